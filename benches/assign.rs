@@ -10,7 +10,10 @@
 //! is the time from the request to the block. *mark* is the time that an episode waits before it is
 //! written.
 
-#![expect(clippy::disallowed_methods, reason = "a bench reads the clock, waits, and ends with an exit code")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench reads the clock, waits, and ends with an exit code"
+)]
 
 use std::collections::BTreeSet;
 use std::process::exit;
@@ -26,7 +29,10 @@ use runtime::eval::lease::{LeaseClient, LeaseConfig};
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match *words.as_slice() {
         [port, ranks, leases, pause] => load(port, ranks, leases, pause),
@@ -52,8 +58,18 @@ fn load(port: &str, ranks: &str, leases: &str, pause: &str) -> Result<(), Failur
     let ready = Arc::new(Barrier::new(ranks));
     let threads: Vec<_> = (0..ranks)
         .map(|rank| {
-            let addr = StoreAddr { host: "127.0.0.1".to_owned(), port };
-            let (config, ready) = (LeaseConfig { addr, prefix: prefix.clone(), rank }, Arc::clone(&ready));
+            let addr = StoreAddr {
+                host: "127.0.0.1".to_owned(),
+                port,
+            };
+            let (config, ready) = (
+                LeaseConfig {
+                    addr,
+                    prefix: prefix.clone(),
+                    rank,
+                },
+                Arc::clone(&ready),
+            );
             thread::spawn(move || run(config, leases, pause, &ready))
         })
         .collect();
@@ -68,7 +84,12 @@ fn load(port: &str, ranks: &str, leases: &str, pause: &str) -> Result<(), Failur
     }
     let us = |times: &mut Vec<Duration>, share: f64| {
         times.sort_unstable();
-        times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default().as_secs_f64() * 1e6
+        times
+            .get((times.len() as f64 * share) as usize)
+            .copied()
+            .unwrap_or_default()
+            .as_secs_f64()
+            * 1e6
     };
     println!(
         "{{\"claim_p50_us\": {:.1}, \"claim_p99_us\": {:.1}, \"mark_p50_us\": {:.1}, \"mark_p99_us\": {:.1}}}",
@@ -80,19 +101,36 @@ fn load(port: &str, ranks: &str, leases: &str, pause: &str) -> Result<(), Failur
     Ok(())
 }
 
-fn run(config: LeaseConfig, leases: u64, pause: Duration, ready: &Barrier) -> Result<Seen, Failure> {
+fn run(
+    config: LeaseConfig,
+    leases: u64,
+    pause: Duration,
+    ready: &Barrier,
+) -> Result<Seen, Failure> {
     let job = JobIndex(0);
     let blocks = (0..leases).map(|first| first..first + 1).collect();
-    let (client, me) = LeaseClient::start(config, vec![Task { job, blocks, done: BTreeSet::new(), block_s: 1.0 }])?;
+    let (client, me) = LeaseClient::start(
+        config,
+        vec![Task {
+            job,
+            blocks,
+            done: BTreeSet::new(),
+            block_s: 1.0,
+        }],
+    )?;
     ready.wait();
     let mut seen = Seen::default();
     loop {
         let asked = Instant::now();
-        let Answer::Run(claim) = client.claim(Want::Any, BTreeSet::new())? else { return Ok(seen) };
+        let Answer::Run(claim) = client.claim(Want::Any, BTreeSet::new())? else {
+            return Ok(seen);
+        };
         seen.claims.push(asked.elapsed());
         thread::sleep(pause);
         let asked = Instant::now();
-        let marked = client.mark(me, job, claim.block)?.ok_or("a lease was lost")?;
+        let marked = client
+            .mark(me, job, claim.block)?
+            .ok_or("a lease was lost")?;
         seen.marks.push(asked.elapsed());
         client.done(marked, job, claim.block);
     }

@@ -6,7 +6,10 @@
 //! report merge FOLDER                        prints {"read_s": …, "report_s": …, "write_s": …}
 //! ```
 
-#![expect(clippy::disallowed_methods, reason = "a bench reads the clock and ends with an exit code")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench reads the clock and ends with an exit code"
+)]
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -25,7 +28,10 @@ use jobs::time::rfc3339;
 use serde_json::json;
 
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match *words.as_slice() {
         ["make", folder, jobs, episodes, ranks] => make(folder, &[jobs, episodes, ranks]),
@@ -53,7 +59,10 @@ fn merge(folder: &str) -> io::Result<()> {
     let (read_s, report_s, write_s) = (read, made - read, begin.elapsed() - made);
     let seconds = [read_s, report_s, write_s].map(|part| part.as_secs_f64());
     let of = |part: usize| seconds[part];
-    println!("{}", json!({"read_s": of(0), "report_s": of(1), "write_s": of(2), "episodes": report.overall.episodes}));
+    println!(
+        "{}",
+        json!({"read_s": of(0), "report_s": of(1), "write_s": of(2), "episodes": report.overall.episodes})
+    );
     Ok(())
 }
 
@@ -66,14 +75,24 @@ fn make(folder: &str, counts: &[&str; 3]) -> io::Result<()> {
     let folder = RunFolder::new(Path::new(folder));
     std::fs::create_dir_all(folder.journals())?;
     let entry = |index: usize| {
-        let policy = if index.is_multiple_of(2) { "gr00t" } else { "scripted" };
+        let policy = if index.is_multiple_of(2) {
+            "gr00t"
+        } else {
+            "scripted"
+        };
         json!({"name": format!("task_{index:05}"), "policy_type": policy,
                "arena_env_args": {"environment": format!("env_{}", index % 50), "num_envs": 4}, "num_episodes": episodes})
     };
     let entries: Vec<_> = (0..jobs).map(entry).collect();
     let jobs = jobs::file::parse(&json!({"jobs": entries})).map_err(io::Error::other)?;
-    let file = JobFile { path: "jobs.json".into(), sha256: "0".repeat(64), jobs, model_server: None };
-    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).map_err(io::Error::other)?;
+    let file = JobFile {
+        path: "jobs.json".into(),
+        sha256: "0".repeat(64),
+        jobs,
+        model_server: None,
+    };
+    let args =
+        EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).map_err(io::Error::other)?;
     let plan = RunPlan::new(&args, file, ranks, moment(0));
     std::fs::write(folder.plan(), serde_json::to_vec(&plan)?)?;
     for rank in 0..ranks {
@@ -90,23 +109,57 @@ fn journal(folder: &RunFolder, rank: usize, plan: &RunPlan, episodes: usize) -> 
         file.write_all(b"\n")
     };
     let world_size = plan.world_size;
-    write(&Line::Rank(RankStart { rank, world_size, started: moment(0), ..RankStart::default() }))?;
+    write(&Line::Rank(RankStart {
+        rank,
+        world_size,
+        started: moment(0),
+        ..RankStart::default()
+    }))?;
     let mut second = 0;
     for (index, job) in plan.jobs.iter().enumerate().skip(rank).step_by(world_size) {
         let job_index = JobIndex(index);
-        let (started, settings) = (moment(second), [("chunk_length".to_owned(), json!(16))].into());
-        write(&Line::JobStart(JobStart { job_index, rank, started, settings, ..JobStart::default() }))?;
+        let (started, settings) = (
+            moment(second),
+            [("chunk_length".to_owned(), json!(16))].into(),
+        );
+        write(&Line::JobStart(JobStart {
+            job_index,
+            rank,
+            started,
+            settings,
+            ..JobStart::default()
+        }))?;
         for number in 0..episodes {
             let (started, env) = (moment(second), number % 4);
-            let start =
-                EpisodeStart { job_index, episode: number as u64, rank, env, started, ..EpisodeStart::default() };
+            let start = EpisodeStart {
+                job_index,
+                episode: number as u64,
+                rank,
+                env,
+                started,
+                ..EpisodeStart::default()
+            };
             write(&Line::EpisodeStart(start))?;
             second += 1;
-            write(&Line::Episode(Box::new(episode(&job.name, [index, number, rank], second))))?;
+            write(&Line::Episode(Box::new(episode(
+                &job.name,
+                [index, number, rank],
+                second,
+            ))))?;
         }
-        write(&Line::JobEnd(JobEnd { job_index, rank, wall_s: 100.0, ended: moment(second), ..JobEnd::default() }))?;
+        write(&Line::JobEnd(JobEnd {
+            job_index,
+            rank,
+            wall_s: 100.0,
+            ended: moment(second),
+            ..JobEnd::default()
+        }))?;
     }
-    write(&Line::RankEnd(RankEnd { rank, ended: moment(second), ..RankEnd::default() }))?;
+    write(&Line::RankEnd(RankEnd {
+        rank,
+        ended: moment(second),
+        ..RankEnd::default()
+    }))?;
     file.flush()
 }
 
@@ -123,7 +176,11 @@ fn episode(job: &str, [index, number, rank]: [usize; 3], second: usize) -> Episo
         rebuild: 0,
         success: Some(is_solved),
         success_at_end: Some(is_solved),
-        end: if is_solved { End::Success } else { End::TimeLimit },
+        end: if is_solved {
+            End::Success
+        } else {
+            End::TimeLimit
+        },
         length: 200 + (number % 80) as u64,
         return_: 0.1 * number as f64 + 0.123_456_789,
         max_reward: Some(0.95),
@@ -133,7 +190,10 @@ fn episode(job: &str, [index, number, rank]: [usize; 3], second: usize) -> Episo
         actions_out_of_bounds: 0,
         ended: moment(second),
         error: (number == 63).then(|| "the simulator's state is not finite".to_owned()),
-        dataset: Some(DemoRef { file: format!("{job}/dataset_{job}_rank{rank}.hdf5"), demo: format!("demo_{number}") }),
+        dataset: Some(DemoRef {
+            file: format!("{job}/dataset_{job}_rank{rank}.hdf5"),
+            demo: format!("demo_{number}"),
+        }),
         video: Some(VideoRef {
             fps: Some(20),
             file: format!("{job}/{job}_video_rank{rank}_gpu{rank}_env{env}.mp4"),

@@ -14,7 +14,10 @@
 //! addresses; an operation is a key. A latency is the time from a request to the end of its reply
 //! (a set has no reply).
 
-#![expect(clippy::disallowed_methods, reason = "a bench reads the clock and ends with an exit code")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench reads the clock and ends with an exit code"
+)]
 
 use std::env;
 use std::io::{self, Read as _, Write as _};
@@ -46,15 +49,18 @@ const MULTI_GET: u8 = 0x0a;
 const MULTI_SET: u8 = 0x0b;
 
 fn main() {
-    let words: Vec<String> = env::args().skip(1).filter(|word| word != "--bench").collect();
+    let words: Vec<String> = env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match *words.as_slice() {
         ["serve"] => serve(),
         ["load", "calls", port, clients, seconds] => load(calls, port, clients, seconds),
         ["load", "bulk", port, clients, seconds] => load(bulk, port, clients, seconds),
-        _ => {
-            Err(io::Error::other("`serve` or `load calls|bulk PORT CLIENTS SECONDS` is wanted (see benches/store.py)"))
-        }
+        _ => Err(io::Error::other(
+            "`serve` or `load calls|bulk PORT CLIENTS SECONDS` is wanted (see benches/store.py)",
+        )),
     };
     if let Err(err) = done {
         eprintln!("store: {err}");
@@ -65,27 +71,46 @@ fn main() {
 fn serve() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let server = Server::bind("localhost", None).map_err(io::Error::other)?.spawn();
+        let server = Server::bind("localhost", None)
+            .map_err(io::Error::other)?
+            .spawn();
         println!("{}", server.port());
         io::stdout().flush()?;
         // Not tokio's stdin, which uses a thread anyway.
-        tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new())).await?.map(drop)
+        tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new()))
+            .await?
+            .map(drop)
     })
 }
 
 fn load(steps: Steps, port: &str, clients: &str, seconds: &str) -> io::Result<()> {
     let (port, clients, seconds) = (number(port)?, number(clients)?, number::<f64>(seconds)?);
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let mut seen = runtime.block_on(drive(steps, port, clients, Duration::from_secs_f64(seconds)))?;
+    let mut seen = runtime.block_on(drive(
+        steps,
+        port,
+        clients,
+        Duration::from_secs_f64(seconds),
+    ))?;
     seen.latencies.sort_unstable();
-    let at = |share: f64| seen.latencies.get((seen.latencies.len() as f64 * share) as usize).copied();
+    let at = |share: f64| {
+        seen.latencies
+            .get((seen.latencies.len() as f64 * share) as usize)
+            .copied()
+    };
     let us = |share: f64| at(share).unwrap_or_default().as_secs_f64() * 1e6;
-    println!(r#"{{"ops_s": {}, "p50_us": {}, "p99_us": {}}}"#, seen.ops as f64 / seconds, us(0.5), us(0.99));
+    println!(
+        r#"{{"ops_s": {}, "p50_us": {}, "p99_us": {}}}"#,
+        seen.ops as f64 / seconds,
+        us(0.5),
+        us(0.99)
+    );
     Ok(())
 }
 
 fn number<T: FromStr>(word: &str) -> io::Result<T> {
-    word.parse().map_err(|_| io::Error::other(format!("`{word}` is no number")))
+    word.parse()
+        .map_err(|_| io::Error::other(format!("`{word}` is no number")))
 }
 
 /// Runs all clients for `time`, and returns their measurements.
@@ -95,7 +120,10 @@ async fn drive(steps: Steps, port: u16, clients: usize, time: Duration) -> io::R
         connected.push(Client::connect(port, steps(rank, (rank + 1) % clients)).await?);
     }
     let begin = Instant::now() + WARM_UP;
-    let mut running: JoinSet<_> = connected.into_iter().map(|client| client.run(begin, begin + time)).collect();
+    let mut running: JoinSet<_> = connected
+        .into_iter()
+        .map(|client| client.run(begin, begin + time))
+        .collect();
     let mut all = Seen::default();
     while let Some(client) = running.join_next().await {
         let seen = client??;
@@ -122,26 +150,55 @@ struct Step {
 }
 
 fn calls(rank: usize, next: usize) -> Vec<Step> {
-    let one = |request: Vec<u8>, reply| Step { request, reply, ops: 1 };
+    let one = |request: Vec<u8>, reply| Step {
+        request,
+        reply,
+        ops: 1,
+    };
     let (own, next) = (key(rank, 0), key(next, 0));
     vec![
         one([&[SET], text(&own).as_slice(), &text(&VALUE)].concat(), 0),
-        one([&[WAIT], 1_u64.to_le_bytes().as_slice(), &text(&next)].concat(), 1),
+        one(
+            [&[WAIT], 1_u64.to_le_bytes().as_slice(), &text(&next)].concat(),
+            1,
+        ),
         one([&[GET], text(&next).as_slice()].concat(), 8 + VALUE.len()),
-        one([&[ADD], text(b"/counter").as_slice(), &1_i64.to_le_bytes()].concat(), 8),
+        one(
+            [&[ADD], text(b"/counter").as_slice(), &1_i64.to_le_bytes()].concat(),
+            8,
+        ),
     ]
 }
 
 fn bulk(rank: usize, next: usize) -> Vec<Step> {
-    let many = |op: u8, keys: Vec<u8>| [&[op], (KEYS as u64).to_le_bytes().as_slice(), &keys].concat();
-    let pairs = (0..KEYS).flat_map(|number| [text(&key(rank, number)), text(&VALUE)].concat()).collect();
-    let keys = |rank| (0..KEYS).flat_map(|number| text(&key(rank, number))).collect();
+    let many =
+        |op: u8, keys: Vec<u8>| [&[op], (KEYS as u64).to_le_bytes().as_slice(), &keys].concat();
+    let pairs = (0..KEYS)
+        .flat_map(|number| [text(&key(rank, number)), text(&VALUE)].concat())
+        .collect();
+    let keys = |rank| {
+        (0..KEYS)
+            .flat_map(|number| text(&key(rank, number)))
+            .collect()
+    };
     vec![
-        Step { request: many(MULTI_SET, pairs), reply: 0, ops: KEYS as u64 },
+        Step {
+            request: many(MULTI_SET, pairs),
+            reply: 0,
+            ops: KEYS as u64,
+        },
         // In the first round the neighbour may have set nothing yet; the reply with an absent value
         // would be shorter.
-        Step { request: many(WAIT, keys(next)), reply: 1, ops: 0 },
-        Step { request: many(MULTI_GET, keys(next)), reply: KEYS * (8 + VALUE.len()), ops: KEYS as u64 },
+        Step {
+            request: many(WAIT, keys(next)),
+            reply: 1,
+            ops: 0,
+        },
+        Step {
+            request: many(MULTI_GET, keys(next)),
+            reply: KEYS * (8 + VALUE.len()),
+            ops: KEYS as u64,
+        },
     ]
 }
 
@@ -174,7 +231,8 @@ impl Client {
             }
             if sent >= begin {
                 seen.ops += step.ops;
-                seen.latencies.extend((step.reply > 0).then(|| received - sent));
+                seen.latencies
+                    .extend((step.reply > 0).then(|| received - sent));
             }
         }
         Ok(seen)

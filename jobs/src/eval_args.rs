@@ -71,7 +71,13 @@ pub struct EvalArgs {
     pub job_attempts: u32,
 
     /// Who runs what; results do not depend on it
-    #[arg(long, value_enum, default_value_t, value_name = "RULE", help_heading = "Assignment")]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "RULE",
+        help_heading = "Assignment"
+    )]
     pub assign: Assign,
 
     /// What the rule deals to ranks: whole jobs, or the episodes of each job that has a number of them [default: jobs;
@@ -137,7 +143,12 @@ pub struct EvalArgs {
     pub workers_per_gpu: Option<u32>,
 
     /// Pin the policy to one GPU (a single local rank; several go by LOCAL_RANK)
-    #[arg(long, value_name = "N", help_heading = "Devices", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Devices",
+        allow_negative_numbers = true
+    )]
     pub policy_device_id: Option<i64>,
 
     /// Device of the policy: cpu, cuda or cuda:N
@@ -178,11 +189,23 @@ pub struct EvalArgs {
     pub no_dataset: bool,
 
     /// Form of the datasets: one HDF5 file a rank (robomimic, Isaac Lab), or a LeRobot v3.0 folder with its pictures
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Recording")]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        help_heading = "Recording"
+    )]
     pub record_format: RecordFormat,
 
     /// Which episodes datasets have; `separate` puts failed ones into a second file, dataset_<job>_failed
-    #[arg(long, value_enum, default_value_t, value_name = "MODE", help_heading = "Recording")]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "MODE",
+        help_heading = "Recording"
+    )]
     pub export_mode: ExportMode,
 
     /// Also write a video of each episode, with success or failure in its name
@@ -194,7 +217,12 @@ pub struct EvalArgs {
     pub video_grid: bool,
 
     /// Cameras of videos, from left to right [default: all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = "Recording")]
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        help_heading = "Recording"
+    )]
     pub video_cameras: Option<Vec<String>>,
 
     /// Keep the camera pictures in the datasets
@@ -248,9 +276,16 @@ fn address(text: &str) -> Result<IpAddr, String> {
         return Ok(address);
     }
     let found = (text, 0).to_socket_addrs();
-    let found: Vec<_> = found.map_err(|err| format!("it is no address, and cannot be resolved: {err}"))?.collect();
-    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    chosen.map(SocketAddr::ip).ok_or_else(|| "it is no address, and the name has none".to_owned())
+    let found: Vec<_> = found
+        .map_err(|err| format!("it is no address, and cannot be resolved: {err}"))?
+        .collect();
+    let chosen = found
+        .iter()
+        .find(|address| address.is_ipv4())
+        .or(found.first());
+    chosen
+        .map(SocketAddr::ip)
+        .ok_or_else(|| "it is no address, and the name has none".to_owned())
 }
 
 /// What `--resume` does not take over: it names the run, or what differs from start to start.
@@ -310,10 +345,14 @@ impl std::str::FromStr for VideoSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let sides = text.split_once('x').map(|(height, width)| (height.parse(), width.parse()));
+        let sides = text
+            .split_once('x')
+            .map(|(height, width)| (height.parse(), width.parse()));
         match sides {
             Some((Ok(height @ 16..=4096), Ok(width @ 16..=4096))) => Ok(Self { height, width }),
-            _ => Err(format!("`{text}` is no size, HEIGHTxWIDTH with 16 to 4096 is needed, as 224x224")),
+            _ => Err(format!(
+                "`{text}` is no size, HEIGHTxWIDTH with 16 to 4096 is needed, as 224x224"
+            )),
         }
     }
 }
@@ -335,10 +374,18 @@ impl std::str::FromStr for Screen {
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers: Vec<Option<u32>> = text.split('x').map(|number| number.parse().ok()).collect();
         match numbers[..] {
-            [Some(width @ 16..=16384), Some(height @ 16..=16384), Some(depth @ (8 | 16 | 24))] => {
-                Ok(Self { width, height, depth })
-            }
-            _ => Err(format!("`{text}` is no screen, WIDTHxHEIGHTxDEPTH is needed, as 1024x768x24")),
+            [
+                Some(width @ 16..=16384),
+                Some(height @ 16..=16384),
+                Some(depth @ (8 | 16 | 24)),
+            ] => Ok(Self {
+                width,
+                height,
+                depth,
+            }),
+            _ => Err(format!(
+                "`{text}` is no screen, WIDTHxHEIGHTxDEPTH is needed, as 1024x768x24"
+            )),
         }
     }
 }
@@ -358,11 +405,18 @@ impl EvalArgs {
         let name = std::iter::once(OsString::from("eval"));
         let words = name.chain(words.iter().map(|word| with_dashes(word)));
         let mut options = with_negative_values(Self::command());
-        let matches =
-            options.try_get_matches_from_mut(words).map_err(|err| plain(err, &mut options, option_of_file))?;
+        let matches = options
+            .try_get_matches_from_mut(words)
+            .map_err(|err| plain(err, &mut options, option_of_file))?;
         let command = Self::command();
-        let given = command.get_arguments().filter_map(|option| given(option, &matches)).collect();
-        let args = Self { given, ..Self::from_arg_matches(&matches)? };
+        let given = command
+            .get_arguments()
+            .filter_map(|option| given(option, &matches))
+            .collect();
+        let args = Self {
+            given,
+            ..Self::from_arg_matches(&matches)?
+        };
         match (args.assign, args.lease.or(args.lease_timeout)) {
             (Assign::Dynamic, _) | (_, None) => Ok(args),
             (Assign::Modulo | Assign::Block | Assign::Shuffle, Some(_)) => {
@@ -374,8 +428,15 @@ impl EvalArgs {
 
     /// Returns the rule by which jobs or episodes are dealt to ranks.
     pub fn assignment(&self) -> Assignment {
-        let shard = if self.assign == Assign::Dynamic { Shard::Episodes } else { Shard::Jobs };
-        Assignment { assign: self.assign, shard: self.shard.unwrap_or(shard) }
+        let shard = if self.assign == Assign::Dynamic {
+            Shard::Episodes
+        } else {
+            Shard::Jobs
+        };
+        Assignment {
+            assign: self.assign,
+            shard: self.shard.unwrap_or(shard),
+        }
     }
 
     /// Returns the time without a step after which other ranks take over a rank's leases.
@@ -391,13 +452,17 @@ impl EvalArgs {
 
 /// Returns whether `--resume` takes over the option with this long name.
 pub(crate) fn is_taken_over(name: &str) -> bool {
-    EvalArgs::command().get_arguments().any(|option| option.get_long() == Some(name) && !is_of_one_start(option))
+    EvalArgs::command()
+        .get_arguments()
+        .any(|option| option.get_long() == Some(name) && !is_of_one_start(option))
 }
 
 fn is_of_one_start(option: &Arg) -> bool {
     let is_under = |heading: &str| HEADINGS_OF_ONE_START.contains(&heading);
     option.get_help_heading().is_some_and(is_under)
-        || option.get_long().is_some_and(|name| OF_ONE_START.contains(&name))
+        || option
+            .get_long()
+            .is_some_and(|name| OF_ONE_START.contains(&name))
 }
 
 /// Returns the name and value of an option that was given on the command line and that `--resume`
@@ -409,14 +474,20 @@ fn given(option: &Arg, matches: &ArgMatches) -> Option<(String, String)> {
     }
     (matches.value_source(id)? == ValueSource::CommandLine).then_some(())?;
     let takes_values = option.get_action().takes_values();
-    let values = matches.get_raw(id).into_iter().flatten().filter(|_| takes_values);
+    let values = matches
+        .get_raw(id)
+        .into_iter()
+        .flatten()
+        .filter(|_| takes_values);
     let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
     Some((name.to_owned(), values.join(",")))
 }
 
 /// Replaces underscores in the name of an option by dashes: `--a_b=c_d` becomes `--a-b=c_d`.
 pub fn with_dashes(word: &OsStr) -> OsString {
-    let Some(text) = word.to_str().filter(|text| text.starts_with("--")) else { return word.to_owned() };
+    let Some(text) = word.to_str().filter(|text| text.starts_with("--")) else {
+        return word.to_owned();
+    };
     match text.split_once('=') {
         Some((name, value)) => format!("{}={value}", name.replace('_', "-")).into(),
         None => text.replace('_', "-").into(),
@@ -433,10 +504,18 @@ mod tests {
 
     #[test]
     fn both_spellings_are_read_and_values_are_left_alone() {
-        let args =
-            parse(&["--eval_jobs_config=my_jobs.json", "--policy_device_id", "1", "--continue_on_error"]).unwrap();
+        let args = parse(&[
+            "--eval_jobs_config=my_jobs.json",
+            "--policy_device_id",
+            "1",
+            "--continue_on_error",
+        ])
+        .unwrap();
         assert_eq!(
-            (args.jobs.as_deref().and_then(std::path::Path::to_str), args.policy_device_id),
+            (
+                args.jobs.as_deref().and_then(std::path::Path::to_str),
+                args.policy_device_id
+            ),
             (Some("my_jobs.json"), Some(1))
         );
         assert!(args.continue_on_error);
@@ -444,64 +523,154 @@ mod tests {
 
     #[test]
     fn jobs_come_from_a_jobs_file_or_from_a_config() {
-        let args = parse(&["--config", "a.yaml", "--config", "b.yaml", "--placement", "env,rollout: all"]).unwrap();
+        let args = parse(&[
+            "--config",
+            "a.yaml",
+            "--config",
+            "b.yaml",
+            "--placement",
+            "env,rollout: all",
+        ])
+        .unwrap();
         assert_eq!((args.jobs, args.config.len()), (None, 2));
         assert_eq!(parse(&["--resume", "out"]).unwrap().jobs, None);
         assert!(parse(&["--resume", "out", "--output", "out"]).is_err());
-        assert!(parse(&[]).unwrap_err().to_string().contains("--jobs <FILE>"));
+        assert!(
+            parse(&[])
+                .unwrap_err()
+                .to_string()
+                .contains("--jobs <FILE>")
+        );
     }
 
     #[test]
     fn memory_of_a_gpu_has_a_unit_and_is_of_one_start() {
         let args = parse(&["--jobs", "a", "--gpu_memory", "12GiB", "--no-memory-check"]).unwrap();
-        assert_eq!((args.gpu_memory, args.no_memory_check), (Some(ByteSize(12 << 30)), true));
-        assert!(args.given.is_empty(), "another machine has other GPUs: {:?}", args.given);
-        let err = parse(&["--jobs", "a", "--gpu-memory", "much"]).unwrap_err().to_string();
-        assert!(err.contains("as 12GiB, 12GB, 12288MiB or a number of bytes"), "{err}");
+        assert_eq!(
+            (args.gpu_memory, args.no_memory_check),
+            (Some(ByteSize(12 << 30)), true)
+        );
+        assert!(
+            args.given.is_empty(),
+            "another machine has other GPUs: {:?}",
+            args.given
+        );
+        let err = parse(&["--jobs", "a", "--gpu-memory", "much"])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            err.contains("as 12GiB, 12GB, 12288MiB or a number of bytes"),
+            "{err}"
+        );
     }
 
     #[test]
     fn metrics_are_answered_at_an_address_or_at_that_of_a_name() {
-        let host = |host: &str| parse(&["--jobs", "a", "--metrics-port", "9", "--metrics-host", host]);
+        let host =
+            |host: &str| parse(&["--jobs", "a", "--metrics-port", "9", "--metrics-host", host]);
         assert!(host("localhost").unwrap().metrics_host.is_loopback());
         assert_eq!(host("::1").unwrap().metrics_host.to_string(), "::1");
         let err = host("no such host").unwrap_err().to_string();
-        assert!(err.contains("'--metrics-host <ADDRESS>': it is no address, and cannot be resolved: "), "{err}");
+        assert!(
+            err.contains("'--metrics-host <ADDRESS>': it is no address, and cannot be resolved: "),
+            "{err}"
+        );
     }
 
     #[test]
     fn what_was_meant_is_said() {
         let refusal = |words: &[&str]| parse(words).unwrap_err().to_string();
         for (words, text) in [
-            (&["--jobs", "a", "--seed", "-1"][..], "--seed is -1, a whole number that is not below 0 is needed"),
-            (&["--jobs", "a", "--num-envs=-2"], "--num-envs is -2, a whole number"),
-            (&["jobs.json"], "`jobs.json` stands alone; write `--jobs jobs.json`"),
-            (&["two_gpus.yaml"], "`two_gpus.yaml` stands alone; write `--config two_gpus.yaml`"),
-            (&["--nproc_per_node", "2"], "--nproc-per-node is an option of the launcher and goes before `eval`"),
+            (
+                &["--jobs", "a", "--seed", "-1"][..],
+                "--seed is -1, a whole number that is not below 0 is needed",
+            ),
+            (
+                &["--jobs", "a", "--num-envs=-2"],
+                "--num-envs is -2, a whole number",
+            ),
+            (
+                &["jobs.json"],
+                "`jobs.json` stands alone; write `--jobs jobs.json`",
+            ),
+            (
+                &["two_gpus.yaml"],
+                "`two_gpus.yaml` stands alone; write `--config two_gpus.yaml`",
+            ),
+            (
+                &["--nproc_per_node", "2"],
+                "--nproc-per-node is an option of the launcher and goes before `eval`",
+            ),
             (&["--jobs", "a", "b"], "unexpected argument 'b' found"),
         ] {
             assert!(refusal(words).contains(text), "{}", refusal(words));
         }
-        assert_eq!(parse(&["--jobs", "a", "--policy-device-id", "-1"]).unwrap().policy_device_id, Some(-1));
+        assert_eq!(
+            parse(&["--jobs", "a", "--policy-device-id", "-1"])
+                .unwrap()
+                .policy_device_id,
+            Some(-1)
+        );
     }
 
     #[test]
     fn leases_are_there_with_dynamic_only_and_are_of_episodes() {
-        let args = parse(&["--jobs", "a", "--assign", "dynamic", "--lease", "2", "--stall-timeout", "7"]).unwrap();
-        assert_eq!((args.assignment().shard, args.lease_timeout()), (Shard::Episodes, Duration::from_secs(7)));
+        let args = parse(&[
+            "--jobs",
+            "a",
+            "--assign",
+            "dynamic",
+            "--lease",
+            "2",
+            "--stall-timeout",
+            "7",
+        ])
+        .unwrap();
+        assert_eq!(
+            (args.assignment().shard, args.lease_timeout()),
+            (Shard::Episodes, Duration::from_secs(7))
+        );
         let err = parse(&["--jobs", "a", "--lease", "2"]).unwrap_err();
-        assert!(err.to_string().contains("of no use without --assign dynamic"), "{err}");
+        assert!(
+            err.to_string()
+                .contains("of no use without --assign dynamic"),
+            "{err}"
+        );
     }
 
     #[test]
     fn a_size_that_is_none_is_refused_with_an_example() {
-        assert!(parse(&["--jobs", "a", "--video-size", "224"]).unwrap_err().to_string().contains("as 224x224"));
-        let screen =
-            |words: &[&str]| parse(&[&["--jobs", "a"], words].concat()).map(|args| args.xvfb.map(|s| s.to_string()));
+        assert!(
+            parse(&["--jobs", "a", "--video-size", "224"])
+                .unwrap_err()
+                .to_string()
+                .contains("as 224x224")
+        );
+        let screen = |words: &[&str]| {
+            parse(&[&["--jobs", "a"], words].concat()).map(|args| args.xvfb.map(|s| s.to_string()))
+        };
         assert_eq!(screen(&["--xvfb"]).unwrap().as_deref(), Some("1024x768x24"));
-        assert_eq!(screen(&["--xvfb", "640x480x16", "--no-video"]).unwrap().as_deref(), Some("640x480x16"));
-        assert!(screen(&["--xvfb=640x480"]).unwrap_err().to_string().contains("as 1024x768x24"));
-        let size = parse(&["--jobs", "a", "--video-size", "64x96"]).unwrap().video_size;
-        assert_eq!(size, Some(VideoSize { height: 64, width: 96 }));
+        assert_eq!(
+            screen(&["--xvfb", "640x480x16", "--no-video"])
+                .unwrap()
+                .as_deref(),
+            Some("640x480x16")
+        );
+        assert!(
+            screen(&["--xvfb=640x480"])
+                .unwrap_err()
+                .to_string()
+                .contains("as 1024x768x24")
+        );
+        let size = parse(&["--jobs", "a", "--video-size", "64x96"])
+            .unwrap()
+            .video_size;
+        assert_eq!(
+            size,
+            Some(VideoSize {
+                height: 64,
+                width: 96
+            })
+        );
     }
 }

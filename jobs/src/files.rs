@@ -42,7 +42,11 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     // It may be growing.
     file.take(limit.saturating_add(1)).read_to_end(&mut text)?;
-    if text.len() as u64 > limit { Err(too_large(text.len() as u64, limit)) } else { Ok(text) }
+    if text.len() as u64 > limit {
+        Err(too_large(text.len() as u64, limit))
+    } else {
+        Ok(text)
+    }
 }
 
 /// Locks a file for this process alone. Somebody who only looks whether it is locked has the lock for a moment, which is
@@ -50,19 +54,27 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// `WouldBlock` when another process keeps it, and those of a file system without locks.
-#[expect(clippy::disallowed_methods, reason = "waits for a lock that nobody tells of, with a deadline")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "waits for a lock that nobody tells of, with a deadline"
+)]
 pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
     let end = Instant::now() + LOOK;
     loop {
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) if Instant::now() < end => sleep(Duration::from_millis(5)),
+            Err(TryLockError::WouldBlock) if Instant::now() < end => {
+                sleep(Duration::from_millis(5))
+            }
             locked => return locked,
         }
     }
 }
 
 fn too_large(bytes: u64, limit: u64) -> io::Error {
-    io::Error::new(ErrorKind::FileTooLarge, format!("the file has {bytes} bytes, at most {limit} are read"))
+    io::Error::new(
+        ErrorKind::FileTooLarge,
+        format!("the file has {bytes} bytes, at most {limit} are read"),
+    )
 }
 
 fn regular(metadata: &Metadata) -> io::Result<()> {
@@ -74,7 +86,10 @@ fn regular(metadata: &Metadata) -> io::Result<()> {
         () if kind.is_socket() => "a socket",
         () => "a device",
     };
-    Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {found}, a regular file is needed")))
+    Err(io::Error::new(
+        ErrorKind::InvalidInput,
+        format!("it is {found}, a regular file is needed"),
+    ))
 }
 
 #[cfg(test)]
@@ -85,7 +100,13 @@ mod tests {
     fn a_fifo_a_device_a_socket_and_a_folder_are_refused_without_being_opened() {
         let dir = tempfile::tempdir().unwrap();
         let (fifo, socket) = (dir.path().join("fifo"), dir.path().join("socket"));
-        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&fifo)
+                .status()
+                .unwrap()
+                .success()
+        );
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         std::os::unix::fs::symlink("/dev/zero", dir.path().join("zero")).unwrap();
         for (path, found) in [
@@ -96,7 +117,10 @@ mod tests {
         ] {
             let err = open(&path).unwrap_err();
             assert_eq!(err.kind(), ErrorKind::InvalidInput);
-            assert_eq!(err.to_string(), format!("it is {found}, a regular file is needed"));
+            assert_eq!(
+                err.to_string(),
+                format!("it is {found}, a regular file is needed")
+            );
         }
     }
 
@@ -106,7 +130,10 @@ mod tests {
         let path = dir.path().join("sparse");
         File::create(&path).unwrap().set_len(1 << 40).unwrap();
         let text = read(&path, 10).unwrap_err().to_string();
-        assert_eq!(text, "the file has 1099511627776 bytes, at most 10 are read");
+        assert_eq!(
+            text,
+            "the file has 1099511627776 bytes, at most 10 are read"
+        );
         std::fs::write(&path, "0123456789").unwrap();
         assert_eq!(read(&path, 10).unwrap(), b"0123456789");
     }

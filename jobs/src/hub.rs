@@ -21,10 +21,16 @@ pub fn snapshot(name: &str, variable: impl Fn(&str) -> Option<OsString>) -> Opti
 /// Returns the cache folder: `HF_HUB_CACHE`, otherwise `HF_HOME/hub`, otherwise
 /// `~/.cache/huggingface/hub`.
 fn cache(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
-    let folder = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = |name: &str| {
+        variable(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     let home = || {
         let of_user = || folder("HOME").map(|home| home.join(".cache"));
-        folder("XDG_CACHE_HOME").or_else(of_user).unwrap_or_default()
+        folder("XDG_CACHE_HOME")
+            .or_else(of_user)
+            .unwrap_or_default()
     };
     folder("HF_HUB_CACHE")
         .or_else(|| folder("HF_HOME").map(|home| home.join("hub")))
@@ -43,17 +49,39 @@ mod tests {
         std::fs::create_dir_all(model.join("snapshots/abc")).unwrap();
         std::fs::write(model.join("refs/main"), "abc\n").unwrap();
         let found = |set: &str, name: &str| {
-            let folder = if set == "HF_HUB_CACHE" { dir.path().join("hub") } else { dir.path().to_owned() };
-            snapshot(name, |variable| (variable == set).then(|| folder.clone().into_os_string()))
+            let folder = if set == "HF_HUB_CACHE" {
+                dir.path().join("hub")
+            } else {
+                dir.path().to_owned()
+            };
+            snapshot(name, |variable| {
+                (variable == set).then(|| folder.clone().into_os_string())
+            })
         };
-        assert_eq!(found("HF_HUB_CACHE", "nvidia/GR00T-N1.7-3B"), Some(model.join("snapshots/abc")));
-        assert_eq!(found("HF_HOME", "nvidia/GR00T-N1.7-3B"), Some(model.join("snapshots/abc")));
-        assert_eq!((found("HF_HOME", "nvidia/other"), found("HOME", "nvidia/GR00T-N1.7-3B")), (None, None));
+        assert_eq!(
+            found("HF_HUB_CACHE", "nvidia/GR00T-N1.7-3B"),
+            Some(model.join("snapshots/abc"))
+        );
+        assert_eq!(
+            found("HF_HOME", "nvidia/GR00T-N1.7-3B"),
+            Some(model.join("snapshots/abc"))
+        );
+        assert_eq!(
+            (
+                found("HF_HOME", "nvidia/other"),
+                found("HOME", "nvidia/GR00T-N1.7-3B")
+            ),
+            (None, None)
+        );
     }
 
     #[test]
     fn a_name_has_two_parts() {
         assert!(is_name(Path::new("nvidia/GR00T-N1.7-3B")));
-        assert!(!["/a/b", "./a", "a", "a/b/c"].into_iter().any(|path| is_name(Path::new(path))));
+        assert!(
+            !["/a/b", "./a", "a", "a/b/c"]
+                .into_iter()
+                .any(|path| is_name(Path::new(path)))
+        );
     }
 }

@@ -8,7 +8,9 @@ use serde_json::{Map, Value};
 use crate::assign::Numbers;
 
 /// Position of a job in its file, from 0; the assignment to ranks uses it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct JobIndex(pub usize);
 
@@ -104,7 +106,8 @@ impl Rollout {
     /// environment's own limit. Without `auto_reset` an epoch is one episode, which cannot be
     /// longer than the epoch.
     pub fn episode_limit(&self) -> Option<u64> {
-        self.max_steps_per_rollout_epoch.filter(|_| !self.auto_reset)
+        self.max_steps_per_rollout_epoch
+            .filter(|_| !self.auto_reset)
     }
 }
 

@@ -36,7 +36,9 @@ pub struct RunFolder {
 impl RunFolder {
     /// Creates the paths of a run folder, without touching the disk.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self {
+            root: root.to_owned(),
+        }
     }
 
     /// Returns the path of the folder.
@@ -102,7 +104,9 @@ impl RunFolder {
 
     /// Returns the path of the log of a node's model server.
     pub fn model_server_log(&self, host: &str) -> PathBuf {
-        self.root.join("logs").join(format!("model_server_{host}.log"))
+        self.root
+            .join("logs")
+            .join(format!("model_server_{host}.log"))
     }
 
     /// Returns the path of the cached checksums of policy files, so that they are not read again.
@@ -132,7 +136,10 @@ impl RunFolder {
     /// Returns the folder of a job's videos: that of the job, unless it names another one
     /// (`video_base_dir`).
     pub fn videos(&self, job: &Job) -> PathBuf {
-        job.video.base_dir.clone().unwrap_or_else(|| self.job(&job.name))
+        job.video
+            .base_dir
+            .clone()
+            .unwrap_or_else(|| self.job(&job.name))
     }
 
     /// Returns the name of the video of one environment, without `.mp4`. The number after `rank` is
@@ -181,7 +188,12 @@ impl RunFolder {
     /// Returns the paths of all files that are made from plan and journals.
     pub fn reports(&self) -> Vec<PathBuf> {
         let others = ["report.html", "eval_info.json"].map(|name| self.root.join(name));
-        let ours = [self.report(), self.final_benchmark_report(), self.metrics(), self.episodes()];
+        let ours = [
+            self.report(),
+            self.final_benchmark_report(),
+            self.metrics(),
+            self.episodes(),
+        ];
         ours.into_iter().chain(others).collect()
     }
 
@@ -189,7 +201,10 @@ impl RunFolder {
     /// (`video_base_dir`).
     pub fn relative(&self, path: &Path) -> String {
         let elsewhere = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        path.strip_prefix(&self.root).map_or_else(|_| elsewhere(), Path::to_owned).to_string_lossy().into_owned()
+        path.strip_prefix(&self.root)
+            .map_or_else(|_| elsewhere(), Path::to_owned)
+            .to_string_lossy()
+            .into_owned()
     }
 }
 
@@ -227,7 +242,10 @@ pub fn write_whole_with(
 ///
 /// # Errors
 /// As [`write_whole_with`].
-pub fn replace(path: &Path, write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>) -> std::io::Result<()> {
+pub fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let beside = beside(path);
     let written = std::fs::File::create(&beside).and_then(|mut file| write(&mut file));
     match written.and_then(|()| std::fs::rename(&beside, path)) {
@@ -243,7 +261,10 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut std::fs::File) -> std::io::R
 /// Returns a path beside `path` that no other process, thread or node uses.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let nanos = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     path.with_extension(format!("{}-{nanos}-{count}.tmp", std::process::id()))
 }
@@ -255,8 +276,14 @@ mod tests {
     #[test]
     fn the_rank_is_in_a_dataset_name_only_when_there_are_several() {
         let folder = RunFolder::new(Path::new("out"));
-        assert_eq!(folder.dataset("push", 0, 1), Path::new("out/push/dataset_push.hdf5"));
-        assert_eq!(folder.dataset("push", 3, 4), Path::new("out/push/dataset_push_rank3.hdf5"));
+        assert_eq!(
+            folder.dataset("push", 0, 1),
+            Path::new("out/push/dataset_push.hdf5")
+        );
+        assert_eq!(
+            folder.dataset("push", 3, 4),
+            Path::new("out/push/dataset_push_rank3.hdf5")
+        );
         assert_eq!(folder.relative(Path::new("out/push/a.mp4")), "push/a.mp4");
         assert!(folder.relative(Path::new("videos/a.mp4")).starts_with('/'));
     }
@@ -276,8 +303,16 @@ mod tests {
 
     #[test]
     fn a_journal_says_whose_it_is() {
-        let ranks = ["journal_rank12.jsonl", "out/journal_rank3_5f1c.jsonl", "journal.jsonl", "journal_rank.jsonl"];
-        assert_eq!(ranks.map(|name| journal_rank(Path::new(name))), [Some(12), Some(3), None, None]);
+        let ranks = [
+            "journal_rank12.jsonl",
+            "out/journal_rank3_5f1c.jsonl",
+            "journal.jsonl",
+            "journal_rank.jsonl",
+        ];
+        assert_eq!(
+            ranks.map(|name| journal_rank(Path::new(name))),
+            [Some(12), Some(3), None, None]
+        );
     }
 
     #[test]

@@ -44,11 +44,17 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
 }
 
 fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let Some(first) = text.find(&is_escaped) else { return Cow::Borrowed(text) };
+    let Some(first) = text.find(&is_escaped) else {
+        return Cow::Borrowed(text);
+    };
     let mut safe = String::with_capacity(text.len() + 16);
     safe.push_str(&text[..first]);
     for char in text[first..].chars() {
-        if is_escaped(char) { safe.extend(char.escape_default()) } else { safe.push(char) }
+        if is_escaped(char) {
+            safe.extend(char.escape_default())
+        } else {
+            safe.push(char)
+        }
     }
     Cow::Owned(safe)
 }
@@ -60,7 +66,9 @@ fn is_obeyed(char: char) -> bool {
         char if char.is_control() => true,
         // Embeddings, overrides, isolates and directional marks: Unicode Standard Annex 9, section
         // 2.
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            true
+        }
         // Line and paragraph separators, which break lines in some viewers.
         '\u{2028}' | '\u{2029}' => true,
         // Invisible characters: byte order mark, interlinear annotations, tags.
@@ -77,8 +85,17 @@ mod tests {
 
     #[test]
     fn usual_text_is_not_copied() {
-        for text in ["", "rank 1 exited", "a\n\tb", "Grüße, 世界, \u{1f916}, שלום", r"C:\path"] {
-            assert!(matches!(printable(text), Cow::Borrowed(same) if same == text), "{text}");
+        for text in [
+            "",
+            "rank 1 exited",
+            "a\n\tb",
+            "Grüße, 世界, \u{1f916}, שלום",
+            r"C:\path",
+        ] {
+            assert!(
+                matches!(printable(text), Cow::Borrowed(same) if same == text),
+                "{text}"
+            );
         }
     }
 
@@ -99,22 +116,38 @@ mod tests {
 
     #[test]
     fn overrides_of_direction_are_shown_as_text() {
-        assert_eq!(printable("a\u{202e}gpj.exe\u{2066}"), r"a\u{202e}gpj.exe\u{2066}");
+        assert_eq!(
+            printable("a\u{202e}gpj.exe\u{2066}"),
+            r"a\u{202e}gpj.exe\u{2066}"
+        );
     }
 
     #[test]
     fn a_part_of_a_line_has_no_line_break() {
-        assert_eq!(printable_line("x\nrrun: all is well\t"), r"x\nrrun: all is well\t");
+        assert_eq!(
+            printable_line("x\nrrun: all is well\t"),
+            r"x\nrrun: all is well\t"
+        );
         assert_eq!(printable("x\ny\t"), "x\ny\t");
     }
 
     #[test]
     fn json_stays_the_same_json() {
-        let value = serde_json::json!({ "a\u{9b}": ["\u{1b}[2J", "\u{202e}", "\u{7f}\n", "\u{e0001}"] });
-        for json in [value.to_string(), serde_json::to_string_pretty(&value).expect("JSON")] {
+        let value =
+            serde_json::json!({ "a\u{9b}": ["\u{1b}[2J", "\u{202e}", "\u{7f}\n", "\u{e0001}"] });
+        for json in [
+            value.to_string(),
+            serde_json::to_string_pretty(&value).expect("JSON"),
+        ] {
             let safe = printable_json(&json);
-            assert!(!safe.contains(|char| is_obeyed(char) && char != '\n'), "{safe}");
-            assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).expect("JSON"), value);
+            assert!(
+                !safe.contains(|char| is_obeyed(char) && char != '\n'),
+                "{safe}"
+            );
+            assert_eq!(
+                serde_json::from_str::<serde_json::Value>(&safe).expect("JSON"),
+                value
+            );
         }
     }
 

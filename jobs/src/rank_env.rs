@@ -81,19 +81,35 @@ impl RankEnv {
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, RankEnvError> {
         let get = |name: &str| get(name).filter(|value| !value.is_empty());
         let number = |name: &'static str| -> Result<Option<usize>, RankEnvError> {
-            let Some(found) = get(name) else { return Ok(None) };
-            found.trim().parse().map(Some).map_err(|_| RankEnvError::Number { name, found })
+            let Some(found) = get(name) else {
+                return Ok(None);
+            };
+            found
+                .trim()
+                .parse()
+                .map(Some)
+                .map_err(|_| RankEnvError::Number { name, found })
         };
         let world_size = number("WORLD_SIZE")?.unwrap_or(1).max(1);
         let local_world_size = number("LOCAL_WORLD_SIZE")?.unwrap_or(world_size).max(1);
         let rank = match number("RANK")? {
             Some(rank) => below("RANK", rank, "WORLD_SIZE", world_size)?,
             None if world_size == 1 => 0,
-            None => return Err(RankEnvError::Missing { name: "RANK", world_size }),
+            None => {
+                return Err(RankEnvError::Missing {
+                    name: "RANK",
+                    world_size,
+                });
+            }
         };
         let local_rank = number("LOCAL_RANK")?;
         if let Some(local_rank) = local_rank {
-            below("LOCAL_RANK", local_rank, "LOCAL_WORLD_SIZE", local_world_size)?;
+            below(
+                "LOCAL_RANK",
+                local_rank,
+                "LOCAL_WORLD_SIZE",
+                local_world_size,
+            )?;
         }
         let restart_count = number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0) as u32;
         Ok(Self {
@@ -114,15 +130,35 @@ impl RankEnv {
     }
 }
 
-fn below(name: &'static str, found: usize, limit_name: &'static str, limit: usize) -> Result<usize, RankEnvError> {
-    if found < limit { Ok(found) } else { Err(RankEnvError::Range { name, found, limit_name, limit }) }
+fn below(
+    name: &'static str,
+    found: usize,
+    limit_name: &'static str,
+    limit: usize,
+) -> Result<usize, RankEnvError> {
+    if found < limit {
+        Ok(found)
+    } else {
+        Err(RankEnvError::Range {
+            name,
+            found,
+            limit_name,
+            limit,
+        })
+    }
 }
 
-fn master(get: &impl Fn(&str) -> Option<String>, world_size: usize) -> Result<Option<(String, u16)>, RankEnvError> {
+fn master(
+    get: &impl Fn(&str) -> Option<String>,
+    world_size: usize,
+) -> Result<Option<(String, u16)>, RankEnvError> {
     let missing = |name| RankEnvError::Missing { name, world_size };
     match (get("MASTER_ADDR"), get("MASTER_PORT")) {
         (Some(addr), Some(port)) => {
-            let port = port.trim().parse().map_err(|_| RankEnvError::Number { name: "MASTER_PORT", found: port })?;
+            let port = port.trim().parse().map_err(|_| RankEnvError::Number {
+                name: "MASTER_PORT",
+                found: port,
+            })?;
             Ok(Some((addr, port)))
         }
         _ if world_size == 1 => Ok(None),
@@ -136,13 +172,20 @@ mod tests {
     use super::*;
 
     fn read(vars: &[(&str, &str)]) -> Result<RankEnv, RankEnvError> {
-        RankEnv::read(|name| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        RankEnv::read(|name| {
+            vars.iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]
     fn without_a_launcher_it_is_a_world_of_one() {
         let env = read(&[]).unwrap();
-        assert_eq!((env.rank, env.world_size, env.local_rank, env.master), (0, 1, None, None));
+        assert_eq!(
+            (env.rank, env.world_size, env.local_rank, env.master),
+            (0, 1, None, None)
+        );
     }
 
     #[test]
@@ -160,24 +203,51 @@ mod tests {
             ("TORCHELASTIC_USE_AGENT_STORE", "True"),
         ])
         .unwrap();
-        assert_eq!((env.rank, env.local_rank, env.local_world_size, env.group_rank), (5, Some(1), 4, 1));
-        assert_eq!((env.restart_count, env.round, env.isolated, env.agent_store), (2, 2, false, true));
+        assert_eq!(
+            (
+                env.rank,
+                env.local_rank,
+                env.local_world_size,
+                env.group_rank
+            ),
+            (5, Some(1), 4, 1)
+        );
+        assert_eq!(
+            (env.restart_count, env.round, env.isolated, env.agent_store),
+            (2, 2, false, true)
+        );
         assert_eq!(env.master, Some(("::1".to_owned(), 29500)));
     }
 
     #[test]
     fn a_rank_that_is_restarted_alone_stays_in_its_round() {
-        let env = read(&[("TORCHELASTIC_RESTART_COUNT", "2"), ("RRUN_ROUND", "0"), ("RRUN_FAILURE_POLICY", "isolate")])
-            .unwrap();
+        let env = read(&[
+            ("TORCHELASTIC_RESTART_COUNT", "2"),
+            ("RRUN_ROUND", "0"),
+            ("RRUN_FAILURE_POLICY", "isolate"),
+        ])
+        .unwrap();
         assert_eq!((env.restart_count, env.round, env.isolated), (2, 0, true));
     }
 
     #[test]
     fn what_is_wrong_is_named() {
         let text = |vars: &[_]| read(vars).unwrap_err().to_string();
-        assert_eq!(text(&[("WORLD_SIZE", "two")]), "WORLD_SIZE is `two`, a whole number is needed");
-        assert_eq!(text(&[("WORLD_SIZE", "2")]), "RANK is not set, WORLD_SIZE 2 needs it");
-        assert_eq!(text(&[("WORLD_SIZE", "2"), ("RANK", "2")]), "RANK is 2, it must be below WORLD_SIZE 2");
-        assert_eq!(text(&[("WORLD_SIZE", "2"), ("RANK", "1")]), "MASTER_ADDR is not set, WORLD_SIZE 2 needs it");
+        assert_eq!(
+            text(&[("WORLD_SIZE", "two")]),
+            "WORLD_SIZE is `two`, a whole number is needed"
+        );
+        assert_eq!(
+            text(&[("WORLD_SIZE", "2")]),
+            "RANK is not set, WORLD_SIZE 2 needs it"
+        );
+        assert_eq!(
+            text(&[("WORLD_SIZE", "2"), ("RANK", "2")]),
+            "RANK is 2, it must be below WORLD_SIZE 2"
+        );
+        assert_eq!(
+            text(&[("WORLD_SIZE", "2"), ("RANK", "1")]),
+            "MASTER_ADDR is not set, WORLD_SIZE 2 needs it"
+        );
     }
 }

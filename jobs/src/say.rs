@@ -51,7 +51,9 @@ impl Style {
     pub fn of(args: &EvalArgs, variable: impl Fn(&str) -> Option<String>) -> Self {
         let told = || variable(FORMAT_VARIABLE).as_deref() == Some("json");
         Self {
-            json: args.log_format.map_or_else(told, |format| format == LogFormat::Json),
+            json: args
+                .log_format
+                .map_or_else(told, |format| format == LogFormat::Json),
             quiet: args.quiet || variable(QUIET_VARIABLE).as_deref() == Some("1"),
         }
     }
@@ -87,8 +89,14 @@ impl Level {
 /// Returns `{"time": …, "level": …, "message": …}` with the current time, extended by `facts`,
 /// which is an object or `null`.
 pub fn object(level: &str, message: &str, facts: impl Into<Value>) -> Value {
-    let own = [("time", rfc3339(SystemTime::now())), ("level", level.to_owned()), ("message", message.to_owned())];
-    let own = own.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value)));
+    let own = [
+        ("time", rfc3339(SystemTime::now())),
+        ("level", level.to_owned()),
+        ("message", message.to_owned()),
+    ];
+    let own = own
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Value::from(value)));
     let facts = match facts.into() {
         Value::Object(facts) => facts,
         _ => Map::new(),
@@ -106,8 +114,20 @@ mod tests {
 
     #[test]
     fn quiet_leaves_out_what_is_only_good_to_know() {
-        assert_eq!(shown(Style { quiet: true, json: false }), [false, true, true, true]);
-        assert_eq!(shown(Style { quiet: true, json: true }), [false, true, true, true]);
+        assert_eq!(
+            shown(Style {
+                quiet: true,
+                json: false
+            }),
+            [false, true, true, true]
+        );
+        assert_eq!(
+            shown(Style {
+                quiet: true,
+                json: true
+            }),
+            [false, true, true, true]
+        );
         assert_eq!(shown(Style::default()), [true; 4]);
     }
 
@@ -128,14 +148,33 @@ mod tests {
     #[test]
     fn a_rank_speaks_as_its_words_say_and_else_as_its_launcher() {
         let style = |words: &[&str], told: &[(&str, &str)]| {
-            let words: Vec<_> = ["--jobs", "j"].iter().chain(words).map(Into::into).collect();
-            let variable =
-                |name: &str| told.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            let words: Vec<_> = ["--jobs", "j"]
+                .iter()
+                .chain(words)
+                .map(Into::into)
+                .collect();
+            let variable = |name: &str| {
+                told.iter()
+                    .find(|(known, _)| *known == name)
+                    .map(|(_, value)| (*value).to_owned())
+            };
             Style::of(&EvalArgs::parse_words(&words).expect("words"), variable)
         };
         let launcher = [(FORMAT_VARIABLE, "json"), (QUIET_VARIABLE, "1")];
         assert_eq!(style(&[], &[]), Style::default());
-        assert_eq!(style(&[], &launcher), Style { json: true, quiet: true });
-        assert_eq!(style(&["--log-format", "text"], &launcher), Style { json: false, quiet: true });
+        assert_eq!(
+            style(&[], &launcher),
+            Style {
+                json: true,
+                quiet: true
+            }
+        );
+        assert_eq!(
+            style(&["--log-format", "text"], &launcher),
+            Style {
+                json: false,
+                quiet: true
+            }
+        );
     }
 }

@@ -34,7 +34,9 @@ fn mix(value: u64) -> u64 {
 
 /// Returns the 64-bit FNV-1a hash.
 fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -43,8 +45,9 @@ mod tests {
 
     #[test]
     fn every_inference_draws_its_own_noise() {
-        let seeds: std::collections::BTreeSet<u64> =
-            (0..10).flat_map(|episode| (0..10).map(move |inference| noise(10, episode, inference))).collect();
+        let seeds: std::collections::BTreeSet<u64> = (0..10)
+            .flat_map(|episode| (0..10).map(move |inference| noise(10, episode, inference)))
+            .collect();
         assert_eq!(seeds.len(), 100);
         assert_ne!(noise(10, 1, 2), noise(11, 1, 2));
     }
@@ -52,9 +55,10 @@ mod tests {
     use std::collections::HashSet;
 
     fn job(name: &str, seed: Option<u64>) -> Job {
-        let entry =
-            json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "seed": seed});
-        crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0)
+        let entry = json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "seed": seed});
+        crate::file::parse(&json!({"jobs": [entry]}))
+            .unwrap()
+            .remove(0)
     }
 
     #[test]
@@ -66,14 +70,26 @@ mod tests {
     #[test]
     fn seeds_of_a_run_do_not_repeat() {
         let jobs = [job("a", None), job("b", None), job("c", Some(1))];
-        let seeds: HashSet<_> = jobs.iter().flat_map(|j| (0..10_000).map(move |e| episode(42, j, e))).collect();
+        let seeds: HashSet<_> = jobs
+            .iter()
+            .flat_map(|j| (0..10_000).map(move |e| episode(42, j, e)))
+            .collect();
         assert_eq!(seeds.len(), 30_000);
     }
 
     #[test]
     fn a_jobs_own_seed_pairs_jobs_of_different_names() {
-        assert_eq!(episode(1, &job("a", Some(3)), 5), episode(2, &job("b", Some(3)), 5));
-        assert_ne!(episode(1, &job("a", None), 5), episode(1, &job("b", None), 5));
-        assert_ne!(episode(1, &job("a", None), 5), episode(2, &job("a", None), 5));
+        assert_eq!(
+            episode(1, &job("a", Some(3)), 5),
+            episode(2, &job("b", Some(3)), 5)
+        );
+        assert_ne!(
+            episode(1, &job("a", None), 5),
+            episode(1, &job("b", None), 5)
+        );
+        assert_ne!(
+            episode(1, &job("a", None), 5),
+            episode(2, &job("a", None), 5)
+        );
     }
 }

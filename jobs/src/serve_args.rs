@@ -28,15 +28,31 @@ pub struct ServeArgs {
     pub policy_config: Option<String>,
 
     /// Address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0", help_heading = "Clients")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0",
+        help_heading = "Clients"
+    )]
     pub host: IpAddr,
 
     /// Port of local rank 0, the next one of local rank 1 and so on; 0 is any free one
-    #[arg(long, value_name = "PORT", default_value_t = 5555, help_heading = "Clients")]
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 5555,
+        help_heading = "Clients"
+    )]
     pub port: u16,
 
     /// Who is answered; the first byte of a connection says which it is
-    #[arg(long, value_enum, value_name = "NAME", default_value_t, help_heading = "Clients")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NAME",
+        default_value_t,
+        help_heading = "Clients"
+    )]
     pub protocol: Protocol,
 
     /// What clients have to know: `api_token` of a ZeroMQ request, `Authorization: Api-Key …` of a websocket; better in the
@@ -52,7 +68,13 @@ pub struct ServeArgs {
     pub api_token: Option<String>,
 
     /// Form of arrays for ZeroMQ clients that have sent none yet: `kind` (GR00T N1.7 since 2026-05-07), `npy` (before)
-    #[arg(long, value_enum, value_name = "FORM", default_value_t, help_heading = "Clients")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORM",
+        default_value_t,
+        help_heading = "Clients"
+    )]
     pub arrays: Arrays,
 
     /// Refuse the endpoint `kill`
@@ -106,7 +128,12 @@ pub struct ServeArgs {
     pub max_wait: u64,
 
     /// Pin the policy to one GPU (a single local rank; several go by LOCAL_RANK)
-    #[arg(long, value_name = "N", help_heading = "Devices", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Devices",
+        allow_negative_numbers = true
+    )]
     pub policy_device_id: Option<i64>,
 
     /// Device of the policy: cpu, cuda or cuda:N
@@ -153,7 +180,11 @@ pub const TOKEN_VARIABLE: &str = "RRUN_API_TOKEN";
 
 /// Refuses an empty token, which would disable the check and admit clients that should be refused.
 fn token(text: &str) -> Result<String, String> {
-    if text.is_empty() { Err("it is empty; leave it out to let everybody in".to_owned()) } else { Ok(text.to_owned()) }
+    if text.is_empty() {
+        Err("it is empty; leave it out to let everybody in".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 /// Removes `--api-token` and its value from the arguments after `serve`. Every user of a machine
@@ -184,7 +215,9 @@ impl ServeArgs {
         let words = name.chain(words.iter().map(|word| with_dashes(word)));
         let mut options = with_negative_values(Self::command());
         let named = |word: &str| Path::new(word).exists().then(|| "--policy".to_owned());
-        let matches = options.try_get_matches_from_mut(words).map_err(|err| plain(err, &mut options, named))?;
+        let matches = options
+            .try_get_matches_from_mut(words)
+            .map_err(|err| plain(err, &mut options, named))?;
         Self::from_arg_matches(&matches)
     }
 
@@ -196,8 +229,15 @@ impl ServeArgs {
     pub fn choice(&self) -> Result<PolicyChoice, String> {
         let mut choice = chosen(&self.policy)?;
         if let Some(text) = &self.policy_config {
-            let from_file = || std::fs::read_to_string(text).map_err(|err| format!("--policy-config `{text}`: {err}"));
-            let json = if text.trim_start().starts_with('{') { text.clone() } else { from_file()? };
+            let from_file = || {
+                std::fs::read_to_string(text)
+                    .map_err(|err| format!("--policy-config `{text}`: {err}"))
+            };
+            let json = if text.trim_start().starts_with('{') {
+                text.clone()
+            } else {
+                from_file()?
+            };
             choice.config.extend(object("--policy-config", &json)?);
         }
         Ok(choice)
@@ -205,7 +245,9 @@ impl ServeArgs {
 
     /// Returns the memory for all requests in MiB.
     pub fn memory(&self) -> usize {
-        self.max_memory.unwrap_or(MESSAGES_IN_MEMORY * self.max_message).max(self.max_message)
+        self.max_memory
+            .unwrap_or(MESSAGES_IN_MEMORY * self.max_message)
+            .max(self.max_message)
     }
 
     /// Returns how long a request waits for other requests.
@@ -218,10 +260,17 @@ impl ServeArgs {
     /// # Errors
     /// Returns an error if the number exceeds the last port.
     pub fn port_of(&self, local_rank: usize) -> Result<u16, String> {
-        let port = u16::try_from(local_rank).ok().and_then(|rank| self.port.checked_add(rank));
+        let port = u16::try_from(local_rank)
+            .ok()
+            .and_then(|rank| self.port.checked_add(rank));
         match self.port {
             0 => Ok(0),
-            _ => port.ok_or_else(|| format!("--port {} leaves none for local rank {local_rank}", self.port)),
+            _ => port.ok_or_else(|| {
+                format!(
+                    "--port {} leaves none for local rank {local_rank}",
+                    self.port
+                )
+            }),
         }
     }
 }
@@ -229,17 +278,32 @@ impl ServeArgs {
 fn chosen(policy: &str) -> Result<PolicyChoice, String> {
     if Path::new(policy).is_dir() {
         let config = Map::from_iter([("model_path".to_owned(), policy.into())]);
-        return Ok(PolicyChoice { policy_type: "gr00t".to_owned(), config });
+        return Ok(PolicyChoice {
+            policy_type: "gr00t".to_owned(),
+            config,
+        });
     }
     if !policy.trim_start().starts_with('{') {
-        return Ok(PolicyChoice { policy_type: policy.to_owned(), config: Map::new() });
+        return Ok(PolicyChoice {
+            policy_type: policy.to_owned(),
+            config: Map::new(),
+        });
     }
     let mut job = object("--policy", policy)?;
-    let config = job.remove("policy_config_dict").unwrap_or_else(|| Map::new().into());
+    let config = job
+        .remove("policy_config_dict")
+        .unwrap_or_else(|| Map::new().into());
     match (job.remove("policy_type"), config, job.keys().next()) {
-        (_, _, Some(other)) => Err(format!("--policy has `{other}`, policy_type and policy_config_dict are known")),
-        (Some(Value::String(policy_type)), Value::Object(config), None) => Ok(PolicyChoice { policy_type, config }),
-        _ => Err("--policy needs a text `policy_type` and an object `policy_config_dict`".to_owned()),
+        (_, _, Some(other)) => Err(format!(
+            "--policy has `{other}`, policy_type and policy_config_dict are known"
+        )),
+        (Some(Value::String(policy_type)), Value::Object(config), None) => Ok(PolicyChoice {
+            policy_type,
+            config,
+        }),
+        _ => {
+            Err("--policy needs a text `policy_type` and an object `policy_config_dict`".to_owned())
+        }
     }
 }
 
@@ -261,10 +325,19 @@ mod tests {
     #[test]
     fn a_folder_is_a_checkpoint_and_a_word_a_type() {
         let choice = |words: &[&str]| parse(words).unwrap().choice().unwrap();
-        let folder = choice(&["--policy", "/tmp", "--policy_config", r#"{"dtype": "float32"}"#]);
+        let folder = choice(&[
+            "--policy",
+            "/tmp",
+            "--policy_config",
+            r#"{"dtype": "float32"}"#,
+        ]);
         assert_eq!(folder.policy_type, "gr00t");
-        assert_eq!(Value::Object(folder.config), json!({"model_path": "/tmp", "dtype": "float32"}));
-        let job = r#"{"policy_type": "gr00t_closedloop", "policy_config_dict": {"model_path": "/m"}}"#;
+        assert_eq!(
+            Value::Object(folder.config),
+            json!({"model_path": "/tmp", "dtype": "float32"})
+        );
+        let job =
+            r#"{"policy_type": "gr00t_closedloop", "policy_config_dict": {"model_path": "/m"}}"#;
         let job = choice(&["--policy", job]);
         assert_eq!(
             (job.policy_type.as_str(), Value::Object(job.config)),
@@ -277,19 +350,33 @@ mod tests {
     fn a_token_is_taken_out_of_the_words() {
         let taken = |words: &[&str]| {
             let (left, token) = take_token(&words.iter().map(OsString::from).collect::<Vec<_>>())?;
-            Some((left.join(OsStr::new(" ")).into_string().unwrap(), token.into_string().unwrap()))
+            Some((
+                left.join(OsStr::new(" ")).into_string().unwrap(),
+                token.into_string().unwrap(),
+            ))
         };
         let wanted = Some(("--policy gr00t --port 1".to_owned(), "s3cret".to_owned()));
-        assert_eq!(taken(&["--policy", "gr00t", "--api-token", "s3cret", "--port", "1"]), wanted);
-        assert_eq!(taken(&["--policy", "gr00t", "--port", "1", "--api_token=s3cret"]), wanted);
+        assert_eq!(
+            taken(&["--policy", "gr00t", "--api-token", "s3cret", "--port", "1"]),
+            wanted
+        );
+        assert_eq!(
+            taken(&["--policy", "gr00t", "--port", "1", "--api_token=s3cret"]),
+            wanted
+        );
         assert_eq!(taken(&["--policy", "gr00t"]), None);
         assert_eq!(taken(&["--policy", "gr00t", "--api-token"]), None);
     }
 
     #[test]
     fn an_empty_token_is_refused_and_does_not_let_everybody_in() {
-        let told = parse(&["--policy", "gr00t", "--api-token", ""]).unwrap_err().to_string();
-        assert!(told.contains("it is empty; leave it out to let everybody in"), "{told}");
+        let told = parse(&["--policy", "gr00t", "--api-token", ""])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            told.contains("it is empty; leave it out to let everybody in"),
+            "{told}"
+        );
     }
 
     #[test]
@@ -297,14 +384,31 @@ mod tests {
         let refusal = |words: &[&str]| parse(words).unwrap().choice().unwrap_err();
         assert!(refusal(&["--policy", "{"]).starts_with("--policy: not a JSON object"));
         assert!(refusal(&["--policy", r#"{"policy": 1}"#]).contains("--policy has `policy`"));
-        assert!(refusal(&["--policy", "gr00t", "--policy-config", "/nowhere"]).contains("`/nowhere`: No such file"));
-        assert!(parse(&[]).unwrap_err().to_string().contains("--policy <POLICY>"));
-        assert!(parse(&["/tmp"]).unwrap_err().to_string().contains("`/tmp` stands alone; write `--policy /tmp`"));
+        assert!(
+            refusal(&["--policy", "gr00t", "--policy-config", "/nowhere"])
+                .contains("`/nowhere`: No such file")
+        );
+        assert!(
+            parse(&[])
+                .unwrap_err()
+                .to_string()
+                .contains("--policy <POLICY>")
+        );
+        assert!(
+            parse(&["/tmp"])
+                .unwrap_err()
+                .to_string()
+                .contains("`/tmp` stands alone; write `--policy /tmp`")
+        );
     }
 
     #[test]
     fn the_memory_holds_a_message_at_least() {
-        let memory = |words: &[&str]| parse(&[&["--policy", "gr00t"], words].concat()).unwrap().memory();
+        let memory = |words: &[&str]| {
+            parse(&[&["--policy", "gr00t"], words].concat())
+                .unwrap()
+                .memory()
+        };
         assert_eq!(memory(&[]), 1024);
         assert_eq!(memory(&["--max-message", "2", "--max-memory", "100"]), 100);
         assert_eq!(memory(&["--max-message", "80", "--max-memory", "1"]), 80);
@@ -313,7 +417,15 @@ mod tests {
     #[test]
     fn every_local_rank_has_its_port() {
         let args = parse(&["--policy", "gr00t", "--port", "65534"]).unwrap();
-        assert_eq!((args.port_of(1), args.port_of(2).is_err()), (Ok(65535), true));
-        assert_eq!(parse(&["--policy", "gr00t", "--port", "0"]).unwrap().port_of(7), Ok(0));
+        assert_eq!(
+            (args.port_of(1), args.port_of(2).is_err()),
+            (Ok(65535), true)
+        );
+        assert_eq!(
+            parse(&["--policy", "gr00t", "--port", "0"])
+                .unwrap()
+                .port_of(7),
+            Ok(0)
+        );
     }
 }

@@ -35,7 +35,12 @@ pub fn of_reader(mut reader: impl Read) -> io::Result<Sum> {
     let (mut sha256, mut bytes, mut block) = (Sha256::new(), 0, vec![0; BLOCK]);
     loop {
         match reader.read(&mut block) {
-            Ok(0) => return Ok(Sum { sha256: hex(sha256.finalize()), bytes }),
+            Ok(0) => {
+                return Ok(Sum {
+                    sha256: hex(sha256.finalize()),
+                    bytes,
+                });
+            }
             Ok(count) => {
                 sha256.update(&block[..count]);
                 bytes += count as u64;
@@ -48,7 +53,11 @@ pub fn of_reader(mut reader: impl Read) -> io::Result<Sum> {
 
 /// Formats bytes with two hex digits each.
 pub fn hex(bytes: impl AsRef<[u8]>) -> String {
-    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -68,7 +77,13 @@ mod tests {
         let text = vec![7; BLOCK + 3];
         let pieces = [&text[..1], &text[1..]];
         let read = of_reader(pieces[0].chain(pieces[1])).unwrap();
-        assert_eq!(read, Sum { sha256: of(&text), bytes: text.len() as u64 });
+        assert_eq!(
+            read,
+            Sum {
+                sha256: of(&text),
+                bytes: text.len() as u64
+            }
+        );
     }
 
     #[test]
@@ -79,6 +94,9 @@ mod tests {
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
         }
-        assert_eq!(of_reader(Broken).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            of_reader(Broken).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 }

@@ -58,7 +58,9 @@ impl Suspects {
                     if start.restart == 0 {
                         launch = Suspects::default();
                     } else if !has_ended {
-                        before.into_iter().for_each(|(episode, alone)| launch.died(episode, alone));
+                        before
+                            .into_iter()
+                            .for_each(|(episode, alone)| launch.died(episode, alone));
                     }
                     has_ended = false;
                 }
@@ -87,14 +89,20 @@ impl Suspects {
     pub fn standing(&self, job: JobIndex, episode: u64) -> Standing {
         match self.deaths.get(&(job, episode)) {
             None => Standing::Usual,
-            Some(deaths) if deaths.all >= DEATHS || deaths.alone >= DEATHS_ALONE => Standing::GivenUp(deaths.all),
+            Some(deaths) if deaths.all >= DEATHS || deaths.alone >= DEATHS_ALONE => {
+                Standing::GivenUp(deaths.all)
+            }
             Some(_) => Standing::Alone,
         }
     }
 
     /// Returns the episodes of a job that are not to be run as usual.
     pub fn of(&self, job: JobIndex) -> BTreeSet<u64> {
-        self.deaths.keys().filter(|(other, _)| *other == job).map(|(_, episode)| *episode).collect()
+        self.deaths
+            .keys()
+            .filter(|(other, _)| *other == job)
+            .map(|(_, episode)| *episode)
+            .collect()
     }
 
     fn died(&mut self, episode: (JobIndex, u64), alone: bool) {
@@ -112,11 +120,18 @@ mod tests {
     const JOB: JobIndex = JobIndex(0);
 
     fn life(restart: u32) -> Line {
-        Line::Rank(RankStart { restart, ..RankStart::default() })
+        Line::Rank(RankStart {
+            restart,
+            ..RankStart::default()
+        })
     }
 
     fn began(episode: u64, alone: bool) -> Line {
-        Line::EpisodeStart(EpisodeStart { episode, alone, ..EpisodeStart::default() })
+        Line::EpisodeStart(EpisodeStart {
+            episode,
+            alone,
+            ..EpisodeStart::default()
+        })
     }
 
     fn standing(lines: &[Line]) -> [Standing; 2] {
@@ -129,14 +144,26 @@ mod tests {
     fn who_was_under_way_at_a_death_runs_alone() {
         let lines = [life(0), began(0, false), began(1, false), life(1)];
         assert_eq!(standing(&lines), [Standing::Alone, Standing::Alone]);
-        assert_eq!(standing(&lines[..3]), [Standing::Usual, Standing::Usual], "nobody has died yet");
+        assert_eq!(
+            standing(&lines[..3]),
+            [Standing::Usual, Standing::Usual],
+            "nobody has died yet"
+        );
     }
 
     #[test]
     fn two_deaths_alone_or_three_in_all_are_enough() {
         let alone = [life(0), began(0, true), life(1), began(0, true), life(2)];
         assert_eq!(standing(&alone)[0], Standing::GivenUp(2));
-        let beside = [life(0), began(0, false), life(1), began(0, false), life(2), began(0, false), life(3)];
+        let beside = [
+            life(0),
+            began(0, false),
+            life(1),
+            began(0, false),
+            life(2),
+            began(0, false),
+            life(3),
+        ];
         assert_eq!(standing(&beside)[0], Standing::GivenUp(3));
         assert_eq!(standing(&beside[..5])[0], Standing::Alone);
     }
@@ -144,24 +171,43 @@ mod tests {
     #[test]
     fn an_orderly_end_and_another_launch_say_nothing() {
         let end = || Line::RankEnd(RankEnd::default());
-        assert_eq!(standing(&[life(0), began(0, false), end(), life(1)])[0], Standing::Usual);
-        assert_eq!(standing(&[life(0), began(0, false), life(1), began(0, false), life(0)])[0], Standing::Usual);
+        assert_eq!(
+            standing(&[life(0), began(0, false), end(), life(1)])[0],
+            Standing::Usual
+        );
+        assert_eq!(
+            standing(&[life(0), began(0, false), life(1), began(0, false), life(0)])[0],
+            Standing::Usual
+        );
     }
 
     #[test]
     fn a_gpu_that_fails_blames_no_episode_but_a_kernel_that_fails_does() {
         let end = |is_hardware| {
             let failure = Some("cuda:0 is lost to this process".to_owned());
-            Line::RankEnd(RankEnd { failure, is_hardware, ..RankEnd::default() })
+            Line::RankEnd(RankEnd {
+                failure,
+                is_hardware,
+                ..RankEnd::default()
+            })
         };
-        assert_eq!(standing(&[life(0), began(0, false), end(true), life(1)])[0], Standing::Usual);
-        assert_eq!(standing(&[life(0), began(0, false), end(false), life(1)])[0], Standing::Alone);
+        assert_eq!(
+            standing(&[life(0), began(0, false), end(true), life(1)])[0],
+            Standing::Usual
+        );
+        assert_eq!(
+            standing(&[life(0), began(0, false), end(false), life(1)])[0],
+            Standing::Alone
+        );
     }
 
     #[test]
     fn what_has_ended_was_not_under_way() {
         let job_end = Line::JobEnd(JobEnd::default());
-        assert_eq!(standing(&[life(0), began(0, false), job_end, life(1)])[0], Standing::Usual);
+        assert_eq!(
+            standing(&[life(0), began(0, false), job_end, life(1)])[0],
+            Standing::Usual
+        );
     }
 
     #[test]

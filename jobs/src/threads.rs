@@ -18,10 +18,15 @@ pub fn in_order<W: Sync, T: Send, E: Send>(
     one: impl Fn(&W, &mut Vec<u8>) -> Result<T, E> + Sync,
     mut on: impl FnMut(&W, T),
 ) -> Result<(), E> {
-    let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS).min(work.len());
+    let threads = std::thread::available_parallelism()
+        .map_or(1, NonZeroUsize::get)
+        .min(THREADS)
+        .min(work.len());
     if threads <= 1 {
         let mut buffer = Vec::new();
-        return work.iter().try_for_each(|piece| one(piece, &mut buffer).map(|done| on(piece, done)));
+        return work
+            .iter()
+            .try_for_each(|piece| one(piece, &mut buffer).map(|done| on(piece, done)));
     }
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -61,14 +66,25 @@ mod tests {
     fn what_comes_out_is_in_order_and_complete() {
         let work: Vec<u64> = (0..500).collect();
         let mut found = Vec::new();
-        let done: Result<(), ()> = in_order(&work, |number, _| Ok(number * 2), |_, double| found.push(double));
-        assert_eq!((done, found), (Ok(()), work.iter().map(|number| number * 2).collect()));
+        let done: Result<(), ()> = in_order(
+            &work,
+            |number, _| Ok(number * 2),
+            |_, double| found.push(double),
+        );
+        assert_eq!(
+            (done, found),
+            (Ok(()), work.iter().map(|number| number * 2).collect())
+        );
     }
 
     #[test]
     fn an_error_ends_it() {
         let work: Vec<u64> = (0..500).collect();
-        let found = in_order(&work, |number, _| if *number == 250 { Err(*number) } else { Ok(()) }, |_, ()| {});
+        let found = in_order(
+            &work,
+            |number, _| if *number == 250 { Err(*number) } else { Ok(()) },
+            |_, ()| {},
+        );
         assert_eq!(found, Err(250));
     }
 }

@@ -20,7 +20,11 @@ impl Moment {
 
     /// Returns the time as text; empty if it was invalid.
     pub fn text(self) -> String {
-        if self.is_known() { rfc3339(UNIX_EPOCH + Duration::from_millis(self.0)) } else { String::new() }
+        if self.is_known() {
+            rfc3339(UNIX_EPOCH + Duration::from_millis(self.0))
+        } else {
+            String::new()
+        }
     }
 
     /// Returns the time this many seconds earlier.
@@ -33,18 +37,32 @@ impl Moment {
     /// Returns the seconds since an earlier time; 0 if one of them is invalid, or `earlier` is
     /// later.
     pub fn since(self, earlier: Self) -> f64 {
-        if self.is_known() && earlier.is_known() { self.0.saturating_sub(earlier.0) as f64 / 1e3 } else { 0.0 }
+        if self.is_known() && earlier.is_known() {
+            self.0.saturating_sub(earlier.0) as f64 / 1e3
+        } else {
+            0.0
+        }
     }
 }
 
 fn millis(text: &[u8]) -> Option<u64> {
     let at = |range: std::ops::Range<usize>| {
-        text.get(range)?.iter().try_fold(0, |number: u64, digit| match digit {
-            b'0'..=b'9' => Some(number * 10 + u64::from(digit - b'0')),
-            _ => None,
-        })
+        text.get(range)?
+            .iter()
+            .try_fold(0, |number: u64, digit| match digit {
+                b'0'..=b'9' => Some(number * 10 + u64::from(digit - b'0')),
+                _ => None,
+            })
     };
-    let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'.'), (23, b'Z')];
+    let marks = [
+        (4, b'-'),
+        (7, b'-'),
+        (10, b'T'),
+        (13, b':'),
+        (16, b':'),
+        (19, b'.'),
+        (23, b'Z'),
+    ];
     if text.len() != 24 || marks.iter().any(|(place, mark)| text[*place] != *mark) {
         return None;
     }
@@ -62,7 +80,10 @@ fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     let (era, year_of_era) = (year / 400, year % 400);
     let month_from_march = (month + 9) % 12;
     let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
-    Some(era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468)
+    Some(
+        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year
+            - 719_468,
+    )
 }
 
 /// Formats a time as RFC 3339 in UTC with milliseconds, `2026-11-21T10:15:30.125Z`.
@@ -71,7 +92,10 @@ pub fn rfc3339(at: SystemTime) -> String {
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+        since.subsec_millis()
+    )
 }
 
 /// Converts days since 1970-01-01 to year, month and day. Internally a year begins in March, so
@@ -79,11 +103,16 @@ pub fn rfc3339(at: SystemTime) -> String {
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
@@ -108,9 +137,16 @@ mod tests {
 
     #[test]
     fn seconds_between_moments_are_known_only_where_both_are() {
-        let [first, later] = ["2026-11-21T10:00:00.125Z", "2026-11-21T10:01:00.375Z"].map(Moment::parse);
+        let [first, later] =
+            ["2026-11-21T10:00:00.125Z", "2026-11-21T10:01:00.375Z"].map(Moment::parse);
         assert_eq!((later.since(first), first.since(later)), (60.25, 0.0));
-        assert_eq!((later.since(Moment::default()), Moment::parse("soon").is_known()), (0.0, false));
+        assert_eq!(
+            (
+                later.since(Moment::default()),
+                Moment::parse("soon").is_known()
+            ),
+            (0.0, false)
+        );
     }
 
     #[test]

@@ -40,33 +40,65 @@ pub struct Use {
 
 impl Use {
     fn new(text: String, content: &Value) -> Self {
-        Self { text, digest: sha256::of(content.to_string()) }
+        Self {
+            text,
+            digest: sha256::of(content.to_string()),
+        }
     }
 }
 
 /// What the jobs that are to run use, and the model server beside them; each once.
 pub fn uses(jobs: &[Job], server: Option<&ModelServer>) -> Vec<Use> {
     let mut uses: Vec<Use> = server.map(of_server).into_iter().collect();
-    uses.extend(jobs.iter().filter(|job| job.status == Status::Pending).flat_map(of_job));
+    uses.extend(
+        jobs.iter()
+            .filter(|job| job.status == Status::Pending)
+            .flat_map(of_job),
+    );
     let mut seen = BTreeSet::new();
     uses.retain(|item| seen.insert(item.digest.clone()));
     uses
 }
 
 fn of_server(server: &ModelServer) -> Use {
-    let ModelServer { command, env, cwd, health, .. } = server;
-    let place = cwd.clone().or_else(|| is_path(&command[0]).then(|| std::env::current_dir().unwrap_or_default()));
-    let variables: Vec<_> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let with = if variables.is_empty() { String::new() } else { format!(" with {}", shown(&variables.join(", "))) };
+    let ModelServer {
+        command,
+        env,
+        cwd,
+        health,
+        ..
+    } = server;
+    let place = cwd
+        .clone()
+        .or_else(|| is_path(&command[0]).then(|| std::env::current_dir().unwrap_or_default()));
+    let variables: Vec<_> = env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let with = if variables.is_empty() {
+        String::new()
+    } else {
+        format!(" with {}", shown(&variables.join(", ")))
+    };
     let content = json!(["model server", command, env, place, health]);
-    Use::new(format!("the model server `{}`{with}", command.join(" ")), &content)
+    Use::new(
+        format!("the model server `{}`{with}", command.join(" ")),
+        &content,
+    )
 }
 
 fn of_job(job: &Job) -> Vec<Use> {
     let mut uses = Vec::new();
     if is_python_environment(&job.environment) {
-        let python = job.env_args.get("python").and_then(Value::as_str).unwrap_or("python3");
-        let script = job.environment.rsplit_once(".py:").map(|(stem, _)| format!("{stem}.py"));
+        let python = job
+            .env_args
+            .get("python")
+            .and_then(Value::as_str)
+            .unwrap_or("python3");
+        let script = job
+            .environment
+            .rsplit_once(".py:")
+            .map(|(stem, _)| format!("{stem}.py"));
         let content = json!([
             "environment",
             job.environment,
@@ -75,19 +107,31 @@ fn of_job(job: &Job) -> Vec<Use> {
         ]);
         let mut others = job.env_args.clone();
         others.remove("python");
-        let with =
-            if others.is_empty() { String::new() } else { format!(" with {}", shown(&json!(others).to_string())) };
-        uses.push(Use::new(format!("the environment `{}` by `{python}`{with}", job.environment), &content));
+        let with = if others.is_empty() {
+            String::new()
+        } else {
+            format!(" with {}", shown(&json!(others).to_string()))
+        };
+        uses.push(Use::new(
+            format!("the environment `{}` by `{python}`{with}", job.environment),
+            &content,
+        ));
     }
     let config = Value::Object(job.policy_config.clone());
     if has_text(&config) {
         let policy = canonical_policy(&job.policy_type);
         let content = json!(["policy", policy, of_value(&config)]);
-        uses.push(Use::new(format!("the policy {policy} with {}", shown(&config.to_string())), &content));
+        uses.push(Use::new(
+            format!("the policy {policy} with {}", shown(&config.to_string())),
+            &content,
+        ));
     }
     if let Some(dir) = &job.video.base_dir {
         let dir = located(&dir.to_string_lossy());
-        uses.push(Use::new(format!("videos written to `{dir}`"), &json!(["videos", dir])));
+        uses.push(Use::new(
+            format!("videos written to `{dir}`"),
+            &json!(["videos", dir]),
+        ));
     }
     uses
 }
@@ -95,7 +139,11 @@ fn of_job(job: &Job) -> Vec<Use> {
 /// All of it, as any part may be what matters, unless it is longer than anybody reads.
 fn shown(text: &str) -> String {
     let end = text.floor_char_boundary(SHOWN_BYTES);
-    if end < text.len() { format!("{} … ({} bytes in all)", &text[..end], text.len()) } else { text.to_owned() }
+    if end < text.len() {
+        format!("{} … ({} bytes in all)", &text[..end], text.len())
+    } else {
+        text.to_owned()
+    }
 }
 
 /// Whether there is a text anywhere in a value, names of fields left out.
@@ -113,7 +161,10 @@ fn of_value(value: &Value) -> Value {
     match value {
         Value::String(text) => located(text).into(),
         Value::Array(items) => items.iter().map(of_value).collect(),
-        Value::Object(object) => object.iter().map(|(name, value)| (name.clone(), of_value(value))).collect(),
+        Value::Object(object) => object
+            .iter()
+            .map(|(name, value)| (name.clone(), of_value(value)))
+            .collect(),
         other => other.clone(),
     }
 }
@@ -123,7 +174,10 @@ fn located(text: &str) -> String {
     if !(is_path(text) || text.ends_with(".py")) || path.is_absolute() || !path.exists() {
         return text.to_owned();
     }
-    std::path::absolute(path).map_or_else(|_| text.to_owned(), |path| path.to_string_lossy().into_owned())
+    std::path::absolute(path).map_or_else(
+        |_| text.to_owned(),
+        |path| path.to_string_lossy().into_owned(),
+    )
 }
 
 fn is_path(text: &str) -> bool {
@@ -133,14 +187,18 @@ fn is_path(text: &str) -> bool {
 /// Those of `uses` that this user has not begun a run with; all of them where nothing is remembered.
 pub fn unknown<'a>(uses: &'a [Use], variable: &dyn Fn(&str) -> Option<String>) -> Vec<&'a Use> {
     let known = list(variable).map(|path| read(&path)).unwrap_or_default();
-    uses.iter().filter(|item| !known.contains(&item.digest)).collect()
+    uses.iter()
+        .filter(|item| !known.contains(&item.digest))
+        .collect()
 }
 
 /// What is shown of them: the first ones, and how many more there are.
 pub fn named(uses: &[&Use]) -> Vec<String> {
     let more = uses.len().saturating_sub(NAMED);
     let first = uses.iter().take(NAMED).map(|item| item.text.clone());
-    first.chain((more > 0).then(|| format!("and {more} more"))).collect()
+    first
+        .chain((more > 0).then(|| format!("and {more} more")))
+        .collect()
 }
 
 /// Remembers that this user has begun a run with `uses`.
@@ -149,27 +207,44 @@ pub fn named(uses: &[&Use]) -> Vec<String> {
 /// Those of the file system; the user will be asked then.
 pub fn remember(uses: &[Use], variable: &dyn Fn(&str) -> Option<String>) -> io::Result<()> {
     let unknown = unknown(uses, variable);
-    let Some(path) = list(variable).filter(|_| !unknown.is_empty()) else { return Ok(()) };
+    let Some(path) = list(variable).filter(|_| !unknown.is_empty()) else {
+        return Ok(());
+    };
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
     let is_full = fs::metadata(&path).is_ok_and(|metadata| metadata.len() > MAX_BYTES);
-    let text: String = unknown.iter().map(|item| format!("{}\n", item.digest)).collect();
-    let mut file = OpenOptions::new().create(true).write(true).append(!is_full).truncate(is_full).open(path)?;
+    let text: String = unknown
+        .iter()
+        .map(|item| format!("{}\n", item.digest))
+        .collect();
+    let mut file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .append(!is_full)
+        .truncate(is_full)
+        .open(path)?;
     // In one go: other launches write to it, too.
     file.write_all(text.as_bytes())
 }
 
 /// The list of this user; none without a home.
 fn list(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    let given = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let given = |name: &str| {
+        variable(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
     let state = given("XDG_STATE_HOME").or_else(|| Some(given("HOME")?.join(".local/state")))?;
     Some(state.join("rrun/begun"))
 }
 
 fn read(path: &Path) -> BTreeSet<String> {
     let bytes = files::read(path, MAX_BYTES).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect()
+    String::from_utf8_lossy(&bytes)
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]
@@ -179,7 +254,9 @@ mod tests {
     fn job(environment: Value, policy: &str, config: Value) -> Job {
         let entry = json!({"name": "a", "arena_env_args": environment, "policy_type": policy, "policy_config_dict": config,
                            "num_episodes": 1});
-        crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0)
+        crate::file::parse(&json!({"jobs": [entry]}))
+            .unwrap()
+            .remove(0)
     }
 
     fn scripted() -> Job {
@@ -187,7 +264,11 @@ mod tests {
     }
 
     fn gym(python: &str, variables: Value) -> Job {
-        job(json!({"environment": "gym:X-v0", "python": python, "env": variables}), "scripted", json!({}))
+        job(
+            json!({"environment": "gym:X-v0", "python": python, "env": variables}),
+            "scripted",
+            json!({}),
+        )
     }
 
     fn said(jobs: &[Job]) -> Vec<String> {
@@ -225,16 +306,18 @@ mod tests {
     #[test]
     fn what_was_begun_with_is_known_and_whatever_differs_is_not() {
         let home = tempfile::tempdir().unwrap();
-        let variable = |name: &str| (name == "HOME").then(|| home.path().to_string_lossy().into_owned());
+        let variable =
+            |name: &str| (name == "HOME").then(|| home.path().to_string_lossy().into_owned());
         let own = uses(&[gym("python3", json!({"MUJOCO_GL": "egl"}))], None);
         assert_eq!(unknown(&own, &variable).len(), 1);
         remember(&own, &variable).unwrap();
         remember(&own, &variable).unwrap();
         assert!(unknown(&own, &variable).is_empty());
         assert_eq!(read(&home.path().join(".local/state/rrun/begun")).len(), 1);
-        for other in
-            [gym("/tmp/python3", json!({"MUJOCO_GL": "egl"})), gym("python3", json!({"LD_PRELOAD": "/tmp/x.so"}))]
-        {
+        for other in [
+            gym("/tmp/python3", json!({"MUJOCO_GL": "egl"})),
+            gym("python3", json!({"LD_PRELOAD": "/tmp/x.so"})),
+        ] {
             assert_eq!(unknown(&uses(&[other], None), &variable).len(), 1);
         }
     }

@@ -8,7 +8,13 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 /// Lets the options of a command take negative numbers as values, so that the error is about the
 /// value, and not about an unknown option.
 pub fn with_negative_values(command: Command) -> Command {
-    command.mut_args(|arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg })
+    command.mut_args(|arg| {
+        if arg.get_action().takes_values() {
+            arg.allow_negative_numbers(true)
+        } else {
+            arg
+        }
+    })
 }
 
 /// Returns the error with a hint at what was meant, for a positional word and for a negative
@@ -18,22 +24,33 @@ pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<S
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
     };
-    let (argument, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
+    let (argument, value) = (
+        text(ContextKind::InvalidArg),
+        text(ContextKind::InvalidValue),
+    );
     let reason = match (err.kind(), argument, value) {
         (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => {
             named(word).map(|option| format!("`{word}` stands alone; write `{option} {word}`"))
         }
         (ErrorKind::UnknownArgument, Some(word), _) if is_of_the_launcher(word) => {
             let name = command.get_name();
-            Some(format!("{word} is an option of the launcher and goes before `{name}`: rrun {word} … {name} …"))
+            Some(format!(
+                "{word} is an option of the launcher and goes before `{name}`: rrun {word} … {name} …"
+            ))
         }
-        (ErrorKind::ValueValidation, Some(option), Some(value)) if value.parse::<i64>().is_ok_and(|n| n < 0) => {
+        (ErrorKind::ValueValidation, Some(option), Some(value))
+            if value.parse::<i64>().is_ok_and(|n| n < 0) =>
+        {
             let option = option.split(' ').next().unwrap_or(option);
-            Some(format!("{option} is {value}, a whole number that is not below 0 is needed"))
+            Some(format!(
+                "{option} is {value}, a whole number that is not below 0 is needed"
+            ))
         }
         _ => None,
     };
-    reason.map_or(err, |reason| command.error(ErrorKind::ValueValidation, reason))
+    reason.map_or(err, |reason| {
+        command.error(ErrorKind::ValueValidation, reason)
+    })
 }
 
 /// Options of the launcher that are most often written after the name of a program by mistake.
@@ -61,7 +78,9 @@ fn is_of_the_launcher(word: &str) -> bool {
 
 /// Returns the option of `eval` and `fit` that takes a file of this kind.
 pub fn option_of_file(word: &str) -> Option<String> {
-    let ending = Path::new(word).extension().and_then(|ending| ending.to_str());
+    let ending = Path::new(word)
+        .extension()
+        .and_then(|ending| ending.to_str());
     match ending {
         Some("yaml" | "yml") => Some("--config".to_owned()),
         Some("json") => Some("--jobs".to_owned()),

@@ -63,19 +63,36 @@ impl Failure {
         Failure::new(casualty, error_file, content)
     }
 
-    fn new(casualty: Casualty, error_file: Option<&Path>, content: Result<Option<Value>, String>) -> Failure {
-        let seen = casualty.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    fn new(
+        casualty: Casualty,
+        error_file: Option<&Path>,
+        content: Result<Option<Value>, String>,
+    ) -> Failure {
+        let seen = casualty
+            .at
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
         let default_message = explain(&casualty);
-        let mut failure =
-            Failure { casualty, timestamp: seen, error_file: None, error: None, message: default_message };
+        let mut failure = Failure {
+            casualty,
+            timestamp: seen,
+            error_file: None,
+            error: None,
+            message: default_message,
+        };
         match content {
             Ok(None) => return failure,
             Ok(Some(error)) => {
                 failure.timestamp = timestamp(&error).unwrap_or(seen);
-                failure.message = message(&error).filter(|text| !text.is_empty()).unwrap_or(failure.message);
+                failure.message = message(&error)
+                    .filter(|text| !text.is_empty())
+                    .unwrap_or(failure.message);
                 failure.error = Some(error);
             }
-            Err(reason) => failure.message = format!("{}\nThe error file is unusable: {reason}", failure.message),
+            Err(reason) => {
+                failure.message =
+                    format!("{}\nThe error file is unusable: {reason}", failure.message)
+            }
         }
         failure.error_file = error_file.map(Path::to_path_buf);
         failure
@@ -107,14 +124,25 @@ impl Failure {
 pub fn by_themselves(failures: &[Failure]) -> Vec<&Failure> {
     let root = root_cause(failures);
     let others = (0..failures.len()).filter(|index| Some(*index) != root);
-    let others = others.map(|index| &failures[index]).filter(|failure| failure.casualty.stopped_by.is_none());
-    root.map(|index| &failures[index]).into_iter().chain(others).collect()
+    let others = others
+        .map(|index| &failures[index])
+        .filter(|failure| failure.casualty.stopped_by.is_none());
+    root.map(|index| &failures[index])
+        .into_iter()
+        .chain(others)
+        .collect()
 }
 
 /// Returns the index of the failure that came first. Within the same second, failures that the
 /// launcher did not cause precede others, then the one seen first counts.
 pub fn root_cause(failures: &[Failure]) -> Option<usize> {
-    let key = |index: &usize| (failures[*index].timestamp, failures[*index].casualty.stopped_by.is_some(), *index);
+    let key = |index: &usize| {
+        (
+            failures[*index].timestamp,
+            failures[*index].casualty.stopped_by.is_some(),
+            *index,
+        )
+    };
     (0..failures.len()).min_by_key(key)
 }
 
@@ -122,7 +150,11 @@ fn explain(casualty: &Casualty) -> String {
     match casualty.exit {
         Exit::Code(_) => ADVICE.to_owned(),
         Exit::Signal(signal) => {
-            let received = format!("Signal {signal} ({}) received by PID {}", signals::name(signal), casualty.pid);
+            let received = format!(
+                "Signal {signal} ({}) received by PID {}",
+                signals::name(signal),
+                casualty.pid
+            );
             if casualty.stopped_by == Some(signal) {
                 format!("{received}, sent by rrun to end the group")
             } else {
@@ -140,8 +172,12 @@ fn read(path: &Path) -> Result<Option<Value>, String> {
         Err(err) => return Err(err.to_string()),
     };
     let mut bytes = Vec::new();
-    file.take(ERROR_FILE_LIMIT).read_to_end(&mut bytes).map_err(|err| err.to_string())?;
-    serde_json::from_slice(&bytes).map(Some).map_err(|err| err.to_string())
+    file.take(ERROR_FILE_LIMIT)
+        .read_to_end(&mut bytes)
+        .map_err(|err| err.to_string())?;
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|err| err.to_string())
 }
 
 /// Returns `message.extraInfo.timestamp`, or `timestamp` beside a `message` that is a string; as a
@@ -162,15 +198,23 @@ fn timestamp(error: &Value) -> Option<u64> {
 fn message(error: &Value) -> Option<String> {
     match error.get("message")? {
         Value::Object(message) => {
-            let callstack = message.get("extraInfo").and_then(|info| info.get("py_callstack"));
-            Some(callstack.or(message.get("message")).map_or_else(|| "<N/A>".to_owned(), text))
+            let callstack = message
+                .get("extraInfo")
+                .and_then(|info| info.get("py_callstack"));
+            Some(
+                callstack
+                    .or(message.get("message"))
+                    .map_or_else(|| "<N/A>".to_owned(), text),
+            )
         }
         other => Some(text(other)),
     }
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 #[cfg(test)]
@@ -182,11 +226,24 @@ mod tests {
 
     fn casualty(exit: Exit) -> Casualty {
         let at = UNIX_EPOCH + std::time::Duration::from_secs(100);
-        Casualty { index: 0, local_rank: 0, rank: 4, pid: 1234, exit, usage: None, at, stopped_by: None }
+        Casualty {
+            index: 0,
+            local_rank: 0,
+            rank: 4,
+            pid: 1234,
+            exit,
+            usage: None,
+            at,
+            stopped_by: None,
+        }
     }
 
     fn with(error: Value) -> Failure {
-        Failure::new(casualty(Exit::Code(9)), Some(Path::new("/e/error.json")), Ok(Some(error)))
+        Failure::new(
+            casualty(Exit::Code(9)),
+            Some(Path::new("/e/error.json")),
+            Ok(Some(error)),
+        )
     }
 
     fn from_bytes(bytes: &[u8]) -> Failure {
@@ -198,15 +255,19 @@ mod tests {
 
     #[test]
     fn record_s_file_gives_traceback_and_time() {
-        let failure =
-            with(json!({"message": {"message": "m", "extraInfo": {"py_callstack": "tb", "timestamp": "42"}}}));
+        let failure = with(
+            json!({"message": {"message": "m", "extraInfo": {"py_callstack": "tb", "timestamp": "42"}}}),
+        );
         assert_eq!((failure.message.as_str(), failure.timestamp), ("tb", 42));
     }
 
     #[test]
     fn a_message_string_is_taken_as_it_is() {
         let failure = with(json!({"message": "text", "timestamp": "1700000000"}));
-        assert_eq!((failure.message.as_str(), failure.timestamp), ("text", 1_700_000_000));
+        assert_eq!(
+            (failure.message.as_str(), failure.timestamp),
+            ("text", 1_700_000_000)
+        );
     }
 
     #[test]
@@ -218,13 +279,22 @@ mod tests {
     #[test]
     fn a_file_that_is_no_json_is_told_of() {
         let failure = from_bytes(b"{\"message\": ");
-        assert!(failure.message.contains("The error file is unusable: EOF while parsing"), "{}", failure.message);
+        assert!(
+            failure
+                .message
+                .contains("The error file is unusable: EOF while parsing"),
+            "{}",
+            failure.message
+        );
         assert_eq!((failure.timestamp, failure.to_error_file()), (100, None));
     }
 
     #[test]
     fn no_file_is_no_error() {
-        let failure = Failure::read(casualty(Exit::Signal(9)), Some(Path::new("/nonexistent/error.json")));
+        let failure = Failure::read(
+            casualty(Exit::Signal(9)),
+            Some(Path::new("/nonexistent/error.json")),
+        );
         assert_eq!(failure.message, "Signal 9 (SIGKILL) received by PID 1234");
         assert_eq!(failure.error_file, None);
     }
@@ -235,18 +305,28 @@ mod tests {
         let path = folder.path().join("error.json");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
         let failure = Failure::read(casualty(Exit::Code(9)), Some(&path));
-        assert!(failure.message.contains("The error file is unusable"), "{}", failure.message);
+        assert!(
+            failure.message.contains("The error file is unusable"),
+            "{}",
+            failure.message
+        );
     }
 
     #[test]
     fn the_exit_code_goes_into_the_launcher_s_own_file() {
         let failure = with(json!({"message": {"message": "m"}}));
-        assert_eq!(failure.to_error_file(), Some(json!({"message": {"message": "m", "errorCode": 9}})));
+        assert_eq!(
+            failure.to_error_file(),
+            Some(json!({"message": {"message": "m", "errorCode": 9}}))
+        );
     }
 
     #[test]
     fn the_oldest_timestamp_is_the_root() {
-        let failures = [with(json!({"message": "a", "timestamp": 7})), with(json!({"message": "b", "timestamp": 6}))];
+        let failures = [
+            with(json!({"message": "a", "timestamp": 7})),
+            with(json!({"message": "b", "timestamp": 6})),
+        ];
         assert_eq!(root_cause(&failures), Some(1));
     }
 
@@ -254,18 +334,36 @@ mod tests {
     fn a_rank_that_was_told_to_end_is_not_the_root_of_the_same_second() {
         let mut stopped = Failure::new(casualty(Exit::Signal(15)), None, Ok(None));
         stopped.casualty.stopped_by = Some(15);
-        let failures = [stopped, Failure::new(casualty(Exit::Code(5)), None, Ok(None))];
+        let failures = [
+            stopped,
+            Failure::new(casualty(Exit::Code(5)), None, Ok(None)),
+        ];
         assert_eq!(root_cause(&failures), Some(1));
     }
 
     #[test]
     fn ranks_that_failed_by_themselves_come_after_the_root_cause() {
         let failed = |rank: usize, stopped_by| {
-            let casualty = Casualty { rank, stopped_by, ..casualty(Exit::Code(1)) };
-            Failure { timestamp: if rank == 2 { 99 } else { 100 }, ..Failure::new(casualty, None, Ok(None)) }
+            let casualty = Casualty {
+                rank,
+                stopped_by,
+                ..casualty(Exit::Code(1))
+            };
+            Failure {
+                timestamp: if rank == 2 { 99 } else { 100 },
+                ..Failure::new(casualty, None, Ok(None))
+            }
         };
-        let failures = [failed(0, None), failed(1, Some(15)), failed(2, None), failed(3, None)];
-        let ranks: Vec<usize> = by_themselves(&failures).iter().map(|failure| failure.casualty.rank).collect();
+        let failures = [
+            failed(0, None),
+            failed(1, Some(15)),
+            failed(2, None),
+            failed(3, None),
+        ];
+        let ranks: Vec<usize> = by_themselves(&failures)
+            .iter()
+            .map(|failure| failure.casualty.rank)
+            .collect();
         assert_eq!(ranks, [2, 0, 3]);
         assert!(by_themselves(&[]).is_empty());
     }
@@ -274,10 +372,17 @@ mod tests {
     fn a_rank_without_error_file_hands_nothing_on() {
         let folder = tempfile::tempdir().expect("a folder");
         let own = folder.path().join("own.json");
-        Failure::read(casualty(Exit::Code(1)), None).forward_to(&own).expect("nothing to do");
+        Failure::read(casualty(Exit::Code(1)), None)
+            .forward_to(&own)
+            .expect("nothing to do");
         assert!(!own.exists());
-        with(json!({"message": "m"})).forward_to(&own).expect("written");
-        assert_eq!(std::fs::read_to_string(&own).expect("read"), r#"{"message":"m"}"#);
+        with(json!({"message": "m"}))
+            .forward_to(&own)
+            .expect("written");
+        assert_eq!(
+            std::fs::read_to_string(&own).expect("read"),
+            r#"{"message":"m"}"#
+        );
     }
 
     proptest! {

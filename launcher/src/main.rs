@@ -27,7 +27,10 @@ fn main() -> ExitCode {
     match cli::parse(words.clone(), &env) {
         Ok(Request::Launch(cli)) => {
             if let Some(mut again) = built_in::with_token_in_environment(&cli, &words) {
-                return refuse(format_args!("cannot start again with the token in the environment: {}", again.exec()));
+                return refuse(format_args!(
+                    "cannot start again with the token in the environment: {}",
+                    again.exec()
+                ));
             }
             let style = say::style(&cli);
             style.adopt();
@@ -60,7 +63,11 @@ fn launch(cli: &Cli, env: &Environment) -> ExitCode {
         Err(err) => return refuse(err),
     };
     tracing::debug!(?plan);
-    if cli.dry_run { show(&plan) } else { run(&plan, env) }
+    if cli.dry_run {
+        show(&plan)
+    } else {
+        run(&plan, env)
+    }
 }
 
 fn run(plan: &Plan, env: &Environment) -> ExitCode {
@@ -88,7 +95,9 @@ fn run(plan: &Plan, env: &Environment) -> ExitCode {
 /// Locks the run folder before anything else is done. With several nodes, the lock is taken after
 /// they have met.
 fn taken(plan: &Plan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error>> {
-    let Some(eval) = &plan.eval else { return Ok(()) };
+    let Some(eval) = &plan.eval else {
+        return Ok(());
+    };
     // The lock makes the folder, if nobody has.
     eval.run.prepare(&RunFolder::new(&eval.output))?;
     if plan.rendezvous.is_none() {
@@ -116,7 +125,9 @@ fn refuse(err: impl std::fmt::Display) -> ExitCode {
 /// Prints a text. A closed pipe is not an error.
 fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
-        Err(err) if err.kind() != io::ErrorKind::BrokenPipe => refuse(format_args!("cannot print: {err}")),
+        Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
+            refuse(format_args!("cannot print: {err}"))
+        }
         _ => ExitCode::SUCCESS,
     }
 }

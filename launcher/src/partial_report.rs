@@ -18,18 +18,27 @@ use crate::say::{self, Level};
 /// Writes the report, unless the existing one is as complete, and prints a summary on stderr.
 pub fn write(plan: &EvalPlan, lock: &FolderLock) {
     let folder = RunFolder::new(&plan.output);
-    if journal::in_use(&folder.journals()) || launch::other_holder(&folder, lock.launch()).is_some() {
+    if journal::in_use(&folder.journals()) || launch::other_holder(&folder, lock.launch()).is_some()
+    {
         // The ranks here have ended, so the lock belongs to another evaluation, and so does the
         // report.
         return;
     }
     match renewed(plan, &folder) {
         Ok(Some(report)) => {
-            say::say(Level::Result, format_args!("report of what was finished: {}", folder.report().display()));
-            table::conclusion(&report).lines().for_each(|line| say::say(Level::Result, format_args!("  {line}")));
+            say::say(
+                Level::Result,
+                format_args!("report of what was finished: {}", folder.report().display()),
+            );
+            table::conclusion(&report)
+                .lines()
+                .for_each(|line| say::say(Level::Result, format_args!("  {line}")));
         }
         Ok(None) => {}
-        Err(err) => say::error(format_args!("cannot write the report into `{}`: {err}", folder.root().display())),
+        Err(err) => say::error(format_args!(
+            "cannot write the report into `{}`: {err}",
+            folder.root().display()
+        )),
     }
 }
 

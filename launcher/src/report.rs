@@ -15,19 +15,32 @@ const WIDTH: usize = 60;
 /// Formats the report of `failures`, which are in the order in which they were seen; empty if there
 /// are none.
 pub fn render(title: &str, host: &str, failures: &[Failure]) -> String {
-    let Some(root) = root_cause(failures) else { return String::new() };
+    let Some(root) = root_cause(failures) else {
+        return String::new();
+    };
     // Each call of `date` starts a process, so times are converted once per second: most ranks fail
     // in the same one.
     let seconds: BTreeSet<u64> = failures.iter().map(|failure| failure.timestamp).collect();
-    let times: BTreeMap<u64, String> = seconds.into_iter().map(|second| (second, local_time(second))).collect();
+    let times: BTreeMap<u64, String> = seconds
+        .into_iter()
+        .map(|second| (second, local_time(second)))
+        .collect();
     let blocks: Vec<String> = failures
         .iter()
         .enumerate()
         .map(|(index, failure)| block(index, host, &times[&failure.timestamp], failure))
         .collect();
-    let others: Vec<&str> =
-        blocks.iter().enumerate().filter(|(index, _)| *index != root).map(|(_, block)| block.as_str()).collect();
-    let others = if others.is_empty() { "  <NO_OTHER_FAILURES>".to_owned() } else { others.join("\n") };
+    let others: Vec<&str> = blocks
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| *index != root)
+        .map(|(_, block)| block.as_str())
+        .collect();
+    let others = if others.is_empty() {
+        "  <NO_OTHER_FAILURES>".to_owned()
+    } else {
+        others.join("\n")
+    };
     let title = format!("{title} FAILED");
     let width = longest_line(blocks.iter().chain([&title])).min(WIDTH);
     let (thick, thin) = ("=".repeat(width), "-".repeat(width));
@@ -52,12 +65,19 @@ fn full_name(name: &str, hosts: &str) -> Option<String> {
         let line = line.split('#').next().unwrap_or_default();
         line.split_whitespace().skip(1).map(str::to_owned).collect()
     };
-    let known = hosts.lines().map(names).find(|names| names.iter().any(|known| known == name))?;
+    let known = hosts
+        .lines()
+        .map(names)
+        .find(|names| names.iter().any(|known| known == name))?;
     known.into_iter().find(|known| known.contains('.'))
 }
 
 fn longest_line<'a>(texts: impl Iterator<Item = &'a String>) -> usize {
-    texts.flat_map(|text| text.lines()).map(|line| line.chars().count()).max().unwrap_or(0)
+    texts
+        .flat_map(|text| text.lines())
+        .map(|line| line.chars().count())
+        .max()
+        .unwrap_or(0)
 }
 
 fn block(index: usize, host: &str, time: &str, failure: &Failure) -> String {
@@ -68,8 +88,10 @@ fn block(index: usize, host: &str, time: &str, failure: &Failure) -> String {
         Exit::Signal(signal) => format!("  ({})", signals::name(signal)),
         Exit::Code(_) => String::new(),
     };
-    let error_file =
-        failure.error_file.as_deref().map_or_else(|| "<N/A>".to_owned(), |p: &Path| p.display().to_string());
+    let error_file = failure
+        .error_file
+        .as_deref()
+        .map_or_else(|| "<N/A>".to_owned(), |p: &Path| p.display().to_string());
     let message = failure.message.replace('\n', "\n  ");
     format!(
         "[{index}]:\n  time      : {time}\n  host      : {host}\n  rank      : {rank} (local_rank: {local_rank})\n  \
@@ -80,15 +102,29 @@ fn block(index: usize, host: &str, time: &str, failure: &Failure) -> String {
 /// Formats a time as `2026-11-21_06:10:42` in the local time zone. `date` knows the rules of the
 /// zone, which `std` does not. If `date` fails, the time is UTC and ends in `Z`.
 fn local_time(timestamp: u64) -> String {
-    let output = Command::new("date").args(["-d", &format!("@{timestamp}"), "+%Y-%m-%d_%H:%M:%S"]).output();
-    let text = output.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
-    if text.trim().len() == "2026-11-21_06:10:42".len() { text.trim().to_owned() } else { utc(timestamp) }
+    let output = Command::new("date")
+        .args(["-d", &format!("@{timestamp}"), "+%Y-%m-%d_%H:%M:%S"])
+        .output();
+    let text = output
+        .ok()
+        .and_then(|output| String::from_utf8(output.stdout).ok())
+        .unwrap_or_default();
+    if text.trim().len() == "2026-11-21_06:10:42".len() {
+        text.trim().to_owned()
+    } else {
+        utc(timestamp)
+    }
 }
 
 fn utc(timestamp: u64) -> String {
     let (days, second) = (timestamp / 86_400, timestamp % 86_400);
     let (year, month, day) = date(days);
-    format!("{year:04}-{month:02}-{day:02}_{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02}_{:02}:{:02}:{:02}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 /// Returns year, month and day of the Gregorian calendar for a number of days since 1970-01-01.
@@ -97,11 +133,16 @@ fn date(days: u64) -> (u64, u64, u64) {
     // before 1970-01-01.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
@@ -148,10 +189,20 @@ mod tests {
 
     #[test]
     fn the_root_keeps_its_index_and_is_not_among_the_others() {
-        let report = render("t", "h", &[failure(0, Exit::Signal(15)), failure(1, Exit::Code(5))]);
+        let report = render(
+            "t",
+            "h",
+            &[failure(0, Exit::Signal(15)), failure(1, Exit::Code(5))],
+        );
         let (others, root) = report.split_once("Root Cause").expect("both parts");
-        assert!(others.contains("[0]:") && !others.contains("[1]:") && root.contains("[1]:"), "{report}");
-        assert!(others.contains("exitcode  : -15 (pid: 99)  (SIGTERM)\n"), "{report}");
+        assert!(
+            others.contains("[0]:") && !others.contains("[1]:") && root.contains("[1]:"),
+            "{report}"
+        );
+        assert!(
+            others.contains("exitcode  : -15 (pid: 99)  (SIGTERM)\n"),
+            "{report}"
+        );
     }
 
     #[test]
@@ -162,8 +213,14 @@ mod tests {
     #[test]
     fn the_full_name_is_that_of_the_hosts_file() {
         let hosts = "127.0.0.1 localhost # node1\n10.0.0.1 node1 node1.cluster.org\n";
-        assert_eq!(full_name("node1", hosts).as_deref(), Some("node1.cluster.org"));
-        assert_eq!((full_name("localhost", hosts), full_name("node2", hosts)), (None, None));
+        assert_eq!(
+            full_name("node1", hosts).as_deref(),
+            Some("node1.cluster.org")
+        );
+        assert_eq!(
+            (full_name("localhost", hosts), full_name("node2", hosts)),
+            (None, None)
+        );
     }
 
     #[test]

@@ -18,11 +18,17 @@ fn main() {
     // For the build scripts of crates that depend on this one: an argument for the linker is not handed on.
     println!("cargo::metadata=run_path={}", run_path(&torch));
     let [c10d, operators, cuda, products, upload] = compile(&torch);
-    cc::Build::new().cpp(true).objects([c10d, operators]).compile("rrun_c10d");
+    cc::Build::new()
+        .cpp(true)
+        .objects([c10d, operators])
+        .compile("rrun_c10d");
     println!("cargo::rustc-link-search=native={}", torch.lib.display());
     println!("cargo::rustc-link-lib=torch_cpu");
     println!("cargo::rustc-link-lib=c10");
-    println!("cargo::rustc-env=RRUN_CUDA_SHIM={}", link_cuda_shim(&torch, &[cuda, products, upload]).display());
+    println!(
+        "cargo::rustc-env=RRUN_CUDA_SHIM={}",
+        link_cuda_shim(&torch, &[cuda, products, upload]).display()
+    );
 }
 
 /// Where the parts of the torch wheel and of the CUDA wheels beside it lie; all without symbolic links.
@@ -36,16 +42,36 @@ struct Libtorch {
 impl Libtorch {
     fn find() -> Self {
         // Only a direct dependent of torch-sys is told; the value is `$LIBTORCH/lib`.
-        let lib = env::var("DEP_TCH_LIBTORCH_LIB").unwrap_or_else(|_| missing("LIBTORCH is not set"));
+        let lib =
+            env::var("DEP_TCH_LIBTORCH_LIB").unwrap_or_else(|_| missing("LIBTORCH is not set"));
         let lib = canonical(Path::new(&lib));
-        let torch = lib.parent().expect("`lib` lies in the folder LIBTORCH names");
+        let torch = lib
+            .parent()
+            .expect("`lib` lies in the folder LIBTORCH names");
         let site_packages = torch.parent().expect("LIBTORCH is not the root folder");
-        let found =
-            Libtorch { include: torch.join("include"), cuda: site_packages.join("nvidia/cu13"), lib: lib.clone() };
-        found.require("include", &found.include.join("torch/csrc/distributed/c10d/TCPStore.hpp"));
-        found.require("nvidia-cuda-runtime", &found.cuda.join("include/cuda_runtime.h"));
-        found.require("nvidia-cuda-crt", &found.cuda.join("include/crt/host_config.h"));
-        found.require("nvidia-cuda-cccl", &found.cuda.join("include/cccl/nv/target"));
+        let found = Libtorch {
+            include: torch.join("include"),
+            cuda: site_packages.join("nvidia/cu13"),
+            lib: lib.clone(),
+        };
+        found.require(
+            "include",
+            &found
+                .include
+                .join("torch/csrc/distributed/c10d/TCPStore.hpp"),
+        );
+        found.require(
+            "nvidia-cuda-runtime",
+            &found.cuda.join("include/cuda_runtime.h"),
+        );
+        found.require(
+            "nvidia-cuda-crt",
+            &found.cuda.join("include/crt/host_config.h"),
+        );
+        found.require(
+            "nvidia-cuda-cccl",
+            &found.cuda.join("include/cccl/nv/target"),
+        );
         found
     }
 
@@ -56,20 +82,34 @@ impl Libtorch {
         match version(&text) {
             Some((2, 11)) => "third_party/nccl-2.28",
             Some((2, 12)) => "third_party/nccl-2.29",
-            Some((major, minor)) => missing(&format!("libtorch is {major}.{minor}, 2.11 or 2.12 is needed")),
-            None => missing(&format!("{} does not say which version libtorch is", header.display())),
+            Some((major, minor)) => missing(&format!(
+                "libtorch is {major}.{minor}, 2.11 or 2.12 is needed"
+            )),
+            None => missing(&format!(
+                "{} does not say which version libtorch is",
+                header.display()
+            )),
         }
     }
 
     fn require(&self, part: &str, file: &Path) {
         if !file.exists() {
-            missing(&format!("{part} is not installed beside libtorch: there is no {}", file.display()));
+            missing(&format!(
+                "{part} is not installed beside libtorch: there is no {}",
+                file.display()
+            ));
         }
     }
 }
 
 /// The sources, in the order of the objects that [`compile`] gives.
-const SOURCES: [&str; 5] = ["c10d.cc", "operators.cc", "cuda.cc", "products.cc", "upload.cc"];
+const SOURCES: [&str; 5] = [
+    "c10d.cc",
+    "operators.cc",
+    "cuda.cc",
+    "products.cc",
+    "upload.cc",
+];
 
 /// The objects of [`SOURCES`], compiled side by side: each takes up to 9 s and 0.9 GB.
 fn compile(torch: &Libtorch) -> [PathBuf; 5] {
@@ -89,10 +129,15 @@ fn compile(torch: &Libtorch) -> [PathBuf; 5] {
 /// Major and minor version in libtorch's `version.h`.
 fn version(text: &str) -> Option<(u32, u32)> {
     let number = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name))?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name))?;
         line.trim().parse().ok()
     };
-    Some((number("TORCH_VERSION_MAJOR ")?, number("TORCH_VERSION_MINOR ")?))
+    Some((
+        number("TORCH_VERSION_MAJOR ")?,
+        number("TORCH_VERSION_MINOR ")?,
+    ))
 }
 
 /// Optimised always: the shims only forward calls, and with `-g` they would weigh megabytes.
@@ -105,10 +150,20 @@ fn cpp() -> cc::Build {
 fn link_cuda_shim(torch: &Libtorch, objects: &[PathBuf]) -> PathBuf {
     let shim = Path::new(&env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("librrun_cuda.so");
     let mut link: Command = cpp().get_compiler().to_command();
-    link.args(["-shared", "-Wl,-s", "-o"]).arg(&shim).args(objects);
-    link.arg(format!("-L{}", torch.lib.display())).args(["-ltorch_cuda", "-ltorch_cpu", "-lc10_cuda", "-lc10"]);
-    link.arg(format!("-L{}", torch.cuda.join("lib").display())).arg("-l:libcudart.so.13");
-    let status = link.status().expect("the compiler that made the object can be started again");
+    link.args(["-shared", "-Wl,-s", "-o"])
+        .arg(&shim)
+        .args(objects);
+    link.arg(format!("-L{}", torch.lib.display())).args([
+        "-ltorch_cuda",
+        "-ltorch_cpu",
+        "-lc10_cuda",
+        "-lc10",
+    ]);
+    link.arg(format!("-L{}", torch.cuda.join("lib").display()))
+        .arg("-l:libcudart.so.13");
+    let status = link
+        .status()
+        .expect("the compiler that made the object can be started again");
     assert!(status.success(), "cannot link {}: {status}", shim.display());
     shim
 }
@@ -117,7 +172,10 @@ fn link_cuda_shim(torch: &Libtorch, objects: &[PathBuf]) -> PathBuf {
 ///
 /// The linker makes it DT_RUNPATH, so that LD_LIBRARY_PATH wins. Tests and benches get it too.
 fn run_path(torch: &Libtorch) -> String {
-    let mut folders = vec!["$ORIGIN/../lib/torch".to_owned(), "$ORIGIN/../lib/mujoco".to_owned()];
+    let mut folders = vec![
+        "$ORIGIN/../lib/torch".to_owned(),
+        "$ORIGIN/../lib/mujoco".to_owned(),
+    ];
     folders.push(torch.lib.display().to_string());
     if let Ok(mujoco) = env::var("MUJOCO_DYNAMIC_LINK_DIR") {
         folders.push(canonical(Path::new(&mujoco)).display().to_string());
@@ -126,7 +184,9 @@ fn run_path(torch: &Libtorch) -> String {
 }
 
 fn canonical(folder: &Path) -> PathBuf {
-    folder.canonicalize().unwrap_or_else(|err| missing(&format!("cannot find {}: {err}", folder.display())))
+    folder
+        .canonicalize()
+        .unwrap_or_else(|err| missing(&format!("cannot find {}: {err}", folder.display())))
 }
 
 fn missing(what: &str) -> ! {

@@ -23,16 +23,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     let job = jobs::file::parse(&json!({"jobs": [entry]}))?.remove(0);
     let mut env = Lockstep::new(|answers| make(&job, PythonConfig::new(num_envs), answers))?;
     let resets: Vec<_> = (0..num_envs).map(|index| (EnvIndex(index), 0)).collect();
-    let mut seen: Vec<Observation> = env.reset(&resets, Render::Yes).into_iter().collect::<Result<_, _>>()?;
+    let mut seen: Vec<Observation> = env
+        .reset(&resets, Render::Yes)
+        .into_iter()
+        .collect::<Result<_, _>>()?;
     let mut micros = Vec::with_capacity(rounds);
     for round in 0..WARM + rounds {
         let action = vec![round as f32 / 1e6; env.spec().action.names.len()];
-        let actions: Vec<_> = (0..num_envs).map(|index| (EnvIndex(index), action.clone())).collect();
+        let actions: Vec<_> = (0..num_envs)
+            .map(|index| (EnvIndex(index), action.clone()))
+            .collect();
         let begun = now();
         let steps = env.step(&actions, Render::Yes);
         let took = begun.elapsed();
-        seen = steps.into_iter().map(|step| step.map(|step| step.observation)).collect::<Result<_, _>>()?;
-        if seen.iter().any(|one| one.state["state"][..2] != [round as f32 + 1.0, action[0]] || one.video.len() != 2) {
+        seen = steps
+            .into_iter()
+            .map(|step| step.map(|step| step.observation))
+            .collect::<Result<_, _>>()?;
+        if seen.iter().any(|one| {
+            one.state["state"][..2] != [round as f32 + 1.0, action[0]] || one.video.len() != 2
+        }) {
             return Err("an observation is not that of its step".into());
         }
         if round >= WARM {

@@ -17,7 +17,8 @@ use std::time::Instant;
 
 use runtime::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
 use runtime::record::{
-    CameraSize, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan, Recorder, VideoPlan, Waits,
+    CameraSize, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan, Recorder,
+    VideoPlan, Waits,
 };
 
 /// Dimensions of the action and of each of three state vectors: an arm of seven joints.
@@ -57,16 +58,28 @@ fn main() -> Result<(), Box<dyn Error>> {
                 },
             )
         }
-        _ => Err("usage: bench_record video|dataset PICTURES HEIGHT WIDTH STEPS …, see its source".into()),
+        _ => Err(
+            "usage: bench_record video|dataset PICTURES HEIGHT WIDTH STEPS …, see its source"
+                .into(),
+        ),
     }
 }
 
 /// An episode in each environment, their steps in turn.
-fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Result<(), Box<dyn Error>> {
+fn record(
+    scene: &Scene,
+    steps: usize,
+    envs: usize,
+    plan: RecordPlan,
+) -> Result<(), Box<dyn Error>> {
     let (start, used) = (now(), cpu()?);
     let mut recorder = Recorder::start(plan)?;
     for env in (0..envs).map(EnvIndex) {
-        let meta = EpisodeMeta { episode: env.0 as u64, seed: 0, language: Arc::from("push") };
+        let meta = EpisodeMeta {
+            episode: env.0 as u64,
+            seed: 0,
+            language: Arc::from("push"),
+        };
         recorder.begin(env, meta, &scene.observation(0))?;
     }
     for step in 1..=steps {
@@ -86,15 +99,26 @@ fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Result<
         }
     }
     for env in (0..envs).map(EnvIndex) {
-        recorder.end(env, EpisodeEnd { success: true, terminated: false, truncated: true })?;
+        recorder.end(
+            env,
+            EpisodeEnd {
+                success: true,
+                terminated: false,
+                truncated: true,
+            },
+        )?;
     }
     let caller = start.elapsed();
     recorder.drain();
     let pressure = recorder.pressure();
     recorder.finish()?;
-    let waits = [pressure.video, pressure.dataset].into_iter().sum::<Waits>();
-    let [all, caller, waited] = [start.elapsed(), caller, waits.time].map(|time| time.as_secs_f64());
-    let said = serde_json::json!({ "all": all, "cpu": cpu()? - used, "caller": caller, "waited": waited });
+    let waits = [pressure.video, pressure.dataset]
+        .into_iter()
+        .sum::<Waits>();
+    let [all, caller, waited] =
+        [start.elapsed(), caller, waits.time].map(|time| time.as_secs_f64());
+    let said =
+        serde_json::json!({ "all": all, "cpu": cpu()? - used, "caller": caller, "waited": waited });
     println!("{said}");
     Ok(())
 }
@@ -108,14 +132,21 @@ fn now() -> Instant {
 fn cpu() -> Result<f64, Box<dyn Error>> {
     let line = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = line.rsplit_once(')').ok_or("/proc/self/stat has no name")?;
-    let ticks: Result<Vec<f64>, _> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect();
+    let ticks: Result<Vec<f64>, _> = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(str::parse)
+        .collect();
     Ok(ticks?.iter().sum::<f64>() / 100.0)
 }
 
 fn video(dir: &Path, envs: usize, threads: usize) -> VideoPlan {
     VideoPlan {
         dir: dir.to_owned(),
-        stems: (0..envs).map(|env| format!("push_video_rank0_gpu0_env{env}")).collect(),
+        stems: (0..envs)
+            .map(|env| format!("push_video_rank0_gpu0_env{env}"))
+            .collect(),
         per_episode: false,
         grids: Vec::new(),
         cameras: Vec::new(),
@@ -149,20 +180,42 @@ impl Scene {
     fn read(pictures: &str, height: &str, width: &str) -> Result<Self, Box<dyn Error>> {
         let (height, width) = (height.parse::<u32>()?, width.parse::<u32>()?);
         if height == 0 {
-            return Ok(Self { height, width, frames: Vec::new() });
+            return Ok(Self {
+                height,
+                width,
+                frames: Vec::new(),
+            });
         }
         let bytes = std::fs::read(PathBuf::from(pictures))?;
         let frames = bytes.chunks_exact((height * width * 3) as usize);
-        let frames = frames.map(|rgb| Frame { height, width, rgb: rgb.to_vec().into() });
-        Ok(Self { height, width, frames: frames.collect() })
+        let frames = frames.map(|rgb| Frame {
+            height,
+            width,
+            rgb: rgb.to_vec().into(),
+        });
+        Ok(Self {
+            height,
+            width,
+            frames: frames.collect(),
+        })
     }
 
     fn env(&self) -> EnvSpec {
-        let camera = CameraSpec { name: "front".to_owned(), height: self.height, width: self.width };
+        let camera = CameraSpec {
+            name: "front".to_owned(),
+            height: self.height,
+            width: self.width,
+        };
         EnvSpec {
             name: "push".to_owned(),
-            state: ["joint_position", "joint_velocity", "eef"].map(|name| (name.to_owned(), JOINTS)).to_vec(),
-            cameras: if self.height > 0 { vec![camera] } else { Vec::new() },
+            state: ["joint_position", "joint_velocity", "eef"]
+                .map(|name| (name.to_owned(), JOINTS))
+                .to_vec(),
+            cameras: if self.height > 0 {
+                vec![camera]
+            } else {
+                Vec::new()
+            },
             action: ActionSpec {
                 names: (0..JOINTS).map(|joint| format!("joint{joint}")).collect(),
                 low: vec![-1.0; JOINTS],
@@ -182,13 +235,21 @@ impl Scene {
     fn observation(&self, step: usize) -> Observation {
         let wave = |joint: usize| ((step * (joint + 1)) as f32 * 0.01).sin();
         let values: Vec<f32> = (0..JOINTS).map(wave).collect();
-        let state = self.env().state.into_iter().map(|(name, _)| (name, values.clone()));
+        let state = self
+            .env()
+            .state
+            .into_iter()
+            .map(|(name, _)| (name, values.clone()));
         let sim_state = ["joint_position", "joint_velocity"];
-        let sim_state = sim_state.map(|name| (format!("articulation/robot/{name}"), values.clone()));
+        let sim_state =
+            sim_state.map(|name| (format!("articulation/robot/{name}"), values.clone()));
         let frame = self.frames.get(step % self.frames.len().max(1));
         Observation {
             state: state.collect(),
-            video: frame.map(|frame| ("front".to_owned(), frame.clone())).into_iter().collect(),
+            video: frame
+                .map(|frame| ("front".to_owned(), frame.clone()))
+                .into_iter()
+                .collect(),
             language: Arc::from("push"),
             sim_state: BTreeMap::from(sim_state),
             feedback: None,

@@ -16,8 +16,16 @@ use tch::{Cuda, Device, Kind};
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let argument = |at: usize| arguments.get(at).map(String::as_str);
-    let kind = if argument(1) == Some("f32") { Kind::Float } else { Kind::BFloat16 };
-    let device = if argument(2) == Some("cuda") { Device::Cuda(0) } else { Device::Cpu };
+    let kind = if argument(1) == Some("f32") {
+        Kind::Float
+    } else {
+        Kind::BFloat16
+    };
+    let device = if argument(2) == Some("cuda") {
+        Device::Cuda(0)
+    } else {
+        Device::Cpu
+    };
     match measure(Path::new(argument(0).unwrap_or(".")), device, kind) {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
@@ -27,7 +35,10 @@ fn main() -> ExitCode {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "measuring is what this program is for")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "measuring is what this program is for"
+)]
 fn measure(dir: &Path, device: Device, kind: Kind) -> Result<(), LoadError> {
     if device != Device::Cpu {
         Cuda::synchronize(0); // The context is not the checkpoint's cost.
@@ -51,7 +62,13 @@ fn measure(dir: &Path, device: Device, kind: Kind) -> Result<(), LoadError> {
     // Looks at every page once, as the first inference does.
     let sum: f64 = named
         .iter()
-        .map(|(_, tensor)| tensor.view(-1).slice(0, 0, None, 1024).sum(Kind::Float).double_value(&[]))
+        .map(|(_, tensor)| {
+            tensor
+                .view(-1)
+                .slice(0, 0, None, 1024)
+                .sum(Kind::Float)
+                .double_value(&[])
+        })
         .sum();
     let touched = begin.elapsed();
     let report = json!({
@@ -73,5 +90,12 @@ fn memory() -> BTreeMap<String, u64> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let fields = status.lines().filter_map(|line| line.split_once(':'));
     let wanted = fields.filter(|(name, _)| ["VmHWM", "VmRSS", "RssAnon", "RssFile"].contains(name));
-    wanted.filter_map(|(name, value)| Some((name.to_owned(), value.split_whitespace().next()?.parse().ok()?))).collect()
+    wanted
+        .filter_map(|(name, value)| {
+            Some((
+                name.to_owned(),
+                value.split_whitespace().next()?.parse().ok()?,
+            ))
+        })
+        .collect()
 }

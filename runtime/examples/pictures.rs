@@ -14,20 +14,41 @@ const ROUNDS: usize = 40;
 const SAMPLES: usize = 8;
 
 fn main() {
-    let path = std::env::args().nth(1).map(PathBuf::from).expect("the backbone's preprocessor_config.json is needed");
-    let geometry = Geometry::Area { edge: 256, crop_fraction: 0.95 };
+    let path = std::env::args()
+        .nth(1)
+        .map(PathBuf::from)
+        .expect("the backbone's preprocessor_config.json is needed");
+    let geometry = Geometry::Area {
+        edge: 256,
+        crop_fraction: 0.95,
+    };
     let pictures = Pictures::read(geometry, &path).expect("the file must be readable");
-    println!("height x width  geometry [ms]  with patches [ms]  {SAMPLES} samples of two, a picture [ms]");
-    for (height, width) in [(256, 256), (480, 640), (480, 480), (512, 512), (180, 320), (720, 1280)] {
-        let bytes: Vec<u8> =
-            (0u32..height * width * 3).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    println!(
+        "height x width  geometry [ms]  with patches [ms]  {SAMPLES} samples of two, a picture [ms]"
+    );
+    for (height, width) in [
+        (256, 256),
+        (480, 640),
+        (480, 480),
+        (512, 512),
+        (180, 320),
+        (720, 1280),
+    ] {
+        let bytes: Vec<u8> = (0u32..height * width * 3)
+            .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
         let (height, width) = (height as usize, width as usize);
         let picture = Picture::new(height, width, &bytes).expect("the picture has all its bytes");
         let transform = fastest(|| drop(pictures.transform(picture)));
         let one = fastest(|| drop(pictures.prepare(&[picture])));
-        let many =
-            fastest(|| drop((0..SAMPLES).into_par_iter().map(|_| pictures.prepare(&[picture; 2])).collect::<Vec<_>>()))
-                / (2 * SAMPLES) as f64;
+        let many = fastest(|| {
+            drop(
+                (0..SAMPLES)
+                    .into_par_iter()
+                    .map(|_| pictures.prepare(&[picture; 2]))
+                    .collect::<Vec<_>>(),
+            )
+        }) / (2 * SAMPLES) as f64;
         println!("{height:6} x {width:<5} {transform:14.3} {one:18.3} {many:34.3}");
     }
 }

@@ -21,9 +21,15 @@ pub mod versions;
 pub fn tell_panics_briefly() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        let text = info.payload().downcast_ref::<String>().filter(|text| c10d::torch_error::is_panic(text));
+        let text = info
+            .payload()
+            .downcast_ref::<String>()
+            .filter(|text| c10d::torch_error::is_panic(text));
         let Some(text) = text else { return usual(info) };
-        let at = info.location().map(|at| format!(" at {at}")).unwrap_or_default();
+        let at = info
+            .location()
+            .map(|at| format!(" at {at}"))
+            .unwrap_or_default();
         tracing::debug!("panic{at}: {text}");
         let line = format!("libtorch{at}: {}", c10d::torch_error::first_line(text));
         eval::console::log(eval::console::Level::Warning, &line);

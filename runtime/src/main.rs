@@ -9,7 +9,11 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     runtime::env::mujoco::draw_without_threads();
     runtime::versions::built_from(option_env!("RRUN_COMMIT"));
-    let variable = if std::env::var_os("RRUN_LOG").is_some() { "RRUN_LOG" } else { "RUST_LOG" };
+    let variable = if std::env::var_os("RRUN_LOG").is_some() {
+        "RRUN_LOG"
+    } else {
+        "RUST_LOG"
+    };
     let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_env(variable));
     log.with_writer(std::io::stderr).init();
     runtime::tell_panics_briefly();
@@ -18,7 +22,9 @@ fn main() -> ExitCode {
         Some((program, rest)) if program == "eval" => runtime::eval::main(rest),
         Some((program, rest)) if program == "serve" => runtime::serve::main(rest),
         _ => {
-            eprintln!("rrun-rank: the first word names a program: eval or serve; `rrun` starts it as `rrun eval …`");
+            eprintln!(
+                "rrun-rank: the first word names a program: eval or serve; `rrun` starts it as `rrun eval …`"
+            );
             ExitCode::from(2)
         }
     }

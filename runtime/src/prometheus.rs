@@ -12,7 +12,10 @@ pub struct Metrics {
 impl Metrics {
     /// Creates an empty set of metrics.
     pub fn new(prefix: &'static str) -> Self {
-        Self { prefix, text: String::new() }
+        Self {
+            prefix,
+            text: String::new(),
+        }
     }
 
     /// Adds a metric with one value.
@@ -27,7 +30,9 @@ impl Metrics {
         (name, kind, help): (&str, &str, &str),
         values: impl IntoIterator<Item = (L, f64)>,
     ) {
-        let lines = values.into_iter().map(|(of, value)| (format!("{{{label}=\"{of}\"}}"), value));
+        let lines = values
+            .into_iter()
+            .map(|(of, value)| (format!("{{{label}=\"{of}\"}}"), value));
         self.family(name, kind, help, lines);
     }
 
@@ -36,10 +41,19 @@ impl Metrics {
         self.text
     }
 
-    fn family(&mut self, name: &str, kind: &str, help: &str, lines: impl IntoIterator<Item = (String, f64)>) {
+    fn family(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        lines: impl IntoIterator<Item = (String, f64)>,
+    ) {
         let Self { prefix, text } = self;
         // Writing to a string does not fail.
-        let _ = write!(text, "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n");
+        let _ = write!(
+            text,
+            "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"
+        );
         for (labels, value) in lines {
             let _ = writeln!(text, "{prefix}{name}{labels} {value}");
         }

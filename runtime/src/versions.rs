@@ -31,15 +31,25 @@ pub fn versions() -> BTreeMap<String, String> {
         }
     };
     add("rrun", Some(rrun()));
-    add("libtorch", cuda::libtorch().ok().and_then(|folder| libtorch(folder.parent()?)));
+    add(
+        "libtorch",
+        cuda::libtorch()
+            .ok()
+            .and_then(|folder| libtorch(folder.parent()?)),
+    );
     add("mujoco", Some(mujoco_rs::mujoco_version().to_owned()));
     if let Ok(cuda) = cuda::load() {
         let numbers = cuda.versions().ok();
         add("cuda", numbers.map(|numbers| cuda_version(numbers.runtime)));
         add("nccl", numbers.map(|numbers| nccl_version(numbers.nccl)));
         // A container may have the driver without its folder below /sys.
-        let driver = std::fs::read_to_string(DRIVER).ok().map(|text| text.trim().to_owned());
-        add("driver", driver.or_else(|| Some(format!("CUDA {}", cuda_version(numbers?.driver)))));
+        let driver = std::fs::read_to_string(DRIVER)
+            .ok()
+            .map(|text| text.trim().to_owned());
+        add(
+            "driver",
+            driver.or_else(|| Some(format!("CUDA {}", cuda_version(numbers?.driver)))),
+        );
     }
     versions
 }
@@ -47,7 +57,9 @@ pub fn versions() -> BTreeMap<String, String> {
 /// Returns `0.1.0` or `0.1.0 (1a2b3c4d5e6f)`.
 fn rrun() -> String {
     let version = env!("CARGO_PKG_VERSION");
-    COMMIT.get().map_or(version.to_owned(), |commit| format!("{version} ({commit})"))
+    COMMIT
+        .get()
+        .map_or(version.to_owned(), |commit| format!("{version} ({commit})"))
 }
 
 /// Returns libtorch's version, such as `2.11.0+cu130`: a wheel of torch has it in `version.py`, the
@@ -55,10 +67,14 @@ fn rrun() -> String {
 fn libtorch(root: &Path) -> Option<String> {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).ok();
     let of_wheel = |text: String| {
-        let line = text.lines().find_map(|line| line.strip_prefix("__version__ = ").map(str::to_owned))?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("__version__ = ").map(str::to_owned))?;
         Some(line.trim_matches(['\'', '"']).to_owned())
     };
-    read("version.py").and_then(of_wheel).or_else(|| read("build-version").map(|text| text.trim().to_owned()))
+    read("version.py")
+        .and_then(of_wheel)
+        .or_else(|| read("build-version").map(|text| text.trim().to_owned()))
 }
 
 /// Formats a version: 13000 is 13.0, which is 1000 times major plus 10 times minor
@@ -69,7 +85,12 @@ fn cuda_version(number: i32) -> String {
 
 /// Formats a version: 22809 is 2.28.9 (`NCCL_VERSION` of nccl.h, since 2.9).
 fn nccl_version(number: i32) -> String {
-    format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
+    format!(
+        "{}.{}.{}",
+        number / 10_000,
+        number / 100 % 100,
+        number % 100
+    )
 }
 
 #[cfg(test)]
@@ -79,16 +100,30 @@ mod tests {
     #[test]
     fn what_this_process_has_loaded_is_named() {
         let versions = versions();
-        assert!(versions["rrun"].starts_with(env!("CARGO_PKG_VERSION")), "{versions:?}");
-        assert!(["2.11.", "2.12."].iter().any(|known| versions["libtorch"].starts_with(known)), "{versions:?}");
+        assert!(
+            versions["rrun"].starts_with(env!("CARGO_PKG_VERSION")),
+            "{versions:?}"
+        );
+        assert!(
+            ["2.11.", "2.12."]
+                .iter()
+                .any(|known| versions["libtorch"].starts_with(known)),
+            "{versions:?}"
+        );
         assert!(versions["mujoco"].starts_with("3."), "{versions:?}");
         assert_eq!(versions.contains_key("cuda"), cuda::load().is_ok());
     }
 
     #[test]
     fn numbers_are_read_as_their_makers_write_them() {
-        assert_eq!([cuda_version(13_000), cuda_version(12_080)], ["13.0", "12.8"]);
-        assert_eq!([nccl_version(22_809), nccl_version(22_703)], ["2.28.9", "2.27.3"]);
+        assert_eq!(
+            [cuda_version(13_000), cuda_version(12_080)],
+            ["13.0", "12.8"]
+        );
+        assert_eq!(
+            [nccl_version(22_809), nccl_version(22_703)],
+            ["2.28.9", "2.27.3"]
+        );
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(libtorch(dir.path()), None);
         std::fs::write(dir.path().join("build-version"), "2.11.0+cpu\n").unwrap();

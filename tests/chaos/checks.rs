@@ -15,7 +15,10 @@ pub struct Expected {
 }
 
 fn outcomes(eval: &Eval) -> Vec<Outcome> {
-    eval.episodes().iter().map(|episode| episode.outcome()).collect()
+    eval.episodes()
+        .iter()
+        .map(|episode| episode.outcome())
+        .collect()
 }
 
 impl Expected {
@@ -23,16 +26,26 @@ impl Expected {
     pub fn undisturbed() -> Self {
         let eval = Eval::new(&jobs(2)).nproc(2);
         eval.run().succeeds();
-        Self { outcomes: outcomes(&eval) }
+        Self {
+            outcomes: outcomes(&eval),
+        }
     }
 }
 
 /// Checks that no process of the run is left, and no named shared memory.
 pub fn nothing_is_left(mark: &str) -> Result<(), String> {
-    let patience = std::panic::catch_unwind(|| wait_until("the end of all processes", || marked(mark).is_empty()));
+    let patience = std::panic::catch_unwind(|| {
+        wait_until("the end of all processes", || marked(mark).is_empty())
+    });
     patience.map_err(|_| format!("processes {:?} live on", marked(mark)))?;
-    let shared = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    match shared.map(|entry| entry.file_name()).find(|name| name.to_string_lossy().contains("rrun")) {
+    let shared = std::fs::read_dir("/dev/shm")
+        .into_iter()
+        .flatten()
+        .flatten();
+    match shared
+        .map(|entry| entry.file_name())
+        .find(|name| name.to_string_lossy().contains("rrun"))
+    {
         Some(name) => Err(format!("/dev/shm/{} is left", name.display())),
         None => Ok(()),
     }
@@ -43,18 +56,30 @@ pub fn nothing_is_left(mark: &str) -> Result<(), String> {
 pub fn check(eval: &Eval, scenario: &Scenario, expected: &Expected) -> Result<(), String> {
     let report = eval.report();
     if !report.complete() {
-        return Err(format!("the launcher succeeded, but the report is not complete: {report:?}"));
+        return Err(format!(
+            "the launcher succeeded, but the report is not complete: {report:?}"
+        ));
     }
     if !report.duplicates.is_empty() {
         return Err(format!("episodes ran twice: {:?}", report.duplicates));
     }
     let found = outcomes(eval);
     if found != expected.outcomes {
-        let other = found.iter().zip(&expected.outcomes).find(|(found, expected)| found != expected);
-        return Err(format!("{} of {} results, first difference: {other:?}", found.len(), expected.outcomes.len()));
+        let other = found
+            .iter()
+            .zip(&expected.outcomes)
+            .find(|(found, expected)| found != expected);
+        return Err(format!(
+            "{} of {} results, first difference: {other:?}",
+            found.len(),
+            expected.outcomes.len()
+        ));
     }
     datasets_are_readable(eval)?;
-    let verified = Command::new(binaries().join("rrun")).arg("verify").arg(eval.folder().root()).output();
+    let verified = Command::new(binaries().join("rrun"))
+        .arg("verify")
+        .arg(eval.folder().root())
+        .output();
     let verified = verified.map_err(|err| err.to_string())?;
     match verified.status.success() {
         true => Ok(()),
@@ -82,7 +107,10 @@ fn datasets_are_readable(eval: &Eval) -> Result<(), String> {
                   \x20   group = data[demo['demo']]\n\
                   \x20   assert group['actions'].shape[0] == episode['length'] == group.attrs['num_samples'], episode\n\
                   \x20   assert bool(group.attrs['success']) == episode['success'], episode\n";
-    let output = Command::new(python).args(["-c", script]).arg(eval.folder().root()).output();
+    let output = Command::new(python)
+        .args(["-c", script])
+        .arg(eval.folder().root())
+        .output();
     let output = output.map_err(|err| err.to_string())?;
     match output.status.success() {
         true => Ok(()),

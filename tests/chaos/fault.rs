@@ -61,12 +61,21 @@ pub struct Target<'a> {
 impl Target<'_> {
     /// Injects a fault; returns whether there was a target for it.
     pub fn suffer(&self, fault: &Fault) -> bool {
-        let pick = |pids: Vec<u32>, which: u64| pids.get(which as usize % pids.len().max(1)).copied();
+        let pick =
+            |pids: Vec<u32>, which: u64| pids.get(which as usize % pids.len().max(1)).copied();
         match *fault {
-            Fault::KillRank(which) => pick(self.running.ranks(), which).is_some_and(|pid| send(pid, "KILL")),
-            Fault::StopRank(which, time) => pick(self.running.ranks(), which).is_some_and(|pid| stop(pid, time)),
-            Fault::KillSimulator(which) => pick(self.simulators(), which).is_some_and(|pid| send(pid, "KILL")),
-            Fault::StopSimulator(which) => pick(self.simulators(), which).is_some_and(|pid| send(pid, "STOP")),
+            Fault::KillRank(which) => {
+                pick(self.running.ranks(), which).is_some_and(|pid| send(pid, "KILL"))
+            }
+            Fault::StopRank(which, time) => {
+                pick(self.running.ranks(), which).is_some_and(|pid| stop(pid, time))
+            }
+            Fault::KillSimulator(which) => {
+                pick(self.simulators(), which).is_some_and(|pid| send(pid, "KILL"))
+            }
+            Fault::StopSimulator(which) => {
+                pick(self.simulators(), which).is_some_and(|pid| send(pid, "STOP"))
+            }
             Fault::KillLauncher => send(self.running.pid(), "KILL"),
             Fault::StopLauncher(time) => stop(self.running.pid(), time),
             Fault::Interrupt => send(self.running.pid(), "INT"),
@@ -90,21 +99,31 @@ impl Target<'_> {
         let port = |pid: &u32| {
             let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
             let environ = String::from_utf8_lossy(&environ).into_owned();
-            environ.split('\0').find_map(|variable| variable.strip_prefix("MASTER_PORT=").map(str::to_owned))
+            environ
+                .split('\0')
+                .find_map(|variable| variable.strip_prefix("MASTER_PORT=").map(str::to_owned))
         };
-        let Some(port) = self.running.ranks().iter().find_map(port) else { return false };
-        let killed = Command::new("ss").args(["-K", "-H", "-t", "dport", "=", &format!(":{port}")]).output();
+        let Some(port) = self.running.ranks().iter().find_map(port) else {
+            return false;
+        };
+        let killed = Command::new("ss")
+            .args(["-K", "-H", "-t", "dport", "=", &format!(":{port}")])
+            .output();
         killed.is_ok_and(|output| !output.stdout.is_empty())
     }
 }
 
 /// Returns the live processes that have the mark of a run in their environment.
 pub fn marked(mark: &str) -> Vec<u32> {
-    let pids = std::fs::read_dir("/proc").expect("there are processes").flatten();
+    let pids = std::fs::read_dir("/proc")
+        .expect("there are processes")
+        .flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
     let has_mark = |pid: &u32| {
         std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| {
-            String::from_utf8_lossy(&text).split('\0').any(|word| word == format!("RRUN_MARK={mark}"))
+            String::from_utf8_lossy(&text)
+                .split('\0')
+                .any(|word| word == format!("RRUN_MARK={mark}"))
         })
     };
     pids.filter(|pid| has_mark(pid) && alive(*pid)).collect()
@@ -112,7 +131,12 @@ pub fn marked(mark: &str) -> Vec<u32> {
 
 /// Sends a signal; returns false if the process is already gone.
 fn send(pid: u32, name: &str) -> bool {
-    alive(pid) && Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().is_ok_and(|s| s.success())
+    alive(pid)
+        && Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(pid.to_string())
+            .status()
+            .is_ok_and(|s| s.success())
 }
 
 fn stop(pid: u32, time: Duration) -> bool {
@@ -122,7 +146,10 @@ fn stop(pid: u32, time: Duration) -> bool {
     stopped
 }
 
-#[expect(clippy::disallowed_methods, reason = "a moment and a time are what a fault is made of")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a moment and a time are what a fault is made of"
+)]
 fn pause(time: Duration) {
     std::thread::sleep(time);
 }
@@ -142,22 +169,36 @@ pub fn sleep_until(running: &Running, until: Instant) {
 
 /// Damages the end of a journal; returns whether there was one.
 pub fn tear(eval: &Eval, draw: u64) -> bool {
-    let Ok(entries) = std::fs::read_dir(eval.folder().journals()) else { return false };
+    let Ok(entries) = std::fs::read_dir(eval.folder().journals()) else {
+        return false;
+    };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    let Some(path) = paths.get(draw as usize % paths.len().max(1)) else { return false };
+    let Some(path) = paths.get(draw as usize % paths.len().max(1)) else {
+        return false;
+    };
     let bytes = std::fs::read(path).expect("a journal is readable");
     if draw & 64 == 0 {
-        let mut file = OpenOptions::new().append(true).open(path).expect("a journal is writable");
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(path)
+            .expect("a journal is writable");
         file.write_all(&b"{\"type\":\"episode\",\"job\":\"rea\0\0\xff"[..1 + draw as usize % 24])
             .expect("there is room");
         return true;
     }
     // Cut within the last line.
     let body = bytes.len().saturating_sub(1);
-    let last = bytes[..body].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let last = bytes[..body]
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
     let keep = last as u64 + draw % (bytes.len() - last).max(1) as u64;
-    File::options().write(true).open(path).and_then(|file| file.set_len(keep)).expect("a journal is writable");
+    File::options()
+        .write(true)
+        .open(path)
+        .and_then(|file| file.set_len(keep))
+        .expect("a journal is writable");
     true
 }
 
@@ -170,8 +211,13 @@ impl SmallDisk {
     /// Mounts the file system; needs root.
     pub fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().expect("there is room for a folder");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"]).arg(dir.path()).output();
-        mounted.is_ok_and(|output| output.status.success()).then_some(Self { dir })
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"])
+            .arg(dir.path())
+            .output();
+        mounted
+            .is_ok_and(|output| output.status.success())
+            .then_some(Self { dir })
     }
 
     pub fn path(&self) -> &Path {
@@ -181,7 +227,9 @@ impl SmallDisk {
     /// Fills the file system for some time.
     fn fill(&self, time: Duration) -> bool {
         let path = self.path().join("ballast");
-        let Ok(mut file) = File::create(&path) else { return false };
+        let Ok(mut file) = File::create(&path) else {
+            return false;
+        };
         let block = [0; 4096];
         while file.write_all(&block).is_ok() {}
         pause(time);

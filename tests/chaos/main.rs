@@ -28,7 +28,9 @@ use tally::Tally;
 const LAUNCHES: usize = 8;
 
 fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number is needed"))
+    std::env::var(variable)
+        .ok()
+        .map_or(default, |text| text.parse().expect("a number is needed"))
 }
 
 /// Runs `runs` scenarios, prints a tally, and fails if any check has failed.
@@ -40,8 +42,10 @@ fn campaign(runs: u64) {
     for run in first..first + number("RRUN_CHAOS_RUNS", runs) {
         let scenario = Scenario::new(base, run);
         // A run that does not end is one violation, and no reason to stop.
-        let found = catch_unwind(AssertUnwindSafe(|| disturbed(&scenario, &expected, &mut tally)))
-            .unwrap_or_else(|panic| Err(panic.downcast_ref::<String>().cloned().unwrap_or_default()));
+        let found = catch_unwind(AssertUnwindSafe(|| {
+            disturbed(&scenario, &expected, &mut tally)
+        }))
+        .unwrap_or_else(|panic| Err(panic.downcast_ref::<String>().cloned().unwrap_or_default()));
         match &found {
             Ok(()) => eprintln!("run {run}: as undisturbed"),
             Err(reason) => eprintln!("run {run}: {reason}\n{scenario}"),
@@ -49,18 +53,29 @@ fn campaign(runs: u64) {
         tally.ran(&scenario, found);
     }
     println!("{tally}");
-    assert!(tally.violations.is_empty(), "{}", tally.violations.join("\n"));
+    assert!(
+        tally.violations.is_empty(),
+        "{}",
+        tally.violations.join("\n")
+    );
 }
 
 /// Runs one scenario to its end; returns the check that failed.
 fn disturbed(scenario: &Scenario, expected: &Expected, tally: &mut Tally) -> Result<(), String> {
-    let disk = scenario.needs_disk().then(fault::SmallDisk::mount).flatten();
+    let disk = scenario
+        .needs_disk()
+        .then(fault::SmallDisk::mount)
+        .flatten();
     let mut eval = scenario.eval(disk.as_ref());
     for launch in 0..LAUNCHES {
         let ranks = scenario.ranks(launch);
         eval = eval.world_of(ranks);
         let (running, started) = (eval.start(), fault::moment());
-        let target = Target { running: &running, mark: scenario.mark(), disk: disk.as_ref() };
+        let target = Target {
+            running: &running,
+            mark: scenario.mark(),
+            disk: disk.as_ref(),
+        };
         for (at, fault) in scenario.faults(launch) {
             fault::sleep_until(&running, started + at);
             tally.fault(&fault, target.suffer(&fault));
@@ -80,7 +95,10 @@ fn disturbed(scenario: &Scenario, expected: &Expected, tally: &mut Tally) -> Res
             tally.fault(&Fault::TornJournal, true);
         }
         if launch + 1 == LAUNCHES {
-            return Err(format!("not done after {LAUNCHES} launches:\n{}\n{}", ended.stdout, ended.stderr));
+            return Err(format!(
+                "not done after {LAUNCHES} launches:\n{}\n{}",
+                ended.stdout, ended.stderr
+            ));
         }
     }
     Ok(())

@@ -21,7 +21,10 @@ pub struct Scenario {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the project is there")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .expect("the project is there")
 }
 
 /// Returns the jobs of every run: two with in-process simulators, one with Python processes.
@@ -40,11 +43,26 @@ pub fn jobs(num_envs: u64) -> Vec<Value> {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let videos = if self.has_videos() { "with videos" } else { "without videos" };
-        write!(f, "seed {}, {} environments, {videos}, {:?}", self.base, self.num_envs(), self.rule())?;
+        let videos = if self.has_videos() {
+            "with videos"
+        } else {
+            "without videos"
+        };
+        write!(
+            f,
+            "seed {}, {} environments, {videos}, {:?}",
+            self.base,
+            self.num_envs(),
+            self.rule()
+        )?;
         for launch in 0..DISTURBED {
-            let (ranks, faults, tears) = (self.ranks(launch), self.faults(launch), self.tears(launch));
-            write!(f, "\n  launch {launch} of {ranks} ranks: {faults:?}{}", if tears { ", then a tear" } else { "" })?;
+            let (ranks, faults, tears) =
+                (self.ranks(launch), self.faults(launch), self.tears(launch));
+            write!(
+                f,
+                "\n  launch {launch} of {ranks} ranks: {faults:?}{}",
+                if tears { ", then a tear" } else { "" }
+            )?;
         }
         Ok(())
     }
@@ -53,7 +71,11 @@ impl fmt::Display for Scenario {
 impl Scenario {
     /// Creates the run with this number.
     pub fn new(base: u64, run: u64) -> Self {
-        Self { base, run, mark: format!("rrun-chaos-{}-{run}", std::process::id()) }
+        Self {
+            base,
+            run,
+            mark: format!("rrun-chaos-{}-{run}", std::process::id()),
+        }
     }
 
     /// Returns a random number that depends only on seed, run and `what`.
@@ -77,14 +99,26 @@ impl Scenario {
 
     /// Returns whether a fault needs a file system that can be filled.
     pub fn needs_disk(&self) -> bool {
-        (0..DISTURBED).any(|launch| self.faults(launch).iter().any(|(_, fault)| matches!(fault, Fault::FullDisk(_))))
+        (0..DISTURBED).any(|launch| {
+            self.faults(launch)
+                .iter()
+                .any(|(_, fault)| matches!(fault, Fault::FullDisk(_)))
+        })
     }
 
     /// Returns the evaluation, not started.
     pub fn eval(&self, disk: Option<&SmallDisk>) -> Eval {
-        let eval = Eval::new(&jobs(self.num_envs())).env("RRUN_MARK", &self.mark).nproc(1);
-        let eval = if self.has_videos() { eval.with_video().words(&["--video-size", "32x32"]) } else { eval };
-        let eval = eval.words(self.rule()).words(&["--stall-timeout", "5", "--gather-timeout", "30"]);
+        let eval = Eval::new(&jobs(self.num_envs()))
+            .env("RRUN_MARK", &self.mark)
+            .nproc(1);
+        let eval = if self.has_videos() {
+            eval.with_video().words(&["--video-size", "32x32"])
+        } else {
+            eval
+        };
+        let eval =
+            eval.words(self.rule())
+                .words(&["--stall-timeout", "5", "--gather-timeout", "30"]);
         match disk {
             Some(disk) => eval.output(&disk.path().join("out")),
             None => eval,

@@ -25,7 +25,8 @@ impl Tally {
     /// Counts a finished run.
     pub fn ran(&mut self, scenario: &Scenario, found: Result<(), String>) {
         self.runs += 1;
-        self.violations.extend(found.err().map(|reason| format!("{scenario:?}: {reason}")));
+        self.violations
+            .extend(found.err().map(|reason| format!("{scenario:?}: {reason}")));
     }
 }
 

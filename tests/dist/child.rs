@@ -11,15 +11,30 @@ use std::{env, io};
 pub fn start(role: &str, port: u16) -> Child {
     let mut program = Command::new(env::current_exe().unwrap());
     program
-        .args(["--exact", &format!("child::{role}"), "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            &format!("child::{role}"),
+            "--ignored",
+            "--nocapture",
+        ])
         .env("RRUN_TEST_PORT", port.to_string());
-    program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    program
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// Returns the port that a child with the role `hosts_the_store` prints.
 pub fn port_of(child: &mut Child) -> u16 {
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    lines.filter_map(|line| line.split_once("port=")?.1.trim().parse().ok()).next().unwrap()
+    let lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    lines
+        .filter_map(|line| line.split_once("port=")?.1.trim().parse().ok())
+        .next()
+        .unwrap()
 }
 
 /// Returns the store's port; `None` if `--ignored` runs a role as a test.

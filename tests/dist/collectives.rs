@@ -15,7 +15,9 @@ fn part(rank: usize) -> Vec<u8> {
 
 fn bytes_of_all_reach_all(world: usize) {
     let expected: Vec<_> = (0..world).map(part).collect();
-    for gathered in gloo(world, |rank, group| group.all_gather_bytes(&part(rank)).unwrap()) {
+    for gathered in gloo(world, |rank, group| {
+        group.all_gather_bytes(&part(rank)).unwrap()
+    }) {
         assert_eq!(gathered, expected);
     }
 }
@@ -42,7 +44,10 @@ fn bytes_of_four_ranks_reach_all() {
 
 #[test]
 fn all_empty_parts_are_gathered() {
-    assert_eq!(gloo(2, |_, group| group.all_gather_bytes(b"").unwrap()), vec![vec![b""; 2]; 2]);
+    assert_eq!(
+        gloo(2, |_, group| group.all_gather_bytes(b"").unwrap()),
+        vec![vec![b""; 2]; 2]
+    );
 }
 
 #[test]
@@ -56,13 +61,18 @@ fn reductions_and_broadcast_agree_on_four_ranks() {
         group.barrier().unwrap();
         [sum, max, copy].map(|tensor| Vec::<f64>::try_from(tensor).unwrap())
     });
-    assert_eq!(found, vec![[vec![10.0, -6.0], vec![4.0, 0.0], vec![3.0, -2.0]]; 4]);
+    assert_eq!(
+        found,
+        vec![[vec![10.0, -6.0], vec![4.0, 0.0], vec![3.0, -2.0]]; 4]
+    );
 }
 
 #[test]
 fn a_rank_outside_the_group_is_refused() {
     let store = serve();
-    let Err(err) = Group::gloo(&store, 2, 2, PATIENCE) else { panic!("joined") };
+    let Err(err) = Group::gloo(&store, 2, 2, PATIENCE) else {
+        panic!("joined")
+    };
     assert_eq!(err.to_string(), "there is no rank 2 in a group of 2");
     let alone = Group::gloo(&store, 0, 1, PATIENCE).unwrap();
     let err = alone.broadcast(&mut Tensor::from(1.0), 1).unwrap_err();
@@ -71,15 +81,23 @@ fn a_rank_outside_the_group_is_refused() {
 
 #[test]
 fn a_group_that_is_never_complete_is_a_timeout() {
-    let Err(err) = Group::gloo(&serve(), 0, 2, Duration::from_millis(300)) else { panic!("joined") };
+    let Err(err) = Group::gloo(&serve(), 0, 2, Duration::from_millis(300)) else {
+        panic!("joined")
+    };
     assert!(err.is_timeout(), "{err}");
 }
 
 #[test]
 fn a_rank_that_stays_away_from_a_collective_is_a_timeout() {
     let found = ranks(2, |rank, store| {
-        let group = Group::gloo(&store, rank, 2, PATIENCE).unwrap().with_timeout(Duration::from_millis(200));
-        let outcome = if rank == 0 { group.barrier() } else { store.wait("0 gave up", PATIENCE) };
+        let group = Group::gloo(&store, rank, 2, PATIENCE)
+            .unwrap()
+            .with_timeout(Duration::from_millis(200));
+        let outcome = if rank == 0 {
+            group.barrier()
+        } else {
+            store.wait("0 gave up", PATIENCE)
+        };
         store.set("0 gave up", b"").unwrap();
         outcome
     });
@@ -95,7 +113,8 @@ fn a_rank_that_stays_away_from_a_collective_is_a_timeout() {
 fn groups_of_many_threads_begin_at_once() {
     let (store, start) = (serve(), Barrier::new(8));
     let begin = |thread: usize| {
-        let join = |i| Group::gloo(&store.prefix(&format!("{thread}/{i}")), 0, 1, PATIENCE).unwrap();
+        let join =
+            |i| Group::gloo(&store.prefix(&format!("{thread}/{i}")), 0, 1, PATIENCE).unwrap();
         let groups: Vec<_> = (0..20).map(join).collect();
         start.wait();
         groups.iter().for_each(|group| group.barrier().unwrap());

@@ -7,7 +7,12 @@ use std::time::Duration;
 use tch::Device;
 
 fn who(rank: usize, world: usize) -> Who {
-    Who { rank, world, restart: 0, run_id: "run".to_owned() }
+    Who {
+        rank,
+        world,
+        restart: 0,
+        run_id: "run".to_owned(),
+    }
 }
 
 fn on_cpu(store: &Store, who: Who, mine: &[u8], deadline: Duration) -> Result<Gathered, DistError> {
@@ -17,18 +22,38 @@ fn on_cpu(store: &Store, who: Who, mine: &[u8], deadline: Duration) -> Result<Ga
 /// Returns the part of a rank: rank 0 has nothing, the others 1.5, 3.0 … times the store's maximum
 /// transfer.
 fn part(rank: usize) -> Vec<u8> {
-    (0..rank * 6_000_000).map(|i| (i * 31 + rank) as u8).collect()
+    (0..rank * 6_000_000)
+        .map(|i| (i * 31 + rank) as u8)
+        .collect()
 }
 
 fn rank_0_has_all(world: usize) {
-    let mut found =
-        ranks(world, |rank, store| on_cpu(&store, who(rank, world), &part(rank), PATIENCE).unwrap()).into_iter();
+    let mut found = ranks(world, |rank, store| {
+        on_cpu(&store, who(rank, world), &part(rank), PATIENCE).unwrap()
+    })
+    .into_iter();
     let first = found.next().unwrap();
-    assert_eq!((first.route, first.note), (if world == 1 { Route::Single } else { Route::Store }, None));
+    assert_eq!(
+        (first.route, first.note),
+        (
+            if world == 1 {
+                Route::Single
+            } else {
+                Route::Store
+            },
+            None
+        )
+    );
     assert!(first.parts == (0..world).map(|rank| Some(part(rank))).collect::<Vec<_>>());
     for (other, rank) in found.zip(1..) {
         assert_eq!((other.route, other.note), (Route::Store, None));
-        assert!(other.parts.iter().enumerate().all(|(i, part)| part.is_some() == (i == rank)));
+        assert!(
+            other
+                .parts
+                .iter()
+                .enumerate()
+                .all(|(i, part)| part.is_some() == (i == rank))
+        );
     }
 }
 
@@ -54,7 +79,9 @@ fn parts_of_four_ranks_reach_rank_0() {
 
 #[test]
 fn empty_parts_are_there_not_missing() {
-    let found = ranks(3, |rank, store| on_cpu(&store, who(rank, 3), b"", PATIENCE).unwrap());
+    let found = ranks(3, |rank, store| {
+        on_cpu(&store, who(rank, 3), b"", PATIENCE).unwrap()
+    });
     assert_eq!(found[0].parts, vec![Some(vec![]); 3]);
 }
 
@@ -65,8 +92,14 @@ fn a_rank_missing_at_the_deadline_is_named_and_the_rest_is_kept() {
         on_cpu(&join(server.port()), who(rank, 4), &[rank as u8], PATIENCE).unwrap();
     }
     let first = on_cpu(&server, who(0, 4), &[0], Duration::from_millis(100)).unwrap();
-    assert_eq!(first.parts, [Some(vec![0]), Some(vec![1]), None, Some(vec![3])]);
-    assert_eq!(first.note.unwrap(), "rank 2 did not deliver by the deadline");
+    assert_eq!(
+        first.parts,
+        [Some(vec![0]), Some(vec![1]), None, Some(vec![3])]
+    );
+    assert_eq!(
+        first.note.unwrap(),
+        "rank 2 did not deliver by the deadline"
+    );
 }
 
 #[test]
@@ -75,7 +108,10 @@ fn a_rank_that_comes_too_late_is_told_so() {
     let first = on_cpu(&server, who(0, 2), b"0", Duration::from_millis(100)).unwrap();
     assert_eq!(first.parts, [Some(b"0".to_vec()), None]);
     let late = on_cpu(&join(server.port()), who(1, 2), b"1", PATIENCE).unwrap();
-    assert_eq!(late.note.unwrap(), "rank 0 had closed the report before rank 1 came");
+    assert_eq!(
+        late.note.unwrap(),
+        "rank 0 had closed the report before rank 1 came"
+    );
 }
 
 #[test]
@@ -85,7 +121,10 @@ fn a_rank_that_dies_while_delivering_is_missing() {
     server.wait("rrun/gather/run/0/died", PATIENCE).unwrap();
     let first = on_cpu(&server, who(0, 2), b"0", Duration::from_millis(200)).unwrap();
     assert_eq!(first.parts, [Some(b"0".to_vec()), None]);
-    assert_eq!(first.note.unwrap(), "rank 1 did not deliver by the deadline");
+    assert_eq!(
+        first.note.unwrap(),
+        "rank 1 did not deliver by the deadline"
+    );
     assert!(!peer.wait().unwrap().success());
 }
 
@@ -93,7 +132,10 @@ fn a_rank_that_dies_while_delivering_is_missing() {
 fn parts_of_an_earlier_attempt_are_not_taken() {
     let server = serve();
     on_cpu(&join(server.port()), who(1, 2), b"old", PATIENCE).unwrap();
-    let second = |rank| Who { restart: 1, ..who(rank, 2) };
+    let second = |rank| Who {
+        restart: 1,
+        ..who(rank, 2)
+    };
     on_cpu(&join(server.port()), second(1), b"new", PATIENCE).unwrap();
     let first = on_cpu(&server, second(0), b"0", PATIENCE).unwrap();
     assert_eq!(first.parts[1], Some(b"new".to_vec()));

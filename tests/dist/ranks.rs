@@ -16,7 +16,10 @@ pub fn join(port: u16) -> Store {
 }
 
 fn local(port: u16) -> StoreAddr {
-    StoreAddr { host: "127.0.0.1".to_owned(), port }
+    StoreAddr {
+        host: "127.0.0.1".to_owned(),
+        port,
+    }
 }
 
 /// Runs `body` on `world` ranks, each with its own connection, and returns the results.
@@ -30,11 +33,16 @@ pub fn ranks<T: Send>(world: usize, body: impl Fn(usize, Store) -> T + Sync) -> 
             })
         };
         let running: Vec<_> = (0..world).map(rank).collect();
-        running.into_iter().map(|rank| rank.join().unwrap()).collect()
+        running
+            .into_iter()
+            .map(|rank| rank.join().unwrap())
+            .collect()
     })
 }
 
 /// Works like [`ranks`], with a Gloo group.
 pub fn gloo<T: Send>(world: usize, body: impl Fn(usize, Group) -> T + Sync) -> Vec<T> {
-    ranks(world, |rank, store| body(rank, Group::gloo(&store, rank, world, PATIENCE).unwrap()))
+    ranks(world, |rank, store| {
+        body(rank, Group::gloo(&store, rank, world, PATIENCE).unwrap())
+    })
 }

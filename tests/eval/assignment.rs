@@ -16,21 +16,34 @@ fn skewed() -> Vec<Value> {
 }
 
 fn outcomes(eval: &Eval) -> Vec<Outcome> {
-    eval.episodes().iter().map(|episode| episode.outcome()).collect()
+    eval.episodes()
+        .iter()
+        .map(|episode| episode.outcome())
+        .collect()
 }
 
 fn run(ranks: usize, words: &[&str]) -> Eval {
-    let eval = Eval::new(&skewed()).nproc(ranks).words(&["--no-dataset"]).words(words);
+    let eval = Eval::new(&skewed())
+        .nproc(ranks)
+        .words(&["--no-dataset"])
+        .words(words);
     eval.run().succeeds();
     let report = eval.report();
-    assert!(report.complete() && report.duplicates.is_empty(), "{words:?}");
+    assert!(
+        report.complete() && report.duplicates.is_empty(),
+        "{words:?}"
+    );
     eval
 }
 
 /// Returns the episodes of a rank, by job.
 fn episodes_of(eval: &Eval, rank: usize) -> BTreeMap<String, Vec<u64>> {
     let mut jobs: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    for episode in eval.episodes().into_iter().filter(|episode| episode.rank == rank) {
+    for episode in eval
+        .episodes()
+        .into_iter()
+        .filter(|episode| episode.rank == rank)
+    {
         jobs.entry(episode.job).or_default().push(episode.episode);
     }
     jobs
@@ -44,7 +57,10 @@ fn every_rule_gives_the_same_episodes() {
     assert_eq!(episodes_of(&block, 1).keys().collect::<Vec<_>>(), ["push"]);
     let by_episode = run(2, &["--shard", "episodes"]);
     assert_eq!(outcomes(&by_episode), alone);
-    assert_eq!(episodes_of(&by_episode, 1)["long"], (0..10).map(|half| 2 * half + 1).collect::<Vec<_>>());
+    assert_eq!(
+        episodes_of(&by_episode, 1)["long"],
+        (0..10).map(|half| 2 * half + 1).collect::<Vec<_>>()
+    );
     assert_eq!(episodes_of(&by_episode, 1)["reach"], [0]);
     let shuffled = run(3, &["--assign", "shuffle", "--shard", "episodes"]);
     assert_eq!(outcomes(&shuffled), alone);
@@ -73,32 +89,55 @@ fn leases_know_builds_steps_and_what_is_chosen() {
     steps.as_object_mut().unwrap().remove("num_episodes");
     steps["num_steps"] = 150.into();
     let run = |words: &[&str], ranks| {
-        let eval = Eval::new(&[rebuilt.clone(), steps.clone()]).nproc(ranks).words(&["--no-dataset"]).words(words);
+        let eval = Eval::new(&[rebuilt.clone(), steps.clone()])
+            .nproc(ranks)
+            .words(&["--no-dataset"])
+            .words(words);
         eval.run().succeeds();
         assert!(eval.report().complete());
         eval
     };
     let (fixed, leased) = (run(&[], 1), run(&["--assign", "dynamic"], 3));
     assert_eq!(outcomes(&leased), outcomes(&fixed));
-    let builds = |eval: &Eval| eval.episodes().iter().map(|episode| episode.rebuild).collect::<Vec<_>>();
+    let builds = |eval: &Eval| {
+        eval.episodes()
+            .iter()
+            .map(|episode| episode.rebuild)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(builds(&leased), builds(&fixed));
     let some = run(&["--assign", "dynamic", "--only", "reach:1,4-5,8"], 2);
-    let numbers: Vec<_> = some.episodes().iter().map(|episode| episode.episode).collect();
-    assert_eq!((numbers, some.report().overall.expected), (vec![1, 4, 5, 8], Some(4)));
+    let numbers: Vec<_> = some
+        .episodes()
+        .iter()
+        .map(|episode| episode.episode)
+        .collect();
+    assert_eq!(
+        (numbers, some.report().overall.expected),
+        (vec![1, 4, 5, 8], Some(4))
+    );
 }
 
 /// Returns an evaluation that is long enough to be disturbed in the middle.
 fn disturbed(words: &[&str]) -> Eval {
     let jobs = [job("reach", 40, 2), job("push", 20, 1)];
-    Eval::new(&jobs).nproc(3).words(&["--assign", "dynamic"]).words(words)
+    Eval::new(&jobs)
+        .nproc(3)
+        .words(&["--assign", "dynamic"])
+        .words(words)
 }
 
 /// Checks that every episode is in the journals once, with the result of an undisturbed run.
 fn nothing_is_lost_or_twice(eval: &Eval) {
     let report = eval.report();
-    assert_eq!((report.duplicates, report.missing, report.failures), (Vec::new(), Vec::new(), Vec::new()));
+    assert_eq!(
+        (report.duplicates, report.missing, report.failures),
+        (Vec::new(), Vec::new(), Vec::new())
+    );
     assert_eq!(eval.journaled(), 60);
-    let undisturbed = Eval::new(&[job("reach", 40, 2), job("push", 20, 1)]).nproc(2).words(&["--no-dataset"]);
+    let undisturbed = Eval::new(&[job("reach", 40, 2), job("push", 20, 1)])
+        .nproc(2)
+        .words(&["--no-dataset"]);
     undisturbed.run().succeeds();
     assert_eq!(outcomes(eval), outcomes(&undisturbed));
 }
@@ -149,13 +188,23 @@ fn a_rank_that_hangs_loses_its_leases_and_writes_nothing_of_them_when_it_comes_b
 fn leases_are_had_from_the_store_of_torchrun() {
     let torchrun = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/torchrun");
     let rank = binaries().join("rrun-rank");
-    let words =
-        [torchrun.to_str().unwrap(), "--standalone", "--nproc-per-node", "2", "--no-python", rank.to_str().unwrap()];
-    let eval =
-        Eval::new(&skewed()).launched_by(&words.map(str::to_owned)).words(&["--assign", "dynamic", "--no-dataset"]);
+    let words = [
+        torchrun.to_str().unwrap(),
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--no-python",
+        rank.to_str().unwrap(),
+    ];
+    let eval = Eval::new(&skewed())
+        .launched_by(&words.map(str::to_owned))
+        .words(&["--assign", "dynamic", "--no-dataset"]);
     eval.run().succeeds();
     assert!(eval.report().complete());
-    assert_eq!((eval.journaled(), outcomes(&eval)), (24, outcomes(&run(1, &[]))));
+    assert_eq!(
+        (eval.journaled(), outcomes(&eval)),
+        (24, outcomes(&run(1, &[])))
+    );
 }
 
 #[test]
@@ -166,7 +215,9 @@ fn another_rule_goes_on_where_one_stopped() {
     running.signal("INT");
     running.wait().fails_with(1);
     let before = eval.journaled();
-    let eval = eval.world_of(3).words(&["--assign", "block", "--shard", "episodes"]);
+    let eval = eval
+        .world_of(3)
+        .words(&["--assign", "block", "--shard", "episodes"]);
     eval.run().succeeds();
     assert!(eval.report().complete() && eval.report().duplicates.is_empty());
     assert_eq!((eval.journaled(), before >= 5), (24, true));
@@ -181,13 +232,22 @@ fn only_what_is_chosen_runs_and_is_what_it_was_in_the_whole() {
         0 => [0, 7, 8].contains(&outcome.episode),
         job => job == 2,
     };
-    assert_eq!(outcomes(&some), all.iter().filter(chosen).copied().collect::<Vec<_>>());
+    assert_eq!(
+        outcomes(&some),
+        all.iter().filter(chosen).copied().collect::<Vec<_>>()
+    );
     assert_eq!(some.report().overall.expected, Some(5));
 }
 
 #[test]
 fn a_choice_that_does_not_fit_is_refused_before_anything_is_started() {
     let refused = |only: &str| Eval::new(&skewed()).nproc(2).words(&["--only", only]);
-    refused("lnog:0").run().fails_with(1).stderr_has("no job is called `lnog`; did you mean `long`?");
-    refused("push:0-2").run().fails_with(1).stderr_has("job `push` has 2 episodes, from 0; there is no episode 2");
+    refused("lnog:0")
+        .run()
+        .fails_with(1)
+        .stderr_has("no job is called `lnog`; did you mean `long`?");
+    refused("push:0-2")
+        .run()
+        .fails_with(1)
+        .stderr_has("job `push` has 2 episodes, from 0; there is no episode 2");
 }

@@ -38,7 +38,12 @@ pub fn job(name: &str, episodes: u64, num_envs: u64) -> Value {
 /// Returns the folder of the built binaries: `RRUN_BIN` for tests that run on another machine,
 /// otherwise cargo's.
 pub fn binaries() -> PathBuf {
-    let built = || Path::new(env!("CARGO_BIN_EXE_rrun-rank")).parent().expect("a binary is in a folder").to_owned();
+    let built = || {
+        Path::new(env!("CARGO_BIN_EXE_rrun-rank"))
+            .parent()
+            .expect("a binary is in a folder")
+            .to_owned()
+    };
     std::env::var_os("RRUN_BIN").map_or_else(built, PathBuf::from)
 }
 
@@ -46,10 +51,21 @@ impl Eval {
     /// Creates an evaluation of these jobs by `rrun`, without videos.
     pub fn new(jobs: &[Value]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("jobs.json"), json!({"jobs": jobs}).to_string()).unwrap();
+        std::fs::write(
+            dir.path().join("jobs.json"),
+            json!({"jobs": jobs}).to_string(),
+        )
+        .unwrap();
         let launcher = vec![binaries().join("rrun").to_string_lossy().into_owned()];
         let output = dir.path().join("out");
-        Self { dir, output, words: vec!["--no-video".to_owned()], is_resumed: false, launcher, env: Vec::new() }
+        Self {
+            dir,
+            output,
+            words: vec!["--no-video".to_owned()],
+            is_resumed: false,
+            launcher,
+            env: Vec::new(),
+        }
     }
 
     /// Creates an evaluation without a jobs file, whose arguments name a configuration.
@@ -60,7 +76,8 @@ impl Eval {
     }
 
     pub fn nproc(mut self, ranks: usize) -> Self {
-        self.launcher.extend(["--nproc-per-node".to_owned(), ranks.to_string()]);
+        self.launcher
+            .extend(["--nproc-per-node".to_owned(), ranks.to_string()]);
         self
     }
 
@@ -74,7 +91,8 @@ impl Eval {
 
     /// Adds options of the launcher.
     pub fn launcher_words(mut self, words: &[&str]) -> Self {
-        self.launcher.extend(words.iter().map(|word| (*word).to_owned()));
+        self.launcher
+            .extend(words.iter().map(|word| (*word).to_owned()));
         self
     }
 
@@ -85,7 +103,8 @@ impl Eval {
     }
 
     pub fn words(mut self, words: &[&str]) -> Self {
-        self.words.extend(words.iter().map(|word| (*word).to_owned()));
+        self.words
+            .extend(words.iter().map(|word| (*word).to_owned()));
         self
     }
 
@@ -150,13 +169,19 @@ impl Eval {
             .env("TMPDIR", self.dir.path())
             .env("XDG_STATE_HOME", self.dir.path())
             .envs(self.env.iter().cloned());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 
     /// Starts the evaluation and returns at once.
     pub fn start(&self) -> Running {
-        let mut child = self.command().spawn().expect("the binaries are built before the tests run");
+        let mut child = self
+            .command()
+            .spawn()
+            .expect("the binaries are built before the tests run");
         let drain = |mut pipe: Box<dyn Read + Send>| {
             std::thread::spawn(move || {
                 let mut text = Vec::new();
@@ -167,13 +192,26 @@ impl Eval {
         };
         let stdout = drain(Box::new(child.stdout.take().unwrap()));
         let stderr = drain(Box::new(child.stderr.take().unwrap()));
-        Running { child, stdout, stderr }
+        Running {
+            child,
+            stdout,
+            stderr,
+        }
     }
 
     /// Runs the evaluation to its end with a stdout and stderr to which every write fails.
     pub fn run_unread(&self) -> ExitStatus {
-        let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        self.command().stdout(full()).stderr(full()).status().unwrap()
+        let full = || {
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open("/dev/full")
+                .unwrap()
+        };
+        self.command()
+            .stdout(full())
+            .stderr(full())
+            .status()
+            .unwrap()
     }
 
     /// Runs the evaluation to its end.
@@ -184,12 +222,18 @@ impl Eval {
     /// Returns the lines of all journals.
     pub fn journal(&self) -> Vec<Line> {
         let journals = journal::read_all(&self.folder().journals()).unwrap_or_default();
-        journals.into_iter().flat_map(|(_, contents)| contents.lines).collect()
+        journals
+            .into_iter()
+            .flat_map(|(_, contents)| contents.lines)
+            .collect()
     }
 
     /// Returns the number of finished episodes in all journals.
     pub fn journaled(&self) -> usize {
-        self.journal().iter().filter(|line| matches!(line, Line::Episode(_))).count()
+        self.journal()
+            .iter()
+            .filter(|line| matches!(line, Line::Episode(_)))
+            .count()
     }
 
     pub fn report(&self) -> Report {
@@ -200,7 +244,9 @@ impl Eval {
     /// Returns the lines of `episodes.jsonl`.
     pub fn episodes(&self) -> Vec<Episode> {
         let text = std::fs::read_to_string(self.folder().episodes()).expect("there are episodes");
-        text.lines().map(|line| serde_json::from_str(line).expect("a line is an episode")).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).expect("a line is an episode"))
+            .collect()
     }
 
     /// Waits until `count` episodes are in the journals.
@@ -214,8 +260,14 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     #[expect(clippy::disallowed_methods, reason = "a deadline of real processes")]
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
-        #[expect(clippy::disallowed_methods, reason = "between two looks at real processes")]
+        assert!(
+            start.elapsed() < DEADLINE,
+            "{what}: not within {DEADLINE:?}"
+        );
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "between two looks at real processes"
+        )]
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -236,7 +288,8 @@ impl Running {
     pub fn ranks(&self) -> Vec<u32> {
         let parent = self.pid().to_string();
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let pids = processes.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
+        let pids =
+            processes.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
         pids.filter(|pid| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -258,36 +311,63 @@ impl Running {
             match self.child.try_wait().expect("it is our child") {
                 Some(status) => break status,
                 None if start.elapsed() > DEADLINE => self.overdue(),
-                #[expect(clippy::disallowed_methods, reason = "between two looks at real processes")]
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "between two looks at real processes"
+                )]
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };
-        Ended { status, stdout: self.stdout.join().unwrap(), stderr: self.stderr.join().unwrap() }
+        Ended {
+            status,
+            stdout: self.stdout.join().unwrap(),
+            stderr: self.stderr.join().unwrap(),
+        }
     }
 
     fn overdue(mut self) -> ! {
-        let threads: Vec<_> = [vec![self.pid()], self.ranks()].concat().into_iter().flat_map(threads).collect();
+        let threads: Vec<_> = [vec![self.pid()], self.ranks()]
+            .concat()
+            .into_iter()
+            .flat_map(threads)
+            .collect();
         self.child.kill().expect("it is our child");
         // The ranks die with their launcher, and the pipes are closed then.
         let texts = [self.stdout.join().unwrap(), self.stderr.join().unwrap()];
-        panic!("the end of the evaluation: not within {DEADLINE:?}\n{}\n{}", threads.join("\n"), texts.join("\n"));
+        panic!(
+            "the end of the evaluation: not within {DEADLINE:?}\n{}\n{}",
+            threads.join("\n"),
+            texts.join("\n")
+        );
     }
 }
 
 /// The threads of a process: name, state, and what each waits for in the kernel.
 fn threads(pid: u32) -> Vec<String> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let lines = threads.map(|thread| {
-        let read = |name: &str| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        let read =
+            |name: &str| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
         let (stat, wchan) = (read("stat"), read("wchan"));
         let head: Vec<&str> = stat.split(' ').take(3).collect();
-        format!("{pid}: {} {wchan} {}", head.join(" "), read("syscall").trim())
+        format!(
+            "{pid}: {} {wchan} {}",
+            head.join(" "),
+            read("syscall").trim()
+        )
     });
     lines.collect()
 }
 
 pub fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
+    let status = Command::new("kill")
+        .arg(format!("-{name}"))
+        .arg(pid.to_string())
+        .status()
+        .unwrap();
     assert!(status.success(), "kill -{name} {pid}");
 }
 
@@ -306,25 +386,47 @@ pub struct Ended {
 impl Ended {
     #[track_caller]
     pub fn succeeds(self) -> Self {
-        assert!(self.status.success(), "{:?}\n{}\n{}", self.status, self.stdout, self.stderr);
+        assert!(
+            self.status.success(),
+            "{:?}\n{}\n{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
         self
     }
 
     #[track_caller]
     pub fn fails_with(self, code: i32) -> Self {
-        assert_eq!(self.status.code(), Some(code), "{:?}\n{}\n{}", self.status, self.stdout, self.stderr);
+        assert_eq!(
+            self.status.code(),
+            Some(code),
+            "{:?}\n{}\n{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
         self
     }
 
     #[track_caller]
     pub fn stdout_has(self, text: &str) -> Self {
-        assert!(self.stdout.contains(text), "stdout lacks {text:?}:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        assert!(
+            self.stdout.contains(text),
+            "stdout lacks {text:?}:\n{}\nstderr:\n{}",
+            self.stdout,
+            self.stderr
+        );
         self
     }
 
     #[track_caller]
     pub fn stderr_has(self, text: &str) -> Self {
-        assert!(self.stderr.contains(text), "stderr lacks {text:?}:\n{}", self.stderr);
+        assert!(
+            self.stderr.contains(text),
+            "stderr lacks {text:?}:\n{}",
+            self.stderr
+        );
         self
     }
 }

@@ -15,7 +15,10 @@ fn long(ranks: usize) -> Eval {
 }
 
 fn results(eval: &Eval) -> Vec<Outcome> {
-    eval.episodes().iter().map(|episode| episode.outcome()).collect()
+    eval.episodes()
+        .iter()
+        .map(|episode| episode.outcome())
+        .collect()
 }
 
 fn undisturbed() -> Vec<Outcome> {
@@ -31,13 +34,23 @@ fn datasets_have_what_the_journal_says(eval: &Eval) {
                   print(*(name for name in data if data[name]['actions'].shape[0] == data[name].attrs['num_samples']))";
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python");
     for line in eval.journal() {
-        let jobs::journal::Line::Episode(episode) = line else { continue };
+        let jobs::journal::Line::Episode(episode) = line else {
+            continue;
+        };
         let demo = episode.dataset.expect("datasets are written");
         let file = eval.folder().root().join(demo.file);
-        let output = Command::new(&python).args(["-c", script]).arg(file).output().unwrap();
+        let output = Command::new(&python)
+            .args(["-c", script])
+            .arg(file)
+            .output()
+            .unwrap();
         let demos = String::from_utf8_lossy(&output.stdout).into_owned();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(demos.split_whitespace().any(|name| name == demo.demo), "{} {demos} {error}", demo.demo);
+        assert!(
+            demos.split_whitespace().any(|name| name == demo.demo),
+            "{} {demos} {error}",
+            demo.demo
+        );
     }
 }
 
@@ -47,12 +60,19 @@ fn a_killed_rank_costs_its_episodes_under_way_and_the_same_command_goes_on() {
     let running = eval.start();
     eval.wait_for_episodes(6);
     signal(running.ranks()[0], "KILL");
-    running.wait().fails_with(1).stderr_has("Signal 9 (SIGKILL)").stderr_has("report of what was finished");
+    running
+        .wait()
+        .fails_with(1)
+        .stderr_has("Signal 9 (SIGKILL)")
+        .stderr_has("report of what was finished");
     let report = eval.report();
     assert!(report.partial && report.overall.episodes >= 6 && !report.missing.is_empty());
     datasets_have_what_the_journal_says(&eval);
     // The number depends on how far the other rank has got again by then.
-    eval.run().succeeds().stderr_has("going on in `").stderr_has(" episodes are done");
+    eval.run()
+        .succeeds()
+        .stderr_has("going on in `")
+        .stderr_has(" episodes are done");
     assert!(eval.report().complete() && eval.report().duplicates.is_empty());
     assert_eq!(results(&eval), undisturbed());
 }
@@ -76,7 +96,9 @@ fn a_killed_launcher_takes_its_ranks_along_and_the_same_command_goes_on() {
     let ranks = running.ranks();
     assert_eq!(ranks.len(), 2);
     running.signal("KILL");
-    wait_until("the end of the ranks", || ranks.iter().all(|pid| !alive(*pid)));
+    wait_until("the end of the ranks", || {
+        ranks.iter().all(|pid| !alive(*pid))
+    });
     drop(running);
     datasets_have_what_the_journal_says(&eval);
     eval.run().succeeds();
@@ -97,7 +119,12 @@ fn an_interrupt_closes_every_file_and_reports_what_there_is() {
     assert!(report.partial && report.overall.episodes >= 3 && report.run.stopped.is_some());
     assert_eq!(report.overall.episodes as usize, eval.journaled());
     datasets_have_what_the_journal_says(&eval);
-    let video = std::fs::read(eval.folder().job("reach").join("reach_video_rank0_gpu0_env0.mp4")).unwrap();
+    let video = std::fs::read(
+        eval.folder()
+            .job("reach")
+            .join("reach_video_rank0_gpu0_env0.mp4"),
+    )
+    .unwrap();
     assert_eq!(&video[4..8], b"ftyp");
 }
 
@@ -107,9 +134,14 @@ fn a_full_disk_is_said_and_what_was_finished_stays() {
         eprintln!("skipped: mounting a small tmpfs needs root");
         return;
     };
-    let eval = Eval::new(&[job("reach", 100, 4)]).nproc(1).with_video().words(&["--record-cameras"]);
+    let eval = Eval::new(&[job("reach", 100, 4)])
+        .nproc(1)
+        .with_video()
+        .words(&["--record-cameras"]);
     let eval = eval.output(&disk.path.join("out"));
-    eval.run().fails_with(1).stderr_has("No space left on device");
+    eval.run()
+        .fails_with(1)
+        .stderr_has("No space left on device");
     let finished = eval.journaled();
     assert!(finished > 0 && finished < 100, "{finished}");
     datasets_have_what_the_journal_says(&eval);
@@ -125,7 +157,10 @@ fn a_disk_that_cannot_hold_the_recording_is_refused_before_the_first_step() {
     job.as_object_mut().unwrap().remove("num_episodes");
     job["num_steps"] = json!(1_000_000);
     let eval = Eval::new(&[job]).nproc(1).output(&disk.path.join("out"));
-    eval.run().fails_with(1).stderr_has("MB are free, the recording takes").stdout_has("0 of 0 episodes");
+    eval.run()
+        .fails_with(1)
+        .stderr_has("MB are free, the recording takes")
+        .stdout_has("0 of 0 episodes");
 }
 
 #[test]
@@ -137,12 +172,22 @@ fn a_job_that_fails_stops_the_run_unless_it_may_go_on() {
     let said = stopping.run().fails_with(1);
     said.stderr_has("broken failed, and is tried again: `policy_config_dict.replay_file_path` is `/nowhere.hdf5`");
     let log = std::fs::read_to_string(stopping.folder().log(0)).unwrap();
-    assert!(log.contains("broken failed: `policy_config_dict.replay_file_path` is `/nowhere.hdf5`"), "{log}");
+    assert!(
+        log.contains("broken failed: `policy_config_dict.replay_file_path` is `/nowhere.hdf5`"),
+        "{log}"
+    );
     assert_eq!(stopping.report().overall.episodes, 0);
     let going_on = Eval::new(&jobs).nproc(1).words(&["--continue-on-error"]);
     going_on.run().fails_with(1);
     let report = going_on.report();
-    assert_eq!(report.per_job.iter().map(|job| job.status).collect::<Vec<_>>(), [Status::Failed, Status::Completed]);
+    assert_eq!(
+        report
+            .per_job
+            .iter()
+            .map(|job| job.status)
+            .collect::<Vec<_>>(),
+        [Status::Failed, Status::Completed]
+    );
     assert_eq!(report.overall.episodes, 2);
 }
 
@@ -150,10 +195,15 @@ fn a_job_that_fails_stops_the_run_unless_it_may_go_on() {
 fn ranks_that_failed_wait_for_the_report_of_the_others() {
     let broken = json!({"name": "broken", "arena_env_args": {"environment": "reach"}, "policy_type": "replay_action",
                         "policy_config_dict": {"replay_file_path": "/nowhere.hdf5"}});
-    let eval = Eval::new(&[job("push", 8, 1), broken]).nproc(2).words(&["--continue-on-error"]);
+    let eval = Eval::new(&[job("push", 8, 1), broken])
+        .nproc(2)
+        .words(&["--continue-on-error"]);
     eval.run().fails_with(1);
     let report = eval.report();
-    assert_eq!((report.overall.episodes, report.per_job[0].status), (8, Status::Completed));
+    assert_eq!(
+        (report.overall.episodes, report.per_job[0].status),
+        (8, Status::Completed)
+    );
     assert_eq!(report.run.gathered_by, "store");
 }
 
@@ -193,9 +243,13 @@ impl SmallDisk {
     fn mount(size: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_owned();
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&path).output();
-        mounted.is_ok_and(|output| output.status.success()).then_some(Self { path, _dir: dir })
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(&path)
+            .output();
+        mounted
+            .is_ok_and(|output| output.status.success())
+            .then_some(Self { path, _dir: dir })
     }
 }
 

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use crate::command::Eval;
 
 fn checkpoint() -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobs/suites/demo_policy").display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../jobs/suites/demo_policy")
+        .display()
+        .to_string()
 }
 
 fn reach(name: &str, config: Value) -> Value {
@@ -25,14 +28,27 @@ fn reach(name: &str, config: Value) -> Value {
 #[test]
 fn a_checkpoint_reaches_what_it_sees_and_does_the_same_on_every_rank() {
     let config = || json!({"model_path": checkpoint(), "action_chunk_length": 4});
-    let eval = Eval::new(&[reach("left", config()), reach("right", config())]).nproc(2).words(&["--no-dataset"]);
+    let eval = Eval::new(&[reach("left", config()), reach("right", config())])
+        .nproc(2)
+        .words(&["--no-dataset"]);
     eval.run().succeeds();
     let outcomes = |name: &str| {
-        let episodes = eval.episodes().into_iter().filter(|episode| episode.job == name);
-        episodes.map(|episode| (episode.episode, episode.success, episode.length)).collect::<Vec<_>>()
+        let episodes = eval
+            .episodes()
+            .into_iter()
+            .filter(|episode| episode.job == name);
+        episodes
+            .map(|episode| (episode.episode, episode.success, episode.length))
+            .collect::<Vec<_>>()
     };
     let left = outcomes("left");
-    assert!(left.iter().filter(|(_, success, _)| *success == Some(true)).count() >= 3, "{left:?}");
+    assert!(
+        left.iter()
+            .filter(|(_, success, _)| *success == Some(true))
+            .count()
+            >= 3,
+        "{left:?}"
+    );
     assert_eq!(left, outcomes("right"));
 }
 
@@ -41,7 +57,9 @@ fn a_checkpoint_that_does_not_fit_is_refused_with_both_sides() {
     let mut entry = reach("reach", json!({"model_path": checkpoint()}));
     entry["policy_config_dict"]["pov_cam_name_sim"] = json!(["front", "top"]);
     let eval = Eval::new(&[entry]).nproc(1);
-    eval.run().fails_with(1).stderr_has("front, top; environment `reach` has cameras front, wrist");
+    eval.run()
+        .fails_with(1)
+        .stderr_has("front, top; environment `reach` has cameras front, wrist");
 }
 
 #[test]

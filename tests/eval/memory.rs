@@ -24,9 +24,15 @@ fn policy(folder: &Path) -> PathBuf {
     ];
     let mut forward = |inputs: &[Tensor]| {
         let none = inputs[1].select(1, 0) * 0.0;
-        let too_many = ((&none + 1.0).sum(Kind::Float) - ROOM).clamp_min(0.0).reshape([1]);
+        let too_many = ((&none + 1.0).sum(Kind::Float) - ROOM)
+            .clamp_min(0.0)
+            .reshape([1]);
         let filler = Tensor::zeros([1], (Kind::Float, Device::Cpu));
-        let filler = filler.repeat_interleave_self_tensor(&(too_many * ABSURD).to_kind(Kind::Int64), 0, None);
+        let filler = filler.repeat_interleave_self_tensor(
+            &(too_many * ABSURD).to_kind(Kind::Int64),
+            0,
+            None,
+        );
         let still = none + filler.sum(Kind::Float);
         vec![still.reshape([-1, 1, 1]).expand([-1, 50, 7], false)]
     };
@@ -51,14 +57,31 @@ fn a_batch_that_does_not_fit_is_halved_and_no_episode_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let policy = policy(folder.path());
     let words = ["--max-batch", "4", "--pipeline-stages", "1", "--no-dataset"];
-    let eval = Eval::new(&[job("first", &policy), job("second", &policy)]).nproc(1).words(&words);
+    let eval = Eval::new(&[job("first", &policy), job("second", &policy)])
+        .nproc(1)
+        .words(&words);
     let ended = eval.run().succeeds();
-    let ended =
-        ended.stderr_has("first: out of memory with 4 rows in one inference: at most 2 from now on; --max-batch 2");
+    let ended = ended.stderr_has(
+        "first: out of memory with 4 rows in one inference: at most 2 from now on; --max-batch 2",
+    );
     ended.stdout_has("first: out of memory once: at most 2 rows were inferred at a time from then on; --max-batch 2");
-    assert_eq!(eval.episodes().iter().filter(|episode| episode.error.is_none()).count(), 12);
+    assert_eq!(
+        eval.episodes()
+            .iter()
+            .filter(|episode| episode.error.is_none())
+            .count(),
+        12
+    );
     let report = eval.report();
-    let found: Vec<_> = report.per_job.iter().map(|job| (job.out_of_memory, job.out_of_memory_batch)).collect();
-    assert_eq!(found, [(1, Some(2)), (0, Some(2))], "the second job knows it from the first");
+    let found: Vec<_> = report
+        .per_job
+        .iter()
+        .map(|job| (job.out_of_memory, job.out_of_memory_batch))
+        .collect();
+    assert_eq!(
+        found,
+        [(1, Some(2)), (0, Some(2))],
+        "the second job knows it from the first"
+    );
     assert_eq!(report.per_rank[0].out_of_memory, 1);
 }

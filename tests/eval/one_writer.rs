@@ -20,7 +20,9 @@ fn eval() -> Eval {
 fn end(running: Running) {
     let ranks = running.ranks();
     running.signal("KILL");
-    wait_until("the end of the ranks", || ranks.iter().all(|pid| !alive(*pid)));
+    wait_until("the end of the ranks", || {
+        ranks.iter().all(|pid| !alive(*pid))
+    });
     running.wait();
 }
 
@@ -31,8 +33,16 @@ fn a_second_launch_with_more_ranks_is_refused_by_the_name_of_the_first() {
     eval.wait_for_episodes(1);
     let eval = eval.world_of(2);
     let said = format!("is in use by process {} on ", first.pid());
-    let refused = eval.run().fails_with(1).stderr_has(&said).stderr_has("wait until that has ended, or name another");
-    assert!(!refused.stderr.contains("[rank "), "no rank was started: {}", refused.stderr);
+    let refused = eval
+        .run()
+        .fails_with(1)
+        .stderr_has(&said)
+        .stderr_has("wait until that has ended, or name another");
+    assert!(
+        !refused.stderr.contains("[rank "),
+        "no rank was started: {}",
+        refused.stderr
+    );
     assert!(!eval.folder().journal(1).exists());
     end(first);
 }
@@ -40,7 +50,15 @@ fn a_second_launch_with_more_ranks_is_refused_by_the_name_of_the_first() {
 #[test]
 fn ranks_without_our_launcher_take_part_through_rank_0() {
     let words = |torchrun: &Path| {
-        [torchrun.to_str().unwrap(), "--standalone", "--nproc-per-node", "2", "--no-python", &rank()].map(str::to_owned)
+        [
+            torchrun.to_str().unwrap(),
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            "--no-python",
+            &rank(),
+        ]
+        .map(str::to_owned)
     };
     let torchrun = words(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/torchrun"));
     let eval = eval().nproc(1);
@@ -53,7 +71,9 @@ fn ranks_without_our_launcher_take_part_through_rank_0() {
     assert!(refused.stderr.contains(&said), "{}", refused.stderr);
     assert!(!eval.folder().journal(1).exists());
     let eval = eval.launched_by(&[rank()]);
-    eval.run().fails_with(i32::from(jobs::exit::FINAL)).stderr_has(&said);
+    eval.run()
+        .fails_with(i32::from(jobs::exit::FINAL))
+        .stderr_has(&said);
     end(first);
     // A launch of torchrun locks the folder against one of `rrun`.
     let eval = eval.launched_by(&torchrun);
@@ -62,30 +82,44 @@ fn ranks_without_our_launcher_take_part_through_rank_0() {
     let holder = launch::holder(&eval.folder()).unwrap();
     let ours = vec![binaries().join("rrun").to_string_lossy().into_owned()];
     let eval = eval.launched_by(&ours);
-    eval.run().fails_with(1).stderr_has(&format!("is in use by process {} on ", holder.pid));
+    eval.run()
+        .fails_with(1)
+        .stderr_has(&format!("is in use by process {} on ", holder.pid));
     other.signal("TERM");
     other.wait();
-    wait_until("the end of the lock", || launch::holder(&eval.folder()).is_none());
+    wait_until("the end of the lock", || {
+        launch::holder(&eval.folder()).is_none()
+    });
 }
 
 #[test]
 fn a_launch_whose_folder_is_removed_says_so_once_and_ends() {
-    for launcher in [binaries().join("rrun").to_string_lossy().into_owned(), rank()] {
+    for launcher in [
+        binaries().join("rrun").to_string_lossy().into_owned(),
+        rank(),
+    ] {
         // Longer than any test: the run ends because of the lock, or not in time.
-        let eval = Eval::new(&[job("reach", 200_000, 2)]).words(&["--no-dataset"]).launched_by(&[launcher]);
+        let eval = Eval::new(&[job("reach", 200_000, 2)])
+            .words(&["--no-dataset"])
+            .launched_by(&[launcher]);
         let running = eval.start();
         eval.wait_for_episodes(1);
         std::fs::remove_dir_all(eval.folder().launches()).unwrap();
         let ended = running.wait();
         assert!(!ended.status.success());
-        let said = ended.stderr.matches("the lock of this launch is gone from `launch.lock`").count();
+        let said = ended
+            .stderr
+            .matches("the lock of this launch is gone from `launch.lock`")
+            .count();
         assert!((1..4).contains(&said), "{}", ended.stderr);
     }
 }
 
 #[test]
 fn a_launch_that_was_killed_leaves_a_lock_that_the_next_takes_over() {
-    let eval = Eval::new(&[job("reach", 6, 2)]).nproc(2).words(&["--no-dataset"]);
+    let eval = Eval::new(&[job("reach", 6, 2)])
+        .nproc(2)
+        .words(&["--no-dataset"]);
     let running = eval.start();
     eval.wait_for_episodes(1);
     end(running);
@@ -94,5 +128,9 @@ fn a_launch_that_was_killed_leaves_a_lock_that_the_next_takes_over() {
     eval.run().succeeds();
     assert_eq!(left(), 0);
     let journals = jobs::journal::read_all(&eval.folder().journals()).unwrap();
-    assert!(journals.iter().all(|(_, contents)| contents.foreign.is_empty() && contents.damaged.is_empty()));
+    assert!(
+        journals
+            .iter()
+            .all(|(_, contents)| contents.foreign.is_empty() && contents.damaged.is_empty())
+    );
 }

@@ -16,7 +16,12 @@ fn file(path: &str) -> String {
 /// Returns an evaluation of the suite `behavior.yaml` with a snippet of a document on top of it.
 fn behavior(snippet: &str) -> Eval {
     let snippet = file(&format!("tests/fixtures/placement/{snippet}.yaml"));
-    Eval::without_jobs().with_video().words(&["--config", &file("jobs/suites/behavior.yaml"), "--config", &snippet])
+    Eval::without_jobs().with_video().words(&[
+        "--config",
+        &file("jobs/suites/behavior.yaml"),
+        "--config",
+        &snippet,
+    ])
 }
 
 fn videos(folder: &Path) -> Vec<String> {
@@ -30,7 +35,11 @@ fn videos(folder: &Path) -> Vec<String> {
 /// Runs a snippet; returns the names of its videos.
 fn filmed(snippet: &str, says: &[&str]) -> Vec<String> {
     let eval = behavior(snippet);
-    let ended = says.iter().fold(eval.run().succeeds(), |ended: Ended, text| ended.stderr_has(text));
+    let ended = says
+        .iter()
+        .fold(eval.run().succeeds(), |ended: Ended, text| {
+            ended.stderr_has(text)
+        });
     drop(ended);
     let report = eval.report();
     let total = report.per_job[0].num_envs;
@@ -40,7 +49,11 @@ fn filmed(snippet: &str, says: &[&str]) -> Vec<String> {
         "one each, all solved"
     );
     let names = videos(&eval.folder().job("behavior"));
-    assert_eq!(names.len(), total, "s001: the number of videos is total_num_envs");
+    assert_eq!(
+        names.len(),
+        total,
+        "s001: the number of videos is total_num_envs"
+    );
     names
 }
 
@@ -53,20 +66,41 @@ fn s000_option_1_has_its_environments_and_policies_apart() {
         "rrun: GPU 3: RolloutWorker 1 (policy inference)\n",
         "no GPU here: the numbers of the placement are labels",
     ];
-    let names = filmed("s000_option_1_dedicated", &says[..if has_gpu() { 0 } else { 5 }]);
-    assert_eq!(names, ["behavior_video_rank0_gpu0_env0.mp4", "behavior_video_rank1_gpu1_env0.mp4"]);
+    let names = filmed(
+        "s000_option_1_dedicated",
+        &says[..if has_gpu() { 0 } else { 5 }],
+    );
+    assert_eq!(
+        names,
+        [
+            "behavior_video_rank0_gpu0_env0.mp4",
+            "behavior_video_rank1_gpu1_env0.mp4"
+        ]
+    );
 }
 
 #[test]
 fn s000_option_2_shares_two_gpus() {
-    let says = ["GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)", "GPU 1: EnvWorker 1 + RolloutWorker 1 (shared)"];
+    let says = [
+        "GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)",
+        "GPU 1: EnvWorker 1 + RolloutWorker 1 (shared)",
+    ];
     let names = filmed("s000_option_2_shared", &says);
-    assert_eq!(names, ["behavior_video_rank0_gpu0_env0.mp4", "behavior_video_rank1_gpu1_env0.mp4"]);
+    assert_eq!(
+        names,
+        [
+            "behavior_video_rank0_gpu0_env0.mp4",
+            "behavior_video_rank1_gpu1_env0.mp4"
+        ]
+    );
 }
 
 #[test]
 fn s000_option_3_is_one_rank() {
-    let names = filmed("s000_option_3_single", &["GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)"]);
+    let names = filmed(
+        "s000_option_3_single",
+        &["GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)"],
+    );
     assert_eq!(names, ["behavior_video_rank0_gpu0_env0.mp4"]);
 }
 
@@ -90,7 +124,10 @@ fn s001_example_1_has_two_workers_with_two_environments_each() {
 #[test]
 fn s001_example_2_has_four_workers_with_one_environment_each() {
     assert_eq!(
-        filmed("s001_example_2_four_workers", &["Worker 3 (GPU 3): Manages 1 environment (env 0)"]),
+        filmed(
+            "s001_example_2_four_workers",
+            &["Worker 3 (GPU 3): Manages 1 environment (env 0)"]
+        ),
         [
             "behavior_video_rank0_gpu0_env0.mp4",
             "behavior_video_rank1_gpu1_env0.mp4",
@@ -103,7 +140,10 @@ fn s001_example_2_has_four_workers_with_one_environment_each() {
 #[test]
 fn s001_example_3_has_one_worker_with_four_environments() {
     assert_eq!(
-        filmed("s001_example_3_one_worker", &["Worker 0 (GPU 0): Manages 4 environments (env 0, 1, 2, 3)"]),
+        filmed(
+            "s001_example_3_one_worker",
+            &["Worker 0 (GPU 0): Manages 4 environments (env 0, 1, 2, 3)"]
+        ),
         [
             "behavior_video_rank0_gpu0_env0.mp4",
             "behavior_video_rank0_gpu0_env1.mp4",
@@ -117,11 +157,21 @@ fn s001_example_3_has_one_worker_with_four_environments() {
 fn every_snippet_of_the_documents_is_accepted_over_a_jobs_file() {
     let folder = file("tests/fixtures/placement");
     let mut count = 0;
-    for path in std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()) {
-        let eval = Eval::new(&[job("reach", 1, 4), job("push", 1, 4)]).launcher_words(&["--dry-run"]);
+    for path in std::fs::read_dir(folder)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+    {
+        let eval =
+            Eval::new(&[job("reach", 1, 4), job("push", 1, 4)]).launcher_words(&["--dry-run"]);
         let ended = eval.words(&["--config", path.to_str().unwrap()]).run();
         let lacks_gpus = ended.stderr.contains("is not there");
-        assert!(ended.status.success() || (has_gpu() && lacks_gpus), "{}: {}", path.display(), ended.stderr);
+        assert!(
+            ended.status.success() || (has_gpu() && lacks_gpus),
+            "{}: {}",
+            path.display(),
+            ended.stderr
+        );
         count += 1;
     }
     assert_eq!(count, 15);
@@ -131,22 +181,42 @@ fn every_snippet_of_the_documents_is_accepted_over_a_jobs_file() {
 fn episodes_do_not_depend_on_who_sits_where() {
     let outcomes = |placement: &str| {
         let behavior = file("jobs/suites/behavior.yaml");
-        let words = ["--config", &behavior, "--placement", placement, "--no-dataset"];
+        let words = [
+            "--config",
+            &behavior,
+            "--placement",
+            placement,
+            "--no-dataset",
+        ];
         let eval = Eval::without_jobs().words(&words);
         eval.run().succeeds();
-        eval.episodes().iter().map(jobs::episode::Episode::outcome).collect::<Vec<_>>()
+        eval.episodes()
+            .iter()
+            .map(jobs::episode::Episode::outcome)
+            .collect::<Vec<_>>()
     };
     let alone = outcomes("env: 0, rollout: 0");
     assert_eq!(alone.len(), 4);
-    assert_eq!(outcomes("env: 0:0-1, rollout: 0:0-3"), alone, "two workers, four policies");
-    assert_eq!(outcomes("env: 0:0-3, rollout: 0:0-1"), alone, "four workers, two policies");
+    assert_eq!(
+        outcomes("env: 0:0-1, rollout: 0:0-3"),
+        alone,
+        "two workers, four policies"
+    );
+    assert_eq!(
+        outcomes("env: 0:0-3, rollout: 0:0-1"),
+        alone,
+        "four workers, two policies"
+    );
 }
 
 #[test]
 fn a_shared_job_goes_on_with_another_number_of_ranks() {
     let shared = || {
         let mut entry = job("reach", 8, 1);
-        entry["arena_env_args"].as_object_mut().unwrap().remove("num_envs");
+        entry["arena_env_args"]
+            .as_object_mut()
+            .unwrap()
+            .remove("num_envs");
         entry["total_num_envs"] = json!(4);
         entry
     };
@@ -159,9 +229,18 @@ fn a_shared_job_goes_on_with_another_number_of_ranks() {
     running.wait();
     let parted = parted.world_of(4);
     parted.run().succeeds();
-    let outcomes = |eval: &Eval| eval.episodes().iter().map(jobs::episode::Episode::outcome).collect::<Vec<_>>();
+    let outcomes = |eval: &Eval| {
+        eval.episodes()
+            .iter()
+            .map(jobs::episode::Episode::outcome)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(outcomes(&parted), outcomes(&whole));
-    assert!(parted.report().duplicates.is_empty(), "{:?}", parted.report().duplicates);
+    assert!(
+        parted.report().duplicates.is_empty(),
+        "{:?}",
+        parted.report().duplicates
+    );
 }
 
 #[test]
@@ -169,7 +248,10 @@ fn epochs_of_steps_end_when_every_environment_has_taken_them() {
     let mut entry = job("reach", 1, 1);
     let fields = entry.as_object_mut().unwrap();
     fields.remove("num_episodes");
-    fields["arena_env_args"].as_object_mut().unwrap().remove("num_envs");
+    fields["arena_env_args"]
+        .as_object_mut()
+        .unwrap()
+        .remove("num_envs");
     fields.extend(
         json!({"total_num_envs": 4, "auto_reset": true, "max_steps_per_rollout_epoch": 60, "rollout_epoch": 2})
             .as_object()
@@ -181,11 +263,19 @@ fn epochs_of_steps_end_when_every_environment_has_taken_them() {
         eval.run().succeeds();
         assert_eq!(eval.report().per_job[0].env_steps, 4 * 120);
         let episodes = eval.episodes();
-        episodes.iter().map(jobs::episode::Episode::outcome).map(|o| (o.episode, o.seed, o.length)).collect::<Vec<_>>()
+        episodes
+            .iter()
+            .map(jobs::episode::Episode::outcome)
+            .map(|o| (o.episode, o.seed, o.length))
+            .collect::<Vec<_>>()
     };
     let alone = numbers(1);
     assert!(alone.len() >= 4, "{alone:?}");
-    assert_eq!(numbers(2), alone, "the same episodes by the same environments");
+    assert_eq!(
+        numbers(2),
+        alone,
+        "the same episodes by the same environments"
+    );
 }
 
 #[test]
@@ -196,36 +286,60 @@ fn an_episode_whose_end_is_ignored_lasts_as_long_as_it_may_and_is_solved_all_the
         let eval = Eval::new(std::slice::from_ref(entry)).nproc(1);
         eval.run().succeeds();
         assert_eq!(eval.report().overall.successes, 4);
-        eval.episodes().iter().map(|episode| episode.length).collect::<Vec<_>>()
+        eval.episodes()
+            .iter()
+            .map(|episode| episode.length)
+            .collect::<Vec<_>>()
     };
     assert!(lengths(&entry).iter().all(|length| *length < 70));
     entry["ignore_terminations"] = json!(true);
     assert_eq!(lengths(&entry), [70; 4]);
     entry["max_steps_per_rollout_epoch"] = json!(60);
-    assert_eq!(lengths(&entry), [60; 4], "without auto_reset an epoch is one episode");
+    assert_eq!(
+        lengths(&entry),
+        [60; 4],
+        "without auto_reset an epoch is one episode"
+    );
 }
 
 #[test]
 fn contradictions_are_refused_before_anything_is_started() {
     let refused = |launcher: &[&str], words: &[&str]| {
-        let eval = Eval::new(&[job("reach", 1, 1)]).launcher_words(launcher).words(words);
+        let eval = Eval::new(&[job("reach", 1, 1)])
+            .launcher_words(launcher)
+            .words(words);
         let stderr = eval.run().fails_with(1).stderr;
         assert!(!eval.folder().root().exists(), "nothing was made");
         stderr
     };
     let placed = ["--placement", "env: 0, rollout: 0:0-1"];
-    assert!(refused(&["--nproc-per-node", "3"], &placed).contains("--nproc-per-node is 3 on 1 node(s)"));
-    assert!(refused(&["--virtual-local-rank"], &placed).contains("--virtual-local-rank shows each rank one GPU alone"));
-    assert!(refused(&[], &["--placement", "env: 0-, rollout: 0"]).contains("`0-` is no number and no range"));
+    assert!(
+        refused(&["--nproc-per-node", "3"], &placed).contains("--nproc-per-node is 3 on 1 node(s)")
+    );
+    assert!(
+        refused(&["--virtual-local-rank"], &placed)
+            .contains("--virtual-local-rank shows each rank one GPU alone")
+    );
+    assert!(
+        refused(&[], &["--placement", "env: 0-, rollout: 0"])
+            .contains("`0-` is no number and no range")
+    );
 }
 
 #[test]
 fn under_another_launcher_the_world_size_must_be_that_of_the_placement() {
-    let rank = crate::command::binaries().join("rrun-rank").display().to_string();
-    let eval = Eval::new(&[job("reach", 1, 1)]).launched_by(&[rank]).words(&["--placement", "env: 0, rollout: 0:0-1"]);
+    let rank = crate::command::binaries()
+        .join("rrun-rank")
+        .display()
+        .to_string();
+    let eval = Eval::new(&[job("reach", 1, 1)])
+        .launched_by(&[rank])
+        .words(&["--placement", "env: 0, rollout: 0:0-1"]);
     eval.run()
         .fails_with(i32::from(jobs::exit::FINAL))
-        .stderr_has("the placement has 2 rollout worker(s), each of which is a rank, but WORLD_SIZE is 1");
+        .stderr_has(
+            "the placement has 2 rollout worker(s), each of which is a rank, but WORLD_SIZE is 1",
+        );
 }
 
 fn has_gpu() -> bool {

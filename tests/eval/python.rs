@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 use crate::command::{Eval, signal, wait_until};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .unwrap()
 }
 
 fn toy(args: Value) -> Value {
@@ -18,7 +21,9 @@ fn toy(args: Value) -> Value {
         "environment": format!("{}:Toy", root().join("tests/fixtures/envs/toy.py").display()),
         "python": root().join(".venv/bin/python"), "max_episode_steps": 50, "num_envs": 4,
     });
-    all.as_object_mut().unwrap().extend(args.as_object().unwrap().clone());
+    all.as_object_mut()
+        .unwrap()
+        .extend(args.as_object().unwrap().clone());
     json!({"name": "toy", "arena_env_args": all, "policy_type": "random_action", "num_episodes": 12})
 }
 
@@ -29,8 +34,16 @@ fn episodes_of_a_simulator_that_dies_begin_again_and_end_as_undisturbed() {
     let folder = tempfile::tempdir().unwrap();
     let kwargs = json!({"fault": "kill", "at": 3, "once": folder.path().join("once")});
     let eval = Eval::new(&[toy(json!({"env_kwargs": kwargs, "envs_per_process": 2}))]).with_video();
-    eval.run().succeeds().stderr_has("begins again: environment ").stderr_has("the simulator was killed by SIGKILL");
-    let outcomes = |eval: &Eval| eval.episodes().iter().map(|episode| episode.outcome()).collect::<Vec<_>>();
+    eval.run()
+        .succeeds()
+        .stderr_has("begins again: environment ")
+        .stderr_has("the simulator was killed by SIGKILL");
+    let outcomes = |eval: &Eval| {
+        eval.episodes()
+            .iter()
+            .map(|episode| episode.outcome())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(outcomes(&eval), outcomes(&undisturbed));
     let lost: Vec<_> = eval
         .journal()
@@ -40,20 +53,41 @@ fn episodes_of_a_simulator_that_dies_begin_again_and_end_as_undisturbed() {
             _ => None,
         })
         .collect();
-    assert!((1..=2).contains(&lost.len()), "one process has two copies: {lost:?}");
-    assert!(lost.iter().all(|lost| lost.stderr == ["about to: kill"]), "{lost:?}");
-    assert!(lost.iter().any(|lost| lost.reason.contains("its last call was `step 3` of environment ")), "{lost:?}");
+    assert!(
+        (1..=2).contains(&lost.len()),
+        "one process has two copies: {lost:?}"
+    );
+    assert!(
+        lost.iter().all(|lost| lost.stderr == ["about to: kill"]),
+        "{lost:?}"
+    );
+    assert!(
+        lost.iter().any(|lost| lost
+            .reason
+            .contains("its last call was `step 3` of environment ")),
+        "{lost:?}"
+    );
 }
 
 #[test]
 fn a_simulator_that_always_dies_costs_its_episodes_and_no_more() {
     let kwargs = json!({"fault": "raise", "at": 2});
-    let eval =
-        Eval::new(&[toy(json!({"env_kwargs": kwargs, "num_envs": 1}))]).words(&["--env-restarts", "1", "--no-dataset"]);
-    eval.run().fails_with(1).stderr_has("raised ValueError: the gripper is not there");
+    let eval = Eval::new(&[toy(json!({"env_kwargs": kwargs, "num_envs": 1}))]).words(&[
+        "--env-restarts",
+        "1",
+        "--no-dataset",
+    ]);
+    eval.run()
+        .fails_with(1)
+        .stderr_has("raised ValueError: the gripper is not there");
     let episodes = eval.episodes();
     assert_eq!(episodes.len(), 12);
-    assert!(episodes.iter().all(|episode| episode.error.as_ref().is_some_and(|error| error.contains("gripper"))));
+    assert!(episodes.iter().all(|episode| {
+        episode
+            .error
+            .as_ref()
+            .is_some_and(|error| error.contains("gripper"))
+    }));
 }
 
 #[test]
@@ -77,11 +111,19 @@ fn a_replay_repeats_actions_beyond_their_range_and_they_are_counted() {
     recorded.run().succeeds();
     let mut replay = toy(json!({"env_kwargs": kwargs}));
     replay["policy_type"] = json!("replay_action");
-    replay["policy_config_dict"] = json!({"replay_file_path": recorded.folder().dataset("toy", 0, 1)});
+    replay["policy_config_dict"] =
+        json!({"replay_file_path": recorded.folder().dataset("toy", 0, 1)});
     let replayed = Eval::new(&[replay]).nproc(1);
-    replayed.run().succeeds().stderr_has("toy: 60 actions, of which");
+    replayed
+        .run()
+        .succeeds()
+        .stderr_has("toy: 60 actions, of which");
     let of = |eval: &Eval| {
-        let mut ends: Vec<_> = eval.episodes().iter().map(|e| (e.seed, e.length, e.return_.to_bits())).collect();
+        let mut ends: Vec<_> = eval
+            .episodes()
+            .iter()
+            .map(|e| (e.seed, e.length, e.return_.to_bits()))
+            .collect();
         ends.sort_unstable();
         ends
     };
@@ -98,22 +140,38 @@ fn a_replay_repeats_actions_beyond_their_range_and_they_are_counted() {
 #[test]
 fn a_success_that_is_no_truth_value_is_an_error_of_each_episode() {
     let mut job = toy(json!({"env_kwargs": {"success": "nan"}, "num_envs": 2}));
-    let toy = job["arena_env_args"]["environment"].as_str().unwrap().replace(":Toy", ":Saying");
+    let toy = job["arena_env_args"]["environment"]
+        .as_str()
+        .unwrap()
+        .replace(":Toy", ":Saying");
     job["arena_env_args"]["environment"] = json!(toy);
     let eval = Eval::new(&[job]).words(&["--no-dataset"]);
-    eval.run().fails_with(1).stderr_has("toy: the first step gave info `is_success` as float nan");
+    eval.run()
+        .fails_with(1)
+        .stderr_has("toy: the first step gave info `is_success` as float nan");
     let overall = eval.report().overall;
-    assert_eq!((overall.episodes, overall.successes, overall.errors), (12, 0, 12));
-    let errors: Vec<_> = eval.episodes().into_iter().filter_map(|episode| episode.error).collect();
-    let wanted =
-        "the simulator gave info `is_success` as float nan, a bool (or 0 or 1) is needed; at step 1 of episode";
-    assert!(errors.len() == 12 && errors.iter().all(|error| error.starts_with(wanted)), "{errors:?}");
+    assert_eq!(
+        (overall.episodes, overall.successes, overall.errors),
+        (12, 0, 12)
+    );
+    let errors: Vec<_> = eval
+        .episodes()
+        .into_iter()
+        .filter_map(|episode| episode.error)
+        .collect();
+    let wanted = "the simulator gave info `is_success` as float nan, a bool (or 0 or 1) is needed; at step 1 of episode";
+    assert!(
+        errors.len() == 12 && errors.iter().all(|error| error.starts_with(wanted)),
+        "{errors:?}"
+    );
 }
 
 /// Returns the seed that the simulator gets for an episode of [`toy`] in a run with the default
 /// base seed: 31 bits of the episode's seed.
 fn seed(episode: u64) -> u64 {
-    let job = jobs::file::parse(&json!({"jobs": [toy(json!({}))]})).unwrap().remove(0);
+    let job = jobs::file::parse(&json!({"jobs": [toy(json!({}))]}))
+        .unwrap()
+        .remove(0);
     jobs::seed::episode(42, &job, episode) & ((1 << 31) - 1)
 }
 
@@ -122,13 +180,24 @@ fn an_episode_that_kills_its_rank_is_found_and_given_up() {
     let undisturbed = Eval::new(&[toy(json!({}))]);
     undisturbed.run().succeeds();
     let kwargs = json!({"fault": "kill parent", "at": 3, "of": seed(5)});
-    let eval = Eval::new(&[toy(json!({"env_kwargs": kwargs}))]).launcher_words(&["--max-restarts", "4"]);
-    eval.run().fails_with(1).stderr_has("toy episode 5: its rank died 3 times while it was under way");
+    let eval =
+        Eval::new(&[toy(json!({"env_kwargs": kwargs}))]).launcher_words(&["--max-restarts", "4"]);
+    eval.run()
+        .fails_with(1)
+        .stderr_has("toy episode 5: its rank died 3 times while it was under way");
     let (found, expected) = (eval.episodes(), undisturbed.episodes());
-    let broken: Vec<_> = found.iter().filter(|episode| episode.error.is_some()).map(|e| e.episode).collect();
+    let broken: Vec<_> = found
+        .iter()
+        .filter(|episode| episode.error.is_some())
+        .map(|e| e.episode)
+        .collect();
     assert_eq!(broken, [5]);
     let others = |episodes: &[jobs::episode::Episode]| {
-        episodes.iter().filter(|e| e.episode != 5).map(|e| e.outcome()).collect::<Vec<_>>()
+        episodes
+            .iter()
+            .filter(|e| e.episode != 5)
+            .map(|e| e.outcome())
+            .collect::<Vec<_>>()
     };
     assert_eq!(others(&found), others(&expected));
     assert!(eval.report().duplicates.is_empty());
@@ -142,7 +211,10 @@ fn what_does_not_fit_ends_the_job_before_its_first_episode() {
         .fails_with(1)
         .stderr_has("did you mean `pixels.top`?")
         .stderr_has("the environment shows `pixels.top` uint8");
-    Eval::new(&[toy(json!({"env_kwarg": {}}))]).run().fails_with(1).stderr_has("did you mean `env_kwargs`?");
+    Eval::new(&[toy(json!({"env_kwarg": {}}))])
+        .run()
+        .fails_with(1)
+        .stderr_has("did you mean `env_kwargs`?");
 }
 
 #[test]
@@ -159,6 +231,12 @@ fn a_killed_rank_takes_its_simulators_along() {
 
 /// Returns the number of processes with this mark in their environment.
 fn marked(mark: &str) -> usize {
-    let pids = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path().join("environ"));
-    pids.filter(|path| std::fs::read(path).is_ok_and(|text| String::from_utf8_lossy(&text).contains(mark))).count()
+    let pids = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path().join("environ"));
+    pids.filter(|path| {
+        std::fs::read(path).is_ok_and(|text| String::from_utf8_lossy(&text).contains(mark))
+    })
+    .count()
 }

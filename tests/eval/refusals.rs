@@ -6,7 +6,11 @@ use crate::command::{Ended, Eval, job};
 fn refused(eval: &Eval, code: i32, reason: &str) -> Ended {
     let ended = eval.run().fails_with(code).stderr_has(reason);
     assert!(!eval.folder().root().exists(), "nothing is written");
-    assert!(!ended.stderr.contains("Traceback") && !ended.stderr.contains("panicked"), "{}", ended.stderr);
+    assert!(
+        !ended.stderr.contains("Traceback") && !ended.stderr.contains("panicked"),
+        "{}",
+        ended.stderr
+    );
     ended
 }
 
@@ -21,34 +25,50 @@ fn a_wrong_field_is_refused_by_its_name() {
     let mut entry = job("reach", 2, 1);
     entry["num_episode"] = 3.into();
     let eval = Eval::new(&[entry]).nproc(2);
-    refused(&eval, 1, "job 0 (reach) field num_episode: unknown field; did you mean `num_episodes`?");
+    refused(
+        &eval,
+        1,
+        "job 0 (reach) field num_episode: unknown field; did you mean `num_episodes`?",
+    );
 }
 
 #[test]
 fn an_environment_that_is_not_there_is_refused_with_the_nearest() {
     let mut entry = job("reach", 2, 1);
     entry["arena_env_args"]["environment"] = "pick_and_plase".into();
-    refused(&Eval::new(&[entry]).nproc(2), 1, "did you mean `pick_and_place`?");
+    refused(
+        &Eval::new(&[entry]).nproc(2),
+        1,
+        "did you mean `pick_and_place`?",
+    );
 }
 
 #[test]
 fn a_gpu_that_is_not_there_is_refused() {
-    let eval = Eval::new(&[job("reach", 2, 1)]).nproc(1).words(&["--policy-device-id", "63"]);
+    let eval = Eval::new(&[job("reach", 2, 1)])
+        .nproc(1)
+        .words(&["--policy-device-id", "63"]);
     refused(&eval, 1, "--policy-device-id is 63, but ");
 }
 
 #[test]
 fn a_flag_that_is_none_is_a_usage_error() {
-    let eval = Eval::new(&[job("reach", 2, 1)]).nproc(1).words(&["--vidoe"]);
+    let eval = Eval::new(&[job("reach", 2, 1)])
+        .nproc(1)
+        .words(&["--vidoe"]);
     refused(&eval, 2, "--vidoe");
 }
 
 #[test]
 fn a_run_folder_of_other_jobs_is_left_alone() {
-    let first = Eval::new(&[job("reach", 1, 1)]).nproc(1).words(&["--no-dataset"]);
+    let first = Eval::new(&[job("reach", 1, 1)])
+        .nproc(1)
+        .words(&["--no-dataset"]);
     first.run().succeeds();
     let report = std::fs::read(first.folder().report()).unwrap();
-    let other = Eval::new(&[job("push", 1, 1)]).nproc(1).output(first.folder().root());
+    let other = Eval::new(&[job("push", 1, 1)])
+        .nproc(1)
+        .output(first.folder().root());
     other
         .run()
         .fails_with(1)
@@ -60,5 +80,8 @@ fn a_run_folder_of_other_jobs_is_left_alone() {
 fn a_run_folder_that_cannot_be_made_is_named() {
     let eval = Eval::new(&[job("reach", 1, 1)]).nproc(1);
     let blocked = eval.jobs_file().join("out");
-    eval.output(&blocked).run().fails_with(1).stderr_has("cannot use run folder `");
+    eval.output(&blocked)
+        .run()
+        .fails_with(1)
+        .stderr_has("cannot use run folder `");
 }

@@ -13,7 +13,10 @@ use tempfile::TempDir;
 use crate::command::{Eval, wait_until};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .unwrap()
 }
 
 fn python() -> PathBuf {
@@ -32,14 +35,22 @@ impl Server {
     fn start(program: &str, settings: Value) -> Self {
         let mut server = Self::nowhere();
         let mut all = json!({"port": server.port, "log": server.log()});
-        all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        all.as_object_mut()
+            .unwrap()
+            .extend(settings.as_object().unwrap().clone());
         let path = root().join("tests/fixtures/remote").join(program);
         let mut command = Command::new(python());
-        command.arg(path).arg(all.to_string()).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
+        command
+            .arg(path)
+            .arg(all.to_string())
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::null());
         server.child = Some(command.spawn().unwrap());
         // A server with a late start counts connections, so none is made here.
         if settings.get("late").is_none() {
-            wait_until("the server", || TcpStream::connect(("127.0.0.1", server.port)).is_ok());
+            wait_until("the server", || {
+                TcpStream::connect(("127.0.0.1", server.port)).is_ok()
+            });
         }
         server
     }
@@ -56,17 +67,36 @@ impl Server {
     fn ours(checkpoint: &Path) -> Self {
         let mut server = Self::nowhere();
         let mut command = Command::new(env!("CARGO_BIN_EXE_rrun-rank"));
-        command.args(["serve", "--host", "127.0.0.1", "--port", &server.port.to_string(), "--policy"]).arg(checkpoint);
+        command
+            .args([
+                "serve",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                &server.port.to_string(),
+                "--policy",
+            ])
+            .arg(checkpoint);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         server.child = Some(command.spawn().unwrap());
-        wait_until("the server", || TcpStream::connect(("127.0.0.1", server.port)).is_ok());
+        wait_until("the server", || {
+            TcpStream::connect(("127.0.0.1", server.port)).is_ok()
+        });
         server
     }
 
     /// Returns a port on which nothing listens.
     fn nowhere() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { child: None, port, dir: tempfile::tempdir().unwrap() }
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        Self {
+            child: None,
+            port,
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     fn log(&self) -> PathBuf {
@@ -76,22 +106,32 @@ impl Server {
     /// Returns its requests, in order.
     fn asked(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     fn count(&self, what: &str) -> usize {
-        self.asked().iter().filter(|line| line.get(what).is_some()).count()
+        self.asked()
+            .iter()
+            .filter(|line| line.get(what).is_some())
+            .count()
     }
 
     /// Returns a job whose policy is on this server.
     fn job(&self, policy: &str, more: Value) -> Value {
-        let mut config = json!({"remote_host": "127.0.0.1", "remote_port": self.port, "action_chunk_length": 3});
+        let mut config =
+            json!({"remote_host": "127.0.0.1", "remote_port": self.port, "action_chunk_length": 3});
         if policy == "pi0_remote" {
             config["openpi_embodiment_adapter"] = "custom".into();
-            config["observation_mapping"] = json!({"observation/image": "top", "observation/state": "position"});
+            config["observation_mapping"] =
+                json!({"observation/image": "top", "observation/state": "position"});
             config["target_image_size"] = json!([24, 24]);
         }
-        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        config
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         toy(policy, config)
     }
 }
@@ -122,13 +162,20 @@ fn toy(policy: &str, config: Value) -> Value {
 /// Returns an evaluation of one job that ends at its first failure; `POLICY_TOKEN` is `s3cret`.
 fn eval(job: Value) -> Eval {
     let words = ["--no-dataset", "--job-attempts", "1"];
-    Eval::new(&[job]).nproc(1).words(&words).env("POLICY_TOKEN", "s3cret").env("WRONG_TOKEN", "x")
+    Eval::new(&[job])
+        .nproc(1)
+        .words(&words)
+        .env("POLICY_TOKEN", "s3cret")
+        .env("WRONG_TOKEN", "x")
 }
 
 type Outcome = (u64, Option<bool>, u64, f64);
 
 fn outcomes(eval: &Eval) -> Vec<Outcome> {
-    eval.episodes().iter().map(|ended| (ended.episode, ended.success, ended.length, ended.return_)).collect()
+    eval.episodes()
+        .iter()
+        .map(|ended| (ended.episode, ended.success, ended.length, ended.return_))
+        .collect()
 }
 
 /// Returns the results of the same function as a module in the rank.
@@ -136,9 +183,15 @@ fn local() -> Vec<Outcome> {
     let dir = tempfile::tempdir().unwrap();
     let module = dir.path().join("function.pt");
     let program = root().join("tests/fixtures/remote/function.py");
-    assert!(Command::new(python()).arg(program).arg(&module).status().unwrap().success());
-    let config =
-        json!({"model_path": module, "cameras": ["top"], "state_keys": ["position"], "action_chunk_length": 3});
+    assert!(
+        Command::new(python())
+            .arg(program)
+            .arg(&module)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let config = json!({"model_path": module, "cameras": ["top"], "state_keys": ["position"], "action_chunk_length": 3});
     let eval = eval(toy("torchscript", config));
     eval.run().succeeds();
     outcomes(&eval)
@@ -149,21 +202,34 @@ fn episodes_are_the_same_whoever_infers() {
     let wanted = local();
     assert!(wanted.len() == 6 && wanted.iter().any(|outcome| outcome.3 != wanted[0].3));
     let gr00t = Server::gr00t(json!({"token": "s3cret"}));
-    let job = gr00t
-        .job("gr00t_remote_closedloop", json!({"remote_api_token_env": "POLICY_TOKEN", "policy_device": "cuda:0"}));
+    let job = gr00t.job(
+        "gr00t_remote_closedloop",
+        json!({"remote_api_token_env": "POLICY_TOKEN", "policy_device": "cuda:0"}),
+    );
     let over_zmq = eval(job);
-    let said = format!("no effect of policy_device: the policy is at tcp://127.0.0.1:{}", gr00t.port);
+    let said = format!(
+        "no effect of policy_device: the policy is at tcp://127.0.0.1:{}",
+        gr00t.port
+    );
     over_zmq.run().succeeds().stderr_has(&said);
     assert_eq!(outcomes(&over_zmq), wanted);
-    assert!(gr00t.asked().iter().any(|line| line["rows"] == 2), "rows share a request: {:?}", gr00t.asked());
+    assert!(
+        gr00t.asked().iter().any(|line| line["rows"] == 2),
+        "rows share a request: {:?}",
+        gr00t.asked()
+    );
     assert!(gr00t.count("reset") > 0);
     let legacy = Server::gr00t(json!({"dialect": "npy"}));
-    let dotted = "isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy";
+    let dotted =
+        "isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy";
     let over_npy = eval(legacy.job(dotted, json!({})));
     over_npy.run().succeeds();
     assert_eq!(outcomes(&over_npy), wanted);
     let openpi = Server::openpi(json!({"token": "s3cret"}));
-    let over_websocket = eval(openpi.job("pi0_remote", json!({"remote_api_token_env": "POLICY_TOKEN"})));
+    let over_websocket = eval(openpi.job(
+        "pi0_remote",
+        json!({"remote_api_token_env": "POLICY_TOKEN"}),
+    ));
     over_websocket.run().succeeds();
     assert_eq!(outcomes(&over_websocket), wanted);
     assert_eq!(openpi.count("connected"), 4, "a connection an environment");
@@ -176,10 +242,14 @@ fn a_checkpoint_behind_our_own_server_does_what_it_does_in_the_rank() {
                "policy_config_dict": config, "num_episodes": 4, "seed": 1})
     };
     let checkpoint = root().join("jobs/suites/demo_policy");
-    let local = eval(reach("gr00t", json!({"model_path": checkpoint, "action_chunk_length": 4})));
+    let local = eval(reach(
+        "gr00t",
+        json!({"model_path": checkpoint, "action_chunk_length": 4}),
+    ));
     local.run().succeeds();
     let server = Server::ours(&checkpoint);
-    let config = json!({"remote_host": "127.0.0.1", "remote_port": server.port, "action_chunk_length": 4});
+    let config =
+        json!({"remote_host": "127.0.0.1", "remote_port": server.port, "action_chunk_length": 4});
     let remote = eval(reach("gr00t_remote_closedloop", config));
     remote.run().succeeds();
     assert_eq!(outcomes(&remote), outcomes(&local));
@@ -188,9 +258,15 @@ fn a_checkpoint_behind_our_own_server_does_what_it_does_in_the_rank() {
 #[test]
 fn a_server_that_comes_late_is_waited_for() {
     let gr00t = Server::gr00t(json!({"late": 3}));
-    eval(gr00t.job("gr00t_remote_closedloop", json!({}))).run().succeeds().stderr_has("it is tried again for ");
+    eval(gr00t.job("gr00t_remote_closedloop", json!({})))
+        .run()
+        .succeeds()
+        .stderr_has("it is tried again for ");
     let openpi = Server::openpi(json!({"late": 3}));
-    eval(openpi.job("pi0_remote", json!({}))).run().succeeds().stderr_has(" answers again after ");
+    eval(openpi.job("pi0_remote", json!({})))
+        .run()
+        .succeeds()
+        .stderr_has(" answers again after ");
 }
 
 #[test]
@@ -199,60 +275,111 @@ fn a_server_that_dies_and_comes_back_costs_nothing_but_time() {
     let gr00t = Server::gr00t(json!({"die_after": 3}));
     let over_zmq = eval(gr00t.job("gr00t_remote_closedloop", json!({})));
     over_zmq.run().succeeds();
-    assert_eq!((gr00t.count("dies"), outcomes(&over_zmq)), (1, wanted.clone()));
+    assert_eq!(
+        (gr00t.count("dies"), outcomes(&over_zmq)),
+        (1, wanted.clone())
+    );
     let openpi = Server::openpi(json!({"die_after": 3}));
     let over_websocket = eval(openpi.job("pi0_remote", json!({})));
     over_websocket.run().succeeds();
-    assert_eq!((openpi.count("dies"), outcomes(&over_websocket)), (1, wanted));
+    assert_eq!(
+        (openpi.count("dies"), outcomes(&over_websocket)),
+        (1, wanted)
+    );
 }
 
 #[test]
 fn a_server_that_stays_away_is_named_with_what_was_tried() {
     let nowhere = Server::nowhere();
     let patience = json!({"remote_retry_s": 1});
-    let address = format!("policy server tcp://127.0.0.1:{}: it stays away: ", nowhere.port);
-    let ended = eval(nowhere.job("gr00t_remote_closedloop", patience.clone())).run().fails_with(1);
-    ended.stderr_has(&address).stderr_has(" s, the last one: get_modality_config: connection refused");
-    let ended = eval(nowhere.job("pi0_remote", patience)).run().fails_with(1);
-    ended.stderr_has("policy server ws://127.0.0.1:").stderr_has("the last one: connecting: connection refused");
+    let address = format!(
+        "policy server tcp://127.0.0.1:{}: it stays away: ",
+        nowhere.port
+    );
+    let ended = eval(nowhere.job("gr00t_remote_closedloop", patience.clone()))
+        .run()
+        .fails_with(1);
+    ended
+        .stderr_has(&address)
+        .stderr_has(" s, the last one: get_modality_config: connection refused");
+    let ended = eval(nowhere.job("pi0_remote", patience))
+        .run()
+        .fails_with(1);
+    ended
+        .stderr_has("policy server ws://127.0.0.1:")
+        .stderr_has("the last one: connecting: connection refused");
 }
 
 #[test]
 fn a_server_that_never_answers_costs_no_more_than_its_time() {
     let brief = json!({"remote_timeout_s": 3, "remote_retry_s": 4});
     let gr00t = Server::gr00t(json!({"fault": "silent"}));
-    let ended = eval(gr00t.job("gr00t_remote_closedloop", brief.clone())).run().fails_with(1);
-    ended.stderr_has("it stays away: ").stderr_has("no answer within 3 s");
+    let ended = eval(gr00t.job("gr00t_remote_closedloop", brief.clone()))
+        .run()
+        .fails_with(1);
+    ended
+        .stderr_has("it stays away: ")
+        .stderr_has("no answer within 3 s");
     let openpi = Server::openpi(json!({"fault": "silent"}));
     let ended = eval(openpi.job("pi0_remote", brief)).run().fails_with(1);
-    ended.stderr_has("it stays away: ").stderr_has("no answer within 3 s");
+    ended
+        .stderr_has("it stays away: ")
+        .stderr_has("no answer within 3 s");
 }
 
 #[test]
 fn what_a_server_says_is_wrong_is_the_jobs_error_in_its_words() {
     let failure = |server: &Server, policy: &str, reason: &str| {
-        eval(server.job(policy, json!({"remote_api_token_env": "WRONG_TOKEN"}))).run().fails_with(1).stderr_has(reason);
+        eval(server.job(policy, json!({"remote_api_token_env": "WRONG_TOKEN"})))
+            .run()
+            .fails_with(1)
+            .stderr_has(reason);
     };
-    let gr00t = |settings: Value, reason: &str| failure(&Server::gr00t(settings), "gr00t_remote_closedloop", reason);
-    gr00t(json!({"fault": "error"}), "get_action: it answers with the error `the arm is on fire`");
+    let gr00t = |settings: Value, reason: &str| {
+        failure(&Server::gr00t(settings), "gr00t_remote_closedloop", reason)
+    };
+    gr00t(
+        json!({"fault": "error"}),
+        "get_action: it answers with the error `the arm is on fire`",
+    );
     gr00t(
         json!({"token": "s3cret"}),
         "get_modality_config: it answers with the error `Unauthorized: Invalid API token`",
     );
-    gr00t(json!({"fault": "garbage"}), "get_modality_config: its answer cannot be read: ");
-    gr00t(json!({"fault": "short"}), "actions x are [2, 2, 1], [2, 4 or more, 1 or more] is needed");
-    let openpi = |settings: Value, reason: &str| failure(&Server::openpi(settings), "pi0_remote", reason);
+    gr00t(
+        json!({"fault": "garbage"}),
+        "get_modality_config: its answer cannot be read: ",
+    );
+    gr00t(
+        json!({"fault": "short"}),
+        "actions x are [2, 2, 1], [2, 4 or more, 1 or more] is needed",
+    );
+    let openpi =
+        |settings: Value, reason: &str| failure(&Server::openpi(settings), "pi0_remote", reason);
     openpi(json!({"fault": "error"}), "ValueError: the arm is on fire");
-    openpi(json!({"token": "s3cret"}), "connecting: it answers HTTP 401 Unauthorized");
-    openpi(json!({"fault": "garbage"}), "infer: its answer cannot be read: ");
-    openpi(json!({"fault": "short"}), "infer: its actions are [2, 2], [3 or more, 2] is needed");
+    openpi(
+        json!({"token": "s3cret"}),
+        "connecting: it answers HTTP 401 Unauthorized",
+    );
+    openpi(
+        json!({"fault": "garbage"}),
+        "infer: its answer cannot be read: ",
+    );
+    openpi(
+        json!({"fault": "short"}),
+        "infer: its actions are [2, 2], [3 or more, 2] is needed",
+    );
 }
 
 #[test]
 fn a_server_that_does_not_fit_is_refused_with_both_sides() {
     let server = Server::gr00t(json!({"state": ["position", "gripper"]}));
-    let ended = eval(server.job("gr00t_remote_closedloop", json!({}))).run().fails_with(1);
-    ended.stderr_has("needs state gripper; environment `").stderr_has("has position [3]");
+    let ended = eval(server.job("gr00t_remote_closedloop", json!({})))
+        .run()
+        .fails_with(1);
+    ended
+        .stderr_has("needs state gripper; environment `")
+        .stderr_has("has position [3]");
     let server = Server::openpi(json!({}));
     let job = server.job("pi0_remote", json!({"openpi_embodiment_adapter": "droid"}));
     let ended = eval(job).run().fails_with(1);
@@ -278,19 +405,37 @@ fn web_server() -> Server {
 #[test]
 fn a_server_of_another_protocol_is_told_at_once() {
     let server = web_server();
-    let ended = eval(server.job("gr00t_remote_closedloop", json!({}))).run().fails_with(1);
+    let ended = eval(server.job("gr00t_remote_closedloop", json!({})))
+        .run()
+        .fails_with(1);
     ended.stderr_has("get_modality_config: it speaks no ZeroMQ for policies: no ZMTP greeting");
-    let ended = eval(server.job("pi0_remote", json!({}))).run().fails_with(1);
+    let ended = eval(server.job("pi0_remote", json!({})))
+        .run()
+        .fails_with(1);
     ended.stderr_has("connecting: it answers HTTP 400 Bad Request");
 }
 
 #[test]
 fn a_server_is_shown_the_steps_that_it_looks_back() {
     let server = Server::gr00t(json!({"state_steps": [-2, -1, 0]}));
-    eval(server.job("gr00t_remote_closedloop", json!({}))).run().succeeds();
-    assert!(server.asked().iter().filter(|line| line.get("rows").is_some()).all(|line| line["steps"] == 3));
+    eval(server.job("gr00t_remote_closedloop", json!({})))
+        .run()
+        .succeeds();
+    assert!(
+        server
+            .asked()
+            .iter()
+            .filter(|line| line.get("rows").is_some())
+            .all(|line| line["steps"] == 3)
+    );
     let seeds = |line: &Value| line["seeds"].as_array().map_or(0, Vec::len) as u64;
-    assert!(server.asked().iter().filter(|line| line.get("rows").is_some()).all(|line| line["rows"] == seeds(line)));
+    assert!(
+        server
+            .asked()
+            .iter()
+            .filter(|line| line.get("rows").is_some())
+            .all(|line| line["rows"] == seeds(line))
+    );
 }
 
 #[test]
@@ -301,5 +446,9 @@ fn an_evaluation_that_is_stopped_does_not_wait_for_a_server() {
     wait_until("a rank", || eval.folder().journal(0).exists());
     running.signal("TERM");
     let ended = running.wait();
-    assert!(!ended.status.success() && !ended.stderr.contains("SIGKILL"), "{}", ended.stderr);
+    assert!(
+        !ended.status.success() && !ended.stderr.contains("SIGKILL"),
+        "{}",
+        ended.stderr
+    );
 }

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use crate::command::{Eval, job};
 
 fn three_tasks(num_envs: u64) -> Vec<Value> {
-    [("reach", 5), ("push", 4), ("pick_and_place", 4)].map(|(name, episodes)| job(name, episodes, num_envs)).to_vec()
+    [("reach", 5), ("push", 4), ("pick_and_place", 4)]
+        .map(|(name, episodes)| job(name, episodes, num_envs))
+        .to_vec()
 }
 
 fn results(ranks: usize, num_envs: u64) -> Vec<Outcome> {
@@ -15,9 +17,15 @@ fn results(ranks: usize, num_envs: u64) -> Vec<Outcome> {
 }
 
 fn outcomes(jobs: &[Value], ranks: usize, words: &[&str]) -> Vec<Outcome> {
-    let eval = Eval::new(jobs).nproc(ranks).words(&["--no-dataset"]).words(words);
+    let eval = Eval::new(jobs)
+        .nproc(ranks)
+        .words(&["--no-dataset"])
+        .words(words);
     eval.run().succeeds();
-    eval.episodes().iter().map(|episode| episode.outcome()).collect()
+    eval.episodes()
+        .iter()
+        .map(|episode| episode.outcome())
+        .collect()
 }
 
 #[test]
@@ -25,7 +33,11 @@ fn results_are_the_same_at_any_world_size_and_number_of_environments() {
     let alone = results(1, 1);
     assert_eq!(alone.len(), 13);
     for (ranks, num_envs) in [(1, 4), (2, 1), (2, 4), (3, 4), (4, 1), (4, 4)] {
-        assert_eq!(results(ranks, num_envs), alone, "{ranks} ranks with {num_envs} environments each");
+        assert_eq!(
+            results(ranks, num_envs),
+            alone,
+            "{ranks} ranks with {num_envs} environments each"
+        );
     }
 }
 
@@ -33,7 +45,11 @@ fn results_are_the_same_at_any_world_size_and_number_of_environments() {
 fn results_do_not_depend_on_the_groups_that_take_turns() {
     let overlapped = outcomes(&three_tasks(4), 1, &[]);
     for stages in ["1", "3", "4"] {
-        assert_eq!(outcomes(&three_tasks(4), 1, &["--pipeline-stages", stages]), overlapped, "{stages} groups");
+        assert_eq!(
+            outcomes(&three_tasks(4), 1, &["--pipeline-stages", stages]),
+            overlapped,
+            "{stages} groups"
+        );
     }
 }
 
@@ -49,7 +65,8 @@ fn demo_policy(num_envs: u64) -> Vec<Value> {
 
 #[test]
 fn a_network_on_a_cpu_gives_the_same_in_any_company_to_the_last_bit() {
-    let found = |num_envs, stages| outcomes(&demo_policy(num_envs), 1, &["--pipeline-stages", stages]);
+    let found =
+        |num_envs, stages| outcomes(&demo_policy(num_envs), 1, &["--pipeline-stages", stages]);
     let alone = found(1, "1");
     assert_eq!(found(4, "2"), alone);
     assert_eq!(found(3, "1"), alone);
@@ -60,16 +77,24 @@ fn a_variation_changes_the_environment_and_one_without_meaning_is_said() {
     let mut varied = job("reach", 2, 1);
     varied["variations"] = json!({"max_episode_steps": 3, "hdr": "hall"});
     let eval = Eval::new(&[varied]).nproc(1).words(&["--no-dataset"]);
-    eval.run().succeeds().stderr_has("makes no use of variations.hdr");
+    eval.run()
+        .succeeds()
+        .stderr_has("makes no use of variations.hdr");
     assert!(eval.episodes().iter().all(|episode| episode.length == 3));
 }
 
 #[test]
 fn another_seed_gives_other_episodes() {
     let seeds = |words: &[&str]| {
-        let eval = Eval::new(&[job("reach", 3, 1)]).nproc(1).words(&["--no-dataset"]).words(words);
+        let eval = Eval::new(&[job("reach", 3, 1)])
+            .nproc(1)
+            .words(&["--no-dataset"])
+            .words(words);
         eval.run().succeeds();
-        eval.episodes().iter().map(|episode| episode.seed).collect::<Vec<_>>()
+        eval.episodes()
+            .iter()
+            .map(|episode| episode.seed)
+            .collect::<Vec<_>>()
     };
     assert_ne!(seeds(&[]), seeds(&["--seed", "7"]));
     assert_eq!(seeds(&[]), seeds(&["--seed", "42"]));
@@ -81,10 +106,32 @@ fn the_report_is_complete_and_the_summary_is_arenas() {
     let ended = eval.run().succeeds();
     let report = eval.report();
     assert!(report.complete());
-    assert_eq!((report.overall.expected, report.overall.episodes, report.overall.errors), (Some(13), 13, 0));
-    assert_eq!((report.run.gathered_by.as_str(), report.run.world_size), ("store", 2));
-    assert!(report.per_job.iter().all(|job| job.status == Status::Completed && job.infer_ms.p50.is_some()));
-    assert_eq!(report.per_rank.iter().map(|rank| rank.episodes).collect::<Vec<_>>(), [9, 4]);
+    assert_eq!(
+        (
+            report.overall.expected,
+            report.overall.episodes,
+            report.overall.errors
+        ),
+        (Some(13), 13, 0)
+    );
+    assert_eq!(
+        (report.run.gathered_by.as_str(), report.run.world_size),
+        ("store", 2)
+    );
+    assert!(
+        report
+            .per_job
+            .iter()
+            .all(|job| job.status == Status::Completed && job.infer_ms.p50.is_some())
+    );
+    assert_eq!(
+        report
+            .per_rank
+            .iter()
+            .map(|rank| rank.episodes)
+            .collect::<Vec<_>>(),
+        [9, 4]
+    );
     assert_eq!(report.per_rank[1].device, "cpu");
     let rule = "=".repeat(70);
     ended
@@ -100,7 +147,11 @@ fn the_report_is_complete_and_the_summary_is_arenas() {
 fn jobs_go_to_the_rank_that_their_index_names() {
     let eval = Eval::new(&three_tasks(1)).nproc(2).words(&["--no-dataset"]);
     eval.run().succeeds();
-    assert!(eval.episodes().iter().all(|episode| episode.rank == episode.job_index.0 % 2));
+    assert!(
+        eval.episodes()
+            .iter()
+            .all(|episode| episode.rank == episode.job_index.0 % 2)
+    );
 }
 
 #[test]
@@ -117,8 +168,11 @@ fn a_replay_of_a_dataset_ends_as_the_recording_did() {
     let replayed = Eval::new(&[replay]).nproc(1);
     replayed.run().succeeds();
     let of = |eval: &Eval| {
-        let mut ends: Vec<_> =
-            eval.episodes().iter().map(|e| (e.seed, e.success, e.length, e.return_.to_bits())).collect();
+        let mut ends: Vec<_> = eval
+            .episodes()
+            .iter()
+            .map(|e| (e.seed, e.success, e.length, e.return_.to_bits()))
+            .collect();
         ends.sort_unstable();
         ends
     };
@@ -133,7 +187,9 @@ fn policies_that_do_not_try_do_not_succeed() {
         entry["name"] = json!(policy);
         entry
     };
-    let eval = Eval::new(&[lazy("zero_action"), lazy("random_action")]).nproc(2).words(&["--no-dataset"]);
+    let eval = Eval::new(&[lazy("zero_action"), lazy("random_action")])
+        .nproc(2)
+        .words(&["--no-dataset"]);
     eval.run().succeeds();
     let report = eval.report();
     assert_eq!((report.overall.episodes, report.overall.successes), (4, 0));
@@ -157,7 +213,13 @@ fn rebuilds_share_out_the_episodes() {
     entry["num_rebuilds"] = json!(2);
     let eval = Eval::new(&[entry]).nproc(1).words(&["--no-dataset"]);
     eval.run().succeeds();
-    assert_eq!(eval.episodes().iter().map(|episode| episode.rebuild).collect::<Vec<_>>(), [0, 0, 1]);
+    assert_eq!(
+        eval.episodes()
+            .iter()
+            .map(|episode| episode.rebuild)
+            .collect::<Vec<_>>(),
+        [0, 0, 1]
+    );
 }
 
 #[test]
@@ -171,7 +233,11 @@ fn an_errored_episode_of_a_replay_runs_again() {
                           actions = np.zeros((4, 7)); actions[2, 0] = float(sys.argv[2]) if i else 0\n    \
                           file[f'data/demo_{i}/actions'] = actions";
         let python = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python");
-        let status = std::process::Command::new(python).args(["-c", script]).arg(&path).arg(third).status();
+        let status = std::process::Command::new(python)
+            .args(["-c", script])
+            .arg(&path)
+            .arg(third)
+            .status();
         assert!(status.unwrap().success());
     };
     let replay = json!({"name": "replay", "policy_type": "replay_action",

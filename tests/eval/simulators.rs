@@ -11,18 +11,24 @@ use serde_json::{Value, json};
 use crate::command::Eval;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the crate is in a checkout")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .expect("the crate is in a checkout")
 }
 
 /// Returns the venv of a simulator; prints a message if it is not installed.
 fn installed(name: &str) -> Option<PathBuf> {
-    let venvs = std::env::var_os("RRUN_SIMULATORS").map_or_else(|| root().join(".simulators"), PathBuf::from);
+    let venvs = std::env::var_os("RRUN_SIMULATORS")
+        .map_or_else(|| root().join(".simulators"), PathBuf::from);
     let venv = venvs.join(name);
     if venv.join("rrun-pins.txt").is_file() {
         return Some(venv);
     }
     // Not `eprintln!`, whose output only failed tests show.
-    let word = format!("skipped: {name} is not installed; jobs/suites/simulators/install.sh {name} does it\n");
+    let word = format!(
+        "skipped: {name} is not installed; jobs/suites/simulators/install.sh {name} does it\n"
+    );
     std::io::stderr().write_all(word.as_bytes()).unwrap();
     None
 }
@@ -63,8 +69,16 @@ fn runs_alike_in_one_and_two_copies(suite: &str, change: impl Fn(&mut Value)) {
         eval.episodes()
     };
     let (two, one) = (run(2), run(1));
-    assert!(two.iter().all(|episode| episode.error.is_none() && episode.length > 1), "{two:?}");
-    assert!(two.iter().all(|episode| episode.video.as_ref().unwrap().frames == episode.length + 1), "{two:?}");
+    assert!(
+        two.iter()
+            .all(|episode| episode.error.is_none() && episode.length > 1),
+        "{two:?}"
+    );
+    assert!(
+        two.iter()
+            .all(|episode| episode.video.as_ref().unwrap().frames == episode.length + 1),
+        "{two:?}"
+    );
     assert_eq!(outcomes(two), outcomes(one));
 }
 
@@ -77,33 +91,51 @@ fn pusht_runs_from_its_job_file() {
 #[test]
 #[ignore = "needs the simulator in a venv"]
 fn pusher_runs_from_its_job_file() {
-    runs_alike_in_one_and_two_copies("pusher", |job| job["arena_env_args"]["max_episode_steps"] = json!(20));
+    runs_alike_in_one_and_two_copies("pusher", |job| {
+        job["arena_env_args"]["max_episode_steps"] = json!(20)
+    });
 }
 
 #[test]
 #[ignore = "needs the simulator in a venv"]
 fn fetch_runs_from_its_job_file() {
-    runs_alike_in_one_and_two_copies("fetch", |job| job["arena_env_args"]["max_episode_steps"] = json!(20));
+    runs_alike_in_one_and_two_copies("fetch", |job| {
+        job["arena_env_args"]["max_episode_steps"] = json!(20)
+    });
 }
 
 #[test]
 #[ignore = "needs the simulator in a venv"]
 fn metaworld_runs_from_its_job_file() {
-    runs_alike_in_one_and_two_copies("metaworld", |job| job["arena_env_args"]["max_episode_steps"] = json!(20));
+    runs_alike_in_one_and_two_copies("metaworld", |job| {
+        job["arena_env_args"]["max_episode_steps"] = json!(20)
+    });
 }
 
 #[test]
 #[ignore = "needs the simulator in a venv"]
 fn libero_runs_from_its_job_file() {
-    runs_alike_in_one_and_two_copies("libero", |job| job["arena_env_args"]["max_episode_steps"] = json!(5));
+    runs_alike_in_one_and_two_copies("libero", |job| {
+        job["arena_env_args"]["max_episode_steps"] = json!(5)
+    });
 }
 
 /// Task 4 has a drawer, which LIBERO itself does not place reproducibly.
 #[test]
 #[ignore = "needs the simulator in a venv"]
 fn an_episode_of_libero_depends_on_its_seed_and_number_alone() {
-    let Some(venv) = installed("libero") else { return };
+    let Some(venv) = installed("libero") else {
+        return;
+    };
     let script = root().join("tests/fixtures/check_libero.py");
-    let output = Command::new(venv.join("bin/python")).arg(script).args(["libero_spatial", "4"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(venv.join("bin/python"))
+        .arg(script)
+        .args(["libero_spatial", "4"])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

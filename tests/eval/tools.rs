@@ -5,7 +5,10 @@ use std::process::Command;
 use crate::command::{Eval, binaries, job};
 
 fn rrun(words: &[&str]) -> String {
-    let output = Command::new(binaries().join("rrun")).args(words).output().expect("rrun is there");
+    let output = Command::new(binaries().join("rrun"))
+        .args(words)
+        .output()
+        .expect("rrun is there");
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{words:?}\n{text}");
     text
@@ -13,12 +16,22 @@ fn rrun(words: &[&str]) -> String {
 
 #[test]
 fn a_run_is_all_there_and_comes_out_the_same_elsewhere() {
-    let eval = Eval::new(&[job("reach", 6, 4), job("push", 3, 2)]).nproc(2).with_video();
+    let eval = Eval::new(&[job("reach", 6, 4), job("push", 3, 2)])
+        .nproc(2)
+        .with_video();
     eval.run().succeeds();
     let folder = eval.folder().root().to_string_lossy().into_owned();
     let told = rrun(&["verify", "--determinism", "4", &folder]);
-    assert!(told.contains("run again: 4 episodes, by 1 rank with 1 environment\n"), "{told}");
-    let merged = eval.folder().root().with_file_name("merged").to_string_lossy().into_owned();
+    assert!(
+        told.contains("run again: 4 episodes, by 1 rank with 1 environment\n"),
+        "{told}"
+    );
+    let merged = eval
+        .folder()
+        .root()
+        .with_file_name("merged")
+        .to_string_lossy()
+        .into_owned();
     rrun(&["merge", &folder, "--output", &merged]);
     rrun(&["verify", &merged]);
     let told = rrun(&["compare", &folder, &merged]);
@@ -28,14 +41,50 @@ fn a_run_is_all_there_and_comes_out_the_same_elsewhere() {
 #[test]
 fn environments_are_measured_by_two_short_runs() {
     let eval = Eval::new(&[job("reach", 6, 4), job("push", 3, 2)]);
-    let (jobs, file) = (eval.jobs_file(), eval.jobs_file().with_file_name("memory.json"));
-    let (jobs, file) = (jobs.to_string_lossy().into_owned(), file.to_string_lossy().into_owned());
-    let told = rrun(&["fit", "--jobs", &jobs, "--probe", "--no-video", "--probe-envs", "1,3", "--measured", &file]);
-    assert!(told.contains("| reach ") && told.contains("| push ") && told.contains("this machine: about "), "{told}");
+    let (jobs, file) = (
+        eval.jobs_file(),
+        eval.jobs_file().with_file_name("memory.json"),
+    );
+    let (jobs, file) = (
+        jobs.to_string_lossy().into_owned(),
+        file.to_string_lossy().into_owned(),
+    );
+    let told = rrun(&[
+        "fit",
+        "--jobs",
+        &jobs,
+        "--probe",
+        "--no-video",
+        "--probe-envs",
+        "1,3",
+        "--measured",
+        &file,
+    ]);
+    assert!(
+        told.contains("| reach ")
+            && told.contains("| push ")
+            && told.contains("this machine: about "),
+        "{told}"
+    );
     let measured = jobs::memory::Measured::read(file.as_ref()).expect("it was written");
-    let bases: Vec<_> = measured.environments.iter().map(|entry| entry.host.base.0 >> 20).collect();
+    let bases: Vec<_> = measured
+        .environments
+        .iter()
+        .map(|entry| entry.host.base.0 >> 20)
+        .collect();
     assert_eq!(measured.environments[0].num_envs, [1, 3]);
-    assert!(bases.iter().all(|mib| (5..4000).contains(mib)), "MiB of a rank: {bases:?}");
-    let again = rrun(&["fit", "--jobs", &jobs, "--measured", &file, "--gpu-memory", "24GiB"]);
+    assert!(
+        bases.iter().all(|mib| (5..4000).contains(mib)),
+        "MiB of a rank: {bases:?}"
+    );
+    let again = rrun(&[
+        "fit",
+        "--jobs",
+        &jobs,
+        "--measured",
+        &file,
+        "--gpu-memory",
+        "24GiB",
+    ]);
     assert!(again.contains("this machine: about "), "{again}");
 }

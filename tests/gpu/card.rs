@@ -55,16 +55,24 @@ fn asked() -> Asked {
         "cpu" => Asked::Cpu,
         "cuda" => Asked::Card(0),
         other => {
-            let number = other.strip_prefix("cuda:").and_then(|number| number.parse().ok());
-            Asked::Card(number.unwrap_or_else(|| panic!("RRUN_DEVICE is `{other}`, expected cpu, cuda or cuda:N")))
+            let number = other
+                .strip_prefix("cuda:")
+                .and_then(|number| number.parse().ok());
+            Asked::Card(number.unwrap_or_else(|| {
+                panic!("RRUN_DEVICE is `{other}`, expected cpu, cuda or cuda:N")
+            }))
         }
     }
 }
 
 fn usable(index: usize) -> Card {
-    let cuda = cuda::load().unwrap_or_else(|none| panic!("RRUN_DEVICE asks for a card, but: {none}"));
+    let cuda =
+        cuda::load().unwrap_or_else(|none| panic!("RRUN_DEVICE asks for a card, but: {none}"));
     let count = cuda.device_count().unwrap();
-    assert!(index < count, "RRUN_DEVICE asks for card {index}, there are {count}");
+    assert!(
+        index < count,
+        "RRUN_DEVICE asks for card {index}, there are {count}"
+    );
     cuda.select(index).unwrap();
     Card { cuda, index }
 }

@@ -22,35 +22,75 @@ fn job(name: &str) -> Value {
 #[test]
 fn gpu_an_evaluation_runs_on_the_card_and_its_report_names_it() {
     let Some(device) = device() else { return };
-    let name = if let Device::Cuda(index) = device { format!("cuda:{index}") } else { "cpu".to_owned() };
-    let eval = Eval::new(&[job("reach")]).nproc(1).with_video().words(&["--policy-device", &name]);
+    let name = if let Device::Cuda(index) = device {
+        format!("cuda:{index}")
+    } else {
+        "cpu".to_owned()
+    };
+    let eval = Eval::new(&[job("reach")])
+        .nproc(1)
+        .with_video()
+        .words(&["--policy-device", &name]);
     let ended = eval.run();
     if !ended.status.success() && ended.stderr.contains("EGL") {
-        println!("skipped: nothing here draws the pictures of a simulator:\n{}", ended.stderr);
+        println!(
+            "skipped: nothing here draws the pictures of a simulator:\n{}",
+            ended.stderr
+        );
         return;
     }
     ended.succeeds();
     let episodes = eval.episodes();
-    assert_eq!((episodes.len(), episodes.iter().filter(|episode| episode.error.is_some()).count()), (8, 0));
-    let solved = episodes.iter().filter(|episode| episode.success == Some(true)).count();
+    assert_eq!(
+        (
+            episodes.len(),
+            episodes
+                .iter()
+                .filter(|episode| episode.error.is_some())
+                .count()
+        ),
+        (8, 0)
+    );
+    let solved = episodes
+        .iter()
+        .filter(|episode| episode.success == Some(true))
+        .count();
     println!("{solved} of 8 episodes solved");
-    assert!(solved >= 5, "{solved} of 8 episodes solved, on a CPU it is nearly all");
+    assert!(
+        solved >= 5,
+        "{solved} of 8 episodes solved, on a CPU it is nearly all"
+    );
     println!("{:?}", eval.report().run.gpus);
-    let named: Vec<_> = eval.report().run.gpus.into_iter().map(|gpu| gpu.name).collect();
+    let named: Vec<_> = eval
+        .report()
+        .run
+        .gpus
+        .into_iter()
+        .map(|gpu| gpu.name)
+        .collect();
     assert_eq!(named, name_of(device).into_iter().collect::<Vec<_>>());
-    let videos = walk(eval.folder().root()).into_iter().filter(|path| path.ends_with(".mp4")).count();
+    let videos = walk(eval.folder().root())
+        .into_iter()
+        .filter(|path| path.ends_with(".mp4"))
+        .count();
     assert!(videos > 0, "there are no videos");
 }
 
 /// Returns the driver's name of a GPU; `None` for a CPU.
 fn name_of(device: Device) -> Option<String> {
-    let Device::Cuda(index) = device else { return None };
+    let Device::Cuda(index) = device else {
+        return None;
+    };
     Some(cuda::load().unwrap().device(index).unwrap().name)
 }
 
 /// Returns the files below a folder.
 fn walk(folder: &std::path::Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     let below = |path: std::path::PathBuf| match path.is_dir() {
         true => walk(&path),
         false => vec![path.display().to_string()],

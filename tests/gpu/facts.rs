@@ -10,8 +10,17 @@ fn gpu_a_machine_without_one_says_why() {
     match cuda::load() {
         Ok(_) => println!("skipped: there is a card"),
         Err(none) => {
-            assert_eq!(visible(), Visible::None { reason: none.to_string() });
-            assert!(!std::fs::read_to_string("/proc/self/maps").unwrap().contains("libtorch_cuda"));
+            assert_eq!(
+                visible(),
+                Visible::None {
+                    reason: none.to_string()
+                }
+            );
+            assert!(
+                !std::fs::read_to_string("/proc/self/maps")
+                    .unwrap()
+                    .contains("libtorch_cuda")
+            );
         }
     }
 }
@@ -20,12 +29,17 @@ fn gpu_a_machine_without_one_says_why() {
 fn gpu_facts_are_the_drivers() {
     let Some(card) = card() else { return };
     assert!(tch::Cuda::is_available());
-    let request = DeviceRequest { local_world_size: 1, ..DeviceRequest::default() };
+    let request = DeviceRequest {
+        local_world_size: 1,
+        ..DeviceRequest::default()
+    };
     assert!(resolve(&request, &visible()).unwrap().device.is_cuda());
     let facts = card.cuda.device(card.index).unwrap();
     println!("{facts:?}");
     println!("{:?}", card.cuda.versions().unwrap());
-    assert!(facts.uuid.starts_with("GPU-") && facts.total_bytes > 1 << 30 && !facts.name.is_empty());
+    assert!(
+        facts.uuid.starts_with("GPU-") && facts.total_bytes > 1 << 30 && !facts.name.is_empty()
+    );
     assert!(card.cuda.device(99).is_err());
 }
 
@@ -35,11 +49,18 @@ fn gpu_memory_is_counted_and_too_much_is_out_of_memory() {
     let tensor = Tensor::f_ones([1 << 20], (Kind::Float, card.device())).unwrap();
     let memory = card.cuda.memory(card.index).unwrap();
     println!("{memory:?}");
-    assert!(memory.allocated_bytes >= 4 << 20 && memory.allocated_peak_bytes >= memory.allocated_bytes);
-    let err = Tensor::f_empty([1 << 42], (Kind::Float, card.device())).unwrap_err().to_string();
+    assert!(
+        memory.allocated_bytes >= 4 << 20 && memory.allocated_peak_bytes >= memory.allocated_bytes
+    );
+    let err = Tensor::f_empty([1 << 42], (Kind::Float, card.device()))
+        .unwrap_err()
+        .to_string();
     assert!(err.contains("out of memory"), "{err}");
     // The GPU is still usable.
-    assert_eq!(tensor.sum(Kind::Float).double_value(&[]), f64::from(1 << 20));
+    assert_eq!(
+        tensor.sum(Kind::Float).double_value(&[]),
+        f64::from(1 << 20)
+    );
     drop(tensor);
     card.cuda.empty_cache().unwrap();
     card.cuda.reset_peak(card.index).unwrap();

@@ -11,20 +11,41 @@ const MOST: usize = 4;
 
 /// Returns the part of a rank: rank 0 has nothing, the others some megabytes of different sizes.
 fn part(rank: usize) -> Vec<u8> {
-    (0..rank * 3_000_001).map(|i| (i * 31 + rank) as u8).collect()
+    (0..rank * 3_000_001)
+        .map(|i| (i * 31 + rank) as u8)
+        .collect()
 }
 
 fn take_part(seat: &Seat) -> Gathered {
     cuda::load().unwrap().select(seat.card).unwrap();
-    let who = Who { rank: seat.rank, world: seat.world, restart: 0, run_id: "gpu".to_owned() };
-    gather(Some(&seat.store), who, Device::Cuda(seat.card), true, &part(seat.rank), PATIENCE).unwrap()
+    let who = Who {
+        rank: seat.rank,
+        world: seat.world,
+        restart: 0,
+        run_id: "gpu".to_owned(),
+    };
+    gather(
+        Some(&seat.store),
+        who,
+        Device::Cuda(seat.card),
+        true,
+        &part(seat.rank),
+        PATIENCE,
+    )
+    .unwrap()
 }
 
 /// Checks that rank 0 has every part, and the others their own.
 fn has_its_parts(seat: &Seat, gathered: &Gathered) {
     let is_mine = |rank: usize| seat.rank == 0 || rank == seat.rank;
-    let expected: Vec<_> = (0..seat.world).map(|rank| is_mine(rank).then(|| part(rank))).collect();
-    assert!(gathered.parts == expected, "rank {}: parts differ", seat.rank);
+    let expected: Vec<_> = (0..seat.world)
+        .map(|rank| is_mine(rank).then(|| part(rank)))
+        .collect();
+    assert!(
+        gathered.parts == expected,
+        "rank {}: parts differ",
+        seat.rank
+    );
 }
 
 #[test]
@@ -37,7 +58,11 @@ fn gpu_ranks_with_a_card_each_gather_by_nccl() {
     }
     let (store, world) = (serve(), count.min(MOST));
     let role = "gather::gpu_role_gathers_by_nccl";
-    all_succeed((0..world).map(|rank| start(role, &store, (rank, world), rank)).collect());
+    all_succeed(
+        (0..world)
+            .map(|rank| start(role, &store, (rank, world), rank))
+            .collect(),
+    );
 }
 
 #[test]
@@ -45,7 +70,11 @@ fn gpu_ranks_on_one_card_gather_through_the_store_and_say_so() {
     let Some(card) = card() else { return };
     let store = serve();
     let role = "gather::gpu_role_shares_its_card";
-    all_succeed((0..2).map(|rank| start(role, &store, (rank, 2), card.index)).collect());
+    all_succeed(
+        (0..2)
+            .map(|rank| start(role, &store, (rank, 2), card.index))
+            .collect(),
+    );
 }
 
 #[test]
@@ -67,6 +96,9 @@ fn gpu_role_shares_its_card() {
     if seat.rank == 0 {
         let note = gathered.note.unwrap();
         println!("{note}");
-        assert!(note.starts_with("NCCL was not used: rank 1 shares ") && note.contains("GPU-"), "{note}");
+        assert!(
+            note.starts_with("NCCL was not used: rank 1 shares ") && note.contains("GPU-"),
+            "{note}"
+        );
     }
 }

@@ -12,7 +12,10 @@ use crate::card::{Card, card};
 use crate::case::{Case, cases};
 
 fn graphs(card: &Card, cap: u64) -> Graphs {
-    Graphs::new(Box::new(CudaEngine::new(card.cuda, card.index).unwrap()), cap)
+    Graphs::new(
+        Box::new(CudaEngine::new(card.cuda, card.index).unwrap()),
+        cap,
+    )
 }
 
 fn run(graphs: &mut Graphs, key: &ConstantsKey, batch: &Batch, pass: &Pass) -> Tensor {
@@ -25,7 +28,11 @@ fn run(graphs: &mut Graphs, key: &ConstantsKey, batch: &Batch, pass: &Pass) -> T
 fn prepared(case: &Case, card: &Card, kind: Kind) -> (ConstantsKey, Batch, Pass) {
     let network = case.network_on(card.device(), kind).fused();
     let (key, frame, batch) = case.prepared(&network);
-    (key, batch, Rc::new(move |batch: &Batch| network.pass(&frame, batch)))
+    (
+        key,
+        batch,
+        Rc::new(move |batch: &Batch| network.pass(&frame, batch)),
+    )
 }
 
 #[test]
@@ -39,11 +46,24 @@ fn gpu_a_replay_gives_what_its_operators_give() {
             let eager = run(&mut graphs, &key, &batch, &pass);
             assert_eq!((graphs.kept(), graphs.off()), (0, None));
             for _ in 0..3 {
-                assert_eq!(run(&mut graphs, &key, &batch, &pass), eager, "{} {kind:?}", case.name());
+                assert_eq!(
+                    run(&mut graphs, &key, &batch, &pass),
+                    eager,
+                    "{} {kind:?}",
+                    case.name()
+                );
             }
-            assert_eq!((graphs.kept(), graphs.off()), (1, None), "{} {kind:?}", case.name());
+            assert_eq!(
+                (graphs.kept(), graphs.off()),
+                (1, None),
+                "{} {kind:?}",
+                case.name()
+            );
             // Another noise gives another result: the graph reads its new inputs.
-            let other = Batch { noise: batch.noise.flip([0, 1]), ..batch.to_device(Device::Cpu) };
+            let other = Batch {
+                noise: batch.noise.flip([0, 1]),
+                ..batch.to_device(Device::Cpu)
+            };
             let found = run(&mut graphs, &key, &other, &pass);
             let wanted = pass(&other.to_device(card.device())).to_device(Device::Cpu);
             assert_eq!(found, wanted, "{} {kind:?}", case.name());
@@ -60,7 +80,8 @@ fn gpu_pixels_are_normalised_as_on_the_host_to_the_last_bit() {
     let bytes = Tensor::from_slice(&bytes).view([1, 768]);
     for kind in [Kind::Float, Kind::BFloat16] {
         let here = Normalise::new(mean, deviation, Device::Cpu).apply(&bytes, kind);
-        let there = Normalise::new(mean, deviation, card.device()).apply(&bytes.to_device(card.device()), kind);
+        let there = Normalise::new(mean, deviation, card.device())
+            .apply(&bytes.to_device(card.device()), kind);
         assert_eq!(there.to_device(Device::Cpu), here, "{kind:?}");
     }
 }
@@ -79,7 +100,11 @@ fn gpu_graphs_that_make_room_give_their_memory_back() {
     let before = card.cuda.memory(card.index).unwrap().free_bytes;
     graphs.make_room();
     let after = card.cuda.memory(card.index).unwrap().free_bytes;
-    println!("a graph of {} held {} bytes", case.name(), after.saturating_sub(before));
+    println!(
+        "a graph of {} held {} bytes",
+        case.name(),
+        after.saturating_sub(before)
+    );
     assert!(after > before, "{before} bytes free, then {after}");
 }
 
@@ -93,7 +118,10 @@ fn gpu_a_capture_that_fails_leaves_the_card_usable() {
     // A read of the result waits for the device, which cannot be captured.
     let bad: Pass = Rc::new(move |batch: &Batch| {
         let sum = batch.noise.sum(Kind::Float).double_value(&[]);
-        &batch.noise + Tensor::from_slice(&[sum]).to_kind(Kind::Float).to_device(device)
+        &batch.noise
+            + Tensor::from_slice(&[sum])
+                .to_kind(Kind::Float)
+                .to_device(device)
     });
     let mut refused = graphs(&card, 8 << 30);
     let eager = run(&mut refused, &key, &batch, &bad);
@@ -102,8 +130,13 @@ fn gpu_a_capture_that_fails_leaves_the_card_usable() {
     assert!(refused.off().is_some());
     // The allocator is back to normal, and another capture works.
     let engine = CudaEngine::new(card.cuda, card.index).unwrap();
-    let many: Vec<_> = (0..8).map(|_| Tensor::ones([1 << 20], (Kind::Float, device))).collect();
-    assert!(many.iter().all(|ones| ones.sum(Kind::Float).double_value(&[]) == f64::from(1 << 20)));
+    let many: Vec<_> = (0..8)
+        .map(|_| Tensor::ones([1 << 20], (Kind::Float, device)))
+        .collect();
+    assert!(
+        many.iter()
+            .all(|ones| ones.sum(Kind::Float).double_value(&[]) == f64::from(1 << 20))
+    );
     engine.trim();
     let mut graphs = graphs(&card, 8 << 30);
     let eager = run(&mut graphs, &key, &batch, &good);

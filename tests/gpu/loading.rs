@@ -10,16 +10,31 @@ use crate::card::{card, device, root};
 use crate::case::cases_in;
 
 /// Returns the tensors of a checkpoint on the CPU, after loading them to `device`, ahead or not.
-fn loaded(dir: &Path, specs: &[layout::Spec], (device, kind): (Device, Kind), is_ahead: bool) -> Vec<Tensor> {
+fn loaded(
+    dir: &Path,
+    specs: &[layout::Spec],
+    (device, kind): (Device, Kind),
+    is_ahead: bool,
+) -> Vec<Tensor> {
     let _no_grad = tch::no_grad_guard();
     let mut weights = Weights::open(dir, device, kind).unwrap();
     if is_ahead {
         weights.ahead(specs).unwrap();
     }
-    let tensors: Vec<_> = specs.iter().map(|(name, shape)| weights.take(name, shape)).collect();
+    let tensors: Vec<_> = specs
+        .iter()
+        .map(|(name, shape)| weights.take(name, shape))
+        .collect();
     weights.finish().unwrap();
-    assert!(tensors.iter().all(|tensor| tensor.device() == device && tensor.kind() == kind));
-    tensors.into_iter().map(|tensor| tensor.to_device(Device::Cpu)).collect()
+    assert!(
+        tensors
+            .iter()
+            .all(|tensor| tensor.device() == device && tensor.kind() == kind)
+    );
+    tensors
+        .into_iter()
+        .map(|tensor| tensor.to_device(Device::Cpu))
+        .collect()
 }
 
 #[test]
@@ -30,8 +45,16 @@ fn gpu_every_golden_has_the_same_bits_on_the_card() {
         let specs = layout::tensors(&model, &vlm);
         for kind in [Kind::Float, Kind::BFloat16] {
             let expected = loaded(&case.dir, &specs, (Device::Cpu, kind), false);
-            assert!(loaded(&case.dir, &specs, (device, kind), true) == expected, "{} {kind:?}, ahead", case.name());
-            assert!(loaded(&case.dir, &specs, (device, kind), false) == expected, "{} {kind:?}", case.name());
+            assert!(
+                loaded(&case.dir, &specs, (device, kind), true) == expected,
+                "{} {kind:?}, ahead",
+                case.name()
+            );
+            assert!(
+                loaded(&case.dir, &specs, (device, kind), false) == expected,
+                "{} {kind:?}",
+                case.name()
+            );
         }
     }
 }
@@ -41,16 +64,32 @@ fn gpu_every_golden_has_the_same_bits_on_the_card() {
 fn gpu_a_checkpoint_larger_than_all_buffers_arrives() {
     let Some(device) = device() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let big =
-        Tensor::arange(90_000_000, (Kind::Int, Device::Cpu)).remainder(65_521).to_kind(Kind::Float).view([300, -1]);
+    let big = Tensor::arange(90_000_000, (Kind::Int, Device::Cpu))
+        .remainder(65_521)
+        .to_kind(Kind::Float)
+        .view([300, -1]);
     let mut named = vec![("big".to_owned(), big)];
-    named.extend((0..500).map(|at| (format!("t{at:03}"), Tensor::arange(at, (Kind::Float, Device::Cpu)))));
-    named.push(("last".to_owned(), Tensor::randn([10_000_001], (Kind::Float, Device::Cpu))));
+    named.extend((0..500).map(|at| {
+        (
+            format!("t{at:03}"),
+            Tensor::arange(at, (Kind::Float, Device::Cpu)),
+        )
+    }));
+    named.push((
+        "last".to_owned(),
+        Tensor::randn([10_000_001], (Kind::Float, Device::Cpu)),
+    ));
     write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
-    let specs: Vec<_> = named.iter().map(|(name, tensor)| (name.clone(), tensor.size())).collect();
+    let specs: Vec<_> = named
+        .iter()
+        .map(|(name, tensor)| (name.clone(), tensor.size()))
+        .collect();
     for kind in [Kind::Float, Kind::BFloat16] {
         let expected = loaded(dir.path(), &specs, (Device::Cpu, kind), false);
-        assert!(loaded(dir.path(), &specs, (device, kind), true) == expected, "{kind:?}");
+        assert!(
+            loaded(dir.path(), &specs, (device, kind), true) == expected,
+            "{kind:?}"
+        );
     }
 }
 
@@ -65,15 +104,26 @@ fn gpu_weights_that_do_not_fit_are_an_error_that_says_so() {
     card.cuda.empty_cache().unwrap();
     let free = card.cuda.memory(card.index).unwrap().free_bytes;
     // All but 100 MB.
-    let held = Tensor::f_empty([free.saturating_sub(100 << 20).cast_signed()], (Kind::Uint8, card.device())).unwrap();
+    let held = Tensor::f_empty(
+        [free.saturating_sub(100 << 20).cast_signed()],
+        (Kind::Uint8, card.device()),
+    )
+    .unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let named = vec![("big".to_owned(), Tensor::zeros([50_000_000], (Kind::Float, Device::Cpu)))];
+    let named = vec![(
+        "big".to_owned(),
+        Tensor::zeros([50_000_000], (Kind::Float, Device::Cpu)),
+    )];
     write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
     let mut weights = Weights::open(dir.path(), card.device(), Kind::Float).unwrap();
-    let text = weights.ahead(&[("big".to_owned(), vec![50_000_000])]).unwrap_err().to_string();
+    let text = weights
+        .ahead(&[("big".to_owned(), vec![50_000_000])])
+        .unwrap_err()
+        .to_string();
     println!("of {total} bytes {free} were free: {text}");
     assert!(
-        text.contains("200000000 bytes of weights cannot be brought to") && text.contains("out of memory"),
+        text.contains("200000000 bytes of weights cannot be brought to")
+            && text.contains("out of memory"),
         "{text}"
     );
     drop((held, weights));

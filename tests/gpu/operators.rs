@@ -6,7 +6,13 @@ use tch::{Device, Kind, Tensor};
 use crate::card::{Card, card};
 
 /// Rows, inputs and outputs: of the network's layers, of a single row or output, and of odd sizes.
-const SHAPES: [[i64; 3]; 5] = [[41, 1536, 1536], [1, 64, 48], [256, 1024, 1], [3, 7, 5], [130, 2048, 256]];
+const SHAPES: [[i64; 3]; 5] = [
+    [41, 1536, 1536],
+    [1, 64, 48],
+    [256, 1024, 1],
+    [3, 7, 5],
+    [130, 2048, 256],
+];
 
 struct Layer {
     sum: Tensor,
@@ -18,7 +24,9 @@ struct Layer {
 impl Layer {
     fn random([rows, inputs, outputs]: [i64; 3], kind: Kind, device: Device) -> Self {
         let random = |shape: &[i64], scale: f64| {
-            (Tensor::randn(shape, (Kind::Float, Device::Cpu)) * scale).to_kind(kind).to_device(device)
+            (Tensor::randn(shape, (Kind::Float, Device::Cpu)) * scale)
+                .to_kind(kind)
+                .to_device(device)
         };
         Self {
             sum: random(&[rows, outputs], 1.0),
@@ -40,10 +48,17 @@ fn wide(x: &Tensor) -> Tensor {
 
 /// Checks the difference against a few roundings of one result; sums are computed in float32.
 fn assert_close(found: &Tensor, wanted: &Tensor, what: &str) {
-    let rounding = if found.kind() == Kind::Float { 2e-6 } else { 8e-3 };
+    let rounding = if found.kind() == Kind::Float {
+        2e-6
+    } else {
+        8e-3
+    };
     let largest = wanted.abs().max().double_value(&[]).max(1.0);
     let difference = (wide(found) - wanted).abs().max().double_value(&[]);
-    assert!(difference <= rounding * largest, "{what}: {difference} apart, the largest value is {largest}");
+    assert!(
+        difference <= rounding * largest,
+        "{what}: {difference} apart, the largest value is {largest}"
+    );
 }
 
 fn each_layer(check: impl Fn(&Card, Layer, &str)) {
@@ -52,7 +67,11 @@ fn each_layer(check: impl Fn(&Card, Layer, &str)) {
     tch::manual_seed(3);
     for shape in SHAPES {
         for kind in [Kind::Float, Kind::BFloat16, Kind::Half] {
-            check(&card, Layer::random(shape, kind, card.device()), &format!("{shape:?} {kind:?}"));
+            check(
+                &card,
+                Layer::random(shape, kind, card.device()),
+                &format!("{shape:?} {kind:?}"),
+            );
         }
     }
 }
@@ -73,7 +92,11 @@ fn gpu_a_sum_that_is_kept_does_not_change() {
     each_layer(|_, layer, what| {
         let before = wide(&layer.sum);
         let found = linear_plus(&layer.sum, &layer.x, &layer.weight, None);
-        assert_close(&found, &(&before + layer.linear() - wide(&layer.bias)), what);
+        assert_close(
+            &found,
+            &(&before + layer.linear() - wide(&layer.bias)),
+            what,
+        );
         assert_eq!(wide(&layer.sum), before, "{what}");
     });
 }
@@ -83,14 +106,30 @@ fn gpu_weights_may_lie_in_columns_and_rows_apart() {
     each_layer(|_, layer, what| {
         let wanted = wide(&layer.sum) + layer.linear();
         let columns = layer.weight.tr().contiguous().tr();
-        assert_close(&linear_plus(&layer.sum, &layer.x, &columns, Some(&layer.bias)), &wanted, what);
+        assert_close(
+            &linear_plus(&layer.sum, &layer.x, &columns, Some(&layer.bias)),
+            &wanted,
+            what,
+        );
         let apart = Tensor::cat(&[&layer.x, &layer.x], 1).narrow(1, 0, layer.x.size()[1]);
-        assert_close(&linear_plus(&layer.sum, &apart, &layer.weight, Some(&layer.bias)), &wanted, what);
+        assert_close(
+            &linear_plus(&layer.sum, &apart, &layer.weight, Some(&layer.bias)),
+            &wanted,
+            what,
+        );
         let scattered = layer.x.tr().contiguous().tr();
-        assert_close(&linear_plus(&layer.sum, &scattered, &layer.weight, Some(&layer.bias)), &wanted, what);
+        assert_close(
+            &linear_plus(&layer.sum, &scattered, &layer.weight, Some(&layer.bias)),
+            &wanted,
+            what,
+        );
         let alike = layer.sum.narrow(0, 0, 1).expand_as(&layer.sum);
         let wanted = wide(&alike) + layer.linear();
-        assert_close(&linear_plus(&alike, &layer.x, &layer.weight, Some(&layer.bias)), &wanted, what);
+        assert_close(
+            &linear_plus(&alike, &layer.x, &layer.weight, Some(&layer.bias)),
+            &wanted,
+            what,
+        );
     });
 }
 
@@ -98,8 +137,16 @@ fn gpu_weights_may_lie_in_columns_and_rows_apart() {
 fn gpu_an_activation_is_the_one_that_is_asked_for() {
     each_layer(|_, layer, what| {
         let linear = layer.linear();
-        assert_close(&linear_gelu(&layer.x, &layer.weight, &layer.bias), &linear.gelu("tanh"), what);
-        assert_close(&linear_relu(&layer.x, &layer.weight, &layer.bias), &linear.relu(), what);
+        assert_close(
+            &linear_gelu(&layer.x, &layer.weight, &layer.bias),
+            &linear.gelu("tanh"),
+            what,
+        );
+        assert_close(
+            &linear_relu(&layer.x, &layer.weight, &layer.bias),
+            &linear.relu(),
+            what,
+        );
     });
 }
 
@@ -109,7 +156,10 @@ fn gpu_sums_of_other_shapes_are_refused() {
     let layer = Layer::random([4, 8, 6], Kind::Float, card.device());
     let refused = std::panic::catch_unwind(|| linear_plus(&layer.x, &layer.x, &layer.weight, None));
     let text = refused.unwrap_err().downcast::<String>().unwrap();
-    assert!(text.contains("a sum of [4, 8] is not that of [4, 8] times [6, 8] transposed"), "{text}");
+    assert!(
+        text.contains("a sum of [4, 8] is not that of [4, 8] times [6, 8] transposed"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -120,11 +170,19 @@ fn gpu_a_query_that_sees_no_key_gives_zeros() {
         let x = Tensor::randn([2, 4, 24, 64], (Kind::Float, card.device())).to_kind(kind);
         let mask = Tensor::ones([2, 1, 24, 24], (Kind::Bool, card.device()));
         let _ = mask.narrow(2, 3, 2).fill_(0);
-        let out = Tensor::scaled_dot_product_attention(&x, &x, &x, Some(&mask), 0.0, false, None, false);
+        let out =
+            Tensor::scaled_dot_product_attention(&x, &x, &x, Some(&mask), 0.0, false, None, false);
         let out = to_host(&out.to_kind(Kind::Float));
         assert_eq!(out.isfinite().all().int64_value(&[]), 1, "{kind:?}");
-        assert_eq!(out.narrow(2, 3, 2).abs().max().double_value(&[]), 0.0, "{kind:?}");
-        assert!(out.narrow(2, 0, 3).abs().min().double_value(&[]) > 0.0, "{kind:?}");
+        assert_eq!(
+            out.narrow(2, 3, 2).abs().max().double_value(&[]),
+            0.0,
+            "{kind:?}"
+        );
+        assert!(
+            out.narrow(2, 0, 3).abs().min().double_value(&[]) > 0.0,
+            "{kind:?}"
+        );
     }
 }
 

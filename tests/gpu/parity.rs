@@ -12,7 +12,11 @@ use gr00t::model::{Gr00t, NoTap};
 const ELSEWHERE: [&str; 3] = ["pre.", "action.", "float32."];
 
 /// A GPU sums in another order than the CPU on which the bounds of the float32 cases were measured.
-const CARD: Tolerance = Tolerance { relative: 5e-5, of_largest: 1e-4, absolute: f64::INFINITY };
+const CARD: Tolerance = Tolerance {
+    relative: 5e-5,
+    of_largest: 1e-4,
+    absolute: f64::INFINITY,
+};
 
 #[test]
 fn gpu_every_tensor_of_the_goldens_is_the_references() {
@@ -32,7 +36,11 @@ fn gpu_the_lean_network_gives_the_goldens_results() {
     for case in cases_in(&root().join("tests/fixtures/gr00t")) {
         let found = trace(&case, &case.network_on(device, case.kind()).fused());
         judge(&case, "lean", &found, |name| found.contains_key(name));
-        assert!(["backbone_features", "action_pred"].iter().all(|name| found.contains_key(*name)));
+        assert!(
+            ["backbone_features", "action_pred"]
+                .iter()
+                .all(|name| found.contains_key(*name))
+        );
     }
 }
 
@@ -75,8 +83,18 @@ fn judge(case: &Case, what: &str, found: &Tensors, covered: impl Fn(&str) -> boo
         }
         count += 1;
     }
-    println!("{} {what}: {count} tensors, worst relative error {:.1e} ({})", case.name(), worst.0, worst.1);
-    assert!(problems.is_empty(), "{} {what}:\n{}", case.name(), problems.join("\n"));
+    println!(
+        "{} {what}: {count} tensors, worst relative error {:.1e} ({})",
+        case.name(),
+        worst.0,
+        worst.1
+    );
+    assert!(
+        problems.is_empty(),
+        "{} {what}:\n{}",
+        case.name(),
+        problems.join("\n")
+    );
 }
 
 fn on_cpu(tensor: &Tensor) -> Tensor {
@@ -84,5 +102,9 @@ fn on_cpu(tensor: &Tensor) -> Tensor {
 }
 
 fn tolerance(kind: Kind, name: &str) -> Tolerance {
-    if kind == Kind::Float { CARD } else { Tolerance::of(kind, name) }
+    if kind == Kind::Float {
+        CARD
+    } else {
+        Tolerance::of(kind, name)
+    }
 }

@@ -21,20 +21,34 @@ fn actions(device: Device, dtype: &str) -> Vec<f32> {
     let inference = Inference::load(&settings, processor, &mut Models::new(device)).unwrap();
     let pictures: Vec<Vec<u8>> = (0..ROWS).map(picture).collect();
     let widths = inference.processor().numbers().state_keys();
-    let states: Vec<(&str, Vec<f32>)> =
-        widths.into_iter().map(|(key, width)| (key, vec![0.1; width.unwrap_or(1)])).collect();
+    let states: Vec<(&str, Vec<f32>)> = widths
+        .into_iter()
+        .map(|(key, width)| (key, vec![0.1; width.unwrap_or(1)]))
+        .collect();
     let views = &inference.processor().modalities().video.keys;
-    let raws: Vec<_> = pictures.iter().map(|pixels| raw(pixels, views, &states)).collect();
+    let raws: Vec<_> = pictures
+        .iter()
+        .map(|pixels| raw(pixels, views, &states))
+        .collect();
     let noises: Vec<_> = (0..ROWS as u64).map(|row| inference.noise(row)).collect();
     let answers = inference.infer(&raws, &noises, ROWS);
-    answers.into_iter().flat_map(|row| row.unwrap().into_iter().flat_map(|key| key.values)).collect()
+    answers
+        .into_iter()
+        .flat_map(|row| row.unwrap().into_iter().flat_map(|key| key.values))
+        .collect()
 }
 
 fn raw<'a>(pixels: &'a [u8], views: &'a [String], states: &'a [(&'a str, Vec<f32>)]) -> Raw<'a> {
     let picture = || Picture::new(EDGE, EDGE, pixels).unwrap();
     Raw {
-        video: views.iter().map(|view| (view.as_str(), vec![picture()])).collect(),
-        state: states.iter().map(|(key, values)| (*key, Rows::new(values.len(), values).unwrap())).collect(),
+        video: views
+            .iter()
+            .map(|view| (view.as_str(), vec![picture()]))
+            .collect(),
+        state: states
+            .iter()
+            .map(|(key, values)| (*key, Rows::new(values.len(), values).unwrap()))
+            .collect(),
         instruction: "reach the target",
     }
 }
@@ -45,7 +59,11 @@ fn picture(row: usize) -> Vec<u8> {
     let pixel = |at: usize| {
         let (y, x) = (at / EDGE, at % EDGE);
         let inside = y.abs_diff(48).pow(2) + x.abs_diff(centre).pow(2) < 100;
-        if inside { [255, 30, 30] } else { [x as u8, y as u8, 90] }
+        if inside {
+            [255, 30, 30]
+        } else {
+            [x as u8, y as u8, 90]
+        }
     };
     (0..EDGE * EDGE).flat_map(pixel).collect()
 }
@@ -53,8 +71,13 @@ fn picture(row: usize) -> Vec<u8> {
 /// Returns the largest difference as a fraction of the largest action.
 fn apart(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
-    let largest = expected.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-    let differences = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
+    let largest = expected
+        .iter()
+        .fold(0.0f32, |most, value| most.max(value.abs()));
+    let differences = found
+        .iter()
+        .zip(expected)
+        .map(|(found, expected)| (found - expected).abs());
     differences.fold(0.0, f32::max) / largest
 }
 
@@ -62,10 +85,15 @@ fn apart(found: &[f32], expected: &[f32]) -> f32 {
 fn gpu_actions_are_those_of_the_cpu() {
     let Some(device) = device() else { return };
     let expected = actions(Device::Cpu, "float32");
-    assert!(expected.iter().any(|value| value.abs() > 1e-3), "all actions are nearly 0");
+    assert!(
+        expected.iter().any(|value| value.abs() > 1e-3),
+        "all actions are nearly 0"
+    );
     let float32 = apart(&actions(device, "float32"), &expected);
     let bfloat16 = apart(&actions(device, "bfloat16"), &expected);
-    println!("largest difference of the largest action: float32 {float32:.1e}, bfloat16 {bfloat16:.1e}");
+    println!(
+        "largest difference of the largest action: float32 {float32:.1e}, bfloat16 {bfloat16:.1e}"
+    );
     assert!(float32 <= 1e-3, "float32: {float32}");
     assert!(bfloat16 <= 0.1, "bfloat16: {bfloat16}");
 }

@@ -27,26 +27,50 @@ pub fn serve() -> Store {
 /// program.
 pub fn start(role: &str, store: &Store, (rank, world): (usize, usize), card: usize) -> Child {
     let mut program = Command::new(env::current_exe().unwrap());
-    program.args(["--exact", role, "--ignored", "--nocapture"]).stdin(Stdio::null());
+    program
+        .args(["--exact", role, "--ignored", "--nocapture"])
+        .stdin(Stdio::null());
     let seat = [usize::from(store.port()), rank, world, card].map(|number| number.to_string());
-    program.env("RRUN_TEST_SEAT", seat.join(" ")).spawn().unwrap()
+    program
+        .env("RRUN_TEST_SEAT", seat.join(" "))
+        .spawn()
+        .unwrap()
 }
 
 /// Returns the seat of this process; `None` if `--ignored` runs a role as a test.
 pub fn seat() -> Option<Seat> {
     let text = env::var("RRUN_TEST_SEAT").ok()?;
-    let numbers: Vec<usize> = text.split(' ').map(|number| number.parse().unwrap()).collect();
-    let [port, rank, world, card] = numbers[..] else { panic!("RRUN_TEST_SEAT is {text:?}") };
+    let numbers: Vec<usize> = text
+        .split(' ')
+        .map(|number| number.parse().unwrap())
+        .collect();
+    let [port, rank, world, card] = numbers[..] else {
+        panic!("RRUN_TEST_SEAT is {text:?}")
+    };
     let store = Store::connect(&local(u16::try_from(port).unwrap()), 1, false, PATIENCE).unwrap();
-    Some(Seat { store, rank, world, card })
+    Some(Seat {
+        store,
+        rank,
+        world,
+        card,
+    })
 }
 
 /// Waits for all ranks and checks that each has succeeded.
 pub fn all_succeed(ranks: Vec<Child>) {
-    let codes: Vec<_> = ranks.into_iter().map(|mut rank| rank.wait().unwrap().code()).collect();
-    assert!(codes.iter().all(|code| *code == Some(0)), "exit codes of the ranks: {codes:?}");
+    let codes: Vec<_> = ranks
+        .into_iter()
+        .map(|mut rank| rank.wait().unwrap().code())
+        .collect();
+    assert!(
+        codes.iter().all(|code| *code == Some(0)),
+        "exit codes of the ranks: {codes:?}"
+    );
 }
 
 fn local(port: u16) -> StoreAddr {
-    StoreAddr { host: "127.0.0.1".to_owned(), port }
+    StoreAddr {
+        host: "127.0.0.1".to_owned(),
+        port,
+    }
 }

@@ -12,10 +12,18 @@ use launcher::store::wire::{Parsed, parse};
 
 #[test]
 fn hostile_hostlist() {
-    Target::new("hostlist").dictionary(&[b"[", b"]", b"-", b",", b"node", b"001-999999999", b"[0-9]"]).run(|input| {
-        let Ok(list) = std::str::from_utf8(input) else { return None };
-        Some(hostlist::expand(list).map(|hosts| hosts.len().min(64)).map_err(|err| std::mem::discriminant(&err)))
-    });
+    Target::new("hostlist")
+        .dictionary(&[b"[", b"]", b"-", b",", b"node", b"001-999999999", b"[0-9]"])
+        .run(|input| {
+            let Ok(list) = std::str::from_utf8(input) else {
+                return None;
+            };
+            Some(
+                hostlist::expand(list)
+                    .map(|hosts| hosts.len().min(64))
+                    .map_err(|err| std::mem::discriminant(&err)),
+            )
+        });
 }
 
 /// Three connections in turn, answered by one store.
@@ -23,8 +31,18 @@ fn hostile_hostlist() {
 fn hostile_store() {
     let ops: Vec<[u8; 1]> = (0..=0x13).map(|op| [op]).collect();
     let mut words: Vec<&[u8]> = ops.iter().map(|op| &op[..]).collect();
-    words.extend([&b"\x01\0\0\0\0\0\0\0"[..], b"\x02\0\0\0\0\0\0\0", b"\x02\0\0\0\0\0\0\0/a", b"\0\xce\xf7\x85\x3c"]);
-    words.extend([&[0xff; 8][..], b"\0\0\x80\0\0\0\0\0", b"\0\0\x02\0\0\0\0\0", b"9223372036854775807"]);
+    words.extend([
+        &b"\x01\0\0\0\0\0\0\0"[..],
+        b"\x02\0\0\0\0\0\0\0",
+        b"\x02\0\0\0\0\0\0\0/a",
+        b"\0\xce\xf7\x85\x3c",
+    ]);
+    words.extend([
+        &[0xff; 8][..],
+        b"\0\0\x80\0\0\0\0\0",
+        b"\0\0\x02\0\0\0\0\0",
+        b"9223372036854775807",
+    ]);
     Target::new("store").dictionary(&words).run(|input| {
         let (mut table, mut at, mut outcome) = (Table::with_limit(4096), 0, Vec::new());
         for client in (0..3).cycle() {
@@ -49,18 +67,55 @@ fn hostile_store() {
 
 /// A node in a rendezvous with other nodes, whose state anyone may write.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a node counts from some `Instant`")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a node counts from some `Instant`"
+)]
 fn hostile_rendezvous() {
-    let words: [&[u8]; 8] = [b"\"me\"", b"\"b\"", b"18446744073709551615", b"-1", b"null", b"[]", b"{}", b"4294967295"];
+    let words: [&[u8]; 8] = [
+        b"\"me\"",
+        b"\"b\"",
+        b"18446744073709551615",
+        b"-1",
+        b"null",
+        b"[]",
+        b"{}",
+        b"4294967295",
+    ];
     let now = Instant::now();
     Target::new("rendezvous").dictionary(&words).run(|input| {
-        let state: State = serde_json::from_slice(input).ok().filter(State::is_plausible)?;
+        let state: State = serde_json::from_slice(input)
+            .ok()
+            .filter(State::is_plausible)?;
         let second = Duration::from_secs(1);
-        let settings = Settings { min: 1, max: 2, last_call: second, join_timeout: 9 * second, is_fixed: false };
-        let card = NodeInfo { addr: "a".to_owned(), node_rank: 0, role: "default".to_owned(), nproc: 1 };
+        let settings = Settings {
+            min: 1,
+            max: 2,
+            last_call: second,
+            join_timeout: 9 * second,
+            is_fixed: false,
+        };
+        let card = NodeInfo {
+            addr: "a".to_owned(),
+            node_rank: 0,
+            role: "default".to_owned(),
+            nproc: 1,
+        };
         let mut member = Member::new("me".to_owned(), card, settings);
-        let events = [Event::Join, Event::Seen, Event::Done, Event::Deadline, Event::Leave { closes: None }];
-        let actions = events.into_iter().flat_map(|event| member.on(event, &state, now));
-        Some(actions.map(|action| discriminant(&action)).collect::<Vec<_>>())
+        let events = [
+            Event::Join,
+            Event::Seen,
+            Event::Done,
+            Event::Deadline,
+            Event::Leave { closes: None },
+        ];
+        let actions = events
+            .into_iter()
+            .flat_map(|event| member.on(event, &state, now));
+        Some(
+            actions
+                .map(|action| discriminant(&action))
+                .collect::<Vec<_>>(),
+        )
     });
 }

@@ -31,27 +31,46 @@ fn hostile_msgpack() {
 
 #[test]
 fn hostile_npy() {
-    let words: &[&[u8]] =
-        &[b"'descr': '<f4'", b"'fortran_order': True", b"'shape': (", b"1, 1, 1, 1, ", b"65535", b"\x93NUMPY\x02\x00"];
+    let words: &[&[u8]] = &[
+        b"'descr': '<f4'",
+        b"'fortran_order': True",
+        b"'shape': (",
+        b"1, 1, 1, 1, ",
+        b"65535",
+        b"\x93NUMPY\x02\x00",
+    ];
     Target::new("npy").dictionary(words).run(|input| {
         let message = [(wire::Key::from("__ndarray_class__"), true.into())];
-        let file = [(wire::Key::from("as_npy"), wire::Value::Bytes(input.to_vec().into()))];
+        let file = [(
+            wire::Key::from("as_npy"),
+            wire::Value::Bytes(input.to_vec().into()),
+        )];
         let message = wire::Value::Map(message.into_iter().chain(file).collect());
         let read = wire::read(&wire::write(&message, wire::Dialect::Kind).into());
-        read.map(|message| message.value.as_array().map(|array| array.shape().len())).map_err(|err| discriminant(&err))
+        read.map(|message| message.value.as_array().map(|array| array.shape().len()))
+            .map_err(|err| discriminant(&err))
     });
 }
 
 #[test]
 fn hostile_token() {
-    let words: &[&[u8]] =
-        &[b"\xa9api_token", b"\xa6s3cret", b"\x82", b"\xdf\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xc6"];
+    let words: &[&[u8]] = &[
+        b"\xa9api_token",
+        b"\xa6s3cret",
+        b"\x82",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xc6",
+    ];
     Target::new("msgpack").dictionary(words).run(|input| {
         let peeked = wire::peek_text(input, "api_token");
         if let Ok(message) = wire::read(&input.to_vec().into())
             && matches!(message.value, wire::Value::Map(_))
         {
-            let read = message.value.get("api_token").and_then(wire::Value::as_text);
+            let read = message
+                .value
+                .get("api_token")
+                .and_then(wire::Value::as_text);
             assert_eq!(peeked, read, "what is checked is what is read");
         }
         peeked.map(str::len)
@@ -67,13 +86,18 @@ fn hostile_zmtp() {
         b"\x04\x07\x04PING\0\0",
         b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL",
     ];
-    Target::new("zmtp").dictionary(words).longest(1024).run(|input| {
-        // Input in pieces gives the same result as input at once.
-        let step = 1 + usize::from(input.last().copied().unwrap_or(0));
-        let (whole, pieces) = (heard(input, input.len().max(1)), heard(input, step));
-        assert_eq!(whole, pieces);
-        whole.map(|heard| heard.len()).map_err(|violation| discriminant(&violation))
-    });
+    Target::new("zmtp")
+        .dictionary(words)
+        .longest(1024)
+        .run(|input| {
+            // Input in pieces gives the same result as input at once.
+            let step = 1 + usize::from(input.last().copied().unwrap_or(0));
+            let (whole, pieces) = (heard(input, input.len().max(1)), heard(input, step));
+            assert_eq!(whole, pieces);
+            whole
+                .map(|heard| heard.len())
+                .map_err(|violation| discriminant(&violation))
+        });
 }
 
 fn heard(input: &[u8], step: usize) -> Result<Vec<Heard>, Violation> {
@@ -111,14 +135,20 @@ fn hostile_websocket() {
             Ok(Some(head)) => &input[head.length..],
             _ => input,
         };
-        let config = WebSocketConfig::default().max_message_size(Some(2048)).max_frame_size(Some(2048));
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(2048))
+            .max_frame_size(Some(2048));
         let mut socket = WebSocket::from_raw_socket(Peer(frames), Role::Server, Some(config));
         let mut messages = 0;
         while let Ok(message) = socket.read() {
             assert!(message.len() <= 2048);
             messages += 1;
         }
-        (head.map(|head| head.map(|head| (head.is_get, head.key.is_some()))).is_ok(), messages)
+        (
+            head.map(|head| head.map(|head| (head.is_get, head.key.is_some())))
+                .is_ok(),
+            messages,
+        )
     });
 }
 

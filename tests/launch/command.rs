@@ -38,15 +38,28 @@ impl Rrun {
         let env = [
             ("PATH", std::env::var("PATH").unwrap()),
             ("PYTHON_EXEC", PYTHON.to_owned()),
-            ("TMPDIR", dir.path().join("tmp").to_string_lossy().into_owned()),
+            (
+                "TMPDIR",
+                dir.path().join("tmp").to_string_lossy().into_owned(),
+            ),
         ];
-        let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Self { dir, options: Vec::new(), program: Vec::new(), env, stdin: None }
+        let env = env
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        Self {
+            dir,
+            options: Vec::new(),
+            program: Vec::new(),
+            env,
+            stdin: None,
+        }
     }
 
     /// Adds options of the launcher.
     pub fn options(mut self, words: &[&str]) -> Self {
-        self.options.extend(words.iter().map(|word| (*word).to_owned()));
+        self.options
+            .extend(words.iter().map(|word| (*word).to_owned()));
         self
     }
 
@@ -85,7 +98,10 @@ impl Rrun {
         // inherit its descriptor, and then the file could not be executed.
         let source = format!("{name}.text");
         let this = self.file(&source, text);
-        let copy = Command::new("install").args(["-m", "755"]).args([this.path(&source), this.path(name)]).status();
+        let copy = Command::new("install")
+            .args(["-m", "755"])
+            .args([this.path(&source), this.path(name)])
+            .status();
         assert!(copy.is_ok_and(|status| status.success()));
         this
     }
@@ -104,7 +120,8 @@ impl Rrun {
     /// Runs a shell script, in which the launcher expands no macros.
     pub fn sh(self, script: &str) -> Self {
         let script = format!("{SHELL}{script}").replace('$', "$$");
-        self.options(&["--no-python"]).program(&["/bin/sh", "-c", &script])
+        self.options(&["--no-python"])
+            .program(&["/bin/sh", "-c", &script])
     }
 
     /// Runs a Python script, `script.py`.
@@ -114,7 +131,9 @@ impl Rrun {
 
     /// Runs a Python script of `tests/fixtures`.
     pub fn fixture(self, name: &str) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../tests/fixtures")
+            .join(name);
         self.program(&[&path.to_string_lossy()])
     }
 
@@ -138,7 +157,14 @@ impl Rrun {
     /// launches can share a folder.
     pub fn start_below_as(&self, name: &str, script: &str) -> Running {
         let mut command = Command::new("/usr/bin/env");
-        let command = command.args([DEFAULT_SIGNALS, "/bin/sh", "-c", script, "sh", env!("CARGO_BIN_EXE_rrun")]);
+        let command = command.args([
+            DEFAULT_SIGNALS,
+            "/bin/sh",
+            "-c",
+            script,
+            "sh",
+            env!("CARGO_BIN_EXE_rrun"),
+        ]);
         self.start_named(name, command.args(&self.options).args(&self.program))
     }
 
@@ -151,9 +177,15 @@ impl Rrun {
             None => Stdio::null(),
         };
         let output = |stream: &str| File::create(self.path(&format!("{name}.{stream}"))).unwrap();
-        command.env_clear().envs(&self.env).current_dir(self.dir.path()).stdin(stdin);
+        command
+            .env_clear()
+            .envs(&self.env)
+            .current_dir(self.dir.path())
+            .stdin(stdin);
         command.stdout(output("stdout")).stderr(output("stderr"));
-        let child = command.spawn().expect("the binary is built before the tests run");
+        let child = command
+            .spawn()
+            .expect("the binary is built before the tests run");
         Running::new(child, Rc::clone(&self.dir), name)
     }
 

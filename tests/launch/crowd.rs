@@ -26,23 +26,43 @@ const PROMISE: &[u8] = b"\x00\xce\xf7\x85\x3c\x01\x02\0\0\0\0\0\0\0/k\0\0\x80\0\
 /// Returns the resident memory of a process in bytes.
 fn memory(pid: i32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<usize>()
+        .unwrap()
+        * 1024
 }
 
 /// Returns a free port outside the ranges of other ports.
 fn free_port() -> u16 {
     let first = 10_000 + (std::process::id() % 2_000) as u16;
-    (first..12_000).find(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok()).unwrap()
+    (first..12_000)
+        .find(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok())
+        .unwrap()
 }
 
 #[test]
 fn the_launcher_raises_the_limit_on_files_and_its_ranks_do_not_see_it() {
-    let rrun = Rrun::new().sh("ulimit -Sn > soft; ulimit -Hn > hard; grep open /proc/$PPID/limits > launcher");
-    let ended = rrun.start_below("ulimit -Sn 300; ulimit -Hn 900; exec \"$@\"").wait().succeeds();
-    assert_eq!((ended.text("soft").trim(), ended.text("hard").trim()), ("300", "900"));
+    let rrun = Rrun::new()
+        .sh("ulimit -Sn > soft; ulimit -Hn > hard; grep open /proc/$PPID/limits > launcher");
+    let ended = rrun
+        .start_below("ulimit -Sn 300; ulimit -Hn 900; exec \"$@\"")
+        .wait()
+        .succeeds();
+    assert_eq!(
+        (ended.text("soft").trim(), ended.text("hard").trim()),
+        ("300", "900")
+    );
     let launcher = ended.text("launcher");
-    assert_eq!(launcher.split_whitespace().collect::<Vec<_>>()[3..5], ["900", "900"], "{launcher}");
+    assert_eq!(
+        launcher.split_whitespace().collect::<Vec<_>>()[3..5],
+        ["900", "900"],
+        "{launcher}"
+    );
 }
 
 #[test]
@@ -61,28 +81,40 @@ fn ten_thousand_idle_connections_harm_nobody() {
     }
     limit.raised().apply().unwrap();
     let port = free_port();
-    let rrun = Rrun::new().options(&["--master-port", &port.to_string()]).sh("echo up > up; await go");
+    let rrun = Rrun::new()
+        .options(&["--master-port", &port.to_string()])
+        .sh("echo up > up; await go");
     let running = rrun.start_below("ulimit -Sn 1024; exec \"$@\"");
     running.wait_for_files(&["up"]);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let connect = || Client::connect("127.0.0.1", port, Duration::from_secs(60));
     let mut friend = runtime.block_on(connect()).unwrap();
     let mut idle = Vec::new();
     for number in 0..IDLE {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         // A third sends nothing, a third sends a greeting, a third announces more than it sends.
-        stream.write_all([&b""[..], &PROMISE[..5], PROMISE][number % 3]).unwrap();
+        stream
+            .write_all([&b""[..], &PROMISE[..5], PROMISE][number % 3])
+            .unwrap();
         idle.push(stream);
     }
     let mut late = runtime.block_on(connect()).unwrap();
     runtime.block_on(friend.set("k", b"v")).unwrap();
-    assert_eq!(runtime.block_on(late.get("k")).unwrap(), b"v", "who comes after them is served");
+    assert_eq!(
+        runtime.block_on(late.get("k")).unwrap(),
+        b"v",
+        "who comes after them is served"
+    );
     let used = memory(running.pid());
     eprintln!("{} KiB with {IDLE} connections", used >> 10);
     assert!(used < MOST_MEMORY, "{used} bytes");
     drop(idle);
     wait_until("that they are forgotten", || {
-        std::fs::read_dir(format!("/proc/{}/fd", running.pid())).is_ok_and(|files| files.count() < 100)
+        std::fs::read_dir(format!("/proc/{}/fd", running.pid()))
+            .is_ok_and(|files| files.count() < 100)
     });
     running.write("go");
     running.wait().succeeds();

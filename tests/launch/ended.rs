@@ -18,13 +18,26 @@ pub struct Ended {
 impl Ended {
     #[track_caller]
     pub fn succeeds(self) -> Self {
-        assert!(self.status.success(), "{:?}\n{}\n{}", self.status, self.stdout, self.stderr);
+        assert!(
+            self.status.success(),
+            "{:?}\n{}\n{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
         self
     }
 
     #[track_caller]
     pub fn fails_with(self, code: i32) -> Self {
-        assert_eq!(self.status.code(), Some(code), "{:?}\n{}\n{}", self.status, self.stdout, self.stderr);
+        assert_eq!(
+            self.status.code(),
+            Some(code),
+            "{:?}\n{}\n{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
         self
     }
 
@@ -45,7 +58,12 @@ impl Ended {
 
     #[track_caller]
     pub fn stdout_has(self, text: &str) -> Self {
-        assert!(self.stdout.contains(text), "stdout lacks {text:?}:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        assert!(
+            self.stdout.contains(text),
+            "stdout lacks {text:?}:\n{}\nstderr:\n{}",
+            self.stdout,
+            self.stderr
+        );
         self
     }
 
@@ -57,20 +75,31 @@ impl Ended {
 
     #[track_caller]
     pub fn stderr_has(self, text: &str) -> Self {
-        assert!(self.stderr.contains(text), "stderr lacks {text:?}:\n{}", self.stderr);
+        assert!(
+            self.stderr.contains(text),
+            "stderr lacks {text:?}:\n{}",
+            self.stderr
+        );
         self
     }
 
     #[track_caller]
     pub fn stderr_lacks(self, text: &str) -> Self {
-        assert!(!self.stderr.contains(text), "stderr has {text:?}:\n{}", self.stderr);
+        assert!(
+            !self.stderr.contains(text),
+            "stderr has {text:?}:\n{}",
+            self.stderr
+        );
         self
     }
 
     /// Returns the part of the failure report about the first failure.
     #[track_caller]
     pub fn root_cause(&self) -> &str {
-        let (_, after) = self.stderr.split_once("Root Cause (first observed failure):\n").expect(&self.stderr);
+        let (_, after) = self
+            .stderr
+            .split_once("Root Cause (first observed failure):\n")
+            .expect(&self.stderr);
         after.split("\n===").next().unwrap()
     }
 
@@ -98,7 +127,9 @@ impl Ended {
     /// Returns the names in a folder of the launch, sorted.
     pub fn entries(&self, folder: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(folder)).unwrap();
-        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort_unstable();
         names
     }
@@ -114,7 +145,10 @@ impl Ended {
     /// Returns the PIDs that ranks have written to these files.
     #[track_caller]
     pub fn pids(&self, names: &[&str]) -> Vec<i32> {
-        names.iter().map(|name| self.text(name).trim().parse().expect("a pid")).collect()
+        names
+            .iter()
+            .map(|name| self.text(name).trim().parse().expect("a pid"))
+            .collect()
     }
 }
 

@@ -17,7 +17,11 @@ fn a_background_process_of_a_rank_that_succeeded_is_ended() {
 
 #[test]
 fn a_background_process_of_a_rank_that_failed_is_ended() {
-    child_is_gone(&Rrun::new().sh("sleep 10000 & echo $! > child; exit 1").fails_with(1));
+    child_is_gone(
+        &Rrun::new()
+            .sh("sleep 10000 & echo $! > child; exit 1")
+            .fails_with(1),
+    );
 }
 
 /// Starts a daemon that writes its PID to `child`.
@@ -32,7 +36,10 @@ fn a_daemon_of_a_launch_that_succeeded_lives_on() {
     let ended = daemon("exit 0").succeeds();
     let child = ended.pids(&["child"])[0];
     assert!(alive(child));
-    std::process::Command::new("kill").arg(child.to_string()).status().unwrap();
+    std::process::Command::new("kill")
+        .arg(child.to_string())
+        .status()
+        .unwrap();
 }
 
 #[test]
@@ -65,7 +72,8 @@ fn a_background_process_that_ignores_sigterm_is_killed() {
 
 #[test]
 fn a_background_process_may_finish_its_work_when_told_to_end() {
-    let script = "sh -c 'trap \"touch finished; exit 0\" TERM; echo > up; sleep 10000 & wait' & await up";
+    let script =
+        "sh -c 'trap \"touch finished; exit 0\" TERM; echo > up; sleep 10000 & wait' & await up";
     assert!(Rrun::new().sh(script).succeeds().has_file("finished"));
 }
 
@@ -76,5 +84,8 @@ fn a_process_of_the_users_shell_is_left_alone() {
     let ended = running.wait().succeeds();
     let child = ended.pids(&["child"]);
     assert!(child.iter().copied().all(alive));
-    std::process::Command::new("kill").arg(child[0].to_string()).status().unwrap();
+    std::process::Command::new("kill")
+        .arg(child[0].to_string())
+        .status()
+        .unwrap();
 }

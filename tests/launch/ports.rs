@@ -20,18 +20,34 @@ const LOOPBACK: [&str; 2] = ["0100007F", "00000000000000000000000001000000"];
 #[test]
 fn the_store_of_one_node_listens_on_loopback_alone() {
     for options in [&[][..], &["--standalone"], &["--master-addr", "localhost"]] {
-        let ended = Rrun::new().nproc(1).options(options).python(LISTENERS).succeeds();
+        let ended = Rrun::new()
+            .nproc(1)
+            .options(options)
+            .python(LISTENERS)
+            .succeeds();
         let found: Vec<&str> = ended.stdout.lines().collect();
         assert!(found.contains(&LOOPBACK[0]), "{options:?}: {found:?}");
-        assert!(found.iter().all(|address| LOOPBACK.contains(address)), "{options:?}: {found:?}");
+        assert!(
+            found.iter().all(|address| LOOPBACK.contains(address)),
+            "{options:?}: {found:?}"
+        );
     }
 }
 
 #[test]
 fn a_store_that_others_are_told_of_listens_everywhere() {
-    let ended = Rrun::new().nproc(1).options(&["--master-addr", "127.0.0.2", "--master-port", "0"]);
+    let ended = Rrun::new()
+        .nproc(1)
+        .options(&["--master-addr", "127.0.0.2", "--master-port", "0"]);
     let ended = ended.python(LISTENERS).succeeds();
-    assert!(ended.stdout.lines().all(|address| address.chars().all(|digit| digit == '0')), "{}", ended.stdout);
+    assert!(
+        ended
+            .stdout
+            .lines()
+            .all(|address| address.chars().all(|digit| digit == '0')),
+        "{}",
+        ended.stdout
+    );
 }
 
 /// Opens many connections that only send a greeting; then a rank connects and uses the store.
@@ -51,27 +67,53 @@ print(struct.unpack("<q", rank.recv(8))[0])
 #[test]
 fn a_rank_finds_room_in_a_store_full_of_idle_connections() {
     let python = crate::command::PYTHON;
-    let rrun = Rrun::new().nproc(1).options(&["--no-python"]).file("flood.py", FLOOD);
-    let ended = rrun.program(&[python, "flood.py"]).start_below("ulimit -n 500; exec \"$@\"").wait().succeeds();
-    ended.prints(&["5"]).stderr_has("those that ask for nothing make room for others");
+    let rrun = Rrun::new()
+        .nproc(1)
+        .options(&["--no-python"])
+        .file("flood.py", FLOOD);
+    let ended = rrun
+        .program(&[python, "flood.py"])
+        .start_below("ulimit -n 500; exec \"$@\"")
+        .wait()
+        .succeeds();
+    ended
+        .prints(&["5"])
+        .stderr_has("those that ask for nothing make room for others");
 }
 
 #[test]
 fn what_a_rank_leaves_in_its_error_file_is_shown_as_text() {
     let error = "{\"message\": \"bad\\u001b]0;owned\\u0007\\u009b2J\\u202egnp\"}";
-    let ended = Rrun::new().file("error", error).sh("cp error $TORCHELASTIC_ERROR_FILE; exit 9").fails_with(1);
-    ended.stderr_has(r"traceback : bad\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}gnp").stderr_lacks("\u{1b}");
+    let ended = Rrun::new()
+        .file("error", error)
+        .sh("cp error $TORCHELASTIC_ERROR_FILE; exit 9")
+        .fails_with(1);
+    ended
+        .stderr_has(r"traceback : bad\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}gnp")
+        .stderr_lacks("\u{1b}");
 }
 
 #[test]
 fn what_a_rank_prints_passes_through_as_it_is() {
-    Rrun::new().nproc(1).sh(r"printf '\033[1mbold\n'").succeeds().stdout_is("\u{1b}[1mbold\n");
+    Rrun::new()
+        .nproc(1)
+        .sh(r"printf '\033[1mbold\n'")
+        .succeeds()
+        .stdout_is("\u{1b}[1mbold\n");
 }
 
 #[test]
 fn a_folder_for_logs_that_cannot_be_made_is_one_error_before_anything_starts() {
-    for (variable, options) in [("/no/such/folder", &["-r", "3"][..]), ("/tmp", &["-r", "3", "--log-dir", "/proc/x"])] {
-        let ended = Rrun::new().nproc(2).env("TMPDIR", variable).options(options).sh("echo ran").fails_with(1);
+    for (variable, options) in [
+        ("/no/such/folder", &["-r", "3"][..]),
+        ("/tmp", &["-r", "3", "--log-dir", "/proc/x"]),
+    ] {
+        let ended = Rrun::new()
+            .nproc(2)
+            .env("TMPDIR", variable)
+            .options(options)
+            .sh("echo ran")
+            .fails_with(1);
         ended.stdout_is("").stderr_has("cannot make `/");
     }
 }

@@ -23,7 +23,11 @@ pub struct Running {
 
 impl Running {
     pub fn new(child: Child, dir: Rc<TempDir>, name: &str) -> Self {
-        Self { child, dir, name: name.to_owned() }
+        Self {
+            child,
+            dir,
+            name: name.to_owned(),
+        }
     }
 
     pub fn pid(&self) -> i32 {
@@ -33,14 +37,22 @@ impl Running {
     /// Sends a signal by its name to the launcher.
     #[track_caller]
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status().unwrap();
+        let status = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.pid().to_string())
+            .status()
+            .unwrap();
         assert!(status.success(), "kill -{name} {}", self.pid());
     }
 
     /// Sends a signal by its name to the launcher, which may have ended.
     pub fn signal_if_running(&self, name: &str) {
         if alive(self.pid()) {
-            Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status().unwrap();
+            Command::new("kill")
+                .arg(format!("-{name}"))
+                .arg(self.pid().to_string())
+                .status()
+                .unwrap();
         }
     }
 
@@ -65,7 +77,11 @@ impl Running {
 
     #[track_caller]
     fn wait_for(&self, what: &str, condition: impl FnMut() -> bool) {
-        assert!(comes_true(condition), "{what}: not within {DEADLINE:?}\n{}", self.stderr());
+        assert!(
+            comes_true(condition),
+            "{what}: not within {DEADLINE:?}\n{}",
+            self.stderr()
+        );
     }
 
     /// Writes to a file that ranks await.
@@ -103,10 +119,19 @@ impl Running {
             status = self.child.try_wait().expect("it is our child");
             status.is_some()
         });
-        assert!(has_ended, "the end of the launch: not within {DEADLINE:?}\n{}", self.stderr());
+        assert!(
+            has_ended,
+            "the end of the launch: not within {DEADLINE:?}\n{}",
+            self.stderr()
+        );
         let status = status.expect("the wait ends with a status");
         let stderr = without_port_note(&self.stderr());
-        Ended { status, stdout: self.stdout(), stderr, dir: Rc::clone(&self.dir) }
+        Ended {
+            status,
+            stdout: self.stdout(),
+            stderr,
+            dir: Rc::clone(&self.dir),
+        }
     }
 }
 
@@ -121,7 +146,10 @@ impl Drop for Running {
 /// Removes the message about torchrun's port: tests run in parallel, only one can have the port,
 /// and the message of the others matters only to tests that look at a [`Running`].
 fn without_port_note(stderr: &str) -> String {
-    stderr.split_inclusive('\n').filter(|line| !line.contains("port 29500 is in use")).collect()
+    stderr
+        .split_inclusive('\n')
+        .filter(|line| !line.contains("port 29500 is in use"))
+        .collect()
 }
 
 /// Returns whether a process exists and is not a zombie.
@@ -142,7 +170,10 @@ fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
         if start.elapsed() > DEADLINE {
             return false;
         }
-        #[expect(clippy::disallowed_methods, reason = "between two looks at real processes")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "between two looks at real processes"
+        )]
         std::thread::sleep(Duration::from_millis(5));
     }
     true

@@ -7,7 +7,9 @@ use crate::running::{Running, alive, wait_until};
 fn listening() -> Rrun {
     let trap = |name: &str| format!("trap 'echo {name} > got.$RANK; exit 0' {name}; ");
     let traps: String = ["TERM", "INT", "HUP", "QUIT", "USR1"].map(trap).concat();
-    Rrun::new().nproc(2).sh(&format!("{traps} echo $$ > pid.$RANK; sleep 10000 & wait"))
+    Rrun::new()
+        .nproc(2)
+        .sh(&format!("{traps} echo $$ > pid.$RANK; sleep 10000 & wait"))
 }
 
 /// Returns a launch of two ranks that only SIGKILL ends, with a grace period of hours.
@@ -29,8 +31,13 @@ fn reaches_the_ranks(rrun: &Rrun, name: &str) {
     let running = up(rrun);
     running.signal(name);
     let ended = running.wait().fails_with(1);
-    assert_eq!((ended.text("got.0"), ended.text("got.1")), (format!("{name}\n"), format!("{name}\n")));
-    ended.stderr_has(&format!("shutting down workers (SIG{name})")).stderr_lacks("FAILED");
+    assert_eq!(
+        (ended.text("got.0"), ended.text("got.1")),
+        (format!("{name}\n"), format!("{name}\n"))
+    );
+    ended
+        .stderr_has(&format!("shutting down workers (SIG{name})"))
+        .stderr_lacks("FAILED");
 }
 
 #[test]
@@ -50,7 +57,10 @@ fn a_hangup_reaches_every_rank() {
 
 #[test]
 fn a_signal_of_the_users_list_reaches_every_rank() {
-    reaches_the_ranks(&listening().options(&["--signals-to-handle", "SIGTERM,SIGUSR1"]), "USR1");
+    reaches_the_ranks(
+        &listening().options(&["--signals-to-handle", "SIGTERM,SIGUSR1"]),
+        "USR1",
+    );
 }
 
 #[test]
@@ -75,7 +85,10 @@ fn a_signal_reaches_the_whole_process_group_of_a_rank() {
 fn a_rank_that_ignores_the_signal_is_killed_after_the_grace() {
     let running = up(&stubborn().shutdown_timeout(1));
     running.signal("TERM");
-    let ended = running.wait().fails_with(1).stderr_has("forcefully exiting via 9");
+    let ended = running
+        .wait()
+        .fails_with(1)
+        .stderr_has("forcefully exiting via 9");
     assert!(!ended.pids(&PIDS).into_iter().any(alive));
 }
 
@@ -123,7 +136,10 @@ fn last_words_after_a_signal_are_printed() {
     let running = Rrun::new().options(&["-t", "1"]).sh(script).start();
     running.wait_for_files(&["up"]);
     running.signal("TERM");
-    running.wait().fails_with(1).stdout_is("[default0]:last words\n");
+    running
+        .wait()
+        .fails_with(1)
+        .stdout_is("[default0]:last words\n");
 }
 
 #[test]
@@ -138,20 +154,37 @@ fn under_nohup_a_hangup_is_ignored() {
 
 #[test]
 fn unknown_signal_names_are_said_and_the_launch_goes_on() {
-    let rrun = Rrun::new().options(&["--signals-to-handle", "SIGTERM,SIGFOO"]).sh("true");
-    rrun.succeeds().stderr_has("Failed to register signal handler for SIGFOO");
+    let rrun = Rrun::new()
+        .options(&["--signals-to-handle", "SIGTERM,SIGFOO"])
+        .sh("true");
+    rrun.succeeds()
+        .stderr_has("Failed to register signal handler for SIGFOO");
 }
 
 #[test]
 fn a_signal_while_ranks_are_started_ends_them_and_starts_no_more() {
     // The first rank sends the signal hundreds of ranks before the last one would start.
     let script = "echo $$ > pid.$RANK; [ $RANK = 0 ] && kill -TERM $PPID; exec sleep 10000";
-    let running = Rrun::new().nproc(500).env("OMP_NUM_THREADS", "1").sh(script).start();
-    let ended = running.wait().fails_with(1).stderr_has(" of 500 ranks were started, no more will be\n");
+    let running = Rrun::new()
+        .nproc(500)
+        .env("OMP_NUM_THREADS", "1")
+        .sh(script)
+        .start();
+    let ended = running
+        .wait()
+        .fails_with(1)
+        .stderr_has(" of 500 ranks were started, no more will be\n");
     assert!(!ended.has_file("pid.499"));
-    let started = (0..500).map(|rank| format!("pid.{rank}")).filter(|name| ended.has_file(name));
+    let started = (0..500)
+        .map(|rank| format!("pid.{rank}"))
+        .filter(|name| ended.has_file(name));
     // A rank that was ended early may not have written its PID yet.
-    assert!(!started.filter_map(|name| ended.text(&name).trim().parse().ok()).any(alive), "none is left");
+    assert!(
+        !started
+            .filter_map(|name| ended.text(&name).trim().parse().ok())
+            .any(alive),
+        "none is left"
+    );
 }
 
 /// Returns a SLURM step with one task, whose rank counts its SIGTERMs.
@@ -167,9 +200,12 @@ fn step() -> Rrun {
         ("SLURM_STEP_NUM_TASKS", "1"),
         ("SLURM_STEP_TASKS_PER_NODE", "1"),
     ];
-    let script =
-        "n=0; trap 'n=$((n + 1)); echo $n > told' TERM; echo $$ > pid.0; until test -s go; do sleep 0.01; done";
-    variables.into_iter().fold(Rrun::new().sh(script), |rrun, (name, value)| rrun.env(name, value))
+    let script = "n=0; trap 'n=$((n + 1)); echo $n > told' TERM; echo $$ > pid.0; until test -s go; do sleep 0.01; done";
+    variables
+        .into_iter()
+        .fold(Rrun::new().sh(script), |rrun, (name, value)| {
+            rrun.env(name, value)
+        })
 }
 
 #[test]
@@ -182,8 +218,14 @@ fn a_rank_that_slurm_has_told_to_end_is_not_told_again() {
     // Like SLURM: a signal to every process, and to the launcher last, so that a second one could
     // only come from the launcher.
     let (rank, launcher) = (running.pids(&["pid.0"])[0], running.pid());
-    let kill = format!("kill -TERM {rank}; kill -TERM {launcher}; until test -s {}; do sleep 0.01; done", go.display());
-    let mut daemon = std::process::Command::new(daemon).args(["-c", &kill]).spawn().unwrap();
+    let kill = format!(
+        "kill -TERM {rank}; kill -TERM {launcher}; until test -s {}; do sleep 0.01; done",
+        go.display()
+    );
+    let mut daemon = std::process::Command::new(daemon)
+        .args(["-c", &kill])
+        .spawn()
+        .unwrap();
     running.wait_for_stderr("SLURM has sent SIGTERM to the ranks");
     running.wait_for_files(&["told"]);
     running.write("go");

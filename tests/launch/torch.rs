@@ -13,18 +13,32 @@ const AGREED: &str = "collectives agreed";
 
 #[test]
 fn one_rank_is_a_group_and_its_recorded_exception_is_reported() {
-    let ended = Rrun::new().fixture("launch_record.py").fails_with(1).prints(&[AGREED, "store operations done"]);
+    let ended = Rrun::new()
+        .fixture("launch_record.py")
+        .fails_with(1)
+        .prints(&[AGREED, "store operations done"]);
     let root = ended.root_cause();
-    assert!(root.contains("rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: "), "{root}");
+    assert!(
+        root.contains("rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: "),
+        "{root}"
+    );
     assert!(root.contains("/attempt_0/0/error.json\n"), "{root}");
-    assert!(root.contains("traceback : Traceback (most recent call last):\n"), "{root}");
+    assert!(
+        root.contains("traceback : Traceback (most recent call last):\n"),
+        "{root}"
+    );
     assert!(root.contains("ValueError: recorded on purpose"), "{root}");
 }
 
 #[test]
 fn two_ranks_meet_again_after_one_has_died() {
-    let ended = ranks(2).env("DIES_IN_ATTEMPT_0", "1").max_restarts(1).succeeds();
-    ended.prints(&[AGREED; 4]).stderr_has("rank 1 exited with code 3");
+    let ended = ranks(2)
+        .env("DIES_IN_ATTEMPT_0", "1")
+        .max_restarts(1)
+        .succeeds();
+    ended
+        .prints(&[AGREED; 4])
+        .stderr_has("rank 1 exited with code 3");
 }
 
 #[test]

@@ -13,8 +13,7 @@ use tempfile::TempDir;
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Short timeouts, so that waits end soon.
-pub const FAST: &str =
-    "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=40,read_timeout=20,timeout=40";
+pub const FAST: &str = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=40,read_timeout=20,timeout=40";
 
 /// A rank that writes its rank and world, and runs until the file `go` exists.
 pub const RECORD: &str = r#"
@@ -64,7 +63,11 @@ impl Cluster {
 
     /// Creates a cluster at a port whose store already listens, or never will.
     pub fn at(port: u16) -> Cluster {
-        Cluster { dir: tempfile::tempdir().unwrap(), port, nodes: Vec::new() }
+        Cluster {
+            dir: tempfile::tempdir().unwrap(),
+            port,
+            nodes: Vec::new(),
+        }
     }
 
     /// Returns the folder in which the nodes run and write their records.
@@ -87,11 +90,26 @@ impl Cluster {
         let index = self.nodes.len();
         let file = |name: &str| self.dir.path().join(format!("{name}.{index}"));
         let (stdout, stderr) = (file("stdout"), file("stderr"));
-        command.args(options).args(program).current_dir(self.dir.path()).stdin(Stdio::null());
-        command.env("DIR", self.dir.path()).env("NODE", index.to_string()).env("OMP_NUM_THREADS", "1");
-        command.env("TMPDIR", self.dir.path()).env_remove("SLURM_JOB_ID");
-        command.stdout(fs::File::create(&stdout).unwrap()).stderr(fs::File::create(&stderr).unwrap());
-        self.nodes.push(Node { child: command.spawn().unwrap(), stdout, stderr });
+        command
+            .args(options)
+            .args(program)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        command
+            .env("DIR", self.dir.path())
+            .env("NODE", index.to_string())
+            .env("OMP_NUM_THREADS", "1");
+        command
+            .env("TMPDIR", self.dir.path())
+            .env_remove("SLURM_JOB_ID");
+        command
+            .stdout(fs::File::create(&stdout).unwrap())
+            .stderr(fs::File::create(&stderr).unwrap());
+        self.nodes.push(Node {
+            child: command.spawn().unwrap(),
+            stdout,
+            stderr,
+        });
         index
     }
 
@@ -100,24 +118,76 @@ impl Cluster {
         self.elastic_at("127.0.0.1", nnodes, options, program)
     }
 
-    pub fn elastic_at(&mut self, host: &str, nnodes: &str, options: &[&str], program: &[&str]) -> usize {
+    pub fn elastic_at(
+        &mut self,
+        host: &str,
+        nnodes: &str,
+        options: &[&str],
+        program: &[&str],
+    ) -> usize {
         let endpoint = format!("{host}:{}", self.port);
-        let meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", &endpoint, "--nnodes", nnodes, "--rdzv-conf", FAST];
+        let meeting = [
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            &endpoint,
+            "--nnodes",
+            nnodes,
+            "--rdzv-conf",
+            FAST,
+        ];
         self.start(&[&meeting, options].concat(), program)
     }
 
     /// Starts a node of an elastic launch, with its rendezvous in a file.
     pub fn by_file(&mut self, nnodes: &str, program: &[&str]) -> usize {
-        let (file, conf) = (self.dir.path().join("meeting"), format!("store_type=file,{FAST}"));
-        let options = ["--rdzv-backend", "c10d", "--nnodes", nnodes, "--rdzv-conf", &conf, "--local-addr", "127.0.0.1"];
-        self.start(&[&options[..], &["--rdzv-endpoint", &file.display().to_string()]].concat(), program)
+        let (file, conf) = (
+            self.dir.path().join("meeting"),
+            format!("store_type=file,{FAST}"),
+        );
+        let options = [
+            "--rdzv-backend",
+            "c10d",
+            "--nnodes",
+            nnodes,
+            "--rdzv-conf",
+            &conf,
+            "--local-addr",
+            "127.0.0.1",
+        ];
+        self.start(
+            &[
+                &options[..],
+                &["--rdzv-endpoint", &file.display().to_string()],
+            ]
+            .concat(),
+            program,
+        )
     }
 
     /// Starts a node of a static launch, whose store is that of node 0 at 127.0.0.2.
-    pub fn fixed(&mut self, nodes: usize, rank: usize, options: &[&str], program: &[&str]) -> usize {
+    pub fn fixed(
+        &mut self,
+        nodes: usize,
+        rank: usize,
+        options: &[&str],
+        program: &[&str],
+    ) -> usize {
         let (nodes, rank, port) = (nodes.to_string(), rank.to_string(), self.port.to_string());
-        let meeting = ["--nnodes", &nodes, "--node-rank", &rank, "--master-addr", "127.0.0.2", "--master-port", &port];
-        self.start(&[&meeting[..], &["--rdzv-conf", FAST], options].concat(), program)
+        let meeting = [
+            "--nnodes",
+            &nodes,
+            "--node-rank",
+            &rank,
+            "--master-addr",
+            "127.0.0.2",
+            "--master-port",
+            &port,
+        ];
+        self.start(
+            &[&meeting[..], &["--rdzv-conf", FAST], options].concat(),
+            program,
+        )
     }
 
     /// Returns the records of all ranks so far.
@@ -127,10 +197,19 @@ impl Cluster {
             let words: Vec<&str> = line.split(' ').collect();
             let number = |at: usize| words[at].parse().unwrap();
             let master = format!("{}:{}", words[4], words[5]);
-            Record { node: number(0), rank: number(1), world: number(2), restarts: number(3) as u32, master }
+            Record {
+                node: number(0),
+                rank: number(1),
+                world: number(2),
+                restarts: number(3) as u32,
+                master,
+            }
         };
         // The last line may be incomplete.
-        text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(|line| record(line.trim_end())).collect()
+        text.split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'))
+            .map(|line| record(line.trim_end()))
+            .collect()
     }
 
     /// Waits until `count` ranks have started in a world of this size after `restarts` restarts.
@@ -154,9 +233,16 @@ impl Cluster {
         let mut found: Vec<Record> = Vec::new();
         self.wait_until(&format!("a world of the nodes {nodes:?}"), |cluster| {
             let records = cluster.records();
-            let last = |node: &usize| records.iter().rev().find(|record| record.node == *node).cloned();
+            let last = |node: &usize| {
+                records
+                    .iter()
+                    .rev()
+                    .find(|record| record.node == *node)
+                    .cloned()
+            };
             found = nodes.iter().filter_map(last).collect();
-            let is_one = |record: &Record| record.world == nodes.len() && record.master == found[0].master;
+            let is_one =
+                |record: &Record| record.world == nodes.len() && record.master == found[0].master;
             found.len() == nodes.len() && found.iter().all(is_one)
         });
         found
@@ -168,8 +254,15 @@ impl Cluster {
         #[expect(clippy::disallowed_methods, reason = "a deadline of real processes")]
         let start = Instant::now();
         while !condition(self) {
-            assert!(start.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}\n{}", self.all_stderr());
-            #[expect(clippy::disallowed_methods, reason = "between two looks at real processes")]
+            assert!(
+                start.elapsed() < DEADLINE,
+                "{what}: not within {DEADLINE:?}\n{}",
+                self.all_stderr()
+            );
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "between two looks at real processes"
+            )]
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -203,7 +296,13 @@ impl Cluster {
     /// Sends a signal to the launcher of a node.
     pub fn signal(&self, node: usize, name: &str) {
         let pid = self.nodes[node].child.id().to_string();
-        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([&format!("-{name}"), &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     /// Waits for the end of a node; returns its exit code, or -n for signal n.
@@ -216,7 +315,9 @@ impl Cluster {
             status.is_some()
         });
         let status = status.unwrap();
-        status.code().unwrap_or_else(|| -status.signal().unwrap_or_default())
+        status
+            .code()
+            .unwrap_or_else(|| -status.signal().unwrap_or_default())
     }
 
     #[track_caller]
@@ -235,7 +336,9 @@ impl Cluster {
     }
 
     fn all_stderr(&self) -> String {
-        (0..self.nodes.len()).map(|node| format!("-- node {node}\n{}", self.stderr(node))).collect()
+        (0..self.nodes.len())
+            .map(|node| format!("-- node {node}\n{}", self.stderr(node)))
+            .collect()
     }
 }
 

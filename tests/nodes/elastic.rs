@@ -4,7 +4,10 @@ use crate::cluster::{Cluster, RECORD, Record, sh};
 
 /// Returns node and rank of each record.
 fn places(records: &[Record]) -> Vec<(usize, usize)> {
-    records.iter().map(|record| (record.node, record.rank)).collect()
+    records
+        .iter()
+        .map(|record| (record.node, record.rank))
+        .collect()
 }
 
 #[test]
@@ -24,7 +27,10 @@ fn a_late_node_is_let_in_and_costs_no_restart() {
 fn the_rest_goes_on_without_a_killed_node_under_a_new_master() {
     let mut cluster = Cluster::new();
     // Node 0 has the store, node 1 has rank 0.
-    for (node, address) in ["127.0.0.3", "127.0.0.1", "127.0.0.2"].into_iter().enumerate() {
+    for (node, address) in ["127.0.0.3", "127.0.0.1", "127.0.0.2"]
+        .into_iter()
+        .enumerate()
+    {
         cluster.elastic("1:3", &["--local-addr", address], &sh(RECORD));
         if node == 0 {
             cluster.wait_for(1, 1, 0);
@@ -51,7 +57,11 @@ fn a_node_that_was_cut_off_comes_back() {
     cluster.wait_for(2, 1, 0);
     cluster.signal(1, "CONT");
     cluster.wait_for(4, 2, 0);
-    assert!(cluster.stderr(1).contains("took this one for dead"), "{}", cluster.stderr(1));
+    assert!(
+        cluster.stderr(1).contains("took this one for dead"),
+        "{}",
+        cluster.stderr(1)
+    );
     cluster.go();
     cluster.all_succeed(&[0, 1]);
 }
@@ -66,7 +76,14 @@ fn a_failure_restarts_every_node_once() {
     assert_eq!(all.iter().map(|record| record.rank).sum::<usize>(), 6);
     cluster.go();
     cluster.all_succeed(&nodes);
-    assert_eq!(cluster.records().iter().filter(|record| record.restarts > 1).count(), 0);
+    assert_eq!(
+        cluster
+            .records()
+            .iter()
+            .filter(|record| record.restarts > 1)
+            .count(),
+        0
+    );
 }
 
 #[test]
@@ -75,8 +92,16 @@ fn a_failure_without_restart_ends_all_nodes() {
     let script = format!("[ $RANK = 1 ] && exit 3; {RECORD}");
     let nodes = [0, 1].map(|_| cluster.elastic("2", &[], &sh(&script)));
     assert_eq!(nodes.map(|node| cluster.end(node)), [1, 1]);
-    let said = [0, 1].map(|node| cluster.stderr(node).contains("the launch has failed on node "));
-    assert_eq!(said.iter().filter(|said| **said).count(), 1, "the node that did not fail says who did");
+    let said = [0, 1].map(|node| {
+        cluster
+            .stderr(node)
+            .contains("the launch has failed on node ")
+    });
+    assert_eq!(
+        said.iter().filter(|said| **said).count(),
+        1,
+        "the node that did not fail says who did"
+    );
 }
 
 #[test]
@@ -90,7 +115,10 @@ fn a_node_that_is_told_to_stop_leaves_the_others_running() {
     assert_eq!(cluster.end(1), 1);
     cluster.wait_for(2, 1, 0);
     let said = cluster.stderr(0);
-    assert!(said.contains("node 127.0.0.1 was stopped; the others begin a new round"), "{said}");
+    assert!(
+        said.contains("node 127.0.0.1 was stopped; the others begin a new round"),
+        "{said}"
+    );
     cluster.elastic("1:2", &[], &sh(RECORD));
     cluster.wait_for(4, 2, 0);
     cluster.go();
@@ -106,7 +134,11 @@ fn the_end_of_the_host_is_the_end_of_all() {
     cluster.wait_for(2, 2, 0);
     cluster.signal(0, "KILL");
     assert_eq!(cluster.end(1), 1);
-    assert!(cluster.stderr(1).contains("lost the store at 127.0.0.1:"), "{}", cluster.stderr(1));
+    assert!(
+        cluster.stderr(1).contains("lost the store at 127.0.0.1:"),
+        "{}",
+        cluster.stderr(1)
+    );
 }
 
 #[test]
@@ -118,7 +150,13 @@ fn a_host_that_is_told_to_stop_says_so_to_all() {
     cluster.wait_for(2, 2, 0);
     cluster.signal(0, "TERM");
     assert_eq!([cluster.end(0), cluster.end(1)], [1, 1]);
-    assert!(cluster.stderr(1).contains("which hosts the rendezvous, got SIGTERM"), "{}", cluster.stderr(1));
+    assert!(
+        cluster
+            .stderr(1)
+            .contains("which hosts the rendezvous, got SIGTERM"),
+        "{}",
+        cluster.stderr(1)
+    );
 }
 
 #[test]
@@ -140,7 +178,9 @@ fn a_spare_is_not_needed_and_ends_well() {
     cluster.elastic_at("127.0.0.2", "2", &[], &sh(RECORD));
     cluster.wait_for(2, 2, 0);
     cluster.elastic_at("127.0.0.2", "2", &[], &sh(RECORD));
-    cluster.wait_until("a spare", |cluster| cluster.stderr(2).contains("waiting as a spare"));
+    cluster.wait_until("a spare", |cluster| {
+        cluster.stderr(2).contains("waiting as a spare")
+    });
     cluster.go();
     cluster.all_succeed(&[0, 1, 2]);
 }

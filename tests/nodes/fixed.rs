@@ -7,9 +7,18 @@ fn nodes_of_different_size_share_a_world() {
     let mut cluster = Cluster::new();
     cluster.fixed(2, 1, &["--nproc-per-node", "2"], &sh(RECORD));
     cluster.fixed(2, 0, &[], &sh(RECORD));
-    let places: Vec<(usize, usize)> = cluster.wait_for(3, 3, 0).iter().map(|it| (it.node, it.rank)).collect();
+    let places: Vec<(usize, usize)> = cluster
+        .wait_for(3, 3, 0)
+        .iter()
+        .map(|it| (it.node, it.rank))
+        .collect();
     assert_eq!(places, [(0, 1), (0, 2), (1, 0)]);
-    assert!(cluster.records().iter().all(|record| record.master.starts_with("127.0.0.2:")));
+    assert!(
+        cluster
+            .records()
+            .iter()
+            .all(|record| record.master.starts_with("127.0.0.2:"))
+    );
     cluster.go();
     cluster.all_succeed(&[0, 1]);
 }
@@ -21,9 +30,20 @@ fn a_failure_on_one_node_ends_the_others_and_they_say_which() {
     let nodes = [0, 1].map(|rank| cluster.fixed(2, rank, &[], &sh(&script)));
     assert_eq!(nodes.map(|node| cluster.end(node)), [1, 1]);
     let said = cluster.stderr(0);
-    assert!(said.contains("the launch has failed on node ") && said.contains("rank 1 exited with code 3"), "{said}");
-    assert!(!said.contains("Root Cause"), "no rank of this node is to blame: {said}");
-    assert!(cluster.stderr(1).contains("Root Cause"), "{}", cluster.stderr(1));
+    assert!(
+        said.contains("the launch has failed on node ")
+            && said.contains("rank 1 exited with code 3"),
+        "{said}"
+    );
+    assert!(
+        !said.contains("Root Cause"),
+        "no rank of this node is to blame: {said}"
+    );
+    assert!(
+        cluster.stderr(1).contains("Root Cause"),
+        "{}",
+        cluster.stderr(1)
+    );
 }
 
 #[test]
@@ -53,7 +73,11 @@ fn a_launcher_that_is_killed_is_missed_by_the_other() {
     cluster.wait_for(2, 2, 0);
     cluster.signal(nodes[1], "KILL");
     assert_eq!(cluster.end(nodes[0]), 1);
-    assert!(cluster.stderr(nodes[0]).contains("the node is gone"), "{}", cluster.stderr(nodes[0]));
+    assert!(
+        cluster.stderr(nodes[0]).contains("the node is gone"),
+        "{}",
+        cluster.stderr(nodes[0])
+    );
 }
 
 #[test]
@@ -65,7 +89,10 @@ fn nodes_that_are_all_told_to_stop_do_not_miss_each_other() {
     for node in nodes {
         assert_eq!(cluster.end(node), 1);
         let said = cluster.stderr(node);
-        assert!(!said.contains("is gone") && !said.contains("lost the store"), "{said}");
+        assert!(
+            !said.contains("is gone") && !said.contains("lost the store"),
+            "{said}"
+        );
     }
 }
 

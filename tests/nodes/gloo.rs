@@ -21,17 +21,26 @@ dist.destroy_process_group()
 pub fn python() -> Option<String> {
     let own = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python"));
     let python = env::var("RRUN_TEST_PYTHON").unwrap_or_else(|_| own.display().to_string());
-    let imported = std::process::Command::new(&python).args(["-c", "import torch"]).output();
-    imported.is_ok_and(|output| output.status.success()).then_some(python)
+    let imported = std::process::Command::new(&python)
+        .args(["-c", "import torch"])
+        .output();
+    imported
+        .is_ok_and(|output| output.status.success())
+        .then_some(python)
 }
 
 fn sums(cluster: &Cluster) -> usize {
-    [0, 1].map(|node| cluster.stdout(node).matches("SUM 6 OF 4").count()).iter().sum()
+    [0, 1]
+        .map(|node| cluster.stdout(node).matches("SUM 6 OF 4").count())
+        .iter()
+        .sum()
 }
 
 #[test]
 fn four_ranks_on_two_static_nodes_reduce_a_sum() {
-    let Some(python) = python() else { return eprintln!("skipped: no Python torch") };
+    let Some(python) = python() else {
+        return eprintln!("skipped: no Python torch");
+    };
     let mut cluster = Cluster::new();
     let program = ["--no-python", &python, "-c", ALL_REDUCE];
     let nodes = [0, 1].map(|rank| cluster.fixed(2, rank, &["--nproc-per-node", "2"], &program));
@@ -41,7 +50,9 @@ fn four_ranks_on_two_static_nodes_reduce_a_sum() {
 
 #[test]
 fn four_ranks_on_two_elastic_nodes_reduce_a_sum() {
-    let Some(python) = python() else { return eprintln!("skipped: no Python torch") };
+    let Some(python) = python() else {
+        return eprintln!("skipped: no Python torch");
+    };
     let mut cluster = Cluster::new();
     let program = ["--no-python", &python, "-c", ALL_REDUCE];
     let nodes = [0, 1].map(|_| cluster.elastic("2", &["--nproc-per-node", "2"], &program));

@@ -17,7 +17,8 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// Commands that set up a namespace before its `cat`.
-const OPEN: &str = "hostname $0 && mount --bind $1 /etc/hosts && ip link set lo up && echo open && exec cat";
+const OPEN: &str =
+    "hostname $0 && mount --bind $1 /etc/hosts && ip link set lo up && echo open && exec cat";
 
 /// The machines and their switches.
 pub struct Lab {
@@ -36,18 +37,26 @@ impl Lab {
     /// available.
     pub fn new(hosts: usize) -> Option<Lab> {
         let made = Lab::make(hosts);
-        made.map_err(|reason| eprintln!("skipped, no network namespaces: {}", reason.trim())).ok()
+        made.map_err(|reason| eprintln!("skipped, no network namespaces: {}", reason.trim()))
+            .ok()
     }
 
     fn make(count: usize) -> Result<Lab, String> {
         let files = tempfile::tempdir().map_err(|err| err.to_string())?;
-        let names: String = (0..count).map(|host| format!("10.77.0.{} node{host}\n", host + 1)).collect();
+        let names: String = (0..count)
+            .map(|host| format!("10.77.0.{} node{host}\n", host + 1))
+            .collect();
         let names_file = files.path().join("hosts");
-        fs::write(&names_file, format!("127.0.0.1 localhost\n{names}")).map_err(|err| err.to_string())?;
+        fs::write(&names_file, format!("127.0.0.1 localhost\n{names}"))
+            .map_err(|err| err.to_string())?;
         let room = |name: &str| Room::open(name, &names_file.display().to_string());
         let switch = room("switch")?;
-        let hosts = (0..count).map(|host| room(&format!("node{host}"))).collect::<Result<Vec<Room>, String>>()?;
-        switch.sh("for br in br0 br1; do ip link add $br type bridge && ip link set $br up || exit; done")?;
+        let hosts = (0..count)
+            .map(|host| room(&format!("node{host}")))
+            .collect::<Result<Vec<Room>, String>>()?;
+        switch.sh(
+            "for br in br0 br1; do ip link add $br type bridge && ip link set $br up || exit; done",
+        )?;
         for (host, room) in hosts.iter().enumerate() {
             let (pid, number) = (room.keeper.id(), host + 1);
             switch.sh(&format!(
@@ -59,7 +68,11 @@ impl Lab {
                  ip addr add 10.78.0.{number}/24 dev eth1 && ip link set eth0 up && ip link set eth1 up"
             ))?;
         }
-        Ok(Lab { switch, hosts, _files: files })
+        Ok(Lab {
+            switch,
+            hosts,
+            _files: files,
+        })
     }
 
     /// Returns the command that runs `rrun` on this machine in a folder.
@@ -71,7 +84,9 @@ impl Lab {
 
     /// Disconnects this machine from the first switch.
     pub fn unplug(&self, host: usize) {
-        self.switch.sh(&format!("ip link set v{host} down")).unwrap();
+        self.switch
+            .sh(&format!("ip link set v{host} down"))
+            .unwrap();
     }
 
     /// Reconnects this machine to the first switch.
@@ -83,32 +98,58 @@ impl Lab {
 impl Room {
     fn open(name: &str, names_file: &str) -> Result<Room, String> {
         let mut command = Command::new("unshare");
-        command.args(["--net", "--uts", "--mount", "--", "sh", "-c", OPEN, name, names_file]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args([
+            "--net", "--uts", "--mount", "--", "sh", "-c", OPEN, name, names_file,
+        ]);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut keeper = command.spawn().map_err(|err| format!("unshare: {err}"))?;
         let mut said = String::new();
         let stdout = keeper.stdout.take().map(BufReader::new);
         stdout.map(|mut lines| lines.read_line(&mut said));
         let room = Room { keeper };
-        if said == "open\n" { Ok(room) } else { Err(room.last_words()) }
+        if said == "open\n" {
+            Ok(room)
+        } else {
+            Err(room.last_words())
+        }
     }
 
     fn last_words(mut self) -> String {
         let mut text = String::new();
-        self.keeper.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text));
+        self.keeper
+            .stderr
+            .take()
+            .map(|mut stderr| stderr.read_to_string(&mut text));
         text
     }
 
     fn enter(&self) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.keeper.id().to_string(), "--net", "--uts", "--mount", "--"]);
+        command.args([
+            "--target",
+            &self.keeper.id().to_string(),
+            "--net",
+            "--uts",
+            "--mount",
+            "--",
+        ]);
         command
     }
 
     fn sh(&self, script: &str) -> Result<(), String> {
-        let Output { status, stderr, .. } =
-            self.enter().args(["sh", "-c", script]).output().map_err(|err| format!("nsenter: {err}"))?;
-        if status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&stderr).into_owned()) }
+        let Output { status, stderr, .. } = self
+            .enter()
+            .args(["sh", "-c", script])
+            .output()
+            .map_err(|err| format!("nsenter: {err}"))?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&stderr).into_owned())
+        }
     }
 }
 

@@ -26,7 +26,11 @@ fn a_killed_launcher_is_missed_and_the_others_go_on() {
     site.cluster.signal(1, "KILL");
     next_round(&mut site, 4);
     watch.within(NOTICED, "a round without the killed launcher");
-    assert!(site.cluster.stderr(0).contains("node 10.77.0.2 is gone"), "{}", site.cluster.stderr(0));
+    assert!(
+        site.cluster.stderr(0).contains("node 10.77.0.2 is gone"),
+        "{}",
+        site.cluster.stderr(0)
+    );
     site.cluster.go();
     site.cluster.all_succeed(&[0, 2]);
 }
@@ -56,7 +60,10 @@ fn a_static_launch_fails_when_a_machine_loses_power() {
     for node in [0, 2] {
         assert_eq!(site.cluster.end(node), 1);
         let said = site.cluster.stderr(node);
-        assert!(said.contains("the launch has failed on 10.77.0.2: the node is gone"), "{said}");
+        assert!(
+            said.contains("the launch has failed on 10.77.0.2: the node is gone"),
+            "{said}"
+        );
     }
     watch.within(NOTICED, "the end of a static launch");
 }
@@ -70,7 +77,10 @@ fn the_others_end_when_the_host_of_the_store_loses_power() {
     for node in [1, 2] {
         assert_eq!(site.cluster.end(node), 1);
         let said = site.cluster.stderr(node);
-        assert!(said.contains("the store at 10.77.0.1:29400 has not answered for 3 s"), "{said}");
+        assert!(
+            said.contains("the store at 10.77.0.1:29400 has not answered for 3 s"),
+            "{said}"
+        );
     }
     watch.within(NOTICED, "the end without the host");
 }
@@ -80,7 +90,9 @@ fn the_others_end_when_the_host_of_the_store_loses_power() {
 fn a_machine_takes_the_place_of_one_without_power() {
     let Some(mut site) = three("3") else { return };
     site.lose(1, 1);
-    site.cluster.wait_until("that a node is missed", |cluster| cluster.stderr(0).contains("node 10.77.0.2 is gone"));
+    site.cluster.wait_until("that a node is missed", |cluster| {
+        cluster.stderr(0).contains("node 10.77.0.2 is gone")
+    });
     let spare = site.elastic(3, "3", &["--nproc-per-node", "2"], &sh(RECORD));
     let all = site.cluster.wait_for(12, 6, 0);
     assert_eq!(all.iter().filter(|record| record.node == spare).count(), 2);

@@ -20,7 +20,12 @@ fn a_short_cut_is_not_noticed() {
     // Data from the other side shows that the connection is alive.
     site.cluster.go();
     site.cluster.all_succeed(&[0, 1]);
-    assert_eq!(site.cluster.records().len(), 2, "{:?}", site.cluster.records());
+    assert_eq!(
+        site.cluster.records().len(),
+        2,
+        "{:?}",
+        site.cluster.records()
+    );
 }
 
 #[test]
@@ -38,7 +43,10 @@ fn a_long_cut_ends_the_ranks_behind_it_and_a_new_launcher_there_is_let_in() {
     assert_eq!(site.cluster.end(2), 1);
     watch.within(NOTICED, "the end of the node that is cut off");
     let said = site.cluster.stderr(2);
-    assert!(said.contains("the store at 10.77.0.1:29400 has not answered for 3 s"), "{said}");
+    assert!(
+        said.contains("the store at 10.77.0.1:29400 has not answered for 3 s"),
+        "{said}"
+    );
     site.lab.plug(2);
     let again = site.elastic(2, "1:3", &[], &sh(RECORD));
     let all = site.cluster.wait_for(6, 3, 0);
@@ -68,7 +76,10 @@ fn a_host_that_is_cut_off_goes_on_alone_if_that_is_enough() {
 #[ignore = "waits for the keep-alive and the join time: 10 s"]
 fn too_few_behind_a_cut_are_told_how_many_they_are() {
     let Some(mut site) = Site::new(2) else { return };
-    let options = ["--rdzv-conf", "keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=4"];
+    let options = [
+        "--rdzv-conf",
+        "keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=4",
+    ];
     for host in 0..2 {
         site.elastic(host, "2", &options, &sh(RECORD));
     }
@@ -76,5 +87,9 @@ fn too_few_behind_a_cut_are_told_how_many_they_are() {
     site.lab.unplug(1);
     assert_eq!([site.cluster.end(0), site.cluster.end(1)], [1, 1]);
     let said = site.cluster.stderr(0);
-    assert!(said.contains("node 10.77.0.2 is gone") && said.contains("of 2 nodes only 1 came within 4 s"), "{said}");
+    assert!(
+        said.contains("node 10.77.0.2 is gone")
+            && said.contains("of 2 nodes only 1 came within 4 s"),
+        "{said}"
+    );
 }

@@ -6,9 +6,19 @@ use crate::foreign::serve;
 #[test]
 fn too_few_nodes_are_counted() {
     let mut cluster = Cluster::new();
-    let node = cluster.elastic("2", &["--rdzv-conf", "join_timeout=1,keep_alive_interval=1"], &sh(RECORD));
+    let node = cluster.elastic(
+        "2",
+        &["--rdzv-conf", "join_timeout=1,keep_alive_interval=1"],
+        &sh(RECORD),
+    );
     assert_eq!(cluster.end(node), 1);
-    assert!(cluster.stderr(node).contains("of 2 nodes only 1 came within 1 s"), "{}", cluster.stderr(node));
+    assert!(
+        cluster
+            .stderr(node)
+            .contains("of 2 nodes only 1 came within 1 s"),
+        "{}",
+        cluster.stderr(node)
+    );
 }
 
 #[test]
@@ -18,7 +28,8 @@ fn a_first_node_that_is_not_there_is_named_with_what_was_tried() {
     assert_eq!(cluster.end(node), 1);
     let said = cluster.stderr(node);
     assert!(
-        said.contains("cannot reach the rendezvous at 127.0.0.2:") && said.contains("Connection refused"),
+        said.contains("cannot reach the rendezvous at 127.0.0.2:")
+            && said.contains("Connection refused"),
         "{said}"
     );
 }
@@ -29,7 +40,13 @@ fn a_name_that_does_not_resolve_is_named() {
     let options = ["--rdzv-conf", "read_timeout=1"];
     let node = cluster.elastic_at("nowhere.invalid", "2", &options, &sh(RECORD));
     assert_eq!(cluster.end(node), 1);
-    assert!(cluster.stderr(node).contains("`nowhere.invalid` does not resolve"), "{}", cluster.stderr(node));
+    assert!(
+        cluster
+            .stderr(node)
+            .contains("`nowhere.invalid` does not resolve"),
+        "{}",
+        cluster.stderr(node)
+    );
 }
 
 #[test]
@@ -37,14 +54,22 @@ fn a_missing_node_is_named_by_its_rank() {
     let mut cluster = Cluster::new();
     let node = cluster.fixed(3, 0, &["--rdzv-conf", "timeout=1"], &sh(RECORD));
     assert_eq!(cluster.end(node), 1);
-    assert!(cluster.stderr(node).contains("no word from node 1, 2 of 3 within 1 s"), "{}", cluster.stderr(node));
+    assert!(
+        cluster
+            .stderr(node)
+            .contains("no word from node 1, 2 of 3 within 1 s"),
+        "{}",
+        cluster.stderr(node)
+    );
 }
 
 #[test]
 fn a_signal_ends_the_wait_for_others() {
     let mut cluster = Cluster::new();
     let node = cluster.fixed(2, 0, &[], &sh(RECORD));
-    cluster.wait_until("that it waits", |cluster| cluster.stderr(node).contains("waiting for node 1 of 2"));
+    cluster.wait_until("that it waits", |cluster| {
+        cluster.stderr(node).contains("waiting for node 1 of 2")
+    });
     cluster.signal(node, "TERM");
     assert_eq!(cluster.end(node), 1);
 }
@@ -58,5 +83,8 @@ fn who_comes_after_the_end_is_told_how_it_ended() {
     cluster.elastic("1", &options, &sh("exit 0"));
     assert_eq!(cluster.end(1), 1);
     let said = cluster.stderr(1);
-    assert!(said.contains("the launch with the id `none` is over (node ") && said.contains("code 3"), "{said}");
+    assert!(
+        said.contains("the launch with the id `none` is over (node ") && said.contains("code 3"),
+        "{said}"
+    );
 }

@@ -24,27 +24,63 @@ impl Site {
     pub fn new(hosts: usize) -> Option<Site> {
         let (lab, cluster) = (Lab::new(hosts)?, Cluster::at(PORT));
         let folder = cluster.folder().display().to_string();
-        Some(Site { lab, cluster, folder })
+        Some(Site {
+            lab,
+            cluster,
+            folder,
+        })
     }
 
     /// Starts a launcher on a machine.
     pub fn start(&mut self, host: usize, options: &[&str], program: &[&str]) -> usize {
-        self.cluster.start_as(self.lab.rrun(host, &self.folder), options, program)
+        self.cluster
+            .start_as(self.lab.rrun(host, &self.folder), options, program)
     }
 
     /// Starts a node of an elastic launch, with its rendezvous on the first machine.
-    pub fn elastic(&mut self, host: usize, nnodes: &str, options: &[&str], program: &[&str]) -> usize {
-        let meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1", "--nnodes", nnodes];
+    pub fn elastic(
+        &mut self,
+        host: usize,
+        nnodes: &str,
+        options: &[&str],
+        program: &[&str],
+    ) -> usize {
+        let meeting = [
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            "10.77.0.1",
+            "--nnodes",
+            nnodes,
+        ];
         let conf = ["--rdzv-conf", crate::cluster::FAST];
         self.start(host, &[&meeting[..], &conf, options].concat(), program)
     }
 
     /// Starts a node of a static launch, with its rendezvous on the first machine; its rank is the
     /// number of its machine.
-    pub fn fixed(&mut self, host: usize, nodes: usize, options: &[&str], program: &[&str]) -> usize {
+    pub fn fixed(
+        &mut self,
+        host: usize,
+        nodes: usize,
+        options: &[&str],
+        program: &[&str],
+    ) -> usize {
         let (nodes, rank) = (nodes.to_string(), host.to_string());
-        let meeting = ["--nnodes", &nodes, "--node-rank", &rank, "--master-addr", "10.77.0.1"];
-        let conf = ["--master-port", "29400", "--rdzv-conf", crate::cluster::FAST];
+        let meeting = [
+            "--nnodes",
+            &nodes,
+            "--node-rank",
+            &rank,
+            "--master-addr",
+            "10.77.0.1",
+        ];
+        let conf = [
+            "--master-port",
+            "29400",
+            "--rdzv-conf",
+            crate::cluster::FAST,
+        ];
         self.start(host, &[&meeting[..], &conf, options].concat(), program)
     }
 
@@ -61,7 +97,10 @@ impl Site {
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    #[expect(clippy::disallowed_methods, reason = "what real processes take is measured")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what real processes take is measured"
+    )]
     pub fn start() -> Stopwatch {
         Stopwatch(Instant::now())
     }
@@ -71,6 +110,9 @@ impl Stopwatch {
     pub fn within(&self, limit: Duration, what: &str) {
         let passed = self.0.elapsed();
         eprintln!("{what} after {passed:.1?}");
-        assert!(passed < limit, "{what} after {passed:?}, {limit:?} at most were expected");
+        assert!(
+            passed < limit,
+            "{what} after {passed:?}, {limit:?} at most were expected"
+        );
     }
 }

@@ -8,7 +8,10 @@ use std::process::Command;
 use crate::cluster::Cluster;
 use crate::gloo::python;
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/launch_ddp.py");
+const SCRIPT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../tests/fixtures/launch_ddp.py"
+);
 
 /// Tolerance for parameters around 1 in double precision. Gradients are summed in another order
 /// after a restart; a step that is lost or repeated changes the second decimal.
@@ -34,18 +37,36 @@ struct Trained {
 
 impl Trained {
     fn read(text: &str) -> Trained {
-        let mut starts: Vec<String> = text.lines().filter(|line| line.starts_with("RANK")).map(str::to_owned).collect();
+        let mut starts: Vec<String> = text
+            .lines()
+            .filter(|line| line.starts_with("RANK"))
+            .map(str::to_owned)
+            .collect();
         starts.sort_unstable();
-        let end = text.lines().find_map(|line| line.strip_prefix("ATTEMPT ")).unwrap();
+        let end = text
+            .lines()
+            .find_map(|line| line.strip_prefix("ATTEMPT "))
+            .unwrap();
         let (attempt, parameters) = end.split_once(" PARAMETERS ").unwrap();
-        let parameters = parameters.split(' ').map(|number| number.parse().unwrap()).collect();
-        Trained { attempt: attempt.parse().unwrap(), parameters, starts }
+        let parameters = parameters
+            .split(' ')
+            .map(|number| number.parse().unwrap())
+            .collect();
+        Trained {
+            attempt: attempt.parse().unwrap(),
+            parameters,
+            starts,
+        }
     }
 
     /// Returns the largest difference of a parameter.
     fn distance(&self, other: &Trained) -> f64 {
         assert_eq!(self.parameters.len(), other.parameters.len());
-        let differences = self.parameters.iter().zip(&other.parameters).map(|(one, another)| (one - another).abs());
+        let differences = self
+            .parameters
+            .iter()
+            .zip(&other.parameters)
+            .map(|(one, another)| (one - another).abs());
         differences.fold(0.0, f64::max)
     }
 }
@@ -61,9 +82,17 @@ fn train(python: &str, meeting: Meeting, victims: &[&str]) -> Trained {
     });
     for attempt in 0..victims.len() {
         let file = cluster.path(&format!("victim.{attempt}"));
-        cluster.wait_until(&format!("the victim of attempt {attempt}"), |_| file.exists());
+        cluster.wait_until(&format!("the victim of attempt {attempt}"), |_| {
+            file.exists()
+        });
         let pid = fs::read_to_string(file).unwrap();
-        assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-KILL", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
     cluster.all_succeed(&nodes);
     Trained::read(&nodes.map(|node| cluster.stdout(node)).concat())
@@ -81,13 +110,17 @@ fn uninterrupted(python: &str) -> Trained {
 /// continues.
 fn starts(from: &[usize]) -> Vec<String> {
     let line = |rank, attempt| format!("RANK {rank} OF 4 ATTEMPT {attempt} FROM {}", from[attempt]);
-    (0..4).flat_map(|rank| (0..from.len()).map(move |attempt| line(rank, attempt))).collect()
+    (0..4)
+        .flat_map(|rank| (0..from.len()).map(move |attempt| line(rank, attempt)))
+        .collect()
 }
 
 #[test]
 #[ignore = "slow: imports torch 9 times"]
 fn a_training_goes_on_from_its_checkpoint_when_a_worker_is_killed() {
-    let Some(python) = python() else { return eprintln!("skipped: no Python torch") };
+    let Some(python) = python() else {
+        return eprintln!("skipped: no Python torch");
+    };
     let killed = train(&python, Meeting::Elastic, &["3"]);
     assert_eq!((killed.attempt, &killed.starts), (1, &starts(&[0, 10])));
     let distance = killed.distance(&uninterrupted(&python));
@@ -97,7 +130,9 @@ fn a_training_goes_on_from_its_checkpoint_when_a_worker_is_killed() {
 #[test]
 #[ignore = "slow: imports torch 28 times"]
 fn a_training_whose_every_node_loses_a_worker_ends_as_an_uninterrupted_one() {
-    let Some(python) = python() else { return eprintln!("skipped: no Python torch") };
+    let Some(python) = python() else {
+        return eprintln!("skipped: no Python torch");
+    };
     let whole = train(&python, Meeting::Static, &[]);
     assert_eq!((whole.attempt, &whole.starts), (0, &starts(&[0])));
     for meeting in [Meeting::Elastic, Meeting::Static] {

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gr00t::inputs::{InputError, Inputs};
-use gr00t::model::{Batch, ConstantsKey, Features, Gr00t, NoTap, PassConstants, Robot, Rtc, SamplerOptions, Tap};
+use gr00t::model::{
+    Batch, ConstantsKey, Features, Gr00t, NoTap, PassConstants, Robot, Rtc, SamplerOptions, Tap,
+};
 use gr00t::{ModelConfig, VlmConfig, Weights};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -31,7 +33,10 @@ pub fn cases() -> Vec<Case> {
 /// Returns the cases of a folder.
 pub fn cases_in(root: &Path) -> Vec<Case> {
     let folders = fs::read_dir(root).unwrap_or_else(|err| panic!("`{}`: {err}", root.display()));
-    let mut dirs: Vec<_> = folders.map(|entry| entry.unwrap().path()).filter(|dir| has_network(dir)).collect();
+    let mut dirs: Vec<_> = folders
+        .map(|entry| entry.unwrap().path())
+        .filter(|dir| has_network(dir))
+        .collect();
     dirs.sort();
     assert!(!dirs.is_empty(), "`{}` has no case folder", root.display());
     dirs.iter().map(|dir| Case::read(dir)).collect()
@@ -43,7 +48,12 @@ fn has_network(dir: &Path) -> bool {
 
 impl Case {
     fn read(dir: &Path) -> Self {
-        let tensors = |file| Tensor::read_safetensors(dir.join(file)).unwrap().into_iter().collect();
+        let tensors = |file| {
+            Tensor::read_safetensors(dir.join(file))
+                .unwrap()
+                .into_iter()
+                .collect()
+        };
         Self {
             dir: dir.to_owned(),
             expected: tensors("expected.safetensors"),
@@ -91,7 +101,11 @@ impl Case {
         let (inputs, noise) = (self.inputs(), self.input("noise"));
         let steps = self.config.num_inference_timesteps;
         let constants = network.constants(&inputs, &noise, steps, None).unwrap();
-        (network.constants_key(&inputs, steps), constants, Batch::new(&inputs, noise))
+        (
+            network.constants_key(&inputs, steps),
+            constants,
+            Batch::new(&inputs, noise),
+        )
     }
 
     fn inputs(&self) -> Inputs {
@@ -100,17 +114,34 @@ impl Case {
             input_ids: self.input("model.input_ids"),
             attention_mask: self.input("model.attention_mask"),
             pixel_values: self.input("model.pixel_values"),
-            image_grid_thw: grids.chunks_exact(3).map(|grid| [grid[0], grid[1], grid[2]]).collect(),
+            image_grid_thw: grids
+                .chunks_exact(3)
+                .map(|grid| [grid[0], grid[1], grid[2]])
+                .collect(),
             state: self.input("model.state"),
             embodiment_id: self.input("model.embodiment_id"),
         }
     }
 
-    pub fn actions(&self, network: &Gr00t, features: &Features, rtc: Option<Rtc<'_>>, tap: &mut dyn Tap) -> Tensor {
+    pub fn actions(
+        &self,
+        network: &Gr00t,
+        features: &Features,
+        rtc: Option<Rtc<'_>>,
+        tap: &mut dyn Tap,
+    ) -> Tensor {
         let (state, embodiment_id) = (self.input("model.state"), self.input("model.embodiment_id"));
-        let robot = Robot { state: &state, embodiment_id: &embodiment_id };
-        let options = SamplerOptions { steps: self.config.num_inference_timesteps, rtc };
-        network.actions(features, &robot, &self.input("noise"), &options, tap).unwrap()
+        let robot = Robot {
+            state: &state,
+            embodiment_id: &embodiment_id,
+        };
+        let options = SamplerOptions {
+            steps: self.config.num_inference_timesteps,
+            rtc,
+        };
+        network
+            .actions(features, &robot, &self.input("noise"), &options, tap)
+            .unwrap()
     }
 
     /// Returns the actions of a run without a tap.
@@ -135,6 +166,9 @@ impl Case {
     }
 
     fn input(&self, name: &str) -> Tensor {
-        self.inputs.get(name).unwrap_or_else(|| panic!("{}: no input `{name}`", self.name())).shallow_clone()
+        self.inputs
+            .get(name)
+            .unwrap_or_else(|| panic!("{}: no input `{name}`", self.name()))
+            .shallow_clone()
     }
 }

@@ -19,7 +19,9 @@ fn every_tensor_is_the_references() {
         if case.expected.keys().any(|name| name.starts_with(FLOAT32)) {
             found.extend(float32(&case));
         }
-        judge(&case, "reference", &found, |name| !ELSEWHERE.iter().any(|prefix| name.starts_with(prefix)));
+        judge(&case, "reference", &found, |name| {
+            !ELSEWHERE.iter().any(|prefix| name.starts_with(prefix))
+        });
     }
 }
 
@@ -30,7 +32,11 @@ fn the_lean_network_gives_the_references_results() {
         let found = trace_lean(&case);
         judge(&case, "lean", &found, |name| found.contains_key(name));
         let results = ["backbone_features", "action_pred"];
-        assert!(results.iter().all(|name| found.contains_key(*name) && case.expected.contains_key(*name)));
+        assert!(
+            results
+                .iter()
+                .all(|name| found.contains_key(*name) && case.expected.contains_key(*name))
+        );
     }
 }
 
@@ -80,7 +86,12 @@ fn trace_lean(case: &Case) -> Tensors {
     let features = case.features(&network, &mut tap).unwrap();
     let _ = case.actions(&network, &features, None, &mut tap);
     if let Some(previous) = case.previous() {
-        let rtc = case.actions(&network, &features, Some(case.rtc(previous)), &mut gr00t::model::NoTap);
+        let rtc = case.actions(
+            &network,
+            &features,
+            Some(case.rtc(previous)),
+            &mut gr00t::model::NoTap,
+        );
         tap.seen.insert("rtc.action_pred".to_owned(), rtc);
     }
     tap.seen
@@ -88,7 +99,10 @@ fn trace_lean(case: &Case) -> Tensors {
 
 fn float32(case: &Case) -> Tensors {
     let network = case.network(Kind::Float);
-    let mut tap = Recorder { prefix: FLOAT32, ..Recorder::default() };
+    let mut tap = Recorder {
+        prefix: FLOAT32,
+        ..Recorder::default()
+    };
     let features = case.features(&network, &mut tap).unwrap();
     let _ = case.actions(&network, &features, None, &mut tap);
     tap.seen
@@ -105,7 +119,11 @@ fn judge(case: &Case, what: &str, found: &Tensors, covered: impl Fn(&str) -> boo
             problems.push(format!("`{name}`: the network has no such tensor"));
             continue;
         };
-        let kind = if name.starts_with(FLOAT32) { Kind::Float } else { case.kind() };
+        let kind = if name.starts_with(FLOAT32) {
+            Kind::Float
+        } else {
+            case.kind()
+        };
         match compare(tensor, expected, Tolerance::of(kind, name)) {
             Ok(error) if error > worst.0 => worst = (error, name),
             Ok(_) => {}
@@ -113,6 +131,16 @@ fn judge(case: &Case, what: &str, found: &Tensors, covered: impl Fn(&str) -> boo
         }
         count += 1;
     }
-    println!("{} {what}: {count} tensors, worst relative error {:.1e} ({})", case.name(), worst.0, worst.1);
-    assert!(problems.is_empty(), "{} {what}:\n{}", case.name(), problems.join("\n"));
+    println!(
+        "{} {what}: {count} tensors, worst relative error {:.1e} ({})",
+        case.name(),
+        worst.0,
+        worst.1
+    );
+    assert!(
+        problems.is_empty(),
+        "{} {what}:\n{}",
+        case.name(),
+        problems.join("\n")
+    );
 }

@@ -21,7 +21,11 @@ pub fn cases_with(name: &str) -> Vec<PathBuf> {
     let mut cases: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     cases.retain(|case| case.join(name).is_file());
     cases.sort();
-    assert!(!cases.is_empty(), "`{}` has no folder with `{name}`", dir.display());
+    assert!(
+        !cases.is_empty(),
+        "`{}` has no folder with `{name}`",
+        dir.display()
+    );
     cases
 }
 
@@ -42,7 +46,14 @@ pub fn tensors(path: &Path) -> BTreeMap<String, Stored> {
     let bytes = fs::read(path).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let stored = |(name, view): (String, safetensors::tensor::TensorView)| {
-        (name, Stored { dtype: view.dtype(), shape: view.shape().to_vec(), bytes: view.data().to_vec() })
+        (
+            name,
+            Stored {
+                dtype: view.dtype(),
+                shape: view.shape().to_vec(),
+                bytes: view.data().to_vec(),
+            },
+        )
     };
     file.tensors().into_iter().map(stored).collect()
 }
@@ -55,29 +66,56 @@ impl Stored {
 
     pub fn floats(&self) -> Vec<f32> {
         assert_eq!(self.dtype, Dtype::F32);
-        self.bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+        self.bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|bytes| f32::from_le_bytes(*bytes))
+            .collect()
     }
 
     pub fn integers(&self) -> Vec<i64> {
         assert_eq!(self.dtype, Dtype::I64);
-        self.bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
+        self.bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|bytes| i64::from_le_bytes(*bytes))
+            .collect()
     }
 
     /// Returns the bits of bfloat16 numbers.
     pub fn halves(&self) -> Vec<u16> {
         assert_eq!(self.dtype, Dtype::BF16);
-        self.bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect()
+        self.bytes
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|bytes| u16::from_le_bytes(*bytes))
+            .collect()
     }
 
     pub fn image(&self) -> Image {
-        let [height, width, 3] = self.shape[..] else { panic!("{:?} is no picture", self.shape) };
-        Image { height, width, rgb: self.bytes().to_vec() }
+        let [height, width, 3] = self.shape[..] else {
+            panic!("{:?} is no picture", self.shape)
+        };
+        Image {
+            height,
+            width,
+            rgb: self.bytes().to_vec(),
+        }
     }
 }
 
 /// Returns the tensors whose names have a prefix, without the prefix.
-pub fn below<'a>(tensors: &'a BTreeMap<String, Stored>, prefix: &str) -> Vec<(&'a str, &'a Stored)> {
-    tensors.iter().filter_map(|(name, stored)| Some((name.strip_prefix(prefix)?, stored))).collect()
+pub fn below<'a>(
+    tensors: &'a BTreeMap<String, Stored>,
+    prefix: &str,
+) -> Vec<(&'a str, &'a Stored)> {
+    tensors
+        .iter()
+        .filter_map(|(name, stored)| Some((name.strip_prefix(prefix)?, stored)))
+        .collect()
 }
 
 /// Returns the largest difference, or infinity if the lengths differ.
@@ -85,5 +123,9 @@ pub fn difference(found: &[f32], wanted: &[f32]) -> f64 {
     if found.len() != wanted.len() {
         return f64::INFINITY;
     }
-    found.iter().zip(wanted).map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs()).fold(0.0, f64::max)
+    found
+        .iter()
+        .zip(wanted)
+        .map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs())
+        .fold(0.0, f64::max)
 }

@@ -22,9 +22,13 @@ fn geometry(params: &Value) -> Geometry {
             target: pair(&params["image_target_size"]),
         };
     }
-    let edge = params["shortest_image_edge"].as_u64().map(|edge| edge as usize);
+    let edge = params["shortest_image_edge"]
+        .as_u64()
+        .map(|edge| edge as usize);
     let fraction = params["crop_fraction"].as_f64();
-    let ratio = || pair(&params["image_crop_size"])[0] as f64 / pair(&params["image_target_size"])[0] as f64;
+    let ratio = || {
+        pair(&params["image_crop_size"])[0] as f64 / pair(&params["image_target_size"])[0] as f64
+    };
     Geometry::Area {
         edge: edge.unwrap_or_else(|| pair(&params["image_target_size"])[0]),
         crop_fraction: fraction.unwrap_or_else(ratio),
@@ -38,8 +42,10 @@ fn pictures(case: &Path, geometry: Geometry) -> Pictures {
 #[test]
 fn pictures_are_those_of_the_reference_byte_for_byte() {
     for case in cases_with("cases.json") {
-        let (inputs, expected) =
-            (tensors(&case.join("inputs.safetensors")), tensors(&case.join("expected.safetensors")));
+        let (inputs, expected) = (
+            tensors(&case.join("inputs.safetensors")),
+            tensors(&case.join("expected.safetensors")),
+        );
         for entry in json(&case.join("cases.json"))["images"].as_array().unwrap() {
             let name = format!("{}.{}", entry["mode"].as_str().unwrap(), entry["image"]);
             let raw = inputs[&format!("img.{}", entry["image"])].image();
@@ -52,21 +58,38 @@ fn pictures_are_those_of_the_reference_byte_for_byte() {
 #[test]
 fn patches_are_those_of_the_reference() {
     for case in cases_with("cases.json") {
-        let (inputs, expected) =
-            (tensors(&case.join("inputs.safetensors")), tensors(&case.join("expected.safetensors")));
+        let (inputs, expected) = (
+            tensors(&case.join("inputs.safetensors")),
+            tensors(&case.join("expected.safetensors")),
+        );
         for entry in json(&case.join("cases.json"))["images"].as_array().unwrap() {
             let name = format!("{}.{}", entry["mode"].as_str().unwrap(), entry["image"]);
             let raw = inputs[&format!("img.{}", entry["image"])].image();
-            let prepared = pictures(&case, geometry(&entry["params"])).prepare(&[view(&raw)]).unwrap();
+            let prepared = pictures(&case, geometry(&entry["params"]))
+                .prepare(&[view(&raw)])
+                .unwrap();
             let found: Vec<f32> = Vec::try_from(prepared.pixels.view(-1)).unwrap();
-            assert_eq!(serde_json::json!(prepared.grids), entry["image_grid_thw"], "{name}");
-            for (found, wanted) in found.iter().zip(entry["pixel_values_first_row_head"].as_array().unwrap()) {
+            assert_eq!(
+                serde_json::json!(prepared.grids),
+                entry["image_grid_thw"],
+                "{name}"
+            );
+            for (found, wanted) in found
+                .iter()
+                .zip(entry["pixel_values_first_row_head"].as_array().unwrap())
+            {
                 assert_eq!(*found, wanted.as_f64().unwrap() as f32, "{name}");
             }
             let sum: f64 = found.iter().map(|value| f64::from(*value)).sum();
             let absolute: f64 = found.iter().map(|value| f64::from(value.abs())).sum();
-            assert!((sum - entry["pixel_values_sum"].as_f64().unwrap()).abs() < 1e-6, "{name}: {sum}");
-            assert!((absolute - entry["pixel_values_abs_sum"].as_f64().unwrap()).abs() < 1e-6, "{name}: {absolute}");
+            assert!(
+                (sum - entry["pixel_values_sum"].as_f64().unwrap()).abs() < 1e-6,
+                "{name}: {sum}"
+            );
+            assert!(
+                (absolute - entry["pixel_values_abs_sum"].as_f64().unwrap()).abs() < 1e-6,
+                "{name}: {absolute}"
+            );
             if let Some(wanted) = expected.get(&format!("{name}.pixel_values")) {
                 assert!(found == wanted.floats(), "{name}");
             }

@@ -12,13 +12,19 @@ const TOLERANCE: f64 = 1e-6;
 #[test]
 fn states_are_equal_and_actions_within_the_tolerance() {
     for case in cases_with("cases.json") {
-        let (inputs, expected) =
-            (tensors(&case.join("inputs.safetensors")), tensors(&case.join("expected.safetensors")));
-        for entry in json(&case.join("cases.json"))["state_action"].as_array().unwrap() {
+        let (inputs, expected) = (
+            tensors(&case.join("inputs.safetensors")),
+            tensors(&case.join("expected.safetensors")),
+        );
+        for entry in json(&case.join("cases.json"))["state_action"]
+            .as_array()
+            .unwrap()
+        {
             let name = entry["variant"].as_str().unwrap();
             let dir = case.join("variants").join(name);
             let config = ProcessorConfig::read(&dir.join("processor_config.json")).unwrap();
-            let numbers = Numbers::read(&dir.join("statistics.json"), &config, config.tags()[0]).unwrap();
+            let numbers =
+                Numbers::read(&dir.join("statistics.json"), &config, config.tags()[0]).unwrap();
             let raw: Vec<_> = below(&inputs, &format!("sa.{name}.state."))
                 .into_iter()
                 .map(|(key, stored)| (key, stored.shape.clone(), stored.floats()))
@@ -32,21 +38,38 @@ fn states_are_equal_and_actions_within_the_tolerance() {
                     .iter()
                     .map(|(key, shape, values)| {
                         let size = shape[1] * shape[2];
-                        (*key, Rows::new(shape[2], &values[sample * size..][..size]).unwrap())
+                        (
+                            *key,
+                            Rows::new(shape[2], &values[sample * size..][..size]).unwrap(),
+                        )
                     })
                     .collect();
                 let size = wanted.len() / batch;
-                assert_eq!(numbers.encode(&state).unwrap(), wanted[sample * size..][..size], "{name} {sample}");
+                assert_eq!(
+                    numbers.encode(&state).unwrap(),
+                    wanted[sample * size..][..size],
+                    "{name} {sample}"
+                );
 
                 let size = predictions.len() / batch;
-                let actions = numbers.decode(&predictions[sample * size..][..size], &state).unwrap();
-                assert_eq!(actions.len(), entry["action_keys"].as_array().unwrap().len());
+                let actions = numbers
+                    .decode(&predictions[sample * size..][..size], &state)
+                    .unwrap();
+                assert_eq!(
+                    actions.len(),
+                    entry["action_keys"].as_array().unwrap().len()
+                );
                 for action in actions {
                     let stored = &expected[&format!("sa.{name}.action.{}", action.key)];
                     assert_eq!(stored.shape[1..], [numbers.action_horizon(), action.width]);
                     let size = action.values.len();
-                    let apart = difference(&action.values, &stored.floats()[sample * size..][..size]);
-                    assert!(apart <= TOLERANCE, "{name} {sample} {}: {apart:e}", action.key);
+                    let apart =
+                        difference(&action.values, &stored.floats()[sample * size..][..size]);
+                    assert!(
+                        apart <= TOLERANCE,
+                        "{name} {sample} {}: {apart:e}",
+                        action.key
+                    );
                 }
             }
         }

@@ -34,7 +34,8 @@ fn model() -> TempDir {
 
 fn droid() -> PathBuf {
     let mut dirs = cases_with("case.json").into_iter();
-    dirs.find(|dir| dir.join("model.safetensors.index.json").is_file()).expect("case d is there")
+    dirs.find(|dir| dir.join("model.safetensors.index.json").is_file())
+        .expect("case d is there")
 }
 
 fn open(dir: &Path) -> Result<Processor, ProcessorError> {
@@ -50,11 +51,19 @@ fn edit(dir: &TempDir, name: &str, from: &str, to: &str) -> String {
 
 #[test]
 fn a_missing_file_is_named() {
-    for name in ["processor_config.json", "statistics.json", "vlm/preprocessor_config.json", "vlm/tokenizer.json"] {
+    for name in [
+        "processor_config.json",
+        "statistics.json",
+        "vlm/preprocessor_config.json",
+        "vlm/tokenizer.json",
+    ] {
         let dir = model();
         fs::remove_file(dir.path().join(name)).unwrap();
         let text = open(dir.path()).unwrap_err().to_string();
-        assert!(text.contains(name.trim_start_matches("vlm/")), "{name}: {text}");
+        assert!(
+            text.contains(name.trim_start_matches("vlm/")),
+            "{name}: {text}"
+        );
     }
 }
 
@@ -63,23 +72,56 @@ fn a_folder_that_training_leaves_is_opened() {
     let dir = model();
     fs::create_dir(dir.path().join("processor")).unwrap();
     for name in &FILES[..3] {
-        fs::rename(dir.path().join(name), dir.path().join("processor").join(name)).unwrap();
+        fs::rename(
+            dir.path().join(name),
+            dir.path().join("processor").join(name),
+        )
+        .unwrap();
     }
     assert_eq!(open(dir.path()).unwrap().embodiment_id(), 24);
 }
 
 #[test]
 fn contradictions_between_files_are_named() {
-    let text = edit(&model(), "vlm/config.json", "\"image_token_id\": ", "\"image_token_id\": 9");
+    let text = edit(
+        &model(),
+        "vlm/config.json",
+        "\"image_token_id\": ",
+        "\"image_token_id\": 9",
+    );
     assert!(text.contains("`image_token_id` is 9"), "{text}");
-    let text = edit(&model(), "processor_config.json", "\"max_action_dim\": 132", "\"max_action_dim\": 12");
-    assert!(text.contains("action.joint_position` is") && text.contains("12 columns"), "{text}");
+    let text = edit(
+        &model(),
+        "processor_config.json",
+        "\"max_action_dim\": 132",
+        "\"max_action_dim\": 12",
+    );
+    assert!(
+        text.contains("action.joint_position` is") && text.contains("12 columns"),
+        "{text}"
+    );
     let text = edit(&model(), "processor_config.json", "XYZ_ROT6D", "XYZ_ROTVEC");
-    assert_eq!(text, "action `eef_9d` is 9 values wide, a pose written as XyzRotvec has 6");
-    let text = edit(&model(), "statistics.json", "\"relative_action\"", "\"relative_actions\"");
+    assert_eq!(
+        text,
+        "action `eef_9d` is 9 values wide, a pose written as XyzRotvec has 6"
+    );
+    let text = edit(
+        &model(),
+        "statistics.json",
+        "\"relative_action\"",
+        "\"relative_actions\"",
+    );
     assert!(text.contains("relative_action"), "{text}");
-    let text = edit(&model(), "vlm/chat_template.json", "<|image_pad|>", "<|picture|>");
-    assert!(text.ends_with("chat_template.json`: it writes `<|image_pad|>` 0 times for 2 pictures"), "{text}");
+    let text = edit(
+        &model(),
+        "vlm/chat_template.json",
+        "<|image_pad|>",
+        "<|picture|>",
+    );
+    assert!(
+        text.ends_with("chat_template.json`: it writes `<|image_pad|>` 0 times for 2 pictures"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -88,15 +130,34 @@ fn what_an_observation_lacks_is_named() {
     let processor = open(dir.path()).unwrap();
     let (frame, pose) = ([0; 12], [0.5; 9]);
     let picture = Picture::new(2, 2, &frame).unwrap();
-    let mut raw = Raw { instruction: "go", ..Raw::default() };
-    let refusal = |raw: &Raw| processor.prepare(std::slice::from_ref(raw)).unwrap_err().to_string();
-    assert_eq!(refusal(&raw), "state `eef_9d` is missing, every state of the checkpoint is needed");
+    let mut raw = Raw {
+        instruction: "go",
+        ..Raw::default()
+    };
+    let refusal = |raw: &Raw| {
+        processor
+            .prepare(std::slice::from_ref(raw))
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        refusal(&raw),
+        "state `eef_9d` is missing, every state of the checkpoint is needed"
+    );
     raw.state.insert("eef_9d", Rows::new(9, &pose).unwrap());
-    raw.state.insert("gripper_position", Rows::new(1, &pose[..1]).unwrap());
-    raw.state.insert("joint_position", Rows::new(7, &pose[..7]).unwrap());
-    assert_eq!(refusal(&raw), "video `exterior_image_1_left` is missing, every view of the checkpoint is needed");
+    raw.state
+        .insert("gripper_position", Rows::new(1, &pose[..1]).unwrap());
+    raw.state
+        .insert("joint_position", Rows::new(7, &pose[..7]).unwrap());
+    assert_eq!(
+        refusal(&raw),
+        "video `exterior_image_1_left` is missing, every view of the checkpoint is needed"
+    );
     raw.video.insert("exterior_image_1_left", vec![picture]);
-    assert_eq!(refusal(&raw), "video `exterior_image_1_left` is 1 steps long, 2 are needed");
+    assert_eq!(
+        refusal(&raw),
+        "video `exterior_image_1_left` is 1 steps long, 2 are needed"
+    );
     raw.video.insert("exterior_image_1_left", vec![picture; 2]);
     raw.video.insert("wrist_image_left", vec![picture; 2]);
     assert_eq!(processor.prepare(&[raw]).unwrap()[0].grids.len(), 4);
@@ -106,8 +167,15 @@ fn what_an_observation_lacks_is_named() {
 fn a_prediction_of_another_size_is_refused() {
     let dir = model();
     let numbers = open(dir.path()).unwrap();
-    let text = numbers.numbers().decode(&[0.0; 132], &Default::default()).unwrap_err().to_string();
-    assert_eq!(text, "the network's action is 132 values, 40 steps of 132 are needed");
+    let text = numbers
+        .numbers()
+        .decode(&[0.0; 132], &Default::default())
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        text,
+        "the network's action is 132 values, 40 steps of 132 are needed"
+    );
 }
 
 proptest! {

@@ -6,8 +6,15 @@ use serde_json::Value;
 
 use crate::files::{cases_with, goldens, json};
 
-const VIEWS: [(&str, [usize; 2]); 2] = [("exterior_image_1_left", [60, 90]), ("wrist_image_left", [64, 64])];
-const STATES: [(&str, usize); 3] = [("eef_9d", 9), ("gripper_position", 1), ("joint_position", 7)];
+const VIEWS: [(&str, [usize; 2]); 2] = [
+    ("exterior_image_1_left", [60, 90]),
+    ("wrist_image_left", [64, 64]),
+];
+const STATES: [(&str, usize); 3] = [
+    ("eef_9d", 9),
+    ("gripper_position", 1),
+    ("joint_position", 7),
+];
 const TASK: &str = "annotation.language.language_instruction";
 
 fn array(dtype: &str, shape: &[usize]) -> Object {
@@ -29,19 +36,35 @@ fn list(items: &[Object]) -> Object {
 }
 
 fn map(members: Vec<(&str, Object)>) -> Object {
-    Object::Map(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    Object::Map(
+        members
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect(),
+    )
 }
 
 fn good() -> Object {
-    let video = VIEWS.map(|(key, [height, width])| (key, array("uint8", &[1, 2, height, width, 3])));
+    let video =
+        VIEWS.map(|(key, [height, width])| (key, array("uint8", &[1, 2, height, width, 3])));
     let state = STATES.map(|(key, width)| (key, array("float32", &[1, 1, width])));
     let language = (TASK, list(&[list(&[text("open drawer")])]));
-    map(vec![("video", map(video.to_vec())), ("state", map(state.to_vec())), ("language", map(vec![language]))])
+    map(vec![
+        ("video", map(video.to_vec())),
+        ("state", map(state.to_vec())),
+        ("language", map(vec![language])),
+    ])
 }
 
 fn flat() -> Object {
-    let video = VIEWS.map(|(key, [height, width])| (format!("video.{key}"), array("uint8", &[1, 2, height, width, 3])));
-    let state = STATES.map(|(key, width)| (format!("state.{key}"), array("float32", &[1, 1, width])));
+    let video = VIEWS.map(|(key, [height, width])| {
+        (
+            format!("video.{key}"),
+            array("uint8", &[1, 2, height, width, 3]),
+        )
+    });
+    let state =
+        STATES.map(|(key, width)| (format!("state.{key}"), array("float32", &[1, 1, width])));
     let language = [(TASK.to_owned(), list(&[text("open drawer")]))];
     Object::Map(video.into_iter().chain(state).chain(language).collect())
 }
@@ -49,7 +72,9 @@ fn flat() -> Object {
 /// Returns `object` with the value at `path` replaced, added or removed.
 fn with(mut object: Object, path: &[&str], value: Option<Object>) -> Object {
     let (key, rest) = path.split_first().unwrap();
-    let Object::Map(members) = &mut object else { panic!("`{key}` is not inside a map") };
+    let Object::Map(members) = &mut object else {
+        panic!("`{key}` is not inside a map")
+    };
     let at = members.iter().position(|(name, _)| name == key);
     match (rest, at) {
         ([], Some(at)) => match value {
@@ -86,15 +111,19 @@ fn observation(case: &str) -> Object {
         "video 4d" => with(good(), &view, Some(array("uint8", &[2, 60, 90, 3]))),
         "video horizon" => with(good(), &view, Some(array("uint8", &[1, 1, 60, 90, 3]))),
         "video channels" => with(good(), &view, Some(array("uint8", &[1, 2, 60, 90, 1]))),
-        "video batch mismatch" => {
-            with(good(), &["video", "wrist_image_left"], Some(array("uint8", &[2, 2, 64, 64, 3])))
-        }
+        "video batch mismatch" => with(
+            good(),
+            &["video", "wrist_image_left"],
+            Some(array("uint8", &[2, 2, 64, 64, 3])),
+        ),
         "state key missing" => with(good(), &state, None),
         "state float64" => with(good(), &state, Some(array("float64", &[1, 1, 9]))),
         "state 2d" => with(good(), &state, Some(array("float32", &[1, 9]))),
         "state horizon" => with(good(), &state, Some(array("float32", &[1, 2, 9]))),
         "state batch" => with(good(), &state, Some(array("float32", &[2, 1, 9]))),
-        "state wrong width is accepted here" => with(good(), &state, Some(array("float32", &[1, 1, 4]))),
+        "state wrong width is accepted here" => {
+            with(good(), &state, Some(array("float32", &[1, 1, 4])))
+        }
         "language key missing" => with(good(), &["language", TASK], None),
         "language not list" => language(Object::Tuple(vec![item()])),
         "language item str" => language(list(&[text("open drawer")])),
@@ -115,13 +144,30 @@ fn observation(case: &str) -> Object {
 /// Returns the modalities of the checkpoint with which validation.json was made.
 fn modalities(keys: &Value) -> Modalities {
     let names = |value: &Value| -> Vec<String> {
-        value.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|name| name.as_str().unwrap().to_owned())
+            .collect()
     };
     let dirs = cases_with("processor_config.json").into_iter();
-    let mut all = dirs.flat_map(|dir| ProcessorConfig::read(&dir.join("processor_config.json")).unwrap().embodiments);
-    let wanted = [names(&keys["video"]), names(&keys["state"]), names(&keys["language"])];
-    let fits = |found: &Modalities| [&found.video.keys, &found.state.keys, &found.language.keys] == wanted.each_ref();
-    all.find(|(_, found)| fits(found)).expect("a case has the keys of validation.json").1
+    let mut all = dirs.flat_map(|dir| {
+        ProcessorConfig::read(&dir.join("processor_config.json"))
+            .unwrap()
+            .embodiments
+    });
+    let wanted = [
+        names(&keys["video"]),
+        names(&keys["state"]),
+        names(&keys["language"]),
+    ];
+    let fits = |found: &Modalities| {
+        [&found.video.keys, &found.state.keys, &found.language.keys] == wanted.each_ref()
+    };
+    all.find(|(_, found)| fits(found))
+        .expect("a case has the keys of validation.json")
+        .1
 }
 
 #[test]
@@ -132,7 +178,8 @@ fn mistakes_are_refused_in_the_words_of_the_reference() {
         let case = entry["case"].as_str().unwrap();
         let observation = observation(case);
         let found = if case.starts_with("sim: ") {
-            validate_flat(&observation, &modalities).and_then(|nested| validate(&nested, &modalities))
+            validate_flat(&observation, &modalities)
+                .and_then(|nested| validate(&nested, &modalities))
         } else {
             validate(&observation, &modalities)
         };
@@ -156,20 +203,33 @@ fn a_checked_observation_splits_into_its_samples() {
 
 #[test]
 fn a_wrong_width_that_validation_lets_through_is_refused_by_name() {
-    let dir = cases_with("case.json").into_iter().find(|dir| dir.join("model.safetensors.index.json").is_file());
-    let processor =
-        Processor::open(&dir.expect("case d is there"), None, "OXE_DROID_RELATIVE_EEF_RELATIVE_JOINT").unwrap();
+    let dir = cases_with("case.json")
+        .into_iter()
+        .find(|dir| dir.join("model.safetensors.index.json").is_file());
+    let processor = Processor::open(
+        &dir.expect("case d is there"),
+        None,
+        "OXE_DROID_RELATIVE_EEF_RELATIVE_JOINT",
+    )
+    .unwrap();
     let object = observation("state wrong width is accepted here");
     let observations = Observations::read(&object, processor.modalities()).unwrap();
-    let refusal = processor.prepare(&observations.samples().unwrap()).unwrap_err().to_string();
+    let refusal = processor
+        .prepare(&observations.samples().unwrap())
+        .unwrap_err()
+        .to_string();
     assert_eq!(refusal, "state `eef_9d` is 4 values wide, 9 are needed");
 }
 
 #[test]
 fn clients_get_the_modalities_of_the_file() {
     for dir in cases_with("processor_config.json") {
-        let file = &json(&dir.join("processor_config.json"))["processor_kwargs"]["modality_configs"];
-        for (tag, modalities) in ProcessorConfig::read(&dir.join("processor_config.json")).unwrap().embodiments {
+        let file =
+            &json(&dir.join("processor_config.json"))["processor_kwargs"]["modality_configs"];
+        for (tag, modalities) in ProcessorConfig::read(&dir.join("processor_config.json"))
+            .unwrap()
+            .embodiments
+        {
             assert_eq!(modalities.to_json().to_string(), file[&tag].to_string());
         }
     }

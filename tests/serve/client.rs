@@ -26,12 +26,18 @@ impl Client {
         stream.write_all(&hello())?;
         let mut greeting = [0; 64];
         stream.read_exact(&mut greeting)?;
-        assert_eq!((greeting[0], greeting[9], greeting[10], &greeting[12..16]), (0xff, 0x7f, 3, &b"NULL"[..]));
+        assert_eq!(
+            (greeting[0], greeting[9], greeting[10], &greeting[12..16]),
+            (0xff, 0x7f, 3, &b"NULL"[..])
+        );
         let mut ready = [0; 2];
         stream.read_exact(&mut ready)?;
         let mut body = vec![0; usize::from(ready[1])];
         stream.read_exact(&mut body)?;
-        assert_eq!((ready[0], &body[..]), (4, &b"\x05READY\x0bSocket-Type\0\0\0\x03REP"[..]));
+        assert_eq!(
+            (ready[0], &body[..]),
+            (4, &b"\x05READY\x0bSocket-Type\0\0\0\x03REP"[..])
+        );
         Ok(Self { stream })
     }
 
@@ -55,7 +61,11 @@ impl Client {
     /// Returns the body of an answer, or an error if the server has closed the connection.
     pub fn receive(&mut self) -> io::Result<Vec<u8>> {
         let (flags, delimiter) = self.frame()?;
-        assert_eq!((flags, delimiter.len()), (1, 0), "an answer begins with an empty frame");
+        assert_eq!(
+            (flags, delimiter.len()),
+            (1, 0),
+            "an answer begins with an empty frame"
+        );
         let (flags, body) = self.frame()?;
         assert_eq!(flags & !2, 0, "an answer has one part");
         Ok(body)
@@ -84,7 +94,9 @@ impl Client {
     }
 
     pub fn ask_value(&mut self, request: &Value) -> Value {
-        read(&Bytes::from(self.ask(&write(request, Dialect::Kind)))).unwrap().value
+        read(&Bytes::from(self.ask(&write(request, Dialect::Kind))))
+            .unwrap()
+            .value
     }
 }
 
@@ -111,11 +123,16 @@ pub fn get_action(options: Value) -> Value {
 
 /// Returns a request whose noise and robot state depend on `seed`.
 pub fn seeded(seed: u64) -> Value {
-    let mut request = get_action(Value::map([("noise_seeds", vec![Value::from(seed)].into())]));
+    let mut request = get_action(Value::map([(
+        "noise_seeds",
+        vec![Value::from(seed)].into(),
+    )]));
     let mut data = request.get("data").unwrap().clone();
     let mut observation = data.get("observation").unwrap().clone();
     let mut state = observation.get("state").unwrap().clone();
-    let joints: Vec<f32> = (0..7).map(|joint| (seed % 97) as f32 * 0.01 + joint as f32).collect();
+    let joints: Vec<f32> = (0..7)
+        .map(|joint| (seed % 97) as f32 * 0.01 + joint as f32)
+        .collect();
     state.set("joint_position", Array::of_f32(&[1, 1, 7], &joints).into());
     observation.set("state", state);
     data.set("observation", observation);
@@ -135,8 +152,12 @@ pub fn rows_of(rows: usize, prompt: &str) -> Value {
     let mut data = request.get("data").unwrap().clone();
     let mut observation = data.get("observation").unwrap().clone();
     for (part, edges) in [("video", vec![8, 8, 3]), ("state", vec![])] {
-        let Some(Value::Map(members)) = observation.get(part) else { panic!("no {part}") };
-        let names = members.iter().map(|(key, value)| (key.shown(), value.as_array().unwrap().clone()));
+        let Some(Value::Map(members)) = observation.get(part) else {
+            panic!("no {part}")
+        };
+        let names = members
+            .iter()
+            .map(|(key, value)| (key.shown(), value.as_array().unwrap().clone()));
         let mut arrays = Value::map([]);
         for (name, array) in names.collect::<Vec<_>>() {
             let mut shape = array.shape().to_vec();
@@ -145,12 +166,22 @@ pub fn rows_of(rows: usize, prompt: &str) -> Value {
             shape.truncate(end);
             shape.extend(&edges);
             let bytes = vec![0; shape.iter().product::<usize>() * array.dtype().size()];
-            arrays.set(&name, Array::new(array.dtype().clone(), shape, bytes.into()).unwrap().into());
+            arrays.set(
+                &name,
+                Array::new(array.dtype().clone(), shape, bytes.into())
+                    .unwrap()
+                    .into(),
+            );
         }
         observation.set(part, arrays);
     }
-    let texts: Vec<Value> = (0..rows).map(|_| vec![Value::from(prompt)].into()).collect();
-    observation.set("language", Value::map([("annotation.language.language_instruction", texts.into())]));
+    let texts: Vec<Value> = (0..rows)
+        .map(|_| vec![Value::from(prompt)].into())
+        .collect();
+    observation.set(
+        "language",
+        Value::map([("annotation.language.language_instruction", texts.into())]),
+    );
     data.set("observation", observation);
     request.set("data", data);
     request
@@ -158,13 +189,22 @@ pub fn rows_of(rows: usize, prompt: &str) -> Value {
 
 /// Returns all numbers of an answer `[actions, info]`.
 pub fn numbers(answer: &Value) -> Vec<f32> {
-    let actions = answer.as_list().unwrap_or_else(|| panic!("no actions: {answer:?}"));
-    let Value::Map(keys) = &actions[0] else { panic!("{answer:?}") };
-    keys.iter().flat_map(|(_, value)| value.as_array().unwrap().to_f32()).collect()
+    let actions = answer
+        .as_list()
+        .unwrap_or_else(|| panic!("no actions: {answer:?}"));
+    let Value::Map(keys) = &actions[0] else {
+        panic!("{answer:?}")
+    };
+    keys.iter()
+        .flat_map(|(_, value)| value.as_array().unwrap().to_f32())
+        .collect()
 }
 
 pub fn error(answer: &Value) -> &str {
-    answer.get("error").and_then(Value::as_text).unwrap_or_else(|| panic!("no error: {answer:?}"))
+    answer
+        .get("error")
+        .and_then(Value::as_text)
+        .unwrap_or_else(|| panic!("no error: {answer:?}"))
 }
 
 /// Returns the tensors of a safetensors file as numbers.
@@ -173,17 +213,28 @@ pub fn tensors(path: &Path) -> Vec<(String, Vec<usize>, Vec<f32>)> {
     let head = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let index: serde_json::Value = serde_json::from_slice(&bytes[8..8 + head]).unwrap();
     let data = &bytes[8 + head..];
-    let tensors = index.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__").map(|(name, entry)| {
-        let edges = |field: &str| -> Vec<usize> { serde_json::from_value(entry[field].clone()).unwrap() };
-        let bytes = &data[edges("data_offsets")[0]..edges("data_offsets")[1]];
-        let numbers = match entry["dtype"].as_str().unwrap() {
-            "F32" => bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
-            "BF16" => {
-                bytes.chunks(2).map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16)).collect()
-            }
-            other => panic!("{other}"),
-        };
-        (name.clone(), edges("shape"), numbers)
-    });
+    let tensors = index
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(name, _)| *name != "__metadata__")
+        .map(|(name, entry)| {
+            let edges = |field: &str| -> Vec<usize> {
+                serde_json::from_value(entry[field].clone()).unwrap()
+            };
+            let bytes = &data[edges("data_offsets")[0]..edges("data_offsets")[1]];
+            let numbers = match entry["dtype"].as_str().unwrap() {
+                "F32" => bytes
+                    .chunks(4)
+                    .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+                    .collect(),
+                "BF16" => bytes
+                    .chunks(2)
+                    .map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16))
+                    .collect(),
+                other => panic!("{other}"),
+            };
+            (name.clone(), edges("shape"), numbers)
+        });
     tensors.collect()
 }

@@ -13,17 +13,27 @@ const AS_RECORDED: &[&str] = &["--policy-config", r#"{"dtype": "bfloat16"}"#];
 fn form(bytes: &[u8]) -> (Value, usize) {
     fn without_numbers(value: Value) -> Value {
         match value {
-            Value::Array(array) => {
-                Array::new(array.dtype().clone(), array.shape().to_vec(), vec![0; array.data().len()].into())
-                    .unwrap()
-                    .into()
-            }
+            Value::Array(array) => Array::new(
+                array.dtype().clone(),
+                array.shape().to_vec(),
+                vec![0; array.data().len()].into(),
+            )
+            .unwrap()
+            .into(),
             Value::List(items) => Value::List(items.into_iter().map(without_numbers).collect()),
-            Value::Map(members) => Value::Map(members.into_iter().map(|(k, v)| (k, without_numbers(v))).collect()),
+            Value::Map(members) => Value::Map(
+                members
+                    .into_iter()
+                    .map(|(k, v)| (k, without_numbers(v)))
+                    .collect(),
+            ),
             other => other,
         }
     }
-    (without_numbers(read(&Bytes::copy_from_slice(bytes)).unwrap().value), bytes.len())
+    (
+        without_numbers(read(&Bytes::copy_from_slice(bytes)).unwrap().value),
+        bytes.len(),
+    )
 }
 
 #[test]
@@ -48,17 +58,37 @@ fn recorded_requests_get_the_recorded_answers() {
     }
     // Requests without their own noise use another noise than the recording: everything but the
     // numbers is the same.
-    for name in ["get_action", "get_action_default_endpoint", "legacy_get_action"] {
+    for name in [
+        "get_action",
+        "get_action_default_endpoint",
+        "legacy_get_action",
+    ] {
         let recorded = name.replace("_default_endpoint", "");
         let answer = client.ask(&file(&format!("{name}.request.bin")));
-        assert_eq!(form(&answer), form(&file(&format!("{recorded}.response.bin"))), "{name}");
+        assert_eq!(
+            form(&answer),
+            form(&file(&format!("{recorded}.response.bin"))),
+            "{name}"
+        );
     }
     // The last message of the client was in the older dialect.
-    assert_eq!(client.ask(&file("get_modality_config.request.bin")), file("legacy_get_modality_config.response.bin"));
-    assert_eq!(client.ask(&file("legacy_ping.request.bin")), file("ping.response.bin"));
-    assert_eq!(client.ask(&file("kill.request.bin")), file("kill.response.bin"));
+    assert_eq!(
+        client.ask(&file("get_modality_config.request.bin")),
+        file("legacy_get_modality_config.response.bin")
+    );
+    assert_eq!(
+        client.ask(&file("legacy_ping.request.bin")),
+        file("ping.response.bin")
+    );
+    assert_eq!(
+        client.ask(&file("kill.request.bin")),
+        file("kill.response.bin")
+    );
     let (status, said) = server.wait();
-    assert!(status.success() && said.contains("stopping: a client asked for it"), "{said}");
+    assert!(
+        status.success() && said.contains("stopping: a client asked for it"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -70,13 +100,20 @@ fn actions_are_those_of_the_reference() {
     let answer = Client::connect(server.address).ask_value(&request);
     let actions = &answer.as_list().unwrap()[0];
     for (name, shape, expected) in expected.iter().filter(|(name, ..)| name != "noise") {
-        let found = actions.get(name.strip_prefix("action.").unwrap()).and_then(Value::as_array).unwrap();
+        let found = actions
+            .get(name.strip_prefix("action.").unwrap())
+            .and_then(Value::as_array)
+            .unwrap();
         assert_eq!(found.shape(), shape, "{name}");
         let found = found.to_f32();
-        let square =
-            |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
-        let distance =
-            square(&mut found.iter().zip(expected).map(|(a, b)| a - b)) / square(&mut expected.iter().copied());
+        let square = |numbers: &mut dyn Iterator<Item = f32>| {
+            numbers
+                .map(|x| f64::from(x) * f64::from(x))
+                .sum::<f64>()
+                .sqrt()
+        };
+        let distance = square(&mut found.iter().zip(expected).map(|(a, b)| a - b))
+            / square(&mut expected.iter().copied());
         // The bound of the recording is 0.015 on normalised actions; a pose relative to the robot's
         // is closer.
         assert!(distance < 0.02, "{name}: {distance}");
@@ -91,13 +128,22 @@ fn a_token_is_asked_for() {
         let answer = client.ask(&file(&format!("{name}.request.bin")));
         assert_eq!(answer, file(&format!("{name}.response.bin")), "{name}");
     }
-    assert_eq!(server.metric("rrun_serve_rejected_total{reason=\"unauthorized\"}"), 2.0);
+    assert_eq!(
+        server.metric("rrun_serve_rejected_total{reason=\"unauthorized\"}"),
+        2.0
+    );
 }
 
 #[test]
 fn a_client_that_sent_no_array_has_the_form_that_was_chosen() {
     let server = Server::start(&["--arrays", "npy"]);
     let mut client = Client::connect(server.address);
-    let request = write(&Value::map([("endpoint", "get_modality_config".into())]), Dialect::Kind);
-    assert_eq!(client.ask(&request), file("legacy_get_modality_config.response.bin"));
+    let request = write(
+        &Value::map([("endpoint", "get_modality_config".into())]),
+        Dialect::Kind,
+    );
+    assert_eq!(
+        client.ask(&request),
+        file("legacy_get_modality_config.response.bin")
+    );
 }

@@ -11,7 +11,10 @@ use crate::client::{Client, file, hello};
 use crate::server::{DEADLINE, Server, now};
 
 fn is_well(server: &Server) {
-    assert_eq!(Client::connect(server.address).ask(&file("ping.request.bin")), file("ping.response.bin"));
+    assert_eq!(
+        Client::connect(server.address).ask(&file("ping.request.bin")),
+        file("ping.response.bin")
+    );
 }
 
 /// Sends bytes and waits until the server closes the connection; returns how long that took.
@@ -42,20 +45,31 @@ fn huge_lengths_are_refused_when_they_are_promised() {
     let mut client = Client::connect(server.address);
     let answer = client.ask(b"\xdd\xff\xff\xff\xff\xc0");
     assert!(String::from_utf8_lossy(&answer).contains("4294967295 exceeds max_array_len(6)"));
-    assert!(server.resident() < before + 20_000, "{before} KiB became {}", server.resident());
+    assert!(
+        server.resident() < before + 20_000,
+        "{before} KiB became {}",
+        server.resident()
+    );
     is_well(&server);
 }
 
 #[test]
 fn half_a_message_and_half_a_greeting_are_given_up() {
     let server = Server::start(&[]);
-    let parts = [&hello()[..40], &[&hello()[..], b"\x01\x00\x02\0\0\0\0\0\x01\0\0half"].concat(), b"GET /metr"];
+    let parts = [
+        &hello()[..40],
+        &[&hello()[..], b"\x01\x00\x02\0\0\0\0\0\x01\0\0half"].concat(),
+        b"GET /metr",
+    ];
     std::thread::scope(|scope| {
         for part in parts {
             let address = server.address;
             scope.spawn(move || {
                 let took = is_closed_after(address, part);
-                assert!((Duration::from_secs(8)..Duration::from_secs(60)).contains(&took), "{took:?}");
+                assert!(
+                    (Duration::from_secs(8)..Duration::from_secs(60)).contains(&took),
+                    "{took:?}"
+                );
             });
         }
         is_well(&server);
@@ -67,7 +81,10 @@ fn half_a_message_and_half_a_greeting_are_given_up() {
 fn a_thousand_silent_connections_cost_nobody_a_seat() {
     let server = Server::start(&["--max-connections", "40"]);
     let mut client = Client::connect(server.address);
-    assert_eq!(client.ask(&file("ping.request.bin")), file("ping.response.bin"));
+    assert_eq!(
+        client.ask(&file("ping.request.bin")),
+        file("ping.response.bin")
+    );
     let mut silent = Vec::new();
     for number in 0..1000 {
         let mut stream = TcpStream::connect(server.address).unwrap();
@@ -78,7 +95,10 @@ fn a_thousand_silent_connections_cost_nobody_a_seat() {
         silent.push(stream);
     }
     // A known client is not evicted for unknown ones.
-    assert_eq!(client.ask(&file("ping.request.bin")), file("ping.response.bin"));
+    assert_eq!(
+        client.ask(&file("ping.request.bin")),
+        file("ping.response.bin")
+    );
     is_well(&server);
     assert!(server.metric("rrun_serve_connections") <= 40.0);
     assert!(server.metric("rrun_serve_closed_total{reason=\"evicted\"}") >= 900.0);
@@ -88,7 +108,10 @@ fn a_thousand_silent_connections_cost_nobody_a_seat() {
 fn any_bytes_are_answered_or_the_connection_is_closed() {
     let server = Server::start(&[]);
     let bytes = proptest::collection::vec(any::<u8>(), 0..400);
-    let mut runner = TestRunner::new(Config { cases: 150, ..Config::default() });
+    let mut runner = TestRunner::new(Config {
+        cases: 150,
+        ..Config::default()
+    });
     runner
         .run(&(bytes, 0u8..4), |(bytes, kind)| {
             let mut stream = TcpStream::connect(server.address).unwrap();
@@ -96,7 +119,9 @@ fn any_bytes_are_answered_or_the_connection_is_closed() {
                 0 => Vec::new(),
                 1 => hello(),
                 2 => [&hello()[..], b"\x01\x00\x00", &[bytes.len() as u8]].concat(),
-                _ => b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n".to_vec(),
+                _ => {
+                    b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n".to_vec()
+                }
             };
             // The server may have closed the connection already.
             let _ = stream.write_all(&[start, bytes].concat());

@@ -24,8 +24,17 @@ fn giant(token: &str) -> Vec<u8> {
     let edges = format!("{}60000000", "1, ".repeat(63));
     let header = format!("{{'descr': '|u1', 'fortran_order': True, 'shape': ({edges}), }}\n");
     let length = (header.len() as u16).to_le_bytes();
-    let npy = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &vec![1; 60_000_000]].concat();
-    let array = Value::map([("__ndarray_class__", true.into()), ("as_npy", Value::Bytes(npy.into()))]);
+    let npy = [
+        b"\x93NUMPY\x01\x00",
+        &length[..],
+        header.as_bytes(),
+        &vec![1; 60_000_000],
+    ]
+    .concat();
+    let array = Value::map([
+        ("__ndarray_class__", true.into()),
+        ("as_npy", Value::Bytes(npy.into())),
+    ]);
     let observation = Value::map([("observation", Value::map([("video", array)]))]);
     let request = Value::map([("endpoint", "get_action".into()), ("data", observation)]);
     write(&with_token(request, token), Dialect::Npy)
@@ -43,7 +52,10 @@ fn attempt(address: SocketAddr, message: &[u8]) -> Result<Value, ErrorKind> {
 /// Works like [`attempt`], from a client that has sent the token.
 fn attempt_of_client(address: SocketAddr, message: &[u8]) -> Result<Value, ErrorKind> {
     let mut client = Client::try_connect(address).map_err(|err| err.kind())?;
-    client.ask_value(&with_token(Value::map([("endpoint", "ping".into())]), TOKEN));
+    client.ask_value(&with_token(
+        Value::map([("endpoint", "ping".into())]),
+        TOKEN,
+    ));
     client.send(message).map_err(|err| err.kind())?;
     let answer = client.receive().map_err(|err| err.kind())?;
     Ok(read(&answer.into()).unwrap().value)
@@ -54,7 +66,10 @@ fn outcome(attempt: Result<Value, ErrorKind>) -> String {
     match attempt {
         Ok(answer) if answer.get("error").is_some() => {
             let text = error(&answer);
-            text.split(|letter: char| letter.is_ascii_digit() || letter == '.').next().unwrap_or_default().to_owned()
+            text.split(|letter: char| letter.is_ascii_digit() || letter == '.')
+                .next()
+                .unwrap_or_default()
+                .to_owned()
         }
         Ok(_) => "answered".to_owned(),
         Err(ErrorKind::WouldBlock | ErrorKind::TimedOut) => panic!("neither answered nor closed"),
@@ -64,7 +79,14 @@ fn outcome(attempt: Result<Value, ErrorKind>) -> String {
 
 /// The hostile behaviours by name, with their allowed outcomes.
 const MISBEHAVIOURS: [(&str, &[&str]); 10] = [
-    ("giant array", &["Observation 'video' must be a dictionary", "the server was too busy", "closed"]),
+    (
+        "giant array",
+        &[
+            "Observation 'video' must be a dictionary",
+            "the server was too busy",
+            "closed",
+        ],
+    ),
     ("giant array, no token", &["closed"]),
     ("wrong token", &["Unauthorized: Invalid API token"]),
     ("half a message", &["closed"]),
@@ -104,11 +126,15 @@ fn misbehave(kind: usize, address: SocketAddr, messages: &Messages, stop: &Atomi
     let unfinished = || {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream.write_all(&[&hello()[..], b"\x01\x00\x02\0\0\0\0\0\x01\0\0half"].concat()).unwrap();
+        stream
+            .write_all(&[&hello()[..], b"\x01\x00\x02\0\0\0\0\0\x01\0\0half"].concat())
+            .unwrap();
         stream
     };
     let is_closed = |mut stream: TcpStream| match stream.read_to_end(&mut Vec::new()) {
-        Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => panic!("still open"),
+        Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            panic!("still open")
+        }
         _ => "closed".to_owned(),
     };
     match MISBEHAVIOURS[kind].0 {
@@ -120,7 +146,10 @@ fn misbehave(kind: usize, address: SocketAddr, messages: &Messages, stop: &Atomi
             let mut stream = unfinished();
             let start = now();
             while stream.write_all(b"x").is_ok() {
-                assert!(start.elapsed() < DEADLINE, "a slow sender was not sent away");
+                assert!(
+                    start.elapsed() < DEADLINE,
+                    "a slow sender was not sent away"
+                );
                 pause();
             }
             is_closed(stream)
@@ -139,7 +168,9 @@ fn misbehave(kind: usize, address: SocketAddr, messages: &Messages, stop: &Atomi
             loop {
                 match client.receive() {
                     Ok(answer) => return outcome(Ok(read(&answer.into()).unwrap().value)),
-                    Err(err) if !matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    Err(err)
+                        if !matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                    {
                         return "closed".to_owned();
                     }
                     Err(_) if stop.load(Ordering::Relaxed) => return "stopped".to_owned(),
@@ -192,18 +223,26 @@ impl Latencies {
     }
 
     fn print(mut self, when: &str) {
-        for (what, times) in [("answers", &mut self.answers), ("healthz", &mut self.health)] {
+        for (what, times) in [
+            ("answers", &mut self.answers),
+            ("healthz", &mut self.health),
+        ] {
             times.sort_unstable();
-            let at = |quantile: usize| times[(times.len() - 1) * quantile / 100].as_secs_f64() * 1e3;
+            let at =
+                |quantile: usize| times[(times.len() - 1) * quantile / 100].as_secs_f64() * 1e3;
             let [p50, p99, most] = [50, 99, 100].map(at);
-            eprintln!("{when}: {what} p50 {p50:.1} ms, p99 {p99:.1} ms, longest {most:.1} ms of {}", times.len());
+            eprintln!(
+                "{when}: {what} p50 {p50:.1} ms, p99 {p99:.1} ms, longest {most:.1} ms of {}",
+                times.len()
+            );
         }
     }
 }
 
 fn beside(hostile: usize, requests: usize) {
     let server = Server::start(&["--api-token", TOKEN, "--max-connections", "256"]);
-    let expected = numbers(&Client::connect(server.address).ask_value(&with_token(seeded(1), TOKEN)));
+    let expected =
+        numbers(&Client::connect(server.address).ask_value(&with_token(seeded(1), TOKEN)));
     Latencies::measure(&server, requests, &expected).print("quiet");
     let before = server.resident();
     let (messages, stop) = (&Messages::new(), &AtomicBool::new(false));
@@ -220,7 +259,10 @@ fn beside(hostile: usize, requests: usize) {
                 let (name, allowed) = MISBEHAVIOURS[kind];
                 while !stop.load(Ordering::Relaxed) {
                     let outcome = misbehave(kind, address, messages, stop);
-                    assert!(allowed.iter().any(|allowed| outcome.starts_with(allowed)), "{name}: {outcome}");
+                    assert!(
+                        allowed.iter().any(|allowed| outcome.starts_with(allowed)),
+                        "{name}: {outcome}"
+                    );
                     *outcomes.lock().unwrap().entry((name, outcome)).or_default() += 1;
                     pause();
                 }
@@ -242,11 +284,19 @@ fn beside(hostile: usize, requests: usize) {
         eprintln!("{name}: {outcome:?} {count} times");
     }
     let metrics = server.get("/metrics");
-    metrics.lines().filter(|line| line.contains("_seconds{")).for_each(|line| eprintln!("{line}"));
+    metrics
+        .lines()
+        .filter(|line| line.contains("_seconds{"))
+        .for_each(|line| eprintln!("{line}"));
     let bound = before + 128 * 1024;
-    eprintln!("memory: {before} KiB before, {most} KiB with the others, {} KiB after them", server.resident());
+    eprintln!(
+        "memory: {before} KiB before, {most} KiB with the others, {} KiB after them",
+        server.resident()
+    );
     wait_until("memory comes back", || server.resident() < bound);
-    wait_until("nothing waits", || server.metric("rrun_serve_queue_length") == 0.0);
+    wait_until("nothing waits", || {
+        server.metric("rrun_serve_queue_length") == 0.0
+    });
 }
 
 #[test]

@@ -25,7 +25,11 @@ fn two_ports() -> u16 {
     (20_000..30_000)
         .step_by(7)
         .map(|port| port + (std::process::id() % 5000) as u16)
-        .find(|port| [*port, port + 1].iter().all(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()))
+        .find(|port| {
+            [*port, port + 1]
+                .iter()
+                .all(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        })
         .unwrap()
 }
 
@@ -33,20 +37,41 @@ fn two_ports() -> u16 {
 fn every_rank_has_a_port_of_its_own() {
     let port = two_ports();
     let mut command = rrun();
-    command.args(["--nproc-per-node", "2", "serve", "--host", "127.0.0.1", "--port", &port.to_string(), "--policy"]);
+    command.args([
+        "--nproc-per-node",
+        "2",
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port.to_string(),
+        "--policy",
+    ]);
     command.arg(recorded());
     let (child, lines) = spawn(command);
     let mut launch = Launch(child);
     let mut ready = Vec::new();
     while ready.len() < 2 {
         let line = lines.recv_timeout(DEADLINE).expect("both are ready");
-        ready.extend(line.split_once("ready on ").map(|(_, rest)| rest.split(',').next().unwrap().to_owned()));
+        ready.extend(
+            line.split_once("ready on ")
+                .map(|(_, rest)| rest.split(',').next().unwrap().to_owned()),
+        );
     }
     ready.sort();
-    assert_eq!(ready, [format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1)]);
+    assert_eq!(
+        ready,
+        [
+            format!("127.0.0.1:{port}"),
+            format!("127.0.0.1:{}", port + 1)
+        ]
+    );
     for address in &ready {
         let mut client = Client::connect(address.parse().unwrap());
-        assert_eq!(client.ask(&file("kill.request.bin")), file("kill.response.bin"));
+        assert_eq!(
+            client.ask(&file("kill.request.bin")),
+            file("kill.response.bin")
+        );
     }
     assert!(wait(&mut launch.0).success());
 }
@@ -58,11 +83,29 @@ fn what_cannot_be_served_is_refused_with_the_reason() {
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(refusal(&["--policy", "gr00d"]).contains("--policy `gr00d` is neither a folder nor a known policy"));
-    assert!(refusal(&["--policy", "scripted", "--port", "0"]).contains("is needed to be served: gr00t"));
+    assert!(
+        refusal(&["--policy", "gr00d"])
+            .contains("--policy `gr00d` is neither a folder nor a known policy")
+    );
+    assert!(
+        refusal(&["--policy", "scripted", "--port", "0"]).contains("is needed to be served: gr00t")
+    );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let words = ["--policy", recorded().to_str().unwrap(), "--host", "127.0.0.1", "--port", &port].map(str::to_owned);
+    let words = [
+        "--policy",
+        recorded().to_str().unwrap(),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port,
+    ]
+    .map(str::to_owned);
     let text = refusal(&words.each_ref().map(String::as_str));
-    assert!(text.contains(&format!("cannot listen on 127.0.0.1:{port}: Address already in use")), "{text}");
+    assert!(
+        text.contains(&format!(
+            "cannot listen on 127.0.0.1:{port}: Address already in use"
+        )),
+        "{text}"
+    );
 }

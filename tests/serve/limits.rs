@@ -11,7 +11,9 @@ fn pictures_of(height: usize, width: usize) -> Value {
     let mut request = rows_of(1, "reach the cube");
     let mut data = request.get("data").unwrap().clone();
     let mut observation = data.get("observation").unwrap().clone();
-    let Some(Value::Map(views)) = observation.get("video") else { panic!("no views") };
+    let Some(Value::Map(views)) = observation.get("video") else {
+        panic!("no views")
+    };
     let mut larger = Value::map([]);
     for (view, picture) in views {
         let mut shape = picture.as_array().unwrap().shape().to_vec();
@@ -27,19 +29,35 @@ fn pictures_of(height: usize, width: usize) -> Value {
 
 #[test]
 fn a_request_that_asks_for_too_much_is_told_the_limit_and_its_client_goes_on() {
-    let server = Server::start(&["--max-rows", "2", "--max-prompt", "20", "--max-picture", "100"]);
+    let server = Server::start(&[
+        "--max-rows",
+        "2",
+        "--max-prompt",
+        "20",
+        "--max-picture",
+        "100",
+    ]);
     let mut client = Client::connect(server.address);
     let mut refusal = |request: &Value| error(&client.ask_value(request)).to_owned();
     let rows = refusal(&rows_of(3, "reach"));
-    assert_eq!(rows, "the request has 3 rows, at most 2 are taken (--max-rows)");
+    assert_eq!(
+        rows,
+        "the request has 3 rows, at most 2 are taken (--max-rows)"
+    );
     let prompt = refusal(&rows_of(2, "reach the cube and put it down"));
-    assert_eq!(prompt, "an instruction has 30 bytes, at most 20 are taken (--max-prompt)");
+    assert_eq!(
+        prompt,
+        "an instruction has 30 bytes, at most 20 are taken (--max-prompt)"
+    );
     // Padded to a square, the image would have 3 GB.
     let picture = refusal(&pictures_of(1, 32_000));
     let wanted = "has 1 x 32000 pixels, at most 100 along an edge are taken (--max-picture)";
     assert!(picture.ends_with(wanted), "{picture}");
     numbers(&client.ask_value(&rows_of(2, "reach the cube")));
-    assert_eq!(server.metric("rrun_serve_rejected_total{reason=\"limit\"}"), 3.0);
+    assert_eq!(
+        server.metric("rrun_serve_rejected_total{reason=\"limit\"}"),
+        3.0
+    );
 }
 
 #[test]
@@ -47,13 +65,20 @@ fn a_row_is_answered_before_thousands_that_were_asked_for_earlier() {
     let server = Server::start(&["--max-rows", "4096"]);
     let expected = numbers(&Client::connect(server.address).ask_value(&seeded(1)));
     let mut greedy = Client::connect(server.address);
-    greedy.send(&write(&rows_of(3000, "reach the cube"), Dialect::Kind)).unwrap();
-    wait_until("the long request has begun", || server.metric("rrun_serve_rows_total") > 1.0);
+    greedy
+        .send(&write(&rows_of(3000, "reach the cube"), Dialect::Kind))
+        .unwrap();
+    wait_until("the long request has begun", || {
+        server.metric("rrun_serve_rows_total") > 1.0
+    });
     let mut client = Client::connect(server.address);
     for _ in 0..3 {
         assert_eq!(numbers(&client.ask_value(&seeded(1))), expected);
     }
-    assert!(server.metric("rrun_serve_rows_total") < 3000.0, "the long request is not done");
+    assert!(
+        server.metric("rrun_serve_rows_total") < 3000.0,
+        "the long request is not done"
+    );
 }
 
 #[test]
@@ -71,8 +96,15 @@ fn rows_that_are_inferred_in_parts_are_those_that_are_inferred_together() {
     let together = Client::connect(whole.address).ask_value(&rows);
     assert_eq!(whole.metric("rrun_serve_batches_total"), 1.0);
     let (parts, together) = (numbers(&parts), numbers(&together));
-    let farthest = parts.iter().zip(&together).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(parts.len() == together.len() && farthest < 1e-2, "{farthest}");
+    let farthest = parts
+        .iter()
+        .zip(&together)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max);
+    assert!(
+        parts.len() == together.len() && farthest < 1e-2,
+        "{farthest}"
+    );
 }
 
 #[test]
@@ -87,10 +119,17 @@ fn nothing_more_is_inferred_for_a_client_that_has_gone() {
             // The close arrives after bytes that nothing reads before there is an answer.
             client.raw(b"\x01").unwrap();
         }
-        wait_until("it has begun", || server.metric("rrun_serve_rows_total") > before);
+        wait_until("it has begun", || {
+            server.metric("rrun_serve_rows_total") > before
+        });
         drop(client);
-        wait_until("it is dropped", || server.metric("rrun_serve_queue_length") == 0.0);
-        assert!(server.metric("rrun_serve_rows_total") < before + 3000.0, "says_more: {says_more}");
+        wait_until("it is dropped", || {
+            server.metric("rrun_serve_queue_length") == 0.0
+        });
+        assert!(
+            server.metric("rrun_serve_rows_total") < before + 3000.0,
+            "says_more: {says_more}"
+        );
     }
 }
 
@@ -98,12 +137,26 @@ fn nothing_more_is_inferred_for_a_client_that_has_gone() {
 fn a_message_without_the_token_is_not_decoded() {
     let server = Server::start(&["--api-token", "s3cret"]);
     let mut client = Client::connect(server.address);
-    let mut answer = |bytes: &[u8]| error(&read(&Bytes::from(client.ask(bytes))).unwrap().value).to_owned();
+    let mut answer =
+        |bytes: &[u8]| error(&read(&Bytes::from(client.ask(bytes))).unwrap().value).to_owned();
     assert_eq!(answer(b"\xc1"), "Unauthorized: Invalid API token");
-    assert_eq!(answer(b"\x82\xa9api_token\xa6s3cre7\xa1x\xc1"), "Unauthorized: Invalid API token");
-    assert_eq!(server.metric("rrun_serve_rejected_total{reason=\"unreadable\"}"), 0.0);
-    assert_eq!(answer(b"\x82\xa9api_token\xa6s3cret\xa1x\xc1"), "", "the text of Python's exception");
-    assert_eq!(server.metric("rrun_serve_rejected_total{reason=\"unreadable\"}"), 1.0);
+    assert_eq!(
+        answer(b"\x82\xa9api_token\xa6s3cre7\xa1x\xc1"),
+        "Unauthorized: Invalid API token"
+    );
+    assert_eq!(
+        server.metric("rrun_serve_rejected_total{reason=\"unreadable\"}"),
+        0.0
+    );
+    assert_eq!(
+        answer(b"\x82\xa9api_token\xa6s3cret\xa1x\xc1"),
+        "",
+        "the text of Python's exception"
+    );
+    assert_eq!(
+        server.metric("rrun_serve_rejected_total{reason=\"unreadable\"}"),
+        1.0
+    );
 }
 
 #[test]
@@ -112,14 +165,26 @@ fn a_connection_may_send_little_before_it_has_shown_the_token() {
     let ping = Value::map([("endpoint", "ping".into())]);
     let long = |token: &str| {
         let bytes = Value::Bytes(vec![0; 2 << 20].into());
-        write(&with_token(Value::map([("endpoint", "ping".into()), ("more", bytes)]), token), Dialect::Kind)
+        write(
+            &with_token(
+                Value::map([("endpoint", "ping".into()), ("more", bytes)]),
+                token,
+            ),
+            Dialect::Kind,
+        )
     };
     let mut stranger = Client::connect(server.address);
     // The connection may be closed during the send.
     let _ = stranger.send(&long("s3cret"));
     assert!(stranger.receive().is_err());
     let mut patient = Client::connect(server.address);
-    let half = write(&with_token(Value::map([("more", Value::Bytes(vec![0; 600 << 10].into()))]), "no"), Dialect::Kind);
+    let half = write(
+        &with_token(
+            Value::map([("more", Value::Bytes(vec![0; 600 << 10].into()))]),
+            "no",
+        ),
+        Dialect::Kind,
+    );
     assert!(error(&read(&patient.ask(&half).into()).unwrap().value).starts_with("Unauthorized"));
     let _ = patient.send(&half);
     assert!(patient.receive().is_err(), "all that it sends counts");

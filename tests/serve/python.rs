@@ -8,7 +8,12 @@ use crate::server::{Server, fixtures};
 #[test]
 fn real_clients_work_unchanged() {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python");
-    let probe = Command::new(&python).args(["-c", "import zmq, msgpack, openpi_client, websockets, numpy"]).output();
+    let probe = Command::new(&python)
+        .args([
+            "-c",
+            "import zmq, msgpack, openpi_client, websockets, numpy",
+        ])
+        .output();
     if !probe.is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: no pyzmq, msgpack and openpi-client in .venv");
         return;
@@ -21,6 +26,11 @@ fn real_clients_work_unchanged() {
         .output()
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     assert_eq!(text(&output.stdout), "zmq\nopenpi\n");
 }

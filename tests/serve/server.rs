@@ -34,10 +34,17 @@ impl Server {
 
     pub fn of(model: &Path, words: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rrun-rank"));
-        command.args(["serve", "--host", "127.0.0.1", "--port", "0", "--policy"]).arg(model).args(words);
+        command
+            .args(["serve", "--host", "127.0.0.1", "--port", "0", "--policy"])
+            .arg(model)
+            .args(words);
         let (child, lines) = spawn(command);
         let address = address(&lines);
-        Self { child, address, lines }
+        Self {
+            child,
+            address,
+            lines,
+        }
     }
 
     /// Returns the answer to `GET path`, including its head.
@@ -53,19 +60,28 @@ impl Server {
     /// Returns the value of a metric.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics");
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         line.unwrap_or_else(|| panic!("no {name} in {text}"))
     }
 
     /// Returns the resident memory in KiB.
     pub fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
         line.split_whitespace().next().unwrap().parse().unwrap()
     }
 
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
+        let status = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.child.id().to_string())
+            .status()
+            .unwrap();
         assert!(status.success());
     }
 
@@ -87,12 +103,24 @@ impl Drop for Server {
 
 /// Starts a command, with the lines of its stderr in a channel.
 pub fn spawn(mut command: Command) -> (Child, Receiver<String>) {
-    command.env_remove("RRUN_API_TOKEN").env("OMP_NUM_THREADS", "1");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the binaries are built before the tests run");
+    command
+        .env_remove("RRUN_API_TOKEN")
+        .env("OMP_NUM_THREADS", "1");
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .expect("the binaries are built before the tests run");
     let stderr = BufReader::new(child.stderr.take().unwrap());
     let (said, lines) = channel();
-    std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| said.send(line)));
+    std::thread::spawn(move || {
+        stderr
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| said.send(line))
+    });
     (child, lines)
 }
 
@@ -100,7 +128,9 @@ pub fn spawn(mut command: Command) -> (Child, Receiver<String>) {
 pub fn address(lines: &Receiver<String>) -> SocketAddr {
     let mut before = Vec::new();
     loop {
-        let line = lines.recv_timeout(DEADLINE).unwrap_or_else(|err| panic!("not ready: {err}: {before:#?}"));
+        let line = lines
+            .recv_timeout(DEADLINE)
+            .unwrap_or_else(|err| panic!("not ready: {err}: {before:#?}"));
         if let Some((_, rest)) = line.split_once("ready on ") {
             return rest.split(',').next().unwrap().parse().unwrap();
         }
@@ -121,8 +151,14 @@ pub fn wait(child: &mut Child) -> ExitStatus {
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = now();
     while !condition() {
-        assert!(start.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
-        #[expect(clippy::disallowed_methods, reason = "between two looks at a real process")]
+        assert!(
+            start.elapsed() < DEADLINE,
+            "{what}: not within {DEADLINE:?}"
+        );
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "between two looks at a real process"
+        )]
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -17,8 +17,9 @@ const SEEDS: u64 = 8;
 
 fn soak(clients: u64, lasting: Duration) {
     let server = Server::start(&["--max-batch", "16"]);
-    let expected: Vec<Vec<f32>> =
-        (0..SEEDS).map(|seed| numbers(&Client::connect(server.address).ask_value(&seeded(seed)))).collect();
+    let expected: Vec<Vec<f32>> = (0..SEEDS)
+        .map(|seed| numbers(&Client::connect(server.address).ask_value(&seeded(seed))))
+        .collect();
     let (address, expected, asked) = (server.address, &expected, &AtomicU64::new(0));
     let start = now();
     let mut resident = Vec::new();
@@ -41,22 +42,41 @@ fn soak(clients: u64, lasting: Duration) {
                     }
                     let found = numbers(&client.ask_value(&request));
                     let wanted = &expected[seed as usize];
-                    let farthest = found.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                    assert!(found.len() == wanted.len() && farthest < NEAR, "seed {seed}: {farthest}");
+                    let farthest = found
+                        .iter()
+                        .zip(wanted)
+                        .map(|(a, b)| (a - b).abs())
+                        .fold(0.0, f32::max);
+                    assert!(
+                        found.len() == wanted.len() && farthest < NEAR,
+                        "seed {seed}: {farthest}"
+                    );
                     asked.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         while start.elapsed() < lasting {
             resident.push(server.resident());
-            #[expect(clippy::disallowed_methods, reason = "between two looks at a real process")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "between two looks at a real process"
+            )]
             std::thread::sleep(lasting / 20);
         }
     });
     let (half, last) = (resident[resident.len() / 2], server.resident());
-    eprintln!("{} answers, {half} KiB at half time, {last} KiB at the end", asked.load(Ordering::Relaxed));
-    assert!(asked.load(Ordering::Relaxed) >= clients, "every client was answered");
-    assert!(last < half + half / 10 + 16_384, "{half} KiB became {last} KiB");
+    eprintln!(
+        "{} answers, {half} KiB at half time, {last} KiB at the end",
+        asked.load(Ordering::Relaxed)
+    );
+    assert!(
+        asked.load(Ordering::Relaxed) >= clients,
+        "every client was answered"
+    );
+    assert!(
+        last < half + half / 10 + 16_384,
+        "{half} KiB became {last} KiB"
+    );
 }
 
 #[test]

@@ -13,18 +13,27 @@ fn what_was_asked_is_answered_and_what_comes_is_refused() {
     let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(server.address)).collect();
     let mut late = Client::connect(server.address);
     for (seed, client) in clients.iter_mut().enumerate() {
-        client.send(&write(&seeded(seed as u64), Dialect::Kind)).unwrap();
+        client
+            .send(&write(&seeded(seed as u64), Dialect::Kind))
+            .unwrap();
     }
     // Requests are counted after they are decoded; before the first one the metric does not exist.
     let all = "rrun_serve_requests_total{endpoint=\"get_action\"} 4\n";
-    wait_until("all requests are there", || server.get("/metrics").contains(all));
+    wait_until("all requests are there", || {
+        server.get("/metrics").contains(all)
+    });
     server.signal("TERM");
-    wait_until("nobody new is let in", || TcpStream::connect(server.address).is_err());
+    wait_until("nobody new is let in", || {
+        TcpStream::connect(server.address).is_err()
+    });
     // The server may have exited by now; if not, it refuses.
     if late.send(&write(&seeded(9), Dialect::Kind)).is_ok()
         && let Ok(answer) = late.receive()
     {
-        assert_eq!(error(&read(&answer.into()).unwrap().value), "the server is stopping");
+        assert_eq!(
+            error(&read(&answer.into()).unwrap().value),
+            "the server is stopping"
+        );
     }
     for client in &mut clients {
         let answer = client.receive().expect("what was asked is answered");
@@ -32,7 +41,10 @@ fn what_was_asked_is_answered_and_what_comes_is_refused() {
     }
     let (status, said) = server.wait();
     assert!(status.success(), "{status:?} {said}");
-    assert!(said.contains("stopping: stopped by a signal") && said.contains("ended after"), "{said}");
+    assert!(
+        said.contains("stopping: stopped by a signal") && said.contains("ended after"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -81,8 +81,17 @@ fn the_first_message_is_metadata_and_pings_are_answered() {
     let (opcode, body) = socket.receive();
     let metadata = read(&body).unwrap().value;
     assert_eq!(opcode, BINARY);
-    assert_eq!(metadata.get("action_horizon").and_then(Value::as_u64), Some(40));
-    assert_eq!(metadata.get("views").and_then(Value::as_list).map(<[Value]>::len), Some(2));
+    assert_eq!(
+        metadata.get("action_horizon").and_then(Value::as_u64),
+        Some(40)
+    );
+    assert_eq!(
+        metadata
+            .get("views")
+            .and_then(Value::as_list)
+            .map(<[Value]>::len),
+        Some(2)
+    );
     socket.send(PING, b"there?");
     assert_eq!(socket.receive(), (PONG, Bytes::from_static(b"there?")));
 }
@@ -91,7 +100,8 @@ fn the_first_message_is_metadata_and_pings_are_answered() {
 fn an_error_is_a_text_and_the_connection_is_closed_as_openpi_does() {
     let server = Server::start(&[]);
     let refusal = |opcode: u8, body: &[u8]| {
-        let mut socket = Websocket::connect(&server, "").unwrap_or_else(|status| panic!("{status}"));
+        let mut socket =
+            Websocket::connect(&server, "").unwrap_or_else(|status| panic!("{status}"));
         socket.receive();
         socket.send(opcode, body);
         let (opcode, text) = socket.receive();
@@ -101,7 +111,10 @@ fn an_error_is_a_text_and_the_connection_is_closed_as_openpi_does() {
         String::from_utf8(text.to_vec()).unwrap()
     };
     let empty = write(&Value::map([]), Dialect::Openpi);
-    assert_eq!(refusal(BINARY, &empty), "Video key 'exterior_image_1_left' must be in observation");
+    assert_eq!(
+        refusal(BINARY, &empty),
+        "Video key 'exterior_image_1_left' must be in observation"
+    );
     assert_eq!(refusal(BINARY, b"\xc1"), "no msgpack: byte 0 is 0xc1");
     assert!(refusal(TEXT, b"hello").starts_with("a binary message is needed"));
 }
@@ -126,15 +139,28 @@ fn a_client_that_ends_without_a_word_has_done_nothing_wrong() {
     socket.receive();
     drop(socket);
     // Only the connection of the query itself is left.
-    wait_until("it is gone", || server.metric("rrun_serve_connections ") <= 1.0);
-    assert_eq!(server.metric("rrun_serve_closed_total{reason=\"violation\"}"), 0.0);
+    wait_until("it is gone", || {
+        server.metric("rrun_serve_connections ") <= 1.0
+    });
+    assert_eq!(
+        server.metric("rrun_serve_closed_total{reason=\"violation\"}"),
+        0.0
+    );
 }
 
 #[test]
 fn a_token_is_asked_for_in_the_header() {
     let server = Server::start(&["--api-token", "s3cret"]);
-    for wrong in ["", "Authorization: Api-Key s3cre\r\n", "Authorization: Basic s3cret\r\n"] {
-        assert_eq!(Websocket::connect(&server, wrong).err().as_deref(), Some("HTTP/1.1 401 Unauthorized"), "{wrong}");
+    for wrong in [
+        "",
+        "Authorization: Api-Key s3cre\r\n",
+        "Authorization: Basic s3cret\r\n",
+    ] {
+        assert_eq!(
+            Websocket::connect(&server, wrong).err().as_deref(),
+            Some("HTTP/1.1 401 Unauthorized"),
+            "{wrong}"
+        );
     }
     assert!(Websocket::connect(&server, "Authorization: Api-Key s3cret\r\n").is_ok());
 }
@@ -144,14 +170,21 @@ fn health_and_metrics_are_on_the_same_port() {
     let server = Server::start(&[]);
     Client::connect(server.address).ask(&file("ping.request.bin"));
     assert!(server.get("/healthz").starts_with("HTTP/1.1 200 OK\r\n"));
-    assert!(server.get("/metrics").contains("rrun_serve_requests_total{endpoint=\"ping\"} 1\n"));
+    assert!(
+        server
+            .get("/metrics")
+            .contains("rrun_serve_requests_total{endpoint=\"ping\"} 1\n")
+    );
     assert!(server.get("/etc/passwd").starts_with("HTTP/1.1 404 "));
 }
 
 #[test]
 fn one_of_the_protocols_can_be_left_out() {
     let server = Server::start(&["--protocol", "zmq"]);
-    assert_eq!(Websocket::connect(&server, "").err().as_deref(), Some("HTTP/1.1 404 Not Found"));
+    assert_eq!(
+        Websocket::connect(&server, "").err().as_deref(),
+        Some("HTTP/1.1 404 Not Found")
+    );
     assert!(server.get("/healthz").contains(" 200 OK"));
     let server = Server::start(&["--protocol", "websocket"]);
     assert!(Client::try_connect(server.address).is_err());

@@ -36,11 +36,16 @@ fn write_jobs(folder: &Path, episodes: usize) {
 /// Returns how often the journals contain each episode of a job.
 fn finished(folder: &Path) -> BTreeMap<(String, u64), usize> {
     let mut counts = BTreeMap::new();
-    let Ok(files) = fs::read_dir(folder.join("run/journal")) else { return counts };
+    let Ok(files) = fs::read_dir(folder.join("run/journal")) else {
+        return counts;
+    };
     for file in files {
         let text = fs::read_to_string(file.expect("an entry").path()).expect("a journal is text");
         // The last line may be torn while a rank writes it.
-        for line in text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()) {
+        for line in text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        {
             if let (Some(job), Some(episode)) = (line["job"].as_str(), line["episode"].as_u64()) {
                 *counts.entry((job.to_owned(), episode)).or_insert(0) += 1;
             }
@@ -51,7 +56,14 @@ fn finished(folder: &Path) -> BTreeMap<(String, u64), usize> {
 
 /// Submits the example of the guide with the two jobs.
 fn submit(options: &[&str], episodes: usize) -> Job {
-    let job = Job::example("eval.sbatch", &[&["--export=ALL,JOBS=jobs.json,OUTPUT=run", "--hold"], options].concat());
+    let job = Job::example(
+        "eval.sbatch",
+        &[
+            &["--export=ALL,JOBS=jobs.json,OUTPUT=run", "--hold"],
+            options,
+        ]
+        .concat(),
+    );
     write_jobs(job.folder(), episodes);
     job.control(&["release"]);
     job
@@ -64,17 +76,29 @@ fn an_evaluation_that_is_requeued_goes_on_with_the_episodes_that_are_missing() {
         return;
     }
     let job = submit(&[], EPISODES);
-    job.wait_until("episodes of the first run", || finished(job.folder()).len() > EPISODES / 10);
+    job.wait_until("episodes of the first run", || {
+        finished(job.folder()).len() > EPISODES / 10
+    });
     job.control(&["requeue"]);
-    job.wait_until("the job to be back in the queue", || job.state() == "PENDING");
+    job.wait_until("the job to be back in the queue", || {
+        job.state() == "PENDING"
+    });
     let before = finished(job.folder()).len();
-    assert!(before < 2 * EPISODES, "the job was through before it was requeued");
+    assert!(
+        before < 2 * EPISODES,
+        "the job was through before it was requeued"
+    );
     job.start_now();
     let (state, output) = job.end();
     assert_eq!(state, "COMPLETED", "{output}");
     let counts = finished(job.folder());
-    assert_eq!((counts.len(), counts.values().max()), (2 * EPISODES, Some(&1)), "{output}");
-    let report = fs::read_to_string(job.folder().join("run/report.json")).expect("the report is written");
+    assert_eq!(
+        (counts.len(), counts.values().max()),
+        (2 * EPISODES, Some(&1)),
+        "{output}"
+    );
+    let report =
+        fs::read_to_string(job.folder().join("run/report.json")).expect("the report is written");
     let report: serde_json::Value = serde_json::from_str(&report).expect("the report is JSON");
     assert_eq!(report["partial"], false, "{output}");
 }
@@ -90,7 +114,8 @@ fn the_time_limit_leaves_a_report_of_what_was_done() {
     assert_eq!(state, "TIMEOUT", "{output}");
     let done = finished(job.folder());
     assert_eq!(done.values().max(), Some(&1), "{output}");
-    let report = fs::read_to_string(job.folder().join("run/report.json")).expect("the report is written");
+    let report =
+        fs::read_to_string(job.folder().join("run/report.json")).expect("the report is written");
     let report: serde_json::Value = serde_json::from_str(&report).expect("the report is JSON");
     assert_eq!(report["partial"], true, "{output}");
 }

@@ -6,7 +6,9 @@ use crate::job::{Job, has_slurm};
 
 /// Returns whether the examples can run; prints the reason if not.
 fn has_torch() -> bool {
-    let found = Command::new("python3").args(["-c", "import torch.distributed"]).output();
+    let found = Command::new("python3")
+        .args(["-c", "import torch.distributed"])
+        .output();
     let found = found.is_ok_and(|out| out.status.success());
     if !found {
         eprintln!("skipped: python3 has no torch");
@@ -17,7 +19,10 @@ fn has_torch() -> bool {
 /// Returns the number of ranks that a summing example reports.
 fn sums(name: &str, options: &[&str]) -> usize {
     let job = Job::example(name, options);
-    job.lines("rank ").iter().filter(|line| line.contains(" of 4 ") && line.ends_with(" sum 4")).count()
+    job.lines("rank ")
+        .iter()
+        .filter(|line| line.contains(" of 4 ") && line.ends_with(" sum 4"))
+        .count()
 }
 
 #[test]
@@ -26,10 +31,23 @@ fn scripts_for_torchrun_need_one_other_word() {
     if !has_slurm() || !has_torch() {
         return;
     }
-    assert_eq!((sums("torchrun.sbatch", &[]), sums("torchrun-c10d.sbatch", &[])), (4, 4));
+    assert_eq!(
+        (
+            sums("torchrun.sbatch", &[]),
+            sums("torchrun-c10d.sbatch", &[])
+        ),
+        (4, 4)
+    );
     // The same with the real torchrun, if it is installed.
-    if Command::new("torchrun").arg("--help").output().is_ok_and(|out| out.status.success()) {
-        assert_eq!(sums("torchrun.sbatch", &["--export=ALL,LAUNCHER=torchrun"]), 4);
+    if Command::new("torchrun")
+        .arg("--help")
+        .output()
+        .is_ok_and(|out| out.status.success())
+    {
+        assert_eq!(
+            sums("torchrun.sbatch", &["--export=ALL,LAUNCHER=torchrun"]),
+            4
+        );
     }
 }
 

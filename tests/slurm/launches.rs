@@ -13,7 +13,16 @@ fn script(srun: &str, options: &str) -> String {
 /// Returns the ranks' variables without the run ID, which contains the job ID, and the host names.
 fn places(job: &Job) -> Vec<String> {
     let places = job.lines("place ");
-    places.iter().map(|line| line.split(' ').skip(1).take(3).collect::<Vec<_>>().join(" ")).collect()
+    places
+        .iter()
+        .map(|line| {
+            line.split(' ')
+                .skip(1)
+                .take(3)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect()
 }
 
 #[test]
@@ -22,10 +31,19 @@ fn one_task_a_node_starts_the_ranks_of_the_node() {
     if !has_slurm() {
         return;
     }
-    let job = Job::submit(&["-N2", "--ntasks-per-node=1"], &script("srun", "--nproc-per-node 2"));
-    assert_eq!(places(&job), ["0/4 0/2 0/2", "1/4 1/2 0/2", "2/4 0/2 1/2", "3/4 1/2 1/2"]);
+    let job = Job::submit(
+        &["-N2", "--ntasks-per-node=1"],
+        &script("srun", "--nproc-per-node 2"),
+    );
+    assert_eq!(
+        places(&job),
+        ["0/4 0/2 0/2", "1/4 1/2 0/2", "2/4 0/2 1/2", "3/4 1/2 1/2"]
+    );
     let (_, output) = job.end();
-    assert!(output.contains("step 0: node 1 of 2, --nproc-per-node 2, meeting at "), "{output}");
+    assert!(
+        output.contains("step 0: node 1 of 2, --nproc-per-node 2, meeting at "),
+        "{output}"
+    );
 }
 
 #[test]
@@ -35,7 +53,10 @@ fn one_task_a_rank_puts_each_where_slurm_did() {
         return;
     }
     let job = Job::submit(&["-N2", "--ntasks-per-node=2"], &script("srun", ""));
-    assert_eq!(places(&job), ["0/4 0/2 0/2", "1/4 1/2 0/2", "2/4 0/2 1/2", "3/4 1/2 1/2"]);
+    assert_eq!(
+        places(&job),
+        ["0/4 0/2 0/2", "1/4 1/2 0/2", "2/4 0/2 1/2", "3/4 1/2 1/2"]
+    );
 }
 
 #[test]
@@ -44,7 +65,10 @@ fn a_step_on_a_part_of_the_job_is_a_launch_on_that_part() {
     if !has_slurm() {
         return;
     }
-    let job = Job::submit(&["-N2", "--ntasks-per-node=1"], &script("srun -N1 -n1 -r1", "--nproc-per-node 2"));
+    let job = Job::submit(
+        &["-N2", "--ntasks-per-node=1"],
+        &script("srun -N1 -n1 -r1", "--nproc-per-node 2"),
+    );
     assert_eq!(places(&job), ["0/2 0/2 0/1", "1/2 1/2 0/1"]);
 }
 
@@ -65,8 +89,14 @@ fn two_steps_of_a_job_at_the_same_time_do_not_meet() {
         return;
     }
     let step = script("srun --overlap", "");
-    let job = Job::submit(&["-N2", "--ntasks-per-node=1"], &format!("{step} &\n{step} &\nwait"));
-    assert_eq!(places(&job), ["0/2 0/1 0/2", "0/2 0/1 0/2", "1/2 0/1 1/2", "1/2 0/1 1/2"]);
+    let job = Job::submit(
+        &["-N2", "--ntasks-per-node=1"],
+        &format!("{step} &\n{step} &\nwait"),
+    );
+    assert_eq!(
+        places(&job),
+        ["0/2 0/1 0/2", "0/2 0/1 0/2", "1/2 0/1 1/2", "1/2 0/1 1/2"]
+    );
 }
 
 #[test]
@@ -75,10 +105,16 @@ fn launchers_that_would_start_ranks_upon_ranks_are_refused() {
     if !has_slurm() {
         return;
     }
-    let job = Job::submit(&["-N1", "--ntasks-per-node=2"], &script("srun", "--nproc-per-node 2"));
+    let job = Job::submit(
+        &["-N1", "--ntasks-per-node=2"],
+        &script("srun", "--nproc-per-node 2"),
+    );
     let (state, output) = job.end();
     assert_eq!(state, "FAILED");
-    assert!(output.contains("SLURM runs 2 tasks on this node and each would launch --nproc-per-node 2"), "{output}");
+    assert!(
+        output.contains("SLURM runs 2 tasks on this node and each would launch --nproc-per-node 2"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -87,7 +123,9 @@ fn a_rank_that_fails_on_one_node_ends_the_job() {
     if !has_slurm() {
         return;
     }
-    let fails = format!("srun {RRUN} --nproc-per-node 2 --no-python sh -c '[ $RANK = 3 ] && exit 7; sleep 100'");
+    let fails = format!(
+        "srun {RRUN} --nproc-per-node 2 --no-python sh -c '[ $RANK = 3 ] && exit 7; sleep 100'"
+    );
     let (state, output) = Job::submit(&["-N2", "--ntasks-per-node=1"], &fails).end();
     assert_eq!(state, "FAILED");
     assert!(output.contains("exitcode  : 7 (pid: "), "{output}");

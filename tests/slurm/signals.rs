@@ -20,7 +20,11 @@ fn a_cancelled_job_s_ranks_have_time_to_save() {
     (0..4).for_each(|rank| job.wait_for(&format!("ready {rank}")));
     job.signal(&[]);
     let (state, output) = job.end();
-    assert_eq!((state.as_str(), output.matches("told TERM").count()), ("CANCELLED", 4), "{output}");
+    assert_eq!(
+        (state.as_str(), output.matches("told TERM").count()),
+        ("CANCELLED", 4),
+        "{output}"
+    );
 }
 
 #[test]
@@ -32,10 +36,15 @@ fn sigusr1_to_the_step_reaches_the_ranks_once_and_ends_nothing() {
     let job = Job::submit(&["-N1", "-n1"], &step());
     (0..2).for_each(|rank| job.wait_for(&format!("ready {rank}")));
     job.signal(&["-s", "USR1"]);
-    job.wait_until("both ranks told", || job.output().matches("told USR1").count() == 2);
+    job.wait_until("both ranks told", || {
+        job.output().matches("told USR1").count() == 2
+    });
     job.signal(&["-s", "TERM"]);
     let (_, output) = job.end();
-    assert!(output.contains("rrun: SIGUSR1 received, as the ranks have; the launch goes on"), "{output}");
+    assert!(
+        output.contains("rrun: SIGUSR1 received, as the ranks have; the launch goes on"),
+        "{output}"
+    );
     assert_eq!(output.matches("told USR1").count(), 2, "{output}");
 }
 
@@ -46,11 +55,16 @@ fn sigusr1_to_the_script_is_passed_on_by_the_launcher() {
         return;
     }
     let launch = format!("{RRUN} --nproc-per-node 2 --no-python sh -c '{RANK}' & rrun=$!");
-    let script = format!("{launch}\ntrap 'kill -USR1 $rrun' USR1\nwait $rrun; touch done; wait $rrun");
+    let script =
+        format!("{launch}\ntrap 'kill -USR1 $rrun' USR1\nwait $rrun; touch done; wait $rrun");
     let job = Job::submit(&["-N1", "-n1"], &script);
     (0..2).for_each(|rank| job.wait_for(&format!("ready {rank}")));
     job.signal(&["--batch", "-s", "USR1"]);
     job.wait_for("rrun: SIGUSR1 received and passed on to the ranks; the launch goes on");
     let (state, output) = job.end();
-    assert_eq!((state.as_str(), output.matches("told USR1").count()), ("COMPLETED", 2), "{output}");
+    assert_eq!(
+        (state.as_str(), output.matches("told USR1").count()),
+        ("COMPLETED", 2),
+        "{output}"
+    );
 }

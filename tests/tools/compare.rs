@@ -17,12 +17,23 @@ fn runs() -> (TempDir, Run, Run) {
     a.whole();
     let better = |job: usize, number: u64| {
         let is_solved = !number.is_multiple_of(5);
-        let end = if is_solved { End::Success } else { End::TimeLimit };
-        Episode { success: Some(is_solved), end, length: 9 + number, ..b.episode(job, number, 0) }
+        let end = if is_solved {
+            End::Success
+        } else {
+            End::TimeLimit
+        };
+        Episode {
+            success: Some(is_solved),
+            end,
+            length: 9 + number,
+            ..b.episode(job, number, 0)
+        }
     };
     b.rank(
         0,
-        [(0, 30), (1, 10)].into_iter().flat_map(|(job, count)| (0..count).map(move |number| better(job, number))),
+        [(0, 30), (1, 10)]
+            .into_iter()
+            .flat_map(|(job, count)| (0..count).map(move |number| better(job, number))),
     );
     (dir, a, b)
 }
@@ -41,22 +52,41 @@ fn two_runs_are_compared_pair_by_pair() {
 +------+-------+--------+--------+-------+---------------+-----------+
 ";
     let done = done.says("A: base (scripted), 40 episodes\nB: new (scripted), 40 episodes");
-    let done = done.says(table).says("22 solved by both, 5 by A alone, 10 by B alone, 3 by none");
-    done.says("| a   | 30 ").says("steps: -1.0000 (95 %: -1.0000 to -1.0000)");
+    let done = done
+        .says(table)
+        .says("22 solved by both, 5 by A alone, 10 by B alone, 3 by none");
+    done.says("| a   | 30 ")
+        .says("steps: -1.0000 (95 %: -1.0000 to -1.0000)");
 }
 
 #[test]
 fn report_files_are_compared_as_their_folders_are() {
     let (dir, a, b) = runs();
-    let folders: Value =
-        serde_json::from_str(&rrun_in(dir.path(), &["compare", "base", "new", "--json"]).succeeds().stdout()).unwrap();
-    [&a, &b].iter().for_each(|run| drop(rrun(&["report", run.path()]).succeeds()));
+    let folders: Value = serde_json::from_str(
+        &rrun_in(dir.path(), &["compare", "base", "new", "--json"])
+            .succeeds()
+            .stdout(),
+    )
+    .unwrap();
+    [&a, &b]
+        .iter()
+        .for_each(|run| drop(rrun(&["report", run.path()]).succeeds()));
     let files = ["base/report.json", "new/final_benchmark_report.json"];
     let done = rrun_in(dir.path(), &["compare", files[0], files[1], "--json"]).succeeds();
     let files: Value = serde_json::from_str(&done.stdout()).unwrap();
-    assert_eq!((&files["overall"], &files["per_job"]), (&folders["overall"], &folders["per_job"]));
-    assert_eq!((&folders["schema"], &folders["overall"]["pairs"]), (&json!("rrun/compare/1"), &json!(40)));
-    let lines = rrun_in(dir.path(), &["compare", "base/episodes.jsonl", "new", "--json"]).succeeds();
+    assert_eq!(
+        (&files["overall"], &files["per_job"]),
+        (&folders["overall"], &folders["per_job"])
+    );
+    assert_eq!(
+        (&folders["schema"], &folders["overall"]["pairs"]),
+        (&json!("rrun/compare/1"), &json!(40))
+    );
+    let lines = rrun_in(
+        dir.path(),
+        &["compare", "base/episodes.jsonl", "new", "--json"],
+    )
+    .succeeds();
     let lines: Value = serde_json::from_str(&lines.stdout()).unwrap();
     assert_eq!(lines["overall"], folders["overall"]);
 }
@@ -66,10 +96,14 @@ fn other_seeds_and_missing_episodes_are_said() {
     let (dir, _, b) = runs();
     let text = fs::read_to_string(b.folder.journal(0)).unwrap();
     let seed = b.episode(0, 3, 0).seed.to_string();
-    let kept = text.lines().filter(|line| !line.contains("\"job\":\"b\"")).map(|line| line.replace(&seed, "1") + "\n");
+    let kept = text
+        .lines()
+        .filter(|line| !line.contains("\"job\":\"b\""))
+        .map(|line| line.replace(&seed, "1") + "\n");
     fs::write(b.folder.journal(0), kept.collect::<String>()).unwrap();
-    let done =
-        rrun_in(dir.path(), &["compare", "base", "new"]).succeeds().says("not paired: 1 episodes from different seeds");
+    let done = rrun_in(dir.path(), &["compare", "base", "new"])
+        .succeeds()
+        .says("not paired: 1 episodes from different seeds");
     done.says("not paired: 10 episodes that A alone has");
 }
 
@@ -84,9 +118,21 @@ fn seeded(name: &str, seed: u64) -> Value {
 fn jobs_of_one_run_are_compared_where_their_seeds_are_equal_by_design() {
     let run = Run::new(&[seeded("old", 7), seeded("new", 7), job("other", 4)]);
     run.whole();
-    let done = rrun(&["compare", run.path(), run.path(), "--pair", "old=new", "--per-job"]).succeeds();
+    let done = rrun(&[
+        "compare",
+        run.path(),
+        run.path(),
+        "--pair",
+        "old=new",
+        "--per-job",
+    ])
+    .succeeds();
     let done = done.says("| old | 4 ").says("| all  | 4 ");
-    assert!(!done.stdout().contains("| other"), "a job is not compared with itself: {}", done.stdout());
+    assert!(
+        !done.stdout().contains("| other"),
+        "a job is not compared with itself: {}",
+        done.stdout()
+    );
 }
 
 #[test]
@@ -100,17 +146,29 @@ fn without_a_pair_the_comparison_has_failed_and_says_why() {
     );
     let other = Run::new(&[job("x", 4)]);
     other.whole();
-    rrun(&["compare", run.path(), other.path(), "--json"]).fails_with(1).complains("--pair JOB=JOB pairs those of");
+    rrun(&["compare", run.path(), other.path(), "--json"])
+        .fails_with(1)
+        .complains("--pair JOB=JOB pairs those of");
     let begun = Run::new(&[job("old", 4)]);
-    rrun(&["compare", run.path(), begun.path()]).fails_with(1).complains("no episode was finished in both");
+    rrun(&["compare", run.path(), begun.path()])
+        .fails_with(1)
+        .complains("no episode was finished in both");
 }
 
 #[test]
 fn what_cannot_be_read_is_named_with_its_line() {
     let (dir, a, _) = runs();
-    rrun_in(dir.path(), &["compare", "base", "none"]).fails_with(1).complains("`none` is neither a run folder");
-    fs::write(dir.path().join("x.jsonl"), format!("{}\n{{}}\n", serde_json::to_string(&a.episode(0, 0, 0)).unwrap()))
-        .unwrap();
+    rrun_in(dir.path(), &["compare", "base", "none"])
+        .fails_with(1)
+        .complains("`none` is neither a run folder");
+    fs::write(
+        dir.path().join("x.jsonl"),
+        format!(
+            "{}\n{{}}\n",
+            serde_json::to_string(&a.episode(0, 0, 0)).unwrap()
+        ),
+    )
+    .unwrap();
     rrun_in(dir.path(), &["compare", "base", "x.jsonl"])
         .fails_with(1)
         .complains("`x.jsonl` line 2 is no episode: missing field");
@@ -120,5 +178,7 @@ fn what_cannot_be_read_is_named_with_its_line() {
         .complains("`r.json` is no report: invalid type: integer `3`");
     let done = rrun_in(dir.path(), &["compare", "base", "new", "--pair", "a=z"]).fails_with(1);
     done.complains("`new` has no job `z`");
-    rrun_in(dir.path(), &["compare", "base", "new", "--pair", "a"]).fails_with(2).complains("`a` is no pair");
+    rrun_in(dir.path(), &["compare", "base", "new", "--pair", "a"])
+        .fails_with(2)
+        .complains("`a` is no pair");
 }

@@ -15,19 +15,28 @@ fn declared(name: &str, gib: f64, num_envs: u64) -> Value {
 }
 
 fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/fixtures")
+        .join(path)
 }
 
 /// Creates a folder with a jobs file.
 fn folder(jobs: &[Value]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("jobs.json"), json!({"jobs": jobs}).to_string()).unwrap();
+    fs::write(
+        dir.path().join("jobs.json"),
+        json!({"jobs": jobs}).to_string(),
+    )
+    .unwrap();
     dir
 }
 
 fn fit(jobs: &[Value], words: &[&str]) -> Done {
     let dir = folder(jobs);
-    rrun_in(dir.path(), &[&["fit", "--jobs", "jobs.json"], words].concat())
+    rrun_in(
+        dir.path(),
+        &[&["fit", "--jobs", "jobs.json"], words].concat(),
+    )
 }
 
 fn parsed(done: Done) -> Value {
@@ -50,7 +59,12 @@ fn an_evaluation_is_planned_for_a_card_that_is_not_there() {
 +-----+------+----------+------------------+-------+---------------+
 ";
     let done = fit(&[declared("a", 2.0, 4)], &["--gpu-memory", "12GiB"]).succeeds();
-    let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace('-', "");
+    let squeezed = |text: &str| {
+        text.split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace('-', "")
+    };
     let (said, wanted) = (squeezed(&done.stdout()), squeezed(table));
     assert!(said.starts_with(&wanted), "{}", done.stdout());
     done.says("weights are counted; activations, graphs and contexts are estimates");
@@ -58,15 +72,36 @@ fn an_evaluation_is_planned_for_a_card_that_is_not_there() {
 
 #[test]
 fn what_does_not_fit_is_an_error_with_what_would() {
-    let done = fit(&[declared("a", 2.0, 8)], &["--gpu-memory", "12GiB", "--json"]).fails_with(1);
+    let done = fit(
+        &[declared("a", 2.0, 8)],
+        &["--gpu-memory", "12GiB", "--json"],
+    )
+    .fails_with(1);
     let told = parsed(done);
-    assert_eq!((&told["schema"], &told["fits"]), (&json!("rrun/fit/1"), &json!(false)));
     assert_eq!(
-        (&told["gpus"][0]["fits"], &told["gpus"][0]["environments"]["bytes"]),
+        (&told["schema"], &told["fits"]),
+        (&json!("rrun/fit/1"), &json!(false))
+    );
+    assert_eq!(
+        (
+            &told["gpus"][0]["fits"],
+            &told["gpus"][0]["environments"]["bytes"]
+        ),
         (&json!("never"), &json!(16_u64 << 30))
     );
-    assert_eq!((&told["jobs"][0]["proposed_num_envs"], &told["jobs"][0]["why"]), (&json!(5), &json!("memory")));
-    fit(&[declared("a", 2.0, 8)], &["--gpu-memory", "12GiB", "--num-envs", "5"]).succeeds().says("| yes ");
+    assert_eq!(
+        (
+            &told["jobs"][0]["proposed_num_envs"],
+            &told["jobs"][0]["why"]
+        ),
+        (&json!(5), &json!("memory"))
+    );
+    fit(
+        &[declared("a", 2.0, 8)],
+        &["--gpu-memory", "12GiB", "--num-envs", "5"],
+    )
+    .succeeds()
+    .says("| yes ");
 }
 
 #[test]
@@ -75,31 +110,75 @@ fn a_checkpoint_is_counted_and_ranks_that_share_a_gpu_each_have_it() {
         "policy_type": "gr00t", "num_episodes": 40,
         "policy_config_dict": {"model_path": fixture("gr00t/case_d_bf16_sharded_policy")}});
     let of = |words: &[&str]| {
-        parsed(fit(std::slice::from_ref(&job), &[&["--gpu-memory", "24GB", "--json"], words].concat()).succeeds())
+        parsed(
+            fit(
+                std::slice::from_ref(&job),
+                &[&["--gpu-memory", "24GB", "--json"], words].concat(),
+            )
+            .succeeds(),
+        )
     };
     let alone = of(&["--nproc-per-node", "1"]);
-    let four = of(&["--nproc-per-node", "4", "--workers-per-gpu", "4", "--shard", "episodes"]);
+    let four = of(&[
+        "--nproc-per-node",
+        "4",
+        "--workers-per-gpu",
+        "4",
+        "--shard",
+        "episodes",
+    ]);
     let weights = |told: &Value| told["gpus"][0]["weights"]["certain"].as_u64().unwrap();
-    assert!(weights(&alone) > 1_000_000 && weights(&four) == 4 * weights(&alone), "{alone}\n{four}");
+    assert!(
+        weights(&alone) > 1_000_000 && weights(&four) == 4 * weights(&alone),
+        "{alone}\n{four}"
+    );
     assert_eq!(four["gpus"].as_array().unwrap().len(), 1);
-    assert_eq!(alone["jobs"][0]["batch"]["rows"], 4, "two groups of four take turns");
+    assert_eq!(
+        alone["jobs"][0]["batch"]["rows"], 4,
+        "two groups of four take turns"
+    );
     assert!(alone["jobs"][0]["batch"]["largest"].as_u64() > Some(100));
 }
 
 #[test]
 fn a_placement_names_the_gpus_that_are_planned_for() {
     let mut job = declared("a", 2.0, 1);
-    job["arena_env_args"].as_object_mut().unwrap().remove("num_envs");
+    job["arena_env_args"]
+        .as_object_mut()
+        .unwrap()
+        .remove("num_envs");
     job["total_num_envs"] = json!(4);
-    let words = ["--placement", "env: 0-1, rollout: 2-3", "--gpu-memory", "12GiB", "--json"];
+    let words = [
+        "--placement",
+        "env: 0-1, rollout: 2-3",
+        "--gpu-memory",
+        "12GiB",
+        "--json",
+    ];
     let told = parsed(fit(std::slice::from_ref(&job), &words).succeeds());
     let of_gpu = |gpu: &Value| {
-        (gpu["environments"]["bytes"].as_u64().unwrap() >> 30, gpu["context"]["bytes"].as_u64() > Some(0))
+        (
+            gpu["environments"]["bytes"].as_u64().unwrap() >> 30,
+            gpu["context"]["bytes"].as_u64() > Some(0),
+        )
     };
-    let gpus: Vec<_> = told["gpus"].as_array().unwrap().iter().map(of_gpu).collect();
+    let gpus: Vec<_> = told["gpus"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(of_gpu)
+        .collect();
     assert_eq!(gpus, [(4, false), (4, false), (0, true), (0, true)]);
-    assert_eq!(told["jobs"][0]["proposed_num_envs"], 10, "five on each of two GPUs divide 40 episodes");
-    let uneven = ["--placement", "env: 0-2, rollout: 0-2", "--gpu-memory", "12GiB"];
+    assert_eq!(
+        told["jobs"][0]["proposed_num_envs"], 10,
+        "five on each of two GPUs divide 40 episodes"
+    );
+    let uneven = [
+        "--placement",
+        "env: 0-2, rollout: 0-2",
+        "--gpu-memory",
+        "12GiB",
+    ];
     fit(&[job], &uneven)
         .fails_with(1)
         .complains("total_num_envs is 4, which cannot be dealt evenly to 3 environment workers");
@@ -107,16 +186,42 @@ fn a_placement_names_the_gpus_that_are_planned_for() {
 
 #[test]
 fn gpus_of_their_own_are_proposed_where_policies_and_environments_do_not_share_one() {
-    let of = |words: &[&str]| fit(&[declared("a", 2.9, 4)], &[&["--gpu-memory", "12GiB"], words].concat());
+    let of = |words: &[&str]| {
+        fit(
+            &[declared("a", 2.9, 4)],
+            &[&["--gpu-memory", "12GiB"], words].concat(),
+        )
+    };
     // 11.6 GiB of environments and the context of the policy exceed 12 GiB together, but not
     // separately.
-    of(&[]).fails_with(1).says("--placement 'env: 0, rollout: 1' (1 rank) would fit: policies and environments on");
-    of(&["--placement", "env: 0, rollout: 1"]).succeeds().says("| tight ");
-    assert!(!of(&["--gpus", "1"]).fails_with(1).stdout().contains("--placement"), "there is no other GPU");
-    let four = of(&["--nproc-per-node", "2", "--gpus", "4", "--shard", "episodes"]).fails_with(1);
+    of(&[])
+        .fails_with(1)
+        .says("--placement 'env: 0, rollout: 1' (1 rank) would fit: policies and environments on");
+    of(&["--placement", "env: 0, rollout: 1"])
+        .succeeds()
+        .says("| tight ");
+    assert!(
+        !of(&["--gpus", "1"])
+            .fails_with(1)
+            .stdout()
+            .contains("--placement"),
+        "there is no other GPU"
+    );
+    let four = of(&[
+        "--nproc-per-node",
+        "2",
+        "--gpus",
+        "4",
+        "--shard",
+        "episodes",
+    ])
+    .fails_with(1);
     four.says("--placement 'env: 0-1, rollout: 2-3' (2 ranks) would fit");
     let alone = fit(&[declared("a", 4.0, 4)], &["--gpu-memory", "12GiB"]).fails_with(1);
-    assert!(!alone.stdout().contains("--placement"), "environments alone are too much");
+    assert!(
+        !alone.stdout().contains("--placement"),
+        "environments alone are too much"
+    );
 }
 
 #[test]
@@ -125,7 +230,9 @@ fn what_is_unknown_is_said_and_is_no_error() {
                        "policy_config_dict": {"model_path": "/nowhere"}, "num_episodes": 4});
     let done = fit(&[plain], &["--gpu-memory", "12GiB"]).succeeds();
     let done = done.says("what an environment `reach` takes on a GPU is unknown: `rrun fit --probe` measures it there");
-    let done = done.says("the checkpoint of job `a` cannot be read").says("512 MiB + ?");
+    let done = done
+        .says("the checkpoint of job `a` cannot be read")
+        .says("512 MiB + ?");
     done.says("what an environment takes is unknown");
 }
 
@@ -139,17 +246,36 @@ fn measurements_are_used_and_the_machine_is_looked_at() {
         "host": {"base": 1_u64 << 28, "slope": 1_u64 << 20}, "gpu": {"base": 3_u64 << 29, "slope": 1_u64 << 30}});
     let file = json!({"schema": "rrun/memory/1", "environments": [entry]}).to_string();
     fs::write(dir.path().join("memory.json"), file).unwrap();
-    let words = ["fit", "--jobs", "jobs.json", "--measured", "memory.json", "--gpu-memory", "12GiB"];
+    let words = [
+        "fit",
+        "--jobs",
+        "jobs.json",
+        "--measured",
+        "memory.json",
+        "--gpu-memory",
+        "12GiB",
+    ];
     let done = rrun_in(dir.path(), &words).succeeds();
     // Four environments of 1 GiB, and a base of 1.5 GiB, of which 0.5 GiB are the context.
-    done.says("5.0 GiB").says("5.5 GiB").says("this machine: about 260 MiB of ");
-    let done = rrun_in(dir.path(), &["fit", "--jobs", "jobs.json", "--measured", "jobs.json"]).fails_with(1);
+    done.says("5.0 GiB")
+        .says("5.5 GiB")
+        .says("this machine: about 260 MiB of ");
+    let done = rrun_in(
+        dir.path(),
+        &["fit", "--jobs", "jobs.json", "--measured", "jobs.json"],
+    )
+    .fails_with(1);
     done.complains("`jobs.json` has no measurements of `rrun fit --probe`");
 }
 
 #[test]
 fn words_of_an_option_are_joined_by_either_sign() {
-    fit(&[declared("a", 2.0, 8)], &["--gpu_memory=12GiB", "--num_envs", "5"]).succeeds().says("| yes ");
+    fit(
+        &[declared("a", 2.0, 8)],
+        &["--gpu_memory=12GiB", "--num_envs", "5"],
+    )
+    .succeeds()
+    .says("| yes ");
 }
 
 #[test]
@@ -164,14 +290,24 @@ fn what_is_asked_wrongly_is_refused() {
     fit(&jobs, &["--gpu-memory", "12 parsecs"])
         .fails_with(2)
         .complains("as 12GiB, 12GB, 12288MiB or a number of bytes");
-    fit(&jobs, &["--probe-envs", "1,2"]).fails_with(2).complains("--probe");
-    fit(&jobs, &["--num-envs", "4097"])
+    fit(&jobs, &["--probe-envs", "1,2"])
+        .fails_with(2)
+        .complains("--probe");
+    fit(&jobs, &["--num-envs", "4097"]).fails_with(1).complains(
+        "rrun: error: invalid value '4097' for '--num-envs <N>': 4097 is not in 1..=4096\n",
+    );
+    fit(&jobs, &["--gpus", "4"])
+        .fails_with(2)
+        .complains("--gpu-memory");
+    fit(&jobs, &["--set", "env.eval.total_num_env=4"])
         .fails_with(1)
-        .complains("rrun: error: invalid value '4097' for '--num-envs <N>': 4097 is not in 1..=4096\n");
-    fit(&jobs, &["--gpus", "4"]).fails_with(2).complains("--gpu-memory");
-    fit(&jobs, &["--set", "env.eval.total_num_env=4"]).fails_with(1).complains("did you mean `total_num_envs`?");
-    rrun_in(Path::new("."), &["fit"]).fails_with(2).complains("--jobs <FILE>");
-    rrun_in(Path::new("."), &["fit", "jobs.json"]).fails_with(2).complains("write `--jobs jobs.json`");
+        .complains("did you mean `total_num_envs`?");
+    rrun_in(Path::new("."), &["fit"])
+        .fails_with(2)
+        .complains("--jobs <FILE>");
+    rrun_in(Path::new("."), &["fit", "jobs.json"])
+        .fails_with(2)
+        .complains("write `--jobs jobs.json`");
     rrun_in(Path::new("."), &["fit", "--jobs", "none.json"])
         .fails_with(1)
         .complains("cannot read jobs file `none.json`");
@@ -182,10 +318,21 @@ fn a_setting_of_the_command_line_changes_what_is_planned() {
     let dir = tempfile::tempdir().unwrap();
     let yaml = "env: {eval: {environment: reach, total_num_envs: 2, env_args: {env_memory_gb: 1.0}}}\nrollout: {policy_type: scripted}\n";
     fs::write(dir.path().join("reach.yaml"), yaml).unwrap();
-    let words =
-        ["fit", "--config", "reach.yaml", "--set", "env.eval.total_num_envs=6", "--gpu-memory", "12GiB", "--json"];
+    let words = [
+        "fit",
+        "--config",
+        "reach.yaml",
+        "--set",
+        "env.eval.total_num_envs=6",
+        "--gpu-memory",
+        "12GiB",
+        "--json",
+    ];
     let told = parsed(rrun_in(dir.path(), &words).succeeds());
-    assert_eq!((&told["jobs"][0]["num_envs"], &told["jobs"][0]["job"]), (&json!(6), &json!("reach")));
+    assert_eq!(
+        (&told["jobs"][0]["num_envs"], &told["jobs"][0]["job"]),
+        (&json!(6), &json!("reach"))
+    );
     assert_eq!(told["gpus"][0]["environments"]["bytes"], 6_u64 << 30);
 }
 
@@ -202,87 +349,174 @@ fn both_invalid_rows_of_the_memory_guide_are_flagged() {
     let done = rrun_in(Path::new("."), &["fit", "--ppo-table"]).succeeds();
     let table = done.stdout();
     let row = |sizes: [&str; 3]| {
-        let is_it = |line: &&str| sizes.iter().all(|size| line.split('|').any(|cell| cell.trim() == *size));
-        table.lines().find(is_it).unwrap_or_else(|| panic!("no {sizes:?} in\n{table}")).to_owned()
+        let is_it = |line: &&str| {
+            sizes
+                .iter()
+                .all(|size| line.split('|').any(|cell| cell.trim() == *size))
+        };
+        table
+            .lines()
+            .find(is_it)
+            .unwrap_or_else(|| panic!("no {sizes:?} in\n{table}"))
+            .to_owned()
     };
-    assert!(row(["512", "128", "2"]).contains("INVALID | num_minibatches 4"), "{table}");
-    assert!(row(["1536", "384", "6"]).contains("INVALID | num_minibatches 8"), "{table}");
-    assert!(row(["2048", "512", "8"]).contains("15.0 GB") && row(["1024", "256", "4"]).contains("| valid   | valid"));
+    assert!(
+        row(["512", "128", "2"]).contains("INVALID | num_minibatches 4"),
+        "{table}"
+    );
+    assert!(
+        row(["1536", "384", "6"]).contains("INVALID | num_minibatches 8"),
+        "{table}"
+    );
+    assert!(
+        row(["2048", "512", "8"]).contains("15.0 GB")
+            && row(["1024", "256", "4"]).contains("| valid   | valid")
+    );
     done.says("the guide recommends 2 rows that are not: 512/128/2, 1536/384/6");
 }
 
 #[test]
 fn a_training_is_checked_with_what_would_be_valid_and_what_would_fit() {
-    let (_dir, done) = ppo("ppo: {num_envs: 512, batch_size: 128, num_minibatches: 2}", &["--gpu-memory", "8GB"]);
-    let done = done.fails_with(1).says("batch_size 128 × num_minibatches 2 = 256 is no multiple of num_envs 512");
+    let (_dir, done) = ppo(
+        "ppo: {num_envs: 512, batch_size: 128, num_minibatches: 2}",
+        &["--gpu-memory", "8GB"],
+    );
+    let done = done
+        .fails_with(1)
+        .says("batch_size 128 × num_minibatches 2 = 256 is no multiple of num_envs 512");
     done.says("nearest first: num_minibatches 4, or batch_size 256, or num_envs 256")
         .says("about 6.0 GB fits into 8.0 GB");
-    let (_dir, done) = ppo("ppo: {num_envs: 2048, batch_size: 512, num_minibatches: 8}", &["--gpu-memory", "12GiB"]);
-    let done = done.fails_with(1).says("about 15.0 GB does not fit into 12.9 GB");
+    let (_dir, done) = ppo(
+        "ppo: {num_envs: 2048, batch_size: 512, num_minibatches: 8}",
+        &["--gpu-memory", "12GiB"],
+    );
+    let done = done
+        .fails_with(1)
+        .says("about 15.0 GB does not fit into 12.9 GB");
     done.says("largest num_envs that divides and fits: 1024")
         .says("with other minibatches: num_minibatches 9 and num_envs 1536");
-    let (_dir, done) = ppo("ppo: {num_envs: 1024, batch_size: 256, num_minibatches: 4}", &["--devices", "3"]);
-    done.fails_with(1).says("num_envs 1024 is no multiple of the 3 devices");
+    let (_dir, done) = ppo(
+        "ppo: {num_envs: 1024, batch_size: 256, num_minibatches: 4}",
+        &["--devices", "3"],
+    );
+    done.fails_with(1)
+        .says("num_envs 1024 is no multiple of the 3 devices");
 }
 
 #[test]
 fn what_takes_effect_is_kept() {
-    let set = ["--preset", "default", "--set", "ppo.num_envs=512", "--set", "network.policy_hidden_layers=[64]"];
-    let (dir, done) = ppo("ppo: {num_minibatches: 2}", &[&set[..], &["--save", "effective.json", "--json"]].concat());
+    let set = [
+        "--preset",
+        "default",
+        "--set",
+        "ppo.num_envs=512",
+        "--set",
+        "network.policy_hidden_layers=[64]",
+    ];
+    let (dir, done) = ppo(
+        "ppo: {num_minibatches: 2}",
+        &[&set[..], &["--save", "effective.json", "--json"]].concat(),
+    );
     let told = parsed(done.succeeds());
-    assert_eq!((&told["valid"], &told["sizes"]["num_envs"], &told["fits"]), (&json!(true), &json!(512), &Value::Null));
-    let kept: Value = serde_json::from_slice(&fs::read(dir.path().join("effective.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&told["valid"], &told["sizes"]["num_envs"], &told["fits"]),
+        (&json!(true), &json!(512), &Value::Null)
+    );
+    let kept: Value =
+        serde_json::from_slice(&fs::read(dir.path().join("effective.json")).unwrap()).unwrap();
     assert_eq!(kept["config_file"], "gpu.yaml");
-    assert_eq!(kept["overrides"], json!({"ppo.num_envs": 512, "network.policy_hidden_layers": [64]}));
+    assert_eq!(
+        kept["overrides"],
+        json!({"ppo.num_envs": 512, "network.policy_hidden_layers": [64]})
+    );
     let ppo = &kept["final_config"]["ppo"];
-    assert_eq!((&ppo["num_envs"], &ppo["batch_size"], &ppo["num_minibatches"]), (&json!(512), &json!(256), &json!(2)));
+    assert_eq!(
+        (
+            &ppo["num_envs"],
+            &ppo["batch_size"],
+            &ppo["num_minibatches"]
+        ),
+        (&json!(512), &json!(256), &json!(2))
+    );
 }
 
 #[test]
 fn a_file_that_holds_no_training_is_refused_and_never_called_valid() {
     let (_dir, done) = ppo("env: {eval: {total_num_envs: 4}}", &[]);
-    done.fails_with(1).complains("`gpu.yaml` has no section `ppo`, so it is no PPO training of Brax; one begins with");
+    done.fails_with(1).complains(
+        "`gpu.yaml` has no section `ppo`, so it is no PPO training of Brax; one begins with",
+    );
     let (_dir, done) = ppo(r#"{"jobs": [{"name": "a"}]}"#, &["--preset", "default"]);
     done.fails_with(1).complains("`--jobs` takes a jobs file");
     let (_dir, done) = ppo("num_envs: 512", &[]);
     done.fails_with(1).complains("sizes belong below `ppo:`");
     let (_dir, done) = ppo("", &[]);
     done.fails_with(1).complains("has no section `ppo`");
-    let (_dir, done) = ppo("network: {policy_hidden_layers: [64]}", &["--preset", "default"]);
+    let (_dir, done) = ppo(
+        "network: {policy_hidden_layers: [64]}",
+        &["--preset", "default"],
+    );
     done.succeeds().says("| yes ");
 }
 
 #[test]
 fn a_number_of_environments_goes_before_the_preset_and_the_file() {
     let of = |words: &[&str]| {
-        let done = rrun_in(Path::new("."), &[&["fit", "--preset", "default", "--json"], words].concat());
+        let done = rrun_in(
+            Path::new("."),
+            &[&["fit", "--preset", "default", "--json"], words].concat(),
+        );
         parsed(done)["sizes"]["num_envs"].clone()
     };
-    assert_eq!((of(&[]), of(&["--num-envs", "512"])), (json!(1024), json!(512)));
-    assert_eq!(of(&["--set", "ppo.num_envs=256", "--num-envs", "65536"]), 65536);
-    let (_dir, done) = ppo("ppo: {num_envs: 512, batch_size: 128, num_minibatches: 2}", &["--num-envs", "256"]);
+    assert_eq!(
+        (of(&[]), of(&["--num-envs", "512"])),
+        (json!(1024), json!(512))
+    );
+    assert_eq!(
+        of(&["--set", "ppo.num_envs=256", "--num-envs", "65536"]),
+        65536
+    );
+    let (_dir, done) = ppo(
+        "ppo: {num_envs: 512, batch_size: 128, num_minibatches: 2}",
+        &["--num-envs", "256"],
+    );
     done.succeeds().says("| 256 ");
 }
 
 #[test]
 fn an_option_that_says_nothing_about_a_training_is_refused_beside_one() {
-    for words in [["--max-batch", "4"], ["--placement", "env: 0, rollout: 1"], ["--nproc-per-node", "2"]] {
+    for words in [
+        ["--max-batch", "4"],
+        ["--placement", "env: 0, rollout: 1"],
+        ["--nproc-per-node", "2"],
+    ] {
         let words = [&["fit", "--preset", "default"], &words[..]].concat();
-        rrun_in(Path::new("."), &words).fails_with(2).complains("cannot be used with");
+        rrun_in(Path::new("."), &words)
+            .fails_with(2)
+            .complains("cannot be used with");
     }
-    rrun_in(Path::new("."), &["fit", "--ppo-table", "--num-envs", "4"]).fails_with(2).complains("cannot be used with");
+    rrun_in(Path::new("."), &["fit", "--ppo-table", "--num-envs", "4"])
+        .fails_with(2)
+        .complains("cannot be used with");
 }
 
 #[test]
 fn a_training_that_is_asked_about_wrongly_is_refused() {
     let (_dir, done) = ppo("ppo: {num_envs: 512}", &["--set", "ppo.num_env=4"]);
-    done.fails_with(1).complains("--set ppo.num_env: there is no such setting; the nearest are `ppo.num_envs`");
+    done.fails_with(1)
+        .complains("--set ppo.num_env: there is no such setting; the nearest are `ppo.num_envs`");
     let (_dir, done) = ppo("ppo: {num_envs: many}", &[]);
-    done.fails_with(1).complains("ppo.num_envs is \"many\", a whole number from 1 to 16777216 is needed");
+    done.fails_with(1)
+        .complains("ppo.num_envs is \"many\", a whole number from 1 to 16777216 is needed");
     let (_dir, done) = ppo("ppo: {num_envs: 512}", &["--jobs", "jobs.json"]);
     done.fails_with(2).complains("cannot be used with");
-    rrun_in(Path::new("."), &["fit", "--preset", "fast"]).fails_with(2).complains("quick, default, production");
-    rrun_in(Path::new("."), &["fit", "--preset", "quick", "--gpu-memory", "8GB"])
-        .succeeds()
-        .says("about 4.5 GB fits into 8.0 GB");
+    rrun_in(Path::new("."), &["fit", "--preset", "fast"])
+        .fails_with(2)
+        .complains("quick, default, production");
+    rrun_in(
+        Path::new("."),
+        &["fit", "--preset", "quick", "--gpu-memory", "8GB"],
+    )
+    .succeeds()
+    .says("about 4.5 GB fits into 8.0 GB");
 }

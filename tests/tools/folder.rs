@@ -28,7 +28,12 @@ pub fn job(name: &str, episodes: u64) -> Value {
 
 /// Returns the time `10:00:00` plus `second` seconds.
 pub fn at(second: u64) -> String {
-    format!("2026-11-21T{:02}:{:02}:{:02}.000Z", 10 + second / 3600, second / 60 % 60, second % 60)
+    format!(
+        "2026-11-21T{:02}:{:02}:{:02}.000Z",
+        10 + second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 impl Run {
@@ -43,12 +48,22 @@ impl Run {
     pub fn at(path: &Path, jobs: &[Value]) -> Self {
         let text = json!({"jobs": jobs});
         let sha256 = format!("{:064x}", text.to_string().len());
-        let file =
-            JobFile { path: "jobs.json".into(), sha256, jobs: jobs::file::parse(&text).unwrap(), model_server: None };
+        let file = JobFile {
+            path: "jobs.json".into(),
+            sha256,
+            jobs: jobs::file::parse(&text).unwrap(),
+            model_server: None,
+        };
         let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
         let folder = RunFolder::new(path);
-        let plan = RunPlan::new(&args, file, 1, at(0)).settle(&folder, false).unwrap();
-        Self { dir: tempfile::tempdir().unwrap(), folder, plan }
+        let plan = RunPlan::new(&args, file, 1, at(0))
+            .settle(&folder, false)
+            .unwrap();
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            folder,
+            plan,
+        }
     }
 
     /// Returns an episode of a job; every third one is not successful.
@@ -64,7 +79,11 @@ impl Run {
             rebuild: 0,
             success: Some(is_solved),
             success_at_end: None,
-            end: if is_solved { End::Success } else { End::TimeLimit },
+            end: if is_solved {
+                End::Success
+            } else {
+                End::TimeLimit
+            },
             length: 10 + number,
             return_: number as f64 / 3.0,
             max_reward: None,
@@ -116,14 +135,31 @@ impl Run {
         for episode in episodes {
             let job_index = episode.job_index;
             if last.replace(job_index) != Some(job_index) {
-                write(Line::JobStart(JobStart { job_index, rank, started: at(5), ..JobStart::default() }));
+                write(Line::JobStart(JobStart {
+                    job_index,
+                    rank,
+                    started: at(5),
+                    ..JobStart::default()
+                }));
             }
             write(Line::Episode(Box::new(episode)));
         }
         if let Some(job_index) = last {
-            write(Line::JobEnd(JobEnd { job_index, rank, wall_s: 5.0, ended: at(90), ..JobEnd::default() }));
+            write(Line::JobEnd(JobEnd {
+                job_index,
+                rank,
+                wall_s: 5.0,
+                ended: at(90),
+                ..JobEnd::default()
+            }));
         }
-        write(Line::RankEnd(RankEnd { rank, wall_s: 100.0, busy_s: 80.0, ended: at(99), ..RankEnd::default() }));
+        write(Line::RankEnd(RankEnd {
+            rank,
+            wall_s: 100.0,
+            busy_s: 80.0,
+            ended: at(99),
+            ..RankEnd::default()
+        }));
         self
     }
 
@@ -132,7 +168,8 @@ impl Run {
         let numbers = |job: usize| 0..self.count(job);
         self.rank(
             0,
-            (0..self.plan.jobs.len()).flat_map(|job| numbers(job).map(move |number| self.episode(job, number, 0))),
+            (0..self.plan.jobs.len())
+                .flat_map(|job| numbers(job).map(move |number| self.episode(job, number, 0))),
         )
     }
 
@@ -155,7 +192,8 @@ impl Run {
 
 /// Returns the report of a folder.
 pub fn report(folder: &RunFolder) -> Report {
-    serde_json::from_slice(&std::fs::read(folder.report()).expect("there is a report")).expect("it has its schema")
+    serde_json::from_slice(&std::fs::read(folder.report()).expect("there is a report"))
+        .expect("it has its schema")
 }
 
 /// The result of a command.
@@ -171,7 +209,13 @@ pub fn rrun(words: &[&str]) -> Done {
 /// Runs `rrun` in a folder.
 pub fn rrun_in(folder: &Path, words: &[&str]) -> Done {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
-    Done { output: command.args(words).current_dir(folder).output().expect("rrun is there") }
+    Done {
+        output: command
+            .args(words)
+            .current_dir(folder)
+            .output()
+            .expect("rrun is there"),
+    }
 }
 
 /// Runs `rrun` with these arguments and environment variables.
@@ -182,19 +226,36 @@ pub fn rrun_with(variables: &[(&str, &str)], words: &[&str]) -> Done {
 /// Runs the `rrun` at `program`.
 pub fn rrun_at(program: &Path, variables: &[(&str, &str)], words: &[&str]) -> Done {
     let mut command = Command::new(program);
-    Done { output: command.args(words).envs(variables.iter().copied()).output().expect("rrun is there") }
+    Done {
+        output: command
+            .args(words)
+            .envs(variables.iter().copied())
+            .output()
+            .expect("rrun is there"),
+    }
 }
 
 impl Done {
     #[track_caller]
     pub fn succeeds(self) -> Self {
-        assert!(self.output.status.success(), "{}\n{}", self.stdout(), self.stderr());
+        assert!(
+            self.output.status.success(),
+            "{}\n{}",
+            self.stdout(),
+            self.stderr()
+        );
         self
     }
 
     #[track_caller]
     pub fn fails_with(self, code: i32) -> Self {
-        assert_eq!(self.output.status.code(), Some(code), "{}\n{}", self.stdout(), self.stderr());
+        assert_eq!(
+            self.output.status.code(),
+            Some(code),
+            "{}\n{}",
+            self.stdout(),
+            self.stderr()
+        );
         self
     }
 
@@ -208,13 +269,21 @@ impl Done {
 
     #[track_caller]
     pub fn says(self, text: &str) -> Self {
-        assert!(self.stdout().contains(text), "no `{text}` in\n{}", self.stdout());
+        assert!(
+            self.stdout().contains(text),
+            "no `{text}` in\n{}",
+            self.stdout()
+        );
         self
     }
 
     #[track_caller]
     pub fn complains(self, text: &str) -> Self {
-        assert!(self.stderr().contains(text), "no `{text}` in\n{}", self.stderr());
+        assert!(
+            self.stderr().contains(text),
+            "no `{text}` in\n{}",
+            self.stderr()
+        );
         self
     }
 }

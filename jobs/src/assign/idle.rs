@@ -8,7 +8,9 @@ use crate::job::{Job, Length, Status};
 pub fn idle(jobs: &[Job], world_size: usize, assignment: Assignment) -> usize {
     let idle = |rank: &usize| match assignment.assign {
         Assign::Dynamic => pieces(jobs, assignment.shard).nth(*rank).is_none(),
-        Assign::Modulo | Assign::Block | Assign::Shuffle => !has_work(jobs, assignment, (*rank, world_size)),
+        Assign::Modulo | Assign::Block | Assign::Shuffle => {
+            !has_work(jobs, assignment, (*rank, world_size))
+        }
     };
     (0..world_size).filter(idle).count()
 }
@@ -16,13 +18,20 @@ pub fn idle(jobs: &[Job], world_size: usize, assignment: Assignment) -> usize {
 fn has_work(jobs: &[Job], assignment: Assignment, rank: (usize, usize)) -> bool {
     let by_job = Part::new(assignment.assign, rank, jobs.len() as u64, 0);
     let has_some = |(position, job): (u64, &Job)| {
-        let Some(part) = part(job, position, &by_job, assignment, rank) else { return false };
+        let Some(part) = part(job, position, &by_job, assignment, rank) else {
+            return false;
+        };
         match job.length {
-            Length::Episodes(count) => (0..count).any(|episode| job.selects(episode) && part.has(episode)),
+            Length::Episodes(count) => {
+                (0..count).any(|episode| job.selects(episode) && part.has(episode))
+            }
             Length::Steps(_) | Length::Policy => true,
         }
     };
-    (0..).zip(jobs).filter(|(_, job)| job.status == Status::Pending).any(has_some)
+    (0..)
+        .zip(jobs)
+        .filter(|(_, job)| job.status == Status::Pending)
+        .any(has_some)
 }
 
 /// Yields one item for each unit that a rank may take; for a shared job, one for each environment.
@@ -53,13 +62,22 @@ mod tests {
                        "policy_type": "scripted", *word: length})
             })
             .collect();
-        idle(&crate::file::parse(&json!({"jobs": entries})).unwrap(), world_size, Assignment { assign, shard })
+        idle(
+            &crate::file::parse(&json!({"jobs": entries})).unwrap(),
+            world_size,
+            Assignment { assign, shard },
+        )
     }
 
     #[test]
     fn one_job_leaves_all_but_one_rank_idle_unless_its_episodes_are_dealt() {
         let one = [("num_episodes", 50)];
-        for assign in [Assign::Modulo, Assign::Block, Assign::Shuffle, Assign::Dynamic] {
+        for assign in [
+            Assign::Modulo,
+            Assign::Block,
+            Assign::Shuffle,
+            Assign::Dynamic,
+        ] {
             assert_eq!(idle_of(&one, 4, assign, Shard::Jobs), 3, "{assign:?}");
             assert_eq!(idle_of(&one, 4, assign, Shard::Episodes), 0, "{assign:?}");
         }
@@ -67,9 +85,22 @@ mod tests {
 
     #[test]
     fn fewer_episodes_than_ranks_and_jobs_in_steps_leave_ranks_idle() {
-        for assign in [Assign::Modulo, Assign::Block, Assign::Shuffle, Assign::Dynamic] {
-            assert_eq!(idle_of(&[("num_episodes", 3)], 4, assign, Shard::Episodes), 1, "{assign:?}");
-            assert_eq!(idle_of(&[("num_steps", 100)], 4, assign, Shard::Episodes), 3, "{assign:?}");
+        for assign in [
+            Assign::Modulo,
+            Assign::Block,
+            Assign::Shuffle,
+            Assign::Dynamic,
+        ] {
+            assert_eq!(
+                idle_of(&[("num_episodes", 3)], 4, assign, Shard::Episodes),
+                1,
+                "{assign:?}"
+            );
+            assert_eq!(
+                idle_of(&[("num_steps", 100)], 4, assign, Shard::Episodes),
+                3,
+                "{assign:?}"
+            );
         }
     }
 

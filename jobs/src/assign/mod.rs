@@ -62,7 +62,10 @@ pub struct Assignment {
 
 impl Default for Assignment {
     fn default() -> Self {
-        Self { assign: Assign::Modulo, shard: Shard::Jobs }
+        Self {
+            assign: Assign::Modulo,
+            shard: Shard::Jobs,
+        }
     }
 }
 
@@ -101,8 +104,11 @@ impl Work {
     /// Returns whether `done`, which is ascending, has all episodes of this rank. This is never so
     /// for a job whose episodes are not counted beforehand.
     pub fn is_done(&self, done: &[u64]) -> bool {
-        let Length::Episodes(count) = self.job.length else { return false };
-        self.episodes(0..count).all(|episode| done.binary_search(&episode).is_ok())
+        let Length::Episodes(count) = self.job.length else {
+            return false;
+        };
+        self.episodes(0..count)
+            .all(|episode| done.binary_search(&episode).is_ok())
     }
 }
 
@@ -113,8 +119,12 @@ pub fn work(jobs: &[Job], placement: &Placement, assignment: Assignment, rank: u
     let world_size = placement.world_size().max(1);
     let by_job = Part::new(assignment.assign, (rank, world_size), jobs.len() as u64, 0);
     let part = |position, job| part(job, position, &by_job, assignment, (rank, world_size));
-    let pending = (0..).zip(jobs).filter(|(_, job)| job.status == Status::Pending);
-    pending.filter_map(|(position, job)| Some(of_rank(job, part(position, job)?, placement, rank))).collect()
+    let pending = (0..)
+        .zip(jobs)
+        .filter(|(_, job)| job.status == Status::Pending);
+    pending
+        .filter_map(|(position, job)| Some(of_rank(job, part(position, job)?, placement, rank)))
+        .collect()
 }
 
 /// Returns the part of the job at `position` that one of `world_size` ranks runs; `by_job` are the
@@ -144,11 +154,22 @@ fn of_rank(job: &Job, part: Part, placement: &Placement, rank: usize) -> Work {
     let (share, seats) = match job.sharing {
         Some(sharing) => {
             let total = sharing.total_num_envs;
-            (Some(Share::of(rank, placement.world_size(), total)), placement.seats(rank, total))
+            (
+                Some(Share::of(rank, placement.world_size(), total)),
+                placement.seats(rank, total),
+            )
         }
         None => (None, placement.home(rank, job.num_envs)),
     };
-    Work { job: Job { num_envs: seats.len(), ..job.clone() }, share, part, seats }
+    Work {
+        job: Job {
+            num_envs: seats.len(),
+            ..job.clone()
+        },
+        share,
+        part,
+        seats,
+    }
 }
 
 #[cfg(test)]

@@ -66,9 +66,17 @@ impl Only {
     pub fn choose(&self, jobs: Vec<Job>) -> Result<Vec<Job>, OnlyError> {
         for (name, numbers) in &self.0 {
             let Some(job) = jobs.iter().find(|job| job.name == *name) else {
-                let close = jobs.iter().map(|job| job.name.as_str()).find(|job| strsim::jaro_winkler(job, name) > 0.85);
-                let hint = close.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-                return Err(OnlyError::Unknown { name: name.clone(), hint });
+                let close = jobs
+                    .iter()
+                    .map(|job| job.name.as_str())
+                    .find(|job| strsim::jaro_winkler(job, name) > 0.85);
+                let hint = close
+                    .map(|name| format!("; did you mean `{name}`?"))
+                    .unwrap_or_default();
+                return Err(OnlyError::Unknown {
+                    name: name.clone(),
+                    hint,
+                });
             };
             check(job, numbers.as_ref())?;
         }
@@ -83,12 +91,17 @@ impl Only {
 fn check(job: &Job, numbers: Option<&Numbers>) -> Result<(), OnlyError> {
     let name = || job.name.clone();
     if job.status != Status::Pending {
-        return Err(OnlyError::NotPending { name: name(), status: job.status });
+        return Err(OnlyError::NotPending {
+            name: name(),
+            status: job.status,
+        });
     }
     match (numbers.map(Numbers::last), job.length) {
-        (Some(found), Length::Episodes(count)) if found >= count => {
-            Err(OnlyError::Beyond { name: name(), count, found })
-        }
+        (Some(found), Length::Episodes(count)) if found >= count => Err(OnlyError::Beyond {
+            name: name(),
+            count,
+            found,
+        }),
         (Some(_), Length::Steps(_) | Length::Policy) => Err(OnlyError::Uncounted { name: name() }),
         _ => Ok(()),
     }
@@ -98,22 +111,32 @@ impl Numbers {
     /// Returns whether `number` is in one of the ranges.
     pub fn has(&self, number: u64) -> bool {
         let next = self.0.partition_point(|range| *range.end() < number);
-        self.0.get(next).is_some_and(|range| range.contains(&number))
+        self.0
+            .get(next)
+            .is_some_and(|range| range.contains(&number))
     }
 
     /// Returns how many numbers there are.
     pub fn count(&self) -> u64 {
-        self.0.iter().map(|range| range.end() - range.start() + 1).sum()
+        self.0
+            .iter()
+            .map(|range| range.end() - range.start() + 1)
+            .sum()
     }
 
     /// Returns how many numbers are below `end`.
     pub fn count_below(&self, end: u64) -> u64 {
-        self.0.iter().map(|range| (range.end() + 1).min(end).saturating_sub(*range.start())).sum()
+        self.0
+            .iter()
+            .map(|range| (range.end() + 1).min(end).saturating_sub(*range.start()))
+            .sum()
     }
 
     /// Returns the numbers below `end`, ascending.
     pub fn below(&self, end: u64) -> impl Iterator<Item = u64> {
-        self.0.iter().flat_map(move |range| *range.start()..(range.end() + 1).min(end))
+        self.0
+            .iter()
+            .flat_map(move |range| *range.start()..(range.end() + 1).min(end))
     }
 
     fn last(&self) -> u64 {
@@ -148,7 +171,9 @@ impl FromStr for Numbers {
             (range.start() <= range.end()).then_some(range)
         };
         let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
-        ranges.map(Self::new).ok_or_else(|| format!("`{text}` is no list of episodes, as `0,3-5` is"))
+        ranges
+            .map(Self::new)
+            .ok_or_else(|| format!("`{text}` is no list of episodes, as `0,3-5` is"))
     }
 }
 
@@ -172,11 +197,17 @@ impl FromStr for Only {
     /// selects the whole job.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut jobs: BTreeMap<String, Option<Numbers>> = BTreeMap::new();
-        for piece in text.split(';').map(str::trim).filter(|piece| !piece.is_empty()) {
+        for piece in text
+            .split(';')
+            .map(str::trim)
+            .filter(|piece| !piece.is_empty())
+        {
             let (name, numbers) = entry(piece)?;
             let joined = match (jobs.remove(&name), numbers) {
                 (None, numbers) => numbers,
-                (Some(Some(before)), Some(numbers)) => Some(Numbers::new([before.0, numbers.0].concat())),
+                (Some(Some(before)), Some(numbers)) => {
+                    Some(Numbers::new([before.0, numbers.0].concat()))
+                }
                 (Some(_), _) => None,
             };
             jobs.insert(name, joined);
@@ -191,9 +222,14 @@ impl FromStr for Only {
 /// Parses one entry. A job name may contain colons; text after the last one that looks like numbers
 /// is taken as numbers.
 fn entry(piece: &str) -> Result<(String, Option<Numbers>), String> {
-    let looks_like_numbers = |text: &str| text.chars().all(|letter| letter.is_ascii_digit() || ",- ".contains(letter));
+    let looks_like_numbers = |text: &str| {
+        text.chars()
+            .all(|letter| letter.is_ascii_digit() || ",- ".contains(letter))
+    };
     match piece.rsplit_once(':') {
-        Some((name, numbers)) if looks_like_numbers(numbers) => Ok((name.trim().to_owned(), Some(numbers.parse()?))),
+        Some((name, numbers)) if looks_like_numbers(numbers) => {
+            Ok((name.trim().to_owned(), Some(numbers.parse()?)))
+        }
         _ => Ok((piece.to_owned(), None)),
     }
 }
@@ -246,34 +282,68 @@ mod tests {
 
     fn jobs() -> Vec<Job> {
         let entry = |name: &str, length: &str| json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", length: 6});
-        let mut jobs = [entry("reach", "num_episodes"), entry("push", "num_episodes"), entry("walk", "num_steps")];
+        let mut jobs = [
+            entry("reach", "num_episodes"),
+            entry("push", "num_episodes"),
+            entry("walk", "num_steps"),
+        ];
         jobs[1]["status"] = "completed".into();
         crate::file::parse(&json!({"jobs": jobs})).unwrap()
     }
 
     fn choose(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
-        let chosen = text.parse::<Only>()?.choose(jobs()).map_err(|err| err.to_string())?;
-        Ok(chosen.into_iter().map(|job| (job.name, job.only.map(String::from))).collect())
+        let chosen = text
+            .parse::<Only>()?
+            .choose(jobs())
+            .map_err(|err| err.to_string())?;
+        Ok(chosen
+            .into_iter()
+            .map(|job| (job.name, job.only.map(String::from)))
+            .collect())
     }
 
     #[test]
     fn jobs_stay_in_the_order_of_the_file_and_numbers_are_joined() {
         let chosen = choose("walk; reach:5,0,3-4, 1").unwrap();
-        assert_eq!(chosen, [("reach".to_owned(), Some("0-1,3-5".to_owned())), ("walk".to_owned(), None)]);
-        assert_eq!(choose("reach:0;reach:2").unwrap()[0].1.as_deref(), Some("0,2"));
+        assert_eq!(
+            chosen,
+            [
+                ("reach".to_owned(), Some("0-1,3-5".to_owned())),
+                ("walk".to_owned(), None)
+            ]
+        );
+        assert_eq!(
+            choose("reach:0;reach:2").unwrap()[0].1.as_deref(),
+            Some("0,2")
+        );
         assert_eq!(choose("reach:0;reach").unwrap()[0].1, None);
     }
 
     #[test]
     fn what_does_not_fit_is_refused_by_name() {
         let refusal = |text: &str| choose(text).unwrap_err();
-        assert_eq!(refusal("raech"), "--only: no job is called `raech`; did you mean `reach`?");
+        assert_eq!(
+            refusal("raech"),
+            "--only: no job is called `raech`; did you mean `reach`?"
+        );
         assert_eq!(refusal("x:y"), "--only: no job is called `x:y`");
-        assert_eq!(refusal("push"), "--only: job `push` is completed, only pending jobs run");
-        assert_eq!(refusal("reach:2-6"), "--only: job `reach` has 6 episodes, from 0; there is no episode 6");
+        assert_eq!(
+            refusal("push"),
+            "--only: job `push` is completed, only pending jobs run"
+        );
+        assert_eq!(
+            refusal("reach:2-6"),
+            "--only: job `reach` has 6 episodes, from 0; there is no episode 6"
+        );
         assert!(refusal("walk:1").starts_with("--only: job `walk` has no num_episodes, so that"));
-        assert_eq!(refusal("reach:5-2"), "`5-2` is no list of episodes, as `0,3-5` is");
-        assert_eq!(refusal("reach:"), "`` is no list of episodes, as `0,3-5` is");
+        assert_eq!(
+            refusal("reach:5-2"),
+            "`5-2` is no list of episodes, as `0,3-5` is"
+        );
+        assert_eq!(
+            refusal("reach:"),
+            "`` is no list of episodes, as `0,3-5` is"
+        );
         assert!(refusal(" ; ").starts_with("no job is named"));
     }
 
@@ -288,6 +358,9 @@ mod tests {
     fn a_choice_is_a_text_in_the_plan() {
         let only: Only = "b;a:3,1".parse().unwrap();
         assert_eq!(serde_json::to_value(&only).unwrap(), json!("a:1,3;b"));
-        assert_eq!(serde_json::from_value::<Only>(json!("a:1,3;b")).unwrap(), only);
+        assert_eq!(
+            serde_json::from_value::<Only>(json!("a:1,3;b")).unwrap(),
+            only
+        );
     }
 }

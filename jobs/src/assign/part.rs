@@ -33,11 +33,17 @@ impl Part {
         let (nth, parts) = (nth as u64, parts.max(1) as u64);
         match assign {
             Assign::Dynamic => Self::All,
-            Assign::Modulo => Self::Every { first: nth, step: parts },
+            Assign::Modulo => Self::Every {
+                first: nth,
+                step: parts,
+            },
             Assign::Block => Self::Block(block(nth, parts, count)),
             Assign::Shuffle => {
                 let dealt = (0..parts).cycle().zip(permutation(count, stream));
-                let mut own: Vec<_> = dealt.filter(|(part, _)| *part == nth).map(|(_, number)| number).collect();
+                let mut own: Vec<_> = dealt
+                    .filter(|(part, _)| *part == nth)
+                    .map(|(_, number)| number)
+                    .collect();
                 own.sort_unstable();
                 Self::These(own)
             }
@@ -80,14 +86,22 @@ mod tests {
 
     fn parts(assign: Assign, parts: usize, count: u64) -> Vec<Vec<u64>> {
         let part = |nth| Part::new(assign, (nth, parts), count, 0);
-        (0..parts).map(|nth| (0..count).filter(|number| part(nth).has(*number)).collect()).collect()
+        (0..parts)
+            .map(|nth| (0..count).filter(|number| part(nth).has(*number)).collect())
+            .collect()
     }
 
     #[test]
     fn blocks_are_those_of_numpys_array_split() {
-        assert_eq!(parts(Assign::Block, 3, 7), [vec![0, 1, 2], vec![3, 4], vec![5, 6]]);
+        assert_eq!(
+            parts(Assign::Block, 3, 7),
+            [vec![0, 1, 2], vec![3, 4], vec![5, 6]]
+        );
         assert_eq!(parts(Assign::Block, 3, 2), [vec![0], vec![1], vec![]]);
-        assert_eq!(parts(Assign::Modulo, 3, 7), [vec![0, 3, 6], vec![1, 4], vec![2, 5]]);
+        assert_eq!(
+            parts(Assign::Modulo, 3, 7),
+            [vec![0, 3, 6], vec![1, 4], vec![2, 5]]
+        );
     }
 
     #[test]
@@ -101,7 +115,8 @@ mod tests {
         // Ten tasks of 4 episodes each are dealt to 4 ranks. With modulo each rank would get the
         // same episode of every task.
         let of_rank = &parts(Assign::Shuffle, 4, 40)[0];
-        let phases: std::collections::BTreeSet<_> = of_rank.iter().map(|number| number % 4).collect();
+        let phases: std::collections::BTreeSet<_> =
+            of_rank.iter().map(|number| number % 4).collect();
         assert_eq!((of_rank.len(), phases.len()), (10, 4));
     }
 }

@@ -31,15 +31,28 @@ fn counts(jobs: &[Job], assignment: Assignment, world: usize) -> BTreeMap<(usize
     let mut counts = BTreeMap::new();
     let placement = Placement::of_ranks(vec![0; world]);
     for work in (0..world).flat_map(|rank| work(jobs, &placement, assignment, rank)) {
-        let count = if let Length::Episodes(count) = work.job.length { count } else { 1 };
-        work.episodes(0..count).for_each(|episode| *counts.entry((work.job.index.0, episode)).or_default() += 1);
+        let count = if let Length::Episodes(count) = work.job.length {
+            count
+        } else {
+            1
+        };
+        work.episodes(0..count)
+            .for_each(|episode| *counts.entry((work.job.index.0, episode)).or_default() += 1);
     }
     counts
 }
 
 fn each_once(jobs: &[Job]) -> BTreeMap<(usize, u64), usize> {
-    let episodes = |job: &Job| if let Length::Episodes(count) = job.length { count } else { 1 };
-    jobs.iter().flat_map(|job| (0..episodes(job)).map(|episode| ((job.index.0, episode), 1))).collect()
+    let episodes = |job: &Job| {
+        if let Length::Episodes(count) = job.length {
+            count
+        } else {
+            1
+        }
+    };
+    jobs.iter()
+        .flat_map(|job| (0..episodes(job)).map(|episode| ((job.index.0, episode), 1)))
+        .collect()
 }
 
 proptest! {
@@ -99,14 +112,20 @@ fn mixed(shared: &[bool], total: usize, episodes: u64) -> Vec<Job> {
 
 fn names(jobs: &[Job], assignment: Assignment, rank: usize, world: usize) -> Vec<String> {
     let placement = Placement::of_ranks(vec![0; world]);
-    work(jobs, &placement, assignment, rank).into_iter().map(|work| work.job.name).collect()
+    work(jobs, &placement, assignment, rank)
+        .into_iter()
+        .map(|work| work.job.name)
+        .collect()
 }
 
 #[test]
 fn a_job_goes_to_index_modulo_world_size() {
     let jobs = of_lengths(&[1; 5]);
     assert_eq!(names(&jobs, Assignment::default(), 1, 2), ["j1", "j3"]);
-    let block = Assignment { assign: Assign::Block, ..Assignment::default() };
+    let block = Assignment {
+        assign: Assign::Block,
+        ..Assignment::default()
+    };
     assert_eq!(names(&jobs, block, 0, 2), ["j0", "j1", "j2"]);
 }
 
@@ -114,7 +133,10 @@ fn a_job_goes_to_index_modulo_world_size() {
 fn a_rank_has_as_many_copies_as_seats() {
     let jobs = mixed(&[true, false, false], 8, 1);
     let own = work(&jobs, &Placement::of_ranks(0..2), Assignment::default(), 1);
-    let copies: Vec<_> = own.iter().map(|work| (work.job.name.as_str(), work.job.num_envs, work.seats.len())).collect();
+    let copies: Vec<_> = own
+        .iter()
+        .map(|work| (work.job.name.as_str(), work.job.num_envs, work.seats.len()))
+        .collect();
     assert_eq!(copies, [("j0", 4, 4), ("j1", 1, 1)]);
     assert_eq!(jobs[0].num_envs, 8, "the job itself has them all");
 }
@@ -123,7 +145,9 @@ fn a_rank_has_as_many_copies_as_seats() {
 fn a_completed_job_does_not_move_the_others() {
     let with_done = |done: usize| {
         let mut jobs = of_lengths(&[1; 4]);
-        jobs[..done].iter_mut().for_each(|job| job.status = Status::Completed);
+        jobs[..done]
+            .iter_mut()
+            .for_each(|job| job.status = Status::Completed);
         names(&jobs, Assignment::default(), 1, 2)
     };
     assert_eq!(with_done(0), ["j1", "j3"]);
@@ -134,26 +158,58 @@ fn a_completed_job_does_not_move_the_others() {
 #[test]
 fn jobs_of_one_episode_are_spread_over_the_ranks() {
     let jobs = of_lengths(&[1; 8]);
-    let by_episode = Assignment { shard: Shard::Episodes, ..Assignment::default() };
+    let by_episode = Assignment {
+        shard: Shard::Episodes,
+        ..Assignment::default()
+    };
     let own = |rank| {
         let work = work(&jobs, &Placement::of_ranks(vec![0; 4]), by_episode, rank);
-        work.into_iter().filter(|work| work.runs(0)).map(|work| work.job.name).collect::<Vec<_>>()
+        work.into_iter()
+            .filter(|work| work.runs(0))
+            .map(|work| work.job.name)
+            .collect::<Vec<_>>()
     };
-    assert_eq!((own(0), own(3)), (vec!["j0".to_owned(), "j4".to_owned()], vec!["j3".to_owned(), "j7".to_owned()]));
+    assert_eq!(
+        (own(0), own(3)),
+        (
+            vec!["j0".to_owned(), "j4".to_owned()],
+            vec!["j3".to_owned(), "j7".to_owned()]
+        )
+    );
 }
 
 #[test]
 fn a_rank_is_done_with_a_job_when_its_own_episodes_are() {
-    let by_episode = Assignment { shard: Shard::Episodes, ..Assignment::default() };
+    let by_episode = Assignment {
+        shard: Shard::Episodes,
+        ..Assignment::default()
+    };
     let jobs = of_lengths(&[5, 0]);
     let work = work(&jobs, &Placement::of_ranks(vec![0; 2]), by_episode, 1);
-    assert_eq!((work[0].is_done(&[1]), work[0].is_done(&[1, 3])), (false, true));
+    assert_eq!(
+        (work[0].is_done(&[1]), work[0].is_done(&[1, 3])),
+        (false, true)
+    );
     assert!(!work[1].is_done(&[]), "a job in steps has no count");
 }
 
 #[test]
 fn only_the_chosen_episodes_run() {
-    let chosen = "j1:1-2,4".parse::<Only>().unwrap().choose(of_lengths(&[3, 6, 3])).unwrap();
-    let own = work(&chosen, &Placement::of_ranks(vec![0; 1]), Assignment::default(), 0);
-    assert_eq!(own.iter().map(|work| work.episodes(0..6).collect::<Vec<_>>()).collect::<Vec<_>>(), [[1, 2, 4]]);
+    let chosen = "j1:1-2,4"
+        .parse::<Only>()
+        .unwrap()
+        .choose(of_lengths(&[3, 6, 3]))
+        .unwrap();
+    let own = work(
+        &chosen,
+        &Placement::of_ranks(vec![0; 1]),
+        Assignment::default(),
+        0,
+    );
+    assert_eq!(
+        own.iter()
+            .map(|work| work.episodes(0..6).collect::<Vec<_>>())
+            .collect::<Vec<_>>(),
+        [[1, 2, 4]]
+    );
 }

@@ -118,10 +118,13 @@ struct Counting {
 
 impl Counting {
     fn add(&mut self, a: &Outcome, b: &Outcome) {
-        let (Some(a_solved), Some(b_solved)) = (a.solved, b.solved) else { return };
+        let (Some(a_solved), Some(b_solved)) = (a.solved, b.solved) else {
+            return;
+        };
         self.counts.add(a_solved, b_solved);
         self.returns.push(b.return_ - a.return_);
-        self.max_rewards.extend(a.max_reward.zip(b.max_reward).map(|(a, b)| b - a));
+        self.max_rewards
+            .extend(a.max_reward.zip(b.max_reward).map(|(a, b)| b - a));
         self.lengths.push(b.length as f64 - a.length as f64);
     }
 
@@ -159,9 +162,16 @@ pub fn compare(a: &Side, b: &Side, renamed: &BTreeMap<String, String>) -> Compar
     let is_one_run = !renamed.is_empty() && a.is_also(b);
     let taken: BTreeSet<&String> = renamed.values().collect();
     let namesake = |name: &String| (!is_one_run && !taken.contains(name)).then(|| name.clone());
-    let partner = |name: &String| b.jobs.get_key_value(&renamed.get(name).cloned().or_else(|| namesake(name))?);
+    let partner = |name: &String| {
+        b.jobs
+            .get_key_value(&renamed.get(name).cloned().or_else(|| namesake(name))?)
+    };
     let mut unpaired = Unpaired::default();
-    let (mut jobs, mut tasks, mut all) = (BTreeMap::new(), BTreeMap::<&str, Counting>::new(), Counting::default());
+    let (mut jobs, mut tasks, mut all) = (
+        BTreeMap::new(),
+        BTreeMap::<&str, Counting>::new(),
+        Counting::default(),
+    );
     let mut common: Vec<(&str, &SideJob, &SideJob)> = Vec::new();
     for (name, job) in &a.jobs {
         match partner(name) {
@@ -169,8 +179,17 @@ pub fn compare(a: &Side, b: &Side, renamed: &BTreeMap<String, String>) -> Compar
             None => unpaired.jobs_of_a.push(name.clone()),
         }
     }
-    let taken: BTreeSet<&String> = a.jobs.keys().filter_map(|name| Some(partner(name)?.0)).collect();
-    unpaired.jobs_of_b = b.jobs.keys().filter(|name| !taken.contains(name)).cloned().collect();
+    let taken: BTreeSet<&String> = a
+        .jobs
+        .keys()
+        .filter_map(|name| Some(partner(name)?.0))
+        .collect();
+    unpaired.jobs_of_b = b
+        .jobs
+        .keys()
+        .filter(|name| !taken.contains(name))
+        .cloned()
+        .collect();
     for (name, job, other) in &common {
         let counting = pair(job, other, &mut unpaired);
         tasks.entry(&job.task).or_default().and(&counting);
@@ -182,7 +201,10 @@ pub fn compare(a: &Side, b: &Side, renamed: &BTreeMap<String, String>) -> Compar
         a: a.about(),
         b: b.about(),
         overall: all.paired(),
-        per_task: tasks.iter().map(|(task, counting)| ((*task).to_owned(), counting.paired())).collect(),
+        per_task: tasks
+            .iter()
+            .map(|(task, counting)| ((*task).to_owned(), counting.paired()))
+            .collect(),
         per_job: jobs,
         unpaired,
         warnings: warnings::warnings(&common),
@@ -210,7 +232,9 @@ fn pair(a: &SideJob, b: &SideJob, unpaired: &mut Unpaired) -> Counting {
                 unpaired.episodes_of_b += 1;
             }
             Ordering::Equal => {
-                let (Some(a), Some(b)) = (ours.next(), theirs.next()) else { return counting };
+                let (Some(a), Some(b)) = (ours.next(), theirs.next()) else {
+                    return counting;
+                };
                 if a.seed == b.seed {
                     unpaired.errors_of_a += u64::from(a.solved.is_none());
                     unpaired.errors_of_b += u64::from(b.solved.is_none());

@@ -98,9 +98,26 @@ pub(super) struct Outcome {
 
 impl Outcome {
     fn of(episode: &Episode) -> Self {
-        let Episode { episode: number, seed, return_, max_reward, length, .. } = *episode;
-        let solved = episode.error.is_none().then_some(episode.success == Some(true));
-        Self { episode: number, seed, solved, return_, max_reward, length }
+        let Episode {
+            episode: number,
+            seed,
+            return_,
+            max_reward,
+            length,
+            ..
+        } = *episode;
+        let solved = episode
+            .error
+            .is_none()
+            .then_some(episode.success == Some(true));
+        Self {
+            episode: number,
+            seed,
+            solved,
+            return_,
+            max_reward,
+            length,
+        }
     }
 }
 
@@ -115,26 +132,45 @@ impl Side {
             return Self::of_run(path, &folder);
         }
         match path.extension().and_then(|ending| ending.to_str()) {
-            Some("jsonl") if path.is_file() => Ok(Self { path: path.to_owned(), jobs: episodes(path)? }),
+            Some("jsonl") if path.is_file() => Ok(Self {
+                path: path.to_owned(),
+                jobs: episodes(path)?,
+            }),
             Some("json") if path.is_file() => Self::of_report(path),
-            _ if folder.report().is_file() => Ok(Self { path: path.to_owned(), ..Self::of_report(&folder.report())? }),
-            _ => Err(SideError::Nothing { path: path.to_owned() }),
+            _ if folder.report().is_file() => Ok(Self {
+                path: path.to_owned(),
+                ..Self::of_report(&folder.report())?
+            }),
+            _ => Err(SideError::Nothing {
+                path: path.to_owned(),
+            }),
         }
     }
 
     fn of_run(path: &Path, folder: &RunFolder) -> Result<Self, SideError> {
-        let io = |err| SideError::Io { path: path.to_owned(), err };
+        let io = |err| SideError::Io {
+            path: path.to_owned(),
+            err,
+        };
         let plan = RunPlan::read(folder)?;
         let journals = Journals::of(folder).map_err(io)?;
         let merged = Merged::new(&plan, &journals).map_err(io)?;
         let report = Report::of(&merged, Context::default()).map_err(io)?;
         let mut jobs = BTreeMap::new();
         for (job, report) in plan.jobs.iter().zip(report.per_job) {
-            let mut side = SideJob { settings: report.settings, ..Self::job(job, plan.seed) };
-            merged.each_episode_of(job, |episode| side.episodes.push(Outcome::of(&episode))).map_err(io)?;
+            let mut side = SideJob {
+                settings: report.settings,
+                ..Self::job(job, plan.seed)
+            };
+            merged
+                .each_episode_of(job, |episode| side.episodes.push(Outcome::of(&episode)))
+                .map_err(io)?;
             jobs.insert(job.name.clone(), side);
         }
-        Ok(Self { path: path.to_owned(), jobs })
+        Ok(Self {
+            path: path.to_owned(),
+            jobs,
+        })
     }
 
     fn job(job: &Job, seed: u64) -> SideJob {
@@ -147,19 +183,30 @@ impl Side {
     }
 
     fn of_report(path: &Path) -> Result<Self, SideError> {
-        let text = files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| SideError::Io { path: path.to_owned(), err })?;
-        let report: Report =
-            serde_json::from_slice(&text).map_err(|err| SideError::Report { path: path.to_owned(), err })?;
+        let text = files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| SideError::Io {
+            path: path.to_owned(),
+            err,
+        })?;
+        let report: Report = serde_json::from_slice(&text).map_err(|err| SideError::Report {
+            path: path.to_owned(),
+            err,
+        })?;
         let beside = path.with_file_name("episodes.jsonl");
         if !beside.is_file() {
-            return Err(SideError::NoEpisodes { report: path.to_owned() });
+            return Err(SideError::NoEpisodes {
+                report: path.to_owned(),
+            });
         }
         let mut jobs = episodes(&beside)?;
         for job in report.per_job {
             let side = jobs.entry(job.name).or_default();
-            (side.task, side.policy, side.settings) = (job.environment, job.policy_type, job.settings);
+            (side.task, side.policy, side.settings) =
+                (job.environment, job.policy_type, job.settings);
         }
-        Ok(Self { path: path.to_owned(), jobs })
+        Ok(Self {
+            path: path.to_owned(),
+            jobs,
+        })
     }
 
     /// Returns the path, as the command line named it.
@@ -181,21 +228,34 @@ impl Side {
     /// Creates a side from jobs, without reading files.
     #[cfg(test)]
     pub(super) fn of_jobs(jobs: BTreeMap<String, SideJob>) -> Self {
-        Self { path: PathBuf::new(), jobs }
+        Self {
+            path: PathBuf::new(),
+            jobs,
+        }
     }
 
     pub(super) fn about(&self) -> About {
         let policies: BTreeSet<_> = self.jobs.values().map(|job| job.policy.clone()).collect();
         About {
             path: self.path.clone(),
-            policies: policies.into_iter().filter(|policy| !policy.is_empty()).collect(),
-            episodes: self.jobs.values().map(|job| job.episodes.len() as u64).sum(),
+            policies: policies
+                .into_iter()
+                .filter(|policy| !policy.is_empty())
+                .collect(),
+            episodes: self
+                .jobs
+                .values()
+                .map(|job| job.episodes.len() as u64)
+                .sum(),
         }
     }
 }
 
 fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, SideError> {
-    let io = |err| SideError::Io { path: path.to_owned(), err };
+    let io = |err| SideError::Io {
+        path: path.to_owned(),
+        err,
+    };
     let mut jobs: BTreeMap<String, SideJob> = BTreeMap::new();
     let mut file = BufReader::new(files::open(path).map_err(io)?);
     let mut text = Vec::new();
@@ -204,11 +264,16 @@ fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, SideError> {
         if text.is_empty() {
             break;
         }
-        let wrong = |err| SideError::Line { path: path.to_owned(), line, err };
+        let wrong = |err| SideError::Line {
+            path: path.to_owned(),
+            line,
+            err,
+        };
         let episode: Episode = serde_json::from_slice(&text).map_err(wrong)?;
-        let job = jobs
-            .entry(episode.job.clone())
-            .or_insert_with(|| SideJob { task: episode.job.clone(), ..SideJob::default() });
+        let job = jobs.entry(episode.job.clone()).or_insert_with(|| SideJob {
+            task: episode.job.clone(),
+            ..SideJob::default()
+        });
         job.episodes.push(Outcome::of(&episode));
     }
     for job in jobs.values_mut() {

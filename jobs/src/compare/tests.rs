@@ -17,8 +17,13 @@ fn outcome(episode: u64, solved: Option<bool>) -> Outcome {
 
 fn side_job(task: &str, outcomes: &[Option<bool>]) -> SideJob {
     let entry = json!({"name": "a", "arena_env_args": {"environment": task}, "policy_type": "p", "num_episodes": 4});
-    let job = crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0);
-    let numbered = outcomes.iter().enumerate().map(|(number, solved)| outcome(number as u64, *solved));
+    let job = crate::file::parse(&json!({"jobs": [entry]}))
+        .unwrap()
+        .remove(0);
+    let numbered = outcomes
+        .iter()
+        .enumerate()
+        .map(|(number, solved)| outcome(number as u64, *solved));
     SideJob {
         task: task.to_owned(),
         identity: Some(Identity::of(&job, 1)),
@@ -28,7 +33,11 @@ fn side_job(task: &str, outcomes: &[Option<bool>]) -> SideJob {
 }
 
 fn side(jobs: &[(&str, SideJob)]) -> Side {
-    Side::of_jobs(jobs.iter().map(|(name, job)| ((*name).to_owned(), job.clone())).collect())
+    Side::of_jobs(
+        jobs.iter()
+            .map(|(name, job)| ((*name).to_owned(), job.clone()))
+            .collect(),
+    )
 }
 
 fn compared(a: &Side, b: &Side) -> Comparison {
@@ -40,25 +49,54 @@ const NO: Option<bool> = Some(false);
 
 #[test]
 fn pairs_are_counted_by_task_and_over_all() {
-    let a = side(&[("x", side_job("reach", &[YES, YES, NO, NO])), ("y", side_job("push", &[YES, NO]))]);
-    let b = side(&[("x", side_job("reach", &[YES, NO, YES, NO])), ("y", side_job("push", &[YES, YES]))]);
+    let a = side(&[
+        ("x", side_job("reach", &[YES, YES, NO, NO])),
+        ("y", side_job("push", &[YES, NO])),
+    ]);
+    let b = side(&[
+        ("x", side_job("reach", &[YES, NO, YES, NO])),
+        ("y", side_job("push", &[YES, YES])),
+    ]);
     let found = compared(&a, &b);
-    assert_eq!(found.overall.counts, Pairs { both: 2, only_a: 1, only_b: 2, neither: 1 });
-    assert_eq!((found.overall.pairs, found.overall.difference), (6, Some(1.0 / 6.0)));
-    assert_eq!((found.per_task["push"].rate_a, found.per_task["push"].rate_b), (Some(0.5), Some(1.0)));
+    assert_eq!(
+        found.overall.counts,
+        Pairs {
+            both: 2,
+            only_a: 1,
+            only_b: 2,
+            neither: 1
+        }
+    );
+    assert_eq!(
+        (found.overall.pairs, found.overall.difference),
+        (6, Some(1.0 / 6.0))
+    );
+    assert_eq!(
+        (found.per_task["push"].rate_a, found.per_task["push"].rate_b),
+        (Some(0.5), Some(1.0))
+    );
     assert_eq!(found.per_task["reach"].mcnemar.unwrap().p, 1.0);
     assert_eq!(found.overall.returns.unwrap().mean, 1.0 / 6.0);
-    assert_eq!((&found.unpaired, found.warnings.len()), (&Unpaired::default(), 0));
+    assert_eq!(
+        (&found.unpaired, found.warnings.len()),
+        (&Unpaired::default(), 0)
+    );
 }
 
 #[test]
 fn largest_rewards_are_compared_where_both_have_one() {
     let of = |rewards: [Option<f64>; 3]| {
         let mut job = side_job("pusht", &[YES, NO, NO]);
-        job.episodes.iter_mut().zip(rewards).for_each(|(outcome, most)| outcome.max_reward = most);
+        job.episodes
+            .iter_mut()
+            .zip(rewards)
+            .for_each(|(outcome, most)| outcome.max_reward = most);
         side(&[("x", job)])
     };
-    let found = compared(&of([Some(1.0), Some(0.5), Some(0.5)]), &of([Some(1.0), Some(1.0), None]));
+    let found = compared(
+        &of([Some(1.0), Some(0.5), Some(0.5)]),
+        &of([Some(1.0), Some(1.0), None]),
+    );
     assert_eq!(found.overall.max_rewards.unwrap().mean, 0.25);
     let none = of([None; 3]);
     assert_eq!(compared(&none, &none).overall.max_rewards, None);
@@ -69,7 +107,10 @@ fn what_is_no_pair_is_counted_and_not_mixed_in() {
     let mut other_seed = side_job("reach", &[YES, YES, YES, None, YES]);
     other_seed.episodes[1].seed = 99;
     other_seed.episodes.remove(0);
-    let a = side(&[("x", side_job("reach", &[YES, YES, None, YES])), ("only", side_job("reach", &[YES]))]);
+    let a = side(&[
+        ("x", side_job("reach", &[YES, YES, None, YES])),
+        ("only", side_job("reach", &[YES])),
+    ]);
     let b = side(&[("x", other_seed), ("new", side_job("reach", &[YES]))]);
     let found = compared(&a, &b);
     let unpaired = Unpaired {
@@ -82,36 +123,66 @@ fn what_is_no_pair_is_counted_and_not_mixed_in() {
         errors_of_b: 1,
     };
     assert_eq!((found.overall.pairs, found.unpaired), (0, unpaired));
-    assert_eq!((found.overall.difference, found.overall.mcnemar), (None, None));
+    assert_eq!(
+        (found.overall.difference, found.overall.mcnemar),
+        (None, None)
+    );
 }
 
 #[test]
 fn jobs_of_other_names_are_paired_where_it_is_said() {
-    let a = side(&[("reach", side_job("reach", &[YES])), ("push", side_job("push", &[YES]))]);
-    let b = side(&[("reach_random", side_job("reach", &[NO])), ("push", side_job("push", &[YES]))]);
+    let a = side(&[
+        ("reach", side_job("reach", &[YES])),
+        ("push", side_job("push", &[YES])),
+    ]);
+    let b = side(&[
+        ("reach_random", side_job("reach", &[NO])),
+        ("push", side_job("push", &[YES])),
+    ]);
     let renamed = BTreeMap::from([("reach".to_owned(), "reach_random".to_owned())]);
     let found = compare(&a, &b, &renamed);
-    assert_eq!((found.overall.pairs, found.unpaired), (2, Unpaired::default()));
+    assert_eq!(
+        (found.overall.pairs, found.unpaired),
+        (2, Unpaired::default())
+    );
 }
 
 #[test]
 fn a_job_that_is_the_partner_of_another_is_not_paired_with_its_namesake() {
-    let both =
-        || [("old", side_job("reach", &[YES])), ("new", side_job("reach", &[NO])), ("x", side_job("push", &[NO]))];
+    let both = || {
+        [
+            ("old", side_job("reach", &[YES])),
+            ("new", side_job("reach", &[NO])),
+            ("x", side_job("push", &[NO])),
+        ]
+    };
     let renamed = BTreeMap::from([("old".to_owned(), "new".to_owned())]);
     let found = compare(&side(&both()), &side(&both()), &renamed);
     assert_eq!(found.per_job.keys().collect::<Vec<_>>(), ["old", "x"]);
-    assert_eq!((found.unpaired.jobs_of_a, found.unpaired.jobs_of_b), (vec!["new".to_owned()], vec!["old".to_owned()]));
+    assert_eq!(
+        (found.unpaired.jobs_of_a, found.unpaired.jobs_of_b),
+        (vec!["new".to_owned()], vec!["old".to_owned()])
+    );
 }
 
 #[test]
 fn what_differs_beside_the_policy_is_told() {
     let with = |chunk: u64, device: &str, task: &str| SideJob {
-        settings: [("chunk_length".to_owned(), json!(chunk)), ("device".to_owned(), json!(device))].into(),
+        settings: [
+            ("chunk_length".to_owned(), json!(chunk)),
+            ("device".to_owned(), json!(device)),
+        ]
+        .into(),
         ..side_job(task, &[YES])
     };
-    let a = side(&[("x", with(16, "cuda:0", "reach")), ("y", with(16, "cuda:0", "reach"))]);
-    let b = side(&[("x", with(8, "cuda:1", "reach")), ("y", with(8, "cuda:1", "push"))]);
+    let a = side(&[
+        ("x", with(16, "cuda:0", "reach")),
+        ("y", with(16, "cuda:0", "reach")),
+    ]);
+    let b = side(&[
+        ("x", with(8, "cuda:1", "reach")),
+        ("y", with(8, "cuda:1", "push")),
+    ]);
     assert_eq!(
         compared(&a, &b).warnings,
         [

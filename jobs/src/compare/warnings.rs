@@ -19,8 +19,15 @@ pub(super) fn warnings(common: &[(&str, &SideJob, &SideJob)]) -> Vec<String> {
     }
     let line = |(difference, names): (String, Vec<&str>)| {
         let more = if names.len() > NAMED { ", …" } else { "" };
-        let noun = if names.len() > 1 { format!("{} jobs ", names.len()) } else { String::new() };
-        format!("{difference} ({noun}{}{more})", names[..names.len().min(NAMED)].join(", "))
+        let noun = if names.len() > 1 {
+            format!("{} jobs ", names.len())
+        } else {
+            String::new()
+        };
+        format!(
+            "{difference} ({noun}{}{more})",
+            names[..names.len().min(NAMED)].join(", ")
+        )
     };
     differences.into_iter().map(line).collect()
 }
@@ -28,7 +35,10 @@ pub(super) fn warnings(common: &[(&str, &SideJob, &SideJob)]) -> Vec<String> {
 /// Returns the settings in effect that may affect the results and that both sides report with
 /// different values.
 fn settings(a: &SideJob, b: &SideJob) -> Vec<String> {
-    let named = a.settings.iter().filter(|(name, _)| !HOW.contains(&name.as_str()));
+    let named = a
+        .settings
+        .iter()
+        .filter(|(name, _)| !HOW.contains(&name.as_str()));
     let both = named.filter_map(|(name, ours)| Some((name, ours, b.settings.get(name)?)));
     both.filter(|(_, ours, theirs)| ours != theirs)
         .map(|(name, ours, theirs)| format!("{name} is {ours} in A and {theirs} in B"))
@@ -38,13 +48,22 @@ fn settings(a: &SideJob, b: &SideJob) -> Vec<String> {
 /// Returns the fields of the jobs that affect the results and differ, except the policy and the
 /// number of episodes.
 fn jobs(a: &SideJob, b: &SideJob) -> Vec<String> {
-    let (Some(ours), Some(theirs)) = (&a.identity, &b.identity) else { return Vec::new() };
+    let (Some(ours), Some(theirs)) = (&a.identity, &b.identity) else {
+        return Vec::new();
+    };
     let is_policy = |field: &str| field.starts_with("policy_");
     let changes = ours.differences(theirs).into_iter();
-    let told = changes.filter(|change| !is_policy(&change.field) && !change.is_coverage() && change.field != "seed");
+    let told = changes.filter(|change| {
+        !is_policy(&change.field) && !change.is_coverage() && change.field != "seed"
+    });
     told.map(|change| {
         let text = |value: Option<String>| value.unwrap_or_else(|| "not there".to_owned());
-        format!("{} is {} in A and {} in B", change.field, text(change.before), text(change.after))
+        format!(
+            "{} is {} in A and {} in B",
+            change.field,
+            text(change.before),
+            text(change.after)
+        )
     })
     .collect()
 }

@@ -14,9 +14,16 @@ impl Config {
     /// file that names its environment. Returns `None` if there are none.
     pub(crate) fn jobs(&self, jobs: Option<Value>) -> Option<Value> {
         let list = self.jobs.clone().map(|list| json!({"jobs": list}));
-        let mut file = jobs.or(list).or_else(|| self.has_jobs().then(|| json!({"jobs": [{"name": self.name()}]})))?;
+        let mut file = jobs.or(list).or_else(|| {
+            self.has_jobs()
+                .then(|| json!({"jobs": [{"name": self.name()}]}))
+        })?;
         let entries = file.get_mut("jobs").and_then(Value::as_array_mut);
-        for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for entry in entries
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object_mut)
+        {
             self.apply(entry);
         }
         Some(file)
@@ -27,7 +34,10 @@ impl Config {
     /// run does not rename the job and its videos.
     pub(crate) fn name(&self) -> String {
         let file = self.namesake.as_ref().or(self.files.last());
-        file.and_then(|file| file.file_stem()).unwrap_or_default().to_string_lossy().into_owned()
+        file.and_then(|file| file.file_stem())
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
     }
 
     fn apply(&self, job: &mut Map<String, Value>) {
@@ -37,7 +47,8 @@ impl Config {
         {
             env.shift_remove("num_envs");
         }
-        let auto_reset = self.over.get("auto_reset").or(job.get("auto_reset")) == Some(&Value::Bool(true));
+        let auto_reset =
+            self.over.get("auto_reset").or(job.get("auto_reset")) == Some(&Value::Bool(true));
         let sets_length = self.over.contains_key("rollout_epoch")
             || (auto_reset && self.over.contains_key("max_steps_per_rollout_epoch"));
         if sets_length {
@@ -58,24 +69,37 @@ impl Config {
         if let Some(policy) = self.under.get("policy_type") {
             job.entry("policy_type").or_insert(policy.clone());
         }
-        let is_of_config = |own: Option<&Value>, ours: Option<&Value>| ours.is_none() || own == ours;
+        let is_of_config =
+            |own: Option<&Value>, ours: Option<&Value>| ours.is_none() || own == ours;
         if let Some(Value::Object(ours)) = self.under.get("arena_env_args") {
-            let own = job.entry("arena_env_args").or_insert_with(|| Value::Object(Map::new()));
+            let own = job
+                .entry("arena_env_args")
+                .or_insert_with(|| Value::Object(Map::new()));
             let own_name = own.get("environment").filter(|name| !name.is_null());
             if own_name.is_none() || is_of_config(own_name, ours.get("environment")) {
                 fill(own, ours);
             }
         }
         let policy = job.get("policy_type");
-        let has_checkpoint =
-            policy.and_then(Value::as_str).is_some_and(|name| WITH_CHECKPOINT.contains(&canonical_policy(name)));
+        let has_checkpoint = policy
+            .and_then(Value::as_str)
+            .is_some_and(|name| WITH_CHECKPOINT.contains(&canonical_policy(name)));
         let same = is_of_config(policy, self.under.get("policy_type"));
         let names_policy = self.under.contains_key("policy_type");
-        if let Some(Value::Object(ours)) =
-            self.under.get("policy_config_dict").filter(|_| same && (names_policy || has_checkpoint))
+        if let Some(Value::Object(ours)) = self
+            .under
+            .get("policy_config_dict")
+            .filter(|_| same && (names_policy || has_checkpoint))
         {
-            let name = if job.contains_key("policy_args") { "policy_args" } else { "policy_config_dict" };
-            fill(job.entry(name).or_insert_with(|| Value::Object(Map::new())), ours);
+            let name = if job.contains_key("policy_args") {
+                "policy_args"
+            } else {
+                "policy_config_dict"
+            };
+            fill(
+                job.entry(name).or_insert_with(|| Value::Object(Map::new())),
+                ours,
+            );
         }
     }
 }

@@ -127,8 +127,14 @@ pub(super) const EVAL_UNUSED: &[&str] = &[
 ];
 
 /// Names of `rollout` that are read.
-pub(super) const ROLLOUT: &[&str] =
-    &["pipeline_stage_num", "policy_type", "policy_config_dict", "policy_args", "model", "enable_offload"];
+pub(super) const ROLLOUT: &[&str] = &[
+    "pipeline_stage_num",
+    "policy_type",
+    "policy_config_dict",
+    "policy_args",
+    "model",
+    "enable_offload",
+];
 
 /// Names of `rollout` that only RLinf's own backends use.
 pub(super) const ROLLOUT_UNUSED: &[&str] = &[
@@ -166,11 +172,22 @@ const LIKE: f64 = 0.93;
 /// Returns the setting that is read whose dotted name is most similar to this one, if any is
 /// similar enough.
 pub(super) fn nearest(name: &str) -> Option<String> {
-    let below = |section: &str, keys: &[&str]| keys.iter().map(|key| format!("{section}.{key}")).collect::<Vec<_>>();
-    let mut known = [below("env.eval", EVAL), below("rollout", ROLLOUT), below("cluster", CLUSTER)].concat();
+    let below = |section: &str, keys: &[&str]| {
+        keys.iter()
+            .map(|key| format!("{section}.{key}"))
+            .collect::<Vec<_>>()
+    };
+    let mut known = [
+        below("env.eval", EVAL),
+        below("rollout", ROLLOUT),
+        below("cluster", CLUSTER),
+    ]
+    .concat();
     known.extend(ELSEWHERE.iter().map(|key| (*key).to_owned()));
     let likeness = |known: &str| strsim::jaro_winkler(known, name);
-    let best = known.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    let best = known
+        .into_iter()
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
     (likeness(&best) > LIKE).then_some(best)
 }
 

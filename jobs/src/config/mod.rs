@@ -103,7 +103,9 @@ impl Config {
         sets: &[Override],
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        let texts = files.iter().map(|path| Ok((path.clone(), tree::read(path)?)));
+        let texts = files
+            .iter()
+            .map(|path| Ok((path.clone(), tree::read(path)?)));
         Self::from_texts(texts.collect::<Result<Vec<_>, _>>()?, sets, variable)
     }
 
@@ -115,32 +117,52 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let mut components: Option<Components> = None;
         let files: Vec<_> = texts.iter().map(|(path, _)| path.clone()).collect();
-        let read = texts.into_iter().map(|(path, text)| tree::parse(&path, &text).map(|tree| (path, tree)));
+        let read = texts
+            .into_iter()
+            .map(|(path, text)| tree::parse(&path, &text).map(|tree| (path, tree)));
         let set = sets.iter().map(|set| Ok((PathBuf::from(SET), set.tree())));
         let mut trees = Vec::new();
         for read in read.chain(set) {
             let (path, mut tree) = read?;
             if let Some(placed) = tree::take(&mut tree, &["cluster", "component_placement"]) {
                 let placed = Components::from_value(&placed);
-                let placed = placed.map_err(|err| ConfigError::Placement { path: path.clone(), err })?;
+                let placed = placed.map_err(|err| ConfigError::Placement {
+                    path: path.clone(),
+                    err,
+                })?;
                 components = Some(placed.over(components.unwrap_or_default()));
             }
             trees.push((path, tree));
         }
         let nothing = Value::Object(Map::new());
-        let merged = trees.iter().fold(nothing, |merged, (_, tree)| tree::merge(merged, tree.clone()));
+        let merged = trees.iter().fold(nothing, |merged, (_, tree)| {
+            tree::merge(merged, tree.clone())
+        });
         let merged = references::resolve(&merged, variable);
-        let refuse = |refusal: Refusal| ConfigError::Field { path: culprit(&trees, &refusal), refusal };
+        let refuse = |refusal: Refusal| ConfigError::Field {
+            path: culprit(&trees, &refusal),
+            refusal,
+        };
         let config = sections::read(&merged).map_err(refuse)?;
         refuse_idle(sets, &config.unused)?;
         let of_file = trees.iter().filter(|(path, _)| path != Path::new(SET));
-        let namesake = of_file.rev().find(|(_, tree)| names_environment(tree)).map(|(path, _)| path.clone());
-        Ok(Self { files, namesake, components, is_set: !sets.is_empty(), ..config })
+        let namesake = of_file
+            .rev()
+            .find(|(_, tree)| names_environment(tree))
+            .map(|(path, _)| path.clone());
+        Ok(Self {
+            files,
+            namesake,
+            components,
+            is_set: !sets.is_empty(),
+            ..config
+        })
     }
 
     /// Returns whether it defines jobs: a list, or the environment and the policy of one job.
     pub fn has_jobs(&self) -> bool {
-        self.jobs.is_some() || (self.environment().is_some() && self.under.contains_key("policy_type"))
+        self.jobs.is_some()
+            || (self.environment().is_some() && self.under.contains_key("policy_type"))
     }
 
     /// Returns whether no file and no setting was given.
@@ -166,28 +188,51 @@ impl Config {
 /// Refuses a setting on the command line that has no effect. In a file such a setting may be there
 /// for another program.
 fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), ConfigError> {
-    let is_below =
-        |name: &str, of: &str| name.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    let idle = sets
-        .iter()
-        .find(|set| unused.iter().any(|unused| is_below(&set.name(), unused) || is_below(unused, &set.name())));
+    let is_below = |name: &str, of: &str| {
+        name.strip_prefix(of)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let idle = sets.iter().find(|set| {
+        unused
+            .iter()
+            .any(|unused| is_below(&set.name(), unused) || is_below(unused, &set.name()))
+    });
     let Some(idle) = idle else { return Ok(()) };
-    let hint = keys::nearest(&idle.name()).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+    let hint = keys::nearest(&idle.name())
+        .map(|name| format!("; did you mean `{name}`?"))
+        .unwrap_or_default();
     let reason = format!("no use is made of it here{hint}");
-    Err(ConfigError::Field { path: PathBuf::from(SET), refusal: Refusal { place: idle.name(), reason } })
+    Err(ConfigError::Field {
+        path: PathBuf::from(SET),
+        refusal: Refusal {
+            place: idle.name(),
+            reason,
+        },
+    })
 }
 
 fn names_environment(tree: &Value) -> bool {
     let eval = tree.get("env").and_then(|env| env.get("eval"));
-    ["environment", "env_type"].iter().any(|name| eval.and_then(|eval| eval.get(name)).is_some())
+    ["environment", "env_type"]
+        .iter()
+        .any(|name| eval.and_then(|eval| eval.get(name)).is_some())
 }
 
 /// Returns the last file that has the refused field, otherwise the last file.
 fn culprit(trees: &[(PathBuf, Value)], refusal: &Refusal) -> PathBuf {
     let path = refusal.place.replace(" field ", ".");
     let parts: Vec<&str> = path.split('.').collect();
-    let has = |tree: &Value| parts.iter().try_fold(tree, |tree, part| tree.get(part)).is_some();
-    let found = trees.iter().rev().find(|(_, tree)| has(tree)).or(trees.last());
+    let has = |tree: &Value| {
+        parts
+            .iter()
+            .try_fold(tree, |tree, part| tree.get(part))
+            .is_some()
+    };
+    let found = trees
+        .iter()
+        .rev()
+        .find(|(_, tree)| has(tree))
+        .or(trees.last());
     found.map_or_else(|| Path::new("").to_owned(), |(path, _)| path.clone())
 }
 

@@ -16,7 +16,9 @@ pub(super) fn resolve(tree: &Value, variable: &dyn Fn(&str) -> Option<String>) -
 /// Returns the first unresolved reference in a text.
 pub(super) fn unresolved(text: &str) -> Option<&str> {
     let start = text.find("${")?;
-    let end = text[start..].find('}').map_or(text.len(), |end| start + end + 1);
+    let end = text[start..]
+        .find('}')
+        .map_or(text.len(), |end| start + end + 1);
     Some(&text[start..end])
 }
 
@@ -28,9 +30,10 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn value(&self, value: &Value, depth: usize) -> Value {
         match value {
-            Value::Object(entries) => {
-                entries.iter().map(|(key, value)| (key.clone(), self.value(value, depth))).collect()
-            }
+            Value::Object(entries) => entries
+                .iter()
+                .map(|(key, value)| (key.clone(), self.value(value, depth)))
+                .collect(),
             Value::Array(items) => items.iter().map(|item| self.value(item, depth)).collect(),
             Value::String(text) => self.text(text, depth),
             other => other.clone(),
@@ -38,9 +41,15 @@ impl Resolver<'_> {
     }
 
     fn text(&self, text: &str, depth: usize) -> Value {
-        let Some(reference) = unresolved(text).filter(|_| depth < DEPTH) else { return text.into() };
-        let found = reference.strip_prefix("${").and_then(|inner| inner.strip_suffix('}'));
-        let Some(found) = found.and_then(|inner| self.look_up(inner.trim(), depth)) else { return text.into() };
+        let Some(reference) = unresolved(text).filter(|_| depth < DEPTH) else {
+            return text.into();
+        };
+        let found = reference
+            .strip_prefix("${")
+            .and_then(|inner| inner.strip_suffix('}'));
+        let Some(found) = found.and_then(|inner| self.look_up(inner.trim(), depth)) else {
+            return text.into();
+        };
         if text == reference {
             return found;
         }
@@ -54,10 +63,16 @@ impl Resolver<'_> {
 
     fn look_up(&self, inner: &str, depth: usize) -> Option<Value> {
         if let Some(variable) = inner.strip_prefix("oc.env:") {
-            let (name, default) = variable.split_once(',').map_or((variable, None), |(name, or)| (name, Some(or)));
-            return (self.variable)(name.trim()).or(default.map(|or| or.trim().to_owned())).map(Value::String);
+            let (name, default) = variable
+                .split_once(',')
+                .map_or((variable, None), |(name, or)| (name, Some(or)));
+            return (self.variable)(name.trim())
+                .or(default.map(|or| or.trim().to_owned()))
+                .map(Value::String);
         }
-        let found = inner.split('.').try_fold(self.tree, |tree, part| tree.get(part))?;
+        let found = inner
+            .split('.')
+            .try_fold(self.tree, |tree, part| tree.get(part))?;
         // A mapping that contains a reference to itself would grow with every step.
         if found.is_object() || found.is_array() {
             return None;

@@ -7,10 +7,26 @@ use crate::file::Refusal;
 use crate::file::field::Fields;
 
 /// Top-level sections that are read.
-const TOP: &[&str] = &["cluster", "env", "rollout", "runner", "algorithm", "jobs", "model_server"];
+const TOP: &[&str] = &[
+    "cluster",
+    "env",
+    "rollout",
+    "runner",
+    "algorithm",
+    "jobs",
+    "model_server",
+];
 
 /// Top-level sections of RLinf that are not used.
-const TOP_UNUSED: &[&str] = &["actor", "agent", "critic", "defaults", "hydra", "inference", "reward"];
+const TOP_UNUSED: &[&str] = &[
+    "actor",
+    "agent",
+    "critic",
+    "defaults",
+    "hydra",
+    "inference",
+    "reward",
+];
 
 /// Reads all sections of a merged tree.
 pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
@@ -34,7 +50,9 @@ pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
     if let Some(mut algorithm) = section(&mut top, "algorithm", "algorithm")? {
         let epochs = algorithm.positive("eval_rollout_epoch")?;
         if let Some(epochs) = epochs.filter(|_| !config.over.contains_key("rollout_epoch")) {
-            config.over.insert("rollout_epoch".to_owned(), epochs.into());
+            config
+                .over
+                .insert("rollout_epoch".to_owned(), epochs.into());
         }
         unused(&algorithm, "algorithm", &mut config);
     }
@@ -50,7 +68,11 @@ pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
 }
 
 /// Takes a mapping out of another; returns `None` if it is missing or `null`.
-fn section<'a>(fields: &mut Fields<'a>, name: &str, place: &str) -> Result<Option<Fields<'a>>, Refusal> {
+fn section<'a>(
+    fields: &mut Fields<'a>,
+    name: &str,
+    place: &str,
+) -> Result<Option<Fields<'a>>, Refusal> {
     match fields.take(name) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => Fields::new(place, value).map(Some),
@@ -60,7 +82,10 @@ fn section<'a>(fields: &mut Fields<'a>, name: &str, place: &str) -> Result<Optio
 fn cluster(mut cluster: Fields, config: &mut Config) -> Result<(), Refusal> {
     config.num_nodes = cluster.positive("num_nodes")?.map(|nodes| nodes as usize);
     if cluster.has("node_groups") {
-        return Err(cluster.refuse("node_groups", "node groups are not supported; GPUs are numbered over all nodes"));
+        return Err(cluster.refuse(
+            "node_groups",
+            "node groups are not supported; GPUs are numbered over all nodes",
+        ));
     }
     cluster.take("node_groups");
     cluster.finish(keys::CLUSTER)
@@ -89,13 +114,23 @@ fn eval(mut eval: Fields, config: &mut Config) -> Result<(), Refusal> {
             let value = fields.take(name);
             check_references(&fields, name, value)
         })?;
-        keys::sort_out(&fields, place, crate::file::video::KNOWN, crate::file::video::UNUSED, &mut config.unused)?;
+        keys::sort_out(
+            &fields,
+            place,
+            crate::file::video::KNOWN,
+            crate::file::video::UNUSED,
+            &mut config.unused,
+        )?;
         config.over.insert("video_cfg".to_owned(), value.clone());
     }
     let mut env = eval.object("env_args")?.unwrap_or_default();
-    let environment = match (eval.optional_string("environment")?, eval.optional_string("env_type")?) {
+    let environment = match (
+        eval.optional_string("environment")?,
+        eval.optional_string("env_type")?,
+    ) {
         (Some(ours), Some(theirs)) if ours != theirs => {
-            let reason = format!("`{ours}` is given beside env_type `{theirs}`; they name the same thing");
+            let reason =
+                format!("`{ours}` is given beside env_type `{theirs}`; they name the same thing");
             return Err(eval.refuse("environment", &reason));
         }
         (ours, theirs) => ours.or(theirs),
@@ -108,12 +143,21 @@ fn eval(mut eval: Fields, config: &mut Config) -> Result<(), Refusal> {
         env.insert("enable_cameras".to_owned(), cameras.into());
     }
     if let Some(steps) = eval.positive("max_episode_steps")? {
-        config.over.insert("arena_env_args".to_owned(), json!({"max_episode_steps": steps}));
+        config.over.insert(
+            "arena_env_args".to_owned(),
+            json!({"max_episode_steps": steps}),
+        );
     }
     if !env.is_empty() {
         config.under.insert("arena_env_args".to_owned(), env.into());
     }
-    keys::sort_out(&eval, "env.eval", keys::EVAL, keys::EVAL_UNUSED, &mut config.unused)
+    keys::sort_out(
+        &eval,
+        "env.eval",
+        keys::EVAL,
+        keys::EVAL_UNUSED,
+        &mut config.unused,
+    )
 }
 
 fn rollout(mut rollout: Fields, config: &mut Config) -> Result<(), Refusal> {
@@ -122,9 +166,15 @@ fn rollout(mut rollout: Fields, config: &mut Config) -> Result<(), Refusal> {
     if rollout.bool("enable_offload")? == Some(true) {
         config.unused.push("rollout.enable_offload".to_owned());
     }
-    let mut policy = match (rollout.object("policy_config_dict")?, rollout.object("policy_args")?) {
+    let mut policy = match (
+        rollout.object("policy_config_dict")?,
+        rollout.object("policy_args")?,
+    ) {
         (Some(_), Some(_)) => {
-            return Err(rollout.refuse("policy_args", "it is the old name of `policy_config_dict`, which is there too"));
+            return Err(rollout.refuse(
+                "policy_args",
+                "it is the old name of `policy_config_dict`, which is there too",
+            ));
         }
         (new, old) => new.or(old).unwrap_or_default(),
     };
@@ -136,15 +186,27 @@ fn rollout(mut rollout: Fields, config: &mut Config) -> Result<(), Refusal> {
         unused(&model, "rollout.model", config);
     }
     if !policy.is_empty() {
-        config.under.insert("policy_config_dict".to_owned(), policy.into());
+        config
+            .under
+            .insert("policy_config_dict".to_owned(), policy.into());
     }
-    keys::sort_out(&rollout, "rollout", keys::ROLLOUT, keys::ROLLOUT_UNUSED, &mut config.unused)
+    keys::sort_out(
+        &rollout,
+        "rollout",
+        keys::ROLLOUT,
+        keys::ROLLOUT_UNUSED,
+        &mut config.unused,
+    )
 }
 
 fn runner(mut runner: Fields, config: &mut Config) -> Result<(), Refusal> {
     if let Some(mut logger) = section(&mut runner, "logger", "runner.logger")? {
         let log_path = logger.optional_string("log_path")?;
-        check_references(&logger, "log_path", log_path.clone().map(Value::String).as_ref())?;
+        check_references(
+            &logger,
+            "log_path",
+            log_path.clone().map(Value::String).as_ref(),
+        )?;
         config.log_path = log_path.map(Into::into);
         unused(&logger, "runner.logger", config);
     }
@@ -162,12 +224,19 @@ fn copy(fields: &mut Fields, name: &str, to: &mut Map<String, Value>) -> Result<
 }
 
 fn check_references(fields: &Fields, name: &str, value: Option<&Value>) -> Result<(), Refusal> {
-    match value.and_then(Value::as_str).and_then(references::unresolved) {
-        Some(reference) => Err(fields.refuse(name, &format!("`{reference}` names nothing that is there"))),
+    match value
+        .and_then(Value::as_str)
+        .and_then(references::unresolved)
+    {
+        Some(reference) => {
+            Err(fields.refuse(name, &format!("`{reference}` names nothing that is there")))
+        }
         None => Ok(()),
     }
 }
 
 fn unused(fields: &Fields, place: &str, config: &mut Config) {
-    config.unused.extend(fields.left().map(|key| format!("{place}.{key}")));
+    config
+        .unused
+        .extend(fields.left().map(|key| format!("{place}.{key}")));
 }

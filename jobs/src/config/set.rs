@@ -28,7 +28,8 @@ impl Override {
 
     /// Returns a tree with this setting only.
     pub(crate) fn tree(&self) -> Value {
-        let below = |value: Value, part: &String| Value::Object(Map::from_iter([(part.clone(), value)]));
+        let below =
+            |value: Value, part: &String| Value::Object(Map::from_iter([(part.clone(), value)]));
         self.key.iter().rev().fold(self.value.clone(), below)
     }
 }
@@ -38,11 +39,19 @@ impl FromStr for Override {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((key, value)) = text.split_once('=') else {
-            return Err(format!("`{text}` has no `=`; KEY=VALUE is needed, as env.eval.total_num_envs=8"));
+            return Err(format!(
+                "`{text}` has no `=`; KEY=VALUE is needed, as env.eval.total_num_envs=8"
+            ));
         };
-        let parts: Vec<String> = key.trim().split('.').map(|part| part.trim().to_owned()).collect();
+        let parts: Vec<String> = key
+            .trim()
+            .split('.')
+            .map(|part| part.trim().to_owned())
+            .collect();
         if parts.iter().any(String::is_empty) || parts.len() > MOST_PARTS {
-            return Err(format!("`{key}` is no key; names joined by dots are needed, as env.eval.total_num_envs"));
+            return Err(format!(
+                "`{key}` is no key; names joined by dots are needed, as env.eval.total_num_envs"
+            ));
         }
         let read = tree::parse(Path::new("--set"), &format!("value: {value}"));
         let Ok(Value::Object(mut read)) = read else {
@@ -73,7 +82,10 @@ mod tests {
 
     #[test]
     fn values_have_the_types_of_yaml() {
-        assert_eq!(read("env.eval.total_num_envs=8"), json!({"env": {"eval": {"total_num_envs": 8}}}));
+        assert_eq!(
+            read("env.eval.total_num_envs=8"),
+            json!({"env": {"eval": {"total_num_envs": 8}}})
+        );
         assert_eq!(read("a=[256, 128]"), json!({"a": [256, 128]}));
         assert_eq!(read("a=true"), json!({"a": true}));
         assert_eq!(read("a=\"8\""), json!({"a": "8"}));

@@ -8,7 +8,11 @@ use crate::placement::{Placement, Resources};
 
 fn read(texts: &[&str]) -> Result<Config, String> {
     let name = |nth: usize| PathBuf::from(["dir/behavior.yaml", "b.yaml"][nth]);
-    let texts = texts.iter().enumerate().map(|(nth, text)| (name(nth), (*text).to_owned())).collect();
+    let texts = texts
+        .iter()
+        .enumerate()
+        .map(|(nth, text)| (name(nth), (*text).to_owned()))
+        .collect();
     let variable = |name: &str| (name == "HOME").then(|| "/home/me".to_owned());
     Config::from_texts(texts, &[], &variable).map_err(|err| err.to_string())
 }
@@ -22,12 +26,29 @@ fn set(text: &str, sets: &[&str]) -> Result<Config, String> {
 
 #[test]
 fn settings_of_the_command_line_win_and_do_not_rename_the_job() {
-    let config =
-        set(BASE, &["env.eval.total_num_envs=8", "env.eval.environment=push", "env.eval.total_num_envs=4"]).unwrap();
+    let config = set(
+        BASE,
+        &[
+            "env.eval.total_num_envs=8",
+            "env.eval.environment=push",
+            "env.eval.total_num_envs=4",
+        ],
+    )
+    .unwrap();
     let jobs = parse(&config.jobs(None).unwrap()).unwrap();
-    assert_eq!((jobs[0].name.as_str(), jobs[0].environment.as_str(), jobs[0].num_envs), ("behavior", "push", 4));
+    assert_eq!(
+        (
+            jobs[0].name.as_str(),
+            jobs[0].environment.as_str(),
+            jobs[0].num_envs
+        ),
+        ("behavior", "push", 4)
+    );
     let config = set(BASE, &["cluster.component_placement={env: 0, rollout: 1}"]).unwrap();
-    assert_eq!(config.components.unwrap(), Components::parse("env: 0, rollout: 1").unwrap());
+    assert_eq!(
+        config.components.unwrap(),
+        Components::parse("env: 0, rollout: 1").unwrap()
+    );
 }
 
 #[test]
@@ -41,8 +62,14 @@ fn a_setting_of_the_command_line_that_nobody_knows_or_needs_is_refused() {
         refusal("env.evil.total_num_envs=8"),
         "`--set`: env.evil.total_num_envs: no use is made of it here; did you mean `env.eval.total_num_envs`?"
     );
-    assert_eq!(refusal("runner.max_epochs=8"), "`--set`: runner.max_epochs: no use is made of it here");
-    assert_eq!(refusal("actor.model.lr=8"), "`--set`: actor.model.lr: no use is made of it here");
+    assert_eq!(
+        refusal("runner.max_epochs=8"),
+        "`--set`: runner.max_epochs: no use is made of it here"
+    );
+    assert_eq!(
+        refusal("actor.model.lr=8"),
+        "`--set`: actor.model.lr: no use is made of it here"
+    );
 }
 
 fn refusal(text: &str) -> String {
@@ -75,11 +102,20 @@ env:
     let jobs = parse(&config.jobs(None).unwrap()).unwrap();
     let job = &jobs[0];
     assert_eq!(
-        (job.name.as_str(), job.environment.as_str(), job.policy_type.as_str()),
+        (
+            job.name.as_str(),
+            job.environment.as_str(),
+            job.policy_type.as_str()
+        ),
         ("behavior", "reach", "scripted")
     );
     assert_eq!((job.num_envs, job.length), (4, Length::Episodes(4)));
-    assert_eq!(job.env_args, *json!({"camera_height": 64, "max_episode_steps": 60}).as_object().unwrap());
+    assert_eq!(
+        job.env_args,
+        *json!({"camera_height": 64, "max_episode_steps": 60})
+            .as_object()
+            .unwrap()
+    );
     assert_eq!(job.policy_config["action_chunk_length"], 4);
     let placement = Placement::new(&config.components.unwrap(), Resources::new(4, 1)).unwrap();
     assert_eq!((placement.env.len(), placement.rollout[1].gpu()), (2, 3));
@@ -92,19 +128,34 @@ fn a_snippet_over_a_jobs_file_holds_for_all_its_jobs() {
         json!({"name": name, "arena_env_args": {"environment": "reach", "num_envs": 4},
                                     "policy_type": "scripted", "num_episodes": 20, "seed": 1})
     };
-    let jobs = parse(&config.jobs(Some(json!({"jobs": [entry("a"), entry("b")]}))).unwrap()).unwrap();
-    let facts: Vec<_> = jobs.iter().map(|job| (job.num_envs, job.length, job.seed)).collect();
+    let jobs = parse(
+        &config
+            .jobs(Some(json!({"jobs": [entry("a"), entry("b")]})))
+            .unwrap(),
+    )
+    .unwrap();
+    let facts: Vec<_> = jobs
+        .iter()
+        .map(|job| (job.num_envs, job.length, job.seed))
+        .collect();
     assert_eq!(facts, [(2, Length::Episodes(6), Some(5)); 2]);
 }
 
 #[test]
 fn a_jobs_own_length_stays_unless_the_config_sets_epochs() {
-    let entry =
-        json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 20});
+    let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 20});
     let jobs = json!({"jobs": [entry]});
-    let length = |text: &str| parse(&read(&[text]).unwrap().jobs(Some(jobs.clone())).unwrap()).unwrap()[0].length;
-    assert_eq!(length("env: {eval: {total_num_envs: 2}}"), Length::Episodes(20));
-    assert_eq!(length("algorithm: {eval_rollout_epoch: 4}"), Length::Episodes(4));
+    let length = |text: &str| {
+        parse(&read(&[text]).unwrap().jobs(Some(jobs.clone())).unwrap()).unwrap()[0].length
+    };
+    assert_eq!(
+        length("env: {eval: {total_num_envs: 2}}"),
+        Length::Episodes(20)
+    );
+    assert_eq!(
+        length("algorithm: {eval_rollout_epoch: 4}"),
+        Length::Episodes(4)
+    );
     let steps = "env: {eval: {auto_reset: True, max_steps_per_rollout_epoch: 50}}";
     assert_eq!(length(steps), Length::Steps(50));
 }
@@ -116,8 +167,14 @@ fn a_checkpoint_goes_to_policies_that_have_one() {
         json!({"name": name, "arena_env_args": {"environment": "reach"},
                                                   "policy_type": policy, "num_episodes": 1})
     };
-    let jobs =
-        parse(&config.jobs(Some(json!({"jobs": [entry("a", "gr00t"), entry("b", "scripted")]}))).unwrap()).unwrap();
+    let jobs = parse(
+        &config
+            .jobs(Some(
+                json!({"jobs": [entry("a", "gr00t"), entry("b", "scripted")]}),
+            ))
+            .unwrap(),
+    )
+    .unwrap();
     assert_eq!(jobs[0].policy_config["model_path"], "/models/x");
     assert!(jobs[1].policy_config.is_empty());
 }
@@ -125,8 +182,15 @@ fn a_checkpoint_goes_to_policies_that_have_one() {
 #[test]
 fn later_files_win_and_keys_with_dots_are_paths() {
     let first = "env: {eval: {environment: reach, video_cfg: {save_video: True, fps: 10}, total_num_envs: 8}}";
-    let config = read(&[first, "env.eval.video_cfg.save_video: False\nenv: {eval: {total_num_envs: 2}}"]).unwrap();
-    assert_eq!(config.over["video_cfg"], json!({"save_video": false, "fps": 10}));
+    let config = read(&[
+        first,
+        "env.eval.video_cfg.save_video: False\nenv: {eval: {total_num_envs: 2}}",
+    ])
+    .unwrap();
+    assert_eq!(
+        config.over["video_cfg"],
+        json!({"save_video": false, "fps": 10})
+    );
     assert_eq!(config.over["total_num_envs"], 2);
 }
 
@@ -134,7 +198,10 @@ fn later_files_win_and_keys_with_dots_are_paths() {
 fn a_later_placement_wins_by_component_whatever_names_were_joined() {
     let first = "cluster: {component_placement: {'env,rollout': all}}";
     let config = read(&[first, "cluster: {component_placement: {env: 0}}"]).unwrap();
-    assert_eq!(config.components.unwrap(), Components::parse("env: 0, rollout: all").unwrap());
+    assert_eq!(
+        config.components.unwrap(),
+        Components::parse("env: 0, rollout: all").unwrap()
+    );
 }
 
 #[test]
@@ -150,7 +217,10 @@ hydra: {searchpath: ['file://${oc.env:EMBODIED_PATH}/config/']}
 ";
     let config = read(&[text]).unwrap();
     assert_eq!(config.log_path, Some("/home/me/logs/behavior_eval".into()));
-    assert_eq!(config.over["video_cfg"]["video_base_dir"], "/home/me/logs/behavior_eval/video/eval");
+    assert_eq!(
+        config.over["video_cfg"]["video_base_dir"],
+        "/home/me/logs/behavior_eval/video/eval"
+    );
     assert_eq!(config.over["max_steps_per_rollout_epoch"], 96);
     assert_eq!(
         refusal("runner: {logger: {log_path: '${oc.env:NOWHERE}/x'}}"),
@@ -173,25 +243,48 @@ fn a_misspelt_setting_is_refused_with_the_nearest_name_and_its_file() {
         both,
         "`dir/behavior.yaml`: env.eval field total_num_env: unknown field; did you mean `total_num_envs`?"
     );
-    assert!(refusal("clusters: {}").ends_with("top level field clusters: unknown field; did you mean `cluster`?"));
+    assert!(
+        refusal("clusters: {}")
+            .ends_with("top level field clusters: unknown field; did you mean `cluster`?")
+    );
     assert!(refusal("cluster: {num_node: 1}").contains("did you mean `num_nodes`?"));
-    assert!(refusal("rollout: {pipeline_stages: 1}").contains("did you mean `pipeline_stage_num`?"));
-    assert!(refusal("env: {eval: {video_cfg: {save_vido: True}}}").contains("did you mean `save_video`?"));
+    assert!(
+        refusal("rollout: {pipeline_stages: 1}").contains("did you mean `pipeline_stage_num`?")
+    );
+    assert!(
+        refusal("env: {eval: {video_cfg: {save_vido: True}}}")
+            .contains("did you mean `save_video`?")
+    );
 }
 
 #[test]
 fn wrong_values_are_refused() {
     for (text, reason) in [
-        ("env: 3", "`dir/behavior.yaml`: env: 3 was found, an object is needed"),
-        ("- 1", "`dir/behavior.yaml`: a mapping is needed at the top level"),
+        (
+            "env: 3",
+            "`dir/behavior.yaml`: env: 3 was found, an object is needed",
+        ),
+        (
+            "- 1",
+            "`dir/behavior.yaml`: a mapping is needed at the top level",
+        ),
         ("env: {eval: [", "`dir/behavior.yaml`: "),
-        ("cluster: {node_groups: [{label: a}]}", "cluster field node_groups: node groups are not supported"),
+        (
+            "cluster: {node_groups: [{label: a}]}",
+            "cluster field node_groups: node groups are not supported",
+        ),
         (
             "cluster: {component_placement: {env: {node_group: a}}}",
             "component_placement env: `node_group` is not supported",
         ),
-        ("cluster: {component_placement: {env: 0, 'env,rollout': 1}}", "`env` is placed twice"),
-        ("env: {eval: {environment: reach, env_type: push}}", "`reach` is given beside env_type `push`"),
+        (
+            "cluster: {component_placement: {env: 0, 'env,rollout': 1}}",
+            "`env` is placed twice",
+        ),
+        (
+            "env: {eval: {environment: reach, env_type: push}}",
+            "`reach` is given beside env_type `push`",
+        ),
     ] {
         let found = refusal(text);
         assert!(found.contains(reason), "{text}: {found}");
@@ -230,7 +323,10 @@ rollout:
   model: {model_path: /path/to/model, model_type: openpi, num_action_chunks: 5, openpi: {noise_level: 0.3}}
 ";
     let config = read(&[text]).unwrap();
-    assert_eq!((config.num_nodes, config.log_path), (Some(1), Some("../results".into())));
+    assert_eq!(
+        (config.num_nodes, config.log_path),
+        (Some(1), Some("../results".into()))
+    );
     for name in [
         "defaults",
         "hydra",
@@ -242,9 +338,20 @@ rollout:
         "rollout.model.openpi",
         "env.eval.video_cfg.info_on_video",
     ] {
-        assert!(config.unused.iter().any(|unused| unused == name), "{name} in {:?}", config.unused);
+        assert!(
+            config.unused.iter().any(|unused| unused == name),
+            "{name} in {:?}",
+            config.unused
+        );
     }
-    assert!(!Config { unused: Vec::new(), ..read(&[text]).unwrap() }.has_jobs(), "it names no environment of ours");
+    assert!(
+        !Config {
+            unused: Vec::new(),
+            ..read(&[text]).unwrap()
+        }
+        .has_jobs(),
+        "it names no environment of ours"
+    );
 }
 
 #[test]

@@ -11,13 +11,21 @@ const MAX_BYTES: u64 = 4 << 20;
 
 /// Reads the text of a file.
 pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
-    let refuse = |reason: String| ConfigError::Read { path: path.to_owned(), reason };
+    let refuse = |reason: String| ConfigError::Read {
+        path: path.to_owned(),
+        reason,
+    };
     let metadata = std::fs::metadata(path).map_err(|err| refuse(err.to_string()))?;
     if !metadata.is_file() {
-        return Err(refuse("it is no regular file, and every rank has to read it again".to_owned()));
+        return Err(refuse(
+            "it is no regular file, and every rank has to read it again".to_owned(),
+        ));
     }
     if metadata.len() > MAX_BYTES {
-        return Err(refuse(format!("it has {} bytes, at most {MAX_BYTES} are read", metadata.len())));
+        return Err(refuse(format!(
+            "it has {} bytes, at most {MAX_BYTES} are read",
+            metadata.len()
+        )));
     }
     std::fs::read_to_string(path).map_err(|err| refuse(err.to_string()))
 }
@@ -25,19 +33,31 @@ pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
 /// Parses a text. A top-level key with dots, as in s001's `env.eval.video_cfg.save_video: False`,
 /// is a path.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
-    let refuse = |reason: String| ConfigError::Syntax { path: path.to_owned(), reason };
-    if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
+    let refuse = |reason: String| ConfigError::Syntax {
+        path: path.to_owned(),
+        reason,
+    };
+    if text
+        .lines()
+        .all(|line| line.trim().is_empty() || line.trim().starts_with('#'))
+    {
         return Ok(Value::Object(Map::new()));
     }
     let value = serde_saphyr::from_str::<Value>(text).map_err(|err| refuse(err.to_string()))?;
     let Value::Object(entries) = value else {
-        return Err(refuse("a mapping is needed at the top level, as `cluster:` and `env:`".to_owned()));
+        return Err(refuse(
+            "a mapping is needed at the top level, as `cluster:` and `env:`".to_owned(),
+        ));
     };
-    Ok(entries.into_iter().fold(Value::Null, |tree, (key, value)| merge(tree, at_path(&key, value))))
+    Ok(entries.into_iter().fold(Value::Null, |tree, (key, value)| {
+        merge(tree, at_path(&key, value))
+    }))
 }
 
 fn at_path(key: &str, value: Value) -> Value {
-    key.rsplit('.').fold(value, |value, part| Value::Object(Map::from_iter([(part.to_owned(), value)])))
+    key.rsplit('.').fold(value, |value, part| {
+        Value::Object(Map::from_iter([(part.to_owned(), value)]))
+    })
 }
 
 /// Merges `later` over `earlier`: mappings are merged, everything else is replaced.
@@ -57,6 +77,8 @@ pub(crate) fn merge(earlier: Value, later: Value) -> Value {
 /// Removes a value from a tree and returns it.
 pub(super) fn take(tree: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, above) = path.split_last()?;
-    let parent = above.iter().try_fold(tree, |tree, part| tree.get_mut(part))?;
+    let parent = above
+        .iter()
+        .try_fold(tree, |tree, part| tree.get_mut(part))?;
     parent.as_object_mut()?.shift_remove(*last)
 }

@@ -123,7 +123,10 @@ pub struct Outcome {
     pub return_: f64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -131,8 +134,23 @@ fn is_zero(number: &u64) -> bool {
 impl Episode {
     /// Returns the fields that must be the same no matter where the episode ran.
     pub fn outcome(&self) -> Outcome {
-        let Self { job_index, episode, seed, end, length, return_, .. } = *self;
-        Outcome { job_index, episode, seed, end, length, return_ }
+        let Self {
+            job_index,
+            episode,
+            seed,
+            end,
+            length,
+            return_,
+            ..
+        } = *self;
+        Outcome {
+            job_index,
+            episode,
+            seed,
+            end,
+            length,
+            return_,
+        }
     }
 }
 

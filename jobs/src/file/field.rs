@@ -15,9 +15,16 @@ impl<'a> Fields<'a> {
     pub(crate) fn new(place: &str, value: &'a Value) -> Result<Self, Refusal> {
         let Value::Object(object) = value else {
             let reason = format!("{} was found, an object is needed", show(Some(value)));
-            return Err(Refusal { place: place.to_owned(), reason });
+            return Err(Refusal {
+                place: place.to_owned(),
+                reason,
+            });
         };
-        Ok(Self { place: place.to_owned(), left: object.clone(), object })
+        Ok(Self {
+            place: place.to_owned(),
+            left: object.clone(),
+            object,
+        })
     }
 
     pub(crate) fn rename(&mut self, place: &str) {
@@ -39,7 +46,8 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn require(&mut self, field: &str) -> Result<&'a Value, Refusal> {
-        self.take(field).ok_or_else(|| self.refuse(field, "it is missing"))
+        self.take(field)
+            .ok_or_else(|| self.refuse(field, "it is missing"))
     }
 
     pub(crate) fn string(&mut self, field: &str) -> Result<String, Refusal> {
@@ -85,9 +93,10 @@ impl<'a> Fields<'a> {
 
     pub(crate) fn at_most(&mut self, field: &str, limit: u64) -> Result<Option<u64>, Refusal> {
         match self.positive(field)? {
-            Some(number) if number > limit => {
-                Err(self.refuse(field, &format!("{number} was found, a whole number up to {limit} is needed")))
-            }
+            Some(number) if number > limit => Err(self.refuse(
+                field,
+                &format!("{number} was found, a whole number up to {limit} is needed"),
+            )),
             number => Ok(number),
         }
     }
@@ -112,7 +121,10 @@ impl<'a> Fields<'a> {
 
     /// Refuses the first remaining field.
     pub(crate) fn finish(&self, known: &[&str]) -> Result<(), Refusal> {
-        self.left.keys().next().map_or(Ok(()), |field| Err(self.unknown(field, known)))
+        self.left
+            .keys()
+            .next()
+            .map_or(Ok(()), |field| Err(self.unknown(field, known)))
     }
 
     /// Returns the error for an unknown name, with the nearest known one.
@@ -122,7 +134,9 @@ impl<'a> Fields<'a> {
             closeness(a).total_cmp(&closeness(b))
         });
         let hint = match nearest {
-            Some(name) if strsim::jaro_winkler(name, field) > 0.7 => format!("; did you mean `{name}`?"),
+            Some(name) if strsim::jaro_winkler(name, field) > 0.7 => {
+                format!("; did you mean `{name}`?")
+            }
             Some(_) => format!("; known are {}", known.join(", ")),
             None => String::new(),
         };
@@ -130,7 +144,10 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn refuse(&self, field: &str, reason: &str) -> Refusal {
-        Refusal { place: self.place(field), reason: reason.to_owned() }
+        Refusal {
+            place: self.place(field),
+            reason: reason.to_owned(),
+        }
     }
 
     pub(crate) fn wrong(&self, field: &str, found: Option<&Value>, wanted: &str) -> Refusal {

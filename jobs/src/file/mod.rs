@@ -104,23 +104,40 @@ impl JobFile {
 
     /// Checks the parsed JSON of a jobs file.
     pub(crate) fn new(path: &Path, sha256: String, value: &Value) -> Result<Self, JobFileError> {
-        let refuse = |refusal| JobFileError::Field { path: path.to_owned(), refusal };
+        let refuse = |refusal| JobFileError::Field {
+            path: path.to_owned(),
+            refusal,
+        };
         let (jobs, model_server) = whole(value).map_err(refuse)?;
-        Ok(Self { path: path.to_owned(), sha256, jobs, model_server })
+        Ok(Self {
+            path: path.to_owned(),
+            sha256,
+            jobs,
+            model_server,
+        })
     }
 }
 
 /// Reads a regular file; a pipe is refused, because every rank must read the file again.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, JobFileError> {
-    let read = |err| JobFileError::Read { path: path.to_owned(), err };
+    let read = |err| JobFileError::Read {
+        path: path.to_owned(),
+        err,
+    };
     let metadata = std::fs::metadata(path).map_err(read)?;
     if !metadata.is_file() {
         let reason = "it is no regular file, and every rank has to read it again";
-        return Err(read(std::io::Error::new(std::io::ErrorKind::InvalidInput, reason)));
+        return Err(read(std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            reason,
+        )));
     }
     let bytes = metadata.len();
     if bytes > MAX_BYTES {
-        return Err(JobFileError::TooLarge { path: path.to_owned(), bytes });
+        return Err(JobFileError::TooLarge {
+            path: path.to_owned(),
+            bytes,
+        });
     }
     std::fs::read(path).map_err(read)
 }
@@ -128,7 +145,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, JobFileError> {
 /// Parses the JSON of a jobs file.
 pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, JobFileError> {
     let json = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
-    serde_json::from_slice(json).map_err(|err| JobFileError::Syntax { path: path.to_owned(), err })
+    serde_json::from_slice(json).map_err(|err| JobFileError::Syntax {
+        path: path.to_owned(),
+        err,
+    })
 }
 
 /// Converts parsed JSON to jobs.
@@ -151,7 +171,11 @@ fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), Refusal> {
     if entries.is_empty() {
         return Err(top.refuse("jobs", "the list is empty, at least one job is needed"));
     }
-    let jobs: Vec<_> = entries.iter().enumerate().map(|(index, entry)| job(index, entry)).collect::<Result<_, _>>()?;
+    let jobs: Vec<_> = entries
+        .iter()
+        .enumerate()
+        .map(|(index, entry)| job(index, entry))
+        .collect::<Result<_, _>>()?;
     refuse_duplicates(&jobs)?;
     Ok((jobs, model_server))
 }
@@ -162,7 +186,10 @@ pub(crate) fn refuse_duplicates(jobs: &[Job]) -> Result<(), Refusal> {
         if let Some(JobIndex(first)) = seen.insert(job.name.to_lowercase(), job.index) {
             return Err(Refusal {
                 place: format!("job {} field name", job.index.0),
-                reason: format!("`{}` is also the name of job {first}; names are file names and must differ", job.name),
+                reason: format!(
+                    "`{}` is also the name of job {first}; names are file names and must differ",
+                    job.name
+                ),
             });
         }
     }
@@ -197,7 +224,10 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
     let name = fields.string("name")?;
     fields.rename(&format!("job {index} ({name})"));
     check_name(&name).map_err(|reason| fields.refuse("name", &reason))?;
-    let mut env = Fields::new(&fields.place("arena_env_args"), fields.require("arena_env_args")?)?;
+    let mut env = Fields::new(
+        &fields.place("arena_env_args"),
+        fields.require("arena_env_args")?,
+    )?;
     let environment = env.string("environment")?;
     let num_envs = env.at_most("num_envs", MAX_ENVS)?;
     let enable_cameras = env.bool("enable_cameras")?;
@@ -205,7 +235,9 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
     let policy_config = policy_config(&mut fields)?;
     let num_rebuilds = fields.positive("num_rebuilds")?.unwrap_or(1);
     let sharing = rollout::sharing(&mut fields, num_envs)?;
-    let num_envs = sharing.map_or(num_envs.unwrap_or(1) as usize, |sharing| sharing.total_num_envs);
+    let num_envs = sharing.map_or(num_envs.unwrap_or(1) as usize, |sharing| {
+        sharing.total_num_envs
+    });
     let said = rollout::rollout(&mut fields)?;
     let length = rollout::length(&mut fields, &said, num_envs, num_rebuilds)?;
     rollout::check_chunks(&fields, &said, &policy_config)?;
@@ -269,11 +301,17 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     } else {
         return Ok(());
     };
-    Err(format!("`{}` cannot be a file name: {reason}", name.escape_debug()))
+    Err(format!(
+        "`{}` cannot be a file name: {reason}",
+        name.escape_debug()
+    ))
 }
 
 fn policy_config(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {
-    match (fields.object("policy_config_dict")?, fields.object("policy_args")?) {
+    match (
+        fields.object("policy_config_dict")?,
+        fields.object("policy_args")?,
+    ) {
         (Some(_), Some(_)) => Err(fields.refuse(
             "policy_args",
             "it is the old name of `policy_config_dict`, which is there too; one of them is needed",
@@ -285,8 +323,13 @@ fn policy_config(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {
 fn status(fields: &mut Fields) -> Result<Status, Refusal> {
     match fields.take("status") {
         None | Some(Value::Null) => Ok(Status::Pending),
-        Some(value) => serde_json::from_value(value.clone())
-            .map_err(|_| fields.wrong("status", Some(value), "one of pending, running, completed, failed is needed")),
+        Some(value) => serde_json::from_value(value.clone()).map_err(|_| {
+            fields.wrong(
+                "status",
+                Some(value),
+                "one of pending, running, completed, failed is needed",
+            )
+        }),
     }
 }
 

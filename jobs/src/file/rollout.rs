@@ -14,7 +14,10 @@ pub(crate) const MAX_EPISODES: u64 = 1_000_000;
 pub(crate) const MAX_TOTAL_ENVS: u64 = 65_536;
 
 /// Reads `total_num_envs` and `group_size`; `num_envs` is the value of the field of that name.
-pub(super) fn sharing(fields: &mut Fields, num_envs: Option<u64>) -> Result<Option<Sharing>, Refusal> {
+pub(super) fn sharing(
+    fields: &mut Fields,
+    num_envs: Option<u64>,
+) -> Result<Option<Sharing>, Refusal> {
     let total = fields.at_most("total_num_envs", MAX_TOTAL_ENVS)?;
     let group_size = fields.at_most("group_size", MAX_TOTAL_ENVS)?.unwrap_or(1) as usize;
     match (total, num_envs) {
@@ -37,28 +40,48 @@ pub(super) fn rollout(fields: &mut Fields) -> Result<Said, Refusal> {
     let settings = Rollout {
         auto_reset: fields.bool("auto_reset")?.unwrap_or(false),
         ignore_terminations: fields.bool("ignore_terminations")?.unwrap_or(false),
-        max_steps_per_rollout_epoch: fields.at_most("max_steps_per_rollout_epoch", u64::from(u32::MAX))?,
+        max_steps_per_rollout_epoch: fields
+            .at_most("max_steps_per_rollout_epoch", u64::from(u32::MAX))?,
         rollout_epoch: rollout_epoch.unwrap_or(1),
-        pipeline_stage_num: fields.at_most("pipeline_stage_num", MAX_TOTAL_ENVS)?.map(|stages| stages as usize),
+        pipeline_stage_num: fields
+            .at_most("pipeline_stage_num", MAX_TOTAL_ENVS)?
+            .map(|stages| stages as usize),
     };
-    Ok(Said { settings, has_epochs: rollout_epoch.is_some() })
+    Ok(Said {
+        settings,
+        has_epochs: rollout_epoch.is_some(),
+    })
 }
 
 /// Returns the length of a job: `num_episodes` or `num_steps`, otherwise computed from the epochs
 /// of `num_envs` environments.
-pub(super) fn length(fields: &mut Fields, said: &Said, num_envs: usize, num_rebuilds: u64) -> Result<Length, Refusal> {
-    let given = (fields.at_most("num_episodes", MAX_EPISODES)?, fields.positive("num_steps")?);
+pub(super) fn length(
+    fields: &mut Fields,
+    said: &Said,
+    num_envs: usize,
+    num_rebuilds: u64,
+) -> Result<Length, Refusal> {
+    let given = (
+        fields.at_most("num_episodes", MAX_EPISODES)?,
+        fields.positive("num_steps")?,
+    );
     if let ((Some(_), _) | (_, Some(_)), true) = (given, said.has_epochs) {
         let reason = format!(
             "{} is given beside {}; only one of them can end the job",
             said.settings.rollout_epoch,
-            if given.0.is_some() { "num_episodes" } else { "num_steps" }
+            if given.0.is_some() {
+                "num_episodes"
+            } else {
+                "num_steps"
+            }
         );
         return Err(fields.refuse("rollout_epoch", &reason));
     }
     let length = match given {
         (Some(episodes), Some(steps)) => {
-            let reason = format!("{steps} is given beside num_episodes {episodes}; only one of them can end the job");
+            let reason = format!(
+                "{steps} is given beside num_episodes {episodes}; only one of them can end the job"
+            );
             return Err(fields.refuse("num_steps", &reason));
         }
         (Some(episodes), None) => Length::Episodes(episodes),
@@ -82,7 +105,12 @@ pub(super) fn length(fields: &mut Fields, said: &Said, num_envs: usize, num_rebu
 /// `auto_reset`, each environment counts one episode per epoch. With it, every episode counts that
 /// ends within the steps of all epochs, and only the first epoch begins with a reset.
 fn of_epochs(fields: &Fields, said: &Said, num_envs: usize) -> Result<Length, Refusal> {
-    let Rollout { auto_reset, max_steps_per_rollout_epoch, rollout_epoch, .. } = said.settings;
+    let Rollout {
+        auto_reset,
+        max_steps_per_rollout_epoch,
+        rollout_epoch,
+        ..
+    } = said.settings;
     match (auto_reset, max_steps_per_rollout_epoch) {
         (true, Some(steps)) => Ok(Length::Steps(steps.saturating_mul(rollout_epoch))),
         (true, None) => Err(fields.refuse(
@@ -103,10 +131,16 @@ fn of_epochs(fields: &Fields, said: &Said, num_envs: usize) -> Result<Length, Re
 }
 
 /// Checks that an epoch ends with an action chunk.
-pub(super) fn check_chunks(fields: &Fields, said: &Said, policy: &Map<String, Value>) -> Result<(), Refusal> {
+pub(super) fn check_chunks(
+    fields: &Fields,
+    said: &Said,
+    policy: &Map<String, Value>,
+) -> Result<(), Refusal> {
     let chunk = policy.get("action_chunk_length").and_then(Value::as_u64);
     let steps = said.settings.max_steps_per_rollout_epoch;
-    let (Some(chunk), Some(steps)) = (chunk, steps) else { return Ok(()) };
+    let (Some(chunk), Some(steps)) = (chunk, steps) else {
+        return Ok(());
+    };
     check_steps(steps as usize, usize::try_from(chunk).unwrap_or(0))
         .map_err(|err| fields.refuse("max_steps_per_rollout_epoch", &err.to_string()))
 }

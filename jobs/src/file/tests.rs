@@ -22,8 +22,14 @@ fn refusal(file: &Value) -> String {
 fn a_minimal_job_gets_arenas_defaults() {
     let jobs = parse(&json!({"jobs": [minimal()]})).unwrap();
     let job = &jobs[0];
-    assert_eq!((job.num_envs, job.num_rebuilds, job.enable_cameras), (1, 1, None));
-    assert_eq!((job.length, job.status, job.seed), (Length::Episodes(3), Status::Pending, None));
+    assert_eq!(
+        (job.num_envs, job.num_rebuilds, job.enable_cameras),
+        (1, 1, None)
+    );
+    assert_eq!(
+        (job.length, job.status, job.seed),
+        (Length::Episodes(3), Status::Pending, None)
+    );
 }
 
 #[test]
@@ -42,7 +48,10 @@ fn arenas_own_examples_are_read() {
     assert_eq!(jobs[0].policy_config["policy_device"], "cuda:0");
     assert_eq!(jobs[0].env_args.keys().collect::<Vec<_>>(), ["object"]);
     assert_eq!(jobs[1].rebuilds(5), [0..3, 3..5]);
-    assert_eq!(jobs[1].env_args.keys().collect::<Vec<_>>(), ["light_intensity", "hdr"]);
+    assert_eq!(
+        jobs[1].env_args.keys().collect::<Vec<_>>(),
+        ["light_intensity", "hdr"]
+    );
     assert_eq!(jobs[1].status, Status::Completed);
 }
 
@@ -57,20 +66,56 @@ fn a_misspelt_field_is_refused_with_the_nearest_name() {
 #[test]
 fn refusals_name_job_and_field() {
     for (field, value, text) in [
-        ("num_episodes", json!(0), "job 0 (a) field num_episodes: 0 was found, a whole number above 0 is needed"),
-        ("num_episodes", json!(-1), "job 0 (a) field num_episodes: -1 was found, a whole number above 0 is needed"),
-        ("num_steps", json!(-1), "job 0 (a) field num_steps: -1 was found, a whole number above 0 is needed"),
-        ("num_rebuilds", json!(-1), "job 0 (a) field num_rebuilds: -1 was found, a whole number above 0 is needed"),
-        ("num_episodes", json!("3"), "job 0 (a) field num_episodes: \"3\" was found, a whole number above 0 is needed"),
-        ("name", json!(7), "job 0 field name: 7 was found, a string is needed"),
+        (
+            "num_episodes",
+            json!(0),
+            "job 0 (a) field num_episodes: 0 was found, a whole number above 0 is needed",
+        ),
+        (
+            "num_episodes",
+            json!(-1),
+            "job 0 (a) field num_episodes: -1 was found, a whole number above 0 is needed",
+        ),
+        (
+            "num_steps",
+            json!(-1),
+            "job 0 (a) field num_steps: -1 was found, a whole number above 0 is needed",
+        ),
+        (
+            "num_rebuilds",
+            json!(-1),
+            "job 0 (a) field num_rebuilds: -1 was found, a whole number above 0 is needed",
+        ),
+        (
+            "num_episodes",
+            json!("3"),
+            "job 0 (a) field num_episodes: \"3\" was found, a whole number above 0 is needed",
+        ),
+        (
+            "name",
+            json!(7),
+            "job 0 field name: 7 was found, a string is needed",
+        ),
         (
             "name",
             json!("a/b"),
             "job 0 (a/b) field name: `a/b` cannot be a file name: it has a path separator or a control character",
         ),
-        ("arena_env_args", json!({}), "job 0 (a) field arena_env_args field environment: it is missing"),
-        ("arena_env_args", json!([1]), "job 0 (a) field arena_env_args: a list of 1 was found, an object is needed"),
-        ("seed", json!(-1), "job 0 (a) field seed: -1 was found, a whole number of at least 0 is needed"),
+        (
+            "arena_env_args",
+            json!({}),
+            "job 0 (a) field arena_env_args field environment: it is missing",
+        ),
+        (
+            "arena_env_args",
+            json!([1]),
+            "job 0 (a) field arena_env_args: a list of 1 was found, an object is needed",
+        ),
+        (
+            "seed",
+            json!(-1),
+            "job 0 (a) field seed: -1 was found, a whole number of at least 0 is needed",
+        ),
         (
             "num_rebuilds",
             json!(4),
@@ -104,16 +149,29 @@ fn names_that_differ_in_case_only_are_duplicates() {
     let mut other = minimal();
     other["name"] = json!("A");
     assert!(
-        refusal(&json!({"jobs": [minimal(), other]})).starts_with("job 1 field name: `A` is also the name of job 0")
+        refusal(&json!({"jobs": [minimal(), other]}))
+            .starts_with("job 1 field name: `A` is also the name of job 0")
     );
 }
 
 #[test]
 fn the_top_level_is_checked() {
-    assert_eq!(refusal(&json!([])), "top level: a list of 0 was found, an object is needed");
-    assert_eq!(refusal(&json!({})), "top level field jobs: nothing was found, a list of jobs is needed");
-    assert_eq!(refusal(&json!({"jobs": []})), "top level field jobs: the list is empty, at least one job is needed");
-    assert!(refusal(&json!({"jobs": [minimal()], "job": 1})).starts_with("top level field job: unknown field"));
+    assert_eq!(
+        refusal(&json!([])),
+        "top level: a list of 0 was found, an object is needed"
+    );
+    assert_eq!(
+        refusal(&json!({})),
+        "top level field jobs: nothing was found, a list of jobs is needed"
+    );
+    assert_eq!(
+        refusal(&json!({"jobs": []})),
+        "top level field jobs: the list is empty, at least one job is needed"
+    );
+    assert!(
+        refusal(&json!({"jobs": [minimal()], "job": 1}))
+            .starts_with("top level field job: unknown field")
+    );
 }
 
 #[test]
@@ -142,7 +200,10 @@ fn a_pipe_or_a_folder_is_refused_before_it_is_read() {
 
 #[test]
 fn numbers_that_no_machine_can_run_are_refused() {
-    assert!(refusal(&with("num_episodes", json!(10_000_000_000_000_u64))).contains("up to 1000000 is needed"));
+    assert!(
+        refusal(&with("num_episodes", json!(10_000_000_000_000_u64)))
+            .contains("up to 1000000 is needed")
+    );
     let envs = json!({"environment": "reach", "num_envs": 1_000_000_000});
     assert!(refusal(&with("arena_env_args", envs)).contains("up to 4096 is needed"));
 }
@@ -150,11 +211,20 @@ fn numbers_that_no_machine_can_run_are_refused() {
 #[test]
 fn the_names_of_the_run_folders_own_files_are_refused() {
     let folder = crate::layout::RunFolder::new(Path::new("out"));
-    let files = [folder.journals(), folder.plan(), folder.plan_lock(), folder.launches(), folder.superseded()];
+    let files = [
+        folder.journals(),
+        folder.plan(),
+        folder.plan_lock(),
+        folder.launches(),
+        folder.superseded(),
+    ];
     let own = files.into_iter().chain(folder.reports());
     for path in own {
         let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(refusal(&with("name", json!(name))).contains("the run folder has a file or folder"), "{name}");
+        assert!(
+            refusal(&with("name", json!(name))).contains("the run folder has a file or folder"),
+            "{name}"
+        );
     }
 }
 
@@ -163,29 +233,56 @@ fn epochs_of_all_environments_make_the_length() {
     let length = |fields: Value| {
         let mut job = minimal();
         job.as_object_mut().unwrap().remove("num_episodes");
-        job.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        parse(&json!({"jobs": [job]})).map(|jobs| jobs[0].length).map_err(|refusal| refusal.to_string())
+        job.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        parse(&json!({"jobs": [job]}))
+            .map(|jobs| jobs[0].length)
+            .map_err(|refusal| refusal.to_string())
     };
-    assert_eq!(length(json!({"total_num_envs": 8})), Ok(Length::Episodes(8)));
-    assert_eq!(length(json!({"total_num_envs": 8, "rollout_epoch": 2})), Ok(Length::Episodes(16)));
+    assert_eq!(
+        length(json!({"total_num_envs": 8})),
+        Ok(Length::Episodes(8))
+    );
+    assert_eq!(
+        length(json!({"total_num_envs": 8, "rollout_epoch": 2})),
+        Ok(Length::Episodes(16))
+    );
     assert_eq!(length(json!({"rollout_epoch": 3})), Ok(Length::Episodes(3)));
-    assert_eq!(length(json!({"total_num_envs": 8, "num_episodes": 3})), Ok(Length::Episodes(3)));
-    let steps =
-        json!({"total_num_envs": 8, "auto_reset": true, "max_steps_per_rollout_epoch": 100, "rollout_epoch": 2});
-    assert_eq!(length(steps), Ok(Length::Steps(200)), "steps of each environment, over all epochs");
-    assert!(length(json!({"total_num_envs": 8, "auto_reset": true})).unwrap_err().contains("go on for ever"));
+    assert_eq!(
+        length(json!({"total_num_envs": 8, "num_episodes": 3})),
+        Ok(Length::Episodes(3))
+    );
+    let steps = json!({"total_num_envs": 8, "auto_reset": true, "max_steps_per_rollout_epoch": 100, "rollout_epoch": 2});
+    assert_eq!(
+        length(steps),
+        Ok(Length::Steps(200)),
+        "steps of each environment, over all epochs"
+    );
+    assert!(
+        length(json!({"total_num_envs": 8, "auto_reset": true}))
+            .unwrap_err()
+            .contains("go on for ever")
+    );
     let both = length(json!({"num_episodes": 3, "rollout_epoch": 2})).unwrap_err();
-    assert!(both.ends_with("field rollout_epoch: 2 is given beside num_episodes; only one of them can end the job"));
+    assert!(both.ends_with(
+        "field rollout_epoch: 2 is given beside num_episodes; only one of them can end the job"
+    ));
 }
 
 #[test]
 fn a_shared_job_has_all_its_environments() {
     let jobs = parse(&with("total_num_envs", json!(6))).unwrap();
-    assert_eq!((jobs[0].num_envs, jobs[0].sharing.unwrap().total_num_envs), (6, 6));
+    assert_eq!(
+        (jobs[0].num_envs, jobs[0].sharing.unwrap().total_num_envs),
+        (6, 6)
+    );
     let mut both = minimal();
     both["total_num_envs"] = json!(6);
     both["arena_env_args"]["num_envs"] = json!(2);
-    assert!(refusal(&json!({"jobs": [both]})).contains("total_num_envs: 6 is given beside num_envs 2"));
+    assert!(
+        refusal(&json!({"jobs": [both]})).contains("total_num_envs: 6 is given beside num_envs 2")
+    );
 }
 
 #[test]
@@ -193,7 +290,10 @@ fn an_epoch_ends_with_a_chunk() {
     let mut job = minimal();
     job["max_steps_per_rollout_epoch"] = json!(100);
     job["policy_config_dict"] = json!({"action_chunk_length": 32});
-    assert!(refusal(&json!({"jobs": [job]})).ends_with("not a multiple of num_action_chunks 32; 96 or 128 are"));
+    assert!(
+        refusal(&json!({"jobs": [job]}))
+            .ends_with("not a multiple of num_action_chunks 32; 96 or 128 are")
+    );
 }
 
 #[test]
@@ -206,9 +306,17 @@ fn settings_of_the_loop_and_of_videos_are_read() {
     let jobs = parse(&json!({"jobs": [job]})).unwrap();
     let (rollout, video) = (&jobs[0].rollout, &jobs[0].video);
     assert!(rollout.auto_reset && rollout.ignore_terminations);
-    assert_eq!((rollout.pipeline_stage_num, rollout.rollout_epoch), (Some(3), 1));
-    assert_eq!((video.save, video.cameras.as_deref()), (Some(false), Some(&["a".to_owned()][..])));
-    assert!(refusal(&with("video_cfg", json!({"save": true}))).contains("did you mean `save_video`?"));
+    assert_eq!(
+        (rollout.pipeline_stage_num, rollout.rollout_epoch),
+        (Some(3), 1)
+    );
+    assert_eq!(
+        (video.save, video.cameras.as_deref()),
+        (Some(false), Some(&["a".to_owned()][..]))
+    );
+    assert!(
+        refusal(&with("video_cfg", json!({"save": true}))).contains("did you mean `save_video`?")
+    );
 }
 
 #[test]
@@ -221,7 +329,11 @@ fn several_hundred_jobs_keep_their_order() {
         })
         .collect();
     let jobs = parse(&json!({"jobs": jobs})).unwrap();
-    assert!(jobs.iter().enumerate().all(|(i, job)| job.index == JobIndex(i) && job.name == format!("j{i}")));
+    assert!(
+        jobs.iter()
+            .enumerate()
+            .all(|(i, job)| job.index == JobIndex(i) && job.name == format!("j{i}"))
+    );
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -233,10 +345,14 @@ fn any_json() -> impl Strategy<Value = Value> {
         "\\PC{0,8}".prop_map(Value::from),
     ];
     leaf.prop_recursive(3, 24, 5, |inner| {
-        let key = prop_oneof![proptest::sample::select(FIELDS).prop_map(str::to_owned), "[a-z_]{1,9}"];
+        let key = prop_oneof![
+            proptest::sample::select(FIELDS).prop_map(str::to_owned),
+            "[a-z_]{1,9}"
+        ];
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            proptest::collection::vec((key, inner), 0..6).prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+            proptest::collection::vec((key, inner), 0..6)
+                .prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
         ]
     })
 }

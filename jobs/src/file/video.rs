@@ -7,8 +7,15 @@ use crate::file::field::Fields;
 use crate::job::VideoSettings;
 
 /// Names in `video_cfg` that are read.
-pub(crate) const KNOWN: &[&str] =
-    &["save_video", "video_base_dir", "use_high_res_cameras", "cameras", "fps", "per_episode", "grid"];
+pub(crate) const KNOWN: &[&str] = &[
+    "save_video",
+    "video_base_dir",
+    "use_high_res_cameras",
+    "cameras",
+    "fps",
+    "per_episode",
+    "grid",
+];
 
 /// Names of RLinf that are accepted without effect: `rrun` does not draw the text that RLinf's
 /// videos show.
@@ -38,11 +45,16 @@ pub(super) fn settings(fields: &mut Fields) -> Result<VideoSettings, Refusal> {
 }
 
 fn cameras(video: &mut Fields) -> Result<Option<Vec<String>>, Refusal> {
-    let wrong = |video: &Fields, found| Err(video.wrong("cameras", found, "a list of names, or null, is needed"));
+    let wrong = |video: &Fields, found| {
+        Err(video.wrong("cameras", found, "a list of names, or null, is needed"))
+    };
     match video.take("cameras") {
         None | Some(Value::Null) => Ok(None),
         Some(found @ Value::Array(items)) => {
-            let names: Option<Vec<_>> = items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
+            let names: Option<Vec<_>> = items
+                .iter()
+                .map(|item| item.as_str().map(str::to_owned))
+                .collect();
             names.map_or_else(|| wrong(video, Some(found)), |names| Ok(Some(names)))
         }
         found => wrong(video, found),

@@ -312,6 +312,9 @@ impl Line {
             Line::EnvLost(lost) => Some(lost.episode),
             _ => None,
         };
-        Subject { job: self.job(), episode }
+        Subject {
+            job: self.job(),
+            episode,
+        }
     }
 }

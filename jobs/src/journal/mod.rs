@@ -13,7 +13,9 @@ use crate::files;
 mod line;
 mod stamp;
 
-pub use line::{EnvLost, EpisodeStart, Gpu, JobEnd, JobStart, Line, PolicyFiles, Quantiles, RankEnd, RankStart};
+pub use line::{
+    EnvLost, EpisodeStart, Gpu, JobEnd, JobStart, Line, PolicyFiles, Quantiles, RankEnd, RankStart,
+};
 pub use stamp::{Accepted, Provenance, Stamp, Stamps};
 pub(crate) use stamp::{Origin, Planned, Subject};
 
@@ -36,7 +38,10 @@ pub struct Contents {
 /// Reads the bytes of a journal. Any bytes are read to something.
 pub fn parse(bytes: &[u8]) -> Contents {
     let whole = whole(bytes);
-    let mut contents = Contents { torn: (bytes.len() - whole) as u64, ..Contents::default() };
+    let mut contents = Contents {
+        torn: (bytes.len() - whole) as u64,
+        ..Contents::default()
+    };
     for (index, line) in bytes[..whole].split(|byte| *byte == b'\n').enumerate() {
         match serde_json::from_slice(line) {
             Ok(line) => contents.lines.push(line),
@@ -49,7 +54,10 @@ pub fn parse(bytes: &[u8]) -> Contents {
 
 /// Bytes up to the end of the last whole line.
 fn whole(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
+    bytes
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |last| last + 1)
 }
 
 /// As [`whole`], of a file of `len` bytes, which is read from its end.
@@ -95,7 +103,10 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// When the folder or a file is there and cannot be read.
 pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
-    files(folder)?.into_iter().map(|path| read(&path, |_, _| true).map(|contents| (path, contents))).collect()
+    files(folder)?
+        .into_iter()
+        .map(|path| read(&path, |_, _| true).map(|contents| (path, contents)))
+        .collect()
 }
 
 /// As [`read_all`], with the lines that are results of one run.
@@ -104,12 +115,22 @@ pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
 /// As [`read_all`].
 pub fn read_own(folder: &Path, accepted: &Accepted) -> io::Result<Vec<(PathBuf, Contents)>> {
     let files = files(folder)?.into_iter();
-    files.map(|path| read(&path, |line, text| is_own(line, text, accepted)).map(|contents| (path, contents))).collect()
+    files
+        .map(|path| {
+            read(&path, |line, text| is_own(line, text, accepted)).map(|contents| (path, contents))
+        })
+        .collect()
 }
 
 fn is_own(line: &Line, text: &[u8], accepted: &Accepted) -> bool {
     let stamp = stamp_of(text);
-    accepted.origin(line.subject(), stamp.run.as_deref(), stamp.fingerprint.as_deref()).counts()
+    accepted
+        .origin(
+            line.subject(),
+            stamp.run.as_deref(),
+            stamp.fingerprint.as_deref(),
+        )
+        .counts()
 }
 
 /// What a line says of where it is from.
@@ -135,7 +156,10 @@ fn read(path: &Path, is_own: impl Fn(&Line, &[u8]) -> bool) -> io::Result<Conten
 ///
 /// # Errors
 /// Those of the file system, and those of `on`.
-pub(crate) fn each(path: &Path, mut on: impl FnMut(Line, Stamp) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn each(
+    path: &Path,
+    mut on: impl FnMut(Line, Stamp) -> io::Result<()>,
+) -> io::Result<()> {
     let lines = each_line(path, |_, text| match serde_json::from_slice(text) {
         Ok(line) => on(line, stamp_of(text)),
         Err(_) => Ok(()),
@@ -165,12 +189,19 @@ fn each_line(path: &Path, mut on: impl FnMut(usize, &[u8]) -> io::Result<()>) ->
 pub(crate) fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     file.take(MAX_LINE_BYTES + 1).read_until(b'\n', line)?;
-    if line.len() as u64 > MAX_LINE_BYTES { Err(too_long()) } else { Ok(()) }
+    if line.len() as u64 > MAX_LINE_BYTES {
+        Err(too_long())
+    } else {
+        Ok(())
+    }
 }
 
 /// What is said of a line beyond [`MAX_LINE_BYTES`].
 pub(crate) fn too_long() -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("it has a line of more than {MAX_LINE_BYTES} bytes"))
+    io::Error::new(
+        ErrorKind::InvalidData,
+        format!("it has a line of more than {MAX_LINE_BYTES} bytes"),
+    )
 }
 
 fn open_to_read(path: &Path) -> io::Result<File> {
@@ -185,7 +216,8 @@ pub(crate) fn naming(path: &Path, err: &io::Error) -> io::Error {
 /// Whether a process is writing a journal of this folder.
 pub fn in_use(folder: &Path) -> bool {
     // Opening a FIFO would wait for its reader.
-    let is_regular = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    let is_regular =
+        |path: &PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let busy = |path: PathBuf| {
         let file = OpenOptions::new().write(true).open(path);
         file.is_ok_and(|file| match file.try_lock() {
@@ -198,7 +230,11 @@ pub fn in_use(folder: &Path) -> bool {
             }
         })
     };
-    files(folder).unwrap_or_default().into_iter().filter(is_regular).any(busy)
+    files(folder)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(is_regular)
+        .any(busy)
 }
 
 /// Whether a journal of this folder has a whole line, whatever that says; reads no further than to the first.
@@ -228,7 +264,8 @@ pub fn begun(folder: &Path) -> io::Result<bool> {
 pub fn first_rank(folder: &Path) -> io::Result<Option<RankStart>> {
     for path in files(folder)? {
         let mut line = Vec::new();
-        read_line(&mut BufReader::new(open_to_read(&path)?), &mut line).map_err(|err| naming(&path, &err))?;
+        read_line(&mut BufReader::new(open_to_read(&path)?), &mut line)
+            .map_err(|err| naming(&path, &err))?;
         if let Ok(Line::Rank(start)) = serde_json::from_slice(&line) {
             return Ok(Some(start));
         }
@@ -252,16 +289,30 @@ impl Journal {
     /// # Errors
     /// Those of the file system, and `ResourceBusy` while another process has it open.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
         // The lock goes with the process, however that ends. A file system without locks has no other guard either.
         if let Err(TryLockError::WouldBlock) = files::lock(&file) {
-            return Err(io::Error::new(ErrorKind::ResourceBusy, "another evaluation is running in this folder"));
+            return Err(io::Error::new(
+                ErrorKind::ResourceBusy,
+                "another evaluation is running in this folder",
+            ));
         }
         let len = file.metadata()?.len();
         let begun = whole_of(&file, len)?;
         file.set_len(begun)?;
         file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, path: path.to_owned(), begun, torn: len - begun, stamps: Stamps::default() })
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            begun,
+            torn: len - begun,
+            stamps: Stamps::default(),
+        })
     }
 
     /// Puts on every line of which run, launch and job it is.

@@ -24,8 +24,14 @@ impl Stamp {
     /// Appends the stamp to the text of a line, which must be a JSON object with at least one
     /// field.
     pub(crate) fn seal(&self, text: &mut Vec<u8>) {
-        let fields = [("run", &self.run), ("launch", &self.launch), ("fingerprint", &self.fingerprint)];
-        let fields = fields.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        let fields = [
+            ("run", &self.run),
+            ("launch", &self.launch),
+            ("fingerprint", &self.fingerprint),
+        ];
+        let fields = fields
+            .iter()
+            .filter_map(|(name, value)| Some((name, value.as_ref()?)));
         let close = text.pop();
         for (name, value) in fields {
             let value = serde_json::Value::from(value.as_str());
@@ -47,7 +53,10 @@ pub struct Stamps {
 impl Stamps {
     pub(super) fn of(&self, line: &Line) -> Stamp {
         let fingerprint = line.job().and_then(|job| self.jobs.get(&job).cloned());
-        Stamp { fingerprint, ..self.plain.clone() }
+        Stamp {
+            fingerprint,
+            ..self.plain.clone()
+        }
     }
 }
 
@@ -109,28 +118,47 @@ impl Accepted {
     /// Accepts the same jobs of any run: lines that a rank of this launch delivers may come from a
     /// folder of its own node, where the run has another id.
     pub(crate) fn of_any_run(&self) -> Self {
-        Self { runs: HashSet::new(), ..self.clone() }
+        Self {
+            runs: HashSet::new(),
+            ..self.clone()
+        }
     }
 
     /// Whose a line about `subject` is, with what it says of its run and job.
-    pub(crate) fn origin(&self, subject: Subject, run: Option<&str>, fingerprint: Option<&str>) -> Origin {
+    pub(crate) fn origin(
+        &self,
+        subject: Subject,
+        run: Option<&str>,
+        fingerprint: Option<&str>,
+    ) -> Origin {
         let Subject { job, episode } = subject;
         let planned = job.and_then(|job| self.episodes.get(&job));
         match self.owner(job, run, fingerprint) {
             Origin::Foreign => Origin::Foreign,
-            _ if planned.zip(episode).is_some_and(|(planned, episode)| !planned.has(episode)) => Origin::Unplanned,
+            _ if planned
+                .zip(episode)
+                .is_some_and(|(planned, episode)| !planned.has(episode)) =>
+            {
+                Origin::Unplanned
+            }
             owner => owner,
         }
     }
 
     fn owner(&self, job: Option<JobIndex>, run: Option<&str>, fingerprint: Option<&str>) -> Origin {
         let Some(run) = run else {
-            return if self.runs.is_empty() { Origin::Own } else { Origin::Unmarked };
+            return if self.runs.is_empty() {
+                Origin::Own
+            } else {
+                Origin::Unmarked
+            };
         };
         if !self.runs.is_empty() && !self.runs.contains(run) {
             return Origin::Foreign;
         }
-        let known = job.and_then(|job| self.jobs.get(&job)).filter(|known| !known.is_empty());
+        let known = job
+            .and_then(|job| self.jobs.get(&job))
+            .filter(|known| !known.is_empty());
         match (known, fingerprint) {
             (Some(known), Some(found)) if !known.iter().any(|own| own == found) => Origin::Foreign,
             _ => Origin::Own,

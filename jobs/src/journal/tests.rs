@@ -25,7 +25,13 @@ fn what_is_appended_is_read_back() {
     let lines = [episode(0), episode(1)];
     let mut journal = Journal::open(&path).unwrap();
     lines.iter().for_each(|line| journal.append(line).unwrap());
-    assert_eq!(read_all(dir.path()).unwrap()[0].1, Contents { lines: lines.to_vec(), ..Contents::default() });
+    assert_eq!(
+        read_all(dir.path()).unwrap()[0].1,
+        Contents {
+            lines: lines.to_vec(),
+            ..Contents::default()
+        }
+    );
 }
 
 #[test]
@@ -40,10 +46,18 @@ fn a_torn_line_is_cut_off_by_the_next_writer() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal_rank0.jsonl");
     Journal::open(&path).unwrap().append(&episode(0)).unwrap();
-    OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"type\":\"epi").unwrap();
+    OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap()
+        .write_all(b"{\"type\":\"epi")
+        .unwrap();
     assert_eq!(parse(&std::fs::read(&path).unwrap()).torn, 12);
     Journal::open(&path).unwrap().append(&episode(1)).unwrap();
-    assert_eq!(parse(&std::fs::read(&path).unwrap()).lines, [episode(0), episode(1)]);
+    assert_eq!(
+        parse(&std::fs::read(&path).unwrap()).lines,
+        [episode(0), episode(1)]
+    );
 }
 
 #[test]
@@ -51,16 +65,42 @@ fn a_journal_of_a_terabyte_without_a_line_end_is_refused_and_a_fifo_is_not_waite
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal_rank0.jsonl");
     Journal::open(&path).unwrap().append(&episode(0)).unwrap();
-    OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
     let told = read_all(dir.path()).unwrap_err().to_string();
-    assert!(told.ends_with("journal_rank0.jsonl`: it has a line of more than 16777216 bytes"), "{told}");
-    assert!(Journal::open(&path).unwrap_err().to_string().contains("more than 16777216 bytes"));
+    assert!(
+        told.ends_with("journal_rank0.jsonl`: it has a line of more than 16777216 bytes"),
+        "{told}"
+    );
+    assert!(
+        Journal::open(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("more than 16777216 bytes")
+    );
     assert!(begun(dir.path()).unwrap());
     std::fs::remove_file(&path).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-    for told in [read_all(dir.path()).unwrap_err(), begun(dir.path()).unwrap_err(), first_rank(dir.path()).unwrap_err()]
-    {
-        assert!(told.to_string().contains("it is a FIFO, a regular file is needed"), "{told}");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
+    for told in [
+        read_all(dir.path()).unwrap_err(),
+        begun(dir.path()).unwrap_err(),
+        first_rank(dir.path()).unwrap_err(),
+    ] {
+        assert!(
+            told.to_string()
+                .contains("it is a FIFO, a regular file is needed"),
+            "{told}"
+        );
     }
     assert!(!in_use(dir.path()));
 }
@@ -70,7 +110,10 @@ fn two_writers_at_once_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal_rank0.jsonl");
     let first = Journal::open(&path).unwrap();
-    assert_eq!(Journal::open(&path).unwrap_err().kind(), ErrorKind::ResourceBusy);
+    assert_eq!(
+        Journal::open(&path).unwrap_err().kind(),
+        ErrorKind::ResourceBusy
+    );
     assert!(in_use(dir.path()));
     drop(first);
     assert!(!in_use(dir.path()));
@@ -109,7 +152,10 @@ fn a_line_that_means_nothing_is_named_and_the_rest_is_kept() {
     let mut bytes = serde_json::to_vec(&episode(0)).unwrap();
     bytes.extend_from_slice(b"\nnonsense\n");
     let contents = parse(&bytes);
-    assert_eq!((contents.lines, contents.damaged, contents.torn), (vec![episode(0)], vec![2], 0));
+    assert_eq!(
+        (contents.lines, contents.damaged, contents.torn),
+        (vec![episode(0)], vec![2], 0)
+    );
 }
 
 #[test]
@@ -160,8 +206,15 @@ fn life() -> Vec<Line> {
 
 /// What a rank that is killed, or a machine that loses power, may leave behind the last whole line: no line end.
 fn any_tail() -> impl Strategy<Value = Vec<u8>> {
-    let garbage = proptest::collection::vec(any::<u8>().prop_filter("no line end", |byte| *byte != b'\n'), 0..60);
-    prop_oneof![Just(Vec::new()), (1usize..5000).prop_map(|hole| vec![0; hole]), garbage]
+    let garbage = proptest::collection::vec(
+        any::<u8>().prop_filter("no line end", |byte| *byte != b'\n'),
+        0..60,
+    );
+    prop_oneof![
+        Just(Vec::new()),
+        (1usize..5000).prop_map(|hole| vec![0; hole]),
+        garbage
+    ]
 }
 
 #[test]
@@ -175,7 +228,10 @@ fn a_journal_cut_at_any_byte_keeps_its_whole_lines_and_is_gone_on_with() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     for cut in 0..=bytes.len() {
         let tail = any_tail().new_tree(&mut runner).unwrap().current();
-        let whole = bytes[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let whole = bytes[..cut]
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |last| last + 1);
         std::fs::write(&path, [&bytes[..cut], &tail].concat()).unwrap();
         let mut journal = Journal::open(&path).unwrap();
         assert_eq!(journal.torn() as usize, cut - whole + tail.len(), "{cut}");
@@ -185,7 +241,14 @@ fn a_journal_cut_at_any_byte_keeps_its_whole_lines_and_is_gone_on_with() {
         let count = bytes[..whole].iter().filter(|byte| **byte == b'\n').count();
         let lines = life().into_iter().take(count).chain([episode(9)]).collect();
         let found = parse(&std::fs::read(&path).unwrap());
-        assert_eq!(found, Contents { lines, ..Contents::default() }, "{cut}");
+        assert_eq!(
+            found,
+            Contents {
+                lines,
+                ..Contents::default()
+            },
+            "{cut}"
+        );
     }
 }
 
@@ -195,7 +258,11 @@ fn the_first_life_of_a_rank_is_found_without_reading_on() {
     assert_eq!(first_rank(dir.path()).unwrap(), None);
     std::fs::write(dir.path().join("journal_rank0.jsonl"), b"{\"type\":\"ra").unwrap();
     let mut journal = Journal::open(&dir.path().join("journal_rank1.jsonl")).unwrap();
-    let start = RankStart { rank: 1, threads: Some(7), ..RankStart::default() };
+    let start = RankStart {
+        rank: 1,
+        threads: Some(7),
+        ..RankStart::default()
+    };
     journal.append(&Line::Rank(start.clone())).unwrap();
     journal.append(&episode(0)).unwrap();
     assert_eq!(first_rank(dir.path()).unwrap(), Some(start));
@@ -205,7 +272,12 @@ fn the_first_life_of_a_rank_is_found_without_reading_on() {
 fn a_folder_is_begun_when_a_journal_has_a_whole_line() {
     let dir = tempfile::tempdir().unwrap();
     assert!(!begun(dir.path()).unwrap() && !begun(&dir.path().join("none")).unwrap());
-    for (text, is_begun) in [("", false), ("{\"type\":", false), ("\n\n{", false), ("\nrubbish\n{", true)] {
+    for (text, is_begun) in [
+        ("", false),
+        ("{\"type\":", false),
+        ("\n\n{", false),
+        ("\nrubbish\n{", true),
+    ] {
         std::fs::write(dir.path().join("journal_rank0.jsonl"), text).unwrap();
         assert_eq!(begun(dir.path()).unwrap(), is_begun, "{text:?}");
     }

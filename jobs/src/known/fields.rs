@@ -66,16 +66,25 @@ pub(super) struct Misspelt {
 pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
     let known = [COMMON, if is_python { PYTHON } else { SUITE }].concat();
     let threshold = if is_python { NEAR } else { MISSPELT };
-    let unknown = job.env_args.keys().filter(|field| !known.contains(&field.as_str()) && !is_arenas(field));
+    let unknown = job
+        .env_args
+        .keys()
+        .filter(|field| !known.contains(&field.as_str()) && !is_arenas(field));
     let mut refused = unknown.filter_map(|field| {
         let likeness = |name: &&&str| (strsim::jaro_winkler(name, field) * 1e6) as u64;
-        let nearest = known.iter().max_by_key(likeness).filter(|name| strsim::jaro_winkler(name, field) > threshold);
+        let nearest = known
+            .iter()
+            .max_by_key(likeness)
+            .filter(|name| strsim::jaro_winkler(name, field) > threshold);
         let hint = match nearest {
             Some(name) => format!("did you mean `{name}`?"),
             None if is_python => format!("known are {}", known.join(", ")),
             None => return None,
         };
-        Some(Misspelt { field: field.clone(), hint })
+        Some(Misspelt {
+            field: field.clone(),
+            hint,
+        })
     });
     refused.next()
 }
@@ -92,8 +101,11 @@ mod tests {
     fn hint(environment: &str, field: &str) -> Option<String> {
         let mut args = json!({"environment": environment});
         args[field] = Value::from(4);
-        let entry = json!({"name": "a", "arena_env_args": args, "policy_type": "p", "num_episodes": 1});
-        let job = crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0);
+        let entry =
+            json!({"name": "a", "arena_env_args": args, "policy_type": "p", "num_episodes": 1});
+        let job = crate::file::parse(&json!({"jobs": [entry]}))
+            .unwrap()
+            .remove(0);
         misspelt(&job, environment.contains(':')).map(|found| found.hint)
     }
 
@@ -101,20 +113,41 @@ mod tests {
     fn a_misspelt_field_is_refused_with_the_nearest() {
         for environment in ["reach", "gym:Pusher-v5"] {
             for (written, meant) in [("num_env", "num_envs"), ("env_memory_gib", "env_memory_gb")] {
-                assert_eq!(hint(environment, written), Some(format!("did you mean `{meant}`?")), "{environment}");
+                assert_eq!(
+                    hint(environment, written),
+                    Some(format!("did you mean `{meant}`?")),
+                    "{environment}"
+                );
             }
         }
-        assert_eq!(hint("push", "camera_heigth").unwrap(), "did you mean `camera_height`?");
-        assert_eq!(hint("gym:a", "env_kwarg").unwrap(), "did you mean `env_kwargs`?");
+        assert_eq!(
+            hint("push", "camera_heigth").unwrap(),
+            "did you mean `camera_height`?"
+        );
+        assert_eq!(
+            hint("gym:a", "env_kwarg").unwrap(),
+            "did you mean `env_kwargs`?"
+        );
     }
 
     #[test]
     fn what_other_simulators_have_use_for_is_kept() {
-        for field in ["embodiment", "hdr", "env_spacing", "teleop_device", "background", "objects_list", "num_objects"]
-        {
+        for field in [
+            "embodiment",
+            "hdr",
+            "env_spacing",
+            "teleop_device",
+            "background",
+            "objects_list",
+            "num_objects",
+        ] {
             assert_eq!(hint("reach", field), None, "{field}");
         }
-        assert!(hint("gym:a", "hdr").unwrap().starts_with("known are environment, num_envs"));
+        assert!(
+            hint("gym:a", "hdr")
+                .unwrap()
+                .starts_with("known are environment, num_envs")
+        );
         assert_eq!(hint("gym:a", "env_spacing"), None);
     }
 }

@@ -31,17 +31,26 @@ pub const POLICIES: &[&str] = &[
 /// Other names of policies, those of Isaac Lab Arena.
 const ALIASES: &[(&str, &str)] = &[
     ("gr00t_closedloop", "gr00t"),
-    ("isaaclab_arena_gr00t.policy.gr00t_closedloop_policy.Gr00tClosedloopPolicy", "gr00t"),
+    (
+        "isaaclab_arena_gr00t.policy.gr00t_closedloop_policy.Gr00tClosedloopPolicy",
+        "gr00t",
+    ),
     (
         "isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy",
         "gr00t_remote_closedloop",
     ),
-    ("isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy", "pi0_remote"),
+    (
+        "isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy",
+        "pi0_remote",
+    ),
 ];
 
 /// Returns the name in [`POLICIES`] of a policy that may be given by another name.
 pub fn canonical_policy(name: &str) -> &str {
-    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, canonical)| canonical)
+    ALIASES
+        .iter()
+        .find(|(alias, _)| *alias == name)
+        .map_or(name, |(_, canonical)| canonical)
 }
 
 /// Why a job is refused.
@@ -102,17 +111,35 @@ const LIKE: f64 = 0.85;
 pub fn check(jobs: &[Job]) -> Result<(), Refused> {
     // Jobs that will not run are checked, too, because the plan shows all jobs.
     if let Some(job) = jobs.iter().find(|job| job.policy_config.contains_key(KEY)) {
-        return Err(Refused::Key { index: job.index.0, job: job.name.clone() });
+        return Err(Refused::Key {
+            index: job.index.0,
+            job: job.name.clone(),
+        });
     }
     for job in jobs.iter().filter(|job| job.status == Status::Pending) {
         let is_python = is_python_environment(&job.environment);
         if !is_python {
-            look_up(job, "arena_env_args.environment", &job.environment, ENVIRONMENTS)?;
+            look_up(
+                job,
+                "arena_env_args.environment",
+                &job.environment,
+                ENVIRONMENTS,
+            )?;
         }
         if let Some(fields::Misspelt { field, hint }) = fields::misspelt(job, is_python) {
-            return Err(Refused::Field { index: job.index.0, job: job.name.clone(), field, hint });
+            return Err(Refused::Field {
+                index: job.index.0,
+                job: job.name.clone(),
+                field,
+                hint,
+            });
         }
-        look_up(job, "policy_type", canonical_policy(&job.policy_type), POLICIES)?;
+        look_up(
+            job,
+            "policy_type",
+            canonical_policy(&job.policy_type),
+            POLICIES,
+        )?;
     }
     Ok(())
 }
@@ -127,7 +154,9 @@ fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Resul
         job: job.name.clone(),
         field,
         found: found.to_owned(),
-        hint: close.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(),
+        hint: close
+            .map(|name| format!("; did you mean `{name}`?"))
+            .unwrap_or_default(),
         known: known.join(", "),
     })
 }
@@ -135,7 +164,9 @@ fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Resul
 /// Returns the known name that a misspelled one resembles most, if any is similar enough.
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |name: &str| strsim::jaro_winkler(name, found);
-    let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let nearest = known
+        .iter()
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     nearest.copied().filter(|name| likeness(name) > LIKE)
 }
 
@@ -153,16 +184,28 @@ mod tests {
     #[test]
     fn a_misspelt_name_is_refused_with_the_nearest_one() {
         assert_eq!(
-            check(&jobs("reech", "scripted", "pending")).unwrap_err().to_string(),
+            check(&jobs("reech", "scripted", "pending"))
+                .unwrap_err()
+                .to_string(),
             "job 0 (a) field arena_env_args.environment: `reech` is not known; did you mean `reach`?; \
              known are reach, push, pick_and_place"
         );
-        assert!(check(&jobs("reach", "cosmos_remote", "pending")).unwrap_err().to_string().contains("policy_type"));
+        assert!(
+            check(&jobs("reach", "cosmos_remote", "pending"))
+                .unwrap_err()
+                .to_string()
+                .contains("policy_type")
+        );
     }
 
     #[test]
     fn an_environment_in_python_is_known_by_its_form() {
-        for name in ["gym:Pusher-v5", "envs/libero.py:make", "package.module:Env", "package.module.make"] {
+        for name in [
+            "gym:Pusher-v5",
+            "envs/libero.py:make",
+            "package.module:Env",
+            "package.module.make",
+        ] {
             assert_eq!(check(&jobs(name, "scripted", "pending")), Ok(()));
         }
         for name in ["gym", "graph.yaml", "a b.c"] {
@@ -192,9 +235,15 @@ mod tests {
     fn a_key_is_refused_before_a_plan_could_show_it() {
         for status in ["pending", "completed"] {
             let mut jobs = jobs("push", "openai_agent", status);
-            jobs[0].policy_config.insert("api_key".to_owned(), "sk-1".into());
+            jobs[0]
+                .policy_config
+                .insert("api_key".to_owned(), "sk-1".into());
             let text = check(&jobs).unwrap_err().to_string();
-            assert!(text.ends_with("api_key_env names the variable that has it") && !text.contains("sk-1"), "{text}");
+            assert!(
+                text.ends_with("api_key_env names the variable that has it")
+                    && !text.contains("sk-1"),
+                "{text}"
+            );
         }
     }
 

@@ -50,7 +50,9 @@ pub(super) enum Life {
 
 impl Holder {
     pub(super) fn this_process(launch: &str) -> Self {
-        let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+        let user = ["USER", "LOGNAME"]
+            .iter()
+            .find_map(|name| std::env::var(name).ok());
         Self {
             launch: launch.to_owned(),
             host: host::name(),
@@ -64,8 +66,12 @@ impl Holder {
 
     /// A process that dies leaves its file, so the name differs from that of any other process.
     pub(super) fn file_name(&self) -> String {
-        let host: String =
-            self.host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(64).collect();
+        let host: String = self
+            .host
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .take(64)
+            .collect();
         format!("{}-{host}-{}.json", self.launch, self.pid)
     }
 
@@ -75,14 +81,19 @@ impl Holder {
         if text.is_empty() {
             // Its process is just about to write it.
             let launch = path.file_name()?.to_str()?.split('-').next()?.to_owned();
-            return Some(Self { launch, ..Self::default() });
+            return Some(Self {
+                launch,
+                ..Self::default()
+            });
         }
         serde_json::from_slice(&text).ok()
     }
 
     /// Whether the process behind the file at `path` lives.
     pub(super) fn life(&self, path: &Path) -> Life {
-        let Ok(file) = files::open(path) else { return Life::Unknown };
+        let Ok(file) = files::open(path) else {
+            return Life::Unknown;
+        };
         // Those who only look are in nobody's way; their lock goes with `file`.
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => Life::Lives,
@@ -95,13 +106,22 @@ impl Holder {
 impl Display for Holder {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.pid == 0 {
-            return write!(f, "a launch that is just starting ({})", printable(&self.launch));
+            return write!(
+                f,
+                "a launch that is just starting ({})",
+                printable(&self.launch)
+            );
         }
         write!(f, "process {} on {}", self.pid, printable(&self.host))?;
         if !self.user.is_empty() {
             write!(f, " (user {})", printable(&self.user))?;
         }
-        write!(f, ", launch {} since {}", printable(&self.launch), printable(&self.since))
+        write!(
+            f,
+            ", launch {} since {}",
+            printable(&self.launch),
+            printable(&self.since)
+        )
     }
 }
 
@@ -110,5 +130,8 @@ fn boot() -> String {
 }
 
 fn line(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }

@@ -101,8 +101,15 @@ impl LaunchLock {
     ///
     /// # Errors
     /// [`LockError`]; nothing is left of the attempt then.
-    pub fn take(folder: &RunFolder, launch: &str, say: impl FnMut(&str)) -> Result<Self, LockError> {
-        let io = |err| LockError::Io { folder: folder.root().to_owned(), err };
+    pub fn take(
+        folder: &RunFolder,
+        launch: &str,
+        say: impl FnMut(&str),
+    ) -> Result<Self, LockError> {
+        let io = |err| LockError::Io {
+            folder: folder.root().to_owned(),
+            err,
+        };
         if let Some(path) = link_in(folder.root(), 1).map_err(io)? {
             return Err(LockError::Link { path });
         }
@@ -111,13 +118,20 @@ impl LaunchLock {
         let _plan = PlanLock::to_change(folder).map_err(io)?;
         let mut holder = Holder::this_process(launch);
         let path = folder.launches().join(holder.file_name());
-        let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(io)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(io)?;
         // Where there are no locks, the time of modification is what tells.
         holder.is_locked = files::lock(&file).is_ok();
-        let written = serde_json::to_vec(&holder).map_err(io::Error::from).and_then(|text| {
-            file.write_all(&text)?;
-            file.sync_all()
-        });
+        let written = serde_json::to_vec(&holder)
+            .map_err(io::Error::from)
+            .and_then(|text| {
+                file.write_all(&text)?;
+                file.sync_all()
+            });
         let mut lock = Self {
             launch: launch.to_owned(),
             path,
@@ -128,7 +142,10 @@ impl LaunchLock {
         };
         written.map_err(io)?;
         if let Some(holder) = living(folder, launch, say).map_err(io)? {
-            return Err(LockError::Held { folder: folder.root().to_owned(), holder: Box::new(holder) });
+            return Err(LockError::Held {
+                folder: folder.root().to_owned(),
+                holder: Box::new(holder),
+            });
         }
         lock.touching = Some(lock.touch().map_err(io)?);
         Ok(lock)
@@ -149,17 +166,19 @@ impl LaunchLock {
     fn touch(&self) -> io::Result<JoinHandle<()>> {
         let (file, path) = (Arc::clone(&self.file), self.path.clone());
         let (is_lost, is_over) = (Arc::clone(&self.is_lost), Arc::clone(&self.is_over));
-        thread::Builder::new().name("launch lock".to_owned()).spawn(move || {
-            while !is_over.load(Ordering::Relaxed) {
-                if !is_same(&file, &path) {
-                    is_lost.store(true, Ordering::Relaxed);
-                    return;
+        thread::Builder::new()
+            .name("launch lock".to_owned())
+            .spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    if !is_same(&file, &path) {
+                        is_lost.store(true, Ordering::Relaxed);
+                        return;
+                    }
+                    // A disk that is away for a moment is asked again.
+                    let _ = file.set_modified(SystemTime::now());
+                    thread::park_timeout(TOUCH);
                 }
-                // A disk that is away for a moment is asked again.
-                let _ = file.set_modified(SystemTime::now());
-                thread::park_timeout(TOUCH);
-            }
-        })
+            })
     }
 }
 
@@ -203,7 +222,9 @@ fn link_in(folder: &Path, depth: usize) -> io::Result<Option<PathBuf>> {
 
 /// Whether `path` still names this file; what cannot be asked is taken to be so.
 fn is_same(file: &File, path: &Path) -> bool {
-    let Ok(ours) = file.metadata() else { return true };
+    let Ok(ours) = file.metadata() else {
+        return true;
+    };
     match fs::symlink_metadata(path) {
         Ok(named) => (named.dev(), named.ino()) == (ours.dev(), ours.ino()),
         Err(err) => err.kind() != io::ErrorKind::NotFound,
@@ -218,16 +239,27 @@ pub fn holder(folder: &RunFolder) -> Option<Holder> {
 /// As [`holder`], of another launch than `launch`.
 pub fn other_holder(folder: &RunFolder, launch: Option<&str>) -> Option<Holder> {
     let files = others(folder, launch).unwrap_or_default();
-    files.into_iter().find_map(|path| Holder::read(&path).filter(|holder| holder.life(&path) == Life::Lives))
+    files
+        .into_iter()
+        .find_map(|path| Holder::read(&path).filter(|holder| holder.life(&path) == Life::Lives))
 }
 
 /// A living holder of another launch, once that is certain; files of the dead are removed.
-#[expect(clippy::disallowed_methods, reason = "watches files of other machines, for a time that has an end")]
-fn living(folder: &RunFolder, launch: &str, mut say: impl FnMut(&str)) -> io::Result<Option<Holder>> {
+#[expect(
+    clippy::disallowed_methods,
+    reason = "watches files of other machines, for a time that has an end"
+)]
+fn living(
+    folder: &RunFolder,
+    launch: &str,
+    mut say: impl FnMut(&str),
+) -> io::Result<Option<Holder>> {
     let mut watched: Vec<(PathBuf, Holder, Option<SystemTime>)> = Vec::new();
     for path in others(folder, Some(launch))? {
         // What is no lock of ours locks nothing.
-        let Some(holder) = Holder::read(&path) else { continue };
+        let Some(holder) = Holder::read(&path) else {
+            continue;
+        };
         match holder.life(&path) {
             Life::Lives => return Ok(Some(holder)),
             Life::Dead => remove(&path)?,
@@ -238,13 +270,18 @@ fn living(folder: &RunFolder, launch: &str, mut say: impl FnMut(&str)) -> io::Re
         }
     }
     if let Some((_, holder, _)) = watched.first() {
-        say(&format!("waiting {} s to see whether {holder} still lives", GONE.as_secs()));
+        say(&format!(
+            "waiting {} s to see whether {holder} still lives",
+            GONE.as_secs()
+        ));
     }
     let end = Instant::now() + GONE;
     while !watched.is_empty() && Instant::now() < end {
         thread::sleep(LOOK);
         watched.retain(|(path, ..)| path.exists());
-        let moved = watched.iter().position(|(path, _, touched)| modified(path) != *touched && path.exists());
+        let moved = watched
+            .iter()
+            .position(|(path, _, touched)| modified(path) != *touched && path.exists());
         if let Some(moved) = moved {
             return Ok(Some(watched.swap_remove(moved).1));
         }
@@ -274,7 +311,10 @@ fn others(folder: &RunFolder, launch: Option<&str>) -> io::Result<Vec<PathBuf>> 
 
 /// As the server knows it: opening a file is what makes an NFS client ask.
 fn modified(path: &Path) -> Option<SystemTime> {
-    File::open(path).and_then(|file| file.metadata()).and_then(|meta| meta.modified()).ok()
+    File::open(path)
+        .and_then(|file| file.metadata())
+        .and_then(|meta| meta.modified())
+        .ok()
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -39,7 +39,12 @@ fn a_second_launch_is_refused_by_the_name_of_the_first_and_leaves_nothing() {
     let first = take(&folder, "aa").unwrap();
     let text = take(&folder, "bb").unwrap_err().to_string();
     let who = format!("is in use by process {} on ", std::process::id());
-    assert!(text.contains(&who) && text.contains("launch aa since 20") && text.contains("another --output"), "{text}");
+    assert!(
+        text.contains(&who)
+            && text.contains("launch aa since 20")
+            && text.contains("another --output"),
+        "{text}"
+    );
     assert_eq!(files(&folder), 1);
     assert_eq!(holder(&folder).unwrap().launch, "aa");
     assert!(other_holder(&folder, Some("aa")).is_none());
@@ -54,7 +59,10 @@ fn nodes_of_one_launch_hold_a_folder_together() {
     let _first = take(&folder, "aa").unwrap();
     // The lock of another node; a launch that starts now would see both.
     let other = foreign(&folder, "aa");
-    assert_eq!(living(&folder, "aa", |_| panic!("nothing is unknown")).unwrap(), None);
+    assert_eq!(
+        living(&folder, "aa", |_| panic!("nothing is unknown")).unwrap(),
+        None
+    );
     assert!(other.exists());
 }
 
@@ -84,8 +92,16 @@ fn a_lock_of_another_machine_that_is_touched_refuses_and_one_that_is_not_is_wait
     });
     // The message comes between two looks at the lock, so the touch is noticed.
     let text = refused.unwrap_err().to_string();
-    assert!(text.contains("process 1234 on gpu07 (user jane), launch aa since 2026-11-22T10:00:00.000Z"), "{text}");
-    assert!(heard[0].starts_with("waiting 25 s to see whether process 1234 on gpu07"), "{heard:?}");
+    assert!(
+        text.contains(
+            "process 1234 on gpu07 (user jane), launch aa since 2026-11-22T10:00:00.000Z"
+        ),
+        "{text}"
+    );
+    assert!(
+        heard[0].starts_with("waiting 25 s to see whether process 1234 on gpu07"),
+        "{heard:?}"
+    );
     assert!(path.exists());
 }
 
@@ -119,7 +135,11 @@ fn what_lies_in_the_folder_of_locks_and_is_none_locks_nothing() {
     fs::write(folder.launches().join("x-y-2.json"), "rubbish").unwrap();
     fs::write(folder.launches().join("notes.txt"), "").unwrap();
     let fifo = folder.launches().join("x-y-3.json");
-    let made = Command::new("mkfifo").arg(&fifo).stdout(Stdio::null()).status().unwrap();
+    let made = Command::new("mkfifo")
+        .arg(&fifo)
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
     assert!(made.success());
     drop(take(&folder, "aa").unwrap());
     assert_eq!(holder(&folder), None);
@@ -128,12 +148,19 @@ fn what_lies_in_the_folder_of_locks_and_is_none_locks_nothing() {
 #[test]
 fn a_folder_with_links_out_of_it_is_refused_and_one_that_is_a_link_is_not() {
     let (dir, folder) = folder();
-    for place in ["journal/journal_rank0.jsonl", "logs", "reach/dataset_reach.hdf5"] {
+    for place in [
+        "journal/journal_rank0.jsonl",
+        "logs",
+        "reach/dataset_reach.hdf5",
+    ] {
         let link = folder.root().join(place);
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/nowhere/victim", &link).unwrap();
         let text = take(&folder, "aa").unwrap_err().to_string();
-        assert!(text.starts_with(&format!("`{}` is a symbolic link", link.display())), "{text}");
+        assert!(
+            text.starts_with(&format!("`{}` is a symbolic link", link.display())),
+            "{text}"
+        );
         fs::remove_file(link).unwrap();
     }
     let (_other, elsewhere) = self::folder();
@@ -156,7 +183,10 @@ fn of_many_that_begin_together_one_at_most_gets_the_folder() {
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     assert_eq!(taken.iter().filter(|lock| lock.is_ok()).count(), 1);
 }

@@ -62,13 +62,19 @@ pub(super) struct Tensor {
 impl Allocator {
     /// Returns the reserved bytes.
     pub(super) fn reserved(&self) -> u64 {
-        self.segments.iter().flat_map(|segment| &segment.blocks).map(|block| block.bytes).sum()
+        self.segments
+            .iter()
+            .flat_map(|segment| &segment.blocks)
+            .map(|block| block.bytes)
+            .sum()
     }
 
     /// Returns segments that are entirely free to the GPU (`empty_cache`).
     pub(super) fn release(&mut self) {
-        for segment in
-            self.segments.iter_mut().filter(|segment| segment.blocks.iter().all(|block| block.tensor.is_none()))
+        for segment in self
+            .segments
+            .iter_mut()
+            .filter(|segment| segment.blocks.iter().all(|block| block.tensor.is_none()))
         {
             // Tensors refer to segments by index, so the empty segment stays in the list.
             segment.blocks.clear();
@@ -79,10 +85,15 @@ impl Allocator {
     pub(super) fn take(&mut self, bytes: u64) -> Tensor {
         let bytes = bytes.max(1).next_multiple_of(ROUND);
         let is_small = bytes <= SMALL;
-        let (segment, block) = self.best(bytes, is_small).unwrap_or_else(|| self.grow(bytes, is_small));
+        let (segment, block) = self
+            .best(bytes, is_small)
+            .unwrap_or_else(|| self.grow(bytes, is_small));
         self.names += 1;
         self.segments[segment].cut(block, bytes, self.names);
-        Tensor { segment, name: self.names }
+        Tensor {
+            segment,
+            name: self.names,
+        }
     }
 
     /// Frees tensors.
@@ -101,9 +112,24 @@ impl Allocator {
     /// Returns the smallest free block that is large enough; of several equal ones the first.
     fn best(&self, bytes: u64, is_small: bool) -> Option<(usize, usize)> {
         let mut best: Option<(u64, usize, usize)> = None;
-        for (at, segment) in self.segments.iter().enumerate().filter(|(_, segment)| segment.is_small == is_small) {
-            for (block, Block { bytes: found, tensor }) in segment.blocks.iter().enumerate() {
-                if tensor.is_none() && *found >= bytes && best.is_none_or(|(least, ..)| *found < least) {
+        for (at, segment) in self
+            .segments
+            .iter()
+            .enumerate()
+            .filter(|(_, segment)| segment.is_small == is_small)
+        {
+            for (
+                block,
+                Block {
+                    bytes: found,
+                    tensor,
+                },
+            ) in segment.blocks.iter().enumerate()
+            {
+                if tensor.is_none()
+                    && *found >= bytes
+                    && best.is_none_or(|(least, ..)| *found < least)
+                {
                     best = Some((*found, at, block));
                 }
             }
@@ -117,7 +143,13 @@ impl Allocator {
             bytes if bytes < OWN_SEGMENT => LARGE_SEGMENT,
             bytes => bytes.next_multiple_of(ROUND_SEGMENT),
         };
-        self.segments.push(Segment { is_small, blocks: vec![Block { bytes, tensor: None }] });
+        self.segments.push(Segment {
+            is_small,
+            blocks: vec![Block {
+                bytes,
+                tensor: None,
+            }],
+        });
         (self.segments.len() - 1, 0)
     }
 }
@@ -125,21 +157,41 @@ impl Allocator {
 impl Segment {
     fn cut(&mut self, block: usize, bytes: u64, name: u64) {
         let left = self.blocks[block].bytes - bytes;
-        let is_cut = if self.is_small { left >= ROUND } else { left > SMALL };
+        let is_cut = if self.is_small {
+            left >= ROUND
+        } else {
+            left > SMALL
+        };
         self.blocks[block].tensor = Some(name);
         if is_cut {
             self.blocks[block].bytes = bytes;
-            self.blocks.insert(block + 1, Block { bytes: left, tensor: None });
+            self.blocks.insert(
+                block + 1,
+                Block {
+                    bytes: left,
+                    tensor: None,
+                },
+            );
         }
     }
 
     fn free(&mut self, name: u64) {
-        let Some(mut at) = self.blocks.iter().position(|block| block.tensor == Some(name)) else { return };
+        let Some(mut at) = self
+            .blocks
+            .iter()
+            .position(|block| block.tensor == Some(name))
+        else {
+            return;
+        };
         self.blocks[at].tensor = None;
         if at > 0 && self.blocks[at - 1].tensor.is_none() {
             at -= 1;
         }
-        while self.blocks.get(at + 1).is_some_and(|next| next.tensor.is_none()) {
+        while self
+            .blocks
+            .get(at + 1)
+            .is_some_and(|next| next.tensor.is_none())
+        {
             self.blocks[at].bytes += self.blocks.remove(at + 1).bytes;
         }
     }
@@ -158,16 +210,26 @@ mod tests {
             allocator.touch(bytes);
             allocator.reserved() / MIB
         };
-        assert_eq!([1, MIB, MIB + 1, 10 * MIB - ROUND, 10 * MIB, 11 * MIB + 1].map(reserved), [2, 2, 20, 20, 10, 12]);
+        assert_eq!(
+            [1, MIB, MIB + 1, 10 * MIB - ROUND, 10 * MIB, 11 * MIB + 1].map(reserved),
+            [2, 2, 20, 20, 10, 12]
+        );
     }
 
     #[test]
     fn a_block_is_cut_and_joined_again() {
         let mut allocator = Allocator::default();
         let [a, b, c] = [8, 8, 3].map(|mib| allocator.take(mib * MIB));
-        assert_eq!(allocator.segments[0].blocks.len(), 3, "1 MiB that is left is not worth a block");
+        assert_eq!(
+            allocator.segments[0].blocks.len(),
+            3,
+            "1 MiB that is left is not worth a block"
+        );
         allocator.give([a, c, b]);
-        assert_eq!((allocator.segments[0].blocks.len(), allocator.reserved()), (1, 20 * MIB));
+        assert_eq!(
+            (allocator.segments[0].blocks.len(), allocator.reserved()),
+            (1, 20 * MIB)
+        );
     }
 
     #[test]
@@ -178,9 +240,16 @@ mod tests {
         let [a, _b, c, _d, e, _f] = tensors;
         allocator.give([a, c, e]);
         let _tensor = allocator.take(13 * MIB);
-        assert_eq!((allocator.segments[0].blocks[4].bytes, allocator.reserved()), (14 * MIB, 90 * MIB));
+        assert_eq!(
+            (allocator.segments[0].blocks[4].bytes, allocator.reserved()),
+            (14 * MIB, 90 * MIB)
+        );
         let _tensor = allocator.take(31 * MIB);
-        assert_eq!(allocator.reserved(), 122 * MIB, "no gap is large enough, though 42 MiB are free");
+        assert_eq!(
+            allocator.reserved(),
+            122 * MIB,
+            "no gap is large enough, though 42 MiB are free"
+        );
     }
 
     #[test]

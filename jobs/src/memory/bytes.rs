@@ -64,17 +64,21 @@ impl FromStr for ByteSize {
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted = "a size above 0 is needed, as 12GiB, 12GB, 12288MiB or a number of bytes";
         let trimmed = text.trim();
-        let letters = trimmed.find(|letter: char| letter.is_alphabetic()).unwrap_or(trimmed.len());
+        let letters = trimmed
+            .find(|letter: char| letter.is_alphabetic())
+            .unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(letters);
         let unit = unit.to_lowercase();
         let Some((_, bytes)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-            return Err(format!("`{text}` has no known unit (KiB, MiB, GiB, TiB, KB, MB, GB, TB); {wanted}"));
+            return Err(format!(
+                "`{text}` has no known unit (KiB, MiB, GiB, TiB, KB, MB, GB, TB); {wanted}"
+            ));
         };
         let number = number.trim();
         match amount(number, *bytes) {
-            Some(few) if unit.is_empty() && few < FEWEST_BARE => {
-                Err(format!("`{text}` is {few} bytes; write `{number}GiB` for {number} GiB"))
-            }
+            Some(few) if unit.is_empty() && few < FEWEST_BARE => Err(format!(
+                "`{text}` is {few} bytes; write `{number}GiB` for {number} GiB"
+            )),
             Some(bytes) => Ok(Self(bytes)),
             None => Err(format!("`{text}` is no size; {wanted}")),
         }
@@ -84,10 +88,16 @@ impl FromStr for ByteSize {
 /// Returns `number` units in bytes: whole numbers exactly, fractions rounded down. Returns `None`
 /// from 2^63 on, which no machine has.
 fn amount(number: &str, unit: u64) -> Option<u64> {
-    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let is_plain = number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
     let bytes = match number.parse::<u64>() {
         Ok(whole) if is_plain => whole.checked_mul(unit),
-        _ if is_plain => number.parse::<f64>().ok().map(|number| number * unit as f64).and_then(whole),
+        _ if is_plain => number
+            .parse::<f64>()
+            .ok()
+            .map(|number| number * unit as f64)
+            .and_then(whole),
         _ => None,
     };
     bytes.filter(|bytes| (1..1 << 63).contains(bytes))
@@ -125,7 +135,18 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused_with_what_would_be_one() {
-        for text in ["", "GiB", "0", "-1GiB", "0.0GiB", "1..5GiB", "1e3GiB", "9999999999TiB", "1 2GiB", "+3GiB"] {
+        for text in [
+            "",
+            "GiB",
+            "0",
+            "-1GiB",
+            "0.0GiB",
+            "1..5GiB",
+            "1e3GiB",
+            "9999999999TiB",
+            "1 2GiB",
+            "+3GiB",
+        ] {
             assert_eq!(bytes(text), None, "{text}");
         }
         assert_eq!(
@@ -138,9 +159,18 @@ mod tests {
 
     #[test]
     fn a_small_number_without_a_unit_is_taken_for_a_forgotten_unit() {
-        assert_eq!("16".parse::<ByteSize>().unwrap_err(), "`16` is 16 bytes; write `16GiB` for 16 GiB");
-        assert_eq!("1.5".parse::<ByteSize>().unwrap_err(), "`1.5` is 1 bytes; write `1.5GiB` for 1.5 GiB");
-        assert_eq!([bytes("1048575"), bytes("1048576"), bytes("16B")], [None, Some(1 << 20), Some(16)]);
+        assert_eq!(
+            "16".parse::<ByteSize>().unwrap_err(),
+            "`16` is 16 bytes; write `16GiB` for 16 GiB"
+        );
+        assert_eq!(
+            "1.5".parse::<ByteSize>().unwrap_err(),
+            "`1.5` is 1 bytes; write `1.5GiB` for 1.5 GiB"
+        );
+        assert_eq!(
+            [bytes("1048575"), bytes("1048576"), bytes("16B")],
+            [None, Some(1 << 20), Some(16)]
+        );
     }
 
     #[test]

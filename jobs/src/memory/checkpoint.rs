@@ -41,7 +41,11 @@ pub(super) struct Tensor {
 impl Tensor {
     /// Returns the size in bytes if a floating-point element has `float_bytes` bytes.
     pub(super) fn bytes(self, float_bytes: u64) -> u64 {
-        let bits = if self.is_float { 8 * float_bytes } else { self.bits };
+        let bits = if self.is_float {
+            8 * float_bytes
+        } else {
+            self.bits
+        };
         self.elements.saturating_mul(bits).div_ceil(8)
     }
 }
@@ -58,7 +62,12 @@ pub(super) fn tensors(folder: &Path) -> Option<BTreeMap<String, Tensor>> {
         return None;
     }
     let index: Value = serde_json::from_slice(&std::fs::read(index).ok()?).ok()?;
-    let mut files: Vec<&str> = index.get("weight_map")?.as_object()?.values().filter_map(Value::as_str).collect();
+    let mut files: Vec<&str> = index
+        .get("weight_map")?
+        .as_object()?
+        .values()
+        .filter_map(Value::as_str)
+        .collect();
     files.sort_unstable();
     files.dedup();
     let mut all = BTreeMap::new();
@@ -87,10 +96,23 @@ fn described(json: &[u8]) -> Option<BTreeMap<String, Tensor>> {
     let metadata: Metadata = serde_json::from_slice(json).ok()?;
     let tensor = |name: String| {
         let info = metadata.info(&name)?;
-        let elements = info.shape.iter().try_fold(1_u64, |product, side| product.checked_mul(*side as u64))?;
-        let is_float = matches!(info.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16);
+        let elements = info
+            .shape
+            .iter()
+            .try_fold(1_u64, |product, side| product.checked_mul(*side as u64))?;
+        let is_float = matches!(
+            info.dtype,
+            Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16
+        );
         let bits = info.dtype.bitsize() as u64;
-        Some((name, Tensor { elements, bits, is_float }))
+        Some((
+            name,
+            Tensor {
+                elements,
+                bits,
+                is_float,
+            },
+        ))
     };
     metadata.offset_keys().into_iter().map(tensor).collect()
 }
@@ -107,8 +129,16 @@ pub(super) fn file_bytes(path: &Path) -> Option<u64> {
 }
 
 fn add(folder: &Path, depth: usize, by_format: &mut [u64]) {
-    for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
-        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    for path in std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+    {
+        let extension = path
+            .extension()
+            .and_then(|extension| extension.to_str())
+            .unwrap_or_default();
         if let Some(format) = FORMATS.iter().position(|format| *format == extension) {
             by_format[format] += path.metadata().map_or(0, |metadata| metadata.len());
         } else if depth > 0 && path.is_dir() {
@@ -137,14 +167,20 @@ mod tests {
                                 "ids": {"dtype": "I64", "shape": [3], "data_offsets": [4000, 4024]}});
         file(&dir.path().join(SINGLE), &tensors_of);
         let found = tensors(dir.path()).unwrap();
-        let bytes = |float: u64| found.values().map(|tensor| tensor.bytes(float)).sum::<u64>();
+        let bytes = |float: u64| {
+            found
+                .values()
+                .map(|tensor| tensor.bytes(float))
+                .sum::<u64>()
+        };
         assert_eq!((bytes(2), bytes(4)), (2024, 4024));
     }
 
     #[test]
     fn the_shards_of_an_index_are_added_up_and_a_missing_one_is_not_passed_over() {
         let dir = tempfile::tempdir().unwrap();
-        let one = |name: &str| json!({name: {"dtype": "BF16", "shape": [8], "data_offsets": [0, 16]}});
+        let one =
+            |name: &str| json!({name: {"dtype": "BF16", "shape": [8], "data_offsets": [0, 16]}});
         file(&dir.path().join("1.safetensors"), &one("a"));
         file(&dir.path().join("2.safetensors"), &one("b"));
         let index = json!({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}});
@@ -158,7 +194,13 @@ mod tests {
     fn a_file_without_a_header_is_not_believed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(SINGLE);
-        for bytes in [&b""[..], &[0; 7], &[0; 64], &[0xff; 64], b"\x02\0\0\0\0\0\0\0{]"] {
+        for bytes in [
+            &b""[..],
+            &[0; 7],
+            &[0; 64],
+            &[0xff; 64],
+            b"\x02\0\0\0\0\0\0\0{]",
+        ] {
             std::fs::write(&path, bytes).unwrap();
             assert!(tensors(dir.path()).is_none_or(|tensors| tensors.is_empty()));
         }

@@ -77,16 +77,29 @@ impl Line {
     /// Returns the line through two measurements of (num_envs, bytes). If more environments took
     /// less memory, that is noise: then all memory is `base`.
     pub fn through(few: (usize, u64), many: (usize, u64)) -> Self {
-        let ((few_envs, few_bytes), (many_envs, many_bytes)) = if few.0 <= many.0 { (few, many) } else { (many, few) };
+        let ((few_envs, few_bytes), (many_envs, many_bytes)) = if few.0 <= many.0 {
+            (few, many)
+        } else {
+            (many, few)
+        };
         let slope = many_bytes.saturating_sub(few_bytes) / (many_envs - few_envs).max(1) as u64;
-        let base = if slope == 0 { few_bytes.max(many_bytes) } else { few_bytes };
+        let base = if slope == 0 {
+            few_bytes.max(many_bytes)
+        } else {
+            few_bytes
+        };
         let base = base.saturating_sub(slope.saturating_mul(few_envs as u64));
-        Self { base: ByteSize(base), slope: ByteSize(slope) }
+        Self {
+            base: ByteSize(base),
+            slope: ByteSize(slope),
+        }
     }
 
     /// Returns the bytes of `num_envs` environments.
     pub fn at(self, num_envs: usize) -> u64 {
-        self.base.0.saturating_add(self.slope.0.saturating_mul(num_envs as u64))
+        self.base
+            .0
+            .saturating_add(self.slope.0.saturating_mul(num_envs as u64))
     }
 }
 
@@ -96,18 +109,29 @@ impl Measured {
     /// # Errors
     /// Returns [`MeasuredError`] if the file cannot be read or has no measurements.
     pub fn read(path: &Path) -> Result<Self, MeasuredError> {
-        let read = |err| MeasuredError::Read { path: path.to_owned(), err };
-        let refuse = |reason: String| MeasuredError::Syntax { path: path.to_owned(), reason };
+        let read = |err| MeasuredError::Read {
+            path: path.to_owned(),
+            err,
+        };
+        let refuse = |reason: String| MeasuredError::Syntax {
+            path: path.to_owned(),
+            reason,
+        };
         let bytes = path.metadata().map_err(read)?.len();
         if bytes > MAX_BYTES {
-            return Err(refuse(format!("it has {bytes} bytes, at most {MAX_BYTES} are read")));
+            return Err(refuse(format!(
+                "it has {bytes} bytes, at most {MAX_BYTES} are read"
+            )));
         }
-        let found: Self =
-            serde_json::from_slice(&std::fs::read(path).map_err(read)?).map_err(|err| refuse(err.to_string()))?;
+        let found: Self = serde_json::from_slice(&std::fs::read(path).map_err(read)?)
+            .map_err(|err| refuse(err.to_string()))?;
         if found.schema == SCHEMA {
             return Ok(found);
         }
-        Err(refuse(format!("its schema is `{}`, `{SCHEMA}` is needed", found.schema)))
+        Err(refuse(format!(
+            "its schema is `{}`, `{SCHEMA}` is needed",
+            found.schema
+        )))
     }
 
     /// Returns the measurement of a job's environment with the same arguments.
@@ -166,26 +190,70 @@ mod tests {
     fn job(args: &Value) -> Job {
         let mut entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
                                "num_episodes": 1});
-        entry["arena_env_args"].as_object_mut().unwrap().extend(args.as_object().unwrap().clone());
-        crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0)
+        entry["arena_env_args"]
+            .as_object_mut()
+            .unwrap()
+            .extend(args.as_object().unwrap().clone());
+        crate::file::parse(&json!({"jobs": [entry]}))
+            .unwrap()
+            .remove(0)
     }
 
     #[test]
     fn a_line_goes_through_both_measurements() {
         let line = Line::through((1, 700), (4, 1000));
-        assert_eq!((line.base.0, line.slope.0, line.at(1), line.at(4), line.at(8)), (600, 100, 700, 1000, 1400));
+        assert_eq!(
+            (
+                line.base.0,
+                line.slope.0,
+                line.at(1),
+                line.at(4),
+                line.at(8)
+            ),
+            (600, 100, 700, 1000, 1400)
+        );
         assert_eq!(Line::through((4, 1000), (1, 700)), line);
-        assert_eq!(Line::through((1, 900), (4, 700)), Line { base: ByteSize(900), slope: ByteSize(0) });
+        assert_eq!(
+            Line::through((1, 900), (4, 700)),
+            Line {
+                base: ByteSize(900),
+                slope: ByteSize(0)
+            }
+        );
     }
 
     #[test]
     fn an_entry_is_found_by_the_arguments_that_matter() {
         let mut measured = Measured::default();
-        measured.add(Entry::new(&job(&json!({"camera_height": 64})), [1, 4], Line::default(), None));
-        assert!(measured.find(&job(&json!({"camera_height": 64, "env_memory_gb": 2.0, "num_envs": 8}))).is_some());
-        assert!(measured.find(&job(&json!({"camera_height": 128}))).is_none());
-        assert!(measured.find(&job(&json!({"camera_height": 64, "enable_cameras": true}))).is_none());
-        measured.add(Entry::new(&job(&json!({"camera_height": 64})), [1, 8], Line::default(), None));
+        measured.add(Entry::new(
+            &job(&json!({"camera_height": 64})),
+            [1, 4],
+            Line::default(),
+            None,
+        ));
+        assert!(
+            measured
+                .find(&job(
+                    &json!({"camera_height": 64, "env_memory_gb": 2.0, "num_envs": 8})
+                ))
+                .is_some()
+        );
+        assert!(
+            measured
+                .find(&job(&json!({"camera_height": 128})))
+                .is_none()
+        );
+        assert!(
+            measured
+                .find(&job(&json!({"camera_height": 64, "enable_cameras": true})))
+                .is_none()
+        );
+        measured.add(Entry::new(
+            &job(&json!({"camera_height": 64})),
+            [1, 8],
+            Line::default(),
+            None,
+        ));
         assert_eq!(measured.environments.len(), 1);
         assert_eq!(measured.environments[0].num_envs, [1, 8]);
     }
@@ -194,15 +262,28 @@ mod tests {
     fn another_file_is_refused_and_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("memory.json");
-        assert!(Measured::read(&path).unwrap_err().to_string().starts_with("cannot read measurements"));
+        assert!(
+            Measured::read(&path)
+                .unwrap_err()
+                .to_string()
+                .starts_with("cannot read measurements")
+        );
         for text in ["{}", "[]", "no", r#"{"schema": "x", "environments": []}"#] {
             std::fs::write(&path, text).unwrap();
             assert!(
-                Measured::read(&path).unwrap_err().to_string().contains("has no measurements of `rrun fit --probe`")
+                Measured::read(&path)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("has no measurements of `rrun fit --probe`")
             );
         }
         let mut measured = Measured::default();
-        measured.add(Entry::new(&job(&json!({})), [1, 4], Line::through((1, 5), (4, 9)), None));
+        measured.add(Entry::new(
+            &job(&json!({})),
+            [1, 4],
+            Line::through((1, 5), (4, 9)),
+            None,
+        ));
         std::fs::write(&path, serde_json::to_vec(&measured).unwrap()).unwrap();
         assert_eq!(Measured::read(&path).unwrap(), measured);
     }

@@ -25,13 +25,19 @@ pub struct Budget {
 impl Budget {
     /// Returns the budget of a GPU that no process uses.
     pub fn whole(bytes: u64) -> Self {
-        Self { total: ByteSize(bytes), free: ByteSize(bytes) }
+        Self {
+            total: ByteSize(bytes),
+            free: ByteSize(bytes),
+        }
     }
 
     /// Returns the budget of a GPU with NVML's numbers, at most `limit`.
     pub fn of_gpu(total: u64, used: u64, limit: Option<ByteSize>) -> Self {
         let free = total.saturating_sub(used);
-        Self { total: ByteSize(total), free: ByteSize(limit.map_or(free, |limit| free.min(limit.0))) }
+        Self {
+            total: ByteSize(total),
+            free: ByteSize(limit.map_or(free, |limit| free.min(limit.0))),
+        }
     }
 }
 
@@ -108,7 +114,10 @@ impl Need {
     pub fn text(&self, budget: Option<Budget>) -> String {
         let sum = self.sum();
         let is_only_context = sum.bytes == self.context.bytes;
-        let need = match (sum.bytes.0 > 0 && !(is_only_context && sum.has_unknown), sum.has_unknown) {
+        let need = match (
+            sum.bytes.0 > 0 && !(is_only_context && sum.has_unknown),
+            sum.has_unknown,
+        ) {
             (true, false) => format!("about {:.1} GiB", sum.bytes.gib()),
             (true, true) => format!("at least {:.1} GiB", sum.bytes.gib()),
             (false, true) => "unknown".to_owned(),
@@ -143,31 +152,63 @@ mod tests {
 
     #[test]
     fn what_is_certain_and_what_is_estimated_are_held_apart() {
-        let need = Need { weights: Part::certain(6 * GIB), activations: Part::estimated(2 * GIB), ..Need::default() };
+        let need = Need {
+            weights: Part::certain(6 * GIB),
+            activations: Part::estimated(2 * GIB),
+            ..Need::default()
+        };
         let fit = |gib: u64| need.fit(Some(Budget::whole(gib * GIB)));
-        assert_eq!([fit(5), fit(7), fit(8), fit(10)], [Fit::Never, Fit::No, Fit::Tight, Fit::Yes]);
+        assert_eq!(
+            [fit(5), fit(7), fit(8), fit(10)],
+            [Fit::Never, Fit::No, Fit::Tight, Fit::Yes]
+        );
         assert_eq!(need.fit(None), Fit::Unknown);
-        let unknown = Need { environments: Part::UNKNOWN, ..need };
+        let unknown = Need {
+            environments: Part::UNKNOWN,
+            ..need
+        };
         assert_eq!(unknown.fit(Some(Budget::whole(80 * GIB))), Fit::Unknown);
         assert_eq!(unknown.fit(Some(Budget::whole(5 * GIB))), Fit::Never);
     }
 
     #[test]
     fn what_others_use_is_not_free() {
-        let need = Need { weights: Part::certain(6 * GIB), ..Need::default() };
+        let need = Need {
+            weights: Part::certain(6 * GIB),
+            ..Need::default()
+        };
         let budget = Budget::of_gpu(80 * GIB, 76 * GIB, None);
         assert_eq!(need.fit(Some(budget)), Fit::Never);
-        assert_eq!(need.text(Some(budget)), "memory: about 6.0 GiB of 80.0 GiB, 4.0 GiB of it free");
-        assert_eq!(Budget::of_gpu(80 * GIB, GIB, Some(ByteSize(12 * GIB))).free, ByteSize(12 * GIB));
+        assert_eq!(
+            need.text(Some(budget)),
+            "memory: about 6.0 GiB of 80.0 GiB, 4.0 GiB of it free"
+        );
+        assert_eq!(
+            Budget::of_gpu(80 * GIB, GIB, Some(ByteSize(12 * GIB))).free,
+            ByteSize(12 * GIB)
+        );
         assert_eq!(Budget::of_gpu(8 * GIB, 9 * GIB, None).free, ByteSize(0));
     }
 
     #[test]
     fn what_is_unknown_is_never_nothing() {
-        let unknown = Need { environments: Part::UNKNOWN, context: Part::estimated(GIB / 2), ..Need::default() };
-        assert_eq!(unknown.text(Some(Budget::whole(GIB))), "memory: unknown of 1.0 GiB");
-        let more = Need { weights: Part::certain(2 * GIB), ..unknown };
-        assert_eq!(more.text(None), "memory: at least 2.5 GiB, what the GPU has is unknown");
+        let unknown = Need {
+            environments: Part::UNKNOWN,
+            context: Part::estimated(GIB / 2),
+            ..Need::default()
+        };
+        assert_eq!(
+            unknown.text(Some(Budget::whole(GIB))),
+            "memory: unknown of 1.0 GiB"
+        );
+        let more = Need {
+            weights: Part::certain(2 * GIB),
+            ..unknown
+        };
+        assert_eq!(
+            more.text(None),
+            "memory: at least 2.5 GiB, what the GPU has is unknown"
+        );
         assert_eq!(more.sum().text(), "2.5 GiB + ?");
     }
 }

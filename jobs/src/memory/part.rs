@@ -20,16 +20,27 @@ pub struct Part {
 
 impl Part {
     /// An amount of which nothing is known.
-    pub const UNKNOWN: Self = Self { bytes: ByteSize(0), certain: ByteSize(0), has_unknown: true };
+    pub const UNKNOWN: Self = Self {
+        bytes: ByteSize(0),
+        certain: ByteSize(0),
+        has_unknown: true,
+    };
 
     /// Creates a certain amount.
     pub fn certain(bytes: u64) -> Self {
-        Self { bytes: ByteSize(bytes), certain: ByteSize(bytes), has_unknown: false }
+        Self {
+            bytes: ByteSize(bytes),
+            certain: ByteSize(bytes),
+            has_unknown: false,
+        }
     }
 
     /// Creates an estimated amount.
     pub fn estimated(bytes: u64) -> Self {
-        Self { bytes: ByteSize(bytes), ..Self::default() }
+        Self {
+            bytes: ByteSize(bytes),
+            ..Self::default()
+        }
     }
 
     /// Formats the amount as `5.9 GiB`, `unknown` or `5.9 GiB + ?`.
@@ -66,6 +77,10 @@ impl Mul<u64> for Part {
 
     fn mul(self, times: u64) -> Self {
         let product = |size: ByteSize| ByteSize(size.0.saturating_mul(times));
-        Self { bytes: product(self.bytes), certain: product(self.certain), has_unknown: self.has_unknown && times > 0 }
+        Self {
+            bytes: product(self.bytes),
+            certain: product(self.certain),
+            has_unknown: self.has_unknown && times > 0,
+        }
     }
 }

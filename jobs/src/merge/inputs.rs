@@ -40,7 +40,11 @@ impl Input {
     fn read(root: &Path) -> Result<Self, MergeError> {
         let folder = RunFolder::new(root);
         let plan = RunPlan::read(&folder)?;
-        Ok(Self { folder, plan, positions: HashMap::new() })
+        Ok(Self {
+            folder,
+            plan,
+            positions: HashMap::new(),
+        })
     }
 }
 
@@ -48,7 +52,10 @@ impl Input {
 pub(super) fn find(dirs: &[PathBuf], output: &Path) -> Result<Vec<Input>, MergeError> {
     let mut roots = BTreeSet::new();
     for dir in dirs {
-        let missing = |err| MergeError::Missing { dir: dir.clone(), err };
+        let missing = |err| MergeError::Missing {
+            dir: dir.clone(),
+            err,
+        };
         let root = dir.canonicalize().map_err(missing)?;
         let mut found = BTreeSet::new();
         look(&root, DEPTH, &mut found).map_err(missing)?;
@@ -59,7 +66,9 @@ pub(super) fn find(dirs: &[PathBuf], output: &Path) -> Result<Vec<Input>, MergeE
     }
     roots.remove(&paths::resolved(output)?);
     if roots.is_empty() {
-        return Err(MergeError::OnlyOutput { output: output.to_owned() });
+        return Err(MergeError::OnlyOutput {
+            output: output.to_owned(),
+        });
     }
     roots.iter().map(|root| Input::read(root)).collect()
 }

@@ -33,7 +33,9 @@ pub(super) fn is_run(folder: &RunFolder) -> io::Result<bool> {
     if !folder.merge().is_file() {
         return Ok(folder.plan().is_file());
     }
-    Ok(journal::files(&folder.journals())?.iter().any(|path| run_in_name(path).is_none()))
+    Ok(journal::files(&folder.journals())?
+        .iter()
+        .any(|path| run_in_name(path).is_none()))
 }
 
 /// Returns the runs whose journals the inputs have.
@@ -55,8 +57,17 @@ fn run_in_name(path: &Path) -> Option<String> {
 }
 
 fn owner(input: &Input, path: &Path) -> Owner {
-    let of_input = || run_id(input.plan()).chars().filter(char::is_ascii_alphanumeric).take(LETTERS).collect();
-    (journal_rank(path).unwrap_or(0), run_in_name(path).unwrap_or_else(of_input))
+    let of_input = || {
+        run_id(input.plan())
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(LETTERS)
+            .collect()
+    };
+    (
+        journal_rank(path).unwrap_or(0),
+        run_in_name(path).unwrap_or_else(of_input),
+    )
 }
 
 /// Writes the journals of all inputs to a folder beside the journals of the output.
@@ -86,7 +97,10 @@ pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<Fresh> 
             } else {
                 String::new()
             };
-            fs::rename(part, folder.join(format!("journal_rank{rank}_{run}{content}.jsonl")))?;
+            fs::rename(
+                part,
+                folder.join(format!("journal_rank{rank}_{run}{content}.jsonl")),
+            )?;
         }
     }
     Ok(Fresh { folder })

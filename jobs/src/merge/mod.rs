@@ -118,11 +118,17 @@ impl Merge {
     pub fn of(dirs: &[PathBuf], output: &Path) -> Result<Self, MergeError> {
         let output = RunFolder::new(&paths::resolved(output)?);
         if journals::is_run(&output)? {
-            return Err(MergeError::OutputIsRun { output: output.root().to_owned() });
+            return Err(MergeError::OutputIsRun {
+                output: output.root().to_owned(),
+            });
         }
         let mut inputs = inputs::find(dirs, output.root())?;
         let plan = plans::join(&mut inputs)?;
-        Ok(Self { inputs, output, plan })
+        Ok(Self {
+            inputs,
+            output,
+            plan,
+        })
     }
 
     /// Returns the runs that are merged.
@@ -148,8 +154,16 @@ impl Merge {
     pub fn write(&self, context: Context) -> io::Result<(Report, Vec<Damage>)> {
         let folder = &self.output;
         std::fs::create_dir_all(folder.root())?;
-        let inputs = self.inputs.iter().map(|input| paths::from_to(folder.root(), input.root())).collect();
-        let made = Made { schema: SCHEMA, written: &context.created, inputs };
+        let inputs = self
+            .inputs
+            .iter()
+            .map(|input| paths::from_to(folder.root(), input.root()))
+            .collect();
+        let made = Made {
+            schema: SCHEMA,
+            written: &context.created,
+            inputs,
+        };
         write_whole(&folder.merge(), &serde_json::to_vec_pretty(&made)?)?;
         let fresh = journals::gather(&self.inputs, folder)?;
         write_whole(&folder.plan(), &serde_json::to_vec_pretty(&self.plan)?)?;

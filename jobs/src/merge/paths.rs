@@ -12,7 +12,11 @@ pub(super) fn resolved(path: &Path) -> io::Result<PathBuf> {
     let absolute = normal(&std::path::absolute(path)?);
     for base in absolute.ancestors() {
         if let (Ok(real), Ok(rest)) = (base.canonicalize(), absolute.strip_prefix(base)) {
-            return Ok(if rest.as_os_str().is_empty() { real } else { real.join(rest) });
+            return Ok(if rest.as_os_str().is_empty() {
+                real
+            } else {
+                real.join(rest)
+            });
         }
     }
     Ok(absolute)
@@ -44,7 +48,11 @@ pub(super) fn from_to(from: &Path, to: &Path) -> String {
     let up = from.map(|_| "..".to_owned());
     let down = to.map(|part| part.as_os_str().to_string_lossy().into_owned());
     let words: Vec<_> = up.chain(down).collect();
-    if words.is_empty() { ".".to_owned() } else { words.join("/") }
+    if words.is_empty() {
+        ".".to_owned()
+    } else {
+        words.join("/")
+    }
 }
 
 #[cfg(test)]
@@ -55,7 +63,10 @@ mod tests {
     #[test]
     fn a_way_leads_up_and_down() {
         let way = |from: &str, to: &str| from_to(Path::new(from), Path::new(to));
-        assert_eq!(way("/a/merged", "/a/worker_0/reach/x.mp4"), "../worker_0/reach/x.mp4");
+        assert_eq!(
+            way("/a/merged", "/a/worker_0/reach/x.mp4"),
+            "../worker_0/reach/x.mp4"
+        );
         assert_eq!(
             (way("/a", "/a/b"), way("/a/b", "/a"), way("/a", "/a")),
             ("b".to_owned(), "..".to_owned(), ".".to_owned())
@@ -68,7 +79,10 @@ mod tests {
         let real = dir.path().canonicalize().unwrap();
         std::fs::create_dir(real.join("there")).unwrap();
         std::os::unix::fs::symlink(real.join("there"), real.join("link")).unwrap();
-        assert_eq!(resolved(&real.join("link/x/../y")).unwrap(), real.join("there/y"));
+        assert_eq!(
+            resolved(&real.join("link/x/../y")).unwrap(),
+            real.join("there/y")
+        );
     }
 
     proptest! {

@@ -35,7 +35,12 @@ impl<'a> Rewrite<'a> {
         let way = format!("{}/", from_to(output, input.root()));
         let text = serde_json::to_vec(&way).unwrap_or_default();
         let prefix = text[1..text.len() - 1].to_vec();
-        Self { root: input.root(), output, prefix, positions: &input.positions }
+        Self {
+            root: input.root(),
+            output,
+            prefix,
+            positions: &input.positions,
+        }
     }
 
     /// Appends a rewritten line with its line end. A line that cannot be parsed is copied
@@ -58,7 +63,11 @@ impl<'a> Rewrite<'a> {
     fn bytes(&self, line: &[u8], to: &mut Vec<u8>) -> Option<()> {
         let rest = self.job_bytes(line, to)?;
         let mut rest = rest;
-        while let Some(at) = FILES.iter().filter_map(|key| Some(find(rest, key)? + key.len())).min() {
+        while let Some(at) = FILES
+            .iter()
+            .filter_map(|key| Some(find(rest, key)? + key.len()))
+            .min()
+        {
             let (before, file) = rest.split_at(at);
             to.extend_from_slice(before);
             match file {
@@ -82,13 +91,21 @@ impl<'a> Rewrite<'a> {
         let digits = number.iter().position(|byte| !byte.is_ascii_digit())?;
         let index: usize = std::str::from_utf8(&number[..digits]).ok()?.parse().ok()?;
         to.extend_from_slice(before);
-        to.extend_from_slice(self.positions.get(&JobIndex(index))?.0.to_string().as_bytes());
+        to.extend_from_slice(
+            self.positions
+                .get(&JobIndex(index))?
+                .0
+                .to_string()
+                .as_bytes(),
+        );
         Some(&number[digits..])
     }
 
     fn parsed(&self, mut parsed: Line, line: &[u8], to: &mut Vec<u8>) {
         let known = match &mut parsed {
-            Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) => return to.extend_from_slice(line),
+            Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) => {
+                return to.extend_from_slice(line);
+            }
             Line::JobStart(start) => self.job(&mut start.job_index),
             Line::EpisodeStart(start) => self.job(&mut start.job_index),
             Line::EnvLost(lost) => self.job(&mut lost.job_index),
@@ -123,7 +140,11 @@ impl<'a> Rewrite<'a> {
     fn files(&self, episode: &mut Episode) {
         let dataset = episode.dataset.as_mut().map(|demo| &mut demo.file);
         let video = episode.video.as_mut().map(|video| &mut video.file);
-        dataset.into_iter().chain(video).chain(episode.episode_video.as_mut()).for_each(|file| self.file(file));
+        dataset
+            .into_iter()
+            .chain(video)
+            .chain(episode.episode_video.as_mut())
+            .for_each(|file| self.file(file));
     }
 
     fn file(&self, file: &mut String) {

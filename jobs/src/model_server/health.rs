@@ -38,7 +38,10 @@ impl HealthUrl {
         let Some(rest) = text.strip_prefix("http://") else {
             return Err("it does not begin with http://, which alone is spoken".to_owned());
         };
-        if rest.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
+        if rest
+            .chars()
+            .any(|letter| letter.is_whitespace() || letter.is_control())
+        {
             return Err("it has a blank or a control character".to_owned());
         }
         // A fragment is never sent to the server.
@@ -52,32 +55,53 @@ impl HealthUrl {
         if host.is_empty() {
             return Err("it has no host".to_owned());
         }
-        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Self { host: host.to_owned(), port, path })
+        let path = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/{path}")
+        };
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            path,
+        })
     }
 
     /// Returns host and port as they are written in a URL.
     pub fn authority(&self) -> String {
         let Self { host, port, .. } = self;
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        }
     }
 }
 
 /// Splits `host`, `host:80` or `[::1]:80` into host and port.
 fn split(authority: &str) -> Result<(&str, u16), String> {
     let (host, port) = match authority.strip_prefix('[').map(|rest| rest.split_once(']')) {
-        Some(Some((host, rest))) if host.parse::<Ipv6Addr>().is_ok() && (rest.is_empty() || rest.starts_with(':')) => {
+        Some(Some((host, rest)))
+            if host.parse::<Ipv6Addr>().is_ok() && (rest.is_empty() || rest.starts_with(':')) =>
+        {
             (host, rest.strip_prefix(':'))
         }
         Some(_) => return Err("there is no address of IPv6 in its brackets".to_owned()),
-        None if authority.contains(['[', ']']) => return Err("its brackets are in the wrong place".to_owned()),
-        None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
+        None if authority.contains(['[', ']']) => {
+            return Err("its brackets are in the wrong place".to_owned());
+        }
+        None => authority
+            .split_once(':')
+            .map_or((authority, None), |(host, port)| (host, Some(port))),
     };
-    let Some(port) = port else { return Ok((host, 80)) };
+    let Some(port) = port else {
+        return Ok((host, 80));
+    };
     // `parse` alone would accept a sign.
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let port = port.parse().ok().filter(|&found| is_number && found > 0);
-    port.map(|port| (host, port)).ok_or_else(|| "its port is no number from 1 to 65535".to_owned())
+    port.map(|port| (host, port))
+        .ok_or_else(|| "its port is no number from 1 to 65535".to_owned())
 }
 
 /// Reads one of the two fields.
@@ -86,12 +110,19 @@ pub(super) fn read(fields: &mut Fields) -> Result<Health, Refusal> {
     let port = fields.at_most("health_port", u64::from(u16::MAX))?;
     match (url, port) {
         (Some(url), None) => HealthUrl::parse(&url).map(Health::Url).map_err(|reason| {
-            fields.refuse("health_url", &format!("`{}` cannot be asked: {reason}", url.escape_debug()))
+            fields.refuse(
+                "health_url",
+                &format!("`{}` cannot be asked: {reason}", url.escape_debug()),
+            )
         }),
         (None, Some(port)) => Ok(Health::Port(u16::try_from(port).unwrap_or(u16::MAX))),
-        (Some(_), Some(_)) => Err(fields.refuse("health_port", "health_url is there too; one of them is needed")),
+        (Some(_), Some(_)) => Err(fields.refuse(
+            "health_port",
+            "health_url is there too; one of them is needed",
+        )),
         (None, None) => {
-            let reason = "it is missing, and so is health_port; one of them says when the server works";
+            let reason =
+                "it is missing, and so is health_port; one of them says when the server works";
             Err(fields.refuse("health_url", reason))
         }
     }
@@ -119,9 +150,15 @@ mod tests {
     #[test]
     fn a_url_is_taken_apart() {
         let of = |host: &str, port, path: &str| Ok((host.to_owned(), port, path.to_owned()));
-        assert_eq!(parts("http://127.0.0.1:8000/health"), of("127.0.0.1", 8000, "/health"));
+        assert_eq!(
+            parts("http://127.0.0.1:8000/health"),
+            of("127.0.0.1", 8000, "/health")
+        );
         assert_eq!(parts("http://localhost"), of("localhost", 80, "/"));
-        assert_eq!(parts("http://[::1]:81/v1?x=1#top"), of("::1", 81, "/v1?x=1"));
+        assert_eq!(
+            parts("http://[::1]:81/v1?x=1#top"),
+            of("::1", 81, "/v1?x=1")
+        );
         assert_eq!(parts("http://h?x"), of("h", 80, "/?x"));
     }
 
@@ -144,7 +181,11 @@ mod tests {
             ("http://h/\r\nX: y", "blank"),
         ];
         for (url, reason) in reasons {
-            assert!(parts(url).unwrap_err().contains(reason), "{url}: {:?}", parts(url));
+            assert!(
+                parts(url).unwrap_err().contains(reason),
+                "{url}: {:?}",
+                parts(url)
+            );
         }
     }
 

@@ -70,8 +70,17 @@ pub struct ModelServer {
     pub stop_timeout: Duration,
 }
 
-const FIELDS: &[&str] =
-    &["command", "health_url", "health_port", "devices", "env", "cwd", "start_timeout", "max_restarts", "stop_timeout"];
+const FIELDS: &[&str] = &[
+    "command",
+    "health_url",
+    "health_port",
+    "devices",
+    "env",
+    "cwd",
+    "start_timeout",
+    "max_restarts",
+    "stop_timeout",
+];
 
 /// Takes the `model_server` field of a file; returns `None` if it is missing or `null`.
 ///
@@ -91,11 +100,16 @@ fn parse(value: &Value) -> Result<ModelServer, Refusal> {
     let devices = devices(&mut fields)?;
     let env = env(&mut fields, devices.is_some())?;
     let cwd = fields.optional_string("cwd")?;
-    if cwd.as_deref().is_some_and(|cwd| cwd.is_empty() || cwd.contains('\0')) {
+    if cwd
+        .as_deref()
+        .is_some_and(|cwd| cwd.is_empty() || cwd.contains('\0'))
+    {
         return Err(fields.refuse("cwd", "it is no path"));
     }
     let seconds = |fields: &mut Fields, field, limit, default| -> Result<Duration, Refusal> {
-        Ok(fields.at_most(field, limit)?.map_or(default, Duration::from_secs))
+        Ok(fields
+            .at_most(field, limit)?
+            .map_or(default, Duration::from_secs))
     };
     let start_timeout = seconds(&mut fields, "start_timeout", LONGEST_START, START_TIMEOUT)?;
     let stop_timeout = seconds(&mut fields, "stop_timeout", LONGEST_STOP, STOP_TIMEOUT)?;
@@ -117,17 +131,29 @@ fn parse(value: &Value) -> Result<ModelServer, Refusal> {
 fn command(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
     let wanted = "a list of words or a command line for /bin/sh is needed";
     let command = match fields.require("command")? {
-        Value::String(line) if !line.trim().is_empty() => ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
+        Value::String(line) if !line.trim().is_empty() => {
+            ["/bin/sh", "-c", line].map(str::to_owned).to_vec()
+        }
         Value::Array(words) if !words.is_empty() => {
             let word = |word: &Value| word.as_str().map(str::to_owned);
-            words.iter().map(word).collect::<Option<Vec<_>>>().ok_or_else(|| {
-                fields.refuse("command", "a word of the list is no string; numbers are written as \"8000\"")
-            })?
+            words
+                .iter()
+                .map(word)
+                .collect::<Option<Vec<_>>>()
+                .ok_or_else(|| {
+                    fields.refuse(
+                        "command",
+                        "a word of the list is no string; numbers are written as \"8000\"",
+                    )
+                })?
         }
         other => return Err(fields.wrong("command", Some(other), wanted)),
     };
     if command[0].is_empty() || command.iter().any(|word| word.contains('\0')) {
-        return Err(fields.refuse("command", "the program is empty, or a word has a null character"));
+        return Err(fields.refuse(
+            "command",
+            "the program is empty, or a word has a null character",
+        ));
     }
     Ok(command)
 }
@@ -155,10 +181,16 @@ fn env(fields: &mut Fields, has_devices: bool) -> Result<BTreeMap<String, String
     let mut variables = BTreeMap::new();
     for (name, value) in fields.object("env")?.unwrap_or_default() {
         if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(fields.refuse("env", &format!("`{}` is no name of a variable", name.escape_debug())));
+            return Err(fields.refuse(
+                "env",
+                &format!("`{}` is no name of a variable", name.escape_debug()),
+            ));
         }
         if has_devices && name == DEVICES_VARIABLE {
-            return Err(fields.refuse("env", &format!("{name} is set by `devices`; one of them is needed")));
+            return Err(fields.refuse(
+                "env",
+                &format!("{name} is set by `devices`; one of them is needed"),
+            ));
         }
         let text = match value {
             Value::String(text) if !text.contains('\0') => text,
@@ -174,10 +206,15 @@ fn env(fields: &mut Fields, has_devices: bool) -> Result<BTreeMap<String, String
 }
 
 fn max_restarts(fields: &mut Fields) -> Result<u32, Refusal> {
-    let Some(found) = fields.whole("max_restarts")? else { return Ok(MAX_RESTARTS) };
+    let Some(found) = fields.whole("max_restarts")? else {
+        return Ok(MAX_RESTARTS);
+    };
     let restarts = u32::try_from(found).ok().filter(|_| found <= MOST_RESTARTS);
     restarts.ok_or_else(|| {
-        fields.refuse("max_restarts", &format!("{found} was found, a whole number up to {MOST_RESTARTS} is needed"))
+        fields.refuse(
+            "max_restarts",
+            &format!("{found} was found, a whole number up to {MOST_RESTARTS} is needed"),
+        )
     })
 }
 

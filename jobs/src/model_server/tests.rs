@@ -21,10 +21,17 @@ fn with(field: &str, value: Value) -> Value {
 
 #[test]
 fn a_block_is_read_with_its_defaults() {
-    let server = parse(&json!({"command": ["serve", "--port", "8000"], "health_port": 8000})).unwrap();
+    let server =
+        parse(&json!({"command": ["serve", "--port", "8000"], "health_port": 8000})).unwrap();
     assert_eq!(server.command, ["serve", "--port", "8000"]);
-    assert_eq!((server.health, server.devices, server.cwd), (Health::Port(8000), None, None));
-    assert_eq!((server.start_timeout, server.stop_timeout), (Duration::from_secs(600), Duration::from_secs(30)));
+    assert_eq!(
+        (server.health, server.devices, server.cwd),
+        (Health::Port(8000), None, None)
+    );
+    assert_eq!(
+        (server.start_timeout, server.stop_timeout),
+        (Duration::from_secs(600), Duration::from_secs(30))
+    );
     assert_eq!((server.max_restarts, server.env.len()), (3, 0));
 }
 
@@ -40,38 +47,111 @@ fn a_text_goes_to_the_shell_and_all_fields_count() {
         (server.health.to_string().as_str(), server.devices),
         ("http://127.0.0.1:8000/health", Some(vec![1, 0]))
     );
-    assert_eq!((server.env["PORT"].as_str(), server.env["HF_HOME"].as_str()), ("8000", "/data"));
-    assert_eq!((server.cwd, server.max_restarts), (Some("server".into()), 0));
-    assert_eq!((server.start_timeout, server.stop_timeout), (Duration::from_secs(5), Duration::from_secs(7)));
+    assert_eq!(
+        (server.env["PORT"].as_str(), server.env["HF_HOME"].as_str()),
+        ("8000", "/data")
+    );
+    assert_eq!(
+        (server.cwd, server.max_restarts),
+        (Some("server".into()), 0)
+    );
+    assert_eq!(
+        (server.start_timeout, server.stop_timeout),
+        (Duration::from_secs(5), Duration::from_secs(7))
+    );
 }
 
 #[test]
 fn what_is_wrong_is_refused_by_field() {
     let refusals = [
-        (json!([]), "model_server: a list of 0 was found, an object is needed"),
-        (json!({"health_port": 1}), "model_server field command: it is missing"),
-        (json!({"command": " ", "health_port": 1}), "field command: \" \" was found, a list of words or"),
-        (json!({"command": [], "health_port": 1}), "field command: a list of 0 was found"),
-        (json!({"command": ["serve", 8000], "health_port": 1}), "field command: a word of the list is no string"),
-        (json!({"command": [""], "health_port": 1}), "field command: the program is empty"),
-        (json!({"command": "serve"}), "field health_url: it is missing, and so is health_port"),
-        (with("health_port", json!(70_000)), "field health_port: 70000 was found, a whole number up to 65535"),
-        (with("health_url", json!("http://h")), "field health_port: health_url is there too"),
-        (json!({"command": "s", "health_url": "https://h"}), "field health_url: `https://h` cannot be asked"),
-        (with("devices", json!("0")), "field devices: \"0\" was found, a list of GPU indices"),
-        (with("devices", json!([0, -1])), "field devices: -1 was found"),
-        (with("devices", json!([0, 1, 0])), "field devices: GPU 0 is there twice"),
-        (with("env", json!({"A=B": "x"})), "field env: `A=B` is no name of a variable"),
-        (with("env", json!({"A": true})), "field env: A: true was found, a string or a number"),
+        (
+            json!([]),
+            "model_server: a list of 0 was found, an object is needed",
+        ),
+        (
+            json!({"health_port": 1}),
+            "model_server field command: it is missing",
+        ),
+        (
+            json!({"command": " ", "health_port": 1}),
+            "field command: \" \" was found, a list of words or",
+        ),
+        (
+            json!({"command": [], "health_port": 1}),
+            "field command: a list of 0 was found",
+        ),
+        (
+            json!({"command": ["serve", 8000], "health_port": 1}),
+            "field command: a word of the list is no string",
+        ),
+        (
+            json!({"command": [""], "health_port": 1}),
+            "field command: the program is empty",
+        ),
+        (
+            json!({"command": "serve"}),
+            "field health_url: it is missing, and so is health_port",
+        ),
+        (
+            with("health_port", json!(70_000)),
+            "field health_port: 70000 was found, a whole number up to 65535",
+        ),
+        (
+            with("health_url", json!("http://h")),
+            "field health_port: health_url is there too",
+        ),
+        (
+            json!({"command": "s", "health_url": "https://h"}),
+            "field health_url: `https://h` cannot be asked",
+        ),
+        (
+            with("devices", json!("0")),
+            "field devices: \"0\" was found, a list of GPU indices",
+        ),
+        (
+            with("devices", json!([0, -1])),
+            "field devices: -1 was found",
+        ),
+        (
+            with("devices", json!([0, 1, 0])),
+            "field devices: GPU 0 is there twice",
+        ),
+        (
+            with("env", json!({"A=B": "x"})),
+            "field env: `A=B` is no name of a variable",
+        ),
+        (
+            with("env", json!({"A": true})),
+            "field env: A: true was found, a string or a number",
+        ),
         (with("cwd", json!("")), "field cwd: it is no path"),
-        (with("start_timeout", json!(0)), "field start_timeout: 0 was found, a whole number above 0"),
-        (with("stop_timeout", json!(3601)), "field stop_timeout: 3601 was found, a whole number up to 3600"),
-        (with("max_restarts", json!(-1)), "field max_restarts: -1 was found, a whole number"),
-        (with("max_restarts", json!(1001)), "field max_restarts: 1001 was found, a whole number up to 1000"),
-        (with("start_timout", json!(1)), "field start_timout: unknown field; did you mean `start_timeout`?"),
+        (
+            with("start_timeout", json!(0)),
+            "field start_timeout: 0 was found, a whole number above 0",
+        ),
+        (
+            with("stop_timeout", json!(3601)),
+            "field stop_timeout: 3601 was found, a whole number up to 3600",
+        ),
+        (
+            with("max_restarts", json!(-1)),
+            "field max_restarts: -1 was found, a whole number",
+        ),
+        (
+            with("max_restarts", json!(1001)),
+            "field max_restarts: 1001 was found, a whole number up to 1000",
+        ),
+        (
+            with("start_timout", json!(1)),
+            "field start_timout: unknown field; did you mean `start_timeout`?",
+        ),
     ];
     for (block, reason) in refusals {
-        assert!(refusal(&block).contains(reason), "{block}: {}", refusal(&block));
+        assert!(
+            refusal(&block).contains(reason),
+            "{block}: {}",
+            refusal(&block)
+        );
     }
 }
 
@@ -87,7 +167,12 @@ fn devices_and_their_variable_are_one_setting() {
 fn a_misspelt_block_is_refused_with_the_name_of_the_right_one() {
     let mut file = file_with(&Value::Null);
     file["model_sever"] = json!({});
-    assert!(file::parse(&file).unwrap_err().to_string().contains("did you mean `model_server`?"));
+    assert!(
+        file::parse(&file)
+            .unwrap_err()
+            .to_string()
+            .contains("did you mean `model_server`?")
+    );
 }
 
 #[test]
@@ -97,18 +182,29 @@ fn a_configuration_has_it_too_and_its_refusals_name_the_file() {
     std::fs::write(&paths[0], "env: {eval: {environment: reach}}\n").unwrap();
     let read = |text: &str| {
         std::fs::write(&paths[1], text).unwrap();
-        Config::read(&paths, &[], &|name| (name == "PORT").then(|| "8001".to_owned()))
+        Config::read(&paths, &[], &|name| {
+            (name == "PORT").then(|| "8001".to_owned())
+        })
     };
-    let config = read("model_server:\n  command: exec serve ${HOME}\n  health_port: ${oc.env:PORT}\n").unwrap_err();
+    let config =
+        read("model_server:\n  command: exec serve ${HOME}\n  health_port: ${oc.env:PORT}\n")
+            .unwrap_err();
     assert!(
-        config.to_string().contains("server.yaml`: model_server field health_port: \"8001\" was found"),
+        config
+            .to_string()
+            .contains("server.yaml`: model_server field health_port: \"8001\" was found"),
         "{config}"
     );
-    let config =
-        read("model_server:\n  command: exec serve ${HOME}\n  health_url: http://h:${oc.env:PORT}/\n").unwrap();
+    let config = read(
+        "model_server:\n  command: exec serve ${HOME}\n  health_url: http://h:${oc.env:PORT}/\n",
+    )
+    .unwrap();
     let server = config.model_server.unwrap();
     assert_eq!(
-        (server.command[2].as_str(), server.health.to_string().as_str()),
+        (
+            server.command[2].as_str(),
+            server.health.to_string().as_str()
+        ),
         ("exec serve ${HOME}", "http://h:8001/")
     );
 }

@@ -24,13 +24,18 @@ pub(super) struct Bar {
 impl Bar {
     pub(super) fn new(rate: Option<f64>, wilson: Option<[f64; 2]>) -> Option<Self> {
         let (rate, [low, high]) = rate.zip(wilson)?;
-        Some(Self { rate: rate * 100.0, low: low * 100.0, high: high * 100.0 })
+        Some(Self {
+            rate: rate * 100.0,
+            low: low * 100.0,
+            high: high * 100.0,
+        })
     }
 
     /// Draws the bar between `top` and `top + height` pixels, with the interval on it.
     pub(super) fn draw(&self, kind: &str, top: f64, height: f64) -> Markup {
         let (middle, [low, high]) = (top + height / 2.0, [self.low, self.high].map(place));
-        let end = |at: &str| html! { line.end x1=(at) x2=(at) y1=(middle - 4.0) y2=(middle + 4.0) {} };
+        let end =
+            |at: &str| html! { line.end x1=(at) x2=(at) y1=(middle - 4.0) y2=(middle + 4.0) {} };
         html! {
             rect class=(kind) x="0" y=(top) width=(place(self.rate)) height=(height) {}
             line.interval x1=(low) x2=(high) y1=(middle) y2=(middle) {}
@@ -46,8 +51,12 @@ pub(super) fn place(percent: f64) -> String {
 }
 
 pub(super) fn section(grid: &Grid) -> Markup {
-    let cells = |row| (0..grid.policies.len()).filter_map(move |column| Some((column, grid.cell(row, column)?)));
-    let has_errors = (0..grid.tasks.len()).flat_map(cells).any(|(_, tally)| tally.completion_only().is_some());
+    let cells = |row| {
+        (0..grid.policies.len()).filter_map(move |column| Some((column, grid.cell(row, column)?)))
+    };
+    let has_errors = (0..grid.tasks.len())
+        .flat_map(cells)
+        .any(|(_, tally)| tally.completion_only().is_some());
     html! {
         p.lead {
             "Bars are rates, lines are 95" (number::THIN) "% Wilson intervals."
@@ -135,39 +144,76 @@ mod tests {
     use super::*;
 
     fn tally(successes: u64, scored: u64, errors: u64) -> Tally {
-        Tally { expected: None, episodes: scored + errors, scored, successes, errors, jobs: 1 }
+        Tally {
+            expected: None,
+            episodes: scored + errors,
+            scored,
+            successes,
+            errors,
+            jobs: 1,
+        }
     }
 
     #[test]
     fn a_bar_stands_where_its_numbers_are() {
         // The Wilson interval for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14).
         let text = bar(&tally(81, 263, 0)).into_string();
-        assert!(text.contains(r#"<rect class="all" x="0" y="5" width="30.80%" height="12">"#), "{text}");
-        assert!(text.contains(r#"<line class="interval" x1="25.53%" x2="36.62%" y1="11" y2="11">"#), "{text}");
+        assert!(
+            text.contains(r#"<rect class="all" x="0" y="5" width="30.80%" height="12">"#),
+            "{text}"
+        );
+        assert!(
+            text.contains(r#"<line class="interval" x1="25.53%" x2="36.62%" y1="11" y2="11">"#),
+            "{text}"
+        );
         assert_eq!(text.matches("class=\"end\"").count(), 2);
     }
 
     #[test]
     fn an_interval_never_leaves_the_axis() {
         let none = bar(&tally(0, 10, 0)).into_string();
-        assert!(none.contains(r#"width="0.00%""#) && none.contains(r#"x1="0.00%" x2="27.75%""#), "{none}");
+        assert!(
+            none.contains(r#"width="0.00%""#) && none.contains(r#"x1="0.00%" x2="27.75%""#),
+            "{none}"
+        );
         let all = bar(&tally(10, 10, 0)).into_string();
-        assert!(all.contains(r#"width="100.00%""#) && all.contains(r#"x1="72.25%" x2="100.00%""#), "{all}");
+        assert!(
+            all.contains(r#"width="100.00%""#) && all.contains(r#"x1="72.25%" x2="100.00%""#),
+            "{all}"
+        );
     }
 
     #[test]
     fn errors_make_two_bars() {
         let text = bar(&tally(6, 8, 2)).into_string();
-        assert!(text.contains(r#"class="all" x="0" y="1" width="60.00%""#), "{text}");
-        assert!(text.contains(r#"class="only" x="0" y="12" width="75.00%""#), "{text}");
-        let text = numbers(&tally(6, 8, 2)).into_string().replace(number::THIN, " ");
-        assert!(text.contains("60.0 %") && text.contains("6 of 10") && text.contains("6 of 8"), "{text}");
+        assert!(
+            text.contains(r#"class="all" x="0" y="1" width="60.00%""#),
+            "{text}"
+        );
+        assert!(
+            text.contains(r#"class="only" x="0" y="12" width="75.00%""#),
+            "{text}"
+        );
+        let text = numbers(&tally(6, 8, 2))
+            .into_string()
+            .replace(number::THIN, " ");
+        assert!(
+            text.contains("60.0 %") && text.contains("6 of 10") && text.contains("6 of 8"),
+            "{text}"
+        );
     }
 
     #[test]
     fn nothing_run_is_no_bar() {
         assert!(!bar(&tally(0, 0, 0)).into_string().contains("<rect"));
-        assert!(numbers(&tally(0, 0, 0)).into_string().contains("no episode"));
-        assert!(!bar(&tally(0, 0, 3)).into_string().contains("only"), "all broken: the other rate has no denominator");
+        assert!(
+            numbers(&tally(0, 0, 0))
+                .into_string()
+                .contains("no episode")
+        );
+        assert!(
+            !bar(&tally(0, 0, 3)).into_string().contains("only"),
+            "all broken: the other rate has no denominator"
+        );
     }
 }

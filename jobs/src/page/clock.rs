@@ -8,8 +8,10 @@ use jiff::tz::{Offset, TimeZone};
 use jiff::{Timestamp, civil::DateTime};
 
 /// Possible steps between the ticks of a time axis, in seconds.
-const STEPS: &[i64] =
-    &[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800];
+const STEPS: &[i64] = &[
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400,
+    172_800, 604_800,
+];
 
 /// A time zone with a fixed offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +71,8 @@ impl Zone {
     }
 
     fn civil(&self, at_ms: i64) -> DateTime {
-        self.offset.to_datetime(Timestamp::from_millisecond(at_ms).unwrap_or(Timestamp::UNIX_EPOCH))
+        self.offset
+            .to_datetime(Timestamp::from_millisecond(at_ms).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
     /// Returns at most `most` ticks between two times (milliseconds since 1970), at round local
@@ -78,9 +81,14 @@ impl Zone {
         let span = (to_ms - from_ms).max(1);
         let coarsest = STEPS[STEPS.len() - 1] * 1000;
         let fits = |step: &i64| span / step < most;
-        let step = STEPS.iter().map(|step| step * 1000).find(fits).unwrap_or(coarsest * (span / coarsest / most + 1));
+        let step = STEPS
+            .iter()
+            .map(|step| step * 1000)
+            .find(fits)
+            .unwrap_or(coarsest * (span / coarsest / most + 1));
         let shift = i64::from(self.offset.seconds()) * 1000;
-        let first = (from_ms + shift).div_euclid(step) + i64::from((from_ms + shift).rem_euclid(step) > 0);
+        let first =
+            (from_ms + shift).div_euclid(step) + i64::from((from_ms + shift).rem_euclid(step) > 0);
         let mut day = None;
         let label = |at: i64| {
             let civil = self.civil(at);
@@ -94,7 +102,11 @@ impl Zone {
             day = Some(civil.date());
             (at, text)
         };
-        (first..).map(|tick| tick * step - shift).take_while(|at| *at <= to_ms).map(label).collect()
+        (first..)
+            .map(|tick| tick * step - shift)
+            .take_while(|at| *at <= to_ms)
+            .map(label)
+            .collect()
     }
 }
 
@@ -119,8 +131,14 @@ mod tests {
     #[test]
     fn a_zone_is_named_with_its_offset() {
         assert_eq!(berlin("2026-11-21T14:59:07.263Z").name(), "UTC+01:00 (CET)");
-        assert_eq!(berlin("2026-07-21T14:59:07.263Z").name(), "UTC+02:00 (CEST)");
-        assert_eq!(Zone::at(&TimeZone::posix("<-0330>3:30").unwrap(), "").name(), "UTC−03:30");
+        assert_eq!(
+            berlin("2026-07-21T14:59:07.263Z").name(),
+            "UTC+02:00 (CEST)"
+        );
+        assert_eq!(
+            Zone::at(&TimeZone::posix("<-0330>3:30").unwrap(), "").name(),
+            "UTC−03:30"
+        );
         assert_eq!(Zone::utc().name(), "UTC");
     }
 
@@ -138,11 +156,23 @@ mod tests {
         let zone = Zone::at(&TimeZone::posix("<+0545>-5:45").unwrap(), "");
         let from = millis("2026-11-21T14:59:07Z").unwrap();
         let labels = |to: &str, most| -> Vec<_> {
-            zone.ticks(from, millis(to).unwrap(), most).into_iter().map(|(_, label)| label).collect()
+            zone.ticks(from, millis(to).unwrap(), most)
+                .into_iter()
+                .map(|(_, label)| label)
+                .collect()
         };
-        assert_eq!(labels("2026-11-21T14:59:54Z", 6), ["20:44:10", "20:44:20", "20:44:30", "20:44:40", "20:44:50"]);
-        assert_eq!(labels("2026-11-22T02:59:00Z", 6), ["22:00", "22 Nov", "02:00", "04:00", "06:00", "08:00"]);
-        assert_eq!(labels("2026-11-25T02:59:00Z", 6), ["22 Nov", "23 Nov", "24 Nov", "25 Nov"]);
+        assert_eq!(
+            labels("2026-11-21T14:59:54Z", 6),
+            ["20:44:10", "20:44:20", "20:44:30", "20:44:40", "20:44:50"]
+        );
+        assert_eq!(
+            labels("2026-11-22T02:59:00Z", 6),
+            ["22:00", "22 Nov", "02:00", "04:00", "06:00", "08:00"]
+        );
+        assert_eq!(
+            labels("2026-11-25T02:59:00Z", 6),
+            ["22 Nov", "23 Nov", "24 Nov", "25 Nov"]
+        );
         assert!(labels("2036-11-25T02:59:00Z", 6).len() <= 6);
     }
 

@@ -47,7 +47,10 @@ struct Said<'a> {
 }
 
 pub(super) fn section(report: &Report) -> Markup {
-    let (broken, lost) = (grouped(broken(report)), grouped(report.env_losses.iter().map(lost)));
+    let (broken, lost) = (
+        grouped(broken(report)),
+        grouped(report.env_losses.iter().map(lost)),
+    );
     html! {
         @if broken.is_empty() {
             p.lead { "Nothing: no job and no episode ended with an error." }
@@ -73,13 +76,16 @@ pub(super) fn section(report: &Report) -> Markup {
 /// number of errors for each reason is known for all.
 fn broken(report: &Report) -> impl Iterator<Item = Said<'_>> {
     let is_counted = !report.failures_by_reason.is_empty();
-    let counts = report.failures_by_reason.iter().map(|Reason { reason, count }| Said {
-        text: reason,
-        count: *count,
-        place: None,
-        log: None,
-        stderr: &[],
-    });
+    let counts = report
+        .failures_by_reason
+        .iter()
+        .map(|Reason { reason, count }| Said {
+            text: reason,
+            count: *count,
+            place: None,
+            log: None,
+            stderr: &[],
+        });
     let places = report.failures.iter().map(move |failure| Said {
         text: &failure.reason,
         count: u64::from(!is_counted),
@@ -91,7 +97,13 @@ fn broken(report: &Report) -> impl Iterator<Item = Said<'_>> {
 }
 
 fn lost(loss: &EnvLoss) -> Said<'_> {
-    Said { text: &loss.reason, count: 1, place: Some((&loss.job, Some(loss.episode))), log: None, stderr: &loss.stderr }
+    Said {
+        text: &loss.reason,
+        count: 1,
+        place: Some((&loss.job, Some(loss.episode))),
+        log: None,
+        stderr: &loss.stderr,
+    }
 }
 
 /// Groups errors, the most frequent first; among equally frequent groups, the one that occurred
@@ -99,15 +111,32 @@ fn lost(loss: &EnvLoss) -> Said<'_> {
 fn grouped<'a>(said: impl Iterator<Item = Said<'a>>) -> Vec<Group<'a>> {
     let mut index = BTreeMap::new();
     let mut groups: Vec<Group> = Vec::new();
-    for Said { text, count, place, log, stderr } in said {
+    for Said {
+        text,
+        count,
+        place,
+        log,
+        stderr,
+    } in said
+    {
         let at = *index.entry(without_numbers(text)).or_insert(groups.len());
         if at == groups.len() {
-            groups.push(Group { text, count: 0, places: Vec::new(), logs: Vec::new(), stderr });
+            groups.push(Group {
+                text,
+                count: 0,
+                places: Vec::new(),
+                logs: Vec::new(),
+                stderr,
+            });
         }
         let group = &mut groups[at];
         group.count += count;
-        group.places.extend(place.filter(|_| group.places.len() < MOST_PLACES));
-        group.logs.extend(log.filter(|log| group.logs.len() < MOST_LOGS && !group.logs.contains(log)));
+        group
+            .places
+            .extend(place.filter(|_| group.places.len() < MOST_PLACES));
+        group
+            .logs
+            .extend(log.filter(|log| group.logs.len() < MOST_LOGS && !group.logs.contains(log)));
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.count));
     groups
@@ -181,7 +210,13 @@ mod tests {
     use crate::report::Failure;
 
     fn said<'a>(text: &'a str, job: &'a str, episode: u64) -> Said<'a> {
-        Said { text, count: 1, place: Some((job, Some(episode))), log: Some("log/rank0.log"), stderr: &[] }
+        Said {
+            text,
+            count: 1,
+            place: Some((job, Some(episode))),
+            log: Some("log/rank0.log"),
+            stderr: &[],
+        }
     }
 
     #[test]
@@ -195,8 +230,14 @@ mod tests {
             .into_iter(),
         );
         assert_eq!(
-            found.iter().map(|reason| (reason.text, reason.count)).collect::<Vec<_>>(),
-            [("process 4312 exited with signal 9", 2), ("out of memory", 1)]
+            found
+                .iter()
+                .map(|reason| (reason.text, reason.count))
+                .collect::<Vec<_>>(),
+            [
+                ("process 4312 exited with signal 9", 2),
+                ("out of memory", 1)
+            ]
         );
         assert_eq!(found[0].places, [("a", Some(1)), ("b", Some(7))]);
         assert_eq!(found[0].logs, ["log/rank0.log"], "each once");
@@ -212,7 +253,10 @@ mod tests {
 
     #[test]
     fn what_is_counted_by_reason_is_not_counted_again() {
-        let reason = |text: &str, count| Reason { reason: text.to_owned(), count };
+        let reason = |text: &str, count| Reason {
+            reason: text.to_owned(),
+            count,
+        };
         let failure = |job: &str| Failure {
             job: job.to_owned(),
             episode: None,
@@ -222,17 +266,28 @@ mod tests {
         };
         let failures = vec![failure("a"), failure("b")];
         let by_reason = vec![reason("step 1: NaN", 3000), reason("step 7: NaN", 1)];
-        let report =
-            Report { failures: failures.clone(), failures_by_reason: by_reason, ..crate::page::tests::report() };
+        let report = Report {
+            failures: failures.clone(),
+            failures_by_reason: by_reason,
+            ..crate::page::tests::report()
+        };
         let found = grouped(broken(&report));
-        assert_eq!((found.len(), found[0].count, found[0].places.len()), (1, 3001, 2));
-        let older = Report { failures, ..crate::page::tests::report() };
+        assert_eq!(
+            (found.len(), found[0].count, found[0].places.len()),
+            (1, 3001, 2)
+        );
+        let older = Report {
+            failures,
+            ..crate::page::tests::report()
+        };
         assert_eq!(grouped(broken(&older))[0].count, 2);
     }
 
     #[test]
     fn only_so_many_reasons_are_shown() {
-        let texts: Vec<_> = (0..50u8).map(|reason| format!("reason {}", "x".repeat(reason.into()))).collect();
+        let texts: Vec<_> = (0..50u8)
+            .map(|reason| format!("reason {}", "x".repeat(reason.into())))
+            .collect();
         let found = grouped(texts.iter().map(|text| said(text, "a", 0)));
         let text = table(&found, "Errors").into_string();
         assert_eq!(text.matches("<tr>").count(), 1 + MOST_REASONS);

@@ -17,8 +17,15 @@ const MOST_FILMS: usize = 12;
 const MOST_UNFILMED: usize = 12;
 
 pub(super) fn section(report: &Report) -> Markup {
-    let broken = report.failures.iter().filter(|failure| failure.episode.is_some()).count() as u64;
-    let (filmed, unfilmed): (Vec<_>, Vec<_>) = report.unsolved.iter().partition(|episode| is_filmed(episode));
+    let broken = report
+        .failures
+        .iter()
+        .filter(|failure| failure.episode.is_some())
+        .count() as u64;
+    let (filmed, unfilmed): (Vec<_>, Vec<_>) = report
+        .unsolved
+        .iter()
+        .partition(|episode| is_filmed(episode));
     let (films, others) = (fair(&filmed, MOST_FILMS), fair(&unfilmed, MOST_UNFILMED));
     let all = report.unsolved_count.max(report.unsolved.len() as u64);
     html! {
@@ -69,7 +76,9 @@ fn fair<'a>(episodes: &[&'a Unsolved], most: usize) -> Vec<&'a Unsolved> {
 }
 
 fn film(episode: &Unsolved) -> Markup {
-    let Some((source, file)) = source(episode) else { return html! {} };
+    let Some((source, file)) = source(episode) else {
+        return html! {};
+    };
     html! {
         figure.film {
             video controls muted playsinline preload="none" src=(source)
@@ -91,7 +100,8 @@ fn source(episode: &Unsolved) -> Option<(String, &str)> {
         return Some((href(file), file));
     }
     let VideoRef { file, .. } = episode.video.as_ref()?;
-    let span = span_s(episode).map_or_else(String::new, |[from, to]| format!("#t={from:.3},{to:.3}"));
+    let span =
+        span_s(episode).map_or_else(String::new, |[from, to]| format!("#t={from:.3},{to:.3}"));
     Some((href(file) + &span, file))
 }
 
@@ -104,7 +114,10 @@ fn span_s(episode: &Unsolved) -> Option<[f64; 2]> {
 
 /// Describes the position of the episode in the file, if it is known.
 fn from(episode: &Unsolved) -> Markup {
-    let video = episode.video.as_ref().filter(|_| episode.episode_video.is_none());
+    let video = episode
+        .video
+        .as_ref()
+        .filter(|_| episode.episode_video.is_none());
     html! {
         @match (video, span_s(episode)) {
             (Some(_), Some([from, _])) => { @if from > 0.0 { " from " (number::seconds(from)) } }
@@ -123,8 +136,13 @@ fn story(episode: &Unsolved) -> String {
         End::Error => "broke",
     };
     let steps = number::counted(episode.length, "step", "steps");
-    let most = episode.max_reward.map_or_else(String::new, |most| format!(", largest reward {}", number::digits(most)));
-    format!("{end} after {steps}, return {}{most}", number::digits(episode.return_))
+    let most = episode.max_reward.map_or_else(String::new, |most| {
+        format!(", largest reward {}", number::digits(most))
+    });
+    format!(
+        "{end} after {steps}, return {}{most}",
+        number::digits(episode.return_)
+    )
 }
 
 fn listed(episodes: &[&Unsolved]) -> Markup {
@@ -171,23 +189,53 @@ mod tests {
 
     #[test]
     fn a_bad_job_leaves_room_for_the_films_of_others() {
-        let all: Vec<_> = (0..50).map(|episode| unsolved("a", episode)).chain([unsolved("b", 7)]).collect();
+        let all: Vec<_> = (0..50)
+            .map(|episode| unsolved("a", episode))
+            .chain([unsolved("b", 7)])
+            .collect();
         let shown = fair(&all.iter().collect::<Vec<_>>(), 3);
         assert_eq!(
-            shown.iter().map(|e| (e.job.as_str(), e.episode)).collect::<Vec<_>>(),
+            shown
+                .iter()
+                .map(|e| (e.job.as_str(), e.episode))
+                .collect::<Vec<_>>(),
             [("a", 0), ("a", 1), ("b", 7)]
         );
     }
 
     #[test]
     fn a_film_begins_where_its_episode_does() {
-        let video = VideoRef { file: "a b/v.mp4".to_owned(), first_frame: 43, frames: 43, fps: Some(20) };
-        let episode = Unsolved { video: Some(video.clone()), ..unsolved("a", 1) };
+        let video = VideoRef {
+            file: "a b/v.mp4".to_owned(),
+            first_frame: 43,
+            frames: 43,
+            fps: Some(20),
+        };
+        let episode = Unsolved {
+            video: Some(video.clone()),
+            ..unsolved("a", 1)
+        };
         assert_eq!(source(&episode).unwrap().0, "./a%20b/v.mp4#t=2.150,4.300");
-        let without = Unsolved { video: Some(VideoRef { fps: None, ..video.clone() }), ..unsolved("a", 1) };
+        let without = Unsolved {
+            video: Some(VideoRef {
+                fps: None,
+                ..video.clone()
+            }),
+            ..unsolved("a", 1)
+        };
         assert_eq!(source(&without).unwrap().0, "./a%20b/v.mp4");
         assert!(from(&without).into_string().contains("from frame 43"));
-        let alone = Unsolved { video: Some(video), episode_video: Some("e.mp4".to_owned()), ..unsolved("a", 1) };
-        assert_eq!((source(&alone).unwrap().0.as_str(), from(&alone).into_string().as_str()), ("./e.mp4", ""));
+        let alone = Unsolved {
+            video: Some(video),
+            episode_video: Some("e.mp4".to_owned()),
+            ..unsolved("a", 1)
+        };
+        assert_eq!(
+            (
+                source(&alone).unwrap().0.as_str(),
+                from(&alone).into_string().as_str()
+            ),
+            ("./e.mp4", "")
+        );
     }
 }

@@ -33,12 +33,33 @@ pub(super) struct Tally {
 }
 
 /// The tally without episodes, which sums start with.
-const NOTHING: Tally = Tally { expected: Some(0), episodes: 0, scored: 0, successes: 0, errors: 0, jobs: 0 };
+const NOTHING: Tally = Tally {
+    expected: Some(0),
+    episodes: 0,
+    scored: 0,
+    successes: 0,
+    errors: 0,
+    jobs: 0,
+};
 
 impl From<&Rates> for Tally {
     fn from(rates: &Rates) -> Self {
-        let Rates { expected, episodes, scored, successes, errors, .. } = *rates;
-        Self { expected, episodes, scored, successes, errors, jobs: 1 }
+        let Rates {
+            expected,
+            episodes,
+            scored,
+            successes,
+            errors,
+            ..
+        } = *rates;
+        Self {
+            expected,
+            episodes,
+            scored,
+            successes,
+            errors,
+            jobs: 1,
+        }
     }
 }
 
@@ -66,7 +87,8 @@ impl Tally {
 
     /// Returns the number of expected episodes that were not found.
     pub(super) fn missing(&self) -> u64 {
-        self.expected.map_or(0, |expected| expected.saturating_sub(self.episodes))
+        self.expected
+            .map_or(0, |expected| expected.saturating_sub(self.episodes))
     }
 
     fn and(self, other: Self) -> Self {
@@ -108,18 +130,29 @@ pub(super) struct Grid {
 
 impl Grid {
     pub(super) fn new(report: &Report) -> Self {
-        let (tasks, policies) = (Names::tasks(report), Names::new(report.per_job.iter().map(policy)));
+        let (tasks, policies) = (
+            Names::tasks(report),
+            Names::new(report.per_job.iter().map(policy)),
+        );
         let mut cells: BTreeMap<(usize, usize), Tally> = BTreeMap::new();
         let (mut rows, mut columns) = (Places::default(), Places::default());
         for job in &report.per_job {
             let row = rows.place(tasks.key(task(job), UNTOLD)).min(MOST_TASKS);
-            let column = columns.place(policies.key(policy(job), "not begun")).min(MOST_POLICIES);
+            let column = columns
+                .place(policies.key(policy(job), "not begun"))
+                .min(MOST_POLICIES);
             let cell = cells.entry((row, column)).or_insert(NOTHING);
             *cell = cell.and(Tally::from(&job.rates));
         }
         let (tasks, other_tasks) = rows.labels(MOST_TASKS, "tasks", &tasks);
         let (policies, other_policies) = columns.labels(MOST_POLICIES, "policies", &policies);
-        Self { tasks, policies, cells, other_tasks, other_policies }
+        Self {
+            tasks,
+            policies,
+            cells,
+            other_tasks,
+            other_policies,
+        }
     }
 
     /// Returns the tally of a cell; `None` if it has no job.
@@ -135,7 +168,10 @@ fn task(job: &JobReport) -> (&str, Option<&str>) {
 /// Returns policy type and path. The path is the one that the rank reported; a job that has not
 /// begun has none.
 fn policy(job: &JobReport) -> (&str, Option<&str>) {
-    (&job.policy_type, job.settings.get("policy_path").and_then(Value::as_str))
+    (
+        &job.policy_type,
+        job.settings.get("policy_path").and_then(Value::as_str),
+    )
 }
 
 /// Stands for the instruction of a job where it is unknown but distinguishes tasks.
@@ -166,20 +202,40 @@ impl<'a> Names<'a> {
     fn new(keys: impl Iterator<Item = Key<'a>>) -> Self {
         let mut details: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         keys.for_each(|(name, detail)| details.entry(name).or_default().extend(detail));
-        let several = details.iter().filter(|(_, details)| details.len() > 1).map(|(name, _)| *name).collect();
+        let several = details
+            .iter()
+            .filter(|(_, details)| details.len() > 1)
+            .map(|(name, _)| *name)
+            .collect();
         let mut seen = BTreeSet::new();
-        let ambiguous = details.keys().map(|long| name(long)).filter(|short| !seen.insert(*short)).collect();
+        let ambiguous = details
+            .keys()
+            .map(|long| name(long))
+            .filter(|short| !seen.insert(*short))
+            .collect();
         Self { several, ambiguous }
     }
 
     fn key<'b>(&self, (name, detail): Key<'b>, unknown: &'static str) -> Key<'b> {
-        (name, self.several.contains(name).then(|| detail.unwrap_or(unknown)))
+        (
+            name,
+            self.several
+                .contains(name)
+                .then(|| detail.unwrap_or(unknown)),
+        )
     }
 
     fn label(&self, (long, detail): Key) -> Label {
         let short = name(long);
-        let name = if self.ambiguous.contains(short) { long } else { short };
-        Label { name: name.to_owned(), detail: detail.map(str::to_owned) }
+        let name = if self.ambiguous.contains(short) {
+            long
+        } else {
+            short
+        };
+        Label {
+            name: name.to_owned(),
+            detail: detail.map(str::to_owned),
+        }
     }
 }
 
@@ -200,10 +256,18 @@ impl<'a> Places<'a> {
 
     /// Returns the headings of the first entries, followed by one for the number of all others.
     fn labels(&self, most: usize, what: &str, names: &Names) -> (Vec<Label>, usize) {
-        let mut labels: Vec<_> = self.keys.iter().take(most).map(|key| names.label(*key)).collect();
+        let mut labels: Vec<_> = self
+            .keys
+            .iter()
+            .take(most)
+            .map(|key| names.label(*key))
+            .collect();
         let others = self.keys.len() - labels.len();
         if others > 0 {
-            labels.push(Label { name: format!("{others} other {what}"), detail: None });
+            labels.push(Label {
+                name: format!("{others} other {what}"),
+                detail: None,
+            });
         }
         (labels, others)
     }

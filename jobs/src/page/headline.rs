@@ -103,7 +103,11 @@ fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, jobs: u64) -> Mar
 }
 
 fn rated(report: &Report) -> u64 {
-    report.per_job.iter().filter(|job| job.rates.success_rate.is_some()).count() as u64
+    report
+        .per_job
+        .iter()
+        .filter(|job| job.rates.success_rate.is_some())
+        .count() as u64
 }
 
 fn strip(tally: &Tally) -> Markup {
@@ -120,7 +124,11 @@ fn strip(tally: &Tally) -> Markup {
 fn coverage(report: &Report, tally: &Tally) -> Markup {
     let twice = report.duplicates_count;
     let unsolved = tally.scored - tally.successes;
-    let all = tally.expected.unwrap_or(tally.episodes).max(tally.episodes).max(1);
+    let all = tally
+        .expected
+        .unwrap_or(tally.episodes)
+        .max(tally.episodes)
+        .max(1);
     let parts = [
         ("solved", "Solved", tally.successes),
         ("unsolved", "Not solved", unsolved),
@@ -165,9 +173,21 @@ fn reasons(report: &Report) -> Markup {
         reasons.push(format!("The run ended early: {stopped}."));
     }
     if !report.run.missing_ranks.is_empty() {
-        let ranks: Vec<_> = report.run.missing_ranks.iter().map(usize::to_string).collect();
-        let (word, whose) = if ranks.len() == 1 { ("Rank", "its") } else { ("Ranks", "their") };
-        reasons.push(format!("{word} {} did not deliver {whose} results.", listed(&ranks)));
+        let ranks: Vec<_> = report
+            .run
+            .missing_ranks
+            .iter()
+            .map(usize::to_string)
+            .collect();
+        let (word, whose) = if ranks.len() == 1 {
+            ("Rank", "its")
+        } else {
+            ("Ranks", "their")
+        };
+        reasons.push(format!(
+            "{word} {} did not deliver {whose} results.",
+            listed(&ranks)
+        ));
     }
     if report.missing_count > 0 {
         let mut jobs: Vec<_> = report.missing.iter().map(|id| id.job.clone()).collect();
@@ -176,11 +196,20 @@ fn reasons(report: &Report) -> Markup {
         reasons.push(format!("{episodes} missing, of {}.", listed(&jobs)));
     }
     let named = |status: Status| -> Vec<_> {
-        report.per_job.iter().filter(|job| job.status == status).map(|job| job.name.clone()).collect()
+        report
+            .per_job
+            .iter()
+            .filter(|job| job.status == status)
+            .map(|job| job.name.clone())
+            .collect()
     };
     let failed = named(Status::Failed);
     if !failed.is_empty() {
-        reasons.push(format!("{} failed: {}.", number::counted(failed.len() as u64, "job", "jobs"), listed(&failed)));
+        reasons.push(format!(
+            "{} failed: {}.",
+            number::counted(failed.len() as u64, "job", "jobs"),
+            listed(&failed)
+        ));
     }
     let running = named(Status::Running);
     if !running.is_empty() {
@@ -190,7 +219,11 @@ fn reasons(report: &Report) -> Markup {
             listed(&running)
         ));
     }
-    let short: Vec<_> = report.per_job.iter().filter(|job| job.ended_before_an_episode()).collect();
+    let short: Vec<_> = report
+        .per_job
+        .iter()
+        .filter(|job| job.ended_before_an_episode())
+        .collect();
     if !short.is_empty() {
         let names: Vec<_> = short.iter().map(|job| job.name.clone()).collect();
         let jobs = number::counted(
@@ -207,6 +240,10 @@ fn reasons(report: &Report) -> Markup {
 fn listed(names: &[String]) -> String {
     match names.len().checked_sub(MOST_NAMES) {
         None | Some(0) => names.join(", "),
-        Some(more) => format!("{} and {} more", names[..MOST_NAMES].join(", "), number::count(more as u64)),
+        Some(more) => format!(
+            "{} and {} more",
+            names[..MOST_NAMES].join(", "),
+            number::count(more as u64)
+        ),
     }
 }

@@ -7,7 +7,9 @@ pub(super) fn href(path: &str) -> String {
     let mut text = String::from(start);
     for byte in path.trim_start_matches('/').bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => text.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(char::from(byte))
+            }
             _ => text.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -16,7 +18,10 @@ pub(super) fn href(path: &str) -> String {
 
 /// Returns the text after the last slash.
 pub(super) fn name(path: &str) -> &str {
-    path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
+    path.trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or(path)
 }
 
 /// Returns at most `most` characters; the rest is replaced by `…`.
@@ -36,7 +41,10 @@ mod tests {
         for (path, link) in [
             ("reach/video_0.mp4", "./reach/video_0.mp4"),
             ("a b#1?%/é.mp4", "./a%20b%231%3F%25/%C3%A9.mp4"),
-            ("javascript:alert(1)/x.mp4", "./javascript%3Aalert%281%29/x.mp4"),
+            (
+                "javascript:alert(1)/x.mp4",
+                "./javascript%3Aalert%281%29/x.mp4",
+            ),
             ("\"><script>", "./%22%3E%3Cscript%3E"),
             ("/data/x.mp4", "/data/x.mp4"),
             ("//host/x.mp4", "/host/x.mp4"),

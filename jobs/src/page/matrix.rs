@@ -50,7 +50,9 @@ pub(super) fn policy(policy: &Label) -> Markup {
 }
 
 fn cell(tally: Option<Tally>) -> Markup {
-    let Some(tally) = tally else { return html! { td.none { span.sr { "not run" } } } };
+    let Some(tally) = tally else {
+        return html! { td.none { span.sr { "not run" } } };
+    };
     let (Some(rate), Some(wilson)) = (tally.rate(), tally.wilson()) else {
         return html! { td.none { "no episode" (rest(&tally)) } };
     };

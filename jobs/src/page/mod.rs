@@ -53,8 +53,16 @@ const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; m
 /// # Errors
 /// Returns the errors of the file system; an earlier page stays intact then.
 pub fn write(folder: &RunFolder, report: &Report) -> io::Result<()> {
-    let began = report.run.started.as_ref().or(report.run.ended.as_ref()).unwrap_or(&report.run.written);
-    write_whole(&folder.page(), render(report, &Zone::here(began)).as_bytes())
+    let began = report
+        .run
+        .started
+        .as_ref()
+        .or(report.run.ended.as_ref())
+        .unwrap_or(&report.run.written);
+    write_whole(
+        &folder.page(),
+        render(report, &Zone::here(began)).as_bytes(),
+    )
 }
 
 /// Renders the page, with times in `zone`.
@@ -63,15 +71,55 @@ pub fn render(report: &Report, zone: &Zone) -> String {
     let title = origin::title(report);
     // Anchor, name in the navigation, heading, and content.
     let sections = [
-        ("matrix", "Success", "Success by task and policy", matrix::section(&grid)),
-        ("bars", "Intervals", "Success rates with intervals", bars::section(&grid)),
-        ("ranks", "Ranks", "Ranks over time", timeline::section(report, zone)),
-        ("failures", "Errors", "What broke", failures::section(report)),
-        ("films", "Unsolved", "Episodes that were not solved", films::section(report)),
+        (
+            "matrix",
+            "Success",
+            "Success by task and policy",
+            matrix::section(&grid),
+        ),
+        (
+            "bars",
+            "Intervals",
+            "Success rates with intervals",
+            bars::section(&grid),
+        ),
+        (
+            "ranks",
+            "Ranks",
+            "Ranks over time",
+            timeline::section(report, zone),
+        ),
+        (
+            "failures",
+            "Errors",
+            "What broke",
+            failures::section(report),
+        ),
+        (
+            "films",
+            "Unsolved",
+            "Episodes that were not solved",
+            films::section(report),
+        ),
         ("jobs", "Jobs", "Jobs", table::section(report)),
-        ("speed", "Speed", "Latency and throughput", speed::section(report)),
-        ("settings", "Settings", "Settings in effect", settings::section(report)),
-        ("origin", "Run", "How it was run", origin::section(report, zone)),
+        (
+            "speed",
+            "Speed",
+            "Latency and throughput",
+            speed::section(report),
+        ),
+        (
+            "settings",
+            "Settings",
+            "Settings in effect",
+            settings::section(report),
+        ),
+        (
+            "origin",
+            "Run",
+            "How it was run",
+            origin::section(report, zone),
+        ),
     ];
     let document = html! {
         (DOCTYPE)

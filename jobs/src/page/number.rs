@@ -59,7 +59,11 @@ pub(super) fn millis(value: f64) -> String {
 /// Formats bytes as `271 MiB` or `3.2 GiB`.
 pub(super) fn bytes(value: u64) -> String {
     let mebi = value as f64 / f64::from(1 << 20);
-    if mebi < 1000.0 { format!("{}{THIN}MiB", digits(mebi)) } else { format!("{}{THIN}GiB", digits(mebi / 1024.0)) }
+    if mebi < 1000.0 {
+        format!("{}{THIN}MiB", digits(mebi))
+    } else {
+        format!("{}{THIN}GiB", digits(mebi / 1024.0))
+    }
 }
 
 /// Formats a number with three significant digits, and at most two decimals.

@@ -9,8 +9,15 @@ use crate::report::{Launch, Report};
 /// Returns the title of the page: the jobs file without its folders and extension.
 pub(super) fn title(report: &Report) -> String {
     let name = link::name(&report.config.jobs_file);
-    let stem = name.strip_suffix(".json").or(name.strip_suffix(".yaml")).unwrap_or(name);
-    if stem.is_empty() { "evaluation".to_owned() } else { stem.to_owned() }
+    let stem = name
+        .strip_suffix(".json")
+        .or(name.strip_suffix(".yaml"))
+        .unwrap_or(name);
+    if stem.is_empty() {
+        "evaluation".to_owned()
+    } else {
+        stem.to_owned()
+    }
 }
 
 /// Shows when the run took place, its duration, and the hardware.
@@ -112,7 +119,10 @@ fn gathered(route: &str) -> String {
 
 /// Formats a command line so that a shell parses it into the same words.
 fn command(argv: &[String]) -> String {
-    argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    argv.iter()
+        .map(|word| quoted(word))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn quoted(word: &str) -> String {
@@ -139,8 +149,22 @@ mod tests {
 
     #[test]
     fn a_command_can_be_pasted_into_a_shell() {
-        let argv = ["rrun", "eval", "--jobs", "my jobs.json", "--x=1", "it's", "", "$HOME", "é"].map(str::to_owned);
-        assert_eq!(command(&argv), r"rrun eval --jobs 'my jobs.json' --x=1 'it'\''s' '' '$HOME' 'é'");
+        let argv = [
+            "rrun",
+            "eval",
+            "--jobs",
+            "my jobs.json",
+            "--x=1",
+            "it's",
+            "",
+            "$HOME",
+            "é",
+        ]
+        .map(str::to_owned);
+        assert_eq!(
+            command(&argv),
+            r"rrun eval --jobs 'my jobs.json' --x=1 'it'\''s' '' '$HOME' 'é'"
+        );
     }
 
     #[test]

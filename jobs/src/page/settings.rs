@@ -21,7 +21,8 @@ const MOST_SETTINGS: usize = 60;
 
 pub(super) fn section(report: &Report) -> Markup {
     let settings = settings(report);
-    let (same, different): (Vec<_>, Vec<_>) = settings.iter().partition(|(_, values)| values.len() == 1);
+    let (same, different): (Vec<_>, Vec<_>) =
+        settings.iter().partition(|(_, values)| values.len() == 1);
     html! {
         @if !settings.is_empty() {
             div.two {
@@ -57,10 +58,19 @@ pub(super) fn section(report: &Report) -> Markup {
 
 /// Counts jobs by setting and value. A job without a setting that other jobs have counts as `–`.
 fn settings(report: &Report) -> BTreeMap<&str, BTreeMap<String, u64>> {
-    let said: Vec<_> = report.per_job.iter().map(|job| &job.settings).filter(|settings| !settings.is_empty()).collect();
+    let said: Vec<_> = report
+        .per_job
+        .iter()
+        .map(|job| &job.settings)
+        .filter(|settings| !settings.is_empty())
+        .collect();
     let mut settings: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
     for (key, value) in said.iter().flat_map(|settings| settings.iter()) {
-        *settings.entry(key).or_default().entry(text(value)).or_default() += 1;
+        *settings
+            .entry(key)
+            .or_default()
+            .entry(text(value))
+            .or_default() += 1;
     }
     for values in settings.values_mut() {
         let silent = said.len() as u64 - values.values().sum::<u64>();
@@ -121,7 +131,11 @@ fn policies(report: &Report) -> Markup {
 }
 
 fn machines(report: &Report) -> Markup {
-    let (versions, gpus, rules) = (&report.run.versions, gpus(&report.run.gpus), &report.config.device_rules);
+    let (versions, gpus, rules) = (
+        &report.run.versions,
+        gpus(&report.run.gpus),
+        &report.config.device_rules,
+    );
     html! {
         @if !versions.is_empty() || !gpus.is_empty() || !rules.is_empty() {
             h3 { "Versions and devices" }

@@ -28,19 +28,29 @@ pub(super) struct Column {
 
 /// Returns a column of text.
 pub(super) const fn words(name: &'static str) -> Column {
-    Column { name, class: "", title: None }
+    Column {
+        name,
+        class: "",
+        title: None,
+    }
 }
 
 /// Returns a column of numbers; `title` explains them.
 pub(super) const fn numbers(name: &'static str, title: &'static str) -> Column {
-    Column { name, class: "n", title: Some(title) }
+    Column {
+        name,
+        class: "n",
+        title: Some(title),
+    }
 }
 
 impl Sheet {
     /// Renders the table; `row` renders the row of a job.
     pub(super) fn draw(&self, report: &Report, row: impl Fn(&JobReport) -> Markup) -> Markup {
-        let (jobs, rest) =
-            (shown(report), "those with errors or missing episodes come first, report.json has them all.");
+        let (jobs, rest) = (
+            shown(report),
+            "those with errors or missing episodes come first, report.json has them all.",
+        );
         html! {
             div.jobs {
                 p.filter {

@@ -21,7 +21,10 @@ const COLUMNS: &[Column] = &[
     words("Policy"),
     words("Status"),
     numbers("Solved", "solved of found episodes"),
-    numbers("Rate", "solved of found episodes; one that broke counts as not solved"),
+    numbers(
+        "Rate",
+        "solved of found episodes; one that broke counts as not solved",
+    ),
     words("95\u{202f}% interval"),
     numbers("Errors", "episodes that broke"),
     numbers("Missing", "expected episodes that were not found"),
@@ -35,7 +38,11 @@ const COLUMNS: &[Column] = &[
 
 pub(super) fn section(report: &Report) -> Markup {
     let names = Names::tasks(report);
-    Sheet { name: "Jobs", columns: COLUMNS }.draw(report, |job| row(job, &names))
+    Sheet {
+        name: "Jobs",
+        columns: COLUMNS,
+    }
+    .draw(report, |job| row(job, &names))
 }
 
 fn row(job: &JobReport, names: &Names) -> Markup {
@@ -104,7 +111,11 @@ fn why(job: &JobReport) -> Markup {
 }
 
 fn ranks(ranks: &[usize]) -> String {
-    let named: Vec<_> = ranks.iter().take(MOST_RANKS).map(usize::to_string).collect();
+    let named: Vec<_> = ranks
+        .iter()
+        .take(MOST_RANKS)
+        .map(usize::to_string)
+        .collect();
     match ranks.len().checked_sub(MOST_RANKS) {
         None | Some(0) => named.join(", "),
         Some(more) => format!("{} and {more} more", named.join(", ")),

@@ -100,33 +100,62 @@ impl Division {
     /// # Errors
     /// Returns the first check that fails.
     pub fn check(self) -> Result<(), DivisionError> {
-        let Self { total, workers, ranks, stages, group_size } = self;
+        let Self {
+            total,
+            workers,
+            ranks,
+            stages,
+            group_size,
+        } = self;
         if total == 0 {
             return Err(DivisionError::None(self.unit()));
         }
         let nearest = nearest_multiples(total, self.unit());
         if !total.is_multiple_of(workers) {
-            return Err(DivisionError::Workers { total, workers, nearest });
+            return Err(DivisionError::Workers {
+                total,
+                workers,
+                nearest,
+            });
         }
         if !total.is_multiple_of(ranks) {
-            return Err(DivisionError::Ranks { total, ranks, nearest });
+            return Err(DivisionError::Ranks {
+                total,
+                ranks,
+                nearest,
+            });
         }
         let each = total / workers.max(1);
         if !each.is_multiple_of(stages) {
             let stage_nums = nearest_divisors(each, stages);
-            return Err(DivisionError::Stages { stages, each, total, nearest, stage_nums });
+            return Err(DivisionError::Stages {
+                stages,
+                each,
+                total,
+                nearest,
+                stage_nums,
+            });
         }
         let each = each / stages.max(1);
         if !each.is_multiple_of(group_size) {
             let sizes = nearest_divisors(each, group_size);
-            return Err(DivisionError::Groups { group_size, each, nearest, sizes });
+            return Err(DivisionError::Groups {
+                group_size,
+                each,
+                nearest,
+                sizes,
+            });
         }
         Ok(())
     }
 
     /// Returns the number that every valid total is a multiple of.
     pub(crate) fn unit(self) -> usize {
-        let of_workers = self.workers.max(1).saturating_mul(self.stages.max(1)).saturating_mul(self.group_size.max(1));
+        let of_workers = self
+            .workers
+            .max(1)
+            .saturating_mul(self.stages.max(1))
+            .saturating_mul(self.group_size.max(1));
         least_common_multiple(of_workers, self.ranks.max(1))
     }
 }
@@ -139,14 +168,21 @@ pub fn check_steps(steps: usize, chunk: usize) -> Result<(), DivisionError> {
     if chunk == 0 || steps.is_multiple_of(chunk) {
         return Ok(());
     }
-    Err(DivisionError::Steps { steps, chunk, nearest: nearest_multiples(steps, chunk) })
+    Err(DivisionError::Steps {
+        steps,
+        chunk,
+        nearest: nearest_multiples(steps, chunk),
+    })
 }
 
 /// Returns the multiples of `unit` equal or nearest to `value`, ascending, without 0.
 fn nearest_multiples(value: usize, unit: usize) -> Vec<usize> {
     let below = value / unit * unit;
     let above = below.saturating_add(unit);
-    [below, above].into_iter().filter(|number| *number > 0).collect()
+    [below, above]
+        .into_iter()
+        .filter(|number| *number > 0)
+        .collect()
 }
 
 /// Returns the divisors of `value` nearest to `wanted`, ascending.

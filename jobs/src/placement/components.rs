@@ -28,7 +28,9 @@ impl Components {
     /// texts.
     pub fn from_value(value: &Value) -> Result<Self, PlacementError> {
         let Value::Object(entries) = value else {
-            return Err(PlacementError::Shape { found: value.to_string().chars().take(80).collect() });
+            return Err(PlacementError::Shape {
+                found: value.to_string().chars().take(80).collect(),
+            });
         };
         let mut components = Self::default();
         for (names, place) in entries {
@@ -50,11 +52,20 @@ impl Components {
     /// As [`Self::from_value`].
     pub fn parse(line: &str) -> Result<Self, PlacementError> {
         let line = line.trim();
-        let line = line.strip_prefix('{').and_then(|line| line.strip_suffix('}')).unwrap_or(line);
+        let line = line
+            .strip_prefix('{')
+            .and_then(|line| line.strip_suffix('}'))
+            .unwrap_or(line);
         let (mut components, mut names) = (Self::default(), Vec::new());
         let mut current: Option<(Vec<&str>, Vec<&str>)> = None;
-        for part in line.split([',', ';', '\n']).map(str::trim).filter(|part| !part.is_empty()) {
-            let (name, rest) = part.split_once(':').map_or((part, None), |(name, rest)| (name.trim(), Some(rest)));
+        for part in line
+            .split([',', ';', '\n'])
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
+            let (name, rest) = part
+                .split_once(':')
+                .map_or((part, None), |(name, rest)| (name.trim(), Some(rest)));
             match (is_name(name), rest) {
                 (true, None) => names.push(name),
                 (true, Some(first)) => {
@@ -63,13 +74,17 @@ impl Components {
                     components.add_all(current.replace(next))?;
                 }
                 (false, _) if !names.is_empty() => {
-                    let text = format!("`{part}` follows `{}`, a colon is missing between them", names.join(","));
+                    let text = format!(
+                        "`{part}` follows `{}`, a colon is missing between them",
+                        names.join(",")
+                    );
                     return Err(PlacementError::Names(text));
                 }
                 (false, _) => match &mut current {
                     Some((_, segments)) => segments.push(part),
                     None => {
-                        let text = format!("`{part}` has no component before it, as in `env: {part}`");
+                        let text =
+                            format!("`{part}` has no component before it, as in `env: {part}`");
                         return Err(PlacementError::Names(text));
                     }
                 },
@@ -78,9 +93,14 @@ impl Components {
         components.add_all(current)?;
         names.iter().try_for_each(|name| known(name))?;
         match names.as_slice() {
-            [] if components.places.is_empty() => Err(PlacementError::Shape { found: "empty".to_owned() }),
+            [] if components.places.is_empty() => Err(PlacementError::Shape {
+                found: "empty".to_owned(),
+            }),
             [] => Ok(components),
-            names => Err(PlacementError::Names(format!("`{}` has no place, as in `{0}: 0-1`", names.join(",")))),
+            names => Err(PlacementError::Names(format!(
+                "`{}` has no place, as in `{0}: 0-1`",
+                names.join(",")
+            ))),
         }
     }
 
@@ -93,25 +113,43 @@ impl Components {
 
     /// Returns the components without an effect, ordered by name.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
-        self.places.keys().map(String::as_str).filter(|name| !PLACED.contains(name))
+        self.places
+            .keys()
+            .map(String::as_str)
+            .filter(|name| !PLACED.contains(name))
     }
 
     /// Returns the processes of one component.
-    pub(super) fn place(&self, name: &'static str, resources: Resources) -> Result<Vec<Process>, PlacementError> {
+    pub(super) fn place(
+        &self,
+        name: &'static str,
+        resources: Resources,
+    ) -> Result<Vec<Process>, PlacementError> {
         let text = self.places.get(name).ok_or(PlacementError::Missing(name))?;
-        let processes = grammar::segments(text).and_then(|segments| mapping::processes(&segments, resources));
+        let processes =
+            grammar::segments(text).and_then(|segments| mapping::processes(&segments, resources));
         let text = || text.trim().chars().take(80).collect();
-        processes.map_err(|fault| PlacementError::Component { component: name.to_owned(), text: text(), fault })
+        processes.map_err(|fault| PlacementError::Component {
+            component: name.to_owned(),
+            text: text(),
+            fault,
+        })
     }
 
     fn add_all(&mut self, entry: Option<(Vec<&str>, Vec<&str>)>) -> Result<(), PlacementError> {
-        entry.map_or(Ok(()), |(names, segments)| self.add(&names, &segments.join(",")))
+        entry.map_or(Ok(()), |(names, segments)| {
+            self.add(&names, &segments.join(","))
+        })
     }
 
     fn add(&mut self, names: &[&str], place: &str) -> Result<(), PlacementError> {
         for name in names {
             known(name)?;
-            if self.places.insert((*name).to_owned(), place.trim().to_owned()).is_some() {
+            if self
+                .places
+                .insert((*name).to_owned(), place.trim().to_owned())
+                .is_some()
+            {
                 return Err(PlacementError::Twice((*name).to_owned()));
             }
         }
@@ -132,9 +170,16 @@ fn known(name: &str) -> Result<(), PlacementError> {
     if PLACED.contains(&name) || UNUSED.contains(&name) {
         return Ok(());
     }
-    let close = PLACED.iter().find(|known| strsim::jaro_winkler(known, name) > 0.7);
-    let hint = close.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
-    Err(PlacementError::Unknown { found: name.chars().take(80).collect(), hint })
+    let close = PLACED
+        .iter()
+        .find(|known| strsim::jaro_winkler(known, name) > 0.7);
+    let hint = close
+        .map(|known| format!("; did you mean `{known}`?"))
+        .unwrap_or_default();
+    Err(PlacementError::Unknown {
+        found: name.chars().take(80).collect(),
+        hint,
+    })
 }
 
 /// Returns a place as text: a number, a text, or a list of them.
@@ -143,14 +188,23 @@ fn text(component: &str, place: &Value) -> Result<String, PlacementError> {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
         Value::Array(items) => {
-            let texts: Vec<_> = items.iter().map(|item| text(component, item)).collect::<Result<_, _>>()?;
+            let texts: Vec<_> = items
+                .iter()
+                .map(|item| text(component, item))
+                .collect::<Result<_, _>>()?;
             Ok(texts.join(","))
         }
         Value::Null => Ok(String::new()),
         Value::Object(entries) => {
-            let key = entries.keys().find(|key| *key == "node_group").or(entries.keys().next());
+            let key = entries
+                .keys()
+                .find(|key| *key == "node_group")
+                .or(entries.keys().next());
             let key = key.map_or("{}", String::as_str).to_owned();
-            Err(PlacementError::NodeGroup { component: component.to_owned(), key })
+            Err(PlacementError::NodeGroup {
+                component: component.to_owned(),
+                key,
+            })
         }
         Value::Bool(_) => Ok(place.to_string()),
     }

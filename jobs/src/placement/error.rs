@@ -20,7 +20,9 @@ pub enum PlacementError {
     #[error("component_placement: `{0}` is placed twice")]
     Twice(String),
     /// An unknown component.
-    #[error("component_placement: no component is called `{found}`{hint}; known are env and rollout")]
+    #[error(
+        "component_placement: no component is called `{found}`{hint}; known are env and rollout"
+    )]
     Unknown {
         /// The name as written.
         found: String,
@@ -28,10 +30,14 @@ pub enum PlacementError {
         hint: String,
     },
     /// `env` or `rollout` is missing.
-    #[error("component_placement has no `{0}`; both are needed, `env,rollout: all` puts them on the same GPUs")]
+    #[error(
+        "component_placement has no `{0}`; both are needed, `env,rollout: all` puts them on the same GPUs"
+    )]
     Missing(&'static str),
     /// Node groups are not supported.
-    #[error("component_placement {component}: `{key}` is not supported; GPUs are numbered over all nodes, as `0-3`")]
+    #[error(
+        "component_placement {component}: `{key}` is not supported; GPUs are numbered over all nodes, as `0-3`"
+    )]
     NodeGroup {
         /// The component with the mapping.
         component: String,
@@ -132,10 +138,16 @@ pub enum Fault {
 /// Describes the available resources, as a clause.
 fn there(resources: Resources) -> String {
     match resources {
-        Resources::Gpus { per_node: 1, nodes: 1 } => "only GPU 0 is".to_owned(),
+        Resources::Gpus {
+            per_node: 1,
+            nodes: 1,
+        } => "only GPU 0 is".to_owned(),
         Resources::Gpus { per_node, nodes: 1 } => format!("GPU 0 to {} are", per_node - 1),
         Resources::Gpus { per_node, nodes } => {
-            format!("GPU 0 to {} are ({nodes} nodes with {per_node} each)", per_node * nodes - 1)
+            format!(
+                "GPU 0 to {} are ({nodes} nodes with {per_node} each)",
+                per_node * nodes - 1
+            )
         }
         Resources::Labels => "there is no GPU at all".to_owned(),
     }

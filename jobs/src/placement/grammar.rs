@@ -28,20 +28,35 @@ pub(super) struct Segment {
 
 /// Parses the segments of a text; returns at least one, in order.
 pub(super) fn segments(text: &str) -> Result<Vec<Segment>, Fault> {
-    let dense: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
+    let dense: String = text
+        .chars()
+        .filter(|letter| !letter.is_whitespace())
+        .collect();
     let parts = dense.split(',').filter(|part| !part.is_empty());
     let segments: Vec<_> = parts.map(segment).collect::<Result<_, _>>()?;
-    if segments.is_empty() { Err(Fault::Empty) } else { Ok(segments) }
+    if segments.is_empty() {
+        Err(Fault::Empty)
+    } else {
+        Ok(segments)
+    }
 }
 
 fn segment(part: &str) -> Result<Segment, Fault> {
     let (gpus, processes) = match part.split_once(':') {
-        Some((_, processes)) if processes.contains(':') => return Err(Fault::Colons(part.to_owned())),
-        Some((gpus, processes)) if is_all(processes) => return Err(Fault::AllProcesses(gpus.to_owned())),
+        Some((_, processes)) if processes.contains(':') => {
+            return Err(Fault::Colons(part.to_owned()));
+        }
+        Some((gpus, processes)) if is_all(processes) => {
+            return Err(Fault::AllProcesses(gpus.to_owned()));
+        }
         Some((gpus, processes)) => (gpus, Some(range(processes)?)),
         None => (part, None),
     };
-    let gpus = if is_all(gpus) { Gpus::All } else { Gpus::Range(range(gpus)?) };
+    let gpus = if is_all(gpus) {
+        Gpus::All
+    } else {
+        Gpus::Range(range(gpus)?)
+    };
     Ok(Segment { gpus, processes })
 }
 
@@ -53,13 +68,23 @@ fn range(text: &str) -> Result<RangeInclusive<usize>, Fault> {
     let no_range = || Fault::NotRange(text.to_owned());
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (number(first, no_range)?, number(last, no_range)?);
-    if first > last { Err(Fault::Backwards { first, last }) } else { Ok(first..=last) }
+    if first > last {
+        Err(Fault::Backwards { first, last })
+    } else {
+        Ok(first..=last)
+    }
 }
 
 fn number(text: &str, otherwise: impl Fn() -> Fault) -> Result<usize, Fault> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(otherwise());
     }
-    let too_large = || Fault::TooLarge { found: text.chars().take(40).collect(), most: LARGEST };
-    text.parse().ok().filter(|number| *number <= LARGEST).ok_or_else(too_large)
+    let too_large = || Fault::TooLarge {
+        found: text.chars().take(40).collect(),
+        most: LARGEST,
+    };
+    text.parse()
+        .ok()
+        .filter(|number| *number <= LARGEST)
+        .ok_or_else(too_large)
 }

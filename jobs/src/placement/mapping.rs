@@ -13,13 +13,19 @@ pub(super) fn processes(segments: &[Segment], resources: Resources) -> Result<Ve
     for segment in segments {
         let gpus = gpus(&segment.gpus, resources)?;
         if let Some(last) = last_gpu.filter(|last| gpus.start() <= last) {
-            return Err(Fault::GpuOrder { found: *gpus.start(), last });
+            return Err(Fault::GpuOrder {
+                found: *gpus.start(),
+                last,
+            });
         }
         last_gpu = Some(*gpus.end());
         placed.extend(deal(&gpus, segment.processes.as_ref(), placed.len())?);
     }
     if placed.len() > LARGEST + 1 {
-        return Err(Fault::TooLarge { found: (placed.len() - 1).to_string(), most: LARGEST });
+        return Err(Fault::TooLarge {
+            found: (placed.len() - 1).to_string(),
+            most: LARGEST,
+        });
     }
     stay_on_one_node(&placed, resources)?;
     Ok(placed)
@@ -32,9 +38,10 @@ fn gpus(gpus: &Gpus, resources: Resources) -> Result<RangeInclusive<usize>, Faul
     };
     match (gpus, total) {
         (Gpus::All, total) => Ok(0..=total.unwrap_or(1) - 1),
-        (Gpus::Range(range), Some(total)) if *range.end() >= total => {
-            Err(Fault::NotThere { gpu: (*range.start()).max(total), resources })
-        }
+        (Gpus::Range(range), Some(total)) if *range.end() >= total => Err(Fault::NotThere {
+            gpu: (*range.start()).max(total),
+            resources,
+        }),
         (Gpus::Range(range), _) => Ok(range.clone()),
     }
 }
@@ -50,19 +57,35 @@ fn deal(
     let count = match processes {
         None => gpus.len(),
         Some(range) if *range.start() != next => {
-            return Err(Fault::ProcessOrder { found: *range.start(), wanted: next });
+            return Err(Fault::ProcessOrder {
+                found: *range.start(),
+                wanted: next,
+            });
         }
         Some(range) => range.clone().count(),
     };
     if gpus.len().is_multiple_of(count) {
-        return Ok(gpus.chunks(gpus.len() / count).map(|block| Process { gpus: block.to_vec() }).collect());
+        return Ok(gpus
+            .chunks(gpus.len() / count)
+            .map(|block| Process {
+                gpus: block.to_vec(),
+            })
+            .collect());
     }
     if !count.is_multiple_of(gpus.len()) {
         let nearest = nearest(count, gpus.len());
-        return Err(Fault::Uneven { processes: count, gpus: gpus.len(), nearest });
+        return Err(Fault::Uneven {
+            processes: count,
+            gpus: gpus.len(),
+            nearest,
+        });
     }
     let each = count / gpus.len();
-    Ok((0..count).map(|process| Process { gpus: vec![gpus[process / each]] }).collect())
+    Ok((0..count)
+        .map(|process| Process {
+            gpus: vec![gpus[process / each]],
+        })
+        .collect())
 }
 
 /// Returns the numbers nearest to `count` that divide `gpus` or are multiples of it, ascending.
@@ -75,11 +98,18 @@ fn nearest(count: usize, gpus: usize) -> Vec<usize> {
 
 fn stay_on_one_node(placed: &[Process], resources: Resources) -> Result<(), Fault> {
     for (process, Process { gpus }) in placed.iter().enumerate() {
-        let (Some(&first), Some(&last)) = (gpus.first(), gpus.last()) else { continue };
+        let (Some(&first), Some(&last)) = (gpus.first(), gpus.last()) else {
+            continue;
+        };
         if let (Some(a), Some(b)) = (resources.node(first), resources.node(last))
             && a != b
         {
-            return Err(Fault::Straddles { process, first, last, nodes: (a, b) });
+            return Err(Fault::Straddles {
+                process,
+                first,
+                last,
+                nodes: (a, b),
+            });
         }
     }
     Ok(())

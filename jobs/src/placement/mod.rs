@@ -50,7 +50,10 @@ impl Resources {
     pub fn new(gpus_per_node: usize, nodes: usize) -> Self {
         match gpus_per_node {
             0 => Self::Labels,
-            per_node => Self::Gpus { per_node, nodes: nodes.max(1) },
+            per_node => Self::Gpus {
+                per_node,
+                nodes: nodes.max(1),
+            },
         }
     }
 
@@ -101,13 +104,22 @@ impl Placement {
     /// # Errors
     /// Returns [`PlacementError`] for the first rule that is broken.
     pub fn new(components: &Components, resources: Resources) -> Result<Self, PlacementError> {
-        Ok(Self { env: components.place("env", resources)?, rollout: components.place("rollout", resources)? })
+        Ok(Self {
+            env: components.place("env", resources)?,
+            rollout: components.place("rollout", resources)?,
+        })
     }
 
     /// Returns the default placement: every rank has its own environment worker, on its own GPU.
     pub fn of_ranks(gpus: impl IntoIterator<Item = usize>) -> Self {
-        let env: Vec<_> = gpus.into_iter().map(|gpu| Process { gpus: vec![gpu] }).collect();
-        Self { rollout: env.clone(), env }
+        let env: Vec<_> = gpus
+            .into_iter()
+            .map(|gpu| Process { gpus: vec![gpu] })
+            .collect();
+        Self {
+            rollout: env.clone(),
+            env,
+        }
     }
 
     /// Returns the number of ranks.

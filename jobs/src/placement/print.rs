@@ -29,10 +29,16 @@ impl Placement {
     pub fn tenants(&self) -> BTreeMap<usize, Tenants> {
         let mut tenants: BTreeMap<usize, Tenants> = BTreeMap::new();
         for (worker, process) in self.env.iter().enumerate() {
-            process.gpus.iter().for_each(|gpu| tenants.entry(*gpu).or_default().env.push(worker));
+            process
+                .gpus
+                .iter()
+                .for_each(|gpu| tenants.entry(*gpu).or_default().env.push(worker));
         }
         for (rank, process) in self.rollout.iter().enumerate() {
-            process.gpus.iter().for_each(|gpu| tenants.entry(*gpu).or_default().rollout.push(rank));
+            process
+                .gpus
+                .iter()
+                .for_each(|gpu| tenants.entry(*gpu).or_default().rollout.push(rank));
         }
         tenants
     }
@@ -47,13 +53,21 @@ impl Placement {
     /// environment)`.
     pub fn allocation(&self, total: Option<usize>) -> Vec<String> {
         let line = |(gpu, tenants): (usize, Tenants)| {
-            let envs = tenants.env.iter().map(|worker| format!("EnvWorker {worker}"));
-            let policies = tenants.rollout.iter().map(|rank| format!("RolloutWorker {rank}"));
+            let envs = tenants
+                .env
+                .iter()
+                .map(|worker| format!("EnvWorker {worker}"));
+            let policies = tenants
+                .rollout
+                .iter()
+                .map(|rank| format!("RolloutWorker {rank}"));
             let who: Vec<_> = envs.chain(policies).collect();
             let what = match (tenants.are_shared(), tenants.env.is_empty(), total) {
                 (true, ..) => " (shared)".to_owned(),
                 (false, true, _) => " (policy inference)".to_owned(),
-                (false, false, Some(total)) => format!(" ({})", environments(self.envs_on(gpu, total))),
+                (false, false, Some(total)) => {
+                    format!(" ({})", environments(self.envs_on(gpu, total)))
+                }
                 (false, false, None) => " (environments)".to_owned(),
             };
             format!("GPU {gpu}: {}{what}", who.join(" + "))
@@ -67,15 +81,27 @@ impl Placement {
         let each = total / self.env.len().max(1);
         let line = |(worker, process): (usize, &crate::placement::Process)| {
             let (first, last) = (process.gpu(), process.gpus.last().copied().unwrap_or(0));
-            let gpus = if first == last { format!("GPU {first}") } else { format!("GPU {first}-{last}") };
-            format!("Worker {worker} ({gpus}): Manages {} ({})", environments(each), listed(each))
+            let gpus = if first == last {
+                format!("GPU {first}")
+            } else {
+                format!("GPU {first}-{last}")
+            };
+            format!(
+                "Worker {worker} ({gpus}): Manages {} ({})",
+                environments(each),
+                listed(each)
+            )
         };
         self.env.iter().enumerate().map(line).collect()
     }
 }
 
 fn environments(count: usize) -> String {
-    if count == 1 { "1 environment".to_owned() } else { format!("{count} environments") }
+    if count == 1 {
+        "1 environment".to_owned()
+    } else {
+        format!("{count} environments")
+    }
 }
 
 /// Formats environments as `env 0`, `env 0, env 1`, `env 0, 1, 2, 3` or `env 0 to 63`.
@@ -83,7 +109,10 @@ fn listed(count: usize) -> String {
     let numbers = || (0..count).map(|env| env.to_string());
     match count {
         0 => "none".to_owned(),
-        1 | 2 => numbers().map(|env| format!("env {env}")).collect::<Vec<_>>().join(", "),
+        1 | 2 => numbers()
+            .map(|env| format!("env {env}"))
+            .collect::<Vec<_>>()
+            .join(", "),
         3..=LISTED => format!("env {}", numbers().collect::<Vec<_>>().join(", ")),
         _ => format!("env 0 to {}", count - 1),
     }

@@ -44,8 +44,16 @@ struct Written {
 impl TryFrom<Written> for Share {
     type Error = String;
 
-    fn try_from(Written { first, count, total }: Written) -> Result<Self, String> {
-        let end = first.checked_add(count).filter(|end| *end <= total && total as u64 <= MAX_TOTAL_ENVS);
+    fn try_from(
+        Written {
+            first,
+            count,
+            total,
+        }: Written,
+    ) -> Result<Self, String> {
+        let end = first
+            .checked_add(count)
+            .filter(|end| *end <= total && total as u64 <= MAX_TOTAL_ENVS);
         end.map(|_| Self { first, count, total }).ok_or_else(|| {
             format!("environments {first} and {count} more of {total} are no share; there are {MAX_TOTAL_ENVS} at most")
         })
@@ -56,14 +64,19 @@ impl Share {
     /// Returns the share of `rank`; `total` must be a multiple of `ranks`.
     pub fn of(rank: usize, ranks: usize, total: usize) -> Self {
         let count = total / ranks.max(1);
-        Self { first: rank * count, count, total }
+        Self {
+            first: rank * count,
+            count,
+            total,
+        }
     }
 
     /// Returns the index, within the share, of the environment that runs `episode`, or `None` if
     /// another rank runs it. Episode `e` belongs to the global environment `e % total`.
     pub fn slot(&self, episode: u64) -> Option<usize> {
         let env = usize::try_from(episode.checked_rem(self.total as u64)?).ok()?;
-        env.checked_sub(self.first).filter(|slot| *slot < self.count)
+        env.checked_sub(self.first)
+            .filter(|slot| *slot < self.count)
     }
 
     /// Returns the endless sequence of episode numbers of one environment, given by its index
@@ -86,9 +99,16 @@ impl Placement {
         let each = (total / self.env.len().max(1)).max(1);
         let seat = |env: usize| {
             let (worker, index) = (env / each, env % each);
-            Some(Seat { worker, gpu: gpu(self.env.get(worker)?, index, each), env: index })
+            Some(Seat {
+                worker,
+                gpu: gpu(self.env.get(worker)?, index, each),
+                env: index,
+            })
         };
-        Share::of(rank, self.world_size(), total).envs().filter_map(seat).collect()
+        Share::of(rank, self.world_size(), total)
+            .envs()
+            .filter_map(seat)
+            .collect()
     }
 
     /// Returns the seats of the `copies` environments of a job that `rank` runs alone, at the
@@ -101,7 +121,11 @@ impl Placement {
             let begins = (nth * copies).div_ceil(count);
             let each = ((nth + 1) * copies).div_ceil(count) - begins;
             let (worker, index) = (first + nth, copy - begins);
-            Some(Seat { worker, gpu: gpu(self.env.get(worker)?, index, each), env: index })
+            Some(Seat {
+                worker,
+                gpu: gpu(self.env.get(worker)?, index, each),
+                env: index,
+            })
         };
         (0..copies).filter_map(seat).collect()
     }
@@ -116,5 +140,9 @@ impl Placement {
 /// Returns the GPU of a worker's environment. The environments of a worker with several GPUs are
 /// dealt block-wise, too.
 fn gpu(worker: &Process, env: usize, of: usize) -> usize {
-    worker.gpus.get(env * worker.gpus.len() / of.max(1)).copied().unwrap_or_else(|| worker.gpu())
+    worker
+        .gpus
+        .get(env * worker.gpus.len() / of.max(1))
+        .copied()
+        .unwrap_or_else(|| worker.gpu())
 }

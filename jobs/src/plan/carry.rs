@@ -19,8 +19,23 @@ pub(super) struct Carry(HashMap<JobIndex, Place>);
 
 impl Carry {
     pub(super) fn new(difference: &Difference) -> Self {
-        let place = |job: &Compared| Some((job.before, Place { after: job.after?, end: job.episodes }));
-        Self(difference.jobs.iter().filter(|job| job.stays()).filter_map(place).collect())
+        let place = |job: &Compared| {
+            Some((
+                job.before,
+                Place {
+                    after: job.after?,
+                    end: job.episodes,
+                },
+            ))
+        };
+        Self(
+            difference
+                .jobs
+                .iter()
+                .filter(|job| job.stays())
+                .filter_map(place)
+                .collect(),
+        )
     }
 
     /// Returns the line with its new job position, or `None` if its job or episode does not stay.
@@ -35,7 +50,10 @@ impl Carry {
             Line::Episode(episode) => (&mut episode.job_index, Some(episode.episode)),
         };
         let place = self.0.get(index)?;
-        if episode.zip(place.end).is_some_and(|(episode, end)| episode >= end) {
+        if episode
+            .zip(place.end)
+            .is_some_and(|(episode, end)| episode >= end)
+        {
             return None;
         }
         *index = place.after;

@@ -28,15 +28,29 @@ pub(super) fn check(plan: &RunPlan) -> Result<(), Refusal> {
     let (mut indices, mut episodes) = (HashSet::new(), 0_u64);
     for job in &plan.jobs {
         let place = format!("job {} ({})", job.index.0, job.name.escape_debug());
-        check_job(job).map_err(|(field, reason)| Refusal { place: format!("{place} field {field}"), reason })?;
+        check_job(job).map_err(|(field, reason)| Refusal {
+            place: format!("{place} field {field}"),
+            reason,
+        })?;
         if !indices.insert(job.index) {
             let reason = "another job has the same position".to_owned();
-            return Err(Refusal { place: format!("{place} field index"), reason });
+            return Err(Refusal {
+                place: format!("{place} field index"),
+                reason,
+            });
         }
-        episodes += if let Length::Episodes(count) = job.length { count } else { 0 };
+        episodes += if let Length::Episodes(count) = job.length {
+            count
+        } else {
+            0
+        };
     }
-    at_most("jobs", episodes, MAX_EPISODES_OF_ALL)
-        .map_err(|Refusal { place, reason }| Refusal { place, reason: format!("episodes in all: {reason}") })?;
+    at_most("jobs", episodes, MAX_EPISODES_OF_ALL).map_err(|Refusal { place, reason }| {
+        Refusal {
+            place,
+            reason: format!("episodes in all: {reason}"),
+        }
+    })?;
     file::refuse_duplicates(&plan.jobs)?;
     Ok(())
 }
@@ -49,7 +63,10 @@ pub(super) fn check_options(plan: &RunPlan) -> Result<(), Refusal> {
     for name in plan.options.keys() {
         if !eval_args::is_taken_over(name) {
             let reason = "it is no option that --resume takes over".to_owned();
-            return Err(Refusal { place: format!("options field {}", name.escape_debug()), reason });
+            return Err(Refusal {
+                place: format!("options field {}", name.escape_debug()),
+                reason,
+            });
         }
     }
     Ok(())
@@ -60,19 +77,40 @@ fn at_most(field: &str, found: u64, limit: u64) -> Result<(), Refusal> {
         return Ok(());
     }
     let reason = format!("{found} was found, a whole number up to {limit} is needed");
-    Err(Refusal { place: format!("field {field}"), reason })
+    Err(Refusal {
+        place: format!("field {field}"),
+        reason,
+    })
 }
 
 /// Checks one job; the error names the field and the reason.
 fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
     file::check_name(&job.name).map_err(|reason| ("name", reason))?;
-    let episodes = if let Length::Episodes(count) = job.length { count } else { 1 };
-    let steps = if let Length::Steps(steps) = job.length { steps } else { 1 };
-    let most_envs = if job.sharing.is_some() { MAX_TOTAL_ENVS } else { MAX_ENVS };
-    let (total, group) = job.sharing.map_or((1, 1), |sharing| (sharing.total_num_envs, sharing.group_size));
+    let episodes = if let Length::Episodes(count) = job.length {
+        count
+    } else {
+        1
+    };
+    let steps = if let Length::Steps(steps) = job.length {
+        steps
+    } else {
+        1
+    };
+    let most_envs = if job.sharing.is_some() {
+        MAX_TOTAL_ENVS
+    } else {
+        MAX_ENVS
+    };
+    let (total, group) = job.sharing.map_or((1, 1), |sharing| {
+        (sharing.total_num_envs, sharing.group_size)
+    });
     let epoch_steps = job.rollout.max_steps_per_rollout_epoch.unwrap_or(1);
     let counts = [
-        ("index", (job.index.0 as u64).saturating_add(1), MAX_INDEX as u64),
+        (
+            "index",
+            (job.index.0 as u64).saturating_add(1),
+            MAX_INDEX as u64,
+        ),
         ("num_envs", job.num_envs as u64, most_envs),
         ("total_num_envs", total as u64, MAX_TOTAL_ENVS),
         ("group_size", group as u64, MAX_TOTAL_ENVS),
@@ -80,16 +118,36 @@ fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
         ("num_steps", steps, u64::MAX),
         ("num_rebuilds", job.num_rebuilds, MAX_EPISODES),
         ("rollout_epoch", job.rollout.rollout_epoch, MAX_EPISODES),
-        ("max_steps_per_rollout_epoch", epoch_steps, u64::from(u32::MAX)),
-        ("pipeline_stage_num", job.rollout.pipeline_stage_num.unwrap_or(1) as u64, MAX_TOTAL_ENVS),
-        ("video_cfg field fps", u64::from(job.video.fps.unwrap_or(1)), 1000),
+        (
+            "max_steps_per_rollout_epoch",
+            epoch_steps,
+            u64::from(u32::MAX),
+        ),
+        (
+            "pipeline_stage_num",
+            job.rollout.pipeline_stage_num.unwrap_or(1) as u64,
+            MAX_TOTAL_ENVS,
+        ),
+        (
+            "video_cfg field fps",
+            u64::from(job.video.fps.unwrap_or(1)),
+            1000,
+        ),
     ];
     for (field, found, limit) in counts {
         if !(1..=limit).contains(&found) {
-            return Err((field, format!("{found} was found, a whole number from 1 to {limit} is needed")));
+            return Err((
+                field,
+                format!("{found} was found, a whole number from 1 to {limit} is needed"),
+            ));
         }
     }
-    if job.video.base_dir.as_ref().is_some_and(|dir| dir.to_string_lossy().contains('\0')) {
+    if job
+        .video
+        .base_dir
+        .as_ref()
+        .is_some_and(|dir| dir.to_string_lossy().contains('\0'))
+    {
         return Err(("video_cfg field video_base_dir", "it is no path".to_owned()));
     }
     Ok(())
@@ -115,10 +173,19 @@ mod tests {
                                         "num_episodes": 4, "rollout_epoch": null})
         };
         let jobs = file::parse(&json!({"jobs": [entry("a"), entry("b")]})).unwrap();
-        let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into(), "--no-video".into()]).unwrap();
-        let file = JobFile { path: "jobs.json".into(), sha256: String::new(), jobs, model_server: None };
+        let args =
+            EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into(), "--no-video".into()])
+                .unwrap();
+        let file = JobFile {
+            path: "jobs.json".into(),
+            sha256: String::new(),
+            jobs,
+            model_server: None,
+        };
         let mut plan = serde_json::to_value(RunPlan::new(&args, file, 1, String::new())).unwrap();
-        *plan.pointer_mut(pointer).unwrap_or_else(|| panic!("there is no {pointer}")) = value;
+        *plan
+            .pointer_mut(pointer)
+            .unwrap_or_else(|| panic!("there is no {pointer}")) = value;
         std::fs::write(folder.plan(), plan.to_string()).unwrap();
         RunPlan::read(&folder).map_or_else(|err| err.to_string(), |_| "accepted".to_owned())
     }
@@ -130,9 +197,22 @@ mod tests {
 
     #[test]
     fn a_name_that_leads_out_of_the_folder_is_refused() {
-        for name in ["../EVIL", "/etc/cron.d/x", "a/b", "..", ".", "", "a\0b", "journal", "\u{1b}[2J"] {
+        for name in [
+            "../EVIL",
+            "/etc/cron.d/x",
+            "a/b",
+            "..",
+            ".",
+            "",
+            "a\0b",
+            "journal",
+            "\u{1b}[2J",
+        ] {
             let told = refusal("/jobs/0/name", json!(name));
-            assert!(told.contains("field name: ") && told.contains("cannot be a file name"), "{name:?}: {told}");
+            assert!(
+                told.contains("field name: ") && told.contains("cannot be a file name"),
+                "{name:?}: {told}"
+            );
         }
         assert!(refusal("/jobs/1/name", json!("A")).contains("is also the name of job 0"));
     }
@@ -149,9 +229,14 @@ mod tests {
             ("/world_size", "world_size"),
         ] {
             let told = refusal(pointer, huge.clone());
-            assert!(told.contains(&format!("field {field}: 1000000000")), "{pointer}: {told}");
+            assert!(
+                told.contains(&format!("field {field}: 1000000000")),
+                "{pointer}: {told}"
+            );
         }
-        assert!(refusal("/jobs/0/num_rebuilds", json!(0)).contains("field num_rebuilds: 0 was found"));
+        assert!(
+            refusal("/jobs/0/num_rebuilds", json!(0)).contains("field num_rebuilds: 0 was found")
+        );
         assert!(refusal("/jobs/1/index", json!(0)).contains("another job has the same position"));
     }
 
@@ -159,10 +244,26 @@ mod tests {
     fn an_option_that_resume_does_not_take_over_is_refused() {
         let told = |name: &str| {
             let options = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
-            check_options(&RunPlan { options, ..RunPlan::default() }).map_err(|refusal| refusal.to_string())
+            check_options(&RunPlan {
+                options,
+                ..RunPlan::default()
+            })
+            .map_err(|refusal| refusal.to_string())
         };
-        for name in ["output", "jobs", "set", "resume", "policy-device", "no such"] {
-            assert!(told(name).unwrap_err().contains("no option that --resume takes over"), "{name}");
+        for name in [
+            "output",
+            "jobs",
+            "set",
+            "resume",
+            "policy-device",
+            "no such",
+        ] {
+            assert!(
+                told(name)
+                    .unwrap_err()
+                    .contains("no option that --resume takes over"),
+                "{name}"
+            );
         }
         assert_eq!((told("no-video"), told("max-batch")), (Ok(()), Ok(())));
     }
@@ -173,9 +274,20 @@ mod tests {
         let folder = RunFolder::new(dir.path());
         std::os::unix::fs::symlink("/dev/zero", folder.plan()).unwrap();
         let told = || RunPlan::read(&folder).unwrap_err().to_string();
-        assert!(told().contains("it is a device, a regular file is needed"), "{}", told());
+        assert!(
+            told().contains("it is a device, a regular file is needed"),
+            "{}",
+            told()
+        );
         std::fs::remove_file(folder.plan()).unwrap();
-        std::fs::File::create(folder.plan()).unwrap().set_len(1 << 40).unwrap();
-        assert!(told().contains("has 1099511627776 bytes, at most"), "{}", told());
+        std::fs::File::create(folder.plan())
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        assert!(
+            told().contains("has 1099511627776 bytes, at most"),
+            "{}",
+            told()
+        );
     }
 }

@@ -71,12 +71,18 @@ pub struct Difference {
 impl Difference {
     /// Compares the jobs of the plan in the folder (`run`) with those that are asked for (`now`).
     pub fn between(run: &RunPlan, now: &RunPlan) -> Self {
-        let by_name: HashMap<&str, &Job> = now.jobs.iter().map(|job| (job.name.as_str(), job)).collect();
-        let before: HashMap<&str, ()> = run.jobs.iter().map(|job| (job.name.as_str(), ())).collect();
+        let by_name: HashMap<&str, &Job> = now
+            .jobs
+            .iter()
+            .map(|job| (job.name.as_str(), job))
+            .collect();
+        let before: HashMap<&str, ()> =
+            run.jobs.iter().map(|job| (job.name.as_str(), ())).collect();
         let compare = |job: &Job| {
             let other = by_name.get(job.name.as_str());
             let fate = other.map_or(Fate::Removed, |other| {
-                let fields = Identity::of(job, run.seed).differences(&Identity::of(other, now.seed));
+                let fields =
+                    Identity::of(job, run.seed).differences(&Identity::of(other, now.seed));
                 match () {
                     () if fields.is_empty() => Fate::Same,
                     () if fields.iter().all(FieldChange::is_coverage) => Fate::Kept(fields),
@@ -87,12 +93,23 @@ impl Difference {
                 Length::Episodes(count) => Some(count),
                 Length::Steps(_) | Length::Policy => None,
             });
-            Compared { name: job.name.clone(), before: job.index, after: other.map(|job| job.index), episodes, fate }
+            Compared {
+                name: job.name.clone(),
+                before: job.index,
+                after: other.map(|job| job.index),
+                episodes,
+                fate,
+            }
         };
         let is_new = |job: &&Job| !before.contains_key(job.name.as_str());
         Self {
             jobs: run.jobs.iter().map(compare).collect(),
-            added: now.jobs.iter().filter(is_new).map(|job| job.name.clone()).collect(),
+            added: now
+                .jobs
+                .iter()
+                .filter(is_new)
+                .map(|job| job.name.clone())
+                .collect(),
         }
     }
 
@@ -117,19 +134,30 @@ impl Difference {
     pub fn lines(&self) -> Vec<String> {
         let mut groups: BTreeMap<&FieldChange, Vec<&str>> = BTreeMap::new();
         let mut order: Vec<&FieldChange> = Vec::new();
-        for (job, field) in self.jobs.iter().flat_map(|job| job.fields().iter().map(move |field| (job, field))) {
+        for (job, field) in self
+            .jobs
+            .iter()
+            .flat_map(|job| job.fields().iter().map(move |field| (job, field)))
+        {
             let group = groups.entry(field).or_default();
             if group.is_empty() {
                 order.push(field);
             }
             group.push(&job.name);
         }
-        let changed = order.into_iter().map(|field| format!("{}: {}", names(&groups[field]), Shown(field)));
-        let removed: Vec<_> = self.jobs.iter().filter(|job| job.fate == Fate::Removed).collect();
+        let changed = order
+            .into_iter()
+            .map(|field| format!("{}: {}", names(&groups[field]), Shown(field)));
+        let removed: Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|job| job.fate == Fate::Removed)
+            .collect();
         let removed: Vec<_> = removed.iter().map(|job| job.name.as_str()).collect();
         let added: Vec<_> = self.added.iter().map(String::as_str).collect();
-        let listed =
-            |names_of: &[&str], what: &str| (!names_of.is_empty()).then(|| format!("{}: {what}", names(names_of)));
+        let listed = |names_of: &[&str], what: &str| {
+            (!names_of.is_empty()).then(|| format!("{}: {what}", names(names_of)))
+        };
         let mut lines: Vec<_> = changed.collect();
         lines.extend(listed(&added, "new"));
         lines.extend(listed(&removed, "not there any more"));
@@ -148,7 +176,11 @@ fn names(of: &[&str]) -> String {
         [name] => (*name).to_owned(),
         [..] => {
             let more = if of.len() > NAMED { ", …" } else { "" };
-            format!("{} jobs ({}{more})", of.len(), of[..NAMED.min(of.len())].join(", "))
+            format!(
+                "{} jobs ({}{more})",
+                of.len(),
+                of[..NAMED.min(of.len())].join(", ")
+            )
         }
     }
 }
@@ -158,10 +190,26 @@ struct Shown<'a>(&'a FieldChange);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FieldChange { field, before, after } = self.0;
-        let (before, after) = (before.as_deref().unwrap_or("not there"), after.as_deref().unwrap_or("not there"));
-        let same = before.chars().zip(after.chars()).take_while(|(a, b)| a == b).count();
-        write!(f, "{field} {} → {}", excerpt(before, same), excerpt(after, same))
+        let FieldChange {
+            field,
+            before,
+            after,
+        } = self.0;
+        let (before, after) = (
+            before.as_deref().unwrap_or("not there"),
+            after.as_deref().unwrap_or("not there"),
+        );
+        let same = before
+            .chars()
+            .zip(after.chars())
+            .take_while(|(a, b)| a == b)
+            .count();
+        write!(
+            f,
+            "{field} {} → {}",
+            excerpt(before, same),
+            excerpt(after, same)
+        )
     }
 }
 
@@ -171,10 +219,18 @@ fn excerpt(text: &str, same: usize) -> String {
     if letters.len() <= LETTERS {
         return text.to_owned();
     }
-    let start = same.saturating_sub(LETTERS / 4).min(letters.len() - LETTERS);
+    let start = same
+        .saturating_sub(LETTERS / 4)
+        .min(letters.len() - LETTERS);
     let end = start + LETTERS;
-    let (before, after) = (if start > 0 { "…" } else { "" }, if end < letters.len() { "…" } else { "" });
-    format!("{before}{}{after}", letters[start..end].iter().collect::<String>())
+    let (before, after) = (
+        if start > 0 { "…" } else { "" },
+        if end < letters.len() { "…" } else { "" },
+    );
+    format!(
+        "{before}{}{after}",
+        letters[start..end].iter().collect::<String>()
+    )
 }
 
 #[cfg(test)]
@@ -186,11 +242,18 @@ mod tests {
         let entry = |(name, fields): &(&str, Value)| {
             let mut entry = json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
                                    "num_episodes": 4});
-            entry.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            entry
+                .as_object_mut()
+                .unwrap()
+                .extend(fields.as_object().unwrap().clone());
             entry
         };
         let entries: Vec<_> = jobs.iter().map(entry).collect();
-        RunPlan { seed, jobs: crate::file::parse(&json!({"jobs": entries})).unwrap(), ..RunPlan::default() }
+        RunPlan {
+            seed,
+            jobs: crate::file::parse(&json!({"jobs": entries})).unwrap(),
+            ..RunPlan::default()
+        }
     }
 
     fn lines(before: &RunPlan, after: &RunPlan) -> Vec<String> {
@@ -200,26 +263,63 @@ mod tests {
     #[test]
     fn a_difference_reads_as_what_was_done_to_the_file() {
         let none = json!({});
-        let before =
-            plan(1, &[("a", none.clone()), ("b", none.clone()), ("c", json!({"seed": 3})), ("d", none.clone())]);
-        let after =
-            plan(1, &[("d", json!({"num_episodes": 9})), ("e", none.clone()), ("b", none), ("c", json!({"seed": 4}))]);
+        let before = plan(
+            1,
+            &[
+                ("a", none.clone()),
+                ("b", none.clone()),
+                ("c", json!({"seed": 3})),
+                ("d", none.clone()),
+            ],
+        );
+        let after = plan(
+            1,
+            &[
+                ("d", json!({"num_episodes": 9})),
+                ("e", none.clone()),
+                ("b", none),
+                ("c", json!({"seed": 4})),
+            ],
+        );
         assert_eq!(
             lines(&before, &after),
-            ["c: seed 3 → 4", "d: num_episodes 4 → 9", "e: new", "a: not there any more"]
+            [
+                "c: seed 3 → 4",
+                "d: num_episodes 4 → 9",
+                "e: new",
+                "a: not there any more"
+            ]
         );
         let difference = Difference::between(&before, &after);
-        let fates: Vec<_> = difference.jobs.iter().map(|job| (job.name.as_str(), job.stays(), job.after)).collect();
+        let fates: Vec<_> = difference
+            .jobs
+            .iter()
+            .map(|job| (job.name.as_str(), job.stays(), job.after))
+            .collect();
         let at = |index| Some(JobIndex(index));
-        assert_eq!(fates, [("a", false, None), ("b", true, at(2)), ("c", false, at(3)), ("d", true, at(0))]);
+        assert_eq!(
+            fates,
+            [
+                ("a", false, None),
+                ("b", true, at(2)),
+                ("c", false, at(3)),
+                ("d", true, at(0))
+            ]
+        );
         assert!(difference.is_reordered() && !difference.is_none());
     }
 
     #[test]
     fn another_base_seed_is_one_line_about_the_jobs_that_have_none_of_their_own() {
         let jobs: Vec<_> = ["a", "b", "c", "d"].map(|name| (name, json!({}))).to_vec();
-        let all: Vec<_> = jobs.into_iter().chain([("own", json!({"seed": 7}))]).collect();
-        assert_eq!(lines(&plan(1, &all), &plan(2, &all)), ["4 jobs (a, b, c, …): seed --seed 1 → --seed 2"]);
+        let all: Vec<_> = jobs
+            .into_iter()
+            .chain([("own", json!({"seed": 7}))])
+            .collect();
+        assert_eq!(
+            lines(&plan(1, &all), &plan(2, &all)),
+            ["4 jobs (a, b, c, …): seed --seed 1 → --seed 2"]
+        );
     }
 
     #[test]
@@ -231,21 +331,43 @@ mod tests {
 
     #[test]
     fn of_long_values_what_differs_is_shown() {
-        let of = |end: &str| plan(1, &[("a", json!({"language_instruction": format!("{}{end}", "x".repeat(200))}))]);
+        let of = |end: &str| {
+            plan(
+                1,
+                &[(
+                    "a",
+                    json!({"language_instruction": format!("{}{end}", "x".repeat(200))}),
+                )],
+            )
+        };
         let line = lines(&of("left"), &of("right")).remove(0);
-        assert!(line.contains("xleft\" →") && line.ends_with("xright\""), "{line}");
+        assert!(
+            line.contains("xleft\" →") && line.ends_with("xright\""),
+            "{line}"
+        );
         assert!(line.chars().count() < 180, "{line}");
     }
 
     #[test]
     fn hundreds_of_differences_are_counted() {
         let of = |seed: u64| -> Vec<(String, Value)> {
-            (0..100).map(|n| (format!("j{n}"), json!({"seed": seed + n}))).collect()
+            (0..100)
+                .map(|n| (format!("j{n}"), json!({"seed": seed + n})))
+                .collect()
         };
         let plan = |jobs: Vec<(String, Value)>| {
-            plan(1, &jobs.iter().map(|(name, job)| (name.as_str(), job.clone())).collect::<Vec<_>>())
+            plan(
+                1,
+                &jobs
+                    .iter()
+                    .map(|(name, job)| (name.as_str(), job.clone()))
+                    .collect::<Vec<_>>(),
+            )
         };
         let lines = lines(&plan(of(0)), &plan(of(1000)));
-        assert_eq!((lines.len(), lines.last().map(String::as_str)), (SHOWN + 1, Some("and 80 more")));
+        assert_eq!(
+            (lines.len(), lines.last().map(String::as_str)),
+            (SHOWN + 1, Some("and 80 more"))
+        );
     }
 }

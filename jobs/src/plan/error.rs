@@ -81,5 +81,8 @@ pub enum RunFolderError {
 
 /// Returns a function that adds the folder to an error of the file system.
 pub(super) fn io(folder: &Path) -> impl Fn(io::Error) -> RunFolderError + '_ {
-    |err| RunFolderError::Io { folder: folder.to_owned(), err }
+    |err| RunFolderError::Io {
+        folder: folder.to_owned(),
+        err,
+    }
 }

@@ -30,19 +30,38 @@ impl Git {
     /// Asks `program`, which must answer as git does, and waits at most `patience`.
     pub fn by(program: &OsStr, folder: &Path, patience: Duration) -> Option<Self> {
         let mut git = Command::new(program);
-        git.args(["-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]);
+        git.args([
+            "-c",
+            "core.fsmonitor=false",
+            "status",
+            "--porcelain=v2",
+            "--branch",
+            "--untracked-files=no",
+        ]);
         // The index belongs to the user: git may read it but must not write it.
-        git.env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C").current_dir(folder);
-        let child = git.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+        git.env("GIT_OPTIONAL_LOCKS", "0")
+            .env("LC_ALL", "C")
+            .current_dir(folder);
+        let child = git
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
         Self::read(&output(child, patience)?)
     }
 
     /// Parses git-status(1), "Porcelain Format Version 2": headers begin with `#`, every other line
     /// is a change.
     fn read(text: &str) -> Option<Self> {
-        let commit = text.lines().find_map(|line| line.strip_prefix("# branch.oid "))?;
+        let commit = text
+            .lines()
+            .find_map(|line| line.strip_prefix("# branch.oid "))?;
         let is_change = |line: &str| !line.is_empty() && !line.starts_with('#');
-        (commit != "(initial)").then(|| Self { commit: commit.to_owned(), dirty: text.lines().any(is_change) })
+        (commit != "(initial)").then(|| Self {
+            commit: commit.to_owned(),
+            dirty: text.lines().any(is_change),
+        })
     }
 }
 
@@ -50,12 +69,16 @@ impl Git {
 fn output(mut child: Child, patience: Duration) -> Option<String> {
     let mut pipe = child.stdout.take()?;
     let (send, receive) = channel();
-    let reader = std::thread::Builder::new().name("git".to_owned()).spawn(move || {
-        let mut text = String::new();
-        // After a timeout the receiver is gone.
-        let _ = send.send(std::io::Read::read_to_string(&mut pipe, &mut text).map(|_| text));
-    });
-    let text = reader.ok().and_then(|_| receive.recv_timeout(patience).ok()?.ok());
+    let reader = std::thread::Builder::new()
+        .name("git".to_owned())
+        .spawn(move || {
+            let mut text = String::new();
+            // After a timeout the receiver is gone.
+            let _ = send.send(std::io::Read::read_to_string(&mut pipe, &mut text).map(|_| text));
+        });
+    let text = reader
+        .ok()
+        .and_then(|_| receive.recv_timeout(patience).ok()?.ok());
     if text.is_none() {
         // The process may already have exited.
         let _ = child.kill();

@@ -39,13 +39,20 @@ impl Identity {
     /// Computes the identity of a job in a run with this base seed.
     pub fn of(job: &Job, base_seed: u64) -> Self {
         let mut fields = Self(BTreeMap::new());
-        fields.value("arena_env_args.environment", &job.environment.clone().into());
+        fields.value(
+            "arena_env_args.environment",
+            &job.environment.clone().into(),
+        );
         if let Some(cameras) = job.enable_cameras {
             fields.value("arena_env_args.enable_cameras", &cameras.into());
         }
         fields.object("arena_env_args", &job.env_args);
         fields.value("policy_type", &canonical_policy(&job.policy_type).into());
-        for (key, value) in job.policy_config.iter().filter(|(key, _)| !PLACES.contains(&key.as_str())) {
+        for (key, value) in job
+            .policy_config
+            .iter()
+            .filter(|(key, _)| !PLACES.contains(&key.as_str()))
+        {
             fields.value(&format!("policy_config_dict.{key}"), value);
         }
         fields.length(job);
@@ -56,7 +63,11 @@ impl Identity {
         fields.object("variations", &job.variations);
         // A seed of the job's own also replaces its name in the seeds of its episodes, see
         // `crate::seed`.
-        fields.text("seed", job.seed.map_or_else(|| format!("--seed {base_seed}"), |seed| seed.to_string()));
+        fields.text(
+            "seed",
+            job.seed
+                .map_or_else(|| format!("--seed {base_seed}"), |seed| seed.to_string()),
+        );
         if let Some(only) = &job.only {
             fields.text("only", only.to_string());
         }
@@ -81,8 +92,10 @@ impl Identity {
 
     fn rollout(&mut self, job: &Job) {
         let rollout = &job.rollout;
-        for (name, is_set) in [("auto_reset", rollout.auto_reset), ("ignore_terminations", rollout.ignore_terminations)]
-        {
+        for (name, is_set) in [
+            ("auto_reset", rollout.auto_reset),
+            ("ignore_terminations", rollout.ignore_terminations),
+        ] {
             if is_set {
                 self.value(name, &true.into());
             }
@@ -96,7 +109,9 @@ impl Identity {
     }
 
     fn object(&mut self, place: &str, object: &Map<String, Value>) {
-        object.iter().for_each(|(key, value)| self.value(&format!("{place}.{key}"), value));
+        object
+            .iter()
+            .for_each(|(key, value)| self.value(&format!("{place}.{key}"), value));
     }
 
     /// Adds the leaves of a value one by one, so that a difference names the nested field.
@@ -104,7 +119,10 @@ impl Identity {
         match value {
             Value::Object(object) if !object.is_empty() => self.object(place, object),
             Value::Array(items) if !items.is_empty() => {
-                items.iter().enumerate().for_each(|(nth, item)| self.value(&format!("{place}[{nth}]"), item));
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(nth, item)| self.value(&format!("{place}[{nth}]"), item));
             }
             leaf => self.text(place, leaf.to_string()),
         }
@@ -116,7 +134,10 @@ impl Identity {
 
     /// Returns its fields and texts, without those that set how many episodes run.
     pub(super) fn without_coverage(&self) -> impl Iterator<Item = (&str, &str)> {
-        let all = self.0.iter().map(|(field, text)| (field.as_str(), text.as_str()));
+        let all = self
+            .0
+            .iter()
+            .map(|(field, text)| (field.as_str(), text.as_str()));
         all.filter(|(field, _)| !COVERAGE.contains(field))
     }
 
@@ -127,7 +148,11 @@ impl Identity {
         names.dedup();
         let change = |name: &String| {
             let (before, after) = (self.0.get(name).cloned(), now.0.get(name).cloned());
-            (before != after).then(|| FieldChange { field: name.clone(), before, after })
+            (before != after).then(|| FieldChange {
+                field: name.clone(),
+                before,
+                after,
+            })
         };
         names.into_iter().filter_map(change).collect()
     }
@@ -149,7 +174,8 @@ impl FieldChange {
     /// valid. If `num_episodes` appears or disappears, the job has another kind of length, which is
     /// not such a change.
     pub fn is_coverage(&self) -> bool {
-        let is_swapped = self.field == "num_episodes" && (self.before.is_none() || self.after.is_none());
+        let is_swapped =
+            self.field == "num_episodes" && (self.before.is_none() || self.after.is_none());
         COVERAGE.contains(&self.field.as_str()) && !is_swapped
     }
 }
@@ -161,14 +187,22 @@ mod tests {
 
     fn job(fields: Value) -> Job {
         let mut entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"});
-        entry.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0)
+        entry
+            .as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        crate::file::parse(&json!({"jobs": [entry]}))
+            .unwrap()
+            .remove(0)
     }
 
     fn differences(before: Value, after: Value) -> Vec<String> {
         let found = Identity::of(&job(before), 1).differences(&Identity::of(&job(after), 1));
         let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        found.into_iter().map(|c| format!("{} {} {}", c.field, text(c.before), text(c.after))).collect()
+        found
+            .into_iter()
+            .map(|c| format!("{} {} {}", c.field, text(c.before), text(c.after)))
+            .collect()
     }
 
     #[test]
@@ -183,11 +217,16 @@ mod tests {
     #[test]
     fn a_policy_server_may_move_and_its_policy_may_not_change() {
         let job = |config: Value| json!({"num_episodes": 3, "policy_type": "pi0_remote", "policy_config_dict": config});
-        let here = job(json!({"remote_host": "gpu7", "remote_port": 8000, "policy_variant": "pi0"}));
-        let there = job(json!({"remote_host": "gpu8", "remote_retry_s": 9, "policy_variant": "pi0"}));
+        let here =
+            job(json!({"remote_host": "gpu7", "remote_port": 8000, "policy_variant": "pi0"}));
+        let there =
+            job(json!({"remote_host": "gpu8", "remote_retry_s": 9, "policy_variant": "pi0"}));
         assert_eq!(differences(here, there.clone()), Vec::<String>::new());
         let other = job(json!({"policy_variant": "pi05"}));
-        assert_eq!(differences(there, other), ["policy_config_dict.policy_variant \"pi0\" \"pi05\""]);
+        assert_eq!(
+            differences(there, other),
+            ["policy_config_dict.policy_variant \"pi0\" \"pi05\""]
+        );
     }
 
     #[test]
@@ -199,10 +238,15 @@ mod tests {
 
     #[test]
     fn a_difference_is_named_where_it_is() {
-        let of = |x: i32, y: Value| json!({"num_episodes": 3, "variations": {"a": {"x": x, "y": y}}});
+        let of =
+            |x: i32, y: Value| json!({"num_episodes": 3, "variations": {"a": {"x": x, "y": y}}});
         assert_eq!(
             differences(of(1, json!([1, 2])), of(2, json!([1, 3, 4]))),
-            ["variations.a.x 1 2", "variations.a.y[1] 2 3", "variations.a.y[2] - 4"]
+            [
+                "variations.a.x 1 2",
+                "variations.a.y[1] 2 3",
+                "variations.a.y[2] - 4"
+            ]
         );
     }
 
@@ -215,9 +259,15 @@ mod tests {
     #[test]
     fn a_choice_of_episodes_is_coverage() {
         let all = job(json!({"num_episodes": 9}));
-        let some = Job { only: Some("0-2".parse().unwrap()), ..all.clone() };
+        let some = Job {
+            only: Some("0-2".parse().unwrap()),
+            ..all.clone()
+        };
         let found = Identity::of(&all, 1).differences(&Identity::of(&some, 1));
-        assert!(found.len() == 1 && found.iter().all(FieldChange::is_coverage), "{found:?}");
+        assert!(
+            found.len() == 1 && found.iter().all(FieldChange::is_coverage),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -226,8 +276,14 @@ mod tests {
             let found = Identity::of(&job(before), 1).differences(&Identity::of(&job(after), 1));
             found.iter().all(FieldChange::is_coverage)
         };
-        assert!(is_coverage(json!({"num_episodes": 3}), json!({"num_episodes": 9, "status": "completed"})));
-        assert!(!is_coverage(json!({"num_episodes": 3}), json!({"num_steps": 3})));
+        assert!(is_coverage(
+            json!({"num_episodes": 3}),
+            json!({"num_episodes": 9, "status": "completed"})
+        ));
+        assert!(!is_coverage(
+            json!({"num_episodes": 3}),
+            json!({"num_steps": 3})
+        ));
         assert!(!is_coverage(json!({}), json!({"num_episodes": 3})));
     }
 }

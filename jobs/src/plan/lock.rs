@@ -29,7 +29,12 @@ impl Lock {
 }
 
 fn open(folder: &RunFolder) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(folder.plan_lock())
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(folder.plan_lock())
 }
 
 /// Retries when a signal interrupts the wait; any other error means that the file system has no

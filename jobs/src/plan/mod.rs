@@ -120,9 +120,11 @@ impl RunPlan {
     pub fn new(args: &EvalArgs, file: JobFile, world_size: usize, created: String) -> Self {
         let mut jobs = file.jobs;
         for job in &mut jobs {
-            if let (Length::Policy, Some(steps), false) =
-                (job.length, args.num_steps, job.policy_type == "replay_action")
-            {
+            if let (Length::Policy, Some(steps), false) = (
+                job.length,
+                args.num_steps,
+                job.policy_type == "replay_action",
+            ) {
                 job.length = Length::Steps(steps);
             }
         }
@@ -145,7 +147,10 @@ impl RunPlan {
     /// Sets the folder that the run is started in, so that its git state is recorded.
     #[must_use]
     pub fn started_in(self, folder: &Path) -> Self {
-        Self { started_in: Some(folder.to_owned()), ..self }
+        Self {
+            started_in: Some(folder.to_owned()),
+            ..self
+        }
     }
 
     /// Sets the launch that this start belongs to. The folder may already be held by that launch.
@@ -181,8 +186,11 @@ impl RunPlan {
     /// if it has values that no jobs file may have.
     pub fn read(folder: &RunFolder) -> Result<Self, RunFolderError> {
         let path = Standing::of(folder).plan;
-        let text = files::read(&path, MAX_DOCUMENT_BYTES)
-            .map_err(|err| RunFolderError::Unreadable { path: path.clone(), err })?;
+        let text =
+            files::read(&path, MAX_DOCUMENT_BYTES).map_err(|err| RunFolderError::Unreadable {
+                path: path.clone(),
+                err,
+            })?;
         Self::parse(folder, &text)
     }
 
@@ -191,13 +199,22 @@ impl RunPlan {
     /// # Errors
     /// Returns the errors of [`RunPlan::read`], without those of the file system.
     pub fn parse(folder: &RunFolder, text: &[u8]) -> Result<Self, RunFolderError> {
-        let plan: Self =
-            serde_json::from_slice(text).map_err(|err| RunFolderError::Damaged { path: folder.plan(), err })?;
+        let plan: Self = serde_json::from_slice(text).map_err(|err| RunFolderError::Damaged {
+            path: folder.plan(),
+            err,
+        })?;
         if plan.schema != SCHEMA {
             let (folder, found) = (folder.root().to_owned(), plan.schema);
-            return Err(RunFolderError::Schema { folder, found, wanted: SCHEMA });
+            return Err(RunFolderError::Schema {
+                folder,
+                found,
+                wanted: SCHEMA,
+            });
         }
-        checked::check(&plan).map_err(|refusal| RunFolderError::Refused { path: folder.plan(), refusal })?;
+        checked::check(&plan).map_err(|refusal| RunFolderError::Refused {
+            path: folder.plan(),
+            refusal,
+        })?;
         Ok(plan)
     }
 }

@@ -12,7 +12,10 @@ const BETWEEN: Duration = Duration::from_millis(50);
 pub(super) fn wait_for(mut condition: impl FnMut() -> bool) -> bool {
     (0..LOOKS).any(|look| {
         if look > 0 {
-            #[expect(clippy::disallowed_methods, reason = "between two looks at processes of others, with an end")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "between two looks at processes of others, with an end"
+            )]
             std::thread::sleep(BETWEEN);
         }
         condition()

@@ -39,10 +39,18 @@ impl RunPlan {
     /// Returns [`RunFolderError::InUse`] if another process has the journal,
     /// [`RunFolderError::Overtaken`] if the folder has another plan by now, and the errors of the
     /// file system.
-    pub fn open_journal(&mut self, folder: &RunFolder, env: &RankEnv) -> Result<Journal, RunFolderError> {
+    pub fn open_journal(
+        &mut self,
+        folder: &RunFolder,
+        env: &RankEnv,
+    ) -> Result<Journal, RunFolderError> {
         let io = io(folder.root());
         let is_first = env.rank == 0 && env.restart_count == 0;
-        let lock = if is_first { Lock::to_change(folder) } else { Lock::to_look(folder) };
+        let lock = if is_first {
+            Lock::to_change(folder)
+        } else {
+            Lock::to_look(folder)
+        };
         let _lock = lock.map_err(&io)?;
         let mut opened = Journal::open(&folder.journal(env.rank));
         patience::wait_for(|| {
@@ -52,8 +60,13 @@ impl RunPlan {
             !is_busy(&opened)
         });
         let is_busy = is_busy(&opened);
-        let journal =
-            opened.map_err(|err| if is_busy { RunFolderError::InUse(folder.root().to_owned()) } else { io(err) })?;
+        let journal = opened.map_err(|err| {
+            if is_busy {
+                RunFolderError::InUse(folder.root().to_owned())
+            } else {
+                io(err)
+            }
+        })?;
         let found = Self::read(folder)?;
         let difference = Difference::between(&found, self);
         if !difference.is_none() || difference.is_reordered() {
@@ -81,5 +94,7 @@ impl RunPlan {
 }
 
 fn is_busy(opened: &std::io::Result<Journal>) -> bool {
-    opened.as_ref().is_err_and(|err| err.kind() == ErrorKind::ResourceBusy)
+    opened
+        .as_ref()
+        .is_err_and(|err| err.kind() == ErrorKind::ResourceBusy)
 }

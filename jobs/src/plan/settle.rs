@@ -28,7 +28,11 @@ impl RunPlan {
     /// Returns [`RunFolderError`]; nothing in the folder was changed then.
     pub fn settle(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
         let (started_in, launch) = (self.started_in.clone(), self.launch.clone());
-        Ok(Self { started_in, launch, ..self.settled(folder, accept)? })
+        Ok(Self {
+            started_in,
+            launch,
+            ..self.settled(folder, accept)?
+        })
     }
 
     fn settled(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
@@ -68,7 +72,11 @@ impl RunPlan {
     /// Returns the plan with a new run id and the git state of the folder.
     fn named(&self, folder: &RunFolder) -> Result<Self, RunFolderError> {
         let id = random::hex::<16>().map_err(io(folder.root()))?;
-        let mut named = Self { id, git: self.ask_git(), ..self.clone() };
+        let mut named = Self {
+            id,
+            git: self.ask_git(),
+            ..self.clone()
+        };
         named.provenance = named.known_by();
         Ok(named)
     }
@@ -87,9 +95,16 @@ impl RunPlan {
             return Err(RunFolderError::InUse(folder.root().to_owned()));
         }
         if let Some(holder) = launch::other_holder(folder, self.launch.as_deref()) {
-            return Err(LockError::Held { folder: folder.root().to_owned(), holder: Box::new(holder) }.into());
+            return Err(LockError::Held {
+                folder: folder.root().to_owned(),
+                holder: Box::new(holder),
+            }
+            .into());
         }
-        let standing = Standing { plan: folder.plan(), journals: folder.journals() };
+        let standing = Standing {
+            plan: folder.plan(),
+            journals: folder.journals(),
+        };
         if !begun(&standing.journals) {
             let fresh = self.named(folder)?;
             fresh.write(folder).map_err(&io)?;
@@ -102,7 +117,12 @@ impl RunPlan {
         if !accept && has_results(&standing.journals) {
             return Err(self.other(folder, &difference, &standing.journals));
         }
-        let staying: BTreeSet<_> = difference.jobs.iter().filter(|job| job.stays()).map(|job| &*job.name).collect();
+        let staying: BTreeSet<_> = difference
+            .jobs
+            .iter()
+            .filter(|job| job.stays())
+            .map(|job| &*job.name)
+            .collect();
         let mut next = self.successor(&found).known_as(&found, &staying);
         next.changed.extend(difference.lines());
         supersede::supersede(folder, &next, &difference).map_err(&io)?;
@@ -122,14 +142,22 @@ impl RunPlan {
         let found = Self::read(folder)?;
         let difference = Difference::between(&found, self);
         if difference.is_none() {
-            let reordered = "the jobs stand in another order than in the run; its order is kept".to_owned();
-            return Ok(difference.is_reordered().then_some(reordered).into_iter().collect());
+            let reordered =
+                "the jobs stand in another order than in the run; its order is kept".to_owned();
+            return Ok(difference
+                .is_reordered()
+                .then_some(reordered)
+                .into_iter()
+                .collect());
         }
         let has_results = has_results(&standing.journals);
         if !accept && has_results {
             return Err(self.other(folder, &difference, &standing.journals));
         }
-        let changed = difference.lines().into_iter().map(|line| format!("changed: {line}"));
+        let changed = difference
+            .lines()
+            .into_iter()
+            .map(|line| format!("changed: {line}"));
         let consequence = match has_results {
             true => Consequence::of(&difference, &standing.journals).to_string(folder),
             false => format!(
@@ -144,9 +172,19 @@ impl RunPlan {
     /// Returns the run that was found, with the new values of everything that does not affect the
     /// results.
     fn renewed(&self, found: &Self) -> Self {
-        let now: BTreeMap<&str, &Job> = self.jobs.iter().map(|job| (job.name.as_str(), job)).collect();
-        let renew = |job: &Job| now.get(job.name.as_str()).map_or(job.clone(), |now| renewed(job, now));
-        Self { jobs: found.jobs.iter().map(renew).collect(), ..found.clone() }
+        let now: BTreeMap<&str, &Job> = self
+            .jobs
+            .iter()
+            .map(|job| (job.name.as_str(), job))
+            .collect();
+        let renew = |job: &Job| {
+            now.get(job.name.as_str())
+                .map_or(job.clone(), |now| renewed(job, now))
+        };
+        Self {
+            jobs: found.jobs.iter().map(renew).collect(),
+            ..found.clone()
+        }
     }
 
     /// Returns this plan as the successor of the one that was found: it belongs to the same run.
@@ -163,7 +201,12 @@ impl RunPlan {
         }
     }
 
-    fn other(&self, folder: &RunFolder, difference: &Difference, journals: &Path) -> RunFolderError {
+    fn other(
+        &self,
+        folder: &RunFolder,
+        difference: &Difference,
+        journals: &Path,
+    ) -> RunFolderError {
         let would = Consequence::of(difference, journals).to_string(folder);
         RunFolderError::Other {
             folder: folder.root().to_owned(),
@@ -205,7 +248,10 @@ impl Consequence {
         let done = report::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
         let done = |job: &Compared| done.get(&job.before).map_or(&[][..], Vec::as_slice);
         let within = |job: &Compared| {
-            done(job).iter().filter(|episode| job.episodes.is_none_or(|count| **episode < count)).count()
+            done(job)
+                .iter()
+                .filter(|episode| job.episodes.is_none_or(|count| **episode < count))
+                .count()
         };
         let staying = || difference.jobs.iter().filter(|job| job.stays());
         let stay = staying().map(within).sum();
@@ -214,7 +260,10 @@ impl Consequence {
             same: staying().filter(|job| job.fate == Fate::Same).count(),
             kept: staying().filter(|job| job.fate != Fate::Same).count(),
             left_out: staying().map(|job| done(job).len()).sum::<usize>() - stay,
-            away: difference.leaving().map(|job| (job.name.clone(), done(job).len())).collect(),
+            away: difference
+                .leaving()
+                .map(|job| (job.name.clone(), done(job).len()))
+                .collect(),
         }
     }
 
@@ -222,12 +271,24 @@ impl Consequence {
     /// move to …`.
     fn to_string(&self, folder: &RunFolder) -> String {
         let mut text = format!("{} finished episodes stay", self.stay);
-        let jobs = |count: usize| if count == 1 { "1 job".to_owned() } else { format!("{count} jobs") };
+        let jobs = |count: usize| {
+            if count == 1 {
+                "1 job".to_owned()
+            } else {
+                format!("{count} jobs")
+            }
+        };
         match (self.same, self.kept) {
             (0, 0) => {}
             (same, 0) => text += &format!(" ({} as they were)", jobs(same)),
             (0, kept) => text += &format!(" ({} of another length)", jobs(kept)),
-            (same, kept) => text += &format!(" ({} as they were, {} of another length)", jobs(same), jobs(kept)),
+            (same, kept) => {
+                text += &format!(
+                    " ({} as they were, {} of another length)",
+                    jobs(same),
+                    jobs(kept)
+                )
+            }
         }
         if self.left_out > 0 {
             text += &format!(", {} are not counted any more", self.left_out);
@@ -235,10 +296,22 @@ impl Consequence {
         let moved: usize = self.away.iter().map(|(_, count)| count).sum();
         if moved > 0 {
             let names: Vec<_> = self.away.iter().filter(|(_, count)| *count > 0).collect();
-            let first: Vec<_> = names.iter().take(3).map(|(name, _)| name.as_str()).collect();
-            let more = if names.len() > first.len() { ", …" } else { "" };
+            let first: Vec<_> = names
+                .iter()
+                .take(3)
+                .map(|(name, _)| name.as_str())
+                .collect();
+            let more = if names.len() > first.len() {
+                ", …"
+            } else {
+                ""
+            };
             let superseded = folder.superseded();
-            text += &format!("; {moved} of {}{more} move to `{}`", first.join(", "), superseded.display());
+            text += &format!(
+                "; {moved} of {}{more} move to `{}`",
+                first.join(", "),
+                superseded.display()
+            );
         }
         text
     }
@@ -247,7 +320,9 @@ impl Consequence {
 /// Returns whether an episode or a job has ended, so that its results would be lost under other
 /// jobs. Unreadable journals count as results.
 fn has_results(journals: &Path) -> bool {
-    let Ok(journals) = journal::read_all(journals) else { return true };
+    let Ok(journals) = journal::read_all(journals) else {
+        return true;
+    };
     let mut contents = journals.iter().map(|(_, contents)| contents);
     contents.any(|contents| !contents.damaged.is_empty() || contents.lines.iter().any(is_result))
 }

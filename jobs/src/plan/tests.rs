@@ -12,13 +12,23 @@ fn plan(seed: &str, episodes: u64) -> RunPlan {
         jobs: crate::file::parse(&json!({"jobs": [entry]})).unwrap(),
         model_server: None,
     };
-    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into(), "--seed".into(), seed.into()]).unwrap();
+    let args = EvalArgs::parse_words(&[
+        "--jobs".into(),
+        "jobs.json".into(),
+        "--seed".into(),
+        seed.into(),
+    ])
+    .unwrap();
     RunPlan::new(&args, file, 2, "now".to_owned())
 }
 
 /// Returns the plan as it was asked for, without what is added when it is written.
 fn asked(plan: RunPlan) -> RunPlan {
-    RunPlan { id: String::new(), provenance: Provenance::default(), ..plan }
+    RunPlan {
+        id: String::new(),
+        provenance: Provenance::default(),
+        ..plan
+    }
 }
 
 /// Writes the first line of a rank.
@@ -32,7 +42,10 @@ fn finish(folder: &RunFolder) {
 }
 
 fn write(folder: &RunFolder, line: &Line) {
-    Journal::open(&folder.journal(0)).unwrap().append(line).unwrap();
+    Journal::open(&folder.journal(0))
+        .unwrap()
+        .append(line)
+        .unwrap();
 }
 
 #[test]
@@ -43,13 +56,25 @@ fn the_same_run_goes_on_in_its_folder() {
     assert_eq!(asked(first.clone()), plan("1", 3));
     assert_eq!(first.id.len(), 32);
     assert_eq!(plan("1", 3).settle(&folder, false).unwrap(), first);
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "plan.json and journal, nothing else");
+    assert_eq!(
+        std::fs::read_dir(dir.path()).unwrap().count(),
+        2,
+        "plan.json and journal, nothing else"
+    );
 }
 
 #[test]
 fn two_runs_have_different_names() {
-    let id = |dir: &tempfile::TempDir| plan("1", 3).settle(&RunFolder::new(dir.path()), false).unwrap().id;
-    assert_ne!(id(&tempfile::tempdir().unwrap()), id(&tempfile::tempdir().unwrap()));
+    let id = |dir: &tempfile::TempDir| {
+        plan("1", 3)
+            .settle(&RunFolder::new(dir.path()), false)
+            .unwrap()
+            .id
+    };
+    assert_ne!(
+        id(&tempfile::tempdir().unwrap()),
+        id(&tempfile::tempdir().unwrap())
+    );
 }
 
 #[test]
@@ -59,10 +84,23 @@ fn another_run_is_refused_with_what_differs_and_leaves_the_folder_alone() {
     plan("1", 3).settle(&folder, false).unwrap();
     finish(&folder);
     let before = std::fs::read(folder.plan()).unwrap();
-    for (other, line) in [(plan("2", 3), "a: seed --seed 1 → --seed 2"), (plan("1", 4), "a: num_episodes 3 → 4")] {
-        let refusal = other.clone().settle(&folder, false).unwrap_err().to_string();
-        assert!(refusal.contains(&format!("holds another run than this one:\n  {line}\n")), "{refusal}");
-        assert_eq!(other.check(&folder, false).unwrap_err().to_string(), refusal);
+    for (other, line) in [
+        (plan("2", 3), "a: seed --seed 1 → --seed 2"),
+        (plan("1", 4), "a: num_episodes 3 → 4"),
+    ] {
+        let refusal = other
+            .clone()
+            .settle(&folder, false)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refusal.contains(&format!("holds another run than this one:\n  {line}\n")),
+            "{refusal}"
+        );
+        assert_eq!(
+            other.check(&folder, false).unwrap_err().to_string(),
+            refusal
+        );
     }
     assert_eq!(std::fs::read(folder.plan()).unwrap(), before);
 }
@@ -86,18 +124,35 @@ fn a_run_in_which_nothing_has_finished_takes_corrected_jobs_and_loses_no_line() 
     let folder = RunFolder::new(dir.path());
     let first = plan("1", 3).settle(&folder, false).unwrap();
     begin(&folder);
-    let failed = JobEnd { error: Some("no such module".to_owned()), env_steps: 7, ..JobEnd::default() };
+    let failed = JobEnd {
+        error: Some("no such module".to_owned()),
+        env_steps: 7,
+        ..JobEnd::default()
+    };
     write(&folder, &Line::JobEnd(failed));
     let notes = plan("2", 3).check(&folder, false).unwrap();
     assert_eq!(notes[0], "changed: a: seed --seed 1 → --seed 2");
-    assert!(notes[1].starts_with("nothing has finished in `") && notes[1].ends_with("superseded`"), "{notes:?}");
+    assert!(
+        notes[1].starts_with("nothing has finished in `") && notes[1].ends_with("superseded`"),
+        "{notes:?}"
+    );
     let corrected = plan("2", 3).settle(&folder, false).unwrap();
-    assert_eq!((corrected.seed, RunPlan::read(&folder).unwrap()), (2, corrected.clone()));
+    assert_eq!(
+        (corrected.seed, RunPlan::read(&folder).unwrap()),
+        (2, corrected.clone())
+    );
     let old = RunFolder::new(&folder.superseded().join("1"));
     assert_eq!(RunPlan::read(&old).unwrap(), first);
-    assert!(std::fs::read_to_string(old.journal(0)).unwrap().contains("no such module"));
+    assert!(
+        std::fs::read_to_string(old.journal(0))
+            .unwrap()
+            .contains("no such module")
+    );
     finish(&folder);
-    assert!(plan("3", 3).check(&folder, false).is_err(), "an episode would be lost");
+    assert!(
+        plan("3", 3).check(&folder, false).is_err(),
+        "an episode would be lost"
+    );
 }
 
 #[test]
@@ -106,9 +161,20 @@ fn four_writers_at_once_agree_on_one_plan() {
     let folder = &RunFolder::new(dir.path());
     let settled: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
-            .map(|n| scope.spawn(move || RunPlan { created: n.to_string(), ..plan("1", 3) }.settle(folder, false)))
+            .map(|n| {
+                scope.spawn(move || {
+                    RunPlan {
+                        created: n.to_string(),
+                        ..plan("1", 3)
+                    }
+                    .settle(folder, false)
+                })
+            })
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap().unwrap())
+            .collect()
     });
     assert!(settled.iter().all(|plan| *plan == settled[0]));
 }
@@ -117,10 +183,18 @@ fn four_writers_at_once_agree_on_one_plan() {
 fn a_plan_of_another_version_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let folder = RunFolder::new(dir.path());
-    RunPlan { schema: "rrun/plan/9".to_owned(), ..plan("1", 3) }.write(&folder).unwrap();
+    RunPlan {
+        schema: "rrun/plan/9".to_owned(),
+        ..plan("1", 3)
+    }
+    .write(&folder)
+    .unwrap();
     begin_in(&folder);
     let refusal = plan("1", 3).settle(&folder, true).unwrap_err().to_string();
-    assert!(refusal.contains("has a plan of schema `rrun/plan/9`, this rrun writes `rrun/plan/1`"), "{refusal}");
+    assert!(
+        refusal.contains("has a plan of schema `rrun/plan/9`, this rrun writes `rrun/plan/1`"),
+        "{refusal}"
+    );
 }
 
 fn begin_in(folder: &RunFolder) {

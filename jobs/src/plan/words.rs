@@ -25,16 +25,23 @@ impl EvalArgs {
     /// Returns [`WordsError`] for a folder without a run and for arguments that cannot be parsed.
     pub fn read_words(words: &[OsString]) -> Result<Self, WordsError> {
         let args = Self::parse_words(words)?;
-        let Some(dir) = &args.resume else { return Ok(args) };
+        let Some(dir) = &args.resume else {
+            return Ok(args);
+        };
         let folder = RunFolder::new(dir);
         if !folder.plan().exists() {
             return Err(RunFolderError::NoRun(dir.clone()).into());
         }
         let run = RunPlan::read(&folder)?;
-        checked::check_options(&run).map_err(|refusal| RunFolderError::Refused { path: folder.plan(), refusal })?;
+        checked::check_options(&run).map_err(|refusal| RunFolderError::Refused {
+            path: folder.plan(),
+            refusal,
+        })?;
         let mut options = run.options;
         options.insert("seed".to_owned(), run.seed.to_string());
-        let taken_over = options.iter().filter(|(name, _)| !args.given.contains_key(*name));
+        let taken_over = options
+            .iter()
+            .filter(|(name, _)| !args.given.contains_key(*name));
         let word = |(name, value): (&String, &String)| match value.as_str() {
             "" => OsString::from(format!("--{name}")),
             value => OsString::from(format!("--{name}={value}")),
@@ -58,28 +65,62 @@ mod tests {
         let job = r#"{"jobs": [{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"}]}"#;
         let jobs = dir.path().join("jobs.json");
         std::fs::write(&jobs, job).unwrap();
-        let args = EvalArgs::parse_words(&words(&[&["--jobs", jobs.to_str().unwrap()], begun_by].concat())).unwrap();
+        let args = EvalArgs::parse_words(&words(
+            &[&["--jobs", jobs.to_str().unwrap()], begun_by].concat(),
+        ))
+        .unwrap();
         let file = crate::file::JobFile::read(&jobs).unwrap();
-        RunPlan::new(&args, file, 1, String::new()).settle(&RunFolder::new(dir.path()), false).unwrap();
+        RunPlan::new(&args, file, 1, String::new())
+            .settle(&RunFolder::new(dir.path()), false)
+            .unwrap();
         dir
     }
 
     #[test]
     fn a_resumed_run_keeps_its_options_but_for_those_that_are_given_and_those_that_say_where() {
-        let dir =
-            run(&["--seed", "7", "--no_video", "--video-cameras", "a,b", "--policy-device", "cpu", "--max-batch=2"]);
+        let dir = run(&[
+            "--seed",
+            "7",
+            "--no_video",
+            "--video-cameras",
+            "a,b",
+            "--policy-device",
+            "cpu",
+            "--max-batch=2",
+        ]);
         let path = dir.path().to_str().unwrap();
-        let args = EvalArgs::read_words(&words(&["--resume", path, "--video-cameras=c", "--max_batch", "4"])).unwrap();
-        assert_eq!((args.seed, args.no_video, args.max_batch), (7, true, Some(4)));
-        assert_eq!((args.video_cameras, args.policy_device), (Some(vec!["c".to_owned()]), None));
+        let args = EvalArgs::read_words(&words(&[
+            "--resume",
+            path,
+            "--video-cameras=c",
+            "--max_batch",
+            "4",
+        ]))
+        .unwrap();
+        assert_eq!(
+            (args.seed, args.no_video, args.max_batch),
+            (7, true, Some(4))
+        );
+        assert_eq!(
+            (args.video_cameras, args.policy_device),
+            (Some(vec!["c".to_owned()]), None)
+        );
         let again = EvalArgs::read_words(&words(&["--resume", path, "--seed", "8"])).unwrap();
-        assert_eq!((again.seed, again.video_cameras.map(|names| names.join(" "))), (8, Some("a b".to_owned())));
+        assert_eq!(
+            (again.seed, again.video_cameras.map(|names| names.join(" "))),
+            (8, Some("a b".to_owned()))
+        );
     }
 
     #[test]
     fn a_folder_without_a_run_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let text = EvalArgs::read_words(&words(&["--resume", dir.path().to_str().unwrap()])).unwrap_err().to_string();
-        assert!(text.contains("has no plan.json: there is no run to go on with"), "{text}");
+        let text = EvalArgs::read_words(&words(&["--resume", dir.path().to_str().unwrap()]))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("has no plan.json: there is no run to go on with"),
+            "{text}"
+        );
     }
 }

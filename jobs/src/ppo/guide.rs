@@ -23,7 +23,11 @@ impl Row {
 
     /// Returns the nearest change that Brax accepts; `None` if the sizes are valid.
     pub fn correction(&self) -> Option<Change> {
-        if self.is_valid() { None } else { self.sizes.nearest().into_iter().next() }
+        if self.is_valid() {
+            None
+        } else {
+            self.sizes.nearest().into_iter().next()
+        }
     }
 }
 
@@ -33,7 +37,12 @@ pub fn rows() -> Vec<Row> {
     let row = |place, gpu_gb, (num_envs, batch_size, num_minibatches), is_said_valid| Row {
         place,
         gpu_gb,
-        sizes: Sizes { num_envs, batch_size, num_minibatches, devices: 1 },
+        sizes: Sizes {
+            num_envs,
+            batch_size,
+            num_minibatches,
+            devices: 1,
+        },
         is_said_valid,
     };
     vec![

@@ -38,7 +38,10 @@ pub(super) fn check(config: &Value, set: &Override) -> Result<(), PpoError> {
     if known.contains(&name) {
         return Ok(());
     }
-    Err(PpoError::Unknown { key: name.clone(), near: near(&name, &known) })
+    Err(PpoError::Unknown {
+        key: name.clone(),
+        near: near(&name, &known),
+    })
 }
 
 /// Returns the unknown names of `ppo` and `network` in a file that resemble a known one.
@@ -48,11 +51,20 @@ pub(super) fn doubtful(own: &Value) -> Vec<String> {
     let is_ours = |name: &&String| name.starts_with("ppo.") || name.starts_with("network.");
     let doubt = |name: &String| {
         let likeness = |known: &str| strsim::jaro_winkler(known, name);
-        let like =
-            known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|like| likeness(like) > LIKE)?;
-        Some(format!("`{name}` is not known and has no effect here; did you mean `{like}`?"))
+        let like = known
+            .iter()
+            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+            .filter(|like| likeness(like) > LIKE)?;
+        Some(format!(
+            "`{name}` is not known and has no effect here; did you mean `{like}`?"
+        ))
     };
-    found.iter().filter(is_ours).filter(|name| !known.contains(*name)).filter_map(doubt).collect()
+    found
+        .iter()
+        .filter(is_ours)
+        .filter(|name| !known.contains(*name))
+        .filter_map(doubt)
+        .collect()
 }
 
 fn known() -> BTreeSet<String> {
@@ -66,7 +78,11 @@ fn collect(value: &Value, name: &str, names: &mut BTreeSet<String>) {
     match value {
         Value::Object(entries) => {
             for (key, value) in entries {
-                let below = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                let below = if name.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{name}.{key}")
+                };
                 collect(value, &below, names);
             }
         }
@@ -84,6 +100,10 @@ fn near(name: &str, known: &BTreeSet<String>) -> String {
     };
     let mut all: Vec<&String> = known.iter().collect();
     all.sort_by_key(|known| Reverse(likeness(known)));
-    let named: Vec<_> = all.into_iter().take(NEAREST).map(|name| format!("`{name}`")).collect();
+    let named: Vec<_> = all
+        .into_iter()
+        .take(NEAREST)
+        .map(|name| format!("`{name}`"))
+        .collect();
     format!("the nearest are {}", named.join(", "))
 }

@@ -90,29 +90,51 @@ impl Training {
     ///
     /// # Errors
     /// Returns [`PpoError`] for the first problem found.
-    pub fn read(file: Option<&Path>, preset: Option<Preset>, overrides: &[Override]) -> Result<Self, PpoError> {
-        let own = file.map(|path| tree::parse(path, &tree::read(path)?)).transpose()?;
+    pub fn read(
+        file: Option<&Path>,
+        preset: Option<Preset>,
+        overrides: &[Override],
+    ) -> Result<Self, PpoError> {
+        let own = file
+            .map(|path| tree::parse(path, &tree::read(path)?))
+            .transpose()?;
         if let (Some(file), Some(own)) = (file, &own) {
             check_training(file, own, preset)?;
         }
         Self::new(file, own.unwrap_or_else(|| json!({})), preset, overrides)
     }
 
-    fn new(file: Option<&Path>, own: Value, preset: Option<Preset>, sets: &[Override]) -> Result<Self, PpoError> {
+    fn new(
+        file: Option<&Path>,
+        own: Value,
+        preset: Option<Preset>,
+        sets: &[Override],
+    ) -> Result<Self, PpoError> {
         let base = preset.map_or_else(|| Value::Object(Map::new()), Preset::config);
         let notes = keys::doubtful(&own);
         let below = tree::merge(base, own);
         let mut config = below;
         for section in ["ppo", "network", "training"] {
-            if let Some(found) = config.get(section).filter(|value| !value.is_object() && !value.is_null()) {
-                return Err(PpoError::Section { section: section.to_owned(), found: found.to_string() });
+            if let Some(found) = config
+                .get(section)
+                .filter(|value| !value.is_object() && !value.is_null())
+            {
+                return Err(PpoError::Section {
+                    section: section.to_owned(),
+                    found: found.to_string(),
+                });
             }
         }
         for set in sets {
             keys::check(&config, set)?;
             config = tree::merge(config, set.tree());
         }
-        let training = Self { file: file.map(Path::to_owned), overrides: sets.to_vec(), config, notes };
+        let training = Self {
+            file: file.map(Path::to_owned),
+            overrides: sets.to_vec(),
+            config,
+            notes,
+        };
         training.sizes(1).map(|_| training)
     }
 
@@ -128,7 +150,10 @@ impl Training {
                 None | Some(Value::Null) => Ok(default),
                 Some(value) => match value.as_u64() {
                     Some(size @ 1..=MOST) => Ok(size),
-                    _ => Err(PpoError::Size { key, found: value.to_string().chars().take(80).collect() }),
+                    _ => Err(PpoError::Size {
+                        key,
+                        found: value.to_string().chars().take(80).collect(),
+                    }),
                 },
             }
         };
@@ -143,7 +168,11 @@ impl Training {
     /// Returns the record that WildRobot's training keeps of its configuration: `{config_file,
     /// overrides, final_config}`.
     pub fn effective(&self) -> Value {
-        let overrides: Map<String, Value> = self.overrides.iter().map(|set| (set.name(), set.value.clone())).collect();
+        let overrides: Map<String, Value> = self
+            .overrides
+            .iter()
+            .map(|set| (set.name(), set.value.clone()))
+            .collect();
         json!({"config_file": self.file, "overrides": overrides, "final_config": self.config})
     }
 }
@@ -151,8 +180,15 @@ impl Training {
 /// Refuses a file without a training: its sizes would all be Brax's defaults, which are valid. With
 /// a preset, any section of the preset is enough.
 fn check_training(file: &Path, own: &Value, preset: Option<Preset>) -> Result<(), PpoError> {
-    let is_section = |name: &str| name == PPO || preset.is_some_and(|preset| preset.config().get(name).is_some());
-    let names: Vec<&str> = own.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    let is_section = |name: &str| {
+        name == PPO || preset.is_some_and(|preset| preset.config().get(name).is_some())
+    };
+    let names: Vec<&str> = own
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
     if names.iter().any(|name| is_section(name)) {
         return Ok(());
     }
@@ -161,7 +197,10 @@ fn check_training(file: &Path, own: &Value, preset: Option<Preset>) -> Result<()
         (_, true) => "sizes belong below `ppo:`",
         _ => "one begins with `ppo: {num_envs: …, batch_size: …, num_minibatches: …}`",
     };
-    Err(PpoError::NoTraining { file: file.display().to_string(), hint })
+    Err(PpoError::NoTraining {
+        file: file.display().to_string(),
+        hint,
+    })
 }
 
 #[cfg(test)]

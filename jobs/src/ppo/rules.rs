@@ -61,12 +61,21 @@ impl Sizes {
     /// # Errors
     /// Returns the first [`Violation`].
     pub fn check(self) -> Result<(), Violation> {
-        let Self { num_envs, batch_size, num_minibatches, devices } = self;
+        let Self {
+            num_envs,
+            batch_size,
+            num_minibatches,
+            devices,
+        } = self;
         if !num_envs.is_multiple_of(devices) {
             return Err(Violation::Devices { num_envs, devices });
         }
         if !(batch_size * num_minibatches).is_multiple_of(num_envs) {
-            return Err(Violation::Unrolls { num_envs, batch_size, num_minibatches });
+            return Err(Violation::Unrolls {
+                num_envs,
+                batch_size,
+                num_minibatches,
+            });
         }
         Ok(())
     }
@@ -75,32 +84,61 @@ impl Sizes {
     /// possible factor (for equal factors, `num_minibatches` before `batch_size` before
     /// `num_envs`). If no single change helps, `num_envs` and `num_minibatches` change together.
     pub fn nearest(self) -> Vec<Change> {
-        let Self { num_envs, batch_size, num_minibatches, devices } = self;
+        let Self {
+            num_envs,
+            batch_size,
+            num_minibatches,
+            devices,
+        } = self;
         let of_minibatches = num_envs / gcd(num_envs, batch_size);
         let of_batch = num_envs / gcd(num_envs, num_minibatches);
         let product = batch_size * num_minibatches;
-        let minibatches = around(num_minibatches, of_minibatches).map(|n| Self { num_minibatches: n, ..self });
-        let batches = around(batch_size, of_batch).map(|n| Self { batch_size: n, ..self });
-        let envs = beside(num_envs, divisors(product).filter(|n| n.is_multiple_of(devices)));
-        let envs = envs.map(|n| Self { num_envs: n, ..self });
-        let mut all: Vec<_> = minibatches.chain(batches).chain(envs).filter(|sizes| sizes.check().is_ok()).collect();
+        let minibatches = around(num_minibatches, of_minibatches).map(|n| Self {
+            num_minibatches: n,
+            ..self
+        });
+        let batches = around(batch_size, of_batch).map(|n| Self {
+            batch_size: n,
+            ..self
+        });
+        let envs = beside(
+            num_envs,
+            divisors(product).filter(|n| n.is_multiple_of(devices)),
+        );
+        let envs = envs.map(|n| Self {
+            num_envs: n,
+            ..self
+        });
+        let mut all: Vec<_> = minibatches
+            .chain(batches)
+            .chain(envs)
+            .filter(|sizes| sizes.check().is_ok())
+            .collect();
         if all.is_empty() {
             // A common multiple of the batch size and the number of devices needs few minibatches.
             let both = devices / gcd(devices, batch_size) * batch_size;
             let near = around(num_envs, devices).chain(around(num_envs, both));
-            all = near.filter_map(|num_envs| self.with_minibatches(num_envs)).collect();
+            all = near
+                .filter_map(|num_envs| self.with_minibatches(num_envs))
+                .collect();
         }
         // The sort is stable, so equally near sizes keep their order.
         all.sort_by_key(|sizes| self.distance(*sizes));
         all.dedup();
-        all.into_iter().map(|to| Change { from: self, to }).collect()
+        all.into_iter()
+            .map(|to| Change { from: self, to })
+            .collect()
     }
 
     /// Returns these sizes with `num_envs` environments and the nearest valid number of
     /// minibatches.
     pub fn with_minibatches(self, num_envs: u64) -> Option<Self> {
         let unit = num_envs / gcd(num_envs, self.batch_size);
-        let fitting = around(self.num_minibatches, unit).map(|n| Self { num_envs, num_minibatches: n, ..self });
+        let fitting = around(self.num_minibatches, unit).map(|n| Self {
+            num_envs,
+            num_minibatches: n,
+            ..self
+        });
         let fitting = fitting.filter(|sizes| sizes.check().is_ok());
         fitting.min_by_key(|sizes| self.distance(*sizes))
     }
@@ -109,7 +147,9 @@ impl Sizes {
     /// minibatches unchanged.
     pub fn largest_envs(self, most: u64) -> Option<u64> {
         let product = self.batch_size * self.num_minibatches;
-        divisors(product).filter(|n| *n <= most && n.is_multiple_of(self.devices)).max()
+        divisors(product)
+            .filter(|n| *n <= most && n.is_multiple_of(self.devices))
+            .max()
     }
 
     /// Returns the logarithm of the factors between two sizes, in millionths, so that half and
@@ -131,7 +171,10 @@ impl Display for Change {
             ("batch_size", from.batch_size, to.batch_size),
             ("num_envs", from.num_envs, to.num_envs),
         ];
-        let changed = pairs.iter().filter(|(_, from, to)| from != to).map(|(name, _, to)| format!("{name} {to}"));
+        let changed = pairs
+            .iter()
+            .filter(|(_, from, to)| from != to)
+            .map(|(name, _, to)| format!("{name} {to}"));
         f.write_str(&changed.collect::<Vec<_>>().join(" and "))
     }
 }
@@ -139,20 +182,39 @@ impl Display for Change {
 /// Returns the multiples of `unit` equal or nearest to `value`, without 0.
 fn around(value: u64, unit: u64) -> impl Iterator<Item = u64> {
     let below = value / unit * unit;
-    let above = if below == value { None } else { Some(below + unit) };
-    [Some(below), above].into_iter().flatten().filter(|number| *number > 0)
+    let above = if below == value {
+        None
+    } else {
+        Some(below + unit)
+    };
+    [Some(below), above]
+        .into_iter()
+        .flatten()
+        .filter(|number| *number > 0)
 }
 
 /// Returns the nearest of `numbers` below and above `value`, or `value` itself.
 fn beside(value: u64, numbers: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
     let (below, above): (Vec<u64>, Vec<u64>) = numbers.partition(|number| *number <= value);
-    below.into_iter().max().into_iter().chain(above.into_iter().min())
+    below
+        .into_iter()
+        .max()
+        .into_iter()
+        .chain(above.into_iter().min())
 }
 
 /// Returns all divisors, in pairs. The square root of the largest product is 2^24.
 fn divisors(product: u64) -> impl Iterator<Item = u64> {
-    let small = (1..).take_while(move |n| n * n <= product).filter(move |n| product.is_multiple_of(*n));
-    small.flat_map(move |n| if n * n == product { vec![n] } else { vec![n, product / n] })
+    let small = (1..)
+        .take_while(move |n| n * n <= product)
+        .filter(move |n| product.is_multiple_of(*n));
+    small.flat_map(move |n| {
+        if n * n == product {
+            vec![n]
+        } else {
+            vec![n, product / n]
+        }
+    })
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

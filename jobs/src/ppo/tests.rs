@@ -3,7 +3,12 @@ use proptest::prelude::*;
 use super::*;
 
 fn sizes(num_envs: u64, batch_size: u64, num_minibatches: u64) -> Sizes {
-    Sizes { num_envs, batch_size, num_minibatches, devices: 1 }
+    Sizes {
+        num_envs,
+        batch_size,
+        num_minibatches,
+        devices: 1,
+    }
 }
 
 fn training(text: &str, preset: Option<Preset>, sets: &[&str]) -> Result<Training, String> {
@@ -14,15 +19,33 @@ fn training(text: &str, preset: Option<Preset>, sets: &[&str]) -> Result<Trainin
 
 #[test]
 fn the_rows_of_the_guide_are_valid_but_for_two_that_it_recommends_and_one_that_it_calls_invalid() {
-    let wrong: Vec<_> =
-        rows().into_iter().filter(|row| !row.is_valid()).map(|row| (row.sizes, row.is_said_valid)).collect();
-    assert_eq!(wrong, [(sizes(512, 128, 2), true), (sizes(1536, 384, 6), true), (sizes(1024, 256, 2), false)]);
+    let wrong: Vec<_> = rows()
+        .into_iter()
+        .filter(|row| !row.is_valid())
+        .map(|row| (row.sizes, row.is_said_valid))
+        .collect();
+    assert_eq!(
+        wrong,
+        [
+            (sizes(512, 128, 2), true),
+            (sizes(1536, 384, 6), true),
+            (sizes(1024, 256, 2), false)
+        ]
+    );
 }
 
 #[test]
 fn the_nearest_valid_sizes_are_proposed_first() {
-    let nearest = |from: Sizes| from.nearest().iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(nearest(sizes(512, 128, 2)), ["num_minibatches 4", "batch_size 256", "num_envs 256"]);
+    let nearest = |from: Sizes| {
+        from.nearest()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        nearest(sizes(512, 128, 2)),
+        ["num_minibatches 4", "batch_size 256", "num_envs 256"]
+    );
     assert_eq!(
         nearest(sizes(1536, 384, 6)),
         [
@@ -38,46 +61,93 @@ fn the_nearest_valid_sizes_are_proposed_first() {
 
 #[test]
 fn environments_are_dealt_evenly_to_devices() {
-    let of = |num_envs: u64, devices: u64| Sizes { devices, ..sizes(num_envs, 256, 4) };
-    assert_eq!(of(1024, 3).check(), Err(Violation::Devices { num_envs: 1024, devices: 3 }));
+    let of = |num_envs: u64, devices: u64| Sizes {
+        devices,
+        ..sizes(num_envs, 256, 4)
+    };
+    assert_eq!(
+        of(1024, 3).check(),
+        Err(Violation::Devices {
+            num_envs: 1024,
+            devices: 3
+        })
+    );
     assert_eq!(of(1024, 4).check(), Ok(()));
     // No divisor of 1024 is a multiple of 3, so two sizes must change.
     let both = of(1024, 3).nearest();
     assert!(!both.is_empty() && both.iter().all(|change| change.to.check().is_ok()));
-    assert!(both.iter().all(|change| change.to.num_envs != 1024 && change.to.num_minibatches != 4), "{both:?}");
+    assert!(
+        both.iter()
+            .all(|change| change.to.num_envs != 1024 && change.to.num_minibatches != 4),
+        "{both:?}"
+    );
     assert_eq!(both[0].to_string(), "num_minibatches 3 and num_envs 768");
     assert_eq!(of(1000, 8).nearest()[0].to_string(), "batch_size 250");
 }
 
 #[test]
 fn memory_is_that_of_the_guide() {
-    assert_eq!([512, 1024, 1536, 2048].map(|envs| bytes(envs, 1) / 1_000_000_000), [6, 9, 12, 15]);
-    assert_eq!([6, 9, 12, 15].map(|gb| most_envs(gb * 1_000_000_000, 1)), [512, 1024, 1536, 2048]);
-    assert_eq!((bytes(2048, 2), most_envs(9_000_000_000, 2), most_envs(1, 1)), (bytes(1024, 1), 2048, 0));
-    assert_eq!(sizes(1024, 256, 4).largest_envs(most_envs(12 << 30, 1)), Some(1024));
-    assert_eq!(sizes(2048, 512, 8).largest_envs(most_envs(12 << 30, 1)), Some(1024), "2048 of 4096 would take 15 GB");
+    assert_eq!(
+        [512, 1024, 1536, 2048].map(|envs| bytes(envs, 1) / 1_000_000_000),
+        [6, 9, 12, 15]
+    );
+    assert_eq!(
+        [6, 9, 12, 15].map(|gb| most_envs(gb * 1_000_000_000, 1)),
+        [512, 1024, 1536, 2048]
+    );
+    assert_eq!(
+        (bytes(2048, 2), most_envs(9_000_000_000, 2), most_envs(1, 1)),
+        (bytes(1024, 1), 2048, 0)
+    );
+    assert_eq!(
+        sizes(1024, 256, 4).largest_envs(most_envs(12 << 30, 1)),
+        Some(1024)
+    );
+    assert_eq!(
+        sizes(2048, 512, 8).largest_envs(most_envs(12 << 30, 1)),
+        Some(1024),
+        "2048 of 4096 would take 15 GB"
+    );
 }
 
 #[test]
 fn presets_are_valid_and_stand_below_the_file_and_this_below_the_command_line() {
-    for (preset, gb) in [(Preset::Quick, 8), (Preset::Default, 12), (Preset::Production, 24)] {
+    for (preset, gb) in [
+        (Preset::Quick, 8),
+        (Preset::Default, 12),
+        (Preset::Production, 24),
+    ] {
         let sizes = training("", Some(preset), &[]).unwrap().sizes(1).unwrap();
         assert_eq!(sizes.check(), Ok(()));
         assert!(bytes(sizes.num_envs, 1) < gb * 1_000_000_000, "{preset:?}");
     }
     let text = "ppo: {num_envs: 512}\nenv: {terrain: rough}\n";
-    let read = training(text, Some(Preset::Default), &["ppo.batch_size=128", "env.terrain=flat"]).unwrap();
+    let read = training(
+        text,
+        Some(Preset::Default),
+        &["ppo.batch_size=128", "env.terrain=flat"],
+    )
+    .unwrap();
     assert_eq!(read.sizes(1).unwrap(), sizes(512, 128, 4));
     let effective = read.effective();
     assert_eq!(effective["config_file"], "gpu.yaml");
-    assert_eq!(effective["overrides"], json!({"ppo.batch_size": 128, "env.terrain": "flat"}));
+    assert_eq!(
+        effective["overrides"],
+        json!({"ppo.batch_size": 128, "env.terrain": "flat"})
+    );
     assert_eq!(effective["final_config"]["env"], json!({"terrain": "flat"}));
-    assert_eq!(effective["final_config"]["network"]["policy_hidden_layers"], json!([256, 256, 128]));
+    assert_eq!(
+        effective["final_config"]["network"]["policy_hidden_layers"],
+        json!([256, 256, 128])
+    );
 }
 
 #[test]
 fn without_a_word_brax_has_its_own_defaults() {
-    assert_eq!(training("ppo:\n", None, &[]).unwrap().sizes(1).unwrap(), sizes(1, 32, 16));
+    assert_eq!(
+        training("ppo:\n", None, &[]).unwrap().sizes(1).unwrap(),
+        sizes(1, 32, 16)
+    );
 }
 
 #[test]
@@ -90,12 +160,31 @@ fn what_nobody_knows_is_refused_with_what_is_near() {
     );
     assert!(refusal("num_envs=256").contains("the nearest are `ppo.num_envs`"));
     assert!(refusal("ppo=3").contains("there is no such setting"));
-    assert_eq!(refusal("ppo.num_envs=many"), "ppo.num_envs is \"many\", a whole number from 1 to 16777216 is needed");
+    assert_eq!(
+        refusal("ppo.num_envs=many"),
+        "ppo.num_envs is \"many\", a whole number from 1 to 16777216 is needed"
+    );
     assert!(refusal("ppo.num_envs=0").contains("a whole number from 1"));
-    assert!(training("ppo: {num_envs: -4}", None, &[]).unwrap_err().contains("ppo.num_envs is -4"));
-    assert_eq!(training("ppo: 3", None, &[]).unwrap_err(), "`ppo` is 3, a mapping is needed");
-    let notes = training("ppo: {num_env: 512, rollout_steps: 3}\nmy: {own: 1}", None, &[]).unwrap().notes;
-    assert_eq!(notes, ["`ppo.num_env` is not known and has no effect here; did you mean `ppo.num_envs`?"]);
+    assert!(
+        training("ppo: {num_envs: -4}", None, &[])
+            .unwrap_err()
+            .contains("ppo.num_envs is -4")
+    );
+    assert_eq!(
+        training("ppo: 3", None, &[]).unwrap_err(),
+        "`ppo` is 3, a mapping is needed"
+    );
+    let notes = training(
+        "ppo: {num_env: 512, rollout_steps: 3}\nmy: {own: 1}",
+        None,
+        &[],
+    )
+    .unwrap()
+    .notes;
+    assert_eq!(
+        notes,
+        ["`ppo.num_env` is not known and has no effect here; did you mean `ppo.num_envs`?"]
+    );
 }
 
 proptest! {

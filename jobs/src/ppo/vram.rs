@@ -20,5 +20,7 @@ pub fn bytes(num_envs: u64, devices: u64) -> u64 {
 /// `bytes`; 0 if not even the base fits.
 pub fn most_envs(bytes: u64, devices: u64) -> u64 {
     let on_one = u128::from(bytes.saturating_sub(BASE)) * 512 / u128::from(OF_512);
-    u64::try_from(on_one).unwrap_or(u64::MAX).saturating_mul(devices.max(1))
+    u64::try_from(on_one)
+        .unwrap_or(u64::MAX)
+        .saturating_mul(devices.max(1))
 }

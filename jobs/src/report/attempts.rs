@@ -8,14 +8,19 @@ use crate::time::Moment;
 
 /// Removes the episodes of attempts that were started again; `starts` must be in order of time.
 pub(super) fn forget_earlier(starts: &[JobStart], episodes: &mut Vec<Record>) {
-    let last_first: Vec<_> = starts.iter().rev().map(|start| (start.share, Moment::parse(&start.started))).collect();
+    let last_first: Vec<_> = starts
+        .iter()
+        .rev()
+        .map(|start| (start.share, Moment::parse(&start.started)))
+        .collect();
     if last_first.len() < 2 {
         return;
     }
     episodes.retain(|record| {
         let mut starts = last_first.iter();
         // The last start whose share has the environment of the episode.
-        let own = starts.find(|(share, _)| share.is_none_or(|share| share.slot(record.episode).is_some()));
+        let own = starts
+            .find(|(share, _)| share.is_none_or(|share| share.slot(record.episode).is_some()));
         own.is_none_or(|(_, began)| record.ended >= *began)
     });
 }

@@ -12,7 +12,12 @@ use crate::report::merged::{Merged, episode};
 pub(super) fn means(merged: &Merged, job: &Job) -> io::Result<BTreeMap<String, f64>> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let mut reader = merged.journals.reader();
-    for record in merged.lines(job.index).episodes.iter().filter(|record| record.is_scored()) {
+    for record in merged
+        .lines(job.index)
+        .episodes
+        .iter()
+        .filter(|record| record.is_scored())
+    {
         let metrics = episode(reader.line(record.place)?)?.metrics;
         if metrics.is_empty() && sums.is_empty() {
             break;
@@ -22,5 +27,8 @@ pub(super) fn means(merged: &Merged, job: &Job) -> io::Result<BTreeMap<String, f
             (*sum, *count) = (*sum + value, *count + 1.0);
         }
     }
-    Ok(sums.into_iter().map(|(name, (sum, count))| (name, sum / count)).collect())
+    Ok(sums
+        .into_iter()
+        .map(|(name, (sum, count))| (name, sum / count))
+        .collect())
 }

@@ -8,7 +8,9 @@ use crate::job::{Job, Length, Status};
 use crate::journal::{EnvLost, Line};
 use crate::report::merged::{Merged, episode};
 use crate::report::record::{Again, Record};
-use crate::report::schema::{Duplicate, EnvLoss, EpisodeId, Failure, JobReport, LISTED, Reason, Unsolved};
+use crate::report::schema::{
+    Duplicate, EnvLoss, EpisodeId, Failure, JobReport, LISTED, Reason, Unsolved,
+};
 use crate::verify::ranges;
 
 /// Number of unsolved episodes that a report shows of one job.
@@ -23,22 +25,46 @@ impl<'a> Merged<'a> {
 
     /// Returns the missing episodes of one job.
     pub fn missing_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = EpisodeId> + use<'m, 'a> {
-        let numbers = if self.missing_count_of(job) == 0 { 0 } else { self.numbers(job) };
+        let numbers = if self.missing_count_of(job) == 0 {
+            0
+        } else {
+            self.numbers(job)
+        };
         let found = &self.lines(job.index).episodes;
-        let absent = move |episode: &u64| found.binary_search_by_key(episode, |record| record.episode).is_err();
-        job.selection(numbers).filter(absent).map(|episode| EpisodeId { job: job.name.clone(), episode })
+        let absent = move |episode: &u64| {
+            found
+                .binary_search_by_key(episode, |record| record.episode)
+                .is_err()
+        };
+        job.selection(numbers)
+            .filter(absent)
+            .map(|episode| EpisodeId {
+                job: job.name.clone(),
+                episode,
+            })
     }
 
     /// Returns the numbers of the missing episodes as ranges of first and last number. Time and
     /// memory depend on the episodes found, because a plan may ask for any number.
     pub fn missing_ranges_of(&self, job: &Job) -> Vec<[u64; 2]> {
-        let numbers = if self.missing_count_of(job) == 0 { 0 } else { self.numbers(job) };
+        let numbers = if self.missing_count_of(job) == 0 {
+            0
+        } else {
+            self.numbers(job)
+        };
         if job.only.is_some() {
             return ranges::of(self.missing_of(job).map(|id| id.episode));
         }
-        let found = self.lines(job.index).episodes.iter().map(|record| record.episode);
+        let found = self
+            .lines(job.index)
+            .episodes
+            .iter()
+            .map(|record| record.episode);
         let (mut missing, mut next) = (Vec::new(), 0);
-        for episode in found.take_while(|episode| *episode < numbers).chain([numbers]) {
+        for episode in found
+            .take_while(|episode| *episode < numbers)
+            .chain([numbers])
+        {
             if next < episode {
                 missing.push([next, episode - 1]);
             }
@@ -50,16 +76,27 @@ impl<'a> Merged<'a> {
     /// Counts the missing episodes. Time depends on the episodes found, because a plan may ask for
     /// any number.
     pub fn missing_count(&self) -> u64 {
-        self.plan.jobs.iter().map(|job| self.missing_count_of(job)).sum()
+        self.plan
+            .jobs
+            .iter()
+            .map(|job| self.missing_count_of(job))
+            .sum()
     }
 
     fn missing_count_of(&self, job: &Job) -> u64 {
         let numbers = self.numbers(job);
-        let wanted = job.only.as_ref().map_or(numbers, |only| only.count_below(numbers));
+        let wanted = job
+            .only
+            .as_ref()
+            .map_or(numbers, |only| only.count_below(numbers));
         let found = &self.lines(job.index).episodes;
         // The numbers are ascending and unique.
         let first = &found[..found.partition_point(|record| record.episode < numbers)];
-        wanted - first.iter().filter(|record| job.selects(record.episode)).count() as u64
+        wanted
+            - first
+                .iter()
+                .filter(|record| job.selects(record.episode))
+                .count() as u64
     }
 
     /// Returns how many episodes of a job are known beforehand; they are numbered from 0.
@@ -73,12 +110,22 @@ impl<'a> Merged<'a> {
 
     /// Returns the episodes that were scored by more than one line.
     pub fn duplicates(&self) -> impl Iterator<Item = Duplicate> + use<'_, 'a> {
-        self.plan.jobs.iter().flat_map(|job| self.duplicates_of(job))
+        self.plan
+            .jobs
+            .iter()
+            .flat_map(|job| self.duplicates_of(job))
     }
 
     /// Returns the duplicate episodes of one job.
-    pub fn duplicates_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = Duplicate> + use<'m, 'a> {
-        let again = self.lines(job.index).episodes.iter().filter(|record| record.again != Again::Once);
+    pub fn duplicates_of<'m>(
+        &'m self,
+        job: &'m Job,
+    ) -> impl Iterator<Item = Duplicate> + use<'m, 'a> {
+        let again = self
+            .lines(job.index)
+            .episodes
+            .iter()
+            .filter(|record| record.again != Again::Once);
         again.map(|record| Duplicate {
             job: job.name.clone(),
             episode: record.episode,
@@ -88,7 +135,12 @@ impl<'a> Merged<'a> {
 
     /// Returns all episodes that count, with their jobs.
     fn records(&self) -> impl Iterator<Item = (&'a Job, &Record)> {
-        let of = |job: &'a Job| self.lines(job.index).episodes.iter().map(move |record| (job, record));
+        let of = |job: &'a Job| {
+            self.lines(job.index)
+                .episodes
+                .iter()
+                .map(move |record| (job, record))
+        };
         self.plan.jobs.iter().flat_map(of)
     }
 }
@@ -108,8 +160,11 @@ pub(super) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failur
         count += 1;
         // If there are very many different reasons, the remaining ones are counted as one.
         let is_new = !reasons.contains_key(&failure.reason);
-        let reason =
-            if is_new && reasons.len() >= LISTED { "other reasons".to_owned() } else { failure.reason.clone() };
+        let reason = if is_new && reasons.len() >= LISTED {
+            "other reasons".to_owned()
+        } else {
+            failure.reason.clone()
+        };
         *reasons.entry(reason).or_default() += 1;
         if first.len() < LISTED {
             first.push(failure);
@@ -118,28 +173,61 @@ pub(super) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failur
     for (job, report) in merged.plan.jobs.iter().zip(jobs) {
         if let Some(reason) = report.error.clone() {
             let standing = merged.standing(job.index);
-            let rank = standing.iter().find(|end| end.error.is_some()).map(|end| end.rank);
-            add(Failure { job: job.name.clone(), episode: None, rank, reason, log: report.log.clone() });
+            let rank = standing
+                .iter()
+                .find(|end| end.error.is_some())
+                .map(|end| end.rank);
+            add(Failure {
+                job: job.name.clone(),
+                episode: None,
+                rank,
+                reason,
+                log: report.log.clone(),
+            });
         }
     }
     let mut reader = merged.journals.reader();
     for (job, record) in merged.records().filter(|(_, record)| !record.is_scored()) {
-        let Some(reason) = episode(reader.line(record.place)?)?.error else { continue };
+        let Some(reason) = episode(reader.line(record.place)?)?.error else {
+            continue;
+        };
         let rank = record.rank as usize;
-        let ends = merged.lines(job.index).ends.iter().rev().filter(|end| end.rank == rank);
+        let ends = merged
+            .lines(job.index)
+            .ends
+            .iter()
+            .rev()
+            .filter(|end| end.rank == rank);
         let log = ends.filter_map(|end| end.log.clone()).next();
-        add(Failure { job: job.name.clone(), episode: Some(record.episode), rank: Some(rank), reason, log });
+        add(Failure {
+            job: job.name.clone(),
+            episode: Some(record.episode),
+            rank: Some(rank),
+            reason,
+            log,
+        });
     }
-    let mut by_reason: Vec<_> = reasons.into_iter().map(|(reason, count)| Reason { reason, count }).collect();
+    let mut by_reason: Vec<_> = reasons
+        .into_iter()
+        .map(|(reason, count)| Reason { reason, count })
+        .collect();
     by_reason.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
-    Ok(Failures { first, count, by_reason })
+    Ok(Failures {
+        first,
+        count,
+        by_reason,
+    })
 }
 
 /// Collects episodes that were scored but not solved: a few of each job, and the number of all.
 pub(super) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
     let (mut first, mut count, mut reader) = (Vec::new(), 0, merged.journals.reader());
     for job in &merged.plan.jobs {
-        let of_job = merged.lines(job.index).episodes.iter().filter(|record| record.is_scored() && !record.is_solved());
+        let of_job = merged
+            .lines(job.index)
+            .episodes
+            .iter()
+            .filter(|record| record.is_scored() && !record.is_solved());
         count += of_job.clone().count() as u64;
         for record in of_job.take(UNSOLVED_OF_A_JOB.min(LISTED - first.len())) {
             let episode = episode(reader.line(record.place)?)?;
@@ -163,8 +251,13 @@ pub(super) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
 /// Collects the first lost environment processes, and the number of all.
 pub(super) fn env_losses(merged: &Merged) -> io::Result<(Vec<EnvLoss>, u64)> {
     let mut reader = merged.journals.reader();
-    let all =
-        merged.plan.jobs.iter().flat_map(|job| merged.lines(job.index).losses.iter().map(move |loss| (job, loss)));
+    let all = merged.plan.jobs.iter().flat_map(|job| {
+        merged
+            .lines(job.index)
+            .losses
+            .iter()
+            .map(move |loss| (job, loss))
+    });
     let mut first = Vec::new();
     for (job, (_, place)) in all.clone().take(LISTED) {
         if let Line::EnvLost(lost) = serde_json::from_slice(reader.line(*place)?)? {

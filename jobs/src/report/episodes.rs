@@ -32,7 +32,10 @@ impl Merged<'_> {
         let write = |part: &Part, buffer: &mut Vec<u8>| {
             let mut reader = self.journals.reader();
             buffer.clear();
-            for record in self.jobs[part.jobs.clone()].iter().flat_map(|job| &job.episodes) {
+            for record in self.jobs[part.jobs.clone()]
+                .iter()
+                .flat_map(|job| &job.episodes)
+            {
                 copy(record, &mut reader, buffer)?;
             }
             to.write_all_at(buffer, part.at)
@@ -48,7 +51,10 @@ impl Merged<'_> {
                 end += len(record, &mut reader)?;
             }
             if end - begin >= PART || index + 1 == self.jobs.len() {
-                parts.push(Part { jobs: first..index + 1, at: begin });
+                parts.push(Part {
+                    jobs: first..index + 1,
+                    at: begin,
+                });
                 (first, begin) = (index + 1, end);
             }
         }

@@ -37,7 +37,10 @@ struct Metrics<'a> {
     #[serde(serialize_with = "returns")]
     sum_rewards: &'a [Record],
     /// One value for each episode, in the order of `sum_rewards`.
-    #[serde(serialize_with = "max_rewards", skip_serializing_if = "have_no_max_reward")]
+    #[serde(
+        serialize_with = "max_rewards",
+        skip_serializing_if = "have_no_max_reward"
+    )]
     max_rewards: &'a [Record],
     #[serde(serialize_with = "successes")]
     successes: &'a [Record],
@@ -90,17 +93,37 @@ impl<'a> EvalInfo<'a> {
         for job in report.per_job.iter().filter(|job| job.rates.scored > 0) {
             let group = groups.entry(&job.environment).or_default();
             let records = merged.lines(job.index).episodes.as_slice();
-            let metrics =
-                Metrics { sum_rewards: records, max_rewards: records, successes: records, video_paths: &job.videos };
-            per_task.push(Task { task_group: &job.environment, task_id: group.len(), job: &job.name, metrics });
+            let metrics = Metrics {
+                sum_rewards: records,
+                max_rewards: records,
+                successes: records,
+                video_paths: &job.videos,
+            };
+            per_task.push(Task {
+                task_group: &job.environment,
+                task_id: group.len(),
+                job: &job.name,
+                metrics,
+            });
             group.push(job);
         }
         let all: Vec<_> = groups.values().flatten().copied().collect();
         let of = aggregate(merged, &all);
         let eval_s = report.run.wall_s;
         let eval_ep_s = eval_s.map(|seconds| seconds / of.n_episodes.max(1) as f64);
-        let per_group = groups.into_iter().map(|(group, jobs)| (group, aggregate(merged, &jobs))).collect();
-        Self { per_task, per_group, overall: Overall { of, eval_s, eval_ep_s } }
+        let per_group = groups
+            .into_iter()
+            .map(|(group, jobs)| (group, aggregate(merged, &jobs)))
+            .collect();
+        Self {
+            per_task,
+            per_group,
+            overall: Overall {
+                of,
+                eval_s,
+                eval_ep_s,
+            },
+        }
     }
 }
 
@@ -108,13 +131,21 @@ fn aggregate<'a>(merged: &Merged, jobs: &[&'a JobReport]) -> Aggregate<'a> {
     let n_episodes: u64 = jobs.iter().map(|job| job.rates.scored).sum();
     let successes: u64 = jobs.iter().map(|job| job.rates.successes).sum();
     let of_all = |total: f64| (n_episodes > 0).then(|| total / n_episodes as f64);
-    let returns = jobs.iter().filter_map(|job| Some(job.rates.mean_return? * job.rates.scored as f64));
-    let records = jobs.iter().flat_map(|job| scored(&merged.lines(job.index).episodes));
+    let returns = jobs
+        .iter()
+        .filter_map(|job| Some(job.rates.mean_return? * job.rates.scored as f64));
+    let records = jobs
+        .iter()
+        .flat_map(|job| scored(&merged.lines(job.index).episodes));
     Aggregate {
         avg_max_reward: mean(records.filter_map(|record| record.max_reward.map(f64::from))),
         avg_sum_reward: of_all(returns.sum()),
         pc_success: of_all(successes as f64 * 100.0),
         n_episodes,
-        video_paths: jobs.iter().flat_map(|job| &job.videos).map(String::as_str).collect(),
+        video_paths: jobs
+            .iter()
+            .flat_map(|job| &job.videos)
+            .map(String::as_str)
+            .collect(),
     }
 }

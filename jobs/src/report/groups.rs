@@ -14,24 +14,39 @@ use crate::stats::mean;
 pub(super) fn groups(jobs: &[Job], reports: &[JobReport], tallies: &[Tally]) -> Vec<GroupReport> {
     let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
     for (index, job) in jobs.iter().enumerate() {
-        properties(job).into_iter().for_each(|property| groups.entry(property).or_default().push(index));
+        properties(job)
+            .into_iter()
+            .for_each(|property| groups.entry(property).or_default().push(index));
     }
     let report = |((by, value), members): ((String, String), Vec<usize>)| GroupReport {
         by,
         value,
         jobs: members.len() as u64,
-        mean_task_success_rate: mean(members.iter().filter_map(|index| reports[*index].rates.success_rate)),
-        rates: members.iter().fold(Tally::new(Some(0)), |sum, index| sum.and(&tallies[*index])).rates(),
+        mean_task_success_rate: mean(
+            members
+                .iter()
+                .filter_map(|index| reports[*index].rates.success_rate),
+        ),
+        rates: members
+            .iter()
+            .fold(Tally::new(Some(0)), |sum, index| sum.and(&tallies[*index]))
+            .rates(),
     };
     groups.into_iter().map(report).collect()
 }
 
 /// Returns the properties of a job as pairs of name and value.
 pub(crate) fn properties(job: &Job) -> Vec<(String, String)> {
-    let mut properties =
-        vec![("policy".to_owned(), job.policy_type.clone()), ("task".to_owned(), job.environment.clone())];
+    let mut properties = vec![
+        ("policy".to_owned(), job.policy_type.clone()),
+        ("task".to_owned(), job.environment.clone()),
+    ];
     // `eval_set` is EmbodiedBench's name for a set of tasks.
-    properties.extend(job.env_args.get("eval_set").map(|set| ("eval_set".to_owned(), text(set))));
+    properties.extend(
+        job.env_args
+            .get("eval_set")
+            .map(|set| ("eval_set".to_owned(), text(set))),
+    );
     flatten("variations", &job.variations, &mut properties);
     properties
 }
@@ -48,5 +63,7 @@ fn flatten(path: &str, map: &Map<String, Value>, to: &mut Vec<(String, String)>)
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }

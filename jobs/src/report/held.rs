@@ -10,7 +10,9 @@ pub(super) struct Inodes(BTreeSet<u64>);
 
 /// Returns the locked files that the kernel of this machine lists; none if it does not.
 pub(super) fn inodes() -> Inodes {
-    Inodes(parse(&std::fs::read_to_string("/proc/locks").unwrap_or_default()))
+    Inodes(parse(
+        &std::fs::read_to_string("/proc/locks").unwrap_or_default(),
+    ))
 }
 
 impl Inodes {

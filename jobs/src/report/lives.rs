@@ -45,9 +45,22 @@ pub(super) struct Events {
 }
 
 enum Event {
-    Start { line: Box<RankStart>, before: Moment },
-    JobStart { job: JobIndex, attempt: u32, at: Moment },
-    JobEnd { job: JobIndex, attempt: u32, at: Moment, wall_s: f64, error: Option<String> },
+    Start {
+        line: Box<RankStart>,
+        before: Moment,
+    },
+    JobStart {
+        job: JobIndex,
+        attempt: u32,
+        at: Moment,
+    },
+    JobEnd {
+        job: JobIndex,
+        attempt: u32,
+        at: Moment,
+        wall_s: f64,
+        error: Option<String>,
+    },
     End(RankEnd),
 }
 
@@ -95,15 +108,26 @@ impl Events {
     pub(super) fn add(&mut self, other: &Other) {
         let before = other.before.unwrap_or(self.last);
         let event = match &other.line {
-            Line::Rank(line) => Event::Start { line: Box::new(line.clone()), before },
+            Line::Rank(line) => Event::Start {
+                line: Box::new(line.clone()),
+                before,
+            },
             Line::RankEnd(line) => Event::End(line.clone()),
-            Line::JobStart(line) => {
-                Event::JobStart { job: line.job_index, attempt: line.attempt, at: Moment::parse(&line.started) }
-            }
+            Line::JobStart(line) => Event::JobStart {
+                job: line.job_index,
+                attempt: line.attempt,
+                at: Moment::parse(&line.started),
+            },
             Line::JobEnd(line) => {
                 self.peaks(line);
                 let (job, attempt, at) = (line.job_index, line.attempt, Moment::parse(&line.ended));
-                Event::JobEnd { job, attempt, at, wall_s: line.wall_s, error: line.error.clone() }
+                Event::JobEnd {
+                    job,
+                    attempt,
+                    at,
+                    wall_s: line.wall_s,
+                    error: line.error.clone(),
+                }
             }
             _ => return,
         };
@@ -127,10 +151,14 @@ impl Events {
     /// Builds the lives, after all lines were added.
     pub(super) fn settle(&mut self) {
         for event in std::mem::take(&mut self.lines) {
-            let open = self.lives.last_mut().filter(|life| life.how == HowEnded::Running);
+            let open = self
+                .lives
+                .last_mut()
+                .filter(|life| life.how == HowEnded::Running);
             match (event, open) {
                 (Event::Start { line, before }, open) => {
-                    open.into_iter().for_each(|life| life.close(before, HowEnded::Died));
+                    open.into_iter()
+                        .for_each(|life| life.close(before, HowEnded::Died));
                     self.lives.push(LifeLines::new(*line));
                 }
                 (event, Some(life)) => life.on(event),
@@ -138,8 +166,18 @@ impl Events {
                 (_, None) => {}
             }
         }
-        let (last, how) = (self.last, if self.is_held { HowEnded::Running } else { HowEnded::Died });
-        let open = self.lives.last_mut().filter(|life| life.how == HowEnded::Running);
+        let (last, how) = (
+            self.last,
+            if self.is_held {
+                HowEnded::Running
+            } else {
+                HowEnded::Died
+            },
+        );
+        let open = self
+            .lives
+            .last_mut()
+            .filter(|life| life.how == HowEnded::Running);
         open.into_iter().for_each(|life| life.close(last, how));
     }
 
@@ -150,28 +188,56 @@ impl Events {
 
     /// Returns the GPUs that the rank has used, each with its start.
     pub(super) fn gpus(&self) -> impl Iterator<Item = (&RankStart, &Gpu)> {
-        self.lives.iter().filter_map(|life| Some((&life.start, life.start.gpu.as_ref()?)))
+        self.lives
+            .iter()
+            .filter_map(|life| Some((&life.start, life.start.gpu.as_ref()?)))
     }
 }
 
 impl LifeLines {
     fn new(start: RankStart) -> Self {
         let ended = Moment::parse(&start.started);
-        Self { start, ended, how: HowEnded::Running, end: None, spans: Vec::new() }
+        Self {
+            start,
+            ended,
+            how: HowEnded::Running,
+            end: None,
+            spans: Vec::new(),
+        }
     }
 
     fn on(&mut self, event: Event) {
         match event {
             Event::JobStart { job, attempt, at } => {
                 self.cut(at);
-                self.spans.push(SpanLines { job, attempt, started: at, ended: at, whole: false, error: None });
+                self.spans.push(SpanLines {
+                    job,
+                    attempt,
+                    started: at,
+                    ended: at,
+                    whole: false,
+                    error: None,
+                });
             }
-            Event::JobEnd { job, attempt, at, wall_s, error } => {
+            Event::JobEnd {
+                job,
+                attempt,
+                at,
+                wall_s,
+                error,
+            } => {
                 // A job that failed before it began has an end but no start.
                 let begun = self.spans.pop_if(|span| !span.whole && span.job == job);
                 let started = begun.map_or_else(|| at.minus(wall_s), |span| span.started);
                 self.cut(started);
-                self.spans.push(SpanLines { job, attempt, started, ended: at, whole: true, error });
+                self.spans.push(SpanLines {
+                    job,
+                    attempt,
+                    started,
+                    ended: at,
+                    whole: true,
+                    error,
+                });
             }
             Event::End(end) => {
                 let how = match (&end.failure, end.stopped) {
@@ -188,7 +254,11 @@ impl LifeLines {
 
     /// Ends the open job, if there is one, at `at`.
     fn cut(&mut self, at: Moment) {
-        if let Some(span) = self.spans.last_mut().filter(|span| !span.whole && span.ended <= span.started) {
+        if let Some(span) = self
+            .spans
+            .last_mut()
+            .filter(|span| !span.whole && span.ended <= span.started)
+        {
             span.ended = span.started.max(at);
         }
     }
@@ -206,7 +276,12 @@ impl LifeLines {
 
     /// Returns the seconds in jobs: as the rank reported them, otherwise computed from its lines.
     pub(super) fn busy_s(&self) -> f64 {
-        let by_lines = || self.spans.iter().map(|span| span.ended.since(span.started)).sum();
+        let by_lines = || {
+            self.spans
+                .iter()
+                .map(|span| span.ended.since(span.started))
+                .sum()
+        };
         self.end.as_ref().map_or_else(by_lines, |end| end.busy_s)
     }
 

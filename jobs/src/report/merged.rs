@@ -90,15 +90,23 @@ impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut parts = Vec::new();
         if !self.lines.is_empty() {
-            parts.push(format!("{} damaged {}", self.lines.len(), numbered(&self.lines)));
+            parts.push(format!(
+                "{} damaged {}",
+                self.lines.len(),
+                numbered(&self.lines)
+            ));
         }
         if !self.foreign.is_empty() {
             let (count, which) = (self.foreign.len(), numbered(&self.foreign));
-            parts.push(format!("{count} foreign {which}: of another run, or of a job that has changed since"));
+            parts.push(format!(
+                "{count} foreign {which}: of another run, or of a job that has changed since"
+            ));
         }
         if !self.unplanned.is_empty() {
             let (count, which) = (self.unplanned.len(), numbered(&self.unplanned));
-            parts.push(format!("{count} unplanned {which}: of episodes that the plan does not have"));
+            parts.push(format!(
+                "{count} unplanned {which}: of episodes that the plan does not have"
+            ));
         }
         if self.torn > 0 {
             parts.push(format!("the last line is torn ({} bytes)", self.torn));
@@ -125,7 +133,12 @@ impl<'a> Merged<'a> {
             plan,
             journals,
             jobs: plan.jobs.iter().map(JobLines::of).collect(),
-            positions: plan.jobs.iter().enumerate().map(|(position, job)| (job.index, position)).collect(),
+            positions: plan
+                .jobs
+                .iter()
+                .enumerate()
+                .map(|(position, job)| (job.index, position))
+                .collect(),
             none: JobLines::default(),
             events: journals.sources().iter().map(Events::of).collect(),
             policies: Vec::new(),
@@ -134,43 +147,73 @@ impl<'a> Merged<'a> {
             damage: journals
                 .sources()
                 .iter()
-                .map(|s| Damage { journal: s.name.clone(), ..Damage::default() })
+                .map(|s| Damage {
+                    journal: s.name.clone(),
+                    ..Damage::default()
+                })
                 .collect(),
             strangers: 0,
             unmarked: 0,
         };
         let mut lines_before = vec![0; journals.sources().len()];
-        read(journals, &plan.accepted(), |source, scan| merged.add(source, scan, &mut lines_before[source]))?;
+        read(journals, &plan.accepted(), |source, scan| {
+            merged.add(source, scan, &mut lines_before[source])
+        })?;
         let mut reader = journals.reader();
         for (job, lines) in plan.jobs.iter().zip(&mut merged.jobs) {
             lines.settle(job.length, &mut reader)?;
         }
         merged.events.iter_mut().for_each(Events::settle);
         if repeats::set_aside(&mut merged.events) {
-            let episodes = merged.jobs.iter().flat_map(|job| &job.episodes).map(|record| record.ended);
+            let episodes = merged
+                .jobs
+                .iter()
+                .flat_map(|job| &job.episodes)
+                .map(|record| record.ended);
             merged.span = repeats::span(&merged.events, episodes);
         }
-        merged.policies.sort_by(|a, b| (&a.at, &a.path).cmp(&(&b.at, &b.path)));
+        merged
+            .policies
+            .sort_by(|a, b| (&a.at, &a.path).cmp(&(&b.at, &b.path)));
         merged.policies.dedup();
         Ok(merged)
     }
 
     fn add(&mut self, source: usize, scan: Scan, lines_before: &mut u64) {
-        let numbers: Vec<_> = scan.names.texts().map(|text| self.names.number(text)).collect();
+        let numbers: Vec<_> = scan
+            .names
+            .texts()
+            .map(|text| self.names.number(text))
+            .collect();
         let renumbered = |name: Option<Name>| name.map(|name| numbers[name.index()]);
         for (index, record) in scan.episodes {
-            let Some(job) = self.positions.get(&index).and_then(|position| self.jobs.get_mut(*position)) else {
+            let Some(job) = self
+                .positions
+                .get(&index)
+                .and_then(|position| self.jobs.get_mut(*position))
+            else {
                 self.strangers += 1;
                 continue;
             };
             let (dataset, video) = (renumbered(record.dataset), renumbered(record.video));
             let instruction = numbers[record.instruction.index()];
-            job.episodes.push(Record { dataset, video, instruction, ..record });
+            job.episodes.push(Record {
+                dataset,
+                video,
+                instruction,
+                ..record
+            });
         }
         let damage = &mut self.damage[source];
-        damage.lines.extend(scan.damaged.iter().map(|line| *lines_before + line + 1));
-        damage.foreign.extend(scan.foreign.iter().map(|line| *lines_before + line + 1));
-        damage.unplanned.extend(scan.unplanned.iter().map(|line| *lines_before + line + 1));
+        damage
+            .lines
+            .extend(scan.damaged.iter().map(|line| *lines_before + line + 1));
+        damage
+            .foreign
+            .extend(scan.foreign.iter().map(|line| *lines_before + line + 1));
+        damage
+            .unplanned
+            .extend(scan.unplanned.iter().map(|line| *lines_before + line + 1));
         damage.torn += scan.torn;
         self.unmarked += scan.unmarked;
         *lines_before += scan.lines;
@@ -193,7 +236,11 @@ impl<'a> Merged<'a> {
             Line::PolicyFiles(files) => return self.policies.push(files.clone()),
             _ => return,
         };
-        let Some(job) = self.positions.get(&index).and_then(|position| self.jobs.get_mut(*position)) else {
+        let Some(job) = self
+            .positions
+            .get(&index)
+            .and_then(|position| self.jobs.get_mut(*position))
+        else {
             self.strangers += 1;
             return;
         };
@@ -206,7 +253,9 @@ impl<'a> Merged<'a> {
     }
 
     pub(super) fn lines(&self, job: JobIndex) -> &JobLines {
-        self.positions.get(&job).map_or(&self.none, |position| &self.jobs[*position])
+        self.positions
+            .get(&job)
+            .map_or(&self.none, |position| &self.jobs[*position])
     }
 
     /// Returns the ends that determine the status of a job, the latest first, see
@@ -237,7 +286,9 @@ impl<'a> Merged<'a> {
 
     /// Returns the journals with damaged or foreign lines.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
-        self.damage.iter().filter(|damage| !damage.is_torn_only() || damage.torn > 0)
+        self.damage
+            .iter()
+            .filter(|damage| !damage.is_torn_only() || damage.torn > 0)
     }
 
     /// Returns the number of lines about jobs that are not in the plan; they do not count.
@@ -257,12 +308,19 @@ impl<'a> Merged<'a> {
 
     /// Returns the settings of each start of a job, in order of time.
     pub fn settings_of(&self, job: &Job) -> impl Iterator<Item = &BTreeMap<String, Value>> {
-        self.lines(job.index).starts.iter().map(|start| &start.settings)
+        self.lines(job.index)
+            .starts
+            .iter()
+            .map(|start| &start.settings)
     }
 
     /// Returns the numbers of the scored episodes of a job.
     pub fn scored_of(&self, job: &Job) -> impl Iterator<Item = u64> {
-        self.lines(job.index).episodes.iter().filter(|record| record.is_scored()).map(|record| record.episode)
+        self.lines(job.index)
+            .episodes
+            .iter()
+            .filter(|record| record.is_scored())
+            .map(|record| record.episode)
     }
 
     /// Calls `on` for each episode of a job that counts, in order of number.
@@ -281,25 +339,39 @@ impl<'a> Merged<'a> {
 impl JobLines {
     /// Reserves memory for the episodes of a job.
     fn of(job: &Job) -> Self {
-        let count = if let Length::Episodes(count) = job.length { count } else { 0 };
-        Self { episodes: Vec::with_capacity(count.min(ROOM) as usize), ..Self::default() }
+        let count = if let Length::Episodes(count) = job.length {
+            count
+        } else {
+            0
+        };
+        Self {
+            episodes: Vec::with_capacity(count.min(ROOM) as usize),
+            ..Self::default()
+        }
     }
 
     /// Sorts the lines by time and keeps each episode once.
     fn settle(&mut self, length: Length, reader: &mut Reader) -> io::Result<()> {
-        self.starts.sort_by(|a, b| (&a.started, a.rank).cmp(&(&b.started, b.rank)));
+        self.starts
+            .sort_by(|a, b| (&a.started, a.rank).cmp(&(&b.started, b.rank)));
         self.starts.dedup();
-        self.ends.sort_by(|a, b| (&a.ended, a.rank).cmp(&(&b.ended, b.rank)));
+        self.ends
+            .sort_by(|a, b| (&a.ended, a.rank).cmp(&(&b.ended, b.rank)));
         self.ends.dedup();
         self.settle_losses(reader)?;
         if matches!(length, Length::Steps(_)) {
             attempts::forget_earlier(&self.starts, &mut self.episodes);
         }
-        self.episodes.sort_unstable_by_key(|record| (record.episode, record.place.source, record.place.offset));
+        self.episodes.sort_unstable_by_key(|record| {
+            (record.episode, record.place.source, record.place.offset)
+        });
         let mut kept = 0;
         for next in 0..self.episodes.len() {
             let begun = &self.episodes[..kept];
-            if begun.last().is_some_and(|last| last.episode == self.episodes[next].episode) {
+            if begun
+                .last()
+                .is_some_and(|last| last.episode == self.episodes[next].episode)
+            {
                 let counted = counted([&self.episodes[kept - 1], &self.episodes[next]], reader)?;
                 self.episodes[kept - 1] = counted;
             } else {
@@ -332,7 +404,10 @@ fn counted(records: [&Record; 2], reader: &mut Reader) -> io::Result<Record> {
     if a_line == b_line {
         return Ok(a.clone());
     }
-    let (a, b) = ((a.clone(), episode(&a_line)?), (b.clone(), episode(b_line)?));
+    let (a, b) = (
+        (a.clone(), episode(&a_line)?),
+        (b.clone(), episode(b_line)?),
+    );
     Ok(record::counted(a, b, [&a_line, b_line]).0)
 }
 
@@ -346,14 +421,27 @@ pub(super) fn episode(line: &[u8]) -> io::Result<Episode> {
 }
 
 /// Scans all pieces of all journals on several threads, and passes the results to `on` in order.
-fn read(journals: &Journals, accepted: &Accepted, mut on: impl FnMut(usize, Scan)) -> io::Result<()> {
+fn read(
+    journals: &Journals,
+    accepted: &Accepted,
+    mut on: impl FnMut(usize, Scan),
+) -> io::Result<()> {
     let sources = journals.sources().iter().enumerate();
-    let work: Vec<(usize, Range<u64>)> =
-        sources.flat_map(|(index, source)| pieces::pieces(source.len()).map(move |piece| (index, piece))).collect();
+    let work: Vec<(usize, Range<u64>)> = sources
+        .flat_map(|(index, source)| pieces::pieces(source.len()).map(move |piece| (index, piece)))
+        .collect();
     let of_any_run = accepted.of_any_run();
     let one = |(source, range): &(usize, Range<u64>), buffer: &mut Vec<u8>| -> io::Result<Scan> {
-        let accepted = if journals.sources()[*source].is_delivered() { &of_any_run } else { accepted };
-        Ok(scan(&pieces::read(&journals.sources()[*source], range.clone(), buffer)?, *source as u32, accepted))
+        let accepted = if journals.sources()[*source].is_delivered() {
+            &of_any_run
+        } else {
+            accepted
+        };
+        Ok(scan(
+            &pieces::read(&journals.sources()[*source], range.clone(), buffer)?,
+            *source as u32,
+            accepted,
+        ))
     };
     threads::in_order(&work, one, |(source, _), scan| on(*source, scan))
 }

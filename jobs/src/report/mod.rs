@@ -92,11 +92,20 @@ impl Report {
     pub fn of(merged: &Merged, context: Context) -> io::Result<Self> {
         let plan = merged.plan;
         let policies = Policies::of(merged);
-        let tally =
-            |(job, policy): (&Job, &usize)| Tally::of(merged.expected(job), *policy, &merged.lines(job.index).episodes);
+        let tally = |(job, policy): (&Job, &usize)| {
+            Tally::of(
+                merged.expected(job),
+                *policy,
+                &merged.lines(job.index).episodes,
+            )
+        };
         let tallies: Vec<_> = plan.jobs.iter().zip(&policies.of_jobs).map(tally).collect();
-        let mut per_job: Vec<_> =
-            plan.jobs.iter().zip(&tallies).map(|(job, tally)| of_jobs::job(merged, job, tally)).collect();
+        let mut per_job: Vec<_> = plan
+            .jobs
+            .iter()
+            .zip(&tallies)
+            .map(|(job, tally)| of_jobs::job(merged, job, tally))
+            .collect();
         for (job, report) in plan.jobs.iter().zip(&mut per_job) {
             // Metrics of `rrun` are not replaced by a policy's metrics of the same name.
             for (name, mean) in counted::means(merged, job)? {
@@ -108,8 +117,9 @@ impl Report {
         let (env_losses, env_losses_count) = coverage::env_losses(merged)?;
         let missing_count = merged.missing_count();
         // A job whose status in the file says that it is not to run is not missing.
-        let incomplete =
-            |(job, report): (&Job, &JobReport)| job.status == Status::Pending && report.status != Status::Completed;
+        let incomplete = |(job, report): (&Job, &JobReport)| {
+            job.status == Status::Pending && report.status != Status::Completed
+        };
         Ok(Self {
             schema: SCHEMA.to_owned(),
             partial: missing_count > 0

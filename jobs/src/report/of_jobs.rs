@@ -19,11 +19,23 @@ pub(super) fn job(merged: &Merged, job: &Job, tally: &Tally) -> JobReport {
     let standing = merged.standing(job.index);
     let rates = tally.rates();
     let sum = |part: fn(&JobEnd) -> u64| ends.iter().map(part).fold(0, u64::saturating_add);
-    let (wall_s, env_steps) = (by_rank(job, ends, |end| end.rank, |end| end.wall_s), sum(|end| end.env_steps));
+    let (wall_s, env_steps) = (
+        by_rank(job, ends, |end| end.rank, |end| end.wall_s),
+        sum(|end| end.env_steps),
+    );
     let ranks: BTreeSet<usize> = episodes.iter().map(|record| record.rank as usize).collect();
-    let places = || merged.events.iter().filter(|events| ranks.contains(&events.rank)).filter_map(|rank| rank.place());
+    let places = || {
+        merged
+            .events
+            .iter()
+            .filter(|events| ranks.contains(&events.rank))
+            .filter_map(|rank| rank.place())
+    };
     let status = status(merged, job, &rates, &standing);
-    let failed = standing.iter().find(|end| end.error.is_some()).filter(|_| status != Status::Completed);
+    let failed = standing
+        .iter()
+        .find(|end| end.error.is_some())
+        .filter(|_| status != Status::Completed);
     JobReport {
         name: job.name.clone(),
         index: job.index,
@@ -38,8 +50,14 @@ pub(super) fn job(merged: &Merged, job: &Job, tally: &Tally) -> JobReport {
         error: failed.and_then(|end| end.error.clone()),
         attempts: by_rank(job, starts, |start| start.rank, |_| 1.0) as u64,
         log: failed.and_then(|end| end.log.clone()),
-        settings: starts.last().map(|start| start.settings.clone()).unwrap_or_default(),
-        metrics: table::metrics(&rates).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        settings: starts
+            .last()
+            .map(|start| start.settings.clone())
+            .unwrap_or_default(),
+        metrics: table::metrics(&rates)
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
         rates,
         wall_s,
         env_steps,
@@ -75,7 +93,9 @@ fn most(ends: &[JobEnd], part: fn(&JobEnd) -> Option<u64>) -> Option<u64> {
 /// another, but ranks that share a job work at the same time.
 fn by_rank<T>(job: &Job, lines: &[T], rank: fn(&T) -> usize, value: fn(&T) -> f64) -> f64 {
     let mut ranks: BTreeMap<usize, f64> = BTreeMap::new();
-    lines.iter().for_each(|line| *ranks.entry(rank(line)).or_default() += value(line));
+    lines
+        .iter()
+        .for_each(|line| *ranks.entry(rank(line)).or_default() += value(line));
     match job.sharing {
         None => ranks.into_values().sum(),
         Some(_) => ranks.into_values().fold(0.0, f64::max),
@@ -85,19 +105,28 @@ fn by_rank<T>(job: &Job, lines: &[T], rank: fn(&T) -> usize, value: fn(&T) -> f6
 /// Returns the largest quantiles, those of the slowest rank, because quantiles cannot be merged.
 fn slowest(quantiles: impl Iterator<Item = Quantiles>) -> Quantiles {
     let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
-    quantiles.fold(Quantiles::default(), |a, b| Quantiles { p50: most(a.p50, b.p50), p95: most(a.p95, b.p95) })
+    quantiles.fold(Quantiles::default(), |a, b| Quantiles {
+        p50: most(a.p50, b.p50),
+        p95: most(a.p95, b.p95),
+    })
 }
 
 fn names(merged: &Merged, episodes: &[Record], file: fn(&Record) -> Option<Name>) -> Vec<String> {
     let numbers: BTreeSet<Name> = episodes.iter().filter_map(file).collect();
-    let mut names: Vec<_> = numbers.into_iter().map(|name| merged.name(name).to_owned()).collect();
+    let mut names: Vec<_> = numbers
+        .into_iter()
+        .map(|name| merged.name(name).to_owned())
+        .collect();
     names.sort();
     names
 }
 
 fn instruction(merged: &Merged, episodes: &[Record]) -> Option<String> {
     let first = episodes.first()?.instruction;
-    episodes.iter().all(|record| record.instruction == first).then(|| merged.name(first).to_owned())
+    episodes
+        .iter()
+        .all(|record| record.instruction == first)
+        .then(|| merged.name(first).to_owned())
 }
 
 /// Returns the distinct values in ascending order.
@@ -113,9 +142,15 @@ fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> St
     let is_whole = match job.length {
         // The number of episodes of a job in steps is known once all its ranks have ended.
         Length::Steps(_) => standing::has_ended(standing, job, None),
-        Length::Episodes(_) | Length::Policy => all(rates.episodes) && (rates.episodes > 0 || !standing.is_empty()),
+        Length::Episodes(_) | Length::Policy => {
+            all(rates.episodes) && (rates.episodes > 0 || !standing.is_empty())
+        }
     };
-    let failed = || standing.iter().any(|end| end.error.is_some() && !end.retried);
+    let failed = || {
+        standing
+            .iter()
+            .any(|end| end.error.is_some() && !end.retried)
+    };
     match job.length {
         // No matter which ranks ran the episodes, or how earlier attempts ended.
         Length::Episodes(_) if is_whole && all(rates.scored) => Status::Completed,

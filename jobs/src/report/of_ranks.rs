@@ -20,12 +20,28 @@ pub(super) fn ranks(merged: &Merged) -> Vec<RankReport> {
         }
     }
     for (events, jobs) in merged.events.iter().zip(&mut jobs) {
-        jobs.extend(events.lives.iter().flat_map(|life| &life.spans).map(|span| span.job));
+        jobs.extend(
+            events
+                .lives
+                .iter()
+                .flat_map(|life| &life.spans)
+                .map(|span| span.job),
+        );
     }
-    let names: HashMap<JobIndex, &str> = merged.plan.jobs.iter().map(|job| (job.index, job.name.as_str())).collect();
-    let begun = merged.events.iter().enumerate().filter(|(_, events)| !events.lives.is_empty());
-    let mut ranks: Vec<_> =
-        begun.map(|(index, events)| rank(&names, events, episodes[index], jobs[index].len() as u64)).collect();
+    let names: HashMap<JobIndex, &str> = merged
+        .plan
+        .jobs
+        .iter()
+        .map(|job| (job.index, job.name.as_str()))
+        .collect();
+    let begun = merged
+        .events
+        .iter()
+        .enumerate()
+        .filter(|(_, events)| !events.lives.is_empty());
+    let mut ranks: Vec<_> = begun
+        .map(|(index, events)| rank(&names, events, episodes[index], jobs[index].len() as u64))
+        .collect();
     ranks.sort_by(|a, b| (a.rank, &a.journal).cmp(&(b.rank, &b.journal)));
     ranks
 }
@@ -56,7 +72,12 @@ fn rank(names: &HashMap<JobIndex, &str>, events: &Events, episodes: u64, jobs: u
         out_of_memory: events.out_of_memory,
         gpu_busy: busy::share(events.gpu_busy.iter().copied()),
         lives: events.lives.iter().map(life).collect(),
-        spans: events.lives.iter().flat_map(|life| &life.spans).map(|of| span(names, of)).collect(),
+        spans: events
+            .lives
+            .iter()
+            .flat_map(|life| &life.spans)
+            .map(|of| span(names, of))
+            .collect(),
     }
 }
 
@@ -74,7 +95,9 @@ fn life(life: &LifeLines) -> Life {
 
 fn span(names: &HashMap<JobIndex, &str>, span: &SpanLines) -> Span {
     Span {
-        job: names.get(&span.job).map_or_else(|| format!("job {}", span.job.0), |name| (*name).to_owned()),
+        job: names
+            .get(&span.job)
+            .map_or_else(|| format!("job {}", span.job.0), |name| (*name).to_owned()),
         attempt: span.attempt,
         started: span.started.text(),
         ended: span.ended.text(),

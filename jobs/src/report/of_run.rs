@@ -16,15 +16,25 @@ use crate::time::Moment;
 
 /// Returns when and where the run took place, and how its report was made.
 pub(super) fn run(merged: &Merged, context: Context) -> Run {
-    let starts = || merged.events.iter().flat_map(|events| &events.lives).map(|life| &life.start);
-    let gpus = merged.events.iter().flat_map(Events::gpus).map(|(start, gpu)| GpuReport {
-        host: start.host.clone(),
-        node: start.node,
-        index: gpu.index,
-        name: gpu.name.clone(),
-        bytes: gpu.bytes,
-        uuid: gpu.uuid.clone(),
-    });
+    let starts = || {
+        merged
+            .events
+            .iter()
+            .flat_map(|events| &events.lives)
+            .map(|life| &life.start)
+    };
+    let gpus = merged
+        .events
+        .iter()
+        .flat_map(Events::gpus)
+        .map(|(start, gpu)| GpuReport {
+            host: start.host.clone(),
+            node: start.node,
+            index: gpu.index,
+            name: gpu.name.clone(),
+            bytes: gpu.bytes,
+            uuid: gpu.uuid.clone(),
+        });
     Run {
         id: run_id(merged.plan),
         started: starts().map(|start| start.started.clone()).min(),
@@ -60,7 +70,9 @@ pub(crate) fn run_id(plan: &RunPlan) -> String {
 /// nothing to do.
 fn world_size(events: &[Events]) -> Option<usize> {
     let repeats = events.iter().flat_map(|events| &events.repeats);
-    let last_repeat = repeats.map(|life| Moment::parse(&life.start.started)).max()?;
+    let last_repeat = repeats
+        .map(|life| Moment::parse(&life.start.started))
+        .max()?;
     let lives = events.iter().flat_map(|events| &events.lives);
     let last = lives.max_by_key(|life| Moment::parse(&life.start.started))?;
     (Moment::parse(&last.start.started) < last_repeat).then_some(last.start.world_size)
@@ -77,59 +89,93 @@ fn launches(events: &[Events]) -> Vec<Launch> {
             *kept = events;
         }
     }
-    let lives = lowest.values().flat_map(|events| events.lives.iter().chain(&events.repeats));
+    let lives = lowest
+        .values()
+        .flat_map(|events| events.lives.iter().chain(&events.repeats));
     let starts = lives.map(|life| &life.start);
     let first = starts.filter(|start| start.restart == 0 && start.round == 0);
-    distinct(first.map(|start| Launch { started: start.started.clone(), world_size: start.world_size }))
+    distinct(first.map(|start| Launch {
+        started: start.started.clone(),
+        world_size: start.world_size,
+    }))
 }
 
 /// Returns the suffix that a merged folder adds to the journals of a run: `5f1c` of
 /// `journal/journal_rank0_5f1c.jsonl`.
 fn run_of(journal: &str) -> &str {
     let stem = journal.strip_suffix(".jsonl").unwrap_or(journal);
-    let name = stem.rsplit('/').next().unwrap_or(stem).strip_prefix("journal_rank").unwrap_or(stem);
+    let name = stem
+        .rsplit('/')
+        .next()
+        .unwrap_or(stem)
+        .strip_prefix("journal_rank")
+        .unwrap_or(stem);
     name.split_once('_').map_or("", |(_, run)| run)
 }
 
 fn versions<'a>(starts: impl Iterator<Item = &'a RankStart>) -> BTreeMap<String, Vec<String>> {
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, version) in starts.flat_map(|start| &start.versions) {
-        versions.entry(name.clone()).or_default().insert(version.clone());
+        versions
+            .entry(name.clone())
+            .or_default()
+            .insert(version.clone());
     }
-    versions.into_iter().map(|(name, found)| (name, found.into_iter().collect())).collect()
+    versions
+        .into_iter()
+        .map(|(name, found)| (name, found.into_iter().collect()))
+        .collect()
 }
 
 /// Returns what was asked for, and the settings in effect.
 pub(super) fn config(merged: &Merged, jobs: &[JobReport]) -> Config {
     let plan = merged.plan;
-    let starts = merged.events.iter().flat_map(|events| &events.lives).map(|life| &life.start);
+    let starts = merged
+        .events
+        .iter()
+        .flat_map(|events| &events.lives)
+        .map(|life| &life.start);
     Config {
         jobs_file: plan.jobs_file.clone(),
         sha256: plan.jobs_sha256.clone(),
         seed: plan.seed,
         world_size_at_start: plan.world_size,
         policies: policies(merged, jobs),
-        device_rules: distinct(starts.map(|start| start.device_reason.clone()).filter(|reason| !reason.is_empty())),
+        device_rules: distinct(
+            starts
+                .map(|start| start.device_reason.clone())
+                .filter(|reason| !reason.is_empty()),
+        ),
         settings: common(jobs),
     }
 }
 
 fn policies(merged: &Merged, jobs: &[JobReport]) -> Vec<PolicyReport> {
-    let of = |job: &&JobReport, path: &str| job.settings.get("policy_path").and_then(Value::as_str) == Some(path);
+    let of = |job: &&JobReport, path: &str| {
+        job.settings.get("policy_path").and_then(Value::as_str) == Some(path)
+    };
     let dtype = |job: &JobReport| Some(job.settings.get("dtype")?.as_str()?.to_owned());
-    distinct(merged.policies.iter().map(|files| PolicyReport {
-        policy_type: files.policy_type.clone(),
-        path: files.path.clone(),
-        sha256: files.sha256.clone(),
-        bytes: files.bytes,
-        dtypes: distinct(jobs.iter().filter(|job| of(job, &files.path)).filter_map(dtype)),
+    distinct(merged.policies.iter().map(|files| {
+        PolicyReport {
+            policy_type: files.policy_type.clone(),
+            path: files.path.clone(),
+            sha256: files.sha256.clone(),
+            bytes: files.bytes,
+            dtypes: distinct(
+                jobs.iter()
+                    .filter(|job| of(job, &files.path))
+                    .filter_map(dtype),
+            ),
+        }
     }))
 }
 
 /// Returns the settings that all jobs which were begun have in common.
 fn common(jobs: &[JobReport]) -> BTreeMap<String, Value> {
     let mut begun = jobs.iter().filter(|job| !job.settings.is_empty());
-    let Some(first) = begun.next() else { return BTreeMap::new() };
+    let Some(first) = begun.next() else {
+        return BTreeMap::new();
+    };
     begun.fold(first.settings.clone(), |mut common, job| {
         common.retain(|name, value| job.settings.get(name) == Some(value));
         common

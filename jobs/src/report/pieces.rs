@@ -33,7 +33,11 @@ pub(super) struct Piece<'a> {
 /// # Errors
 /// Returns the errors of the file system, and an error for a line that is longer than any valid
 /// one.
-pub(super) fn read<'a>(source: &Source, range: Range<u64>, buffer: &'a mut Vec<u8>) -> io::Result<Piece<'a>> {
+pub(super) fn read<'a>(
+    source: &Source,
+    range: Range<u64>,
+    buffer: &'a mut Vec<u8>,
+) -> io::Result<Piece<'a>> {
     // The byte before the range tells whether a line begins at its first byte.
     let from = range.start.saturating_sub(1);
     source.fill(buffer, from..range.end)?;
@@ -53,23 +57,36 @@ pub(super) fn read<'a>(source: &Source, range: Range<u64>, buffer: &'a mut Vec<u
     let bytes: &'a [u8] = buffer;
     let skipped = match range.start {
         0 => 0,
-        _ => bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1),
+        _ => bytes
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map_or(bytes.len(), |at| at + 1),
     };
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1).max(skipped);
+    let whole = bytes
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |last| last + 1)
+        .max(skipped);
     // An incomplete line that begins before this range is reported by the piece in which it begins.
     let torn = (bytes.len() - whole) as u64;
-    Ok(Piece { start: from + skipped as u64, bytes: &bytes[skipped..whole], torn })
+    Ok(Piece {
+        start: from + skipped as u64,
+        bytes: &bytes[skipped..whole],
+        torn,
+    })
 }
 
 impl Piece<'_> {
     /// Returns the lines without their line ends, each with its offset in the journal.
     pub(super) fn lines(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut offset = self.start;
-        self.bytes.split_inclusive(|byte| *byte == b'\n').map(move |line| {
-            let begin = offset;
-            offset += line.len() as u64;
-            (begin, &line[..line.len() - 1])
-        })
+        self.bytes
+            .split_inclusive(|byte| *byte == b'\n')
+            .map(move |line| {
+                let begin = offset;
+                offset += line.len() as u64;
+                (begin, &line[..line.len() - 1])
+            })
     }
 }
 

@@ -27,13 +27,21 @@ impl<'a> Policies<'a> {
             .iter()
             .map(|job| {
                 let start = merged.lines(job.index).starts.last();
-                let path = start.and_then(|start| start.settings.get("policy_path")).and_then(Value::as_str);
+                let path = start
+                    .and_then(|start| start.settings.get("policy_path"))
+                    .and_then(Value::as_str);
                 (job.policy_type.as_str(), path)
             })
             .collect();
         let mut paths: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        keys.iter().for_each(|(policy, path)| paths.entry(policy).or_default().extend(*path));
-        let only = |policy: &str| paths[policy].first().copied().filter(|_| paths[policy].len() == 1);
+        keys.iter()
+            .for_each(|(policy, path)| paths.entry(policy).or_default().extend(*path));
+        let only = |policy: &str| {
+            paths[policy]
+                .first()
+                .copied()
+                .filter(|_| paths[policy].len() == 1)
+        };
         let mut policies = Vec::new();
         let mut numbers = BTreeMap::new();
         let mut number = |(policy, path): (&'a str, Option<&'a str>)| {
@@ -55,8 +63,12 @@ impl<'a> Policies<'a> {
                 policy_type: (*policy).to_owned(),
                 path: path.map(str::to_owned),
                 jobs: jobs().count() as u64,
-                mean_task_success_rate: mean(jobs().filter_map(|job| reports[job].rates.success_rate)),
-                rates: jobs().fold(Tally::new(Some(0)), |sum, job| sum.and(&tallies[job])).rates(),
+                mean_task_success_rate: mean(
+                    jobs().filter_map(|job| reports[job].rates.success_rate),
+                ),
+                rates: jobs()
+                    .fold(Tally::new(Some(0)), |sum, job| sum.and(&tallies[job]))
+                    .rates(),
             }
         };
         self.policies.iter().enumerate().map(rates).collect()
@@ -66,13 +78,20 @@ impl<'a> Policies<'a> {
 impl Report {
     /// Returns the policies that have episodes.
     pub fn tried(&self) -> impl Iterator<Item = &PolicyRates> {
-        self.per_policy.iter().filter(|policy| policy.rates.episodes > 0)
+        self.per_policy
+            .iter()
+            .filter(|policy| policy.rates.episodes > 0)
     }
 
     /// Returns the display name of a policy: its type, followed by its path if several policies
     /// have that type.
     pub fn policy_name(&self, policy: &PolicyRates) -> String {
-        let is_ambiguous = self.per_policy.iter().filter(|other| other.policy_type == policy.policy_type).count() > 1;
+        let is_ambiguous = self
+            .per_policy
+            .iter()
+            .filter(|other| other.policy_type == policy.policy_type)
+            .count()
+            > 1;
         match &policy.path {
             Some(path) if is_ambiguous => format!("{} {path}", policy.policy_type),
             _ => policy.policy_type.clone(),

@@ -16,7 +16,9 @@ pub fn done<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<JobIndex,
         if let Line::Episode(episode) = line
             && episode.error.is_none()
         {
-            done.entry(episode.job_index).or_default().push(episode.episode);
+            done.entry(episode.job_index)
+                .or_default()
+                .push(episode.episode);
         }
     }
     for episodes in done.values_mut() {
@@ -51,19 +53,27 @@ pub fn solved<'a>(lines: impl IntoIterator<Item = &'a Line>, job: JobIndex) -> u
 /// A job with a number of episodes is finished if all of them are there without an error, no matter
 /// which ranks ran them and how its attempts ended. A job of another length must also have ended
 /// without an error.
-pub fn finished<'a>(lines: impl IntoIterator<Item = &'a Line>, job: &Job, share: Option<Share>) -> bool {
+pub fn finished<'a>(
+    lines: impl IntoIterator<Item = &'a Line>,
+    job: &Job,
+    share: Option<Share>,
+) -> bool {
     let is_ours = |episode: u64| share.is_none_or(|share| share.slot(episode).is_some());
     let mut episodes: BTreeMap<u64, bool> = BTreeMap::new();
     let (mut ends, mut said) = (Vec::new(), None);
     for line in lines {
         match line {
-            Line::Episode(episode) if episode.job_index == job.index && is_ours(episode.episode) => {
+            Line::Episode(episode)
+                if episode.job_index == job.index && is_ours(episode.episode) =>
+            {
                 *episodes.entry(episode.episode).or_default() |= episode.error.is_none();
             }
             Line::JobEnd(end) if end.job_index == job.index => ends.push(end),
             Line::JobStart(start) if start.job_index == job.index => {
                 // The journal may come from another user; a job has at most this many episodes.
-                let this = start.episodes.map(|count| (start.started.as_str(), count.min(MAX_EPISODES)));
+                let this = start
+                    .episodes
+                    .map(|count| (start.started.as_str(), count.min(MAX_EPISODES)));
                 said = said.max(this);
             }
             _ => {}
@@ -84,7 +94,9 @@ pub fn finished<'a>(lines: impl IntoIterator<Item = &'a Line>, job: &Job, share:
         _ => true,
     };
     let ended = || {
-        let failed = standing.iter().any(|end| end.error.is_some() && touches(end));
+        let failed = standing
+            .iter()
+            .any(|end| end.error.is_some() && touches(end));
         scored == episodes.len() as u64 && has_ended(&standing, job, share) && !failed
     };
     match job.length {

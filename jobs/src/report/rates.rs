@@ -29,7 +29,10 @@ pub(super) struct Tally {
 impl Tally {
     /// Creates a tally without episodes.
     pub(super) fn new(expected: Option<u64>) -> Self {
-        Self { expected, ..Self::default() }
+        Self {
+            expected,
+            ..Self::default()
+        }
     }
 
     /// Tallies episodes of one policy.
@@ -46,7 +49,10 @@ impl Tally {
             tally.at_end[1] += u64::from(scored.solved_at_end == Some(true));
             tally.returns += record.return_;
             if let Some(most) = record.max_reward {
-                tally.max_rewards = (tally.max_rewards.0 + 1, tally.max_rewards.1 + f64::from(most));
+                tally.max_rewards = (
+                    tally.max_rewards.0 + 1,
+                    tally.max_rewards.1 + f64::from(most),
+                );
             }
             tally.lengths += u64::from(record.length);
         }
@@ -61,9 +67,15 @@ impl Tally {
             episodes: self.episodes + other.episodes,
             scored: self.scored + other.scored,
             successes: self.successes + other.successes,
-            at_end: [self.at_end[0] + other.at_end[0], self.at_end[1] + other.at_end[1]],
+            at_end: [
+                self.at_end[0] + other.at_end[0],
+                self.at_end[1] + other.at_end[1],
+            ],
             returns: self.returns + other.returns,
-            max_rewards: (self.max_rewards.0 + other.max_rewards.0, self.max_rewards.1 + other.max_rewards.1),
+            max_rewards: (
+                self.max_rewards.0 + other.max_rewards.0,
+                self.max_rewards.1 + other.max_rewards.1,
+            ),
             lengths: self.lengths + other.lengths,
             out_of_bounds: self.out_of_bounds + other.out_of_bounds,
         }

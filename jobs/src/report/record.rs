@@ -171,9 +171,15 @@ impl<'de> Deserialize<'de> for Metrics {
 impl EpisodeLine<'_> {
     /// Returns the record of the line; adds file names and instructions to `names`.
     pub(super) fn record(&self, place: Place, names: &mut Names) -> Record {
-        let dataset = self.dataset.as_ref().map(|dataset| names.number(&dataset.file));
+        let dataset = self
+            .dataset
+            .as_ref()
+            .map(|dataset| names.number(&dataset.file));
         let video = self.video.as_ref().map(|video| names.number(&video.file));
-        let scored = Scored { solved: self.success == Some(true), solved_at_end: self.success_at_end };
+        let scored = Scored {
+            solved: self.success == Some(true),
+            solved_at_end: self.success_at_end,
+        };
         Record {
             episode: self.episode,
             ended: Moment::parse(&self.ended),
@@ -186,7 +192,11 @@ impl EpisodeLine<'_> {
             dataset,
             video,
             instruction: names.number(&self.language_instruction),
-            outcome: if self.error.is_some() { Err(Broken) } else { Ok(scored) },
+            outcome: if self.error.is_some() {
+                Err(Broken)
+            } else {
+                Ok(scored)
+            },
             again: Again::Once,
             is_ours: true,
         }
@@ -196,7 +206,11 @@ impl EpisodeLine<'_> {
 /// Returns which of two different lines about one episode counts: the first one that was scored,
 /// otherwise the last error. If the times are equal, the texts decide, so that the order in which
 /// journals are read does not matter.
-pub(super) fn counted(mut a: (Record, Episode), b: (Record, Episode), lines: [&[u8]; 2]) -> (Record, Episode) {
+pub(super) fn counted(
+    mut a: (Record, Episode),
+    b: (Record, Episode),
+    lines: [&[u8]; 2],
+) -> (Record, Episode) {
     let b_is_later = (a.0.ended, lines[0]) < (b.0.ended, lines[1]);
     match (a.0.is_scored(), b.0.is_scored()) {
         (true, false) => a,
@@ -210,7 +224,11 @@ pub(super) fn counted(mut a: (Record, Episode), b: (Record, Episode), lines: [&[
         }
         (true, true) => {
             let agree = a.1.outcome() == b.1.outcome();
-            let again = if agree { Again::Agreeing } else { Again::Differing };
+            let again = if agree {
+                Again::Agreeing
+            } else {
+                Again::Differing
+            };
             let again = again.max(a.0.again).max(b.0.again);
             if !b_is_later {
                 a = b;
@@ -276,7 +294,10 @@ mod tests {
     fn a_name_has_one_number() {
         let mut names = Names::default();
         let numbers = ["a", "b", "a"].map(|text| names.number(text));
-        assert_eq!((numbers[0], numbers.map(Name::index)), (numbers[2], [0, 1, 0]));
+        assert_eq!(
+            (numbers[0], numbers.map(Name::index)),
+            (numbers[2], [0, 1, 0])
+        );
         assert_eq!(names.text(numbers[1]), "b");
     }
 }

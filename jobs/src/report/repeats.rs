@@ -10,7 +10,12 @@ use crate::time::Moment;
 /// Returns whether any life was moved.
 pub(super) fn set_aside(all: &mut [Events]) -> bool {
     let lives = all.iter().flat_map(|events| &events.lives);
-    let work = union(lives.filter(|life| !life.spans.is_empty()).map(LifeLines::extent).collect());
+    let work = union(
+        lives
+            .filter(|life| !life.spans.is_empty())
+            .map(LifeLines::extent)
+            .collect(),
+    );
     if work.is_empty() {
         return false;
     }
@@ -27,7 +32,10 @@ pub(super) fn set_aside(all: &mut [Events]) -> bool {
 /// Returns the first and the last moment of the remaining lives, and of episodes in journals
 /// without lives.
 pub(super) fn span(all: &[Events], episodes: impl Iterator<Item = Moment>) -> Option<[Moment; 2]> {
-    let lives = all.iter().flat_map(|events| &events.lives).flat_map(LifeLines::extent);
+    let lives = all
+        .iter()
+        .flat_map(|events| &events.lives)
+        .flat_map(LifeLines::extent);
     let known = lives.chain(episodes).filter(|moment| moment.is_known());
     known.fold(None, |span, at| {
         let [first, last] = span.unwrap_or([at; 2]);
@@ -65,7 +73,8 @@ mod tests {
         let union = union(vec![span(20, 30), span(0, 5), span(3, 9), span(9, 10)]);
         assert_eq!(union, [span(0, 10), span(20, 30)]);
         assert_eq!(
-            [(10, 12), (11, 19), (11, 20), (31, 40)].map(|(from, to)| meets(&union, span(from, to))),
+            [(10, 12), (11, 19), (11, 20), (31, 40)]
+                .map(|(from, to)| meets(&union, span(from, to))),
             [true, false, true, false]
         );
     }

@@ -70,10 +70,17 @@ fn moment(line: &[u8]) -> Option<Moment> {
 
 /// Parses the lines of a piece of the journal `source`.
 pub(super) fn scan(piece: &Piece, source: u32, accepted: &Accepted) -> Scan {
-    let mut scan = Scan { torn: piece.torn, ..Scan::default() };
+    let mut scan = Scan {
+        torn: piece.torn,
+        ..Scan::default()
+    };
     let mut last: &[u8] = b"";
     for (offset, line) in piece.lines() {
-        let place = Place { source, offset, len: u32::try_from(line.len()).unwrap_or(u32::MAX) };
+        let place = Place {
+            source,
+            offset,
+            len: u32::try_from(line.len()).unwrap_or(u32::MAX),
+        };
         let number = scan.lines;
         scan.lines += 1;
         if scan.lines == 1 {
@@ -82,8 +89,12 @@ pub(super) fn scan(piece: &Piece, source: u32, accepted: &Accepted) -> Scan {
         if line.starts_with(EPISODE) {
             match serde_json::from_slice::<EpisodeLine>(line) {
                 Ok(line) => {
-                    let subject = Subject { job: Some(line.job_index), episode: Some(line.episode) };
-                    let origin = accepted.origin(subject, line.run.as_deref(), line.fingerprint.as_deref());
+                    let subject = Subject {
+                        job: Some(line.job_index),
+                        episode: Some(line.episode),
+                    };
+                    let origin =
+                        accepted.origin(subject, line.run.as_deref(), line.fingerprint.as_deref());
                     if scan.takes(origin, number) {
                         let record = line.record(place, &mut scan.names);
                         scan.episodes.push((line.job_index, record));
@@ -95,7 +106,11 @@ pub(super) fn scan(piece: &Piece, source: u32, accepted: &Accepted) -> Scan {
             match serde_json::from_slice::<Line>(line) {
                 Ok(parsed) => {
                     let stamp = stamp_of(line);
-                    let origin = accepted.origin(parsed.subject(), stamp.run.as_deref(), stamp.fingerprint.as_deref());
+                    let origin = accepted.origin(
+                        parsed.subject(),
+                        stamp.run.as_deref(),
+                        stamp.fingerprint.as_deref(),
+                    );
                     if !scan.takes(origin, number) {
                         last = line;
                         continue;
@@ -141,12 +156,19 @@ impl Scan {
                 if let Ok(text) = serde_json::to_vec(&episode)
                     && let Ok(line) = serde_json::from_slice::<EpisodeLine>(&text)
                 {
-                    let record = Record { is_ours: false, ..line.record(place, &mut self.names) };
+                    let record = Record {
+                        is_ours: false,
+                        ..line.record(place, &mut self.names)
+                    };
                     self.episodes.push((line.job_index, record));
                 }
             }
             Line::EpisodeStart(_) => {}
-            line => self.others.push(Other { line, place, before }),
+            line => self.others.push(Other {
+                line,
+                place,
+                before,
+            }),
         }
     }
 }

@@ -64,7 +64,10 @@ impl Journals {
         let held = held::inodes();
         let mut sources = Vec::new();
         for path in crate::journal::files(&folder.journals())? {
-            sources.push(Source::open(&path, folder.relative(&path), &held).map_err(|err| naming(&path, &err))?);
+            sources.push(
+                Source::open(&path, folder.relative(&path), &held)
+                    .map_err(|err| naming(&path, &err))?,
+            );
         }
         Ok(Self { sources })
     }
@@ -73,8 +76,16 @@ impl Journals {
     /// there; then the longer one is kept.
     #[must_use]
     pub fn and_delivered(mut self, rank: usize, bytes: Vec<u8>) -> Self {
-        let name = RunFolder::new(Path::new("")).journal(rank).to_string_lossy().into_owned();
-        let delivered = Source { name, rank, is_held: false, body: Body::Bytes(bytes) };
+        let name = RunFolder::new(Path::new(""))
+            .journal(rank)
+            .to_string_lossy()
+            .into_owned();
+        let delivered = Source {
+            name,
+            rank,
+            is_held: false,
+            body: Body::Bytes(bytes),
+        };
         let same = |source: &Source| source.name == delivered.name && source.agrees(&delivered);
         match self.sources.iter_mut().find(|source| same(source)) {
             Some(source) if source.len() >= delivered.len() => {}
@@ -91,7 +102,8 @@ impl Journals {
     pub fn of_lines(lines: &[Line]) -> Self {
         let mut bytes = Vec::new();
         for line in lines {
-            serde_json::to_writer(&mut bytes, line).expect("keys are texts, and a vector takes every byte");
+            serde_json::to_writer(&mut bytes, line)
+                .expect("keys are texts, and a vector takes every byte");
             bytes.push(b'\n');
         }
         Self::default().and_delivered(0, bytes)
@@ -125,7 +137,9 @@ impl Journals {
         let work: Vec<_> = pieces::pieces(source.len()).collect();
         let one = |range: &Range<u64>, buffer: &mut Vec<u8>| -> io::Result<Vec<u8>> {
             let mut changed = Vec::new();
-            pieces::read(source, range.clone(), buffer)?.lines().for_each(|(_, line)| change(line, &mut changed));
+            pieces::read(source, range.clone(), buffer)?
+                .lines()
+                .for_each(|(_, line)| change(line, &mut changed));
             Ok(changed)
         };
         let mut written = Ok(());
@@ -143,7 +157,10 @@ impl Journals {
 
     /// Returns a reader that looks up lines.
     pub(super) fn reader(&self) -> Reader<'_> {
-        Reader { sources: &self.sources, windows: self.sources.iter().map(|_| Window::default()).collect() }
+        Reader {
+            sources: &self.sources,
+            windows: self.sources.iter().map(|_| Window::default()).collect(),
+        }
     }
 }
 
@@ -152,11 +169,23 @@ impl Source {
         let file = files::open(path)?;
         let meta = file.metadata()?;
         if meta.len() > MAX_JOURNAL_BYTES {
-            let found = format!("the file has {} bytes, at most {MAX_JOURNAL_BYTES} are read", meta.len());
+            let found = format!(
+                "the file has {} bytes, at most {MAX_JOURNAL_BYTES} are read",
+                meta.len()
+            );
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, found));
         }
-        let body = Body::File { file, path: path.to_owned(), len: meta.len() };
-        Ok(Self { name, rank: journal_rank(path).unwrap_or(0), is_held: held.contains(&meta), body })
+        let body = Body::File {
+            file,
+            path: path.to_owned(),
+            len: meta.len(),
+        };
+        Ok(Self {
+            name,
+            rank: journal_rank(path).unwrap_or(0),
+            is_held: held.contains(&meta),
+            body,
+        })
     }
 
     /// Adds the name of the journal to an error.
@@ -184,7 +213,9 @@ impl Source {
         (0..common.div_ceil(STEP)).all(|step| {
             let range = step * STEP..((step + 1) * STEP).min(common);
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-            let read = self.fill(&mut ours, range.clone()).and_then(|()| other.fill(&mut theirs, range));
+            let read = self
+                .fill(&mut ours, range.clone())
+                .and_then(|()| other.fill(&mut theirs, range));
             read.is_ok() && ours == theirs
         })
     }
@@ -241,10 +272,21 @@ impl Reader<'_> {
             // Copies of an environment end their episodes slightly out of order, so an earlier line
             // may be next.
             window.start = place.offset.saturating_sub(WINDOW / 4);
-            source.fill(&mut window.bytes, window.start..end.max(window.start + WINDOW))?;
+            source.fill(
+                &mut window.bytes,
+                window.start..end.max(window.start + WINDOW),
+            )?;
         }
         let at = (place.offset - window.start) as usize;
-        let shorter = || io::Error::new(io::ErrorKind::UnexpectedEof, format!("`{}` became shorter", source.name));
-        window.bytes.get(at..at + place.len as usize).ok_or_else(shorter)
+        let shorter = || {
+            io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("`{}` became shorter", source.name),
+            )
+        };
+        window
+            .bytes
+            .get(at..at + place.len as usize)
+            .ok_or_else(shorter)
     }
 }

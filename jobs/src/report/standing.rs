@@ -32,7 +32,10 @@ pub(super) fn standing<'a>(ends: impl DoubleEndedIterator<Item = &'a JobEnd>) ->
 pub(super) fn has_ended(standing: &[&JobEnd], job: &Job, share: Option<Share>) -> bool {
     let total = job.sharing.map_or(1, |sharing| sharing.total_num_envs);
     let envs = share.map_or(0..total, |share| share.envs());
-    let ended: Vec<_> = standing.iter().map(|end| end.share.map_or(0..usize::MAX, |share| share.envs())).collect();
+    let ended: Vec<_> = standing
+        .iter()
+        .map(|end| end.share.map_or(0..usize::MAX, |share| share.envs()))
+        .collect();
     is_covered(envs, &ended)
 }
 

@@ -20,7 +20,12 @@ const BUFFER: usize = 256 * 1024;
 ///
 /// # Errors
 /// Returns the errors of the file system; earlier files stay intact then.
-pub fn write(folder: &RunFolder, plan: &RunPlan, journals: &Journals, context: Context) -> io::Result<Report> {
+pub fn write(
+    folder: &RunFolder,
+    plan: &RunPlan,
+    journals: &Journals,
+    context: Context,
+) -> io::Result<Report> {
     let merged = Merged::new(plan, journals)?;
     let report = Report::of(&merged, context)?;
     write_merged(folder, &merged, &report)?;
@@ -35,7 +40,10 @@ pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
     // The file is as large as the journals and can be written again from them at any time, so it is
     // not synced to the disk.
     replace(&folder.episodes(), |file| merged.write_episodes(file))?;
-    write_whole(&folder.metrics(), &serde_json::to_vec_pretty(&metrics_by_job(report))?)?;
+    write_whole(
+        &folder.metrics(),
+        &serde_json::to_vec_pretty(&metrics_by_job(report))?,
+    )?;
     page::write(folder, report)?;
     write_whole_with(&folder.eval_info(), |file| {
         let mut file = BufWriter::with_capacity(BUFFER, file);
@@ -58,7 +66,13 @@ pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
 fn metrics_by_job(report: &Report) -> Value {
     let ran = report.per_job.iter().filter(|job| job.rates.episodes > 0);
     let values = |job: &JobReport| {
-        table::metrics(&job.rates).into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
+        table::metrics(&job.rates)
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect()
     };
-    Value::Object(ran.map(|job| (job.name.clone(), Value::Object(values(job)))).collect::<Map<_, _>>())
+    Value::Object(
+        ran.map(|job| (job.name.clone(), Value::Object(values(job))))
+            .collect::<Map<_, _>>(),
+    )
 }

@@ -41,7 +41,9 @@ const SECRETS: &[&[&str]] = &[
 ];
 
 /// Words before `token` in the name of an environment variable that mean a token of a tokenizer.
-const OF_TOKENIZERS: &[&str] = &["pad", "eos", "bos", "unk", "mask", "sep", "cls", "image", "video", "stop"];
+const OF_TOKENIZERS: &[&str] = &[
+    "pad", "eos", "bos", "unk", "mask", "sep", "cls", "image", "video", "stop",
+];
 
 /// A secret where a reference to one is expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,7 +81,9 @@ pub fn check_object(place: &str, object: &Map<String, Value>) -> Result<(), Secr
     let is_environment = place.ends_with(".env") || place.ends_with("field env");
     for (name, value) in object {
         let place = format!("{place}.{name}");
-        let user = value.as_str().and_then(|text| text.rsplit("://").next()?.split_once('@'));
+        let user = value
+            .as_str()
+            .and_then(|text| text.rsplit("://").next()?.split_once('@'));
         if name.ends_with("host") && user.is_some_and(|(user, _)| user.contains(':')) {
             let wanted = "write the host without user and password".to_owned();
             return Err(Secret { place, wanted });
@@ -118,21 +122,38 @@ fn check_text(place: &str, text: &str) -> Result<(), Secret> {
         "write the URL without it: programs inherit the environment of rrun, and planners take the name of a variable \
                   (`api_key_env`)"
             .to_owned();
-    Err(Secret { place: place.to_owned(), wanted })
+    Err(Secret {
+        place: place.to_owned(),
+        wanted,
+    })
 }
 
 fn check_server(server: &ModelServer) -> Result<(), Secret> {
-    if let Some(name) = server.env.iter().find(|(name, value)| is_secret_variable(name) && !value.is_empty()) {
-        return Err(Secret { place: format!("model_server field env.{}", name.0), wanted: inherited(name.0) });
+    if let Some(name) = server
+        .env
+        .iter()
+        .find(|(name, value)| is_secret_variable(name) && !value.is_empty())
+    {
+        return Err(Secret {
+            place: format!("model_server field env.{}", name.0),
+            wanted: inherited(name.0),
+        });
     }
     let place = "model_server field command";
     let wanted = || {
         let wanted = "the words of a process can be read by every user of the machine; most servers take it from an \
                       environment variable too (vllm: VLLM_API_KEY), which they inherit from rrun";
-        Secret { place: place.to_owned(), wanted: wanted.to_owned() }
+        Secret {
+            place: place.to_owned(),
+            wanted: wanted.to_owned(),
+        }
     };
     // A command line for the shell is a single argument, so it is split.
-    let words: Vec<&str> = server.command.iter().flat_map(|word| word.split_whitespace()).collect();
+    let words: Vec<&str> = server
+        .command
+        .iter()
+        .flat_map(|word| word.split_whitespace())
+        .collect();
     for (nth, word) in words.iter().enumerate() {
         check_text(place, word.trim_matches(['\'', '"']))?;
         let (name, value) = match word.split_once('=') {
@@ -148,7 +169,10 @@ fn check_server(server: &ModelServer) -> Result<(), Secret> {
         }
     }
     match &server.health {
-        Health::Url(url) => check_text("model_server field health_url", &format!("http://h{}", url.path)),
+        Health::Url(url) => check_text(
+            "model_server field health_url",
+            &format!("http://h{}", url.path),
+        ),
         Health::Port(_) => Ok(()),
     }
 }
@@ -162,7 +186,9 @@ pub fn is_referred_to(jobs: &[Job], server: Option<&ModelServer>) -> bool {
     fn refers(value: &Value) -> bool {
         match value {
             Value::Object(object) => object.iter().any(|(name, value)| {
-                let of = name.strip_suffix("_env").or_else(|| name.strip_suffix("_file"));
+                let of = name
+                    .strip_suffix("_env")
+                    .or_else(|| name.strip_suffix("_file"));
                 (of.is_some_and(is_secret) && !value.is_null()) || refers(value)
             }),
             Value::Array(items) => items.iter().any(refers),
@@ -173,7 +199,12 @@ pub fn is_referred_to(jobs: &[Job], server: Option<&ModelServer>) -> bool {
         [&job.policy_config, &job.env_args, &job.variations]
             .into_iter()
             .flat_map(|object| object.iter())
-            .any(|(name, value)| refers(&Value::Object(Map::from_iter([(name.clone(), value.clone())]))))
+            .any(|(name, value)| {
+                refers(&Value::Object(Map::from_iter([(
+                    name.clone(),
+                    value.clone(),
+                )])))
+            })
     };
     // The command line of a server may contain a variable with a key.
     let of_server = |server: &ModelServer| server.command.iter().any(|word| word.contains('$'));
@@ -182,7 +213,11 @@ pub fn is_referred_to(jobs: &[Job], server: Option<&ModelServer>) -> bool {
 
 /// Removes the secrets from a job that an older version has written to its plan.
 pub fn redact(job: &mut Job) {
-    for object in [&mut job.policy_config, &mut job.env_args, &mut job.variations] {
+    for object in [
+        &mut job.policy_config,
+        &mut job.env_args,
+        &mut job.variations,
+    ] {
         redact_object(object, false);
     }
 }
@@ -192,7 +227,9 @@ fn redact_object(object: &mut Map<String, Value>, is_environment: bool) {
         let is_named = is_secret(name) || (is_environment && is_secret_variable(name));
         match value {
             Value::Object(inner) => redact_object(inner, name == "env"),
-            Value::String(text) if (is_named && !text.is_empty()) || is_secret_url(text) => *text = "***".to_owned(),
+            Value::String(text) if (is_named && !text.is_empty()) || is_secret_url(text) => {
+                *text = "***".to_owned()
+            }
             _ => {}
         }
     }
@@ -239,12 +276,21 @@ fn words(name: &str) -> Vec<String> {
 
 /// Returns whether a text is `scheme://user:password@host`, or a URL whose query has a key.
 fn is_secret_url(text: &str) -> bool {
-    let Some((_, rest)) = text.split_once("://") else { return false };
+    let Some((_, rest)) = text.split_once("://") else {
+        return false;
+    };
     let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let user = authority.rsplit_once('@').map(|(user, _)| user);
-    let has_password = user.and_then(|user| user.split_once(':')).is_some_and(|(_, password)| !password.is_empty());
+    let has_password = user
+        .and_then(|user| user.split_once(':'))
+        .is_some_and(|(_, password)| !password.is_empty());
     let query = rest.split_once('?').map_or("", |(_, query)| query);
-    let fields = query.split('#').next().unwrap_or("").split('&').filter_map(|field| field.split_once('='));
+    let fields = query
+        .split('#')
+        .next()
+        .unwrap_or("")
+        .split('&')
+        .filter_map(|field| field.split_once('='));
     let mut fields = fields.filter(|(_, value)| !value.is_empty());
     has_password || fields.any(|(name, _)| is_secret(name) || matches!(name, "key" | "sig"))
 }

@@ -20,20 +20,43 @@ fn said(policy: Value, env: Value) -> String {
 
 fn server(command: &[&str], env: &[(&str, &str)]) -> String {
     let block = json!({"command": command, "env": BTreeMap::from_iter(env.iter().copied()), "health_port": 1});
-    let job = json!({"name": "a", "arena_env_args": reach(), "policy_type": "p", "num_episodes": 1});
+    let job =
+        json!({"name": "a", "arena_env_args": reach(), "policy_type": "p", "num_episodes": 1});
     let file: Value = json!({"model_server": block, "jobs": [job]});
     let file = file::JobFile::new(std::path::Path::new("jobs.json"), String::new(), &file).unwrap();
-    check(&[], file.model_server.as_ref()).map_or_else(|secret| secret.to_string(), |()| String::new())
+    check(&[], file.model_server.as_ref())
+        .map_or_else(|secret| secret.to_string(), |()| String::new())
 }
 
 #[test]
 fn a_token_in_a_job_is_refused_with_the_field_that_names_it_and_without_its_value() {
-    for field in ["remote_api_token", "api_key", "hf_token", "password", "clientSecret", "token"] {
+    for field in [
+        "remote_api_token",
+        "api_key",
+        "hf_token",
+        "password",
+        "clientSecret",
+        "token",
+    ] {
         let told = said(json!({field: "s3cret"}), reach());
-        assert!(told.starts_with(&format!("job 0 (a) field policy_config_dict.{field} holds a secret")), "{told}");
-        assert!(told.contains(&format!("name that in `{field}_env` if there is")) && !told.contains("s3cret"));
+        assert!(
+            told.starts_with(&format!(
+                "job 0 (a) field policy_config_dict.{field} holds a secret"
+            )),
+            "{told}"
+        );
+        assert!(
+            told.contains(&format!("name that in `{field}_env` if there is"))
+                && !told.contains("s3cret")
+        );
     }
-    assert!(said(json!({"extra_body": {"auth": [{"access_token": "s3cret"}]}}), reach()).contains("access_token"));
+    assert!(
+        said(
+            json!({"extra_body": {"auth": [{"access_token": "s3cret"}]}}),
+            reach()
+        )
+        .contains("access_token")
+    );
 }
 
 #[test]
@@ -59,23 +82,45 @@ fn a_url_with_a_password_or_a_key_is_refused() {
     ] {
         let told = said(json!({"remote_host": url}), reach());
         assert!(
-            (told.contains("write the URL without it") || told.contains("without user and password"))
+            (told.contains("write the URL without it")
+                || told.contains("without user and password"))
                 && !told.contains("s3cret"),
             "{told}"
         );
     }
-    assert_eq!(said(json!({"remote_host": "ssh://git@host/x"}), reach()), "");
+    assert_eq!(
+        said(json!({"remote_host": "ssh://git@host/x"}), reach()),
+        ""
+    );
 }
 
 #[test]
 fn a_variable_with_a_secret_is_refused_and_others_are_not() {
     let env = |name: &str| json!({"environment": "gym:X-v0", "env": {name: "s3cret"}});
-    for name in ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "MY_TOKEN", "DB_PASSWORD"] {
+    for name in [
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "MY_TOKEN",
+        "DB_PASSWORD",
+    ] {
         let told = said(json!({}), env(name));
-        assert!(told.contains(&format!("`{name}` is needed in the environment of rrun")), "{told}");
-        assert!(server(&["serve"], &[(name, "s3cret")]).starts_with(&format!("model_server field env.{name} holds")));
+        assert!(
+            told.contains(&format!("`{name}` is needed in the environment of rrun")),
+            "{told}"
+        );
+        assert!(
+            server(&["serve"], &[(name, "s3cret")])
+                .starts_with(&format!("model_server field env.{name} holds"))
+        );
     }
-    for name in ["MUJOCO_GL", "TOKENIZERS_PARALLELISM", "PAD_TOKEN", "SSH_KEY_PATH", "NO_PROXY"] {
+    for name in [
+        "MUJOCO_GL",
+        "TOKENIZERS_PARALLELISM",
+        "PAD_TOKEN",
+        "SSH_KEY_PATH",
+        "NO_PROXY",
+    ] {
         assert_eq!(said(json!({}), env(name)), "", "{name}");
     }
 }
@@ -90,12 +135,25 @@ fn a_key_among_the_words_of_a_model_server_is_refused() {
         &["curl", "http://me:s3cret@h"],
     ] {
         let told = server(command, &[]);
-        assert!(told.starts_with("model_server field command holds a secret"), "{command:?}: {told}");
+        assert!(
+            told.starts_with("model_server field command holds a secret"),
+            "{command:?}: {told}"
+        );
         assert!(!told.contains("s3cret"));
     }
     for command in [
         &["/bin/sh", "-c", "vllm serve m --api-key $KEY"][..],
-        &["vllm", "serve", "m", "--api-key-file", "k", "--port", "8000", "--max-tokens", "4"],
+        &[
+            "vllm",
+            "serve",
+            "m",
+            "--api-key-file",
+            "k",
+            "--port",
+            "8000",
+            "--max-tokens",
+            "4",
+        ],
     ] {
         assert_eq!(server(command, &[]), "", "{command:?}");
     }
@@ -104,8 +162,12 @@ fn a_key_among_the_words_of_a_model_server_is_refused() {
 #[test]
 fn what_names_a_secret_is_known() {
     let is = |policy: Value| is_referred_to(&jobs(policy, reach()), None);
-    assert!(is(json!({"remote_api_token_env": "X"})) && is(json!({"deep": [{"api_key_env": "X"}]})));
-    assert!(!is(json!({"remote_api_token_env": null, "model_path": "m", "ca_file": "c.pem"})));
+    assert!(
+        is(json!({"remote_api_token_env": "X"})) && is(json!({"deep": [{"api_key_env": "X"}]}))
+    );
+    assert!(!is(
+        json!({"remote_api_token_env": null, "model_path": "m", "ca_file": "c.pem"})
+    ));
 }
 
 #[test]

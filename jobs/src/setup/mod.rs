@@ -116,31 +116,57 @@ impl Setup {
     ///
     /// # Errors
     /// Returns [`SetupError`] for the first problem found.
-    pub fn read(args: &EvalArgs, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, SetupError> {
+    pub fn read(
+        args: &EvalArgs,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, SetupError> {
         let config = Config::read(&args.config, &args.set, variable)?;
-        let line = args.placement.as_deref().map(Components::parse).transpose().map_err(SetupError::Option)?;
+        let line = args
+            .placement
+            .as_deref()
+            .map(Components::parse)
+            .transpose()
+            .map_err(SetupError::Option)?;
         let components = match (line, config.components.clone()) {
             (Some(line), Some(below)) => Some(line.over(below)),
             (line, below) => line.or(below),
         };
         let mut file = match &args.resume {
-            Some(folder) if args.jobs.is_none() && !config.has_jobs() => of_run(args, &config, folder, variable)?,
+            Some(folder) if args.jobs.is_none() && !config.has_jobs() => {
+                of_run(args, &config, folder, variable)?
+            }
             _ => jobs(args, &config)?,
         };
         if let Some(num_envs) = args.num_envs {
-            file.jobs.iter_mut().for_each(|job| set_num_envs(job, num_envs));
+            file.jobs
+                .iter_mut()
+                .for_each(|job| set_num_envs(job, num_envs));
         }
         let notes = unused(&config, components.as_ref()).into_iter().collect();
         let output = output(args, &config, &file);
         file.model_server = config.model_server.clone().or(file.model_server);
         let file = match &args.only {
-            Some(only) => JobFile { jobs: only.choose(file.jobs)?, ..file },
+            Some(only) => JobFile {
+                jobs: only.choose(file.jobs)?,
+                ..file
+            },
             None => file,
         };
-        secrets::check(&file.jobs, file.model_server.as_ref())
-            .map_err(|secret| SetupError::Secret { path: file.path.clone(), secret })?;
+        secrets::check(&file.jobs, file.model_server.as_ref()).map_err(|secret| {
+            SetupError::Secret {
+                path: file.path.clone(),
+                secret,
+            }
+        })?;
         let assignment = args.assignment();
-        Ok(Self { file, components, num_nodes: config.num_nodes, output, assignment, notes })
+        Ok(Self {
+            file,
+            components,
+            num_nodes: config.num_nodes,
+            output,
+            assignment,
+            notes,
+        })
     }
 
     /// Returns the placement on the available resources, if one was requested.
@@ -148,7 +174,10 @@ impl Setup {
     /// # Errors
     /// Returns [`SetupError::Placement`].
     pub fn placement(&self, resources: Resources) -> Result<Option<Placement>, SetupError> {
-        let placed = self.components.as_ref().map(|components| Placement::new(components, resources));
+        let placed = self
+            .components
+            .as_ref()
+            .map(|components| Placement::new(components, resources));
         Ok(placed.transpose()?)
     }
 
@@ -157,10 +186,16 @@ impl Setup {
     /// # Errors
     /// Returns [`SetupError::Division`].
     pub fn check(&self, placement: &Placement) -> Result<(), SetupError> {
-        let pending = self.file.jobs.iter().filter(|job| job.status == Status::Pending);
+        let pending = self
+            .file
+            .jobs
+            .iter()
+            .filter(|job| job.status == Status::Pending);
         for (job, division) in pending.filter_map(|job| Some((job, division(job, placement)?))) {
             let (index, name) = (job.index.0, job.name.clone());
-            division.check().map_err(|err| SetupError::Division { index, name, err })?;
+            division
+                .check()
+                .map_err(|err| SetupError::Division { index, name, err })?;
         }
         Ok(())
     }
@@ -168,14 +203,23 @@ impl Setup {
     /// Sets the number of environments of every job, as `--num-envs` does.
     #[must_use]
     pub fn with_num_envs(mut self, num_envs: usize) -> Self {
-        self.file.jobs.iter_mut().for_each(|job| set_num_envs(job, num_envs));
+        self.file
+            .jobs
+            .iter_mut()
+            .for_each(|job| set_num_envs(job, num_envs));
         self
     }
 
     /// Returns the number of environments over all ranks of the largest shared job that is to run.
     pub fn total_num_envs(&self) -> Option<usize> {
-        let pending = self.file.jobs.iter().filter(|job| job.status == Status::Pending);
-        pending.filter_map(|job| Some(job.sharing?.total_num_envs)).max()
+        let pending = self
+            .file
+            .jobs
+            .iter()
+            .filter(|job| job.status == Status::Pending);
+        pending
+            .filter_map(|job| Some(job.sharing?.total_num_envs))
+            .max()
     }
 }
 
@@ -206,7 +250,10 @@ fn jobs(args: &EvalArgs, config: &Config) -> Result<JobFile, SetupError> {
         return Err(SetupError::TwoLists(path.to_owned()));
     }
     let value = file::json(path, &file::read(path)?).map_err(|err| refusal(path, err))?;
-    file::parse(&value).map_err(|refusal| JobFileError::Field { path: path.to_owned(), refusal })?;
+    file::parse(&value).map_err(|refusal| JobFileError::Field {
+        path: path.to_owned(),
+        refusal,
+    })?;
     let value = config.jobs(Some(value)).ok_or(SetupError::NoJobs)?;
     Ok(JobFile::new(path, identity(&value), &value)?)
 }
@@ -228,23 +275,55 @@ fn of_run(
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<JobFile, SetupError> {
     let run = RunPlan::read(&RunFolder::new(folder))?;
-    let needs_jobs = |option| Err(SetupError::NeedsJobs { option, folder: folder.to_owned() });
+    let needs_jobs = |option| {
+        Err(SetupError::NeedsJobs {
+            option,
+            folder: folder.to_owned(),
+        })
+    };
     if config.changes_jobs() {
-        return needs_jobs(if config.files.is_empty() { "--set" } else { "--config" });
+        return needs_jobs(if config.files.is_empty() {
+            "--set"
+        } else {
+            "--config"
+        });
     }
-    let steps: Option<u64> = run.options.get("num-steps").and_then(|steps| steps.parse().ok());
+    let steps: Option<u64> = run
+        .options
+        .get("num-steps")
+        .and_then(|steps| steps.parse().ok());
     if args.num_steps != steps {
         return needs_jobs("--num-steps");
     }
-    let RunPlan { jobs_file, jobs_sha256: sha256, jobs, model_server, .. } = run;
+    let RunPlan {
+        jobs_file,
+        jobs_sha256: sha256,
+        jobs,
+        model_server,
+        ..
+    } = run;
     // The server of this command replaces that of the plan.
-    let server = model_server.as_ref().filter(|_| config.model_server.is_none());
+    let server = model_server
+        .as_ref()
+        .filter(|_| config.model_server.is_none());
     let uses = trust::uses(&jobs, server);
-    let unknown = if args.trust_plan { Vec::new() } else { trust::unknown(&uses, variable) };
+    let unknown = if args.trust_plan {
+        Vec::new()
+    } else {
+        trust::unknown(&uses, variable)
+    };
     if !unknown.is_empty() {
-        return Err(SetupError::Foreign { folder: folder.to_owned(), uses: trust::named(&unknown) });
+        return Err(SetupError::Foreign {
+            folder: folder.to_owned(),
+            uses: trust::named(&unknown),
+        });
     }
-    Ok(JobFile { path: jobs_file.into(), sha256, jobs, model_server })
+    Ok(JobFile {
+        path: jobs_file.into(),
+        sha256,
+        jobs,
+        model_server,
+    })
 }
 
 fn set_num_envs(job: &mut Job, num_envs: usize) {
@@ -263,7 +342,11 @@ fn identity(file: &Value) -> String {
 }
 
 fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
-    let given = args.resume.clone().or_else(|| args.output.clone()).or_else(|| config.log_path.clone());
+    let given = args
+        .resume
+        .clone()
+        .or_else(|| args.output.clone())
+        .or_else(|| config.log_path.clone());
     let name = || match &args.jobs {
         Some(path) => path.file_stem().unwrap_or_default().to_owned(),
         None if file.jobs.len() == 1 => file.jobs[0].name.clone().into(),
@@ -282,11 +365,24 @@ fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
 /// Returns one line about all settings without effect.
 fn unused(config: &Config, components: Option<&Components>) -> Option<String> {
     let placed = components.into_iter().flat_map(Components::unused);
-    let all: Vec<_> = config.unused.iter().map(String::as_str).chain(placed).collect();
-    let named = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    let all: Vec<_> = config
+        .unused
+        .iter()
+        .map(String::as_str)
+        .chain(placed)
+        .collect();
+    let named = all
+        .iter()
+        .take(NAMED)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
     match all.len() {
         0 => None,
-        count if count > NAMED => Some(format!("no use is made of {named} and {} more settings", count - NAMED)),
+        count if count > NAMED => Some(format!(
+            "no use is made of {named} and {} more settings",
+            count - NAMED
+        )),
         _ => Some(format!("no use is made of {named}")),
     }
 }

@@ -17,14 +17,24 @@ pub fn wilson95(successes: u64, trials: u64) -> Option<[f64; 2]> {
     let centre = p + z2 / (2.0 * n);
     let half = Z95 * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
     let bound = |value: f64| (value / (1.0 + z2 / n)).clamp(0.0, 1.0);
-    let low = if successes == 0 { 0.0 } else { bound(centre - half) };
-    let high = if successes == trials { 1.0 } else { bound(centre + half) };
+    let low = if successes == 0 {
+        0.0
+    } else {
+        bound(centre - half)
+    };
+    let high = if successes == trials {
+        1.0
+    } else {
+        bound(centre + half)
+    };
     Some([low, high])
 }
 
 /// Returns the mean; `None` without values.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values.into_iter().fold((0.0, 0u64), |(sum, count), value| (sum + value, count + 1));
+    let (sum, count) = values
+        .into_iter()
+        .fold((0.0, 0u64), |(sum, count), value| (sum + value, count + 1));
     (count > 0).then(|| sum / count as f64)
 }
 

@@ -8,7 +8,11 @@
 /// depth. It is accurate to twelve digits.
 pub(super) fn erfc(x: f64) -> f64 {
     let front = (-x * x).exp() / std::f64::consts::PI.sqrt();
-    if x < 2.0 { 1.0 - 2.0 * front * series(x) } else { front / fraction(x) }
+    if x < 2.0 {
+        1.0 - 2.0 * front * series(x)
+    } else {
+        front / fraction(x)
+    }
 }
 
 /// Returns `Σ 2ⁿ x²ⁿ⁺¹ / (1·3·…·(2n+1))`.
@@ -25,7 +29,9 @@ fn series(x: f64) -> f64 {
 /// Returns `x + (1/2)/(x + 1/(x + (3/2)/(x + …)))`, evaluated backwards from the 200th term, far
 /// more than needed for `x` of at least 2.
 fn fraction(x: f64) -> f64 {
-    (1..200).rev().fold(x, |rest, n| x + f64::from(n) / 2.0 / rest)
+    (1..200)
+        .rev()
+        .fold(x, |rest, n| x + f64::from(n) / 2.0 / rest)
 }
 
 /// 97.5 % quantiles of Student's t-distribution with 1 to 30 degrees of freedom, from scipy 1.17.1,
@@ -67,7 +73,9 @@ const T975: [f64; 30] = [
 /// (`df`). Beyond the table it uses an expansion about the normal distribution (Abramowitz and
 /// Stegun 26.7.5), which is accurate to 2e-6 there.
 pub(super) fn student975(df: u64) -> f64 {
-    let tabled = usize::try_from(df).ok().and_then(|df| T975.get(df.max(1) - 1));
+    let tabled = usize::try_from(df)
+        .ok()
+        .and_then(|df| T975.get(df.max(1) - 1));
     tabled.copied().unwrap_or_else(|| {
         let (z, v) = (crate::stats::Z95, df as f64);
         let power = |n| z.powi(n);
@@ -96,15 +104,28 @@ mod tests {
             (8.0, 1.122_429_717_298_292_8e-29),
             (12.0, 1.356_261_169_205_904_7e-64),
         ] {
-            assert!((erfc(x) / wanted - 1.0).abs() < 1e-11, "erfc({x}) is {}", erfc(x));
+            assert!(
+                (erfc(x) / wanted - 1.0).abs() < 1e-11,
+                "erfc({x}) is {}",
+                erfc(x)
+            );
         }
     }
 
     #[test]
     fn students_quantiles_agree_with_scipy() {
         // scipy 1.17.1, scipy.stats.t.ppf(.975, df)
-        for (df, wanted) in [(1, 12.706_204_736), (30, 2.042_272_456), (31, 2.039_513_446), (100, 1.983_971_519)] {
-            assert!((student975(df) - wanted).abs() < 2e-6, "{df}: {}", student975(df));
+        for (df, wanted) in [
+            (1, 12.706_204_736),
+            (30, 2.042_272_456),
+            (31, 2.039_513_446),
+            (100, 1.983_971_519),
+        ] {
+            assert!(
+                (student975(df) - wanted).abs() < 2e-6,
+                "{df}: {}",
+                student975(df)
+            );
         }
         assert!(student975(u64::MAX) - crate::stats::Z95 < 1e-9);
     }

@@ -94,7 +94,8 @@ impl Pairs {
         let (count, [a, b]) = (self.count(), self.solved());
         let ([low_a, high_a], [low_b, high_b]) = (wilson95(a, count)?, wilson95(b, count)?);
         let n = count as f64;
-        let (rate_a, rate_b, difference, phi) = (a as f64 / n, b as f64 / n, self.difference()?, self.phi());
+        let (rate_a, rate_b, difference, phi) =
+            (a as f64 / n, b as f64 / n, self.difference()?, self.phi());
         let joined = |x: f64, y: f64| (x * x - 2.0 * phi * x * y + y * y).max(0.0).sqrt();
         let low = difference - joined(rate_b - low_b, high_a - rate_a);
         let high = difference + joined(rate_a - low_a, high_b - rate_b);
@@ -112,8 +113,16 @@ impl Pairs {
         ];
         let product: f64 = margins.iter().product();
         let cross = of(self.both) * of(self.neither) - of(self.only_a) * of(self.only_b);
-        let corrected = if cross > 0.0 { (cross - of(self.count()) / 2.0).max(0.0) } else { cross };
-        if product > 0.0 { corrected / product.sqrt() } else { 0.0 }
+        let corrected = if cross > 0.0 {
+            (cross - of(self.count()) / 2.0).max(0.0)
+        } else {
+            cross
+        };
+        if product > 0.0 {
+            corrected / product.sqrt()
+        } else {
+            0.0
+        }
     }
 
     /// Returns McNemar's test; `None` if no pair is discordant.
@@ -121,8 +130,14 @@ impl Pairs {
         let (b, c) = (self.only_a, self.only_b);
         match b + c {
             0 => None,
-            1..=EXACT => Some(McNemar { p: coin(b.min(c), b + c), exact: true }),
-            _ => Some(McNemar { p: continuity(b, c), exact: false }),
+            1..=EXACT => Some(McNemar {
+                p: coin(b.min(c), b + c),
+                exact: true,
+            }),
+            _ => Some(McNemar {
+                p: continuity(b, c),
+                exact: false,
+            }),
         }
     }
 }
@@ -130,7 +145,9 @@ impl Pairs {
 /// Returns twice the probability of at most `k` heads in `n` throws of a fair coin, at most 1.
 fn coin(k: u64, n: u64) -> f64 {
     // The largest term is computed as a sum of logarithms, because its factors alone overflow.
-    let factors = (1..=k).map(|i| ((n - k + i) as f64 / i as f64).ln()).sum::<f64>();
+    let factors = (1..=k)
+        .map(|i| ((n - k + i) as f64 / i as f64).ln())
+        .sum::<f64>();
     let mut term = (factors - n as f64 * std::f64::consts::LN_2).exp();
     let (mut sum, mut at) = (0.0, k);
     while term > 0.0 {
@@ -155,12 +172,19 @@ fn continuity(b: u64, c: u64) -> f64 {
 pub fn mean_difference(differences: &[f64]) -> Option<MeanDifference> {
     let mean_ = mean(differences.iter().copied())?;
     let pairs = differences.len() as u64;
-    let squares: f64 = differences.iter().map(|difference| (difference - mean_).powi(2)).sum();
+    let squares: f64 = differences
+        .iter()
+        .map(|difference| (difference - mean_).powi(2))
+        .sum();
     let interval95 = (pairs > 1).then(|| {
         let half = student975(pairs - 1) * (squares / (pairs - 1) as f64 / pairs as f64).sqrt();
         [mean_ - half, mean_ + half]
     });
-    Some(MeanDifference { pairs, mean: mean_, interval95 })
+    Some(MeanDifference {
+        pairs,
+        mean: mean_,
+        interval95,
+    })
 }
 
 #[cfg(test)]
@@ -171,7 +195,12 @@ mod tests {
     /// Converts a table as in textbooks: the difference of its first row and its first column is
     /// that of B and A.
     fn pairs([both, only_b, only_a, neither]: [u64; 4]) -> Pairs {
-        Pairs { both, only_a, only_b, neither }
+        Pairs {
+            both,
+            only_a,
+            only_b,
+            neither,
+        }
     }
 
     #[test]
@@ -189,7 +218,11 @@ mod tests {
             (0, 30, 1.862_645_149_230_957e-9),
         ] {
             let found = pairs([10, b, c, 10]).mcnemar().unwrap();
-            assert!(found.exact && (found.p / wanted - 1.0).abs() < 1e-10, "{b} {c}: {}", found.p);
+            assert!(
+                found.exact && (found.p / wanted - 1.0).abs() < 1e-10,
+                "{b} {c}: {}",
+                found.p
+            );
         }
         assert_eq!(pairs([10, 0, 0, 10]).mcnemar(), None);
     }
@@ -205,7 +238,11 @@ mod tests {
             (1000, 900, 0.023_133_919_510_755_163),
             (0, 30, 1.192_436_685_441_679_7e-7),
         ] {
-            assert!((continuity(b, c) / wanted - 1.0).abs() < 1e-10, "{b} {c}: {}", continuity(b, c));
+            assert!(
+                (continuity(b, c) / wanted - 1.0).abs() < 1e-10,
+                "{b} {c}: {}",
+                continuity(b, c)
+            );
         }
         let large = pairs([0, 1000, 900, 0]).mcnemar().unwrap();
         assert!(!large.exact && (large.p - continuity(1000, 900)).abs() < f64::EPSILON);
@@ -218,19 +255,42 @@ mod tests {
         let close = |table: [u64; 4], wanted: [f64; 2], digits: f64| {
             let found = pairs(table).interval95().unwrap();
             let near = |a: f64, b: f64| (a - b).abs() < digits;
-            assert!(near(found[0], wanted[0]) && near(found[1], wanted[1]), "{table:?}: {found:?}");
+            assert!(
+                near(found[0], wanted[0]) && near(found[1], wanted[1]),
+                "{table:?}: {found:?}"
+            );
         };
         // Altman, Machin, Bryant, Gardner, Statistics with Confidence (2000), table 6.2
         close([14, 5, 0, 22], [0.011, 0.226], 5e-4);
         // R, contingencytables 3.1.0, Newcombe_square_and_add_CI_paired_2x2
         close([59, 6, 16, 80], [-0.1186, -0.0046], 5e-5);
         // The formulas in Python with statsmodels 0.15.0, proportion_confint(method="wilson")
-        close([14, 5, 0, 22], [0.011_483_241_383_033_2, 0.226_492_684_351_211_2], 1e-12);
-        close([1, 1, 7, 12], [-0.506_920_226_686_141, -0.025_559_124_164_859_8], 1e-12);
-        close([10, 0, 0, 0], [-0.277_532_799_862_889_4, 0.277_532_799_862_889_4], 1e-12);
+        close(
+            [14, 5, 0, 22],
+            [0.011_483_241_383_033_2, 0.226_492_684_351_211_2],
+            1e-12,
+        );
+        close(
+            [1, 1, 7, 12],
+            [-0.506_920_226_686_141, -0.025_559_124_164_859_8],
+            1e-12,
+        );
+        close(
+            [10, 0, 0, 0],
+            [-0.277_532_799_862_889_4, 0.277_532_799_862_889_4],
+            1e-12,
+        );
         close([0, 10, 0, 0], [0.607_509_350_430_524_1, 1.0], 1e-12);
-        close([0, 5, 5, 0], [-0.526_813_818_974_872_1, 0.526_813_818_974_872_1], 1e-12);
-        close([250, 40, 25, 185], [-0.001_705_585_900_951_9, 0.061_557_059_143_318_5], 1e-12);
+        close(
+            [0, 5, 5, 0],
+            [-0.526_813_818_974_872_1, 0.526_813_818_974_872_1],
+            1e-12,
+        );
+        close(
+            [250, 40, 25, 185],
+            [-0.001_705_585_900_951_9, 0.061_557_059_143_318_5],
+            1e-12,
+        );
         assert_eq!(pairs([0; 4]).interval95(), None);
     }
 
@@ -239,7 +299,10 @@ mod tests {
         let found = mean_difference(&[1.0, 2.5, -0.5, 3.25, 0.0]).unwrap();
         // statsmodels 0.15.0, DescrStatsW(…).tconfint_mean()
         let [low, high] = found.interval95.unwrap();
-        assert!((low + 0.737_632_210_411_575).abs() < 1e-8 && (high - 3.237_632_210_411_575).abs() < 1e-8);
+        assert!(
+            (low + 0.737_632_210_411_575).abs() < 1e-8
+                && (high - 3.237_632_210_411_575).abs() < 1e-8
+        );
         assert_eq!((found.pairs, found.mean), (5, 1.25));
         assert_eq!(mean_difference(&[2.0]).unwrap().interval95, None);
         assert_eq!(mean_difference(&[]), None);

@@ -8,7 +8,9 @@ use crate::table::first;
 /// nothing to the [conclusion](crate::table::conclusion): with a single job, or without an episode.
 pub fn comparison(report: &Report) -> String {
     // Jobs that the file excludes from running are left out.
-    let is_asked = |job: &&JobReport| job.rates.episodes > 0 || job.attempts > 0 || job.rates.expected != Some(0);
+    let is_asked = |job: &&JobReport| {
+        job.rates.episodes > 0 || job.attempts > 0 || job.rates.expected != Some(0)
+    };
     let mut jobs: Vec<_> = report.per_job.iter().filter(is_asked).collect();
     if jobs.len() < 2 || jobs.iter().all(|job| job.rates.episodes == 0) {
         return String::new();
@@ -16,15 +18,29 @@ pub fn comparison(report: &Report) -> String {
     // Jobs of one task and policy stay in file order.
     jobs.sort_by_key(|job| (&job.environment, &job.policy_type));
     let rows: Vec<_> = jobs.into_iter().map(row).collect();
-    first(["Task", "Policy Type", "Job Name", "Solved", "95 % Interval"], &rows)
+    first(
+        ["Task", "Policy Type", "Job Name", "Solved", "95 % Interval"],
+        &rows,
+    )
 }
 
 fn row(job: &JobReport) -> [String; 5] {
     let (successes, episodes) = (job.rates.successes, job.rates.episodes);
-    let solved = if episodes > 0 { format!("{successes} of {episodes}") } else { "no episode".to_owned() };
-    let interval = wilson95(successes, episodes)
-        .map_or_else(String::new, |[low, high]| format!("{:.1} to {:.1} %", low * 100.0, high * 100.0));
-    [job.environment.clone(), job.policy_type.clone(), job.name.clone(), solved, interval]
+    let solved = if episodes > 0 {
+        format!("{successes} of {episodes}")
+    } else {
+        "no episode".to_owned()
+    };
+    let interval = wilson95(successes, episodes).map_or_else(String::new, |[low, high]| {
+        format!("{:.1} to {:.1} %", low * 100.0, high * 100.0)
+    });
+    [
+        job.environment.clone(),
+        job.policy_type.clone(),
+        job.name.clone(),
+        solved,
+        interval,
+    ]
 }
 
 #[cfg(test)]
@@ -59,7 +75,10 @@ mod tests {
     #[test]
     fn one_job_needs_no_table() {
         let mut report = Report::new(&plan(1), &[], Context::default());
-        (report.per_job[0].rates.episodes, report.per_job[0].rates.successes) = (4, 3);
+        (
+            report.per_job[0].rates.episodes,
+            report.per_job[0].rates.successes,
+        ) = (4, 3);
         assert_eq!(comparison(&report), "");
     }
 }

@@ -17,7 +17,15 @@ pub const MAX_ROWS: usize = 60;
 
 /// Returns Arena's job table: what is about to run, or how it went.
 pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
-    let head = ["Job Name", "Status", "Policy Type", "Num Envs", "Num Steps", "Num Episodes", "Num Rebuilds"];
+    let head = [
+        "Job Name",
+        "Status",
+        "Policy Type",
+        "Num Envs",
+        "Num Steps",
+        "Num Episodes",
+        "Num Rebuilds",
+    ];
     let row = |(job, status): (&Job, &str)| {
         let (steps, episodes) = match job.length {
             Length::Episodes(count) => ("-".to_owned(), job.selected(count).to_string()),
@@ -25,7 +33,15 @@ pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
             Length::Policy => ("-".to_owned(), "policy".to_owned()),
         };
         let [envs, rebuilds] = [job.num_envs.to_string(), job.num_rebuilds.to_string()];
-        [job.name.clone(), status.to_owned(), job.policy_type.clone(), envs, steps, episodes, rebuilds]
+        [
+            job.name.clone(),
+            status.to_owned(),
+            job.policy_type.clone(),
+            envs,
+            steps,
+            episodes,
+            rebuilds,
+        ]
     };
     first(head, &rows.into_iter().map(row).collect::<Vec<_>>())
 }
@@ -46,15 +62,30 @@ pub fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let rows: Vec<[String; N]> = rows.iter().map(shown).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([head[column].chars().count()]).max().unwrap_or(0)
+        cells
+            .chain([head[column].chars().count()])
+            .max()
+            .unwrap_or(0)
     };
     let widths: [usize; N] = std::array::from_fn(width);
-    let rule = widths.iter().fold(String::from("+"), |line, width| line + &"-".repeat(width + 2) + "+");
+    let rule = widths.iter().fold(String::from("+"), |line, width| {
+        line + &"-".repeat(width + 2) + "+"
+    });
     let line = |cells: [&str; N]| {
-        cells.iter().zip(widths).fold(String::from("|"), |line, (cell, width)| format!("{line} {cell:<width$} |"))
+        cells
+            .iter()
+            .zip(widths)
+            .fold(String::from("|"), |line, (cell, width)| {
+                format!("{line} {cell:<width$} |")
+            })
     };
-    let body = rows.iter().map(|row| line(std::array::from_fn(|column| row[column].as_str())));
-    let lines = [rule.clone(), line(head), rule.clone()].into_iter().chain(body).chain([rule]);
+    let body = rows
+        .iter()
+        .map(|row| line(std::array::from_fn(|column| row[column].as_str())));
+    let lines = [rule.clone(), line(head), rule.clone()]
+        .into_iter()
+        .chain(body)
+        .chain([rule]);
     lines.fold(String::new(), |text, line| text + &line + "\n")
 }
 
@@ -62,7 +93,11 @@ pub fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
 pub fn metrics_summary(report: &Report) -> String {
     let rule = "=".repeat(70);
     let mut text = format!("{rule}\nMETRICS SUMMARY\n{rule}\n");
-    let mut jobs: Vec<_> = report.per_job.iter().filter(|job| job.rates.episodes > 0 || job.attempts > 0).collect();
+    let mut jobs: Vec<_> = report
+        .per_job
+        .iter()
+        .filter(|job| job.rates.episodes > 0 || job.attempts > 0)
+        .collect();
     jobs.sort_by(|a, b| a.name.cmp(&b.name));
     for job in &jobs {
         let _ = write!(text, "\n{}:\n", job.name);
@@ -87,7 +122,10 @@ pub fn metrics(rates: &Rates) -> Vec<(&'static str, f64)> {
     metrics.push(("num_episodes", rates.episodes as f64));
     if rates.errors > 0 {
         metrics.push(("num_errors", rates.errors as f64));
-        metrics.push(("completion_only_rate", rates.completion_only_rate.unwrap_or(0.0)));
+        metrics.push((
+            "completion_only_rate",
+            rates.completion_only_rate.unwrap_or(0.0),
+        ));
     }
     metrics
 }
@@ -136,7 +174,10 @@ mod tests {
     #[test]
     fn a_cell_keeps_to_its_line_and_does_nothing_to_the_terminal() {
         let text = grid(["Name"], &[["\u{1b}[2J\na".to_owned()]]);
-        assert!(text.contains(r"| \u{1b}[2J\na |") && text.lines().count() == 5, "{text}");
+        assert!(
+            text.contains(r"| \u{1b}[2J\na |") && text.lines().count() == 5,
+            "{text}"
+        );
     }
 
     #[test]

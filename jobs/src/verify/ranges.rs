@@ -19,10 +19,23 @@ pub(crate) fn of(numbers: impl Iterator<Item = u64>) -> Vec<[u64; 2]> {
 
 /// Formats ranges as [`episodes`] does; they must not touch.
 pub(super) fn shown(ranges: &[[u64; 2]]) -> String {
-    let text = |[first, last]: &[u64; 2]| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let text = |[first, last]: &[u64; 2]| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        }
+    };
     let is_one = matches!(ranges, [[first, last]] if first == last);
-    let (noun, verb) = if is_one { ("episode", "is") } else { ("episodes", "are") };
-    format!("{noun} {} {verb}", ranges.iter().map(text).collect::<Vec<_>>().join(", "))
+    let (noun, verb) = if is_one {
+        ("episode", "is")
+    } else {
+        ("episodes", "are")
+    };
+    format!(
+        "{noun} {} {verb}",
+        ranges.iter().map(text).collect::<Vec<_>>().join(", ")
+    )
 }
 
 #[cfg(test)]

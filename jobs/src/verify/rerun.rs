@@ -21,7 +21,8 @@ pub type Chosen = BTreeMap<String, BTreeMap<u64, Outcome>>;
 /// Returns the errors of the file system.
 pub fn choose(merged: &Merged, plan: &RunPlan, count: usize, seed: u64) -> io::Result<Chosen> {
     let draw = |job: u64, number: u64| seed::noise(seed, job, number);
-    let counted = |job: &&Job| job.status == Status::Pending && matches!(job.length, Length::Episodes(_));
+    let counted =
+        |job: &&Job| job.status == Status::Pending && matches!(job.length, Length::Episodes(_));
     let mut jobs: Vec<(u64, &Job, Vec<u64>)> = Vec::new();
     for job in plan.jobs.iter().filter(counted) {
         let key = job.index.0 as u64;
@@ -30,12 +31,19 @@ pub fn choose(merged: &Merged, plan: &RunPlan, count: usize, seed: u64) -> io::R
         jobs.push((draw(key, 0), job, numbers));
     }
     jobs.sort_by_key(|(draw, ..)| *draw);
-    let rounds =
-        (0..).map(|nth| jobs.iter().filter_map(move |(_, job, numbers)| Some((*job, *numbers.get(nth)?))).collect());
+    let rounds = (0..).map(|nth| {
+        jobs.iter()
+            .filter_map(move |(_, job, numbers)| Some((*job, *numbers.get(nth)?)))
+            .collect()
+    });
     let rounds = rounds.take_while(|round: &Vec<(&Job, u64)>| !round.is_empty());
     let mut wanted: BTreeMap<&str, (&Job, Vec<u64>)> = BTreeMap::new();
     for (job, number) in rounds.flatten().take(count) {
-        wanted.entry(&job.name).or_insert((job, Vec::new())).1.push(number);
+        wanted
+            .entry(&job.name)
+            .or_insert((job, Vec::new()))
+            .1
+            .push(number);
     }
     let mut chosen = Chosen::new();
     for (name, (job, numbers)) in wanted {
@@ -61,9 +69,16 @@ pub fn plan(whole: &RunPlan, chosen: &Chosen) -> Option<RunPlan> {
         let texts: Vec<_> = chosen.get(name)?.keys().map(u64::to_string).collect();
         texts.join(",").parse().ok()
     };
-    let texts = chosen.keys().map(|name| Some(format!("{name}:{}", numbers(name)?)));
+    let texts = chosen
+        .keys()
+        .map(|name| Some(format!("{name}:{}", numbers(name)?)));
     let only: Only = texts.collect::<Option<Vec<_>>>()?.join(";").parse().ok()?;
-    let jobs = whole.jobs.iter().filter_map(|job| Some(Job { only: Some(numbers(&job.name)?), ..job.clone() }));
+    let jobs = whole.jobs.iter().filter_map(|job| {
+        Some(Job {
+            only: Some(numbers(&job.name)?),
+            ..job.clone()
+        })
+    });
     let mut options = whole.options.clone();
     options.insert("only".to_owned(), only.to_string());
     Some(RunPlan {
@@ -85,7 +100,9 @@ pub fn plan(whole: &RunPlan, chosen: &Chosen) -> Option<RunPlan> {
 pub fn differences(chosen: &Chosen, again: &Merged, plan: &RunPlan) -> io::Result<Vec<String>> {
     let mut lines = Vec::new();
     for job in &plan.jobs {
-        let Some(before) = chosen.get(&job.name) else { continue };
+        let Some(before) = chosen.get(&job.name) else {
+            continue;
+        };
         let numbers: Vec<_> = before.keys().copied().collect();
         let after = outcomes(again, job, &numbers)?;
         for (number, before) in before {
@@ -106,13 +123,28 @@ pub fn differences(chosen: &Chosen, again: &Merged, plan: &RunPlan) -> io::Resul
 fn difference(before: &Outcome, after: &Outcome) -> Option<String> {
     let pairs = [
         ("seed", before.seed.to_string(), after.seed.to_string()),
-        ("end", format!("{:?}", before.end), format!("{:?}", after.end)),
-        ("length", before.length.to_string(), after.length.to_string()),
+        (
+            "end",
+            format!("{:?}", before.end),
+            format!("{:?}", after.end),
+        ),
+        (
+            "length",
+            before.length.to_string(),
+            after.length.to_string(),
+        ),
     ];
-    let words = pairs.into_iter().filter(|(_, before, after)| before != after);
-    let mut words: Vec<_> = words.map(|(name, before, after)| format!("{name} {before}, then {after}")).collect();
+    let words = pairs
+        .into_iter()
+        .filter(|(_, before, after)| before != after);
+    let mut words: Vec<_> = words
+        .map(|(name, before, after)| format!("{name} {before}, then {after}"))
+        .collect();
     if before.return_.to_bits() != after.return_.to_bits() {
-        words.push(format!("return {:?}, then {:?}", before.return_, after.return_));
+        words.push(format!(
+            "return {:?}, then {:?}",
+            before.return_, after.return_
+        ));
     }
     (!words.is_empty()).then(|| words.join("; "))
 }

@@ -44,7 +44,11 @@ pub struct Attempt {
 impl Attempt {
     /// Returns an attempt with these log files and no running rank.
     pub fn new(logs: AttemptLogs) -> Attempt {
-        Attempt { logs: logs.ranks, tail: logs.tail, ..Attempt::default() }
+        Attempt {
+            logs: logs.ranks,
+            tail: logs.tail,
+            ..Attempt::default()
+        }
     }
 
     /// Starts up to `most` of the remaining ranks side by side. `attempt` returns the restart count
@@ -59,14 +63,20 @@ impl Attempt {
         attempt: impl Fn(LocalRank) -> u32,
     ) -> Result<(), LocalRank> {
         let first = self.ranks.len();
-        let logs = self.logs.iter_mut().enumerate().map(|(index, logs)| (LocalRank(index), logs));
+        let logs = self
+            .logs
+            .iter_mut()
+            .enumerate()
+            .map(|(index, logs)| (LocalRank(index), logs));
         let next = logs.skip(first).take(most);
         let (ranks, failed) = start(round, next.map(|(rank, logs)| (rank, attempt(rank), logs)));
         for rank in ranks {
             started(round, self.ranks.len(), &rank);
             self.ranks.push(rank);
         }
-        let Some(NotStarted { index, err }) = failed else { return Ok(()) };
+        let Some(NotStarted { index, err }) = failed else {
+            return Ok(());
+        };
         say_not_started(round, LocalRank(first + index), &err);
         Err(LocalRank(first + index))
     }
@@ -88,14 +98,20 @@ impl Attempt {
         attempt: u32,
         logs: AttemptLogs,
     ) -> Result<Option<Tail>, LocalRank> {
-        let AttemptLogs { ranks: mut logs, tail } = logs;
+        let AttemptLogs {
+            ranks: mut logs,
+            tail,
+        } = logs;
         let (mut ranks, failed) = start(round, logs.iter_mut().map(|logs| (rank, attempt, logs)));
         if let Some(NotStarted { err, .. }) = failed {
             say_not_started(round, rank, &err);
             return Err(rank);
         }
-        let (Some(new), Some(logs)) = (ranks.pop(), logs.pop()) else { return Err(rank) };
-        let (Some(old), Some(place)) = (self.ranks.get_mut(rank.0), self.logs.get_mut(rank.0)) else {
+        let (Some(new), Some(logs)) = (ranks.pop(), logs.pop()) else {
+            return Err(rank);
+        };
+        let (Some(old), Some(place)) = (self.ranks.get_mut(rank.0), self.logs.get_mut(rank.0))
+        else {
             return Err(rank);
         };
         started(round, rank.0, &new);
@@ -111,13 +127,34 @@ impl Attempt {
     pub fn exited(&mut self, round: &Round<'_>, now: SystemTime) -> Vec<(LocalRank, Exit)> {
         let mut exited = Vec::new();
         for (index, rank) in self.ranks.iter_mut().enumerate() {
-            let Some(Ended { exit, usage, .. }) = rank.peek(now) else { continue };
+            let Some(Ended { exit, usage, .. }) = rank.peek(now) else {
+                continue;
+            };
             exited.push((LocalRank(index), exit));
             let (rank, pid) = (round.rank(index), rank.pid().as_raw());
-            let local_rank = round.plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
+            let local_rank = round
+                .plan
+                .ranks
+                .get(index)
+                .map_or(index, |rank| rank.local_rank);
             let stopped_by = self.sent;
-            let casualty = Casualty { index, local_rank, rank, pid, exit, usage, at: now, stopped_by };
-            tell(round, &casualty, self.logs.get(index).and_then(|logs| logs.error_file.as_deref()));
+            let casualty = Casualty {
+                index,
+                local_rank,
+                rank,
+                pid,
+                exit,
+                usage,
+                at: now,
+                stopped_by,
+            };
+            tell(
+                round,
+                &casualty,
+                self.logs
+                    .get(index)
+                    .and_then(|logs| logs.error_file.as_deref()),
+            );
             if !exit.is_success() {
                 self.casualties.push(casualty);
             }
@@ -127,7 +164,10 @@ impl Attempt {
 
     /// Returns the latest failure of this local rank.
     pub fn casualty(&self, rank: LocalRank) -> Option<&Casualty> {
-        self.casualties.iter().rev().find(|casualty| casualty.index == rank.0)
+        self.casualties
+            .iter()
+            .rev()
+            .find(|casualty| casualty.index == rank.0)
     }
 
     /// Sends `signal` to the process group of every rank, even if its leader has ended, and prints
@@ -140,7 +180,10 @@ impl Attempt {
                 (None, Some(sent)) if signal == libc::SIGKILL => say::warning(format_args!(
                     "Unable to shutdown process {pid} via {sent}, forcefully exiting via {signal}"
                 )),
-                (None, _) => say::info(format_args!("Sending process {pid} closing signal {}", signals::name(signal))),
+                (None, _) => say::info(format_args!(
+                    "Sending process {pid} closing signal {}",
+                    signals::name(signal)
+                )),
             }
             rank.signal(signal);
         }
@@ -149,7 +192,10 @@ impl Attempt {
 
     /// Records that another process (SLURM) has sent `signal` to every rank.
     pub fn was_sent(&mut self, signal: i32) {
-        say::info(format_args!("SLURM has sent {} to the ranks", signals::name(signal)));
+        say::info(format_args!(
+            "SLURM has sent {} to the ranks",
+            signals::name(signal)
+        ));
         self.sent = Some(signal);
     }
 
@@ -170,21 +216,32 @@ impl Attempt {
 
     /// Reaps every rank that has ended, and returns the tails that follow the log files.
     pub fn end(&mut self) -> Vec<Tail> {
-        self.ranks.drain(..).filter(|rank| rank.ended().is_some()).for_each(Rank::reap);
-        self.tail.take().into_iter().chain(mem::take(&mut self.own_tails).into_values()).collect()
+        self.ranks
+            .drain(..)
+            .filter(|rank| rank.ended().is_some())
+            .for_each(Rank::reap);
+        self.tail
+            .take()
+            .into_iter()
+            .chain(mem::take(&mut self.own_tails).into_values())
+            .collect()
     }
 
     /// Returns the failures of this attempt in the order in which they were seen.
     pub fn failures(&self) -> Vec<Failure> {
         let error_file = |casualty: &Casualty| self.logs.get(casualty.index)?.error_file.as_deref();
-        self.casualties.iter().map(|casualty| Failure::read(casualty.clone(), error_file(casualty))).collect()
+        self.casualties
+            .iter()
+            .map(|casualty| Failure::read(casualty.clone(), error_file(casualty)))
+            .collect()
     }
 
     /// Returns the last lines that the rank at this index wrote, and the file that has them: the
     /// captured stderr, or the captured stdout if stderr is empty.
     pub fn last_lines(&self, index: usize) -> Option<(PathBuf, Vec<String>)> {
         let captured = self.logs.get(index)?.captured.iter();
-        let mut written = captured.filter_map(|path| Some((path.clone(), last_lines(path, LAST_LINES).ok()?)));
+        let mut written =
+            captured.filter_map(|path| Some((path.clone(), last_lines(path, LAST_LINES).ok()?)));
         written.find(|(_, lines)| !lines.is_empty())
     }
 }
@@ -193,11 +250,15 @@ impl Attempt {
 type Starter<'a> = (LocalRank, u32, &'a mut RankLogs);
 
 /// Starts these ranks. Returns those that run, and the first that could not be started.
-fn start<'a>(round: &Round<'_>, ranks: impl Iterator<Item = Starter<'a>>) -> (Vec<Rank>, Option<NotStarted>) {
-    let (common, mut start) = match Environment::inherited(&round.plan.env).and_then(|env| Ok((env, Start::new()?))) {
-        Ok(both) => both,
-        Err(err) => return (Vec::new(), Some(NotStarted { index: 0, err })),
-    };
+fn start<'a>(
+    round: &Round<'_>,
+    ranks: impl Iterator<Item = Starter<'a>>,
+) -> (Vec<Rank>, Option<NotStarted>) {
+    let (common, mut start) =
+        match Environment::inherited(&round.plan.env).and_then(|env| Ok((env, Start::new()?))) {
+            Ok(both) => both,
+            Err(err) => return (Vec::new(), Some(NotStarted { index: 0, err })),
+        };
     let mut failures = ranks.enumerate().filter_map(|(index, starter)| {
         let spawned = command(round, &common, starter).and_then(|command| start.spawn(&command));
         spawned.err().map(|err| NotStarted { index, err })
@@ -213,33 +274,78 @@ fn command<'a>(
     common: &'a Environment,
     (rank, attempt, logs): Starter<'_>,
 ) -> io::Result<Command<'a>> {
-    let plan = round.plan.ranks.get(rank.0).ok_or_else(|| io::Error::other("there is no such rank"))?;
-    let output = logs.output.take().ok_or_else(|| io::Error::other("it runs already"))?;
+    let plan = round
+        .plan
+        .ranks
+        .get(rank.0)
+        .ok_or_else(|| io::Error::other("there is no such rank"))?;
+    let output = logs
+        .output
+        .take()
+        .ok_or_else(|| io::Error::other("it runs already"))?;
     let variables = round.variables(plan, attempt, logs.error_file.as_deref());
     Ok(Command::new(plan, common, &variables, output)?.with_open_files(round.plan.open_files))
 }
 
 /// Records the start of the rank at `index` in the event log.
 fn started(round: &Round<'_>, index: usize, rank: &Rank) {
-    let local_rank = round.plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
-    let who = Who { index, rank: round.rank(index), local_rank, pid: rank.pid().as_raw() };
+    let local_rank = round
+        .plan
+        .ranks
+        .get(index)
+        .map_or(index, |rank| rank.local_rank);
+    let who = Who {
+        index,
+        rank: round.rank(index),
+        local_rank,
+        pid: rank.pid().as_raw(),
+    };
     events::record(round, &Happening::Started(who));
 }
 
 fn say_not_started(round: &Round<'_>, LocalRank(index): LocalRank, err: &io::Error) {
-    let program = round.plan.ranks.get(index).and_then(|plan| plan.argv.first());
-    let program = program.map_or_else(String::new, |program| format!("`{}`: ", program.to_string_lossy()));
-    let about = About { rank: round.rank(index), pid: None };
-    say::of_rank(Level::Error, about, format_args!("cannot start rank {}: {program}{err}", about.rank));
+    let program = round
+        .plan
+        .ranks
+        .get(index)
+        .and_then(|plan| plan.argv.first());
+    let program = program.map_or_else(String::new, |program| {
+        format!("`{}`: ", program.to_string_lossy())
+    });
+    let about = About {
+        rank: round.rank(index),
+        pid: None,
+    };
+    say::of_rank(
+        Level::Error,
+        about,
+        format_args!("cannot start rank {}: {program}{err}", about.rank),
+    );
 }
 
 /// Records the end of a rank in the event log, and prints its resource usage if the plan asks for
 /// that. The rank may have succeeded.
 fn tell(round: &Round<'_>, ended: &Casualty, error_file: Option<&Path>) {
-    let Casualty { index, local_rank, rank, pid, exit, usage, stopped_by, .. } = *ended;
+    let Casualty {
+        index,
+        local_rank,
+        rank,
+        pid,
+        exit,
+        usage,
+        stopped_by,
+        ..
+    } = *ended;
     if let Some(usage) = usage.filter(|_| round.plan.reports_usage) {
-        let about = About { rank, pid: Some(pid) };
-        say::of_rank(Level::Result, about, format_args!("rank {rank} {exit}: {usage}"));
+        let about = About {
+            rank,
+            pid: Some(pid),
+        };
+        say::of_rank(
+            Level::Result,
+            about,
+            format_args!("rank {rank} {exit}: {usage}"),
+        );
     }
     if round.plan.events == EventLog::None {
         return;
@@ -248,8 +354,23 @@ fn tell(round: &Round<'_>, ended: &Casualty, error_file: Option<&Path>) {
     let end = match stopped_by {
         _ if exit.is_success() => RankEnd::Succeeded,
         Some(_) => RankEnd::Terminated { code },
-        None => RankEnd::Failed { code, error: Failure::read(ended.clone(), error_file).error },
+        None => RankEnd::Failed {
+            code,
+            error: Failure::read(ended.clone(), error_file).error,
+        },
     };
     let usage = usage.and_then(|usage| serde_json::to_value(usage).ok());
-    events::record(round, &Happening::Ended { who: Who { index, rank, local_rank, pid }, end, usage });
+    events::record(
+        round,
+        &Happening::Ended {
+            who: Who {
+                index,
+                rank,
+                local_rank,
+                pid,
+            },
+            end,
+            usage,
+        },
+    );
 }

@@ -161,9 +161,10 @@ impl End {
         match self {
             End::Succeeded => None,
             End::Failed | End::NotStarted => Some("the launcher has failed".to_owned()),
-            End::Stopped { signal } | End::Killed { signal } => {
-                Some(format!("the launcher, which hosts the rendezvous, got {}", signals::name(signal)))
-            }
+            End::Stopped { signal } | End::Killed { signal } => Some(format!(
+                "the launcher, which hosts the rendezvous, got {}",
+                signals::name(signal)
+            )),
         }
     }
 }

@@ -27,7 +27,11 @@ impl FolderLock {
     /// Returns the lock for `plan`, not yet taken. Only built-in evaluations have a run folder.
     pub fn new(plan: &Plan) -> FolderLock {
         let folder = plan.eval.as_ref().map(|eval| RunFolder::new(&eval.output));
-        FolderLock { folder, lock: OnceCell::new(), is_told_lost: Cell::new(false) }
+        FolderLock {
+            folder,
+            lock: OnceCell::new(),
+            is_told_lost: Cell::new(false),
+        }
     }
 
     /// Locks the folder for `launch`, unless this launcher already holds the lock.
@@ -49,9 +53,13 @@ impl FolderLock {
     /// # Errors
     /// Returns [`LockError`] with the name of the holder if another launch holds the lock.
     pub async fn take_beside(&self, launch: &str) -> Result<(), LockError> {
-        let (Some(folder), None) = (self.folder.clone(), self.lock.get()) else { return Ok(()) };
+        let (Some(folder), None) = (self.folder.clone(), self.lock.get()) else {
+            return Ok(());
+        };
         let launch = launch.to_owned();
-        let taken = tokio::task::spawn_blocking(move || LaunchLock::take(&folder, &launch, |text| say::info(text)));
+        let taken = tokio::task::spawn_blocking(move || {
+            LaunchLock::take(&folder, &launch, |text| say::info(text))
+        });
         match taken.await {
             Ok(taken) => drop(self.lock.set(taken?)),
             Err(err) => std::panic::resume_unwind(err.into_panic()),
@@ -61,7 +69,9 @@ impl FolderLock {
 
     /// Returns when another launch has taken this one for dead; once.
     pub async fn lost(&self) {
-        let Some(lock) = self.lock.get().filter(|_| !self.is_told_lost.get()) else { return pending().await };
+        let Some(lock) = self.lock.get().filter(|_| !self.is_told_lost.get()) else {
+            return pending().await;
+        };
         while !lock.is_lost() {
             sleep(LOOK).await;
         }

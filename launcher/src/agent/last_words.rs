@@ -30,36 +30,66 @@ const SHOWN: usize = 4;
 pub fn say_all(plan: &Plan, attempt: &Attempt, failures: &[Failure], memory: &str) {
     let blamed = by_themselves(failures);
     let Some(root) = blamed.first() else { return };
-    say::of_rank(Level::Error, about(root), headline(root, &report::host(), memory));
+    say::of_rank(
+        Level::Error,
+        about(root),
+        headline(root, &report::host(), memory),
+    );
     for failure in blamed.iter().take(SHOWN) {
         say_last_lines(attempt, failure);
     }
     if let Some(line) = advice(plan, attempt, root) {
         say::info(line);
     }
-    say::block(Level::Error, &report::render(&plan.title, &report::host(), failures));
+    say::block(
+        Level::Error,
+        &report::render(&plan.title, &report::host(), failures),
+    );
     let own = env::var_os("TORCHELASTIC_ERROR_FILE").filter(|path| !path.is_empty());
     if let Some(Err(err)) = own.map(|path| root.forward_to(Path::new(&path))) {
-        say::warning(format_args!("cannot write the launcher's own error file: {err}"));
+        say::warning(format_args!(
+            "cannot write the launcher's own error file: {err}"
+        ));
     }
 }
 
 fn about(failure: &Failure) -> About {
-    About { rank: failure.casualty.rank, pid: Some(failure.casualty.pid) }
+    About {
+        rank: failure.casualty.rank,
+        pid: Some(failure.casualty.pid),
+    }
 }
 
 fn headline(root: &Failure, host: &str, memory: &str) -> String {
     let casualty = &root.casualty;
-    let (rank, local_rank, pid, exit) = (casualty.rank, casualty.local_rank, casualty.pid, casualty.exit);
-    let hint = if exit == Exit::Signal(libc::SIGKILL) { memory } else { "" };
-    let used = casualty.usage.map(|usage| format!("; it used {usage}")).unwrap_or_default();
-    format!("root cause: rank {rank} (local_rank {local_rank}, pid {pid}) on {host} {exit}{hint}{used}")
+    let (rank, local_rank, pid, exit) = (
+        casualty.rank,
+        casualty.local_rank,
+        casualty.pid,
+        casualty.exit,
+    );
+    let hint = if exit == Exit::Signal(libc::SIGKILL) {
+        memory
+    } else {
+        ""
+    };
+    let used = casualty
+        .usage
+        .map(|usage| format!("; it used {usage}"))
+        .unwrap_or_default();
+    format!(
+        "root cause: rank {rank} (local_rank {local_rank}, pid {pid}) on {host} {exit}{hint}{used}"
+    )
 }
 
 fn say_last_lines(attempt: &Attempt, failure: &Failure) {
     if let Some((path, lines)) = attempt.last_lines(failure.casualty.index) {
         let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
-        let what = format!("rank {}: end of `{}`:{lines}", failure.casualty.rank, path.display());
+        let what = format!(
+            "rank {}: end of `{}`:{lines}",
+            failure.casualty.rank,
+            path.display()
+        );
         say::of_rank(Level::Error, about(failure), what);
     }
 }
@@ -78,7 +108,10 @@ fn advice(plan: &Plan, attempt: &Attempt, root: &Failure) -> Option<String> {
         (true, 1) => return None,
         (true, _) => "to the console, among that of the other ranks",
     };
-    Some(format!("rank {}: its stderr went {where_to}; -r 2 or -t 2 keeps it, and its end is said here", casualty.rank))
+    Some(format!(
+        "rank {}: its stderr went {where_to}; -r 2 or -t 2 keeps it, and its end is said here",
+        casualty.rank
+    ))
 }
 
 #[cfg(test)]
@@ -92,25 +125,49 @@ mod tests {
     use crate::process::usage::Usage;
 
     fn failure(exit: Exit, usage: Option<Usage>) -> Failure {
-        let casualty =
-            Casualty { index: 1, local_rank: 1, rank: 5, pid: 99, exit, usage, at: UNIX_EPOCH, stopped_by: None };
+        let casualty = Casualty {
+            index: 1,
+            local_rank: 1,
+            rank: 5,
+            pid: 99,
+            exit,
+            usage,
+            at: UNIX_EPOCH,
+            stopped_by: None,
+        };
         Failure::read(casualty, None)
     }
 
     #[test]
     fn the_root_cause_is_one_line_with_all_that_is_known() {
-        let usage = Usage { user_s: 1.5, system_s: 0.25, max_rss: 3 << 20 };
-        let text = headline(&failure(Exit::Code(7), Some(usage)), "node1", " (no memory)");
+        let usage = Usage {
+            user_s: 1.5,
+            system_s: 0.25,
+            max_rss: 3 << 20,
+        };
+        let text = headline(
+            &failure(Exit::Code(7), Some(usage)),
+            "node1",
+            " (no memory)",
+        );
         let used = "1.50 s of CPU, 0.25 s in the kernel, at most 3 MiB of memory";
         assert_eq!(
             text,
-            format!("root cause: rank 5 (local_rank 1, pid 99) on node1 exited with code 7; it used {used}")
+            format!(
+                "root cause: rank 5 (local_rank 1, pid 99) on node1 exited with code 7; it used {used}"
+            )
         );
     }
 
     #[test]
     fn lack_of_memory_is_a_hint_for_sigkill_alone() {
-        let said = |signal| headline(&failure(Exit::Signal(signal), None), "node1", " (no memory)");
+        let said = |signal| {
+            headline(
+                &failure(Exit::Signal(signal), None),
+                "node1",
+                " (no memory)",
+            )
+        };
         assert!(said(libc::SIGKILL).ends_with("on node1 was killed by SIGKILL (no memory)"));
         assert!(said(libc::SIGSEGV).ends_with("on node1 was killed by SIGSEGV"));
     }
@@ -119,12 +176,22 @@ mod tests {
     fn where_nothing_was_kept_it_is_said_how_to_keep_it() {
         let advice = |plan: &Plan| advice(plan, &Attempt::default(), &failure(Exit::Code(1), None));
         let mut plan = plan(&["true"], 2);
-        assert_eq!(advice(&plan), None, "without a log folder nothing can be kept");
+        assert_eq!(
+            advice(&plan),
+            None,
+            "without a log folder nothing can be kept"
+        );
         plan.logs.disabled = false;
-        assert!(advice(&plan).is_some_and(|line| line.contains("rank 5: its stderr went to the console, among")));
+        assert!(
+            advice(&plan)
+                .is_some_and(|line| line.contains("rank 5: its stderr went to the console, among"))
+        );
         plan.ranks[1].shown = false;
         assert!(advice(&plan).is_some_and(|line| line.contains("went nowhere, by --local-ranks-filter; -r 2 or")));
-        plan.ranks[1].redirect = Streams { stdout: false, stderr: true };
+        plan.ranks[1].redirect = Streams {
+            stdout: false,
+            stderr: true,
+        };
         assert_eq!(advice(&plan), None, "it was kept, and is empty");
     }
 }

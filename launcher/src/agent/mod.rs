@@ -44,7 +44,10 @@ pub fn launch(plan: &Plan, lock: &FolderLock) -> End {
     if let Some(Err(err)) = plan.open_files.map(|limit| limit.raised().apply()) {
         tracing::debug!("the limit on open files stays: {err}");
     }
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime.block_on(run_async(plan, lock, Leftovers::adopt())),
         Err(err) => {
             say::error(format_args!("cannot start: {err}"));
@@ -118,10 +121,18 @@ pub(crate) mod tests {
             failure_policy: FailurePolicy::Torchrun,
             max_restarts: 0,
             shutdown_timeout: Duration::from_secs(30),
-            store: StorePlan { master_addr: "127.0.0.1".to_owned(), port: None, may_move: false },
+            store: StorePlan {
+                master_addr: "127.0.0.1".to_owned(),
+                port: None,
+                may_move: false,
+            },
             rendezvous: None,
             // This must not be a signal that ends the test process.
-            signals: SignalPlan { sender: Sender::Anyone, spec: "SIGUSR2".to_owned(), numbers: vec![libc::SIGUSR2] },
+            signals: SignalPlan {
+                sender: Sender::Anyone,
+                spec: "SIGUSR2".to_owned(),
+                numbers: vec![libc::SIGUSR2],
+            },
             logs: LogPlan {
                 dir: None,
                 disabled: true,
@@ -151,23 +162,33 @@ pub(crate) mod tests {
         plan.logs.dir = Some(dir.to_path_buf());
         plan.logs.disabled = false;
         for rank in &mut plan.ranks {
-            rank.redirect = Streams { stdout: true, stderr: true };
+            rank.redirect = Streams {
+                stdout: true,
+                stderr: true,
+            };
         }
         plan
     }
 
     fn launched(plan: &Plan) -> End {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let lock = FolderLock::new(plan);
         let launch = run_async(plan, &lock, Leftovers::by_session());
         let limit = Duration::from_secs(60);
-        runtime.block_on(async { tokio::time::timeout(limit, launch).await }).expect("it ends in time")
+        runtime
+            .block_on(async { tokio::time::timeout(limit, launch).await })
+            .expect("it ends in time")
     }
 
     /// Returns the only entry of a folder.
     fn only(dir: &Path) -> PathBuf {
-        let entries: Vec<PathBuf> =
-            fs::read_dir(dir).expect("listed").map(|entry| entry.expect("an entry").path()).collect();
+        let entries: Vec<PathBuf> = fs::read_dir(dir)
+            .expect("listed")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
         assert_eq!(entries.len(), 1, "{entries:?}");
         entries[0].clone()
     }
@@ -183,7 +204,10 @@ pub(crate) mod tests {
 
     #[test]
     fn one_failure_ends_ranks_that_would_run_on() {
-        assert_eq!(launched(&sh("[ $RANK = 1 ] && exit 5; exec sleep 100", 3)), End::Failed);
+        assert_eq!(
+            launched(&sh("[ $RANK = 1 ] && exit 5; exec sleep 100", 3)),
+            End::Failed
+        );
     }
 
     #[test]
@@ -213,12 +237,18 @@ pub(crate) mod tests {
     #[test]
     fn every_attempt_has_its_folder_and_number() {
         let folder = folder();
-        let mut plan = logged(sh("echo $TORCHELASTIC_RESTART_COUNT; exit 3", 1), folder.path());
+        let mut plan = logged(
+            sh("echo $TORCHELASTIC_RESTART_COUNT; exit 3", 1),
+            folder.path(),
+        );
         plan.max_restarts = 1;
         assert_eq!(launched(&plan), End::Failed);
         let run = only(folder.path());
         let log = |path: &str| fs::read_to_string(run.join(path)).expect("a log");
-        assert_eq!((log("attempt_0/0/stdout.log"), log("attempt_1/0/stdout.log")), ("0\n".into(), "1\n".into()));
+        assert_eq!(
+            (log("attempt_0/0/stdout.log"), log("attempt_1/0/stdout.log")),
+            ("0\n".into(), "1\n".into())
+        );
     }
 
     #[test]
@@ -231,7 +261,10 @@ pub(crate) mod tests {
     #[test]
     fn what_a_rank_left_behind_is_gone_at_the_end() {
         let folder = folder();
-        let plan = logged(sh("trap '' HUP; sleep 100 & echo $!; exit 0", 1), folder.path());
+        let plan = logged(
+            sh("trap '' HUP; sleep 100 & echo $!; exit 0", 1),
+            folder.path(),
+        );
         assert_eq!(launched(&plan), End::Succeeded);
         let log = only(folder.path()).join("attempt_0/0/stdout.log");
         let pid = fs::read_to_string(log).expect("a log").trim().to_owned();
@@ -242,7 +275,13 @@ pub(crate) mod tests {
     #[test]
     fn ranks_inherit_plan_and_agent_variables() {
         let folder = folder();
-        let mut plan = logged(sh("echo $RANK/$WORLD_SIZE $LOCAL_RANK $X; [ -n \"$MASTER_PORT\" ]", 2), folder.path());
+        let mut plan = logged(
+            sh(
+                "echo $RANK/$WORLD_SIZE $LOCAL_RANK $X; [ -n \"$MASTER_PORT\" ]",
+                2,
+            ),
+            folder.path(),
+        );
         plan.env.insert("X".to_owned(), "plan".to_owned());
         assert_eq!(launched(&plan), End::Succeeded);
         let log = only(folder.path()).join("attempt_0/1/stdout.log");
@@ -252,6 +291,9 @@ pub(crate) mod tests {
     #[test]
     fn an_unusable_log_folder_starts_nothing() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        assert_eq!(launched(&logged(sh("exit 0", 1), file.path())), End::NotStarted);
+        assert_eq!(
+            launched(&logged(sh("exit 0", 1), file.path())),
+            End::NotStarted
+        );
     }
 }

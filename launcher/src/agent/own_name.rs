@@ -15,8 +15,12 @@ use crate::say;
 /// Warns about an unusable host name, if several nodes take part and no interface is set for gloo.
 /// Name resolution may be slow, so it runs beside the launch, which does not wait for its result.
 pub fn check(plan: &Plan) {
-    let is_local = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let concerns = plan.rendezvous.as_ref().is_some_and(|how| !is_local(&how.host));
+    let is_local =
+        |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let concerns = plan
+        .rendezvous
+        .as_ref()
+        .is_some_and(|how| !is_local(&how.host));
     if !concerns || env::var_os("GLOO_SOCKET_IFNAME").is_some() {
         return;
     }
@@ -41,7 +45,9 @@ fn caveat(name: &str, found: io::Result<Vec<IpAddr>>) -> Option<String> {
         },
         Err(err) => format!("cannot be resolved ({err})"),
     };
-    Some(format!("the name of this node, `{name}`, {what}: gloo needs GLOO_SOCKET_IFNAME, the interface to the others"))
+    Some(format!(
+        "the name of this node, `{name}`, {what}: gloo needs GLOO_SOCKET_IFNAME, the interface to the others"
+    ))
 }
 
 #[cfg(test)]
@@ -49,7 +55,13 @@ mod tests {
     use super::*;
 
     fn told(addresses: &[&str]) -> Option<String> {
-        caveat("node1", Ok(addresses.iter().map(|ip| ip.parse().expect("an address")).collect()))
+        caveat(
+            "node1",
+            Ok(addresses
+                .iter()
+                .map(|ip| ip.parse().expect("an address"))
+                .collect()),
+        )
     }
 
     #[test]

@@ -49,35 +49,61 @@ impl<'a> Peers<'a> {
     /// first of them.
     pub fn new(plan: &'a Plan, launch: String) -> Result<Peers<'a>, StoreError> {
         if let Some(how) = &plan.rendezvous {
-            return Ok(Peers::Nodes { plan, how, launch, rendezvous: None });
+            return Ok(Peers::Nodes {
+                plan,
+                how,
+                launch,
+                rendezvous: None,
+            });
         }
         // With the static backend, the only one with a port, ranks always meet in the store of the
         // launcher.
         let is_shared = plan.store.port.is_some()
             || env::var_os("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").is_none_or(|value| value != "1");
-        Ok(Peers::Alone { plan, launch, store: Some(AgentStore::open(&plan.store, is_shared)?), rounds: 0 })
+        Ok(Peers::Alone {
+            plan,
+            launch,
+            store: Some(AgentStore::open(&plan.store, is_shared)?),
+            rounds: 0,
+        })
     }
 
     /// Joins the next round. On a single node the round begins at once; among several nodes,
     /// [`Notice::Joined`] reports its beginning.
     pub async fn join(&mut self) -> Result<Option<Place>, StoreError> {
         match self {
-            Peers::Alone { plan, launch, store, rounds } => {
+            Peers::Alone {
+                plan,
+                launch,
+                store,
+                rounds,
+            } => {
                 if *rounds > 0
                     && let Some(old) = store.take()
                 {
                     *store = Some(old.renew(&plan.store).await?);
                 }
                 *rounds += 1;
-                let place = Place { launch: launch.clone(), ..alone(plan, store.as_ref(), *rounds - 1) };
+                let place = Place {
+                    launch: launch.clone(),
+                    ..alone(plan, store.as_ref(), *rounds - 1)
+                };
                 show(plan, store.as_ref(), place.assigned);
                 Ok(Some(place))
             }
-            Peers::Nodes { rendezvous: Some(rendezvous), .. } => {
+            Peers::Nodes {
+                rendezvous: Some(rendezvous),
+                ..
+            } => {
                 rendezvous.command(Command::Join);
                 Ok(None)
             }
-            Peers::Nodes { plan, how, launch, rendezvous } => {
+            Peers::Nodes {
+                plan,
+                how,
+                launch,
+                rendezvous,
+            } => {
                 *rendezvous = Some(Rendezvous::start(plan, how, launch.clone()));
                 Ok(None)
             }
@@ -88,14 +114,24 @@ impl<'a> Peers<'a> {
     /// notice.
     pub async fn recv(&mut self) -> Notice {
         match self {
-            Peers::Nodes { rendezvous: Some(rendezvous), .. } => rendezvous.recv().await,
-            Peers::Nodes { rendezvous: None, .. } | Peers::Alone { .. } => pending().await,
+            Peers::Nodes {
+                rendezvous: Some(rendezvous),
+                ..
+            } => rendezvous.recv().await,
+            Peers::Nodes {
+                rendezvous: None, ..
+            }
+            | Peers::Alone { .. } => pending().await,
         }
     }
 
     /// Tells the other nodes that a rank failed on this one.
     pub fn failed(&self, failure: String, restarts: bool) {
-        if let Peers::Nodes { rendezvous: Some(rendezvous), .. } = self {
+        if let Peers::Nodes {
+            rendezvous: Some(rendezvous),
+            ..
+        } = self
+        {
             rendezvous.command(Command::Failed { failure, restarts });
         }
     }
@@ -103,7 +139,13 @@ impl<'a> Peers<'a> {
     /// Tells the other nodes that all ranks of this one have succeeded. Returns whether there are
     /// other nodes to wait for.
     pub fn done(&self) -> bool {
-        let Peers::Nodes { rendezvous: Some(rendezvous), .. } = self else { return false };
+        let Peers::Nodes {
+            rendezvous: Some(rendezvous),
+            ..
+        } = self
+        else {
+            return false;
+        };
         rendezvous.command(Command::Done);
         true
     }
@@ -113,7 +155,11 @@ impl<'a> Peers<'a> {
     pub fn lost(&self, place: &Place, rank: usize, reason: &str) {
         let (Peers::Alone { plan, .. } | Peers::Nodes { plan, .. }) = self;
         let key = format!("rrun/lost/{}/{}/{rank}", plan.run_id, place.round);
-        if let Peers::Alone { store: Some(AgentStore::Hosted { handle, .. }), .. } = self {
+        if let Peers::Alone {
+            store: Some(AgentStore::Hosted { handle, .. }),
+            ..
+        } = self
+        {
             // The key as it is on the wire.
             if let Err(err) = handle.set(&format!("/{key}"), reason.as_bytes()) {
                 tracing::warn!("`{key}` is not in the store: {err}");
@@ -148,7 +194,15 @@ pub fn alone(plan: &Plan, store: Option<&AgentStore>, restarts: u32) -> Place {
         is_agent_store: store.is_none_or(AgentStore::is_hosted),
     };
     let assigned = Assigned(0, nproc, 0, nproc);
-    Place { launch: String::new(), node: 0, nodes: 1, assigned, master, restarts, round: restarts.into() }
+    Place {
+        launch: String::new(),
+        node: 0,
+        nodes: 1,
+        assigned,
+        master,
+        restarts,
+        round: restarts.into(),
+    }
 }
 
 /// Stores a value in the ranks' store and waits until it can be read.
@@ -161,13 +215,22 @@ async fn put(host: &str, port: u16, key: &str, value: &[u8]) -> Result<(), Store
 /// Writes the keys that torchrun leaves in the store with the static backend, whose port other
 /// processes may know.
 fn show(plan: &Plan, store: Option<&AgentStore>, assigned: Assigned) {
-    let (Some(_), Some(AgentStore::Hosted { handle, .. })) = (plan.store.port, store) else { return };
-    let info = RoleInfo { role: plan.role.clone(), rank: 0, local_world_size: plan.ranks.len() };
+    let (Some(_), Some(AgentStore::Hosted { handle, .. })) = (plan.store.port, store) else {
+        return;
+    };
+    let info = RoleInfo {
+        role: plan.role.clone(),
+        rank: 0,
+        local_world_size: plan.ranks.len(),
+    };
     let key = |name: &str| format!("/{}/torchelastic/{name}/0", plan.run_id);
     let values = [
         ("init/".to_owned(), "1".to_owned()),
         (key("role_info"), serde_json::json!(info).to_string()),
-        (key("assigned_ranks"), serde_json::json!(assigned).to_string()),
+        (
+            key("assigned_ranks"),
+            serde_json::json!(assigned).to_string(),
+        ),
     ];
     for (key, value) in values {
         if let Err(err) = handle.set(&key, value.as_bytes()) {

@@ -36,12 +36,21 @@ impl Round<'_> {
     /// Returns the variables of `rank` that do not come from the plan. `attempt` is its restart
     /// count. Without `error_file` its variable is empty, as torchrun leaves it with `--log-dir
     /// /dev/null`.
-    pub fn variables(&self, rank: &RankPlan, attempt: u32, error_file: Option<&Path>) -> BTreeMap<String, String> {
+    pub fn variables(
+        &self,
+        rank: &RankPlan,
+        attempt: u32,
+        error_file: Option<&Path>,
+    ) -> BTreeMap<String, String> {
         let (plan, place) = (self.plan, &self.place);
         let Assigned(base, world, base_of_role, world_of_role) = place.assigned;
         let index = rank.local_rank - plan.ranks.first().map_or(0, |first| first.local_rank);
         // Python's spelling: torch compares with the exact string `True`.
-        let has_agent_store = if place.master.is_agent_store { "True" } else { "False" };
+        let has_agent_store = if place.master.is_agent_store {
+            "True"
+        } else {
+            "False"
+        };
         [
             ("RANK", (base + index).to_string()),
             ("GROUP_RANK", place.node.to_string()),
@@ -57,12 +66,20 @@ impl Round<'_> {
             ("TORCHELASTIC_MAX_RESTARTS", plan.max_restarts.to_string()),
             ("TORCHELASTIC_RUN_ID", plan.run_id.clone()),
             ("TORCHELASTIC_USE_AGENT_STORE", has_agent_store.to_owned()),
-            ("TORCHELASTIC_ERROR_FILE", error_file.map_or_else(String::new, |path| path.display().to_string())),
+            (
+                "TORCHELASTIC_ERROR_FILE",
+                error_file.map_or_else(String::new, |path| path.display().to_string()),
+            ),
             ("TORCHELASTIC_SIGNALS_TO_HANDLE", plan.signals.spec.clone()),
         ]
         .into_iter()
         .chain(self.of_isolated(index))
-        .chain(self.plan.eval.is_some().then(|| (LAUNCH_VARIABLE, place.launch.clone())))
+        .chain(
+            self.plan
+                .eval
+                .is_some()
+                .then(|| (LAUNCH_VARIABLE, place.launch.clone())),
+        )
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
     }
@@ -74,7 +91,11 @@ impl Round<'_> {
             return Vec::new();
         }
         let mark = self.mark(index).split_off(MARK.len() + 1);
-        vec![("RRUN_FAILURE_POLICY", "isolate".to_owned()), ("RRUN_ROUND", self.place.round.to_string()), (MARK, mark)]
+        vec![
+            ("RRUN_FAILURE_POLICY", "isolate".to_owned()),
+            ("RRUN_ROUND", self.place.round.to_string()),
+            (MARK, mark),
+        ]
     }
 }
 
@@ -85,51 +106,115 @@ mod tests {
     use crate::rendezvous::place::Master;
 
     fn place(is_agent_store: bool) -> Place {
-        let master = Master { addr: "node0".to_owned(), port: 4321, is_agent_store };
+        let master = Master {
+            addr: "node0".to_owned(),
+            port: 4321,
+            is_agent_store,
+        };
         let launch = "0123".to_owned();
-        Place { launch, node: 1, nodes: 3, assigned: Assigned(4, 9, 1, 5), master, restarts: 2, round: 7 }
+        Place {
+            launch,
+            node: 1,
+            nodes: 3,
+            assigned: Assigned(4, 9, 1, 5),
+            master,
+            restarts: 2,
+            round: 7,
+        }
     }
 
     #[test]
     fn a_rank_learns_its_place_in_the_world() {
         let plan = plan(&["true"], 3);
-        let round = Round { plan: &plan, place: place(true) };
+        let round = Round {
+            plan: &plan,
+            place: place(true),
+        };
         let variables = round.variables(&plan.ranks[1], 2, Some(Path::new("/logs/error.json")));
         let of = |name: &str| variables[name].as_str();
-        assert_eq!([of("RANK"), of("ROLE_RANK"), of("GROUP_RANK")], ["5", "2", "1"]);
-        assert_eq!([of("WORLD_SIZE"), of("LOCAL_WORLD_SIZE"), of("ROLE_WORLD_SIZE")], ["9", "3", "5"]);
-        assert_eq!([of("GROUP_WORLD_SIZE"), of("TORCHELASTIC_RESTART_COUNT")], ["3", "2"]);
+        assert_eq!(
+            [of("RANK"), of("ROLE_RANK"), of("GROUP_RANK")],
+            ["5", "2", "1"]
+        );
+        assert_eq!(
+            [
+                of("WORLD_SIZE"),
+                of("LOCAL_WORLD_SIZE"),
+                of("ROLE_WORLD_SIZE")
+            ],
+            ["9", "3", "5"]
+        );
+        assert_eq!(
+            [of("GROUP_WORLD_SIZE"), of("TORCHELASTIC_RESTART_COUNT")],
+            ["3", "2"]
+        );
         assert_eq!([of("MASTER_ADDR"), of("MASTER_PORT")], ["node0", "4321"]);
-        assert_eq!([of("TORCHELASTIC_USE_AGENT_STORE"), of("TORCHELASTIC_ERROR_FILE")], ["True", "/logs/error.json"]);
+        assert_eq!(
+            [
+                of("TORCHELASTIC_USE_AGENT_STORE"),
+                of("TORCHELASTIC_ERROR_FILE")
+            ],
+            ["True", "/logs/error.json"]
+        );
     }
 
     #[test]
     fn local_ranks_that_begin_later_count_from_the_node_s_first() {
         let mut plan = plan(&["true"], 2);
         plan.ranks.iter_mut().for_each(|rank| rank.local_rank += 3);
-        let round = Round { plan: &plan, place: place(true) };
+        let round = Round {
+            plan: &plan,
+            place: place(true),
+        };
         assert_eq!(round.variables(&plan.ranks[1], 0, None)["RANK"], "5");
     }
 
     #[test]
     fn only_ranks_that_restart_alone_know_the_round() {
         let together = plan(&["true"], 2);
-        let isolated = Plan { failure_policy: FailurePolicy::Isolate, ..together.clone() };
-        let variables = |plan: &Plan| Round { plan, place: place(true) }.variables(&plan.ranks[1], 5, None);
-        assert!(variables(&together).keys().all(|name| !name.starts_with("RRUN_")));
+        let isolated = Plan {
+            failure_policy: FailurePolicy::Isolate,
+            ..together.clone()
+        };
+        let variables = |plan: &Plan| {
+            Round {
+                plan,
+                place: place(true),
+            }
+            .variables(&plan.ranks[1], 5, None)
+        };
+        assert!(
+            variables(&together)
+                .keys()
+                .all(|name| !name.starts_with("RRUN_"))
+        );
         let own = variables(&isolated);
         let of = |name: &str| own[name].as_str();
         assert_eq!(
-            [of("RRUN_FAILURE_POLICY"), of("RRUN_ROUND"), of("TORCHELASTIC_RESTART_COUNT")],
+            [
+                of("RRUN_FAILURE_POLICY"),
+                of("RRUN_ROUND"),
+                of("TORCHELASTIC_RESTART_COUNT")
+            ],
             ["isolate", "7", "5"]
         );
-        assert_eq!(Round { plan: &isolated, place: place(true) }.mark(1), format!("{MARK}={}", own[MARK]));
+        assert_eq!(
+            Round {
+                plan: &isolated,
+                place: place(true)
+            }
+            .mark(1),
+            format!("{MARK}={}", own[MARK])
+        );
     }
 
     #[test]
     fn without_log_folder_the_error_file_is_the_empty_string() {
         let plan = plan(&["true"], 1);
-        let round = Round { plan: &plan, place: place(false) };
+        let round = Round {
+            plan: &plan,
+            place: place(false),
+        };
         let variables = round.variables(&plan.ranks[0], 0, None);
         assert_eq!(variables["TORCHELASTIC_ERROR_FILE"], "");
         assert_eq!(variables["TORCHELASTIC_USE_AGENT_STORE"], "False");

@@ -26,14 +26,22 @@ pub fn without_help(words: Vec<OsString>) -> Vec<OsString> {
     if words.first().is_none_or(|word| word != "help") || Path::new("help").exists() {
         return words;
     }
-    let about = words.get(1).and_then(|word| names().find(|name| word == name));
-    about.into_iter().chain(["--help"]).map(OsString::from).collect()
+    let about = words
+        .get(1)
+        .and_then(|word| names().find(|name| word == name));
+    about
+        .into_iter()
+        .chain(["--help"])
+        .map(OsString::from)
+        .collect()
 }
 
 /// Returns the built-in word that a misspelt program probably means: for a plain word that is
 /// similar enough.
 pub fn meant_by(program: &OsStr) -> Option<&'static str> {
-    let word = program.to_str().filter(|word| !word.contains(['/', '.']) && !Path::new(word).exists())?;
+    let word = program
+        .to_str()
+        .filter(|word| !word.contains(['/', '.']) && !Path::new(word).exists())?;
     nearest(word, &names().collect::<Vec<_>>())
 }
 
@@ -41,10 +49,15 @@ pub fn meant_by(program: &OsStr) -> Option<&'static str> {
 /// which every user of the machine can read; `None` if the words contain no token. Ranks inherit
 /// both.
 pub fn with_token_in_environment(cli: &Cli, words: &[OsString]) -> Option<Command> {
-    let (left, token) = take_token(&cli.args).filter(|_| Program::built_in(cli) == Some("serve"))?;
+    let (left, token) =
+        take_token(&cli.args).filter(|_| Program::built_in(cli) == Some("serve"))?;
     let before = &words[..words.len().checked_sub(cli.args.len())?];
     let mut command = Command::new(std::env::current_exe().ok()?);
-    command.arg0(std::env::args_os().next()?).args(before).args(left).env(TOKEN_VARIABLE, token);
+    command
+        .arg0(std::env::args_os().next()?)
+        .args(before)
+        .args(left)
+        .env(TOKEN_VARIABLE, token);
     Some(command)
 }
 
@@ -58,19 +71,49 @@ mod tests {
 
     #[test]
     fn the_token_of_a_server_moves_into_the_environment_with_all_other_words_as_they_were() {
-        let words = ["--nproc-per-node", "2", "serve", "--policy", "x", "--api-token", "s3cret", "--port", "1"];
+        let words = [
+            "--nproc-per-node",
+            "2",
+            "serve",
+            "--policy",
+            "x",
+            "--api-token",
+            "s3cret",
+            "--port",
+            "1",
+        ];
         let words = words.map(OsString::from);
-        let read = |words: &[OsString]| match crate::cli::parse(words.to_vec(), &crate::cli::Environment::default()) {
+        let read = |words: &[OsString]| match crate::cli::parse(
+            words.to_vec(),
+            &crate::cli::Environment::default(),
+        ) {
             Ok(crate::cli::Request::Launch(cli)) => cli,
             other => panic!("{other:?}"),
         };
         let command = with_token_in_environment(&read(&words), &words).unwrap();
         let left: Vec<_> = command.get_args().collect();
-        assert_eq!(left, ["--nproc-per-node", "2", "serve", "--policy", "x", "--port", "1"]);
+        assert_eq!(
+            left,
+            [
+                "--nproc-per-node",
+                "2",
+                "serve",
+                "--policy",
+                "x",
+                "--port",
+                "1"
+            ]
+        );
         let variables: Vec<_> = command.get_envs().collect();
-        assert_eq!(variables, [(OsStr::new("RRUN_API_TOKEN"), Some(OsStr::new("s3cret")))]);
+        assert_eq!(
+            variables,
+            [(OsStr::new("RRUN_API_TOKEN"), Some(OsStr::new("s3cret")))]
+        );
         let other = ["x.py", "--api-token", "s3cret"].map(OsString::from);
-        assert!(with_token_in_environment(&read(&other), &other).is_none(), "a program of the user's");
+        assert!(
+            with_token_in_environment(&read(&other), &other).is_none(),
+            "a program of the user's"
+        );
     }
 
     #[test]
@@ -84,7 +127,18 @@ mod tests {
     #[test]
     fn a_misspelt_word_is_known_and_a_script_is_left_alone() {
         let meant = |word: &str| meant_by(OsStr::new(word));
-        assert_eq!([meant("evall"), meant("sevre"), meant("reprot")], [Some("eval"), Some("serve"), Some("report")]);
-        assert_eq!([meant("train.py"), meant("./evall"), meant("train"), meant("src")], [None; 4]);
+        assert_eq!(
+            [meant("evall"), meant("sevre"), meant("reprot")],
+            [Some("eval"), Some("serve"), Some("report")]
+        );
+        assert_eq!(
+            [
+                meant("train.py"),
+                meant("./evall"),
+                meant("train"),
+                meant("src")
+            ],
+            [None; 4]
+        );
     }
 }

@@ -28,15 +28,29 @@ pub fn script(shell: &str, mut command: Command) -> Result<String, String> {
 
 /// Returns the one-line script for tcsh: options after a dash, files elsewhere.
 fn tcsh(command: &Command) -> String {
-    let longs: Vec<&str> = command.get_arguments().filter_map(|arg| arg.get_long()).collect();
-    let shorts: String = command.get_arguments().filter_map(|arg| arg.get_short()).collect();
+    let longs: Vec<&str> = command
+        .get_arguments()
+        .filter_map(|arg| arg.get_long())
+        .collect();
+    let shorts: String = command
+        .get_arguments()
+        .filter_map(|arg| arg.get_short())
+        .collect();
     let shorts: Vec<String> = shorts.chars().map(String::from).collect();
-    format!("complete rrun 'c/--/({})/' 'c/-/({})/' 'p/*/f/'\n", longs.join(" "), shorts.join(" "))
+    format!(
+        "complete rrun 'c/--/({})/' 'c/-/({})/' 'p/*/f/'\n",
+        longs.join(" "),
+        shorts.join(" ")
+    )
 }
 
 fn refusal(shell: &str) -> String {
     let choices: Vec<String> = SHELLS.iter().map(|shell| repr(shell)).collect();
-    format!("invalid choice: {} (choose from {})", repr(shell), choices.join(", "))
+    format!(
+        "invalid choice: {} (choose from {})",
+        repr(shell),
+        choices.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -51,7 +65,12 @@ mod tests {
         for shell in SHELLS {
             let script = script(shell, Cli::command()).expect("a known shell");
             let is_known = |name: &str| script.contains(name);
-            assert!(["nproc-per-node", "rdzv-endpoint", "slurm"].into_iter().all(is_known), "{shell}: {script}");
+            assert!(
+                ["nproc-per-node", "rdzv-endpoint", "slurm"]
+                    .into_iter()
+                    .all(is_known),
+                "{shell}: {script}"
+            );
         }
     }
 

@@ -12,7 +12,9 @@ pub struct Environment {
 impl Environment {
     /// Returns the environment of this process.
     pub fn inherited() -> Self {
-        Self { variables: std::env::vars_os().collect() }
+        Self {
+            variables: std::env::vars_os().collect(),
+        }
     }
 
     /// Sets one variable.
@@ -23,7 +25,9 @@ impl Environment {
 
     /// Returns the value of `name`, which may be empty.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        self.variables.get(OsStr::new(name)).map(OsString::as_os_str)
+        self.variables
+            .get(OsStr::new(name))
+            .map(OsString::as_os_str)
     }
 
     /// Returns the value of `name` if it is not empty.
@@ -39,6 +43,8 @@ impl Environment {
 
 impl<const N: usize> From<[(&str, &str); N]> for Environment {
     fn from(variables: [(&str, &str); N]) -> Self {
-        variables.into_iter().fold(Self::default(), |env, (name, value)| env.with(name, value))
+        variables
+            .into_iter()
+            .fold(Self::default(), |env, (name, value)| env.with(name, value))
     }
 }

@@ -69,9 +69,15 @@ pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<Request, CliErro
     if let Some(text) = information(&split)? {
         return Ok(Request::Print(text));
     }
-    let given = split.options.iter().chain(&defaults).map(|(spelling, _)| spelling.long.clone()).collect();
+    let given = split
+        .options
+        .iter()
+        .chain(&defaults)
+        .map(|(spelling, _)| spelling.long.clone())
+        .collect();
     let words = normalized(&split, defaults)?;
-    let mut cli = Cli::try_parse_from(words).map_err(|err| CliError::Usage(in_argparse_words(&err, &spellings)))?;
+    let mut cli = Cli::try_parse_from(words)
+        .map_err(|err| CliError::Usage(in_argparse_words(&err, &spellings)))?;
     check(&split)?;
     cli.given = given;
     Ok(Request::Launch(Box::new(cli)))
@@ -88,15 +94,18 @@ pub fn help() -> String {
 }
 
 fn information(split: &Split<'_>) -> Result<Option<String>, CliError> {
-    let text = |(spelling, value): &Found<'_>| match (spelling.long.as_str(), value) {
-        ("help", _) => Some(Ok(help())),
-        ("version", _) => Some(Ok(Cli::command().render_version())),
-        ("print-completion", Some(shell)) => {
-            let script = completion::script(&shell.to_string_lossy(), Cli::command());
-            Some(script.map_err(|text| CliError::Usage(format!("argument {}: {text}", spelling.names()))))
-        }
-        _ => None,
-    };
+    let text =
+        |(spelling, value): &Found<'_>| match (spelling.long.as_str(), value) {
+            ("help", _) => Some(Ok(help())),
+            ("version", _) => Some(Ok(Cli::command().render_version())),
+            ("print-completion", Some(shell)) => {
+                let script = completion::script(&shell.to_string_lossy(), Cli::command());
+                Some(script.map_err(|text| {
+                    CliError::Usage(format!("argument {}: {text}", spelling.names()))
+                }))
+            }
+            _ => None,
+        };
     split.options.iter().find_map(text).transpose()
 }
 
@@ -109,22 +118,40 @@ fn check(split: &Split<'_>) -> Result<(), CliError> {
     if split.unknown.is_empty() {
         return Ok(());
     }
-    let unknown: Vec<_> = split.unknown.iter().map(|word| word.to_string_lossy()).collect();
-    Err(CliError::Usage(format!("unrecognized arguments: {}", unknown.join(" "))))
+    let unknown: Vec<_> = split
+        .unknown
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect();
+    Err(CliError::Usage(format!(
+        "unrecognized arguments: {}",
+        unknown.join(" ")
+    )))
 }
 
 /// Returns the command line in the one spelling that clap gets: `--long=value`, `--flag`, `--`,
 /// program, arguments.
 fn normalized(split: &Split<'_>, defaults: Vec<Found<'_>>) -> Result<Vec<OsString>, CliError> {
-    let is_given = |long: &str| split.options.iter().any(|(spelling, _)| spelling.long == long);
-    let defaults = defaults.into_iter().filter(|(spelling, _)| !is_given(&spelling.long)).filter(is_checked);
+    let is_given = |long: &str| {
+        split
+            .options
+            .iter()
+            .any(|(spelling, _)| spelling.long == long)
+    };
+    let defaults = defaults
+        .into_iter()
+        .filter(|(spelling, _)| !is_given(&spelling.long))
+        .filter(is_checked);
     let options = defaults.chain(split.options.iter().cloned());
     let mut words = vec![OsString::from("rrun")];
     for (spelling, value) in options {
         let mut word = OsString::from(format!("--{}", spelling.long));
         if let Some(value) = value {
             if value.to_str().is_none() && spelling.long != "log-dir" {
-                return Err(CliError::Usage(format!("argument {}: value is not UTF-8", spelling.names())));
+                return Err(CliError::Usage(format!(
+                    "argument {}: value is not UTF-8",
+                    spelling.names()
+                )));
             }
             word.push("=");
             word.push(value);
@@ -134,7 +161,11 @@ fn normalized(split: &Split<'_>, defaults: Vec<Found<'_>>) -> Result<Vec<OsStrin
     words.push("--".into());
     // Without a program, clap would report that instead of a wrong value, which argparse reports
     // first.
-    words.extend(if split.program.is_empty() { vec!["-".into()] } else { split.program.clone() });
+    words.extend(if split.program.is_empty() {
+        vec!["-".into()]
+    } else {
+        split.program.clone()
+    });
     Ok(words)
 }
 
@@ -152,10 +183,16 @@ fn in_argparse_words(err: &clap::Error, spellings: &[Spelling]) -> String {
         Some(ContextValue::String(argument)) => argument.split(' ').next().unwrap_or_default(),
         _ => "",
     };
-    let spelling = spellings.iter().find(|spelling| format!("--{}", spelling.long) == argument);
+    let spelling = spellings
+        .iter()
+        .find(|spelling| format!("--{}", spelling.long) == argument);
     match (spelling, err.source()) {
         (Some(spelling), Some(source)) => format!("argument {}: {source}", spelling.names()),
-        _ => err.to_string().trim_start_matches("error: ").trim_end().to_owned(),
+        _ => err
+            .to_string()
+            .trim_start_matches("error: ")
+            .trim_end()
+            .to_owned(),
     }
 }
 

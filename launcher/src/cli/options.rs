@@ -29,7 +29,11 @@ pub struct Cli {
     pub program: OsString,
 
     /// Arguments of PROGRAM; ${local_rank} becomes the local rank and $$ becomes $
-    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "ARGS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub args: Vec<OsString>,
 
     /// Ranks on this node: a number, `gpu`, `cpu`, or `auto` (GPUs if there are any, else CPUs)
@@ -45,7 +49,12 @@ pub struct Cli {
     pub node_rank: i64,
 
     /// Role name, for ROLE_NAME and the prefix of lines
-    #[arg(long, value_name = "NAME", default_value = "default", help_heading = "Ranks")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "default",
+        help_heading = "Ranks"
+    )]
     pub role: String,
 
     /// LOCAL_RANK=0 for every rank, and CUDA_VISIBLE_DEVICES with its GPU alone
@@ -91,11 +100,22 @@ pub struct Cli {
     pub local_addr: Option<String>,
 
     /// static or c10d
-    #[arg(long, value_name = "NAME", default_value = "static", help_heading = "Rendezvous")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "static",
+        help_heading = "Rendezvous"
+    )]
     pub rdzv_backend: String,
 
     /// HOST[:PORT] to meet at
-    #[arg(long, value_name = "ENDPOINT", default_value = "", hide_default_value = true, help_heading = "Rendezvous")]
+    #[arg(
+        long,
+        value_name = "ENDPOINT",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Rendezvous"
+    )]
     pub rdzv_endpoint: String,
 
     /// auto: what is left out above is read from SLURM's variables within srun and sbatch; off: it is not
@@ -103,11 +123,22 @@ pub struct Cli {
     pub slurm: String,
 
     /// Run id
-    #[arg(long, value_name = "ID", default_value = "none", help_heading = "Rendezvous")]
+    #[arg(
+        long,
+        value_name = "ID",
+        default_value = "none",
+        help_heading = "Rendezvous"
+    )]
     pub rdzv_id: String,
 
     /// Further settings: KEY=VALUE,KEY=VALUE
-    #[arg(long, value_name = "CONF", default_value = "", hide_default_value = true, help_heading = "Rendezvous")]
+    #[arg(
+        long,
+        value_name = "CONF",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Rendezvous"
+    )]
     pub rdzv_conf: String,
 
     /// Restarts of all ranks before the launch has failed; with isolate, of each rank before it is lost [default: 0; for
@@ -126,7 +157,11 @@ pub struct Cli {
     pub shutdown_timeout: Option<i64>,
 
     /// Signals that are passed to the ranks and end the launch
-    #[arg(long, value_name = "NAMES", default_value = "SIGTERM,SIGINT,SIGHUP,SIGQUIT")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        default_value = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    )]
     #[arg(help_heading = "Failure and stop")]
     pub signals_to_handle: String,
 
@@ -140,23 +175,53 @@ pub struct Cli {
     pub log_dir: Option<PathBuf>,
 
     /// Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both (-r 3), or by local rank (-r 0:3,1:2)
-    #[arg(short, long, value_name = "STREAMS", default_value = "0", help_heading = "Logs")]
+    #[arg(
+        short,
+        long,
+        value_name = "STREAMS",
+        default_value = "0",
+        help_heading = "Logs"
+    )]
     pub redirects: String,
 
     /// Streams that go to files and, line by line with a prefix, to the console (-t 3)
-    #[arg(short, long, value_name = "STREAMS", default_value = "0", help_heading = "Logs")]
+    #[arg(
+        short,
+        long,
+        value_name = "STREAMS",
+        default_value = "0",
+        help_heading = "Logs"
+    )]
     pub tee: String,
 
     /// Local ranks shown on the console, as 0,2 [default: all]
-    #[arg(long, value_name = "RANKS", default_value = "", hide_default_value = true, help_heading = "Logs")]
+    #[arg(
+        long,
+        value_name = "RANKS",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Logs"
+    )]
     pub local_ranks_filter: String,
 
     /// Lines of teed stdout with one of these texts also go to filtered_stdout.log; `,,` is a comma
-    #[arg(long, value_name = "TEXTS", default_value = "", hide_default_value = true, help_heading = "Logs")]
+    #[arg(
+        long,
+        value_name = "TEXTS",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Logs"
+    )]
     pub duplicate_stdout_filters: String,
 
     /// The same for stderr and filtered_stderr.log
-    #[arg(long, value_name = "TEXTS", default_value = "", hide_default_value = true, help_heading = "Logs")]
+    #[arg(
+        long,
+        value_name = "TEXTS",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Logs"
+    )]
     pub duplicate_stderr_filters: String,
 
     /// Prefix of teed lines, with ${role_name}, ${local_rank}, ${rank}, ${hostname}
@@ -168,7 +233,12 @@ pub struct Cli {
     pub logs_specs: Option<String>,
 
     /// One JSON line an event: console (stderr) or json:FILE (appended); null or dynamic_rendezvous for none
-    #[arg(long, value_name = "NAME", default_value = "null", help_heading = "Logs")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "null",
+        help_heading = "Logs"
+    )]
     pub event_log_handler: String,
 
     /// Form of what rrun says on stderr: text, or json (an object a line); ranks of eval are told
@@ -244,5 +314,9 @@ fn choice(text: &str, choices: &[&str]) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     let choices: Vec<String> = choices.iter().map(|choice| repr(choice)).collect();
-    Err(format!("invalid choice: {} (choose from {})", repr(text), choices.join(", ")))
+    Err(format!(
+        "invalid choice: {} (choose from {})",
+        repr(text),
+        choices.join(", ")
+    ))
 }

@@ -10,7 +10,14 @@ use crate::cli::python::{int, repr};
 use crate::cli::words::Spelling;
 
 /// Options without a variable: torchrun has none for them, or does not have the option.
-const WITHOUT: [&str; 6] = ["logs-specs", "numa-binding", "dry-run", "print-completion", "help", "version"];
+const WITHOUT: [&str; 6] = [
+    "logs-specs",
+    "numa-binding",
+    "dry-run",
+    "print-completion",
+    "help",
+    "version",
+];
 
 /// Returns the options that the environment sets, in the order of `spellings`.
 ///
@@ -21,9 +28,14 @@ pub fn options<'a>(
     spellings: &'a [Spelling],
 ) -> Result<Vec<(&'a Spelling, Option<OsString>)>, String> {
     let mut options = Vec::new();
-    for spelling in spellings.iter().filter(|spelling| !WITHOUT.contains(&spelling.long.as_str())) {
+    for spelling in spellings
+        .iter()
+        .filter(|spelling| !WITHOUT.contains(&spelling.long.as_str()))
+    {
         let variable = format!("PET_{}", spelling.variable());
-        let Some(value) = env.get(&variable) else { continue };
+        let Some(value) = env.get(&variable) else {
+            continue;
+        };
         if spelling.takes_value {
             options.push((spelling, Some(value.to_owned())));
         } else if is_on(&variable, &value.to_string_lossy())? {
@@ -34,8 +46,12 @@ pub fn options<'a>(
 }
 
 fn is_on(variable: &str, value: &str) -> Result<bool, String> {
-    let number =
-        int(value).ok_or_else(|| format!("{variable}: invalid literal for int() with base 10: {}", repr(value)));
+    let number = int(value).ok_or_else(|| {
+        format!(
+            "{variable}: invalid literal for int() with base 10: {}",
+            repr(value)
+        )
+    });
     number.map(|number| number != 0)
 }
 
@@ -44,21 +60,41 @@ mod tests {
     use super::*;
 
     fn set(variables: [(&str, &str); 1]) -> Result<Vec<(String, Option<OsString>)>, String> {
-        let spelling = |long: &str, takes_value| Spelling { long: long.to_owned(), short: None, takes_value };
-        let spellings = [spelling("rdzv-id", true), spelling("module", false), spelling("numa-binding", true)];
+        let spelling = |long: &str, takes_value| Spelling {
+            long: long.to_owned(),
+            short: None,
+            takes_value,
+        };
+        let spellings = [
+            spelling("rdzv-id", true),
+            spelling("module", false),
+            spelling("numa-binding", true),
+        ];
         let options = options(&Environment::from(variables), &spellings)?;
-        Ok(options.into_iter().map(|(spelling, value)| (spelling.long.clone(), value)).collect())
+        Ok(options
+            .into_iter()
+            .map(|(spelling, value)| (spelling.long.clone(), value))
+            .collect())
     }
 
     #[test]
     fn a_value_is_taken_even_if_empty() {
-        assert_eq!(set([("PET_RDZV_ID", "x")]).unwrap(), [("rdzv-id".to_owned(), Some("x".into()))]);
-        assert_eq!(set([("PET_RDZV_ID", "")]).unwrap(), [("rdzv-id".to_owned(), Some("".into()))]);
+        assert_eq!(
+            set([("PET_RDZV_ID", "x")]).unwrap(),
+            [("rdzv-id".to_owned(), Some("x".into()))]
+        );
+        assert_eq!(
+            set([("PET_RDZV_ID", "")]).unwrap(),
+            [("rdzv-id".to_owned(), Some("".into()))]
+        );
     }
 
     #[test]
     fn a_flag_is_on_unless_zero() {
-        assert_eq!(set([("PET_MODULE", "2")]).unwrap(), [("module".to_owned(), None)]);
+        assert_eq!(
+            set([("PET_MODULE", "2")]).unwrap(),
+            [("module".to_owned(), None)]
+        );
         assert_eq!(set([("PET_MODULE", "0")]).unwrap(), []);
     }
 

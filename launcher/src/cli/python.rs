@@ -17,7 +17,11 @@ pub fn int(text: &str) -> Option<i64> {
 pub fn float(text: &str) -> Option<f64> {
     let text = text.trim();
     let is_between_digits = |at: usize| {
-        let digit = |index: Option<usize>| index.and_then(|i| text.as_bytes().get(i)).is_some_and(u8::is_ascii_digit);
+        let digit = |index: Option<usize>| {
+            index
+                .and_then(|i| text.as_bytes().get(i))
+                .is_some_and(u8::is_ascii_digit)
+        };
         digit(at.checked_sub(1)) && digit(at.checked_add(1))
     };
     if !text.match_indices('_').all(|(at, _)| is_between_digits(at)) {
@@ -29,15 +33,24 @@ pub fn float(text: &str) -> Option<f64> {
 /// Quotes a text without control characters as Python's `repr(text)`: in single quotes, or in
 /// double ones if it contains single ones.
 pub fn repr(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     let escaped = text.replace('\\', "\\\\");
-    let escaped = if quote == '\'' { escaped.replace('\'', "\\'") } else { escaped };
+    let escaped = if quote == '\'' {
+        escaped.replace('\'', "\\'")
+    } else {
+        escaped
+    };
     format!("{quote}{escaped}{quote}")
 }
 
 fn digits_without_underscores(digits: &str) -> Option<String> {
     let groups: Vec<&str> = digits.split('_').collect();
-    let is_number = |group: &&str| !group.is_empty() && group.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number =
+        |group: &&str| !group.is_empty() && group.bytes().all(|byte| byte.is_ascii_digit());
     groups.iter().all(is_number).then(|| groups.concat())
 }
 
@@ -47,13 +60,28 @@ mod tests {
 
     #[test]
     fn an_int_may_have_blanks_a_sign_and_underscores() {
-        assert_eq!([" 4 ", "+4", "1_0", "-3", "007"].map(int), [Some(4), Some(4), Some(10), Some(-3), Some(7)]);
+        assert_eq!(
+            [" 4 ", "+4", "1_0", "-3", "007"].map(int),
+            [Some(4), Some(4), Some(10), Some(-3), Some(7)]
+        );
     }
 
     #[test]
     fn what_python_refuses_is_no_int() {
         assert_eq!(
-            ["", " ", "a", "1.0", "_1", "1_", "1__0", "+-1", "0x1", "99999999999999999999"].map(int),
+            [
+                "",
+                " ",
+                "a",
+                "1.0",
+                "_1",
+                "1_",
+                "1__0",
+                "+-1",
+                "0x1",
+                "99999999999999999999"
+            ]
+            .map(int),
             [None; 10]
         );
     }
@@ -69,6 +97,9 @@ mod tests {
 
     #[test]
     fn text_is_quoted_as_python_does() {
-        assert_eq!(["a", "it's", r#"a'b"c"#, r"a\b"].map(repr), ["'a'", "\"it's\"", r#"'a\'b"c'"#, r"'a\\b'"]);
+        assert_eq!(
+            ["a", "it's", r#"a'b"c"#, r"a\b"].map(repr),
+            ["'a'", "\"it's\"", r#"'a\'b"c'"#, r"'a\\b'"]
+        );
     }
 }

@@ -34,7 +34,9 @@ pub struct Spelling {
 impl Spelling {
     /// Returns the options that `command` declares.
     pub fn of(command: &Command) -> Vec<Spelling> {
-        let options = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
+        let options = command
+            .get_arguments()
+            .filter_map(|arg| Some((arg.get_long()?, arg)));
         options
             .map(|(long, arg)| Spelling {
                 long: long.to_owned(),
@@ -58,8 +60,15 @@ impl Spelling {
     }
 
     fn longs(&self) -> Vec<String> {
-        let (dashed, underscored) = (format!("--{}", self.long), format!("--{}", self.long.replace('-', "_")));
-        if dashed == underscored { vec![dashed] } else { vec![dashed, underscored] }
+        let (dashed, underscored) = (
+            format!("--{}", self.long),
+            format!("--{}", self.long.replace('-', "_")),
+        );
+        if dashed == underscored {
+            vec![dashed]
+        } else {
+            vec![dashed, underscored]
+        }
     }
 }
 
@@ -93,11 +102,9 @@ pub fn split<'a>(words: Vec<OsString>, spellings: &'a [Spelling]) -> Result<Spli
         };
         for (spelling, value) in found {
             let value = match (spelling.takes_value, value) {
-                (true, None) => Some(
-                    words
-                        .next_if(|word| is_value(word, spellings))
-                        .ok_or_else(|| format!("argument {}: expected one argument", spelling.names()))?,
-                ),
+                (true, None) => Some(words.next_if(|word| is_value(word, spellings)).ok_or_else(
+                    || format!("argument {}: expected one argument", spelling.names()),
+                )?),
                 (_, value) => value,
             };
             split.options.push((spelling, value));
@@ -121,7 +128,8 @@ fn is_dashed(word: &OsStr) -> bool {
 /// begin with a dash.
 fn is_value(word: &OsStr, spellings: &[Spelling]) -> bool {
     let is_unknown = || matches!(find(word, spellings), Ok(None));
-    !is_dashed(word) || (is_unknown() && (is_negative_number(word) || word.as_bytes().contains(&b' ')))
+    !is_dashed(word)
+        || (is_unknown() && (is_negative_number(word) || word.as_bytes().contains(&b' ')))
 }
 
 /// Returns whether a word is a negative number: `-3`, `-.5`, `-1.5`.
@@ -132,7 +140,10 @@ fn is_negative_number(word: &OsStr) -> bool {
         None => (text, None),
     });
     let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    is_digits(whole) && fraction.map_or(!whole.is_empty(), |text| !text.is_empty() && is_digits(text))
+    is_digits(whole)
+        && fraction.map_or(!whole.is_empty(), |text| {
+            !text.is_empty() && is_digits(text)
+        })
 }
 
 /// Returns the options that a word with a leading dash names, or `None` if it is unknown.
@@ -146,8 +157,12 @@ fn find<'a>(word: &OsStr, spellings: &'a [Spelling]) -> Result<Option<Vec<Found<
         Some(at) => (&bytes[..at], Some(os(&bytes[at + 1..]))),
         None => (bytes, None),
     };
-    let Some(name) = std::str::from_utf8(name).ok().filter(|name| name.len() > 2) else { return Ok(None) };
-    let Some(spelling) = find_long(name, word, spellings)? else { return Ok(None) };
+    let Some(name) = std::str::from_utf8(name).ok().filter(|name| name.len() > 2) else {
+        return Ok(None);
+    };
+    let Some(spelling) = find_long(name, word, spellings)? else {
+        return Ok(None);
+    };
     match value {
         Some(value) if !spelling.takes_value => Err(superfluous(spelling, &value)),
         value => Ok(Some(vec![(spelling, value)])),
@@ -157,33 +172,62 @@ fn find<'a>(word: &OsStr, spellings: &'a [Spelling]) -> Result<Option<Vec<Found<
 /// Returns the option with this exact name, otherwise the one with the only spelling that `name`
 /// abbreviates. As in argparse, two spellings of one option count separately: `--nproc` abbreviates
 /// both `--nproc-per-node` and `--nproc_per_node`.
-fn find_long<'a>(name: &str, word: &OsStr, spellings: &'a [Spelling]) -> Result<Option<&'a Spelling>, String> {
-    if let Some(exact) = spellings.iter().find(|spelling| spelling.longs().iter().any(|long| long == name)) {
+fn find_long<'a>(
+    name: &str,
+    word: &OsStr,
+    spellings: &'a [Spelling],
+) -> Result<Option<&'a Spelling>, String> {
+    if let Some(exact) = spellings
+        .iter()
+        .find(|spelling| spelling.longs().iter().any(|long| long == name))
+    {
         return Ok(Some(exact));
     }
-    let torchrun_s = spellings.iter().filter(|spelling| !OUR_OWN.contains(&spelling.long.as_str()));
-    let longs = torchrun_s.flat_map(|spelling| spelling.longs().into_iter().map(move |long| (spelling, long)));
-    let matches: Vec<(&Spelling, String)> = longs.filter(|(_, long)| long.starts_with(name)).collect();
+    let torchrun_s = spellings
+        .iter()
+        .filter(|spelling| !OUR_OWN.contains(&spelling.long.as_str()));
+    let longs = torchrun_s.flat_map(|spelling| {
+        spelling
+            .longs()
+            .into_iter()
+            .map(move |long| (spelling, long))
+    });
+    let matches: Vec<(&Spelling, String)> =
+        longs.filter(|(_, long)| long.starts_with(name)).collect();
     match matches.as_slice() {
         [] => Ok(None),
         [(spelling, _)] => Ok(Some(spelling)),
         several => {
             let longs: Vec<&str> = several.iter().map(|(_, long)| long.as_str()).collect();
-            Err(format!("ambiguous option: {} could match {}", word.to_string_lossy(), longs.join(", ")))
+            Err(format!(
+                "ambiguous option: {} could match {}",
+                word.to_string_lossy(),
+                longs.join(", ")
+            ))
         }
     }
 }
 
 /// Parses short options: `-r3`, `-r=3`, `-r`, and flags before it in one word: `-mr3`.
-fn find_short<'a>(word: &[u8], spellings: &'a [Spelling]) -> Result<Option<Vec<Found<'a>>>, String> {
+fn find_short<'a>(
+    word: &[u8],
+    spellings: &'a [Spelling],
+) -> Result<Option<Vec<Found<'a>>>, String> {
     let mut found: Vec<Found<'a>> = Vec::new();
     let mut rest = &word[1..];
     while let Some((&short, after)) = rest.split_first() {
-        let Some(spelling) = spellings.iter().find(|spelling| spelling.short == Some(char::from(short))) else {
-            return found.last().map_or(Ok(None), |(flag, _)| Err(superfluous(flag, &os(rest))));
+        let Some(spelling) = spellings
+            .iter()
+            .find(|spelling| spelling.short == Some(char::from(short)))
+        else {
+            return found
+                .last()
+                .map_or(Ok(None), |(flag, _)| Err(superfluous(flag, &os(rest))));
         };
         if spelling.takes_value {
-            let value = after.strip_prefix(b"=").or((!after.is_empty()).then_some(after));
+            let value = after
+                .strip_prefix(b"=")
+                .or((!after.is_empty()).then_some(after));
             found.push((spelling, value.map(os)));
             return Ok(Some(found));
         }
@@ -194,7 +238,11 @@ fn find_short<'a>(word: &[u8], spellings: &'a [Spelling]) -> Result<Option<Vec<F
 }
 
 fn superfluous(flag: &Spelling, value: &OsStr) -> String {
-    format!("argument {}: ignored explicit argument {}", flag.names(), repr(&value.to_string_lossy()))
+    format!(
+        "argument {}: ignored explicit argument {}",
+        flag.names(),
+        repr(&value.to_string_lossy())
+    )
 }
 
 fn os(bytes: &[u8]) -> OsString {
@@ -208,7 +256,11 @@ mod tests {
     use super::*;
 
     fn spellings() -> Vec<Spelling> {
-        let spelling = |long: &str, short, takes_value| Spelling { long: long.to_owned(), short, takes_value };
+        let spelling = |long: &str, short, takes_value| Spelling {
+            long: long.to_owned(),
+            short,
+            takes_value,
+        };
         vec![
             spelling("nproc-per-node", None, true),
             spelling("node-rank", None, true),
@@ -243,7 +295,10 @@ mod tests {
 
     #[test]
     fn both_spellings_and_both_forms_of_a_value_are_read() {
-        assert_eq!(read(&["--nproc-per-node", "2", "a"]), "nproc-per-node=2 | a");
+        assert_eq!(
+            read(&["--nproc-per-node", "2", "a"]),
+            "nproc-per-node=2 | a"
+        );
         assert_eq!(read(&["--nproc_per_node=2", "a"]), "nproc-per-node=2 | a");
         assert_eq!(read(&["--rdzv-conf=a=1,b=2", "a"]), "rdzv-conf=a=1,b=2 | a");
         assert_eq!(read(&["--rdzv-conf=", "a"]), "rdzv-conf= | a");
@@ -251,19 +306,28 @@ mod tests {
 
     #[test]
     fn short_options_are_glued_joined_or_apart() {
-        assert_eq!(read(&["-r3", "-r=2", "-r", "1", "a"]), "redirects=3 redirects=2 redirects=1 | a");
+        assert_eq!(
+            read(&["-r3", "-r=2", "-r", "1", "a"]),
+            "redirects=3 redirects=2 redirects=1 | a"
+        );
         assert_eq!(read(&["-mr3", "a"]), "module redirects=3 | a");
     }
 
     #[test]
     fn everything_after_the_program_is_verbatim() {
-        assert_eq!(read(&["-m", "a", "-m", "--", "--nproc", ""]), "module | a -m -- --nproc ");
+        assert_eq!(
+            read(&["-m", "a", "-m", "--", "--nproc", ""]),
+            "module | a -m -- --nproc "
+        );
         assert_eq!(read(&["-", "x"]), " | - x");
     }
 
     #[test]
     fn the_first_double_dash_ends_the_options() {
-        assert_eq!(read(&["-m", "--", "--weird", "--", "x"]), "module | --weird -- x");
+        assert_eq!(
+            read(&["-m", "--", "--weird", "--", "x"]),
+            "module | --weird -- x"
+        );
     }
 
     #[test]
@@ -283,14 +347,17 @@ mod tests {
 
     #[test]
     fn an_abbreviation_of_two_spellings_of_one_option_is_ambiguous() {
-        let text = |word| format!("ambiguous option: {word} could match --nproc-per-node, --nproc_per_node");
+        let text = |word| {
+            format!("ambiguous option: {word} could match --nproc-per-node, --nproc_per_node")
+        };
         assert_eq!(read(&["--nproc", "2", "a"]), text("--nproc"));
         assert_eq!(read(&["--nproc=2", "a"]), text("--nproc=2"));
     }
 
     #[test]
     fn an_abbreviation_of_several_options_is_ambiguous() {
-        let text = "ambiguous option: --rdzv could match --rdzv-id, --rdzv_id, --rdzv-conf, --rdzv_conf";
+        let text =
+            "ambiguous option: --rdzv could match --rdzv-id, --rdzv_id, --rdzv-conf, --rdzv_conf";
         assert_eq!(read(&["--rdzv", "x", "a"]), text);
     }
 
@@ -303,9 +370,18 @@ mod tests {
 
     #[test]
     fn an_exact_name_wins_over_longer_ones() {
-        let spelling = |long: &str| Spelling { long: long.to_owned(), short: None, takes_value: false };
+        let spelling = |long: &str| Spelling {
+            long: long.to_owned(),
+            short: None,
+            takes_value: false,
+        };
         let spellings = [spelling("log-dir"), spelling("log")];
-        assert_eq!(split(vec!["--log".into()], &spellings).unwrap().options[0].0.long, "log");
+        assert_eq!(
+            split(vec!["--log".into()], &spellings).unwrap().options[0]
+                .0
+                .long,
+            "log"
+        );
     }
 
     #[test]
@@ -313,28 +389,46 @@ mod tests {
         assert_eq!(read(&["--node-rank", "-1", "a"]), "node-rank=-1 | a");
         assert_eq!(read(&["--rdzv-id", "-a b", "a"]), "rdzv-id=-a b | a");
         assert_eq!(read(&["--rdzv-id", "-", "a"]), "rdzv-id=- | a");
-        assert_eq!(read(&["--rdzv-id", "-x"]), "argument --rdzv-id/--rdzv_id: expected one argument");
-        assert_eq!(read(&["-r", "--", "a"]), "argument -r/--redirects: expected one argument");
-        assert_eq!(read(&["-r"]), "argument -r/--redirects: expected one argument");
+        assert_eq!(
+            read(&["--rdzv-id", "-x"]),
+            "argument --rdzv-id/--rdzv_id: expected one argument"
+        );
+        assert_eq!(
+            read(&["-r", "--", "a"]),
+            "argument -r/--redirects: expected one argument"
+        );
+        assert_eq!(
+            read(&["-r"]),
+            "argument -r/--redirects: expected one argument"
+        );
     }
 
     #[test]
     fn a_flag_takes_no_value() {
         let text = "argument --no-python/--no_python: ignored explicit argument '1'";
         assert_eq!(read(&["--no-python=1", "a"]), text);
-        assert_eq!(read(&["-mx", "a"]), "argument -m/--module: ignored explicit argument 'x'");
+        assert_eq!(
+            read(&["-mx", "a"]),
+            "argument -m/--module: ignored explicit argument 'x'"
+        );
     }
 
     #[test]
     fn unknown_options_are_collected() {
-        assert_eq!(read(&["--bogus", "-x", "-m", "a", "--b"]), "module ?--bogus ?-x | a --b");
+        assert_eq!(
+            read(&["--bogus", "-x", "-m", "a", "--b"]),
+            "module ?--bogus ?-x | a --b"
+        );
     }
 
     #[test]
     fn words_that_are_not_text_are_kept() {
         let (spellings, raw) = (spellings(), OsStr::from_bytes(b"--rdzv-id=\xff").to_owned());
         let split = split(vec![raw, OsStr::from_bytes(b"\xfe").to_owned()], &spellings).unwrap();
-        assert_eq!(split.options[0].1.as_deref(), Some(OsStr::from_bytes(b"\xff")));
+        assert_eq!(
+            split.options[0].1.as_deref(),
+            Some(OsStr::from_bytes(b"\xff"))
+        );
         assert_eq!(split.program, [OsStr::from_bytes(b"\xfe")]);
     }
 

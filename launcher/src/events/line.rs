@@ -25,11 +25,27 @@ struct Facts<'a> {
 impl<'a> Facts<'a> {
     fn of_state(state: &'static str, who: Option<Who>, own: Vec<(&'a str, Value)>) -> Self {
         let name = format!("torchelastic.worker.status.{state}");
-        Facts { name, state: Some(state), who, code: None, raw_error: None, duration: None, own }
+        Facts {
+            name,
+            state: Some(state),
+            who,
+            code: None,
+            raw_error: None,
+            duration: None,
+            own,
+        }
     }
 
     fn of_ours(name: &str, who: Option<Who>, own: Vec<(&'a str, Value)>) -> Self {
-        Facts { name: name.to_owned(), state: None, who, code: None, raw_error: None, duration: None, own }
+        Facts {
+            name: name.to_owned(),
+            state: None,
+            who,
+            code: None,
+            raw_error: None,
+            duration: None,
+            own,
+        }
     }
 
     fn new(round: &Round<'_>, happening: &'a Happening<'a>) -> Self {
@@ -45,17 +61,25 @@ impl<'a> Facts<'a> {
                 ];
                 Facts::of_ours("rrun.rank.restart", Some(*who), own)
             }
-            Happening::Lost { who, reason } => {
-                Facts::of_ours("rrun.rank.lost", Some(*who), vec![("reason", (*reason).into())])
-            }
+            Happening::Lost { who, reason } => Facts::of_ours(
+                "rrun.rank.lost",
+                Some(*who),
+                vec![("reason", (*reason).into())],
+            ),
             Happening::Met { after } => {
                 let own = vec![("group_world_size", round.place.nodes.into())];
-                Facts { duration: Some(*after), ..Facts::of_state("RENDEZVOUS", None, own) }
+                Facts {
+                    duration: Some(*after),
+                    ..Facts::of_state("RENDEZVOUS", None, own)
+                }
             }
-            Happening::Assigned => {
-                Facts { duration: Some(Duration::ZERO), ..Facts::of_state("ASSIGN_WORKER_RANKS", None, Vec::new()) }
+            Happening::Assigned => Facts {
+                duration: Some(Duration::ZERO),
+                ..Facts::of_state("ASSIGN_WORKER_RANKS", None, Vec::new())
+            },
+            Happening::Signal { name } => {
+                Facts::of_ours("rrun.signal", None, vec![("signal", (*name).into())])
             }
-            Happening::Signal { name } => Facts::of_ours("rrun.signal", None, vec![("signal", (*name).into())]),
             Happening::Over { is_success: true } => Facts::of_state("SUCCEEDED", None, Vec::new()),
             Happening::Over { is_success: false } => Facts::of_state("FAILED", None, Vec::new()),
         }
@@ -71,9 +95,11 @@ impl<'a> Facts<'a> {
         own.extend(usage.map(|usage| ("usage", usage.clone())));
         let facts = Facts::of_state(state, Some(who), own);
         match end {
-            RankEnd::Failed { code, error } => {
-                Facts { code: Some(*code), raw_error: Some(raw_error(error.as_ref())), ..facts }
-            }
+            RankEnd::Failed { code, error } => Facts {
+                code: Some(*code),
+                raw_error: Some(raw_error(error.as_ref())),
+                ..facts
+            },
             RankEnd::Succeeded | RankEnd::Terminated { .. } => facts,
         }
     }
@@ -110,7 +136,10 @@ pub(super) fn event(round: &Round<'_>, happening: &Happening<'_>, now: SystemTim
     let (plan, place) = (round.plan, &round.place);
     let facts = Facts::new(round, happening);
     let is_rank_s = matches!(happening, Happening::Started(_) | Happening::Ended { .. });
-    let total = BEGIN.get().and_then(|begin| now.duration_since(*begin).ok()).unwrap_or_default();
+    let total = BEGIN
+        .get()
+        .and_then(|begin| now.duration_since(*begin).ok())
+        .unwrap_or_default();
     let mut metadata = json!({
         "run_id": plan.run_id,
         "global_rank": facts.who.map(|who| who.rank),
@@ -128,11 +157,22 @@ pub(super) fn event(round: &Round<'_>, happening: &Happening<'_>, now: SystemTim
         "entry_point": plan.title,
     });
     if let Some(fields) = metadata.as_object_mut() {
-        fields.extend(facts.who.map(|who| ("local_rank".to_owned(), who.local_rank.into())));
-        fields.extend(facts.own.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        fields.extend(
+            facts
+                .who
+                .map(|who| ("local_rank".to_owned(), who.local_rank.into())),
+        );
+        fields.extend(
+            facts
+                .own
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value)),
+        );
     }
     let source = if is_rank_s { "WORKER" } else { "AGENT" };
-    let timestamp = now.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    let timestamp = now
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64());
     json!({"name": facts.name, "source": source, "timestamp": timestamp, "metadata": metadata})
 }
 
@@ -152,27 +192,61 @@ mod tests {
     use crate::agent::peers::alone;
     use crate::agent::tests::plan;
 
-    const WHO: Who = Who { index: 1, rank: 5, local_rank: 1, pid: 4711 };
+    const WHO: Who = Who {
+        index: 1,
+        rank: 5,
+        local_rank: 1,
+        pid: 4711,
+    };
 
     fn event_of(happening: &Happening<'_>) -> Value {
         let plan = plan(&["true"], 2);
         let now = UNIX_EPOCH + Duration::from_secs_f64(7.5);
-        event(&Round { plan: &plan, place: alone(&plan, None, 3) }, happening, now)
+        event(
+            &Round {
+                plan: &plan,
+                place: alone(&plan, None, 3),
+            },
+            happening,
+            now,
+        )
     }
 
     fn ended(end: RankEnd) -> Value {
-        event_of(&Happening::Ended { who: WHO, end, usage: None })
+        event_of(&Happening::Ended {
+            who: WHO,
+            end,
+            usage: None,
+        })
     }
 
     #[test]
     fn the_end_of_a_rank_has_torchrun_s_name_and_its_exit_code() {
-        assert_eq!(ended(RankEnd::Succeeded)["name"], "torchelastic.worker.status.SUCCEEDED");
-        assert_eq!(ended(RankEnd::Terminated { code: -15 })["metadata"]["state"], "TERMINATED");
-        let failed = ended(RankEnd::Failed { code: -9, error: None });
-        assert_eq!((&failed["name"], &failed["timestamp"]), (&json!("torchelastic.worker.status.FAILED"), &json!(7.5)));
+        assert_eq!(
+            ended(RankEnd::Succeeded)["name"],
+            "torchelastic.worker.status.SUCCEEDED"
+        );
+        assert_eq!(
+            ended(RankEnd::Terminated { code: -15 })["metadata"]["state"],
+            "TERMINATED"
+        );
+        let failed = ended(RankEnd::Failed {
+            code: -9,
+            error: None,
+        });
+        assert_eq!(
+            (&failed["name"], &failed["timestamp"]),
+            (&json!("torchelastic.worker.status.FAILED"), &json!(7.5))
+        );
         let of = |field: &str| failed["metadata"][field].clone();
-        assert_eq!([of("global_rank"), of("local_rank"), of("exit_code")], [json!(5), json!(1), json!(-9)]);
-        assert_eq!([of("worker_id"), of("role"), of("run_id")], ["4711", "default", "none"]);
+        assert_eq!(
+            [of("global_rank"), of("local_rank"), of("exit_code")],
+            [json!(5), json!(1), json!(-9)]
+        );
+        assert_eq!(
+            [of("worker_id"), of("role"), of("run_id")],
+            ["4711", "default", "none"]
+        );
     }
 
     /// The expected fields are those of `torchrun --event-log-handler console`, torch 2.11.
@@ -194,21 +268,45 @@ mod tests {
             "duration_ms",
         ];
         let names = |event: &Value| -> Vec<String> {
-            event["metadata"].as_object().expect("an object").keys().take(torchrun_s.len()).cloned().collect()
+            event["metadata"]
+                .as_object()
+                .expect("an object")
+                .keys()
+                .take(torchrun_s.len())
+                .cloned()
+                .collect()
         };
-        let failed = ended(RankEnd::Failed { code: 5, error: None });
-        let (met, assigned) =
-            (event_of(&Happening::Met { after: Duration::from_millis(2) }), event_of(&Happening::Assigned));
-        assert_eq!([names(&failed), names(&met), names(&assigned)], [torchrun_s; 3]);
-        assert_eq!((&met["metadata"]["duration_ms"], &met["metadata"]["agent_restarts"]), (&json!(2.0), &json!(3)));
-        assert_eq!(assigned["name"], "torchelastic.worker.status.ASSIGN_WORKER_RANKS");
+        let failed = ended(RankEnd::Failed {
+            code: 5,
+            error: None,
+        });
+        let (met, assigned) = (
+            event_of(&Happening::Met {
+                after: Duration::from_millis(2),
+            }),
+            event_of(&Happening::Assigned),
+        );
+        assert_eq!(
+            [names(&failed), names(&met), names(&assigned)],
+            [torchrun_s; 3]
+        );
+        assert_eq!(
+            (
+                &met["metadata"]["duration_ms"],
+                &met["metadata"]["agent_restarts"]
+            ),
+            (&json!(2.0), &json!(3))
+        );
+        assert_eq!(
+            assigned["name"],
+            "torchelastic.worker.status.ASSIGN_WORKER_RANKS"
+        );
         let inner = concat!(
             r#"{"group_world_size":1,"entry_point":"test","local_rank":[1],"role_rank":[1],"role_world_size":[2],"#,
             r#""exit_code":[5],"worker_pid":[4711]}"#
         );
         assert_eq!(failed["metadata"]["metadata"], inner);
-        let none =
-            r#"{"message":"<NONE>","errorTraits":{"category":"system_terminated_error","retryability":"False"}}"#;
+        let none = r#"{"message":"<NONE>","errorTraits":{"category":"system_terminated_error","retryability":"False"}}"#;
         assert_eq!(failed["metadata"]["raw_error"], none);
     }
 }

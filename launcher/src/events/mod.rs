@@ -151,7 +151,10 @@ pub fn record(round: &Round<'_>, happening: &Happening<'_>) {
     if round.plan.events == EventLog::None {
         return;
     }
-    let line = format!("{}\n", printable_json(&line::event(round, happening, SystemTime::now()).to_string()));
+    let line = format!(
+        "{}\n",
+        printable_json(&line::event(round, happening, SystemTime::now()).to_string())
+    );
     match &round.plan.events {
         EventLog::None => {}
         EventLog::Console => say::print(Some(line)),
@@ -160,14 +163,21 @@ pub fn record(round: &Round<'_>, happening: &Happening<'_>) {
             if let Err(err) = append(path, &line)
                 && !IS_TOLD.swap(true, Ordering::Relaxed)
             {
-                say::warning(format_args!("cannot write an event into `{}`: {err}", path.display()));
+                say::warning(format_args!(
+                    "cannot write an event into `{}`: {err}",
+                    path.display()
+                ));
             }
         }
     }
 }
 
 fn append(path: &Path, line: &str) -> std::io::Result<()> {
-    OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)?
+        .write_all(line.as_bytes())
 }
 
 #[cfg(test)]
@@ -179,21 +189,62 @@ mod tests {
 
     #[test]
     fn handlers_have_torchrun_s_names_and_one_more() {
-        let handlers = ["null", "dynamic_rendezvous", "console", "json:e.jsonl", "json:", "foo"].map(EventLog::parse);
+        let handlers = [
+            "null",
+            "dynamic_rendezvous",
+            "console",
+            "json:e.jsonl",
+            "json:",
+            "foo",
+        ]
+        .map(EventLog::parse);
         let file = Some(EventLog::File("e.jsonl".into()));
-        assert_eq!(handlers, [Some(EventLog::None), Some(EventLog::None), Some(EventLog::Console), file, None, None]);
+        assert_eq!(
+            handlers,
+            [
+                Some(EventLog::None),
+                Some(EventLog::None),
+                Some(EventLog::Console),
+                file,
+                None,
+                None
+            ]
+        );
     }
 
     #[test]
     fn every_line_of_a_file_is_an_event() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("events.jsonl");
-        let plan = Plan { events: EventLog::File(path.clone()), ..plan(&["true"], 1) };
-        let round = Round { plan: &plan, place: alone(&plan, None, 0) };
-        record(&round, &Happening::Started(Who { index: 0, rank: 0, local_rank: 0, pid: 1 }));
+        let plan = Plan {
+            events: EventLog::File(path.clone()),
+            ..plan(&["true"], 1)
+        };
+        let round = Round {
+            plan: &plan,
+            place: alone(&plan, None, 0),
+        };
+        record(
+            &round,
+            &Happening::Started(Who {
+                index: 0,
+                rank: 0,
+                local_rank: 0,
+                pid: 1,
+            }),
+        );
         record(&round, &Happening::Over { is_success: true });
         let text = std::fs::read_to_string(path).expect("read");
-        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-        assert_eq!(lines.iter().map(|line| line["source"].clone()).collect::<Vec<_>>(), ["WORKER", "AGENT"]);
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        assert_eq!(
+            lines
+                .iter()
+                .map(|line| line["source"].clone())
+                .collect::<Vec<_>>(),
+            ["WORKER", "AGENT"]
+        );
     }
 }

@@ -58,20 +58,32 @@ impl AttemptLogs {
     /// were to be redirected.
     pub fn disabled(nproc: usize) -> AttemptLogs {
         let rank = || RankLogs {
-            output: Some(Output { stdout: Stream::Inherit, stderr: Stream::Inherit }),
+            output: Some(Output {
+                stdout: Stream::Inherit,
+                stderr: Stream::Inherit,
+            }),
             error_file: None,
             captured: Vec::new(),
         };
-        AttemptLogs { ranks: (0..nproc).map(|_| rank()).collect(), tail: None }
+        AttemptLogs {
+            ranks: (0..nproc).map(|_| rank()).collect(),
+            tail: None,
+        }
     }
 
     /// Creates folders and files for these ranks of `plan`.
-    pub fn create(run: &RunFolder, plan: &Plan, writers: &[Writer]) -> Result<AttemptLogs, LogError> {
+    pub fn create(
+        run: &RunFolder,
+        plan: &Plan,
+        writers: &[Writer],
+    ) -> Result<AttemptLogs, LogError> {
         let mut tees: BTreeMap<PathBuf, Tee<'_>> = BTreeMap::new();
         let mut followed = Vec::new();
         let mut ranks = Vec::new();
         for writer in writers {
-            let Some(rank) = plan.ranks.get(writer.index) else { continue };
+            let Some(rank) = plan.ranks.get(writer.index) else {
+                continue;
+            };
             let attempt = run.attempt(writer.attempt, rank.local_rank)?;
             let folder = attempt.join(rank.local_rank.to_string());
             let tee = match tees.entry(attempt) {
@@ -84,7 +96,11 @@ impl AttemptLogs {
             ranks.push(RankLogs::create(&folder, rank)?);
             followed.extend(tee.followed(&folder, rank, writer.rank));
         }
-        let tail = if followed.is_empty() { None } else { Some(Tail::start(followed)?) };
+        let tail = if followed.is_empty() {
+            None
+        } else {
+            Some(Tail::start(followed)?)
+        };
         Ok(AttemptLogs { ranks, tail })
     }
 }
@@ -99,18 +115,35 @@ impl RankLogs {
         };
         let error_file = Some(folder.join("error.json"));
         let captured = [(captures.stderr, stderr), (captures.stdout, stdout)];
-        let captured = captured.into_iter().filter(|(is_captured, _)| *is_captured).map(|(_, path)| path).collect();
-        Ok(RankLogs { output: Some(output), error_file, captured })
+        let captured = captured
+            .into_iter()
+            .filter(|(is_captured, _)| *is_captured)
+            .map(|(_, path)| path)
+            .collect();
+        Ok(RankLogs {
+            output: Some(output),
+            error_file,
+            captured,
+        })
     }
 }
 
 impl<'a> Tee<'a> {
     fn new(plan: &'a Plan, folder: &Path) -> Result<Tee<'a>, LogError> {
-        let LogPlan { duplicate_stdout, duplicate_stderr, .. } = &plan.logs;
+        let LogPlan {
+            duplicate_stdout,
+            duplicate_stderr,
+            ..
+        } = &plan.logs;
         let hostname = jobs::host::name();
         let stdout = filtered(folder.join("filtered_stdout.log"), duplicate_stdout)?;
         let stderr = filtered(folder.join("filtered_stderr.log"), duplicate_stderr)?;
-        Ok(Tee { plan, hostname, stdout, stderr })
+        Ok(Tee {
+            plan,
+            hostname,
+            stdout,
+            stderr,
+        })
     }
 
     fn followed(&self, folder: &Path, rank: &RankPlan, global: usize) -> Vec<Followed> {
@@ -128,9 +161,19 @@ impl<'a> Tee<'a> {
             is_shown: rank.shown,
             filtered: filtered.clone(),
         };
-        let stdout = rank.tee.stdout.then(|| followed(console::Stream::Stdout, stdout_log(folder), &self.stdout));
-        let stderr = rank.tee.stderr.then(|| followed(console::Stream::Stderr, stderr_log(folder), &self.stderr));
-        stdout.into_iter().chain(stderr).filter(|file| file.is_shown || file.filtered.is_some()).collect()
+        let stdout = rank
+            .tee
+            .stdout
+            .then(|| followed(console::Stream::Stdout, stdout_log(folder), &self.stdout));
+        let stderr = rank
+            .tee
+            .stderr
+            .then(|| followed(console::Stream::Stderr, stderr_log(folder), &self.stderr));
+        stdout
+            .into_iter()
+            .chain(stderr)
+            .filter(|file| file.is_shown || file.filtered.is_some())
+            .collect()
     }
 }
 
@@ -144,7 +187,9 @@ fn stderr_log(folder: &Path) -> PathBuf {
 
 fn stdio(is_captured: bool, is_shown: bool, path: &Path) -> Result<Stream, LogError> {
     match (is_captured, is_shown) {
-        (true, _) => open(OpenOptions::new().create_new(true), path.to_path_buf()).map(Stream::File),
+        (true, _) => {
+            open(OpenOptions::new().create_new(true), path.to_path_buf()).map(Stream::File)
+        }
         (false, true) => Ok(Stream::Inherit),
         (false, false) => Ok(Stream::Null),
     }
@@ -164,5 +209,8 @@ fn filtered(path: PathBuf, substrings: &[String]) -> Result<Option<Arc<Filtered>
         return Ok(None);
     }
     let file = open(OpenOptions::new().create(true), path)?;
-    Ok(Some(Arc::new(Filtered { file, substrings: substrings.to_vec() })))
+    Ok(Some(Arc::new(Filtered {
+        file,
+        substrings: substrings.to_vec(),
+    })))
 }

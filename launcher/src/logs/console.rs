@@ -32,7 +32,10 @@ impl Console {
             Stream::Stdout => io::stdout().as_fd().try_clone_to_owned(),
             Stream::Stderr => io::stderr().as_fd().try_clone_to_owned(),
         };
-        Console { stream, file: fd.ok().map(File::from) }
+        Console {
+            stream,
+            file: fd.ok().map(File::from),
+        }
     }
 
     /// Writes whole lines, which no other output of this process can interrupt. Blocks if the
@@ -51,7 +54,9 @@ impl Console {
     }
 
     fn locked(&mut self, write: impl FnOnce(&mut File) -> io::Result<()>) {
-        let Some(file) = self.file.as_mut() else { return };
+        let Some(file) = self.file.as_mut() else {
+            return;
+        };
         let result = match self.stream {
             Stream::Stdout => {
                 let _lock = io::stdout().lock();
@@ -77,7 +82,10 @@ fn write_all(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
             Ok(written) => bytes = &bytes[written..],
             Err(err) if err.kind() == ErrorKind::Interrupted => {}
             Err(err) if err.kind() == ErrorKind::WouldBlock => {
-                poll(&mut [PollFd::new(file.as_fd(), PollFlags::POLLOUT)], PollTimeout::NONE)?;
+                poll(
+                    &mut [PollFd::new(file.as_fd(), PollFlags::POLLOUT)],
+                    PollTimeout::NONE,
+                )?;
             }
             Err(err) => return Err(err),
         }
@@ -111,7 +119,10 @@ mod tests {
     fn a_stream_without_reader_is_given_up() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         drop(theirs);
-        let mut console = Console { stream: Stream::Stdout, file: Some(File::from(OwnedFd::from(ours))) };
+        let mut console = Console {
+            stream: Stream::Stdout,
+            file: Some(File::from(OwnedFd::from(ours))),
+        };
         console.write(b"line\n");
         assert!(console.file.is_none());
     }

@@ -29,7 +29,11 @@ impl RunFolder {
     /// below a new folder in `TMPDIR`.
     pub fn create(log_dir: Option<&Path>, run_id: &str) -> Result<RunFolder, LogError> {
         let root = match log_dir {
-            Some(path) if path.is_file() => return Err(LogError::NotAFolder { path: path.to_path_buf() }),
+            Some(path) if path.is_file() => {
+                return Err(LogError::NotAFolder {
+                    path: path.to_path_buf(),
+                });
+            }
             Some(path) => make(path.to_path_buf(), |path| fs::create_dir_all(path))?,
             None => unique(&std::env::temp_dir(), "torchelastic_")?,
         };
@@ -37,7 +41,9 @@ impl RunFolder {
         // their error file.
         let root = std::path::absolute(&root).unwrap_or(root);
         // A slash in the run id would name a folder that does not exist.
-        Ok(RunFolder { path: unique(&root, &format!("{}_", run_id.replace('/', "_")))? })
+        Ok(RunFolder {
+            path: unique(&root, &format!("{}_", run_id.replace('/', "_")))?,
+        })
     }
 
     /// Returns the folder of this attempt after creating an empty folder for the rank in it. When
@@ -47,14 +53,22 @@ impl RunFolder {
         let first = self.path.join(format!("attempt_{attempt}"));
         let more = (1_u32..).map(|round| self.path.join(format!("attempt_{attempt}.{round}")));
         let is_free = |path: &PathBuf| !path.join(local_rank.to_string()).exists();
-        let path = std::iter::once(first).chain(more).find(is_free).unwrap_or_default();
-        make(path.join(local_rank.to_string()), |path| fs::create_dir_all(path))?;
+        let path = std::iter::once(first)
+            .chain(more)
+            .find(is_free)
+            .unwrap_or_default();
+        make(path.join(local_rank.to_string()), |path| {
+            fs::create_dir_all(path)
+        })?;
         Ok(path)
     }
 }
 
 /// Creates `path` by calling `how`.
-pub(crate) fn make(path: PathBuf, how: impl FnOnce(&Path) -> io::Result<()>) -> Result<PathBuf, LogError> {
+pub(crate) fn make(
+    path: PathBuf,
+    how: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<PathBuf, LogError> {
     match how(&path) {
         Ok(()) => Ok(path),
         Err(err) => Err(LogError::Make { path, err }),
@@ -66,15 +80,20 @@ fn unique(parent: &Path, prefix: &str) -> Result<PathBuf, LogError> {
 }
 
 fn make_first(mut names: impl Iterator<Item = PathBuf>) -> Result<PathBuf, LogError> {
-    let mut last = LogError::Make { path: PathBuf::new(), err: io::ErrorKind::AlreadyExists.into() };
+    let mut last = LogError::Make {
+        path: PathBuf::new(),
+        err: io::ErrorKind::AlreadyExists.into(),
+    };
     names
-        .find_map(|path| match make(path, |path| DirBuilder::new().mode(0o700).create(path)) {
-            Err(LogError::Make { path, err }) if err.kind() == io::ErrorKind::AlreadyExists => {
-                last = LogError::Make { path, err };
-                None
-            }
-            made_or_hopeless => Some(made_or_hopeless),
-        })
+        .find_map(
+            |path| match make(path, |path| DirBuilder::new().mode(0o700).create(path)) {
+                Err(LogError::Make { path, err }) if err.kind() == io::ErrorKind::AlreadyExists => {
+                    last = LogError::Make { path, err };
+                    None
+                }
+                made_or_hopeless => Some(made_or_hopeless),
+            },
+        )
         .unwrap_or(Err(last))
 }
 
@@ -101,9 +120,23 @@ mod tests {
     fn a_run_folder_is_ours_alone_and_below_new_parents() {
         let root = tempfile::tempdir().expect("a folder");
         let run = RunFolder::create(Some(&root.path().join("a/b")), "job/7").expect("made");
-        let name = run.path.file_name().and_then(|name| name.to_str()).expect("text");
-        assert!(name.starts_with("job_7_") && name.len() == "job_7_".len() + RANDOM, "{name}");
-        assert_eq!(fs::metadata(&run.path).expect("it exists").permissions().mode() & 0o777, 0o700);
+        let name = run
+            .path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("text");
+        assert!(
+            name.starts_with("job_7_") && name.len() == "job_7_".len() + RANDOM,
+            "{name}"
+        );
+        assert_eq!(
+            fs::metadata(&run.path)
+                .expect("it exists")
+                .permissions()
+                .mode()
+                & 0o777,
+            0o700
+        );
     }
 
     #[test]
@@ -114,7 +147,10 @@ mod tests {
         fs::write(first.join("0/old"), "").expect("written");
         let again = run.attempt(0, 0).expect("made");
         assert_eq!(
-            (again.as_path(), fs::read_dir(again.join("0")).expect("listed").count()),
+            (
+                again.as_path(),
+                fs::read_dir(again.join("0")).expect("listed").count()
+            ),
             (&*run.path.join("attempt_0.1"), 0)
         );
         assert!(first.join("0/old").exists());
@@ -124,14 +160,20 @@ mod tests {
     fn ranks_share_the_folder_of_an_attempt() {
         let root = tempfile::tempdir().expect("a folder");
         let run = RunFolder::create(Some(root.path()), "none").expect("made");
-        assert_eq!(run.attempt(1, 0).expect("made"), run.attempt(1, 3).expect("made"));
+        assert_eq!(
+            run.attempt(1, 0).expect("made"),
+            run.attempt(1, 3).expect("made")
+        );
     }
 
     #[test]
     fn a_log_dir_that_is_a_file_is_refused() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let err = RunFolder::create(Some(file.path()), "none").expect_err("a file is no folder");
-        assert_eq!(err.to_string(), format!("log_dir: {} is a file", file.path().display()));
+        assert_eq!(
+            err.to_string(),
+            format!("log_dir: {} is a file", file.path().display())
+        );
     }
 
     #[test]
@@ -139,6 +181,9 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         fs::create_dir(root.path().join("a")).expect("made");
         let names = [root.path().join("a"), root.path().join("b")];
-        assert_eq!(make_first(names.clone().into_iter()).expect("b is free"), names[1]);
+        assert_eq!(
+            make_first(names.clone().into_iter()).expect("b is free"),
+            names[1]
+        );
     }
 }

@@ -17,9 +17,16 @@ pub fn last_lines(path: &Path, count: usize) -> io::Result<Vec<String>> {
     let mut bytes = Vec::new();
     file.take(WINDOW).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
-    let whole = if start == 0 { &*text } else { text.split_once('\n').map_or(&*text, |(_, whole)| whole) };
+    let whole = if start == 0 {
+        &*text
+    } else {
+        text.split_once('\n').map_or(&*text, |(_, whole)| whole)
+    };
     let lines: Vec<&str> = whole.lines().collect();
-    Ok(lines[lines.len().saturating_sub(count)..].iter().map(|&line| line.to_owned()).collect())
+    Ok(lines[lines.len().saturating_sub(count)..]
+        .iter()
+        .map(|&line| line.to_owned())
+        .collect())
 }
 
 #[cfg(test)]

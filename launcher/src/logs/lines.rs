@@ -101,7 +101,9 @@ mod tests {
         let stream = pieces.concat();
         let mut give = |line: Line<'_>| match line {
             Line::Kept(line) => out.push(line.to_vec()),
-            Line::Long(place) => out.push(stream[place.start as usize..place.end as usize].to_vec()),
+            Line::Long(place) => {
+                out.push(stream[place.start as usize..place.end as usize].to_vec())
+            }
         };
         for piece in pieces {
             lines.push(piece, &mut give);
@@ -117,12 +119,18 @@ mod tests {
 
     #[test]
     fn an_unterminated_last_line_is_given() {
-        assert_eq!(cut(&[b"a\nno newline"]), [b"a".to_vec(), b"no newline".to_vec()]);
+        assert_eq!(
+            cut(&[b"a\nno newline"]),
+            [b"a".to_vec(), b"no newline".to_vec()]
+        );
     }
 
     #[test]
     fn empty_lines_stay() {
-        assert_eq!(cut(&[b"\n\na\n"]), [b"".to_vec(), b"".to_vec(), b"a".to_vec()]);
+        assert_eq!(
+            cut(&[b"\n\na\n"]),
+            [b"".to_vec(), b"".to_vec(), b"a".to_vec()]
+        );
     }
 
     #[test]
@@ -132,7 +140,10 @@ mod tests {
 
     #[test]
     fn a_progress_bar_is_a_line_a_step() {
-        assert_eq!(cut(&[b"\r 1%\r 2%\r", b"\r 3%\n"]), [b" 1%", b" 2%", b" 3%"]);
+        assert_eq!(
+            cut(&[b"\r 1%\r 2%\r", b"\r 3%\n"]),
+            [b" 1%", b" 2%", b" 3%"]
+        );
     }
 
     #[test]
@@ -143,7 +154,10 @@ mod tests {
     #[test]
     fn a_long_line_is_given_whole_by_its_place() {
         let long = vec![b'x'; 2 * LONGEST + 3];
-        assert!(cut(&[b"a\r\n", &long, &long, b"\nb\n", &long]) == [b"a", &*long.repeat(2), b"b", &long]);
+        assert!(
+            cut(&[b"a\r\n", &long, &long, b"\nb\n", &long])
+                == [b"a", &*long.repeat(2), b"b", &long]
+        );
         let mut lines = Lines::default();
         lines.push(&long, &mut |_| panic!("it has not ended"));
         assert_eq!(lines.partial.capacity(), 0, "nothing of it is kept");

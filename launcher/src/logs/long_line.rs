@@ -27,8 +27,12 @@ impl LongLine<'_> {
         let mut piece = vec![0; PIECE];
         let mut at = self.place.start;
         while at < self.place.end {
-            let wanted = usize::try_from(self.place.end - at).unwrap_or(PIECE).min(PIECE);
-            let Ok(length @ 1..) = self.file.read_at(&mut piece[..wanted], at) else { return Ok(()) };
+            let wanted = usize::try_from(self.place.end - at)
+                .unwrap_or(PIECE)
+                .min(PIECE);
+            let Ok(length @ 1..) = self.file.read_at(&mut piece[..wanted], at) else {
+                return Ok(());
+            };
             take(&piece[..length])?;
             at += length as u64;
         }
@@ -68,9 +72,18 @@ mod tests {
     #[test]
     fn a_substring_is_found_across_two_pieces_and_not_outside_the_line() {
         let mut file = tempfile::tempfile().expect("a file");
-        let text = [b"before\n".to_vec(), vec![b'x'; PIECE - 2], b"apple".to_vec(), vec![b'y'; PIECE]].concat();
+        let text = [
+            b"before\n".to_vec(),
+            vec![b'x'; PIECE - 2],
+            b"apple".to_vec(),
+            vec![b'y'; PIECE],
+        ]
+        .concat();
         file.write_all(&text).expect("written");
-        let line = LongLine { file: &file, place: 7..text.len() as u64 };
+        let line = LongLine {
+            file: &file,
+            place: 7..text.len() as u64,
+        };
         assert!(line.contains(b"apple") && line.contains(b"") && !line.contains(b"before"));
         let mut read = Vec::new();
         let keep = |piece: &[u8]| {

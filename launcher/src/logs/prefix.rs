@@ -40,13 +40,18 @@ fn placeholder<'a>(after: &'a str, names: &Names<'_>) -> (String, &'a str) {
     if let Some(left) = after.strip_prefix('$') {
         return ("$".to_owned(), left);
     }
-    if let Some((name, left)) = after.strip_prefix('{').and_then(|braced| braced.split_once('}'))
+    if let Some((name, left)) = after
+        .strip_prefix('{')
+        .and_then(|braced| braced.split_once('}'))
         && let Some(value) = value(name, names)
     {
         return (value, left);
     }
-    let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
-    value(&after[..end], names).map_or_else(|| ("$".to_owned(), after), |value| (value, &after[end..]))
+    let end = after
+        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .unwrap_or(after.len());
+    value(&after[..end], names)
+        .map_or_else(|| ("$".to_owned(), after), |value| (value, &after[end..]))
 }
 
 fn value(name: &str, names: &Names<'_>) -> Option<String> {
@@ -63,7 +68,12 @@ fn value(name: &str, names: &Names<'_>) -> Option<String> {
 mod tests {
     use super::*;
 
-    const NAMES: Names<'_> = Names { role_name: "default", local_rank: 1, rank: 9, hostname: "node1" };
+    const NAMES: Names<'_> = Names {
+        role_name: "default",
+        local_rank: 1,
+        rank: 9,
+        hostname: "node1",
+    };
 
     #[test]
     fn without_a_template_it_is_role_and_local_rank() {
@@ -73,6 +83,9 @@ mod tests {
     #[test]
     fn known_names_are_filled_in_and_unknown_ones_stay() {
         let template = "<${role_name}|$rank|${local_rank}|${hostname}|${nope}|$nope|$$|${|$> ";
-        assert_eq!(prefix(Some(template), &NAMES), "<default|9|1|node1|${nope}|$nope|$|${|$> ");
+        assert_eq!(
+            prefix(Some(template), &NAMES),
+            "<default|9|1|node1|${nope}|$nope|$|${|$> "
+        );
     }
 }

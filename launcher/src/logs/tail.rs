@@ -73,7 +73,10 @@ impl Tail {
             // The receiver is gone if the launch was cut short.
             let _ = said.send(());
         };
-        thread::Builder::new().name("tail".to_owned()).spawn(run).map_err(LogError::Follow)?;
+        thread::Builder::new()
+            .name("tail".to_owned())
+            .spawn(run)
+            .map_err(LogError::Follow)?;
         Ok(Tail { stop, done })
     }
 
@@ -110,15 +113,28 @@ impl Follower {
         let mut watches_all = true;
         let mut files = Vec::new();
         for followed in followed {
-            let watch = inotify.as_ref().and_then(|it| it.add_watch(&followed.path, AddWatchFlags::IN_MODIFY).ok());
+            let watch = inotify
+                .as_ref()
+                .and_then(|it| it.add_watch(&followed.path, AddWatchFlags::IN_MODIFY).ok());
             watches_all &= watch.is_some();
             index_of.extend(watch.map(|watch| (watch, files.len())));
             let file = File::open(&followed.path).map_err(LogError::Follow)?;
-            files.push(Open { file, lines: Lines::default(), followed });
+            files.push(Open {
+                file,
+                lines: Lines::default(),
+                followed,
+            });
         }
         let inotify = inotify.filter(|_| watches_all);
         let (stdout, stderr) = (Console::open(Stream::Stdout), Console::open(Stream::Stderr));
-        Ok(Follower { inotify, index_of, files, chunk: vec![0; CHUNK], stdout, stderr })
+        Ok(Follower {
+            inotify,
+            index_of,
+            files,
+            chunk: vec![0; CHUNK],
+            stdout,
+            stderr,
+        })
     }
 
     fn run(mut self, stop: &PipeReader) {
@@ -139,8 +155,16 @@ impl Follower {
     /// Waits for changes. Returns true if the tail is to stop.
     fn wait(&self, stop: &PipeReader) -> bool {
         let mut fds = vec![PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
-        fds.extend(self.inotify.as_ref().map(|inotify| PollFd::new(inotify.as_fd(), PollFlags::POLLIN)));
-        let timeout = if self.inotify.is_some() { PollTimeout::NONE } else { PollTimeout::from(POLL_MS) };
+        fds.extend(
+            self.inotify
+                .as_ref()
+                .map(|inotify| PollFd::new(inotify.as_fd(), PollFlags::POLLIN)),
+        );
+        let timeout = if self.inotify.is_some() {
+            PollTimeout::NONE
+        } else {
+            PollTimeout::from(POLL_MS)
+        };
         match poll(&mut fds, timeout) {
             Ok(_) => fds[0].any().unwrap_or(true),
             Err(err) => err != Errno::EINTR,
@@ -152,8 +176,10 @@ impl Follower {
         let all = 0..self.files.len();
         match self.inotify.as_ref().map(Inotify::read_events) {
             Some(Ok(events)) => {
-                let known: Option<Vec<usize>> =
-                    events.iter().map(|event| self.index_of.get(&event.wd).copied()).collect();
+                let known: Option<Vec<usize>> = events
+                    .iter()
+                    .map(|event| self.index_of.get(&event.wd).copied())
+                    .collect();
                 // An event without a file means that the kernel's queue overflowed: any file may
                 // have changed.
                 changed.extend(known.unwrap_or_else(|| all.collect()));
@@ -208,7 +234,10 @@ impl Followed {
             console.extend_from_slice(part);
         }
         if let Some(filtered) = &self.filtered
-            && filtered.substrings.iter().any(|wanted| contains(line, wanted.as_bytes()))
+            && filtered
+                .substrings
+                .iter()
+                .any(|wanted| contains(line, wanted.as_bytes()))
         {
             // A full disk must not end the launch.
             let _ = (&filtered.file).write_all(&console[start..]);
@@ -221,11 +250,15 @@ impl Followed {
     /// Does the same for a line that is not in memory.
     fn give_long(&self, line: &LongLine<'_>, console: &mut Console) {
         if let Some(filtered) = &self.filtered
-            && filtered.substrings.iter().any(|wanted| line.contains(wanted.as_bytes()))
+            && filtered
+                .substrings
+                .iter()
+                .any(|wanted| line.contains(wanted.as_bytes()))
         {
             let mut file = &filtered.file;
-            let written =
-                file.write_all(self.prefix.as_bytes()).and_then(|()| line.pieces(|piece| file.write_all(piece)));
+            let written = file
+                .write_all(self.prefix.as_bytes())
+                .and_then(|()| line.pieces(|piece| file.write_all(piece)));
             let _ = written.and_then(|()| (&filtered.file).write_all(b"\n"));
         }
         if self.is_shown {
@@ -243,30 +276,48 @@ mod tests {
 
     fn followed(path: &Path, filtered: Option<Arc<Filtered>>) -> Followed {
         let path = path.to_path_buf();
-        Followed { path, prefix: "[p]:".to_owned(), stream: Stream::Stdout, is_shown: false, filtered }
+        Followed {
+            path,
+            prefix: "[p]:".to_owned(),
+            stream: Stream::Stdout,
+            is_shown: false,
+            filtered,
+        }
     }
 
     fn filtered(path: &Path, wanted: &str) -> Option<Arc<Filtered>> {
         let file = File::create(path).expect("a file");
-        Some(Arc::new(Filtered { file, substrings: vec![wanted.to_owned()] }))
+        Some(Arc::new(Filtered {
+            file,
+            substrings: vec![wanted.to_owned()],
+        }))
     }
 
     #[tokio::test]
     async fn lines_written_before_and_after_the_start_come_prefixed_and_filtered() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (log, out) = (folder.path().join("stdout.log"), folder.path().join("filtered.log"));
+        let (log, out) = (
+            folder.path().join("stdout.log"),
+            folder.path().join("filtered.log"),
+        );
         let mut writer = File::create(&log).expect("a file");
         writer.write_all(b"an apple\nno\n").expect("written");
         let tail = Tail::start(vec![followed(&log, filtered(&out, "apple"))]).expect("it starts");
         writer.write_all(b"last apple").expect("written");
         tail.finish().await;
-        assert_eq!(fs::read_to_string(&out).expect("read"), "[p]:an apple\n[p]:last apple\n");
+        assert_eq!(
+            fs::read_to_string(&out).expect("read"),
+            "[p]:an apple\n[p]:last apple\n"
+        );
     }
 
     #[tokio::test]
     async fn a_line_is_out_while_the_rank_still_runs() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (log, out) = (folder.path().join("stdout.log"), folder.path().join("filtered.log"));
+        let (log, out) = (
+            folder.path().join("stdout.log"),
+            folder.path().join("filtered.log"),
+        );
         let mut writer = File::create(&log).expect("a file");
         let tail = Tail::start(vec![followed(&log, filtered(&out, ""))]).expect("it starts");
         writer.write_all(b"early\n").expect("written");
@@ -275,17 +326,27 @@ mod tests {
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(20), is_out).await.expect("the line comes");
+        tokio::time::timeout(std::time::Duration::from_secs(20), is_out)
+            .await
+            .expect("the line comes");
         tail.finish().await;
     }
 
     #[tokio::test]
     async fn a_long_line_is_whole_between_its_neighbours() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (log, out) = (folder.path().join("stdout.log"), folder.path().join("filtered.log"));
+        let (log, out) = (
+            folder.path().join("stdout.log"),
+            folder.path().join("filtered.log"),
+        );
         let long = "x".repeat(3 << 20);
         fs::write(&log, format!("first\n{long}\nlast\n")).expect("written");
-        Tail::start(vec![followed(&log, filtered(&out, ""))]).expect("it starts").finish().await;
-        assert!(fs::read_to_string(&out).expect("read") == format!("[p]:first\n[p]:{long}\n[p]:last\n"));
+        Tail::start(vec![followed(&log, filtered(&out, ""))])
+            .expect("it starts")
+            .finish()
+            .await;
+        assert!(
+            fs::read_to_string(&out).expect("read") == format!("[p]:first\n[p]:{long}\n[p]:last\n")
+        );
     }
 }

@@ -13,7 +13,8 @@ use std::process::{Child, Command, Stdio};
 use nix::unistd::Pid;
 
 /// The guard ignores signals that a scheduler or a terminal sends to all processes.
-const SCRIPT: &str = "trap '' HUP INT QUIT TERM USR1 USR2; read -r nothing; kill -s KILL -- \"-$1\"";
+const SCRIPT: &str =
+    "trap '' HUP INT QUIT TERM USR1 USR2; read -r nothing; kill -s KILL -- \"-$1\"";
 
 /// Kills a process group when this process dies. Dropping the guard cancels that. It must be
 /// dropped before the group's leader is reaped, because the pid could be reused after that.
@@ -27,8 +28,14 @@ impl Guard {
     /// Returns an error if there is no shell.
     pub fn over(leader: Pid) -> io::Result<Guard> {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", SCRIPT, "sh", &leader.as_raw().to_string()]).process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
+        command
+            .args(["-c", SCRIPT, "sh", &leader.as_raw().to_string()])
+            .process_group(0);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .current_dir("/");
         command.spawn().map(Guard)
     }
 

@@ -13,7 +13,9 @@ const LINES: usize = 10;
 pub fn say(log: &Path) {
     let path = log.display();
     match last_lines(log, LINES).map(of_last_start) {
-        Ok(lines) if lines.is_empty() => say::error(format_args!("model server: it has written nothing into `{path}`")),
+        Ok(lines) if lines.is_empty() => say::error(format_args!(
+            "model server: it has written nothing into `{path}`"
+        )),
         Ok(lines) => {
             let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
             say::error(format_args!("model server: end of `{path}`:{lines}"));
@@ -35,9 +37,14 @@ mod tests {
 
     #[test]
     fn of_several_starts_the_last_one_has_the_last_words() {
-        let of = |lines: &[&str]| of_last_start(lines.iter().map(|&line| line.to_owned()).collect()).join(" ");
+        let of = |lines: &[&str]| {
+            of_last_start(lines.iter().map(|&line| line.to_owned()).collect()).join(" ")
+        };
         let start = format!("{}…", START);
         assert_eq!(of(&["a", &start, "b", &start, "c", "d"]), "c d");
-        assert_eq!((of(&["a", "b"]), of(&["a", &start])), ("a b".to_owned(), String::new()));
+        assert_eq!(
+            (of(&["a", "b"]), of(&["a", &start])),
+            ("a b".to_owned(), String::new())
+        );
     }
 }

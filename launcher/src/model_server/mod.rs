@@ -87,7 +87,10 @@ impl<'a> Server<'a> {
 
     /// Returns the processes that must not be taken for leftovers of a rank.
     pub fn spared(&self) -> Spared {
-        self.process.as_ref().map(Process::spared).unwrap_or_default()
+        self.process
+            .as_ref()
+            .map(Process::spared)
+            .unwrap_or_default()
     }
 
     /// Starts the server. Reports a failure instead if another process already answers at its
@@ -95,13 +98,19 @@ impl<'a> Server<'a> {
     pub async fn begin(&mut self) -> Vec<News> {
         let health = &self.plan.server.health;
         if self.plan.role == Role::Host && ask(health).await.is_ok() {
-            let why = format!("{health} answers already; another server, or one of another launch, is there");
+            let why = format!(
+                "{health} answers already; another server, or one of another launch, is there"
+            );
             say::error(format_args!("the model server was not started: {why}"));
             self.on(Event::Stop);
-            return vec![News::Failed(format!("the model server was not started: {why}"))];
+            return vec![News::Failed(format!(
+                "the model server was not started: {why}"
+            ))];
         }
         if self.plan.role == Role::Guest {
-            say::info(format_args!("waiting for the model server of this node, {health}"));
+            say::info(format_args!(
+                "waiting for the model server of this node, {health}"
+            ));
             self.ask();
         }
         self.on(Event::Begin)
@@ -139,7 +148,9 @@ impl<'a> Server<'a> {
 
     /// Checks whether the server has exited, and if so ends its leftovers.
     pub fn exited(&mut self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> Vec<News> {
-        let Some(exit) = self.process.as_mut().and_then(Process::exited) else { return Vec::new() };
+        let Some(exit) = self.process.as_mut().and_then(Process::exited) else {
+            return Vec::new();
+        };
         if let Some(process) = &self.process {
             process.kill_leftovers(leftovers, ranks);
         }
@@ -164,7 +175,9 @@ impl<'a> Server<'a> {
 
     /// Kills the leftovers of a server that has exited. Returns the number of living processes.
     pub fn kill_leftovers(&self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> usize {
-        self.process.as_ref().map_or(0, |process| process.kill_leftovers(leftovers, ranks))
+        self.process
+            .as_ref()
+            .map_or(0, |process| process.kill_leftovers(leftovers, ranks))
     }
 
     /// Reaps the server after it has exited.
@@ -176,7 +189,10 @@ impl<'a> Server<'a> {
 
     fn on(&mut self, event: Event) -> Vec<News> {
         let actions = self.machine.on(event, now());
-        actions.into_iter().flat_map(|action| self.act(action)).collect()
+        actions
+            .into_iter()
+            .flat_map(|action| self.act(action))
+            .collect()
     }
 
     fn act(&mut self, action: Action) -> Vec<News> {
@@ -191,7 +207,10 @@ impl<'a> Server<'a> {
                 ));
                 return vec![News::Ready];
             }
-            Action::Send(signal) => self.process.iter().for_each(|process| process.signal(signal)),
+            Action::Send(signal) => self
+                .process
+                .iter()
+                .for_each(|process| process.signal(signal)),
             Action::Promise(cause, restart) => {
                 let (number, of, after) = (restart.number, restart.of, restart.after.as_secs());
                 let restart = format!("restart {number} of {of} in {after} s, the ranks go on");
@@ -208,7 +227,10 @@ impl<'a> Server<'a> {
                 return vec![News::Failed(why)];
             }
             Action::Abandon => {
-                say::error(format_args!("{} does not end even by SIGKILL and is left behind", self.name()));
+                say::error(format_args!(
+                    "{} does not end even by SIGKILL and is left behind",
+                    self.name()
+                ));
             }
         }
         Vec::new()
@@ -221,7 +243,10 @@ impl<'a> Server<'a> {
             Ok(process) => {
                 let (pid, log) = (process.pid(), self.plan.log.display());
                 self.process = Some(process);
-                let (health, at_most) = (&self.plan.server.health, self.plan.server.start_timeout.as_secs());
+                let (health, at_most) = (
+                    &self.plan.server.health,
+                    self.plan.server.start_timeout.as_secs(),
+                );
                 say::info(format_args!(
                     "model server started (pid {pid}), its output is in `{log}`; waiting for {health}, at most {at_most} s"
                 ));
@@ -229,7 +254,10 @@ impl<'a> Server<'a> {
                 Vec::new()
             }
             Err(err) => {
-                say::error(format_args!("cannot start the model server `{}`: {err}", self.plan.server.command[0]));
+                say::error(format_args!(
+                    "cannot start the model server `{}`: {err}",
+                    self.plan.server.command[0]
+                ));
                 self.on(Event::NotStarted)
             }
         }
@@ -242,9 +270,14 @@ impl<'a> Server<'a> {
 
     fn say_progress(&mut self) {
         self.progress_at = now() + PROGRESS;
-        let Some(since) = self.machine.starting() else { return };
+        let Some(since) = self.machine.starting() else {
+            return;
+        };
         let (time, limit) = (now() - since, self.plan.server.start_timeout);
-        let (health, why) = (&self.plan.server.health, self.probe.as_ref().map(Probe::why).unwrap_or_default());
+        let (health, why) = (
+            &self.plan.server.health,
+            self.probe.as_ref().map(Probe::why).unwrap_or_default(),
+        );
         say::info(format_args!(
             "model server: still waiting for {health} after {} of {} s: {why}",
             time.as_secs(),
@@ -258,7 +291,11 @@ impl<'a> Server<'a> {
             Cause::Exited(exit) if self.was_healthy => format!("{name} {exit}"),
             Cause::Exited(exit) => format!("{name} {exit} before {health} had answered"),
             Cause::Silent(time) => {
-                format!("{name} was ended: {health} had not answered after {} s ({})", time.as_secs(), self.unanswered)
+                format!(
+                    "{name} was ended: {health} had not answered after {} s ({})",
+                    time.as_secs(),
+                    self.unanswered
+                )
             }
             Cause::NotStarted => format!("{name} could not be started"),
         }
@@ -266,9 +303,16 @@ impl<'a> Server<'a> {
 
     fn name(&self) -> String {
         let program = self.plan.server.command.join(" ");
-        let program: String =
-            if program.chars().count() > 100 { program.chars().take(99).chain(['…']).collect() } else { program };
-        let pid = self.process.as_ref().map(|process| format!(", pid {}", process.pid())).unwrap_or_default();
+        let program: String = if program.chars().count() > 100 {
+            program.chars().take(99).chain(['…']).collect()
+        } else {
+            program
+        };
+        let pid = self
+            .process
+            .as_ref()
+            .map(|process| format!(", pid {}", process.pid()))
+            .unwrap_or_default();
         format!("model server (`{program}`{pid})")
     }
 
@@ -280,7 +324,10 @@ impl<'a> Server<'a> {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "here is where the clock is read for the machine")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "here is where the clock is read for the machine"
+)]
 fn now() -> Instant {
     Instant::now()
 }

@@ -41,7 +41,10 @@ impl Probe {
             }
             said.send_replace(None);
         });
-        Probe { news, task: task.abort_handle() }
+        Probe {
+            news,
+            task: task.abort_handle(),
+        }
     }
 
     /// Waits until the server is healthy. Cancel-safe: dropping the future loses nothing.
@@ -69,14 +72,19 @@ impl Drop for Probe {
 pub async fn ask(health: &Health) -> Result<(), String> {
     let asked = async {
         match health {
-            Health::Port(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).await.map(drop).map_err(reason),
+            Health::Port(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, *port))
+                .await
+                .map(drop)
+                .map_err(reason),
             Health::Url(url) => match status(url).await.map_err(reason)? {
                 200..300 => Ok(()),
                 status => Err(format!("it answers with status {status}")),
             },
         }
     };
-    timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
+    timeout(PATIENCE, asked)
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
 }
 
 /// Returns the system's message without the error number.
@@ -104,9 +112,16 @@ async fn status(url: &HealthUrl) -> io::Result<u16> {
 /// Parses the status code of `HTTP/1.1 200` (RFC 9112, section 4).
 fn parse(line: &[u8]) -> Option<u16> {
     let (version, status) = line.split_at_checked(9)?;
-    let is_http = matches!(version, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0'..=b'9', b' ']);
+    let is_http = matches!(
+        version,
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0'..=b'9', b' ']
+    );
     let is_status = is_http && status.len() == 3 && status.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(status).ok().filter(|_| is_status)?.parse().ok()
+    std::str::from_utf8(status)
+        .ok()
+        .filter(|_| is_status)?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -118,7 +133,9 @@ mod tests {
 
     /// Starts a server that gives this answer to every client; returns its port.
     async fn server(answer: &'static [u8]) -> u16 {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("a port");
         let port = listener.local_addr().expect("an address").port();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
@@ -139,15 +156,26 @@ mod tests {
     async fn a_status_of_success_is_health_and_no_other() {
         assert_eq!(answer_to(b"HTTP/1.1 200 OK\r\n\r\n").await, Ok(()));
         assert_eq!(answer_to(b"HTTP/1.0 204 No Content\r\n\r\n").await, Ok(()));
-        assert_eq!(answer_to(b"HTTP/1.1 503 x\r\n\r\n").await, Err("it answers with status 503".to_owned()));
-        assert_eq!(answer_to(b"HTTP/1.1 301 x\r\n\r\n").await, Err("it answers with status 301".to_owned()));
+        assert_eq!(
+            answer_to(b"HTTP/1.1 503 x\r\n\r\n").await,
+            Err("it answers with status 503".to_owned())
+        );
+        assert_eq!(
+            answer_to(b"HTTP/1.1 301 x\r\n\r\n").await,
+            Err("it answers with status 301".to_owned())
+        );
         let no_http = Err("what answers speaks no HTTP/1".to_owned());
-        assert_eq!((answer_to(b"+PONG\r\n").await, answer_to(b"").await), (no_http.clone(), no_http));
+        assert_eq!(
+            (answer_to(b"+PONG\r\n").await, answer_to(b"").await),
+            (no_http.clone(), no_http)
+        );
     }
 
     #[tokio::test]
     async fn a_port_is_healthy_when_somebody_listens() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("a port");
         let health = Health::Port(listener.local_addr().expect("an address").port());
         assert_eq!(ask(&health).await, Ok(()));
         drop(listener);
@@ -156,15 +184,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_probe_waits_until_there_is_an_answer_and_knows_why_there_was_none() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("a port");
         let address = listener.local_addr().expect("an address");
         drop(listener);
         let mut probe = Probe::start(&Health::Port(address.port()));
         while probe.why() != "connection refused" {
             tokio::task::yield_now().await;
         }
-        let _listener = TcpListener::bind(address).await.expect("the port is free again");
-        timeout(Duration::from_secs(60), probe.answered()).await.expect("it is asked again");
+        let _listener = TcpListener::bind(address)
+            .await
+            .expect("the port is free again");
+        timeout(Duration::from_secs(60), probe.answered())
+            .await
+            .expect("it is asked again");
     }
 
     proptest! {

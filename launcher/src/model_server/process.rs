@@ -42,19 +42,32 @@ impl Process {
         let server = &plan.server;
         let file = log(&plan.log, &server.command)?;
         let env = Environment::inherited(&server.env)?;
-        let mark = [(MARK.to_owned(), std::process::id().to_string())].into_iter().collect();
+        let mark = [(MARK.to_owned(), std::process::id().to_string())]
+            .into_iter()
+            .collect();
         let env: Vec<Cow<'_, CStr>> = env.with(&[&mark])?;
-        let output = Output { stdout: Stream::File(file.try_clone()?), stderr: Stream::File(file) };
+        let output = Output {
+            stdout: Stream::File(file.try_clone()?),
+            stderr: Stream::File(file),
+        };
         let argv: Vec<OsString> = server.command.iter().map(OsString::from).collect();
         let mut start = Start::new()?;
         start.spawn(&Command::of(&argv, server.cwd.as_deref(), env, output)?)?;
         let (mut started, failed) = start.finish();
         let Some(leader) = started.pop() else {
-            return Err(failed.map_or_else(|| io::Error::other("it was not started"), |failed| failed.err));
+            return Err(failed.map_or_else(
+                || io::Error::other("it was not started"),
+                |failed| failed.err,
+            ));
         };
         let guard = Guard::over(leader.pid());
-        let guard = guard.inspect_err(|err| tracing::warn!(%err, "nobody watches over the children of the server"));
-        Ok(Process { leader, guard: guard.ok() })
+        let guard = guard.inspect_err(
+            |err| tracing::warn!(%err, "nobody watches over the children of the server"),
+        );
+        Ok(Process {
+            leader,
+            guard: guard.ok(),
+        })
     }
 
     /// Returns its pid, which is also the id of its process group and session.
@@ -65,7 +78,10 @@ impl Process {
     /// Returns the processes that must not be taken for leftovers of a rank.
     pub fn spared(&self) -> Spared {
         let pids = [Some(self.pid()), self.guard.as_ref().and_then(Guard::pid)];
-        Spared { pids: pids.into_iter().flatten().collect(), mark: mark() }
+        Spared {
+            pids: pids.into_iter().flatten().collect(),
+            mark: mark(),
+        }
     }
 
     /// Checks whether it has exited.
@@ -82,7 +98,14 @@ impl Process {
     pub fn kill_leftovers(&self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> usize {
         self.leader.signal(libc::SIGKILL);
         let others: BTreeSet<i32> = ranks.iter().copied().chain([self.pid()]).collect();
-        leftovers.signal_of(&others, Trace { pid: self.pid(), mark: &mark() }, Some(Signal::SIGKILL))
+        leftovers.signal_of(
+            &others,
+            Trace {
+                pid: self.pid(),
+                mark: &mark(),
+            },
+            Some(Signal::SIGKILL),
+        )
     }
 
     /// Reaps the process, or abandons it if it does not end.
@@ -102,6 +125,11 @@ fn mark() -> String {
 fn log(path: &Path, command: &[String]) -> io::Result<File> {
     path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    writeln!(file, "{START} `{}` at {}", command.join(" "), rfc3339(SystemTime::now()))?;
+    writeln!(
+        file,
+        "{START} `{}` at {}",
+        command.join(" "),
+        rfc3339(SystemTime::now())
+    )?;
     Ok(file)
 }

@@ -62,7 +62,9 @@ impl Node {
             executable: std::env::current_exe()?.canonicalize()?,
             called_as: called_as(),
             memory: memory(),
-            uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned(),
+            uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?
+                .trim()
+                .to_owned(),
         })
     }
 
@@ -81,9 +83,14 @@ impl Node {
 
     /// Returns the same GPUs as indices of [`Node::gpus`], in CUDA's order, without MIG instances.
     pub fn whole_gpus(&self, visible_devices: Option<&str>) -> Vec<usize> {
-        let Some(list) = visible_devices else { return (0..self.gpus.len()).collect() };
+        let Some(list) = visible_devices else {
+            return (0..self.gpus.len()).collect();
+        };
         let mut seen = Vec::new();
-        for index in list.split(',').map_while(|item| self.gpu_index(item.trim())) {
+        for index in list
+            .split(',')
+            .map_while(|item| self.gpu_index(item.trim()))
+        {
             if seen.contains(&index) {
                 return Vec::new();
             }
@@ -95,14 +102,23 @@ impl Node {
     /// Returns the memory of the GPUs that CUDA shows, in its order; empty if it is not known.
     pub fn memory_of(&self, visible_devices: Option<&str>) -> Vec<Memory> {
         let visible = self.whole_gpus(visible_devices);
-        let all = self.gpu_memory.filter(|_| !visible.is_empty()).map(|read| read()).unwrap_or_default();
-        if all.len() == self.gpus.len() { visible.into_iter().map(|index| all[index]).collect() } else { Vec::new() }
+        let all = self
+            .gpu_memory
+            .filter(|_| !visible.is_empty())
+            .map(|read| read())
+            .unwrap_or_default();
+        if all.len() == self.gpus.len() {
+            visible.into_iter().map(|index| all[index]).collect()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Returns the GPU that an entry names by index or by a prefix of its UUID.
     fn gpu_index(&self, item: &str) -> Option<usize> {
         if item.starts_with("GPU-") {
-            let mut matches = (0..self.gpus.len()).filter(|&index| self.gpus[index].uuid.starts_with(item));
+            let mut matches =
+                (0..self.gpus.len()).filter(|&index| self.gpus[index].uuid.starts_with(item));
             return matches.next().filter(|_| matches.next().is_none());
         }
         item.parse().ok().filter(|&index| index < self.gpus.len())
@@ -115,17 +131,35 @@ fn memory() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     let machine = kib(&meminfo, "MemTotal:")? + kib(&meminfo, "SwapTotal:").unwrap_or(0);
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-    let limit = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup{path}/{name}")).ok()?.trim().parse().ok();
-    let (memory, swap): (Option<u64>, Option<u64>) = (limit("memory.max"), limit("memory.swap.max"));
-    let group = memory.zip(swap).map(|(memory, swap)| memory.saturating_add(swap));
+    let path = groups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .unwrap_or("/");
+    let limit = |name: &str| {
+        fs::read_to_string(format!("/sys/fs/cgroup{path}/{name}"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    };
+    let (memory, swap): (Option<u64>, Option<u64>) =
+        (limit("memory.max"), limit("memory.swap.max"));
+    let group = memory
+        .zip(swap)
+        .map(|(memory, swap)| memory.saturating_add(swap));
     Some(group.map_or(machine, |group| group.min(machine)))
 }
 
 /// Returns the number of KiB after `name`, in bytes.
 fn kib(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    value
+        .trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }
 
 /// Returns the path under which the shell found the command: the path in its name, or its place in
@@ -136,7 +170,10 @@ fn called_as() -> PathBuf {
         return std::path::absolute(&name).unwrap_or(name);
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).map(|folder| folder.join(&name)).find(|path| path.is_file()).unwrap_or(name)
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(&name))
+        .find(|path| path.is_file())
+        .unwrap_or(name)
 }
 
 fn connection_ports() -> Option<(u16, u16)> {
@@ -147,8 +184,11 @@ fn connection_ports() -> Option<(u16, u16)> {
 
 fn cpus() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    list.and_then(count_cpus).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get))
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.and_then(count_cpus)
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
 /// Returns the number of CPUs in a list of the kernel, as `0-3,8`.
@@ -158,13 +198,18 @@ fn count_cpus(list: &str) -> Option<usize> {
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
         last.checked_sub(first)?.checked_add(1)
     };
-    list.trim().split(',').try_fold(0_usize, |sum, range| sum.checked_add(count(range)?)).filter(|&cpus| cpus > 0)
+    list.trim()
+        .split(',')
+        .try_fold(0_usize, |sum, range| sum.checked_add(count(range)?))
+        .filter(|&cpus| cpus > 0)
 }
 
 /// Returns the GPUs that the driver knows and that have a device file on this node (or in this
 /// container), in the order of their bus addresses.
 fn gpus(folder: &Path, dev: &Path) -> Vec<Gpu> {
-    let Ok(entries) = fs::read_dir(folder) else { return gpus_by_device_file(dev) };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return gpus_by_device_file(dev);
+    };
     let mut addresses: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     addresses.sort();
     let gpu = |path: &PathBuf| {
@@ -172,7 +217,11 @@ fn gpus(folder: &Path, dev: &Path) -> Vec<Gpu> {
         let minor = field(&text, "Device Minor");
         let has_file = minor.is_none_or(|minor| dev.join(format!("nvidia{minor}")).exists());
         let uuid = field(&text, "GPU UUID").unwrap_or_default().to_owned();
-        let address = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let address = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         has_file.then_some(Gpu { uuid, address })
     };
     addresses.iter().filter_map(gpu).collect()
@@ -180,16 +229,25 @@ fn gpus(folder: &Path, dev: &Path) -> Vec<Gpu> {
 
 /// Returns the GPUs if `/proc` has no folder of the driver: in a container with device files only.
 fn gpus_by_device_file(dev: &Path) -> Vec<Gpu> {
-    let Ok(entries) = fs::read_dir(dev) else { return Vec::new() };
-    let is_gpu = |name: &str| {
-        name.strip_prefix("nvidia").is_some_and(|minor| !minor.is_empty() && minor.bytes().all(|b| b.is_ascii_digit()))
+    let Ok(entries) = fs::read_dir(dev) else {
+        return Vec::new();
     };
-    entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_gpu)).map(|_| Gpu::default()).collect()
+    let is_gpu = |name: &str| {
+        name.strip_prefix("nvidia")
+            .is_some_and(|minor| !minor.is_empty() && minor.bytes().all(|b| b.is_ascii_digit()))
+    };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_gpu))
+        .map(|_| Gpu::default())
+        .collect()
 }
 
 /// Returns the value of a line `Name: \t value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':')).map(str::trim)
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'))
+        .map(str::trim)
 }
 
 #[cfg(test)]
@@ -197,8 +255,14 @@ mod tests {
     use super::*;
 
     fn node(gpus: usize) -> Node {
-        let gpu = |index| Gpu { uuid: format!("GPU-{index}f-{index}"), ..Gpu::default() };
-        Node { gpus: (0..gpus).map(gpu).collect(), ..Node::default() }
+        let gpu = |index| Gpu {
+            uuid: format!("GPU-{index}f-{index}"),
+            ..Gpu::default()
+        };
+        Node {
+            gpus: (0..gpus).map(gpu).collect(),
+            ..Node::default()
+        }
     }
 
     #[test]
@@ -208,8 +272,13 @@ mod tests {
 
     #[test]
     fn the_list_counts_up_to_its_first_invalid_entry() {
-        let lists = ["3, 0", "0,9,1", "-1", "", "0,x", "1,0,1", "GPU-1f,2", "GPU-", "MIG-5"];
-        assert_eq!(lists.map(|list| node(4).visible_gpus(Some(list))), [2, 1, 0, 0, 1, 0, 2, 0, 1]);
+        let lists = [
+            "3, 0", "0,9,1", "-1", "", "0,x", "1,0,1", "GPU-1f,2", "GPU-", "MIG-5",
+        ];
+        assert_eq!(
+            lists.map(|list| node(4).visible_gpus(Some(list))),
+            [2, 1, 0, 0, 1, 0, 2, 0, 1]
+        );
     }
 
     #[test]
@@ -223,17 +292,29 @@ mod tests {
     #[test]
     fn a_gpu_without_device_file_does_not_count() {
         let (proc, dev) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for (address, minor) in [("0000:41:00.0", 1), ("0000:01:00.0", 0), ("0000:81:00.0", 2)] {
+        for (address, minor) in [
+            ("0000:41:00.0", 1),
+            ("0000:01:00.0", 0),
+            ("0000:81:00.0", 2),
+        ] {
             fs::create_dir(proc.path().join(address)).unwrap();
-            let text = format!("Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n");
+            let text = format!(
+                "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n"
+            );
             fs::write(proc.path().join(address).join("information"), text).unwrap();
         }
         for name in ["nvidia0", "nvidia1", "nvidiactl"] {
             fs::write(dev.path().join(name), "").unwrap();
         }
-        let gpu = |uuid: &str, address: &str| Gpu { uuid: uuid.to_owned(), address: address.to_owned() };
+        let gpu = |uuid: &str, address: &str| Gpu {
+            uuid: uuid.to_owned(),
+            address: address.to_owned(),
+        };
         let found = gpus(proc.path(), dev.path());
-        assert_eq!(found, [gpu("GPU-0", "0000:01:00.0"), gpu("GPU-1", "0000:41:00.0")]);
+        assert_eq!(
+            found,
+            [gpu("GPU-0", "0000:01:00.0"), gpu("GPU-1", "0000:41:00.0")]
+        );
         assert_eq!(gpus(&proc.path().join("none"), dev.path()).len(), 2);
     }
 
@@ -241,7 +322,10 @@ mod tests {
     fn this_node_has_a_cpu_an_executable_and_a_uuid() {
         let node = Node::read().unwrap();
         assert!(node.open_files.is_some_and(|files| files.hard > 3));
-        assert!(node.connection_ports.is_some_and(|(first, last)| first <= last));
+        assert!(
+            node.connection_ports
+                .is_some_and(|(first, last)| first <= last)
+        );
         assert!(node.cpus > 0 && node.executable.is_absolute());
         assert_eq!((node.uuid.len(), &node.uuid[14..15]), (36, "4"));
     }

@@ -29,7 +29,10 @@ fn memory_by(library: impl AsRef<OsStr>) -> Result<Vec<Memory>, NvmlError> {
     let nvml = Nvml::builder().lib_path(library.as_ref()).init()?;
     let of = |index| {
         let found = nvml.device_by_index(index)?.memory_info()?;
-        Ok(Memory { total: found.total, used: found.total.saturating_sub(found.free) })
+        Ok(Memory {
+            total: found.total,
+            used: found.total.saturating_sub(found.free),
+        })
     };
     (0..nvml.device_count()?).map(of).collect()
 }
@@ -42,7 +45,11 @@ mod tests {
     #[test]
     fn a_gpu_has_some_memory_and_uses_no_more_than_that() {
         // Without a GPU or the library nothing is known, and nothing fails.
-        assert!(memory().iter().all(|gpu| gpu.total > 0 && gpu.used <= gpu.total));
+        assert!(
+            memory()
+                .iter()
+                .all(|gpu| gpu.total > 0 && gpu.used <= gpu.total)
+        );
     }
 
     #[test]
@@ -51,9 +58,18 @@ mod tests {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/nvml.c");
         let library = folder.path().join(LIBRARY);
         assert!(
-            Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status().unwrap().success()
+            Command::new("cc")
+                .args(["-shared", "-fPIC", "-o"])
+                .arg(&library)
+                .arg(source)
+                .status()
+                .unwrap()
+                .success()
         );
-        let gib = |total: u64, used: u64| Memory { total: total << 30, used: used << 30 };
+        let gib = |total: u64, used: u64| Memory {
+            total: total << 30,
+            used: used << 30,
+        };
         assert_eq!(memory_by(&library).unwrap(), [gib(4, 3), gib(8, 3)]);
         assert!(memory_by(folder.path().join("none.so")).is_err());
     }

@@ -36,25 +36,44 @@ impl Mode {
 /// Returns an error for a GPU that does not exist, or a NUMA node with too few CPUs.
 pub fn bind(mode: Mode, machine: &Machine, gpu: usize) -> Result<CpuList, NumaError> {
     let visible = machine.gpus.len();
-    let node = *machine.gpus.get(gpu).ok_or(NumaError::NoGpu { local_rank: gpu, visible })?;
+    let node = *machine.gpus.get(gpu).ok_or(NumaError::NoGpu {
+        local_rank: gpu,
+        visible,
+    })?;
     let cpus = match mode {
         Mode::Node => machine.of_node(node),
         Mode::Socket => machine.of_socket(node),
         Mode::Exclusive => machine.of_rank(node, gpu)?,
         Mode::CoreComplex => machine.of_cache(node, gpu),
     };
-    if cpus.0.is_empty() { Err(NumaError::NoCpu(node)) } else { Ok(cpus) }
+    if cpus.0.is_empty() {
+        Err(NumaError::NoCpu(node))
+    } else {
+        Ok(cpus)
+    }
 }
 
 impl Machine {
     fn of_node(&self, node: usize) -> CpuList {
-        self.nodes.get(&node).map(|cpus| cpus.and(&self.allowed)).unwrap_or_default()
+        self.nodes
+            .get(&node)
+            .map(|cpus| cpus.and(&self.allowed))
+            .unwrap_or_default()
     }
 
     fn of_socket(&self, node: usize) -> CpuList {
-        let package =
-            |node: usize| self.nodes.get(&node)?.0.first().and_then(|cpu| self.cpus.get(cpu)).map(|cpu| cpu.package);
-        let same = self.nodes.keys().filter(|&&other| other == node || package(other) == package(node));
+        let package = |node: usize| {
+            self.nodes
+                .get(&node)?
+                .0
+                .first()
+                .and_then(|cpu| self.cpus.get(cpu))
+                .map(|cpu| cpu.package)
+        };
+        let same = self
+            .nodes
+            .keys()
+            .filter(|&&other| other == node || package(other) == package(node));
         CpuList(same.flat_map(|&node| self.of_node(node).0).collect())
     }
 
@@ -64,11 +83,23 @@ impl Machine {
         let cores = self.groups(node, |cpu| &cpu.core);
         let (gpus, index) = (self.gpus_of(node), self.index_on(node, gpu));
         if cores.len() < gpus {
-            return Err(NumaError::TooFewCores { node, cores: cores.len(), gpus });
+            return Err(NumaError::TooFewCores {
+                node,
+                cores: cores.len(),
+                gpus,
+            });
         }
         let (each, more) = (cores.len() / gpus, cores.len() % gpus);
-        let (start, count) = (index * each + index.min(more), each + usize::from(index < more));
-        Ok(CpuList(cores[start..start + count].iter().flat_map(|core| core.0.clone()).collect()))
+        let (start, count) = (
+            index * each + index.min(more),
+            each + usize::from(index < more),
+        );
+        Ok(CpuList(
+            cores[start..start + count]
+                .iter()
+                .flat_map(|core| core.0.clone())
+                .collect(),
+        ))
     }
 
     /// Assigns the node's caches to its GPUs in turn, ordered by their number of CPUs and then by
@@ -88,7 +119,11 @@ impl Machine {
         let mut groups: Vec<CpuList> = Vec::new();
         for cpu in &cpus.0 {
             if !groups.iter().any(|group| group.0.contains(cpu)) {
-                let group = self.cpus.get(cpu).map(|cpu| group_of(cpu).and(&cpus)).unwrap_or_default();
+                let group = self
+                    .cpus
+                    .get(cpu)
+                    .map(|cpu| group_of(cpu).and(&cpus))
+                    .unwrap_or_default();
                 groups.push(CpuList(group.0.into_iter().chain([*cpu]).collect()));
             }
         }
@@ -101,7 +136,10 @@ impl Machine {
 
     /// Returns the number of GPUs of the node before this one.
     fn index_on(&self, node: usize, gpu: usize) -> usize {
-        self.gpus[..gpu].iter().filter(|&&other| other == node).count()
+        self.gpus[..gpu]
+            .iter()
+            .filter(|&&other| other == node)
+            .count()
     }
 }
 
@@ -116,13 +154,35 @@ mod tests {
     /// Returns a machine of two sockets, each with two nodes of four cores with two threads: CPUs c
     /// and c + 16 are one core, and two cores share a cache.
     fn machine(gpus: &[usize]) -> Machine {
-        let node =
-            |node: usize| (node, list(&format!("{}-{},{}-{}", node * 4, node * 4 + 3, node * 4 + 16, node * 4 + 19)));
+        let node = |node: usize| {
+            (
+                node,
+                list(&format!(
+                    "{}-{},{}-{}",
+                    node * 4,
+                    node * 4 + 3,
+                    node * 4 + 16,
+                    node * 4 + 19
+                )),
+            )
+        };
         let cpu = |cpu: usize| {
             let core = cpu % 16;
             let cache = core - core % 2;
-            let cache = list(&format!("{cache}-{},{}-{}", cache + 1, cache + 16, cache + 17));
-            (cpu, Cpu { package: core / 8, core: list(&format!("{core},{}", core + 16)), cache })
+            let cache = list(&format!(
+                "{cache}-{},{}-{}",
+                cache + 1,
+                cache + 16,
+                cache + 17
+            ));
+            (
+                cpu,
+                Cpu {
+                    package: core / 8,
+                    core: list(&format!("{core},{}", core + 16)),
+                    cache,
+                },
+            )
         };
         Machine {
             nodes: (0..4).map(node).collect(),
@@ -134,7 +194,9 @@ mod tests {
 
     fn bound(mode: Mode, machine: &Machine) -> String {
         let gpus = 0..machine.gpus.len();
-        gpus.map(|gpu| bind(mode, machine, gpu).expect("CPUs").to_string()).collect::<Vec<_>>().join(" ")
+        gpus.map(|gpu| bind(mode, machine, gpu).expect("CPUs").to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]
@@ -144,37 +206,75 @@ mod tests {
 
     #[test]
     fn socket_is_all_nodes_of_the_package() {
-        assert_eq!(bound(Mode::Socket, &machine(&[1, 2])), "0-7,16-23 8-15,24-31");
+        assert_eq!(
+            bound(Mode::Socket, &machine(&[1, 2])),
+            "0-7,16-23 8-15,24-31"
+        );
     }
 
     #[test]
     fn exclusive_divides_physical_cores_and_the_first_get_the_rest() {
-        assert_eq!(bound(Mode::Exclusive, &machine(&[0, 0, 1, 0])), "0-1,16-17 2,18 4-7,20-23 3,19");
+        assert_eq!(
+            bound(Mode::Exclusive, &machine(&[0, 0, 1, 0])),
+            "0-1,16-17 2,18 4-7,20-23 3,19"
+        );
     }
 
     #[test]
     fn exclusive_needs_a_core_a_gpu() {
         let err = bind(Mode::Exclusive, &machine(&[3; 5]), 0);
-        assert_eq!(err, Err(NumaError::TooFewCores { node: 3, cores: 4, gpus: 5 }));
+        assert_eq!(
+            err,
+            Err(NumaError::TooFewCores {
+                node: 3,
+                cores: 4,
+                gpus: 5
+            })
+        );
     }
 
     #[test]
     fn caches_go_round_among_the_gpus_of_a_node_larger_ones_first() {
-        assert_eq!(bound(Mode::CoreComplex, &machine(&[0, 0, 0])), "0-1,16-17 2-3,18-19 0-1,16-17");
-        let uneven = Machine { allowed: list("0,2-3,18"), ..machine(&[0, 0]) };
+        assert_eq!(
+            bound(Mode::CoreComplex, &machine(&[0, 0, 0])),
+            "0-1,16-17 2-3,18-19 0-1,16-17"
+        );
+        let uneven = Machine {
+            allowed: list("0,2-3,18"),
+            ..machine(&[0, 0])
+        };
         assert_eq!(bound(Mode::CoreComplex, &uneven), "2-3,18 0");
     }
 
     #[test]
     fn only_allowed_cpus_are_given() {
-        let narrow = Machine { allowed: list("1,17,5"), ..machine(&[0]) };
+        let narrow = Machine {
+            allowed: list("1,17,5"),
+            ..machine(&[0])
+        };
         assert_eq!(bound(Mode::Node, &narrow), "1,17");
-        assert_eq!(bind(Mode::Node, &Machine { gpus: vec![2], ..narrow }, 0), Err(NumaError::NoCpu(2)));
+        assert_eq!(
+            bind(
+                Mode::Node,
+                &Machine {
+                    gpus: vec![2],
+                    ..narrow
+                },
+                0
+            ),
+            Err(NumaError::NoCpu(2))
+        );
     }
 
     #[test]
     fn a_rank_without_gpu_is_refused() {
-        assert_eq!(bind(Mode::Node, &machine(&[0]), 1), Err(NumaError::NoGpu { local_rank: 1, visible: 1 }));
+        assert_eq!(
+            bind(Mode::Node, &machine(&[0]), 1),
+            Err(NumaError::NoGpu {
+                local_rank: 1,
+                visible: 1
+            })
+        );
     }
 
     #[test]

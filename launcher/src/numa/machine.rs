@@ -53,18 +53,34 @@ impl Machine {
             }
         }
         let node_of = |address: &&str| {
-            let node: i64 = number(&root.join("bus/pci/devices").join(address.to_lowercase()).join("numa_node"))?;
+            let node: i64 = number(
+                &root
+                    .join("bus/pci/devices")
+                    .join(address.to_lowercase())
+                    .join("numa_node"),
+            )?;
             // The value is -1 if the firmware does not report it: a machine with one node.
             Ok(usize::try_from(node).unwrap_or(0))
         };
         let gpus = gpus.iter().map(node_of).collect::<Result<_, _>>()?;
-        Ok(Machine { nodes, cpus, gpus, allowed })
+        Ok(Machine {
+            nodes,
+            cpus,
+            gpus,
+            allowed,
+        })
     }
 
     /// Returns the affinity mask of this process.
     pub fn allowed() -> CpuList {
-        let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return CpuList::default() };
-        CpuList((0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect())
+        let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else {
+            return CpuList::default();
+        };
+        CpuList(
+            (0..CpuSet::count())
+                .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
+                .collect(),
+        )
     }
 }
 
@@ -76,13 +92,19 @@ impl Cpu {
         for (_, cache) in numbered(&folder.join("cache"), "index").unwrap_or_default() {
             let kind = text(&cache.join("type"))?;
             let bytes = text(&cache.join("size")).ok().and_then(|size| bytes(&size));
-            let Some(bytes) = bytes.filter(|_| matches!(kind.as_str(), "Data" | "Unified")) else { continue };
+            let Some(bytes) = bytes.filter(|_| matches!(kind.as_str(), "Data" | "Unified")) else {
+                continue;
+            };
             if largest.as_ref().is_none_or(|(most, _)| bytes > *most) {
                 largest = Some((bytes, list(&cache.join("shared_cpu_list"))?));
             }
         }
         let cache = largest.map_or_else(|| core.clone(), |(_, cpus)| cpus);
-        Ok(Cpu { package, core, cache })
+        Ok(Cpu {
+            package,
+            core,
+            cache,
+        })
     }
 }
 
@@ -103,7 +125,10 @@ fn bytes(size: &str) -> Option<u64> {
 fn numbered(folder: &Path, name: &str) -> Result<Vec<(usize, PathBuf)>, NumaError> {
     let entries = fs::read_dir(folder).map_err(|err| refusal(folder, err))?;
     let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(name)?.parse().ok();
-    Ok(entries.flatten().filter_map(|entry| Some((number(&entry.path())?, entry.path()))).collect())
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| Some((number(&entry.path())?, entry.path())))
+        .collect())
 }
 
 fn list(path: &Path) -> Result<CpuList, NumaError> {
@@ -111,15 +136,22 @@ fn list(path: &Path) -> Result<CpuList, NumaError> {
 }
 
 fn number<T: std::str::FromStr>(path: &Path) -> Result<T, NumaError> {
-    text(path)?.parse().map_err(|_| refusal(path, "it is no number"))
+    text(path)?
+        .parse()
+        .map_err(|_| refusal(path, "it is no number"))
 }
 
 fn text(path: &Path) -> Result<String, NumaError> {
-    fs::read_to_string(path).map(|text| text.trim().to_owned()).map_err(|err| refusal(path, err))
+    fs::read_to_string(path)
+        .map(|text| text.trim().to_owned())
+        .map_err(|err| refusal(path, err))
 }
 
 fn refusal(path: &Path, reason: impl ToString) -> NumaError {
-    NumaError::File { path: path.display().to_string(), reason: reason.to_string() }
+    NumaError::File {
+        path: path.display().to_string(),
+        reason: reason.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -142,11 +174,23 @@ mod tests {
             let of = |file: &str| format!("devices/system/cpu/cpu{cpu}/{file}");
             write(root.path(), &of("topology/physical_package_id"), "0");
             write(root.path(), &of("topology/thread_siblings_list"), "0-1");
-            for (index, kind, size) in [(0, "Data", "48K"), (1, "Instruction", "64M"), (2, "Unified", "2M")] {
+            for (index, kind, size) in [
+                (0, "Data", "48K"),
+                (1, "Instruction", "64M"),
+                (2, "Unified", "2M"),
+            ] {
                 write(root.path(), &of(&format!("cache/index{index}/type")), kind);
                 write(root.path(), &of(&format!("cache/index{index}/size")), size);
-                let cpus = if index == 2 { "0-1".to_owned() } else { cpu.to_string() };
-                write(root.path(), &of(&format!("cache/index{index}/shared_cpu_list")), &cpus);
+                let cpus = if index == 2 {
+                    "0-1".to_owned()
+                } else {
+                    cpu.to_string()
+                };
+                write(
+                    root.path(),
+                    &of(&format!("cache/index{index}/shared_cpu_list")),
+                    &cpus,
+                );
             }
         }
         root
@@ -155,17 +199,33 @@ mod tests {
     #[test]
     fn a_tree_is_read_whole() {
         let root = tree();
-        let machine = Machine::read(root.path(), &["0000:4A:00.0"], CpuList::default()).expect("a machine");
+        let machine =
+            Machine::read(root.path(), &["0000:4A:00.0"], CpuList::default()).expect("a machine");
         let both = CpuList::parse("0-1").expect("a list");
-        assert_eq!((machine.nodes, machine.gpus), (BTreeMap::from([(0, both.clone())]), vec![0]));
-        assert_eq!(machine.cpus[&1], Cpu { package: 0, core: both.clone(), cache: both });
+        assert_eq!(
+            (machine.nodes, machine.gpus),
+            (BTreeMap::from([(0, both.clone())]), vec![0])
+        );
+        assert_eq!(
+            machine.cpus[&1],
+            Cpu {
+                package: 0,
+                core: both.clone(),
+                cache: both
+            }
+        );
     }
 
     #[test]
     fn a_missing_file_is_named() {
         let root = tree();
-        let err = Machine::read(root.path(), &["0000:01:00.0"], CpuList::default()).expect_err("no such GPU");
-        assert!(err.to_string().contains("0000:01:00.0/numa_node`: No such file"), "{err}");
+        let err = Machine::read(root.path(), &["0000:01:00.0"], CpuList::default())
+            .expect_err("no such GPU");
+        assert!(
+            err.to_string()
+                .contains("0000:01:00.0/numa_node`: No such file"),
+            "{err}"
+        );
     }
 
     #[test]

@@ -40,20 +40,39 @@ pub fn refuse(cli: &Cli) -> Result<(), PlanError> {
 pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
     let is_static = cli.rdzv_backend == "static" && !cli.standalone;
     let has_master = cli.master_addr.is_some() || cli.master_port.is_some();
-    let without_files = cli.log_dir.as_deref().is_some_and(|dir| dir.as_os_str() == "/dev/null");
-    let wants_files =
-        [&cli.redirects, &cli.tee].into_iter().any(|map| StreamMap::parse(map).is_ok_and(|map| !map.is_none()));
-    let wants_timer = env.get("TORCHELASTIC_ENABLE_FILE_TIMER").is_some_and(|value| value == "1");
+    let without_files = cli
+        .log_dir
+        .as_deref()
+        .is_some_and(|dir| dir.as_os_str() == "/dev/null");
+    let wants_files = [&cli.redirects, &cli.tee]
+        .into_iter()
+        .any(|map| StreamMap::parse(map).is_ok_and(|map| !map.is_none()));
+    let wants_timer = env
+        .get("TORCHELASTIC_ENABLE_FILE_TIMER")
+        .is_some_and(|value| value == "1");
     let caveats = [
         (
             !is_static && has_master,
             "master_addr is only used for static rdzv_backend and when rdzv_endpoint is not specified.",
         ),
-        (cli.standalone && cli.node_rank != 0, "--node-rank has no effect with --standalone"),
-        (without_files && wants_files, "-r and -t have no effect with --log-dir /dev/null"),
-        (wants_timer, "TORCHELASTIC_ENABLE_FILE_TIMER has no effect yet: no timer of a rank is watched"),
+        (
+            cli.standalone && cli.node_rank != 0,
+            "--node-rank has no effect with --standalone",
+        ),
+        (
+            without_files && wants_files,
+            "-r and -t have no effect with --log-dir /dev/null",
+        ),
+        (
+            wants_timer,
+            "TORCHELASTIC_ENABLE_FILE_TIMER has no effect yet: no timer of a rank is watched",
+        ),
     ];
-    caveats.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note.to_owned()).collect()
+    caveats
+        .into_iter()
+        .filter(|(applies, _)| *applies)
+        .map(|(_, note)| note.to_owned())
+        .collect()
 }
 
 /// Returns a warning if the limit on open files is too low for so many ranks and cannot be raised:
@@ -62,11 +81,23 @@ pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
 pub fn open_files(limit: Option<FileLimit>, nnodes: usize, nproc: usize) -> Option<String> {
     let ranks = u64::try_from(nproc).unwrap_or(u64::MAX);
     let guests = ranks.saturating_mul(u64::try_from(nnodes).unwrap_or(u64::MAX).saturating_sub(1));
-    let wanted = [ranks.saturating_mul(FILES_A_RANK), guests.saturating_mul(FILES_A_GUEST), OWN_FILES];
+    let wanted = [
+        ranks.saturating_mul(FILES_A_RANK),
+        guests.saturating_mul(FILES_A_GUEST),
+        OWN_FILES,
+    ];
     let wanted = wanted.into_iter().fold(0, u64::saturating_add);
-    let limit = limit.map(|limit| limit.hard).filter(|&hard| hard < wanted)?;
-    let elsewhere = if guests > 0 { format!(" and {guests} on other nodes") } else { String::new() };
-    Some(format!("at most {limit} files may be open (ulimit -Hn), {nproc} ranks{elsewhere} may need {wanted}"))
+    let limit = limit
+        .map(|limit| limit.hard)
+        .filter(|&hard| hard < wanted)?;
+    let elsewhere = if guests > 0 {
+        format!(" and {guests} on other nodes")
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "at most {limit} files may be open (ulimit -Hn), {nproc} ranks{elsewhere} may need {wanted}"
+    ))
 }
 
 /// Returns a warning if the rendezvous port is in the range for outgoing connections, one of which
@@ -94,17 +125,38 @@ mod tests {
     #[test]
     fn a_port_among_those_of_connections_is_said() {
         let said = |port| {
-            let store = StorePlan { master_addr: "127.0.0.1".to_owned(), port, may_move: false };
-            crate::plan::caveats::port(&Plan { store, ..plan(&["true"], 1) }, Some((32_768, 60_999)))
+            let store = StorePlan {
+                master_addr: "127.0.0.1".to_owned(),
+                port,
+                may_move: false,
+            };
+            crate::plan::caveats::port(
+                &Plan {
+                    store,
+                    ..plan(&["true"], 1)
+                },
+                Some((32_768, 60_999)),
+            )
         };
-        assert_eq!([said(None), said(Some(29_500)), said(Some(61_000))], [None, None, None]);
-        assert!(said(Some(40_000)).is_some_and(|note| note.starts_with("port 40000 is one of those")));
+        assert_eq!(
+            [said(None), said(Some(29_500)), said(Some(61_000))],
+            [None, None, None]
+        );
+        assert!(
+            said(Some(40_000)).is_some_and(|note| note.starts_with("port 40000 is one of those"))
+        );
     }
 
     #[test]
     fn a_limit_on_files_is_said_where_it_will_hurt() {
-        let limit = Some(FileLimit { soft: 256, hard: 1024 });
-        assert_eq!([open_files(limit, 1, 64), open_files(None, 9, 64)], [None, None]);
+        let limit = Some(FileLimit {
+            soft: 256,
+            hard: 1024,
+        });
+        assert_eq!(
+            [open_files(limit, 1, 64), open_files(None, 9, 64)],
+            [None, None]
+        );
         let note = "at most 1024 files may be open (ulimit -Hn), 256 ranks may need 2112";
         assert_eq!(open_files(limit, 1, 256).as_deref(), Some(note));
         let note = "at most 1024 files may be open (ulimit -Hn), 64 ranks and 960 on other nodes may need 2496";

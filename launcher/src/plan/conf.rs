@@ -7,7 +7,14 @@ use crate::cli::python::int;
 use crate::plan::error::PlanError;
 
 /// Keys that are options of their own; giving them here is an error in torchrun too.
-const COLLISIONS: [&str; 6] = ["backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr"];
+const COLLISIONS: [&str; 6] = [
+    "backend",
+    "endpoint",
+    "run_id",
+    "min_nodes",
+    "max_nodes",
+    "local_addr",
+];
 
 /// Keys of the c10d backend that are timeouts in whole seconds, with their names in messages.
 const TIMEOUTS: [(&str, &str); 5] = [
@@ -45,12 +52,17 @@ impl Conf {
     fn read(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
         let number = |key, default: u32| -> Result<u32, PlanError> {
             // Limited to 32 bits, so that a deadline can be computed from it.
-            Ok(integer(pairs, key)?.map_or(default, |value| u32::try_from(value.max(1)).unwrap_or(u32::MAX)))
+            Ok(integer(pairs, key)?.map_or(default, |value| {
+                u32::try_from(value.max(1)).unwrap_or(u32::MAX)
+            }))
         };
-        let seconds = |key, default| number(key, default).map(|number| Duration::from_secs(number.into()));
+        let seconds =
+            |key, default| number(key, default).map(|number| Duration::from_secs(number.into()));
         Ok(Conf {
-            has_file_store: value(pairs, "store_type").is_some_and(|store| store.eq_ignore_ascii_case("file")),
-            is_host: value(pairs, "is_host").map(|host| TRUTHS.contains(&host.to_lowercase().as_str())),
+            has_file_store: value(pairs, "store_type")
+                .is_some_and(|store| store.eq_ignore_ascii_case("file")),
+            is_host: value(pairs, "is_host")
+                .map(|host| TRUTHS.contains(&host.to_lowercase().as_str())),
             timeout: seconds("timeout", 900)?,
             join_timeout: seconds("join_timeout", 600)?,
             last_call_timeout: seconds("last_call_timeout", 30)?,
@@ -106,7 +118,10 @@ pub fn check_static(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
 pub fn check_c10d(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
     for (key, name) in TIMEOUTS {
         if let Some(seconds) = integer(pairs, key)?.filter(|&seconds| seconds <= 0) {
-            return Err(PlanError::ConfTimeout { name: name.to_owned(), seconds });
+            return Err(PlanError::ConfTimeout {
+                name: name.to_owned(),
+                seconds,
+            });
         }
     }
     integer(pairs, "keep_alive_interval")?;
@@ -124,11 +139,18 @@ pub fn check_c10d(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
 /// Returns the settings without `timeout`, which this backend ignores, so that it may have any
 /// value.
 fn pairs_of_c10d(pairs: &[(String, String)]) -> Vec<(String, String)> {
-    pairs.iter().filter(|(key, _)| key != "timeout").cloned().collect()
+    pairs
+        .iter()
+        .filter(|(key, _)| key != "timeout")
+        .cloned()
+        .collect()
 }
 
 fn value<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
-    pairs.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    pairs
+        .iter()
+        .find(|(known, _)| known == key)
+        .map(|(_, value)| value.as_str())
 }
 
 fn integer(pairs: &[(String, String)], key: &str) -> Result<Option<i64>, PlanError> {
@@ -141,13 +163,21 @@ mod tests {
     use super::*;
 
     fn c10d(text: &str) -> Result<Conf, String> {
-        pairs(text).and_then(|pairs| check_c10d(&pairs)).map_err(|err| err.to_string())
+        pairs(text)
+            .and_then(|pairs| check_c10d(&pairs))
+            .map_err(|err| err.to_string())
     }
 
     #[test]
     fn pairs_are_trimmed_and_split_at_the_first_equals_sign() {
         let pairs = pairs(" a = b=c , timeout=3,a=2").unwrap();
-        assert_eq!(pairs, [("timeout".to_owned(), "3".to_owned()), ("a".to_owned(), "2".to_owned())]);
+        assert_eq!(
+            pairs,
+            [
+                ("timeout".to_owned(), "3".to_owned()),
+                ("a".to_owned(), "2".to_owned())
+            ]
+        );
     }
 
     #[test]
@@ -165,29 +195,53 @@ mod tests {
 
     #[test]
     fn what_has_an_option_is_not_set_here() {
-        assert_eq!(pairs("run_id=3"), Err(PlanError::ConfCollision("run_id".to_owned())));
+        assert_eq!(
+            pairs("run_id=3"),
+            Err(PlanError::ConfCollision("run_id".to_owned()))
+        );
     }
 
     #[test]
     fn types_are_checked_for_the_backend_that_knows_the_key() {
         let text = "The rendezvous configuration option 'join_timeout' does not represent a valid integer value.";
         assert_eq!(c10d("join_timeout=x"), Err(text.to_owned()));
-        assert_eq!(c10d("join_timeout=0"), Err("The join timeout (0 s) must be positive.".to_owned()));
-        assert_eq!(c10d("is_host=maybe"), Err(PlanError::ConfBoolean("is_host".to_owned()).to_string()));
-        assert_eq!(c10d("store_type=etcd"), Err(PlanError::StoreType.to_string()));
-        assert_eq!(c10d("timeout=x,unknown=y,is_host=Yes").map(|conf| conf.is_host), Ok(Some(true)));
+        assert_eq!(
+            c10d("join_timeout=0"),
+            Err("The join timeout (0 s) must be positive.".to_owned())
+        );
+        assert_eq!(
+            c10d("is_host=maybe"),
+            Err(PlanError::ConfBoolean("is_host".to_owned()).to_string())
+        );
+        assert_eq!(
+            c10d("store_type=etcd"),
+            Err(PlanError::StoreType.to_string())
+        );
+        assert_eq!(
+            c10d("timeout=x,unknown=y,is_host=Yes").map(|conf| conf.is_host),
+            Ok(Some(true))
+        );
         assert_eq!(
             c10d("store_type=File,is_host=n").map(|conf| (conf.has_file_store, conf.is_host)),
             Ok((true, Some(false)))
         );
         let pairs = pairs("timeout=x").unwrap();
-        assert_eq!(check_static(&pairs), Err(PlanError::ConfInteger("timeout".to_owned())));
+        assert_eq!(
+            check_static(&pairs),
+            Err(PlanError::ConfInteger("timeout".to_owned()))
+        );
     }
 
     #[test]
     fn times_are_seconds() {
         let conf = c10d("last_call_timeout=2,keep_alive_interval=0").unwrap();
-        assert_eq!((conf.last_call_timeout, conf.join_timeout), (Duration::from_secs(2), Duration::from_secs(600)));
-        assert_eq!((conf.keep_alive_interval, conf.keep_alive_max_attempt), (Duration::from_secs(1), 3));
+        assert_eq!(
+            (conf.last_call_timeout, conf.join_timeout),
+            (Duration::from_secs(2), Duration::from_secs(600))
+        );
+        assert_eq!(
+            (conf.keep_alive_interval, conf.keep_alive_max_attempt),
+            (Duration::from_secs(1), 3)
+        );
     }
 }

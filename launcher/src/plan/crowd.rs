@@ -45,7 +45,12 @@ pub fn units(jobs: &[Job], assignment: Assignment) -> Option<usize> {
         (Shard::Episodes, Length::Episodes(count)) => usize::try_from(count).unwrap_or(usize::MAX),
         (Shard::Episodes, Length::Steps(_) | Length::Policy) | (Shard::Jobs, _) => 1,
     };
-    Some(jobs.iter().map(episodes).fold(0, usize::saturating_add).max(1))
+    Some(
+        jobs.iter()
+            .map(episodes)
+            .fold(0, usize::saturating_add)
+            .max(1),
+    )
 }
 
 /// Returns how many of `nproc` ranks per node can have work on at least `nodes` nodes, and a note
@@ -57,20 +62,31 @@ pub fn useful(
     (units, shard): (Option<usize>, Shard),
     episodes: Option<usize>,
 ) -> (usize, Option<Note>) {
-    let Some(units) = units.filter(|units| units.div_ceil(nodes) < nproc) else { return (nproc, None) };
+    let Some(units) = units.filter(|units| units.div_ceil(nodes) < nproc) else {
+        return (nproc, None);
+    };
     let each = units.div_ceil(nodes);
     let what = match shard {
         Shard::Jobs => "job",
         Shard::Episodes => "episode",
     };
     let advice = match episodes {
-        Some(episodes) if episodes > units => "; --shard episodes would share out the episodes of a job",
+        Some(episodes) if episodes > units => {
+            "; --shard episodes would share out the episodes of a job"
+        }
         Some(_) | None => "",
     };
     let on_each = if nodes > 1 { " on each node" } else { "" };
-    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let (asked, units, started) = (counted(nproc, "rank"), counted(units, what), counted(each, "rank"));
-    let note = format!("{asked} asked for{on_each}, and {units} to run: {started} will be started{on_each}{advice}");
+    let counted =
+        |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (asked, units, started) = (
+        counted(nproc, "rank"),
+        counted(units, what),
+        counted(each, "rank"),
+    );
+    let note = format!(
+        "{asked} asked for{on_each}, and {units} to run: {started} will be started{on_each}{advice}"
+    );
     (each, Some(Note::warning(note)))
 }
 
@@ -78,7 +94,9 @@ pub fn useful(
 pub fn warning(nproc: usize, cpus: usize) -> Option<Note> {
     let most = cpus.saturating_mul(RANKS_A_CORE);
     (cpus > 0 && nproc > most).then(|| {
-        Note::warning(format!("{nproc} ranks share {cpus} cores: more than {most} only get in each other's way"))
+        Note::warning(format!(
+            "{nproc} ranks share {cpus} cores: more than {most} only get in each other's way"
+        ))
     })
 }
 
@@ -89,7 +107,11 @@ pub fn warning(nproc: usize, cpus: usize) -> Option<Note> {
 pub fn check(nproc: usize, node: &Node) -> Result<(), NoRoom> {
     let needed = ByteSize(LEAST.0.saturating_mul(nproc as u64));
     match node.memory.map(ByteSize) {
-        Some(memory) if needed > memory => Err(NoRoom { nproc, needed, memory }),
+        Some(memory) if needed > memory => Err(NoRoom {
+            nproc,
+            needed,
+            memory,
+        }),
         Some(_) | None => Ok(()),
     }
 }
@@ -103,13 +125,22 @@ mod tests {
     /// Returns the units of jobs with these length fields.
     fn units_of(lengths: &[Value], shard: Shard) -> Option<usize> {
         let job = |(index, length): (usize, &Value)| {
-            let mut job = json!({"name": format!("job{index}"), "arena_env_args": {"environment": "reach"}});
+            let mut job =
+                json!({"name": format!("job{index}"), "arena_env_args": {"environment": "reach"}});
             job["policy_type"] = "zero_action".into();
-            job.as_object_mut().unwrap().extend(length.as_object().unwrap().clone());
+            job.as_object_mut()
+                .unwrap()
+                .extend(length.as_object().unwrap().clone());
             job
         };
         let jobs: Vec<Value> = lengths.iter().enumerate().map(job).collect();
-        units(&jobs::file::parse(&json!({"jobs": jobs})).unwrap(), Assignment { shard, ..Assignment::default() })
+        units(
+            &jobs::file::parse(&json!({"jobs": jobs})).unwrap(),
+            Assignment {
+                shard,
+                ..Assignment::default()
+            },
+        )
     }
 
     fn said(note: Option<Note>) -> String {
@@ -119,8 +150,15 @@ mod tests {
     #[test]
     fn a_unit_is_a_job_or_an_episode_of_one_that_counts_them() {
         let lengths = [json!({"num_episodes": 10}), json!({"num_steps": 100})];
-        assert_eq!([Shard::Jobs, Shard::Episodes].map(|shard| units_of(&lengths, shard)), [Some(2), Some(11)]);
-        assert_eq!(units_of(&[json!({"total_num_envs": 8})], Shard::Jobs), None, "shared by all ranks");
+        assert_eq!(
+            [Shard::Jobs, Shard::Episodes].map(|shard| units_of(&lengths, shard)),
+            [Some(2), Some(11)]
+        );
+        assert_eq!(
+            units_of(&[json!({"total_num_envs": 8})], Shard::Jobs),
+            None,
+            "shared by all ranks"
+        );
     }
 
     #[test]
@@ -132,10 +170,16 @@ mod tests {
         let (nproc, note) = useful(8, 1, (Some(6), Shard::Episodes), Some(6));
         assert_eq!(
             (nproc, said(note)),
-            (6, "8 ranks asked for, and 6 episodes to run: 6 ranks will be started".into())
+            (
+                6,
+                "8 ranks asked for, and 6 episodes to run: 6 ranks will be started".into()
+            )
         );
         assert_eq!(
-            [useful(4, 1, (Some(4), Shard::Jobs), Some(4)).0, useful(4, 1, (None, Shard::Jobs), None).0],
+            [
+                useful(4, 1, (Some(4), Shard::Jobs), Some(4)).0,
+                useful(4, 1, (None, Shard::Jobs), None).0
+            ],
             [4, 4]
         );
     }
@@ -143,23 +187,48 @@ mod tests {
     #[test]
     fn every_node_starts_as_many_as_the_others() {
         assert_eq!(
-            [useful(8, 2, (Some(5), Shard::Jobs), Some(5)).0, useful(8, 4, (Some(64), Shard::Jobs), Some(64)).0],
+            [
+                useful(8, 2, (Some(5), Shard::Jobs), Some(5)).0,
+                useful(8, 4, (Some(64), Shard::Jobs), Some(64)).0
+            ],
             [3, 8]
         );
-        assert!(said(useful(8, 2, (Some(5), Shard::Jobs), Some(5)).1).contains("3 ranks will be started on each node"));
+        assert!(
+            said(useful(8, 2, (Some(5), Shard::Jobs), Some(5)).1)
+                .contains("3 ranks will be started on each node")
+        );
     }
 
     #[test]
     fn far_more_ranks_than_cores_are_told_so() {
-        assert_eq!([warning(8, 2).is_some(), warning(9, 2).is_some(), warning(9, 0).is_some()], [false, true, false]);
+        assert_eq!(
+            [
+                warning(8, 2).is_some(),
+                warning(9, 2).is_some(),
+                warning(9, 0).is_some()
+            ],
+            [false, true, false]
+        );
     }
 
     #[test]
     fn what_memory_cannot_hold_is_refused() {
-        let node = Node { memory: Some(1 << 30), ..Node::default() };
-        assert_eq!([check(21, &node).is_ok(), check(22, &node).is_ok()], [true, false]);
-        assert!(check(5000, &Node::default()).is_ok(), "where nothing is known, nothing is certain");
+        let node = Node {
+            memory: Some(1 << 30),
+            ..Node::default()
+        };
+        assert_eq!(
+            [check(21, &node).is_ok(), check(22, &node).is_ok()],
+            [true, false]
+        );
+        assert!(
+            check(5000, &Node::default()).is_ok(),
+            "where nothing is known, nothing is certain"
+        );
         let text = check(5000, &node).unwrap_err().to_string();
-        assert!(text.starts_with("5000 ranks need 234.4 GiB of memory for certain, 48 MiB each"), "{text}");
+        assert!(
+            text.starts_with("5000 ranks need 234.4 GiB of memory for certain, 48 MiB each"),
+            "{text}"
+        );
     }
 }

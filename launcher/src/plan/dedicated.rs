@@ -31,16 +31,28 @@ impl Dedicated {
         }
         let most = placement.world_size().min(gpus.saturating_sub(1));
         let of_ranks = |ranks: usize| (1..=gpus - ranks).rev().map(move |env| Self { env, ranks });
-        (1..=most).rev().flat_map(of_ranks).find(|dedicated| dedicated.fits(room, setup, gpus))
+        (1..=most)
+            .rev()
+            .flat_map(of_ranks)
+            .find(|dedicated| dedicated.fits(room, setup, gpus))
     }
 
     fn fits(self, room: &Room, setup: &Setup, gpus: usize) -> bool {
         let resources = Resources::new(gpus, 1);
-        let placed = Components::parse(&self.line()).and_then(|components| Placement::new(&components, resources));
-        let Some(placement) = placed.ok().filter(|placement| setup.check(placement).is_ok()) else { return false };
+        let placed = Components::parse(&self.line())
+            .and_then(|components| Placement::new(&components, resources));
+        let Some(placement) = placed
+            .ok()
+            .filter(|placement| setup.check(placement).is_ok())
+        else {
+            return false;
+        };
         let planner = room.planner(setup, &placement);
         let fits = |fit: Fit| matches!(fit, Fit::Yes | Fit::Tight);
-        planner.needs().iter().all(|need| fits(need.fit(planner.budget(need.gpu))))
+        planner
+            .needs()
+            .iter()
+            .all(|need| fits(need.fit(planner.budget(need.gpu))))
     }
 
     fn line(self) -> String {
@@ -48,14 +60,26 @@ impl Dedicated {
             1 => first.to_string(),
             _ => format!("{first}-{}", first + count - 1),
         };
-        format!("env: {}, rollout: {}", range(0, self.env), range(self.env, self.ranks))
+        format!(
+            "env: {}, rollout: {}",
+            range(0, self.env),
+            range(self.env, self.ranks)
+        )
     }
 }
 
 impl Display for Dedicated {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let ranks = if self.ranks == 1 { "1 rank".to_owned() } else { format!("{} ranks", self.ranks) };
-        write!(f, "--placement '{}' ({ranks}) would fit: policies and environments on GPUs of their own", self.line())
+        let ranks = if self.ranks == 1 {
+            "1 rank".to_owned()
+        } else {
+            format!("{} ranks", self.ranks)
+        };
+        write!(
+            f,
+            "--placement '{}' ({ranks}) would fit: policies and environments on GPUs of their own",
+            self.line()
+        )
     }
 }
 
@@ -63,7 +87,8 @@ impl Display for Dedicated {
 /// both.
 fn is_too_much_for_a_shared_gpu(planner: &Planner<'_>) -> bool {
     planner.needs().iter().any(|need| {
-        let is_shared = need.environments.bytes.0 > 0 && need.weights.bytes.0 + need.context.bytes.0 > 0;
+        let is_shared =
+            need.environments.bytes.0 > 0 && need.weights.bytes.0 + need.context.bytes.0 > 0;
         is_shared && need.fit(planner.budget(need.gpu)).is_too_much()
     })
 }

@@ -19,14 +19,27 @@ impl Endpoint {
     /// Returns an error for an invalid host or port.
     pub fn parse(text: &str) -> Result<Endpoint, PlanError> {
         let trimmed = text.trim();
-        let (host, port) = match trimmed.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let (host, port) = match trimmed
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once(']'))
+        {
             Some((host, "")) => (host, None),
             Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("no port"))),
-            None => trimmed.rsplit_once(':').map_or((trimmed, None), |(host, port)| (host, Some(port))),
+            None => trimmed
+                .rsplit_once(':')
+                .map_or((trimmed, None), |(host, port)| (host, Some(port))),
         };
-        let port = port.map(|port| parse_port(port).ok_or_else(|| PlanError::EndpointPort(text.to_owned())));
-        let endpoint = Endpoint { host: host.to_owned(), port: port.transpose()? };
-        if host.is_empty() || !host.chars().all(|c| c.is_alphanumeric() || "_.:-".contains(c)) {
+        let port = port
+            .map(|port| parse_port(port).ok_or_else(|| PlanError::EndpointPort(text.to_owned())));
+        let endpoint = Endpoint {
+            host: host.to_owned(),
+            port: port.transpose()?,
+        };
+        if host.is_empty()
+            || !host
+                .chars()
+                .all(|c| c.is_alphanumeric() || "_.:-".contains(c))
+        {
             return Err(PlanError::EndpointHost(text.to_owned()));
         }
         Ok(endpoint)
@@ -51,7 +64,10 @@ mod tests {
 
     #[test]
     fn every_form_is_read() {
-        assert_eq!(parsed(" node-1.cluster_a:29500 "), ("node-1.cluster_a".to_owned(), Some(29500)));
+        assert_eq!(
+            parsed(" node-1.cluster_a:29500 "),
+            ("node-1.cluster_a".to_owned(), Some(29500))
+        );
         assert_eq!(parsed("localhost"), ("localhost".to_owned(), None));
         assert_eq!(parsed("[fe80::1]:0"), ("fe80::1".to_owned(), Some(0)));
         assert_eq!(parsed("[::1]"), ("::1".to_owned(), None));
@@ -60,15 +76,23 @@ mod tests {
 
     #[test]
     fn a_port_has_up_to_five_digits_and_16_bits() {
-        for text in ["h:", "h:65536", "h:-1", "h:abc", "h:000001", "[::1]x", "[::1]:"] {
-            assert_eq!(Endpoint::parse(text), Err(PlanError::EndpointPort(text.to_owned())));
+        for text in [
+            "h:", "h:65536", "h:-1", "h:abc", "h:000001", "[::1]x", "[::1]:",
+        ] {
+            assert_eq!(
+                Endpoint::parse(text),
+                Err(PlanError::EndpointPort(text.to_owned()))
+            );
         }
     }
 
     #[test]
     fn a_host_has_no_blanks_or_slashes() {
         for text in ["", " ", ":1", "a b:1", "a/b", "[a:1", "[]:1"] {
-            assert_eq!(Endpoint::parse(text), Err(PlanError::EndpointHost(text.to_owned())));
+            assert_eq!(
+                Endpoint::parse(text),
+                Err(PlanError::EndpointHost(text.to_owned()))
+            );
         }
     }
 

@@ -38,7 +38,9 @@ pub enum PlanError {
     #[error("port 0 in endpoint {0}: several nodes need a port that all of them know")]
     FreePort(String),
     /// c10d with `store_type=file`, several nodes and no endpoint.
-    #[error("store_type=file with several nodes needs a file that all of them see: --rdzv-endpoint PATH")]
+    #[error(
+        "store_type=file with several nodes needs a file that all of them see: --rdzv-endpoint PATH"
+    )]
     FileStore,
     /// `--max-restarts` is negative or too large.
     #[error("max_restarts must be >= 0, got {0}")]
@@ -61,13 +63,17 @@ pub enum PlanError {
         most: usize,
     },
     /// `--rdzv-conf` has an empty key.
-    #[error("The rendezvous configuration string must be in format <key1>=<value1>,...,<keyN>=<valueN>.")]
+    #[error(
+        "The rendezvous configuration string must be in format <key1>=<value1>,...,<keyN>=<valueN>."
+    )]
     ConfFormat,
     /// `--rdzv-conf` has an empty value.
     #[error("The rendezvous configuration option '{0}' must have a value specified.")]
     ConfValue(String),
     /// `--rdzv-conf` has a key that is an option of its own.
-    #[error("The rendezvous configuration option '{0}' cannot be set here, it has an option of its own.")]
+    #[error(
+        "The rendezvous configuration option '{0}' cannot be set here, it has an option of its own."
+    )]
     ConfCollision(String),
     /// `--rdzv-conf`: an integer is expected.
     #[error("The rendezvous configuration option '{0}' does not represent a valid integer value.")]
@@ -87,7 +93,9 @@ pub enum PlanError {
     #[error("Invalid store type given. Currently only supports file and tcp.")]
     StoreType,
     /// `--local-ranks-filter` is not a list of numbers.
-    #[error("--local_ranks_filter must be a comma-separated list of integers e.g. --local_ranks_filter=0,1,2")]
+    #[error(
+        "--local_ranks_filter must be a comma-separated list of integers e.g. --local_ranks_filter=0,1,2"
+    )]
     LocalRanksFilter,
     /// `-r` or `-t` cannot be parsed.
     #[error("{0} does not match: <^[0123]$> or <^(\\d:[0123],)*(\\d:[0123])$>")]
@@ -102,10 +110,14 @@ pub enum PlanError {
     #[error("The rendezvous backend '{0}' is not registered. Did you forget to call `register`?")]
     Backend(String),
     /// `--rdzv-backend etcd` and `etcd-v2`, which are not supported.
-    #[error("the rendezvous backend '{0}' is not available, `c10d` takes its place without a server")]
+    #[error(
+        "the rendezvous backend '{0}' is not available, `c10d` takes its place without a server"
+    )]
     Etcd(String),
     /// The port of an endpoint is invalid.
-    #[error("The port number of the rendezvous endpoint '{0}' must be an integer between 0 and 65536.")]
+    #[error(
+        "The port number of the rendezvous endpoint '{0}' must be an integer between 0 and 65536."
+    )]
     EndpointPort(String),
     /// The host of an endpoint is invalid.
     #[error(
@@ -136,7 +148,9 @@ pub enum PlanError {
         list: String,
     },
     /// `--event-log-handler` is unknown.
-    #[error("unknown event log handler '{0}' (known: null, console, dynamic_rendezvous, json:FILE)")]
+    #[error(
+        "unknown event log handler '{0}' (known: null, console, dynamic_rendezvous, json:FILE)"
+    )]
     EventLogHandler(String),
     /// `--numa-binding` is not possible on this node.
     #[error("--numa-binding {mode}: {err}")]

@@ -106,7 +106,10 @@ impl From<EvalError> for PlanError {
         match err {
             EvalError::Usage(usage) => {
                 let code = u8::try_from(usage.exit_code()).unwrap_or(2);
-                PlanError::EvalUsage { text: usage.render().to_string(), code }
+                PlanError::EvalUsage {
+                    text: usage.render().to_string(),
+                    code,
+                }
             }
             other => PlanError::Eval(other.to_string()),
         }
@@ -139,11 +142,16 @@ impl Asked {
     /// Returns an [`EvalError`] for the first thing that is wrong.
     pub fn read(words: &[OsString], env: &Environment) -> Result<Self, EvalError> {
         let args = EvalArgs::read_words(words)?;
-        let variable = |name: &str| env.get(name).map(|value| value.to_string_lossy().into_owned());
+        let variable = |name: &str| {
+            env.get(name)
+                .map(|value| value.to_string_lossy().into_owned())
+        };
         let setup = Setup::read(&args, &variable)?;
         let path = || setup.file.path.display().to_string();
-        known::check(&setup.file.jobs)
-            .map_err(|unknown| EvalError::Unknown { path: path(), unknown: Box::new(unknown) })?;
+        known::check(&setup.file.jobs).map_err(|unknown| EvalError::Unknown {
+            path: path(),
+            unknown: Box::new(unknown),
+        })?;
         Ok(Self { args, setup })
     }
 
@@ -165,16 +173,42 @@ impl Asked {
     ///
     /// # Errors
     /// Returns [`EvalError::Crowd`] if memory cannot hold the ranks.
-    pub fn ranks(&self, nproc: usize, nodes: usize, node: &Node) -> Result<(usize, Vec<Note>), EvalError> {
-        let Setup { file, assignment, components, .. } = &self.setup;
-        let units = components.is_none().then(|| crowd::units(&file.jobs, *assignment)).flatten();
-        let by_episodes = Assignment { shard: Shard::Episodes, ..*assignment };
-        let (nproc, fewer) =
-            crowd::useful(nproc, nodes, (units, assignment.shard), crowd::units(&file.jobs, by_episodes));
+    pub fn ranks(
+        &self,
+        nproc: usize,
+        nodes: usize,
+        node: &Node,
+    ) -> Result<(usize, Vec<Note>), EvalError> {
+        let Setup {
+            file,
+            assignment,
+            components,
+            ..
+        } = &self.setup;
+        let units = components
+            .is_none()
+            .then(|| crowd::units(&file.jobs, *assignment))
+            .flatten();
+        let by_episodes = Assignment {
+            shard: Shard::Episodes,
+            ..*assignment
+        };
+        let (nproc, fewer) = crowd::useful(
+            nproc,
+            nodes,
+            (units, assignment.shard),
+            crowd::units(&file.jobs, by_episodes),
+        );
         if !self.args.no_memory_check {
             crowd::check(nproc, node)?;
         }
-        Ok((nproc, fewer.into_iter().chain(crowd::warning(nproc, node.cpus)).collect()))
+        Ok((
+            nproc,
+            fewer
+                .into_iter()
+                .chain(crowd::warning(nproc, node.cpus))
+                .collect(),
+        ))
     }
 
     /// Checks the rest of the evaluation. `memory` is that of the visible GPUs, as far as it is
@@ -196,17 +230,37 @@ impl Asked {
         }
         // With an elastic number of nodes, the number of ranks is not known yet.
         let is_fixed = launch.nodes.0 == launch.nodes.1;
-        let idle = is_fixed.then(|| idle::note(&self.setup.file.jobs, world_size, self.setup.assignment)).flatten();
+        let idle = is_fixed
+            .then(|| idle::note(&self.setup.file.jobs, world_size, self.setup.assignment))
+            .flatten();
         let seating = Seating::new(&self.setup, placement, resources, &room);
-        let run = RunPlan::new(&self.args, self.setup.file, world_size, rfc3339(SystemTime::now()))
-            .started_in(Path::new("."));
+        let run = RunPlan::new(
+            &self.args,
+            self.setup.file,
+            world_size,
+            rfc3339(SystemTime::now()),
+        )
+        .started_in(Path::new("."));
         let accepts_changed_jobs = self.args.accept_changed_jobs;
         let changes = run.check(&RunFolder::new(&output), accepts_changed_jobs)?;
         let is_moot = self.args.gpu_memory.is_some() && resources == Resources::Labels;
         let moot = is_moot.then(|| "--gpu-memory is of no use: there is no GPU here".to_owned());
-        let warnings = self.setup.notes.into_iter().chain(changes).chain(moot).map(Note::warning);
+        let warnings = self
+            .setup
+            .notes
+            .into_iter()
+            .chain(changes)
+            .chain(moot)
+            .map(Note::warning);
         let notes = warnings.chain(idle).chain(seating.notes()).collect();
-        Ok(EvalPlan { run, output, gpus: launch.gpus, seating, accepts_changed_jobs, notes })
+        Ok(EvalPlan {
+            run,
+            output,
+            gpus: launch.gpus,
+            seating,
+            accepts_changed_jobs,
+            notes,
+        })
     }
 
     fn per_gpu(&self) -> Option<usize> {
@@ -215,22 +269,45 @@ impl Asked {
 
     /// Checks that one device for all policies does not contradict the placement of each.
     fn check_places(&self, placement: &Placement, resources: Resources) -> Result<(), EvalError> {
-        let (args, place) =
-            (&self.args, if self.setup.components.is_some() { "the placement" } else { "--workers-per-gpu" });
+        let (args, place) = (
+            &self.args,
+            if self.setup.components.is_some() {
+                "the placement"
+            } else {
+                "--workers-per-gpu"
+            },
+        );
         if self.setup.components.is_none() && args.workers_per_gpu.is_none() {
             return Ok(());
         }
-        let by_id = args.policy_device_id.map(|asked| (format!("--policy-device-id {asked}"), asked));
+        let by_id = args
+            .policy_device_id
+            .map(|asked| (format!("--policy-device-id {asked}"), asked));
         let named = args.policy_device.as_deref().and_then(|name| {
-            Some((format!("--policy-device {name}"), name.trim().strip_prefix("cuda:")?.parse().ok()?))
+            Some((
+                format!("--policy-device {name}"),
+                name.trim().strip_prefix("cuda:")?.parse().ok()?,
+            ))
         });
         for (option, asked) in by_id.into_iter().chain(named) {
-            let devices = placement.rollout.iter().map(|process| resources.device(process.gpu()));
+            let devices = placement
+                .rollout
+                .iter()
+                .map(|process| resources.device(process.gpu()));
             let other = devices.enumerate().find_map(|(rank, device)| {
-                device.filter(|device| i64::try_from(*device) != Ok(asked)).map(|device| (rank, device))
+                device
+                    .filter(|device| i64::try_from(*device) != Ok(asked))
+                    .map(|device| (rank, device))
             });
             if let Some((rank, device)) = other {
-                return Err(SeatingError::Device { option, asked, place, rank, device }.into());
+                return Err(SeatingError::Device {
+                    option,
+                    asked,
+                    place,
+                    rank,
+                    device,
+                }
+                .into());
             }
         }
         Ok(())
@@ -261,7 +338,11 @@ impl EvalPlan {
     /// Returns a [`RunFolderError`] if the folder cannot be written, or holds another run by now.
     pub fn settle(&self, launch: Option<&str>) -> Result<(), RunFolderError> {
         let folder = RunFolder::new(&self.output);
-        self.run.clone().of_launch(launch.map(str::to_owned)).settle(&folder, self.accepts_changed_jobs).map(drop)
+        self.run
+            .clone()
+            .of_launch(launch.map(str::to_owned))
+            .settle(&folder, self.accepts_changed_jobs)
+            .map(drop)
     }
 }
 
@@ -278,10 +359,21 @@ mod tests {
         )
         .unwrap();
         let out = dir.path().join("out");
-        let words = ["--jobs", jobs.to_str().unwrap(), "--output", out.to_str().unwrap()];
+        let words = [
+            "--jobs",
+            jobs.to_str().unwrap(),
+            "--output",
+            out.to_str().unwrap(),
+        ];
         let words: Vec<OsString> = words.iter().chain(extra).map(Into::into).collect();
-        let launch = Launch { nproc: Some(1), nodes: (1, 1), gpus, is_virtual: false };
-        let checked = Asked::read(&words, &Environment::default()).and_then(|asked| asked.check(launch, &[]));
+        let launch = Launch {
+            nproc: Some(1),
+            nodes: (1, 1),
+            gpus,
+            is_virtual: false,
+        };
+        let checked =
+            Asked::read(&words, &Environment::default()).and_then(|asked| asked.check(launch, &[]));
         let answer = checked.map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
         assert!(!out.exists(), "checking writes nothing");
         answer
@@ -307,7 +399,12 @@ mod tests {
     #[test]
     fn a_missing_jobs_file_is_named() {
         let words = ["--jobs".into(), "/nowhere/jobs.json".into()];
-        let text = Asked::read(&words, &Environment::default()).unwrap_err().to_string();
-        assert!(text.starts_with("cannot read jobs file `/nowhere/jobs.json`: No such file"), "{text}");
+        let text = Asked::read(&words, &Environment::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with("cannot read jobs file `/nowhere/jobs.json`: No such file"),
+            "{text}"
+        );
     }
 }

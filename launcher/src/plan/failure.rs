@@ -39,7 +39,10 @@ impl FailurePolicy {
     /// # Errors
     /// Returns an error for a negative number.
     pub fn max_restarts(self, cli: &Cli) -> Result<u32, PlanError> {
-        if self == FailurePolicy::Isolate && Program::is_built_in(cli) && !cli.is_given("max-restarts") {
+        if self == FailurePolicy::Isolate
+            && Program::is_built_in(cli)
+            && !cli.is_given("max-restarts")
+        {
             return Ok(RESTARTS);
         }
         u32::try_from(cli.max_restarts).map_err(|_| PlanError::MaxRestarts(cli.max_restarts))
@@ -55,7 +58,9 @@ mod tests {
 
     fn policy(line: &str) -> (FailurePolicy, u32) {
         let words = line.split(' ').map(OsString::from).collect();
-        let Ok(Request::Launch(cli)) = parse(words, &Environment::default()) else { panic!("no launch: {line}") };
+        let Ok(Request::Launch(cli)) = parse(words, &Environment::default()) else {
+            panic!("no launch: {line}")
+        };
         let policy = FailurePolicy::new(&cli);
         (policy, policy.max_restarts(&cli).unwrap())
     }
@@ -65,18 +70,31 @@ mod tests {
         assert_eq!(policy("eval --jobs j"), (FailurePolicy::Isolate, 6));
         assert_eq!(policy("serve --policy p"), (FailurePolicy::Isolate, 6));
         assert_eq!(policy("train.py"), (FailurePolicy::Torchrun, 0));
-        assert_eq!(policy("--no-python eval"), (FailurePolicy::Torchrun, 0), "a program of that name is not ours");
+        assert_eq!(
+            policy("--no-python eval"),
+            (FailurePolicy::Torchrun, 0),
+            "a program of that name is not ours"
+        );
     }
 
     #[test]
     fn either_can_be_asked_for() {
-        assert_eq!(policy("--failure-policy torchrun eval --jobs j"), (FailurePolicy::Torchrun, 0));
-        assert_eq!(policy("--failure_policy=isolate worker.py"), (FailurePolicy::Isolate, 0));
+        assert_eq!(
+            policy("--failure-policy torchrun eval --jobs j"),
+            (FailurePolicy::Torchrun, 0)
+        );
+        assert_eq!(
+            policy("--failure_policy=isolate worker.py"),
+            (FailurePolicy::Isolate, 0)
+        );
     }
 
     #[test]
     fn a_number_of_restarts_that_is_given_counts() {
         assert_eq!(policy("--max-restarts 0 eval --jobs j").1, 0);
-        assert_eq!(policy("--max-restarts 7 --failure-policy isolate worker.py").1, 7);
+        assert_eq!(
+            policy("--max-restarts 7 --failure-policy isolate worker.py").1,
+            7
+        );
     }
 }

@@ -11,17 +11,35 @@ pub(super) fn note(jobs: &[Job], world_size: usize, assignment: Assignment) -> O
     if now == 0 {
         return None;
     }
-    let count = jobs.iter().filter(|job| job.status == Status::Pending).count();
-    let jobs_there = if count == 1 { "there is 1 job".to_owned() } else { format!("there are {count} jobs") };
-    let by_episodes = idle(jobs, world_size, Assignment { shard: Shard::Episodes, ..assignment });
+    let count = jobs
+        .iter()
+        .filter(|job| job.status == Status::Pending)
+        .count();
+    let jobs_there = if count == 1 {
+        "there is 1 job".to_owned()
+    } else {
+        format!("there are {count} jobs")
+    };
+    let by_episodes = idle(
+        jobs,
+        world_size,
+        Assignment {
+            shard: Shard::Episodes,
+            ..assignment
+        },
+    );
     let advice = match (assignment.shard, by_episodes) {
         (Shard::Jobs, 0) => "; --shard episodes deals episodes to all of them".to_owned(),
-        (Shard::Jobs, fewer) if fewer < now => format!("; with --shard episodes it would be {fewer}"),
+        (Shard::Jobs, fewer) if fewer < now => {
+            format!("; with --shard episodes it would be {fewer}")
+        }
         (Shard::Jobs, _) => ", and --shard episodes would not change that".to_owned(),
         (Shard::Episodes, _) => ", and too few episodes for more".to_owned(),
     };
     let have = if now == 1 { "has" } else { "have" };
-    Some(Note::info(format!("{now} of {world_size} ranks {have} nothing to do: {jobs_there}{advice}")))
+    Some(Note::info(format!(
+        "{now} of {world_size} ranks {have} nothing to do: {jobs_there}{advice}"
+    )))
 }
 
 #[cfg(test)]
@@ -43,7 +61,15 @@ mod tests {
             })
             .collect();
         let jobs = jobs::file::parse(&json!({"jobs": entries})).unwrap();
-        note(&jobs, world_size, Assignment { assign: Assign::Modulo, shard }).map(String::from)
+        note(
+            &jobs,
+            world_size,
+            Assignment {
+                assign: Assign::Modulo,
+                shard,
+            },
+        )
+        .map(String::from)
     }
 
     #[test]

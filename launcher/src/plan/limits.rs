@@ -25,7 +25,9 @@ pub fn shutdown_timeout(cli: &Cli, env: &Environment) -> Result<Duration, PlanEr
     };
     // Limited to 32 bits, so that a deadline can be computed from it.
     let seconds = int(&found).and_then(|seconds| u32::try_from(seconds).ok());
-    seconds.map(|seconds| Duration::from_secs(seconds.into())).ok_or(PlanError::ShutdownTimeout { from, found })
+    seconds
+        .map(|seconds| Duration::from_secs(seconds.into()))
+        .ok_or(PlanError::ShutdownTimeout { from, found })
 }
 
 /// Checks `--monitor-interval`, which must be a valid time but has no effect, because the launcher
@@ -35,5 +37,9 @@ pub fn shutdown_timeout(cli: &Cli, env: &Environment) -> Result<Duration, PlanEr
 /// Returns an error for zero, negative numbers and `nan`.
 pub fn check_monitor_interval(cli: &Cli) -> Result<(), PlanError> {
     let is_time = cli.monitor_interval > 0.0;
-    if is_time { Ok(()) } else { Err(PlanError::MonitorInterval(cli.monitor_interval)) }
+    if is_time {
+        Ok(())
+    } else {
+        Err(PlanError::MonitorInterval(cli.monitor_interval))
+    }
 }

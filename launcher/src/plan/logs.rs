@@ -18,8 +18,13 @@ impl LogPlan {
     pub fn new(cli: &Cli, env: &Environment) -> Result<LogPlan, PlanError> {
         let disabled = cli.log_dir.as_deref() == Some(Path::new(NO_FOLDER));
         // An empty path means none, as in Python.
-        let dir = cli.log_dir.clone().filter(|dir| !dir.as_os_str().is_empty() && !disabled);
-        let template = env.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").map(|text| text.to_string_lossy().into_owned());
+        let dir = cli
+            .log_dir
+            .clone()
+            .filter(|dir| !dir.as_os_str().is_empty() && !disabled);
+        let template = env
+            .get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
+            .map(|text| text.to_string_lossy().into_owned());
         Ok(LogPlan {
             dir: dir.map(folder).transpose()?,
             disabled,
@@ -43,7 +48,11 @@ pub fn shown_ranks(filter: &str) -> Result<Option<Vec<i64>>, PlanError> {
 }
 
 fn folder(dir: PathBuf) -> Result<PathBuf, PlanError> {
-    if dir.exists() && !dir.is_dir() { Err(PlanError::LogDirIsFile(dir)) } else { Ok(dir) }
+    if dir.exists() && !dir.is_dir() {
+        Err(PlanError::LogDirIsFile(dir))
+    } else {
+        Ok(dir)
+    }
 }
 
 /// Splits a comma-separated list in which `,,` is a literal comma. Empty texts are left out,
@@ -96,6 +105,9 @@ mod tests {
     fn the_ranks_shown_are_a_list_of_numbers() {
         assert_eq!(shown_ranks(""), Ok(None));
         assert_eq!(shown_ranks("0, 2"), Ok(Some(vec![0, 2])));
-        assert_eq!(["a", "0,", "0;1"].map(shown_ranks), [const { Err(PlanError::LocalRanksFilter) }; 3]);
+        assert_eq!(
+            ["a", "0,", "0;1"].map(shown_ranks),
+            [const { Err(PlanError::LocalRanksFilter) }; 3]
+        );
     }
 }

@@ -65,13 +65,22 @@ impl Meeting {
     ///
     /// # Errors
     /// Returns an error for an unknown backend, and for an invalid endpoint or setting.
-    pub fn new(cli: &Cli, nodes: Nodes, pairs: &[(String, String)], node: &Node) -> Result<Meeting, PlanError> {
+    pub fn new(
+        cli: &Cli,
+        nodes: Nodes,
+        pairs: &[(String, String)],
+        node: &Node,
+    ) -> Result<Meeting, PlanError> {
         if cli.standalone {
             conf::check_c10d(pairs)?;
             if nodes.min > 1 {
                 return Err(PlanError::Standalone(cli.nnodes.clone()));
             }
-            return Ok(Meeting { run_id: node.uuid.clone(), store: on_a_free_port(cli), rendezvous: None });
+            return Ok(Meeting {
+                run_id: node.uuid.clone(),
+                store: on_a_free_port(cli),
+                rendezvous: None,
+            });
         }
         let (store, rendezvous) = match cli.rdzv_backend.as_str() {
             "static" => fixed(cli, nodes, conf::check_static(pairs)?, node)?,
@@ -80,7 +89,11 @@ impl Meeting {
             name => return Err(PlanError::Backend(name.to_owned())),
         };
         let is_alone = nodes.max == 1 && has_no_endpoint(cli) && Program::is_built_in(cli);
-        Ok(Meeting { run_id: run_id(cli, is_alone, node), store, rendezvous })
+        Ok(Meeting {
+            run_id: run_id(cli, is_alone, node),
+            store,
+            rendezvous,
+        })
     }
 }
 
@@ -92,14 +105,26 @@ fn has_no_endpoint(cli: &Cli) -> bool {
 /// Returns the run id: a random one for a built-in program on a single node, unless the user has
 /// chosen one. A chosen id is kept, because it names the log folder.
 fn run_id(cli: &Cli, is_alone: bool, node: &Node) -> String {
-    if is_alone && cli.rdzv_id == "none" { node.uuid.clone() } else { cli.rdzv_id.clone() }
+    if is_alone && cli.rdzv_id == "none" {
+        node.uuid.clone()
+    } else {
+        cli.rdzv_id.clone()
+    }
 }
 
 /// Plans the static backend. `--nnodes MIN:MAX` means MAX, as in torchrun.
-fn fixed(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
+fn fixed(
+    cli: &Cli,
+    nodes: Nodes,
+    conf: Conf,
+    node: &Node,
+) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
     let most = i64::try_from(nodes.max).unwrap_or(i64::MAX);
     if !(0..most).contains(&cli.node_rank) {
-        return Err(PlanError::NodeRank { found: cli.node_rank, nodes: nodes.max });
+        return Err(PlanError::NodeRank {
+            found: cli.node_rank,
+            nodes: nodes.max,
+        });
     }
     let master_addr = cli.master_addr.as_deref().unwrap_or(LOOPBACK);
     let is_free_to_move = nodes.max == 1 && has_no_endpoint(cli);
@@ -111,29 +136,56 @@ fn fixed(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan,
         endpoint => endpoint.to_owned(),
     };
     let endpoint = Endpoint::parse(&text)?;
-    let port = endpoint.port.ok_or_else(|| PlanError::MissingPort(text.clone()))?;
-    let store =
-        StorePlan { master_addr: endpoint.host, port: Some(port).filter(|&port| port != 0), may_move: is_free_to_move };
+    let port = endpoint
+        .port
+        .ok_or_else(|| PlanError::MissingPort(text.clone()))?;
+    let store = StorePlan {
+        master_addr: endpoint.host,
+        port: Some(port).filter(|&port| port != 0),
+        may_move: is_free_to_move,
+    };
     if nodes.max == 1 {
         return Ok((store, None));
     }
     if port == 0 {
         return Err(PlanError::FreePort(text));
     }
-    let nodes = Nodes { min: nodes.max, max: nodes.max };
-    let patient = Conf { join_timeout: conf.timeout, read_timeout: conf.timeout, ..conf };
-    let rendezvous = rendezvous(cli, Backend::Static, (store.master_addr.clone(), port), nodes, patient, node);
+    let nodes = Nodes {
+        min: nodes.max,
+        max: nodes.max,
+    };
+    let patient = Conf {
+        join_timeout: conf.timeout,
+        read_timeout: conf.timeout,
+        ..conf
+    };
+    let rendezvous = rendezvous(
+        cli,
+        Backend::Static,
+        (store.master_addr.clone(), port),
+        nodes,
+        patient,
+        node,
+    );
     Ok((store, Some(rendezvous)))
 }
 
 /// Plans the elastic backend. A single node with a loopback endpoint, or without one, meets no
 /// other node.
-fn c10d(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
+fn c10d(
+    cli: &Cli,
+    nodes: Nodes,
+    conf: Conf,
+    node: &Node,
+) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
     if conf.has_file_store {
         return by_file(cli, nodes, conf, node);
     }
     let endpoint = match cli.rdzv_endpoint.as_str() {
-        "" => Endpoint { host: "localhost".to_owned(), port: None },
+        "" => Endpoint {
+            host: "localhost".to_owned(),
+            port: None,
+        },
         given => Endpoint::parse(given)?,
     };
     if nodes.max == 1 && conf.is_host != Some(false) && is_loopback(&endpoint.host) {
@@ -143,19 +195,44 @@ fn c10d(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, 
     if port == 0 && nodes.min > 1 {
         return Err(PlanError::FreePort(cli.rdzv_endpoint.clone()));
     }
-    let store = StorePlan { master_addr: endpoint.host.clone(), port: None, may_move: false };
-    Ok((store, Some(rendezvous(cli, Backend::C10d, (endpoint.host, port), nodes, conf, node))))
+    let store = StorePlan {
+        master_addr: endpoint.host.clone(),
+        port: None,
+        may_move: false,
+    };
+    Ok((
+        store,
+        Some(rendezvous(
+            cli,
+            Backend::C10d,
+            (endpoint.host, port),
+            nodes,
+            conf,
+            node,
+        )),
+    ))
 }
 
 /// Plans `store_type=file`, for which the endpoint is a path. Without an endpoint, torchrun creates
 /// a file that no other node knows.
-fn by_file(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
+fn by_file(
+    cli: &Cli,
+    nodes: Nodes,
+    conf: Conf,
+    node: &Node,
+) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
     match cli.rdzv_endpoint.as_str() {
         "" if nodes.min == 1 => Ok((on_a_free_port(cli), None)),
         "" => Err(PlanError::FileStore),
         path => {
             let rendezvous = rendezvous(cli, Backend::C10d, (String::new(), 0), nodes, conf, node);
-            Ok((on_a_free_port(cli), Some(RendezvousPlan { file: Some(path.into()), ..rendezvous })))
+            Ok((
+                on_a_free_port(cli),
+                Some(RendezvousPlan {
+                    file: Some(path.into()),
+                    ..rendezvous
+                }),
+            ))
         }
     }
 }
@@ -193,11 +270,23 @@ fn is_loopback(host: &str) -> bool {
 }
 
 fn on_a_free_port(cli: &Cli) -> StorePlan {
-    StorePlan { master_addr: local_addr(cli).unwrap_or(LOOPBACK).to_owned(), port: None, may_move: false }
+    StorePlan {
+        master_addr: local_addr(cli).unwrap_or(LOOPBACK).to_owned(),
+        port: None,
+        may_move: false,
+    }
 }
 
 /// Returns `--local-addr` without brackets.
 fn local_addr(cli: &Cli) -> Option<&str> {
-    let address = cli.local_addr.as_deref().filter(|address| !address.is_empty())?;
-    Some(address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address))
+    let address = cli
+        .local_addr
+        .as_deref()
+        .filter(|address| !address.is_empty())?;
+    Some(
+        address
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .unwrap_or(address),
+    )
 }

@@ -24,7 +24,10 @@ pub fn nodes(given: &str) -> Result<Nodes, PlanError> {
         _ => return Err(PlanError::NodesFormat(given.to_owned())),
     };
     match (usize::try_from(min), usize::try_from(max)) {
-        (Ok(least), Ok(most)) if least > 0 && least <= most => Ok(Nodes { min: least, max: most }),
+        (Ok(least), Ok(most)) if least > 0 && least <= most => Ok(Nodes {
+            min: least,
+            max: most,
+        }),
         _ => Err(PlanError::NodesRange { min, max }),
     }
 }
@@ -37,12 +40,18 @@ mod tests {
     fn a_number_is_a_range_of_one() {
         let one = || Ok(Nodes { min: 1, max: 1 });
         assert_eq!(["1", "1:1", " 1 : +1"].map(nodes), [one(), one(), one()]);
-        assert_eq!(["4", "2:1_0"].map(nodes), [Ok(Nodes { min: 4, max: 4 }), Ok(Nodes { min: 2, max: 10 })]);
+        assert_eq!(
+            ["4", "2:1_0"].map(nodes),
+            [Ok(Nodes { min: 4, max: 4 }), Ok(Nodes { min: 2, max: 10 })]
+        );
     }
 
     #[test]
     fn what_is_no_range_is_refused_in_torchrun_s_words() {
-        assert_eq!(nodes("1:2:3").unwrap_err().to_string(), "nnodes=1:2:3 is not in \"MIN:MAX\" format");
+        assert_eq!(
+            nodes("1:2:3").unwrap_err().to_string(),
+            "nnodes=1:2:3 is not in \"MIN:MAX\" format"
+        );
         let text = "min_nodes must be > 0 and <= max_nodes, got min_nodes=2, max_nodes=1";
         assert_eq!(nodes("2:1").unwrap_err().to_string(), text);
         assert_eq!(nodes("0"), Err(PlanError::NodesRange { min: 0, max: 0 }));

@@ -13,10 +13,22 @@ use crate::plan::error::PlanError;
 ///
 /// # Errors
 /// Returns an error if the node lacks the GPUs or has too few CPUs.
-pub fn place(cli: &Cli, env: &Environment, node: &Node, ranks: &mut [RankPlan]) -> Result<(), PlanError> {
-    let Some(name) = &cli.numa_binding else { return Ok(()) };
-    let refused = |err| PlanError::Numa { mode: name.clone(), err };
-    let Some(mode) = Mode::parse(name) else { return Ok(()) };
+pub fn place(
+    cli: &Cli,
+    env: &Environment,
+    node: &Node,
+    ranks: &mut [RankPlan],
+) -> Result<(), PlanError> {
+    let Some(name) = &cli.numa_binding else {
+        return Ok(());
+    };
+    let refused = |err| PlanError::Numa {
+        mode: name.clone(),
+        err,
+    };
+    let Some(mode) = Mode::parse(name) else {
+        return Ok(());
+    };
     let machine = machine(env, node).map_err(refused)?;
     let is_alone = ranks.len() == 1 && machine.gpus.len() == 1;
     for rank in ranks {
@@ -27,10 +39,15 @@ pub fn place(cli: &Cli, env: &Environment, node: &Node, ranks: &mut [RankPlan]) 
 }
 
 fn machine(env: &Environment, node: &Node) -> Result<Machine, NumaError> {
-    let visible_devices = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy());
+    let visible_devices = env
+        .get("CUDA_VISIBLE_DEVICES")
+        .map(|list| list.to_string_lossy());
     let gpus = node.whole_gpus(visible_devices.as_deref());
     if gpus.is_empty() {
-        return Err(NumaError::NoGpu { local_rank: 0, visible: 0 });
+        return Err(NumaError::NoGpu {
+            local_rank: 0,
+            visible: 0,
+        });
     }
     let address = |&gpu: &usize| match node.gpus[gpu].address.as_str() {
         "" => Err(NumaError::NoAddress(gpu)),

@@ -64,10 +64,15 @@ impl Program {
                 let program = built_in("serve", cli, &node.executable)?;
                 return serve::check(&cli.args).map(|()| program);
             }
-            Some(word) if tools::NAMES.contains(&word) => return Err(PlanError::ToolComesFirst(word.to_owned())),
+            Some(word) if tools::NAMES.contains(&word) => {
+                return Err(PlanError::ToolComesFirst(word.to_owned()));
+            }
             Some(word) => {
                 if let Some(meant) = meant_by(&cli.program) {
-                    return Err(PlanError::Misspelt { word: word.to_owned(), meant });
+                    return Err(PlanError::Misspelt {
+                        word: word.to_owned(),
+                        meant,
+                    });
                 }
             }
             None => {}
@@ -76,23 +81,44 @@ impl Program {
         let title = cli.program.to_string_lossy().into_owned();
         if cli.run_path {
             let fixed = vec![interpreter(env, node)?, "-c".into(), RUN_PATH.into()];
-            return Ok(Program::Foreign { title: "run_script_path".to_owned(), fixed, templates: words.collect() });
+            return Ok(Program::Foreign {
+                title: "run_script_path".to_owned(),
+                fixed,
+                templates: words.collect(),
+            });
         }
         if cli.no_python && cli.module {
             return Err(PlanError::NoPythonModule);
         }
         if cli.no_python {
             find(&cli.program, env).ok_or_else(|| PlanError::NoProgram(title.clone()))?;
-            return Ok(Program::Foreign { title, fixed: vec![cli.program.clone()], templates: cli.args.clone() });
+            return Ok(Program::Foreign {
+                title,
+                fixed: vec![cli.program.clone()],
+                templates: cli.args.clone(),
+            });
         }
-        let flags = if cli.module { ["-u", "-m"].as_slice() } else { &["-u"] };
-        let fixed = [interpreter(env, node)?].into_iter().chain(flags.iter().map(OsString::from)).collect();
-        Ok(Program::Foreign { title, fixed, templates: words.collect() })
+        let flags = if cli.module {
+            ["-u", "-m"].as_slice()
+        } else {
+            &["-u"]
+        };
+        let fixed = [interpreter(env, node)?]
+            .into_iter()
+            .chain(flags.iter().map(OsString::from))
+            .collect();
+        Ok(Program::Foreign {
+            title,
+            fixed,
+            templates: words.collect(),
+        })
     }
 
     /// Returns the program's name if it may be a built-in program.
     pub fn built_in(cli: &Cli) -> Option<&str> {
-        cli.program.to_str().filter(|_| !(cli.run_path || cli.no_python || cli.module))
+        cli.program
+            .to_str()
+            .filter(|_| !(cli.run_path || cli.no_python || cli.module))
     }
 
     /// Returns whether a built-in program is asked for that runs in ranks.
@@ -111,12 +137,21 @@ impl Program {
     /// Returns the program and arguments of one rank.
     pub fn argv(&self, local_rank: usize) -> Vec<OsString> {
         match self {
-            Program::BuiltIn { name, binary, args } => {
-                [binary.as_os_str(), OsStr::new(name)].into_iter().map(OsString::from).chain(args.clone()).collect()
-            }
-            Program::Foreign { fixed, templates, .. } => {
-                let fill = |word: &OsString| substitute(word, "local_rank", &local_rank.to_string());
-                fixed.iter().cloned().chain(templates.iter().map(fill)).collect()
+            Program::BuiltIn { name, binary, args } => [binary.as_os_str(), OsStr::new(name)]
+                .into_iter()
+                .map(OsString::from)
+                .chain(args.clone())
+                .collect(),
+            Program::Foreign {
+                fixed, templates, ..
+            } => {
+                let fill =
+                    |word: &OsString| substitute(word, "local_rank", &local_rank.to_string());
+                fixed
+                    .iter()
+                    .cloned()
+                    .chain(templates.iter().map(fill))
+                    .collect()
             }
         }
     }
@@ -125,7 +160,11 @@ impl Program {
 fn built_in(name: &'static str, cli: &Cli, executable: &Path) -> Result<Program, PlanError> {
     let binary = executable.with_file_name(RANK_BINARY);
     if binary.is_file() {
-        Ok(Program::BuiltIn { name, binary, args: cli.args.clone() })
+        Ok(Program::BuiltIn {
+            name,
+            binary,
+            args: cli.args.clone(),
+        })
     } else {
         Err(PlanError::NoRankBinary(binary))
     }

@@ -37,10 +37,14 @@ pub fn interpreter(env: &Environment, node: &Node) -> Result<OsString, PlanError
     if let Some(given) = env.get("PYTHON_EXEC") {
         return Ok(given.to_owned());
     }
-    let beside = [&node.called_as, &node.executable].into_iter().find_map(|rrun| beside(rrun));
+    let beside = [&node.called_as, &node.executable]
+        .into_iter()
+        .find_map(|rrun| beside(rrun));
     let found = beside.or_else(|| folders(env).find_map(|folder| python_in(&folder)));
     let found = found.or_else(|| python_in(&Path::new(env.non_empty("VIRTUAL_ENV")?).join("bin")));
-    found.map(PathBuf::into_os_string).ok_or(PlanError::NoPython)
+    found
+        .map(PathBuf::into_os_string)
+        .ok_or(PlanError::NoPython)
 }
 
 /// Returns the interpreter of the environment whose `bin` folder contains this file. A folder such
@@ -56,7 +60,10 @@ fn beside(rrun: &Path) -> Option<PathBuf> {
 }
 
 fn python_in(folder: &Path) -> Option<PathBuf> {
-    NAMES.into_iter().map(|name| folder.join(name)).find(|path| is_executable(path))
+    NAMES
+        .into_iter()
+        .map(|name| folder.join(name))
+        .find(|path| is_executable(path))
 }
 
 /// Returns the file that `execvp(program)` would execute: `program` itself if it contains a slash,
@@ -65,7 +72,9 @@ pub fn find(program: &OsStr, env: &Environment) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program)).filter(|path| is_executable(path));
     }
-    folders(env).map(|folder| folder.join(program)).find(|path| is_executable(path))
+    folders(env)
+        .map(|folder| folder.join(program))
+        .find(|path| is_executable(path))
 }
 
 fn folders(env: &Environment) -> impl Iterator<Item = PathBuf> {
@@ -101,7 +110,11 @@ mod tests {
 
     /// Returns the interpreter for an `rrun` at this path.
     fn python_of(rrun: &Path, env: &Environment) -> Result<OsString, PlanError> {
-        let node = Node { executable: rrun.to_path_buf(), called_as: rrun.to_path_buf(), ..Node::default() };
+        let node = Node {
+            executable: rrun.to_path_buf(),
+            called_as: rrun.to_path_buf(),
+            ..Node::default()
+        };
         interpreter(env, &node)
     }
 
@@ -110,24 +123,45 @@ mod tests {
     }
 
     fn in_path(folders: &[&Path]) -> String {
-        std::env::join_paths(folders).unwrap().into_string().unwrap()
+        std::env::join_paths(folders)
+            .unwrap()
+            .into_string()
+            .unwrap()
     }
 
     #[test]
     fn the_variable_wins_unchecked() {
-        let (venv, env) = (folder(&["bin/python", "pyvenv.cfg"]), [("PYTHON_EXEC", "mypython"), ("PATH", "")]);
-        assert_eq!(python_of(&venv.path().join("bin/rrun"), &Environment::from(env)), Ok("mypython".into()));
+        let (venv, env) = (
+            folder(&["bin/python", "pyvenv.cfg"]),
+            [("PYTHON_EXEC", "mypython"), ("PATH", "")],
+        );
+        assert_eq!(
+            python_of(&venv.path().join("bin/rrun"), &Environment::from(env)),
+            Ok("mypython".into())
+        );
     }
 
     #[test]
     fn rrun_of_an_environment_runs_its_interpreter_whatever_is_active() {
-        let (venv, other) = (folder(&["bin/python", "pyvenv.cfg"]), folder(&["bin/python3"]));
+        let (venv, other) = (
+            folder(&["bin/python", "pyvenv.cfg"]),
+            folder(&["bin/python3"]),
+        );
         let path = in_path(&[&other.path().join("bin")]);
         let env = Environment::from([("VIRTUAL_ENV", text(other.path())), ("PATH", path.as_str())]);
-        assert_eq!(python_of(&venv.path().join("bin/rrun"), &env), Ok(venv.path().join("bin/python").into()));
-        let linked =
-            Node { executable: "/opt/rrun".into(), called_as: venv.path().join("bin/rrun"), ..Node::default() };
-        assert_eq!(interpreter(&env, &linked), Ok(venv.path().join("bin/python").into()));
+        assert_eq!(
+            python_of(&venv.path().join("bin/rrun"), &env),
+            Ok(venv.path().join("bin/python").into())
+        );
+        let linked = Node {
+            executable: "/opt/rrun".into(),
+            called_as: venv.path().join("bin/rrun"),
+            ..Node::default()
+        };
+        assert_eq!(
+            interpreter(&env, &linked),
+            Ok(venv.path().join("bin/python").into())
+        );
     }
 
     #[test]
@@ -135,30 +169,51 @@ mod tests {
         let (system, active) = (folder(&["bin/python"]), folder(&["bin/python"]));
         let path = in_path(&[&active.path().join("bin"), &system.path().join("bin")]);
         let env = Environment::from([("PATH", path.as_str())]);
-        assert_eq!(python_of(&system.path().join("bin/rrun"), &env), Ok(active.path().join("bin/python").into()));
+        assert_eq!(
+            python_of(&system.path().join("bin/rrun"), &env),
+            Ok(active.path().join("bin/python").into())
+        );
     }
 
     #[test]
     fn a_variable_that_stayed_behind_does_not_beat_path() {
-        let (stale, first, later) = (folder(&["bin/python"]), folder(&["python"]), folder(&["python3"]));
-        let env = |path: &str| Environment::from([("VIRTUAL_ENV", text(stale.path())), ("PATH", path)]);
+        let (stale, first, later) = (
+            folder(&["bin/python"]),
+            folder(&["python"]),
+            folder(&["python3"]),
+        );
+        let env =
+            |path: &str| Environment::from([("VIRTUAL_ENV", text(stale.path())), ("PATH", path)]);
         let both = in_path(&[first.path(), later.path()]);
-        assert_eq!(elsewhere(&env(&both)), Ok(first.path().join("python").into()));
-        assert_eq!(elsewhere(&env("/nonexistent")), Ok(stale.path().join("bin/python").into()));
+        assert_eq!(
+            elsewhere(&env(&both)),
+            Ok(first.path().join("python").into())
+        );
+        assert_eq!(
+            elsewhere(&env("/nonexistent")),
+            Ok(stale.path().join("bin/python").into())
+        );
     }
 
     #[test]
     fn python3_comes_before_python() {
         let (both, one) = (folder(&["python", "python3"]), folder(&["python"]));
-        let env =
-            |folder: &tempfile::TempDir| Environment::from([("PATH", text(folder.path())), ("VIRTUAL_ENV", "/no")]);
-        assert_eq!(elsewhere(&env(&both)), Ok(both.path().join("python3").into()));
+        let env = |folder: &tempfile::TempDir| {
+            Environment::from([("PATH", text(folder.path())), ("VIRTUAL_ENV", "/no")])
+        };
+        assert_eq!(
+            elsewhere(&env(&both)),
+            Ok(both.path().join("python3").into())
+        );
         assert_eq!(elsewhere(&env(&one)), Ok(one.path().join("python").into()));
     }
 
     #[test]
     fn without_any_the_launch_is_refused() {
-        assert_eq!(elsewhere(&Environment::from([("PATH", "/nonexistent")])), Err(PlanError::NoPython));
+        assert_eq!(
+            elsewhere(&Environment::from([("PATH", "/nonexistent")])),
+            Err(PlanError::NoPython)
+        );
     }
 
     #[test]
@@ -166,9 +221,15 @@ mod tests {
         let bin = folder(&["prog"]);
         fs::write(bin.path().join("plain"), "").unwrap();
         let env = Environment::from([("PATH", text(bin.path()))]);
-        assert_eq!(find(OsStr::new("prog"), &env), Some(bin.path().join("prog")));
+        assert_eq!(
+            find(OsStr::new("prog"), &env),
+            Some(bin.path().join("prog"))
+        );
         assert_eq!(find(OsStr::new("plain"), &env), None);
         assert_eq!(find(OsStr::new("./prog"), &env), None);
-        assert_eq!(find(bin.path().join("prog").as_os_str(), &Environment::default()), Some(bin.path().join("prog")));
+        assert_eq!(
+            find(bin.path().join("prog").as_os_str(), &Environment::default()),
+            Some(bin.path().join("prog"))
+        );
     }
 }

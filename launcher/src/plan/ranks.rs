@@ -26,18 +26,36 @@ impl Ranks {
     /// Returns an error for an invalid list or map.
     pub fn new(cli: &Cli, first: usize, nproc: usize) -> Result<Ranks, PlanError> {
         let shown = shown_ranks(&cli.local_ranks_filter)?;
-        let (redirects, tee) = (StreamMap::parse(&cli.redirects)?, StreamMap::parse(&cli.tee)?);
-        Ok(Ranks { first, nproc, is_virtual: cli.virtual_local_rank, shown, redirects, tee })
+        let (redirects, tee) = (
+            StreamMap::parse(&cli.redirects)?,
+            StreamMap::parse(&cli.tee)?,
+        );
+        Ok(Ranks {
+            first,
+            nproc,
+            is_virtual: cli.virtual_local_rank,
+            shown,
+            redirects,
+            tee,
+        })
     }
 
     /// Returns one plan per rank. With `without_files` no stream goes to a file.
     ///
     /// # Errors
     /// Returns an error for a virtual rank without a GPU.
-    pub fn plan(&self, program: &Program, env: &Environment, without_files: bool) -> Result<Vec<RankPlan>, PlanError> {
+    pub fn plan(
+        &self,
+        program: &Program,
+        env: &Environment,
+        without_files: bool,
+    ) -> Result<Vec<RankPlan>, PlanError> {
         let plan = |local_rank| {
-            let (redirect, tee) =
-                if without_files { (Streams::default(), Streams::default()) } else { self.streams(local_rank) };
+            let (redirect, tee) = if without_files {
+                (Streams::default(), Streams::default())
+            } else {
+                self.streams(local_rank)
+            };
             Ok(RankPlan {
                 local_rank,
                 argv: program.argv(local_rank),
@@ -58,7 +76,11 @@ impl Ranks {
     }
 
     fn is_shown(&self, local_rank: usize) -> bool {
-        let is_meant = |ranks: &Vec<i64>| ranks.iter().any(|&rank| usize::try_from(rank) == Ok(local_rank));
+        let is_meant = |ranks: &Vec<i64>| {
+            ranks
+                .iter()
+                .any(|&rank| usize::try_from(rank) == Ok(local_rank))
+        };
         self.shown.as_ref().is_none_or(is_meant)
     }
 }

@@ -50,7 +50,8 @@ pub struct RendezvousPlan {
 impl RendezvousPlan {
     /// Returns the time without a heartbeat after which a node is dead.
     pub fn keep_alive(&self) -> Duration {
-        self.keep_alive_interval.saturating_mul(self.keep_alive_max_attempt)
+        self.keep_alive_interval
+            .saturating_mul(self.keep_alive_max_attempt)
     }
 }
 

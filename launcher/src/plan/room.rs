@@ -50,20 +50,35 @@ impl Room {
     ///
     /// # Errors
     /// Returns an error if the file of measurements cannot be read.
-    pub fn new(args: &EvalArgs, resources: Resources, memory: &[Memory]) -> Result<Self, MeasuredError> {
-        let measured = args.measured.as_deref().map(Measured::read).transpose()?.unwrap_or_default();
+    pub fn new(
+        args: &EvalArgs,
+        resources: Resources,
+        memory: &[Memory],
+    ) -> Result<Self, MeasuredError> {
+        let measured = args
+            .measured
+            .as_deref()
+            .map(Measured::read)
+            .transpose()?
+            .unwrap_or_default();
         let terms = Terms {
             max_batch: args.max_batch,
             pipeline_stages: args.pipeline_stages,
-            are_policies_on_cpu: args.policy_device.as_deref().is_some_and(|device| device.trim() == "cpu"),
+            are_policies_on_cpu: args
+                .policy_device
+                .as_deref()
+                .is_some_and(|device| device.trim() == "cpu"),
             measured,
         };
         let mut budgets = BTreeMap::new();
         if let Resources::Gpus { per_node, nodes } = resources {
             for gpu in 0..per_node * nodes {
                 let found = resources.device(gpu).and_then(|device| memory.get(device));
-                let told = found.map(|memory| Budget::of_gpu(memory.total, memory.used, args.gpu_memory));
-                if let Some(budget) = told.or(args.gpu_memory.map(|ByteSize(bytes)| Budget::whole(bytes))) {
+                let told =
+                    found.map(|memory| Budget::of_gpu(memory.total, memory.used, args.gpu_memory));
+                if let Some(budget) =
+                    told.or(args.gpu_memory.map(|ByteSize(bytes)| Budget::whole(bytes)))
+                {
                     budgets.insert(gpu, budget);
                 }
             }
@@ -73,15 +88,27 @@ impl Room {
 
     /// Replaces the memory of this machine by `bytes` on each of these GPUs.
     #[must_use]
-    pub fn of_size(mut self, gpus: impl IntoIterator<Item = usize>, ByteSize(bytes): ByteSize) -> Self {
-        self.budgets = gpus.into_iter().map(|gpu| (gpu, Budget::whole(bytes))).collect();
+    pub fn of_size(
+        mut self,
+        gpus: impl IntoIterator<Item = usize>,
+        ByteSize(bytes): ByteSize,
+    ) -> Self {
+        self.budgets = gpus
+            .into_iter()
+            .map(|gpu| (gpu, Budget::whole(bytes)))
+            .collect();
         self
     }
 
     /// Returns the memory planner for the jobs on a placement.
     pub fn planner<'a>(&self, setup: &'a Setup, placement: &'a Placement) -> Planner<'a> {
         let of = (placement, setup.assignment);
-        Planner::new(&setup.file.jobs, of, self.terms.clone(), self.budgets.clone())
+        Planner::new(
+            &setup.file.jobs,
+            of,
+            self.terms.clone(),
+            self.budgets.clone(),
+        )
     }
 
     /// Refuses an evaluation that cannot fit: weights and declared or measured environments alone
@@ -89,21 +116,41 @@ impl Room {
     ///
     /// # Errors
     /// Returns [`TooMuch`] for the first such GPU, with a proposal that would fit.
-    pub fn check(&self, setup: &Setup, placement: &Placement, resources: Resources) -> Result<(), TooMuch> {
+    pub fn check(
+        &self,
+        setup: &Setup,
+        placement: &Placement,
+        resources: Resources,
+    ) -> Result<(), TooMuch> {
         let planner = self.planner(setup, placement);
         for need in planner.needs() {
-            let Some(budget) = planner.budget(need.gpu).filter(|budget| need.fit(Some(*budget)) == Fit::Never) else {
+            let Some(budget) = planner
+                .budget(need.gpu)
+                .filter(|budget| need.fit(Some(*budget)) == Fit::Never)
+            else {
                 continue;
             };
-            let fewer = fewer(&planner.propose(), |num_envs| self.holds(setup, placement, num_envs));
+            let fewer = fewer(&planner.propose(), |num_envs| {
+                self.holds(setup, placement, num_envs)
+            });
             let dedicated = match resources {
-                Resources::Gpus { per_node, nodes: 1 } => Dedicated::find(self, setup, placement, per_node),
+                Resources::Gpus { per_node, nodes: 1 } => {
+                    Dedicated::find(self, setup, placement, per_node)
+                }
                 Resources::Gpus { .. } | Resources::Labels => None,
             };
-            let proposal = dedicated.map_or(fewer.clone(), |dedicated| format!("{fewer}; {dedicated}"));
+            let proposal =
+                dedicated.map_or(fewer.clone(), |dedicated| format!("{fewer}; {dedicated}"));
             let (certain, estimated) = (need.sum().certain, need.sum().bytes);
             let parts = parts(&need);
-            return Err(TooMuch { gpu: need.gpu, free: budget.free, certain, parts, need: estimated, proposal });
+            return Err(TooMuch {
+                gpu: need.gpu,
+                free: budget.free,
+                certain,
+                parts,
+                need: estimated,
+                proposal,
+            });
         }
         Ok(())
     }
@@ -119,8 +166,14 @@ impl Room {
 
 /// Lists the certain parts of a need.
 fn parts(need: &Need) -> String {
-    let parts = [("weights", need.weights.certain), ("environments", need.environments.certain)];
-    let named = parts.iter().filter(|(_, bytes)| bytes.0 > 0).map(|(name, bytes)| format!("{name} {bytes}"));
+    let parts = [
+        ("weights", need.weights.certain),
+        ("environments", need.environments.certain),
+    ];
+    let named = parts
+        .iter()
+        .filter(|(_, bytes)| bytes.0 > 0)
+        .map(|(name, bytes)| format!("{name} {bytes}"));
     named.collect::<Vec<_>>().join(", ")
 }
 
@@ -128,17 +181,28 @@ fn parts(need: &Need) -> String {
 /// jobs.
 fn fewer(proposals: &[Proposal], holds: impl Fn(usize) -> bool) -> String {
     let changed = proposals.iter().filter_map(|proposal| {
-        let proposed = proposal.proposed_num_envs.filter(|proposed| *proposed < proposal.num_envs)?;
+        let proposed = proposal
+            .proposed_num_envs
+            .filter(|proposed| *proposed < proposal.num_envs)?;
         Some(format!("num_envs {proposed} of `{}`", proposal.job))
     });
     let changed: Vec<_> = changed.collect();
-    let fewest = proposals.iter().filter_map(|proposal| proposal.proposed_num_envs).min();
+    let fewest = proposals
+        .iter()
+        .filter_map(|proposal| proposal.proposed_num_envs)
+        .min();
     let option = fewest.filter(|fewest| !changed.is_empty() && holds(*fewest));
-    let option = option.map(|fewest| format!(" (--num-envs {fewest})")).unwrap_or_default();
+    let option = option
+        .map(|fewest| format!(" (--num-envs {fewest})"))
+        .unwrap_or_default();
     let would_fit = match changed.len() {
         0 => return "fewer environments do not help".to_owned(),
         count if count > NAMED => {
-            format!("{} and of {} more jobs would fit", changed[..NAMED].join(", "), count - NAMED)
+            format!(
+                "{} and of {} more jobs would fit",
+                changed[..NAMED].join(", "),
+                count - NAMED
+            )
         }
         _ => format!("{} would fit", changed.join(", ")),
     };
@@ -169,11 +233,25 @@ mod tests {
         std::fs::write(&jobs, text).unwrap();
         let out = dir.path().join("out");
         let words: [&Path; 4] = ["--jobs".as_ref(), &jobs, "--output".as_ref(), &out];
-        let words: Vec<OsString> = words.iter().map(Into::into).chain(extra.iter().map(Into::into)).collect();
-        let launch = Launch { nproc: Some(1), nodes: (1, 1), gpus: 1, is_virtual: false };
-        let memory = Memory { total: total * GIB, used: used * GIB };
+        let words: Vec<OsString> = words
+            .iter()
+            .map(Into::into)
+            .chain(extra.iter().map(Into::into))
+            .collect();
+        let launch = Launch {
+            nproc: Some(1),
+            nodes: (1, 1),
+            gpus: 1,
+            is_virtual: false,
+        };
+        let memory = Memory {
+            total: total * GIB,
+            used: used * GIB,
+        };
         let asked = Asked::read(&words, &Environment::default()).map_err(|err| err.to_string())?;
-        let plan = asked.check(launch, &[memory]).map_err(|err| err.to_string())?;
+        let plan = asked
+            .check(launch, &[memory])
+            .map_err(|err| err.to_string())?;
         Ok(plan.notes.iter().map(|note| note.to_string()).collect())
     }
 
@@ -186,13 +264,25 @@ mod tests {
             "GPU 0 has 16.0 GiB free and 18.0 GiB are needed for certain (environments 18.0 GiB), 18.5 GiB in all by \
              estimate; num_envs 4 of `a` would fit (--num-envs 4); --no-memory-check starts it all the same"
         );
-        assert!(answer(DECLARED, 80, 70, &[]).unwrap_err().contains("num_envs 2 of `a` would fit"));
-        assert!(answer(DECLARED, 80, 79, &[]).unwrap_err().contains("fewer environments do not help"));
+        assert!(
+            answer(DECLARED, 80, 70, &[])
+                .unwrap_err()
+                .contains("num_envs 2 of `a` would fit")
+        );
+        assert!(
+            answer(DECLARED, 80, 79, &[])
+                .unwrap_err()
+                .contains("fewer environments do not help")
+        );
     }
 
     #[test]
     fn a_limit_holds_beside_what_the_card_has() {
-        assert!(answer(DECLARED, 80, 0, &["--gpu-memory", "12GiB"]).unwrap_err().contains("GPU 0 has 12.0 GiB free"));
+        assert!(
+            answer(DECLARED, 80, 0, &["--gpu-memory", "12GiB"])
+                .unwrap_err()
+                .contains("GPU 0 has 12.0 GiB free")
+        );
         assert!(answer(DECLARED, 80, 0, &["--gpu-memory", "40GiB"]).is_ok());
     }
 
@@ -201,11 +291,16 @@ mod tests {
         let published = r#""environment": "gym:omnigibson_radio""#;
         let warned = answer(published, 24, 0, &[]).unwrap();
         assert!(
-            warned.iter().any(|line| line.contains("GPU 0 is tight, memory: about 60.5 GiB of 24.0 GiB")),
+            warned
+                .iter()
+                .any(|line| line.contains("GPU 0 is tight, memory: about 60.5 GiB of 24.0 GiB")),
             "{warned:?}"
         );
         let insisted = answer(DECLARED, 16, 0, &["--no-memory-check"]).unwrap();
-        assert!(insisted.iter().any(|line| line.contains("GPU 0 is tight")), "{insisted:?}");
+        assert!(
+            insisted.iter().any(|line| line.contains("GPU 0 is tight")),
+            "{insisted:?}"
+        );
     }
 
     #[test]
@@ -214,11 +309,23 @@ mod tests {
         let file = dir.path().join("memory.json");
         let entry = r#"{"environment": "reach", "env_args": {}, "enable_cameras": null, "num_envs": [1, 4],
                         "host": {"base": 0, "slope": 0}, "gpu": {"base": 0, "slope": 3221225472}}"#;
-        std::fs::write(&file, format!(r#"{{"schema": "rrun/memory/1", "environments": [{entry}]}}"#)).unwrap();
+        std::fs::write(
+            &file,
+            format!(r#"{{"schema": "rrun/memory/1", "environments": [{entry}]}}"#),
+        )
+        .unwrap();
         let words = ["--measured", file.to_str().unwrap()];
         let plain = r#""environment": "reach""#;
-        assert!(answer(plain, 16, 0, &words).unwrap_err().contains("environments 18.0 GiB"));
+        assert!(
+            answer(plain, 16, 0, &words)
+                .unwrap_err()
+                .contains("environments 18.0 GiB")
+        );
         assert!(answer(plain, 16, 0, &[]).is_ok(), "nothing is known");
-        assert!(answer(plain, 16, 0, &["--measured", "/nowhere"]).unwrap_err().contains("cannot read measurements"));
+        assert!(
+            answer(plain, 16, 0, &["--measured", "/nowhere"])
+                .unwrap_err()
+                .contains("cannot read measurements")
+        );
     }
 }

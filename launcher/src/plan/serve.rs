@@ -14,7 +14,10 @@ use crate::plan::error::PlanError;
 pub fn check(words: &[OsString]) -> Result<(), PlanError> {
     let args = ServeArgs::parse_words(words).map_err(|usage| {
         let code = u8::try_from(usage.exit_code()).unwrap_or(2);
-        PlanError::EvalUsage { text: usage.render().to_string(), code }
+        PlanError::EvalUsage {
+            text: usage.render().to_string(),
+            code,
+        }
     })?;
     let choice = args.choice().map_err(PlanError::Serve)?;
     match known::canonical_policy(&choice.policy_type) {
@@ -39,7 +42,10 @@ mod tests {
 
     #[test]
     fn a_wrong_word_is_refused_before_anything_is_started() {
-        assert!(refusal(&["--policy", "gr00d"]).starts_with("--policy `gr00d` is neither a folder nor a known policy"));
+        assert!(
+            refusal(&["--policy", "gr00d"])
+                .starts_with("--policy `gr00d` is neither a folder nor a known policy")
+        );
         assert!(refusal(&["--policy", "gr00t", "--max-batch", "0"]).contains("--max-batch"));
         assert!(check(&["--policy".into(), "gr00t".into()]).is_ok());
     }

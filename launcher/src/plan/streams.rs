@@ -29,18 +29,27 @@ impl StreamMap {
         let entry = |part: &str| {
             let (rank, digit) = part.split_once(':')?;
             let is_digit = rank.len() == 1 && rank.bytes().all(|byte| byte.is_ascii_digit());
-            Some((is_digit.then(|| rank.parse().ok()).flatten()?, streams(digit)?))
+            Some((
+                is_digit.then(|| rank.parse().ok()).flatten()?,
+                streams(digit)?,
+            ))
         };
-        text.split(',').map(entry).collect::<Option<Vec<_>>>().map(StreamMap::ByRank).ok_or_else(err)
+        text.split(',')
+            .map(entry)
+            .collect::<Option<Vec<_>>>()
+            .map(StreamMap::ByRank)
+            .ok_or_else(err)
     }
 
     /// Returns the streams of one rank.
     pub fn of(&self, local_rank: usize) -> Streams {
         match self {
             StreamMap::All(streams) => *streams,
-            StreamMap::ByRank(entries) => {
-                entries.iter().rfind(|(rank, _)| *rank == local_rank).map(|(_, streams)| *streams).unwrap_or_default()
-            }
+            StreamMap::ByRank(entries) => entries
+                .iter()
+                .rfind(|(rank, _)| *rank == local_rank)
+                .map(|(_, streams)| *streams)
+                .unwrap_or_default(),
         }
     }
 
@@ -57,16 +66,31 @@ impl StreamMap {
 impl Streams {
     /// Returns the union of two selections.
     pub fn or(self, other: Streams) -> Streams {
-        Streams { stdout: self.stdout || other.stdout, stderr: self.stderr || other.stderr }
+        Streams {
+            stdout: self.stdout || other.stdout,
+            stderr: self.stderr || other.stderr,
+        }
     }
 }
 
 fn streams(digit: &str) -> Option<Streams> {
     match digit {
-        "0" => Some(Streams { stdout: false, stderr: false }),
-        "1" => Some(Streams { stdout: true, stderr: false }),
-        "2" => Some(Streams { stdout: false, stderr: true }),
-        "3" => Some(Streams { stdout: true, stderr: true }),
+        "0" => Some(Streams {
+            stdout: false,
+            stderr: false,
+        }),
+        "1" => Some(Streams {
+            stdout: true,
+            stderr: false,
+        }),
+        "2" => Some(Streams {
+            stdout: false,
+            stderr: true,
+        }),
+        "3" => Some(Streams {
+            stdout: true,
+            stderr: true,
+        }),
         _ => None,
     }
 }
@@ -77,27 +101,51 @@ mod tests {
 
     use super::*;
 
-    const NONE: Streams = Streams { stdout: false, stderr: false };
-    const OUT: Streams = Streams { stdout: true, stderr: false };
-    const ERR: Streams = Streams { stdout: false, stderr: true };
-    const BOTH: Streams = Streams { stdout: true, stderr: true };
+    const NONE: Streams = Streams {
+        stdout: false,
+        stderr: false,
+    };
+    const OUT: Streams = Streams {
+        stdout: true,
+        stderr: false,
+    };
+    const ERR: Streams = Streams {
+        stdout: false,
+        stderr: true,
+    };
+    const BOTH: Streams = Streams {
+        stdout: true,
+        stderr: true,
+    };
 
     #[test]
     fn a_digit_is_for_all_ranks() {
         let of = |text| StreamMap::parse(text).unwrap().of(7);
-        assert_eq!(["0", "1", "2", "3", "3\n"].map(of), [NONE, OUT, ERR, BOTH, BOTH]);
+        assert_eq!(
+            ["0", "1", "2", "3", "3\n"].map(of),
+            [NONE, OUT, ERR, BOTH, BOTH]
+        );
     }
 
     #[test]
     fn a_map_is_by_rank_and_the_last_entry_counts() {
         let map = StreamMap::parse("0:3,1:2,9:1,1:1").unwrap();
-        assert_eq!([0, 1, 2, 9, 12].map(|rank| map.of(rank)), [BOTH, OUT, NONE, OUT, NONE]);
+        assert_eq!(
+            [0, 1, 2, 9, 12].map(|rank| map.of(rank)),
+            [BOTH, OUT, NONE, OUT, NONE]
+        );
     }
 
     #[test]
     fn anything_else_is_refused_in_torchrun_s_words() {
-        for text in ["4", "", "0:4", "0:3,", ",0:3", "0:3 ,1:2", "a:1", "-1:3", "33", "0:", ":3", "10:1", "0:3,10:1"] {
-            assert_eq!(StreamMap::parse(text), Err(PlanError::Streams(text.to_owned())));
+        for text in [
+            "4", "", "0:4", "0:3,", ",0:3", "0:3 ,1:2", "a:1", "-1:3", "33", "0:", ":3", "10:1",
+            "0:3,10:1",
+        ] {
+            assert_eq!(
+                StreamMap::parse(text),
+                Err(PlanError::Streams(text.to_owned()))
+            );
         }
         let text = r"4 does not match: <^[0123]$> or <^(\d:[0123],)*(\d:[0123])$>";
         assert_eq!(StreamMap::parse("4").unwrap_err().to_string(), text);
@@ -106,7 +154,10 @@ mod tests {
     #[test]
     fn a_map_of_zeros_means_nothing() {
         let is_none = |text| StreamMap::parse(text).unwrap().is_none();
-        assert_eq!(["0", "0:0,1:0", "1", "0:0,1:2"].map(is_none), [true, true, false, false]);
+        assert_eq!(
+            ["0", "0:0,1:0", "1", "0:0,1:2"].map(is_none),
+            [true, true, false, false]
+        );
     }
 
     proptest! {

@@ -66,7 +66,9 @@ mod tests {
     use super::*;
 
     fn filled(text: &str) -> String {
-        substitute(OsStr::new(text), "local_rank", "7").into_string().unwrap()
+        substitute(OsStr::new(text), "local_rank", "7")
+            .into_string()
+            .unwrap()
     }
 
     #[test]
@@ -77,7 +79,10 @@ mod tests {
 
     #[test]
     fn two_dollars_become_one() {
-        assert_eq!(filled("$$ $${x} $$local_rank $$$local_rank"), "$ ${x} $local_rank $7");
+        assert_eq!(
+            filled("$$ $${x} $$local_rank $$$local_rank"),
+            "$ ${x} $local_rank $7"
+        );
     }
 
     #[test]

@@ -13,7 +13,10 @@ pub fn children() -> Option<BTreeSet<i32>> {
     let mut children = BTreeSet::new();
     for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
         let list = fs::read_to_string(thread.path().join("children")).ok()?;
-        children.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+        children.extend(
+            list.split_ascii_whitespace()
+                .filter_map(|pid| pid.parse::<i32>().ok()),
+        );
     }
     Some(children)
 }
@@ -26,7 +29,10 @@ mod tests {
 
     #[test]
     fn a_child_is_listed_until_it_is_reaped() {
-        let mut child = Command::new("/bin/cat").stdin(Stdio::piped()).spawn().expect("it starts");
+        let mut child = Command::new("/bin/cat")
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("it starts");
         let pid = child.id().cast_signed();
         let is_listed = || children().map(|children| children.contains(&pid));
         let before = is_listed();

@@ -91,13 +91,18 @@ impl<'a> Command<'a> {
             stderr: output.stderr.open()?,
             cpus: None,
             open_files: None,
-            folder: folder.map(|folder| CString::new(folder.as_os_str().as_bytes())).transpose()?,
+            folder: folder
+                .map(|folder| CString::new(folder.as_os_str().as_bytes()))
+                .transpose()?,
         })
     }
 
     /// Sets the limits on open files.
     pub fn with_open_files(self, limit: Option<FileLimit>) -> Command<'a> {
-        Command { open_files: limit, ..self }
+        Command {
+            open_files: limit,
+            ..self
+        }
     }
 }
 
@@ -113,9 +118,15 @@ impl Stream {
 
 fn argv(words: &[OsString]) -> io::Result<Vec<CString>> {
     if words.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no program"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "there is no program",
+        ));
     }
-    words.iter().map(|word| Ok(CString::new(word.as_bytes())?)).collect()
+    words
+        .iter()
+        .map(|word| Ok(CString::new(word.as_bytes())?))
+        .collect()
 }
 
 /// Returns the set of these CPUs, without those that the kernel does not know.
@@ -153,7 +164,10 @@ pub(crate) mod tests {
     /// Starts a single rank.
     pub(crate) fn start(rank: &RankPlan, stdout: Stream) -> io::Result<Rank> {
         let common = Environment::inherited(&BTreeMap::new())?;
-        let output = Output { stdout, stderr: Stream::Inherit };
+        let output = Output {
+            stdout,
+            stderr: Stream::Inherit,
+        };
         let mut start = Start::new()?;
         start.spawn(&Command::new(rank, &common, &BTreeMap::new(), output)?)?;
         let (mut ranks, failed) = start.finish();
@@ -177,19 +191,34 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         std::os::unix::fs::symlink("/bin/echo", folder.path().join("only-here")).expect("a link");
         let env = BTreeMap::from([("PATH".to_owned(), folder.path().display().to_string())]);
-        assert_eq!(output(&RankPlan { env, ..plan(&["only-here", "found"]) }).1, "found\n");
+        assert_eq!(
+            output(&RankPlan {
+                env,
+                ..plan(&["only-here", "found"])
+            })
+            .1,
+            "found\n"
+        );
     }
 
     #[test]
     fn a_rank_has_the_limit_on_files_that_it_is_given() {
         let common = Environment::inherited(&BTreeMap::new()).expect("an environment");
-        let limit = FileLimit { soft: 77, ..FileLimit::current().expect("Linux has limits") };
+        let limit = FileLimit {
+            soft: 77,
+            ..FileLimit::current().expect("Linux has limits")
+        };
         let mut file = tempfile::tempfile().expect("a file");
-        let output = Output { stdout: Stream::File(file.try_clone().expect("a copy")), stderr: Stream::Inherit };
+        let output = Output {
+            stdout: Stream::File(file.try_clone().expect("a copy")),
+            stderr: Stream::Inherit,
+        };
         let plan = plan(&["sh", "-c", "ulimit -Sn"]);
         let command = Command::new(&plan, &common, &BTreeMap::new(), output).expect("a command");
         let mut start = Start::new().expect("a pipe");
-        start.spawn(&command.with_open_files(Some(limit))).expect("it starts");
+        start
+            .spawn(&command.with_open_files(Some(limit)))
+            .expect("it starts");
         start.finish().0.remove(0).reap();
         let mut text = String::new();
         file.rewind().expect("a file");
@@ -204,8 +233,18 @@ pub(crate) mod tests {
         // Another process writes the script: a child that another test forks meanwhile would
         // inherit a file that is open for writing here, and such a file cannot be executed.
         let write = "echo 'echo \"$1\"' > \"$0\" && chmod 700 \"$0\"";
-        assert!(std::process::Command::new("sh").args(["-c", write]).arg(&script).status().expect("sh").success());
-        assert_eq!(output(&plan(&[script.to_str().expect("text"), "word"])).1, "word\n");
+        assert!(
+            std::process::Command::new("sh")
+                .args(["-c", write])
+                .arg(&script)
+                .status()
+                .expect("sh")
+                .success()
+        );
+        assert_eq!(
+            output(&plan(&[script.to_str().expect("text"), "word"])).1,
+            "word\n"
+        );
     }
 
     #[test]

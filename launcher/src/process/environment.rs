@@ -17,17 +17,31 @@ impl Environment {
     /// Returns the launcher's environment, overridden by these variables.
     pub fn inherited(over: &BTreeMap<String, String>) -> io::Result<Environment> {
         let ours = env::vars_os().map(|(name, value)| (name.into_vec(), value));
-        let over = over.iter().map(|(name, value)| (name.clone().into_bytes(), OsString::from(value)));
-        let entry = |(name, value): (Vec<u8>, OsString)| Ok((name.clone(), entry(name, value.into_vec())?));
-        Ok(Environment(ours.chain(over).map(entry).collect::<io::Result<_>>()?))
+        let over = over
+            .iter()
+            .map(|(name, value)| (name.clone().into_bytes(), OsString::from(value)));
+        let entry =
+            |(name, value): (Vec<u8>, OsString)| Ok((name.clone(), entry(name, value.into_vec())?));
+        Ok(Environment(
+            ours.chain(over).map(entry).collect::<io::Result<_>>()?,
+        ))
     }
 
     /// Returns the entries overridden by these variables; later maps override earlier ones.
     pub fn with(&self, over: &[&BTreeMap<String, String>]) -> io::Result<Vec<Cow<'_, CStr>>> {
-        let over: BTreeMap<&[u8], &[u8]> = over.iter().flat_map(|variables| variables.iter()).map(bytes).collect();
-        let common = self.0.iter().filter(|(name, _)| !over.contains_key(name.as_slice()));
+        let over: BTreeMap<&[u8], &[u8]> = over
+            .iter()
+            .flat_map(|variables| variables.iter())
+            .map(bytes)
+            .collect();
+        let common = self
+            .0
+            .iter()
+            .filter(|(name, _)| !over.contains_key(name.as_slice()));
         let common = common.map(|(_, entry)| Ok(Cow::Borrowed(entry.as_c_str())));
-        let own = over.iter().map(|(name, value)| Ok(Cow::Owned(entry(name.to_vec(), value.to_vec())?)));
+        let own = over
+            .iter()
+            .map(|(name, value)| Ok(Cow::Owned(entry(name.to_vec(), value.to_vec())?)));
         common.chain(own).collect()
     }
 }
@@ -47,17 +61,28 @@ mod tests {
     use super::*;
 
     fn map(variables: &[(&str, &str)]) -> BTreeMap<String, String> {
-        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn each_variable_is_there_once_and_the_last_word_counts() {
-        let launch = Environment::inherited(&map(&[("A", "launch"), ("B", "launch"), ("C", "launch")]));
+        let launch =
+            Environment::inherited(&map(&[("A", "launch"), ("B", "launch"), ("C", "launch")]));
         let launch = launch.expect("no NUL in it");
-        let own = [map(&[("A", "round"), ("B", "round")]), map(&[("A", "rank")])];
+        let own = [
+            map(&[("A", "round"), ("B", "round")]),
+            map(&[("A", "rank")]),
+        ];
         let found = launch.with(&[&own[0], &own[1]]).expect("no NUL in it");
-        let of =
-            |name: &str| found.iter().filter(|entry| entry.to_bytes().starts_with(name.as_bytes())).collect::<Vec<_>>();
+        let of = |name: &str| {
+            found
+                .iter()
+                .filter(|entry| entry.to_bytes().starts_with(name.as_bytes()))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(of("A="), [&Cow::Borrowed(c"A=rank")]);
         assert_eq!(of("B="), [&Cow::Borrowed(c"B=round")]);
         assert_eq!(of("C="), [&Cow::Borrowed(c"C=launch")]);

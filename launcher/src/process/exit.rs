@@ -48,7 +48,10 @@ impl From<ExitStatus> for Exit {
     fn from(status: ExitStatus) -> Exit {
         // A process that was waited for has either a code or a signal; the default is for a status
         // made by hand.
-        status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or(libc::SIGKILL)), Exit::Code)
+        status.code().map_or_else(
+            || Exit::Signal(status.signal().unwrap_or(libc::SIGKILL)),
+            Exit::Code,
+        )
     }
 }
 
@@ -67,7 +70,10 @@ mod tests {
 
     #[test]
     fn a_signal_is_a_negative_returncode() {
-        assert_eq!(Exit::from(ExitStatus::from_raw(libc::SIGKILL)).returncode(), -9);
+        assert_eq!(
+            Exit::from(ExitStatus::from_raw(libc::SIGKILL)).returncode(),
+            -9
+        );
         assert_eq!(Exit::from(ExitStatus::from_raw(7 << 8)).returncode(), 7);
     }
 

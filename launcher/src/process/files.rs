@@ -25,7 +25,10 @@ impl FileLimit {
 
     /// Returns the same limits with the soft limit raised to the hard one.
     pub fn raised(self) -> FileLimit {
-        FileLimit { soft: self.hard, ..self }
+        FileLimit {
+            soft: self.hard,
+            ..self
+        }
     }
 
     /// Sets the limits of this process.
@@ -45,7 +48,13 @@ mod tests {
     fn the_limits_of_this_process_can_be_applied_again() {
         let limit = FileLimit::current().expect("Linux has limits");
         assert!(limit.soft > 3 && limit.soft <= limit.hard);
-        assert_eq!(limit.raised(), FileLimit { soft: limit.hard, hard: limit.hard });
+        assert_eq!(
+            limit.raised(),
+            FileLimit {
+                soft: limit.hard,
+                hard: limit.hard
+            }
+        );
         limit.apply().expect("they are what they are");
     }
 }

@@ -79,7 +79,12 @@ pub struct Spared {
 impl Leftovers {
     /// Returns a finder that knows leftovers by the sessions of the ranks only.
     pub fn by_session() -> Leftovers {
-        Leftovers { adopts: false, before: BTreeSet::new(), spared: Spared::default(), leaves_daemons: false }
+        Leftovers {
+            adopts: false,
+            before: BTreeSet::new(),
+            spared: Spared::default(),
+            leaves_daemons: false,
+        }
     }
 
     /// Makes this process a subreaper, so that orphaned descendants become its children and
@@ -87,7 +92,11 @@ impl Leftovers {
     /// every child that is not a rank counts as a leftover.
     pub fn adopt() -> Leftovers {
         let us = getpid().as_raw();
-        let search = || pids().filter(|&pid| read(pid).is_some_and(|stat| stat.parent == us)).collect();
+        let search = || {
+            pids()
+                .filter(|&pid| read(pid).is_some_and(|stat| stat.parent == us))
+                .collect()
+        };
         let before = children().unwrap_or_else(search);
         Leftovers {
             adopts: set_child_subreaper(true).is_ok(),
@@ -110,27 +119,43 @@ impl Leftovers {
     /// Reaps adopted children that have ended and signals the living leftovers of `ranks`. Returns
     /// the number of living ones.
     pub fn signal(&self, ranks: &BTreeSet<i32>, reach: Reach, signal: Option<Signal>) -> usize {
-        let have_ended = || ranks.iter().all(|&pid| matches!(ended(Pid::from_raw(pid)), Ok(Some(_))));
+        let have_ended = || {
+            ranks
+                .iter()
+                .all(|&pid| matches!(ended(Pid::from_raw(pid)), Ok(Some(_))))
+        };
         if self.knows_all_children(ranks) && have_ended() {
             return 0;
         }
         let is_daemon = |stat: Stat| self.leaves_daemons && !ranks.contains(&stat.session);
-        let is_left =
-            |pid, stat: Stat| !is_daemon(stat) && (ranks.contains(&stat.session) || self.is_adopted(pid, stat));
-        let living = self.living(ranks, |pid, stat| is_left(pid, stat) && !self.is_spared(pid, stat));
-        for (pid, _) in living.iter().filter(|(_, stat)| reach == Reach::All || !ranks.contains(&stat.group)) {
+        let is_left = |pid, stat: Stat| {
+            !is_daemon(stat) && (ranks.contains(&stat.session) || self.is_adopted(pid, stat))
+        };
+        let living = self.living(ranks, |pid, stat| {
+            is_left(pid, stat) && !self.is_spared(pid, stat)
+        });
+        for (pid, _) in living
+            .iter()
+            .filter(|(_, stat)| reach == Reach::All || !ranks.contains(&stat.group))
+        {
             signal.map(|signal| kill(Pid::from_raw(*pid), signal));
         }
         living.len()
     }
 
     /// Does the same for the leftovers of a single rank of `ranks`.
-    pub fn signal_of(&self, ranks: &BTreeSet<i32>, rank: Trace<'_>, signal: Option<Signal>) -> usize {
+    pub fn signal_of(
+        &self,
+        ranks: &BTreeSet<i32>,
+        rank: Trace<'_>,
+        signal: Option<Signal>,
+    ) -> usize {
         if self.knows_all_children(ranks) {
             return 0;
         }
         let is_its_own = |pid, stat: Stat| {
-            stat.session == rank.pid || (self.is_adopted(pid, stat) && is_in_environment(pid, rank.mark))
+            stat.session == rank.pid
+                || (self.is_adopted(pid, stat) && is_in_environment(pid, rank.mark))
         };
         let living = self.living(ranks, is_its_own);
         for (pid, _) in &living {
@@ -163,7 +188,9 @@ impl Leftovers {
     /// Returns whether it is certain that the launcher has no children but ranks and spared
     /// processes. Then a rank that has ended has left nothing behind.
     fn knows_all_children(&self, ranks: &BTreeSet<i32>) -> bool {
-        self.adopts && children().is_some_and(|children| children.iter().all(|&pid| self.is_known(ranks, pid)))
+        self.adopts
+            && children()
+                .is_some_and(|children| children.iter().all(|&pid| self.is_known(ranks, pid)))
     }
 
     fn is_known(&self, ranks: &BTreeSet<i32>, pid: i32) -> bool {
@@ -172,15 +199,23 @@ impl Leftovers {
 
     fn is_spared(&self, pid: i32, stat: Stat) -> bool {
         let Spared { pids, mark } = &self.spared;
-        pids.contains(&pid) || pids.contains(&stat.session) || (!pids.is_empty() && is_in_environment(pid, mark))
+        pids.contains(&pid)
+            || pids.contains(&stat.session)
+            || (!pids.is_empty() && is_in_environment(pid, mark))
     }
 
     /// Returns the selected processes without the ranks, and reaps adopted children among them that
     /// have ended.
-    fn living(&self, ranks: &BTreeSet<i32>, is_meant: impl Fn(i32, Stat) -> bool) -> Vec<(i32, Stat)> {
+    fn living(
+        &self,
+        ranks: &BTreeSet<i32>,
+        is_meant: impl Fn(i32, Stat) -> bool,
+    ) -> Vec<(i32, Stat)> {
         let strangers = pids().filter(|pid| !ranks.contains(pid));
         let found = strangers.filter_map(|pid| Some((pid, read(pid)?)));
-        found.filter(|(pid, stat)| is_meant(*pid, *stat) && !self.reaped(*pid, *stat)).collect()
+        found
+            .filter(|(pid, stat)| is_meant(*pid, *stat) && !self.reaped(*pid, *stat))
+            .collect()
     }
 
     fn is_adopted(&self, pid: i32, stat: Stat) -> bool {
@@ -190,21 +225,30 @@ impl Leftovers {
     /// Returns whether the process is dead, and reaps it if it is a child of the launcher.
     fn reaped(&self, pid: i32, stat: Stat) -> bool {
         if stat.is_dead && self.is_adopted(pid, stat) {
-            return !matches!(waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive));
+            return !matches!(
+                waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)),
+                Ok(WaitStatus::StillAlive)
+            );
         }
         stat.is_dead
     }
 }
 
 fn pids() -> impl Iterator<Item = i32> {
-    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// Returns whether a process was started with this `NAME=value` entry; false if its environment
 /// cannot be read.
 fn is_in_environment(pid: i32, entry: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environment.split(|&byte| byte == 0).any(|found| found == entry.as_bytes())
+    environment
+        .split(|&byte| byte == 0)
+        .any(|found| found == entry.as_bytes())
 }
 
 /// Bytes to read of the file. Only its first fields are needed, and they end before this, as a name
@@ -213,7 +257,10 @@ const STAT: usize = 256;
 
 fn read(pid: i32) -> Option<Stat> {
     let mut bytes = [0; STAT];
-    let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut bytes).ok()?;
+    let length = File::open(format!("/proc/{pid}/stat"))
+        .ok()?
+        .read(&mut bytes)
+        .ok()?;
     parse(&bytes[..length])
 }
 
@@ -221,10 +268,17 @@ fn read(pid: i32) -> Option<Stat> {
 /// counted from its last `)`.
 fn parse(stat: &[u8]) -> Option<Stat> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    let mut fields = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?.split_ascii_whitespace();
+    let mut fields = std::str::from_utf8(stat.get(name_end + 1..)?)
+        .ok()?
+        .split_ascii_whitespace();
     let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
     let mut number = || fields.next()?.parse().ok();
-    Some(Stat { is_dead, parent: number()?, group: number()?, session: number()? })
+    Some(Stat {
+        is_dead,
+        parent: number()?,
+        group: number()?,
+        session: number()?,
+    })
 }
 
 #[cfg(test)]
@@ -240,7 +294,15 @@ mod tests {
     #[test]
     fn a_name_with_blanks_and_brackets_is_skipped() {
         let stat = parse(b"12 (a) b) S 1 2 3 0 -1").expect("a stat line");
-        assert_eq!(stat, Stat { is_dead: false, parent: 1, group: 2, session: 3 });
+        assert_eq!(
+            stat,
+            Stat {
+                is_dead: false,
+                parent: 1,
+                group: 2,
+                session: 3
+            }
+        );
     }
 
     #[test]
@@ -255,10 +317,15 @@ mod tests {
         let rank = start(&plan(&["/bin/sh", "-c", script]), Stream::Null).expect("/bin/sh starts");
         let ranks = BTreeSet::from([rank.pid().as_raw()]);
         let deadline = SystemTime::now() + std::time::Duration::from_secs(20);
-        while Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, None) == 0 && SystemTime::now() < deadline {
+        while Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, None) == 0
+            && SystemTime::now() < deadline
+        {
             std::thread::yield_now();
         }
-        assert_eq!(Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, Some(Signal::SIGKILL)), 1);
+        assert_eq!(
+            Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, Some(Signal::SIGKILL)),
+            1
+        );
         rank.signal(libc::SIGKILL);
         rank.reap();
     }

@@ -13,7 +13,10 @@ pub struct OomKills {
 impl OomKills {
     /// Returns the current counts.
     pub fn now() -> OomKills {
-        OomKills { in_group: in_group(), on_machine: on_machine() }
+        OomKills {
+            in_group: in_group(),
+            on_machine: on_machine(),
+        }
     }
 
     /// Returns what to append to "was killed by SIGKILL".
@@ -36,7 +39,10 @@ impl OomKills {
 fn in_group() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    field(&fs::read_to_string(format!("/sys/fs/cgroup{path}/memory.events")).ok()?, "oom_kill")
+    field(
+        &fs::read_to_string(format!("/sys/fs/cgroup{path}/memory.events")).ok()?,
+        "oom_kill",
+    )
 }
 
 fn on_machine() -> Option<u64> {
@@ -45,26 +51,48 @@ fn on_machine() -> Option<u64> {
 
 /// Returns the number after `name` in lines of the form `name number`.
 fn field(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    text.lines().find_map(|line| {
+        line.strip_prefix(name)?
+            .strip_prefix(' ')?
+            .trim()
+            .parse()
+            .ok()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const BEFORE: OomKills = OomKills { in_group: Some(1), on_machine: Some(5) };
+    const BEFORE: OomKills = OomKills {
+        in_group: Some(1),
+        on_machine: Some(5),
+    };
 
     #[test]
     fn the_count_is_read_by_its_whole_name() {
-        assert_eq!(field("oom 4\noom_kill 3\noom_group_kill 9\n", "oom_kill"), Some(3));
+        assert_eq!(
+            field("oom 4\noom_kill 3\noom_group_kill 9\n", "oom_kill"),
+            Some(3)
+        );
         assert_eq!(field("oom 4\n", "oom_kill"), None);
     }
 
     #[test]
     fn a_kill_in_the_job_is_told_of_first() {
-        let now = OomKills { in_group: Some(2), on_machine: Some(6) };
+        let now = OomKills {
+            in_group: Some(2),
+            on_machine: Some(6),
+        };
         assert!(BEFORE.compare(&now).contains("of this job"));
-        assert!(BEFORE.compare(&OomKills { in_group: Some(1), ..now }).contains("of this machine"));
+        assert!(
+            BEFORE
+                .compare(&OomKills {
+                    in_group: Some(1),
+                    ..now
+                })
+                .contains("of this machine")
+        );
     }
 
     #[test]

@@ -57,7 +57,11 @@ impl Rank {
             // It is no longer a child of the launcher, so its exit status is lost.
             Err(_) => (Exit::Signal(libc::SIGKILL), None),
         };
-        self.ended = Some(Ended { exit, usage, at: now });
+        self.ended = Some(Ended {
+            exit,
+            usage,
+            at: now,
+        });
         self.ended
     }
 
@@ -87,9 +91,19 @@ mod tests {
         /// Waits for the end of the rank and reaps it.
         pub(crate) fn wait(mut self) -> Exit {
             // An error is due to a real-time signal; the rank has ended all the same.
-            waitid(Id::Pid(self.pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
-            let exit = self.peek(SystemTime::UNIX_EPOCH).expect("it has ended").exit;
-            assert!(self.peek(SystemTime::UNIX_EPOCH).is_none(), "an end is told once");
+            waitid(
+                Id::Pid(self.pid),
+                WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,
+            )
+            .ok();
+            let exit = self
+                .peek(SystemTime::UNIX_EPOCH)
+                .expect("it has ended")
+                .exit;
+            assert!(
+                self.peek(SystemTime::UNIX_EPOCH).is_none(),
+                "an end is told once"
+            );
             self.reap();
             exit
         }
@@ -131,7 +145,11 @@ mod tests {
     #[test]
     fn the_group_of_a_dead_leader_can_still_be_killed() {
         let rank = sh("sleep 100 >/dev/null 2>&1 & exit 0");
-        waitid(Id::Pid(rank.pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).expect("our child");
+        waitid(
+            Id::Pid(rank.pid),
+            WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,
+        )
+        .expect("our child");
         rank.signal(libc::SIGKILL);
         assert_eq!(rank.wait(), Exit::Code(0));
     }

@@ -38,7 +38,11 @@ impl Start {
     /// Returns a start without ranks.
     pub fn new() -> io::Result<Start> {
         let (reader, writer) = io::pipe()?;
-        Ok(Start { reader, writer, ranks: Vec::new() })
+        Ok(Start {
+            reader,
+            writer,
+            ranks: Vec::new(),
+        })
     }
 
     /// Forks the next rank. The calling thread must live as long as the rank, because the kernel
@@ -52,7 +56,11 @@ impl Start {
     /// Waits until every rank executes its program. If one cannot, the ranks after it are killed,
     /// as if ranks had been started one after another.
     pub fn finish(self) -> (Vec<Rank>, Option<NotStarted>) {
-        let Start { mut reader, writer, mut ranks } = self;
+        let Start {
+            mut reader,
+            writer,
+            mut ranks,
+        } = self;
         drop(writer);
         let mut reports = Vec::new();
         let failed = match reader.read_to_end(&mut reports) {
@@ -72,8 +80,15 @@ impl Start {
 /// Returns the failed rank with the lowest index, whichever report came first.
 fn first(reports: &[u8]) -> Option<NotStarted> {
     let (reports, _) = reports.as_chunks();
-    let (index, errno) = reports.iter().map(|bytes| Report::from_bytes(*bytes)).map(|it| (it.index, it.errno)).min()?;
-    Some(NotStarted { index: index as usize, err: io::Error::from_raw_os_error(errno) })
+    let (index, errno) = reports
+        .iter()
+        .map(|bytes| Report::from_bytes(*bytes))
+        .map(|it| (it.index, it.errno))
+        .min()?;
+    Some(NotStarted {
+        index: index as usize,
+        err: io::Error::from_raw_os_error(errno),
+    })
 }
 
 #[cfg(test)]
@@ -90,8 +105,12 @@ mod tests {
         let common = Environment::inherited(&BTreeMap::new()).expect("no NUL in it");
         let mut start = Start::new().expect("a pipe");
         for argv in programs {
-            let output = Output { stdout: Stream::Inherit, stderr: Stream::Inherit };
-            let command = Command::new(&plan(argv), &common, &BTreeMap::new(), output).expect("a command");
+            let output = Output {
+                stdout: Stream::Inherit,
+                stderr: Stream::Inherit,
+            };
+            let command =
+                Command::new(&plan(argv), &common, &BTreeMap::new(), output).expect("a command");
             start.spawn(&command).expect("it forks");
         }
         start.finish()
@@ -99,7 +118,11 @@ mod tests {
 
     #[test]
     fn ranks_come_back_in_the_order_in_which_they_were_spawned() {
-        let (ranks, failed) = start(&[&["sh", "-c", "exit 3"], &["sh", "-c", "exit 4"], &["sh", "-c", "exit 5"]]);
+        let (ranks, failed) = start(&[
+            &["sh", "-c", "exit 3"],
+            &["sh", "-c", "exit 4"],
+            &["sh", "-c", "exit 5"],
+        ]);
         assert!(failed.is_none());
         assert_eq!(
             ranks.into_iter().map(Rank::wait).collect::<Vec<_>>(),
@@ -109,11 +132,22 @@ mod tests {
 
     #[test]
     fn the_first_that_cannot_start_is_named_and_later_ones_are_gone() {
-        let (ranks, failed) = start(&[&["sleep", "100"], &["/nonexistent"], &["sleep", "100"], &["/nonexistent"]]);
+        let (ranks, failed) = start(&[
+            &["sleep", "100"],
+            &["/nonexistent"],
+            &["sleep", "100"],
+            &["/nonexistent"],
+        ]);
         let failed = failed.expect("two cannot");
-        assert_eq!((ranks.len(), failed.index, failed.err.kind()), (1, 1, io::ErrorKind::NotFound));
+        assert_eq!(
+            (ranks.len(), failed.index, failed.err.kind()),
+            (1, 1, io::ErrorKind::NotFound)
+        );
         ranks[0].signal(libc::SIGTERM);
-        assert_eq!(ranks.into_iter().map(Rank::wait).collect::<Vec<_>>(), [Exit::Signal(libc::SIGTERM)]);
+        assert_eq!(
+            ranks.into_iter().map(Rank::wait).collect::<Vec<_>>(),
+            [Exit::Signal(libc::SIGTERM)]
+        );
     }
 
     #[test]

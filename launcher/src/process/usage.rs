@@ -21,19 +21,33 @@ impl Usage {
     pub(crate) fn new(usage: &libc::rusage) -> Usage {
         let seconds = |time: libc::timeval| {
             let (seconds, micros) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec));
-            (Duration::from_secs(seconds.unwrap_or(0)) + Duration::from_micros(micros.unwrap_or(0))).as_secs_f64()
+            (Duration::from_secs(seconds.unwrap_or(0)) + Duration::from_micros(micros.unwrap_or(0)))
+                .as_secs_f64()
         };
         // `ru_maxrss` is in KiB.
-        let max_rss = u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024);
-        Usage { user_s: seconds(usage.ru_utime), system_s: seconds(usage.ru_stime), max_rss }
+        let max_rss = u64::try_from(usage.ru_maxrss)
+            .unwrap_or(0)
+            .saturating_mul(1024);
+        Usage {
+            user_s: seconds(usage.ru_utime),
+            system_s: seconds(usage.ru_stime),
+            max_rss,
+        }
     }
 }
 
 impl Display for Usage {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Usage { user_s, system_s, max_rss } = self;
+        let Usage {
+            user_s,
+            system_s,
+            max_rss,
+        } = self;
         let mib = max_rss / (1 << 20);
-        write!(f, "{user_s:.2} s of CPU, {system_s:.2} s in the kernel, at most {mib} MiB of memory")
+        write!(
+            f,
+            "{user_s:.2} s of CPU, {system_s:.2} s in the kernel, at most {mib} MiB of memory"
+        )
     }
 }
 
@@ -51,15 +65,31 @@ mod tests {
         // Uses some CPU time and memory, in the shell itself and in a child.
         let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; head -c 50000000 /dev/zero | tail -c 1 | wc";
         let rank = start(&plan(&["/bin/sh", "-c", work]), Stream::Null).expect("/bin/sh starts");
-        waitid(Id::Pid(rank.pid()), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).expect("our child");
-        let (_, usage) = ended(rank.pid()).expect("not reaped yet").expect("it has ended");
-        assert!(usage.user_s + usage.system_s > 0.0 && usage.max_rss > 100_000, "{usage:?}");
+        waitid(
+            Id::Pid(rank.pid()),
+            WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,
+        )
+        .expect("our child");
+        let (_, usage) = ended(rank.pid())
+            .expect("not reaped yet")
+            .expect("it has ended");
+        assert!(
+            usage.user_s + usage.system_s > 0.0 && usage.max_rss > 100_000,
+            "{usage:?}"
+        );
         rank.reap();
     }
 
     #[test]
     fn it_reads_as_a_sentence() {
-        let usage = Usage { user_s: 1.5, system_s: 0.25, max_rss: 3 << 20 };
-        assert_eq!(usage.to_string(), "1.50 s of CPU, 0.25 s in the kernel, at most 3 MiB of memory");
+        let usage = Usage {
+            user_s: 1.5,
+            system_s: 0.25,
+            max_rss: 3 << 20,
+        };
+        assert_eq!(
+            usage.to_string(),
+            "1.50 s of CPU, 0.25 s in the kernel, at most 3 MiB of memory"
+        );
     }
 }

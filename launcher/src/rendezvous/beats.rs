@@ -20,24 +20,41 @@ pub struct Beats {
 impl Beats {
     /// Returns a detector for which a node is dead when its heartbeat has not changed for `limit`.
     pub fn new(limit: Duration) -> Beats {
-        Beats { limit, seen: BTreeMap::new() }
+        Beats {
+            limit,
+            seen: BTreeMap::new(),
+        }
     }
 
     /// Records the heartbeats of all known nodes, read at `now`, and returns the dead nodes. The
     /// time of a node seen for the first time starts now.
-    pub fn on(&mut self, beats: impl IntoIterator<Item = (NodeId, Vec<u8>)>, now: Instant) -> BTreeSet<NodeId> {
+    pub fn on(
+        &mut self,
+        beats: impl IntoIterator<Item = (NodeId, Vec<u8>)>,
+        now: Instant,
+    ) -> BTreeSet<NodeId> {
         let before = std::mem::take(&mut self.seen);
         for (id, beat) in beats {
-            let changed_at = before.get(&id).filter(|(last, _)| *last == beat).map_or(now, |(_, at)| *at);
+            let changed_at = before
+                .get(&id)
+                .filter(|(last, _)| *last == beat)
+                .map_or(now, |(_, at)| *at);
             self.seen.insert(id, (beat, changed_at));
         }
         let is_gone = |at: Instant| now.saturating_duration_since(at) >= self.limit;
-        self.seen.iter().filter(|(_, (_, at))| is_gone(*at)).map(|(id, _)| id.clone()).collect()
+        self.seen
+            .iter()
+            .filter(|(_, (_, at))| is_gone(*at))
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests need some `Instant` to count from")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests need some `Instant` to count from"
+)]
 mod tests {
     use super::*;
 
@@ -51,8 +68,15 @@ mod tests {
     fn a_node_whose_beat_stands_still_is_gone() {
         let (mut beats, now) = (Beats::new(3 * SECOND), Instant::now());
         assert!(beats.on([beat("a", 1), beat("b", 1)], now).is_empty());
-        assert!(beats.on([beat("a", 2), beat("b", 1)], now + 2 * SECOND).is_empty());
-        assert_eq!(beats.on([beat("a", 3), beat("b", 1)], now + 3 * SECOND), BTreeSet::from(["b".to_owned()]));
+        assert!(
+            beats
+                .on([beat("a", 2), beat("b", 1)], now + 2 * SECOND)
+                .is_empty()
+        );
+        assert_eq!(
+            beats.on([beat("a", 3), beat("b", 1)], now + 3 * SECOND),
+            BTreeSet::from(["b".to_owned()])
+        );
     }
 
     #[test]

@@ -44,7 +44,9 @@ pub fn open(text: &[u8]) -> Content {
     if text == SENTINEL {
         return Content::Torchrun;
     }
-    let Some(bytes) = decode(text) else { return Content::Unknown };
+    let Some(bytes) = decode(text) else {
+        return Content::Unknown;
+    };
     let json = bytes.strip_prefix(head().as_slice());
     match json.map(serde_json::from_slice::<Box<State>>) {
         Some(Ok(state)) if state.is_plausible() => Content::State(state),
@@ -60,16 +62,30 @@ fn head() -> Vec<u8> {
         let length = u8::try_from(text.len()).expect("the texts here are short");
         [&[0x8c, length], text.as_bytes()].concat() // SHORT_BINUNICODE
     };
-    [b"\x80\x04".to_vec(), text("builtins"), text("int"), vec![0x93], text(NOTICE), vec![0x85, b'R', b'.']].concat()
+    [
+        b"\x80\x04".to_vec(),
+        text("builtins"),
+        text("int"),
+        vec![0x93],
+        text(NOTICE),
+        vec![0x85, b'R', b'.'],
+    ]
+    .concat()
 }
 
 fn encode(bytes: &[u8]) -> Vec<u8> {
     let four = |three: &[u8]| {
-        let number = (0..3).fold(0_usize, |sum, at| sum << 8 | usize::from(three.get(at).copied().unwrap_or(0)));
-        [18, 12, 6, 0].map(|shift| ALPHABET[number >> shift & 63]).into_iter().enumerate().map({
-            let digits = three.len() + 1;
-            move |(at, digit)| if at < digits { digit } else { b'=' }
-        })
+        let number = (0..3).fold(0_usize, |sum, at| {
+            sum << 8 | usize::from(three.get(at).copied().unwrap_or(0))
+        });
+        [18, 12, 6, 0]
+            .map(|shift| ALPHABET[number >> shift & 63])
+            .into_iter()
+            .enumerate()
+            .map({
+                let digits = three.len() + 1;
+                move |(at, digit)| if at < digits { digit } else { b'=' }
+            })
     };
     bytes.chunks(3).flat_map(four).collect()
 }
@@ -78,14 +94,30 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let mut chunks = text.chunks_exact(4).peekable();
     while let Some(four) = chunks.next() {
-        let padding = four.iter().rev().take_while(|&&digit| digit == b'=').count();
+        let padding = four
+            .iter()
+            .rev()
+            .take_while(|&&digit| digit == b'=')
+            .count();
         if padding > 2 || (padding > 0 && chunks.peek().is_some()) {
             return None;
         }
         let value = |digit: &u8| ALPHABET.iter().position(|known| known == digit);
-        let digits: Vec<usize> = four[..4 - padding].iter().map(value).collect::<Option<_>>()?;
-        let number = digits.iter().chain([&0; 2]).take(4).fold(0, |sum, digit| sum << 6 | digit);
-        bytes.extend([16, 8, 0].iter().take(3 - padding).map(|shift| (number >> shift & 255) as u8));
+        let digits: Vec<usize> = four[..4 - padding]
+            .iter()
+            .map(value)
+            .collect::<Option<_>>()?;
+        let number = digits
+            .iter()
+            .chain([&0; 2])
+            .take(4)
+            .fold(0, |sum, digit| sum << 6 | digit);
+        bytes.extend(
+            [16, 8, 0]
+                .iter()
+                .take(3 - padding)
+                .map(|shift| (number >> shift & 255) as u8),
+        );
     }
     text.len().is_multiple_of(4).then_some(bytes)
 }
@@ -99,21 +131,42 @@ mod tests {
 
     #[test]
     fn a_state_comes_back() {
-        let state = State { version: 3, round: 2, ..State::default() };
+        let state = State {
+            version: 3,
+            round: 2,
+            ..State::default()
+        };
         assert_eq!(open(&seal(&state)), Content::State(Box::new(state)));
     }
 
     #[test]
     fn numbers_that_would_overflow_are_not_read() {
-        let node_info = |nproc| NodeInfo { addr: "a".to_owned(), node_rank: 0, role: "default".to_owned(), nproc };
-        let of = |nproc| State { world: vec![("a".to_owned(), node_info(nproc))], ..State::default() };
+        let node_info = |nproc| NodeInfo {
+            addr: "a".to_owned(),
+            node_rank: 0,
+            role: "default".to_owned(),
+            nproc,
+        };
+        let of = |nproc| State {
+            world: vec![("a".to_owned(), node_info(nproc))],
+            ..State::default()
+        };
         assert!(matches!(open(&seal(&of(8))), Content::State(_)));
         let rubbish = [
             of(0),
             of(usize::MAX),
-            State { version: u64::MAX, ..State::default() },
-            State { round: u64::MAX, ..State::default() },
-            State { restarts: u32::MAX, ..State::default() },
+            State {
+                version: u64::MAX,
+                ..State::default()
+            },
+            State {
+                round: u64::MAX,
+                ..State::default()
+            },
+            State {
+                restarts: u32::MAX,
+                ..State::default()
+            },
         ];
         for state in rubbish {
             assert_eq!(open(&seal(&state)), Content::Unknown, "{state:?}");
@@ -122,14 +175,27 @@ mod tests {
 
     #[test]
     fn the_notice_is_one_that_python_repeats_whole() {
-        assert!(NOTICE.len() < 190 && !NOTICE.contains('\''), "{}", NOTICE.len());
+        assert!(
+            NOTICE.len() < 190 && !NOTICE.contains('\''),
+            "{}",
+            NOTICE.len()
+        );
     }
 
     #[test]
     fn torchrun_s_states_are_told_from_rubbish() {
-        let contents = [&b"Y2FuaW1hZGFt"[..], b"gASVaAEAAAAAAACMN3RvcmNo", b"", b"abc", b"!!!!", b"YWJj"].map(open);
+        let contents = [
+            &b"Y2FuaW1hZGFt"[..],
+            b"gASVaAEAAAAAAACMN3RvcmNo",
+            b"",
+            b"abc",
+            b"!!!!",
+            b"YWJj",
+        ]
+        .map(open);
         let (torchrun, unknown) = (Content::Torchrun, Content::Unknown);
-        let expected = [&torchrun, &torchrun, &unknown, &unknown, &unknown, &unknown].map(Clone::clone);
+        let expected =
+            [&torchrun, &torchrun, &unknown, &unknown, &unknown, &unknown].map(Clone::clone);
         assert_eq!(contents, expected);
     }
 

@@ -53,7 +53,9 @@ pub enum RendezvousError {
         timeout: Duration,
     },
     /// Two launchers have the same node rank.
-    #[error("--node-rank {rank} is taken by another launcher ({by}); each node needs a rank of its own")]
+    #[error(
+        "--node-rank {rank} is taken by another launcher ({by}); each node needs a rank of its own"
+    )]
     TakenRank {
         /// The node rank.
         rank: usize,

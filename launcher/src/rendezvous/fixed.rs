@@ -47,7 +47,12 @@ pub struct Fixed {
 
 /// Meets the other nodes.
 pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed, RendezvousError> {
-    let RendezvousPlan { ref host, port, timeout, .. } = job.plan;
+    let RendezvousPlan {
+        ref host,
+        port,
+        timeout,
+        ..
+    } = job.plan;
     let store_endpoint = match job.node_rank() {
         0 => StoreEndpoint::hosted(host, port)?,
         _ => StoreEndpoint::elsewhere(host, port),
@@ -58,15 +63,34 @@ pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed,
     let (mine, rank) = (job.name(), job.node_rank());
     let taken = client.compare_set(&key, b"", mine.as_bytes()).await?;
     if taken != mine.as_bytes() {
-        return Err(RendezvousError::TakenRank { rank, by: String::from_utf8_lossy(&taken).into_owned() });
+        return Err(RendezvousError::TakenRank {
+            rank,
+            by: String::from_utf8_lossy(&taken).into_owned(),
+        });
     }
-    let mut meeting = Meeting { job, client, notices };
+    let mut meeting = Meeting {
+        job,
+        client,
+        notices,
+    };
     let assigned = meeting.ranks().await?;
-    let is_together = meeting.client.check(&[&meeting.key("rrun/together")]).await?;
+    let is_together = meeting
+        .client
+        .check(&[&meeting.key("rrun/together")])
+        .await?;
     let key = meeting.key("rrun/launch");
-    let launch = meeting.client.compare_set(&key, b"", job.launch.as_bytes()).await?;
+    let launch = meeting
+        .client
+        .compare_set(&key, b"", job.launch.as_bytes())
+        .await?;
     let launch = String::from_utf8_lossy(&launch).into_owned();
-    Ok(Fixed { store_endpoint, client: meeting.client, is_together, assigned, launch })
+    Ok(Fixed {
+        store_endpoint,
+        client: meeting.client,
+        is_together,
+        assigned,
+        launch,
+    })
 }
 
 /// The exchange of role information and ranks.
@@ -82,12 +106,17 @@ impl Meeting<'_> {
     }
 
     async fn ranks(&mut self) -> Result<Assigned, RendezvousError> {
-        let (rank, nodes, local_world_size) = (self.job.node_rank(), self.job.plan.max, self.job.nproc);
+        let (rank, nodes, local_world_size) =
+            (self.job.node_rank(), self.job.plan.max, self.job.nproc);
         if self.job.is_identical {
             let (base, world) = (rank * local_world_size, nodes * local_world_size);
             return Ok(Assigned(base, world, base, world));
         }
-        let info = RoleInfo { role: self.job.role.clone(), rank, local_world_size };
+        let info = RoleInfo {
+            role: self.job.role.clone(),
+            rank,
+            local_world_size,
+        };
         let key = self.key(&format!("torchelastic/role_info/{rank}"));
         self.client.set(&key, &json(&info)).await?;
         if rank == 0 {
@@ -112,18 +141,35 @@ impl Meeting<'_> {
             let text = self.client.get(&key).await?;
             let info: RoleInfo = parse(&key, "role information", &text)?;
             if info.local_world_size > MAX_LOCAL_WORLD_SIZE {
-                return Err(malformed(&key, "role information with a possible number of ranks", &text));
+                return Err(malformed(
+                    &key,
+                    "role information with a possible number of ranks",
+                    &text,
+                ));
             }
             infos.push(info);
         }
-        let agents: Vec<String> = nodes.clone().map(|node| self.key(&format!("rrun/agent/{node}"))).collect();
-        if self.client.check(&agents.iter().map(String::as_str).collect::<Vec<_>>()).await? {
+        let agents: Vec<String> = nodes
+            .clone()
+            .map(|node| self.key(&format!("rrun/agent/{node}")))
+            .collect();
+        if self
+            .client
+            .check(&agents.iter().map(String::as_str).collect::<Vec<_>>())
+            .await?
+        {
             let key = self.key("rrun/together");
             self.client.set(&key, b"1").await?;
         }
-        let keys: Vec<String> = nodes.map(|node| self.key(&format!("torchelastic/assigned_ranks/{node}"))).collect();
+        let keys: Vec<String> = nodes
+            .map(|node| self.key(&format!("torchelastic/assigned_ranks/{node}")))
+            .collect();
         let values: Vec<Vec<u8>> = assign(&infos).iter().map(json).collect();
-        let pairs: Vec<(&str, &[u8])> = keys.iter().map(String::as_str).zip(values.iter().map(Vec::as_slice)).collect();
+        let pairs: Vec<(&str, &[u8])> = keys
+            .iter()
+            .map(String::as_str)
+            .zip(values.iter().map(Vec::as_slice))
+            .collect();
         Ok(self.client.multi_set(&pairs).await?)
     }
 
@@ -131,7 +177,9 @@ impl Meeting<'_> {
     async fn gather(&mut self) -> Result<(), RendezvousError> {
         let (timeout, wanted) = (self.job.plan.timeout, self.job.plan.max);
         let deadline = Instant::now() + timeout;
-        let keys: Vec<String> = (0..wanted).map(|node| self.key(&format!("torchelastic/role_info/{node}"))).collect();
+        let keys: Vec<String> = (0..wanted)
+            .map(|node| self.key(&format!("torchelastic/role_info/{node}")))
+            .collect();
         let all: Vec<&str> = keys.iter().map(String::as_str).collect();
         let mut said = String::new();
         loop {
@@ -142,11 +190,17 @@ impl Meeting<'_> {
             }
             let missing = self.missing(&all).await?;
             if Instant::now() >= deadline && !missing.is_empty() {
-                return Err(RendezvousError::Missing { missing, wanted, timeout });
+                return Err(RendezvousError::Missing {
+                    missing,
+                    wanted,
+                    timeout,
+                });
             }
             if missing != said && !missing.is_empty() {
                 // The channel is closed if the launch is over; then nobody needs the notice.
-                let _ = self.notices.send(Notice::Said(format!("waiting for node {missing} of {wanted}")));
+                let _ = self.notices.send(Notice::Said(format!(
+                    "waiting for node {missing} of {wanted}"
+                )));
                 said = missing;
             }
         }
@@ -174,7 +228,11 @@ pub struct Apart<'a> {
 impl<'a> Apart<'a> {
     /// Continues after the nodes have met.
     pub fn new(job: &'a Job, fixed: Fixed) -> Apart<'a> {
-        Apart { job, fixed, restarts: 0 }
+        Apart {
+            job,
+            fixed,
+            restarts: 0,
+        }
     }
 
     /// Executes the agent's commands until it leaves.
@@ -201,11 +259,28 @@ impl<'a> Apart<'a> {
     }
 
     fn place(&self) -> Place {
-        let RendezvousPlan { ref host, port, max: nodes, .. } = self.job.plan;
-        let master = Master { addr: host.clone(), port, is_agent_store: true };
+        let RendezvousPlan {
+            ref host,
+            port,
+            max: nodes,
+            ..
+        } = self.job.plan;
+        let master = Master {
+            addr: host.clone(),
+            port,
+            is_agent_store: true,
+        };
         let (node, assigned, restarts) = (self.job.node_rank(), self.fixed.assigned, self.restarts);
         let launch = self.fixed.launch.clone();
-        Place { launch, node, nodes, assigned, master, restarts, round: restarts.into() }
+        Place {
+            launch,
+            node,
+            nodes,
+            assigned,
+            master,
+            restarts,
+            round: restarts.into(),
+        }
     }
 
     /// Waits for the other nodes. Errors are ignored: the ranks here have succeeded all the same.
@@ -215,16 +290,26 @@ impl<'a> Apart<'a> {
         let said = match end {
             Ok(Ok(())) => return,
             Ok(Err(err)) => format!("while waiting for the other nodes to end: {err}"),
-            Err(_) => format!("other nodes have not ended within {} s", EXIT_BARRIER.as_secs()),
+            Err(_) => format!(
+                "other nodes have not ended within {} s",
+                EXIT_BARRIER.as_secs()
+            ),
         };
         let _ = notices.send(Notice::Said(said));
     }
 
     async fn check_out(&mut self) -> Result<(), StoreError> {
-        let key = |name: &str| format!("{}/torchelastic/agent/terminal_state/{name}", self.job.run_id);
+        let key = |name: &str| {
+            format!(
+                "{}/torchelastic/agent/terminal_state/{name}",
+                self.job.run_id
+            )
+        };
         let last = key("last_member");
         let client = &mut self.fixed.client;
-        if client.add(&key("num_members"), 1).await? >= i64::try_from(self.job.plan.max).unwrap_or(i64::MAX) {
+        if client.add(&key("num_members"), 1).await?
+            >= i64::try_from(self.job.plan.max).unwrap_or(i64::MAX)
+        {
             client.set(&last, b"<val_ignored>").await?;
         }
         client.wait(&[&last], EXIT_BARRIER).await
@@ -235,11 +320,19 @@ fn json(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("names and numbers are JSON")
 }
 
-fn parse<T: DeserializeOwned>(key: &str, what: &'static str, text: &[u8]) -> Result<T, RendezvousError> {
+fn parse<T: DeserializeOwned>(
+    key: &str,
+    what: &'static str,
+    text: &[u8],
+) -> Result<T, RendezvousError> {
     serde_json::from_slice(text).map_err(|_| malformed(key, what, text))
 }
 
 fn malformed(key: &str, what: &'static str, text: &[u8]) -> RendezvousError {
     let found = String::from_utf8_lossy(text).chars().take(100).collect();
-    RendezvousError::Malformed { key: key.to_owned(), what, found }
+    RendezvousError::Malformed {
+        key: key.to_owned(),
+        what,
+        found,
+    }
 }

@@ -108,7 +108,11 @@ impl Rendezvous {
         let (commands, received) = unbounded_channel();
         let (sent, notices) = unbounded_channel();
         let task = tokio::spawn(attend(job, received, sent)).abort_handle();
-        Rendezvous { commands, notices, task }
+        Rendezvous {
+            commands,
+            notices,
+            task,
+        }
     }
 
     /// Sends a command to the rendezvous.
@@ -163,15 +167,27 @@ impl Job {
 
     /// Returns a description of this launcher for other nodes.
     fn name(&self) -> String {
-        format!("{}, pid {}, {}", jobs::host::name(), std::process::id(), self.plan.node_id)
+        format!(
+            "{}, pid {}, {}",
+            jobs::host::name(),
+            std::process::id(),
+            self.plan.node_id
+        )
     }
 
     fn failure(&self, addr: &str, what: String) -> Failure {
-        Failure { node: format!("node {} ({addr})", jobs::host::name()), what }
+        Failure {
+            node: format!("node {} ({addr})", jobs::host::name()),
+            what,
+        }
     }
 }
 
-async fn attend(job: Job, mut commands: UnboundedReceiver<Command>, notices: UnboundedSender<Notice>) {
+async fn attend(
+    job: Job,
+    mut commands: UnboundedReceiver<Command>,
+    notices: UnboundedSender<Notice>,
+) {
     let ended = select! {
         ended = meet(&job, &notices) => match ended {
             Ok(Met::Apart(apart)) => apart.run(&mut commands, &notices).await,
@@ -193,7 +209,10 @@ enum Met<'a> {
     Together(Box<SharedRendezvous<'a>>),
 }
 
-async fn meet<'a>(job: &'a Job, notices: &'a UnboundedSender<Notice>) -> Result<Met<'a>, RendezvousError> {
+async fn meet<'a>(
+    job: &'a Job,
+    notices: &'a UnboundedSender<Notice>,
+) -> Result<Met<'a>, RendezvousError> {
     let (key, store_endpoint) = match job.plan.backend {
         Backend::Static => {
             let met = fixed::meet(job, notices).await?;
@@ -202,9 +221,14 @@ async fn meet<'a>(job: &'a Job, notices: &'a UnboundedSender<Notice>) -> Result<
             }
             (format!("{}/rrun/state", job.run_id), met.store_endpoint)
         }
-        Backend::C10d => (format!("torch.rendezvous.{}", job.run_id), StoreEndpoint::find(&job.plan).await?),
+        Backend::C10d => (
+            format!("torch.rendezvous.{}", job.run_id),
+            StoreEndpoint::find(&job.plan).await?,
+        ),
     };
-    Ok(Met::Together(Box::new(SharedRendezvous::enter(job, key, store_endpoint, notices).await?)))
+    Ok(Met::Together(Box::new(
+        SharedRendezvous::enter(job, key, store_endpoint, notices).await?,
+    )))
 }
 
 /// Waits until the agent wants to leave.

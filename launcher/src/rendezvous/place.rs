@@ -35,7 +35,10 @@ impl Assigned {
     /// Returns whether a node with this many ranks fits into the assignment.
     pub fn has_room_for(self, local_world_size: usize) -> bool {
         let Assigned(base, world, role_base, role_world) = self;
-        let is_within = |base: usize, all: usize| base.checked_add(local_world_size).is_some_and(|end| end <= all);
+        let is_within = |base: usize, all: usize| {
+            base.checked_add(local_world_size)
+                .is_some_and(|end| end <= all)
+        };
         is_within(base, world) && is_within(role_base, role_world)
     }
 }
@@ -44,12 +47,22 @@ impl Assigned {
 /// (torch/distributed/elastic/agent/server/api.py, torch 2.11: `_assign_worker_ranks`).
 pub fn assign(nodes: &[RoleInfo]) -> Vec<Assigned> {
     let of_role = |nodes: &[RoleInfo], role: &str| -> usize {
-        nodes.iter().filter(|node| node.role == role).map(|node| node.local_world_size).sum()
+        nodes
+            .iter()
+            .filter(|node| node.role == role)
+            .map(|node| node.local_world_size)
+            .sum()
     };
-    let sum = |nodes: &[RoleInfo]| -> usize { nodes.iter().map(|node| node.local_world_size).sum() };
+    let sum =
+        |nodes: &[RoleInfo]| -> usize { nodes.iter().map(|node| node.local_world_size).sum() };
     let one = |(index, node): (usize, &RoleInfo)| {
         let before = &nodes[..index];
-        Assigned(sum(before), sum(nodes), of_role(before, &node.role), of_role(nodes, &node.role))
+        Assigned(
+            sum(before),
+            sum(nodes),
+            of_role(before, &node.role),
+            of_role(nodes, &node.role),
+        )
     };
     nodes.iter().enumerate().map(one).collect()
 }
@@ -89,13 +102,21 @@ mod tests {
     use super::*;
 
     fn info(role: &str, rank: usize, local_world_size: usize) -> RoleInfo {
-        RoleInfo { role: role.to_owned(), rank, local_world_size }
+        RoleInfo {
+            role: role.to_owned(),
+            rank,
+            local_world_size,
+        }
     }
 
     #[test]
     fn ranks_beyond_the_world_are_no_place() {
         assert!(Assigned(2, 6, 0, 4).has_room_for(4));
-        for assigned in [Assigned(3, 6, 0, 4), Assigned(0, 6, 1, 4), Assigned(usize::MAX, usize::MAX, 0, 4)] {
+        for assigned in [
+            Assigned(3, 6, 0, 4),
+            Assigned(0, 6, 1, 4),
+            Assigned(usize::MAX, usize::MAX, 0, 4),
+        ] {
             assert!(!assigned.has_room_for(4), "{assigned:?}");
         }
     }
@@ -103,13 +124,23 @@ mod tests {
     #[test]
     fn nodes_may_differ_in_size_and_role() {
         let nodes = [info("ps", 0, 2), info("tr", 1, 1), info("ps", 2, 3)];
-        assert_eq!(assign(&nodes), [Assigned(0, 6, 0, 5), Assigned(2, 6, 0, 1), Assigned(3, 6, 2, 5)]);
+        assert_eq!(
+            assign(&nodes),
+            [
+                Assigned(0, 6, 0, 5),
+                Assigned(2, 6, 0, 1),
+                Assigned(3, 6, 2, 5)
+            ]
+        );
     }
 
     #[test]
     fn json_is_torch_s() {
         let text = serde_json::to_string(&info("default", 0, 2)).expect("it is JSON");
         assert_eq!(text, r#"{"role":"default","rank":0,"local_world_size":2}"#);
-        assert_eq!(serde_json::to_string(&Assigned(0, 4, 0, 2)).expect("it is JSON"), "[0,4,0,2]");
+        assert_eq!(
+            serde_json::to_string(&Assigned(0, 4, 0, 2)).expect("it is JSON"),
+            "[0,4,0,2]"
+        );
     }
 }

@@ -43,16 +43,23 @@ impl AgentStore {
             return Ok(AgentStore::ByRank0 { port });
         }
         match AgentStore::host(plan, plan.port) {
-            Err(StoreError::PortInUse { owner, .. }) if plan.may_move => AgentStore::host_elsewhere(plan, owner),
+            Err(StoreError::PortInUse { owner, .. }) if plan.may_move => {
+                AgentStore::host_elsewhere(plan, owner)
+            }
             hosted => hosted,
         }
     }
 
     /// Hosts the store on a free port because the usual one is taken, and reports that: a script
     /// may have the usual port hard-coded.
-    fn host_elsewhere(plan: &StorePlan, owner: Option<PortOwner>) -> Result<AgentStore, StoreError> {
+    fn host_elsewhere(
+        plan: &StorePlan,
+        owner: Option<PortOwner>,
+    ) -> Result<AgentStore, StoreError> {
         let store = AgentStore::host(plan, None)?;
-        let by = owner.map(|owner| format!(" by {owner}")).unwrap_or_default();
+        let by = owner
+            .map(|owner| format!(" by {owner}"))
+            .unwrap_or_default();
         let (usual, port) = (plan.port.unwrap_or_default(), store.port());
         say::warning(format_args!(
             "port {usual} is in use{by}: the ranks meet at port {port} (MASTER_PORT); a script that has {usual} in its text would \
@@ -64,7 +71,9 @@ impl AgentStore {
     /// Replaces the store by an empty one for the next attempt, on the same port if the launcher
     /// hosts it.
     pub async fn renew(self, plan: &StorePlan) -> Result<AgentStore, StoreError> {
-        let AgentStore::Hosted { handle, port } = self else { return AgentStore::open(plan, false) };
+        let AgentStore::Hosted { handle, port } = self else {
+            return AgentStore::open(plan, false);
+        };
         drop(handle);
         for _ in 0..REBINDS {
             tokio::task::yield_now().await;
@@ -79,7 +88,10 @@ impl AgentStore {
     fn host(plan: &StorePlan, port: Option<u16>) -> Result<AgentStore, StoreError> {
         let server = Server::bind(&plan.master_addr, port)?;
         let port = server.port();
-        Ok(AgentStore::Hosted { handle: server.spawn(), port })
+        Ok(AgentStore::Hosted {
+            handle: server.spawn(),
+            port,
+        })
     }
 
     /// Returns the port of the store, `MASTER_PORT`.
@@ -96,7 +108,8 @@ impl AgentStore {
 }
 
 fn free_port() -> io::Result<u16> {
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind("0.0.0.0:0"))?;
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| TcpListener::bind("0.0.0.0:0"))?;
     Ok(listener.local_addr()?.port())
 }
 
@@ -105,7 +118,14 @@ mod tests {
     use super::*;
 
     fn at(port: u16, may_move: bool) -> Result<AgentStore, StoreError> {
-        AgentStore::open(&StorePlan { master_addr: "127.0.0.1".to_owned(), port: Some(port), may_move }, true)
+        AgentStore::open(
+            &StorePlan {
+                master_addr: "127.0.0.1".to_owned(),
+                port: Some(port),
+                may_move,
+            },
+            true,
+        )
     }
 
     #[tokio::test]

@@ -47,13 +47,20 @@ impl Display for Tries {
             )?;
         }
         for (index, (addr, err)) in self.addrs.iter().enumerate() {
-            let separator = if index > 0 || self.unresolved.is_some() { "; " } else { "" };
+            let separator = if index > 0 || self.unresolved.is_some() {
+                "; "
+            } else {
+                ""
+            };
             write!(f, "{separator}{addr}: {err}")?;
         }
         if self.addrs.values().any(|err| err.starts_with(HUNG_UP)) {
             write!(f, " (is that a store, and is the port right?)")?;
         } else if self.addrs.values().any(|err| err.contains("refused")) {
-            write!(f, " (nobody listens there: is the first node up, and is this its address and port?)")?;
+            write!(
+                f,
+                " (nobody listens there: is the first node up, and is this its address and port?)"
+            )?;
         } else if !self.addrs.is_empty() {
             write!(
                 f,
@@ -72,22 +79,34 @@ pub async fn connect(
     request_timeout: Duration,
 ) -> Result<Client, RendezvousError> {
     let deadline = Instant::now() + patience;
-    let mut tries = Tries { host: host.to_owned(), ..Tries::default() };
+    let mut tries = Tries {
+        host: host.to_owned(),
+        ..Tries::default()
+    };
     let mut pause = FIRST_RETRY;
     loop {
         if let Some(stream) = once(host, port, deadline, &mut tries).await {
-            let (peer, left) = (stream.peer_addr(), deadline.saturating_duration_since(Instant::now()));
+            let (peer, left) = (
+                stream.peer_addr(),
+                deadline.saturating_duration_since(Instant::now()),
+            );
             match Client::over(stream, (host, port), left, request_timeout).await {
                 // A host that shuts down during the handshake may come back.
                 Err(StoreError::Lost { err, .. }) => {
-                    tries.addrs.extend(peer.map(|peer| (peer, format!("{HUNG_UP}: {err}"))));
+                    tries
+                        .addrs
+                        .extend(peer.map(|peer| (peer, format!("{HUNG_UP}: {err}"))));
                 }
                 client => return Ok(client?),
             }
         }
         if Instant::now() + pause >= deadline {
             let endpoint = endpoint(host, port);
-            return Err(RendezvousError::Unreachable { endpoint, timeout: patience, tries });
+            return Err(RendezvousError::Unreachable {
+                endpoint,
+                timeout: patience,
+                tries,
+            });
         }
         sleep(pause).await;
         pause = (2 * pause).min(LAST_RETRY);
@@ -123,7 +142,11 @@ async fn once(host: &str, port: u16, deadline: Instant, tries: &mut Tries) -> Op
 
 /// Returns `host:port`, with brackets where they are needed.
 pub fn endpoint(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// Returns whether the host of an endpoint means this node: `localhost`, its host name, or one of
@@ -134,7 +157,11 @@ pub async fn is_here(host: &str) -> bool {
 
 /// Returns the first address of this name that belongs to this node.
 async fn own_address(host: &str) -> Option<IpAddr> {
-    lookup_host((host, 0)).await.ok()?.map(|addr| addr.ip()).find(|ip| is_own(*ip))
+    lookup_host((host, 0))
+        .await
+        .ok()?
+        .map(|addr| addr.ip())
+        .find(|ip| is_own(*ip))
 }
 
 /// Returns whether an address belongs to this node: only such an address can be bound.
@@ -148,7 +175,9 @@ fn is_own(ip: IpAddr) -> bool {
 pub async fn address_of_host(host: &str) -> String {
     match own_address(host).await {
         Some(ip) if !ip.is_loopback() => ip.to_canonical().to_string(),
-        _ if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) => loopback(),
+        _ if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) => {
+            loopback()
+        }
         _ => host.to_owned(),
     }
 }
@@ -173,43 +202,92 @@ mod tests {
 
     #[test]
     fn what_was_tried_is_said() {
-        let mut tries = Tries { host: "node0".to_owned(), ..Tries::default() };
-        tries.addrs.insert("10.0.0.1:29400".parse().expect("an address"), "Connection refused".to_owned());
-        tries.addrs.insert("[fe80::1]:29400".parse().expect("an address"), "timed out".to_owned());
+        let mut tries = Tries {
+            host: "node0".to_owned(),
+            ..Tries::default()
+        };
+        tries.addrs.insert(
+            "10.0.0.1:29400".parse().expect("an address"),
+            "Connection refused".to_owned(),
+        );
+        tries.addrs.insert(
+            "[fe80::1]:29400".parse().expect("an address"),
+            "timed out".to_owned(),
+        );
         let text = tries.to_string();
-        assert!(text.starts_with("10.0.0.1:29400: Connection refused; [fe80::1]:29400: timed out (nobody"), "{text}");
-        let tries = Tries { host: "node0".to_owned(), unresolved: Some("x".to_owned()), ..Tries::default() };
-        assert!(tries.to_string().starts_with("`node0` does not resolve on this node (x)"), "{tries}");
+        assert!(
+            text.starts_with(
+                "10.0.0.1:29400: Connection refused; [fe80::1]:29400: timed out (nobody"
+            ),
+            "{text}"
+        );
+        let tries = Tries {
+            host: "node0".to_owned(),
+            unresolved: Some("x".to_owned()),
+            ..Tries::default()
+        };
+        assert!(
+            tries
+                .to_string()
+                .starts_with("`node0` does not resolve on this node (x)"),
+            "{tries}"
+        );
     }
 
     #[tokio::test]
     async fn loopback_addresses_and_names_are_here() {
         assert!(is_here("localhost").await && is_here("127.0.0.3").await);
-        assert!(!is_here("192.0.2.1").await, "192.0.2.0/24 is for documentation");
+        assert!(
+            !is_here("192.0.2.1").await,
+            "192.0.2.0/24 is for documentation"
+        );
     }
 
     #[tokio::test]
     async fn nobody_listens_is_a_message_with_the_address() {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|l| l.local_addr())
+            .expect("a port")
+            .port();
         let limit = Duration::from_millis(50);
-        let err = connect("127.0.0.1", port, limit, limit).await.expect_err("nobody listens");
+        let err = connect("127.0.0.1", port, limit, limit)
+            .await
+            .expect_err("nobody listens");
         let text = err.to_string();
-        assert!(text.contains(&format!("127.0.0.1:{port}: Connection refused")), "{text}");
+        assert!(
+            text.contains(&format!("127.0.0.1:{port}: Connection refused")),
+            "{text}"
+        );
     }
 
     #[tokio::test]
     async fn a_stranger_that_says_nothing_is_named_when_the_patience_is_over() {
         let stranger = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = stranger.local_addr().expect("it has one").port();
-        let err = connect("127.0.0.1", port, Duration::from_millis(50), 60 * LAST_RETRY).await.expect_err("no store");
+        let err = connect(
+            "127.0.0.1",
+            port,
+            Duration::from_millis(50),
+            60 * LAST_RETRY,
+        )
+        .await
+        .expect_err("no store");
         let (text, pid) = (err.to_string(), std::process::id());
-        assert!(text.starts_with(&format!("what listens at 127.0.0.1:{port}, `")), "{text}");
-        assert!(text.contains(&format!("(pid {pid}), has not answered for ")), "{text}");
+        assert!(
+            text.starts_with(&format!("what listens at 127.0.0.1:{port}, `")),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("(pid {pid}), has not answered for ")),
+            "{text}"
+        );
     }
 
     #[tokio::test]
     async fn a_stranger_that_hangs_up_is_said_to() {
-        let stranger = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let stranger = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
         let port = stranger.local_addr().expect("it has one").port();
         let hangs_up = async {
             loop {
@@ -221,23 +299,36 @@ mod tests {
             connected = connect("127.0.0.1", port, limit, limit) => connected.expect_err("no store").to_string(),
             () = hangs_up => String::new(),
         };
-        assert!(err.contains(&format!("127.0.0.1:{port}: it hung up: ")), "{err}");
-        assert!(err.ends_with("(is that a store, and is the port right?)"), "{err}");
+        assert!(
+            err.contains(&format!("127.0.0.1:{port}: it hung up: ")),
+            "{err}"
+        );
+        assert!(
+            err.ends_with("(is that a store, and is the port right?)"),
+            "{err}"
+        );
     }
 
     #[tokio::test]
     async fn a_stranger_that_answers_is_named_by_its_answer() {
-        let stranger = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let stranger = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
         let port = stranger.local_addr().expect("it has one").port();
         let answer = async {
             let (mut stream, _) = stranger.accept().await.expect("a caller");
-            tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400").await.expect("written");
+            tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400")
+                .await
+                .expect("written");
             stream
         };
         let limit = Duration::from_secs(20);
         let (err, _stream) = tokio::join!(connect("127.0.0.1", port, limit, limit), answer);
         let text = err.expect_err("no store").to_string();
-        assert!(text.contains("is not a store: it answered \"HTTP\""), "{text}");
+        assert!(
+            text.contains("is not a store: it answered \"HTTP\""),
+            "{text}"
+        );
     }
 
     #[tokio::test]

@@ -97,10 +97,16 @@ impl State {
     /// overflow, and are not written by rrun.
     pub fn is_plausible(&self) -> bool {
         let counts = [self.version, self.round, self.restarts.into()];
-        let node_infos = self.world.iter().map(|(_, node_info)| node_info).chain(self.participants.values());
+        let node_infos = self
+            .world
+            .iter()
+            .map(|(_, node_info)| node_info)
+            .chain(self.participants.values());
         counts.iter().all(|count| *count <= MAX_COUNT)
             && self.restarts < u32::MAX
-            && node_infos.into_iter().all(|node_info| (1..=MAX_LOCAL_WORLD_SIZE).contains(&node_info.nproc))
+            && node_infos
+                .into_iter()
+                .all(|node_info| (1..=MAX_LOCAL_WORLD_SIZE).contains(&node_info.nproc))
     }
 
     /// Returns whether the ranks have been assigned.
@@ -110,12 +116,18 @@ impl State {
 
     /// Returns whether all nodes of the complete round are still in it.
     pub fn is_whole(&self) -> bool {
-        self.is_complete() && self.world.iter().all(|(id, _)| self.participants.contains_key(id))
+        self.is_complete()
+            && self
+                .world
+                .iter()
+                .all(|(id, _)| self.participants.contains_key(id))
     }
 
     /// Returns whether this node is in any list.
     pub fn knows(&self, id: &str) -> bool {
-        self.participants.contains_key(id) || self.wait_list.contains(id) || self.redundancy_list.contains(id)
+        self.participants.contains_key(id)
+            || self.wait_list.contains(id)
+            || self.redundancy_list.contains(id)
     }
 
     /// Returns all nodes in any list.
@@ -128,7 +140,11 @@ impl State {
     /// participant. Nodes of the previous round have priority.
     pub fn has_place_for(&self, id: &str, max: usize) -> bool {
         let returning = self.wait_list.intersection(&self.expected).count();
-        let reserved = if self.expected.contains(id) { 0 } else { returning };
+        let reserved = if self.expected.contains(id) {
+            0
+        } else {
+            returning
+        };
         !self.is_complete() && self.participants.len() + reserved < max
     }
 
@@ -149,7 +165,9 @@ impl State {
     /// Completes the round: fixes the order of its nodes, from which the ranks follow.
     pub fn complete(&mut self) {
         let mut world: Vec<_> = self.participants.clone().into_iter().collect();
-        world.sort_by(|(id, node_info), (other_id, other)| order(node_info, other).then_with(|| id.cmp(other_id)));
+        world.sort_by(|(id, node_info), (other_id, other)| {
+            order(node_info, other).then_with(|| id.cmp(other_id))
+        });
         self.world = world;
     }
 
@@ -170,7 +188,10 @@ impl State {
         self.redundancy_list.remove(id);
         if self.is_complete() && self.participants.is_empty() && self.closed.is_none() {
             self.round += 1;
-            self.expected = std::mem::take(&mut self.world).into_iter().map(|(id, _)| id).collect();
+            self.expected = std::mem::take(&mut self.world)
+                .into_iter()
+                .map(|(id, _)| id)
+                .collect();
             self.master = None;
             self.failure = None;
             self.done.clear();
@@ -195,7 +216,10 @@ impl State {
     /// Records that all ranks of a node succeeded; the last node closes the launch.
     pub fn finish(&mut self, id: &str) {
         self.done.insert(id.to_owned());
-        if self.is_whole() && self.failure.is_none() && self.world.iter().all(|(id, _)| self.done.contains(id)) {
+        if self.is_whole()
+            && self.failure.is_none()
+            && self.world.iter().all(|(id, _)| self.done.contains(id))
+        {
             self.closed.get_or_insert(Closed::Succeeded);
         }
     }
@@ -213,16 +237,29 @@ impl State {
             rank,
             local_world_size: node_info.nproc,
         };
-        let assigned: Vec<Assigned> = assign(&self.world.iter().enumerate().map(info).collect::<Vec<_>>());
+        let assigned: Vec<Assigned> =
+            assign(&self.world.iter().enumerate().map(info).collect::<Vec<_>>());
         let (nodes, assigned, launch) = (self.world.len(), assigned[node], self.launch.clone());
-        Some(Place { launch, node, nodes, assigned, master, restarts: self.restarts, round: self.round })
+        Some(Place {
+            launch,
+            node,
+            nodes,
+            assigned,
+            master,
+            restarts: self.restarts,
+            round: self.round,
+        })
     }
 }
 
 /// Orders nodes by `--node-rank`, then by address with its numbers compared as numbers, so that
 /// `node10` comes after `node2` (pytorch/pytorch#191190).
 fn order(one: &NodeInfo, other: &NodeInfo) -> Ordering {
-    let by_addr = || natural(&one.addr).cmp(&natural(&other.addr)).then_with(|| one.addr.cmp(&other.addr));
+    let by_addr = || {
+        natural(&one.addr)
+            .cmp(&natural(&other.addr))
+            .then_with(|| one.addr.cmp(&other.addr))
+    };
     one.node_rank.cmp(&other.node_rank).then_with(by_addr)
 }
 
@@ -233,7 +270,9 @@ fn natural(text: &str) -> Vec<(u64, &str)> {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let is_number = first.is_ascii_digit();
-        let end = rest.find(|c: char| c.is_ascii_digit() != is_number).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| c.is_ascii_digit() != is_number)
+            .unwrap_or(rest.len());
         let (part, after) = rest.split_at(end);
         parts.push(match part.parse() {
             Ok(number) if is_number => (number, ""),
@@ -249,7 +288,12 @@ mod tests {
     use super::*;
 
     pub(crate) fn node_info(addr: &str) -> NodeInfo {
-        NodeInfo { addr: addr.to_owned(), node_rank: 0, role: "default".to_owned(), nproc: 1 }
+        NodeInfo {
+            addr: addr.to_owned(),
+            node_rank: 0,
+            role: "default".to_owned(),
+            nproc: 1,
+        }
     }
 
     fn complete(ids: &[&str]) -> State {
@@ -265,9 +309,17 @@ mod tests {
 
     #[test]
     fn nodes_are_ordered_by_the_numbers_in_their_names() {
-        assert_eq!(ids(&complete(&["node10", "node2", "node1"])), ["node1", "node2", "node10"]);
         assert_eq!(
-            ids(&complete(&["localhost", "127.0.0.1", "10.0.0.9", "10.0.0.10"])),
+            ids(&complete(&["node10", "node2", "node1"])),
+            ["node1", "node2", "node10"]
+        );
+        assert_eq!(
+            ids(&complete(&[
+                "localhost",
+                "127.0.0.1",
+                "10.0.0.9",
+                "10.0.0.10"
+            ])),
             ["10.0.0.9", "10.0.0.10", "127.0.0.1", "localhost"]
         );
     }
@@ -275,7 +327,13 @@ mod tests {
     #[test]
     fn a_node_rank_goes_before_the_address() {
         let mut state = State::default();
-        state.add("a", NodeInfo { node_rank: 1, ..node_info("a") });
+        state.add(
+            "a",
+            NodeInfo {
+                node_rank: 1,
+                ..node_info("a")
+            },
+        );
         state.add("b", node_info("b"));
         state.complete();
         assert_eq!(ids(&state), ["b", "a"]);
@@ -285,17 +343,29 @@ mod tests {
     fn the_next_round_begins_when_the_last_participant_has_left() {
         let mut state = complete(&["a", "b"]);
         state.remove("a");
-        assert_eq!((state.round, state.is_complete(), state.is_whole()), (0, true, false));
+        assert_eq!(
+            (state.round, state.is_complete(), state.is_whole()),
+            (0, true, false)
+        );
         state.remove("b");
-        assert_eq!((state.round, state.is_complete(), state.expected.len()), (1, false, 2));
+        assert_eq!(
+            (state.round, state.is_complete(), state.expected.len()),
+            (1, false, 2)
+        );
     }
 
     #[test]
     fn one_failure_a_round_counts() {
         let mut state = complete(&["a", "b"]);
-        let failure = |node: &str| Failure { node: node.to_owned(), what: "x".to_owned() };
+        let failure = |node: &str| Failure {
+            node: node.to_owned(),
+            what: "x".to_owned(),
+        };
         assert!(state.fail(failure("a"), true) && !state.fail(failure("b"), true));
-        assert_eq!((state.restarts, state.failure.map(|failure| failure.node)), (1, Some("a".to_owned())));
+        assert_eq!(
+            (state.restarts, state.failure.map(|failure| failure.node)),
+            (1, Some("a".to_owned()))
+        );
     }
 
     #[test]
@@ -314,6 +384,9 @@ mod tests {
         state.wait_list.insert("a".to_owned());
         state.remove("b");
         state.add("b", node_info("b"));
-        assert_eq!((state.has_place_for("c", 2), state.has_place_for("a", 2)), (false, true));
+        assert_eq!(
+            (state.has_place_for("c", 2), state.has_place_for("a", 2)),
+            (false, true)
+        );
     }
 }

@@ -36,12 +36,22 @@ impl StoreEndpoint {
     pub fn hosted(host: &str, port: u16) -> Result<StoreEndpoint, StoreError> {
         let server = Server::bind_in(Scope::Everybody, host, Some(port))?.spawn();
         let port = server.port();
-        Ok(StoreEndpoint { server: Some(server), host: host.to_owned(), port, _lock: None })
+        Ok(StoreEndpoint {
+            server: Some(server),
+            host: host.to_owned(),
+            port,
+            _lock: None,
+        })
     }
 
     /// Returns an endpoint that another node hosts.
     pub fn elsewhere(host: &str, port: u16) -> StoreEndpoint {
-        StoreEndpoint { server: None, host: host.to_owned(), port, _lock: None }
+        StoreEndpoint {
+            server: None,
+            host: host.to_owned(),
+            port,
+            _lock: None,
+        }
     }
 
     /// Finds the store of an elastic launch, and hosts it if that is this node's task. If this node
@@ -70,26 +80,48 @@ impl StoreEndpoint {
     /// writes its address into the file. Torch keeps the whole state in the file instead and polls
     /// it.
     async fn by_file(path: &Path, plan: &RendezvousPlan) -> Result<StoreEndpoint, RendezvousError> {
-        let unusable = |err| RendezvousError::File { path: path.to_path_buf(), err };
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(unusable)?;
+        let unusable = |err| RendezvousError::File {
+            path: path.to_path_buf(),
+            err,
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(unusable)?;
         match file.try_lock() {
             Ok(()) => {
                 file.set_len(0).map_err(unusable)?;
                 let host = plan.local_addr.clone().unwrap_or_else(jobs::host::name);
                 let store_endpoint = StoreEndpoint::hosted(&host, 0)?;
-                writeln!(file, "{}", reach::endpoint(&host, store_endpoint.port)).map_err(unusable)?;
-                Ok(StoreEndpoint { _lock: Some(file), ..store_endpoint })
+                writeln!(file, "{}", reach::endpoint(&host, store_endpoint.port))
+                    .map_err(unusable)?;
+                Ok(StoreEndpoint {
+                    _lock: Some(file),
+                    ..store_endpoint
+                })
             }
-            Err(TryLockError::WouldBlock) => written(&mut file, plan.read_timeout).await.map_err(unusable),
+            Err(TryLockError::WouldBlock) => written(&mut file, plan.read_timeout)
+                .await
+                .map_err(unusable),
             Err(TryLockError::Error(err)) => Err(unusable(err)),
         }
     }
 
     /// Connects to the store. `patience` limits the attempts to connect, `request_timeout` each
     /// request.
-    pub async fn connect(&self, patience: Duration, request_timeout: Duration) -> Result<Client, RendezvousError> {
-        let host = if self.server.is_some() { LOOPBACK } else { &self.host };
+    pub async fn connect(
+        &self,
+        patience: Duration,
+        request_timeout: Duration,
+    ) -> Result<Client, RendezvousError> {
+        let host = if self.server.is_some() {
+            LOOPBACK
+        } else {
+            &self.host
+        };
         reach::connect(host, self.port, patience, request_timeout).await
     }
 
@@ -110,14 +142,21 @@ async fn written(file: &mut File, patience: Duration) -> io::Result<StoreEndpoin
         file.rewind()?;
         text.clear();
         file.read_to_string(&mut text)?;
-        let endpoint = text.strip_suffix('\n').and_then(|text| text.rsplit_once(':'));
+        let endpoint = text
+            .strip_suffix('\n')
+            .and_then(|text| text.rsplit_once(':'));
         if let Some((host, port)) = endpoint
             && let Ok(port) = port.parse()
         {
-            return Ok(StoreEndpoint::elsewhere(host.trim_matches(['[', ']']), port));
+            return Ok(StoreEndpoint::elsewhere(
+                host.trim_matches(['[', ']']),
+                port,
+            ));
         }
         if Instant::now() >= deadline {
-            return Err(io::Error::other("who has locked it does not write where the store is"));
+            return Err(io::Error::other(
+                "who has locked it does not write where the store is",
+            ));
         }
         sleep(LOOK).await;
     }

@@ -37,7 +37,10 @@ pub struct About {
 
 /// Returns the log style that the command line asks for.
 pub fn style(cli: &Cli) -> Style {
-    Style { json: cli.log_format.as_deref() == Some("json"), quiet: cli.quiet }
+    Style {
+        json: cli.log_format.as_deref() == Some("json"),
+        quiet: cli.quiet,
+    }
 }
 
 /// Formats a message; returns `None` if its level is not shown.
@@ -72,7 +75,10 @@ pub fn say(level: Level, line: impl Display) {
 /// Prints a message about a rank.
 pub fn of_rank(level: Level, about: About, line: impl Display) {
     let pid = about.pid.map(|pid| ("pid".to_owned(), pid.into()));
-    let facts = [("rank".to_owned(), about.rank.into())].into_iter().chain(pid).collect();
+    let facts = [("rank".to_owned(), about.rank.into())]
+        .into_iter()
+        .chain(pid)
+        .collect();
     print(text(Style::current(), level, &line.to_string(), facts));
 }
 
@@ -85,7 +91,10 @@ pub fn block(level: Level, text: &str) {
 }
 
 fn json_line(level: Level, line: &str, facts: Map<String, Value>) -> String {
-    format!("{}\n", printable_json(&object(level.name(), line, facts).to_string()))
+    format!(
+        "{}\n",
+        printable_json(&object(level.name(), line, facts).to_string())
+    )
 }
 
 /// Prints text that has been formatted already.
@@ -100,29 +109,64 @@ mod tests {
 
     #[test]
     fn a_line_for_people_has_the_launcher_s_name() {
-        assert_eq!(text(Style::default(), Level::Error, "x: y", Map::new()).as_deref(), Some("rrun: x: y\n"));
+        assert_eq!(
+            text(Style::default(), Level::Error, "x: y", Map::new()).as_deref(),
+            Some("rrun: x: y\n")
+        );
     }
 
     #[test]
     fn who_wants_quiet_is_not_told_what_is_only_good_to_know() {
-        let quiet = Style { quiet: true, json: false };
+        let quiet = Style {
+            quiet: true,
+            json: false,
+        };
         let said = |level| text(quiet, level, "x", Map::new()).is_some();
         assert_eq!((said(Level::Info), said(Level::Result)), (false, true));
     }
 
     #[test]
     fn a_line_for_programs_is_an_object_and_ends() {
-        let line = text(Style { json: true, quiet: false }, Level::Warning, "two\nlines", Map::new()).expect("shown");
-        assert!(line.starts_with("{\"time\":") && line.ends_with("}\n") && line.lines().count() == 1, "{line}");
+        let line = text(
+            Style {
+                json: true,
+                quiet: false,
+            },
+            Level::Warning,
+            "two\nlines",
+            Map::new(),
+        )
+        .expect("shown");
+        assert!(
+            line.starts_with("{\"time\":") && line.ends_with("}\n") && line.lines().count() == 1,
+            "{line}"
+        );
     }
 
     #[test]
     fn what_a_terminal_would_obey_is_shown_as_text() {
         let line = "rank 1 says \u{1b}]0;owned\u{7}\u{9b}2J\u{202e}\r";
         let shown = text(Style::default(), Level::Error, line, Map::new()).expect("shown");
-        assert_eq!(shown, "rrun: rank 1 says \\u{1b}]0;owned\\u{7}\\u{9b}2J\\u{202e}\\r\n");
-        let json = text(Style { json: true, quiet: false }, Level::Error, line, Map::new()).expect("shown");
-        assert!(json.trim_end().chars().all(|char| !char.is_control() && char != '\u{202e}'), "{json:?}");
+        assert_eq!(
+            shown,
+            "rrun: rank 1 says \\u{1b}]0;owned\\u{7}\\u{9b}2J\\u{202e}\\r\n"
+        );
+        let json = text(
+            Style {
+                json: true,
+                quiet: false,
+            },
+            Level::Error,
+            line,
+            Map::new(),
+        )
+        .expect("shown");
+        assert!(
+            json.trim_end()
+                .chars()
+                .all(|char| !char.is_control() && char != '\u{202e}'),
+            "{json:?}"
+        );
         let read: Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(read["message"], line, "a program reads what was said");
     }

@@ -17,17 +17,30 @@ pub struct Note {
 impl Note {
     /// Returns a note about a rule that took effect, or something that was inferred.
     pub fn info(text: impl Into<String>) -> Note {
-        Note { text: text.into(), is_warning: false }
+        Note {
+            text: text.into(),
+            is_warning: false,
+        }
     }
 
     /// Returns a warning about something ignored or harmful.
     pub fn warning(text: impl Into<String>) -> Note {
-        Note { text: text.into(), is_warning: true }
+        Note {
+            text: text.into(),
+            is_warning: true,
+        }
     }
 
     /// Prints the note.
     pub fn say(&self) {
-        say::say(if self.is_warning { Level::Warning } else { Level::Info }, &self.text);
+        say::say(
+            if self.is_warning {
+                Level::Warning
+            } else {
+                Level::Info
+            },
+            &self.text,
+        );
     }
 }
 

@@ -22,7 +22,9 @@ const VARIABLES: [&str; 2] = ["RRUN_LOG", "RUST_LOG"];
 
 /// Enables tracing to stderr, in the style of all other messages.
 pub fn start(env: &Environment, style: Style) {
-    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(directives(env))).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(directives(env)))
+        .with_writer(io::stderr);
     match style.json {
         true => log.event_format(Objects).init(),
         false => log.init(),
@@ -32,7 +34,9 @@ pub fn start(env: &Environment, style: Style) {
 /// Returns the filter directives, as `launcher::store=debug,warn`.
 fn directives(env: &Environment) -> String {
     let found = VARIABLES.iter().find_map(|name| env.get(name));
-    found.map(|directives| directives.to_string_lossy().into_owned()).unwrap_or_default()
+    found
+        .map(|directives| directives.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 /// Formats each event as one JSON object.
@@ -43,15 +47,30 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let (metadata, Fields { message, mut others }) = (event.metadata(), fields);
+        let (
+            metadata,
+            Fields {
+                message,
+                mut others,
+            },
+        ) = (event.metadata(), fields);
         others.insert("target".to_owned(), metadata.target().into());
         let level = metadata.level().as_str().to_lowercase();
         // The level of a warning has the same name as in all other messages.
         let level = if level == "warn" { "warning" } else { &level };
-        writeln!(writer, "{}", printable_json(&object(level, &message, others).to_string()))
+        writeln!(
+            writer,
+            "{}",
+            printable_json(&object(level, &message, others).to_string())
+        )
     }
 }
 
@@ -65,7 +84,10 @@ impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
-            name => drop(self.others.insert(name.to_owned(), format!("{value:?}").into())),
+            name => drop(
+                self.others
+                    .insert(name.to_owned(), format!("{value:?}").into()),
+            ),
         }
     }
 
@@ -89,7 +111,13 @@ mod tests {
     #[test]
     fn our_own_variable_goes_before_that_of_all() {
         let of = |variables: &[(&str, &str)]| {
-            directives(&variables.iter().fold(Environment::default(), |env, (name, value)| env.with(name, value)))
+            directives(
+                &variables
+                    .iter()
+                    .fold(Environment::default(), |env, (name, value)| {
+                        env.with(name, value)
+                    }),
+            )
         };
         assert_eq!(of(&[("RUST_LOG", "info")]), "info");
         assert_eq!(of(&[("RUST_LOG", "info"), ("RRUN_LOG", "debug")]), "debug");

@@ -25,7 +25,14 @@ use crate::plan::{Sender, SignalPlan};
 use crate::signals::terms::Terms;
 
 /// Signals that end a process by default and that users send to a launcher.
-const DEADLY: [i32; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+const DEADLY: [i32; 6] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
 
 /// Signals by which SLURM announces the time limit, if the user asks for that
 /// (`--signal=USR1@120`).
@@ -62,12 +69,25 @@ impl Signals {
     /// Does the same, except for the signals in the mask `ignored`.
     fn listen_unless(plan: &SignalPlan, ignored: u64) -> (Signals, Vec<String>) {
         let is_ignored = |number: i32| ignored & mask(number) != 0;
-        let listed = plan.numbers.iter().copied().filter(|&number| number != libc::SIGHUP || !is_ignored(number));
+        let listed = plan
+            .numbers
+            .iter()
+            .copied()
+            .filter(|&number| number != libc::SIGHUP || !is_ignored(number));
         let notices = notices(plan);
-        let is_unlisted = |number: &i32| !plan.numbers.contains(number) && !notices.contains(number);
-        let unlisted = DEADLY.into_iter().filter(|number| is_unlisted(number) && !is_ignored(*number));
-        let listed = listed.map(|number| Received { number, is_listed: true });
-        let unlisted = unlisted.map(|number| Received { number, is_listed: false });
+        let is_unlisted =
+            |number: &i32| !plan.numbers.contains(number) && !notices.contains(number);
+        let unlisted = DEADLY
+            .into_iter()
+            .filter(|number| is_unlisted(number) && !is_ignored(*number));
+        let listed = listed.map(|number| Received {
+            number,
+            is_listed: true,
+        });
+        let unlisted = unlisted.map(|number| Received {
+            number,
+            is_listed: false,
+        });
         let mut notes = Vec::new();
         let mut streams = Vec::new();
         let mut terms = None;
@@ -85,7 +105,16 @@ impl Signals {
             }
         }
         let sender = plan.sender;
-        (Signals { streams, terms, sender, is_terminated: false, is_known_to_ranks: false }, notes)
+        (
+            Signals {
+                streams,
+                terms,
+                sender,
+                is_terminated: false,
+                is_known_to_ranks: false,
+            },
+            notes,
+        )
     }
 
     /// Returns whether the received SIGTERM was also sent to the ranks, so that it need not be
@@ -112,7 +141,9 @@ impl Signals {
     }
 
     fn poll_terms(&mut self, context: &mut Context<'_>) -> Poll<Received> {
-        let Some((received, terms)) = &self.terms else { return Poll::Pending };
+        let Some((received, terms)) = &self.terms else {
+            return Poll::Pending;
+        };
         loop {
             let is_from_slurm = ready!(terms.poll(context));
             if !is_copy(self.sender, &mut self.is_terminated, received.number) {
@@ -132,17 +163,25 @@ pub struct Notices {
 impl Notices {
     /// Installs the handlers, if SLURM is the sender.
     pub fn listen(plan: &SignalPlan) -> Notices {
-        let streams = notices(plan).into_iter().filter_map(|number| Some((number, open(number).ok()?)));
-        Notices { streams: streams.collect() }
+        let streams = notices(plan)
+            .into_iter()
+            .filter_map(|number| Some((number, open(number).ok()?)));
+        Notices {
+            streams: streams.collect(),
+        }
     }
 
     /// Waits for the next signal and returns its number. Cancel-safe: dropping the future loses
     /// none.
     pub async fn recv(&mut self) -> i32 {
         poll_fn(|context| {
-            let mut is_there =
-                |stream: &mut tokio::signal::unix::Signal| stream.poll_recv(context) == Poll::Ready(Some(()));
-            let arrived = self.streams.iter_mut().find_map(|(number, stream)| is_there(stream).then_some(*number));
+            let mut is_there = |stream: &mut tokio::signal::unix::Signal| {
+                stream.poll_recv(context) == Poll::Ready(Some(()))
+            };
+            let arrived = self
+                .streams
+                .iter_mut()
+                .find_map(|(number, stream)| is_there(stream).then_some(*number));
             arrived.map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -175,12 +214,17 @@ fn ignored_mask() -> u64 {
 }
 
 fn parse_ignored(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
 fn mask(number: i32) -> u64 {
-    u32::try_from(number - 1).ok().and_then(|bit| 1_u64.checked_shl(bit)).unwrap_or(0)
+    u32::try_from(number - 1)
+        .ok()
+        .and_then(|bit| 1_u64.checked_shl(bit))
+        .unwrap_or(0)
 }
 
 /// Returns the name of a signal, as `SIGTERM`, or `signal 40` for one without a name.
@@ -197,13 +241,22 @@ mod tests {
 
     #[test]
     fn a_real_time_signal_has_a_number_for_a_name() {
-        assert_eq!((name(15).as_ref(), name(40).as_ref()), ("SIGTERM", "signal 40"));
+        assert_eq!(
+            (name(15).as_ref(), name(40).as_ref()),
+            ("SIGTERM", "signal 40")
+        );
     }
 
     #[test]
     fn the_ignored_signals_are_read_from_proc() {
         let ignored = parse_ignored("Name:\tx\nSigIgn:\t0000000000001001\n").expect("a mask");
-        assert_eq!((ignored & mask(libc::SIGHUP) != 0, ignored & mask(libc::SIGTERM) != 0), (true, false));
+        assert_eq!(
+            (
+                ignored & mask(libc::SIGHUP) != 0,
+                ignored & mask(libc::SIGTERM) != 0
+            ),
+            (true, false)
+        );
         assert_eq!(ignored & mask(libc::SIGPIPE), mask(libc::SIGPIPE));
     }
 
@@ -226,14 +279,28 @@ mod tests {
 
     #[tokio::test]
     async fn a_listed_signal_is_received_as_listed() {
-        let plan = SignalPlan { sender: Sender::Anyone, spec: "SIGWINCH".to_owned(), numbers: vec![libc::SIGWINCH] };
+        let plan = SignalPlan {
+            sender: Sender::Anyone,
+            spec: "SIGWINCH".to_owned(),
+            numbers: vec![libc::SIGWINCH],
+        };
         let (mut signals, _) = Signals::listen(&plan);
         nix::sys::signal::raise(Signal::SIGWINCH).expect("our own process");
-        assert_eq!(signals.recv().await, Received { number: libc::SIGWINCH, is_listed: true });
+        assert_eq!(
+            signals.recv().await,
+            Received {
+                number: libc::SIGWINCH,
+                is_listed: true
+            }
+        );
     }
 
     fn under_slurm(number: i32) -> SignalPlan {
-        SignalPlan { sender: Sender::SlurmToScript, spec: String::new(), numbers: vec![number] }
+        SignalPlan {
+            sender: Sender::SlurmToScript,
+            spec: String::new(),
+            numbers: vec![number],
+        }
     }
 
     // The tests raise no real signal: it would reach the launches of the other tests in this
@@ -241,7 +308,13 @@ mod tests {
     #[tokio::test]
     async fn slurm_s_copies_of_sigterm_count_once() {
         let (mut signals, _) = Signals::listen(&under_slurm(libc::SIGTERM));
-        let numbers = [libc::SIGTERM, libc::SIGTERM, libc::SIGINT, libc::SIGINT, libc::SIGTERM];
+        let numbers = [
+            libc::SIGTERM,
+            libc::SIGTERM,
+            libc::SIGINT,
+            libc::SIGINT,
+            libc::SIGTERM,
+        ];
         assert_eq!(
             numbers.map(|number| is_copy(signals.sender, &mut signals.is_terminated, number)),
             [false, true, false, false, true]
@@ -250,24 +323,42 @@ mod tests {
 
     #[tokio::test]
     async fn another_sender_means_every_sigterm() {
-        let plan = SignalPlan { sender: Sender::Anyone, ..under_slurm(libc::SIGTERM) };
+        let plan = SignalPlan {
+            sender: Sender::Anyone,
+            ..under_slurm(libc::SIGTERM)
+        };
         let (mut signals, _) = Signals::listen(&plan);
-        assert_eq!([15, 15].map(|number| is_copy(signals.sender, &mut signals.is_terminated, number)), [false, false]);
+        assert_eq!(
+            [15, 15].map(|number| is_copy(signals.sender, &mut signals.is_terminated, number)),
+            [false, false]
+        );
     }
 
     #[tokio::test]
     async fn slurm_s_announcement_is_no_end() {
         let ends = |ignored| {
             let (signals, _) = Signals::listen_unless(&under_slurm(libc::SIGTERM), ignored);
-            let is_end = |number| signals.streams.iter().any(|(received, _)| received.number == number);
+            let is_end = |number| {
+                signals
+                    .streams
+                    .iter()
+                    .any(|(received, _)| received.number == number)
+            };
             [libc::SIGUSR1, libc::SIGUSR2, libc::SIGHUP].map(is_end)
         };
-        assert_eq!([ends(0), ends(mask(libc::SIGHUP))], [[false, false, true], [false, false, false]]);
+        assert_eq!(
+            [ends(0), ends(mask(libc::SIGHUP))],
+            [[false, false, true], [false, false, false]]
+        );
     }
 
     #[test]
     fn only_slurm_announces_and_what_is_listed_is_an_end() {
-        let anyone = SignalPlan { sender: Sender::Anyone, spec: String::new(), numbers: Vec::new() };
+        let anyone = SignalPlan {
+            sender: Sender::Anyone,
+            spec: String::new(),
+            numbers: Vec::new(),
+        };
         assert!(notices(&anyone).is_empty());
         assert_eq!(notices(&under_slurm(libc::SIGUSR1)), [libc::SIGUSR2]);
     }

@@ -41,7 +41,9 @@ impl Terms {
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<bool> {
         loop {
             // A runtime that is shutting down delivers nothing more.
-            let Ok(()) = ready!(self.0.poll_read_ready(context)) else { return Poll::Pending };
+            let Ok(()) = ready!(self.0.poll_read_ready(context)) else {
+                return Poll::Pending;
+            };
             let mut info = [0; INFO];
             match self.0.try_read(&mut info) {
                 Ok(_) => return Poll::Ready(is_slurm(sender(&info))),

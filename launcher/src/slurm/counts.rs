@@ -21,7 +21,10 @@ pub fn expand(text: &str) -> Option<Vec<usize>> {
 }
 
 fn number(text: &str) -> Option<usize> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())
+        .flatten()
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ pub enum SlurmError {
     #[error("SLURM's variable {0} is not set; `--slurm off` launches without SLURM's variables")]
     Missing(&'static str),
     /// A variable does not have the form in which SLURM writes it.
-    #[error("SLURM's variable {name} is `{found}`, which is not {wanted}; `--slurm off` launches without them")]
+    #[error(
+        "SLURM's variable {name} is `{found}`, which is not {wanted}; `--slurm off` launches without them"
+    )]
     Value {
         /// Name of the variable.
         name: &'static str,
@@ -27,7 +29,9 @@ pub enum SlurmError {
         err: HostlistError,
     },
     /// Variables contradict each other.
-    #[error("SLURM's {what} has {found} entries for {nnodes} nodes; `--slurm off` launches without SLURM's variables")]
+    #[error(
+        "SLURM's {what} has {found} entries for {nnodes} nodes; `--slurm off` launches without SLURM's variables"
+    )]
     Length {
         /// The list with the wrong length.
         what: &'static str,
@@ -49,6 +53,8 @@ pub enum SlurmError {
         nproc: String,
     },
     /// With `--distribution=arbitrary`, only SLURM knows where task 0 is.
-    #[error("srun --distribution=arbitrary may put task 0 on any node: give --master-addr and --master-port")]
+    #[error(
+        "srun --distribution=arbitrary may put task 0 on any node: give --master-addr and --master-port"
+    )]
     Arbitrary,
 }

@@ -19,8 +19,11 @@ impl Gpus {
     /// it describes the batch node on every node. `SLURM_GPUS_ON_NODE` comes last, because with
     /// `--gpus-per-task` it also counts the GPUs of the other tasks.
     pub fn read(env: &Environment) -> Option<Gpus> {
-        let sources: [(&str, Count); 3] =
-            [("CUDA_VISIBLE_DEVICES", devices), ("SLURM_STEP_GPUS", indices), ("SLURM_GPUS_ON_NODE", number)];
+        let sources: [(&str, Count); 3] = [
+            ("CUDA_VISIBLE_DEVICES", devices),
+            ("SLURM_STEP_GPUS", indices),
+            ("SLURM_GPUS_ON_NODE", number),
+        ];
         let (source, count) = sources.into_iter().find_map(|(name, count)| {
             let value = env.get(name)?.to_string_lossy().into_owned();
             Some((name, count(&value)))
@@ -30,15 +33,22 @@ impl Gpus {
 
     /// Returns how many devices CUDA shows this process, if the variable is set.
     pub fn visible(env: &Environment) -> Option<usize> {
-        env.get("CUDA_VISIBLE_DEVICES").map(|value| devices(&value.to_string_lossy())).filter(|&count| count > 0)
+        env.get("CUDA_VISIBLE_DEVICES")
+            .map(|value| devices(&value.to_string_lossy()))
+            .filter(|&count| count > 0)
     }
 }
 
 /// Counts the entries before the first invalid one; older versions of SLURM write `NoDevFiles` if
 /// there is no GPU.
 fn devices(list: &str) -> usize {
-    let is_device = |item: &str| item.starts_with("GPU-") || item.starts_with("MIG-") || item.parse::<u32>().is_ok();
-    list.split(',').map(str::trim).take_while(|item| is_device(item)).count()
+    let is_device = |item: &str| {
+        item.starts_with("GPU-") || item.starts_with("MIG-") || item.parse::<u32>().is_ok()
+    };
+    list.split(',')
+        .map(str::trim)
+        .take_while(|item| is_device(item))
+        .count()
 }
 
 /// Counts the indices in a list: `0,2-3` has 3.
@@ -48,7 +58,9 @@ fn indices(list: &str) -> usize {
         let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
         last.checked_sub(first)?.checked_add(1)
     };
-    list.split(',').filter_map(count).fold(0, usize::saturating_add)
+    list.split(',')
+        .filter_map(count)
+        .fold(0, usize::saturating_add)
 }
 
 fn number(text: &str) -> usize {
@@ -65,21 +77,42 @@ mod tests {
 
     #[test]
     fn what_cuda_shows_comes_first() {
-        let all = [("CUDA_VISIBLE_DEVICES", "1"), ("SLURM_STEP_GPUS", "0,1"), ("SLURM_GPUS_ON_NODE", "2")];
+        let all = [
+            ("CUDA_VISIBLE_DEVICES", "1"),
+            ("SLURM_STEP_GPUS", "0,1"),
+            ("SLURM_GPUS_ON_NODE", "2"),
+        ];
         assert_eq!(gpus(all), Some((1, "CUDA_VISIBLE_DEVICES")));
-        assert_eq!(gpus([("SLURM_STEP_GPUS", "0,2-3"), ("SLURM_GPUS_ON_NODE", "2")]), Some((3, "SLURM_STEP_GPUS")));
-        assert_eq!(gpus([("SLURM_GPUS_ON_NODE", "4")]), Some((4, "SLURM_GPUS_ON_NODE")));
+        assert_eq!(
+            gpus([("SLURM_STEP_GPUS", "0,2-3"), ("SLURM_GPUS_ON_NODE", "2")]),
+            Some((3, "SLURM_STEP_GPUS"))
+        );
+        assert_eq!(
+            gpus([("SLURM_GPUS_ON_NODE", "4")]),
+            Some((4, "SLURM_GPUS_ON_NODE"))
+        );
     }
 
     #[test]
     fn hidden_gpus_do_not_count() {
-        assert_eq!(gpus([("CUDA_VISIBLE_DEVICES", ""), ("SLURM_GPUS_ON_NODE", "2")]), None);
+        assert_eq!(
+            gpus([("CUDA_VISIBLE_DEVICES", ""), ("SLURM_GPUS_ON_NODE", "2")]),
+            None
+        );
         assert_eq!(gpus([("CUDA_VISIBLE_DEVICES", "NoDevFiles")]), None);
         assert_eq!(gpus([("SLURM_JOB_GPUS", "0,1")]), None);
     }
 
     #[test]
     fn devices_have_numbers_or_uuids() {
-        assert_eq!([devices("0, 3"), devices("GPU-8f,GPU-1"), devices("MIG-5"), devices("0,-1,2")], [2, 2, 1, 1]);
+        assert_eq!(
+            [
+                devices("0, 3"),
+                devices("GPU-8f,GPU-1"),
+                devices("MIG-5"),
+                devices("0,-1,2")
+            ],
+            [2, 2, 1, 1]
+        );
     }
 }

@@ -62,7 +62,11 @@ fn names(list: &str) -> Result<Vec<&str>, HostlistError> {
         }
     }
     names.push(&list[start..]);
-    if is_inside { Err(HostlistError::Bracket(list.to_owned())) } else { Ok(names) }
+    if is_inside {
+        Err(HostlistError::Bracket(list.to_owned()))
+    } else {
+        Ok(names)
+    }
 }
 
 /// Returns one name with all combinations of its groups.
@@ -70,12 +74,17 @@ fn product(name: &str) -> Result<Vec<String>, HostlistError> {
     let mut hosts = vec![String::new()];
     let mut rest = name;
     while let Some((text, after)) = rest.split_once('[') {
-        let (group, after) = after.split_once(']').ok_or_else(|| HostlistError::Bracket(name.to_owned()))?;
+        let (group, after) = after
+            .split_once(']')
+            .ok_or_else(|| HostlistError::Bracket(name.to_owned()))?;
         let numbers = numbers(group)?;
         if hosts.len() * numbers.len() > MOST_HOSTS {
             return Err(HostlistError::TooMany);
         }
-        hosts = hosts.iter().flat_map(|host| numbers.iter().map(move |n| format!("{host}{text}{n}"))).collect();
+        hosts = hosts
+            .iter()
+            .flat_map(|host| numbers.iter().map(move |n| format!("{host}{text}{n}")))
+            .collect();
         rest = after;
     }
     match rest {
@@ -105,7 +114,10 @@ fn numbers(group: &str) -> Result<Vec<String>, HostlistError> {
 
 /// Parses a number that consists of digits only: no sign, no blanks.
 fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())
+        .flatten()
 }
 
 #[cfg(test)]
@@ -121,7 +133,10 @@ mod tests {
     #[test]
     fn plain_names_are_a_list() {
         assert_eq!(hosts("node1"), "node1");
-        assert_eq!(hosts("node1, login-a.example.org"), "node1 login-a.example.org");
+        assert_eq!(
+            hosts("node1, login-a.example.org"),
+            "node1 login-a.example.org"
+        );
     }
 
     #[test]
@@ -139,14 +154,20 @@ mod tests {
 
     #[test]
     fn of_several_groups_the_first_runs_slowest() {
-        assert_eq!(hosts("rack[0-1]n[00-01]"), "rack0n00 rack0n01 rack1n00 rack1n01");
+        assert_eq!(
+            hosts("rack[0-1]n[00-01]"),
+            "rack0n00 rack0n01 rack1n00 rack1n01"
+        );
         assert_eq!(hosts("[1-2]"), "1 2");
     }
 
     #[test]
     fn what_scontrol_refuses_is_refused() {
         let refused = |list: &str| expand(list).expect_err("no list");
-        assert_eq!(refused("dgx[1-2]-mlx"), HostlistError::Suffix("dgx[1-2]-mlx".to_owned()));
+        assert_eq!(
+            refused("dgx[1-2]-mlx"),
+            HostlistError::Suffix("dgx[1-2]-mlx".to_owned())
+        );
         assert_eq!(refused("n[1-3"), HostlistError::Bracket("n[1-3".to_owned()));
         assert_eq!(refused("n1]"), HostlistError::Bracket("n1]".to_owned()));
         assert_eq!(refused("n[3-1]"), HostlistError::Range("3-1".to_owned()));
@@ -157,28 +178,45 @@ mod tests {
 
     #[test]
     fn a_list_that_would_fill_the_memory_is_refused() {
-        for list in ["n[1-99999999]", "n[0-65536]", "a[0-999]b[0-999]", "n[0-65535],n[0-65535]"] {
+        for list in [
+            "n[1-99999999]",
+            "n[0-65536]",
+            "a[0-999]b[0-999]",
+            "n[0-65535],n[0-65535]",
+        ] {
             assert_eq!(expand(list), Err(HostlistError::TooMany), "{list}");
         }
     }
 
     /// A text and the numbers after it, as ranges `low..=high` with a width.
     fn group() -> impl Strategy<Value = (String, Vec<(u64, u64, usize)>)> {
-        let range = (0_u64..1200, 0_u64..4, 1_usize..5).prop_map(|(low, more, width)| (low, low + more, width));
+        let range = (0_u64..1200, 0_u64..4, 1_usize..5)
+            .prop_map(|(low, more, width)| (low, low + more, width));
         ("[a-z-]{1,6}", proptest::collection::vec(range, 1..4))
     }
 
     fn written((text, ranges): &(String, Vec<(u64, u64, usize)>)) -> String {
-        let range = |(low, high, width): &(u64, u64, usize)| format!("{low:0width$}-{high}", width = *width);
-        format!("{text}[{}]", ranges.iter().map(range).collect::<Vec<_>>().join(","))
+        let range = |(low, high, width): &(u64, u64, usize)| {
+            format!("{low:0width$}-{high}", width = *width)
+        };
+        format!(
+            "{text}[{}]",
+            ranges.iter().map(range).collect::<Vec<_>>().join(",")
+        )
     }
 
     fn meant((text, ranges): &(String, Vec<(u64, u64, usize)>)) -> Vec<String> {
         let each = |(low, high, width): &(u64, u64, usize)| {
             let width = format!("{low:0width$}", width = *width).len();
-            (*low..=*high).map(move |n| format!("{n:0width$}")).collect::<Vec<_>>()
+            (*low..=*high)
+                .map(move |n| format!("{n:0width$}"))
+                .collect::<Vec<_>>()
         };
-        ranges.iter().flat_map(each).map(|n| format!("{text}{n}")).collect()
+        ranges
+            .iter()
+            .flat_map(each)
+            .map(|n| format!("{text}{n}"))
+            .collect()
     }
 
     proptest! {

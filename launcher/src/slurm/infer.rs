@@ -68,7 +68,11 @@ impl Inference {
     /// # Errors
     /// Returns an error for a step whose launchers could not find each other, or whose tasks would
     /// each start several ranks.
-    pub fn new(place: &Place, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inference, SlurmError> {
+    pub fn new(
+        place: &Place,
+        gpus: Option<Gpus>,
+        nproc: Option<&str>,
+    ) -> Result<Inference, SlurmError> {
         match place {
             Place::Outside => Ok(Inference::default()),
             Place::Shell(job) => Ok(shell(job)),
@@ -81,24 +85,46 @@ impl Inference {
 
 fn shell(job: &Job) -> Inference {
     let job = name(job);
-    let note = format!("SLURM {job}: this launch is on this machine alone; `srun rrun …` is on the job's nodes");
-    Inference { notes: vec![Note::warning(note)], ..Inference::default() }
+    let note = format!(
+        "SLURM {job}: this launch is on this machine alone; `srun rrun …` is on the job's nodes"
+    );
+    Inference {
+        notes: vec![Note::warning(note)],
+        ..Inference::default()
+    }
 }
 
-fn batch(job: &Job, nnodes: usize, tasks: Option<usize>, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
+fn batch(
+    job: &Job,
+    nnodes: usize,
+    tasks: Option<usize>,
+    gpus: Option<Gpus>,
+    nproc: Option<&str>,
+) -> Inference {
     let by_gpus = gpus.map(|gpus| (gpus.count, gpus.source));
     let by_tasks = tasks.map(|tasks| (tasks, "tasks per node"));
     let inferred = by_gpus.or(by_tasks).filter(|_| nproc.is_none());
     let mut notes = Vec::new();
     if let Some((count, source)) = inferred.filter(|(count, _)| *count > 1) {
-        notes.push(Note::info(format!("SLURM {}: {} here ({source})", name(job), ranks(count))));
+        notes.push(Note::info(format!(
+            "SLURM {}: {} here ({source})",
+            name(job),
+            ranks(count)
+        )));
     }
     if nnodes > 1 {
         let wanted = "`srun --ntasks-per-node=1 rrun …` uses all";
-        let note = format!("SLURM {} has {nnodes} nodes, this launch is on the first alone; {wanted}", name(job));
+        let note = format!(
+            "SLURM {} has {nnodes} nodes, this launch is on the first alone; {wanted}",
+            name(job)
+        );
         notes.push(Note::warning(note));
     }
-    Inference { nproc: inferred.map(|(count, _)| count), notes, ..Inference::default() }
+    Inference {
+        nproc: inferred.map(|(count, _)| count),
+        notes,
+        ..Inference::default()
+    }
 }
 
 /// One task per node: the launcher starts the ranks of its node.
@@ -110,17 +136,29 @@ fn node(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
         (None, None) => format!("{} here (no GPU)", ranks(1)),
     };
     let nnodes = step.nodes.len();
-    let mut inference =
-        Inference { run_id: Some(run_id(step)), nproc: inferred.map(|gpus| gpus.count), ..Inference::default() };
+    let mut inference = Inference {
+        run_id: Some(run_id(step)),
+        nproc: inferred.map(|gpus| gpus.count),
+        ..Inference::default()
+    };
     let label = label(step);
     if nnodes == 1 {
-        inference.notes.push(Note::info(format!("SLURM {label}: 1 node, {here}")));
+        inference
+            .notes
+            .push(Note::info(format!("SLURM {label}: 1 node, {here}")));
         return inference;
     }
     let meeting = meeting(step, nnodes, step.node_id);
-    let Meeting { node_rank, master_addr, master_port, .. } = &meeting;
+    let Meeting {
+        node_rank,
+        master_addr,
+        master_port,
+        ..
+    } = &meeting;
     let at = format!("meeting at {master_addr}:{master_port}");
-    inference.notes.push(Note::info(format!("SLURM {label}: node {node_rank} of {nnodes}, {here}, {at}")));
+    inference.notes.push(Note::info(format!(
+        "SLURM {label}: node {node_rank} of {nnodes}, {here}, {at}"
+    )));
     inference.meeting = Some(meeting);
     inference
 }
@@ -128,7 +166,10 @@ fn node(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
 /// More tasks than nodes: each task is a rank, and its launcher joins as a node with one rank.
 fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inference, SlurmError> {
     if let Some(nproc) = nproc.filter(|nproc| nproc.trim() != "1") {
-        return Err(SlurmError::Launchers { tasks: step.tasks_here, nproc: nproc.to_owned() });
+        return Err(SlurmError::Launchers {
+            tasks: step.tasks_here,
+            nproc: nproc.to_owned(),
+        });
     }
     if step.is_arbitrary {
         return Err(SlurmError::Arbitrary);
@@ -144,23 +185,52 @@ fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inferenc
     let mut notes = Vec::new();
     // Print one line for the step, not one per rank.
     if step.proc_id == 0 {
-        let Meeting { nnodes: tasks, master_addr, master_port, .. } = &meeting;
-        let nodes = if step.nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", step.nodes.len()) };
-        let devices = if task.has_own_devices { ", each with GPUs of its own (LOCAL_RANK=0)" } else { "" };
+        let Meeting {
+            nnodes: tasks,
+            master_addr,
+            master_port,
+            ..
+        } = &meeting;
+        let nodes = if step.nodes.len() == 1 {
+            "1 node".to_owned()
+        } else {
+            format!("{} nodes", step.nodes.len())
+        };
+        let devices = if task.has_own_devices {
+            ", each with GPUs of its own (LOCAL_RANK=0)"
+        } else {
+            ""
+        };
         let at = format!("meeting at {master_addr}:{master_port}");
-        let note = format!("SLURM {}: {tasks} tasks on {nodes}, one rank each{devices}, {at}", label(step));
+        let note = format!(
+            "SLURM {}: {tasks} tasks on {nodes}, one rank each{devices}, {at}",
+            label(step)
+        );
         notes.push(Note::info(note));
     }
     let run_id = Some(run_id(step));
-    Ok(Inference { meeting: Some(meeting), run_id, nproc: Some(1), task: Some(task), notes })
+    Ok(Inference {
+        meeting: Some(meeting),
+        run_id,
+        nproc: Some(1),
+        task: Some(task),
+        notes,
+    })
 }
 
 /// Returns the meeting point on the first node, where task 0 is with every distribution but an
 /// arbitrary one.
 fn meeting(step: &Step, nnodes: usize, node_rank: usize) -> Meeting {
     let master_addr = step.nodes.first().cloned().unwrap_or_default();
-    let master_port = step.reserved_port.unwrap_or_else(|| port(step.job.id, step.id));
-    Meeting { nnodes, node_rank, master_addr, master_port }
+    let master_port = step
+        .reserved_port
+        .unwrap_or_else(|| port(step.job.id, step.id));
+    Meeting {
+        nnodes,
+        node_rank,
+        master_addr,
+        master_port,
+    }
 }
 
 /// Returns the port, which is the same on all nodes without any communication.
@@ -183,14 +253,25 @@ fn label(step: &Step) -> String {
 
 /// Returns the name of a job: `job 14`, `job 14 (array element 12_3, requeue 1)`.
 fn name(job: &Job) -> String {
-    let element = job.element.as_ref().map(|element| format!("array element {element}"));
+    let element = job
+        .element
+        .as_ref()
+        .map(|element| format!("array element {element}"));
     let requeued = (job.restarts > 0).then(|| format!("requeue {}", job.restarts));
     let facts: Vec<String> = element.into_iter().chain(requeued).collect();
-    if facts.is_empty() { format!("job {}", job.id) } else { format!("job {} ({})", job.id, facts.join(", ")) }
+    if facts.is_empty() {
+        format!("job {}", job.id)
+    } else {
+        format!("job {} ({})", job.id, facts.join(", "))
+    }
 }
 
 fn ranks(count: usize) -> String {
-    if count == 1 { "1 rank".to_owned() } else { format!("{count} ranks") }
+    if count == 1 {
+        "1 rank".to_owned()
+    } else {
+        format!("{count} ranks")
+    }
 }
 
 #[cfg(test)]
@@ -198,7 +279,11 @@ mod tests {
     use super::*;
 
     fn job(id: u64) -> Job {
-        Job { id, element: None, restarts: 0 }
+        Job {
+            id,
+            element: None,
+            restarts: 0,
+        }
     }
 
     /// Task 3 of 4 on the second of two nodes.
@@ -219,11 +304,20 @@ mod tests {
 
     /// The only task of the second of two nodes.
     fn alone() -> Step {
-        Step { num_tasks: 2, tasks_here: 1, proc_id: 1, local_id: 0, ..step() }
+        Step {
+            num_tasks: 2,
+            tasks_here: 1,
+            proc_id: 1,
+            local_id: 0,
+            ..step()
+        }
     }
 
     fn gpus(count: usize) -> Option<Gpus> {
-        Some(Gpus { count, source: "CUDA_VISIBLE_DEVICES" })
+        Some(Gpus {
+            count,
+            source: "CUDA_VISIBLE_DEVICES",
+        })
     }
 
     fn inferred(step: Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
@@ -233,9 +327,20 @@ mod tests {
     #[test]
     fn one_task_a_node_launches_a_rank_a_gpu_and_meets_at_the_first_host() {
         let inference = inferred(alone(), gpus(4), None);
-        let meeting = Meeting { nnodes: 2, node_rank: 1, master_addr: "node1".to_owned(), master_port: 10_112 };
-        assert_eq!((inference.meeting, inference.nproc), (Some(meeting), Some(4)));
-        assert_eq!((inference.run_id.as_deref(), inference.task), (Some("14.0"), None));
+        let meeting = Meeting {
+            nnodes: 2,
+            node_rank: 1,
+            master_addr: "node1".to_owned(),
+            master_port: 10_112,
+        };
+        assert_eq!(
+            (inference.meeting, inference.nproc),
+            (Some(meeting), Some(4))
+        );
+        assert_eq!(
+            (inference.run_id.as_deref(), inference.task),
+            (Some("14.0"), None)
+        );
         let line = "SLURM job 14 step 0: node 1 of 2, 4 ranks here (CUDA_VISIBLE_DEVICES), meeting at node1:10112";
         assert_eq!(inference.notes, [line]);
     }
@@ -243,85 +348,192 @@ mod tests {
     #[test]
     fn a_given_number_of_ranks_is_kept() {
         let inference = inferred(alone(), gpus(4), Some("2"));
-        assert_eq!((inference.nproc, inference.meeting.map(|it| it.nnodes)), (None, Some(2)));
+        assert_eq!(
+            (inference.nproc, inference.meeting.map(|it| it.nnodes)),
+            (None, Some(2))
+        );
     }
 
     #[test]
     fn a_single_node_meets_on_any_free_port() {
-        let alone = Step { nodes: vec!["node1".to_owned()], num_tasks: 1, node_id: 0, ..alone() };
+        let alone = Step {
+            nodes: vec!["node1".to_owned()],
+            num_tasks: 1,
+            node_id: 0,
+            ..alone()
+        };
         let inference = inferred(alone, None, None);
-        assert_eq!((inference.meeting, inference.nproc, inference.run_id.as_deref()), (None, None, Some("14.0")));
-        assert_eq!(inference.notes, ["SLURM job 14 step 0: 1 node, 1 rank here (no GPU)"]);
+        assert_eq!(
+            (
+                inference.meeting,
+                inference.nproc,
+                inference.run_id.as_deref()
+            ),
+            (None, None, Some("14.0"))
+        );
+        assert_eq!(
+            inference.notes,
+            ["SLURM job 14 step 0: 1 node, 1 rank here (no GPU)"]
+        );
     }
 
     #[test]
     fn each_of_several_tasks_a_node_is_a_rank() {
         let inference = inferred(step(), gpus(2), None);
-        assert_eq!(inference.meeting.map(|it| (it.nnodes, it.node_rank)), Some((4, 3)));
-        let task =
-            Task { local_rank: 1, local_world_size: 2, group_rank: 1, group_world_size: 2, has_own_devices: false };
-        assert_eq!((inference.task, inference.nproc, inference.notes), (Some(task), Some(1), Vec::new()));
+        assert_eq!(
+            inference.meeting.map(|it| (it.nnodes, it.node_rank)),
+            Some((4, 3))
+        );
+        let task = Task {
+            local_rank: 1,
+            local_world_size: 2,
+            group_rank: 1,
+            group_world_size: 2,
+            has_own_devices: false,
+        };
+        assert_eq!(
+            (inference.task, inference.nproc, inference.notes),
+            (Some(task), Some(1), Vec::new())
+        );
     }
 
     #[test]
     fn a_task_with_a_gpu_of_its_own_has_it_as_device_0() {
-        assert!(inferred(step(), gpus(1), None).task.is_some_and(|task| task.has_own_devices));
-        assert!(inferred(step(), None, None).task.is_some_and(|task| !task.has_own_devices));
+        assert!(
+            inferred(step(), gpus(1), None)
+                .task
+                .is_some_and(|task| task.has_own_devices)
+        );
+        assert!(
+            inferred(step(), None, None)
+                .task
+                .is_some_and(|task| !task.has_own_devices)
+        );
     }
 
     #[test]
     fn the_first_task_speaks_for_all() {
-        let first = Step { proc_id: 0, local_id: 0, node_id: 0, ..step() };
+        let first = Step {
+            proc_id: 0,
+            local_id: 0,
+            node_id: 0,
+            ..step()
+        };
         let line = "SLURM job 14 step 0: 4 tasks on 2 nodes, one rank each, meeting at node1:10112";
         assert_eq!(inferred(first, gpus(2), Some("1")).notes, [line]);
     }
 
     #[test]
     fn tasks_that_would_each_launch_several_ranks_are_refused() {
-        let err = Inference::new(&Place::Step(step()), gpus(2), Some("2")).expect_err("refused").to_string();
-        assert!(err.starts_with("SLURM runs 2 tasks on this node and each would launch --nproc-per-node 2: "), "{err}");
+        let err = Inference::new(&Place::Step(step()), gpus(2), Some("2"))
+            .expect_err("refused")
+            .to_string();
+        assert!(
+            err.starts_with(
+                "SLURM runs 2 tasks on this node and each would launch --nproc-per-node 2: "
+            ),
+            "{err}"
+        );
     }
 
     #[test]
     fn an_arbitrary_distribution_hides_task_0() {
-        let arbitrary = |step| Inference::new(&Place::Step(Step { is_arbitrary: true, ..step }), None, None);
+        let arbitrary = |step| {
+            Inference::new(
+                &Place::Step(Step {
+                    is_arbitrary: true,
+                    ..step
+                }),
+                None,
+                None,
+            )
+        };
         assert_eq!(arbitrary(step()), Err(SlurmError::Arbitrary));
-        assert!(arbitrary(alone()).is_ok(), "a node's rank is its index in the list, wherever task 0 is");
+        assert!(
+            arbitrary(alone()).is_ok(),
+            "a node's rank is its index in the list, wherever task 0 is"
+        );
     }
 
     #[test]
     fn the_batch_script_launches_on_its_own_node() {
         let batch = |nnodes, tasks, gpus| {
-            let inference = Inference::new(&Place::Batch { job: job(7), nnodes, tasks }, gpus, None);
+            let inference = Inference::new(
+                &Place::Batch {
+                    job: job(7),
+                    nnodes,
+                    tasks,
+                },
+                gpus,
+                None,
+            );
             inference
-                .map(|it| (it.nproc, it.notes.iter().map(|note| note.to_string()).collect::<String>(), it.meeting))
+                .map(|it| {
+                    (
+                        it.nproc,
+                        it.notes
+                            .iter()
+                            .map(|note| note.to_string())
+                            .collect::<String>(),
+                        it.meeting,
+                    )
+                })
                 .expect("an inference")
         };
         assert_eq!(batch(1, Some(2), gpus(4)).0, Some(4));
-        assert_eq!(batch(1, Some(2), None).1, "SLURM job 7: 2 ranks here (tasks per node)");
+        assert_eq!(
+            batch(1, Some(2), None).1,
+            "SLURM job 7: 2 ranks here (tasks per node)"
+        );
         assert_eq!(batch(1, None, None), (None, String::new(), None));
-        assert!(batch(2, None, None).1.starts_with("SLURM job 7 has 2 nodes, this launch is on the first alone"));
+        assert!(
+            batch(2, None, None)
+                .1
+                .starts_with("SLURM job 7 has 2 nodes, this launch is on the first alone")
+        );
     }
 
     #[test]
     fn requeued_jobs_have_an_id_of_their_own() {
-        let again = Job { restarts: 1, element: Some("12_3".to_owned()), ..job(14) };
-        let inference = inferred(Step { job: again, ..alone() }, None, None);
+        let again = Job {
+            restarts: 1,
+            element: Some("12_3".to_owned()),
+            ..job(14)
+        };
+        let inference = inferred(
+            Step {
+                job: again,
+                ..alone()
+            },
+            None,
+            None,
+        );
         assert_eq!(inference.run_id.as_deref(), Some("14.0.r1"));
-        assert!(inference.notes[0].starts_with("SLURM job 14 (array element 12_3, requeue 1) step 0: "));
+        assert!(
+            inference.notes[0].starts_with("SLURM job 14 (array element 12_3, requeue 1) step 0: ")
+        );
     }
 
     #[test]
     fn ports_of_steps_and_neighbouring_jobs_differ() {
-        let ports: std::collections::BTreeSet<u16> =
-            (1000..1100).flat_map(|job| (0..8).map(move |step| port(job, step))).collect();
+        let ports: std::collections::BTreeSet<u16> = (1000..1100)
+            .flat_map(|job| (0..8).map(move |step| port(job, step)))
+            .collect();
         assert_eq!(ports.len(), 800);
         assert!(port(u64::MAX, u64::MAX) < 32_768 && port(0, 0) == 10_000);
     }
 
     #[test]
     fn a_reserved_port_is_taken() {
-        let reserved = Step { reserved_port: Some(12_001), ..alone() };
-        assert_eq!(inferred(reserved, None, None).meeting.map(|it| it.master_port), Some(12_001));
+        let reserved = Step {
+            reserved_port: Some(12_001),
+            ..alone()
+        };
+        assert_eq!(
+            inferred(reserved, None, None)
+                .meeting
+                .map(|it| it.master_port),
+            Some(12_001)
+        );
     }
 }

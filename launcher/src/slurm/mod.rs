@@ -33,8 +33,15 @@ pub use crate::slurm::infer::{Inference, Task};
 use crate::slurm::place::{Place, Step};
 
 /// The rendezvous options: which nodes take part and where they meet.
-const MEETING: [&str; 7] =
-    ["nnodes", "node-rank", "standalone", "master-addr", "master-port", "rdzv-backend", "rdzv-endpoint"];
+const MEETING: [&str; 7] = [
+    "nnodes",
+    "node-rank",
+    "standalone",
+    "master-addr",
+    "master-port",
+    "rdzv-backend",
+    "rdzv-endpoint",
+];
 
 /// Time between SIGTERM and SIGKILL. SLURM's own SIGKILL comes 30 s after its SIGTERM (`KillWait`);
 /// the remaining three seconds are for the report.
@@ -57,21 +64,40 @@ impl Slurm {
     /// Returns an error if variables contradict each other, or if the tasks of the step cannot form
     /// one launch.
     pub fn new(cli: &Cli, env: &Environment) -> Result<Slurm, SlurmError> {
-        let unchanged = |place| Slurm { cli: cli.clone(), place, task: None, notes: Vec::new() };
+        let unchanged = |place| Slurm {
+            cli: cli.clone(),
+            place,
+            task: None,
+            notes: Vec::new(),
+        };
         if cli.slurm == "off" {
             return Ok(unchanged(None));
         }
         if MEETING.iter().any(|option| cli.is_given(option)) {
             let place = Place::read(env).ok();
-            let notes = place.iter().filter_map(|place| crowded(place, cli)).map(Note::warning).collect();
-            return Ok(Slurm { notes, ..unchanged(place) });
+            let notes = place
+                .iter()
+                .filter_map(|place| crowded(place, cli))
+                .map(Note::warning)
+                .collect();
+            return Ok(Slurm {
+                notes,
+                ..unchanged(place)
+            });
         }
         let place = Place::read(env)?;
-        let nproc = cli.is_given("nproc-per-node").then_some(cli.nproc_per_node.as_str());
+        let nproc = cli
+            .is_given("nproc-per-node")
+            .then_some(cli.nproc_per_node.as_str());
         let inference = Inference::new(&place, Gpus::read(env), nproc)?;
         let task = inference.task;
         let cli = completed(cli, &inference);
-        Ok(Slurm { cli, place: Some(place), task, notes: inference.notes })
+        Ok(Slurm {
+            cli,
+            place: Some(place),
+            task,
+            notes: inference.notes,
+        })
     }
 
     /// Returns the place of this launcher's only rank, if SLURM has started the ranks as tasks.
@@ -91,12 +117,16 @@ impl Slurm {
             Some(Place::Batch { .. }) => Sender::SlurmToScript,
             Some(Place::Outside | Place::Shell(_)) | None => Sender::Anyone,
         };
-        let is_default = self.cli.shutdown_timeout.is_none() && !env.has("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+        let is_default =
+            self.cli.shutdown_timeout.is_none() && !env.has("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
         if is_default && plan.signals.sender != Sender::Anyone {
             plan.shutdown_timeout = SHUTDOWN_TIMEOUT;
         }
-        let bound = matches!(self.place, Some(Place::Step(_))).then(|| bound(node.cpus, plan.ranks.len())).flatten();
-        plan.notes.splice(0..0, self.notes.into_iter().chain(bound.map(Note::warning)));
+        let bound = matches!(self.place, Some(Place::Step(_)))
+            .then(|| bound(node.cpus, plan.ranks.len()))
+            .flatten();
+        plan.notes
+            .splice(0..0, self.notes.into_iter().chain(bound.map(Note::warning)));
     }
 }
 
@@ -111,7 +141,11 @@ fn completed(cli: &Cli, inference: &Inference) -> Cli {
     if let Some(nproc) = inference.nproc {
         cli.nproc_per_node = nproc.to_string();
     }
-    if let Some(run_id) = inference.run_id.as_ref().filter(|_| !cli.is_given("rdzv-id")) {
+    if let Some(run_id) = inference
+        .run_id
+        .as_ref()
+        .filter(|_| !cli.is_given("rdzv-id"))
+    {
         cli.rdzv_id = run_id.clone();
     }
     // Such a task sees only one GPU, which is device 0 already.
@@ -134,8 +168,14 @@ fn of_task(task: &Task, rank: i64, env: &Environment) -> BTreeMap<String, String
     // Torchrun's rule, one thread per rank if several ranks share a node, or the CPUs that the task
     // was given.
     if task.local_world_size > 1 && !env.has("OMP_NUM_THREADS") {
-        let cpus = env.non_empty("SLURM_CPUS_PER_TASK").map(|cpus| cpus.to_string_lossy().into_owned());
-        set("OMP_NUM_THREADS", cpus.filter(|cpus| cpus.parse::<u32>().is_ok()).unwrap_or_else(|| "1".to_owned()));
+        let cpus = env
+            .non_empty("SLURM_CPUS_PER_TASK")
+            .map(|cpus| cpus.to_string_lossy().into_owned());
+        set(
+            "OMP_NUM_THREADS",
+            cpus.filter(|cpus| cpus.parse::<u32>().is_ok())
+                .unwrap_or_else(|| "1".to_owned()),
+        );
     }
     variables
 }
@@ -144,7 +184,14 @@ fn of_task(task: &Task, rank: i64, env: &Environment) -> BTreeMap<String, String
 /// a mistake: two launchers of one node are enough to form a launch of two nodes, and the others
 /// wait forever.
 fn crowded(place: &Place, cli: &Cli) -> Option<String> {
-    let Place::Step(Step { tasks_here, num_tasks, .. }) = place else { return None };
+    let Place::Step(Step {
+        tasks_here,
+        num_tasks,
+        ..
+    }) = place
+    else {
+        return None;
+    };
     let is_meant = cli.standalone || cli.nnodes == num_tasks.to_string();
     (*tasks_here > 1 && !is_meant).then(|| {
         format!("SLURM runs {tasks_here} tasks on this node, each of them a launcher: --ntasks-per-node=1 is usual")
@@ -154,7 +201,11 @@ fn crowded(place: &Place, cli: &Cli) -> Option<String> {
 /// Returns a note about `--cpus-per-task`, which a step does not inherit from its job since SLURM
 /// 22.05.
 fn bound(cpus: usize, ranks: usize) -> Option<String> {
-    let what = if cpus == 1 { "1 CPU".to_owned() } else { format!("{cpus} CPUs") };
+    let what = if cpus == 1 {
+        "1 CPU".to_owned()
+    } else {
+        format!("{cpus} CPUs")
+    };
     (cpus > 0 && cpus < ranks).then(|| {
         format!(
             "the {ranks} ranks of this node share {what}, to which srun has bound this task: srun --cpus-per-task=N \

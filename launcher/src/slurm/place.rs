@@ -78,23 +78,35 @@ impl Place {
     /// # Errors
     /// Returns an error if the variables of a step are incomplete or contradict each other.
     pub fn read(env: &Environment) -> Result<Place, SlurmError> {
-        let Some(job) = job(env)? else { return Ok(Place::Outside) };
+        let Some(job) = job(env)? else {
+            return Ok(Place::Outside);
+        };
         if env.has("SLURM_STEP_ID") && env.has("SLURM_STEP_NUM_NODES") && !is_of_another_step(env) {
             return step(env, job).map(Place::Step);
         }
         if text(env, "ENVIRONMENT").as_deref() == Some("BATCH") {
             let nnodes = optional(env, "SLURM_NNODES")?.unwrap_or(1);
-            return Ok(Place::Batch { job, nnodes, tasks: tasks_of_batch(env) });
+            return Ok(Place::Batch {
+                job,
+                nnodes,
+                tasks: tasks_of_batch(env),
+            });
         }
         Ok(Place::Shell(job))
     }
 }
 
 fn job(env: &Environment) -> Result<Option<Job>, SlurmError> {
-    let Some(id) = optional(env, "SLURM_JOB_ID")? else { return Ok(None) };
+    let Some(id) = optional(env, "SLURM_JOB_ID")? else {
+        return Ok(None);
+    };
     let element = text(env, "SLURM_ARRAY_JOB_ID").zip(text(env, "SLURM_ARRAY_TASK_ID"));
     let element = element.map(|(array, task)| format!("{array}_{task}"));
-    Ok(Some(Job { id, element, restarts: optional(env, "SLURM_RESTART_COUNT")?.unwrap_or(0) }))
+    Ok(Some(Job {
+        id,
+        element,
+        restarts: optional(env, "SLURM_RESTART_COUNT")?.unwrap_or(0),
+    }))
 }
 
 /// Returns whether the step variables belong to another step: a batch script that was submitted
@@ -114,7 +126,9 @@ fn is_of_another_step(env: &Environment) -> bool {
 /// number of CPUs (`--exclusive` without `-n`).
 fn tasks_of_batch(env: &Environment) -> Option<usize> {
     text(env, "SLURM_NTASKS")?;
-    counts::expand(&text(env, "SLURM_TASKS_PER_NODE")?)?.first().copied()
+    counts::expand(&text(env, "SLURM_TASKS_PER_NODE")?)?
+        .first()
+        .copied()
 }
 
 fn step(env: &Environment, job: Job) -> Result<Step, SlurmError> {
@@ -123,12 +137,26 @@ fn step(env: &Environment, job: Job) -> Result<Step, SlurmError> {
     let name = "SLURM_STEP_NODELIST";
     let nodes = hostlist::expand(&text(env, name).ok_or(SlurmError::Missing(name))?);
     let nodes = nodes.map_err(|err| SlurmError::Nodes { name, err })?;
-    let length = |what, found| if found == nnodes { Ok(()) } else { Err(SlurmError::Length { what, found, nnodes }) };
+    let length = |what, found| {
+        if found == nnodes {
+            Ok(())
+        } else {
+            Err(SlurmError::Length {
+                what,
+                found,
+                nnodes,
+            })
+        }
+    };
     length(name, nodes.len())?;
     let name = "SLURM_STEP_TASKS_PER_NODE";
     let found = text(env, name).ok_or(SlurmError::Missing(name))?;
     let tasks = counts::expand(&found);
-    let tasks = tasks.ok_or(SlurmError::Value { name, found, wanted: "a list of counts" })?;
+    let tasks = tasks.ok_or(SlurmError::Value {
+        name,
+        found,
+        wanted: "a list of counts",
+    })?;
     length(name, tasks.len())?;
     let tasks_here = *tasks.get(node_id).ok_or_else(|| SlurmError::Value {
         name: "SLURM_NODEID",
@@ -145,22 +173,36 @@ fn step(env: &Environment, job: Job) -> Result<Step, SlurmError> {
         num_tasks: required(env, "SLURM_STEP_NUM_TASKS")?,
         tasks_here,
         reserved_port: text(env, "SLURM_STEP_RESV_PORTS").and_then(|ports| first_port(&ports)),
-        is_arbitrary: text(env, "SLURM_DISTRIBUTION").is_some_and(|how| how.starts_with("arbitrary")),
+        is_arbitrary: text(env, "SLURM_DISTRIBUTION")
+            .is_some_and(|how| how.starts_with("arbitrary")),
     })
 }
 
 /// Returns the first port of a list such as `12001-12002,12007`.
 fn first_port(ports: &str) -> Option<u16> {
-    ports.split([',', '-']).next()?.trim().parse().ok().filter(|&port| port > 0)
+    ports
+        .split([',', '-'])
+        .next()?
+        .trim()
+        .parse()
+        .ok()
+        .filter(|&port| port > 0)
 }
 
 fn text(env: &Environment, name: &str) -> Option<String> {
-    env.non_empty(name).map(|value| value.to_string_lossy().into_owned())
+    env.non_empty(name)
+        .map(|value| value.to_string_lossy().into_owned())
 }
 
 fn optional<T: FromStr>(env: &Environment, name: &'static str) -> Result<Option<T>, SlurmError> {
-    let Some(found) = text(env, name) else { return Ok(None) };
-    found.parse().map(Some).map_err(|_| SlurmError::Value { name, found, wanted: "a whole number" })
+    let Some(found) = text(env, name) else {
+        return Ok(None);
+    };
+    found.parse().map(Some).map_err(|_| SlurmError::Value {
+        name,
+        found,
+        wanted: "a whole number",
+    })
 }
 
 fn required<T: FromStr>(env: &Environment, name: &'static str) -> Result<T, SlurmError> {
@@ -174,7 +216,11 @@ mod tests {
 
     fn changed(base: &[(&str, &str)], changes: &[(&str, &str)]) -> Result<Place, SlurmError> {
         let variables = base.iter().chain(changes);
-        Place::read(&variables.fold(Environment::default(), |env, (name, value)| env.with(name, value)))
+        Place::read(
+            &variables.fold(Environment::default(), |env, (name, value)| {
+                env.with(name, value)
+            }),
+        )
     }
 
     fn step(changes: &[(&str, &str)]) -> Step {
@@ -192,17 +238,44 @@ mod tests {
     #[test]
     fn a_task_knows_its_step_node_and_neighbours() {
         let step = step(&[]);
-        assert_eq!((step.nodes.join(" ").as_str(), step.node_id, step.tasks_here), ("node1 node2", 1, 2));
-        assert_eq!((step.proc_id, step.local_id, step.num_tasks, step.id, step.job.id), (3, 1, 4, 0, 1));
+        assert_eq!(
+            (step.nodes.join(" ").as_str(), step.node_id, step.tasks_here),
+            ("node1 node2", 1, 2)
+        );
+        assert_eq!(
+            (
+                step.proc_id,
+                step.local_id,
+                step.num_tasks,
+                step.id,
+                step.job.id
+            ),
+            (3, 1, 4, 0, 1)
+        );
     }
 
     #[test]
     fn a_step_on_a_part_of_the_job_has_its_own_nodes() {
         // srun -N1 -n1 -w node2 in a job of two nodes.
-        let part = [("SLURM_STEP_NODELIST", "node2"), ("SLURM_STEP_NUM_NODES", "1"), ("SLURM_STEP_NUM_TASKS", "1")];
-        let own = [("SLURM_STEP_TASKS_PER_NODE", "1"), ("SLURM_NODEID", "0"), ("SLURM_PROCID", "0")];
-        let plain = [("SLURM_NNODES", "1"), ("SLURM_NTASKS", "1"), ("SLURM_TASKS_PER_NODE", "1")];
-        assert_eq!(step(&[part.as_slice(), &own, &plain].concat()).nodes, ["node2"]);
+        let part = [
+            ("SLURM_STEP_NODELIST", "node2"),
+            ("SLURM_STEP_NUM_NODES", "1"),
+            ("SLURM_STEP_NUM_TASKS", "1"),
+        ];
+        let own = [
+            ("SLURM_STEP_TASKS_PER_NODE", "1"),
+            ("SLURM_NODEID", "0"),
+            ("SLURM_PROCID", "0"),
+        ];
+        let plain = [
+            ("SLURM_NNODES", "1"),
+            ("SLURM_NTASKS", "1"),
+            ("SLURM_TASKS_PER_NODE", "1"),
+        ];
+        assert_eq!(
+            step(&[part.as_slice(), &own, &plain].concat()).nodes,
+            ["node2"]
+        );
     }
 
     #[test]
@@ -220,28 +293,54 @@ mod tests {
             ("SLURM_NODEID", "1"),
         ];
         let step = step(&changes);
-        assert_eq!((step.nodes.len(), step.tasks_here, step.num_tasks), (3, 3, 5));
+        assert_eq!(
+            (step.nodes.len(), step.tasks_here, step.num_tasks),
+            (3, 3, 5)
+        );
     }
 
     #[test]
     fn the_batch_script_looks_like_rank_0_and_is_told_by_its_environment() {
-        let job = Job { id: 1, element: None, restarts: 0 };
-        assert_eq!(changed(&BATCH, &[]), Ok(Place::Batch { job, nnodes: 2, tasks: Some(2) }));
+        let job = Job {
+            id: 1,
+            element: None,
+            restarts: 0,
+        };
+        assert_eq!(
+            changed(&BATCH, &[]),
+            Ok(Place::Batch {
+                job,
+                nnodes: 2,
+                tasks: Some(2)
+            })
+        );
     }
 
     #[test]
     fn a_batch_script_submitted_from_a_step_is_no_step() {
         // sbatch -N1 -n1 in a task of a step on two nodes: seen with SLURM 22.05.
-        let own = [("SLURM_NNODES", "1"), ("SLURM_NTASKS", "1"), ("SLURM_TASKS_PER_NODE", "1")];
-        assert!(matches!(changed(&STEP, &own), Ok(Place::Batch { nnodes: 1, tasks: Some(1), .. })));
+        let own = [
+            ("SLURM_NNODES", "1"),
+            ("SLURM_NTASKS", "1"),
+            ("SLURM_TASKS_PER_NODE", "1"),
+        ];
+        assert!(matches!(
+            changed(&STEP, &own),
+            Ok(Place::Batch {
+                nnodes: 1,
+                tasks: Some(1),
+                ..
+            })
+        ));
     }
 
     #[test]
     fn counts_of_cpus_are_no_tasks() {
         // --exclusive without -n: SLURM_TASKS_PER_NODE repeats the number of CPUs.
-        let Ok(Place::Batch { tasks, .. }) =
-            changed(&BATCH, &[("SLURM_NTASKS", ""), ("SLURM_TASKS_PER_NODE", "8(x2)")])
-        else {
+        let Ok(Place::Batch { tasks, .. }) = changed(
+            &BATCH,
+            &[("SLURM_NTASKS", ""), ("SLURM_TASKS_PER_NODE", "8(x2)")],
+        ) else {
             panic!("no batch script")
         };
         assert_eq!(tasks, None);
@@ -250,18 +349,39 @@ mod tests {
     #[test]
     fn the_shell_of_salloc_has_a_job_and_no_step() {
         let place = changed(&[("SLURM_JOB_ID", "7"), ("SLURM_NNODES", "2")], &[]);
-        assert_eq!(place, Ok(Place::Shell(Job { id: 7, element: None, restarts: 0 })));
+        assert_eq!(
+            place,
+            Ok(Place::Shell(Job {
+                id: 7,
+                element: None,
+                restarts: 0
+            }))
+        );
     }
 
     #[test]
     fn elements_of_arrays_and_requeued_jobs_are_named() {
-        let changes = [("SLURM_ARRAY_JOB_ID", "12"), ("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_RESTART_COUNT", "2")];
-        assert_eq!(step(&changes).job, Job { id: 1, element: Some("12_3".to_owned()), restarts: 2 });
+        let changes = [
+            ("SLURM_ARRAY_JOB_ID", "12"),
+            ("SLURM_ARRAY_TASK_ID", "3"),
+            ("SLURM_RESTART_COUNT", "2"),
+        ];
+        assert_eq!(
+            step(&changes).job,
+            Job {
+                id: 1,
+                element: Some("12_3".to_owned()),
+                restarts: 2
+            }
+        );
     }
 
     #[test]
     fn reserved_ports_and_distribution_are_read() {
-        assert_eq!(step(&[("SLURM_STEP_RESV_PORTS", "12001-12002")]).reserved_port, Some(12001));
+        assert_eq!(
+            step(&[("SLURM_STEP_RESV_PORTS", "12001-12002")]).reserved_port,
+            Some(12001)
+        );
         assert!(step(&[("SLURM_DISTRIBUTION", "arbitrary")]).is_arbitrary);
     }
 
@@ -272,10 +392,21 @@ mod tests {
             let changes = [("ENVIRONMENT", ""), (name, value)];
             changed(&STEP, &changes).expect_err("refused").to_string()
         };
-        assert!(refused("SLURM_STEP_NUM_NODES", "3").starts_with("SLURM's SLURM_STEP_NODELIST has 2 entries for 3"));
-        assert!(refused("SLURM_STEP_TASKS_PER_NODE", "x").contains("`x`, which is not a list of counts"));
-        assert!(refused("SLURM_NODEID", "2").contains("`2`, which is not the index of a node of this step"));
-        assert!(refused("SLURM_PROCID", "").starts_with("SLURM's variable SLURM_PROCID is not set"));
+        assert!(
+            refused("SLURM_STEP_NUM_NODES", "3")
+                .starts_with("SLURM's SLURM_STEP_NODELIST has 2 entries for 3")
+        );
+        assert!(
+            refused("SLURM_STEP_TASKS_PER_NODE", "x")
+                .contains("`x`, which is not a list of counts")
+        );
+        assert!(
+            refused("SLURM_NODEID", "2")
+                .contains("`2`, which is not the index of a node of this step")
+        );
+        assert!(
+            refused("SLURM_PROCID", "").starts_with("SLURM's variable SLURM_PROCID is not set")
+        );
         assert!(refused("SLURM_STEP_NODELIST", "n[1").contains("bracket without its partner"));
     }
 }

@@ -60,12 +60,23 @@ pub(crate) const BATCH: [(&str, &str); 9] = [
 
 /// Returns a machine with eight CPUs.
 fn node() -> Node {
-    Node { cpus: 8, executable: "/nonexistent/rrun".into(), uuid: "uuid".to_owned(), ..Node::default() }
+    Node {
+        cpus: 8,
+        executable: "/nonexistent/rrun".into(),
+        uuid: "uuid".to_owned(),
+        ..Node::default()
+    }
 }
 
 fn environment(parts: &[&[(&str, &str)]]) -> Environment {
-    let variables = parts.iter().copied().flatten().chain(&[("PYTHON_EXEC", "py")]);
-    variables.fold(Environment::default(), |env, (name, value)| env.with(name, value))
+    let variables = parts
+        .iter()
+        .copied()
+        .flatten()
+        .chain(&[("PYTHON_EXEC", "py")]);
+    variables.fold(Environment::default(), |env, (name, value)| {
+        env.with(name, value)
+    })
 }
 
 fn cli(line: &str, env: &Environment) -> Cli {
@@ -87,8 +98,18 @@ fn plan(line: &str, parts: &[&[(&str, &str)]]) -> Result<Plan, PlanError> {
 
 /// Returns the inferred options as a command line.
 fn options(line: &str, parts: &[&[(&str, &str)]]) -> String {
-    let Cli { nnodes, node_rank, master_addr, master_port, nproc_per_node, rdzv_id, .. } = slurm(line, parts).cli;
-    let at = master_addr.map(|addr| format!(" at {addr}:{}", master_port.unwrap_or(0))).unwrap_or_default();
+    let Cli {
+        nnodes,
+        node_rank,
+        master_addr,
+        master_port,
+        nproc_per_node,
+        rdzv_id,
+        ..
+    } = slurm(line, parts).cli;
+    let at = master_addr
+        .map(|addr| format!(" at {addr}:{}", master_port.unwrap_or(0)))
+        .unwrap_or_default();
     format!("{node_rank} of {nnodes} x {nproc_per_node}{at} as {rdzv_id}")
 }
 
@@ -99,23 +120,52 @@ fn outside_of_slurm_nothing_is_inferred() {
 
 #[test]
 fn one_task_a_node_infers_everything() {
-    assert_eq!(options("train.py", &[&STEP, &ALONE]), "1 of 2 x 2 at node1:10008 as 1.0");
-    assert_eq!(options("--nproc-per-node 8 --rdzv-id x train.py", &[&STEP, &ALONE]), "1 of 2 x 8 at node1:10008 as x");
+    assert_eq!(
+        options("train.py", &[&STEP, &ALONE]),
+        "1 of 2 x 2 at node1:10008 as 1.0"
+    );
+    assert_eq!(
+        options("--nproc-per-node 8 --rdzv-id x train.py", &[&STEP, &ALONE]),
+        "1 of 2 x 8 at node1:10008 as x"
+    );
 }
 
 #[test]
 fn several_tasks_a_node_are_a_rank_each() {
-    assert_eq!(options("train.py", &[&STEP]), "3 of 4 x 1 at node1:10008 as 1.0");
+    assert_eq!(
+        options("train.py", &[&STEP]),
+        "3 of 4 x 1 at node1:10008 as 1.0"
+    );
 }
 
 #[test]
 fn a_rendezvous_option_or_a_word_turns_inference_off() {
-    assert_eq!(options("--slurm off train.py", &[&STEP]), "0 of 1:1 x 1 as none");
-    for option in ["--standalone", "--nnodes 1", "--rdzv-backend c10d", "--rdzv-endpoint h:1", "--master-port 1"] {
-        let Cli { master_addr, nproc_per_node, .. } = slurm(&format!("{option} train.py"), &[&STEP, &ALONE]).cli;
-        assert_eq!((master_addr, nproc_per_node.as_str()), (None, "1"), "{option}");
+    assert_eq!(
+        options("--slurm off train.py", &[&STEP]),
+        "0 of 1:1 x 1 as none"
+    );
+    for option in [
+        "--standalone",
+        "--nnodes 1",
+        "--rdzv-backend c10d",
+        "--rdzv-endpoint h:1",
+        "--master-port 1",
+    ] {
+        let Cli {
+            master_addr,
+            nproc_per_node,
+            ..
+        } = slurm(&format!("{option} train.py"), &[&STEP, &ALONE]).cli;
+        assert_eq!(
+            (master_addr, nproc_per_node.as_str()),
+            (None, "1"),
+            "{option}"
+        );
     }
-    assert_eq!(options("train.py", &[&STEP, &ALONE, &[("PET_NNODES", "1")]]), "0 of 1 x 1 as none");
+    assert_eq!(
+        options("train.py", &[&STEP, &ALONE, &[("PET_NNODES", "1")]]),
+        "0 of 1 x 1 as none"
+    );
 }
 
 #[test]
@@ -126,8 +176,17 @@ fn the_batch_script_is_a_launch_on_one_node() {
 
 #[test]
 fn launchers_that_crowd_a_node_are_noticed() {
-    let notes = |line| slurm(line, &[&STEP]).notes.iter().map(|note| note.to_string()).collect::<String>();
-    assert!(notes("--nnodes 2 --rdzv-endpoint node1:1 t.py").starts_with("SLURM runs 2 tasks on this node"));
+    let notes = |line| {
+        slurm(line, &[&STEP])
+            .notes
+            .iter()
+            .map(|note| note.to_string())
+            .collect::<String>()
+    };
+    assert!(
+        notes("--nnodes 2 --rdzv-endpoint node1:1 t.py")
+            .starts_with("SLURM runs 2 tasks on this node")
+    );
     assert_eq!(notes("--nnodes 4 --node-rank 3 --master-port 1 t.py"), "");
     assert_eq!(notes("--standalone t.py"), "");
 }
@@ -136,9 +195,24 @@ fn launchers_that_crowd_a_node_are_noticed() {
 fn a_task_that_is_a_rank_has_the_place_that_slurm_gave_it() {
     let env = environment(&[&STEP]);
     let task = slurm("t.py", &[&STEP]).task.expect("a task");
-    let of = |name: &str| of_task(&task, 3, &env).get(name).cloned().unwrap_or_default();
-    assert_eq!([of("RANK"), of("ROLE_RANK"), of("GROUP_RANK")], ["3", "3", "1"]);
-    assert_eq!([of("LOCAL_WORLD_SIZE"), of("GROUP_WORLD_SIZE"), of("OMP_NUM_THREADS")], ["2", "2", "3"]);
+    let of = |name: &str| {
+        of_task(&task, 3, &env)
+            .get(name)
+            .cloned()
+            .unwrap_or_default()
+    };
+    assert_eq!(
+        [of("RANK"), of("ROLE_RANK"), of("GROUP_RANK")],
+        ["3", "3", "1"]
+    );
+    assert_eq!(
+        [
+            of("LOCAL_WORLD_SIZE"),
+            of("GROUP_WORLD_SIZE"),
+            of("OMP_NUM_THREADS")
+        ],
+        ["2", "2", "3"]
+    );
     assert_eq!(of("LOCAL_RANK"), "", "the plan has it");
 }
 
@@ -155,22 +229,41 @@ fn a_gpu_of_its_own_is_device_0() {
 fn slurm_s_signals_and_its_patience_reach_the_plan() {
     let env = environment(&[&STEP]);
     let mut of_step = plan("--slurm off t.py", &[&STEP]).expect("a plan");
-    assert_eq!((of_step.signals.sender, of_step.shutdown_timeout.as_secs()), (Sender::Anyone, 30));
+    assert_eq!(
+        (of_step.signals.sender, of_step.shutdown_timeout.as_secs()),
+        (Sender::Anyone, 30)
+    );
     slurm("--nnodes 1 t.py", &[&STEP]).complete(&mut of_step, &env, &node());
-    assert_eq!((of_step.signals.sender, of_step.shutdown_timeout.as_secs()), (Sender::SlurmToStep, 27));
+    assert_eq!(
+        (of_step.signals.sender, of_step.shutdown_timeout.as_secs()),
+        (Sender::SlurmToStep, 27)
+    );
     let of_script = plan("--shutdown-timeout 90 t.py", &[&BATCH]).expect("a plan");
-    assert_eq!((of_script.signals.sender, of_script.shutdown_timeout.as_secs()), (Sender::SlurmToScript, 90));
+    assert_eq!(
+        (
+            of_script.signals.sender,
+            of_script.shutdown_timeout.as_secs()
+        ),
+        (Sender::SlurmToScript, 90)
+    );
 }
 
 #[test]
 fn ranks_on_fewer_cpus_than_they_are_is_said() {
-    assert!(bound(1, 4).is_some_and(|note| note.starts_with("the 4 ranks of this node share 1 CPU, to which srun")));
+    assert!(bound(1, 4).is_some_and(|note| {
+        note.starts_with("the 4 ranks of this node share 1 CPU, to which srun")
+    }));
     assert_eq!([bound(4, 4), bound(0, 4), bound(1, 1)], [None, None, None]);
 }
 
 #[test]
 fn variables_that_contradict_each_other_refuse_the_launch() {
-    let err = plan("t.py", &[&STEP, &[("SLURM_NODEID", "7")]]).expect_err("refused").to_string();
-    assert!(err.contains("SLURM_NODEID is `7`") && err.contains("--slurm off"), "{err}");
+    let err = plan("t.py", &[&STEP, &[("SLURM_NODEID", "7")]])
+        .expect_err("refused")
+        .to_string();
+    assert!(
+        err.contains("SLURM_NODEID is `7`") && err.contains("--slurm off"),
+        "{err}"
+    );
     assert!(plan("--nnodes 1 t.py", &[&STEP, &[("SLURM_NODEID", "7")]]).is_ok());
 }

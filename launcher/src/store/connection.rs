@@ -20,7 +20,9 @@ use tokio::io::{AsyncReadExt as _, Interest, Ready};
 use tokio::net::TcpStream;
 
 use crate::store::hub::{Evicted, Session};
-use crate::store::limits::{FREE_BUFFER, HALF_REQUEST_PATIENCE, HIGH_WATER, PATIENCE, TURN, TURN_BYTES};
+use crate::store::limits::{
+    FREE_BUFFER, HALF_REQUEST_PATIENCE, HIGH_WATER, PATIENCE, TURN, TURN_BYTES,
+};
 use crate::store::outbox::Outbox;
 use crate::store::table::Refusal;
 use crate::store::wire::{Parsed, Request, WireError, parse};
@@ -78,7 +80,16 @@ impl Connection {
     /// Returns the connection of a client that has just been accepted.
     pub fn new(stream: TcpStream, session: Session) -> Connection {
         let (input, output) = (Vec::new(), Outbox::default());
-        Connection { stream, session, input, at: 0, needed: 1, done: 0, output, is_greeted: false }
+        Connection {
+            stream,
+            session,
+            input,
+            at: 0,
+            needed: 1,
+            done: 0,
+            output,
+            is_greeted: false,
+        }
     }
 
     /// Answers requests until the client closes the connection.
@@ -86,7 +97,8 @@ impl Connection {
         loop {
             self.answer()?;
             self.flush()?;
-            self.session.buffer(self.input.capacity() + self.output.owned())?;
+            self.session
+                .buffer(self.input.capacity() + self.output.owned())?;
             if self.has_work() {
                 tokio::task::yield_now().await; // a client that never pauses leaves room for the others
                 self.session.collect(&mut self.output)?;
@@ -169,9 +181,13 @@ impl Connection {
     async fn receive(&mut self) -> Result<bool, Ended> {
         self.input.drain(..self.at);
         self.at = 0;
-        let more = self.needed.saturating_sub(self.input.len()).clamp(READ, self.input.len().max(READ));
+        let more = self
+            .needed
+            .saturating_sub(self.input.len())
+            .clamp(READ, self.input.len().max(READ));
         if self.input.len() + more > self.input.capacity() {
-            self.session.buffer(self.input.len() + more + self.output.owned())?;
+            self.session
+                .buffer(self.input.len() + more + self.output.owned())?;
             self.input.reserve_exact(more);
         }
         // Unlike `try_read_buf`, this treats a short read as the end of the available data. A
@@ -198,7 +214,10 @@ impl Connection {
 
     /// Returns how long the client may stay silent, or `None` if it owes nothing.
     fn patience(&self) -> Option<Duration> {
-        match (self.is_greeted && self.output.is_empty(), self.input.len() > self.at) {
+        match (
+            self.is_greeted && self.output.is_empty(),
+            self.input.len() > self.at,
+        ) {
             (false, _) => Some(PATIENCE),
             (true, true) => Some(HALF_REQUEST_PATIENCE),
             (true, false) => None,
@@ -218,14 +237,31 @@ fn answer_part(
     let is_last = part.end >= request.items();
     let of_part = match request {
         _ if is_last && part.start == 0 => return session.on(request, out).map(|()| true),
-        Request::Wait { keys } if !is_last => return session.begin_wait(&keys[part]).map(|()| false),
-        Request::Check { keys } if !is_last && session.has_all(&keys[part.clone()]) => return Ok(false),
-        Request::Wait { keys } => Request::Wait { keys: keys[part].to_vec() },
-        Request::MultiGet { keys } => Request::MultiGet { keys: keys[part].to_vec() },
-        Request::MultiSet { pairs } => Request::MultiSet { pairs: pairs[part].to_vec() },
+        Request::Wait { keys } if !is_last => {
+            return session.begin_wait(&keys[part]).map(|()| false);
+        }
+        Request::Check { keys } if !is_last && session.has_all(&keys[part.clone()]) => {
+            return Ok(false);
+        }
+        Request::Wait { keys } => Request::Wait {
+            keys: keys[part].to_vec(),
+        },
+        Request::MultiGet { keys } => Request::MultiGet {
+            keys: keys[part].to_vec(),
+        },
+        Request::MultiSet { pairs } => Request::MultiSet {
+            pairs: pairs[part].to_vec(),
+        },
         // One missing key decides the answer.
         Request::Check { keys } => {
-            return session.on(&Request::Check { keys: keys[part].to_vec() }, out).map(|()| true);
+            return session
+                .on(
+                    &Request::Check {
+                        keys: keys[part].to_vec(),
+                    },
+                    out,
+                )
+                .map(|()| true);
         }
         whole => return session.on(whole, out).map(|()| true),
     };

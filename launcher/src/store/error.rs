@@ -102,12 +102,18 @@ pub enum StoreError {
 
 /// Returns `host:port`, with brackets if the host is an IPv6 address.
 pub fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// Returns ` by <owner>`, or nothing if the owner is unknown.
 fn by(owner: Option<&PortOwner>) -> String {
-    owner.map(|owner| format!(" by {owner}")).unwrap_or_default()
+    owner
+        .map(|owner| format!(" by {owner}"))
+        .unwrap_or_default()
 }
 
 /// Returns `, <owner>,`, or nothing if the owner is unknown.

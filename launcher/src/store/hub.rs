@@ -66,7 +66,13 @@ impl Hub {
     /// Returns an empty store.
     pub fn new(limits: Limits) -> Hub {
         let (peers, table) = (HashMap::new(), Table::with_limit(limits.held));
-        Hub(Arc::new(Mutex::new(Inner { table, peers, next: 0, limits, buffered: 0 })))
+        Hub(Arc::new(Mutex::new(Inner {
+            table,
+            peers,
+            next: 0,
+            limits,
+            buffered: 0,
+        })))
     }
 
     /// Registers a new client.
@@ -84,7 +90,12 @@ impl Hub {
             is_evicted: false,
         };
         inner.peers.insert(client, peer);
-        Session { hub: self.clone(), client, ready, buffered: 0 }
+        Session {
+            hub: self.clone(),
+            client,
+            ready,
+            buffered: 0,
+        }
     }
 
     /// Stores a value without a connection.
@@ -100,7 +111,11 @@ impl Hub {
         let inner = &mut *guard;
         let most = inner.peers.len() / 8 + 1;
         let silent = inner.idle(|peer| !peer.has_asked);
-        silent.iter().take(most).filter(|client| inner.evict(**client)).count()
+        silent
+            .iter()
+            .take(most)
+            .filter(|client| inner.evict(**client))
+            .count()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -184,7 +199,9 @@ impl Inner {
         for action in actions {
             match action {
                 Action::Send(to, reply) => {
-                    let Some(peer) = self.peers.get_mut(&to) else { continue };
+                    let Some(peer) = self.peers.get_mut(&to) else {
+                        continue;
+                    };
                     reply.encode(&mut peer.outbox);
                     if to != from {
                         peer.ready.notify_one();
@@ -219,7 +236,10 @@ impl Inner {
     fn exchange(&mut self, before: usize, now: usize) -> Result<(), Refusal> {
         let (held, most) = (self.buffered - before, self.limits.buffered);
         if now > before && now > most.saturating_sub(held) {
-            return Err(Refusal::Buffers { held: self.buffered, most });
+            return Err(Refusal::Buffers {
+                held: self.buffered,
+                most,
+            });
         }
         self.table.buffer(before, now)?;
         self.buffered = held + now;
@@ -230,8 +250,13 @@ impl Inner {
     fn idle(&self, is_meant: impl Fn(&Peer) -> bool) -> Vec<ClientId> {
         let now = Instant::now();
         let is_idle = |peer: &Peer| now.duration_since(peer.heard_at) >= self.limits.grace;
-        let idle = self.peers.iter().filter(|(_, peer)| !peer.is_evicted && is_idle(peer) && is_meant(peer));
-        let mut idle: Vec<_> = idle.map(|(client, peer)| (peer.heard_at, *client)).collect();
+        let idle = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| !peer.is_evicted && is_idle(peer) && is_meant(peer));
+        let mut idle: Vec<_> = idle
+            .map(|(client, peer)| (peer.heard_at, *client))
+            .collect();
         idle.sort_unstable();
         idle.into_iter().map(|(_, client)| client).collect()
     }
@@ -239,14 +264,18 @@ impl Inner {
     /// Evicts a client. Its buffers count as free from now on.
     fn evict(&mut self, client: ClientId) -> bool {
         self.release(client);
-        let Some(peer) = self.peers.get_mut(&client) else { return false };
+        let Some(peer) = self.peers.get_mut(&client) else {
+            return false;
+        };
         peer.is_evicted = true;
         peer.ready.notify_one();
         true
     }
 
     fn release(&mut self, client: ClientId) {
-        let Some(peer) = self.peers.get_mut(&client) else { return };
+        let Some(peer) = self.peers.get_mut(&client) else {
+            return;
+        };
         let before = std::mem::take(&mut peer.buffered);
         self.buffered -= before;
         // Giving memory back is never refused.

@@ -94,15 +94,24 @@ pub struct Limits {
 impl Limits {
     /// Returns the limits of this process.
     pub fn of_process() -> Limits {
-        let soft = FileLimit::current().map(|limit| usize::try_from(limit.soft).unwrap_or(usize::MAX));
+        let soft =
+            FileLimit::current().map(|limit| usize::try_from(limit.soft).unwrap_or(usize::MAX));
         let files = soft.unwrap_or(USUAL_FILES);
         let clients = files.saturating_sub(LEFT_OVER).max(files / 2).max(1);
-        Limits { clients, ..Limits::default() }
+        Limits {
+            clients,
+            ..Limits::default()
+        }
     }
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { clients: USUAL_FILES - LEFT_OVER, grace: GRACE, held: MAX_HELD, buffered: MAX_BUFFERED }
+        Limits {
+            clients: USUAL_FILES - LEFT_OVER,
+            grace: GRACE,
+            held: MAX_HELD,
+            buffered: MAX_BUFFERED,
+        }
     }
 }

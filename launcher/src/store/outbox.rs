@@ -52,7 +52,11 @@ impl Piece {
     }
 
     fn owned(&self) -> usize {
-        let bytes = if let Piece::Own(bytes) = self { bytes.len() } else { 0 };
+        let bytes = if let Piece::Own(bytes) = self {
+            bytes.len()
+        } else {
+            0
+        };
         size_of::<Piece>() + bytes
     }
 }
@@ -127,10 +131,16 @@ impl Outbox {
 
     /// Passes the pieces to `write`, which returns how many bytes it accepted, until the outbox is
     /// empty or `write` fails.
-    pub fn drain(&mut self, mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<()> {
+    pub fn drain(
+        &mut self,
+        mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<()> {
         while !self.is_empty() {
             let parts = self.pieces.iter().take(AT_ONCE).flat_map(Piece::parts);
-            let mut slices: Vec<_> = parts.filter(|part| !part.is_empty()).map(IoSlice::new).collect();
+            let mut slices: Vec<_> = parts
+                .filter(|part| !part.is_empty())
+                .map(IoSlice::new)
+                .collect();
             let mut unsent = slices.as_mut_slice();
             IoSlice::advance_slices(&mut unsent, self.sent);
             match write(unsent)? {
@@ -156,7 +166,13 @@ impl Outbox {
     /// Returns all bytes that have not been sent.
     #[cfg(test)]
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.pieces.iter().flat_map(Piece::parts).flatten().copied().skip(self.sent).collect()
+        self.pieces
+            .iter()
+            .flat_map(Piece::parts)
+            .flatten()
+            .copied()
+            .skip(self.sent)
+            .collect()
     }
 }
 
@@ -173,7 +189,8 @@ mod tests {
         let mut out = Outbox::default();
         out.value(&value);
         assert_eq!(Value::strong_count(&value), 2);
-        out.drain(|slices| Ok(slices.iter().map(|slice| slice.len()).sum())).unwrap();
+        out.drain(|slices| Ok(slices.iter().map(|slice| slice.len()).sum()))
+            .unwrap();
         assert_eq!((Value::strong_count(&value), out.len()), (1, 0));
     }
 
@@ -191,8 +208,13 @@ mod tests {
         let mut out = Outbox::default();
         out.raw(b"hello");
         let mut first = true;
-        let refused =
-            out.drain(|_| if std::mem::take(&mut first) { Ok(2) } else { Err(io::ErrorKind::WouldBlock.into()) });
+        let refused = out.drain(|_| {
+            if std::mem::take(&mut first) {
+                Ok(2)
+            } else {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        });
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!(out.to_bytes(), b"llo");
     }

@@ -32,10 +32,19 @@ impl PortOwner {
             .filter_map(|table| fs::read_to_string(table).ok())
             .flat_map(|table| listeners(&table, port))
             .collect();
-        let links: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
-        let mut pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+        let links: Vec<String> = inodes
+            .iter()
+            .map(|inode| format!("socket:[{inode}]"))
+            .collect();
+        let mut pids = fs::read_dir("/proc")
+            .ok()?
+            .flatten()
+            .filter_map(|e| e.file_name().to_str()?.parse().ok());
         let pid: u32 = pids.find(|pid| has_open(*pid, &links))?;
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned();
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"))
+            .ok()?
+            .trim()
+            .to_owned();
         Some(PortOwner { pid, name })
     }
 }
@@ -47,18 +56,26 @@ fn listeners(table: &str, port: u16) -> Vec<String> {
     table
         .lines()
         .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
-        .filter(|columns| columns.len() > 9 && columns[1].ends_with(&suffix) && columns[3] == LISTEN)
+        .filter(|columns| {
+            columns.len() > 9 && columns[1].ends_with(&suffix) && columns[3] == LISTEN
+        })
         .map(|columns| columns[9].to_owned())
         .collect()
 }
 
 fn has_open(pid: u32, links: &[String]) -> bool {
-    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    files.flatten().filter_map(|file| fs::read_link(file.path()).ok()).any(|to| is_one_of(&to, links))
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return false;
+    };
+    files
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .any(|to| is_one_of(&to, links))
 }
 
 fn is_one_of(path: &Path, links: &[String]) -> bool {
-    path.to_str().is_some_and(|path| links.iter().any(|link| link == path))
+    path.to_str()
+        .is_some_and(|path| links.iter().any(|link| link == path))
 }
 
 #[cfg(test)]

@@ -82,8 +82,14 @@ mod tests {
             (Reply::Exist(false), b"\x01"),
             (Reply::Value(value("v")), b"\x01\0\0\0\0\0\0\0v"),
             (Reply::Number(3), b"\x03\0\0\0\0\0\0\0"),
-            (Reply::Values(vec![value("v1"), value("v22")]), b"\x02\0\0\0\0\0\0\0v1\x03\0\0\0\0\0\0\0v22"),
-            (Reply::Popped(Some((2, value("a")))), b"\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0a"),
+            (
+                Reply::Values(vec![value("v1"), value("v22")]),
+                b"\x02\0\0\0\0\0\0\0v1\x03\0\0\0\0\0\0\0v22",
+            ),
+            (
+                Reply::Popped(Some((2, value("a")))),
+                b"\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0a",
+            ),
             (Reply::Popped(None), b"\0\0\0\0\0\0\0\0"),
         ];
         for (reply, wire) in table {
@@ -94,6 +100,9 @@ mod tests {
     #[test]
     fn keys_are_counted_and_each_has_its_length() {
         let keys = vec![Arc::from(&b"/a"[..]), Arc::from(&b""[..])];
-        assert_eq!(bytes(Reply::Keys(keys)), b"\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\0\0\0\0\0\0\0\0");
+        assert_eq!(
+            bytes(Reply::Keys(keys)),
+            b"\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\0\0\0\0\0\0\0\0"
+        );
     }
 }

@@ -51,7 +51,11 @@ impl Waits {
     pub fn begin_part<'a>(&mut self, client: ClientId, keys: impl IntoIterator<Item = &'a [u8]>) {
         let next = self.next;
         self.next += 1;
-        let wait = self.current.entry(client).or_insert(Wait { turn: next, missing: 0, is_whole: false });
+        let wait = self.current.entry(client).or_insert(Wait {
+            turn: next,
+            missing: 0,
+            is_whole: false,
+        });
         let waiter = (wait.turn, client);
         for key in keys {
             let waiters = match self.waiters.get_mut(key) {
@@ -85,7 +89,9 @@ impl Waits {
 
     /// Cancels the wait of this client, if it has one.
     pub fn cancel(&mut self, client: ClientId) {
-        let Some(wait) = self.current.remove(&client) else { return };
+        let Some(wait) = self.current.remove(&client) else {
+            return;
+        };
         self.stale += wait.missing;
         if self.stale > SWEEP.max(self.entries / 2) {
             self.sweep();
@@ -98,9 +104,15 @@ impl Waits {
         if self.waiters.is_empty() {
             return Vec::new(); // nearly always: no need to hash
         }
-        let Some(waiters) = self.waiters.remove(key) else { return Vec::new() };
+        let Some(waiters) = self.waiters.remove(key) else {
+            return Vec::new();
+        };
         self.key_bytes -= key.len();
-        waiters.into_iter().filter(|waiter| self.is_last(*waiter)).map(|(_, client)| client).collect()
+        waiters
+            .into_iter()
+            .filter(|waiter| self.is_last(*waiter))
+            .map(|(_, client)| client)
+            .collect()
     }
 
     /// Handles a value that only one client can take: returns the first client whose wait that
@@ -128,7 +140,9 @@ impl Waits {
     /// Returns the approximate upper limit of the memory that waiting for these keys would add, in
     /// bytes.
     pub fn cost<'a>(keys: impl IntoIterator<Item = &'a [u8]>) -> usize {
-        keys.into_iter().map(|key| WAIT_ENTRY + 2 * ENTRY + key.len()).sum()
+        keys.into_iter()
+            .map(|key| WAIT_ENTRY + 2 * ENTRY + key.len())
+            .sum()
     }
 
     /// Returns whether no client waits.
@@ -152,7 +166,10 @@ impl Waits {
     }
 
     fn is_over(&mut self, client: ClientId) -> bool {
-        let is_over = self.current.get(&client).is_some_and(|wait| wait.is_whole && wait.missing == 0);
+        let is_over = self
+            .current
+            .get(&client)
+            .is_some_and(|wait| wait.is_whole && wait.missing == 0);
         if is_over {
             self.current.remove(&client);
         }
@@ -160,9 +177,16 @@ impl Waits {
     }
 
     fn sweep(&mut self) {
-        let Waits { current, waiters, key_bytes, .. } = self;
+        let Waits {
+            current,
+            waiters,
+            key_bytes,
+            ..
+        } = self;
         waiters.retain(|key, waiters| {
-            waiters.retain(|(turn, client)| current.get(client).is_some_and(|wait| wait.turn == *turn));
+            waiters.retain(|(turn, client)| {
+                current.get(client).is_some_and(|wait| wait.turn == *turn)
+            });
             if waiters.is_empty() {
                 *key_bytes -= key.len();
             }
@@ -243,7 +267,11 @@ mod tests {
             waits.begin_part(A, [&key[..], b"never"]);
             waits.cancel(A);
         }
-        assert!(waits.held() < 4 * SWEEP * (WAIT_ENTRY + ENTRY), "{}", waits.held());
+        assert!(
+            waits.held() < 4 * SWEEP * (WAIT_ENTRY + ENTRY),
+            "{}",
+            waits.held()
+        );
         begin(&mut waits, A, &["never"]);
         assert_eq!(waits.appeared(b"never"), [A]);
     }
@@ -256,7 +284,10 @@ mod tests {
         waits.begin_part(A, keys());
         assert_eq!(waits.held(), Waits::cost(keys()));
         waits.begin_part(B, keys());
-        assert!(waits.held() < 2 * Waits::cost(keys()), "keys are there once");
+        assert!(
+            waits.held() < 2 * Waits::cost(keys()),
+            "keys are there once"
+        );
         waits.cancel(A);
         waits.cancel(B);
         assert_eq!(waits.held(), 0);

@@ -40,7 +40,9 @@ pub(super) struct Args {
 }
 
 fn names(text: &str) -> Result<(String, String), String> {
-    let names = text.split_once('=').filter(|(a, b)| !a.is_empty() && !b.is_empty());
+    let names = text
+        .split_once('=')
+        .filter(|(a, b)| !a.is_empty() && !b.is_empty());
     names
         .map(|(a, b)| (a.to_owned(), b.to_owned()))
         .ok_or_else(|| format!("`{text}` is no pair, as `reach=reach_new` is"))
@@ -52,7 +54,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     for (of_a, of_b) in &args.pairs {
         for (side, name) in [(&a, of_a), (&b, of_b)] {
             if !side.has(name) {
-                return Err(ToolError::NoJob { path: side.path().to_owned(), name: name.clone() });
+                return Err(ToolError::NoJob {
+                    path: side.path().to_owned(),
+                    name: name.clone(),
+                });
             }
         }
     }
@@ -88,11 +93,25 @@ fn shown(found: &Comparison, per_job: bool) -> String {
     let mut text = format!("A: {}\nB: {}\n\n", about(&found.a), about(&found.b));
     let tasks = found.per_task.iter().filter(|_| found.per_task.len() > 1);
     let all = std::iter::once(("all", &found.overall));
-    let rows: Vec<_> = tasks.map(|(task, paired)| (task.as_str(), paired)).chain(all).map(row).collect();
-    text.push_str(&table::grid(["Task", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"], &rows));
+    let rows: Vec<_> = tasks
+        .map(|(task, paired)| (task.as_str(), paired))
+        .chain(all)
+        .map(row)
+        .collect();
+    text.push_str(&table::grid(
+        ["Task", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"],
+        &rows,
+    ));
     if per_job {
-        let rows: Vec<_> = found.per_job.iter().map(|(job, paired)| row((job, paired))).collect();
-        text.push_str(&table::grid(["Job", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"], &rows));
+        let rows: Vec<_> = found
+            .per_job
+            .iter()
+            .map(|(job, paired)| row((job, paired)))
+            .collect();
+        text.push_str(&table::grid(
+            ["Job", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"],
+            &rows,
+        ));
     }
     let counts = found.overall.counts;
     let _ = writeln!(
@@ -100,20 +119,42 @@ fn shown(found: &Comparison, per_job: bool) -> String {
         "{} solved by both, {} by A alone, {} by B alone, {} by none",
         counts.both, counts.only_a, counts.only_b, counts.neither
     );
-    let Paired { returns, max_rewards, lengths, .. } = found.overall;
-    for (name, difference) in [("return", returns), ("largest reward", max_rewards), ("steps", lengths)] {
+    let Paired {
+        returns,
+        max_rewards,
+        lengths,
+        ..
+    } = found.overall;
+    for (name, difference) in [
+        ("return", returns),
+        ("largest reward", max_rewards),
+        ("steps", lengths),
+    ] {
         if let Some(difference) = difference {
             let _ = writeln!(text, "{name}: {}", mean(difference));
         }
     }
-    unpaired(found).into_iter().for_each(|line| text.push_str(&format!("not paired: {line}\n")));
-    found.warnings.iter().for_each(|warning| text.push_str(&format!("warning: {warning}\n")));
+    unpaired(found)
+        .into_iter()
+        .for_each(|line| text.push_str(&format!("not paired: {line}\n")));
+    found
+        .warnings
+        .iter()
+        .for_each(|warning| text.push_str(&format!("warning: {warning}\n")));
     text.trim_end().to_owned()
 }
 
 fn about(side: &About) -> String {
-    let policies = if side.policies.is_empty() { String::new() } else { format!(" ({})", side.policies.join(", ")) };
-    format!("{}{policies}, {} episodes", side.path.display(), side.episodes)
+    let policies = if side.policies.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", side.policies.join(", "))
+    };
+    format!(
+        "{}{policies}, {} episodes",
+        side.path.display(),
+        side.episodes
+    )
 }
 
 fn row((name, paired): (&str, &Paired)) -> [String; 7] {
@@ -127,18 +168,30 @@ fn row((name, paired): (&str, &Paired)) -> [String; 7] {
         paired.rate_a.map_or_else(none, percent),
         paired.rate_b.map_or_else(none, percent),
         paired.difference.map_or_else(none, signed),
-        paired.interval95.map_or_else(none, |[low, high]| format!("{} to {}", signed(low), signed(high))),
-        paired.mcnemar.map_or_else(none, |test| format!("{}{}", p_value(test.p), exact(test.exact))),
+        paired.interval95.map_or_else(none, |[low, high]| {
+            format!("{} to {}", signed(low), signed(high))
+        }),
+        paired.mcnemar.map_or_else(none, |test| {
+            format!("{}{}", p_value(test.p), exact(test.exact))
+        }),
     ]
 }
 
 fn p_value(p: f64) -> String {
-    if p < 1e-4 { format!("{p:.1e}") } else { format!("{p:.4}") }
+    if p < 1e-4 {
+        format!("{p:.1e}")
+    } else {
+        format!("{p:.4}")
+    }
 }
 
 fn mean(difference: MeanDifference) -> String {
-    let MeanDifference { mean, interval95, .. } = difference;
-    let interval = interval95.map_or_else(String::new, |[low, high]| format!(" (95 %: {low:+.4} to {high:+.4})"));
+    let MeanDifference {
+        mean, interval95, ..
+    } = difference;
+    let interval = interval95.map_or_else(String::new, |[low, high]| {
+        format!(" (95 %: {low:+.4} to {high:+.4})")
+    });
     format!("{mean:+.4}{interval}")
 }
 
@@ -152,12 +205,19 @@ fn unpaired(found: &Comparison) -> Vec<String> {
         (unpaired.errors_of_a, "episodes that an error broke in A"),
         (unpaired.errors_of_b, "episodes that an error broke in B"),
     ];
-    let jobs =
-        [(&unpaired.jobs_of_a, "A"), (&unpaired.jobs_of_b, "B")].into_iter().filter(|(names, _)| !names.is_empty());
+    let jobs = [(&unpaired.jobs_of_a, "A"), (&unpaired.jobs_of_b, "B")]
+        .into_iter()
+        .filter(|(names, _)| !names.is_empty());
     let named = jobs.map(|(names, side)| {
         let more = if names.len() > 5 { ", …" } else { "" };
-        format!("{} jobs that {side} alone has: {}{more}", names.len(), names[..names.len().min(5)].join(", "))
+        format!(
+            "{} jobs that {side} alone has: {}{more}",
+            names.len(),
+            names[..names.len().min(5)].join(", ")
+        )
     });
     let counts = counted.into_iter().filter(|(count, _)| *count > 0);
-    named.chain(counts.map(|(count, what)| format!("{count} {what}"))).collect()
+    named
+        .chain(counts.map(|(count, what)| format!("{count} {what}")))
+        .collect()
 }

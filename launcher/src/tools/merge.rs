@@ -35,7 +35,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
         let root = input.folder().root().display();
         print(format_args!("{root}: {} jobs", input.plan().jobs.len()))?;
         if Journals::of(input.folder())?.in_use() {
-            print(format_args!("  is being written to; what it has so far is merged"))?;
+            print(format_args!(
+                "  is being written to; what it has so far is merged"
+            ))?;
         }
     }
     let (report, damages) = merge.write(Context {
@@ -59,12 +61,18 @@ fn tell(merge: &Merge, report: &Report, damages: &[Damage]) -> Result<(), ToolEr
     print(table::conclusion(report))?;
     let mut conflicts = report.duplicates.iter().filter(|twice| !twice.agree);
     for conflict in conflicts.by_ref().take(NAMED) {
-        print(format_args!("conflict: {} {} came out differently", conflict.job, conflict.episode))?;
+        print(format_args!(
+            "conflict: {} {} came out differently",
+            conflict.job, conflict.episode
+        ))?;
     }
     if conflicts.next().is_some() {
         print("… and more, see `rrun verify`")?;
     }
     damages.iter().try_for_each(print)?;
-    print(format_args!("report: {}", merge.output().report().display()))?;
+    print(format_args!(
+        "report: {}",
+        merge.output().report().display()
+    ))?;
     Ok(())
 }

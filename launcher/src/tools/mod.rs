@@ -40,7 +40,12 @@ const LAST_WORDS: u64 = 2000;
 pub const NAMES: [&str; 5] = ["compare", "fit", "merge", "report", "verify"];
 
 #[derive(Debug, Parser)]
-#[command(name = "rrun", bin_name = "rrun", max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    name = "rrun",
+    bin_name = "rrun",
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
 enum Tool {
     Compare(compare::Args),
     Fit(Box<fit::Args>),
@@ -52,11 +57,15 @@ enum Tool {
 impl Tool {
     /// Parses the words, with `-` or `_` in options as the launcher and `eval` do.
     fn read(words: &[OsString]) -> Result<Self, clap::Error> {
-        let mut command =
-            NAMES.into_iter().fold(Self::command(), |command, name| command.mut_subcommand(name, with_negative_values));
+        let mut command = NAMES.into_iter().fold(Self::command(), |command, name| {
+            command.mut_subcommand(name, with_negative_values)
+        });
         let dashed = words.iter().map(|word| with_dashes(word));
-        let matches = command.try_get_matches_from_mut(std::iter::once(OsString::from("rrun")).chain(dashed));
-        let tool = words.first().and_then(|word| command.find_subcommand_mut(word));
+        let matches =
+            command.try_get_matches_from_mut(std::iter::once(OsString::from("rrun")).chain(dashed));
+        let tool = words
+            .first()
+            .and_then(|word| command.find_subcommand_mut(word));
         let matches = match (matches, tool) {
             (Err(err), Some(tool)) => Err(plain(err, tool, option_of_file)),
             (matches, _) => matches,
@@ -92,7 +101,10 @@ enum ToolError {
 
 /// Returns whether a command line, without the command's name, calls a tool.
 pub fn is_asked(words: &[OsString]) -> bool {
-    words.first().and_then(|word| word.to_str()).is_some_and(|word| NAMES.contains(&word))
+    words
+        .first()
+        .and_then(|word| word.to_str())
+        .is_some_and(|word| NAMES.contains(&word))
 }
 
 /// Runs the tool that the command line calls.

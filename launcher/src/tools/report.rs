@@ -60,18 +60,32 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     let merged = Merged::new(&plan, &journals)?;
     let there = written(&folder);
     let report = Report::of(&merged, context(&plan, there.as_ref()))?;
-    if let Some(there) = there.filter(|there| there.overall.episodes > report.overall.episodes && !args.force) {
+    if let Some(there) =
+        there.filter(|there| there.overall.episodes > report.overall.episodes && !args.force)
+    {
         let (there, here) = (there.overall.episodes, report.overall.episodes);
-        return Err(ReportError::Less { path: folder.report().display().to_string(), there, here }.into());
+        return Err(ReportError::Less {
+            path: folder.report().display().to_string(),
+            there,
+            here,
+        }
+        .into());
     }
     let folder_name = || folder.root().display().to_string();
-    report::write_merged(&folder, &merged, &report).map_err(|err| ReportError::Write { folder: folder_name(), err })?;
+    report::write_merged(&folder, &merged, &report).map_err(|err| ReportError::Write {
+        folder: folder_name(),
+        err,
+    })?;
     tell(&folder, &plan, &merged, &report)?;
     let page = folder.page().display().to_string();
     if args.html {
         print(format_args!("page: {page}"))?;
     }
-    if args.open { show(page) } else { Ok(ExitCode::SUCCESS) }
+    if args.open {
+        show(page)
+    } else {
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 fn show(page: String) -> Result<ExitCode, ToolError> {
@@ -83,9 +97,22 @@ fn show(page: String) -> Result<ExitCode, ToolError> {
 }
 
 /// Prints the tables of a run, and what was wrong with its journals.
-fn tell(folder: &RunFolder, plan: &RunPlan, merged: &Merged, report: &Report) -> Result<(), ToolError> {
-    let rows = plan.jobs.iter().zip(&report.per_job).map(|(job, report)| (job, report.status.as_str()));
-    print(format_args!("{}\n{}", table::jobs(rows), table::metrics_summary(report)))?;
+fn tell(
+    folder: &RunFolder,
+    plan: &RunPlan,
+    merged: &Merged,
+    report: &Report,
+) -> Result<(), ToolError> {
+    let rows = plan
+        .jobs
+        .iter()
+        .zip(&report.per_job)
+        .map(|(job, report)| (job, report.status.as_str()));
+    print(format_args!(
+        "{}\n{}",
+        table::jobs(rows),
+        table::metrics_summary(report)
+    ))?;
     let comparison = table::comparison(report);
     if !comparison.is_empty() {
         print(comparison)?;
@@ -106,7 +133,9 @@ fn written(folder: &RunFolder) -> Option<Report> {
 
 fn context(plan: &RunPlan, there: Option<&Report>) -> Context {
     Context {
-        argv: there.map(|report| report.run.argv.clone()).unwrap_or_default(),
+        argv: there
+            .map(|report| report.run.argv.clone())
+            .unwrap_or_default(),
         world_size: there.map_or(plan.world_size, |report| report.run.world_size),
         route: "journals".to_owned(),
         missing_ranks: Vec::new(),

@@ -84,16 +84,23 @@ pub(crate) fn loaded() -> Option<&'static Cuda> {
 
 /// Loads CUDA once per process; later calls return the cached result.
 pub fn load() -> Result<Cuda, NoCuda> {
-    LOADED.get_or_init(|| load_now().map_err(|reason| NoCuda { reason })).clone()
+    LOADED
+        .get_or_init(|| load_now().map_err(|reason| NoCuda { reason }))
+        .clone()
 }
 
 fn load_now() -> Result<Cuda, String> {
-    if !SIGNS_OF_A_DRIVER.iter().any(|sign| Path::new(sign).exists()) {
+    if !SIGNS_OF_A_DRIVER
+        .iter()
+        .any(|sign| Path::new(sign).exists())
+    {
         return Err("no NVIDIA driver: /proc/driver/nvidia is missing".to_owned());
     }
     Library::open("libcuda.so.1", false).map_err(|err| format!("no NVIDIA driver: {err}"))?;
     let cuda = load_libraries()?;
-    cuda.shim.device_count().map_err(|fault| DistError::from(fault).to_string())?;
+    cuda.shim
+        .device_count()
+        .map_err(|fault| DistError::from(fault).to_string())?;
     choose_attention(&cuda)?;
     Ok(cuda)
 }
@@ -106,12 +113,15 @@ fn load_now() -> Result<Cuda, String> {
 /// zero (`mem_eff_attention/epilogue/epilogue_rescale_output.h`), the plain one uses
 /// `_safe_softmax`, and flash attention takes no mask, so that every query sees a key.
 fn choose_attention(cuda: &Cuda) -> Result<(), String> {
-    cuda.shim.choose_attention().map_err(|fault| DistError::from(fault).to_string())
+    cuda.shim
+        .choose_attention()
+        .map_err(|fault| DistError::from(fault).to_string())
 }
 
 /// The folder of the libraries of libtorch that this process runs with.
 pub fn libtorch() -> Result<PathBuf, String> {
-    let maps = fs::read_to_string("/proc/self/maps").map_err(|err| format!("cannot read /proc/self/maps: {err}"))?;
+    let maps = fs::read_to_string("/proc/self/maps")
+        .map_err(|err| format!("cannot read /proc/self/maps: {err}"))?;
     libtorch_folder(&maps).ok_or_else(|| "libtorch_cpu.so is not loaded".to_owned())
 }
 
@@ -121,14 +131,19 @@ fn load_libraries() -> Result<Cuda, String> {
     // NVIDIA libraries.
     Library::open(&library.to_string_lossy(), true).map_err(|err| explain(&err))?;
     let shim = Library::open_image(SHIM).map_err(|err| explain(&err))?;
-    Ok(Cuda { shim: CudaShim::bind(shim)? })
+    Ok(Cuda {
+        shim: CudaShim::bind(shim)?,
+    })
 }
 
 /// Returns the folder from which the running process has loaded libtorch; `maps` is the content of
 /// `/proc/self/maps`.
 fn libtorch_folder(maps: &str) -> Option<PathBuf> {
     let file = |line: &str| line.find('/').map(|start| line[start..].to_owned());
-    let library = maps.lines().filter_map(file).find(|file| file.ends_with("/libtorch_cpu.so"))?;
+    let library = maps
+        .lines()
+        .filter_map(file)
+        .find(|file| file.ends_with("/libtorch_cpu.so"))?;
     Some(Path::new(&library).parent()?.to_owned())
 }
 
@@ -226,7 +241,11 @@ impl Cuda {
     /// Captures the work that `work` launches on this thread's own stream, instead of running it.
     /// `work` must neither wait for the device nor copy from the host. If it panics, the capture
     /// ends before the panic continues.
-    pub fn capture<T>(&self, index: usize, work: impl FnOnce() -> T) -> Result<(CudaGraph, T), DistError> {
+    pub fn capture<T>(
+        &self,
+        index: usize,
+        work: impl FnOnce() -> T,
+    ) -> Result<(CudaGraph, T), DistError> {
         let (handle, done) = self.shim.graphs().capture(number(index)?, work)?;
         Ok((CudaGraph { handle }, done))
     }
@@ -241,7 +260,10 @@ impl Cuda {
         weight: &Tensor,
         bias: Option<&Tensor>,
     ) -> Result<(), DistError> {
-        Ok(self.shim.products().add_linear([out, sum, x, weight], bias)?)
+        Ok(self
+            .shim
+            .products()
+            .add_linear([out, sum, x, weight], bias)?)
     }
 
     /// Returns the versions of the loaded libraries.
@@ -262,7 +284,9 @@ pub struct CudaGraph {
 
 impl fmt::Debug for CudaGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CudaGraph").field("bytes", &self.bytes()).finish_non_exhaustive()
+        f.debug_struct("CudaGraph")
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
     }
 }
 
@@ -279,15 +303,24 @@ impl CudaGraph {
 }
 
 fn number(index: usize) -> Result<i32, DistError> {
-    i32::try_from(index).map_err(|_| DistError::Misuse { what: format!("there is no CUDA device {index}") })
+    i32::try_from(index).map_err(|_| DistError::Misuse {
+        what: format!("there is no CUDA device {index}"),
+    })
 }
 
 fn facts(raw: &RawDevice) -> DeviceFacts {
-    let end = raw.name.iter().position(|&byte| byte == 0).unwrap_or(raw.name.len());
+    let end = raw
+        .name
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(raw.name.len());
     DeviceFacts {
         name: String::from_utf8_lossy(&raw.name[..end]).into_owned(),
         uuid: Uuid(raw.uuid).to_string(),
-        pci: format!("{:04x}:{:02x}:{:02x}", raw.pci_domain, raw.pci_bus, raw.pci_device),
+        pci: format!(
+            "{:04x}:{:02x}:{:02x}",
+            raw.pci_domain, raw.pci_bus, raw.pci_device
+        ),
         total_bytes: raw.total_bytes,
     }
 }
@@ -298,7 +331,11 @@ impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GPU")?;
         for (i, byte) in self.0.iter().enumerate() {
-            let dash = if [0, 4, 6, 8, 10].contains(&i) { "-" } else { "" };
+            let dash = if [0, 4, 6, 8, 10].contains(&i) {
+                "-"
+            } else {
+                ""
+            };
             write!(f, "{dash}{byte:02x}")?;
         }
         Ok(())
@@ -314,7 +351,10 @@ mod tests {
         let maps = "7f00-7f01 r-xp 00000000 00:00 0 [vdso]\n\
                     7f02-7f03 r--p 00000000 08:01 42    /opt/my libs/torch/lib/libc10.so\n\
                     7f04-7f05 r--p 00000000 08:01 43    /opt/my libs/torch/lib/libtorch_cpu.so\n";
-        assert_eq!(libtorch_folder(maps), Some(PathBuf::from("/opt/my libs/torch/lib")));
+        assert_eq!(
+            libtorch_folder(maps),
+            Some(PathBuf::from("/opt/my libs/torch/lib"))
+        );
         assert_eq!(libtorch_folder("7f00-7f01 r-xp 00000000 00:00 0\n"), None);
     }
 
@@ -328,8 +368,14 @@ mod tests {
     #[test]
     fn missing_library_says_what_to_do() {
         let err = "libcusparse.so.12: cannot open shared object file: No such file or directory";
-        assert_eq!(explain(err), "libcusparse.so.12 is missing: run ./setup.sh again on this machine");
-        assert_eq!(explain("x.so: undefined symbol: f"), "x.so: undefined symbol: f");
+        assert_eq!(
+            explain(err),
+            "libcusparse.so.12 is missing: run ./setup.sh again on this machine"
+        );
+        assert_eq!(
+            explain("x.so: undefined symbol: f"),
+            "x.so: undefined symbol: f"
+        );
     }
 
     #[test]
@@ -344,16 +390,25 @@ mod tests {
         };
         let facts = facts(&raw);
         assert_eq!(facts.uuid, "GPU-01112131-4151-6171-8191-a1b1c1d1e1f1");
-        assert_eq!((facts.name.as_str(), facts.pci.as_str()), ("NVIDIA H200", "0000:9a:02"));
+        assert_eq!(
+            (facts.name.as_str(), facts.pci.as_str()),
+            ("NVIDIA H200", "0000:9a:02")
+        );
     }
 
     #[test]
     fn machine_without_a_driver_gets_a_reason() {
-        if SIGNS_OF_A_DRIVER.iter().any(|sign| Path::new(sign).exists()) {
+        if SIGNS_OF_A_DRIVER
+            .iter()
+            .any(|sign| Path::new(sign).exists())
+        {
             return;
         }
         let Err(none) = load() else { panic!("loaded") };
-        assert_eq!(none.to_string(), "no NVIDIA driver: /proc/driver/nvidia is missing");
+        assert_eq!(
+            none.to_string(),
+            "no NVIDIA driver: /proc/driver/nvidia is missing"
+        );
     }
 
     #[test]

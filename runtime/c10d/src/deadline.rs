@@ -10,14 +10,20 @@ pub struct Deadline(Instant);
 
 impl Deadline {
     /// Returns the moment `wait` from now.
-    #[expect(clippy::disallowed_methods, reason = "a wait for peers ends by the clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait for peers ends by the clock"
+    )]
     pub fn after(wait: Duration) -> Self {
         let now = Instant::now();
         Self(now.checked_add(wait).unwrap_or(now + FAR))
     }
 
     /// Returns the remaining time, zero after the deadline.
-    #[expect(clippy::disallowed_methods, reason = "a wait for peers ends by the clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait for peers ends by the clock"
+    )]
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
@@ -36,7 +42,10 @@ const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 ///
 /// It is meant for calls that cannot be interrupted, for example on a half-open connection or in
 /// NCCL while it waits for a dead peer.
-pub fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     let (done, outcome) = mpsc::channel();
     let named = thread::Builder::new().name("rrun-dist".to_owned());
     // After the limit the receiver is gone, and the result is dropped.
@@ -56,12 +65,17 @@ mod tests {
     #[test]
     fn work_that_never_ends_is_left_behind() {
         let (_keep, forever) = mpsc::channel::<()>();
-        assert_eq!(within(Duration::from_millis(20), move || forever.recv().is_ok()), None);
+        assert_eq!(
+            within(Duration::from_millis(20), move || forever.recv().is_ok()),
+            None
+        );
     }
 
     #[test]
     fn an_endless_wait_does_not_overflow() {
-        assert!(Deadline::after(Duration::MAX).plus(Duration::MAX).left() > Duration::from_secs(3600));
+        assert!(
+            Deadline::after(Duration::MAX).plus(Duration::MAX).left() > Duration::from_secs(3600)
+        );
         assert_eq!(Deadline::after(Duration::ZERO).left(), Duration::ZERO);
     }
 }

@@ -30,7 +30,12 @@ pub struct Label {
 
 impl Label {
     pub fn of(part: &[u8], gpu: Option<String>) -> Self {
-        Self { bytes: part.len(), pieces: part.len().div_ceil(PIECE_BYTES), crc32: crc32(part), gpu }
+        Self {
+            bytes: part.len(),
+            pieces: part.len().div_ceil(PIECE_BYTES),
+            crc32: crc32(part),
+            gpu,
+        }
     }
 
     pub fn read(text: &[u8]) -> Option<Self> {
@@ -40,7 +45,12 @@ impl Label {
         let crc32 = u32::from_str_radix(words.next()?, 16).ok()?;
         let gpu = words.next()?;
         let gpu = (gpu != "-").then(|| gpu.to_owned());
-        (pieces == usize::div_ceil(bytes, PIECE_BYTES)).then_some(Self { bytes, pieces, crc32, gpu })
+        (pieces == usize::div_ceil(bytes, PIECE_BYTES)).then_some(Self {
+            bytes,
+            pieces,
+            crc32,
+            gpu,
+        })
     }
 
     pub fn fits(&self, part: &[u8]) -> bool {
@@ -50,7 +60,14 @@ impl Label {
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {:08x} {}", self.bytes, self.pieces, self.crc32, self.gpu.as_deref().unwrap_or("-"))
+        write!(
+            f,
+            "{} {} {:08x} {}",
+            self.bytes,
+            self.pieces,
+            self.crc32,
+            self.gpu.as_deref().unwrap_or("-")
+        )
     }
 }
 
@@ -78,7 +95,11 @@ pub fn label(store: &Store, rank: usize, wait: Duration) -> Result<Option<Label>
 /// Returns the label of `rank` if it is present now.
 pub fn label_now(store: &Store, rank: usize) -> Result<Option<Label>, DistError> {
     // This must not call `label` with a wait of zero, because a busy server would answer too late.
-    if store.check(&label_key(rank))? { label(store, rank, PIECE_WAIT) } else { Ok(None) }
+    if store.check(&label_key(rank))? {
+        label(store, rank, PIECE_WAIT)
+    } else {
+        Ok(None)
+    }
 }
 
 /// Reads a complete part from the store; returns `None` if its bytes do not match the label.
@@ -112,7 +133,9 @@ fn label_key(rank: usize) -> String {
 
 /// Computes the CRC-32 of zip and Ethernet (polynomial 0xEDB88320, reflected).
 fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, &byte| (crc >> 8) ^ CRC_OF_BYTE[((crc ^ u32::from(byte)) & 0xff) as usize])
+    !bytes.iter().fold(!0, |crc, &byte| {
+        (crc >> 8) ^ CRC_OF_BYTE[((crc ^ u32::from(byte)) & 0xff) as usize]
+    })
 }
 
 const CRC_OF_BYTE: [u32; 256] = {
@@ -122,7 +145,11 @@ const CRC_OF_BYTE: [u32; 256] = {
         let mut crc = byte as u32;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 };
+            crc = if crc & 1 == 1 {
+                (crc >> 1) ^ 0xEDB8_8320
+            } else {
+                crc >> 1
+            };
             bit += 1;
         }
         table[byte] = crc;
@@ -154,7 +181,11 @@ mod tests {
         assert_eq!(Label::read(b""), None);
         assert_eq!(Label::read(b"5 1"), None);
         assert_eq!(Label::read(b"5 1 0000002a"), None);
-        assert_eq!(Label::read(b"5 99999999999 0000002a -"), None, "pieces beyond the bytes");
+        assert_eq!(
+            Label::read(b"5 99999999999 0000002a -"),
+            None,
+            "pieces beyond the bytes"
+        );
         assert_eq!(Label::read(b"\xff 1 0 -"), None);
     }
 

@@ -92,19 +92,34 @@ impl From<Fault> for DistError {
 /// has timed out", gloo's "Timed out waiting 50ms".
 fn says_timeout(reason: &str) -> bool {
     let reason = reason.to_lowercase();
-    ["timed out", "timeout after", "wait timeout"].iter().any(|words| reason.contains(words))
+    ["timed out", "timeout after", "wait timeout"]
+        .iter()
+        .any(|words| reason.contains(words))
 }
 
 /// Recognises lost connections by their text, since gloo throws plain runtime errors: "Connection
 /// closed by peer [127.0.0.1]:40001", "Connection reset by peer".
 fn says_lost(reason: &str) -> bool {
-    ["closed by peer", "reset by peer", "Connection refused", "Broken pipe"].iter().any(|words| reason.contains(words))
+    [
+        "closed by peer",
+        "reset by peer",
+        "Connection refused",
+        "Broken pipe",
+    ]
+    .iter()
+    .any(|words| reason.contains(words))
 }
 
 /// Returns libtorch's message on one line, without the C++ stack frames that some errors contain.
 fn first_lines(text: &str) -> String {
-    let end = ["\nException raised from", "\nframe #0"].iter().filter_map(|mark| text.find(mark)).min();
-    text[..end.unwrap_or(text.len())].split_whitespace().collect::<Vec<_>>().join(" ")
+    let end = ["\nException raised from", "\nframe #0"]
+        .iter()
+        .filter_map(|mark| text.find(mark))
+        .min();
+    text[..end.unwrap_or(text.len())]
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -112,25 +127,50 @@ mod tests {
     use super::*;
 
     fn error(kind: Kind, text: &str) -> DistError {
-        Fault { kind, text: text.to_owned() }.into()
+        Fault {
+            kind,
+            text: text.to_owned(),
+        }
+        .into()
     }
 
     #[test]
     fn backtrace_is_cut_and_lines_are_joined() {
         let text = "wait timeout after 50ms,\n keys: /a\nException raised from doWait at x.cpp:1\nframe #0: b";
-        assert_eq!(error(Kind::Store, text).to_string(), "timed out: wait timeout after 50ms, keys: /a");
+        assert_eq!(
+            error(Kind::Store, text).to_string(),
+            "timed out: wait timeout after 50ms, keys: /a"
+        );
     }
 
     #[test]
     fn a_peer_that_is_gone_is_a_lost_connection() {
-        assert!(matches!(error(Kind::Other, "[x.cc:1] Connection closed by peer [::1]:4"), DistError::Lost { .. }));
-        assert!(matches!(error(Kind::Network, "failed to recv, got 0 bytes"), DistError::Lost { .. }));
+        assert!(matches!(
+            error(Kind::Other, "[x.cc:1] Connection closed by peer [::1]:4"),
+            DistError::Lost { .. }
+        ));
+        assert!(matches!(
+            error(Kind::Network, "failed to recv, got 0 bytes"),
+            DistError::Lost { .. }
+        ));
     }
 
     #[test]
     fn a_timeout_is_one_whoever_says_it() {
-        assert!(error(Kind::Network, "The client socket has timed out after 1000ms").is_timeout());
-        assert!(error(Kind::Other, "[unbound_buffer.cc:78] Timed out waiting 300ms for recv").is_timeout());
+        assert!(
+            error(
+                Kind::Network,
+                "The client socket has timed out after 1000ms"
+            )
+            .is_timeout()
+        );
+        assert!(
+            error(
+                Kind::Other,
+                "[unbound_buffer.cc:78] Timed out waiting 300ms for recv"
+            )
+            .is_timeout()
+        );
         assert!(!error(Kind::Other, "Tensor list must be nonempty").is_timeout());
     }
 }

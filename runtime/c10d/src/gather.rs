@@ -61,7 +61,11 @@ pub fn gather(
     deadline: Duration,
 ) -> Result<Gathered, DistError> {
     if who.world <= 1 {
-        return Ok(Gathered { parts: vec![Some(mine.to_vec())], route: Route::Single, note: None });
+        return Ok(Gathered {
+            parts: vec![Some(mine.to_vec())],
+            route: Route::Single,
+            note: None,
+        });
     }
     let store = store.ok_or(DistError::NoStore { world: who.world })?;
     let meeting = Meeting {
@@ -71,15 +75,24 @@ pub fn gather(
         until: Deadline::after(deadline),
     };
     let limit = deadline.saturating_add(longest_after_deadline(device));
-    let (gpu, mine) = (own_gpu_each.then(|| gpu_of(device)).flatten(), mine.to_vec());
+    let (gpu, mine) = (
+        own_gpu_each.then(|| gpu_of(device)).flatten(),
+        mine.to_vec(),
+    );
     // A half-open connection never answers; this returns even then.
     within(limit, move || meeting.hold(mine, gpu)).unwrap_or(Err(DistError::Stuck { after: limit }))
 }
 
 /// Returns the host and UUID of the GPU behind `device`.
 fn gpu_of(device: Device) -> Option<String> {
-    let Device::Cuda(index) = device else { return None };
-    Some(format!("{}/{}", jobs::host::name(), cuda::load().ok()?.device(index).ok()?.uuid))
+    let Device::Cuda(index) = device else {
+        return None;
+    };
+    Some(format!(
+        "{}/{}",
+        jobs::host::name(),
+        cuda::load().ok()?.device(index).ok()?.uuid
+    ))
 }
 
 #[cfg(test)]
@@ -88,10 +101,21 @@ mod tests {
 
     #[test]
     fn one_rank_needs_no_store_and_two_do() {
-        let who = |world| Who { rank: 0, world, restart: 0, run_id: "r".to_owned() };
+        let who = |world| Who {
+            rank: 0,
+            world,
+            restart: 0,
+            run_id: "r".to_owned(),
+        };
         let alone = gather(None, who(1), Device::Cpu, false, b"x", Duration::ZERO).unwrap();
-        assert_eq!((alone.parts, alone.route), (vec![Some(b"x".to_vec())], Route::Single));
+        assert_eq!(
+            (alone.parts, alone.route),
+            (vec![Some(b"x".to_vec())], Route::Single)
+        );
         let err = gather(None, who(2), Device::Cpu, false, b"x", Duration::ZERO).unwrap_err();
-        assert_eq!(err.to_string(), "2 ranks need a store to gather, none was given");
+        assert_eq!(
+            err.to_string(),
+            "2 ranks need a store to gather, none was given"
+        );
     }
 }

@@ -34,10 +34,20 @@ pub struct Group {
 impl Group {
     /// Joins the Gloo group that meets in `store`. The rendezvous and each collective wait for the
     /// other ranks at most `timeout`.
-    pub fn gloo(store: &Store, rank: usize, world: usize, timeout: Duration) -> Result<Self, DistError> {
+    pub fn gloo(
+        store: &Store,
+        rank: usize,
+        world: usize,
+        timeout: Duration,
+    ) -> Result<Self, DistError> {
         let [rank_index, world_size] = seat(rank, world)?;
         let handle = GroupHandle::gloo(store.handle(), rank_index, world_size, timeout)?;
-        Ok(Self { handle, world, device: Device::Cpu, timeout })
+        Ok(Self {
+            handle,
+            world,
+            device: Device::Cpu,
+            timeout,
+        })
     }
 
     /// Joins the NCCL group that meets in `store` with CUDA device `device`, which no other rank
@@ -53,11 +63,20 @@ impl Group {
         timeout: Duration,
     ) -> Result<Self, DistError> {
         let [rank_index, world_size] = seat(rank, world)?;
-        let index = i32::try_from(device).map_err(|_| misuse(format!("there is no CUDA device {device}")))?;
+        let index = i32::try_from(device)
+            .map_err(|_| misuse(format!("there is no CUDA device {device}")))?;
         // Our own timeout ends first; the watchdog only handles collectives that were left behind.
         let watchdog = timeout.saturating_mul(10);
-        let handle = cuda::load()?.shim().nccl(store.handle(), [rank_index, world_size, index], watchdog)?;
-        Ok(Self { handle, world, device: Device::Cuda(device), timeout })
+        let handle =
+            cuda::load()?
+                .shim()
+                .nccl(store.handle(), [rank_index, world_size, index], watchdog)?;
+        Ok(Self {
+            handle,
+            world,
+            device: Device::Cuda(device),
+            timeout,
+        })
     }
 
     /// Returns the same group with another timeout for each collective.
@@ -73,14 +92,22 @@ impl Group {
         padded.resize(longest, 0);
         let all = self.all_gather(&Tensor::f_from_slice(&padded)?)?;
         let all = Vec::<u8>::try_from(&all)?;
-        Ok(all.chunks(longest).zip(lengths).map(|(row, length)| row[..length].to_vec()).collect())
+        Ok(all
+            .chunks(longest)
+            .zip(lengths)
+            .map(|(row, length)| row[..length].to_vec())
+            .collect())
     }
 
     fn all_gather_lengths(&self, mine: usize) -> Result<Vec<usize>, DistError> {
         let mine = i64::try_from(mine).map_err(|_| misuse(format!("{mine} bytes are too many")))?;
         let lengths = Vec::<i64>::try_from(&self.all_gather(&Tensor::f_from_slice(&[mine])?)?)?;
         let usable = |&length: &i64| usize::try_from(length).ok();
-        lengths.iter().map(usable).collect::<Option<_>>().ok_or_else(|| misuse("a rank sent a negative length".into()))
+        lengths
+            .iter()
+            .map(usable)
+            .collect::<Option<_>>()
+            .ok_or_else(|| misuse("a rank sent a negative length".into()))
     }
 
     /// Takes `mine`, `[n]` on the CPU, and returns `[world * n]` on the CPU.
@@ -95,13 +122,18 @@ impl Group {
     /// Replaces every rank's tensor, which must be on the group's device, by the reduction over all
     /// ranks. After an error its values are undefined.
     pub fn all_reduce(&self, tensor: &mut Tensor, reduction: Reduction) -> Result<(), DistError> {
-        Ok(self.handle.all_reduce(tensor, reduction as i32, self.timeout)?)
+        Ok(self
+            .handle
+            .all_reduce(tensor, reduction as i32, self.timeout)?)
     }
 
     /// Replaces every rank's tensor by that of rank `root`.
     pub fn broadcast(&self, tensor: &mut Tensor, root: usize) -> Result<(), DistError> {
         if root >= self.world {
-            return Err(misuse(format!("there is no rank {root} in a group of {}", self.world)));
+            return Err(misuse(format!(
+                "there is no rank {root} in a group of {}",
+                self.world
+            )));
         }
         Ok(self.handle.broadcast(tensor, root as i32, self.timeout)?)
     }
@@ -125,7 +157,9 @@ impl Group {
 fn seat(rank: usize, world: usize) -> Result<[i32; 2], DistError> {
     match (i32::try_from(rank), i32::try_from(world)) {
         (Ok(rank), Ok(world)) if rank < world => Ok([rank, world]),
-        _ => Err(misuse(format!("there is no rank {rank} in a group of {world}"))),
+        _ => Err(misuse(format!(
+            "there is no rank {rank} in a group of {world}"
+        ))),
     }
 }
 

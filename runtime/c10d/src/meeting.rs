@@ -43,7 +43,11 @@ const CLOSED: &str = "closed";
 /// Returns how long a rank may continue after the deadline: to move bytes, to receive rank 0's
 /// decision, to run NCCL and to leave it.
 pub fn longest_after_deadline(device: Device) -> Duration {
-    if device.is_cuda() { SLACK * 3 + NCCL_WAIT } else { SLACK }
+    if device.is_cuda() {
+        SLACK * 3 + NCCL_WAIT
+    } else {
+        SLACK
+    }
 }
 
 /// One rank's participation in one gather.
@@ -59,7 +63,11 @@ impl Meeting {
     /// Runs the gather; `gpu` is the host and UUID of the GPU that only this rank uses.
     pub fn hold(self, mine: Vec<u8>, gpu: Option<String>) -> Result<Gathered, DistError> {
         let label = Label::of(&mine, gpu);
-        if self.who.rank == 0 { self.collect(mine, label) } else { self.contribute(mine, &label) }
+        if self.who.rank == 0 {
+            self.collect(mine, label)
+        } else {
+            self.contribute(mine, &label)
+        }
     }
 
     /// Runs the gather on all ranks but rank 0.
@@ -67,9 +75,13 @@ impl Meeting {
         delivery::deliver(&self.store, self.who.rank, &mine, label)?;
         let closed = self.store.check(CLOSED)?;
         let (route, note) = match (closed, &label.gpu) {
-            (true, _) => {
-                (Route::Store, Some(format!("rank 0 had closed the report before rank {} came", self.who.rank)))
-            }
+            (true, _) => (
+                Route::Store,
+                Some(format!(
+                    "rank 0 had closed the report before rank {} came",
+                    self.who.rank
+                )),
+            ),
             (false, None) => (Route::Store, None),
             (false, Some(_)) => self.follow(&mine)?,
         };
@@ -89,7 +101,9 @@ impl Meeting {
                 Err(reason) => Ok((Route::Store, Some(format!("NCCL failed: {reason}")))),
             },
             Ok(_) => Ok((Route::Store, None)),
-            Err(err) if err.is_timeout() => Ok((Route::Store, Some("rank 0 did not answer".to_owned()))),
+            Err(err) if err.is_timeout() => {
+                Ok((Route::Store, Some("rank 0 did not answer".to_owned())))
+            }
             Err(err) => Err(err),
         }
     }
@@ -98,13 +112,21 @@ impl Meeting {
     fn collect(&self, mine: Vec<u8>, own: Label) -> Result<Gathered, DistError> {
         let labels = self.labels(own)?;
         let why_not = why_not_nccl(&labels);
-        self.store.set(WORD, if why_not.is_none() { b"nccl" } else { b"store" })?;
+        self.store
+            .set(WORD, if why_not.is_none() { b"nccl" } else { b"store" })?;
         let mut notes = vec![];
         if why_not.is_none() {
-            match self.meet_by_nccl(&mine).and_then(|parts| whole(parts, &labels)) {
+            match self
+                .meet_by_nccl(&mine)
+                .and_then(|parts| whole(parts, &labels))
+            {
                 Ok(parts) => {
                     self.clear_up(&labels)?;
-                    return Ok(Gathered { parts, route: Route::Nccl, note: None });
+                    return Ok(Gathered {
+                        parts,
+                        route: Route::Nccl,
+                        note: None,
+                    });
                 }
                 Err(reason) => notes.push(format!("NCCL failed ({reason}), the store was used")),
             }
@@ -113,7 +135,11 @@ impl Meeting {
         }
         let parts = self.parts(mine, &labels)?;
         notes.extend(absent(&labels, &parts));
-        Ok(Gathered { parts, route: Route::Store, note: (!notes.is_empty()).then(|| notes.join("; ")) })
+        Ok(Gathered {
+            parts,
+            route: Route::Store,
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
+        })
     }
 
     /// Returns the labels that arrive by the deadline, by rank.
@@ -128,16 +154,27 @@ impl Meeting {
         if labels.contains(&None) {
             self.store.set(CLOSED, b"")?;
         }
-        for (rank, label) in labels.iter_mut().enumerate().filter(|(_, label)| label.is_none()) {
+        for (rank, label) in labels
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, label)| label.is_none())
+        {
             *label = delivery::label_now(&self.store, rank)?;
         }
         Ok(labels)
     }
 
-    fn parts(&self, mine: Vec<u8>, labels: &[Option<Label>]) -> Result<Vec<Option<Vec<u8>>>, DistError> {
+    fn parts(
+        &self,
+        mine: Vec<u8>,
+        labels: &[Option<Label>],
+    ) -> Result<Vec<Option<Vec<u8>>>, DistError> {
         let mut parts = vec![Some(mine)];
         for (rank, label) in labels.iter().enumerate().skip(1) {
-            let part = label.as_ref().map(|label| delivery::take(&self.store, rank, label)).transpose()?;
+            let part = label
+                .as_ref()
+                .map(|label| delivery::take(&self.store, rank, label))
+                .transpose()?;
             parts.push(part.flatten());
         }
         self.clear_up(labels)?;
@@ -159,9 +196,12 @@ impl Meeting {
 
     /// Returns all parts by rank, or the reason why NCCL did not deliver them in time.
     fn meet_by_nccl(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-        let Device::Cuda(device) = self.device else { return Err("this rank has no GPU".to_owned()) };
+        let Device::Cuda(device) = self.device else {
+            return Err("this rank has no GPU".to_owned());
+        };
         let seat = (self.who.rank, self.who.world);
-        let group = Group::nccl(&self.store.prefix("nccl"), seat, device, NCCL_WAIT).map_err(|err| err.to_string())?;
+        let group = Group::nccl(&self.store.prefix("nccl"), seat, device, NCCL_WAIT)
+            .map_err(|err| err.to_string())?;
         let (held, mine) = (group.clone(), mine.to_vec());
         let outcome = within(NCCL_WAIT, move || {
             cuda::load()?.select(device)?;
@@ -173,7 +213,10 @@ impl Meeting {
         };
         let failed = outcome.is_err();
         // Both calls may wait for the device, so their time is limited.
-        within(SLACK, move || if failed { group.abort() } else { group.close() });
+        within(
+            SLACK,
+            move || if failed { group.abort() } else { group.close() },
+        );
         outcome
     }
 }
@@ -186,8 +229,12 @@ fn left_key(rank: usize) -> String {
 fn why_not_nccl(labels: &[Option<Label>]) -> Option<String> {
     let mut seen = HashSet::new();
     for (rank, label) in labels.iter().enumerate() {
-        let Some(label) = label else { return Some(format!("rank {rank} did not come")) };
-        let Some(gpu) = &label.gpu else { return Some(format!("rank {rank} has no GPU of its own")) };
+        let Some(label) = label else {
+            return Some(format!("rank {rank} did not come"));
+        };
+        let Some(gpu) = &label.gpu else {
+            return Some(format!("rank {rank} has no GPU of its own"));
+        };
         if !seen.insert(gpu) {
             return Some(format!("rank {rank} shares {gpu}"));
         }
@@ -197,7 +244,9 @@ fn why_not_nccl(labels: &[Option<Label>]) -> Option<String> {
 
 /// Returns the parts, if each matches its rank's label.
 fn whole(parts: Vec<Vec<u8>>, labels: &[Option<Label>]) -> Result<Vec<Option<Vec<u8>>>, String> {
-    let fits = |(part, label): (&Vec<u8>, &Option<Label>)| label.as_ref().is_some_and(|label| label.fits(part));
+    let fits = |(part, label): (&Vec<u8>, &Option<Label>)| {
+        label.as_ref().is_some_and(|label| label.fits(part))
+    };
     match parts.iter().zip(labels).position(|pair| !fits(pair)) {
         Some(rank) => Err(format!("the part of rank {rank} came damaged")),
         None => Ok(parts.into_iter().map(Some).collect()),
@@ -210,7 +259,8 @@ fn absent(labels: &[Option<Label>], parts: &[Option<Vec<u8>>]) -> Option<String>
         let lost = |rank: &usize| parts[*rank].is_none() && labels[*rank].is_some() == labelled;
         (0..parts.len()).filter(lost).collect()
     };
-    let late = named(&without(false)).map(|ranks| format!("{ranks} did not deliver by the deadline"));
+    let late =
+        named(&without(false)).map(|ranks| format!("{ranks} did not deliver by the deadline"));
     let damaged = named(&without(true)).map(|ranks| format!("{ranks} delivered a damaged part"));
     let notes: Vec<_> = late.into_iter().chain(damaged).collect();
     (!notes.is_empty()).then(|| notes.join("; "))
@@ -218,7 +268,11 @@ fn absent(labels: &[Option<Label>], parts: &[Option<Vec<u8>>]) -> Option<String>
 
 /// Formats ranks as `rank 2` or `ranks 1, 3`.
 fn named(ranks: &[usize]) -> Option<String> {
-    let list = ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let list = ranks
+        .iter()
+        .map(usize::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
     match ranks {
         [] => None,
         [_] => Some(format!("rank {list}")),
@@ -232,15 +286,30 @@ mod tests {
     use crate::store::StoreAddr;
 
     fn label(gpu: &str) -> Option<Label> {
-        Some(Label::of(b"part", (!gpu.is_empty()).then(|| gpu.to_owned())))
+        Some(Label::of(
+            b"part",
+            (!gpu.is_empty()).then(|| gpu.to_owned()),
+        ))
     }
 
     #[test]
     fn nccl_needs_every_rank_with_a_gpu_of_its_own() {
-        assert_eq!(why_not_nccl(&[label("a/1"), label("a/2"), label("b/1")]), None);
-        assert_eq!(why_not_nccl(&[label("a/1"), None]).unwrap(), "rank 1 did not come");
-        assert_eq!(why_not_nccl(&[label("a/1"), label("")]).unwrap(), "rank 1 has no GPU of its own");
-        assert_eq!(why_not_nccl(&[label("a/1"), label("a/1")]).unwrap(), "rank 1 shares a/1");
+        assert_eq!(
+            why_not_nccl(&[label("a/1"), label("a/2"), label("b/1")]),
+            None
+        );
+        assert_eq!(
+            why_not_nccl(&[label("a/1"), None]).unwrap(),
+            "rank 1 did not come"
+        );
+        assert_eq!(
+            why_not_nccl(&[label("a/1"), label("")]).unwrap(),
+            "rank 1 has no GPU of its own"
+        );
+        assert_eq!(
+            why_not_nccl(&[label("a/1"), label("a/1")]).unwrap(),
+            "rank 1 shares a/1"
+        );
     }
 
     #[test]
@@ -262,32 +331,64 @@ mod tests {
 
     /// Runs a rank that claims to have a GPU of its own, on a machine where NCCL cannot succeed.
     fn pretend(store: &Store, rank: usize, gpu: &str) -> Gathered {
-        let who = Who { rank, world: 2, restart: 0, run_id: "r".to_owned() };
+        let who = Who {
+            rank,
+            world: 2,
+            restart: 0,
+            run_id: "r".to_owned(),
+        };
         let until = Deadline::after(Duration::from_secs(60));
-        let meeting = Meeting { store: store.clone(), who, device: Device::Cpu, until };
-        meeting.hold(vec![rank as u8], Some(gpu.to_owned())).unwrap()
+        let meeting = Meeting {
+            store: store.clone(),
+            who,
+            device: Device::Cpu,
+            until,
+        };
+        meeting
+            .hold(vec![rank as u8], Some(gpu.to_owned()))
+            .unwrap()
     }
 
     #[test]
     fn where_nccl_fails_the_store_has_the_parts() {
-        let addr = |port| StoreAddr { host: "127.0.0.1".to_owned(), port };
+        let addr = |port| StoreAddr {
+            host: "127.0.0.1".to_owned(),
+            port,
+        };
         let server = Store::connect(&addr(0), 2, true, Duration::from_secs(60)).unwrap();
-        let client = Store::connect(&addr(server.port()), 2, false, Duration::from_secs(60)).unwrap();
+        let client =
+            Store::connect(&addr(server.port()), 2, false, Duration::from_secs(60)).unwrap();
         let other = std::thread::spawn(move || pretend(&client, 1, "host/GPU-1"));
         let first = pretend(&server, 0, "host/GPU-0");
-        assert_eq!((first.parts, first.route), (vec![Some(vec![0]), Some(vec![1])], Route::Store));
-        assert_eq!(first.note.unwrap(), "NCCL failed (this rank has no GPU), the store was used");
-        assert_eq!(other.join().unwrap().note.unwrap(), "NCCL failed: this rank has no GPU");
+        assert_eq!(
+            (first.parts, first.route),
+            (vec![Some(vec![0]), Some(vec![1])], Route::Store)
+        );
+        assert_eq!(
+            first.note.unwrap(),
+            "NCCL failed (this rank has no GPU), the store was used"
+        );
+        assert_eq!(
+            other.join().unwrap().note.unwrap(),
+            "NCCL failed: this rank has no GPU"
+        );
     }
 
     #[test]
     fn ranks_that_share_a_gpu_gather_through_the_store() {
-        let addr = |port| StoreAddr { host: "127.0.0.1".to_owned(), port };
+        let addr = |port| StoreAddr {
+            host: "127.0.0.1".to_owned(),
+            port,
+        };
         let server = Store::connect(&addr(0), 2, true, Duration::from_secs(60)).unwrap();
-        let client = Store::connect(&addr(server.port()), 2, false, Duration::from_secs(60)).unwrap();
+        let client =
+            Store::connect(&addr(server.port()), 2, false, Duration::from_secs(60)).unwrap();
         let other = std::thread::spawn(move || pretend(&client, 1, "host/GPU-0"));
         let first = pretend(&server, 0, "host/GPU-0");
-        assert_eq!((first.parts, first.route), (vec![Some(vec![0]), Some(vec![1])], Route::Store));
+        assert_eq!(
+            (first.parts, first.route),
+            (vec![Some(vec![0]), Some(vec![1])], Route::Store)
+        );
         assert_eq!(other.join().unwrap().note, None);
     }
 }

@@ -39,10 +39,18 @@ impl Store {
     /// With `serve`, this process hosts the store, which ends with it. This is for rank 0 under a
     /// torchrun whose agent hosts no store (`TORCHELASTIC_USE_AGENT_STORE` is not `True`). It does
     /// not wait for the other ranks.
-    pub fn connect(addr: &StoreAddr, world: usize, serve: bool, timeout: Duration) -> Result<Self, DistError> {
-        let handle = StoreHandle::connect(&addr.host, addr.port, world, serve, timeout).map_err(|fault| {
-            DistError::Unreachable { addr: addr.clone(), reason: DistError::from(fault).to_string() }
-        })?;
+    pub fn connect(
+        addr: &StoreAddr,
+        world: usize,
+        serve: bool,
+        timeout: Duration,
+    ) -> Result<Self, DistError> {
+        let handle = StoreHandle::connect(&addr.host, addr.port, world, serve, timeout).map_err(
+            |fault| DistError::Unreachable {
+                addr: addr.clone(),
+                reason: DistError::from(fault).to_string(),
+            },
+        )?;
         Ok(Self { handle })
     }
 
@@ -54,7 +62,10 @@ impl Store {
 
     /// Returns the same store with `prefix` and a slash before every key.
     pub fn prefix(&self, prefix: &str) -> Self {
-        let handle = self.handle.prefix(prefix).expect("a prefix store only keeps its two arguments");
+        let handle = self
+            .handle
+            .prefix(prefix)
+            .expect("a prefix store only keeps its two arguments");
         Self { handle }
     }
 
@@ -62,7 +73,9 @@ impl Store {
     /// first group: `device` is `cpu` for Gloo and `cuda` for NCCL. A group made here and one made
     /// by Python form one group.
     pub fn default_group(&self, device: &str) -> Self {
-        self.prefix("default_pg").prefix("0/").prefix(&format!("{device}/"))
+        self.prefix("default_pg")
+            .prefix("0/")
+            .prefix(&format!("{device}/"))
     }
 
     /// Writes `value`, at most 8 MiB (the limit of the server), replacing the previous value.
@@ -79,7 +92,12 @@ impl Store {
 
     /// Replaces the value of `key` by `desired` if it is `expected`; an empty `expected` also
     /// matches a missing key. Returns the resulting value of `key`, or `expected` if it has none.
-    pub fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>, DistError> {
+    pub fn compare_set(
+        &self,
+        key: &str,
+        expected: &[u8],
+        desired: &[u8],
+    ) -> Result<Vec<u8>, DistError> {
         Ok(self.handle.compare_set(key, expected, desired)?)
     }
 
@@ -115,11 +133,23 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(10);
 
     fn serve() -> Store {
-        Store::connect(&StoreAddr { host: "127.0.0.1".to_owned(), port: 0 }, 1, true, WAIT).unwrap()
+        Store::connect(
+            &StoreAddr {
+                host: "127.0.0.1".to_owned(),
+                port: 0,
+            },
+            1,
+            true,
+            WAIT,
+        )
+        .unwrap()
     }
 
     fn join(server: &Store) -> Store {
-        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: server.port() };
+        let addr = StoreAddr {
+            host: "127.0.0.1".to_owned(),
+            port: server.port(),
+        };
         Store::connect(&addr, 1, false, WAIT).unwrap()
     }
 
@@ -154,9 +184,22 @@ mod tests {
     #[test]
     fn a_key_that_never_comes_is_a_timeout_even_with_no_time_left() {
         let server = serve();
-        assert!(server.wait("never", Duration::ZERO).unwrap_err().is_timeout());
-        assert!(server.get("never", Duration::from_millis(50)).unwrap_err().is_timeout());
-        assert!(!server.check("never").unwrap(), "the connection still works");
+        assert!(
+            server
+                .wait("never", Duration::ZERO)
+                .unwrap_err()
+                .is_timeout()
+        );
+        assert!(
+            server
+                .get("never", Duration::from_millis(50))
+                .unwrap_err()
+                .is_timeout()
+        );
+        assert!(
+            !server.check("never").unwrap(),
+            "the connection still works"
+        );
     }
 
     #[test]
@@ -172,30 +215,65 @@ mod tests {
     fn a_value_is_replaced_only_by_whoever_knows_it() {
         let server = serve();
         let client = join(&server);
-        assert_eq!(client.compare_set("k", b"?", b"x").unwrap(), b"?", "there is nothing yet");
+        assert_eq!(
+            client.compare_set("k", b"?", b"x").unwrap(),
+            b"?",
+            "there is nothing yet"
+        );
         assert!(!client.check("k").unwrap());
         assert_eq!(client.compare_set("k", b"", b"one").unwrap(), b"one");
         assert_eq!(server.compare_set("k", b"", b"two").unwrap(), b"one");
         assert_eq!(server.compare_set("k", b"one", b"two").unwrap(), b"two");
         assert_eq!(client.compare_set("k", b"?", b"?").unwrap(), b"two");
         client.set("k", b"").unwrap();
-        assert_eq!(client.compare_set("k", b"", b"three").unwrap(), b"three", "empty is as good as nothing");
+        assert_eq!(
+            client.compare_set("k", b"", b"three").unwrap(),
+            b"three",
+            "empty is as good as nothing"
+        );
     }
 
     #[test]
     fn nobody_listening_is_named() {
-        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 1 };
-        let Err(err) = Store::connect(&addr, 1, false, Duration::from_millis(300)) else { panic!("connected") };
-        assert!(err.to_string().starts_with("cannot reach the store at 127.0.0.1:1: "), "{err}");
+        let addr = StoreAddr {
+            host: "127.0.0.1".to_owned(),
+            port: 1,
+        };
+        let Err(err) = Store::connect(&addr, 1, false, Duration::from_millis(300)) else {
+            panic!("connected")
+        };
+        assert!(
+            err.to_string()
+                .starts_with("cannot reach the store at 127.0.0.1:1: "),
+            "{err}"
+        );
     }
 
     #[test]
     fn a_host_with_a_zero_byte_is_refused() {
-        assert!(Store::connect(&StoreAddr { host: "a\0b".to_owned(), port: 1 }, 1, false, WAIT).is_err());
+        assert!(
+            Store::connect(
+                &StoreAddr {
+                    host: "a\0b".to_owned(),
+                    port: 1
+                },
+                1,
+                false,
+                WAIT
+            )
+            .is_err()
+        );
     }
 
     #[test]
     fn an_ipv6_address_is_shown_in_brackets() {
-        assert_eq!(StoreAddr { host: "::1".to_owned(), port: 29500 }.to_string(), "[::1]:29500");
+        assert_eq!(
+            StoreAddr {
+                host: "::1".to_owned(),
+                port: 29500
+            }
+            .to_string(),
+            "[::1]:29500"
+        );
     }
 }

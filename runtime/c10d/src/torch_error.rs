@@ -3,14 +3,20 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook};
+use std::panic::{
+    AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook,
+};
 use std::sync::Once;
 
 /// Texts of out-of-memory errors in torch 2.11: c10/cuda/CUDACachingAllocator.cpp and the CUDA
 /// driver ("out of memory"), c10/core/impl/alloc_cpu.cpp ("can't allocate memory"), and cuBLAS and
 /// cuDNN, which create their handles and workspaces at their first use.
-const OUT_OF_MEMORY: [&str; 4] =
-    ["out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"];
+const OUT_OF_MEMORY: [&str; 4] = [
+    "out of memory",
+    "can't allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+];
 
 /// Prefixes of a CUDA error in libtorch: c10/cuda/CUDAException.cpp and c10/cuda/driver_api.h,
 /// torch 2.11.
@@ -57,7 +63,12 @@ const INTERNAL: &str = "Internal torch error: ";
 
 /// Beginnings of the C++ backtrace, in a message and in one that was printed with escaped line
 /// ends.
-const BACKTRACE: [&str; 4] = ["\nException raised from", "\\nException raised from", "\nframe #0", "\\nframe #0"];
+const BACKTRACE: [&str; 4] = [
+    "\nException raised from",
+    "\\nException raised from",
+    "\nframe #0",
+    "\\nframe #0",
+];
 
 /// Returns whether the error is an out-of-memory error.
 pub fn is_out_of_memory(text: &str) -> bool {
@@ -94,7 +105,10 @@ pub fn first_line(text: &str) -> &str {
 
 /// Returns libtorch's message without tch's prefix and the C++ backtrace, for errors and panics.
 pub fn message(text: &str) -> &str {
-    let text = text.strip_prefix(UNWRAPPED).or_else(|| text.strip_prefix(INTERNAL)).unwrap_or(text);
+    let text = text
+        .strip_prefix(UNWRAPPED)
+        .or_else(|| text.strip_prefix(INTERNAL))
+        .unwrap_or(text);
     let end = BACKTRACE.iter().filter_map(|start| text.find(start)).min();
     text[..end.unwrap_or(text.len())].trim_end()
 }
@@ -117,7 +131,11 @@ thread_local! {
 /// # Errors
 /// Returns the message of the panic.
 pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
-    quietly(body).map_err(|panic| words(panic.as_ref()).map_or("a panic without words", message).to_owned())
+    quietly(body).map_err(|panic| {
+        words(panic.as_ref())
+            .map_or("a panic without words", message)
+            .to_owned()
+    })
 }
 
 /// Works like [`caught`], for the outermost use of libtorch: other panics continue as panics.
@@ -125,10 +143,12 @@ pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
 /// # Errors
 /// Returns libtorch's message.
 pub fn caught_of_libtorch<T>(body: impl FnOnce() -> T) -> Result<T, String> {
-    quietly(body).map_err(|panic| match words(panic.as_ref()).filter(|text| is_panic(text)) {
-        Some(text) => message(text).to_owned(),
-        None => resume_unwind(panic),
-    })
+    quietly(body).map_err(
+        |panic| match words(panic.as_ref()).filter(|text| is_panic(text)) {
+            Some(text) => message(text).to_owned(),
+            None => resume_unwind(panic),
+        },
+    )
 }
 
 /// Runs `body` and returns its result or its panic, which is not printed if it is an error of
@@ -147,7 +167,8 @@ fn quietly<T>(body: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
 
 /// Prints a panic as usual, unless it is an error of libtorch that will be caught.
 fn on_panic(panic: &PanicHookInfo<'_>, usual: &dyn Fn(&PanicHookInfo<'_>)) {
-    let is_of_libtorch = words(panic.payload()).is_some_and(|text| is_panic(text) || is_out_of_memory(text));
+    let is_of_libtorch =
+        words(panic.payload()).is_some_and(|text| is_panic(text) || is_out_of_memory(text));
     if DEPTH.get() == 0 || !is_of_libtorch {
         usual(panic);
     }
@@ -155,7 +176,10 @@ fn on_panic(panic: &PanicHookInfo<'_>, usual: &dyn Fn(&PanicHookInfo<'_>)) {
 
 /// Returns the text of a panic.
 fn words(panic: &(dyn Any + Send)) -> Option<&str> {
-    panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
 }
 
 #[cfg(test)]
@@ -168,7 +192,9 @@ mod tests {
 
     /// Returns libtorch's real message for a shortage of memory.
     fn real_shortage() -> String {
-        Tensor::f_empty([ABSURD], (Kind::Uint8, Device::Cpu)).unwrap_err().to_string()
+        Tensor::f_empty([ABSURD], (Kind::Uint8, Device::Cpu))
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -184,12 +210,20 @@ mod tests {
     fn words_of_a_gpu_are_known() {
         let asked = "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.80 GiB of which \
                      8.00 MiB is free";
-        let cuda = format!("{asked}. Including non-PyTorch memory, this process has 139.79 GiB memory in use.");
+        let cuda = format!(
+            "{asked}. Including non-PyTorch memory, this process has 139.79 GiB memory in use."
+        );
         assert!(is_out_of_memory(&cuda));
         assert_eq!(shortage(&cuda), asked);
-        assert!(is_out_of_memory("CUDA error: out of memory\nCUDA kernel errors might be reported later"));
-        assert!(is_out_of_memory("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"));
-        assert!(!is_out_of_memory("CUDA error: an illegal memory access was encountered"));
+        assert!(is_out_of_memory(
+            "CUDA error: out of memory\nCUDA kernel errors might be reported later"
+        ));
+        assert!(is_out_of_memory(
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+        ));
+        assert!(!is_out_of_memory(
+            "CUDA error: an illegal memory access was encountered"
+        ));
     }
 
     /// The message of an emulated GPU's driver through libtorch 2.11, as an error and as a panic of
@@ -201,12 +235,20 @@ mod tests {
 
     #[test]
     fn a_lost_context_is_known_by_its_text() {
-        ECC.iter().for_each(|text| assert!(is_context_lost(text), "{text}"));
+        ECC.iter()
+            .for_each(|text| assert!(is_context_lost(text), "{text}"));
         for text in LOST_CONTEXT.into_iter().chain(FAILED_HARDWARE) {
-            assert!(is_context_lost(&format!("libtorch: CUDA error: {text}\nCUDA kernel errors might be")), "{text}");
+            assert!(
+                is_context_lost(&format!(
+                    "libtorch: CUDA error: {text}\nCUDA kernel errors might be"
+                )),
+                "{text}"
+            );
         }
         assert!(is_context_lost("CUDA driver error: misaligned address"));
-        assert!(is_hardware_failure(ECC[0]) && !is_hardware_failure("CUDA error: misaligned address"));
+        assert!(
+            is_hardware_failure(ECC[0]) && !is_hardware_failure("CUDA error: misaligned address")
+        );
     }
 
     #[test]
@@ -220,7 +262,9 @@ mod tests {
             "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(handle)`",
             "the simulator said: unknown error",
         ];
-        others.iter().for_each(|text| assert!(!is_context_lost(text), "{text}"));
+        others
+            .iter()
+            .for_each(|text| assert!(!is_context_lost(text), "{text}"));
     }
 
     #[test]
@@ -230,13 +274,17 @@ mod tests {
             "shape '[2]' is invalid for input of size 1"
         );
         assert_eq!(caught_of_libtorch(|| 7), Ok(7));
-        let other = catch_unwind(|| caught_of_libtorch(|| panic!("{}", "no tensor".to_owned()))).unwrap_err();
+        let other = catch_unwind(|| caught_of_libtorch(|| panic!("{}", "no tensor".to_owned())))
+            .unwrap_err();
         assert_eq!(other.downcast_ref::<String>().unwrap(), "no tensor");
     }
 
     #[test]
     fn the_first_line_is_the_error() {
-        assert_eq!(ECC.map(first_line), ["CUDA error: uncorrectable ECC error encountered"; 2]);
+        assert_eq!(
+            ECC.map(first_line),
+            ["CUDA error: uncorrectable ECC error encountered"; 2]
+        );
     }
 
     #[test]
@@ -250,14 +298,23 @@ mod tests {
         let text = caught(|| Tensor::from(1.0).reshape([2])).unwrap_err();
         assert_eq!(text, "shape '[2]' is invalid for input of size 1");
         let text = caught(|| Tensor::empty([ABSURD], (Kind::Uint8, Device::Cpu))).unwrap_err();
-        assert!(is_out_of_memory(&text) && !text.starts_with("called"), "{text}");
+        assert!(
+            is_out_of_memory(&text) && !text.starts_with("called"),
+            "{text}"
+        );
         assert_eq!(caught(|| 7), Ok(7));
     }
 
     #[test]
     fn a_panic_of_ours_keeps_its_words() {
-        assert_eq!(caught(|| -> () { panic!("a table is empty") }), Err("a table is empty".to_owned()));
+        assert_eq!(
+            caught(|| -> () { panic!("a table is empty") }),
+            Err("a table is empty".to_owned())
+        );
         let size = 3;
-        assert_eq!(caught(|| -> () { panic!("a table of {size}") }), Err("a table of 3".to_owned()));
+        assert_eq!(
+            caught(|| -> () { panic!("a table of {size}") }),
+            Err("a table of 3".to_owned())
+        );
     }
 }

@@ -12,12 +12,18 @@ pub struct Uploader(UploadHandle);
 impl Uploader {
     /// For tensors on card `device` that were made before this.
     pub fn new(cuda: Cuda, device: usize, slots: usize) -> Result<Self, DistError> {
-        Ok(Self(UploadHandle::new(cuda.shim().upload(), number(device)?, number(slots)?)?))
+        Ok(Self(UploadHandle::new(
+            cuda.shim().upload(),
+            number(device)?,
+            number(slots)?,
+        )?))
     }
 
     /// Host memory from which copies need no help.
     pub fn pinned(&self, bytes: usize) -> Result<Staging, DistError> {
-        Ok(self.0.pinned(i64::try_from(bytes).map_err(|_| misuse(bytes))?)?)
+        Ok(self
+            .0
+            .pinned(i64::try_from(bytes).map_err(|_| misuse(bytes))?)?)
     }
 
     /// Begins to copy each second tensor to the first; [`Self::wait`] for the slot says when all of them are there.
@@ -39,5 +45,7 @@ fn number(value: usize) -> Result<i32, DistError> {
 }
 
 fn misuse(value: usize) -> DistError {
-    DistError::Misuse { what: format!("{value} is beyond every number of cards, slots and bytes") }
+    DistError::Misuse {
+        what: format!("{value} is beyond every number of cards, slots and bytes"),
+    }
 }

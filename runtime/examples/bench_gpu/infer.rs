@@ -54,14 +54,27 @@ impl Bench {
         synchronize(device);
         let load_seconds = begin.elapsed().as_secs_f64();
         // The one that was just loaded.
-        let loaded = models.get(&settings.model_path, settings.vlm_path.as_deref(), settings.kind)?;
-        Ok(Self { inference, loaded, settings, pictures, states, load_seconds })
+        let loaded = models.get(
+            &settings.model_path,
+            settings.vlm_path.as_deref(),
+            settings.kind,
+        )?;
+        Ok(Self {
+            inference,
+            loaded,
+            settings,
+            pictures,
+            states,
+            load_seconds,
+        })
     }
 
     /// Medians of whole inferences and of the processor's part in them.
     pub fn measure(&self, batch: usize, patience: Duration) -> Outcome<Value> {
         let raws: Vec<_> = (0..batch).map(|_| self.raw()).collect::<Outcome<_>>()?;
-        let noises: Vec<_> = (0..batch as u64).map(|row| self.inference.noise(row)).collect();
+        let noises: Vec<_> = (0..batch as u64)
+            .map(|row| self.inference.noise(row))
+            .collect();
         let first = self.seconds(&raws, &noises)?;
         for _ in 1..WARM {
             self.seconds(&raws, &noises)?;
@@ -82,7 +95,11 @@ impl Bench {
 
     /// Memory that captured graphs hold.
     pub fn graph_bytes(&self) -> u64 {
-        self.loaded.graphs.borrow().as_ref().map_or(0, Graphs::bytes)
+        self.loaded
+            .graphs
+            .borrow()
+            .as_ref()
+            .map_or(0, Graphs::bytes)
     }
 
     /// What the network reads of one environment, and the actions that come of it, normalised.
@@ -91,21 +108,38 @@ impl Bench {
         // The policy's own may leave pictures to the device; others want them normalised.
         let processor = open_processor(&self.settings)?;
         let samples = processor.prepare(&[self.raw()?])?;
-        let inputs = collate(&samples.iter().collect::<Vec<_>>(), processor.prompts().padding_id())?;
+        let inputs = collate(
+            &samples.iter().collect::<Vec<_>>(),
+            processor.prompts().padding_id(),
+        )?;
         let noise = self.inference.noise(SEED).unsqueeze(0);
         let loaded = &self.loaded;
         let features = loaded.network.features(&inputs, &mut NoTap)?;
-        let robot = Robot { state: &inputs.state, embodiment_id: &inputs.embodiment_id };
-        let options = SamplerOptions { steps: loaded.config.num_inference_timesteps, rtc: None };
-        let actions = loaded.network.actions(&features, &robot, &noise, &options, &mut NoTap)?;
+        let robot = Robot {
+            state: &inputs.state,
+            embodiment_id: &inputs.embodiment_id,
+        };
+        let options = SamplerOptions {
+            steps: loaded.config.num_inference_timesteps,
+            rtc: None,
+        };
+        let actions = loaded
+            .network
+            .actions(&features, &robot, &noise, &options, &mut NoTap)?;
         let named = [
             ("input_ids", inputs.input_ids),
             ("pixel_values", inputs.pixel_values),
-            ("image_grid_thw", Tensor::from_slice(&inputs.image_grid_thw.concat()).view([-1, 3])),
+            (
+                "image_grid_thw",
+                Tensor::from_slice(&inputs.image_grid_thw.concat()).view([-1, 3]),
+            ),
             ("state", inputs.state),
             ("embodiment_id", inputs.embodiment_id),
             ("noise", noise),
-            ("actions", actions.to_kind(Kind::Float).to_device(Device::Cpu)),
+            (
+                "actions",
+                actions.to_kind(Kind::Float).to_device(Device::Cpu),
+            ),
         ];
         Ok(Tensor::write_safetensors(&named, path)?)
     }
@@ -125,7 +159,10 @@ impl Bench {
             .iter()
             .zip(&self.pictures)
             .map(|(view, pixels)| Ok((view.as_str(), vec![Picture::new(EDGE, EDGE, pixels)?])));
-        let states = self.states.iter().map(|(key, values)| Ok((key.as_str(), Rows::new(values.len(), values)?)));
+        let states = self
+            .states
+            .iter()
+            .map(|(key, values)| Ok((key.as_str(), Rows::new(values.len(), values)?)));
         Ok(Raw {
             video: pictures.collect::<Outcome<_>>()?,
             state: states.collect::<Outcome<_>>()?,
@@ -141,10 +178,13 @@ fn pictures(processor: &Processor) -> Vec<Vec<u8>> {
         [(x + 40 * camera) as u8, (y * 2) as u8, (x * y / 64) as u8]
     };
     let cameras = 0..processor.modalities().video.keys.len();
-    cameras.map(|camera| (0..EDGE * EDGE).flat_map(|at| pixel(camera, at)).collect()).collect()
+    cameras
+        .map(|camera| (0..EDGE * EDGE).flat_map(|at| pixel(camera, at)).collect())
+        .collect()
 }
 
 fn states(processor: &Processor) -> Vec<(String, Vec<f32>)> {
     let keys = processor.numbers().state_keys().into_iter();
-    keys.map(|(key, width)| (key.to_owned(), vec![0.1; width.unwrap_or(1)])).collect()
+    keys.map(|(key, width)| (key.to_owned(), vec![0.1; width.unwrap_or(1)]))
+        .collect()
 }

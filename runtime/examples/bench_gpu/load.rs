@@ -25,7 +25,10 @@ pub fn measure(folder: &Path, device: Device) -> Outcome<Value> {
     let named = weights.finish()?;
     synchronize(device);
     let seconds = begin.elapsed().as_secs_f64();
-    let bytes: usize = named.iter().map(|(_, tensor)| tensor.numel() * tensor.kind().elt_size_in_bytes()).sum();
+    let bytes: usize = named
+        .iter()
+        .map(|(_, tensor)| tensor.numel() * tensor.kind().elt_size_in_bytes())
+        .sum();
     Ok(
         json!({"what": "load", "seconds": seconds, "bytes": bytes, "tensors": named.len(), "files_bytes": size(folder)?}),
     )
@@ -36,7 +39,11 @@ fn size(folder: &Path) -> Outcome<u64> {
     let mut total = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if entry.path().extension().is_some_and(|extension| extension == "safetensors") {
+        if entry
+            .path()
+            .extension()
+            .is_some_and(|extension| extension == "safetensors")
+        {
             total += fs::metadata(entry.path())?.len();
         }
     }

@@ -85,7 +85,8 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
             line["cameras"] = json!(cameras);
             let run = memory::since_last(device);
             line["peak_bytes"] = json!(run.map(|run| run.allocated_peak_bytes));
-            line["memory"] = json!({"before": before, "run": run, "graphs_bytes": bench.graph_bytes()});
+            line["memory"] =
+                json!({"before": before, "run": run, "graphs_bytes": bench.graph_bytes()});
             before = run;
             say(&line);
         }
@@ -97,7 +98,10 @@ fn device(name: &str) -> Outcome<Device> {
     let index = match name {
         "cpu" => return Ok(Device::Cpu),
         "cuda" => 0,
-        other => other.strip_prefix("cuda:").ok_or("the device is cpu, cuda or cuda:N")?.parse()?,
+        other => other
+            .strip_prefix("cuda:")
+            .ok_or("the device is cpu, cuda or cuda:N")?
+            .parse()?,
     };
     // Before anything else asks libtorch about CUDA.
     cuda::load()?.select(index)?;
@@ -105,10 +109,14 @@ fn device(name: &str) -> Outcome<Device> {
 }
 
 fn facts(device: Device) -> Outcome<Value> {
-    let Device::Cuda(index) = device else { return Ok(json!({"what": "device", "name": "cpu"})) };
+    let Device::Cuda(index) = device else {
+        return Ok(json!({"what": "device", "name": "cpu"}));
+    };
     let cuda = cuda::load()?;
     let (facts, versions) = (cuda.device(index)?, cuda.versions()?);
-    Ok(json!({"what": "device", "name": facts.name, "bytes": facts.total_bytes, "driver": versions.driver}))
+    Ok(
+        json!({"what": "device", "name": facts.name, "bytes": facts.total_bytes, "driver": versions.driver}),
+    )
 }
 
 /// Waits until the device has done all that it was told.
@@ -126,7 +134,9 @@ fn now() -> Instant {
 /// Milliseconds; 0 of nothing.
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).map_or(0.0, |seconds| seconds * 1e3)
+    times
+        .get(times.len() / 2)
+        .map_or(0.0, |seconds| seconds * 1e3)
 }
 
 fn say(line: &Value) {

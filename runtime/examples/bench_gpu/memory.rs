@@ -19,7 +19,9 @@ pub struct Memory {
 
 /// `None` on a CPU.
 pub fn since_last(device: Device) -> Option<Memory> {
-    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
+        return None;
+    };
     let (memory, reserved_bytes) = (cuda.memory(index).ok()?, cuda.reserved(index).ok()?);
     cuda.reset_peak(index).ok()?;
     Some(Memory {

@@ -25,9 +25,12 @@ pub fn with_cameras(folder: &Path, cameras: usize) -> Outcome<PathBuf> {
     }
     let mut processor: Value = serde_json::from_slice(&fs::read(folder.join(PROCESSOR))?)?;
     let embodiments = processor["processor_kwargs"]["modality_configs"].as_object_mut();
-    let embodiments = embodiments.ok_or_else(|| format!("`{PROCESSOR}` has no modality_configs"))?;
+    let embodiments =
+        embodiments.ok_or_else(|| format!("`{PROCESSOR}` has no modality_configs"))?;
     for (_, embodiment) in embodiments {
-        embodiment["video"]["modality_keys"] = (0..cameras).map(|at| json!(format!("camera_{at}"))).collect();
+        embodiment["video"]["modality_keys"] = (0..cameras)
+            .map(|at| json!(format!("camera_{at}")))
+            .collect();
     }
     fs::write(changed.join(PROCESSOR), processor.to_string())?;
     Ok(changed)

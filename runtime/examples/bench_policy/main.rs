@@ -44,7 +44,8 @@ fn main() -> Outcome<()> {
 }
 
 fn make(size: &str, dir: &Path) -> Outcome<()> {
-    let (model, vlm) = sizes::of(size).ok_or_else(|| format!("size is {size}, expected tiny or 160m"))?;
+    let (model, vlm) =
+        sizes::of(size).ok_or_else(|| format!("size is {size}, expected tiny or 160m"))?;
     fs::create_dir_all(dir.join("vlm"))?;
     fs::write(dir.join("config.json"), model.to_json().to_string())?;
     fs::write(dir.join("vlm/config.json"), vlm.to_json().to_string())?;
@@ -79,19 +80,30 @@ fn run(dir: &Path) -> Outcome<()> {
 /// Vision, language, conditions, sampler.
 #[expect(clippy::disallowed_methods, reason = "it measures time")]
 fn seconds(network: &Gr00t, sample: &Sample) -> Outcome<[f64; 4]> {
-    let (mut vision, mut condition) = (Moment::of("vision.merger"), Moment::of("head.state_features"));
+    let (mut vision, mut condition) = (
+        Moment::of("vision.merger"),
+        Moment::of("head.state_features"),
+    );
     let begin = Instant::now();
     let features = network.features(&sample.inputs, &mut vision)?;
     let language = Instant::now();
     let _actions = sample.actions(network, &features, &mut condition)?;
     let end = Instant::now();
     let (vision, condition) = (vision.passed()?, condition.passed()?);
-    let parts = [vision - begin, language - vision, condition - language, end - condition];
+    let parts = [
+        vision - begin,
+        language - vision,
+        condition - language,
+        end - condition,
+    ];
     Ok(parts.map(|part| part.as_secs_f64()))
 }
 
 fn open(dir: &Path) -> Outcome<Gr00t> {
-    let (model, vlm) = (ModelConfig::read(&dir.join("config.json"))?, VlmConfig::read(&dir.join("vlm/config.json"))?);
+    let (model, vlm) = (
+        ModelConfig::read(&dir.join("config.json"))?,
+        VlmConfig::read(&dir.join("vlm/config.json"))?,
+    );
     let mut weights = Weights::open(dir, Device::Cpu, Kind::Float)?;
     let network = Gr00t::new(&mut weights, &model, &vlm);
     weights.finish()?;
@@ -113,7 +125,9 @@ impl Sample {
         let tensors = Tensor::read_safetensors(path)?;
         let take = |name: &str| {
             let found = tensors.iter().find(|(found, _)| found == name);
-            found.map(|(_, tensor)| tensor.shallow_clone()).ok_or_else(|| format!("there is no `{name}`"))
+            found
+                .map(|(_, tensor)| tensor.shallow_clone())
+                .ok_or_else(|| format!("there is no `{name}`"))
         };
         let inputs = Inputs {
             input_ids: take("input_ids")?,
@@ -123,12 +137,21 @@ impl Sample {
             state: take("state")?,
             embodiment_id: take("embodiment_id")?,
         };
-        Ok(Self { inputs, noise: take("noise")? })
+        Ok(Self {
+            inputs,
+            noise: take("noise")?,
+        })
     }
 
     fn actions(&self, network: &Gr00t, features: &Features, tap: &mut dyn Tap) -> Outcome<Tensor> {
-        let robot = Robot { state: &self.inputs.state, embodiment_id: &self.inputs.embodiment_id };
-        let options = SamplerOptions { steps: STEPS, rtc: None };
+        let robot = Robot {
+            state: &self.inputs.state,
+            embodiment_id: &self.inputs.embodiment_id,
+        };
+        let options = SamplerOptions {
+            steps: STEPS,
+            rtc: None,
+        };
         Ok(network.actions(features, &robot, &self.noise, &options, tap)?)
     }
 
@@ -138,7 +161,10 @@ impl Sample {
             ("input_ids", inputs.input_ids),
             ("attention_mask", inputs.attention_mask),
             ("pixel_values", inputs.pixel_values),
-            ("image_grid_thw", Tensor::from_slice(&inputs.image_grid_thw.concat())),
+            (
+                "image_grid_thw",
+                Tensor::from_slice(&inputs.image_grid_thw.concat()),
+            ),
             ("state", inputs.state),
             ("embodiment_id", inputs.embodiment_id),
             ("noise", noise),
@@ -155,11 +181,16 @@ struct Moment {
 
 impl Moment {
     fn of(name: &'static str) -> Self {
-        Self { name, at: Cell::new(None) }
+        Self {
+            name,
+            at: Cell::new(None),
+        }
     }
 
     fn passed(&self) -> Outcome<Instant> {
-        self.at.get().ok_or_else(|| format!("the network has shown no {}", self.name).into())
+        self.at
+            .get()
+            .ok_or_else(|| format!("the network has shown no {}", self.name).into())
     }
 }
 

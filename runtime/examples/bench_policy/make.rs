@@ -39,7 +39,8 @@ pub fn sample(patches: i64, model: &ModelConfig, vlm: &VlmConfig) -> Sample {
     let edge = patches.isqrt();
     let vision = &vlm.vision;
     let tokens = patches / (vision.spatial_merge_size * vision.spatial_merge_size);
-    let width = vision.in_channels * vision.temporal_patch_size * vision.patch_size * vision.patch_size;
+    let width =
+        vision.in_channels * vision.temporal_patch_size * vision.patch_size * vision.patch_size;
     let words = |count| Tensor::randint(WORD_IDS, [count], (Kind::Int64, Device::Cpu));
     let one = |id: i64| Tensor::from_slice(&[id]);
     let ids = [
@@ -58,5 +59,8 @@ pub fn sample(patches: i64, model: &ModelConfig, vlm: &VlmConfig) -> Sample {
         state: Tensor::randn([1, model.state_history_length, model.max_state_dim], F32),
         embodiment_id: one(2),
     };
-    Sample { inputs, noise: Tensor::randn([1, model.action_horizon, model.max_action_dim], F32) }
+    Sample {
+        inputs,
+        noise: Tensor::randn([1, model.action_horizon, model.max_action_dim], F32),
+    }
 }

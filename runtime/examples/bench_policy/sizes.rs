@@ -19,10 +19,20 @@ struct Widths {
 /// `tiny` (widths of 32) or `160m` (about a quarter of the released widths).
 pub fn of(size: &str) -> Option<(ModelConfig, VlmConfig)> {
     let widths = match size {
-        "tiny" => Widths { text: [32, 4, 8, 96], mrope: [2, 1, 1], vision: [32, 2, 64], hidden: 32, dit: [4, 8] },
-        "160m" => {
-            Widths { text: [512, 8, 64, 1536], mrope: [12, 10, 10], vision: [256, 8, 1024], hidden: 256, dit: [8, 48] }
-        }
+        "tiny" => Widths {
+            text: [32, 4, 8, 96],
+            mrope: [2, 1, 1],
+            vision: [32, 2, 64],
+            hidden: 32,
+            dit: [4, 8],
+        },
+        "160m" => Widths {
+            text: [512, 8, 64, 1536],
+            mrope: [12, 10, 10],
+            vision: [256, 8, 1024],
+            hidden: 256,
+            dit: [8, 48],
+        },
         _ => return None,
     };
     Some(widths.configs())
@@ -43,7 +53,13 @@ impl Widths {
             ..vlm.text
         };
         let [hidden_size, num_heads, intermediate_size] = self.vision;
-        let vision = VisionConfig { hidden_size, num_heads, intermediate_size, out_hidden_size: width, ..vlm.vision };
+        let vision = VisionConfig {
+            hidden_size,
+            num_heads,
+            intermediate_size,
+            out_hidden_size: width,
+            ..vlm.vision
+        };
         let [dit_heads, dit_head_dim] = self.dit;
         let released = ModelConfig::released();
         let model = ModelConfig {
@@ -65,9 +81,20 @@ impl Widths {
             ..released
         };
         let ids = [668, 669, 665, 666];
-        let [image_token_id, video_token_id, vision_start_token_id, vision_end_token_id] = ids;
-        let vlm =
-            VlmConfig { image_token_id, video_token_id, vision_start_token_id, vision_end_token_id, text, vision };
+        let [
+            image_token_id,
+            video_token_id,
+            vision_start_token_id,
+            vision_end_token_id,
+        ] = ids;
+        let vlm = VlmConfig {
+            image_token_id,
+            video_token_id,
+            vision_start_token_id,
+            vision_end_token_id,
+            text,
+            vision,
+        };
         (model, vlm)
     }
 }

@@ -3,8 +3,10 @@
 use serde_json::{Map, Value, json};
 
 /// Processor and statistics of the committed golden case; what a checkpoint for another robot starts from.
-const PROCESSOR: &str = include_str!("../../../tests/fixtures/gr00t/case_a_single/processor_config.json");
-const STATISTICS: &str = include_str!("../../../tests/fixtures/gr00t/case_a_single/statistics.json");
+const PROCESSOR: &str =
+    include_str!("../../../tests/fixtures/gr00t/case_a_single/processor_config.json");
+const STATISTICS: &str =
+    include_str!("../../../tests/fixtures/gr00t/case_a_single/statistics.json");
 
 /// LIBERO's state as robosuite gives it over the workspace of a table: m, then axis times angle in rad, then fingers in m.
 const LIBERO_STATE: [(&str, &[(f64, f64)]); 7] = [
@@ -43,7 +45,8 @@ pub enum Embodiment {
 impl Embodiment {
     /// `processor_config.json`, with the widths of the network still to be put in.
     pub fn processor(self) -> Value {
-        let mut processor: Value = serde_json::from_str(PROCESSOR).expect("the committed file is JSON");
+        let mut processor: Value =
+            serde_json::from_str(PROCESSOR).expect("the committed file is JSON");
         if let Self::LiberoSim = self {
             processor["processor_kwargs"]["modality_configs"] = json!({"libero_sim": {
                 "video": modality(["image", "wrist_image"], 1),
@@ -58,7 +61,9 @@ impl Embodiment {
     /// `statistics.json`.
     pub fn statistics(self) -> Value {
         match self {
-            Self::SimplerEnvGoogle => serde_json::from_str(STATISTICS).expect("the committed file is JSON"),
+            Self::SimplerEnvGoogle => {
+                serde_json::from_str(STATISTICS).expect("the committed file is JSON")
+            }
             Self::LiberoSim => json!({"libero_sim": {
                 "state": ranges(&LIBERO_STATE),
                 "action": ranges(&LIBERO_ACTION),
@@ -82,7 +87,12 @@ fn modality<const N: usize>(keys: [&str; N], steps: usize) -> Value {
 fn ranges(table: &[(&str, &[(f64, f64)])]) -> Value {
     let mut statistics = Map::new();
     for (name, bounds) in table {
-        let each = |value: fn(f64, f64) -> f64| bounds.iter().map(|&(low, high)| value(low, high)).collect::<Vec<_>>();
+        let each = |value: fn(f64, f64) -> f64| {
+            bounds
+                .iter()
+                .map(|&(low, high)| value(low, high))
+                .collect::<Vec<_>>()
+        };
         let entry = json!({
             "min": each(|low, _| low),
             "max": each(|_, high| high),

@@ -28,7 +28,13 @@ mod sizes;
 /// A file of the committed golden case, whose tokenizer every size has.
 macro_rules! golden {
     ($name:literal) => {
-        ($name, include_str!(concat!("../../../tests/fixtures/gr00t/case_a_single/", $name)))
+        (
+            $name,
+            include_str!(concat!(
+                "../../../tests/fixtures/gr00t/case_a_single/",
+                $name
+            )),
+        )
     };
 }
 
@@ -92,8 +98,14 @@ fn write(arguments: &Arguments) -> Result<(), LoadError> {
     fs::create_dir_all(out.join("vlm")).map_err(io(out))?;
     write_config(&out.join("config.json"), &model.to_json())?;
     write_config(&out.join("vlm/config.json"), &vlm.to_json())?;
-    write_config(&out.join("processor_config.json"), &processor(arguments.embodiment, &model))?;
-    write_config(&out.join("statistics.json"), &arguments.embodiment.statistics())?;
+    write_config(
+        &out.join("processor_config.json"),
+        &processor(arguments.embodiment, &model),
+    )?;
+    write_config(
+        &out.join("statistics.json"),
+        &arguments.embodiment.statistics(),
+    )?;
     for (name, text) in FILES {
         fs::write(out.join(name), text).map_err(io(&out.join(name)))?;
     }
@@ -102,8 +114,15 @@ fn write(arguments: &Arguments) -> Result<(), LoadError> {
         let (name, shape) = &specs[at];
         random_tensor(arguments.seed, name, shape, kind, Device::Cpu)
     })?;
-    let parameters: i64 = specs.iter().map(|(_, shape)| shape.iter().product::<i64>()).sum();
-    println!("{}: {} tensors, {parameters} parameters in {kind:?}", out.display(), specs.len());
+    let parameters: i64 = specs
+        .iter()
+        .map(|(_, shape)| shape.iter().product::<i64>())
+        .sum();
+    println!(
+        "{}: {} tensors, {parameters} parameters in {kind:?}",
+        out.display(),
+        specs.len()
+    );
     Ok(())
 }
 

@@ -55,7 +55,11 @@ fn middle(released: VlmConfig) -> (ModelConfig, VlmConfig) {
         hidden_size: 256,
         input_embedding_dim: 384,
         max_num_embodiments: 8,
-        vl_self_attention_cfg: Some(VlSelfAttention { num_layers: 4, num_attention_heads: 8, attention_head_dim: 64 }),
+        vl_self_attention_cfg: Some(VlSelfAttention {
+            num_layers: 4,
+            num_attention_heads: 8,
+            attention_head_dim: 64,
+        }),
         diffusion_model_cfg: DiffusionConfig {
             num_layers: 32,
             num_attention_heads: 8,
@@ -65,7 +69,14 @@ fn middle(released: VlmConfig) -> (ModelConfig, VlmConfig) {
         },
         ..ModelConfig::released()
     };
-    (model, VlmConfig { text, vision, ..released })
+    (
+        model,
+        VlmConfig {
+            text,
+            vision,
+            ..released
+        },
+    )
 }
 
 fn tiny(released: VlmConfig) -> (ModelConfig, VlmConfig) {
@@ -96,7 +107,11 @@ fn tiny(released: VlmConfig) -> (ModelConfig, VlmConfig) {
         input_embedding_dim: 40,
         max_seq_len: 64,
         max_num_embodiments: 3,
-        vl_self_attention_cfg: Some(VlSelfAttention { num_layers: 4, num_attention_heads: 4, attention_head_dim: 12 }),
+        vl_self_attention_cfg: Some(VlSelfAttention {
+            num_layers: 4,
+            num_attention_heads: 4,
+            attention_head_dim: 12,
+        }),
         diffusion_model_cfg: DiffusionConfig {
             num_layers: 32,
             num_attention_heads: 4,
@@ -106,5 +121,12 @@ fn tiny(released: VlmConfig) -> (ModelConfig, VlmConfig) {
         },
         ..ModelConfig::released()
     };
-    (model, VlmConfig { text, vision, ..released })
+    (
+        model,
+        VlmConfig {
+            text,
+            vision,
+            ..released
+        },
+    )
 }

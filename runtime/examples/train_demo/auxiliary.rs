@@ -40,8 +40,14 @@ impl Auxiliary {
 
     /// The weights, with names.
     pub fn named(&self) -> Vec<(String, Tensor)> {
-        let parts = [("weigh", &self.weigh), ("say", &self.say), ("offset", &self.offset)];
-        parts.map(|(name, tensor)| (format!("auxiliary.{name}"), tensor.shallow_clone())).into()
+        let parts = [
+            ("weigh", &self.weigh),
+            ("say", &self.say),
+            ("offset", &self.offset),
+        ];
+        parts
+            .map(|(name, tensor)| (format!("auxiliary.{name}"), tensor.shallow_clone()))
+            .into()
     }
 
     /// Loss, and distances of what was said from what is, in centimetres: `[PLACES]`, without what the task lacks.
@@ -50,19 +56,32 @@ impl Auxiliary {
     pub fn loss(&self, images: &Tensor, wanted: &Wanted, has_object: bool) -> (Tensor, Tensor) {
         let (rows, count, _) = images.size3().expect("image tokens are [B, n, WIDTH]");
         let weights = images.matmul(&self.weigh);
-        let front =
-            weights.narrow(1, 0, count / 2).softmax(1, Kind::Float).constant_pad_nd([0, 0, 0, count - count / 2]);
+        let front = weights
+            .narrow(1, 0, count / 2)
+            .softmax(1, Kind::Float)
+            .constant_pad_nd([0, 0, 0, count - count / 2]);
         let both = weights.softmax(1, Kind::Float);
         let weights = Tensor::cat(&[front.narrow(2, 0, 2), both.narrow(2, 2, 2)], 2);
         let places = images.matmul(&self.say).view([rows, count, PLACES, 3]);
-        let said = (places * weights.unsqueeze(-1)).sum_dim_intlist(1, false, Kind::Float) + &self.offset;
+        let said =
+            (places * weights.unsqueeze(-1)).sum_dim_intlist(1, false, Kind::Float) + &self.offset;
         let places = targets(wanted);
-        let kept = if has_object { vec![0i64, 1, 2, 3] } else { vec![0, 2] };
+        let kept = if has_object {
+            vec![0i64, 1, 2, 3]
+        } else {
+            vec![0, 2]
+        };
         let kept = Tensor::from_slice(&kept);
         let (said, places) = (said.index_select(1, &kept), places.index_select(1, &kept));
-        let distance = (&said - &places).square().sum_dim_intlist(-1, false, Kind::Float).sqrt();
+        let distance = (&said - &places)
+            .square()
+            .sum_dim_intlist(-1, false, Kind::Float)
+            .sqrt();
         let centimetres = distance.mean_dim(0, false, Kind::Float).detach() * (UNIT * 100.0);
-        (said.smooth_l1_loss(&places, Reduction::Mean, UNIT), centimetres)
+        (
+            said.smooth_l1_loss(&places, Reduction::Mean, UNIT),
+            centimetres,
+        )
     }
 }
 
@@ -70,5 +89,8 @@ impl Auxiliary {
 fn targets(wanted: &Wanted) -> Tensor {
     let middle = Tensor::from_slice(&MIDDLE);
     let (goal, object, hand) = (&wanted.goal, &wanted.object, &wanted.hand);
-    Tensor::stack(&[goal - &middle, object - &middle, goal - hand, object - hand], 1) / UNIT
+    Tensor::stack(
+        &[goal - &middle, object - &middle, goal - hand, object - hand],
+        1,
+    ) / UNIT
 }

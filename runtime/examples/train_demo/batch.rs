@@ -50,26 +50,41 @@ impl Samples {
         let rows: Vec<f32> = bytes.chunks_exact(4).map(value).collect();
         let count = rows.len() / ROW;
         if count == 0 || pictures.len() != count * PICTURES {
-            return Err(
-                format!("{}: {} bytes of pictures for {count} samples", folder.display(), pictures.len()).into()
-            );
+            return Err(format!(
+                "{}: {} bytes of pictures for {count} samples",
+                folder.display(),
+                pictures.len()
+            )
+            .into());
         }
         let is_held_out = |&sample: &usize| (rows[sample * ROW] as u64).is_multiple_of(HELD_OUT);
         let (held_out, training) = (0..count).partition(is_held_out);
         let has_object = part(&rows[..ROW], "object_position")[2] != 0.0;
-        Ok(Self { pictures, rows, prompt, has_object, training, held_out })
+        Ok(Self {
+            pictures,
+            rows,
+            prompt,
+            has_object,
+            training,
+            held_out,
+        })
     }
 
     /// What was seen in these samples.
     pub fn inputs(&self, chosen: &[usize]) -> Inputs {
-        let pictures: Vec<u8> =
-            chosen.iter().flat_map(|&at| &self.pictures[at * PICTURES..][..PICTURES]).copied().collect();
+        let pictures: Vec<u8> = chosen
+            .iter()
+            .flat_map(|&at| &self.pictures[at * PICTURES..][..PICTURES])
+            .copied()
+            .collect();
         let states: Vec<f32> = chosen
             .iter()
             .flat_map(|&at| scale::state(|name| part(self.row(at), name), network::STATE as usize))
             .collect();
         let rows = chosen.len() as i64;
-        let ids = Tensor::from_slice(&self.prompt).unsqueeze(0).repeat([rows, 1]);
+        let ids = Tensor::from_slice(&self.prompt)
+            .unsqueeze(0)
+            .repeat([rows, 1]);
         Inputs {
             attention_mask: ids.ones_like(),
             input_ids: ids,
@@ -92,7 +107,11 @@ impl Samples {
         };
         let actions: Vec<f32> = chosen.iter().flat_map(|&at| plan(at)).collect();
         let place = |name: &str| {
-            let values: Vec<f32> = chosen.iter().flat_map(|&at| part(self.row(at), name)).copied().collect();
+            let values: Vec<f32> = chosen
+                .iter()
+                .flat_map(|&at| part(self.row(at), name))
+                .copied()
+                .collect();
             Tensor::from_slice(&values).view([-1, 3])
         };
         Wanted {
@@ -118,10 +137,13 @@ impl Samples {
 /// `[n, EDGE, EDGE, 3]`, `u8`, as rows of 1536 values in -1..1: blocks of 2 x 2 patches one after the other.
 fn patches(pictures: &Tensor) -> Tensor {
     let (half, patch) = (GRID / 2, network::PATCH);
-    let split = pictures.view([-1, half, 2, patch, half, 2, patch, 3].as_slice()).permute([0, 1, 4, 2, 5, 7, 3, 6]);
+    let split = pictures
+        .view([-1, half, 2, patch, half, 2, patch, 3].as_slice())
+        .permute([0, 1, 4, 2, 5, 7, 3, 6]);
     let values = (split.to_kind(Kind::Float) - 127.5) / 127.5;
     let rows = values.reshape([-1, 3, 1, patch, patch]);
-    rows.expand([-1, 3, 2, patch, patch], false).reshape([-1, 6 * patch * patch])
+    rows.expand([-1, 3, 2, patch, patch], false)
+        .reshape([-1, 6 * patch * patch])
 }
 
 fn part<'a>(row: &'a [f32], wanted: &str) -> &'a [f32] {

@@ -18,7 +18,11 @@ const TAG: &str = "new_embodiment";
 const CAMERAS: [&str; 2] = ["front", "wrist"];
 
 /// Files of the backbone's repository that do not depend on its size.
-const COPIED: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "chat_template.json"];
+const COPIED: [&str; 3] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.json",
+];
 
 /// Writes all files; tokenizer and template come from the folder `vlm_from`.
 pub fn write(
@@ -51,9 +55,12 @@ fn processor() -> Value {
             "action_configs": configs,
         })
     };
-    let action = json!({"rep": "ABSOLUTE", "type": "NON_EEF", "format": "DEFAULT", "state_key": null});
+    let action =
+        json!({"rep": "ABSOLUTE", "type": "NON_EEF", "format": "DEFAULT", "state_key": null});
     let actions: Vec<_> = scale::ACTION.iter().map(|_| action.clone()).collect();
-    let names = |table: &[(&'static str, &[f64], &[f64])]| table.iter().map(|row| row.0).collect::<Vec<_>>();
+    let names = |table: &[(&'static str, &[f64], &[f64])]| {
+        table.iter().map(|row| row.0).collect::<Vec<_>>()
+    };
     json!({
         "processor_class": "Gr00tN1d7Processor",
         "processor_kwargs": {
@@ -85,15 +92,22 @@ fn processor() -> Value {
 
 fn statistics() -> Value {
     let part = |table: &[(&str, &[f64], &[f64])]| -> Map<String, Value> {
-        table.iter().map(|(name, low, high)| ((*name).to_owned(), range(low, high))).collect()
+        table
+            .iter()
+            .map(|(name, low, high)| ((*name).to_owned(), range(low, high)))
+            .collect()
     };
     json!({ TAG: { "state": part(&scale::STATE), "action": part(&scale::ACTION), "relative_action": {} } })
 }
 
 /// Mean and deviation are those of an even spread; nothing reads them here.
 fn range(low: &[f64], high: &[f64]) -> Value {
-    let each =
-        |value: fn(f64, f64) -> f64| low.iter().zip(high).map(|(&low, &high)| value(low, high)).collect::<Vec<_>>();
+    let each = |value: fn(f64, f64) -> f64| {
+        low.iter()
+            .zip(high)
+            .map(|(&low, &high)| value(low, high))
+            .collect::<Vec<_>>()
+    };
     json!({
         "min": low, "max": high, "q01": low, "q99": high,
         "mean": each(|low, high| (low + high) / 2.0),

@@ -43,7 +43,10 @@ pub struct Plan {
 /// Runs the episodes, a few at a time.
 pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn Error>> {
     let args = json!({"success_hold_steps": NEVER, "max_episode_steps": NEVER});
-    let config = MujocoConfig { num_envs: COPIES, ..MujocoConfig::new(&plan.task) };
+    let config = MujocoConfig {
+        num_envs: COPIES,
+        ..MujocoConfig::new(&plan.task)
+    };
     let args = args.as_object().ok_or("arguments are a map")?;
     let mut env = Lockstep::new(|answers| mujoco::make(config, args, answers))?;
     let mut expert = Scripted::new(env.spec(), HORIZON)?;
@@ -51,7 +54,11 @@ pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn Error>> {
     let seeds: Vec<u64> = (plan.seed..plan.seed + plan.episodes).collect();
     for (done, seeds) in seeds.chunks(COPIES).enumerate() {
         episodes(plan, seeds, &mut env, &mut expert, &mut writer)?;
-        println!("{} of {} episodes", done * COPIES + seeds.len(), plan.episodes);
+        println!(
+            "{} of {} episodes",
+            done * COPIES + seeds.len(),
+            plan.episodes
+        );
     }
     Ok(())
 }
@@ -70,11 +77,24 @@ fn episodes(
     expert: &mut Scripted,
     writer: &mut Writer,
 ) -> Result<(), Box<dyn Error>> {
-    let resets: Vec<_> = seeds.iter().enumerate().map(|(at, &seed)| (EnvIndex(at), seed)).collect();
+    let resets: Vec<_> = seeds
+        .iter()
+        .enumerate()
+        .map(|(at, &seed)| (EnvIndex(at), seed))
+        .collect();
     let mut live = Vec::new();
     for (&(index, seed), seen) in resets.iter().zip(env.reset(&resets, Render::Yes)) {
-        expert.reset(&[EpisodeStart { env: index, episode: seed, seed }]);
-        live.push(Live { env: index, seed, seen: seen?, disturbance: Disturbance::new(seed, plan.noise, plan.kicks) });
+        expert.reset(&[EpisodeStart {
+            env: index,
+            episode: seed,
+            seed,
+        }]);
+        live.push(Live {
+            env: index,
+            seed,
+            seen: seen?,
+            disturbance: Disturbance::new(seed, plan.noise, plan.kicks),
+        });
     }
     for step in 0..plan.steps {
         let rows: Vec<_> = live.iter().map(|live| (live.env, &live.seen)).collect();
@@ -88,12 +108,19 @@ fn episodes(
             live.disturbance.apply(&mut action);
             actions.push((live.env, action));
         }
-        let render = if (step + 1).is_multiple_of(plan.stride) { Render::Yes } else { Render::No };
+        let render = if (step + 1).is_multiple_of(plan.stride) {
+            Render::Yes
+        } else {
+            Render::No
+        };
         // An episode that cannot go on (an object fell) is left out from there.
         let steps = env.step(&actions, render);
         let next = live.into_iter().zip(steps).filter_map(|(live, step)| {
             let step = step.ok().filter(|step| !step.terminated)?;
-            Some(Live { seen: step.observation, ..live })
+            Some(Live {
+                seen: step.observation,
+                ..live
+            })
         });
         live = next.collect();
     }

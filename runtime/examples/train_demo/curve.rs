@@ -36,7 +36,15 @@ impl Curve {
 
     /// Adds a row.
     pub fn add(&mut self, values: &[f64]) -> io::Result<()> {
-        writeln!(self.file, "{}", values.iter().map(|value| format!("{value:.6}")).collect::<Vec<_>>().join(","))
+        writeln!(
+            self.file,
+            "{}",
+            values
+                .iter()
+                .map(|value| format!("{value:.6}"))
+                .collect::<Vec<_>>()
+                .join(",")
+        )
     }
 }
 
@@ -49,15 +57,34 @@ const LINES: [(usize, &str); 3] = [(3, "#1f77b4"), (4, "#2ca02c"), (7, "#d62728"
 /// Draws the table as SVG, logarithmic upwards, each line from its largest value down.
 pub fn draw(table: &Path, picture: &Path) -> io::Result<()> {
     let text = std::fs::read_to_string(table)?;
-    let rows: Vec<Vec<f64>> =
-        text.lines().skip(1).map(|line| line.split(',').filter_map(|cell| cell.parse().ok()).collect()).collect();
+    let rows: Vec<Vec<f64>> = text
+        .lines()
+        .skip(1)
+        .map(|line| {
+            line.split(',')
+                .filter_map(|cell| cell.parse().ok())
+                .collect()
+        })
+        .collect();
     let (width, height, margin) = SIZE;
-    let last = rows.last().and_then(|row| row.first()).copied().unwrap_or(1.0).max(1.0);
-    let mut svg = format!("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\">\n");
+    let last = rows
+        .last()
+        .and_then(|row| row.first())
+        .copied()
+        .unwrap_or(1.0)
+        .max(1.0);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\">\n"
+    );
     let _ = writeln!(svg, "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>");
     for (at, (column, colour)) in LINES.iter().enumerate() {
-        let values = || rows.iter().filter_map(|row| Some((row.first()?, row.get(*column)?.max(1e-4))));
-        let (low, high) = values().fold((f64::MAX, f64::MIN), |(low, high), (_, y)| (low.min(y), high.max(y)));
+        let values = || {
+            rows.iter()
+                .filter_map(|row| Some((row.first()?, row.get(*column)?.max(1e-4))))
+        };
+        let (low, high) = values().fold((f64::MAX, f64::MIN), |(low, high), (_, y)| {
+            (low.min(y), high.max(y))
+        });
         let span = (high / low).ln().max(1e-6);
         let points: Vec<_> = values()
             .map(|(x, y)| {
@@ -66,7 +93,11 @@ pub fn draw(table: &Path, picture: &Path) -> io::Result<()> {
                 format!("{across:.1},{up:.1}")
             })
             .collect();
-        let _ = writeln!(svg, "<polyline fill=\"none\" stroke=\"{colour}\" points=\"{}\"/>", points.join(" "));
+        let _ = writeln!(
+            svg,
+            "<polyline fill=\"none\" stroke=\"{colour}\" points=\"{}\"/>",
+            points.join(" ")
+        );
         let (name, y) = (COLUMNS[*column], 16.0 + 14.0 * at as f64);
         let _ = writeln!(
             svg,
@@ -74,7 +105,10 @@ pub fn draw(table: &Path, picture: &Path) -> io::Result<()> {
             width / 2.0
         );
     }
-    let _ =
-        writeln!(svg, "<text x=\"{margin}\" y=\"{}\" font-size=\"12\">steps 0 to {last}</text>\n</svg>", height - 8.0);
+    let _ = writeln!(
+        svg,
+        "<text x=\"{margin}\" y=\"{}\" font-size=\"12\">steps 0 to {last}</text>\n</svg>",
+        height - 8.0
+    );
     std::fs::write(picture, svg)
 }

@@ -116,8 +116,27 @@ const SAVE_EVERY: Duration = Duration::from_secs(120);
 fn main() -> ExitCode {
     runtime::env::mujoco::draw_without_threads();
     let result = match Args::parse().what {
-        What::Collect { task, out, episodes, seed, steps, stride, noise, kicks, vlm } => {
-            let plan = collect::Plan { task, episodes, seed, steps, stride, noise, kicks, vlm };
+        What::Collect {
+            task,
+            out,
+            episodes,
+            seed,
+            steps,
+            stride,
+            noise,
+            kicks,
+            vlm,
+        } => {
+            let plan = collect::Plan {
+                task,
+                episodes,
+                seed,
+                steps,
+                stride,
+                noise,
+                kicks,
+                vlm,
+            };
             collect::run(&plan, &out)
         }
         What::Train {

@@ -45,7 +45,11 @@ pub fn model() -> ModelConfig {
         max_seq_len: CHUNK,
         // Block 0 looks at the text, 2 and 4 at the pictures, 1, 3 and 5 at the actions.
         attend_text_every_n_blocks: 3,
-        vl_self_attention_cfg: Some(VlSelfAttention { num_layers: 1, num_attention_heads: 3, attention_head_dim: 32 }),
+        vl_self_attention_cfg: Some(VlSelfAttention {
+            num_layers: 1,
+            num_attention_heads: 3,
+            attention_head_dim: 32,
+        }),
         diffusion_model_cfg: DiffusionConfig {
             num_layers: 6,
             num_attention_heads: 3,

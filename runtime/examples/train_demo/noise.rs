@@ -47,7 +47,13 @@ pub struct Disturbance {
 impl Disturbance {
     /// Noise of this standard deviation, and kicks that begin with this probability.
     pub fn new(seed: u64, deviation: f32, kicks: f32) -> Self {
-        Self { rng: Rng::new(seed), deviation, kicks, kick: [0.0; 3], left: 0 }
+        Self {
+            rng: Rng::new(seed),
+            deviation,
+            kicks,
+            kick: [0.0; 3],
+            left: 0,
+        }
     }
 
     /// The action that is executed in place of the expert's; in a kick nothing of that is left in its translation.
@@ -56,7 +62,11 @@ impl Disturbance {
             self.start();
         }
         for (axis, value) in action.iter_mut().take(3).enumerate() {
-            let wanted = if self.left > 0 { self.kick[axis] } else { *value };
+            let wanted = if self.left > 0 {
+                self.kick[axis]
+            } else {
+                *value
+            };
             *value = (wanted + self.deviation * self.rng.normal()).clamp(-1.0, 1.0);
         }
         self.left = self.left.saturating_sub(1);
@@ -64,7 +74,12 @@ impl Disturbance {
 
     fn start(&mut self) {
         let direction = [(); 3].map(|()| self.rng.normal());
-        let length = direction.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-6);
+        let length = direction
+            .iter()
+            .map(|x| x * x)
+            .sum::<f32>()
+            .sqrt()
+            .max(1e-6);
         self.kick = direction.map(|x| x / length * KICK_SPEED);
         let span = u64::from(KICK_STEPS.end - KICK_STEPS.start);
         self.left = KICK_STEPS.start + (self.rng.bits() % span) as u32;

@@ -37,9 +37,18 @@ impl Optimiser {
         let slot = |(name, weight): (String, Tensor)| {
             let first = weight.zeros_like();
             let (second, average) = (first.zeros_like(), weight.copy());
-            Slot { name, weight: weight.set_requires_grad(true), first, second, average }
+            Slot {
+                name,
+                weight: weight.set_requires_grad(true),
+                first,
+                second,
+                average,
+            }
         };
-        Self { slots: named.into_iter().map(slot).collect(), steps: 0 }
+        Self {
+            slots: named.into_iter().map(slot).collect(),
+            steps: 0,
+        }
     }
 
     /// Steps so far.
@@ -59,12 +68,23 @@ impl Optimiser {
         let correct = |beta: f64| 1.0 - beta.powf(self.steps as f64);
         let (first, second) = (correct(BETAS.0), correct(BETAS.1));
         let decay = AVERAGE_DECAY.min((1.0 + self.steps as f64) / (10.0 + self.steps as f64));
-        for slot in self.slots.iter_mut().filter(|slot| slot.weight.grad().defined()) {
+        for slot in self
+            .slots
+            .iter_mut()
+            .filter(|slot| slot.weight.grad().defined())
+        {
             let gradient = slot.weight.grad() * scale;
             let _ = slot.first.lerp_(&gradient, 1.0 - BETAS.0);
-            let _ = slot.second.g_mul_scalar_(BETAS.1).addcmul_(&gradient, &(&gradient * (1.0 - BETAS.1)));
-            let change = &slot.first / ((&slot.second / second).sqrt() + EPS) * (learning_rate / first);
-            let _ = slot.weight.g_mul_scalar_(1.0 - learning_rate * WEIGHT_DECAY).subtract_(&change);
+            let _ = slot
+                .second
+                .g_mul_scalar_(BETAS.1)
+                .addcmul_(&gradient, &(&gradient * (1.0 - BETAS.1)));
+            let change =
+                &slot.first / ((&slot.second / second).sqrt() + EPS) * (learning_rate / first);
+            let _ = slot
+                .weight
+                .g_mul_scalar_(1.0 - learning_rate * WEIGHT_DECAY)
+                .subtract_(&change);
             let _ = slot.average.lerp_(&slot.weight, 1.0 - decay);
         }
     }
@@ -78,19 +98,25 @@ impl Optimiser {
             .filter(Tensor::defined)
             .map(|g| g.square().sum(Kind::Float))
             .collect();
-        let length = Tensor::stack(&squares, 0).sum(Kind::Float).sqrt().double_value(&[]);
+        let length = Tensor::stack(&squares, 0)
+            .sum(Kind::Float)
+            .sqrt()
+            .double_value(&[]);
         (LONGEST / length.max(1e-12)).min(1.0)
     }
 
     /// The averaged weights.
     pub fn averages(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        self.slots.iter().map(|slot| (slot.name.as_str(), &slot.average))
+        self.slots
+            .iter()
+            .map(|slot| (slot.name.as_str(), &slot.average))
     }
 
     /// Everything that training goes on from.
     pub fn state(&self) -> Vec<(String, Tensor)> {
         let parts = |slot: &Slot| {
-            let part = |kind: &str, tensor: &Tensor| (format!("{kind}/{}", slot.name), tensor.detach());
+            let part =
+                |kind: &str, tensor: &Tensor| (format!("{kind}/{}", slot.name), tensor.detach());
             [
                 part("weight", &slot.weight),
                 part("first", &slot.first),
@@ -105,10 +131,25 @@ impl Optimiser {
     /// Takes up what [`Self::state`] gave.
     pub fn restore(&mut self, state: &[(String, Tensor)]) {
         let _no_grad = tch::no_grad_guard();
-        let find = |kind: &str, name: &str| state.iter().find(|(found, _)| *found == format!("{kind}/{name}"));
+        let find = |kind: &str, name: &str| {
+            state
+                .iter()
+                .find(|(found, _)| *found == format!("{kind}/{name}"))
+        };
         for slot in &mut self.slots {
-            let Slot { name, weight, first, second, average } = slot;
-            for (kind, tensor) in [("weight", weight), ("first", first), ("second", second), ("average", average)] {
+            let Slot {
+                name,
+                weight,
+                first,
+                second,
+                average,
+            } = slot;
+            for (kind, tensor) in [
+                ("weight", weight),
+                ("first", first),
+                ("second", second),
+                ("average", average),
+            ] {
                 if let Some((_, from)) = find(kind, name) {
                     tensor.copy_(from);
                 }

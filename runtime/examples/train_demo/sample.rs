@@ -21,8 +21,13 @@ use crate::network::EDGE;
 pub const HORIZON: usize = 16;
 
 /// Names and lengths of the state vectors in a row. The last two are the targets of the auxiliary loss.
-pub const STATE: [(&str, usize); 5] =
-    [("eef_position", 3), ("eef_quaternion", 4), ("gripper_position", 2), ("goal_position", 3), ("object_position", 3)];
+pub const STATE: [(&str, usize); 5] = [
+    ("eef_position", 3),
+    ("eef_quaternion", 4),
+    ("gripper_position", 2),
+    ("goal_position", 3),
+    ("object_position", 3),
+];
 
 /// Values of a row.
 pub const ROW: usize = 2 + 15 + HORIZON * 7;
@@ -39,16 +44,29 @@ impl Writer {
     pub fn create(folder: &Path, vlm: &Path) -> Result<Self, Box<dyn Error>> {
         std::fs::create_dir_all(folder)?;
         let open = |name: &str| File::create(folder.join(name)).map(BufWriter::new);
-        let geometry = Geometry::Area { edge: EDGE, crop_fraction: 1.0 };
+        let geometry = Geometry::Area {
+            edge: EDGE,
+            crop_fraction: 1.0,
+        };
         let geometry = Pictures::read(geometry, &vlm.join("preprocessor_config.json"))?;
-        Ok(Self { geometry, pictures: open("pictures.u8")?, rows: open("rows.f32")? })
+        Ok(Self {
+            geometry,
+            pictures: open("pictures.u8")?,
+            rows: open("rows.f32")?,
+        })
     }
 
     /// Adds what was seen and planned in one step; the cameras come in the order of their names.
-    pub fn add(&mut self, (episode, step): (u64, u32), seen: &Observation, plan: &Chunk) -> Result<(), Box<dyn Error>> {
+    pub fn add(
+        &mut self,
+        (episode, step): (u64, u32),
+        seen: &Observation,
+        plan: &Chunk,
+    ) -> Result<(), Box<dyn Error>> {
         for frame in seen.video.values() {
             let picture = Picture::new(frame.height as usize, frame.width as usize, &frame.rgb)?;
-            self.pictures.write_all(&self.geometry.transform(picture).rgb)?;
+            self.pictures
+                .write_all(&self.geometry.transform(picture).rgb)?;
         }
         let mut row = vec![episode as f32, step as f32];
         for (name, length) in STATE {
@@ -56,6 +74,8 @@ impl Writer {
             row.extend((0..length).map(|at| values.map_or(0.0, |values| values[at])));
         }
         row.extend((0..HORIZON).filter_map(|at| plan.action(at)).flatten());
-        Ok(row.iter().try_for_each(|value| self.rows.write_all(&value.to_le_bytes()))?)
+        Ok(row
+            .iter()
+            .try_for_each(|value| self.rows.write_all(&value.to_le_bytes()))?)
     }
 }

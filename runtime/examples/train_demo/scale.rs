@@ -30,7 +30,11 @@ pub fn normalise(value: f32, low: f64, high: f64) -> f32 {
 pub fn state<'a>(read: impl Fn(&str) -> &'a [f32], width: usize) -> Vec<f32> {
     let part = |(name, low, high): &(&str, &[f64], &[f64])| {
         let ranges = low.iter().zip(*high);
-        read(name).iter().zip(ranges).map(|(&value, (&low, &high))| normalise(value, low, high)).collect::<Vec<_>>()
+        read(name)
+            .iter()
+            .zip(ranges)
+            .map(|(&value, (&low, &high))| normalise(value, low, high))
+            .collect::<Vec<_>>()
     };
     let mut out: Vec<_> = STATE.iter().flat_map(part).collect();
     out.resize(width, 0.0);

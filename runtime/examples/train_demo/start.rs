@@ -16,10 +16,27 @@ use crate::network::{GRID, PATCH, VISION};
 const RANDOM: f64 = 0.02;
 
 /// Weights of red, green and blue.
-const COLOURS: [[f32; 3]; 4] = [[1.0, 1.0, 1.0], [-0.5, 1.0, -0.5], [0.5, 0.5, -1.0], [1.0, -1.0, 0.0]];
+const COLOURS: [[f32; 3]; 4] = [
+    [1.0, 1.0, 1.0],
+    [-0.5, 1.0, -0.5],
+    [0.5, 0.5, -1.0],
+    [1.0, -1.0, 0.0],
+];
 
 /// Half waves down and across a patch.
-const WAVES: [[i64; 2]; 11] = [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2], [2, 0], [1, 2], [2, 1], [2, 2], [0, 3], [3, 0]];
+const WAVES: [[i64; 2]; 11] = [
+    [0, 0],
+    [0, 1],
+    [1, 0],
+    [1, 1],
+    [0, 2],
+    [2, 0],
+    [1, 2],
+    [2, 1],
+    [2, 2],
+    [0, 3],
+    [3, 0],
+];
 
 /// Channels of the projection that see colour.
 const SEEING: i64 = (COLOURS.len() * WAVES.len()) as i64;
@@ -27,7 +44,10 @@ const SEEING: i64 = (COLOURS.len() * WAVES.len()) as i64;
 /// All weights; `patches` (`[n, 1536]`) are some of the samples' patches.
 pub fn weights(model: &ModelConfig, vlm: &VlmConfig, seed: i64, patches: &Tensor) -> Named {
     let specs = layout::tensors(model, vlm);
-    specs.iter().map(|spec| (spec.0.clone(), weight(spec, seed, patches))).collect()
+    specs
+        .iter()
+        .map(|spec| (spec.0.clone(), weight(spec, seed, patches)))
+        .collect()
 }
 
 /// Whether a tensor stays as it is here.
@@ -57,9 +77,23 @@ fn gain(name: &str, shape: &[i64]) -> f64 {
     if shape.len() < 2 || name.ends_with(".b") || name.ends_with("position_embedding.weight") {
         return 1.0;
     }
-    let inputs = if is_embodiment { shape[1] } else { shape[shape.len() - 1] };
-    let branch_ends = ["attn.proj", "mlp.linear_fc2", "o_proj", "down_proj", "to_out.0", "ff.net.2"];
-    let small = if name.contains("norm1.linear") || name.contains("proj_out_1") || name.ends_with("decoder.layer2.W") {
+    let inputs = if is_embodiment {
+        shape[1]
+    } else {
+        shape[shape.len() - 1]
+    };
+    let branch_ends = [
+        "attn.proj",
+        "mlp.linear_fc2",
+        "o_proj",
+        "down_proj",
+        "to_out.0",
+        "ff.net.2",
+    ];
+    let small = if name.contains("norm1.linear")
+        || name.contains("proj_out_1")
+        || name.ends_with("decoder.layer2.W")
+    {
         0.1
     } else if branch_ends.iter().any(|end| name.contains(end)) {
         0.5
@@ -71,28 +105,45 @@ fn gain(name: &str, shape: &[i64]) -> f64 {
 
 /// Weight `[VISION, 1536]` and bias of the patch projection.
 fn projection(patches: &Tensor) -> (Tensor, Tensor) {
-    let filters: Vec<_> = COLOURS.iter().flat_map(|colour| WAVES.map(|wave| filter(*colour, wave))).collect();
+    let filters: Vec<_> = COLOURS
+        .iter()
+        .flat_map(|colour| WAVES.map(|wave| filter(*colour, wave)))
+        .collect();
     let filters = Tensor::stack(&filters, 0);
     let answers = patches.matmul(&filters.tr());
-    let (mean, deviation) = (answers.mean_dim(0, false, Kind::Float), answers.std_dim(0, true, false));
+    let (mean, deviation) = (
+        answers.mean_dim(0, false, Kind::Float),
+        answers.std_dim(0, true, false),
+    );
     let pad = |x: Tensor| {
         let mut shape = x.size();
         shape[0] = VISION - SEEING;
         Tensor::cat(&[x, Tensor::zeros(shape, (Kind::Float, Device::Cpu))], 0)
     };
-    (pad(filters / deviation.unsqueeze(1)), pad(-mean / deviation))
+    (
+        pad(filters / deviation.unsqueeze(1)),
+        pad(-mean / deviation),
+    )
 }
 
 /// One filter, `[1536]`: colour, two equal frames, rows, columns.
 fn filter(colour: [f32; 3], [down, across]: [i64; 2]) -> Tensor {
-    let plane = cosine(down).unsqueeze(1) * cosine(across).unsqueeze(0) / (2 * PATCH * PATCH) as f64;
+    let plane =
+        cosine(down).unsqueeze(1) * cosine(across).unsqueeze(0) / (2 * PATCH * PATCH) as f64;
     let colour = Tensor::from_slice(&colour).view([3, 1, 1, 1]);
-    (colour * plane.unsqueeze(0).unsqueeze(0)).expand([3, 2, PATCH, PATCH], false).reshape([-1])
+    (colour * plane.unsqueeze(0).unsqueeze(0))
+        .expand([3, 2, PATCH, PATCH], false)
+        .reshape([-1])
 }
 
 fn cosine(half_waves: i64) -> Tensor {
-    let x = (Tensor::arange(PATCH, (Kind::Float, Device::Cpu)) + 0.5) * (half_waves as f64 / PATCH as f64);
-    let scale = if half_waves == 0 { 1.0 } else { std::f64::consts::SQRT_2 };
+    let x = (Tensor::arange(PATCH, (Kind::Float, Device::Cpu)) + 0.5)
+        * (half_waves as f64 / PATCH as f64);
+    let scale = if half_waves == 0 {
+        1.0
+    } else {
+        std::f64::consts::SQRT_2
+    };
     (x * std::f64::consts::PI).cos() * scale
 }
 
@@ -110,6 +161,9 @@ fn positions() -> Tensor {
     }
     let seen = Tensor::zeros([GRID * GRID, SEEING], (Kind::Float, Device::Cpu));
     let place = Tensor::stack(&channels, 1);
-    let free = Tensor::zeros([GRID * GRID, VISION - SEEING - place.size()[1]], (Kind::Float, Device::Cpu));
+    let free = Tensor::zeros(
+        [GRID * GRID, VISION - SEEING - place.size()[1]],
+        (Kind::Float, Device::Cpu),
+    );
     Tensor::cat(&[seen, place, free], 1)
 }

@@ -73,7 +73,10 @@ struct Training {
 }
 
 /// Trains for the time of the plan, on a cosine of the learning rate.
-#[expect(clippy::disallowed_methods, reason = "an example that runs for a given time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an example that runs for a given time"
+)]
 pub fn run(plan: &Plan) -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(&plan.work)?;
     tch::manual_seed(plan.seed.cast_signed());
@@ -93,9 +96,19 @@ pub fn run(plan: &Plan) -> Result<(), Box<dyn Error>> {
         let rate = plan.learning_rate * warm * (0.5 + 0.5 * (std::f64::consts::PI * part).cos());
         sums.push(training.step(plan, rate, &mut rng)?);
         if training.optimiser.steps() % ROW_STEPS == 0 {
-            let mut row = vec![training.optimiser.steps() as f64, begun.elapsed().as_secs_f64(), rate];
+            let mut row = vec![
+                training.optimiser.steps() as f64,
+                begun.elapsed().as_secs_f64(),
+                rate,
+            ];
             row.extend(mean(&sums));
-            println!("{}", row.iter().map(|value| format!("{value:.4}")).collect::<Vec<_>>().join(" "));
+            println!(
+                "{}",
+                row.iter()
+                    .map(|value| format!("{value:.4}"))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            );
             curve.add(&row)?;
             sums.clear();
         }
@@ -121,7 +134,11 @@ impl Training {
         for (task, words) in &plan.tasks {
             let prompt = prompts.tokens(words, &[network::TOKENS; network::CAMERAS])?;
             let samples = Samples::read(&plan.samples.join(task), prompt)?;
-            println!("{task}: {} samples, {} held out", samples.training.len(), samples.held_out.len());
+            println!(
+                "{task}: {} samples, {} held out",
+                samples.training.len(),
+                samples.held_out.len()
+            );
             tasks.push(samples);
         }
         let from = match &plan.weights {
@@ -135,7 +152,14 @@ impl Training {
         let moving = all.iter().filter(|(name, _)| !start::is_fixed(name));
         let moving = moving.map(|(name, tensor)| (name.clone(), tensor.shallow_clone()));
         let optimiser = Optimiser::new(moving.chain(auxiliary.named()).collect());
-        Ok(Self { network, all, auxiliary, optimiser, tasks, configs: (model, vlm) })
+        Ok(Self {
+            network,
+            all,
+            auxiliary,
+            optimiser,
+            tasks,
+            configs: (model, vlm),
+        })
     }
 
     /// One step on a batch of every task; what was told of it, averaged over the tasks.
@@ -143,26 +167,44 @@ impl Training {
         let (mut losses, mut told) = (Vec::new(), Vec::new());
         for samples in &self.tasks {
             let from = &samples.training;
-            let chosen: Vec<_> = (0..plan.batch).map(|_| from[rng.bits() as usize % from.len()]).collect();
+            let chosen: Vec<_> = (0..plan.batch)
+                .map(|_| from[rng.bits() as usize % from.len()])
+                .collect();
             let (loss, part) = self.loss(samples, &chosen, plan.draws)?;
             losses.push(loss);
             told.push(part);
         }
-        self.optimiser.step(&Tensor::stack(&losses, 0).sum(Kind::Float), rate);
+        self.optimiser
+            .step(&Tensor::stack(&losses, 0).sum(Kind::Float), rate);
         Ok(mean(&told))
     }
 
     /// Loss of these samples, and what is told of it.
-    fn loss(&self, samples: &Samples, chosen: &[usize], draws: usize) -> Result<(Tensor, Told), Box<dyn Error>> {
+    fn loss(
+        &self,
+        samples: &Samples,
+        chosen: &[usize],
+        draws: usize,
+    ) -> Result<(Tensor, Told), Box<dyn Error>> {
         let wanted = samples.wanted(chosen);
         let inputs = samples.inputs(chosen);
         let features = self.network.features(&inputs, &mut NoTap)?;
-        let (places, distances) = self.auxiliary.loss(&images(&features), &wanted, samples.has_object);
-        let robot = Robot { state: &inputs.state, embodiment_id: &inputs.embodiment_id };
+        let (places, distances) =
+            self.auxiliary
+                .loss(&images(&features), &wanted, samples.has_object);
+        let robot = Robot {
+            state: &inputs.state,
+            embodiment_id: &inputs.embodiment_id,
+        };
         let flow = self.flow(&features, &robot, &wanted.actions, draws)?;
-        let distances = Vec::<f32>::try_from(&distances)?.into_iter().map(f64::from).collect::<Vec<_>>();
+        let distances = Vec::<f32>::try_from(&distances)?
+            .into_iter()
+            .map(f64::from)
+            .collect::<Vec<_>>();
         let distances = match distances[..] {
-            [goal, object, goal_from_hand, object_from_hand] => [goal, object, goal_from_hand, object_from_hand],
+            [goal, object, goal_from_hand, object_from_hand] => {
+                [goal, object, goal_from_hand, object_from_hand]
+            }
             [goal, goal_from_hand] => [goal, f64::NAN, goal_from_hand, f64::NAN],
             _ => [f64::NAN; 4],
         };
@@ -176,9 +218,14 @@ impl Training {
         let _no_grad = tch::no_grad_guard();
         for (samples, (task, _)) in self.tasks.iter().zip(&plan.tasks) {
             let batches: Vec<_> = samples.held_out.chunks(plan.batch).collect();
-            let told = batches.iter().map(|batch| self.loss(samples, batch, plan.draws).map(|(_, told)| told));
+            let told = batches
+                .iter()
+                .map(|batch| self.loss(samples, batch, plan.draws).map(|(_, told)| told));
             let told = mean(&told.collect::<Result<Vec<_>, _>>()?);
-            println!("held out, {task}: {}", told.map(|value| format!("{value:.4}")).join(" "));
+            println!(
+                "held out, {task}: {}",
+                told.map(|value| format!("{value:.4}")).join(" ")
+            );
         }
         Ok(())
     }
@@ -190,7 +237,10 @@ impl Training {
         actions: &Tensor,
         draws: usize,
     ) -> Result<Tensor, Box<dyn Error>> {
-        let conditions = self.network.head().conditions(features, robot, &mut NoTap)?;
+        let conditions = self
+            .network
+            .head()
+            .conditions(features, robot, &mut NoTap)?;
         let rows = actions.size()[0];
         let mut losses = Vec::new();
         for _ in 0..draws {
@@ -200,7 +250,10 @@ impl Training {
             let point = (1.0 - &at) * &noise + &at * actions;
             let buckets = self.configs.0.num_timestep_buckets as f64;
             let bucket = (&time * buckets).to_kind(Kind::Int64);
-            let velocity = self.network.head().velocity(&conditions, &point, &bucket, &mut NoTap);
+            let velocity = self
+                .network
+                .head()
+                .velocity(&conditions, &point, &bucket, &mut NoTap);
             losses.push(velocity.mse_loss(&(actions - noise), Reduction::Mean));
         }
         Ok(Tensor::stack(&losses, 0).mean(Kind::Float))
@@ -208,20 +261,43 @@ impl Training {
 
     /// Writes the averaged weights.
     fn write(&self, plan: &Plan) -> Result<(), Box<dyn Error>> {
-        let average =
-            |name: &str| self.optimiser.averages().find(|(found, _)| *found == name).map(|(_, tensor)| tensor);
-        let pick = |(name, tensor): &(String, Tensor)| (name.clone(), average(name).unwrap_or(tensor).detach());
+        let average = |name: &str| {
+            self.optimiser
+                .averages()
+                .find(|(found, _)| *found == name)
+                .map(|(_, tensor)| tensor)
+        };
+        let pick = |(name, tensor): &(String, Tensor)| {
+            (name.clone(), average(name).unwrap_or(tensor).detach())
+        };
         let named: Named = self.all.iter().map(pick).collect();
-        checkpoint::write(&plan.out, &named, (&self.configs.0, &self.configs.1), &plan.vlm)
+        checkpoint::write(
+            &plan.out,
+            &named,
+            (&self.configs.0, &self.configs.1),
+            &plan.vlm,
+        )
     }
 }
 
 /// Writes random weights and says where.
-fn first(plan: &Plan, (model, vlm): (&ModelConfig, &VlmConfig), tasks: &[Samples]) -> Result<PathBuf, Box<dyn Error>> {
+fn first(
+    plan: &Plan,
+    (model, vlm): (&ModelConfig, &VlmConfig),
+    tasks: &[Samples],
+) -> Result<PathBuf, Box<dyn Error>> {
     let dir = plan.work.join("start");
     std::fs::create_dir_all(&dir)?;
-    let patches: Vec<_> = tasks.iter().map(|samples| samples.patches(PATCHES_SEEN)).collect();
-    let weights = start::weights(model, vlm, plan.seed.cast_signed(), &Tensor::cat(&patches, 0));
+    let patches: Vec<_> = tasks
+        .iter()
+        .map(|samples| samples.patches(PATCHES_SEEN))
+        .collect();
+    let weights = start::weights(
+        model,
+        vlm,
+        plan.seed.cast_signed(),
+        &Tensor::cat(&patches, 0),
+    );
     write_checkpoint(Path::new(&dir), &weights, Kind::Float, model)?;
     Ok(dir)
 }
@@ -235,7 +311,11 @@ fn times(rows: i64) -> Tensor {
 /// Means of what there is.
 fn mean(told: &[Told]) -> Told {
     std::array::from_fn(|at| {
-        let values: Vec<_> = told.iter().map(|told| told[at]).filter(|value| value.is_finite()).collect();
+        let values: Vec<_> = told
+            .iter()
+            .map(|told| told[at])
+            .filter(|value| value.is_finite())
+            .collect();
         values.iter().sum::<f64>() / values.len() as f64
     })
 }
@@ -244,5 +324,9 @@ fn mean(told: &[Told]) -> Told {
 fn images(features: &Features) -> Tensor {
     let (rows, _, width) = features.features.size3().expect("features are [B, S, H]");
     let mask = features.image_mask().reshape([-1]).nonzero().view([-1]);
-    features.features.reshape([-1, width]).index_select(0, &mask).view([rows, -1, width])
+    features
+        .features
+        .reshape([-1, width])
+        .index_select(0, &mask)
+        .view([rows, -1, width])
 }

@@ -22,10 +22,16 @@ impl ModelDir {
         need(root, "config.json")?;
         if let Some(given) = vlm {
             need(given, "config.json")?;
-            return Ok(Self { root: root.to_owned(), vlm: Some(given.to_owned()) });
+            return Ok(Self {
+                root: root.to_owned(),
+                vlm: Some(given.to_owned()),
+            });
         }
         let inside = root.join("vlm");
-        Ok(Self { root: root.to_owned(), vlm: inside.is_dir().then_some(inside) })
+        Ok(Self {
+            root: root.to_owned(),
+            vlm: inside.is_dir().then_some(inside),
+        })
     }
 
     /// Returns the model directory itself.
@@ -46,7 +52,12 @@ impl ModelDir {
     pub fn configs(&self) -> Result<(ModelConfig, VlmConfig), LoadError> {
         let path = self.root.join("config.json");
         let model = ModelConfig::read(&path)?;
-        let vlm = match self.vlm.as_ref().map(|dir| dir.join("config.json")).filter(|path| path.is_file()) {
+        let vlm = match self
+            .vlm
+            .as_ref()
+            .map(|dir| dir.join("config.json"))
+            .filter(|path| path.is_file())
+        {
             Some(path) => VlmConfig::read(&path)?,
             None => VlmConfig::released(),
         };
@@ -59,7 +70,11 @@ impl ModelDir {
     pub fn processor_file(&self, name: &str) -> PathBuf {
         let inside = self.root.join("processor");
         let moved = !self.root.join("processor_config.json").is_file() && inside.is_dir();
-        if moved { inside.join(name) } else { self.root.join(name) }
+        if moved {
+            inside.join(name)
+        } else {
+            self.root.join(name)
+        }
     }
 
     /// Returns the path of a backbone file that has no built-in value, such as the tokenizer.
@@ -72,7 +87,10 @@ impl ModelDir {
                 "`vlm/{name}`, and no other directory of the backbone was given: copy the tokenizer of the \
                  repository that `model_name` names there, or point to it"
             );
-            return Err(LoadError::NoFile { dir: self.root.clone(), wanted });
+            return Err(LoadError::NoFile {
+                dir: self.root.clone(),
+                wanted,
+            });
         };
         need(dir, name)
     }
@@ -83,7 +101,10 @@ fn need(dir: &Path, name: &str) -> Result<PathBuf, LoadError> {
     if path.is_file() {
         return Ok(path);
     }
-    Err(LoadError::NoFile { dir: dir.to_owned(), wanted: format!("`{name}`") })
+    Err(LoadError::NoFile {
+        dir: dir.to_owned(),
+        wanted: format!("`{name}`"),
+    })
 }
 
 #[cfg(test)]
@@ -103,36 +124,70 @@ mod tests {
 
     #[test]
     fn the_given_backbone_goes_before_the_one_inside() {
-        let (model, vlm) = (directory(&["config.json", "vlm/config.json"]), directory(&["config.json"]));
-        assert_eq!(ModelDir::open(model.path(), Some(vlm.path())).unwrap().vlm(), Some(vlm.path()));
-        assert_eq!(ModelDir::open(model.path(), None).unwrap().vlm(), Some(model.path().join("vlm").as_path()));
+        let (model, vlm) = (
+            directory(&["config.json", "vlm/config.json"]),
+            directory(&["config.json"]),
+        );
+        assert_eq!(
+            ModelDir::open(model.path(), Some(vlm.path()))
+                .unwrap()
+                .vlm(),
+            Some(vlm.path())
+        );
+        assert_eq!(
+            ModelDir::open(model.path(), None).unwrap().vlm(),
+            Some(model.path().join("vlm").as_path())
+        );
     }
 
     #[test]
     fn without_a_backbone_its_released_sizes_hold_and_its_tokenizer_is_missed() {
         let model = directory(&["config.json"]);
-        std::fs::write(model.path().join("config.json"), ModelConfig::released().to_json().to_string()).unwrap();
+        std::fs::write(
+            model.path().join("config.json"),
+            ModelConfig::released().to_json().to_string(),
+        )
+        .unwrap();
         let dir = ModelDir::open(model.path(), None).unwrap();
         assert_eq!(dir.configs().unwrap().1, VlmConfig::released());
         let text = dir.vlm_file("tokenizer.json").unwrap_err().to_string();
-        assert!(text.starts_with(&format!("`{}` has no `vlm/tokenizer.json`", model.path().display())), "{text}");
+        assert!(
+            text.starts_with(&format!(
+                "`{}` has no `vlm/tokenizer.json`",
+                model.path().display()
+            )),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_directory_without_a_configuration_is_refused() {
         let (empty, model) = (directory(&[]), directory(&["config.json"]));
         let text = ModelDir::open(empty.path(), None).unwrap_err().to_string();
-        assert_eq!(text, format!("`{}` has no `config.json`", empty.path().display()));
+        assert_eq!(
+            text,
+            format!("`{}` has no `config.json`", empty.path().display())
+        );
         assert!(ModelDir::open(model.path(), Some(empty.path())).is_err());
     }
 
     #[test]
     fn the_processor_may_lie_where_training_leaves_it() {
-        let flat = directory(&["config.json", "processor_config.json", "processor/statistics.json"]);
+        let flat = directory(&[
+            "config.json",
+            "processor_config.json",
+            "processor/statistics.json",
+        ]);
         let nested = directory(&["config.json", "processor/processor_config.json"]);
-        let file =
-            |dir: &tempfile::TempDir| ModelDir::open(dir.path(), None).unwrap().processor_file("statistics.json");
+        let file = |dir: &tempfile::TempDir| {
+            ModelDir::open(dir.path(), None)
+                .unwrap()
+                .processor_file("statistics.json")
+        };
         assert_eq!(file(&flat), flat.path().join("statistics.json"));
-        assert_eq!(file(&nested), nested.path().join("processor/statistics.json"));
+        assert_eq!(
+            file(&nested),
+            nested.path().join("processor/statistics.json")
+        );
     }
 }

@@ -95,6 +95,9 @@ fn name(device: Device) -> String {
 impl LoadError {
     /// Returns a closure for `map_err` after an operation on the file at `path`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
-        move |err| Self::Io { path: path.to_owned(), err }
+        move |err| Self::Io {
+            path: path.to_owned(),
+            err,
+        }
     }
 }

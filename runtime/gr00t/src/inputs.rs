@@ -66,13 +66,29 @@ pub enum InputError {
 }
 
 /// Returns an error if the tensor does not have the shape `wanted`.
-pub(crate) fn check_shape(name: &'static str, tensor: &Tensor, wanted: &[i64]) -> Result<(), InputError> {
+pub(crate) fn check_shape(
+    name: &'static str,
+    tensor: &Tensor,
+    wanted: &[i64],
+) -> Result<(), InputError> {
     let found = tensor.size();
-    if found == wanted { Ok(()) } else { Err(InputError::Shape { name, found, wanted: wanted.to_vec() }) }
+    if found == wanted {
+        Ok(())
+    } else {
+        Err(InputError::Shape {
+            name,
+            found,
+            wanted: wanted.to_vec(),
+        })
+    }
 }
 
 /// Returns the integers of a tensor, row-major.
 pub(crate) fn integers(tensor: &Tensor) -> Vec<i64> {
-    let flat = tensor.to_kind(Kind::Int64).to_device(tch::Device::Cpu).contiguous().view(-1);
+    let flat = tensor
+        .to_kind(Kind::Int64)
+        .to_device(tch::Device::Cpu)
+        .contiguous()
+        .view(-1);
     Vec::try_from(&flat).expect("a flat tensor of integers is a vector of integers")
 }

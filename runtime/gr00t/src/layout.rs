@@ -49,9 +49,15 @@ impl Layout {
         let vision = &vlm.vision;
         let (width, mlp) = (vision.hidden_size, vision.intermediate_size);
         let (frames, edge) = (vision.temporal_patch_size, vision.patch_size);
-        self.add(format!("{VISION}.patch_embed.proj.weight"), &[width, vision.in_channels, frames, edge, edge]);
+        self.add(
+            format!("{VISION}.patch_embed.proj.weight"),
+            &[width, vision.in_channels, frames, edge, edge],
+        );
         self.add(format!("{VISION}.patch_embed.proj.bias"), &[width]);
-        self.add(format!("{VISION}.pos_embed.weight"), &[vision.num_position_embeddings, width]);
+        self.add(
+            format!("{VISION}.pos_embed.weight"),
+            &[vision.num_position_embeddings, width],
+        );
         for block in (0..vision.depth).map(|at| format!("{VISION}.blocks.{at}")) {
             self.norm(&format!("{block}.norm1"), width);
             self.linear(&format!("{block}.attn.qkv"), width, 3 * width);
@@ -61,9 +67,13 @@ impl Layout {
             self.linear(&format!("{block}.mlp.linear_fc2"), mlp, width);
         }
         let (merged, out) = (vision.merged_size(), vision.out_hidden_size);
-        let deepstack = (0..vision.deepstack_visual_indexes.len()).map(|at| format!("deepstack_merger_list.{at}"));
+        let deepstack = (0..vision.deepstack_visual_indexes.len())
+            .map(|at| format!("deepstack_merger_list.{at}"));
         // The last merger normalises single patches; the deepstack mergers normalise merged ones.
-        for (merger, norm) in deepstack.map(|name| (name, merged)).chain([("merger".to_owned(), width)]) {
+        for (merger, norm) in deepstack
+            .map(|name| (name, merged))
+            .chain([("merger".to_owned(), width)])
+        {
             self.norm(&format!("{VISION}.{merger}.norm"), norm);
             self.linear(&format!("{VISION}.{merger}.linear_fc1"), merged, merged);
             self.linear(&format!("{VISION}.{merger}.linear_fc2"), merged, out);
@@ -73,14 +83,23 @@ impl Layout {
     fn language(&mut self, model: &ModelConfig, vlm: &VlmConfig) {
         let text = &vlm.text;
         let (width, mlp, head) = (text.hidden_size, text.intermediate_size, text.head_dim);
-        let (queries, keys) = (text.num_attention_heads * head, text.num_key_value_heads * head);
+        let (queries, keys) = (
+            text.num_attention_heads * head,
+            text.num_key_value_heads * head,
+        );
         self.add(EMBED_TOKENS.to_owned(), &[text.vocab_size, width]);
         for layer in (0..model.select_layer).map(|at| format!("{LANGUAGE}.layers.{at}")) {
             self.add(format!("{layer}.input_layernorm.weight"), &[width]);
-            self.add(format!("{layer}.self_attn.q_proj.weight"), &[queries, width]);
+            self.add(
+                format!("{layer}.self_attn.q_proj.weight"),
+                &[queries, width],
+            );
             self.add(format!("{layer}.self_attn.k_proj.weight"), &[keys, width]);
             self.add(format!("{layer}.self_attn.v_proj.weight"), &[keys, width]);
-            self.add(format!("{layer}.self_attn.o_proj.weight"), &[width, queries]);
+            self.add(
+                format!("{layer}.self_attn.o_proj.weight"),
+                &[width, queries],
+            );
             self.add(format!("{layer}.self_attn.q_norm.weight"), &[head]);
             self.add(format!("{layer}.self_attn.k_norm.weight"), &[head]);
             self.add(format!("{layer}.post_attention_layernorm.weight"), &[width]);
@@ -95,8 +114,13 @@ impl Layout {
         if model.use_vlln {
             self.norm(&format!("{HEAD}.vlln"), width);
         }
-        let blocks = model.vl_self_attention_cfg.as_ref().map_or(0, |attention| attention.num_layers);
-        for block in (0..blocks).map(|at| format!("{HEAD}.vl_self_attention.transformer_blocks.{at}")) {
+        let blocks = model
+            .vl_self_attention_cfg
+            .as_ref()
+            .map_or(0, |attention| attention.num_layers);
+        for block in
+            (0..blocks).map(|at| format!("{HEAD}.vl_self_attention.transformer_blocks.{at}"))
+        {
             self.norm(&format!("{block}.norm1"), width);
             self.attention(&block, width, width);
             self.norm(&format!("{block}.norm3"), width);
@@ -105,11 +129,21 @@ impl Layout {
     }
 
     fn embodiment(&mut self, model: &ModelConfig) {
-        let (width, inner, action) = (model.input_embedding_dim, model.hidden_size, model.max_action_dim);
+        let (width, inner, action) = (
+            model.input_embedding_dim,
+            model.hidden_size,
+            model.max_action_dim,
+        );
         let state = model.max_state_dim * model.state_history_length;
         let mut category = |name: &str, inputs, outputs| {
-            self.add(format!("{HEAD}.{name}.W"), &[model.max_num_embodiments, inputs, outputs]);
-            self.add(format!("{HEAD}.{name}.b"), &[model.max_num_embodiments, outputs]);
+            self.add(
+                format!("{HEAD}.{name}.W"),
+                &[model.max_num_embodiments, inputs, outputs],
+            );
+            self.add(
+                format!("{HEAD}.{name}.b"),
+                &[model.max_num_embodiments, outputs],
+            );
         };
         category("state_encoder.layer1", state, inner);
         category("state_encoder.layer2", inner, width);
@@ -119,7 +153,10 @@ impl Layout {
         category("action_decoder.layer1", inner, inner);
         category("action_decoder.layer2", inner, action);
         if model.add_pos_embed {
-            self.add(format!("{HEAD}.position_embedding.weight"), &[model.max_seq_len, width]);
+            self.add(
+                format!("{HEAD}.position_embedding.weight"),
+                &[model.max_seq_len, width],
+            );
         }
     }
 
@@ -132,7 +169,15 @@ impl Layout {
             let block = format!("{HEAD}.model.transformer_blocks.{at}");
             let is_self = dit.interleave_self_attention && at % 2 == 1;
             self.linear(&format!("{block}.norm1.linear"), width, 2 * width);
-            self.attention(&block, width, if is_self { width } else { model.backbone_embedding_dim });
+            self.attention(
+                &block,
+                width,
+                if is_self {
+                    width
+                } else {
+                    model.backbone_embedding_dim
+                },
+            );
             self.feed_forward(&block, width);
         }
         self.linear(&format!("{HEAD}.model.proj_out_1"), width, 2 * width);
@@ -173,7 +218,10 @@ mod tests {
     use super::*;
 
     fn parameters(specs: &[Spec]) -> i64 {
-        specs.iter().map(|(_, shape)| shape.iter().product::<i64>()).sum()
+        specs
+            .iter()
+            .map(|(_, shape)| shape.iter().product::<i64>())
+            .sum()
     }
 
     #[test]

@@ -23,7 +23,9 @@ pub mod write;
 
 mod error;
 
-pub use config::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
+pub use config::{
+    DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig,
+};
 pub use directory::ModelDir;
 pub use error::LoadError;
 pub use weights::{Named, Weights};

@@ -31,10 +31,20 @@ const PIECE: i64 = 16 << 20;
 ///
 /// # Errors
 /// Returns [`LoadError::Io`] with the name of the file.
-pub fn write_checkpoint(dir: &Path, named: &Named, kind: Kind, model: &ModelConfig) -> Result<(), LoadError> {
-    let specs: Vec<_> = named.iter().map(|(name, tensor)| (name.clone(), tensor.size())).collect();
+pub fn write_checkpoint(
+    dir: &Path,
+    named: &Named,
+    kind: Kind,
+    model: &ModelConfig,
+) -> Result<(), LoadError> {
+    let specs: Vec<_> = named
+        .iter()
+        .map(|(name, tensor)| (name.clone(), tensor.size()))
+        .collect();
     write_config(&dir.join("config.json"), &model.to_json())?;
-    write_tensors(dir, &specs, kind, MAX_SHARD_BYTES, |at| named[at].1.shallow_clone())
+    write_tensors(dir, &specs, kind, MAX_SHARD_BYTES, |at| {
+        named[at].1.shallow_clone()
+    })
 }
 
 /// Writes an indented JSON file atomically.
@@ -68,12 +78,19 @@ pub fn write_tensors(
         let path = dir.join(name(at));
         let write = |file: &mut File| write_shard(file, specs, kind, |at| make(first + at));
         write_whole_with(&path, write).map_err(LoadError::io(&path))?;
-        weight_map.extend(specs.iter().map(|(tensor, _)| (tensor.clone(), Value::from(name(at)))));
+        weight_map.extend(
+            specs
+                .iter()
+                .map(|(tensor, _)| (tensor.clone(), Value::from(name(at)))),
+        );
         first += specs.len();
     }
     if shards.len() > 1 {
         let total: u64 = specs.iter().map(|spec| bytes(spec, kind)).sum();
-        write_config(&dir.join(INDEX), &json!({"metadata": {"total_size": total}, "weight_map": weight_map}))?;
+        write_config(
+            &dir.join(INDEX),
+            &json!({"metadata": {"total_size": total}, "weight_map": weight_map}),
+        )?;
     }
     let names: Vec<_> = (0..shards.len()).map(name).collect();
     remove_others(dir, &names).map_err(LoadError::io(dir))
@@ -98,14 +115,22 @@ fn bytes((_, shape): &Spec, kind: Kind) -> u64 {
     shape.iter().product::<i64>().unsigned_abs() * kind.elt_size_in_bytes() as u64
 }
 
-fn write_shard(file: &mut File, specs: &[Spec], kind: Kind, mut make: impl FnMut(usize) -> Tensor) -> io::Result<()> {
+fn write_shard(
+    file: &mut File,
+    specs: &[Spec],
+    kind: Kind,
+    mut make: impl FnMut(usize) -> Tensor,
+) -> io::Result<()> {
     let header = header(specs, kind)?;
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(&header)?;
     for (at, (name, shape)) in specs.iter().enumerate() {
         let tensor = make(at);
         if tensor.size() != *shape {
-            let reason = format!("tensor `{name}` is {:?}, {shape:?} was announced", tensor.size());
+            let reason = format!(
+                "tensor `{name}` is {:?}, {shape:?} was announced",
+                tensor.size()
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         write_tensor(file, &tensor, kind)?;
@@ -122,8 +147,19 @@ fn header(specs: &[Spec], kind: Kind) -> io::Result<Vec<u8>> {
     let mut place = |spec: &Spec| {
         let data_offsets = (begin, begin + bytes(spec, kind) as usize);
         begin = data_offsets.1;
-        let shape = spec.1.iter().map(|side| side.unsigned_abs() as usize).collect();
-        (spec.0.clone(), TensorInfo { dtype, shape, data_offsets })
+        let shape = spec
+            .1
+            .iter()
+            .map(|side| side.unsigned_abs() as usize)
+            .collect();
+        (
+            spec.0.clone(),
+            TensorInfo {
+                dtype,
+                shape,
+                data_offsets,
+            },
+        )
     };
     let format = [("format".to_owned(), "pt".to_owned())].into();
     let places = specs.iter().map(&mut place).collect();
@@ -140,9 +176,13 @@ fn write_tensor(file: &mut File, tensor: &Tensor, kind: Kind) -> io::Result<()> 
     let count = flat.size()[0];
     let mut buffer = vec![0; count.min(PIECE) as usize * kind.elt_size_in_bytes()];
     for begin in (0..count).step_by(PIECE as usize) {
-        let piece = flat.narrow(0, begin, PIECE.min(count - begin)).to_kind(kind);
+        let piece = flat
+            .narrow(0, begin, PIECE.min(count - begin))
+            .to_kind(kind);
         let size = piece.numel() * kind.elt_size_in_bytes();
-        piece.f_copy_data_u8(&mut buffer[..size], piece.numel()).map_err(io::Error::other)?;
+        piece
+            .f_copy_data_u8(&mut buffer[..size], piece.numel())
+            .map_err(io::Error::other)?;
         file.write_all(&buffer[..size])?;
     }
     Ok(())
@@ -153,7 +193,8 @@ fn remove_others(dir: &Path, names: &[String]) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let is_shard = name.starts_with("model-") && name.contains("-of-") && name.ends_with(".safetensors");
+        let is_shard =
+            name.starts_with("model-") && name.contains("-of-") && name.ends_with(".safetensors");
         let stale = match name.as_str() {
             SINGLE => true,
             INDEX => names.len() == 1,

@@ -20,7 +20,10 @@ use crate::env::python::pre_exec;
 pub const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Time from SIGTERM to SIGKILL.
-const STOP_LIMIT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const STOP_LIMIT: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
 
 /// A running Xvfb. It is stopped when this value is dropped, and when the thread that started it
 /// ends.
@@ -39,17 +42,39 @@ impl Display {
     /// Returns the reason why there is no display, and what to do about it.
     pub fn start(program: &Path, screen: Screen, limit: Duration) -> Result<Self, String> {
         let mut command = Command::new(program);
-        command.args(["-displayfd", "1", "-screen", "0", &screen.to_string(), "-nolisten", "tcp", "-noreset"]);
-        let log = memfd_create("xvfb", MemfdFlags::CLOEXEC).map(File::from).map_err(io::Error::from);
-        let (log, stderr) = log.and_then(|log| Ok((log.try_clone()?, log))).map_err(|err| err.to_string())?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        command.args([
+            "-displayfd",
+            "1",
+            "-screen",
+            "0",
+            &screen.to_string(),
+            "-nolisten",
+            "tcp",
+            "-noreset",
+        ]);
+        let log = memfd_create("xvfb", MemfdFlags::CLOEXEC)
+            .map(File::from)
+            .map_err(io::Error::from);
+        let (log, stderr) = log
+            .and_then(|log| Ok((log.try_clone()?, log)))
+            .map_err(|err| err.to_string())?;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr);
         // On SIGTERM Xvfb removes its socket and its lock file.
         pre_exec::guard(&mut command, Signal::TERM, &[]);
         let server = command.spawn().map_err(|err| match err.kind() {
-            io::ErrorKind::NotFound => "there is no Xvfb for a display of its own: apt install xvfb".to_owned(),
+            io::ErrorKind::NotFound => {
+                "there is no Xvfb for a display of its own: apt install xvfb".to_owned()
+            }
             _ => format!("cannot start {}: {err}", program.display()),
         })?;
-        let mut display = Self { server, log, name: String::new() };
+        let mut display = Self {
+            server,
+            log,
+            name: String::new(),
+        };
         display.name = format!(":{}", display.number(limit)?);
         Ok(display)
     }
@@ -61,12 +86,17 @@ impl Display {
 
     /// Reads the display number, which Xvfb reports when it listens.
     fn number(&mut self, limit: Duration) -> Result<u32, String> {
-        let Some(mut said) = self.server.stdout.take() else { return Err("Xvfb has no output".to_owned()) };
+        let Some(mut said) = self.server.stdout.take() else {
+            return Err("Xvfb has no output".to_owned());
+        };
         let deadline = now() + limit;
         let mut text = Vec::new();
         while !text.contains(&b'\n') {
             let left = deadline.saturating_duration_since(now());
-            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let left = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            };
             if poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&left)) == Ok(0) {
                 return Err(format!("Xvfb named no display in {} s", limit.as_secs()));
             }
@@ -77,16 +107,26 @@ impl Display {
                 _ => return Err(self.last_words()),
             }
         }
-        String::from_utf8_lossy(&text).trim().parse().map_err(|_| "Xvfb named no display".to_owned())
+        String::from_utf8_lossy(&text)
+            .trim()
+            .parse()
+            .map_err(|_| "Xvfb named no display".to_owned())
     }
 
     fn last_words(&mut self) -> String {
         self.kill();
         let mut text = Vec::new();
         // If the log cannot be read, there is no message.
-        self.log.rewind().and_then(|()| self.log.read_to_end(&mut text)).ok();
+        self.log
+            .rewind()
+            .and_then(|()| self.log.read_to_end(&mut text))
+            .ok();
         let text = String::from_utf8_lossy(&text);
-        let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+        let line = text
+            .lines()
+            .rev()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or("it says nothing");
         format!("Xvfb ended: {}", line.trim())
     }
 
@@ -110,7 +150,10 @@ impl Drop for Display {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "waiting for a process has a deadline")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "waiting for a process has a deadline"
+)]
 fn now() -> Instant {
     Instant::now()
 }
@@ -122,7 +165,11 @@ mod tests {
 
     use super::*;
 
-    const SCREEN: Screen = Screen { width: 640, height: 480, depth: 24 };
+    const SCREEN: Screen = Screen {
+        width: 640,
+        height: 480,
+        depth: 24,
+    };
 
     /// Creates a program that stands in for Xvfb.
     fn server(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
@@ -140,7 +187,11 @@ mod tests {
 
     #[test]
     fn the_number_that_the_server_chose_is_the_display() {
-        let display = start("echo \"$*\" >&2; printf 4; echo 2; exec sleep 100", START_LIMIT).unwrap();
+        let display = start(
+            "echo \"$*\" >&2; printf 4; echo 2; exec sleep 100",
+            START_LIMIT,
+        )
+        .unwrap();
         assert_eq!(display.name(), ":42");
     }
 
@@ -155,7 +206,10 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_says_why() {
-        let reason = start("echo 'Fatal server error:' >&2; echo '(EE) no screens found' >&2; exit 1", START_LIMIT);
+        let reason = start(
+            "echo 'Fatal server error:' >&2; echo '(EE) no screens found' >&2; exit 1",
+            START_LIMIT,
+        );
         assert_eq!(reason.unwrap_err(), "Xvfb ended: (EE) no screens found");
     }
 
@@ -168,6 +222,9 @@ mod tests {
     #[test]
     fn without_the_program_the_package_is_named() {
         let reason = Display::start(Path::new("/nowhere/Xvfb"), SCREEN, START_LIMIT).unwrap_err();
-        assert_eq!(reason, "there is no Xvfb for a display of its own: apt install xvfb");
+        assert_eq!(
+            reason,
+            "there is no Xvfb for a display of its own: apt install xvfb"
+        );
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, EnvSpec, Observation, Render, Step, VectorEnv};
+use crate::env::{
+    Answer, Answers, Command, EnvError, EnvIndex, EnvSpec, Observation, Render, Step, VectorEnv,
+};
 
 /// A [`VectorEnv`] with the channel of its answers.
 pub struct Lockstep<E> {
@@ -19,7 +21,9 @@ impl<E: VectorEnv> Lockstep<E> {
     pub fn new(make: impl FnOnce(Answers) -> Result<E, EnvError>) -> Result<Self, EnvError> {
         let (sender, answers) = channel();
         // The receiver is gone after this value was dropped.
-        let env = make(Answers::new(move |env, answer| drop(sender.send((env, answer)))))?;
+        let env = make(Answers::new(move |env, answer| {
+            drop(sender.send((env, answer)))
+        }))?;
         Ok(Self { env, answers })
     }
 
@@ -35,21 +39,56 @@ impl<E: VectorEnv> Lockstep<E> {
 
     /// Starts an episode in each given copy, with the seed as its number. Returns one result per
     /// entry, in order.
-    pub fn reset(&mut self, resets: &[(EnvIndex, u64)], render: Render) -> Vec<Result<Observation, EnvError>> {
-        let command = |&(env, seed): &(EnvIndex, u64)| (env, Command::Reset { seed, episode: seed });
-        self.send(resets.iter().map(command).collect(), render, |answer| match answer {
-            Answer::Reset(result) => result,
-            Answer::Step(_) => Err(EnvError::Setup("a reset was answered by a step".to_owned())),
-        })
+    pub fn reset(
+        &mut self,
+        resets: &[(EnvIndex, u64)],
+        render: Render,
+    ) -> Vec<Result<Observation, EnvError>> {
+        let command = |&(env, seed): &(EnvIndex, u64)| {
+            (
+                env,
+                Command::Reset {
+                    seed,
+                    episode: seed,
+                },
+            )
+        };
+        self.send(
+            resets.iter().map(command).collect(),
+            render,
+            |answer| match answer {
+                Answer::Reset(result) => result,
+                Answer::Step(_) => {
+                    Err(EnvError::Setup("a reset was answered by a step".to_owned()))
+                }
+            },
+        )
     }
 
     /// Steps each given copy. Returns one result per entry, in order.
-    pub fn step(&mut self, actions: &[(EnvIndex, Vec<f32>)], render: Render) -> Vec<Result<Step, EnvError>> {
-        let command = |(env, action): &(EnvIndex, Vec<f32>)| (*env, Command::Step { action: action.clone() });
-        self.send(actions.iter().map(command).collect(), render, |answer| match answer {
-            Answer::Step(result) => result,
-            Answer::Reset(_) => Err(EnvError::Setup("a step was answered by a reset".to_owned())),
-        })
+    pub fn step(
+        &mut self,
+        actions: &[(EnvIndex, Vec<f32>)],
+        render: Render,
+    ) -> Vec<Result<Step, EnvError>> {
+        let command = |(env, action): &(EnvIndex, Vec<f32>)| {
+            (
+                *env,
+                Command::Step {
+                    action: action.clone(),
+                },
+            )
+        };
+        self.send(
+            actions.iter().map(command).collect(),
+            render,
+            |answer| match answer {
+                Answer::Step(result) => result,
+                Answer::Reset(_) => {
+                    Err(EnvError::Setup("a step was answered by a reset".to_owned()))
+                }
+            },
+        )
     }
 
     fn send<R>(
@@ -62,6 +101,9 @@ impl<E: VectorEnv> Lockstep<E> {
         self.env.send(work, render);
         let mut found: BTreeMap<_, _> = self.answers.iter().take(order.len()).collect();
         let unanswered = || Err(EnvError::Setup("a command was not answered".to_owned()));
-        order.into_iter().map(|env| found.remove(&env).map_or_else(unanswered, &unpack)).collect()
+        order
+            .into_iter()
+            .map(|env| found.remove(&env).map_or_else(unanswered, &unpack))
+            .collect()
     }
 }

@@ -26,7 +26,10 @@ use rustix::process::{Resource, getrlimit};
 
 /// Creates a memfd without a size, with close-on-exec until it is given to a child.
 pub fn create() -> io::Result<OwnedFd> {
-    Ok(memfd_create("rrun-env", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
+    Ok(memfd_create(
+        "rrun-env",
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )?)
 }
 
 /// A read-only mapping of the memfd, from which bytes are copied. Nothing here writes to it.
@@ -51,7 +54,16 @@ impl Mapping {
     fn new(memfd: &OwnedFd, len: usize) -> io::Result<Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use.
-        let begin = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, memfd, 0)? };
+        let begin = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                memfd,
+                0,
+            )?
+        };
         let begin = std::ptr::NonNull::new(begin.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Self { begin, len })
     }
@@ -59,7 +71,11 @@ impl Mapping {
     /// Appends the bytes of `range` to `bytes`, which must have room. Takes a third of the time of
     /// `pread`, which copies page by page.
     fn append(&self, range: &Range<usize>, bytes: &mut Vec<u8>) {
-        assert!(range.start <= range.end && range.end <= self.len && bytes.capacity() - bytes.len() >= range.len());
+        assert!(
+            range.start <= range.end
+                && range.end <= self.len
+                && bytes.capacity() - bytes.len() >= range.len()
+        );
         // SAFETY: source and destination are as long as the assertion says, and do not overlap,
         // because the mapping is not part of a vector. The bytes may change while they are copied:
         // the compiler knows of no access to them, because the assembly instruction makes it, and
@@ -109,7 +125,11 @@ struct Buffers {
 impl Buffers {
     /// Returns an empty buffer.
     fn take(&self) -> Vec<u8> {
-        self.free.lock().ok().and_then(|mut free| free.pop()).unwrap_or_default()
+        self.free
+            .lock()
+            .ok()
+            .and_then(|mut free| free.pop())
+            .unwrap_or_default()
     }
 
     fn give_back(&self, mut buffer: Vec<u8>) {
@@ -150,13 +170,19 @@ impl SharedMemory {
     pub fn with_size(memfd: &Arc<OwnedFd>, len: usize, buffers: usize) -> io::Result<Self> {
         // A memfd counts as a file, and exceeding the limit raises a signal that ends this process
         // (SIGXFSZ).
-        if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| *limit < len as u64) {
+        if let Some(limit) = getrlimit(Resource::Fsize)
+            .current
+            .filter(|limit| *limit < len as u64)
+        {
             let reason = format!("files may have {limit} bytes here (`ulimit -f`)");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
         }
         ftruncate(memfd, len as u64)?;
         fcntl_add_seals(memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let buffers = Arc::new(Buffers { free: Mutex::default(), most: buffers });
+        let buffers = Arc::new(Buffers {
+            free: Mutex::default(),
+            most: buffers,
+        });
         Ok(Self {
             memfd: Arc::clone(memfd),
             #[cfg(target_arch = "x86_64")]
@@ -172,7 +198,10 @@ impl SharedMemory {
     /// Returns the error of the system.
     pub fn read(&self, range: Range<usize>) -> io::Result<Bytes> {
         self.check(&range);
-        let mut copied = Copied { bytes: self.buffers.take(), buffers: Arc::clone(&self.buffers) };
+        let mut copied = Copied {
+            bytes: self.buffers.take(),
+            buffers: Arc::clone(&self.buffers),
+        };
         let bytes = &mut copied.bytes;
         bytes.try_reserve_exact(range.len())?;
         #[cfg(target_arch = "x86_64")]
@@ -196,7 +225,10 @@ impl SharedMemory {
     /// Returns the error of the system: it may be out of memory.
     pub fn write(&self, offset: usize, numbers: &[f32]) -> io::Result<()> {
         self.check(&(offset..offset + size_of_val(numbers)));
-        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = numbers
+            .iter()
+            .flat_map(|number| number.to_ne_bytes())
+            .collect();
         let mut written = 0;
         while written < bytes.len() {
             match pwrite(&self.memfd, &bytes[written..], (offset + written) as u64) {
@@ -212,13 +244,22 @@ impl SharedMemory {
     /// Panics if `range` is out of bounds, which cannot happen because all ranges come from our own
     /// layout.
     fn check(&self, range: &Range<usize>) {
-        assert!(range.start <= range.end && range.end <= self.len, "bytes {range:?} are outside of {}", self.len);
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "bytes {range:?} are outside of {}",
+            self.len
+        );
     }
 }
 
 /// Converts bytes to numbers; an incomplete number at the end is dropped.
 pub fn numbers(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|number| f32::from_ne_bytes(*number)).collect()
+    bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|number| f32::from_ne_bytes(*number))
+        .collect()
 }
 
 #[cfg(test)]
@@ -233,7 +274,10 @@ mod tests {
     fn numbers_come_back_as_they_were_written() {
         let memory = memory(4096);
         memory.write(64, &[1.5, f32::INFINITY, -0.0]).unwrap();
-        assert_eq!(numbers(&memory.read(64..76).unwrap()), [1.5, f32::INFINITY, -0.0]);
+        assert_eq!(
+            numbers(&memory.read(64..76).unwrap()),
+            [1.5, f32::INFINITY, -0.0]
+        );
         assert_eq!(memory.read(60..64).unwrap()[..], [0; 4]);
     }
 
@@ -248,7 +292,10 @@ mod tests {
     fn a_memfd_that_its_child_has_sealed_is_refused() {
         let memfd = Arc::new(create().unwrap());
         fcntl_add_seals(&memfd, SealFlags::GROW).unwrap();
-        assert_eq!(SharedMemory::with_size(&memfd, 4096, 1).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            SharedMemory::with_size(&memfd, 4096, 1).unwrap_err().kind(),
+            io::ErrorKind::PermissionDenied
+        );
     }
 
     #[test]
@@ -256,7 +303,10 @@ mod tests {
         let memfd = Arc::new(create().unwrap());
         fcntl_add_seals(&memfd, SealFlags::WRITE).unwrap();
         let memory = SharedMemory::with_size(&memfd, 4096, 1).unwrap();
-        assert_eq!(memory.write(0, &[1.0]).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            memory.write(0, &[1.0]).unwrap_err().kind(),
+            io::ErrorKind::PermissionDenied
+        );
     }
 
     #[test]
@@ -265,7 +315,10 @@ mod tests {
         rustix::io::pwrite(&memory.memfd, b"abc", 100).unwrap();
         let seen = memory.read(100..103).unwrap();
         rustix::io::pwrite(&memory.memfd, b"xyz", 100).unwrap();
-        assert_eq!((&seen[..], &memory.read(100..103).unwrap()[..]), (&b"abc"[..], &b"xyz"[..]));
+        assert_eq!(
+            (&seen[..], &memory.read(100..103).unwrap()[..]),
+            (&b"abc"[..], &b"xyz"[..])
+        );
     }
 
     #[test]
@@ -280,7 +333,11 @@ mod tests {
         assert_eq!(&part[..], b"abc");
         drop(part);
         drop(second);
-        assert_eq!(memory.buffers.free.lock().unwrap().len(), 1, "no more are kept than was said");
+        assert_eq!(
+            memory.buffers.free.lock().unwrap().len(),
+            1,
+            "no more are kept than was said"
+        );
         assert_eq!(memory.read(0..3000).unwrap().len(), 3000);
         assert_eq!(memory.read(0..3).unwrap()[..], *b"abc");
     }

@@ -33,6 +33,10 @@ impl Cable {
 
     /// Closes all current connections; later connections get through.
     pub fn cut(&self) {
-        self.ends.lock().unwrap().drain(..).for_each(|end| drop(end.shutdown(Shutdown::Both)));
+        self.ends
+            .lock()
+            .unwrap()
+            .drain(..)
+            .for_each(|end| drop(end.shutdown(Shutdown::Both)));
     }
 }

@@ -45,7 +45,10 @@ pub fn say(level: Level, label: &str, line: &str, facts: Value) {
         return;
     }
     match style.json {
-        true => write(io::stderr().lock(), &object(level.name(), line, facts).to_string()),
+        true => write(
+            io::stderr().lock(),
+            &object(level.name(), line, facts).to_string(),
+        ),
         false => write(io::stderr().lock(), &format!("{label} {line}")),
     }
 }
@@ -57,12 +60,17 @@ pub fn error(reason: &str) {
 
 /// Writes a line only to the log, for example one that the terminal shows in another form.
 pub fn log(level: Level, line: &str) {
-    let Some(mut file) = LOG.get().and_then(|log| log.lock().ok()) else { return };
+    let Some(mut file) = LOG.get().and_then(|log| log.lock().ok()) else {
+        return;
+    };
     // An error is ignored here: if the disk is full, the write to the journal ends the evaluation.
-    let _ = file.write_all(format!("{} {} {line}\n", rfc3339(SystemTime::now()), level.name()).as_bytes());
+    let _ = file
+        .write_all(format!("{} {} {line}\n", rfc3339(SystemTime::now()), level.name()).as_bytes());
 }
 
 fn write(mut to: impl Write, line: &str) {
     // Ignored: see the module documentation.
-    let _ = to.write_all(format!("{line}\n").as_bytes()).and_then(|()| to.flush());
+    let _ = to
+        .write_all(format!("{line}\n").as_bytes())
+        .and_then(|()| to.flush());
 }

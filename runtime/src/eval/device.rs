@@ -25,7 +25,10 @@ pub fn decide(args: &EvalArgs, env: &RankEnv, seating: &Seating) -> Result<Decis
         local_world_size: env.local_world_size,
         policy_device_id: args.policy_device_id,
         policy_device: args.policy_device.clone(),
-        config_device: seating.work.iter().find_map(|work| config_device(&work.job)),
+        config_device: seating
+            .work
+            .iter()
+            .find_map(|work| config_device(&work.job)),
         placed: seating.placed(args, env),
     };
     let decision = resolve(&request, &visible).map_err(|err| err.to_string())?;
@@ -42,11 +45,20 @@ pub fn decide(args: &EvalArgs, env: &RankEnv, seating: &Seating) -> Result<Decis
 /// # Errors
 /// Returns an error if the driver does not answer.
 pub fn limit(device: Device, bytes: ByteSize, ranks: usize) -> Result<Option<String>, String> {
-    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return Ok(None) };
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
+        return Ok(None);
+    };
     let own = part(bytes, ranks);
     cuda.limit(index, own.0).map_err(|err| err.to_string())?;
-    let shared = if ranks > 1 { format!(", one part in {ranks} of --gpu-memory") } else { String::new() };
-    Ok(Some(format!("libtorch takes at most {own} of {}{shared}", name(device))))
+    let shared = if ranks > 1 {
+        format!(", one part in {ranks} of --gpu-memory")
+    } else {
+        String::new()
+    };
+    Ok(Some(format!(
+        "libtorch takes at most {own} of {}{shared}",
+        name(device)
+    )))
 }
 
 fn part(bytes: ByteSize, ranks: usize) -> ByteSize {
@@ -59,8 +71,12 @@ fn part(bytes: ByteSize, ranks: usize) -> ByteSize {
 /// Returns an error if the driver does not answer.
 pub fn visible() -> Result<Visible, String> {
     match cuda::load() {
-        Ok(cuda) => Ok(Visible::Cuda { count: cuda.device_count().map_err(|err| err.to_string())? }),
-        Err(none) => Ok(Visible::None { reason: none.reason.clone() }),
+        Ok(cuda) => Ok(Visible::Cuda {
+            count: cuda.device_count().map_err(|err| err.to_string())?,
+        }),
+        Err(none) => Ok(Visible::None {
+            reason: none.reason.clone(),
+        }),
     }
 }
 
@@ -71,17 +87,27 @@ fn config_device(job: &Job) -> Option<String> {
 /// Returns the device that a policy configuration requests; `policy_device_id` wins over
 /// `policy_device`.
 pub fn of_config(config: &serde_json::Map<String, serde_json::Value>) -> Option<String> {
-    let id = config.get("policy_device_id").and_then(serde_json::Value::as_u64);
-    let device = config.get("policy_device").and_then(serde_json::Value::as_str);
-    id.map(|id| format!("cuda:{id}")).or(device.map(str::to_owned))
+    let id = config
+        .get("policy_device_id")
+        .and_then(serde_json::Value::as_u64);
+    let device = config
+        .get("policy_device")
+        .and_then(serde_json::Value::as_str);
+    id.map(|id| format!("cuda:{id}"))
+        .or(device.map(str::to_owned))
 }
 
 /// Returns the used and the total bytes of the device's memory; `None` on a CPU or if the driver
 /// does not answer.
 pub fn memory(device: Device) -> Option<(u64, u64)> {
-    let Device::Cuda(index) = device else { return None };
+    let Device::Cuda(index) = device else {
+        return None;
+    };
     let memory = cuda::load().ok()?.memory(index).ok()?;
-    Some((memory.total_bytes.saturating_sub(memory.free_bytes), memory.total_bytes))
+    Some((
+        memory.total_bytes.saturating_sub(memory.free_bytes),
+        memory.total_bytes,
+    ))
 }
 
 /// Returns the name of a device: `cpu` or `cuda:1`.
@@ -94,9 +120,16 @@ pub fn name(device: Device) -> String {
 
 /// Returns the GPU's index, name, memory size and UUID as its driver reports them.
 pub fn described(device: Device) -> Option<Gpu> {
-    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
+        return None;
+    };
     let facts = cuda.device(index).ok()?;
-    Some(Gpu { index, name: facts.name, bytes: facts.total_bytes, uuid: facts.uuid })
+    Some(Gpu {
+        index,
+        name: facts.name,
+        bytes: facts.total_bytes,
+        uuid: facts.uuid,
+    })
 }
 
 /// Peak GPU memory of libtorch's allocator.
@@ -110,16 +143,23 @@ pub struct Peak {
 
 /// Returns the peak memory of libtorch since the last call, and resets it.
 pub fn take_peak(device: Device) -> Option<Peak> {
-    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
+        return None;
+    };
     let memory = cuda.memory(index).ok()?;
     // If the reset fails, the next peak covers a longer time; it is still a correct upper bound.
     cuda.reset_peak(index).ok();
-    Some(Peak { reserved_bytes: memory.reserved_peak_bytes, allocated_bytes: memory.allocated_peak_bytes })
+    Some(Peak {
+        reserved_bytes: memory.reserved_peak_bytes,
+        allocated_bytes: memory.allocated_peak_bytes,
+    })
 }
 
 /// Returns the bytes that libtorch has reserved from the device now.
 pub fn reserved_bytes(device: Device) -> Option<u64> {
-    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
+        return None;
+    };
     cuda.reserved(index).ok()
 }
 
@@ -128,8 +168,12 @@ pub fn reserved_bytes(device: Device) -> Option<u64> {
 /// # Errors
 /// Returns the error of `work`, or the message of a libtorch panic, or [`PolicyError::DeviceLost`]
 /// if this process can no longer use the device.
-pub fn using<T>(device: Device, work: impl FnOnce() -> Result<T, PolicyError>) -> Result<T, PolicyError> {
-    let done = caught_of_libtorch(work).unwrap_or_else(|message| Err(PolicyError::Inference(message)));
+pub fn using<T>(
+    device: Device,
+    work: impl FnOnce() -> Result<T, PolicyError>,
+) -> Result<T, PolicyError> {
+    let done =
+        caught_of_libtorch(work).unwrap_or_else(|message| Err(PolicyError::Inference(message)));
     done.map_err(|err| loss(device, &err).unwrap_or(err))
 }
 
@@ -139,7 +183,9 @@ pub fn loss(device: Device, err: &PolicyError) -> Option<PolicyError> {
 }
 
 fn lost(device: Device, error: &str) -> Option<String> {
-    let Device::Cuda(index) = device else { return None };
+    let Device::Cuda(index) = device else {
+        return None;
+    };
     let reason = if is_context_lost(error) {
         first_line(error).to_owned()
     } else {
@@ -147,36 +193,60 @@ fn lost(device: Device, error: &str) -> Option<String> {
         let answer = cuda::load().ok()?.memory(index).err()?.to_string();
         is_context_lost(&answer).then(|| first_line(&answer).to_owned())?
     };
-    let gpu = described(device).map(|gpu| format!(" ({}, {})", gpu.name, gpu.uuid)).unwrap_or_default();
+    let gpu = described(device)
+        .map(|gpu| format!(" ({}, {})", gpu.name, gpu.uuid))
+        .unwrap_or_default();
     let reason = reason.trim_start_matches("libtorch: ");
-    Some(format!("{}{gpu} is lost to this process: {reason}", name(device)))
+    Some(format!(
+        "{}{gpu} is lost to this process: {reason}",
+        name(device)
+    ))
 }
 
 /// Returns the GPU number for the name of a video: the CUDA index, or 0 without a GPU.
 pub fn gpu(device: Device) -> usize {
-    if let Device::Cuda(index) = device { index } else { 0 }
+    if let Device::Cuda(index) = device {
+        index
+    } else {
+        0
+    }
 }
 
 /// Returns the EGL device of all environments if `--egl-device` or `MUJOCO_EGL_DEVICE_ID` sets it.
 pub fn egl(args: &EvalArgs) -> Option<u32> {
-    let mujoco = || std::env::var("MUJOCO_EGL_DEVICE_ID").ok().and_then(|id| id.trim().parse().ok());
+    let mujoco = || {
+        std::env::var("MUJOCO_EGL_DEVICE_ID")
+            .ok()
+            .and_then(|id| id.trim().parse().ok())
+    };
     args.egl_device.or_else(mujoco)
 }
 
 /// Returns the identifiers of the GPU that CUDA calls `device`: CUDA index, physical number and PCI
 /// address.
 pub fn of_machine(device: Device) -> Option<env::Gpu> {
-    let Device::Cuda(index) = device else { return None };
-    let number = physical(device, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
+    let Device::Cuda(index) = device else {
+        return None;
+    };
+    let number = physical(
+        device,
+        std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(),
+    );
     let facts = cuda::load().ok().and_then(|cuda| cuda.device(index).ok());
-    Some(env::Gpu { index, number, pci: facts.map(|facts| facts.pci) })
+    Some(env::Gpu {
+        index,
+        number,
+        pci: facts.map(|facts| facts.pci),
+    })
 }
 
 /// Returns the index that `nvidia-smi` gives to `device`. `nvidia-smi` counts all GPUs of the
 /// machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Returns `None` if that list has UUIDs,
 /// because they have no index.
 fn physical(device: Device, visible: Option<&str>) -> Option<u32> {
-    let Device::Cuda(index) = device else { return None };
+    let Device::Cuda(index) = device else {
+        return None;
+    };
     match visible.filter(|list| !list.trim().is_empty()) {
         None => u32::try_from(index).ok(),
         Some(list) => list.split(',').nth(index)?.trim().parse().ok(),
@@ -186,7 +256,9 @@ fn physical(device: Device, visible: Option<&str>) -> Option<u32> {
 /// Returns the model name of the CPU from `/proc/cpuinfo`.
 pub fn cpu() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     name.map(|(_, name)| name.trim().to_owned())
 }
 
@@ -206,13 +278,19 @@ mod tests {
     #[test]
     fn ranks_on_one_gpu_divide_its_memory_and_a_cpu_has_none_to_limit() {
         let gib = |count: u64| ByteSize(count << 30);
-        assert_eq!([part(gib(12), 3), part(gib(12), 1), part(gib(12), 0)], [gib(4), gib(12), gib(12)]);
+        assert_eq!(
+            [part(gib(12), 3), part(gib(12), 1), part(gib(12), 0)],
+            [gib(4), gib(12), gib(12)]
+        );
         assert_eq!(limit(Device::Cpu, gib(12), 1), Ok(None));
     }
 
     #[test]
     fn a_cpu_is_never_lost() {
-        assert_eq!(lost(Device::Cpu, "CUDA error: unspecified launch failure"), None);
+        assert_eq!(
+            lost(Device::Cpu, "CUDA error: unspecified launch failure"),
+            None
+        );
     }
 
     #[test]
@@ -221,8 +299,14 @@ mod tests {
             let entry = json!({"name": "a", "arena_env_args": {"environment": "e"}, "policy_type": "p", "policy_config_dict": config});
             config_device(&jobs::file::parse(&json!({"jobs": [entry]})).unwrap()[0])
         };
-        assert_eq!(job(json!({"policy_device": "cuda:2", "policy_device_id": 1})).as_deref(), Some("cuda:1"));
-        assert_eq!(job(json!({"policy_device": "cuda:2"})).as_deref(), Some("cuda:2"));
+        assert_eq!(
+            job(json!({"policy_device": "cuda:2", "policy_device_id": 1})).as_deref(),
+            Some("cuda:1")
+        );
+        assert_eq!(
+            job(json!({"policy_device": "cuda:2"})).as_deref(),
+            Some("cuda:2")
+        );
         assert_eq!(job(json!({})), None);
     }
 }

@@ -31,8 +31,18 @@ impl Signs {
     /// Returns the signs of `step`; `was_solved` says whether the success predicate held before in
     /// this episode.
     pub fn of(step: &Step, length: u64, was_solved: bool) -> Self {
-        let Step { success, terminated, truncated, .. } = *step;
-        Self { success: success || was_solved, terminated, truncated, length }
+        let Step {
+            success,
+            terminated,
+            truncated,
+            ..
+        } = *step;
+        Self {
+            success: success || was_solved,
+            terminated,
+            truncated,
+            length,
+        }
     }
 }
 
@@ -45,7 +55,11 @@ impl Ending {
     fn of(rollout: &Rollout, max_episode_steps: u32, ends_on_success: bool) -> Self {
         // An environment may not truncate after a termination that was ignored, so its limit is
         // enforced here as well.
-        let own = if rollout.ignore_terminations { u64::from(max_episode_steps) } else { u64::MAX };
+        let own = if rollout.ignore_terminations {
+            u64::from(max_episode_steps)
+        } else {
+            u64::MAX
+        };
         Self {
             ignores_terminations: rollout.ignore_terminations,
             ends_on_success,
@@ -75,13 +89,23 @@ mod tests {
 
     fn after(ending: Ending, length: u64, words: &str) -> Option<End> {
         let has = |word: &str| words.contains(word);
-        let (success, terminated, truncated) = (has("success"), has("terminated"), has("truncated"));
-        ending.after(Signs { success, terminated, truncated, length })
+        let (success, terminated, truncated) =
+            (has("success"), has("terminated"), has("truncated"));
+        ending.after(Signs {
+            success,
+            terminated,
+            truncated,
+            length,
+        })
     }
 
     fn rules(ignore_terminations: bool, epoch: Option<u64>, auto_reset: bool) -> Ending {
-        let rollout =
-            Rollout { ignore_terminations, auto_reset, max_steps_per_rollout_epoch: epoch, ..Rollout::default() };
+        let rollout = Rollout {
+            ignore_terminations,
+            auto_reset,
+            max_steps_per_rollout_epoch: epoch,
+            ..Rollout::default()
+        };
         Ending::of(&rollout, 10, true)
     }
 
@@ -92,7 +116,11 @@ mod tests {
         assert_eq!(after(usual, 3, "success terminated"), Some(End::Success));
         assert_eq!(after(usual, 3, "terminated"), Some(End::Terminated));
         assert_eq!(after(usual, 10, "truncated"), Some(End::TimeLimit));
-        assert_eq!(after(usual, 10, ""), None, "the environment itself says when its time is over");
+        assert_eq!(
+            after(usual, 10, ""),
+            None,
+            "the environment itself says when its time is over"
+        );
     }
 
     #[test]
@@ -117,8 +145,18 @@ mod tests {
 
     #[test]
     fn without_auto_reset_an_episode_is_no_longer_than_its_epoch() {
-        assert_eq!(after(rules(false, Some(5), false), 5, ""), Some(End::TimeLimit));
-        assert_eq!(after(rules(false, Some(5), true), 5, ""), None, "an epoch is not the end of it");
-        assert_eq!(after(rules(true, Some(5), false), 5, "success"), Some(End::Success));
+        assert_eq!(
+            after(rules(false, Some(5), false), 5, ""),
+            Some(End::TimeLimit)
+        );
+        assert_eq!(
+            after(rules(false, Some(5), true), 5, ""),
+            None,
+            "an epoch is not the end of it"
+        );
+        assert_eq!(
+            after(rules(true, Some(5), false), 5, "success"),
+            Some(End::Success)
+        );
     }
 }

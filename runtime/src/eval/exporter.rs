@@ -29,7 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Name, type, help text and value of a metric that each rank has.
-type PerRank = (&'static str, &'static str, &'static str, fn(&RankView) -> f64);
+type PerRank = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&RankView) -> f64,
+);
 
 /// The metrics server. It answers for as long as the process lives.
 pub struct Exporter {
@@ -48,14 +53,20 @@ impl Exporter {
 
     fn listen_with(listener: TcpListener, patience: Duration) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let executor = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let text = Arc::new(Mutex::new(String::new()));
         let shown = Arc::clone(&text);
-        thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            if let Err(err) = LocalSet::new().block_on(&executor, serve(listener, shown, patience)) {
-                tracing::debug!(%err, "metrics are not answered any more");
-            }
-        })?;
+        thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(move || {
+                if let Err(err) =
+                    LocalSet::new().block_on(&executor, serve(listener, shown, patience))
+                {
+                    tracing::debug!(%err, "metrics are not answered any more");
+                }
+            })?;
         Ok(Self { text })
     }
 
@@ -65,7 +76,11 @@ impl Exporter {
     }
 }
 
-async fn serve(listener: TcpListener, text: Arc<Mutex<String>>, patience: Duration) -> io::Result<()> {
+async fn serve(
+    listener: TcpListener,
+    text: Arc<Mutex<String>>,
+    patience: Duration,
+) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -89,14 +104,25 @@ async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         let room = LONGEST_REQUEST - request.len();
-        if room == 0 || (&mut stream).take(room as u64).read_buf(&mut request).await? == 0 {
+        if room == 0
+            || (&mut stream)
+                .take(room as u64)
+                .read_buf(&mut request)
+                .await?
+                == 0
+        {
             return Ok(());
         }
     }
     let mut words = request.split(|byte| byte.is_ascii_whitespace());
-    let path = words.nth(1).and_then(|path| path.split(|byte| *byte == b'?').next());
+    let path = words
+        .nth(1)
+        .and_then(|path| path.split(|byte| *byte == b'?').next());
     let (status, body) = match (request.starts_with(b"GET "), path) {
-        (true, Some(b"/metrics" | b"/")) => ("200 OK", text.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+        (true, Some(b"/metrics" | b"/")) => (
+            "200 OK",
+            text.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        ),
         (true, _) => ("404 Not Found", "rrun: /metrics is here\n".to_owned()),
         (false, _) => ("405 Method Not Allowed", "GET is needed\n".to_owned()),
     };
@@ -112,10 +138,18 @@ async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
 
 fn render(snapshot: &Snapshot) -> String {
     let mut metrics = Metrics::new("rrun_");
-    let mut one = |name: &str, kind: &str, help: &str, value: f64| metrics.one(name, kind, help, value);
-    let failed = snapshot.done.saturating_sub(snapshot.solved + snapshot.errors);
+    let mut one =
+        |name: &str, kind: &str, help: &str, value: f64| metrics.one(name, kind, help, value);
+    let failed = snapshot
+        .done
+        .saturating_sub(snapshot.solved + snapshot.errors);
     if let Some(expected) = snapshot.expected {
-        one("episodes_expected", "gauge", "Episodes that the jobs ask for.", expected as f64);
+        one(
+            "episodes_expected",
+            "gauge",
+            "Episodes that the jobs ask for.",
+            expected as f64,
+        );
     }
     one(
         "episodes_solved",
@@ -123,26 +157,88 @@ fn render(snapshot: &Snapshot) -> String {
         "Episodes that ended in success, earlier launches included.",
         snapshot.solved as f64,
     );
-    one("episodes_failed", "gauge", "Episodes that ended without success or error.", failed as f64);
-    one("episodes_errored", "gauge", "Episodes that an error ended.", snapshot.errors as f64);
-    one("episodes_per_second", "gauge", "Episodes a second over the last minute.", snapshot.rate);
+    one(
+        "episodes_failed",
+        "gauge",
+        "Episodes that ended without success or error.",
+        failed as f64,
+    );
+    one(
+        "episodes_errored",
+        "gauge",
+        "Episodes that an error ended.",
+        snapshot.errors as f64,
+    );
+    one(
+        "episodes_per_second",
+        "gauge",
+        "Episodes a second over the last minute.",
+        snapshot.rate,
+    );
     if let Some(left) = snapshot.left {
-        one("left_seconds", "gauge", "Time until the last rank is done, at the present rates.", left.as_secs_f64());
+        one(
+            "left_seconds",
+            "gauge",
+            "Time until the last rank is done, at the present rates.",
+            left.as_secs_f64(),
+        );
     }
-    one("jobs_done", "gauge", "Jobs, or parts of them, that ranks have ended.", snapshot.jobs_done as f64);
+    one(
+        "jobs_done",
+        "gauge",
+        "Jobs, or parts of them, that ranks have ended.",
+        snapshot.jobs_done as f64,
+    );
     let ranks: [PerRank; 7] = [
-        ("rank_steps_total", "counter", "Steps of a rank's environments.", |rank| rank.beat.steps as f64),
-        ("rank_episodes_total", "counter", "Episodes that a rank has ended.", |rank| rank.beat.ended as f64),
-        ("rank_sim_busy_ratio", "gauge", "Share of time in which environments were at work.", |rank| rank.sim_busy),
-        ("rank_infer_busy_ratio", "gauge", "Share of time in which the policy inferred.", |rank| rank.infer_busy),
-        ("rank_arrived", "gauge", "1 when a rank has nothing left to do.", |rank| {
-            f64::from(u8::from(rank.beat.arrived))
-        }),
-        ("rank_gpu_used_bytes", "gauge", "Memory of a rank's GPU that is taken.", |rank| rank.beat.gpu_used as f64),
-        ("rank_gpu_total_bytes", "gauge", "Memory of a rank's GPU.", |rank| rank.beat.gpu_total as f64),
+        (
+            "rank_steps_total",
+            "counter",
+            "Steps of a rank's environments.",
+            |rank| rank.beat.steps as f64,
+        ),
+        (
+            "rank_episodes_total",
+            "counter",
+            "Episodes that a rank has ended.",
+            |rank| rank.beat.ended as f64,
+        ),
+        (
+            "rank_sim_busy_ratio",
+            "gauge",
+            "Share of time in which environments were at work.",
+            |rank| rank.sim_busy,
+        ),
+        (
+            "rank_infer_busy_ratio",
+            "gauge",
+            "Share of time in which the policy inferred.",
+            |rank| rank.infer_busy,
+        ),
+        (
+            "rank_arrived",
+            "gauge",
+            "1 when a rank has nothing left to do.",
+            |rank| f64::from(u8::from(rank.beat.arrived)),
+        ),
+        (
+            "rank_gpu_used_bytes",
+            "gauge",
+            "Memory of a rank's GPU that is taken.",
+            |rank| rank.beat.gpu_used as f64,
+        ),
+        (
+            "rank_gpu_total_bytes",
+            "gauge",
+            "Memory of a rank's GPU.",
+            |rank| rank.beat.gpu_total as f64,
+        ),
     ];
     for (name, kind, help, value) in ranks {
-        metrics.by("rank", (name, kind, help), snapshot.ranks.iter().map(value).enumerate());
+        metrics.by(
+            "rank",
+            (name, kind, help),
+            snapshot.ranks.iter().map(value).enumerate(),
+        );
     }
     let busy = |(rank, view): (usize, &RankView)| Some((rank, view.gpu_busy?));
     let busy: Vec<_> = snapshot.ranks.iter().enumerate().filter_map(busy).collect();
@@ -168,9 +264,24 @@ mod tests {
         let mut view = View::new(Before::default(), 2);
         let text = render(&view.on(&[Heartbeat::default(), Heartbeat::default()], now()));
         assert!(!text.contains("rank_gpu_busy_ratio"), "{text}");
-        let gpu_busy = Some(GpuBusy { busy_s: 1.0, seen_s: 4.0 });
-        let text = render(&view.on(&[Heartbeat::default(), Heartbeat { gpu_busy, ..Heartbeat::default() }], now()));
-        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("rrun_rank_gpu_busy_ratio")).collect();
+        let gpu_busy = Some(GpuBusy {
+            busy_s: 1.0,
+            seen_s: 4.0,
+        });
+        let text = render(&view.on(
+            &[
+                Heartbeat::default(),
+                Heartbeat {
+                    gpu_busy,
+                    ..Heartbeat::default()
+                },
+            ],
+            now(),
+        ));
+        let lines: Vec<_> = text
+            .lines()
+            .filter(|line| line.starts_with("rrun_rank_gpu_busy_ratio"))
+            .collect();
         assert_eq!(lines, ["rrun_rank_gpu_busy_ratio{rank=\"1\"} 0.25"]);
     }
 
@@ -185,7 +296,9 @@ mod tests {
 
     fn connect(address: SocketAddr) -> std::net::TcpStream {
         let stream = std::net::TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
         stream
     }
 
@@ -206,13 +319,34 @@ mod tests {
     #[test]
     fn numbers_are_answered_over_http() {
         let (exporter, address) = exporter(PATIENCE);
-        let mut view = View::new(Before { expected: Some(9), ..Before::default() }, 2);
-        let beat = Heartbeat { ended: 2, ended_solved: 1, steps: 7, ..Heartbeat::default() };
+        let mut view = View::new(
+            Before {
+                expected: Some(9),
+                ..Before::default()
+            },
+            2,
+        );
+        let beat = Heartbeat {
+            ended: 2,
+            ended_solved: 1,
+            steps: 7,
+            ..Heartbeat::default()
+        };
         exporter.show(&view.on(&[beat, Heartbeat::default()], now()));
         let answer = ask(address, GET);
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("text/plain; version=0.0.4"), "{answer}");
-        for line in ["rrun_episodes_expected 9", "rrun_episodes_failed 1", "rrun_rank_steps_total{rank=\"0\"} 7"] {
-            assert!(answer.lines().any(|found| found == line), "{line}: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.contains("text/plain; version=0.0.4"),
+            "{answer}"
+        );
+        for line in [
+            "rrun_episodes_expected 9",
+            "rrun_episodes_failed 1",
+            "rrun_rank_steps_total{rank=\"0\"} 7",
+        ] {
+            assert!(
+                answer.lines().any(|found| found == line),
+                "{line}: {answer}"
+            );
         }
         assert!(ask(address, b"GET /metrics?x=1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
         assert!(ask(address, b"GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));

@@ -6,8 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// can report the reason. Source:
 /// torch/distributed/elastic/multiprocessing/errors/error_handler.py.
 pub fn write_error_file(reason: &str) {
-    let Some(path) = std::env::var_os("TORCHELASTIC_ERROR_FILE").filter(|path| !path.is_empty()) else { return };
-    let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let Some(path) = std::env::var_os("TORCHELASTIC_ERROR_FILE").filter(|path| !path.is_empty())
+    else {
+        return;
+    };
+    let timestamp = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
     let text = serde_json::json!({
         "message": {"message": reason, "extraInfo": {"py_callstack": reason, "timestamp": timestamp.to_string()}}
     });

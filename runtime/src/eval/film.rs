@@ -11,14 +11,32 @@ use crate::env::EnvSpec;
 use crate::record::{CameraSize, GridPlan, VideoPlan};
 
 /// Returns the plan for the videos of the environments in `seats`; `None` if no video is recorded.
-pub fn plan(args: &EvalArgs, job: &Job, seats: &[Seat], folder: &RunFolder, spec: &EnvSpec) -> Option<VideoPlan> {
-    let is_wanted = !args.no_video && job.video.save != Some(false) && job.enable_cameras != Some(false);
+pub fn plan(
+    args: &EvalArgs,
+    job: &Job,
+    seats: &[Seat],
+    folder: &RunFolder,
+    spec: &EnvSpec,
+) -> Option<VideoPlan> {
+    let is_wanted =
+        !args.no_video && job.video.save != Some(false) && job.enable_cameras != Some(false);
     (is_wanted && !spec.cameras.is_empty()).then(|| VideoPlan {
         dir: folder.videos(job),
-        stems: seats.iter().map(|seat| RunFolder::video_stem(&job.name, *seat)).collect(),
+        stems: seats
+            .iter()
+            .map(|seat| RunFolder::video_stem(&job.name, *seat))
+            .collect(),
         per_episode: job.video.per_episode || args.video_per_episode,
-        grids: if job.video.grid || args.video_grid { grids(job, seats) } else { Vec::new() },
-        cameras: args.video_cameras.clone().or_else(|| job.video.cameras.clone()).unwrap_or_default(),
+        grids: if job.video.grid || args.video_grid {
+            grids(job, seats)
+        } else {
+            Vec::new()
+        },
+        cameras: args
+            .video_cameras
+            .clone()
+            .or_else(|| job.video.cameras.clone())
+            .unwrap_or_default(),
         size: size(args, job),
         fps: job.video.fps.unwrap_or(spec.control_hz),
         bitrate: args.video_bitrate,
@@ -38,9 +56,15 @@ fn size(args: &EvalArgs, job: &Job) -> CameraSize {
 fn grids(job: &Job, seats: &[Seat]) -> Vec<GridPlan> {
     let mut grids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (env, seat) in seats.iter().enumerate() {
-        grids.entry(RunFolder::grid_stem(&job.name, *seat)).or_default().push(env);
+        grids
+            .entry(RunFolder::grid_stem(&job.name, *seat))
+            .or_default()
+            .push(env);
     }
-    grids.into_iter().map(|(stem, envs)| GridPlan { stem, envs }).collect()
+    grids
+        .into_iter()
+        .map(|(stem, envs)| GridPlan { stem, envs })
+        .collect()
 }
 
 #[cfg(test)]
@@ -53,8 +77,17 @@ mod tests {
         EnvSpec {
             name: "reach".to_owned(),
             state: Vec::new(),
-            cameras: vec![CameraSpec { name: "front".to_owned(), height: 224, width: 224 }],
-            action: ActionSpec { names: Vec::new(), low: Vec::new(), high: Vec::new(), grid: Vec::new() },
+            cameras: vec![CameraSpec {
+                name: "front".to_owned(),
+                height: 224,
+                width: 224,
+            }],
+            action: ActionSpec {
+                names: Vec::new(),
+                low: Vec::new(),
+                high: Vec::new(),
+                grid: Vec::new(),
+            },
             discrete: None,
             control_hz: 20,
             max_episode_steps: 10,
@@ -68,11 +101,25 @@ mod tests {
     fn planned(words: &[&str], video_cfg: serde_json::Value) -> Option<VideoPlan> {
         let entry = json!({"name": "behavior", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
                            "total_num_envs": 4, "video_cfg": video_cfg});
-        let job = jobs::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0);
-        let args =
-            EvalArgs::parse_words(&[&["--jobs", "x"], words].concat().iter().map(Into::into).collect::<Vec<_>>());
-        let seats = [(0, 0, 0), (0, 0, 1), (1, 1, 0)].map(|(worker, gpu, env)| Seat { worker, gpu, env });
-        plan(&args.unwrap(), &job, &seats, &RunFolder::new("out".as_ref()), &spec())
+        let job = jobs::file::parse(&json!({"jobs": [entry]}))
+            .unwrap()
+            .remove(0);
+        let args = EvalArgs::parse_words(
+            &[&["--jobs", "x"], words]
+                .concat()
+                .iter()
+                .map(Into::into)
+                .collect::<Vec<_>>(),
+        );
+        let seats =
+            [(0, 0, 0), (0, 0, 1), (1, 1, 0)].map(|(worker, gpu, env)| Seat { worker, gpu, env });
+        plan(
+            &args.unwrap(),
+            &job,
+            &seats,
+            &RunFolder::new("out".as_ref()),
+            &spec(),
+        )
     }
 
     #[test]
@@ -80,9 +127,16 @@ mod tests {
         let plan = planned(&[], json!({})).unwrap();
         assert_eq!(
             plan.stems,
-            ["behavior_video_rank0_gpu0_env0", "behavior_video_rank0_gpu0_env1", "behavior_video_rank1_gpu1_env0"]
+            [
+                "behavior_video_rank0_gpu0_env0",
+                "behavior_video_rank0_gpu0_env1",
+                "behavior_video_rank1_gpu1_env0"
+            ]
         );
-        assert_eq!((plan.dir.to_str(), plan.fps, plan.size), (Some("out/behavior"), 20, CameraSize::AsRendered));
+        assert_eq!(
+            (plan.dir.to_str(), plan.fps, plan.size),
+            (Some("out/behavior"), 20, CameraSize::AsRendered)
+        );
     }
 
     #[test]
@@ -90,9 +144,21 @@ mod tests {
         let low = json!({"save_video": true, "use_high_res_cameras": false, "video_base_dir": "v", "fps": 10});
         let plan = planned(&[], low.clone()).unwrap();
         assert_eq!((plan.dir.to_str(), plan.fps), (Some("v"), 10));
-        assert_eq!(plan.size, CameraSize::AtMost { height: 128, width: 128 });
+        assert_eq!(
+            plan.size,
+            CameraSize::AtMost {
+                height: 128,
+                width: 128
+            }
+        );
         let sized = planned(&["--video-size", "64x96"], low.clone()).unwrap();
-        assert_eq!(sized.size, CameraSize::Exactly { height: 64, width: 96 });
+        assert_eq!(
+            sized.size,
+            CameraSize::Exactly {
+                height: 64,
+                width: 96
+            }
+        );
         assert!(planned(&["--no-video"], low).is_none());
         assert!(planned(&[], json!({"save_video": false})).is_none());
     }
@@ -100,10 +166,17 @@ mod tests {
     #[test]
     fn a_grid_has_the_environments_of_one_worker() {
         let plan = planned(&[], json!({"grid": true, "per_episode": true})).unwrap();
-        let grids: Vec<_> = plan.grids.iter().map(|grid| (grid.stem.as_str(), grid.envs.clone())).collect();
+        let grids: Vec<_> = plan
+            .grids
+            .iter()
+            .map(|grid| (grid.stem.as_str(), grid.envs.clone()))
+            .collect();
         assert_eq!(
             grids,
-            [("behavior_video_rank0_gpu0_grid", vec![0, 1]), ("behavior_video_rank1_gpu1_grid", vec![2])]
+            [
+                ("behavior_video_rank0_gpu0_grid", vec![0, 1]),
+                ("behavior_video_rank1_gpu1_grid", vec![2])
+            ]
         );
         assert!(plan.per_episode);
     }

@@ -31,7 +31,15 @@ impl Group {
     /// Creates a group without commands or inferences under way.
     pub fn new(envs: Range<usize>, schedule: Schedule) -> Self {
         let (answers, actions) = (BTreeMap::new(), BTreeMap::new());
-        Self { envs, schedule, thinking: Vec::new(), outstanding: 0, answers, actions, since: now() }
+        Self {
+            envs,
+            schedule,
+            thinking: Vec::new(),
+            outstanding: 0,
+            answers,
+            actions,
+            since: now(),
+        }
     }
 
     /// Returns whether the policy or an environment still has to answer.
@@ -45,11 +53,22 @@ impl Group {
             let envs: Vec<_> = self.thinking.iter().map(|env| env.0.to_string()).collect();
             return format!("the policy infers for environments {}", envs.join(", "));
         }
-        let silent = self.envs.clone().map(EnvIndex).filter(|env| !self.answers.contains_key(env));
+        let silent = self
+            .envs
+            .clone()
+            .map(EnvIndex)
+            .filter(|env| !self.answers.contains_key(env));
         let silent = silent.filter_map(|env| {
             let live = live.get(&env)?;
-            let doing = if self.actions.contains_key(&env) { "steps" } else { "is reset" };
-            Some(format!("environment {} {doing} (episode {}, step {})", env.0, live.episode, live.length))
+            let doing = if self.actions.contains_key(&env) {
+                "steps"
+            } else {
+                "is reset"
+            };
+            Some(format!(
+                "environment {} {doing} (episode {}, step {})",
+                env.0, live.episode, live.length
+            ))
         });
         silent.collect::<Vec<_>>().join(", ")
     }
@@ -65,15 +84,32 @@ mod tests {
     fn whoever_has_not_answered_is_named_with_its_step() {
         let schedule = Schedule::new(Waiting::Anyone(Box::new(0..2)), 2..4, 1, None);
         let mut group = Group::new(2..4, schedule);
-        let live =
-            BTreeMap::from([(EnvIndex(2), Live::new(0, 7)), (EnvIndex(3), Live { length: 17, ..Live::new(1, 8) })]);
+        let live = BTreeMap::from([
+            (EnvIndex(2), Live::new(0, 7)),
+            (
+                EnvIndex(3),
+                Live {
+                    length: 17,
+                    ..Live::new(1, 8)
+                },
+            ),
+        ]);
         assert!(!group.is_waiting());
         group.outstanding = 1;
         group.actions.insert(EnvIndex(3), vec![0.0]);
-        group.answers.insert(EnvIndex(2), Answer::Reset(Ok::<Observation, EnvError>(Observation::empty())));
+        group.answers.insert(
+            EnvIndex(2),
+            Answer::Reset(Ok::<Observation, EnvError>(Observation::empty())),
+        );
         assert!(group.is_waiting());
-        assert_eq!(group.waits_for(&live), "environment 3 steps (episode 1, step 17)");
+        assert_eq!(
+            group.waits_for(&live),
+            "environment 3 steps (episode 1, step 17)"
+        );
         group.thinking = vec![EnvIndex(2), EnvIndex(3)];
-        assert_eq!(group.waits_for(&live), "the policy infers for environments 2, 3");
+        assert_eq!(
+            group.waits_for(&live),
+            "the policy infers for environments 2, 3"
+        );
     }
 }

@@ -74,13 +74,29 @@ impl Heartbeat {
     /// Returns whether the rank itself has made progress since `last`. The GPU fields are ignored,
     /// because other processes change them as well.
     pub fn has_moved_since(&self, last: &Self) -> bool {
-        let Self { gpu_used, gpu_total, gpu_busy, .. } = *last;
-        Self { gpu_used, gpu_total, gpu_busy, ..self.clone() } != *last
+        let Self {
+            gpu_used,
+            gpu_total,
+            gpu_busy,
+            ..
+        } = *last;
+        Self {
+            gpu_used,
+            gpu_total,
+            gpu_busy,
+            ..self.clone()
+        } != *last
     }
 
     /// Returns the heartbeat at the start of the job `job`: the counters of the job are zero.
     pub fn of_job(&self, job: &str) -> Self {
-        Self { job: job.to_owned(), done: 0, of: 0, solved: 0, ..self.clone() }
+        Self {
+            job: job.to_owned(),
+            done: 0,
+            of: 0,
+            solved: 0,
+            ..self.clone()
+        }
     }
 
     /// Counts a finished episode.
@@ -97,7 +113,10 @@ impl Heartbeat {
 impl Watch {
     /// Creates the watch; every rank counts as alive at `now`.
     pub fn new(world_size: usize, now: Instant) -> Self {
-        Self { last: vec![(Heartbeat::default(), now); world_size], gone: BTreeSet::new() }
+        Self {
+            last: vec![(Heartbeat::default(), now); world_size],
+            gone: BTreeSet::new(),
+        }
     }
 
     /// Records a heartbeat of `rank`.
@@ -119,12 +138,15 @@ impl Watch {
     /// `timeout`.
     pub fn lost(&self, now: Instant, timeout: Duration) -> Vec<usize> {
         let is_still = |since: Instant| now.saturating_duration_since(since) >= timeout;
-        self.ranks(|rank, beat, since| !beat.arrived && (self.gone.contains(&rank) || is_still(since)))
+        self.ranks(|rank, beat, since| {
+            !beat.arrived && (self.gone.contains(&rank) || is_still(since))
+        })
     }
 
     /// Returns whether every rank has either arrived or is lost, so that the wait is over.
     pub fn settled(&self, now: Instant, timeout: Duration) -> bool {
-        self.ranks(|_, beat, _| beat.arrived).len() + self.lost(now, timeout).len() == self.last.len()
+        self.ranks(|_, beat, _| beat.arrived).len() + self.lost(now, timeout).len()
+            == self.last.len()
     }
 
     /// Returns the last heartbeat of each rank, in rank order.
@@ -133,7 +155,11 @@ impl Watch {
     }
 
     fn ranks(&self, wanted: impl Fn(usize, &Heartbeat, Instant) -> bool) -> Vec<usize> {
-        let picked = self.last.iter().enumerate().filter(|(rank, (beat, since))| wanted(*rank, beat, *since));
+        let picked = self
+            .last
+            .iter()
+            .enumerate()
+            .filter(|(rank, (beat, since))| wanted(*rank, beat, *since));
         picked.map(|(rank, _)| rank).collect()
     }
 }
@@ -148,7 +174,10 @@ mod tests {
         start + Duration::from_secs(seconds)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "any instant will do as the origin")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "any instant will do as the origin"
+    )]
     fn origin() -> Instant {
         Instant::now()
     }
@@ -157,21 +186,52 @@ mod tests {
     fn a_slow_rank_is_waited_for_as_long_as_it_moves() {
         let start = origin();
         let mut watch = Watch::new(2, start);
-        watch.on(0, Heartbeat { arrived: true, ..Heartbeat::default() }, start);
+        watch.on(
+            0,
+            Heartbeat {
+                arrived: true,
+                ..Heartbeat::default()
+            },
+            start,
+        );
         for seconds in 1..100 {
-            watch.on(1, Heartbeat { steps: seconds, ..Heartbeat::default() }, at(start, seconds));
+            watch.on(
+                1,
+                Heartbeat {
+                    steps: seconds,
+                    ..Heartbeat::default()
+                },
+                at(start, seconds),
+            );
             assert!(!watch.settled(at(start, seconds), TIMEOUT));
         }
-        watch.on(1, Heartbeat { arrived: true, ..Heartbeat::default() }, at(start, 100));
+        watch.on(
+            1,
+            Heartbeat {
+                arrived: true,
+                ..Heartbeat::default()
+            },
+            at(start, 100),
+        );
         assert!(watch.settled(at(start, 100), TIMEOUT));
-        assert!(watch.lost(at(start, 1000), TIMEOUT).is_empty(), "who has arrived is not lost");
+        assert!(
+            watch.lost(at(start, 1000), TIMEOUT).is_empty(),
+            "who has arrived is not lost"
+        );
     }
 
     #[test]
     fn a_rank_that_does_not_come_back_is_not_waited_for() {
         let start = origin();
         let mut watch = Watch::new(2, start);
-        watch.on(0, Heartbeat { arrived: true, ..Heartbeat::default() }, start);
+        watch.on(
+            0,
+            Heartbeat {
+                arrived: true,
+                ..Heartbeat::default()
+            },
+            start,
+        );
         watch.gone(1);
         assert_eq!(watch.lost(start, TIMEOUT), [1]);
         assert!(watch.settled(start, TIMEOUT));
@@ -181,9 +241,31 @@ mod tests {
     fn a_rank_that_repeats_itself_is_lost_at_the_deadline() {
         let start = origin();
         let mut watch = Watch::new(2, start);
-        watch.on(0, Heartbeat { arrived: true, ..Heartbeat::default() }, start);
-        watch.on(1, Heartbeat { steps: 5, ..Heartbeat::default() }, at(start, 1));
-        watch.on(1, Heartbeat { steps: 5, gpu_used: 7, ..Heartbeat::default() }, at(start, 10));
+        watch.on(
+            0,
+            Heartbeat {
+                arrived: true,
+                ..Heartbeat::default()
+            },
+            start,
+        );
+        watch.on(
+            1,
+            Heartbeat {
+                steps: 5,
+                ..Heartbeat::default()
+            },
+            at(start, 1),
+        );
+        watch.on(
+            1,
+            Heartbeat {
+                steps: 5,
+                gpu_used: 7,
+                ..Heartbeat::default()
+            },
+            at(start, 10),
+        );
         assert!(watch.lost(at(start, 10), TIMEOUT).is_empty());
         assert_eq!(watch.lost(at(start, 11), TIMEOUT), [1]);
         assert!(watch.settled(at(start, 11), TIMEOUT));

@@ -58,7 +58,9 @@ impl JobContext<'_> {
         if held.is_planner {
             return self.place.gpus.len();
         }
-        job.rollout.pipeline_stage_num.unwrap_or(self.args.pipeline_stages)
+        job.rollout
+            .pipeline_stage_num
+            .unwrap_or(self.args.pipeline_stages)
     }
 
     /// Returns the maximum number of rows in one inference. The last bits of a matrix product
@@ -66,7 +68,11 @@ impl JobContext<'_> {
     /// is therefore inferred alone by default, so that an episode does not depend on the others in
     /// its batch. A remote policy has no such limit, because its server batches as it likes.
     pub fn max_batch(&self, held: &Held) -> usize {
-        let default = if self.device == Device::Cpu && !held.is_remote { 1 } else { usize::MAX };
+        let default = if self.device == Device::Cpu && !held.is_remote {
+            1
+        } else {
+            usize::MAX
+        };
         self.args.max_batch.unwrap_or(default)
     }
 
@@ -156,13 +162,18 @@ pub struct EpisodeSink<'a> {
 impl EpisodeSink<'_> {
     /// Appends a line to the journal and syncs the file.
     pub fn write(&mut self, line: &Line) -> Result<(), JobError> {
-        self.journal.append(line).map_err(|err| JobError::Journal { path: self.journal.path().to_owned(), err })
+        self.journal.append(line).map_err(|err| JobError::Journal {
+            path: self.journal.path().to_owned(),
+            err,
+        })
     }
 
     /// Returns whether an episode may be written to the journal: false if another rank has taken
     /// over its lease.
     pub fn may_write(&mut self, episode: &Episode) -> Result<bool, JobError> {
-        let Some(leases) = &self.leases else { return Ok(true) };
+        let Some(leases) = &self.leases else {
+            return Ok(true);
+        };
         let may = leases.may_write(episode.job_index, episode.episode)?;
         if !may {
             let (job, episode) = (&episode.job, episode.episode);
@@ -179,7 +190,10 @@ impl EpisodeSink<'_> {
 
     /// Appends a line that only has to survive this process: the file is not synced.
     pub fn note(&mut self, line: &Line) -> Result<(), JobError> {
-        self.journal.note(line).map_err(|err| JobError::Journal { path: self.journal.path().to_owned(), err })
+        self.journal.note(line).map_err(|err| JobError::Journal {
+            path: self.journal.path().to_owned(),
+            err,
+        })
     }
 }
 
@@ -217,7 +231,10 @@ pub fn run(
     beat: &mut Heartbeat,
 ) -> (Totals, Result<(), JobError>) {
     let mut totals = Totals::default();
-    let mut counts = Counts { totals: &mut totals, beat };
+    let mut counts = Counts {
+        totals: &mut totals,
+        beat,
+    };
     let result = run_into(context, job, earlier, sink, &mut counts);
     (totals, result)
 }
@@ -246,22 +263,42 @@ fn run_into(
             world.made.ignored.join(", ")
         ));
     }
-    world.made.notes.iter().for_each(|note| sink.observer.say(&format!("{}: {note}", job.name)));
-    let held = context.policy.make(job, world.made.env.spec(), &context.folder.planner(&job.name), |said| {
-        said.iter().for_each(|text| sink.observer.say(&format!("{}: {text}", job.name)));
-        !context.stop.asked()
-    });
+    world
+        .made
+        .notes
+        .iter()
+        .for_each(|note| sink.observer.say(&format!("{}: {note}", job.name)));
+    let held = context.policy.make(
+        job,
+        world.made.env.spec(),
+        &context.folder.planner(&job.name),
+        |said| {
+            said.iter()
+                .for_each(|text| sink.observer.say(&format!("{}: {text}", job.name)));
+            !context.stop.asked()
+        },
+    );
     if held.is_err() && context.stop.asked() {
         return Err(JobError::Stopped);
     }
     let held = held?;
-    held.notes.iter().for_each(|note| sink.observer.say(&format!("{}: {note}", job.name)));
-    let rows = world.made.env.num_envs().div_ceil(context.stages(job, &held).max(1));
+    held.notes
+        .iter()
+        .for_each(|note| sink.observer.say(&format!("{}: {note}", job.name)));
+    let rows = world
+        .made
+        .env
+        .num_envs()
+        .div_ceil(context.stages(job, &held).max(1));
     context.policy.warm_up(rows, context.max_batch(&held));
     let episodes = match (job.length, held.spec.num_episodes) {
         (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Some(count),
         (Length::Steps(_), _) => None,
-        (Length::Policy, None) => return Err(JobError::NoLength { policy: job.policy_type.clone() }),
+        (Length::Policy, None) => {
+            return Err(JobError::NoLength {
+                policy: job.policy_type.clone(),
+            });
+        }
     };
     sink.write(&Line::JobStart(JobStart {
         job_index: job.index,
@@ -275,14 +312,25 @@ fn run_into(
     let done = |episode: &u64| earlier.done.binary_search(episode).is_ok();
     let own: Vec<u64> = context.work.episodes(0..episodes.unwrap_or(0)).collect();
     let left = own.iter().filter(|episode| !done(episode)).count() as u64;
-    let sure = sink.leases.as_ref().filter(|leases| leases.is_in_blocks()).map_or(left, Leases::held);
+    let sure = sink
+        .leases
+        .as_ref()
+        .filter(|leases| leases.is_in_blocks())
+        .map_or(left, Leases::held);
     let amount = amount(context, job, world.made.env.spec(), (left, sure));
-    let mut recording = Recording::start(context, job, world.made.env.spec(), (earlier, amount), sink)?;
+    let mut recording =
+        Recording::start(context, job, world.made.env.spec(), (earlier, amount), sink)?;
     if recording.every_frame || held.spec.needs_video {
         let notes = world.made.env.open_renderers()?;
-        notes.iter().for_each(|note| sink.observer.say_for_all("renderer", note));
+        notes
+            .iter()
+            .for_each(|note| sink.observer.say_for_all("renderer", note));
     }
-    counts.beat.of = if sink.leases.is_some() { 0 } else { own.len() as u64 };
+    counts.beat.of = if sink.leases.is_some() {
+        0
+    } else {
+        own.len() as u64
+    };
     let mut builds = Builds::new(context, episodes, earlier, sink);
     let mut result = Ok(());
     let mut is_used = false;
@@ -329,17 +377,29 @@ enum Builds {
 }
 
 impl Builds {
-    fn new(context: &JobContext, episodes: Option<u64>, earlier: &Earlier, sink: &EpisodeSink) -> Self {
+    fn new(
+        context: &JobContext,
+        episodes: Option<u64>,
+        earlier: &Earlier,
+        sink: &EpisodeSink,
+    ) -> Self {
         if let Some(leases) = sink.leases.clone().filter(Leases::is_in_blocks) {
             return Self::Leased(leases);
         }
-        let Some(count) = episodes else { return Self::Fixed(vec![(0, Source::Steps)].into_iter()) };
+        let Some(count) = episodes else {
+            return Self::Fixed(vec![(0, Source::Steps)].into_iter());
+        };
         let left = |range| -> Vec<u64> {
             let own = context.work.episodes(range);
-            own.filter(|episode| earlier.done.binary_search(episode).is_err()).collect()
+            own.filter(|episode| earlier.done.binary_search(episode).is_err())
+                .collect()
         };
-        let builds = (0..).zip(context.work.job.rebuilds(count)).map(|(build, range)| (build, left(range)));
-        let builds = builds.filter(|(_, left)| !left.is_empty()).map(|(build, left)| (build, Source::These(left)));
+        let builds = (0..)
+            .zip(context.work.job.rebuilds(count))
+            .map(|(build, range)| (build, left(range)));
+        let builds = builds
+            .filter(|(_, left)| !left.is_empty())
+            .map(|(build, left)| (build, Source::These(left)));
         Self::Fixed(builds.collect::<Vec<_>>().into_iter())
     }
 
@@ -361,12 +421,18 @@ fn run_apart(
     let apart = suspects.of(rollout.job.index);
     let (usual, mut suspected) = match source {
         Source::These(left) => {
-            let (suspected, usual) = left.into_iter().partition(|episode| apart.contains(episode));
+            let (suspected, usual) = left
+                .into_iter()
+                .partition(|episode| apart.contains(episode));
             (Source::These(usual), suspected)
         }
         other => (other, Vec::new()),
     };
-    let leases = if let Source::Leased(leases) = &usual { Some(leases.clone()) } else { None };
+    let leases = if let Source::Leased(leases) = &usual {
+        Some(leases.clone())
+    } else {
+        None
+    };
     rollout.run(usual, sink)?;
     if let Some(leases) = leases {
         leases.check()?;
@@ -385,13 +451,26 @@ fn run_apart(
 }
 
 /// Returns an upper bound for what will be recorded.
-fn amount(context: &JobContext, job: &Job, spec: &env::EnvSpec, (episodes, sure): (u64, u64)) -> Amount {
+fn amount(
+    context: &JobContext,
+    job: &Job,
+    spec: &env::EnvSpec,
+    (episodes, sure): (u64, u64),
+) -> Amount {
     if let Length::Steps(steps) = job.length {
         let copies = context.place.gpus.len() as u64;
         let steps = steps.saturating_mul(copies);
-        return Amount { steps, sure_steps: steps, episodes: copies };
+        return Amount {
+            steps,
+            sure_steps: steps,
+            episodes: copies,
+        };
     }
-    Amount { steps: episodes.saturating_mul(u64::from(spec.max_episode_steps)), sure_steps: sure, episodes }
+    Amount {
+        steps: episodes.saturating_mul(u64::from(spec.max_episode_steps)),
+        sure_steps: sure,
+        episodes,
+    }
 }
 
 /// One build of the environments, with the channel for their answers.
@@ -408,7 +487,12 @@ impl World {
         // The receiver is gone after the loop was stopped.
         let answers = Answers::new(move |env, answer| drop(outbox.send(Event::Env(env, answer))));
         Ok(Self {
-            made: env::make(job, jobs::seed::episode(context.seed, job, 0), &context.place, answers)?,
+            made: env::make(
+                job,
+                jobs::seed::episode(context.seed, job, 0),
+                &context.place,
+                answers,
+            )?,
             events,
             inbox,
         })

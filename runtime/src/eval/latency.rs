@@ -19,7 +19,11 @@ impl Latency {
     /// Counts one duration.
     pub fn add(&mut self, took: Duration) {
         let micros = took.as_secs_f64() * 1e6;
-        let bucket = if micros < 1.0 { 0 } else { (micros.ln() / GROWTH.ln()).round() as i32 };
+        let bucket = if micros < 1.0 {
+            0
+        } else {
+            (micros.ln() / GROWTH.ln()).round() as i32
+        };
         *self.buckets.entry(bucket).or_default() += 1;
         self.count += 1;
     }
@@ -27,7 +31,10 @@ impl Latency {
     /// Returns a histogram of the durations in both `self` and `other`.
     pub fn with(&self, other: &Self) -> Self {
         let mut both = self.clone();
-        other.buckets.iter().for_each(|(bucket, count)| *both.buckets.entry(*bucket).or_default() += count);
+        other
+            .buckets
+            .iter()
+            .for_each(|(bucket, count)| *both.buckets.entry(*bucket).or_default() += count);
         both.count += other.count;
         both
     }
@@ -39,7 +46,10 @@ impl Latency {
 
     /// Returns the median and the 95th percentile in milliseconds, each within 1 %.
     pub fn quantiles(&self) -> Quantiles {
-        Quantiles { p50: self.quantile(0.5), p95: self.quantile(0.95) }
+        Quantiles {
+            p50: self.quantile(0.5),
+            p95: self.quantile(0.95),
+        }
     }
 
     /// Returns the quantile `q` in milliseconds, within 1 %: the duration that a share `q` of all
@@ -63,12 +73,27 @@ mod tests {
     fn quantiles_are_within_two_percent() {
         let mut latency = Latency::default();
         (1..=1000).for_each(|millis| latency.add(Duration::from_millis(millis)));
-        let Quantiles { p50: Some(p50), p95: Some(p95) } = latency.quantiles() else { panic!("there are values") };
-        assert!((490.0..510.0).contains(&p50) && (930.0..970.0).contains(&p95), "{p50} {p95}");
+        let Quantiles {
+            p50: Some(p50),
+            p95: Some(p95),
+        } = latency.quantiles()
+        else {
+            panic!("there are values")
+        };
+        assert!(
+            (490.0..510.0).contains(&p50) && (930.0..970.0).contains(&p95),
+            "{p50} {p95}"
+        );
     }
 
     #[test]
     fn nothing_has_no_quantile() {
-        assert_eq!(Latency::default().quantiles(), Quantiles { p50: None, p95: None });
+        assert_eq!(
+            Latency::default().quantiles(),
+            Quantiles {
+                p50: None,
+                p95: None
+            }
+        );
     }
 }

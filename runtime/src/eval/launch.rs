@@ -45,9 +45,15 @@ pub(super) fn join(ready: &mut Ready, store: Option<&Store>) -> Result<Option<La
 }
 
 fn take(ready: &Ready) -> Result<LaunchLock, Fault> {
-    let launch = launch::fresh_id().map_err(|err| Fault::Broken(format!("cannot name this launch: {err}")))?;
+    let launch = launch::fresh_id()
+        .map_err(|err| Fault::Broken(format!("cannot name this launch: {err}")))?;
     LaunchLock::take(&ready.folder, &launch, |text| {
-        console::say(console::Level::Info, "rrun-rank:", text, serde_json::json!({}))
+        console::say(
+            console::Level::Info,
+            "rrun-rank:",
+            text,
+            serde_json::json!({}),
+        )
     })
     .map_err(|err| match err {
         LockError::Held { .. } | LockError::Link { .. } => Fault::Refused(err.to_string()),
@@ -60,12 +66,17 @@ fn tell(store: &Store, key: &str, lock: &Result<LaunchLock, Fault>) -> Result<()
         Ok(lock) => format!("{TAKEN}{}", lock.launch()),
         Err(Fault::Refused(reason) | Fault::Broken(reason)) => reason.clone(),
     };
-    store.set(key, said.as_bytes()).map_err(|err| Fault::Broken(err.to_string()))
+    store
+        .set(key, said.as_bytes())
+        .map_err(|err| Fault::Broken(err.to_string()))
 }
 
 fn heard(store: &Store, key: &str) -> Result<String, Fault> {
-    let said =
-        store.get(key, VERDICT).map_err(|err| Fault::Broken(format!("rank 0 has not taken the run folder: {err}")))?;
+    let said = store
+        .get(key, VERDICT)
+        .map_err(|err| Fault::Broken(format!("rank 0 has not taken the run folder: {err}")))?;
     let said = String::from_utf8_lossy(&said).into_owned();
-    said.strip_prefix(TAKEN).map(str::to_owned).ok_or(Fault::Refused(said))
+    said.strip_prefix(TAKEN)
+        .map(str::to_owned)
+        .ok_or(Fault::Refused(said))
 }

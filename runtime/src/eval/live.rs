@@ -76,8 +76,15 @@ impl Live {
 
     /// Returns the report of the episode's end for a planner.
     pub fn over(&self, env: EnvIndex, success: bool) -> Over {
-        let (length, return_, observation) = (self.length, self.return_, Arc::clone(&self.observation));
-        Over { env, success, length, return_, observation }
+        let (length, return_, observation) =
+            (self.length, self.return_, Arc::clone(&self.observation));
+        Over {
+            env,
+            success,
+            length,
+            return_,
+            observation,
+        }
     }
 
     /// Returns the journal line of an episode that ended with `end`.
@@ -112,7 +119,10 @@ impl Live {
 
     /// Returns the journal line of an episode that an error ended.
     pub fn errored(self, job: &Job, at: Where, reason: String) -> Episode {
-        Episode { error: Some(reason), ..self.ended(job, at, End::Error) }
+        Episode {
+            error: Some(reason),
+            ..self.ended(job, at, End::Error)
+        }
     }
 }
 
@@ -124,7 +134,9 @@ mod tests {
     fn the_largest_reward_may_be_negative_and_is_none_before_the_first_step() {
         let mut live = Live::new(0, 7);
         assert_eq!((live.return_, live.max_reward), (0.0, None));
-        [-2.0, -0.5, -1.0].into_iter().for_each(|reward| live.reward(reward));
+        [-2.0, -0.5, -1.0]
+            .into_iter()
+            .for_each(|reward| live.reward(reward));
         assert_eq!((live.return_, live.max_reward), (-3.5, Some(-0.5)));
     }
 }

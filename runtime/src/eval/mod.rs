@@ -48,7 +48,10 @@ mod view;
 pub use rank::main;
 
 /// The clock of the evaluation loop; pure modules get their instants from here.
-#[expect(clippy::disallowed_methods, reason = "the eval loop is where time enters")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the eval loop is where time enters"
+)]
 fn now() -> Instant {
     Instant::now()
 }

@@ -36,7 +36,12 @@ pub fn bring_together(
     lost: &[usize],
 ) -> Together {
     let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
-    let who = Who { rank: env.rank, world: env.world_size, restart: env.round, run_id: env.run_id.clone() };
+    let who = Who {
+        rank: env.rank,
+        world: env.world_size,
+        restart: env.round,
+        run_id: env.run_id.clone(),
+    };
     // NCCL needs rank 0, so it is not used if rank 0 is lost.
     let own_gpu_each = matches!(device, tch::Device::Cuda(_)) && !lost.contains(&0);
     // A lost rank never sends its journal, and the others need only seconds.
@@ -51,22 +56,48 @@ pub fn bring_together(
             }
             .to_owned();
             let parts = gathered.parts.iter().enumerate();
-            context.missing_ranks = parts.filter(|(_, part)| part.is_none()).map(|(rank, _)| rank).collect();
-            let parts = gathered.parts.into_iter().enumerate().filter(|(rank, _)| *rank != env.rank);
-            let delivered = parts.filter_map(|(rank, part)| Some((rank, part?))).collect();
-            Together { delivered, context, note: gathered.note }
+            context.missing_ranks = parts
+                .filter(|(_, part)| part.is_none())
+                .map(|(rank, _)| rank)
+                .collect();
+            let parts = gathered
+                .parts
+                .into_iter()
+                .enumerate()
+                .filter(|(rank, _)| *rank != env.rank);
+            let delivered = parts
+                .filter_map(|(rank, part)| Some((rank, part?)))
+                .collect();
+            Together {
+                delivered,
+                context,
+                note: gathered.note,
+            }
         }
         Err(err) => {
-            context.missing_ranks = (0..env.world_size).filter(|rank| *rank != env.rank).collect();
-            Together { delivered: Vec::new(), context, note: Some(format!("results were not gathered: {err}")) }
+            context.missing_ranks = (0..env.world_size)
+                .filter(|rank| *rank != env.rank)
+                .collect();
+            Together {
+                delivered: Vec::new(),
+                context,
+                note: Some(format!("results were not gathered: {err}")),
+            }
         }
     }
 }
 
 /// Returns only what the journals in the run folder say, for a run that has no time to gather.
 pub fn from_disk(env: &RankEnv, stopped: String) -> Together {
-    let context = Context { stopped: Some(stopped), ..context(env) };
-    Together { delivered: Vec::new(), context, note: None }
+    let context = Context {
+        stopped: Some(stopped),
+        ..context(env)
+    };
+    Together {
+        delivered: Vec::new(),
+        context,
+        note: None,
+    }
 }
 
 fn context(env: &RankEnv) -> Context {
@@ -85,13 +116,26 @@ fn context(env: &RankEnv) -> Context {
 /// # Errors
 /// Returns an error that names the folder if a file cannot be read or written.
 pub fn report(folder: &RunFolder, plan: &RunPlan, together: Together) -> Result<Report, String> {
-    let failed = |err: std::io::Error| format!("cannot write the report into `{}`: {err}", folder.root().display());
+    let failed = |err: std::io::Error| {
+        format!(
+            "cannot write the report into `{}`: {err}",
+            folder.root().display()
+        )
+    };
     let on_disk = Journals::of(folder).map_err(failed)?;
     let add = |journals: Journals, (rank, bytes)| journals.and_delivered(rank, bytes);
     let journals = together.delivered.into_iter().fold(on_disk, add);
     let report = jobs::report::write(folder, plan, &journals, together.context).map_err(failed)?;
-    let rows = plan.jobs.iter().zip(&report.per_job).map(|(job, report)| (job, report.status.as_str()));
-    console::out(format_args!("\n{}\n{}", table::jobs(rows), table::metrics_summary(&report)));
+    let rows = plan
+        .jobs
+        .iter()
+        .zip(&report.per_job)
+        .map(|(job, report)| (job, report.status.as_str()));
+    console::out(format_args!(
+        "\n{}\n{}",
+        table::jobs(rows),
+        table::metrics_summary(&report)
+    ));
     let comparison = table::comparison(&report);
     if !comparison.is_empty() {
         console::out(comparison);

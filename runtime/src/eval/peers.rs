@@ -47,9 +47,15 @@ impl Peers {
     /// Returns a [`DistError`] if the store cannot be reached.
     pub fn meet(env: &RankEnv) -> Result<Self, DistError> {
         let addr = env.master.as_ref().filter(|_| env.world_size > 1);
-        let addr = addr.map(|(host, port)| StoreAddr { host: host.clone(), port: *port });
+        let addr = addr.map(|(host, port)| StoreAddr {
+            host: host.clone(),
+            port: *port,
+        });
         let serve = env.rank == 0 && !env.agent_store;
-        let store = addr.as_ref().map(|addr| Store::connect(addr, env.world_size, serve, CONNECT)).transpose()?;
+        let store = addr
+            .as_ref()
+            .map(|addr| Store::connect(addr, env.world_size, serve, CONNECT))
+            .transpose()?;
         let mut peers = Self {
             rank: env.rank,
             world_size: env.world_size,
@@ -67,7 +73,11 @@ impl Peers {
     }
 
     fn adopt(&mut self, store: Option<Store>) {
-        let part = |name: &str| store.as_ref().map(|store| store.prefix(&format!("rrun/{name}/{}", self.meeting)));
+        let part = |name: &str| {
+            store
+                .as_ref()
+                .map(|store| store.prefix(&format!("rrun/{name}/{}", self.meeting)))
+        };
         (self.eval_store, self.losses) = (part("eval"), part("lost"));
         self.store = store;
     }
@@ -75,7 +85,10 @@ impl Peers {
     /// Reconnects to the store, at most once every few seconds; returns whether it succeeded.
     fn mend(&mut self) -> bool {
         let moment = now();
-        if self.mended.is_some_and(|tried| moment.saturating_duration_since(tried) < MEND.1) {
+        if self
+            .mended
+            .is_some_and(|tried| moment.saturating_duration_since(tried) < MEND.1)
+        {
             return false;
         }
         self.mended = Some(moment);
@@ -101,7 +114,8 @@ impl Peers {
     /// Returns whether the last heartbeat is more than a second old.
     pub fn is_due(&self) -> bool {
         let moment = now();
-        self.told.is_none_or(|told| moment.saturating_duration_since(told) >= EVERY)
+        self.told
+            .is_none_or(|told| moment.saturating_duration_since(told) >= EVERY)
     }
 
     /// Publishes this rank's heartbeat. Returns the reason if another rank has ended the
@@ -123,8 +137,11 @@ impl Peers {
     /// Publishes a heartbeat. Errors are ignored: the evaluation itself needs no store, and if the
     /// store is gone, the launcher that serves it is gone too and its end stops this rank.
     fn publish(&self, beat: &Heartbeat) {
-        let Some(eval_store) = &self.eval_store else { return };
-        let text = serde_json::to_vec(beat).expect("a beat has no map and no number that JSON lacks");
+        let Some(eval_store) = &self.eval_store else {
+            return;
+        };
+        let text =
+            serde_json::to_vec(beat).expect("a beat has no map and no number that JSON lacks");
         if let Err(err) = eval_store.set(&format!("beat/{}", self.rank), &text) {
             tracing::debug!(%err, "cannot publish progress");
         }
@@ -141,13 +158,23 @@ impl Peers {
     /// Returns whether this rank is the first of the launch to ask about `topic`. Returns true if
     /// the store does not answer, so that a message is repeated rather than lost.
     pub fn is_first(&self, topic: &str) -> bool {
-        let Some(eval_store) = &self.eval_store else { return true };
-        eval_store.add(&format!("said/{topic}"), 1).map_or(true, |count| count == 1)
+        let Some(eval_store) = &self.eval_store else {
+            return true;
+        };
+        eval_store
+            .add(&format!("said/{topic}"), 1)
+            .map_or(true, |count| count == 1)
     }
 
     fn called_off(&self) -> Result<Option<String>, DistError> {
-        let Some(eval_store) = &self.eval_store else { return Ok(None) };
-        let reason = if eval_store.check("off")? { Some(eval_store.get("off", EVERY)?) } else { None };
+        let Some(eval_store) = &self.eval_store else {
+            return Ok(None);
+        };
+        let reason = if eval_store.check("off")? {
+            Some(eval_store.get("off", EVERY)?)
+        } else {
+            None
+        };
         Ok(reason.map(|reason| String::from_utf8_lossy(&reason).into_owned()))
     }
 
@@ -159,9 +186,13 @@ impl Peers {
                     self.watch.gone(rank);
                 }
                 let key = format!("beat/{rank}");
-                let beat = eval_store
-                    .check(&key)
-                    .and_then(|there| if there { eval_store.get(&key, EVERY).map(Some) } else { Ok(None) });
+                let beat = eval_store.check(&key).and_then(|there| {
+                    if there {
+                        eval_store.get(&key, EVERY).map(Some)
+                    } else {
+                        Ok(None)
+                    }
+                });
                 if let Ok(Some(text)) = beat
                     && let Ok(beat) = serde_json::from_slice(&text)
                 {
@@ -203,14 +234,25 @@ impl Peers {
         stop: &Stop,
         mut meanwhile: impl FnMut(&[Heartbeat]),
     ) -> Vec<usize> {
-        let beat = Heartbeat { arrived: true, ..beat };
+        let beat = Heartbeat {
+            arrived: true,
+            ..beat
+        };
         self.watch.on(self.rank, beat.clone(), now());
         self.publish(&beat);
-        let Some(eval_store) = self.eval_store.clone() else { return Vec::new() };
+        let Some(eval_store) = self.eval_store.clone() else {
+            return Vec::new();
+        };
         let mut mends = 0;
         // A rank that was restarted arrives again and must not be counted twice.
-        let is_first = eval_store.add(&format!("arrived/{}", self.rank), 1).is_ok_and(|count| count == 1);
-        if is_first && eval_store.add("arrived", 1).is_ok_and(|count| count as usize == self.world_size) {
+        let is_first = eval_store
+            .add(&format!("arrived/{}", self.rank), 1)
+            .is_ok_and(|count| count == 1);
+        if is_first
+            && eval_store
+                .add("arrived", 1)
+                .is_ok_and(|count| count as usize == self.world_size)
+        {
             // Wakes the waiting ranks; a rank that misses it looks again a second later.
             let _ = eval_store.set("all", b"");
         }
@@ -220,14 +262,19 @@ impl Peers {
             if self.watch.settled(now(), timeout) || stop.asked() {
                 return self.watch.lost(now(), timeout);
             }
-            let waited = self.eval_store.as_ref().map_or(Ok(()), |eval_store| eval_store.wait("all", EVERY));
+            let waited = self
+                .eval_store
+                .as_ref()
+                .map_or(Ok(()), |eval_store| eval_store.wait("all", EVERY));
             if waited.is_ok() || waited.is_err_and(|err| err.is_timeout()) {
                 mends = 0;
                 continue;
             }
             mends += 1;
             if mends > MENDS {
-                return (0..self.world_size).filter(|rank| *rank != self.rank).collect();
+                return (0..self.world_size)
+                    .filter(|rank| *rank != self.rank)
+                    .collect();
             }
             self.mended = None;
             if self.mend() {
@@ -272,12 +319,18 @@ mod tests {
     }
 
     fn beat(steps: u64) -> Heartbeat {
-        Heartbeat { steps, ..Heartbeat::default() }
+        Heartbeat {
+            steps,
+            ..Heartbeat::default()
+        }
     }
 
     #[test]
     fn a_rank_that_was_cut_off_is_heard_again() {
-        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 0 };
+        let addr = StoreAddr {
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+        };
         let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
         let cable = Cable::to(server.port());
         let (mut near, mut far) = (rank(0, server.port()), rank(1, cable.port));
@@ -293,11 +346,18 @@ mod tests {
 
     #[test]
     fn of_all_ranks_one_is_the_first_to_speak_of_a_topic() {
-        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 0 };
+        let addr = StoreAddr {
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+        };
         let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
         let (near, far) = (rank(0, server.port()), rank(1, server.port()));
         assert_eq!(
-            [far.is_first("renderer"), near.is_first("renderer"), far.is_first("renderer")],
+            [
+                far.is_first("renderer"),
+                near.is_first("renderer"),
+                far.is_first("renderer")
+            ],
             [true, false, false]
         );
         assert!(near.is_first("another"));
@@ -305,7 +365,10 @@ mod tests {
 
     #[test]
     fn a_rank_arrives_once_however_often_it_is_started() {
-        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 0 };
+        let addr = StoreAddr {
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+        };
         let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
         let arrive = |mut peers: Peers| {
             let stop = Stop::default();
@@ -314,7 +377,10 @@ mod tests {
         };
         arrive(rank(1, server.port()));
         arrive(rank(1, server.port()));
-        assert!(!server.check("rrun/eval/none/0/all").unwrap(), "rank 0 is not there");
+        assert!(
+            !server.check("rrun/eval/none/0/all").unwrap(),
+            "rank 0 is not there"
+        );
         arrive(rank(0, server.port()));
         assert!(server.check("rrun/eval/none/0/all").unwrap());
     }

@@ -51,9 +51,16 @@ impl Reading {
         let pending = jobs.iter().filter(|job| job.status == Status::Pending);
         let wanted: BTreeSet<(String, PathBuf)> = pending
             .flat_map(|job| {
-                policy::files(&job.policy_type, &job.policy_config).into_iter().map(move |path| (job, path))
+                policy::files(&job.policy_type, &job.policy_config)
+                    .into_iter()
+                    .map(move |path| (job, path))
             })
-            .map(|(job, path)| (jobs::known::canonical_policy(&job.policy_type).to_owned(), path))
+            .map(|(job, path)| {
+                (
+                    jobs::known::canonical_policy(&job.policy_type).to_owned(),
+                    path,
+                )
+            })
             .collect();
         let known = lines.iter().filter_map(|line| match line {
             Line::PolicyFiles(files) => Some(files.clone()),
@@ -64,16 +71,27 @@ impl Reading {
         if !wanted.is_empty() {
             let read = move || read_all(wanted, &cache, &found.0, &stopped);
             // Without a thread these lines are missing; an evaluation does not need them.
-            let thread = std::thread::Builder::new().name("policy files".to_owned()).spawn(read);
-            thread.inspect_err(|err| tracing::warn!(%err, "no thread reads the files of policies")).ok();
+            let thread = std::thread::Builder::new()
+                .name("policy files".to_owned())
+                .spawn(read);
+            thread
+                .inspect_err(|err| tracing::warn!(%err, "no thread reads the files of policies"))
+                .ok();
         }
-        Self { found: found.1, known, stop }
+        Self {
+            found: found.1,
+            known,
+            stop,
+        }
     }
 
     /// Returns the lines that are new since the last call.
     pub fn take(&mut self) -> Vec<Found> {
         let found: Vec<_> = self.found.try_iter().collect();
-        found.into_iter().filter_map(|files| self.note(files)).collect()
+        found
+            .into_iter()
+            .filter_map(|files| self.note(files))
+            .collect()
     }
 
     /// Returns the remaining lines. Waits for them up to the time limit.
@@ -82,7 +100,10 @@ impl Reading {
         let end = std::time::Instant::now() + PATIENCE;
         let mut found = Vec::new();
         #[expect(clippy::disallowed_methods, reason = "a deadline of reading files")]
-        while let Ok(files) = self.found.recv_timeout(end.saturating_duration_since(std::time::Instant::now())) {
+        while let Ok(files) = self
+            .found
+            .recv_timeout(end.saturating_duration_since(std::time::Instant::now()))
+        {
             found.extend(self.note(files));
         }
         found
@@ -99,7 +120,10 @@ impl Reading {
             None => None,
         };
         self.known.push(files.clone());
-        Some(Found { line: Line::PolicyFiles(files), warning })
+        Some(Found {
+            line: Line::PolicyFiles(files),
+            warning,
+        })
     }
 }
 
@@ -113,19 +137,35 @@ fn is_of(known: &PolicyFiles, files: &PolicyFiles) -> bool {
     (&known.policy_type, &known.path) == (&files.policy_type, &files.path)
 }
 
-fn read_all(wanted: BTreeSet<(String, PathBuf)>, cache: &Path, found: &Sender<PolicyFiles>, stop: &AtomicBool) {
+fn read_all(
+    wanted: BTreeSet<(String, PathBuf)>,
+    cache: &Path,
+    found: &Sender<PolicyFiles>,
+    stop: &AtomicBool,
+) {
     let mut cache = Cache::open(cache);
     for (policy_type, path) in wanted {
         match read(&path, &mut cache, stop) {
             Ok(Sum { sha256, bytes }) => {
                 let (path, at) = (path.display().to_string(), rfc3339(SystemTime::now()));
                 // The receiver is gone after the rank has ended.
-                if found.send(PolicyFiles { policy_type, path, sha256, bytes, at }).is_err() {
+                if found
+                    .send(PolicyFiles {
+                        policy_type,
+                        path,
+                        sha256,
+                        bytes,
+                        at,
+                    })
+                    .is_err()
+                {
                     return;
                 }
             }
             Err(_) if stop.load(Ordering::Relaxed) => return,
-            Err(err) => tracing::warn!(%err, path = %path.display(), "cannot read the files of a policy"),
+            Err(err) => {
+                tracing::warn!(%err, path = %path.display(), "cannot read the files of a policy")
+            }
         }
     }
 }
@@ -141,7 +181,10 @@ fn read(path: &Path, cache: &mut Cache, stop: &AtomicBool) -> io::Result<Sum> {
         listing += &format!("{}  {name}\n", file.sha256);
         bytes += file.bytes;
     }
-    Ok(Sum { sha256: sha256::of(listing), bytes })
+    Ok(Sum {
+        sha256: sha256::of(listing),
+        bytes,
+    })
 }
 
 /// Returns the relative paths of all files below a folder, sorted by bytes, without hidden ones.
@@ -151,13 +194,20 @@ fn files_below(root: &Path) -> io::Result<BTreeSet<String>> {
     while let Some((folder, depth)) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            let is_hidden = path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with('.'));
             match fs::metadata(&path) {
                 _ if is_hidden => {}
                 // The limit on the depth ends loops of links to a parent folder.
                 Ok(found) if found.is_dir() && depth < 16 => folders.push((path, depth + 1)),
                 Ok(found) if found.is_file() => {
-                    names.insert(path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned());
+                    names.insert(
+                        path.strip_prefix(root)
+                            .unwrap_or(&path)
+                            .to_string_lossy()
+                            .into_owned(),
+                    );
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -183,8 +233,14 @@ struct Entry {
 impl Cache {
     /// Opens a cache; a missing or unreadable file gives an empty one.
     fn open(path: &Path) -> Self {
-        let entries = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-        Self { path: path.to_owned(), entries }
+        let entries = fs::read(path)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default();
+        Self {
+            path: path.to_owned(),
+            entries,
+        }
     }
 
     fn file(&mut self, path: &Path, stop: &AtomicBool) -> io::Result<Sum> {
@@ -193,14 +249,22 @@ impl Cache {
         let name = path.canonicalize()?.display().to_string();
         let is_same = |entry: &&Entry| (entry.bytes, entry.modified) == (found.len(), modified);
         if let Some(entry) = self.entries.get(&name).filter(is_same) {
-            return Ok(Sum { sha256: entry.sha256.clone(), bytes: entry.bytes });
+            return Ok(Sum {
+                sha256: entry.sha256.clone(),
+                bytes: entry.bytes,
+            });
         }
         let sum = hash(path, stop)?;
-        let entry = Entry { bytes: sum.bytes, modified, sha256: sum.sha256.clone() };
+        let entry = Entry {
+            bytes: sum.bytes,
+            modified,
+            sha256: sum.sha256.clone(),
+        };
         self.entries.insert(name, entry);
         // An error is ignored: the cache only saves reading the files again.
-        if let Err(err) =
-            serde_json::to_vec(&self.entries).map_err(io::Error::from).and_then(|text| write_whole(&self.path, &text))
+        if let Err(err) = serde_json::to_vec(&self.entries)
+            .map_err(io::Error::from)
+            .and_then(|text| write_whole(&self.path, &text))
         {
             tracing::debug!(%err, "cannot remember the files of policies");
         }
@@ -209,7 +273,10 @@ impl Cache {
 }
 
 fn hash(path: &Path, stop: &AtomicBool) -> io::Result<Sum> {
-    sha256::of_reader(Stoppable { file: File::open(path)?, stop })
+    sha256::of_reader(Stoppable {
+        file: File::open(path)?,
+        stop,
+    })
 }
 
 /// A file whose reads fail after `stop` is set.
@@ -245,8 +312,14 @@ mod tests {
         fs::create_dir_all(model.join("vlm")).unwrap();
         fs::create_dir(model.join(".cache")).unwrap();
         fs::write(dir.path().join("blob"), vec![7; BLOB]).unwrap();
-        std::os::unix::fs::symlink(dir.path().join("blob"), model.join("model.safetensors")).unwrap();
-        for name in ["config.json", "vlm/config.json", ".cache/x", ".gitattributes"] {
+        std::os::unix::fs::symlink(dir.path().join("blob"), model.join("model.safetensors"))
+            .unwrap();
+        for name in [
+            "config.json",
+            "vlm/config.json",
+            ".cache/x",
+            ".gitattributes",
+        ] {
             fs::write(model.join(name), name).unwrap();
         }
         dir
@@ -267,8 +340,17 @@ mod tests {
     }
 
     fn shell(folder: &Path, script: &str) -> String {
-        let output = Command::new("sh").args(["-c", script]).current_dir(folder).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().split_whitespace().next().unwrap_or_default().to_owned()
+        let output = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     fn lines(found: Vec<Found>) -> Vec<PolicyFiles> {
@@ -285,11 +367,22 @@ mod tests {
         let model = dir.path().join("model");
         let jobs = jobs_of(&model, &dir.path().join("blob"));
         let found = lines(Reading::start(&jobs, &[], dir.path().join("cache")).finish());
-        let of_folder =
-            "find -L . -type f -not -path '*/.*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum | sha256sum";
-        let wanted = [shell(&model, of_folder), shell(dir.path(), "sha256sum blob")];
-        assert_eq!(found.iter().map(|files| files.sha256.clone()).collect::<Vec<_>>(), wanted);
-        let about: Vec<_> = found.iter().map(|files| (files.policy_type.as_str(), files.bytes)).collect();
+        let of_folder = "find -L . -type f -not -path '*/.*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum | sha256sum";
+        let wanted = [
+            shell(&model, of_folder),
+            shell(dir.path(), "sha256sum blob"),
+        ];
+        assert_eq!(
+            found
+                .iter()
+                .map(|files| files.sha256.clone())
+                .collect::<Vec<_>>(),
+            wanted
+        );
+        let about: Vec<_> = found
+            .iter()
+            .map(|files| (files.policy_type.as_str(), files.bytes))
+            .collect();
         let blob = BLOB as u64;
         assert_eq!(about, [("gr00t", blob + 11 + 15), ("replay_action", blob)]);
     }
@@ -299,14 +392,18 @@ mod tests {
         let dir = checkpoint();
         let model = dir.path().join("model");
         let jobs = jobs_of(&model, &dir.path().join("blob"));
-        let read = |before: &[Line]| Reading::start(&jobs, before, dir.path().join("cache")).finish();
+        let read =
+            |before: &[Line]| Reading::start(&jobs, before, dir.path().join("cache")).finish();
         let first: Vec<Line> = read(&[]).into_iter().map(|found| found.line).collect();
         assert_eq!(read(&first).len(), 0);
         fs::write(model.join("config.json"), "other").unwrap();
         let found = read(&first);
         assert_eq!(found.len(), 1);
         let warning = found[0].warning.as_deref().unwrap();
-        assert!(warning.contains("model` is made of other files than before"), "{warning}");
+        assert!(
+            warning.contains("model` is made of other files than before"),
+            "{warning}"
+        );
     }
 
     #[test]
@@ -317,9 +414,15 @@ mod tests {
         let first = Cache::open(&path).file(&blob, &go_on).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace(&first.sha256, "remembered")).unwrap();
-        assert_eq!(Cache::open(&path).file(&blob, &go_on).unwrap().sha256, "remembered");
+        assert_eq!(
+            Cache::open(&path).file(&blob, &go_on).unwrap().sha256,
+            "remembered"
+        );
         fs::write(&blob, "other").unwrap();
-        assert_ne!(Cache::open(&path).file(&blob, &go_on).unwrap().sha256, "remembered");
+        assert_ne!(
+            Cache::open(&path).file(&blob, &go_on).unwrap().sha256,
+            "remembered"
+        );
         fs::write(&path, "no cache").unwrap();
         assert_eq!(Cache::open(&path).file(&blob, &go_on).unwrap().bytes, 5);
     }
@@ -327,6 +430,9 @@ mod tests {
     #[test]
     fn a_rank_that_ends_ends_the_reading() {
         let stop = AtomicBool::new(true);
-        assert_eq!(hash(Path::new("/dev/zero"), &stop).unwrap_err().to_string(), "nobody waits for it any more");
+        assert_eq!(
+            hash(Path::new("/dev/zero"), &stop).unwrap_err().to_string(),
+            "nobody waits for it any more"
+        );
     }
 }

@@ -18,7 +18,9 @@ use tch::Device;
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::eval::{device, now};
 use crate::policy::gr00t::Models;
-use crate::policy::{self, Account, Chunk, EpisodeStart, Lifeline, Made, Over, PolicyError, PolicySpec, Shortage};
+use crate::policy::{
+    self, Account, Chunk, EpisodeStart, Lifeline, Made, Over, PolicyError, PolicySpec, Shortage,
+};
 use c10d::cuda;
 
 /// Stack size: TorchScript's interpreter recurses. A main thread would have at most this much.
@@ -84,17 +86,33 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(give) = self.0.take() {
-            give(Acted { chunks: Err(gone()), took: Duration::ZERO, shortage: Shortage::default() });
+            give(Acted {
+                chunks: Err(gone()),
+                took: Duration::ZERO,
+                shortage: Shortage::default(),
+            });
         }
     }
 }
 
 enum Question {
-    Make { job: Box<Job>, env: Box<EnvSpec>, folder: PathBuf, reply: Sender<Result<Held, PolicyError>> },
-    WarmUp { rows: usize, max_rows: usize },
+    Make {
+        job: Box<Job>,
+        env: Box<EnvSpec>,
+        folder: PathBuf,
+        reply: Sender<Result<Held, PolicyError>>,
+    },
+    WarmUp {
+        rows: usize,
+        max_rows: usize,
+    },
     Reset(EpisodeStart),
     Observe(EnvIndex, Arc<Observation>),
-    Act { rows: Vec<Row>, max_batch: usize, reply: Reply },
+    Act {
+        rows: Vec<Row>,
+        max_batch: usize,
+        reply: Reply,
+    },
     End(Over, Sender<Result<Account, PolicyError>>),
 }
 
@@ -107,9 +125,16 @@ impl PolicyThread {
         let (questions, inbox) = channel();
         let (lifeline, words) = Lifeline::heard();
         let own = lifeline.clone();
-        let thread = std::thread::Builder::new().name("policy".to_owned()).stack_size(STACK_BYTES);
+        let thread = std::thread::Builder::new()
+            .name("policy".to_owned())
+            .stack_size(STACK_BYTES);
         let thread = thread.spawn(move || run(device, &inbox, &own))?;
-        Ok(Self { lifeline, words, questions: Some(questions), thread: Some(thread) })
+        Ok(Self {
+            lifeline,
+            words,
+            questions: Some(questions),
+            thread: Some(thread),
+        })
     }
 
     /// Makes the policy of a job in place of the previous one; a policy that keeps files writes
@@ -126,8 +151,17 @@ impl PolicyThread {
         mut goes_on: impl FnMut(Vec<String>) -> bool,
     ) -> Result<Held, PolicyError> {
         let (reply, answer) = channel();
-        let (job, env, folder) = (Box::new(job.clone()), Box::new(env.clone()), folder.to_owned());
-        self.ask(Question::Make { job, env, folder, reply });
+        let (job, env, folder) = (
+            Box::new(job.clone()),
+            Box::new(env.clone()),
+            folder.to_owned(),
+        );
+        self.ask(Question::Make {
+            job,
+            env,
+            folder,
+            reply,
+        });
         loop {
             let made = answer.recv_timeout(TICK);
             if !goes_on(self.said()) {
@@ -164,7 +198,11 @@ impl PolicyThread {
     /// Requests action chunks, with at most `max_batch` rows in one call of the policy. The thread
     /// calls `give` with the result.
     pub fn act(&self, rows: Vec<Row>, max_batch: usize, give: impl FnOnce(Acted) + Send + 'static) {
-        self.ask(Question::Act { rows, max_batch, reply: Reply(Some(Box::new(give))) });
+        self.ask(Question::Act {
+            rows,
+            max_batch,
+            reply: Reply(Some(Box::new(give))),
+        });
     }
 
     /// Tells a planner that an episode is over, and waits for its account of it, which takes little
@@ -215,11 +253,18 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
     let mut is_lost = false;
     for question in questions {
         match question {
-            Question::Make { job, env, folder, reply } => {
+            Question::Make {
+                job,
+                env,
+                folder,
+                reply,
+            } => {
                 // Free the memory of the previous policy before the next one is loaded.
                 made = None;
                 let (name, config) = (&job.policy_type, &job.policy_config);
-                let answer = device::using(device, || policy::make_with(name, config, &env, &mut models, lifeline));
+                let answer = device::using(device, || {
+                    policy::make_with(name, config, &env, &mut models, lifeline)
+                });
                 is_lost = matches!(answer, Err(PolicyError::DeviceLost(_)));
                 // The receiver is gone if the loop was stopped meanwhile.
                 let _ = reply.send(answer.map(|mut fresh| {
@@ -231,19 +276,39 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
                     held
                 }));
             }
-            Question::WarmUp { rows, max_rows } => on(&mut made, |policy| policy.warm_up(rows, max_rows)),
+            Question::WarmUp { rows, max_rows } => {
+                on(&mut made, |policy| policy.warm_up(rows, max_rows))
+            }
             Question::Reset(start) => on(&mut made, |policy| policy.reset(&[start])),
-            Question::Observe(env, observation) => on(&mut made, |policy| policy.observe(env, &observation)),
-            Question::Act { rows, max_batch, reply } => {
+            Question::Observe(env, observation) => {
+                on(&mut made, |policy| policy.observe(env, &observation))
+            }
+            Question::Act {
+                rows,
+                max_batch,
+                reply,
+            } => {
                 let started = now();
-                let give = move |chunks, shortage| reply.give(Acted { chunks, took: started.elapsed(), shortage });
+                let give = move |chunks, shortage| {
+                    reply.give(Acted {
+                        chunks,
+                        took: started.elapsed(),
+                        shortage,
+                    })
+                };
                 let Some(made) = &mut made else {
-                    give(Err(PolicyError::Inference("no policy was made".to_owned())), Shortage::default());
+                    give(
+                        Err(PolicyError::Inference("no policy was made".to_owned())),
+                        Shortage::default(),
+                    );
                     continue;
                 };
                 match made.policy.planner() {
                     Some(planner) => {
-                        planner.act_later(rows, Box::new(move |chunks| give(chunks, Shortage::default())));
+                        planner.act_later(
+                            rows,
+                            Box::new(move |chunks| give(chunks, Shortage::default())),
+                        );
                     }
                     None => {
                         let chunks = device::using(device, || act(made, &rows, max_batch));
@@ -277,7 +342,10 @@ fn on(made: &mut Option<Made>, run: impl FnOnce(&mut dyn policy::Policy)) {
 fn act(made: &mut Made, rows: &[Row], max_batch: usize) -> Result<Vec<Chunk>, PolicyError> {
     let mut chunks = Vec::with_capacity(rows.len());
     for rows in rows.chunks(max_batch.max(1)) {
-        let rows: Vec<_> = rows.iter().map(|(env, observation)| (*env, observation.as_ref())).collect();
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(env, observation)| (*env, observation.as_ref()))
+            .collect();
         chunks.extend(made.policy.act(&rows)?);
     }
     Ok(chunks)
@@ -285,11 +353,29 @@ fn act(made: &mut Made, rows: &[Row], max_batch: usize) -> Result<Vec<Chunk>, Po
 
 fn held(made: &mut Made) -> Held {
     let spec = made.policy.spec();
-    let seeds = (0..spec.num_episodes.unwrap_or(0)).map(|episode| made.policy.episode_seed(episode)).collect();
-    let facts = made.policy.facts().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let (notes, is_remote, is_planner) =
-        (made.policy.notes(), made.policy.is_remote(), made.policy.planner().is_some());
-    Held { spec, chunk_length: made.chunk_length, seeds, facts, is_planner, notes, is_remote }
+    let seeds = (0..spec.num_episodes.unwrap_or(0))
+        .map(|episode| made.policy.episode_seed(episode))
+        .collect();
+    let facts = made
+        .policy
+        .facts()
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    let (notes, is_remote, is_planner) = (
+        made.policy.notes(),
+        made.policy.is_remote(),
+        made.policy.planner().is_some(),
+    );
+    Held {
+        spec,
+        chunk_length: made.chunk_length,
+        seeds,
+        facts,
+        is_planner,
+        notes,
+        is_remote,
+    }
 }
 
 #[cfg(test)]
@@ -304,24 +390,44 @@ mod tests {
     fn job(policy: &str) -> Job {
         let entry = json!({"name": "a", "arena_env_args": {"environment": "push"}, "policy_type": policy,
                            "num_episodes": 1});
-        jobs::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0)
+        jobs::file::parse(&json!({"jobs": [entry]}))
+            .unwrap()
+            .remove(0)
     }
 
     fn rows(count: usize) -> Vec<Row> {
-        (0..count).map(|env| (EnvIndex(env), Arc::new(Observation::empty()))).collect()
+        (0..count)
+            .map(|env| (EnvIndex(env), Arc::new(Observation::empty())))
+            .collect()
     }
 
-    fn chunks(thread: &PolicyThread, count: usize, max_batch: usize) -> Result<Vec<Chunk>, PolicyError> {
+    fn chunks(
+        thread: &PolicyThread,
+        count: usize,
+        max_batch: usize,
+    ) -> Result<Vec<Chunk>, PolicyError> {
         let (give, answer) = channel();
-        thread.act(rows(count), max_batch, move |acted| drop(give.send(acted.chunks)));
+        thread.act(rows(count), max_batch, move |acted| {
+            drop(give.send(acted.chunks))
+        });
         answer.recv().unwrap()
     }
 
     #[test]
     fn rows_are_answered_in_order_in_batches_of_any_size() {
         let thread = PolicyThread::start(Device::Cpu).unwrap();
-        thread.make(&job("random_action"), &env_spec(), Path::new(""), |_| true).unwrap();
-        let begin = || (0..3).for_each(|n| thread.reset(EpisodeStart { env: EnvIndex(n), episode: 0, seed: n as u64 }));
+        thread
+            .make(&job("random_action"), &env_spec(), Path::new(""), |_| true)
+            .unwrap();
+        let begin = || {
+            (0..3).for_each(|n| {
+                thread.reset(EpisodeStart {
+                    env: EnvIndex(n),
+                    episode: 0,
+                    seed: n as u64,
+                })
+            })
+        };
         begin();
         let together = chunks(&thread, 3, usize::MAX).unwrap();
         begin();
@@ -332,22 +438,36 @@ mod tests {
     #[test]
     fn an_inference_without_a_policy_is_an_error() {
         let thread = PolicyThread::start(Device::Cpu).unwrap();
-        assert_eq!(chunks(&thread, 1, 1).unwrap_err().to_string(), "no policy was made");
+        assert_eq!(
+            chunks(&thread, 1, 1).unwrap_err().to_string(),
+            "no policy was made"
+        );
     }
 
     #[test]
     fn a_policy_that_cannot_be_made_says_why() {
         let thread = PolicyThread::start(Device::Cpu).unwrap();
-        let err = thread.make(&job("pi0"), &env_spec(), Path::new(""), |_| true).unwrap_err();
-        assert!(err.to_string().starts_with("unknown policy_type `pi0`"), "{err}");
+        let err = thread
+            .make(&job("pi0"), &env_spec(), Path::new(""), |_| true)
+            .unwrap_err();
+        assert!(
+            err.to_string().starts_with("unknown policy_type `pi0`"),
+            "{err}"
+        );
     }
 
     /// Returns a job whose server does not exist.
     fn remote() -> Job {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let mut job = job("gr00t_remote_closedloop");
-        job.policy_config.insert("remote_host".to_owned(), "127.0.0.1".into());
-        job.policy_config.insert("remote_port".to_owned(), port.into());
+        job.policy_config
+            .insert("remote_host".to_owned(), "127.0.0.1".into());
+        job.policy_config
+            .insert("remote_port".to_owned(), port.into());
         job
     }
 
@@ -359,14 +479,27 @@ mod tests {
             told.extend(said);
             told.is_empty()
         });
-        assert!(err.unwrap_err().to_string().ends_with("given up, as the evaluation ends"));
-        assert!(told[0].ends_with("get_modality_config: connection refused; it is tried again for 300 s"), "{told:?}");
+        assert!(
+            err.unwrap_err()
+                .to_string()
+                .ends_with("given up, as the evaluation ends")
+        );
+        assert!(
+            told[0]
+                .ends_with("get_modality_config: connection refused; it is tried again for 300 s"),
+            "{told:?}"
+        );
     }
 
     #[test]
     fn an_unanswered_question_answers_itself() {
         let (give, answer) = channel();
-        drop(Reply(Some(Box::new(move |acted: Acted| drop(give.send(acted.chunks))))));
-        assert_eq!(answer.recv().unwrap().unwrap_err().to_string(), "the policy's thread has ended");
+        drop(Reply(Some(Box::new(move |acted: Acted| {
+            drop(give.send(acted.chunks))
+        }))));
+        assert_eq!(
+            answer.recv().unwrap().unwrap_err().to_string(),
+            "the policy's thread has ended"
+        );
     }
 }

@@ -36,9 +36,14 @@ pub struct Progress {
 
 enum Show {
     /// Rank 0 on a terminal.
-    Table { all: MultiProgress, lines: Vec<ProgressBar> },
+    Table {
+        all: MultiProgress,
+        lines: Vec<ProgressBar>,
+    },
     /// Job, time and steps of the last line.
-    Lines { last: Option<(String, Instant, u64)> },
+    Lines {
+        last: Option<(String, Instant, u64)>,
+    },
     /// Other ranks on a terminal.
     Quiet,
 }
@@ -58,11 +63,23 @@ impl Progress {
             _ => Show::Quiet,
         };
         let label = format!("[rank {}/{}]", env.rank, env.world_size);
-        Self { rank: env.rank, label, show, view: None, told: now(), exporter: None }
+        Self {
+            rank: env.rank,
+            label,
+            show,
+            view: None,
+            told: now(),
+            exporter: None,
+        }
     }
 
     /// Sets what is known of the whole run, and the exporter for its metrics.
-    pub fn begin(&mut self, before: impl FnOnce() -> Before, world_size: usize, exporter: Option<Exporter>) {
+    pub fn begin(
+        &mut self,
+        before: impl FnOnce() -> Before,
+        world_size: usize,
+        exporter: Option<Exporter>,
+    ) {
         if self.rank == 0 {
             self.view = Some(View::new(before(), world_size));
             self.exporter = exporter;
@@ -71,9 +88,12 @@ impl Progress {
 
     /// Shows progress of this rank.
     pub fn moved(&mut self, beat: &Heartbeat) {
-        let Show::Lines { last } = &mut self.show else { return };
+        let Show::Lines { last } = &mut self.show else {
+            return;
+        };
         let moment = now();
-        let (job, since, steps) = last.get_or_insert_with(|| (beat.job.clone(), moment, beat.steps));
+        let (job, since, steps) =
+            last.get_or_insert_with(|| (beat.job.clone(), moment, beat.steps));
         let waited = moment.saturating_duration_since(*since);
         if *job != beat.job {
             *last = Some((beat.job.clone(), moment, beat.steps));
@@ -113,12 +133,19 @@ impl Progress {
         if let Show::Lines { last } = &mut self.show {
             *last = None;
         }
-        self.line(&format!("{} in {:.1} s", text(beat), took.as_secs_f64()), beat);
+        self.line(
+            &format!("{} in {:.1} s", text(beat), took.as_secs_f64()),
+            beat,
+        );
     }
 
     /// Prints a line for the user, above the table.
     pub fn say(&self, line: &str) {
-        let level = if line.starts_with("warning: ") { Level::Warning } else { Level::Info };
+        let level = if line.starts_with("warning: ") {
+            Level::Warning
+        } else {
+            Level::Info
+        };
         if let Show::Table { all, .. } = &self.show {
             console::log(level, line);
             // Ignored: the terminal may be gone.
@@ -131,7 +158,9 @@ impl Progress {
     /// Prints the progress of this rank to stderr, or only to the log if rank 0 draws a table.
     fn line(&self, line: &str, beat: &Heartbeat) {
         match &self.show {
-            Show::Lines { .. } => console::say(Level::Info, &self.label, line, facts(self.rank, beat)),
+            Show::Lines { .. } => {
+                console::say(Level::Info, &self.label, line, facts(self.rank, beat))
+            }
             Show::Table { .. } | Show::Quiet => console::log(Level::Info, line),
         }
     }
@@ -148,7 +177,8 @@ impl Progress {
 
 fn draw(all: &MultiProgress, lines: &mut Vec<ProgressBar>, table: &[String]) {
     while lines.len() < table.len() {
-        let style = ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
         lines.push(all.add(ProgressBar::new(1)).with_style(style));
     }
     let none = String::new();
@@ -169,7 +199,13 @@ fn whole(snapshot: &Snapshot) -> Value {
 
 fn text(beat: &Heartbeat) -> String {
     match beat.of {
-        0 => format!("{}: {} episodes, {} solved", beat.job, beat.done, beat.solved),
-        of => format!("{}: {}/{of} episodes, {} solved", beat.job, beat.done, beat.solved),
+        0 => format!(
+            "{}: {} episodes, {} solved",
+            beat.job, beat.done, beat.solved
+        ),
+        of => format!(
+            "{}: {}/{of} episodes, {} solved",
+            beat.job, beat.done, beat.solved
+        ),
     }
 }

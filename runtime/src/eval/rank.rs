@@ -74,17 +74,31 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
     let peers = Peers::meet(&ready.env).map_err(|err| Fault::Broken(err.to_string()))?;
     let lock = launch::join(&mut ready, peers.store())?;
     let journal = ready.open_journal().map_err(Fault::Refused)?;
-    let Ready { env, folder, plan, device, seating, notes } = &ready;
+    let Ready {
+        env,
+        folder,
+        plan,
+        device,
+        seating,
+        notes,
+    } = &ready;
     let progress = Progress::new(env);
     if let Err(err) = console::log_into(&folder.log(env.rank)) {
-        progress.say(&format!("warning: no log in `{}`: {err}", folder.log(env.rank).display()));
+        progress.say(&format!(
+            "warning: no log in `{}`: {err}",
+            folder.log(env.rank).display()
+        ));
     }
     progress.say(&format!("device {}", device.reason));
-    device.warnings.iter().for_each(|warning| progress.say(&format!("warning: {warning}")));
+    device
+        .warnings
+        .iter()
+        .for_each(|warning| progress.say(&format!("warning: {warning}")));
     notes.iter().for_each(|note| progress.say(note));
-    let policy =
-        PolicyThread::start(device.device).map_err(|err| Fault::Broken(format!("no thread for the policy: {err}")))?;
-    let meter = Meter::start(device.device).map_err(|err| Fault::Broken(format!("no thread for the meter: {err}")))?;
+    let policy = PolicyThread::start(device.device)
+        .map_err(|err| Fault::Broken(format!("no thread for the policy: {err}")))?;
+    let meter = Meter::start(device.device)
+        .map_err(|err| Fault::Broken(format!("no thread for the meter: {err}")))?;
     let meter = Rc::new(meter);
     let mut rank = Rank {
         args,
@@ -117,7 +131,11 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
 
 /// Returns the number of the episode that a line is about.
 fn of_episode(line: &Line) -> Option<u64> {
-    if let Line::Episode(episode) = line { Some(episode.episode) } else { None }
+    if let Line::Episode(episode) = line {
+        Some(episode.episode)
+    } else {
+        None
+    }
 }
 
 struct Rank<'a> {
@@ -168,7 +186,12 @@ impl JobObserver for Observers {
         }
         let (gpu_used, gpu_total) = device::memory(self.device).unwrap_or_default();
         let gpu_busy = self.meter.busy();
-        let beat = &Heartbeat { gpu_used, gpu_total, gpu_busy, ..beat.clone() };
+        let beat = &Heartbeat {
+            gpu_used,
+            gpu_total,
+            gpu_busy,
+            ..beat.clone()
+        };
         if let Some(reason) = self.peers.tell(beat) {
             self.stop.call_off(reason);
         }
@@ -200,13 +223,24 @@ struct Idle<'r, 'a> {
 impl Bystander for Idle<'_, '_> {
     fn rest(&mut self) -> bool {
         let observers = &mut self.rank.observers;
-        observers.on(&Heartbeat { arrived: true, ..self.last.clone() }, None);
+        observers.on(
+            &Heartbeat {
+                arrived: true,
+                ..self.last.clone()
+            },
+            None,
+        );
         observers.peers.rest();
         !self.rank.stop.asked()
     }
 
     fn lost(&mut self, timeout: Duration) -> BTreeSet<usize> {
-        self.rank.observers.peers.lost(timeout).into_iter().collect()
+        self.rank
+            .observers
+            .peers
+            .lost(timeout)
+            .into_iter()
+            .collect()
     }
 
     fn history(&mut self) -> Result<History, String> {
@@ -229,12 +263,22 @@ impl Rank<'_> {
         let mut history = self.history()?;
         self.announce(&history.lines);
         if self.env.rank == 0 {
-            self.policy_files = Some(Reading::start(&self.plan.jobs, &history.lines, self.folder.policy_files()));
+            self.policy_files = Some(Reading::start(
+                &self.plan.jobs,
+                &history.lines,
+                self.folder.policy_files(),
+            ));
         }
-        let mut job_queue =
-            JobQueue::new(own.to_vec(), self.args, self.env, &history.lines).map_err(|err| err.to_string())?;
+        let mut job_queue = JobQueue::new(own.to_vec(), self.args, self.env, &history.lines)
+            .map_err(|err| err.to_string())?;
         let mut last = self.begin(job_queue.own(), &history);
-        while let Some(work) = job_queue.next(&mut history, &mut Idle { rank: self, last: &last })? {
+        while let Some(work) = job_queue.next(
+            &mut history,
+            &mut Idle {
+                rank: self,
+                last: &last,
+            },
+        )? {
             self.leases = job_queue.leases(&work);
             last = self.job(&work, &mut history, last)?;
             self.note_policy_files(Reading::take)?;
@@ -251,7 +295,9 @@ impl Rank<'_> {
     /// Writes journal lines for the policy files that have been hashed.
     fn note_policy_files(&mut self, take: fn(&mut Reading) -> Vec<Found>) -> Result<(), String> {
         for Found { line, warning } in self.policy_files.as_mut().map(take).unwrap_or_default() {
-            warning.iter().for_each(|warning| self.observers.progress.say(warning));
+            warning
+                .iter()
+                .for_each(|warning| self.observers.progress.say(warning));
             self.append(&line)?;
         }
         Ok(())
@@ -259,7 +305,11 @@ impl Rank<'_> {
 
     /// Writes the last journal line. The other ranks have been waited for, or will not be.
     fn end(&mut self, started: Instant) -> Result<(), String> {
-        self.note_policy_files(if self.stop.asked() { Reading::take } else { Reading::finish })?;
+        self.note_policy_files(if self.stop.asked() {
+            Reading::take
+        } else {
+            Reading::finish
+        })?;
         self.append(&Line::RankEnd(RankEnd {
             rank: self.env.rank,
             wall_s: started.elapsed().as_secs_f64(),
@@ -289,7 +339,10 @@ impl Rank<'_> {
     fn history(&self) -> Result<History, String> {
         let history = History::read(self.folder, self.plan, self.env)?;
         if self.env.rank == 0 {
-            history.notes.iter().for_each(|note| self.observers.progress.say(&format!("warning: {note}")));
+            history
+                .notes
+                .iter()
+                .for_each(|note| self.observers.progress.say(&format!("warning: {note}")));
         }
         Ok(history)
     }
@@ -298,29 +351,52 @@ impl Rank<'_> {
     /// progress display.
     fn begin(&mut self, own: Option<&[Work]>, history: &History) -> Heartbeat {
         let (jobs, lines) = (&self.plan.jobs, &history.lines);
-        let exporter = self.args.metrics_port.filter(|_| self.env.rank == 0).and_then(|port| {
-            let host = self.args.metrics_host;
-            let said = |err| self.observers.progress.say(&format!("warning: no metrics on {host}, port {port}: {err}"));
-            Exporter::listen(host, port).map_err(said).ok()
-        });
+        let exporter = self
+            .args
+            .metrics_port
+            .filter(|_| self.env.rank == 0)
+            .and_then(|port| {
+                let host = self.args.metrics_host;
+                let said = |err| {
+                    self.observers.progress.say(&format!(
+                        "warning: no metrics on {host}, port {port}: {err}"
+                    ))
+                };
+                Exporter::listen(host, port).map_err(said).ok()
+            });
         let before = || tally::before(jobs, lines, &history.launched);
-        self.observers.progress.begin(before, self.env.world_size, exporter);
-        let counted = tally::own(own.unwrap_or_default(), lines, &history.launched, self.env.rank);
+        self.observers
+            .progress
+            .begin(before, self.env.world_size, exporter);
+        let counted = tally::own(
+            own.unwrap_or_default(),
+            lines,
+            &history.launched,
+            self.env.rank,
+        );
         // A rank that leases its work has no jobs of its own.
         let (jobs, own) = own.map_or((0, 0), |_| (counted.jobs, counted.own));
-        Heartbeat { device: device::name(self.device.device), jobs, own, ..counted }
+        Heartbeat {
+            device: device::name(self.device.device),
+            jobs,
+            own,
+            ..counted
+        }
     }
 
     fn announce(&self, before: &[Line]) {
         if self.env.rank != 0 {
             return;
         }
-        console::out(table::jobs(self.plan.jobs.iter().map(|job| (job, job.status.as_str()))));
+        console::out(table::jobs(
+            self.plan.jobs.iter().map(|job| (job, job.status.as_str())),
+        ));
         let done: usize = report::done(before).values().map(Vec::len).sum();
         if done > 0 {
-            self.observers
-                .progress
-                .say(&format!("going on in `{}`: {done} episodes are done", self.folder.root().display()));
+            self.observers.progress.say(&format!(
+                "going on in `{}`: {done} episodes are done",
+                self.folder.root().display()
+            ));
         }
     }
 
@@ -347,10 +423,20 @@ impl Rank<'_> {
 
     /// Runs the rest of a job, and retries it if it fails. Returns an error if the journal cannot
     /// be written or the GPU is lost.
-    fn job(&mut self, work: &Work, history: &mut History, last: Heartbeat) -> Result<Heartbeat, String> {
+    fn job(
+        &mut self,
+        work: &Work,
+        history: &mut History,
+        last: Heartbeat,
+    ) -> Result<Heartbeat, String> {
         let mut beat = last;
         if history.given_up.contains(&work.job.index) {
-            self.failed.get_or_insert_with(|| format!("{} has failed before this rank was restarted", work.job.name));
+            self.failed.get_or_insert_with(|| {
+                format!(
+                    "{} has failed before this rank was restarted",
+                    work.job.name
+                )
+            });
             return Ok(beat);
         }
         for attempt in 1..=self.args.job_attempts {
@@ -383,11 +469,21 @@ impl Rank<'_> {
         let before = history.about(job.index);
         let again = matches!(job.length, Length::Steps(_));
         let earlier = if again { Vec::new() } else { before.clone() };
-        let mut done = report::done(earlier.iter().copied()).remove(&job.index).unwrap_or_default();
+        let mut done = report::done(earlier.iter().copied())
+            .remove(&job.index)
+            .unwrap_or_default();
         done.retain(|episode| work.runs(*episode));
-        let solved =
-            report::solved(earlier.into_iter().filter(|line| of_episode(line).is_none_or(|e| work.runs(e))), job.index);
-        let mut beat = Heartbeat { done: done.len() as u64, solved, ..last.of_job(&job.name) };
+        let solved = report::solved(
+            earlier
+                .into_iter()
+                .filter(|line| of_episode(line).is_none_or(|e| work.runs(e))),
+            job.index,
+        );
+        let mut beat = Heartbeat {
+            done: done.len() as u64,
+            solved,
+            ..last.of_job(&job.name)
+        };
         if let Some(leases) = &self.leases {
             // With leases, finished episodes of other ranks do not count for this one.
             (beat.done, beat.solved) = (0, 0);
@@ -395,21 +491,31 @@ impl Rank<'_> {
         }
         let is_finished = match job.length {
             Length::Episodes(_) => work.is_done(&done),
-            Length::Steps(_) | Length::Policy => report::finished(before.iter().copied(), job, work.share),
+            Length::Steps(_) | Length::Policy => {
+                report::finished(before.iter().copied(), job, work.share)
+            }
         };
         if is_finished {
             self.leave(job.index, true);
             return Ok((beat, None));
         }
-        let earlier = Earlier { done, lines: before, suspects: &history.suspects, attempt: attempt - 1 };
+        let earlier = Earlier {
+            done,
+            lines: before,
+            suspects: &history.suspects,
+            attempt: attempt - 1,
+        };
         let started = now();
-        let _span = tracing::info_span!("job", name = %job.name, rank = self.env.rank, attempt).entered();
+        let _span =
+            tracing::info_span!("job", name = %job.name, rank = self.env.rank, attempt).entered();
         let context = JobContext {
             args: self.args,
             env: self.env,
             device: self.device.device,
             work,
-            place: self.seating.place(self.args, self.env, work, self.device.device),
+            place: self
+                .seating
+                .place(self.args, self.env, work, self.device.device),
             policy: &self.policy,
             seed: self.plan.seed,
             folder: self.folder,
@@ -418,7 +524,11 @@ impl Rank<'_> {
         };
         self.meter.begin();
         let leases = self.leases.clone();
-        let mut sink = EpisodeSink { journal: &mut self.journal, observer: &mut self.observers, leases };
+        let mut sink = EpisodeSink {
+            journal: &mut self.journal,
+            observer: &mut self.observers,
+            leases,
+        };
         let (totals, result) = run_job(&context, job, &earlier, &mut sink, &mut beat);
         self.leave(job.index, result.is_ok());
         self.busy_s += started.elapsed().as_secs_f64();
@@ -428,7 +538,9 @@ impl Rank<'_> {
             Err(JobError::Policy(PolicyError::DeviceLost(reason))) => {
                 return Err(self.lose(reason)?);
             }
-            Err(JobError::Journal { path, err }) => return Err(format!("cannot write `{}`: {err}", path.display())),
+            Err(JobError::Journal { path, err }) => {
+                return Err(format!("cannot write `{}`: {err}", path.display()));
+            }
             Err(err) => Some(err.to_string()),
             Ok(()) => None,
         };
@@ -436,7 +548,9 @@ impl Rank<'_> {
         let retried = error.is_some() && attempt < self.args.job_attempts;
         if let Some(error) = &error {
             let left = if retried { ", and is tried again" } else { "" };
-            self.observers.progress.say(&format!("{} failed{left}: {error}", job.name));
+            self.observers
+                .progress
+                .say(&format!("{} failed{left}: {error}", job.name));
         }
         let (policy, job_use) = (device::take_peak(self.device.device), self.meter.job());
         self.append(&Line::JobEnd(JobEnd {
@@ -446,7 +560,9 @@ impl Rank<'_> {
             error: error.clone(),
             attempt: attempt - 1,
             retried,
-            log: error.as_ref().map(|_| self.folder.relative(&self.folder.log(self.env.rank))),
+            log: error
+                .as_ref()
+                .map(|_| self.folder.relative(&self.folder.log(self.env.rank))),
             wall_s: started.elapsed().as_secs_f64(),
             env_steps: totals.env_steps,
             frames: totals.frames,
@@ -480,7 +596,9 @@ impl Rank<'_> {
     }
 
     fn append(&mut self, line: &Line) -> Result<(), String> {
-        self.journal.append(line).map_err(|err| format!("cannot write `{}`: {err}", self.journal.path().display()))
+        self.journal
+            .append(line)
+            .map_err(|err| format!("cannot write `{}`: {err}", self.journal.path().display()))
     }
 
     /// Waits for the other ranks and writes the report. A rank that was stopped, or whose job
@@ -489,7 +607,10 @@ impl Rank<'_> {
     fn conclude(&mut self, last: Heartbeat, started: Instant) -> Result<ExitCode, String> {
         let failed = self.failed.clone().filter(|_| !self.args.continue_on_error);
         let early = self.stop.reason().or_else(|| {
-            let reason = format!("a job failed, and --continue-on-error is not given: {}", failed?);
+            let reason = format!(
+                "a job failed, and --continue-on-error is not given: {}",
+                failed?
+            );
             self.observers.peers.call_off(&reason);
             Some(reason)
         });
@@ -497,22 +618,38 @@ impl Rank<'_> {
             self.end(started)?;
             return self.conclude_early(reason);
         }
-        let Observers { peers, progress, .. } = &mut self.observers;
-        let lost = peers.wait_for_all(last, self.args.gather_timeout(), self.stop, |beats| progress.all(beats));
+        let Observers {
+            peers, progress, ..
+        } = &mut self.observers;
+        let lost = peers.wait_for_all(last, self.args.gather_timeout(), self.stop, |beats| {
+            progress.all(beats)
+        });
         self.end(started)?;
         if let Some(reason) = self.stop.reason() {
             return self.conclude_early(reason);
         }
-        let together = outcome::bring_together(self.env, self.folder, &self.observers.peers, self.device.device, &lost);
+        let together = outcome::bring_together(
+            self.env,
+            self.folder,
+            &self.observers.peers,
+            self.device.device,
+            &lost,
+        );
         self.observers.progress.finish();
         if let Some(note) = &together.note {
             self.observers.progress.say(&format!("warning: {note}"));
         }
         if self.env.rank != 0 {
             if self.failed.is_some() {
-                self.observers.peers.wait_for_report(self.args.gather_timeout());
+                self.observers
+                    .peers
+                    .wait_for_report(self.args.gather_timeout());
             }
-            return Ok(if self.failed.is_some() { ExitCode::from(FINAL) } else { ExitCode::SUCCESS });
+            return Ok(if self.failed.is_some() {
+                ExitCode::from(FINAL)
+            } else {
+                ExitCode::SUCCESS
+            });
         }
         let report = outcome::report(self.folder, self.plan, together)?;
         self.observers.peers.report_is_written();

@@ -54,18 +54,33 @@ impl Ready {
             .started_in(Path::new("."))
             .of_launch(env.launch.clone());
         check_arguments(&plan.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
-        let mut notes = plan.check(&folder, args.accept_changed_jobs).map_err(|err| err.to_string())?;
+        let mut notes = plan
+            .check(&folder, args.accept_changed_jobs)
+            .map_err(|err| err.to_string())?;
         notes.retain(|_| env.rank == 0);
         let device = device::decide(args, &env, &seating)?;
         if let Some(bytes) = args.gpu_memory {
-            notes.extend(device::limit(device.device, bytes, seating.ranks_on_gpu(args, &env, &visible))?);
+            notes.extend(device::limit(
+                device.device,
+                bytes,
+                seating.ranks_on_gpu(args, &env, &visible),
+            )?);
         }
         if env.rank == 0 {
             plan.prepare(&folder).map_err(|err| err.to_string())?;
         }
-        let plan = plan.settle(&folder, args.accept_changed_jobs).map_err(|err| err.to_string())?;
+        let plan = plan
+            .settle(&folder, args.accept_changed_jobs)
+            .map_err(|err| err.to_string())?;
         seating.settle(&plan.jobs, &env, device.device);
-        Ok(Self { env, folder, plan, device, seating, notes })
+        Ok(Self {
+            env,
+            folder,
+            plan,
+            device,
+            seating,
+            notes,
+        })
     }
 
     /// Opens the rank's journal and notes if a crash left a torn line.
@@ -73,10 +88,15 @@ impl Ready {
     /// # Errors
     /// Returns an error if another evaluation uses this folder, or if the disk cannot be written.
     pub fn open_journal(&mut self) -> Result<Journal, String> {
-        let journal = self.plan.open_journal(&self.folder, &self.env).map_err(|err| err.to_string())?;
+        let journal = self
+            .plan
+            .open_journal(&self.folder, &self.env)
+            .map_err(|err| err.to_string())?;
         if journal.torn() > 0 {
             let (path, bytes) = (journal.path().display(), journal.torn());
-            self.notes.push(format!("warning: `{path}` ended in a torn line: {bytes} bytes are cut off"));
+            self.notes.push(format!(
+                "warning: `{path}` ended in a torn line: {bytes} bytes are cut off"
+            ));
         }
         Ok(journal)
     }
@@ -85,13 +105,21 @@ impl Ready {
 /// Checks all jobs now for what would otherwise be refused when their turn comes, perhaps hours
 /// later.
 fn check_arguments(jobs: &[Job]) -> Result<(), String> {
-    jobs.iter().filter(|job| job.status == Status::Pending).try_for_each(|job| {
-        let place = |err: String| format!("job {} ({}): {err}", job.index.0, job.name);
-        env::check(job).map_err(|err| place(err.to_string()))?;
-        policy::check(&job.policy_type, &job.policy_config).map_err(|err| place(err.to_string()))?;
-        if job.length == Length::Policy && job.policy_type != "replay_action" {
-            return Err(place(JobError::NoLength { policy: job.policy_type.clone() }.to_string()));
-        }
-        Ok(())
-    })
+    jobs.iter()
+        .filter(|job| job.status == Status::Pending)
+        .try_for_each(|job| {
+            let place = |err: String| format!("job {} ({}): {err}", job.index.0, job.name);
+            env::check(job).map_err(|err| place(err.to_string()))?;
+            policy::check(&job.policy_type, &job.policy_config)
+                .map_err(|err| place(err.to_string()))?;
+            if job.length == Length::Policy && job.policy_type != "replay_action" {
+                return Err(place(
+                    JobError::NoLength {
+                        policy: job.policy_type.clone(),
+                    }
+                    .to_string(),
+                ));
+            }
+            Ok(())
+        })
 }

@@ -13,7 +13,9 @@ use crate::env::{EnvIndex, EnvSpec};
 use crate::eval::film;
 use crate::eval::heartbeat::Heartbeat;
 use crate::eval::job::{Counts, Earlier, EpisodeSink, JobContext, JobError};
-use crate::record::{Amount, DatasetPlan, Estimate, Export, Format, RecordPlan, Recorded, Recorder};
+use crate::record::{
+    Amount, DatasetPlan, Estimate, Export, Format, RecordPlan, Recorded, Recorder,
+};
 
 /// Time between two looks at what the recorder has finished.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -47,19 +49,38 @@ impl<'a> Recording<'a> {
         let every_frame = video.is_some() || pictures;
         let mut recorder = None;
         if dataset.is_some() || video.is_some() {
-            let dirs = [Some(folder.job(&job.name)), video.as_ref().map(|video| video.dir.clone())];
+            let dirs = [
+                Some(folder.job(&job.name)),
+                video.as_ref().map(|video| video.dir.clone()),
+            ];
             for dir in dirs.into_iter().flatten() {
-                std::fs::create_dir_all(&dir).map_err(|err| JobError::Journal { path: dir.clone(), err })?;
+                std::fs::create_dir_all(&dir).map_err(|err| JobError::Journal {
+                    path: dir.clone(),
+                    err,
+                })?;
             }
-            let plan = RecordPlan { dataset, video, num_envs: job.num_envs, env: spec.clone() };
+            let plan = RecordPlan {
+                dataset,
+                video,
+                num_envs: job.num_envs,
+                env: spec.clone(),
+            };
             if let Some(warning) = Estimate::of(&plan, amount).check(&folder.job(&job.name))? {
                 sink.observer.say(&format!("warning: {warning}"));
             }
             let started = Recorder::start(plan)?;
-            started.warnings().iter().for_each(|warning| sink.observer.say(warning));
+            started
+                .warnings()
+                .iter()
+                .for_each(|warning| sink.observer.say(warning));
             recorder = Some(started);
         }
-        Ok(Self { recorder, waiting: BTreeMap::new(), folder, every_frame })
+        Ok(Self {
+            recorder,
+            waiting: BTreeMap::new(),
+            folder,
+            every_frame,
+        })
     }
 
     /// Returns the recorder; `None` if nothing is recorded.
@@ -84,30 +105,54 @@ impl<'a> Recording<'a> {
 
     /// Writes the journal lines of the episodes that the recorder has finished.
     pub fn settle(&mut self, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Result<(), JobError> {
-        let recorded = self.recorder.as_mut().map(Recorder::poll).unwrap_or_default();
-        recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, sink, beat))
+        let recorded = self
+            .recorder
+            .as_mut()
+            .map(Recorder::poll)
+            .unwrap_or_default();
+        recorded
+            .into_iter()
+            .try_for_each(|recorded| self.on_recorded(recorded, sink, beat))
     }
 
     /// Waits until the journal lines of all finished episodes are written.
-    pub fn catch_up(&mut self, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Result<(), JobError> {
+    pub fn catch_up(
+        &mut self,
+        sink: &mut EpisodeSink,
+        beat: &mut Heartbeat,
+    ) -> Result<(), JobError> {
         while !self.waiting.is_empty() {
             // If the threads of the recorder have ended, its next use returns the reason.
-            let Some(recorded) = self.recorder.as_mut().and_then(|recorder| recorder.poll_within(PATIENCE)) else {
+            let Some(recorded) = self
+                .recorder
+                .as_mut()
+                .and_then(|recorder| recorder.poll_within(PATIENCE))
+            else {
                 return Ok(());
             };
-            recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, sink, beat))?;
+            recorded
+                .into_iter()
+                .try_for_each(|recorded| self.on_recorded(recorded, sink, beat))?;
         }
         Ok(())
     }
 
     /// Waits for the files, and writes the last journal lines.
     pub fn finish(mut self, sink: &mut EpisodeSink, counts: &mut Counts) -> Result<(), JobError> {
-        let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
+        let Some(mut recorder) = self.recorder.take() else {
+            return Ok(());
+        };
         // Report first what was written before something failed.
         let said = recorder.warnings().len();
         let recorded = recorder.drain();
-        let told = recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, sink, counts.beat));
-        recorder.warnings().iter().skip(said).for_each(|warning| sink.observer.say(warning));
+        let told = recorded
+            .into_iter()
+            .try_for_each(|recorded| self.on_recorded(recorded, sink, counts.beat));
+        recorder
+            .warnings()
+            .iter()
+            .skip(said)
+            .for_each(|warning| sink.observer.say(warning));
         let pressure = recorder.pressure();
         counts.totals.record_waits = pressure.video.count + pressure.dataset.count;
         counts.totals.record_wait = pressure.video.time + pressure.dataset.time;
@@ -121,27 +166,41 @@ impl<'a> Recording<'a> {
         sink: &mut EpisodeSink,
         beat: &mut Heartbeat,
     ) -> Result<(), JobError> {
-        let Some(mut episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else { return Ok(()) };
+        let Some(mut episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else {
+            return Ok(());
+        };
         if let Some(reason) = recorded.error {
-            return Err(JobError::Unrecorded { episode: recorded.episode, reason });
+            return Err(JobError::Unrecorded {
+                episode: recorded.episode,
+                reason,
+            });
         }
         if let Some(warning) = recorded.warning {
             sink.observer.say(&format!("warning: {warning}"));
         }
         let file = recorded.dataset.map(|path| self.folder.relative(&path));
-        episode.dataset = file.zip(recorded.demo).map(|(file, demo)| DemoRef { file, demo });
+        episode.dataset = file
+            .zip(recorded.demo)
+            .map(|(file, demo)| DemoRef { file, demo });
         episode.video = recorded.video.map(|span| VideoRef {
             file: self.folder.relative(&span.path),
             first_frame: span.first_frame,
             frames: span.frames,
             fps: Some(span.fps),
         });
-        episode.episode_video = recorded.episode_video.map(|path| self.folder.relative(&path));
+        episode.episode_video = recorded
+            .episode_video
+            .map(|path| self.folder.relative(&path));
         journal(episode, sink, beat)
     }
 }
 
-fn dataset(context: &JobContext, job: &Job, spec: &EnvSpec, earlier: &Earlier) -> Option<DatasetPlan> {
+fn dataset(
+    context: &JobContext,
+    job: &Job,
+    spec: &EnvSpec,
+    earlier: &Earlier,
+) -> Option<DatasetPlan> {
     let (folder, args) = (context.folder, context.args);
     let export = match args.export_mode {
         _ if args.no_dataset => return None,
@@ -180,7 +239,13 @@ fn journal(episode: Episode, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Re
     sink.write(&line)?;
     if let Line::Episode(episode) = &line {
         let (number, success) = (episode.episode, episode.success);
-        tracing::info!(episode = number, env = episode.env, success, length = episode.length, "episode ended");
+        tracing::info!(
+            episode = number,
+            env = episode.env,
+            success,
+            length = episode.length,
+            "episode ended"
+        );
         if let Some(leases) = &sink.leases {
             leases.written(episode.job_index, episode.episode);
         }
@@ -191,9 +256,16 @@ fn journal(episode: Episode, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Re
 }
 
 /// Writes an episode that an error ended to the journal at once.
-pub fn journal_error(episode: Episode, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Result<(), JobError> {
+pub fn journal_error(
+    episode: Episode,
+    sink: &mut EpisodeSink,
+    beat: &mut Heartbeat,
+) -> Result<(), JobError> {
     if let Some(reason) = &episode.error {
-        sink.observer.say(&format!("{} episode {}: {reason}", episode.job, episode.episode));
+        sink.observer.say(&format!(
+            "{} episode {}: {reason}",
+            episode.job, episode.episode
+        ));
     }
     journal(episode, sink, beat)
 }

@@ -124,7 +124,11 @@ struct State {
 impl Rollout<'_, '_> {
     /// Runs the episodes of a source to their end.
     pub fn run(&mut self, source: Source, sink: &mut EpisodeSink) -> Result<(), JobError> {
-        let mut state = State { groups: self.groups(&source), live: BTreeMap::new(), attempts: BTreeMap::new() };
+        let mut state = State {
+            groups: self.groups(&source),
+            live: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+        };
         let result = self.turns(&mut state, sink);
         for env in state.live.into_keys() {
             if let Some(recorder) = self.recording.recorder() {
@@ -137,12 +141,19 @@ impl Rollout<'_, '_> {
     fn groups(&self, source: &Source) -> Vec<Group> {
         let num_envs = self.env.num_envs();
         let group = |envs: Range<usize>| {
-            let steps = if let Length::Steps(steps) = self.job.length { Some(steps) } else { None };
+            let steps = if let Length::Steps(steps) = self.job.length {
+                Some(steps)
+            } else {
+                None
+            };
             let waiting = self.waiting(source, envs.clone());
             let schedule = Schedule::new(waiting, envs.clone(), self.held.chunk_length, steps);
             Group::new(envs, schedule)
         };
-        groups(num_envs, self.context.stages(self.job, self.held)).into_iter().map(group).collect()
+        groups(num_envs, self.context.stages(self.job, self.held))
+            .into_iter()
+            .map(group)
+            .collect()
     }
 
     /// Returns the episodes of a group. Those of a shared job belong to environments, so that each
@@ -153,7 +164,9 @@ impl Rollout<'_, '_> {
         match (source, share) {
             (Source::Leased(leases), _) => Waiting::Anyone(Box::new(leases.numbers())),
             (Source::Steps, None) => Waiting::Anyone(Box::new(deal(0.., num_envs, envs))),
-            (Source::These(episodes), None) => Waiting::Anyone(Box::new(deal(episodes.clone(), num_envs, envs))),
+            (Source::These(episodes), None) => {
+                Waiting::Anyone(Box::new(deal(episodes.clone(), num_envs, envs)))
+            }
             (Source::Steps, Some(share)) => {
                 let own = |slot| -> Numbers { Box::new(share.numbers(slot)) };
                 Waiting::Own(envs.map(own).collect())
@@ -170,10 +183,23 @@ impl Rollout<'_, '_> {
     }
 
     /// Records an episode that has killed its rank too often as an error.
-    pub fn give_up(&mut self, episode: u64, deaths: u32, sink: &mut EpisodeSink) -> Result<(), JobError> {
+    pub fn give_up(
+        &mut self,
+        episode: u64,
+        deaths: u32,
+        sink: &mut EpisodeSink,
+    ) -> Result<(), JobError> {
         let reason = format!("its rank died {deaths} times while it was under way");
-        let at = Where { rank: self.context.env.rank, env: EnvIndex(0), rebuild: self.rebuild };
-        journal_error(Live::new(episode, self.seed(episode)).errored(self.job, at, reason), sink, self.beat)
+        let at = Where {
+            rank: self.context.env.rank,
+            env: EnvIndex(0),
+            rebuild: self.rebuild,
+        };
+        journal_error(
+            Live::new(episode, self.seed(episode)).errored(self.job, at, reason),
+            sink,
+            self.beat,
+        )
     }
 
     fn seed(&self, episode: u64) -> u64 {
@@ -204,7 +230,9 @@ impl Rollout<'_, '_> {
                         sink.observer.say(&self.stalled(state, moved.elapsed()));
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => unreachable!("the loop holds a sender itself"),
+                Err(RecvTimeoutError::Disconnected) => {
+                    unreachable!("the loop holds a sender itself")
+                }
             }
             for text in self.policy.said() {
                 sink.observer.say(&format!("{}: {text}", self.job.name));
@@ -217,7 +245,12 @@ impl Rollout<'_, '_> {
         Ok(())
     }
 
-    fn on(&mut self, event: Event, state: &mut State, sink: &mut EpisodeSink) -> Result<(), JobError> {
+    fn on(
+        &mut self,
+        event: Event,
+        state: &mut State,
+        sink: &mut EpisodeSink,
+    ) -> Result<(), JobError> {
         match event {
             Event::Acted(index, acted) => {
                 self.feed(state, index, acted, sink)?;
@@ -225,7 +258,10 @@ impl Rollout<'_, '_> {
             }
             Event::Env(env, answer) => {
                 self.totals.sim_busy.end(now());
-                let found = state.groups.iter().position(|group| group.envs.contains(&env.0));
+                let found = state
+                    .groups
+                    .iter()
+                    .position(|group| group.envs.contains(&env.0));
                 let Some(index) = found else { return Ok(()) };
                 let group = &mut state.groups[index];
                 group.outstanding = group.outstanding.saturating_sub(1);
@@ -241,17 +277,29 @@ impl Rollout<'_, '_> {
     }
 
     /// Starts the next turn of a group: resets and steps, or an inference if no reset is due.
-    fn advance(&mut self, state: &mut State, index: usize, sink: &mut EpisodeSink) -> Result<(), JobError> {
+    fn advance(
+        &mut self,
+        state: &mut State,
+        index: usize,
+        sink: &mut EpisodeSink,
+    ) -> Result<(), JobError> {
         let State { groups, live, .. } = state;
         let group = &mut groups[index];
         let starts = group.schedule.start();
-        let needs_chunk = if starts.is_empty() { group.schedule.needs_chunk() } else { Vec::new() };
+        let needs_chunk = if starts.is_empty() {
+            group.schedule.needs_chunk()
+        } else {
+            Vec::new()
+        };
         if !needs_chunk.is_empty() {
-            let rows = needs_chunk.iter().filter_map(|env| Some((*env, Arc::clone(&live.get(env)?.observation))));
+            let rows = needs_chunk
+                .iter()
+                .filter_map(|env| Some((*env, Arc::clone(&live.get(env)?.observation))));
             let (rows, events) = (rows.collect(), self.events.0.clone());
             // The receiver is gone after the loop was stopped.
             let give = move |acted| drop(events.send(Event::Acted(index, acted)));
-            self.policy.act(rows, self.context.max_batch(self.held), give);
+            self.policy
+                .act(rows, self.context.max_batch(self.held), give);
             group.thinking = needs_chunk;
             if self.held.is_planner {
                 self.totals.thinking.begin(1, now());
@@ -276,29 +324,58 @@ impl Rollout<'_, '_> {
         let due = group.schedule.due();
         self.totals.env_steps += due.len() as u64;
         self.beat.steps += due.len() as u64;
-        group.actions = due.iter().map(|due| (due.env, due.action.clone())).collect();
+        group.actions = due
+            .iter()
+            .map(|due| (due.env, due.action.clone()))
+            .collect();
         let spec = &self.held.spec;
-        let (seen, unseen): (Vec<Due>, Vec<Due>) =
-            due.into_iter().partition(|due| spec.needs_video && (spec.looks_back > 0 || due.last));
-        let steps = |due: Vec<Due>| due.into_iter().map(|Due { env, action, .. }| (env, Command::Step { action }));
+        let (seen, unseen): (Vec<Due>, Vec<Due>) = due
+            .into_iter()
+            .partition(|due| spec.needs_video && (spec.looks_back > 0 || due.last));
+        let steps = |due: Vec<Due>| {
+            due.into_iter()
+                .map(|Due { env, action, .. }| (env, Command::Step { action }))
+        };
         let (seen, unseen): (Vec<_>, Vec<_>) = (steps(seen).collect(), steps(unseen).collect());
         group.since = now();
         for (work, looks) in [(resets, spec.needs_video), (seen, true), (unseen, false)] {
             if !work.is_empty() {
                 group.outstanding += work.len();
                 self.totals.sim_busy.begin(work.len(), now());
-                self.env.send(work, if self.recording.every_frame || looks { Render::Yes } else { Render::No });
+                self.env.send(
+                    work,
+                    if self.recording.every_frame || looks {
+                        Render::Yes
+                    } else {
+                        Render::No
+                    },
+                );
             }
         }
         Ok(())
     }
 
-    fn feed(&mut self, state: &mut State, index: usize, acted: Acted, sink: &mut EpisodeSink) -> Result<(), JobError> {
-        let Acted { chunks, took, shortage } = acted;
+    fn feed(
+        &mut self,
+        state: &mut State,
+        index: usize,
+        acted: Acted,
+        sink: &mut EpisodeSink,
+    ) -> Result<(), JobError> {
+        let Acted {
+            chunks,
+            took,
+            shortage,
+        } = acted;
         self.totals.shortage = shortage;
         let chunks = chunks?;
         self.totals.infer.add(took);
-        tracing::trace!(group = index, rows = chunks.len(), ms = took.as_secs_f64() * 1e3, "inferred");
+        tracing::trace!(
+            group = index,
+            rows = chunks.len(),
+            ms = took.as_secs_f64() * 1e3,
+            "inferred"
+        );
         if self.held.is_planner {
             self.totals.thinking.end(now());
         } else {
@@ -328,7 +405,9 @@ impl Rollout<'_, '_> {
         sink: &mut EpisodeSink,
     ) -> Result<(), JobError> {
         state.groups[index].schedule.end(env);
-        let Some(live) = state.live.remove(&env) else { return Ok(()) };
+        let Some(live) = state.live.remove(&env) else {
+            return Ok(());
+        };
         if live.length == 0 && matches!(self.job.length, Length::Steps(_)) {
             let (policy, episode) = (&self.job.policy_type, live.episode);
             let reason = format!(
@@ -336,23 +415,41 @@ impl Rollout<'_, '_> {
             );
             return Err(PolicyError::Inference(reason).into());
         }
-        let end = if live.solved_once { End::Success } else { End::Terminated };
-        let recorded = EpisodeEnd { success: live.solved_once, terminated: true, truncated: false };
+        let end = if live.solved_once {
+            End::Success
+        } else {
+            End::Terminated
+        };
+        let recorded = EpisodeEnd {
+            success: live.solved_once,
+            terminated: true,
+            truncated: false,
+        };
         self.ended(env, live, end, recorded, sink)
     }
 
     fn check(&self, chunks: &[Chunk], rows: usize) -> Result<(), JobError> {
         let dim = self.env.spec().action.names.len();
-        if chunks.len() == rows && chunks.iter().all(|chunk| chunk.action(0).is_some_and(|row| row.len() == dim)) {
+        if chunks.len() == rows
+            && chunks
+                .iter()
+                .all(|chunk| chunk.action(0).is_some_and(|row| row.len() == dim))
+        {
             return Ok(());
         }
         let (policy, found) = (&self.job.policy_type, chunks.len());
-        let reason = format!("policy `{policy}` gave {found} chunks for {rows} rows of {dim} actions");
+        let reason =
+            format!("policy `{policy}` gave {found} chunks for {rows} rows of {dim} actions");
         Err(PolicyError::Inference(reason).into())
     }
 
     /// Processes the answers of a group after all its environments have answered.
-    fn work_off(&mut self, state: &mut State, index: usize, sink: &mut EpisodeSink) -> Result<(), JobError> {
+    fn work_off(
+        &mut self,
+        state: &mut State,
+        index: usize,
+        sink: &mut EpisodeSink,
+    ) -> Result<(), JobError> {
         let answers = std::mem::take(&mut state.groups[index].answers);
         let mut actions = std::mem::take(&mut state.groups[index].actions);
         for (env, answer) in answers {
@@ -363,7 +460,8 @@ impl Rollout<'_, '_> {
                 }
                 Answer::Step(Ok(step)) => {
                     let action = actions.remove(&env).unwrap_or_default();
-                    if let Some((end, recorded)) = self.stepped(env, &action, step, &mut state.live)?
+                    if let Some((end, recorded)) =
+                        self.stepped(env, &action, step, &mut state.live)?
                         && let Some(live) = state.live.remove(&env)
                     {
                         state.groups[index].schedule.end(env);
@@ -390,10 +488,19 @@ impl Rollout<'_, '_> {
         end: EpisodeEnd,
         sink: &mut EpisodeSink,
     ) -> Result<(), JobError> {
-        let account =
-            if self.held.is_planner { self.policy.end(live.over(env, end.success))? } else { Account::default() };
-        account.notes.iter().for_each(|note| sink.observer.say(&format!("{}: {note}", self.job.name)));
-        let episode = Episode { metrics: account.metrics, ..live.ended(self.job, self.at(env), how) };
+        let account = if self.held.is_planner {
+            self.policy.end(live.over(env, end.success))?
+        } else {
+            Account::default()
+        };
+        account
+            .notes
+            .iter()
+            .for_each(|note| sink.observer.say(&format!("{}: {note}", self.job.name)));
+        let episode = Episode {
+            metrics: account.metrics,
+            ..live.ended(self.job, self.at(env), how)
+        };
         if let Some(recorder) = self.recording.recorder() {
             if !sink.may_write(&episode)? {
                 return Ok(recorder.forget(env)?);
@@ -421,7 +528,9 @@ impl Rollout<'_, '_> {
         if let Some(recorder) = self.recording.recorder() {
             recorder.forget(env)?;
         }
-        let Some(live) = state.live.remove(&env) else { return Ok(()) };
+        let Some(live) = state.live.remove(&env) else {
+            return Ok(());
+        };
         let attempt = state.attempts.entry(live.episode).or_insert(0);
         let again = stderr.is_some() && *attempt < self.context.env_restarts();
         if let Some(stderr) = stderr {
@@ -441,14 +550,20 @@ impl Rollout<'_, '_> {
         }
         if again {
             self.totals.env_restarts += 1;
-            let text =
-                format!("{} episode {} begins again: environment {}: {reason}", self.job.name, live.episode, env.0);
+            let text = format!(
+                "{} episode {} begins again: environment {}: {reason}",
+                self.job.name, live.episode, env.0
+            );
             sink.observer.say(&text);
             state.groups[index].schedule.again(env);
             return Ok(());
         }
         state.groups[index].schedule.end(env);
-        journal_error(live.errored(self.job, self.at(env), reason), sink, self.beat)
+        journal_error(
+            live.errored(self.job, self.at(env), reason),
+            sink,
+            self.beat,
+        )
     }
 
     fn begin(
@@ -457,14 +572,25 @@ impl Rollout<'_, '_> {
         observation: Observation,
         live: &mut BTreeMap<EnvIndex, Live>,
     ) -> Result<(), JobError> {
-        let Some(live) = live.get_mut(&env) else { return Ok(()) };
+        let Some(live) = live.get_mut(&env) else {
+            return Ok(());
+        };
         let (episode, seed) = (live.episode, live.seed);
         self.totals.frames += observation.video.len() as u64;
         if let Some(recorder) = self.recording.recorder() {
-            recorder.begin(env, EpisodeMeta { episode, seed, language: observation.language.clone() }, &observation)?;
+            recorder.begin(
+                env,
+                EpisodeMeta {
+                    episode,
+                    seed,
+                    language: observation.language.clone(),
+                },
+                &observation,
+            )?;
         }
         live.observation = Arc::new(observation);
-        self.policy.reset(policy::EpisodeStart { env, episode, seed });
+        self.policy
+            .reset(policy::EpisodeStart { env, episode, seed });
         self.show(env, &live.observation);
         Ok(())
     }
@@ -477,7 +603,9 @@ impl Rollout<'_, '_> {
         step: Step,
         live: &mut BTreeMap<EnvIndex, Live>,
     ) -> Result<Option<(End, EpisodeEnd)>, JobError> {
-        let Some(live) = live.get_mut(&env) else { return Ok(None) };
+        let Some(live) = live.get_mut(&env) else {
+            return Ok(None);
+        };
         live.length += 1;
         live.reward(step.reward);
         self.totals.frames += step.observation.video.len() as u64;
@@ -493,7 +621,14 @@ impl Rollout<'_, '_> {
         let terminated = step.terminated;
         let ended = end.map(|end| {
             let truncated = step.truncated || end == End::TimeLimit;
-            (end, EpisodeEnd { success: end == End::Success, terminated, truncated })
+            (
+                end,
+                EpisodeEnd {
+                    success: end == End::Success,
+                    terminated,
+                    truncated,
+                },
+            )
         });
         live.observation = Arc::new(step.observation);
         if end.is_none() {
@@ -511,12 +646,21 @@ impl Rollout<'_, '_> {
     }
 
     fn at(&self, env: EnvIndex) -> Where {
-        Where { rank: self.context.env.rank, env, rebuild: self.rebuild }
+        Where {
+            rank: self.context.env.rank,
+            env,
+            rebuild: self.rebuild,
+        }
     }
 
     fn stalled(&self, state: &State, waited: Duration) -> String {
         let waiting = state.groups.iter().filter(|group| group.is_waiting());
         let waiting: Vec<_> = waiting.map(|group| group.waits_for(&state.live)).collect();
-        format!("{}: nothing has moved for {} s: {}", self.job.name, waited.as_secs(), waiting.join("; "))
+        format!(
+            "{}: nothing has moved for {} s: {}",
+            self.job.name,
+            waited.as_secs(),
+            waiting.join("; ")
+        )
     }
 }

@@ -17,17 +17,25 @@ use crate::policy::Chunk;
 /// Splits the environments into `groups` contiguous ranges that are as equal as possible.
 pub fn groups(num_envs: usize, groups: usize) -> Vec<Range<usize>> {
     let groups = groups.clamp(1, num_envs.max(1));
-    (0..groups).map(|group| group * num_envs / groups..(group + 1) * num_envs / groups).collect()
+    (0..groups)
+        .map(|group| group * num_envs / groups..(group + 1) * num_envs / groups)
+        .collect()
 }
 
 /// Deals the episodes to `num_envs` environments in turn, and returns those for the environments in
 /// `group`.
-pub fn deal<I>(episodes: I, num_envs: usize, group: Range<usize>) -> impl Iterator<Item = u64> + use<I>
+pub fn deal<I>(
+    episodes: I,
+    num_envs: usize,
+    group: Range<usize>,
+) -> impl Iterator<Item = u64> + use<I>
 where
     I: IntoIterator<Item = u64>,
 {
     let dealt = episodes.into_iter().enumerate();
-    dealt.filter(move |(position, _)| group.contains(&(position % num_envs))).map(|(_, episode)| episode)
+    dealt
+        .filter(move |(position, _)| group.contains(&(position % num_envs)))
+        .map(|(_, episode)| episode)
 }
 
 /// Episode numbers in ascending order. An iterator, because a job in steps has too many to store.
@@ -98,23 +106,47 @@ impl Slot {
 impl Schedule {
     /// Creates a schedule that takes the first `chunk_length` actions of each chunk, or fewer if it
     /// is shorter. With `steps`, each environment stops after that many.
-    pub fn new(waiting: Waiting, envs: Range<usize>, chunk_length: usize, steps: Option<u64>) -> Self {
+    pub fn new(
+        waiting: Waiting,
+        envs: Range<usize>,
+        chunk_length: usize,
+        steps: Option<u64>,
+    ) -> Self {
         let first = envs.start;
-        let slots = envs.map(|_| Slot { doing: Doing::Nothing, left: steps }).collect();
-        Self { waiting, first, slots, chunk_length }
+        let slots = envs
+            .map(|_| Slot {
+                doing: Doing::Nothing,
+                left: steps,
+            })
+            .collect();
+        Self {
+            waiting,
+            first,
+            slots,
+            chunk_length,
+        }
     }
 
     /// Starts waiting episodes in idle environments, both in ascending order.
     pub fn start(&mut self) -> Vec<(EnvIndex, u64)> {
         let mut starts = Vec::new();
-        for (index, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.has_steps()) {
+        for (index, slot) in self
+            .slots
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, slot)| slot.has_steps())
+        {
             let episode = match slot.doing {
                 Doing::Episode { .. } => None,
                 Doing::Again(episode) => Some(episode),
                 Doing::Nothing => self.waiting.next(index),
             };
             if let Some(number) = episode {
-                slot.doing = Doing::Episode { number, chunk: None, next: 0 };
+                slot.doing = Doing::Episode {
+                    number,
+                    chunk: None,
+                    next: 0,
+                };
                 starts.push((EnvIndex(self.first + index), number));
             }
         }
@@ -123,14 +155,26 @@ impl Schedule {
 
     /// Returns the environments that need a new action chunk before they can step.
     pub fn needs_chunk(&self) -> Vec<EnvIndex> {
-        let needs_chunk = |slot: &Slot| slot.has_steps() && matches!(slot.doing, Doing::Episode { chunk: None, .. });
-        let slots = self.slots.iter().enumerate().filter(|(_, slot)| needs_chunk(slot));
-        slots.map(|(index, _)| EnvIndex(self.first + index)).collect()
+        let needs_chunk = |slot: &Slot| {
+            slot.has_steps() && matches!(slot.doing, Doing::Episode { chunk: None, .. })
+        };
+        let slots = self
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| needs_chunk(slot));
+        slots
+            .map(|(index, _)| EnvIndex(self.first + index))
+            .collect()
     }
 
     /// Sets the next action chunk of an environment.
     pub fn set_chunk(&mut self, env: EnvIndex, fresh: Chunk) {
-        if let Some(Slot { doing: Doing::Episode { chunk, next, .. }, .. }) = self.slot(env) {
+        if let Some(Slot {
+            doing: Doing::Episode { chunk, next, .. },
+            ..
+        }) = self.slot(env)
+        {
             (*chunk, *next) = (Some(fresh), 0);
         }
     }
@@ -138,9 +182,18 @@ impl Schedule {
     /// Returns the next step of each running environment with a chunk, and advances past it.
     pub fn due(&mut self) -> Vec<Due> {
         let (first, length) = (self.first, self.chunk_length);
-        let running = self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.has_steps());
+        let running = self
+            .slots
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, slot)| slot.has_steps());
         let due = running.filter_map(|(index, slot)| {
-            let Doing::Episode { chunk: held, next, .. } = &mut slot.doing else { return None };
+            let Doing::Episode {
+                chunk: held, next, ..
+            } = &mut slot.doing
+            else {
+                return None;
+            };
             let chunk = held.as_ref()?;
             let action = chunk.action(*next)?.to_vec();
             *next += 1;
@@ -149,7 +202,11 @@ impl Schedule {
                 *held = None;
             }
             slot.left = slot.left.map(|left| left - 1);
-            Some(Due { env: EnvIndex(first + index), action, last })
+            Some(Due {
+                env: EnvIndex(first + index),
+                action,
+                last,
+            })
         });
         due.collect()
     }
@@ -189,11 +246,19 @@ mod tests {
     }
 
     fn starts(schedule: &mut Schedule) -> Vec<(usize, u64)> {
-        schedule.start().into_iter().map(|(env, episode)| (env.0, episode)).collect()
+        schedule
+            .start()
+            .into_iter()
+            .map(|(env, episode)| (env.0, episode))
+            .collect()
     }
 
     fn due(schedule: &mut Schedule) -> Vec<(usize, f32, bool)> {
-        schedule.due().into_iter().map(|due| (due.env.0, due.action[0], due.last)).collect()
+        schedule
+            .due()
+            .into_iter()
+            .map(|due| (due.env.0, due.action[0], due.last))
+            .collect()
     }
 
     #[test]
@@ -205,7 +270,11 @@ mod tests {
         assert_eq!(due(&mut schedule), [(0, 1.0, false)]);
         assert_eq!(schedule.needs_chunk(), envs(&[1]));
         assert_eq!(due(&mut schedule), [(0, 2.0, true)]);
-        assert_eq!(schedule.needs_chunk(), envs(&[0, 1]), "the third action lies beyond the chunk length");
+        assert_eq!(
+            schedule.needs_chunk(),
+            envs(&[0, 1]),
+            "the third action lies beyond the chunk length"
+        );
     }
 
     #[test]
@@ -256,7 +325,10 @@ mod tests {
         let mut taken = [0; 2];
         loop {
             schedule.start();
-            schedule.needs_chunk().into_iter().for_each(|env| schedule.set_chunk(env, Chunk::new(1, vec![0.0; 2])));
+            schedule
+                .needs_chunk()
+                .into_iter()
+                .for_each(|env| schedule.set_chunk(env, Chunk::new(1, vec![0.0; 2])));
             let due = schedule.due();
             due.iter().for_each(|due| taken[due.env.0] += 1);
             if due.is_empty() {

@@ -34,7 +34,11 @@ impl Seating {
     /// Returns an error if the placement is for another number of ranks, and the errors of
     /// [`Setup::placement`] and [`Setup::check`].
     pub fn new(setup: &Setup, env: &RankEnv, visible: &Visible) -> Result<Self, String> {
-        let seen = if let Visible::Cuda { count } = visible { *count } else { 0 };
+        let seen = if let Visible::Cuda { count } = visible {
+            *count
+        } else {
+            0
+        };
         let nodes = env.world_size.div_ceil(env.local_world_size);
         let resources = Resources::new(env.gpus_per_node.unwrap_or(seen), nodes);
         let placed = setup.placement(resources).map_err(|err| err.to_string())?;
@@ -49,7 +53,13 @@ impl Seating {
         setup.check(&placement).map_err(|err| err.to_string())?;
         let assignment = setup.assignment;
         let work = assign::work(&setup.file.jobs, &placement, assignment, env.rank);
-        Ok(Self { placement, resources, is_placed, assignment, work })
+        Ok(Self {
+            placement,
+            resources,
+            is_placed,
+            assignment,
+            work,
+        })
     }
 
     /// Returns the GPU that the placement or `--workers-per-gpu` assigns to this rank.
@@ -57,19 +67,34 @@ impl Seating {
         if self.is_placed {
             let gpu = self.placement.rollout.get(env.rank)?.gpu();
             let reason = format!("rollout worker {} is placed on GPU {gpu}", env.rank);
-            return Some(Placed { device: self.resources.device(gpu)?, reason });
+            return Some(Placed {
+                device: self.resources.device(gpu)?,
+                reason,
+            });
         }
         let (per_gpu, local_rank) = (args.workers_per_gpu? as usize, env.local_rank?);
         let reason = format!("LOCAL_RANK={local_rank}, {per_gpu} ranks share a GPU");
-        Some(Placed { device: local_rank / per_gpu, reason })
+        Some(Placed {
+            device: local_rank / per_gpu,
+            reason,
+        })
     }
 
     /// Returns the number of ranks that compute on this rank's GPU, including itself. If a rank
     /// sees a single GPU, that may be a different one for each rank, so it counts as its own.
     pub fn ranks_on_gpu(&self, args: &EvalArgs, env: &RankEnv, visible: &Visible) -> usize {
-        let own = self.placement.rollout.get(env.rank).filter(|_| self.is_placed);
+        let own = self
+            .placement
+            .rollout
+            .get(env.rank)
+            .filter(|_| self.is_placed);
         if let Some(own) = own {
-            return self.placement.rollout.iter().filter(|process| process.gpu() == own.gpu()).count();
+            return self
+                .placement
+                .rollout
+                .iter()
+                .filter(|process| process.gpu() == own.gpu())
+                .count();
         }
         match (args.workers_per_gpu, visible) {
             (Some(per_gpu), _) => per_gpu as usize,
@@ -94,7 +119,11 @@ impl Seating {
             (true, None) => Device::Cpu,
             (false, _) => device,
         };
-        let gpus = work.seats.iter().map(|seat| device::of_machine(own(seat.gpu))).collect();
+        let gpus = work
+            .seats
+            .iter()
+            .map(|seat| device::of_machine(own(seat.gpu)))
+            .collect();
         Place {
             gpus,
             egl_device: device::egl(args),
@@ -112,12 +141,19 @@ impl Seating {
 mod tests {
     use super::*;
 
-    fn seating(words: &[&str], rank: usize, world_size: usize, gpus: usize) -> Result<Seating, String> {
+    fn seating(
+        words: &[&str],
+        rank: usize,
+        world_size: usize,
+        gpus: usize,
+    ) -> Result<Seating, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("behavior.yaml");
         std::fs::write(&path, "env: {eval: {environment: reach, total_num_envs: 4}}\nrollout: {policy_type: scripted}")
             .unwrap();
-        let words = ["--config", path.to_str().unwrap()].into_iter().chain(words.iter().copied());
+        let words = ["--config", path.to_str().unwrap()]
+            .into_iter()
+            .chain(words.iter().copied());
         let args = EvalArgs::parse_words(&words.map(Into::into).collect::<Vec<_>>()).unwrap();
         Seating::new(
             &Setup::read(&args, &|_| None).unwrap(),
@@ -134,20 +170,45 @@ mod tests {
             ("LOCAL_WORLD_SIZE", world_size),
             ("MASTER_PORT", 1),
         ];
-        let get = |name: &str| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
-        RankEnv::read(|name| if name == "MASTER_ADDR" { Some("::1".to_owned()) } else { get(name) }).unwrap()
+        let get = |name: &str| {
+            vars.iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.to_string())
+        };
+        RankEnv::read(|name| {
+            if name == "MASTER_ADDR" {
+                Some("::1".to_owned())
+            } else {
+                get(name)
+            }
+        })
+        .unwrap()
     }
 
     fn args(words: &[&str]) -> EvalArgs {
-        EvalArgs::parse_words(&[&["--jobs", "x"], words].concat().iter().map(Into::into).collect::<Vec<_>>()).unwrap()
+        EvalArgs::parse_words(
+            &[&["--jobs", "x"], words]
+                .concat()
+                .iter()
+                .map(Into::into)
+                .collect::<Vec<_>>(),
+        )
+        .unwrap()
     }
 
     #[test]
     fn a_placed_rank_is_on_the_gpu_of_its_rollout_worker_and_its_environments_on_theirs() {
         let seating = seating(&["--placement", "env: 0-1, rollout: 2-3"], 1, 2, 4).unwrap();
         let placed = seating.placed(&args(&[]), &rank_env(1, 2)).unwrap();
-        assert_eq!((placed.device, placed.reason.as_str()), (3, "rollout worker 1 is placed on GPU 3"));
-        let seats: Vec<_> = seating.work[0].seats.iter().map(|seat| (seat.worker, seat.gpu, seat.env)).collect();
+        assert_eq!(
+            (placed.device, placed.reason.as_str()),
+            (3, "rollout worker 1 is placed on GPU 3")
+        );
+        let seats: Vec<_> = seating.work[0]
+            .seats
+            .iter()
+            .map(|seat| (seat.worker, seat.gpu, seat.env))
+            .collect();
         assert_eq!(seats, [(1, 1, 0), (1, 1, 1)]);
     }
 
@@ -155,11 +216,22 @@ mod tests {
     fn ranks_share_a_gpu_in_blocks() {
         let seating = seating(&[], 3, 4, 2).unwrap();
         assert_eq!(seating.placed(&args(&[]), &rank_env(3, 4)), None);
-        let placed = seating.placed(&args(&["--workers-per-gpu", "2"]), &rank_env(3, 4)).unwrap();
+        let placed = seating
+            .placed(&args(&["--workers-per-gpu", "2"]), &rank_env(3, 4))
+            .unwrap();
         assert_eq!(placed.device, 1);
-        let ranks =
-            |words: &[&str], count| seating.ranks_on_gpu(&args(words), &rank_env(3, 4), &Visible::Cuda { count });
-        assert_eq!([ranks(&["--workers-per-gpu", "2"], 8), ranks(&[], 8), ranks(&[], 2), ranks(&[], 1)], [2, 1, 2, 1]);
+        let ranks = |words: &[&str], count| {
+            seating.ranks_on_gpu(&args(words), &rank_env(3, 4), &Visible::Cuda { count })
+        };
+        assert_eq!(
+            [
+                ranks(&["--workers-per-gpu", "2"], 8),
+                ranks(&[], 8),
+                ranks(&[], 2),
+                ranks(&[], 1)
+            ],
+            [2, 1, 2, 1]
+        );
     }
 
     #[test]
@@ -168,7 +240,13 @@ mod tests {
             let seating = seating(&["--placement", placement], 1, 2, 4).unwrap();
             seating.ranks_on_gpu(&args(&[]), &rank_env(1, 2), &Visible::Cuda { count: 4 })
         };
-        assert_eq!([ranks("env: 0-1, rollout: 2:0-1"), ranks("env: 0-1, rollout: 2-3")], [2, 1]);
+        assert_eq!(
+            [
+                ranks("env: 0-1, rollout: 2:0-1"),
+                ranks("env: 0-1, rollout: 2-3")
+            ],
+            [2, 1]
+        );
     }
 
     #[test]
@@ -176,7 +254,11 @@ mod tests {
         let mut seating = seating(&[], 1, 2, 4).unwrap();
         let jobs: Vec<_> = seating.work.iter().map(|work| work.job.clone()).collect();
         seating.settle(&jobs, &rank_env(1, 2), Device::Cuda(1));
-        let seats: Vec<_> = seating.work[0].seats.iter().map(|seat| (seat.worker, seat.gpu, seat.env)).collect();
+        let seats: Vec<_> = seating.work[0]
+            .seats
+            .iter()
+            .map(|seat| (seat.worker, seat.gpu, seat.env))
+            .collect();
         assert_eq!(seats, [(1, 1, 0), (1, 1, 1)]);
     }
 
@@ -184,7 +266,8 @@ mod tests {
     fn another_number_of_ranks_than_the_placement_has_is_refused() {
         let err = seating(&["--placement", "env: 0-1, rollout: 2-3"], 0, 4, 4).unwrap_err();
         assert!(
-            err.starts_with("the placement has 2 rollout worker(s)") && err.ends_with("but WORLD_SIZE is 4"),
+            err.starts_with("the placement has 2 rollout worker(s)")
+                && err.ends_with("but WORLD_SIZE is 4"),
             "{err}"
         );
     }

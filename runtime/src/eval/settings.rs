@@ -16,7 +16,14 @@ pub fn effective(context: &JobContext, job: &Job, held: &Held) -> BTreeMap<Strin
         ("chunk_length", json!(held.chunk_length)),
         ("action_horizon", json!(held.spec.action_horizon)),
         ("device", json!(device::name(context.device))),
-        ("max_batch", if max_batch == usize::MAX { Value::Null } else { json!(max_batch) }),
+        (
+            "max_batch",
+            if max_batch == usize::MAX {
+                Value::Null
+            } else {
+                json!(max_batch)
+            },
+        ),
         ("pipeline_stages", json!(context.stages(job, held))),
         ("num_envs", json!(job.num_envs)),
         ("base_seed", json!(context.seed)),
@@ -25,5 +32,6 @@ pub fn effective(context: &JobContext, job: &Job, held: &Held) -> BTreeMap<Strin
     ];
     // The rank's own settings win over facts of the policy with the same name.
     let said = held.facts.clone().into_iter();
-    said.chain(own.map(|(name, value)| (name.to_owned(), value))).collect()
+    said.chain(own.map(|(name, value)| (name.to_owned(), value)))
+        .collect()
 }

@@ -18,10 +18,19 @@ pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
     let selected = |job: &Job| Some(job.selected(count(job)?));
     let policies: BTreeSet<_> = pending
         .clone()
-        .map(|job| (&job.policy_type, job.policy_config.get("model_path").and_then(Value::as_str)))
+        .map(|job| {
+            (
+                &job.policy_type,
+                job.policy_config.get("model_path").and_then(Value::as_str),
+            )
+        })
         .collect();
     let expected = pending.map(selected).sum();
-    let mut before = Before { expected, policies: policies.len(), ..Before::default() };
+    let mut before = Before {
+        expected,
+        policies: policies.len(),
+        ..Before::default()
+    };
     let mut seen = BTreeSet::new();
     for episode in scored(lines).filter(|episode| episode.ended.as_str() < launched) {
         if seen.insert((episode.job_index, episode.episode)) {
@@ -35,15 +44,30 @@ pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
 /// Returns this rank's first heartbeat: what it finished in this launch before a restart, and its
 /// whole share of the work.
 pub fn own(work: &[Work], lines: &[Line], launched: &str, rank: usize) -> Heartbeat {
-    let mut beat = Heartbeat { jobs: work.len() as u64, ..Heartbeat::default() };
+    let mut beat = Heartbeat {
+        jobs: work.len() as u64,
+        ..Heartbeat::default()
+    };
     let of_launch = |episode: &&Episode| episode.rank == rank && episode.ended.as_str() >= launched;
-    scored(lines).filter(of_launch).for_each(|episode| beat.count(episode));
-    let done: BTreeSet<(JobIndex, u64)> = scored(lines).map(|episode| (episode.job_index, episode.episode)).collect();
+    scored(lines)
+        .filter(of_launch)
+        .for_each(|episode| beat.count(episode));
+    let done: BTreeSet<(JobIndex, u64)> = scored(lines)
+        .map(|episode| (episode.job_index, episode.episode))
+        .collect();
     let left = |work: &Work| {
         let count = count(&work.job)?;
-        Some(work.episodes(0..count).filter(|episode| !done.contains(&(work.job.index, *episode))).count() as u64)
+        Some(
+            work.episodes(0..count)
+                .filter(|episode| !done.contains(&(work.job.index, *episode)))
+                .count() as u64,
+        )
     };
-    beat.own = work.iter().map(left).sum::<Option<u64>>().map_or(0, |left| left + beat.ended);
+    beat.own = work
+        .iter()
+        .map(left)
+        .sum::<Option<u64>>()
+        .map_or(0, |left| left + beat.ended);
     (beat.done, beat.solved) = (0, 0);
     beat
 }
@@ -56,7 +80,11 @@ fn scored(lines: &[Line]) -> impl Iterator<Item = &Episode> {
 }
 
 fn count(job: &Job) -> Option<u64> {
-    if let Length::Episodes(count) = job.length { Some(count) } else { None }
+    if let Length::Episodes(count) = job.length {
+        Some(count)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -86,7 +114,9 @@ mod tests {
     #[test]
     fn two_checkpoints_of_a_type_are_two_policies() {
         let mut jobs = jobs();
-        jobs[1].policy_config.insert("model_path".to_owned(), json!("checkpoints/2000"));
+        jobs[1]
+            .policy_config
+            .insert("model_path".to_owned(), json!("checkpoints/2000"));
         assert_eq!(before(&jobs, &[], "").policies, 2);
     }
 
@@ -100,8 +130,16 @@ mod tests {
         ];
         let launched = "2026-01-01T00:01:00.000Z";
         let before = before(&jobs(), &lines, launched);
-        assert_eq!((before.expected, before.done, before.solved, before.policies), (Some(8), 1, 1, 1));
-        let work = assign::work(&jobs(), &Placement::of_ranks(0..2), assign::Assignment::default(), 0);
+        assert_eq!(
+            (before.expected, before.done, before.solved, before.policies),
+            (Some(8), 1, 1, 1)
+        );
+        let work = assign::work(
+            &jobs(),
+            &Placement::of_ranks(0..2),
+            assign::Assignment::default(),
+            0,
+        );
         let own = own(&work, &lines, launched, 0);
         assert_eq!((own.ended, own.own, own.jobs, own.done), (1, 3, 1, 0));
     }

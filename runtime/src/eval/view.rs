@@ -96,13 +96,22 @@ pub struct View {
 impl View {
     /// Creates a view without heartbeats.
     pub fn new(before: Before, world_size: usize) -> Self {
-        Self { before, pasts: (0..world_size).map(|_| Past::default()).collect() }
+        Self {
+            before,
+            pasts: (0..world_size).map(|_| Past::default()).collect(),
+        }
     }
 
     /// Adds the latest heartbeats of all ranks and returns the state of the run.
     pub fn on(&mut self, beats: &[Heartbeat], now: Instant) -> Snapshot {
-        let ranks: Vec<_> = self.pasts.iter_mut().zip(beats).map(|(past, beat)| past.on(beat, now)).collect();
-        let sum = |part: fn(&Heartbeat) -> u64| ranks.iter().map(|rank| part(&rank.beat)).sum::<u64>();
+        let ranks: Vec<_> = self
+            .pasts
+            .iter_mut()
+            .zip(beats)
+            .map(|(past, beat)| past.on(beat, now))
+            .collect();
+        let sum =
+            |part: fn(&Heartbeat) -> u64| ranks.iter().map(|rank| part(&rank.beat)).sum::<u64>();
         let done = self.before.done + sum(|beat| beat.ended);
         let mut snapshot = Snapshot {
             jobs_done: sum(|beat| beat.jobs_done),
@@ -123,9 +132,16 @@ impl View {
     }
 
     fn remarks(&self, snapshot: &Snapshot, now: Instant) -> Vec<String> {
-        let mut lefts: Vec<f64> = snapshot.ranks.iter().filter_map(|rank| Some(rank.left?.as_secs_f64())).collect();
+        let mut lefts: Vec<f64> = snapshot
+            .ranks
+            .iter()
+            .filter_map(|rank| Some(rank.left?.as_secs_f64()))
+            .collect();
         lefts.sort_by(f64::total_cmp);
-        let middle = lefts.get((lefts.len().max(1) - 1) / 2).copied().unwrap_or(0.0);
+        let middle = lefts
+            .get((lefts.len().max(1) - 1) / 2)
+            .copied()
+            .unwrap_or(0.0);
         let remark = |(rank, (view, past)): (usize, (&RankView, &Past))| {
             if view.beat.arrived {
                 return None;
@@ -143,7 +159,13 @@ impl View {
                 )
             })
         };
-        let mut remarks: Vec<_> = snapshot.ranks.iter().zip(&self.pasts).enumerate().filter_map(remark).collect();
+        let mut remarks: Vec<_> = snapshot
+            .ranks
+            .iter()
+            .zip(&self.pasts)
+            .enumerate()
+            .filter_map(remark)
+            .collect();
         if remarks.len() > REMARKS {
             let more = remarks.split_off(REMARKS).len();
             remarks.push(format!("{more} more ranks are slow or still"));
@@ -155,18 +177,32 @@ impl View {
 impl Past {
     fn on(&mut self, beat: &Heartbeat, now: Instant) -> RankView {
         // The counters of a restarted rank begin at zero.
-        if self.beats.back().is_some_and(|(_, last)| beat.steps < last.steps || beat.ended < last.ended) {
+        if self
+            .beats
+            .back()
+            .is_some_and(|(_, last)| beat.steps < last.steps || beat.ended < last.ended)
+        {
             self.beats.clear();
         }
-        if self.beats.back().is_none_or(|(_, last)| beat.has_moved_since(last)) {
+        if self
+            .beats
+            .back()
+            .is_none_or(|(_, last)| beat.has_moved_since(last))
+        {
             self.beats.push_back((now, beat.clone()));
         }
         while self.beats.len() > 2
-            && self.beats.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW)
+            && self
+                .beats
+                .front()
+                .is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW)
         {
             self.beats.pop_front();
         }
-        let (since, first) = self.beats.front().map_or((now, beat), |(at, beat)| (*at, beat));
+        let (since, first) = self
+            .beats
+            .front()
+            .map_or((now, beat), |(at, beat)| (*at, beat));
         let span = now.saturating_duration_since(since).as_secs_f64();
         let per_s = |amount: f64| if span > 0.0 { amount / span } else { 0.0 };
         let rate = per_s((beat.ended - first.ended) as f64);
@@ -181,8 +217,14 @@ impl Past {
             steps_per_s: per_s((beat.steps - first.steps) as f64),
             sim_busy: per_s(beat.sim_s - first.sim_s).clamp(0.0, 1.0),
             infer_busy: per_s(beat.infer_s - first.infer_s).clamp(0.0, 1.0),
-            gpu_busy: beat.gpu_busy.and_then(|busy| busy.since(first.gpu_busy.unwrap_or_default()).share()),
-            left: if beat.arrived { Some(Duration::ZERO) } else { left },
+            gpu_busy: beat
+                .gpu_busy
+                .and_then(|busy| busy.since(first.gpu_busy.unwrap_or_default()).share()),
+            left: if beat.arrived {
+                Some(Duration::ZERO)
+            } else {
+                left
+            },
         }
     }
 
@@ -206,14 +248,25 @@ impl Snapshot {
 
     /// Returns one line about the whole run.
     pub fn summary(&self) -> String {
-        let of = self.expected.map_or_else(String::new, |expected| format!("/{expected}"));
-        let jobs = if self.jobs > 0 { format!("{}/{} jobs, ", self.jobs_done, self.jobs) } else { String::new() };
+        let of = self
+            .expected
+            .map_or_else(String::new, |expected| format!("/{expected}"));
+        let jobs = if self.jobs > 0 {
+            format!("{}/{} jobs, ", self.jobs_done, self.jobs)
+        } else {
+            String::new()
+        };
         let mut text = format!("{jobs}{}{of} episodes", self.done);
         if self.policies > 1 {
             text += &format!(", {} solved by {} policies", self.solved, self.policies);
         } else if let Some([low, high]) = wilson95(self.solved, self.done) {
             let rate = self.solved as f64 / self.done as f64;
-            text += &format!(", {:.1} % solved (95 %: {:.1} to {:.1})", rate * 100.0, low * 100.0, high * 100.0);
+            text += &format!(
+                ", {:.1} % solved (95 %: {:.1} to {:.1})",
+                rate * 100.0,
+                low * 100.0,
+                high * 100.0
+            );
         }
         if self.errors > 0 {
             text += &format!(", {} errors", self.errors);
@@ -232,11 +285,18 @@ impl Snapshot {
     pub fn table(&self, rows: usize) -> Vec<String> {
         let mut shown: Vec<usize> = (0..self.ranks.len()).collect();
         if shown.len() > rows {
-            shown.sort_by_key(|rank| std::cmp::Reverse(self.ranks[*rank].left.unwrap_or(Duration::MAX)));
+            shown.sort_by_key(|rank| {
+                std::cmp::Reverse(self.ranks[*rank].left.unwrap_or(Duration::MAX))
+            });
             shown.truncate(rows);
             shown.sort_unstable();
         }
-        let width = shown.iter().map(|rank| self.ranks[*rank].beat.job.chars().count()).max().unwrap_or(0).clamp(3, 32);
+        let width = shown
+            .iter()
+            .map(|rank| self.ranks[*rank].beat.job.chars().count())
+            .max()
+            .unwrap_or(0)
+            .clamp(3, 32);
         let has_gpus = self.ranks.iter().any(|rank| rank.gpu_busy.is_some());
         let mut lines = vec![format!(
             "{:>4}  {:<width$}  {:>11}  {:>6}  {:>8}  {:>4}  {:>5}{}  {:>8}  device",
@@ -252,7 +312,10 @@ impl Snapshot {
         )];
         lines.extend(shown.iter().map(|rank| self.row(*rank, width, has_gpus)));
         if shown.len() < self.ranks.len() {
-            lines.push(format!("      … and {} ranks that will be done before them", self.ranks.len() - shown.len()));
+            lines.push(format!(
+                "      … and {} ranks that will be done before them",
+                self.ranks.len() - shown.len()
+            ));
         }
         lines.push(format!(" all  {}", self.summary()));
         lines.extend(self.remarks.iter().map(|remark| format!("      {remark}")));
@@ -266,7 +329,11 @@ impl Snapshot {
             true => "done".to_owned(),
             false => beat.job.chars().take(width).collect(),
         };
-        let episodes = if beat.of > 0 { format!("{}/{}", beat.done, beat.of) } else { beat.done.to_string() };
+        let episodes = if beat.of > 0 {
+            format!("{}/{}", beat.done, beat.of)
+        } else {
+            beat.done.to_string()
+        };
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let left = view.left.map_or_else(|| "?".to_owned(), clock);
         let gpu = match (has_gpus, view.gpu_busy) {
@@ -275,7 +342,9 @@ impl Snapshot {
             (true, Some(share)) => format!("  {:>4}", percent(share)),
         };
         let device = match (beat.gpu_used, beat.gpu_total) {
-            (used, total) if total > 0 => format!("{} {:.1}/{:.1} GiB", beat.device, gib(used), gib(total)),
+            (used, total) if total > 0 => {
+                format!("{} {:.1}/{:.1} GiB", beat.device, gib(used), gib(total))
+            }
             _ => beat.device.clone(),
         };
         format!(
@@ -305,7 +374,11 @@ fn short(value: f64) -> String {
 fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
+    }
 }
 
 #[cfg(test)]
@@ -338,12 +411,30 @@ mod tests {
     #[test]
     fn rates_and_the_time_left_are_those_of_the_last_minute() {
         let start = now();
-        let mut view = View::new(Before { expected: Some(220), done: 20, solved: 10, policies: 1 }, 2);
+        let mut view = View::new(
+            Before {
+                expected: Some(220),
+                done: 20,
+                solved: 10,
+                policies: 1,
+            },
+            2,
+        );
         view.on(&[beat(0, 0, 100), beat(0, 0, 100)], start);
         let snapshot = view.on(&[beat(100, 10, 100), beat(50, 20, 100)], after(10, start));
-        assert_eq!((snapshot.done, snapshot.solved, snapshot.rate), (50, 25, 3.0));
-        assert_eq!(snapshot.left, Some(Duration::from_secs(90)), "the slower rank has 90 left at 1 a second");
-        assert_eq!((snapshot.ranks[0].steps_per_s, snapshot.ranks[0].sim_busy), (10.0, 0.5));
+        assert_eq!(
+            (snapshot.done, snapshot.solved, snapshot.rate),
+            (50, 25, 3.0)
+        );
+        assert_eq!(
+            snapshot.left,
+            Some(Duration::from_secs(90)),
+            "the slower rank has 90 left at 1 a second"
+        );
+        assert_eq!(
+            (snapshot.ranks[0].steps_per_s, snapshot.ranks[0].sim_busy),
+            (10.0, 0.5)
+        );
         assert_eq!(
             snapshot.summary(),
             "0/2 jobs, 50/220 episodes, 50.0 % solved (95 %: 36.6 to 63.4), 3.0 episodes/s, 1:30 left"
@@ -352,15 +443,31 @@ mod tests {
 
     #[test]
     fn several_policies_have_no_rate_in_common() {
-        let mut view = View::new(Before { expected: Some(100), policies: 3, ..Before::default() }, 1);
+        let mut view = View::new(
+            Before {
+                expected: Some(100),
+                policies: 3,
+                ..Before::default()
+            },
+            1,
+        );
         let snapshot = view.on(&[beat(10, 6, 100)], now());
-        assert_eq!(snapshot.summary(), "0/1 jobs, 6/100 episodes, 3 solved by 3 policies");
+        assert_eq!(
+            snapshot.summary(),
+            "0/1 jobs, 6/100 episodes, 3 solved by 3 policies"
+        );
     }
 
     #[test]
     fn ranks_that_take_what_comes_are_done_together() {
         let start = now();
-        let mut view = View::new(Before { expected: Some(100), ..Before::default() }, 2);
+        let mut view = View::new(
+            Before {
+                expected: Some(100),
+                ..Before::default()
+            },
+            2,
+        );
         view.on(&[beat(0, 0, 0), beat(0, 0, 0)], start);
         let snapshot = view.on(&[beat(10, 5, 0), beat(10, 15, 0)], after(10, start));
         assert_eq!(snapshot.left, Some(Duration::from_secs(40)));
@@ -373,7 +480,10 @@ mod tests {
         view.on(&[beat(1, 0, 400), beat(1, 0, 400), beat(1, 0, 400)], start);
         let beats = [beat(90, 40, 400), beat(90, 40, 400), beat(9, 4, 400)];
         let snapshot = view.on(&beats, after(10, start));
-        assert_eq!(snapshot.remarks, ["rank 2 is slow: 16:30 left, 1:30 in the middle"]);
+        assert_eq!(
+            snapshot.remarks,
+            ["rank 2 is slow: 16:30 left, 1:30 in the middle"]
+        );
         let moved = [beat(900, 80, 400), beat(90, 40, 400), beat(900, 80, 400)];
         let snapshot = view.on(&moved, after(45, start));
         assert_eq!(snapshot.remarks, ["rank 1: no step for 0:35"]);
@@ -392,27 +502,60 @@ mod tests {
     fn a_gpu_has_a_column_where_its_driver_tells_and_no_other() {
         let (start, mut view) = (now(), View::new(Before::default(), 2));
         let busy = |busy_s, seen_s| Some(GpuBusy { busy_s, seen_s });
-        let beats = |gpu_busy| [Heartbeat { gpu_busy, ..beat(1, 0, 4) }, beat(1, 0, 4)];
+        let beats = |gpu_busy| {
+            [
+                Heartbeat {
+                    gpu_busy,
+                    ..beat(1, 0, 4)
+                },
+                beat(1, 0, 4),
+            ]
+        };
         let table = view.on(&beats(None), start).table(8);
         assert!(!table[0].contains("gpu"), "{table:#?}");
         view.on(&beats(busy(5.0, 10.0)), start);
         let snapshot = view.on(&beats(busy(8.0, 14.0)), after(4, start));
-        assert_eq!([snapshot.ranks[0].gpu_busy, snapshot.ranks[1].gpu_busy], [Some(8.0 / 14.0), None]);
+        assert_eq!(
+            [snapshot.ranks[0].gpu_busy, snapshot.ranks[1].gpu_busy],
+            [Some(8.0 / 14.0), None]
+        );
         let table = snapshot.table(8);
         let at = table[0].find("gpu").unwrap();
-        assert_eq!([&table[1][at - 1..at + 3], &table[2][at - 1..at + 3]], ["57 %", "   -"], "{table:#?}");
+        assert_eq!(
+            [&table[1][at - 1..at + 3], &table[2][at - 1..at + 3]],
+            ["57 %", "   -"],
+            "{table:#?}"
+        );
     }
 
     #[test]
     fn a_table_of_many_ranks_shows_those_that_take_longest() {
         let start = now();
-        let mut view = View::new(Before { expected: Some(6400), ..Before::default() }, 64);
+        let mut view = View::new(
+            Before {
+                expected: Some(6400),
+                ..Before::default()
+            },
+            64,
+        );
         view.on(&vec![beat(0, 0, 100); 64], start);
         let beats: Vec<_> = (0..64).map(|rank| beat(10, 1 + rank, 100)).collect();
         let table = view.on(&beats, after(10, start)).table(8);
-        assert!(table.len() <= 15 && table[1].starts_with("   0  push"), "{table:#?}");
-        assert!(table.iter().any(|line| line.contains("and 56 ranks")), "{table:#?}");
-        let rows: Vec<_> = table[..9].iter().map(|line| line.chars().position(|c| c == 'p')).collect();
-        assert!(rows[1..].iter().all(|at| *at == rows[1]), "columns stand below each other: {table:#?}");
+        assert!(
+            table.len() <= 15 && table[1].starts_with("   0  push"),
+            "{table:#?}"
+        );
+        assert!(
+            table.iter().any(|line| line.contains("and 56 ranks")),
+            "{table:#?}"
+        );
+        let rows: Vec<_> = table[..9]
+            .iter()
+            .map(|line| line.chars().position(|c| c == 'p'))
+            .collect();
+        assert!(
+            rows[1..].iter().all(|at| *at == rows[1]),
+            "columns stand below each other: {table:#?}"
+        );
     }
 }

@@ -15,19 +15,29 @@ impl ZeroAction {
     /// Creates the policy for this action vector.
     pub fn new(action: &ActionSpec) -> Self {
         let nearest = |(low, high): (&f32, &f32)| 0.0f32.max(*low).min(*high);
-        Self { action: action.low.iter().zip(&action.high).map(nearest).collect() }
+        Self {
+            action: action.low.iter().zip(&action.high).map(nearest).collect(),
+        }
     }
 }
 
 impl Policy for ZeroAction {
     fn spec(&self) -> PolicySpec {
-        PolicySpec { action_horizon: 1, needs_video: false, looks_back: 0, num_episodes: None }
+        PolicySpec {
+            action_horizon: 1,
+            needs_video: false,
+            looks_back: 0,
+            num_episodes: None,
+        }
     }
 
     fn reset(&mut self, _: &[EpisodeStart]) {}
 
     fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
-        Ok(rows.iter().map(|_| Chunk::new(self.action.len(), self.action.clone())).collect())
+        Ok(rows
+            .iter()
+            .map(|_| Chunk::new(self.action.len(), self.action.clone()))
+            .collect())
     }
 }
 
@@ -46,17 +56,26 @@ pub struct RandomAction {
 impl RandomAction {
     /// Creates the policy for this action vector.
     pub fn new(action: &ActionSpec) -> Self {
-        Self { action: action.clone(), streams: BTreeMap::new() }
+        Self {
+            action: action.clone(),
+            streams: BTreeMap::new(),
+        }
     }
 }
 
 impl Policy for RandomAction {
     fn spec(&self) -> PolicySpec {
-        PolicySpec { action_horizon: 1, needs_video: false, looks_back: 0, num_episodes: None }
+        PolicySpec {
+            action_horizon: 1,
+            needs_video: false,
+            looks_back: 0,
+            num_episodes: None,
+        }
     }
 
     fn reset(&mut self, starts: &[EpisodeStart]) {
-        self.streams.extend(starts.iter().map(|start| (start.env, start.seed)));
+        self.streams
+            .extend(starts.iter().map(|start| (start.env, start.seed)));
     }
 
     fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
@@ -64,8 +83,9 @@ impl Policy for RandomAction {
         for (env, _) in rows {
             let stream = self.streams.entry(*env).or_default();
             let range = self.action.low.iter().zip(&self.action.high).enumerate();
-            let sample =
-                |(at, (low, high)): (usize, (&f32, &f32))| sample(*low, *high, self.action.grid_of(at), stream);
+            let sample = |(at, (low, high)): (usize, (&f32, &f32))| {
+                sample(*low, *high, self.action.grid_of(at), stream)
+            };
             let action: Vec<_> = range.map(sample).collect();
             chunks.push(Chunk::new(action.len(), action));
         }
@@ -77,7 +97,13 @@ impl Policy for RandomAction {
 fn sample(low: f32, high: f32, grid: f32, stream: &mut u64) -> f32 {
     let (is_low, is_high) = (low.is_finite(), high.is_finite());
     let grid = f64::from(grid);
-    let on_grid = |value: f64| if grid > 0.0 { (value / grid).floor() * grid } else { value };
+    let on_grid = |value: f64| {
+        if grid > 0.0 {
+            (value / grid).floor() * grid
+        } else {
+            value
+        }
+    };
     match (is_low, is_high) {
         (true, true) if grid > 0.0 => {
             let (low, high) = (f64::from(low), f64::from(high));
@@ -131,7 +157,12 @@ mod tests {
     use crate::policy::tests::observation;
 
     fn spec() -> ActionSpec {
-        ActionSpec { names: vec!["a".into(), "b".into()], low: vec![-1.0, 2.0], high: vec![1.0, 3.0], grid: vec![] }
+        ActionSpec {
+            names: vec!["a".into(), "b".into()],
+            low: vec![-1.0, 2.0],
+            high: vec![1.0, 3.0],
+            grid: vec![],
+        }
     }
 
     /// Returns samples of one dimension, from the streams of many episodes.
@@ -149,24 +180,34 @@ mod tests {
     /// quantile).
     fn assert_alike(name: &str, counts: &[u64]) {
         let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
-        let statistic: f64 = counts.iter().map(|count| (*count as f64 - expected).powi(2) / expected).sum();
+        let statistic: f64 = counts
+            .iter()
+            .map(|count| (*count as f64 - expected).powi(2) / expected)
+            .sum();
         let freedom = counts.len() as f64 - 1.0;
         let part = 2.0 / (9.0 * freedom);
         let limit = freedom * (1.0 - part + 4.75 * part.sqrt()).powi(3);
-        assert!(statistic < limit, "{name}: {statistic:.1} is above {limit:.1}: {counts:?}");
+        assert!(
+            statistic < limit,
+            "{name}: {statistic:.1} is above {limit:.1}: {counts:?}"
+        );
     }
 
     /// Counts the samples at each of `values` grid points from `low` on, all of which must occur.
     fn by_value(low: f64, grid: f64, values: usize, samples: &[f64]) -> Vec<u64> {
         let mut counts = vec![0; values];
-        samples.iter().for_each(|value| counts[((value - low) / grid).round() as usize] += 1);
+        samples
+            .iter()
+            .for_each(|value| counts[((value - low) / grid).round() as usize] += 1);
         counts
     }
 
     /// Counts the samples in `parts` parts of equal probability.
     fn by_part(parts: usize, samples: &[f64], distribution: impl Fn(f64) -> f64) -> Vec<u64> {
         let mut counts = vec![0; parts];
-        samples.iter().for_each(|value| counts[((distribution(*value) * parts as f64) as usize).min(parts - 1)] += 1);
+        samples.iter().for_each(|value| {
+            counts[((distribution(*value) * parts as f64) as usize).min(parts - 1)] += 1
+        });
         counts
     }
 
@@ -181,8 +222,17 @@ mod tests {
             ("Discrete(4) behind `scale: 4`", 0.0, 4, 0.25),
         ];
         for (name, low, values, grid) in spaces {
-            let samples = samples(low as f32, (low + (values - 1) as f64 * grid) as f32, grid as f32);
-            assert!(samples.iter().all(|value| ((value - low) / grid).fract() == 0.0), "{name}");
+            let samples = samples(
+                low as f32,
+                (low + (values - 1) as f64 * grid) as f32,
+                grid as f32,
+            );
+            assert!(
+                samples
+                    .iter()
+                    .all(|value| ((value - low) / grid).fract() == 0.0),
+                "{name}"
+            );
             assert_alike(name, &by_value(low, grid, values, &samples));
         }
     }
@@ -190,14 +240,33 @@ mod tests {
     #[test]
     fn a_range_is_sampled_evenly_one_bound_exponentially_and_none_normally() {
         let infinity = f32::INFINITY;
-        assert_alike("-2 to 3", &by_part(50, &samples(-2.0, 3.0, 0.0), |x| (x + 2.0) / 5.0));
+        assert_alike(
+            "-2 to 3",
+            &by_part(50, &samples(-2.0, 3.0, 0.0), |x| (x + 2.0) / 5.0),
+        );
         let widest = f64::from(f32::MAX);
-        assert_alike("all floats", &by_part(50, &samples(f32::MIN, f32::MAX, 0.0), |x| (x / widest + 1.0) / 2.0));
-        assert_alike("from 1", &by_part(50, &samples(1.0, infinity, 0.0), |x| 1.0 - (1.0 - x).exp()));
-        assert_alike("to 1", &by_part(50, &samples(-infinity, 1.0, 0.0), |x| (x - 1.0).exp()));
+        assert_alike(
+            "all floats",
+            &by_part(50, &samples(f32::MIN, f32::MAX, 0.0), |x| {
+                (x / widest + 1.0) / 2.0
+            }),
+        );
+        assert_alike(
+            "from 1",
+            &by_part(50, &samples(1.0, infinity, 0.0), |x| 1.0 - (1.0 - x).exp()),
+        );
+        assert_alike(
+            "to 1",
+            &by_part(50, &samples(-infinity, 1.0, 0.0), |x| (x - 1.0).exp()),
+        );
         // The quartiles of the normal distribution, at 0 and ±0.67449, divide it into four parts.
-        let quartile =
-            |x: f64| [-0.674_489_750_196, 0.0, 0.674_489_750_196].iter().filter(|q| x >= **q).count() as f64 / 4.0;
+        let quartile = |x: f64| {
+            [-0.674_489_750_196, 0.0, 0.674_489_750_196]
+                .iter()
+                .filter(|q| x >= **q)
+                .count() as f64
+                / 4.0
+        };
         let normal = samples(-infinity, infinity, 0.0);
         assert_alike("unbounded", &by_part(4, &normal, quartile));
         let variance = normal.iter().map(|x| x * x).sum::<f64>() / normal.len() as f64;
@@ -206,16 +275,30 @@ mod tests {
 
     #[test]
     fn whole_numbers_without_an_end_are_whole_and_finite() {
-        for (low, high) in [(f32::NEG_INFINITY, f32::INFINITY), (3.0, f32::INFINITY), (f32::NEG_INFINITY, 3.0)] {
+        for (low, high) in [
+            (f32::NEG_INFINITY, f32::INFINITY),
+            (3.0, f32::INFINITY),
+            (f32::NEG_INFINITY, 3.0),
+        ] {
             let samples = samples(low, high, 1.0);
-            assert!(samples.iter().all(|value| value.is_finite() && value.fract() == 0.0));
-            assert!(samples.iter().all(|value| *value >= f64::from(low) && *value <= f64::from(high)));
+            assert!(
+                samples
+                    .iter()
+                    .all(|value| value.is_finite() && value.fract() == 0.0)
+            );
+            assert!(
+                samples
+                    .iter()
+                    .all(|value| *value >= f64::from(low) && *value <= f64::from(high))
+            );
         }
     }
 
     #[test]
     fn zero_stays_within_the_bounds() {
-        let chunks = ZeroAction::new(&spec()).act(&[(EnvIndex(0), &observation())]).unwrap();
+        let chunks = ZeroAction::new(&spec())
+            .act(&[(EnvIndex(0), &observation())])
+            .unwrap();
         assert_eq!(chunks[0].action(0), Some(&[0.0, 2.0][..]));
     }
 
@@ -223,11 +306,17 @@ mod tests {
     fn random_actions_follow_the_episode_and_not_the_environment() {
         let actions = |env: usize, others: usize| {
             let mut policy = RandomAction::new(&spec());
-            policy.reset(&[EpisodeStart { env: EnvIndex(env), episode: 3, seed: 99 }]);
+            policy.reset(&[EpisodeStart {
+                env: EnvIndex(env),
+                episode: 3,
+                seed: 99,
+            }]);
             let observation = observation();
             (0..5)
                 .map(|_| {
-                    let rows: Vec<_> = (0..=others).map(|index| (EnvIndex(env + index), &observation)).collect();
+                    let rows: Vec<_> = (0..=others)
+                        .map(|index| (EnvIndex(env + index), &observation))
+                        .collect();
                     policy.act(&rows).unwrap().remove(0)
                 })
                 .collect::<Vec<_>>()
@@ -239,6 +328,10 @@ mod tests {
     #[test]
     fn random_actions_stay_within_the_bounds() {
         let mut stream = 1;
-        assert!((0..10_000).map(|_| uniform(&mut stream)).all(|value| (0.0..1.0).contains(&value)));
+        assert!(
+            (0..10_000)
+                .map(|_| uniform(&mut stream))
+                .all(|value| (0.0..1.0).contains(&value))
+        );
     }
 }

@@ -62,7 +62,9 @@ pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
         Ok(Kind::Script(settings)) => settings.files(),
         Ok(Kind::Agent(settings)) => settings.files(),
         Ok(Kind::Gr00tRemote(settings)) => settings.file.into_iter().collect(),
-        Ok(Kind::Zero | Kind::Random | Kind::Scripted { .. } | Kind::Openpi(_)) | Err(_) => Vec::new(),
+        Ok(Kind::Zero | Kind::Random | Kind::Scripted { .. } | Kind::Openpi(_)) | Err(_) => {
+            Vec::new()
+        }
     }
 }
 
@@ -107,9 +109,16 @@ pub fn make_with(
     let chunk_length = wanted.chunk_length.unwrap_or(horizon);
     if chunk_length > horizon {
         let wanted = format!("at most the policy's {horizon} actions are needed");
-        return Err(argument("action_chunk_length", &chunk_length.to_string(), &wanted));
+        return Err(argument(
+            "action_chunk_length",
+            &chunk_length.to_string(),
+            &wanted,
+        ));
     }
-    Ok(Made { policy, chunk_length })
+    Ok(Made {
+        policy,
+        chunk_length,
+    })
 }
 
 impl Wanted {
@@ -117,23 +126,38 @@ impl Wanted {
         let policy_type = jobs::known::canonical_policy(policy_type);
         if policy_type == "gr00t" {
             let settings = Settings::read(config)?;
-            return Ok(Self { chunk_length: settings.chunk_length, kind: Kind::Gr00t(Box::new(settings)) });
+            return Ok(Self {
+                chunk_length: settings.chunk_length,
+                kind: Kind::Gr00t(Box::new(settings)),
+            });
         }
         if policy_type == "torchscript" {
             let settings = ScriptSettings::read(config)?;
-            return Ok(Self { chunk_length: settings.chunk_length, kind: Kind::Script(settings) });
+            return Ok(Self {
+                chunk_length: settings.chunk_length,
+                kind: Kind::Script(settings),
+            });
         }
         if policy_type == "openai_agent" {
             // A skill's steps are one chunk, all of which are executed.
-            return Ok(Self { chunk_length: None, kind: Kind::Agent(Box::new(AgentSettings::read(config)?)) });
+            return Ok(Self {
+                chunk_length: None,
+                kind: Kind::Agent(Box::new(AgentSettings::read(config)?)),
+            });
         }
         if policy_type == "gr00t_remote_closedloop" {
             let settings = RemoteSettings::read(config)?;
-            return Ok(Self { chunk_length: settings.chunk_length, kind: Kind::Gr00tRemote(Box::new(settings)) });
+            return Ok(Self {
+                chunk_length: settings.chunk_length,
+                kind: Kind::Gr00tRemote(Box::new(settings)),
+            });
         }
         if policy_type == "pi0_remote" {
             let settings = OpenpiSettings::read(config)?;
-            return Ok(Self { chunk_length: None, kind: Kind::Openpi(Box::new(settings)) });
+            return Ok(Self {
+                chunk_length: None,
+                kind: Kind::Openpi(Box::new(settings)),
+            });
         }
         let mut fields = Fields::of_job(config);
         let (kind, chunk_length) = match policy_type {
@@ -143,15 +167,29 @@ impl Wanted {
                 // A demonstration is one chunk, all of whose actions are executed.
                 let missing = || argument("replay_file_path", "missing", "a file name is needed");
                 let path = fields.path("replay_file_path")?.ok_or_else(missing)?;
-                (Kind::Replay { path, only: fields.string("episode_name")? }, None)
+                (
+                    Kind::Replay {
+                        path,
+                        only: fields.string("episode_name")?,
+                    },
+                    None,
+                )
             }
             "scripted" => {
-                let horizon = fields.positive("action_horizon")?.unwrap_or(SCRIPTED_HORIZON);
-                (Kind::Scripted { horizon }, Some(fields.chunk_length(horizon, SCRIPTED_CHUNK_LENGTH.min(horizon))?))
+                let horizon = fields
+                    .positive("action_horizon")?
+                    .unwrap_or(SCRIPTED_HORIZON);
+                (
+                    Kind::Scripted { horizon },
+                    Some(fields.chunk_length(horizon, SCRIPTED_CHUNK_LENGTH.min(horizon))?),
+                )
             }
             _ => {
                 let known = jobs::known::POLICIES.join(", ");
-                return Err(PolicyError::Unknown { name: policy_type.to_owned(), known });
+                return Err(PolicyError::Unknown {
+                    name: policy_type.to_owned(),
+                    known,
+                });
             }
         };
         fields.finish()?;
@@ -166,55 +204,100 @@ mod tests {
     use serde_json::json;
 
     fn refusal(policy_type: &str, config: Value) -> String {
-        let Value::Object(config) = config else { panic!("an object is meant") };
-        make(policy_type, &config, &env_spec(), &mut Models::new(tch::Device::Cpu))
-            .err()
-            .expect("must be refused")
-            .to_string()
+        let Value::Object(config) = config else {
+            panic!("an object is meant")
+        };
+        make(
+            policy_type,
+            &config,
+            &env_spec(),
+            &mut Models::new(tch::Device::Cpu),
+        )
+        .err()
+        .expect("must be refused")
+        .to_string()
     }
 
     #[test]
     fn every_known_policy_is_made() {
-        for name in jobs::known::POLICIES.iter().filter(|name| !needs_settings(name)) {
-            assert!(make(name, &Map::new(), &env_spec(), &mut Models::new(tch::Device::Cpu)).is_ok(), "{name}");
+        for name in jobs::known::POLICIES
+            .iter()
+            .filter(|name| !needs_settings(name))
+        {
+            assert!(
+                make(
+                    name,
+                    &Map::new(),
+                    &env_spec(),
+                    &mut Models::new(tch::Device::Cpu)
+                )
+                .is_ok(),
+                "{name}"
+            );
         }
     }
 
     /// Returns whether the policy needs a file or a server.
     fn needs_settings(name: &str) -> bool {
-        let others = ["replay_action", "gr00t", "torchscript", "gr00t_remote_closedloop", "pi0_remote", "openai_agent"];
+        let others = [
+            "replay_action",
+            "gr00t",
+            "torchscript",
+            "gr00t_remote_closedloop",
+            "pi0_remote",
+            "openai_agent",
+        ];
         others.contains(&name)
     }
 
     #[test]
     fn a_policy_of_a_server_that_is_away_is_an_error_that_names_it() {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let config = json!({"remote_host": "127.0.0.1", "remote_port": port, "remote_retry_s": 0});
         let text = refusal("gr00t_remote_closedloop", config.clone());
         assert!(
-            text.starts_with(&format!("policy server tcp://127.0.0.1:{port}: it stays away: 1 attempt in ")),
+            text.starts_with(&format!(
+                "policy server tcp://127.0.0.1:{port}: it stays away: 1 attempt in "
+            )),
             "{text}"
         );
-        assert!(text.ends_with("the last one: get_modality_config: connection refused"), "{text}");
+        assert!(
+            text.ends_with("the last one: get_modality_config: connection refused"),
+            "{text}"
+        );
         let mut config = config;
         config["openpi_embodiment_adapter"] = "custom".into();
         config["observation_mapping"] = json!({"state": "joint_position"});
         config["action_chunk_length"] = 4.into();
         let text = refusal("pi0_remote", config);
-        assert!(text.starts_with(&format!("policy server ws://127.0.0.1:{port}: it stays away: ")), "{text}");
+        assert!(
+            text.starts_with(&format!(
+                "policy server ws://127.0.0.1:{port}: it stays away: "
+            )),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_chunk_is_not_longer_than_the_horizon() {
         assert_eq!(
-            refusal("scripted", json!({"action_horizon": 4, "action_chunk_length": 5})),
+            refusal(
+                "scripted",
+                json!({"action_horizon": 4, "action_chunk_length": 5})
+            ),
             "`policy_config_dict.action_chunk_length` is 5, at most the action_horizon 4 is needed"
         );
     }
 
     #[test]
     fn a_field_that_nobody_reads_is_refused() {
-        assert!(refusal("zero_action", json!({"chunk": 5})).contains("`policy_config_dict.chunk` is 5"));
+        assert!(
+            refusal("zero_action", json!({"chunk": 5})).contains("`policy_config_dict.chunk` is 5")
+        );
         assert!(refusal("replay_action", json!({})).contains("replay_file_path` is missing"));
         assert!(refusal("pi0", json!({})).contains("unknown policy_type `pi0`"));
     }
@@ -222,12 +305,25 @@ mod tests {
     #[test]
     fn a_replay_is_not_cut_into_chunks() {
         let config = json!({"replay_file_path": "/nowhere", "action_chunk_length": 2});
-        assert!(refusal("replay_action", config).contains("`policy_config_dict.action_chunk_length` is 2, but"));
+        assert!(
+            refusal("replay_action", config)
+                .contains("`policy_config_dict.action_chunk_length` is 2, but")
+        );
     }
 
     #[test]
     fn what_arena_gives_to_every_policy_is_accepted() {
-        let Value::Object(config) = json!({"policy_device": "cuda:0", "num_envs": 4}) else { panic!() };
-        assert!(make("zero_action", &config, &env_spec(), &mut Models::new(tch::Device::Cpu)).is_ok());
+        let Value::Object(config) = json!({"policy_device": "cuda:0", "num_envs": 4}) else {
+            panic!()
+        };
+        assert!(
+            make(
+                "zero_action",
+                &config,
+                &env_spec(),
+                &mut Models::new(tch::Device::Cpu)
+            )
+            .is_ok()
+        );
     }
 }

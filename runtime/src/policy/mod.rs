@@ -48,13 +48,20 @@ impl Chunk {
             "a chunk of {} values is not a whole number of actions of {action_dim}",
             values.len()
         );
-        Self { action_dim, values, is_end: false }
+        Self {
+            action_dim,
+            values,
+            is_end: false,
+        }
     }
 
     /// Creates a chunk that ends the episode: no step is taken, and the episode counts as not
     /// solved unless it was solved before.
     pub fn end(action_dim: usize) -> Self {
-        Self { is_end: true, ..Self::new(action_dim, vec![0.0; action_dim]) }
+        Self {
+            is_end: true,
+            ..Self::new(action_dim, vec![0.0; action_dim])
+        }
     }
 
     /// Returns whether the policy ends the episode.
@@ -216,8 +223,16 @@ pub trait Policy {
 }
 
 /// Checks that the environment provides the state vectors that a policy reads.
-pub(crate) fn require_state(policy: &'static str, env: &EnvSpec, keys: &[&str]) -> Result<(), PolicyError> {
-    let missing: Vec<_> = keys.iter().filter(|key| !env.state.iter().any(|(name, _)| name == *key)).copied().collect();
+pub(crate) fn require_state(
+    policy: &'static str,
+    env: &EnvSpec,
+    keys: &[&str],
+) -> Result<(), PolicyError> {
+    let missing: Vec<_> = keys
+        .iter()
+        .filter(|key| !env.state.iter().any(|(name, _)| name == *key))
+        .copied()
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -225,7 +240,12 @@ pub(crate) fn require_state(policy: &'static str, env: &EnvSpec, keys: &[&str]) 
         policy,
         env: env.name.clone(),
         wanted: format!("state {}", missing.join(", ")),
-        found: env.state.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
+        found: env
+            .state
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect::<Vec<_>>()
+            .join(", "),
     })
 }
 
@@ -254,7 +274,9 @@ pub(crate) mod tests {
         ];
         EnvSpec {
             name: "push".to_owned(),
-            state: state.map(|(name, length)| (name.to_owned(), length)).to_vec(),
+            state: state
+                .map(|(name, length)| (name.to_owned(), length))
+                .to_vec(),
             cameras: Vec::new(),
             action: ActionSpec {
                 names: names.map(str::to_owned).to_vec(),
@@ -275,12 +297,19 @@ pub(crate) mod tests {
     #[test]
     fn a_chunk_ends_at_its_horizon() {
         let chunk = Chunk::new(2, vec![1.0, 2.0, 3.0, 4.0]);
-        assert_eq!((chunk.horizon(), chunk.action(1), chunk.action(2)), (2, Some(&[3.0, 4.0][..]), None));
+        assert_eq!(
+            (chunk.horizon(), chunk.action(1), chunk.action(2)),
+            (2, Some(&[3.0, 4.0][..]), None)
+        );
     }
 
     #[test]
     fn a_missing_state_vector_is_named() {
-        let text = require_state("scripted", &env_spec(), &["joint_position", "door_angle"]).unwrap_err().to_string();
-        assert!(text.starts_with("policy `scripted` needs state door_angle; environment `push` has joint_position"));
+        let text = require_state("scripted", &env_spec(), &["joint_position", "door_angle"])
+            .unwrap_err()
+            .to_string();
+        assert!(text.starts_with(
+            "policy `scripted` needs state door_angle; environment `push` has joint_position"
+        ));
     }
 }

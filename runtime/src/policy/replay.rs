@@ -46,14 +46,27 @@ impl ReplayAction {
     /// the actions do not fit this environment.
     pub fn open(path: &Path, only: Option<&str>, env: &EnvSpec) -> Result<Self, PolicyError> {
         let refuse = |found: String, wanted: &str| {
-            argument("replay_file_path", &format!("`{}`, {found}", path.display()), wanted)
+            argument(
+                "replay_file_path",
+                &format!("`{}`, {found}", path.display()),
+                wanted,
+            )
         };
-        let unreadable =
-            |err: hdf5::Error| refuse(err.to_string(), "an HDF5 file with data/demo_<n>/actions is needed");
+        let unreadable = |err: hdf5::Error| {
+            refuse(
+                err.to_string(),
+                "an HDF5 file with data/demo_<n>/actions is needed",
+            )
+        };
         if !path.is_file() {
-            return Err(refuse("which is no file".to_owned(), "a recorded dataset is needed"));
+            return Err(refuse(
+                "which is no file".to_owned(),
+                "a recorded dataset is needed",
+            ));
         }
-        let data = File::open(path).and_then(|file| file.group("data")).map_err(unreadable)?;
+        let data = File::open(path)
+            .and_then(|file| file.group("data"))
+            .map_err(unreadable)?;
         let mut names = data.member_names().map_err(unreadable)?;
         names.retain(|name| only.is_none_or(|only| only == name));
         names.sort_by_key(|name| (number(name), name.clone()));
@@ -61,21 +74,40 @@ impl ReplayAction {
         let mut demos = Vec::with_capacity(names.len());
         for name in &names {
             let demo = read(&data, name, action_dim).map_err(|found| {
-                refuse(format!("whose {name} {found}"), &format!("actions of shape (steps, {action_dim}) are needed"))
+                refuse(
+                    format!("whose {name} {found}"),
+                    &format!("actions of shape (steps, {action_dim}) are needed"),
+                )
             })?;
             demos.push(demo);
         }
         if demos.is_empty() {
             let wanted = only.map_or_else(|| "demo_<n>".to_owned(), str::to_owned);
-            return Err(refuse("which has no such demonstration".to_owned(), &format!("data/{wanted} is needed")));
+            return Err(refuse(
+                "which has no such demonstration".to_owned(),
+                &format!("data/{wanted} is needed"),
+            ));
         }
-        let longest = demos.iter().map(|demo| demo.actions.len() / action_dim).max().unwrap_or(1);
-        Ok(Self { path: path.to_owned(), demos, playing: BTreeMap::new(), longest, action_dim })
+        let longest = demos
+            .iter()
+            .map(|demo| demo.actions.len() / action_dim)
+            .max()
+            .unwrap_or(1);
+        Ok(Self {
+            path: path.to_owned(),
+            demos,
+            playing: BTreeMap::new(),
+            longest,
+            action_dim,
+        })
     }
 }
 
 fn number(name: &str) -> u64 {
-    name.rsplit('_').next().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
+    name.rsplit('_')
+        .next()
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or(u64::MAX)
 }
 
 fn read(data: &Group, name: &str, action_dim: usize) -> Result<Demo, String> {
@@ -86,9 +118,15 @@ fn read(data: &Group, name: &str, action_dim: usize) -> Result<Demo, String> {
         [steps, dim] if steps > 0 && dim == action_dim => {}
         ref shape => return Err(format!("has actions of shape {shape:?}")),
     }
-    let seed =
-        group.attr("seed").and_then(|attr| attr.read_scalar::<i64>()).ok().and_then(|seed| u64::try_from(seed).ok());
-    Ok(Demo { seed, actions: dataset.read_raw::<f32>().map_err(text)? })
+    let seed = group
+        .attr("seed")
+        .and_then(|attr| attr.read_scalar::<i64>())
+        .ok()
+        .and_then(|seed| u64::try_from(seed).ok());
+    Ok(Demo {
+        seed,
+        actions: dataset.read_raw::<f32>().map_err(text)?,
+    })
 }
 
 impl Policy for ReplayAction {
@@ -102,7 +140,10 @@ impl Policy for ReplayAction {
     }
 
     fn facts(&self) -> Vec<(&'static str, serde_json::Value)> {
-        vec![("policy_path", self.path.display().to_string().into()), ("demonstrations", self.demos.len().into())]
+        vec![
+            ("policy_path", self.path.display().to_string().into()),
+            ("demonstrations", self.demos.len().into()),
+        ]
     }
 
     fn episode_seed(&self, episode: u64) -> Option<u64> {
@@ -111,7 +152,8 @@ impl Policy for ReplayAction {
 
     fn reset(&mut self, starts: &[EpisodeStart]) {
         let demo = |episode: u64| Playing::Fresh(episode as usize % self.demos.len());
-        self.playing.extend(starts.iter().map(|start| (start.env, demo(start.episode))));
+        self.playing
+            .extend(starts.iter().map(|start| (start.env, demo(start.episode))));
     }
 
     /// Returns the whole demonstration first, then one action of zeros at a time if the environment
@@ -139,9 +181,19 @@ mod tests {
         let data = File::create(&path).unwrap().create_group("data").unwrap();
         for number in [0, 2, 10] {
             let demo = data.create_group(&format!("demo_{number}")).unwrap();
-            let actions = demo.new_dataset::<f32>().shape(shape).create("actions").unwrap();
-            actions.write_raw(&vec![number as f32; shape.0 * shape.1]).unwrap();
-            demo.new_attr::<i64>().create("seed").unwrap().write_scalar(&(100 + number as i64)).unwrap();
+            let actions = demo
+                .new_dataset::<f32>()
+                .shape(shape)
+                .create("actions")
+                .unwrap();
+            actions
+                .write_raw(&vec![number as f32; shape.0 * shape.1])
+                .unwrap();
+            demo.new_attr::<i64>()
+                .create("seed")
+                .unwrap()
+                .write_scalar(&(100 + number as i64))
+                .unwrap();
         }
         path
     }
@@ -150,27 +202,49 @@ mod tests {
     fn demonstrations_are_replayed_in_the_order_of_their_numbers() {
         let dir = tempfile::tempdir().unwrap();
         let mut policy = ReplayAction::open(&dataset(&dir, (4, 7)), None, &env_spec()).unwrap();
-        assert_eq!((policy.spec().num_episodes, policy.spec().action_horizon), (Some(3), 4));
         assert_eq!(
-            (0..3).map(|episode| policy.episode_seed(episode)).collect::<Vec<_>>(),
+            (policy.spec().num_episodes, policy.spec().action_horizon),
+            (Some(3), 4)
+        );
+        assert_eq!(
+            (0..3)
+                .map(|episode| policy.episode_seed(episode))
+                .collect::<Vec<_>>(),
             [Some(100), Some(102), Some(110)]
         );
-        policy.reset(&[EpisodeStart { env: EnvIndex(0), episode: 2, seed: 0 }]);
-        let chunk = policy.act(&[(EnvIndex(0), &observation())]).unwrap().remove(0);
-        assert_eq!((chunk.horizon(), chunk.action(3)), (4, Some(&[10.0; 7][..])));
-        let after = policy.act(&[(EnvIndex(0), &observation())]).unwrap().remove(0);
+        policy.reset(&[EpisodeStart {
+            env: EnvIndex(0),
+            episode: 2,
+            seed: 0,
+        }]);
+        let chunk = policy
+            .act(&[(EnvIndex(0), &observation())])
+            .unwrap()
+            .remove(0);
+        assert_eq!(
+            (chunk.horizon(), chunk.action(3)),
+            (4, Some(&[10.0; 7][..]))
+        );
+        let after = policy
+            .act(&[(EnvIndex(0), &observation())])
+            .unwrap()
+            .remove(0);
         assert_eq!((after.horizon(), after.action(0)), (1, Some(&[0.0; 7][..])));
     }
 
     #[test]
     fn what_cannot_be_replayed_is_refused_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();
-        let text = |path: &Path, only| ReplayAction::open(path, only, &env_spec()).unwrap_err().to_string();
+        let text = |path: &Path, only| {
+            ReplayAction::open(path, only, &env_spec())
+                .unwrap_err()
+                .to_string()
+        };
         assert!(text(Path::new("/nowhere"), None).contains("`/nowhere`, which is no file"));
         let path = dataset(&dir, (4, 3));
-        assert!(
-            text(&path, None).contains("demo_0 has actions of shape [4, 3], actions of shape (steps, 7) are needed")
-        );
+        assert!(text(&path, None).contains(
+            "demo_0 has actions of shape [4, 3], actions of shape (steps, 7) are needed"
+        ));
         assert!(text(&path, Some("demo_5")).contains("data/demo_5 is needed"));
         std::fs::write(&path, b"not hdf5").unwrap();
         assert!(text(&path, None).contains("an HDF5 file with"));

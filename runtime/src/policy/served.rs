@@ -45,16 +45,22 @@ impl Question {
     pub fn part(&self, rows: Range<usize>) -> Self {
         let end = rows.end.min(self.noise.len());
         let noise = self.noise[rows.start.min(end)..end].to_vec();
-        Self { observation: part(&self.observation, &rows), noise }
+        Self {
+            observation: part(&self.observation, &rows),
+            noise,
+        }
     }
 }
 
 /// Returns some rows of every array and list in two levels of maps.
 fn part(value: &Object, rows: &Range<usize>) -> Object {
     match value {
-        Object::Map(members) => {
-            Object::Map(members.iter().map(|(key, value)| (key.clone(), part(value, rows))).collect())
-        }
+        Object::Map(members) => Object::Map(
+            members
+                .iter()
+                .map(|(key, value)| (key.clone(), part(value, rows)))
+                .collect(),
+        ),
         Object::Array(array) => Object::Array(array.part(rows.clone())),
         Object::List(items) => {
             let end = rows.end.min(items.len());
@@ -89,7 +95,10 @@ impl Actions {
     /// of steps.
     pub fn append(&mut self, more: Self) {
         self.rows += more.rows;
-        self.keys.iter_mut().zip(more.keys).for_each(|((.., all), (.., values))| all.extend(values));
+        self.keys
+            .iter_mut()
+            .zip(more.keys)
+            .for_each(|((.., all), (.., values))| all.extend(values));
     }
 }
 
@@ -100,7 +109,11 @@ pub trait Served {
 
     /// Returns one answer per question, in order; at most `max_rows` rows go into one pass of a
     /// network. An error in one question does not affect the others.
-    fn answer(&mut self, questions: &[Question], max_rows: usize) -> Vec<Result<Actions, PolicyError>>;
+    fn answer(
+        &mut self,
+        questions: &[Question],
+        max_rows: usize,
+    ) -> Vec<Result<Actions, PolicyError>>;
 }
 
 /// Creates the policy of a type and a `policy_config_dict` for clients.
@@ -135,14 +148,23 @@ mod tests {
         let map = |name: &str, value: Object| Object::Map(vec![(name.to_owned(), value)]);
         let texts = Object::List(vec![text("a"), text("b"), text("c")]);
         let observation = Object::Map(vec![
-            ("video".to_owned(), map("view", Object::Array(array.clone()))),
+            (
+                "video".to_owned(),
+                map("view", Object::Array(array.clone())),
+            ),
             ("language".to_owned(), map("task", texts)),
         ]);
         let noise = (0..3).map(Noise::Seed).collect();
         let part = Question { observation, noise }.part(1..3);
         assert_eq!(part.noise, [Noise::Seed(1), Noise::Seed(2)]);
-        assert_eq!(part.observation.get("video").unwrap().get("view"), Some(&Object::Array(array.part(1..3))));
+        assert_eq!(
+            part.observation.get("video").unwrap().get("view"),
+            Some(&Object::Array(array.part(1..3)))
+        );
         let texts = Object::List(vec![text("b"), text("c")]);
-        assert_eq!(part.observation.get("language").unwrap().get("task"), Some(&texts));
+        assert_eq!(
+            part.observation.get("language").unwrap().get("task"),
+            Some(&texts)
+        );
     }
 }

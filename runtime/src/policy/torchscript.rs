@@ -51,7 +51,13 @@ impl ScriptSettings {
     /// Returns [`PolicyError::Argument`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let mut fields = Fields::of_job(config);
-        let missing = || argument("model_path", "missing", "the file of a TorchScript module is needed");
+        let missing = || {
+            argument(
+                "model_path",
+                "missing",
+                "the file of a TorchScript module is needed",
+            )
+        };
         let settings = Self {
             model_path: fields.path("model_path")?.ok_or_else(missing)?,
             tokenizer_path: fields.path("tokenizer_path")?,
@@ -61,9 +67,15 @@ impl ScriptSettings {
             chunk_length: fields.positive("action_chunk_length")?,
         };
         fields.finish()?;
-        for path in [Some(&settings.model_path), settings.tokenizer_path.as_ref()].into_iter().flatten() {
+        for path in [Some(&settings.model_path), settings.tokenizer_path.as_ref()]
+            .into_iter()
+            .flatten()
+        {
             if !path.is_file() {
-                return Err(PolicyError::File { path: path.clone(), reason: "there is no such file".to_owned() });
+                return Err(PolicyError::File {
+                    path: path.clone(),
+                    reason: "there is no such file".to_owned(),
+                });
             }
         }
         Ok(settings)
@@ -71,7 +83,9 @@ impl ScriptSettings {
 
     /// Returns the files that the policy is made from.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        std::iter::once(self.model_path.clone()).chain(self.tokenizer_path.clone()).collect()
+        std::iter::once(self.model_path.clone())
+            .chain(self.tokenizer_path.clone())
+            .collect()
     }
 }
 
@@ -97,15 +111,25 @@ impl TorchScript {
     /// # Errors
     /// Returns a [`PolicyError`] that names the file, what the environment lacks, or the shape of
     /// the module's output.
-    pub fn open(settings: &ScriptSettings, env: &EnvSpec, models: &mut Models) -> Result<Self, PolicyError> {
+    pub fn open(
+        settings: &ScriptSettings,
+        env: &EnvSpec,
+        models: &mut Models,
+    ) -> Result<Self, PolicyError> {
         let device = models.device();
         let path = settings.model_path.clone();
-        let mut module = CModule::load_on_device(&path, device).map_err(|err| file(&path, &words(&err)))?;
+        let mut module =
+            CModule::load_on_device(&path, device).map_err(|err| file(&path, &words(&err)))?;
         module.set_eval();
-        let read = |path: &PathBuf| Tokenizer::from_file(path).map_err(|err| file(path, &err.to_string()));
+        let read =
+            |path: &PathBuf| Tokenizer::from_file(path).map_err(|err| file(path, &err.to_string()));
         let all_states = || env.state.iter().map(|(name, _)| name.clone()).collect();
         let state_keys: Vec<String> = settings.state_keys.clone().unwrap_or_else(all_states);
-        require_state(NAME, env, &state_keys.iter().map(String::as_str).collect::<Vec<_>>())?;
+        require_state(
+            NAME,
+            env,
+            &state_keys.iter().map(String::as_str).collect::<Vec<_>>(),
+        )?;
         let (cameras, size) = cameras(settings.cameras.as_deref(), env)?;
         let mut script = Self {
             module,
@@ -126,15 +150,25 @@ impl TorchScript {
 
     /// Returns the horizon of the module's output for zeros.
     fn probe(&self, env: &EnvSpec) -> Result<usize, PolicyError> {
-        let width = |key: &String| env.state.iter().find(|(name, _)| name == key).map_or(0, |(_, length)| *length);
+        let width = |key: &String| {
+            env.state
+                .iter()
+                .find(|(name, _)| name == key)
+                .map_or(0, |(_, length)| *length)
+        };
         let state_dim: usize = self.state_keys.iter().map(width).sum();
         let [height, columns] = self.size.map(i64::from);
-        let images = Tensor::zeros([1, self.cameras.len() as i64, height, columns, 3], (Kind::Uint8, Device::Cpu));
+        let images = Tensor::zeros(
+            [1, self.cameras.len() as i64, height, columns, 3],
+            (Kind::Uint8, Device::Cpu),
+        );
         let state = Tensor::zeros([1, state_dim as i64], (Kind::Float, Device::Cpu));
         let tokens = Tensor::zeros([1, self.max_tokens as i64], (Kind::Int64, Device::Cpu));
         let actions = self.forward(images, state, tokens)?;
         match actions.size()[..] {
-            [1, horizon, dim] if horizon > 0 && usize::try_from(dim) == Ok(self.action_dim) => Ok(horizon as usize),
+            [1, horizon, dim] if horizon > 0 && usize::try_from(dim) == Ok(self.action_dim) => {
+                Ok(horizon as usize)
+            }
             ref found => {
                 let reason = format!(
                     "its `forward` gave {found:?} for one observation, [1, horizon, {}] is needed for `{}`",
@@ -145,14 +179,21 @@ impl TorchScript {
         }
     }
 
-    fn forward(&self, images: Tensor, state: Tensor, tokens: Tensor) -> Result<Tensor, PolicyError> {
+    fn forward(
+        &self,
+        images: Tensor,
+        state: Tensor,
+        tokens: Tensor,
+    ) -> Result<Tensor, PolicyError> {
         let _mode = InferenceMode::begin();
         let forward = || {
             let inputs = [images, state, tokens].map(|input| input.to_device(self.device));
             let actions = self.module.forward_ts(&inputs).map_err(|err| words(&err))?;
             Ok(actions.to_device(Device::Cpu).to_kind(Kind::Float))
         };
-        caught(forward).flatten().map_err(|reason| file(&self.path, &reason))
+        caught(forward)
+            .flatten()
+            .map_err(|reason| file(&self.path, &reason))
     }
 
     /// Returns the token ids of an instruction, as many as the module reads.
@@ -176,32 +217,56 @@ impl TorchScript {
         let (mut images, mut states, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
         for (_, observation) in rows {
             for camera in &self.cameras {
-                let frame = observation.video.get(camera).filter(|frame| [frame.height, frame.width] == self.size);
-                images.extend_from_slice(&frame.ok_or_else(|| gone("picture of camera", camera))?.rgb);
+                let frame = observation
+                    .video
+                    .get(camera)
+                    .filter(|frame| [frame.height, frame.width] == self.size);
+                images.extend_from_slice(
+                    &frame.ok_or_else(|| gone("picture of camera", camera))?.rgb,
+                );
             }
             for key in &self.state_keys {
-                states.extend_from_slice(observation.state.get(key).ok_or_else(|| gone("state", key))?);
+                states.extend_from_slice(
+                    observation
+                        .state
+                        .get(key)
+                        .ok_or_else(|| gone("state", key))?,
+                );
             }
             tokens.extend(self.tokens(&observation.language)?);
         }
-        let images = Tensor::from_slice(&images).view([batch, self.cameras.len() as i64, height, width, 3]);
+        let images =
+            Tensor::from_slice(&images).view([batch, self.cameras.len() as i64, height, width, 3]);
         let state = Tensor::from_slice(&states).view([batch, -1]);
         let actions = self.forward(images, state, Tensor::from_slice(&tokens).view([batch, -1]))?;
         let wanted = [batch, self.horizon as i64, self.action_dim as i64];
         if actions.size() != wanted {
-            return Err(file(&self.path, &format!("its `forward` gave {:?}, {wanted:?} is needed", actions.size())));
+            return Err(file(
+                &self.path,
+                &format!(
+                    "its `forward` gave {:?}, {wanted:?} is needed",
+                    actions.size()
+                ),
+            ));
         }
         let values = Vec::<f32>::try_from(actions.contiguous().view(-1));
         let values = values.map_err(|err| PolicyError::Inference(err.to_string()))?;
         let chunks = values.chunks_exact(self.horizon * self.action_dim);
-        Ok(chunks.map(|chunk| Chunk::new(self.action_dim, chunk.to_vec())).collect())
+        Ok(chunks
+            .map(|chunk| Chunk::new(self.action_dim, chunk.to_vec()))
+            .collect())
     }
 }
 
 impl Policy for TorchScript {
     fn spec(&self) -> PolicySpec {
         let needs_video = !self.cameras.is_empty();
-        PolicySpec { action_horizon: self.horizon, needs_video, looks_back: 0, num_episodes: None }
+        PolicySpec {
+            action_horizon: self.horizon,
+            needs_video,
+            looks_back: 0,
+            num_episodes: None,
+        }
     }
 
     fn facts(&self) -> Vec<(&'static str, Value)> {
@@ -220,21 +285,38 @@ impl Policy for TorchScript {
     fn reset(&mut self, _: &[EpisodeStart]) {}
 
     fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
-        let parts = self.batches.split(rows, rows.len(), |rows| self.infer(rows));
-        let chunks = parts.into_iter().map(|(_, chunks)| chunks).collect::<Result<Vec<_>, _>>()?;
+        let parts = self
+            .batches
+            .split(rows, rows.len(), |rows| self.infer(rows));
+        let chunks = parts
+            .into_iter()
+            .map(|(_, chunks)| chunks)
+            .collect::<Result<Vec<_>, _>>()?;
         Ok(chunks.concat())
     }
 }
 
 /// Returns the requested cameras, which must all have the same size.
-fn cameras(asked: Option<&[String]>, env: &EnvSpec) -> Result<(Vec<String>, [u32; 2]), PolicyError> {
+fn cameras(
+    asked: Option<&[String]>,
+    env: &EnvSpec,
+) -> Result<(Vec<String>, [u32; 2]), PolicyError> {
     let names: Vec<String> = match asked {
         Some(names) => names.to_vec(),
-        None => env.cameras.iter().map(|camera| camera.name.clone()).collect(),
+        None => env
+            .cameras
+            .iter()
+            .map(|camera| camera.name.clone())
+            .collect(),
     };
     let sizes: Option<Vec<[u32; 2]>> = names
         .iter()
-        .map(|name| env.cameras.iter().find(|camera| camera.name == *name).map(|camera| [camera.height, camera.width]))
+        .map(|name| {
+            env.cameras
+                .iter()
+                .find(|camera| camera.name == *name)
+                .map(|camera| [camera.height, camera.width])
+        })
         .collect();
     match sizes.as_deref() {
         Some([]) => Ok((names, [1, 1])),
@@ -254,11 +336,16 @@ fn cameras(asked: Option<&[String]>, env: &EnvSpec) -> Result<(Vec<String>, [u32
 }
 
 fn gone(what: &str, name: &str) -> PolicyError {
-    PolicyError::Inference(format!("the observation has no {what} {name} of the size it began with"))
+    PolicyError::Inference(format!(
+        "the observation has no {what} {name} of the size it began with"
+    ))
 }
 
 fn file(path: &Path, reason: &str) -> PolicyError {
-    PolicyError::File { path: path.to_owned(), reason: reason.to_owned() }
+    PolicyError::File {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    }
 }
 
 /// Returns libtorch's error message.
@@ -275,8 +362,15 @@ mod tests {
     use std::sync::Arc;
 
     fn env() -> EnvSpec {
-        let camera = |name: &str| CameraSpec { name: name.to_owned(), height: 4, width: 4 };
-        EnvSpec { cameras: vec![camera("front"), camera("wrist")], ..env_spec() }
+        let camera = |name: &str| CameraSpec {
+            name: name.to_owned(),
+            height: 4,
+            width: 4,
+        };
+        EnvSpec {
+            cameras: vec![camera("front"), camera("wrist")],
+            ..env_spec()
+        }
     }
 
     /// Writes a module with two actions of 7 components: the mean of the pictures, then the first
@@ -288,12 +382,17 @@ mod tests {
             Tensor::zeros([2, 8], (Kind::Int64, Device::Cpu)),
         ];
         let mut forward = |inputs: &[Tensor]| {
-            let seen = inputs[0].to_kind(Kind::Float).mean_dim([1i64, 2, 3, 4].as_slice(), false, Kind::Float);
+            let seen = inputs[0].to_kind(Kind::Float).mean_dim(
+                [1i64, 2, 3, 4].as_slice(),
+                false,
+                Kind::Float,
+            );
             let said = inputs[1].select(1, 0) + inputs[2].select(1, 0).to_kind(Kind::Float);
             let rows = Tensor::stack(&[seen, said], 1).unsqueeze(-1);
             vec![rows.expand([-1, -1, dim], false)]
         };
-        let module = CModule::create_by_tracing("Script", "forward", &inputs, &mut forward).unwrap();
+        let module =
+            CModule::create_by_tracing("Script", "forward", &inputs, &mut forward).unwrap();
         let path = folder.join("policy.pt");
         module.save(&path).unwrap();
         path
@@ -301,12 +400,18 @@ mod tests {
 
     fn settings(path: &Path) -> ScriptSettings {
         let config = json!({"model_path": path, "state_keys": ["eef_position"], "max_tokens": 8});
-        let Value::Object(config) = config else { panic!() };
+        let Value::Object(config) = config else {
+            panic!()
+        };
         ScriptSettings::read(&config).unwrap()
     }
 
     fn observation(level: u8, x: f32) -> Observation {
-        let frame = || Frame { height: 4, width: 4, rgb: vec![level; 48].into() };
+        let frame = || Frame {
+            height: 4,
+            width: 4,
+            rgb: vec![level; 48].into(),
+        };
         let mut observation = Observation::empty();
         observation.video = [("front".to_owned(), frame()), ("wrist".to_owned(), frame())].into();
         observation.state = [("eef_position".to_owned(), vec![x, 0.0, 0.0])].into();
@@ -317,11 +422,17 @@ mod tests {
     #[test]
     fn a_module_sees_pictures_state_and_tokens() {
         let folder = tempfile::tempdir().unwrap();
-        let mut policy =
-            TorchScript::open(&settings(&module(folder.path(), 7)), &env(), &mut Models::new(Device::Cpu)).unwrap();
+        let mut policy = TorchScript::open(
+            &settings(&module(folder.path(), 7)),
+            &env(),
+            &mut Models::new(Device::Cpu),
+        )
+        .unwrap();
         assert_eq!(policy.spec().action_horizon, 2);
         let (first, second) = (observation(10, 0.5), observation(20, 1.5));
-        let chunks = policy.act(&[(EnvIndex(0), &first), (EnvIndex(1), &second)]).unwrap();
+        let chunks = policy
+            .act(&[(EnvIndex(0), &first), (EnvIndex(1), &second)])
+            .unwrap();
         assert_eq!(chunks[0], Chunk::new(7, [[10.0; 7], [65.5; 7]].concat()));
         assert_eq!(chunks[1], Chunk::new(7, [[20.0; 7], [66.5; 7]].concat()));
     }
@@ -329,9 +440,13 @@ mod tests {
     #[test]
     fn a_module_of_another_action_is_refused_with_its_shape() {
         let folder = tempfile::tempdir().unwrap();
-        let refusal = TorchScript::open(&settings(&module(folder.path(), 6)), &env(), &mut Models::new(Device::Cpu))
-            .err()
-            .unwrap();
+        let refusal = TorchScript::open(
+            &settings(&module(folder.path(), 6)),
+            &env(),
+            &mut Models::new(Device::Cpu),
+        )
+        .err()
+        .unwrap();
         let wanted = "its `forward` gave [1, 2, 6] for one observation, [1, horizon, 7] is needed for `push`";
         assert!(refusal.to_string().ends_with(wanted), "{refusal}");
     }
@@ -341,8 +456,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("policy.pt");
         std::fs::write(&path, "not a module").unwrap();
-        let refusal =
-            TorchScript::open(&settings(&path), &env(), &mut Models::new(Device::Cpu)).err().unwrap().to_string();
-        assert!(refusal.contains("policy.pt`: ") && !refusal.contains("Exception raised"), "{refusal}");
+        let refusal = TorchScript::open(&settings(&path), &env(), &mut Models::new(Device::Cpu))
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(
+            refusal.contains("policy.pt`: ") && !refusal.contains("Exception raised"),
+            "{refusal}"
+        );
     }
 }

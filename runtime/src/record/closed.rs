@@ -13,26 +13,37 @@ pub(super) struct Closed {
 
 impl Default for Closed {
     fn default() -> Self {
-        Self { notes: Vec::new(), result: Ok(()) }
+        Self {
+            notes: Vec::new(),
+            result: Ok(()),
+        }
     }
 }
 
 impl Closed {
     /// Returns a result without messages.
     pub(super) fn of(result: Result<(), RecordError>) -> Self {
-        Self { notes: Vec::new(), result }
+        Self {
+            notes: Vec::new(),
+            result,
+        }
     }
 
     /// Returns the result of a thread that panicked.
     pub(super) fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Self::of(Err(RecordError::Stopped(text.unwrap_or_else(|| "a panic without words".to_owned()))))
+        Self::of(Err(RecordError::Stopped(
+            text.unwrap_or_else(|| "a panic without words".to_owned()),
+        )))
     }
 
     /// Combines two results: all messages, and the first error.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.notes.extend(other.notes);
-        Self { notes: self.notes, result: self.result.and(other.result) }
+        Self {
+            notes: self.notes,
+            result: self.result.and(other.result),
+        }
     }
 }

@@ -43,9 +43,12 @@ impl Estimate {
     /// Estimates the space of a plan. If `plan.video.fps` is 0, the control frequency of the
     /// environment is used.
     pub fn of(plan: &RecordPlan, amount: Amount) -> Self {
-        let video = plan.video.as_ref().map_or_else(Self::default, |video| Self::of_video(video, &plan.env, amount));
-        let dataset =
-            plan.dataset.as_ref().map_or_else(Self::default, |dataset| Self::of_dataset(dataset, &plan.env, amount));
+        let video = plan.video.as_ref().map_or_else(Self::default, |video| {
+            Self::of_video(video, &plan.env, amount)
+        });
+        let dataset = plan.dataset.as_ref().map_or_else(Self::default, |dataset| {
+            Self::of_dataset(dataset, &plan.env, amount)
+        });
         video.and(dataset)
     }
 
@@ -59,20 +62,37 @@ impl Estimate {
             return Err(RecordError::file(folder, reason));
         }
         let short = free < self.most;
-        Ok(short.then(|| format!("`{}`: {free_words} are free, the recording takes up to {most}", folder.display())))
+        Ok(short.then(|| {
+            format!(
+                "`{}`: {free_words} are free, the recording takes up to {most}",
+                folder.display()
+            )
+        }))
     }
 
     /// The bit rate bounds a video whatever its size. While a video is rewritten, it exists twice.
     /// Each thread rewrites one at a time, so in the worst case all of them exist twice.
     fn of_video(plan: &VideoPlan, env: &EnvSpec, amount: Amount) -> Self {
-        let fps = u64::from(if plan.fps == 0 { env.control_hz.max(1) } else { plan.fps });
+        let fps = u64::from(if plan.fps == 0 {
+            env.control_hz.max(1)
+        } else {
+            plan.fps
+        });
         // One image for each step, and one for the reset.
         let frames = amount.steps.saturating_add(amount.episodes);
         let streams = 1 + u64::from(plan.per_episode) + u64::from(!plan.grids.is_empty());
         let coded = frames.saturating_mul(u64::from(plan.bitrate) / 8) / fps;
-        let sure = amount.sure_steps.saturating_mul(u64::from(plan.bitrate) / 8) / fps;
-        let once = coded.saturating_add(frames.saturating_mul(FRAME_OVERHEAD)).saturating_mul(streams);
-        Self { most: once.saturating_mul(2), least: sure / VIDEO_AT_BEST }
+        let sure = amount
+            .sure_steps
+            .saturating_mul(u64::from(plan.bitrate) / 8)
+            / fps;
+        let once = coded
+            .saturating_add(frames.saturating_mul(FRAME_OVERHEAD))
+            .saturating_mul(streams);
+        Self {
+            most: once.saturating_mul(2),
+            least: sure / VIDEO_AT_BEST,
+        }
     }
 
     /// Uses the size of all data before compression. The size of the simulator's state is not known
@@ -80,32 +100,61 @@ impl Estimate {
     /// each step, the observation before it.
     fn of_dataset(plan: &DatasetPlan, env: &EnvSpec, amount: Amount) -> Self {
         let observed: usize = env.state.iter().map(|(_, length)| length).sum();
-        let numbers = (4 * observed + 2 * env.action.names.len() + 2) as u64 * size_of::<f32>() as u64;
-        let sizes = env.cameras.iter().map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3);
+        let numbers =
+            (4 * observed + 2 * env.action.names.len() + 2) as u64 * size_of::<f32>() as u64;
+        let sizes = env
+            .cameras
+            .iter()
+            .map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3);
         let pictures: u64 = if plan.cameras { sizes.sum() } else { 0 };
-        let most = amount.steps.saturating_mul(numbers.saturating_add(pictures));
+        let most = amount
+            .steps
+            .saturating_mul(numbers.saturating_add(pictures));
         let most = most.saturating_add(amount.episodes.saturating_mul(EPISODE_OVERHEAD));
-        let sure = amount.sure_steps.saturating_mul(numbers / NUMBERS_AT_BEST + pictures / LOSSLESS_AT_BEST);
-        Self { most, least: if plan.export == Export::Succeeded { 0 } else { sure } }
+        let sure = amount
+            .sure_steps
+            .saturating_mul(numbers / NUMBERS_AT_BEST + pictures / LOSSLESS_AT_BEST);
+        Self {
+            most,
+            least: if plan.export == Export::Succeeded {
+                0
+            } else {
+                sure
+            },
+        }
     }
 
     fn and(self, other: Self) -> Self {
-        Self { most: self.most.saturating_add(other.most), least: self.least.saturating_add(other.least) }
+        Self {
+            most: self.most.saturating_add(other.most),
+            least: self.least.saturating_add(other.least),
+        }
     }
 }
 
 /// Returns the bytes that a user may still write to the file system of `folder`, which need not
 /// exist yet.
 fn free(folder: &Path) -> io::Result<u64> {
-    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
-    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    let there = folder
+        .ancestors()
+        .find(|folder| folder.exists())
+        .unwrap_or(Path::new("."));
+    let there = if there.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        there
+    };
     let system = nix::sys::statvfs::statvfs(there)?;
     Ok(system.blocks_available() as u64 * system.fragment_size() as u64)
 }
 
 /// Formats a size as `1.5 GB`.
 fn in_words(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB")];
+    const UNITS: [(u64, &str); 3] = [
+        (1_000_000_000_000, "TB"),
+        (1_000_000_000, "GB"),
+        (1_000_000, "MB"),
+    ];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
         Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
         None => format!("{} kB", bytes.div_ceil(1000)),
@@ -119,11 +168,19 @@ mod tests {
     use crate::record::{CameraSize, Export, Format};
 
     /// 1000 steps of one environment, the unit of document s001.
-    const THOUSAND: Amount = Amount { steps: 1000, sure_steps: 1000, episodes: 2 };
+    const THOUSAND: Amount = Amount {
+        steps: 1000,
+        sure_steps: 1000,
+        episodes: 2,
+    };
     const MB: u64 = 1_000_000;
 
     fn plan(size: u32, video: bool, pictures: Option<bool>) -> RecordPlan {
-        let camera = |name: &str| CameraSpec { name: name.to_owned(), height: size, width: size };
+        let camera = |name: &str| CameraSpec {
+            name: name.to_owned(),
+            height: size,
+            width: size,
+        };
         let video = video.then(|| VideoPlan {
             dir: "videos".into(),
             stems: vec!["behavior_video_rank0_gpu0_env0".to_owned()],
@@ -144,8 +201,12 @@ mod tests {
             env_args: serde_json::json!({}),
             cameras,
         });
-        let action =
-            ActionSpec { names: vec!["x".to_owned(); 23], low: vec![-1.0; 23], high: vec![1.0; 23], grid: Vec::new() };
+        let action = ActionSpec {
+            names: vec!["x".to_owned(); 23],
+            low: vec![-1.0; 23],
+            high: vec![1.0; 23],
+            grid: Vec::new(),
+        };
         let env = EnvSpec {
             name: "Radio".to_owned(),
             state: vec![("proprio".to_owned(), 256)],
@@ -159,7 +220,12 @@ mod tests {
             decimation: 4,
             sim_dt: 1.0 / 120.0,
         };
-        RecordPlan { dataset, video, num_envs: 1, env }
+        RecordPlan {
+            dataset,
+            video,
+            num_envs: 1,
+            env,
+        }
     }
 
     #[test]
@@ -172,7 +238,11 @@ mod tests {
         let high = Estimate::of(&high, THOUSAND);
         assert!((100 * MB..=500 * MB).contains(&high.most), "{high:?}");
         // 8 environments: "~800 MB - 4 GB per evaluation run".
-        let eight = Amount { steps: 8000, sure_steps: 16, episodes: 16 };
+        let eight = Amount {
+            steps: 8000,
+            sure_steps: 16,
+            episodes: 16,
+        };
         let mut all = plan(960, true, None);
         all.video.as_mut().unwrap().bitrate = 30_000_000;
         assert!((800 * MB..=4000 * MB).contains(&Estimate::of(&all, eight).most));
@@ -183,7 +253,10 @@ mod tests {
         let without = Estimate::of(&plan(128, false, Some(false)), THOUSAND);
         let with = Estimate::of(&plan(128, false, Some(true)), THOUSAND);
         assert_eq!(with.most - without.most, 1000 * 2 * 128 * 128 * 3);
-        assert!(without.most > 1000 * 4 * 256 && without.most < 6 * MB, "{without:?}");
+        assert!(
+            without.most > 1000 * 4 * 256 && without.most < 6 * MB,
+            "{without:?}"
+        );
     }
 
     #[test]
@@ -191,15 +264,37 @@ mod tests {
         let here = std::env::temp_dir().join("rrun_not_there/yet");
         let fits = Estimate { most: 1, least: 0 };
         assert_eq!(fits.check(&here).unwrap(), None);
-        let tight = Estimate { most: u64::MAX, least: 0 };
-        assert!(tight.check(&here).unwrap().unwrap().contains("the recording takes up to"));
-        let refused = Estimate { most: u64::MAX, least: u64::MAX - 1 }.check(&here).unwrap_err().to_string();
-        assert!(refused.contains("rrun_not_there/yet") && refused.contains("are free"), "{refused}");
+        let tight = Estimate {
+            most: u64::MAX,
+            least: 0,
+        };
+        assert!(
+            tight
+                .check(&here)
+                .unwrap()
+                .unwrap()
+                .contains("the recording takes up to")
+        );
+        let refused = Estimate {
+            most: u64::MAX,
+            least: u64::MAX - 1,
+        }
+        .check(&here)
+        .unwrap_err()
+        .to_string();
+        assert!(
+            refused.contains("rrun_not_there/yet") && refused.contains("are free"),
+            "{refused}"
+        );
     }
 
     #[test]
     fn no_amount_overflows() {
-        let all = Amount { steps: u64::MAX, sure_steps: u64::MAX, episodes: u64::MAX };
+        let all = Amount {
+            steps: u64::MAX,
+            sure_steps: u64::MAX,
+            episodes: u64::MAX,
+        };
         assert!(Estimate::of(&plan(128, true, Some(true)), all).most > 1 << 60);
     }
 }

@@ -107,23 +107,40 @@ impl Episode {
     /// Checks that every name has a value in every row.
     pub(super) fn complete(&self) -> Result<(), String> {
         let rows = self.rows();
-        let short = self.columns.iter().find(|(_, column)| column.values.len() != rows * column.width);
+        let short = self
+            .columns
+            .iter()
+            .find(|(_, column)| column.values.len() != rows * column.width);
         if let Some((name, column)) = short {
             let found = column.values.len() / column.width.max(1);
             return Err(format!("`{name}` has {found} rows, the episode has {rows}"));
         }
-        match self.pictures.iter().find(|(_, pictures)| pictures.frames.len() != rows) {
-            Some((name, pictures)) => {
-                Err(format!("camera `{name}` has {} pictures, the episode has {rows} rows", pictures.frames.len()))
-            }
+        match self
+            .pictures
+            .iter()
+            .find(|(_, pictures)| pictures.frames.len() != rows)
+        {
+            Some((name, pictures)) => Err(format!(
+                "camera `{name}` has {} pictures, the episode has {rows} rows",
+                pictures.frames.len()
+            )),
             None => Ok(()),
         }
     }
 
     /// Returns the bytes of all values before compression.
     pub(super) fn bytes(&self) -> u64 {
-        let columns: usize = self.columns.values().map(|column| column.values.len() * size_of::<f32>()).sum();
-        let pictures: usize = self.pictures.values().flat_map(|p| &p.frames).map(|frame| frame.rgb.len()).sum();
+        let columns: usize = self
+            .columns
+            .values()
+            .map(|column| column.values.len() * size_of::<f32>())
+            .sum();
+        let pictures: usize = self
+            .pictures
+            .values()
+            .flat_map(|p| &p.frames)
+            .map(|frame| frame.rgb.len())
+            .sum();
         (columns + pictures + self.rows() * 5) as u64
     }
 
@@ -153,9 +170,16 @@ impl Episode {
 }
 
 fn add(columns: &mut BTreeMap<String, Column>, name: String, values: &[f32]) -> Result<(), String> {
-    let column = columns.entry(name.clone()).or_insert_with(|| Column { width: values.len(), values: Vec::new() });
+    let column = columns.entry(name.clone()).or_insert_with(|| Column {
+        width: values.len(),
+        values: Vec::new(),
+    });
     if column.width != values.len() {
-        return Err(format!("`{name}` changed from {} to {} values", column.width, values.len()));
+        return Err(format!(
+            "`{name}` changed from {} to {} values",
+            column.width,
+            values.len()
+        ));
     }
     column.values.extend_from_slice(values);
     Ok(())
@@ -170,17 +194,29 @@ mod tests {
     fn snapshot(state: &[f32], sim: f32) -> Snapshot {
         let mut snapshot = Snapshot::default();
         snapshot.state.insert("q".to_owned(), state.to_vec());
-        snapshot.sim_state.insert("articulation/robot/joint_position".to_owned(), vec![sim]);
+        snapshot
+            .sim_state
+            .insert("articulation/robot/joint_position".to_owned(), vec![sim]);
         snapshot
     }
 
     fn begin() -> Episode {
-        let meta = EpisodeMeta { episode: 3, seed: 9, language: Arc::from("lift") };
+        let meta = EpisodeMeta {
+            episode: 3,
+            seed: 9,
+            language: Arc::from("lift"),
+        };
         Episode::begin(EnvIndex(0), meta, snapshot(&[1.0, 2.0], 10.0), false)
     }
 
     fn step(after: Snapshot) -> StepRow {
-        StepRow { action: vec![0.5], processed: None, after, reward: 1.0, done: false }
+        StepRow {
+            action: vec![0.5],
+            processed: None,
+            after,
+            reward: 1.0,
+            done: false,
+        }
     }
 
     #[test]
@@ -188,7 +224,10 @@ mod tests {
         let mut episode = begin();
         episode.push(step(snapshot(&[3.0, 4.0], 11.0))).unwrap();
         assert_eq!(episode.columns["obs/q"].values, [1.0, 2.0]);
-        assert_eq!(episode.columns["states/articulation/robot/joint_position"].values, [11.0]);
+        assert_eq!(
+            episode.columns["states/articulation/robot/joint_position"].values,
+            [11.0]
+        );
         assert_eq!(episode.initial["articulation/robot/joint_position"], [10.0]);
         episode.complete().unwrap();
     }
@@ -208,6 +247,9 @@ mod tests {
         episode.push(late.clone()).unwrap();
         late.processed = Some(vec![1.0, 1.0]);
         episode.push(late).unwrap();
-        assert_eq!(episode.complete().unwrap_err(), "`processed_actions` has 1 rows, the episode has 2");
+        assert_eq!(
+            episode.complete().unwrap_err(),
+            "`processed_actions` has 1 rows, the episode has 2"
+        );
     }
 }

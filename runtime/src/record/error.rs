@@ -61,7 +61,10 @@ pub enum RecordError {
 impl RecordError {
     /// Creates an error about a file.
     pub(in crate::record) fn file(path: &Path, reason: impl ToString) -> Self {
-        Self::File { path: path.to_path_buf(), reason: reason.to_string() }
+        Self::File {
+            path: path.to_path_buf(),
+            reason: reason.to_string(),
+        }
     }
 }
 
@@ -70,7 +73,9 @@ impl RecordError {
 /// left on device', …`.
 pub(in crate::record) fn hdf5_reason(err: &hdf5::Error) -> String {
     const MARK: &str = "error message = '";
-    let Some(stack) = err.stack() else { return err.to_string() };
+    let Some(stack) = err.stack() else {
+        return err.to_string();
+    };
     let quoted = stack.iter().find_map(|frame| {
         let (_, rest) = frame.desc().split_once(MARK)?;
         rest.split_once('\'').map(|(words, _)| words.to_owned())

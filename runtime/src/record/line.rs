@@ -15,7 +15,10 @@ pub struct Waits {
 
 impl std::iter::Sum for Waits {
     fn sum<I: Iterator<Item = Self>>(waits: I) -> Self {
-        waits.fold(Self::default(), |all, one| Self { count: all.count + one.count, time: all.time + one.time })
+        waits.fold(Self::default(), |all, one| Self {
+            count: all.count + one.count,
+            time: all.time + one.time,
+        })
     }
 }
 
@@ -29,7 +32,13 @@ pub(super) struct Line<T> {
 /// Creates a channel with room for `depth` messages.
 pub(super) fn line<T>(depth: usize) -> (Line<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::sync_channel(depth);
-    (Line { sender, waits: Waits::default() }, receiver)
+    (
+        Line {
+            sender,
+            waits: Waits::default(),
+        },
+        receiver,
+    )
 }
 
 impl<T> Line<T> {
@@ -48,7 +57,10 @@ impl<T> Line<T> {
         self.waits
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a wait is measured where it happens")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a wait is measured where it happens"
+    )]
     fn wait(&mut self, message: T) -> bool {
         let start = Instant::now();
         let sent = self.sender.send(message).is_ok();

@@ -45,7 +45,9 @@ impl Parts {
 
     /// Adds the answer of a thread.
     pub(super) fn add(&mut self, part: Part) {
-        let Some((missing, recorded)) = self.waiting.get_mut(&part.ticket) else { return };
+        let Some((missing, recorded)) = self.waiting.get_mut(&part.ticket) else {
+            return;
+        };
         if let Some((file, demo)) = part.demo {
             recorded.dataset = Some(file);
             recorded.demo = Some(demo);
@@ -53,7 +55,12 @@ impl Parts {
         recorded.video = part.video.or(recorded.video.take());
         recorded.episode_video = part.episode_video.or(recorded.episode_video.take());
         recorded.warning = part.warning.or(recorded.warning.take());
-        let errors: Vec<String> = recorded.error.take().into_iter().chain(part.error).collect();
+        let errors: Vec<String> = recorded
+            .error
+            .take()
+            .into_iter()
+            .chain(part.error)
+            .collect();
         recorded.error = (!errors.is_empty()).then(|| errors.join("; "));
         *missing -= 1;
         if *missing == 0

@@ -58,18 +58,34 @@ pub struct Pressure {
 impl Recorder {
     /// Opens the dataset and starts the threads. A video is created with its first image.
     pub fn start(plan: RecordPlan) -> Result<Self, RecordError> {
-        let video = plan.video.map(|video| video.resolve(&plan.env, plan.num_envs)).transpose()?;
+        let video = plan
+            .video
+            .map(|video| video.resolve(&plan.env, plan.num_envs))
+            .transpose()?;
         let cameras = plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras);
-        let wanted = Wanted { state: plan.dataset.is_some(), pictures: video.is_some() || cameras };
+        let wanted = Wanted {
+            state: plan.dataset.is_some(),
+            pictures: video.is_some() || cameras,
+        };
         let (outbox, answers) = mpsc::channel();
-        let crew = video.map(|video| Crew::start(&video, &plan.env, &outbox)).transpose()?;
+        let crew = video
+            .map(|video| Crew::start(&video, &plan.env, &outbox))
+            .transpose()?;
         let mut notes = Vec::new();
         let writer = match plan.dataset {
             None => None,
             Some(dataset) => {
                 let store = dataset::open(&dataset, &plan.env, &mut notes)?;
                 let slots = (0..plan.num_envs).map(|_| Slot::default()).collect();
-                Some(DatasetThread::start(Writer { store, cameras, slots, answers: outbox }, &plan.env)?)
+                Some(DatasetThread::start(
+                    Writer {
+                        store,
+                        cameras,
+                        slots,
+                        answers: outbox,
+                    },
+                    &plan.env,
+                )?)
             }
         };
         Ok(Self {
@@ -80,7 +96,10 @@ impl Recorder {
             open: vec![None; plan.num_envs],
             wanted,
             actions: plan.env.action.names.len(),
-            closed: Closed { notes, result: Ok(()) },
+            closed: Closed {
+                notes,
+                result: Ok(()),
+            },
             pressure: Pressure::default(),
             over: false,
         })
@@ -95,21 +114,37 @@ impl Recorder {
     /// Returns how often and how long the caller had to wait so far.
     pub fn pressure(&self) -> Pressure {
         let video = self.crew.as_ref().map_or(self.pressure.video, Crew::waits);
-        let dataset = self.writer.as_ref().map_or(self.pressure.dataset, |dataset_thread| dataset_thread.line.waits());
+        let dataset = self
+            .writer
+            .as_ref()
+            .map_or(self.pressure.dataset, |dataset_thread| {
+                dataset_thread.line.waits()
+            });
         Pressure { video, dataset }
     }
 
     /// Begins an episode with the observation of the reset.
-    pub fn begin(&mut self, env: EnvIndex, meta: EpisodeMeta, first: &Observation) -> Result<(), RecordError> {
+    pub fn begin(
+        &mut self,
+        env: EnvIndex,
+        meta: EpisodeMeta,
+        first: &Observation,
+    ) -> Result<(), RecordError> {
         self.alive()?;
         let num_envs = self.open.len();
-        let slot = self.open.get_mut(env.0).ok_or(RecordError::Environment { env, num_envs })?;
+        let slot = self
+            .open
+            .get_mut(env.0)
+            .ok_or(RecordError::Environment { env, num_envs })?;
         if let Some(episode) = *slot {
             return Err(RecordError::StillOpen { env, episode });
         }
         *slot = Some(meta.episode);
         let first = Snapshot::of(first, self.wanted);
-        let filmed = self.crew.as_mut().is_none_or(|crew| crew.begin(env, meta.episode, Arc::clone(&first.video)));
+        let filmed = self
+            .crew
+            .as_mut()
+            .is_none_or(|crew| crew.begin(env, meta.episode, Arc::clone(&first.video)));
         self.delivered(filmed)?;
         self.send(Message::Begin { env, meta, first })
     }
@@ -124,10 +159,17 @@ impl Recorder {
     ) -> Result<(), RecordError> {
         self.opened(env)?;
         if action.len() != self.actions {
-            return Err(RecordError::Action { env, found: action.len(), wanted: self.actions });
+            return Err(RecordError::Action {
+                env,
+                found: action.len(),
+                wanted: self.actions,
+            });
         }
         let after = Snapshot::of(&step.observation, self.wanted);
-        let filmed = self.crew.as_mut().is_none_or(|crew| crew.pictures(env, Arc::clone(&after.video)));
+        let filmed = self
+            .crew
+            .as_mut()
+            .is_none_or(|crew| crew.pictures(env, Arc::clone(&after.video)));
         self.delivered(filmed)?;
         if self.writer.is_none() {
             return Ok(());
@@ -158,7 +200,10 @@ impl Recorder {
             error: None,
         };
         let ticket = self.parts.expect(recorded, threads);
-        let filmed = self.crew.as_mut().is_none_or(|crew| crew.end(env, ticket, end.success));
+        let filmed = self
+            .crew
+            .as_mut()
+            .is_none_or(|crew| crew.end(env, ticket, end.success));
         self.delivered(filmed)?;
         self.send(Message::End { env, ticket, end })
     }
@@ -174,12 +219,18 @@ impl Recorder {
 
     /// Discards the open episode, if there is one; see [`Recorder::discard`].
     pub fn forget(&mut self, env: EnvIndex) -> Result<(), RecordError> {
-        if self.open.get(env.0).is_some_and(Option::is_some) { self.discard(env) } else { Ok(()) }
+        if self.open.get(env.0).is_some_and(Option::is_some) {
+            self.discard(env)
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns the episodes that were written since the last call. Does not wait.
     pub fn poll(&mut self) -> Vec<Recorded> {
-        self.answers.try_iter().for_each(|part| self.parts.add(part));
+        self.answers
+            .try_iter()
+            .for_each(|part| self.parts.add(part));
         self.parts.take()
     }
 
@@ -212,20 +263,31 @@ impl Recorder {
         if !self.over {
             return Ok(());
         }
-        Err(self.closed.result.clone().err().unwrap_or_else(|| RecordError::Stopped("it was finished".to_owned())))
+        Err(self
+            .closed
+            .result
+            .clone()
+            .err()
+            .unwrap_or_else(|| RecordError::Stopped("it was finished".to_owned())))
     }
 
     fn opened(&self, env: EnvIndex) -> Result<(), RecordError> {
         self.alive()?;
         match self.open.get(env.0) {
-            None => Err(RecordError::Environment { env, num_envs: self.open.len() }),
+            None => Err(RecordError::Environment {
+                env,
+                num_envs: self.open.len(),
+            }),
             Some(None) => Err(RecordError::NotBegun { env }),
             Some(Some(_)) => Ok(()),
         }
     }
 
     fn send(&mut self, message: Message) -> Result<(), RecordError> {
-        let sent = self.writer.as_mut().is_none_or(|dataset_thread| dataset_thread.line.send(message));
+        let sent = self
+            .writer
+            .as_mut()
+            .is_none_or(|dataset_thread| dataset_thread.line.send(message));
         self.delivered(sent)
     }
 
@@ -248,8 +310,11 @@ impl Recorder {
             thread
         });
         let filmed = crew.map_or_else(Closed::default, |mut crew| crew.hang_up());
-        let written = dataset_thread
-            .map_or_else(Closed::default, |thread| thread.join().unwrap_or_else(|panic| Closed::panicked(&*panic)));
+        let written = dataset_thread.map_or_else(Closed::default, |thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| Closed::panicked(&*panic))
+        });
         self.closed = std::mem::take(&mut self.closed).and(written).and(filmed);
         self.over = true;
     }
@@ -264,15 +329,21 @@ impl Drop for Recorder {
 impl DatasetThread {
     fn start(writer: Writer, env: &EnvSpec) -> Result<Self, RecordError> {
         let (line, inbox) = line(depth(env, writer.cameras));
-        let thread = thread::Builder::new().name("dataset".to_owned()).spawn(move || writer.run(&inbox));
-        let thread = thread.map_err(|err| RecordError::Plan(format!("no thread for the dataset: {err}")))?;
+        let thread = thread::Builder::new()
+            .name("dataset".to_owned())
+            .spawn(move || writer.run(&inbox));
+        let thread =
+            thread.map_err(|err| RecordError::Plan(format!("no thread for the dataset: {err}")))?;
         Ok(Self { line, thread })
     }
 }
 
 /// Returns the capacity of the channel in messages; each is a row.
 fn depth(env: &EnvSpec, cameras: bool) -> usize {
-    let sizes = env.cameras.iter().map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3);
+    let sizes = env
+        .cameras
+        .iter()
+        .map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3);
     let pictures: u64 = if cameras { sizes.sum() } else { 0 };
     (WAITING / (ROW_BYTES + pictures)).clamp(QUEUE.0, QUEUE.1) as usize
 }

@@ -49,7 +49,11 @@ pub(super) enum Message {
 pub(super) trait Store: Send {
     /// Adds an episode and returns the file and the name in it, after it is on disk. Returns `None`
     /// if the plan does not keep episodes with this end.
-    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<(PathBuf, String)>, RecordError>;
+    fn append(
+        &mut self,
+        episode: &Episode,
+        end: EpisodeEnd,
+    ) -> Result<Option<(PathBuf, String)>, RecordError>;
 
     /// Closes the dataset after the last episode.
     fn finish(self: Box<Self>) -> Closed;
@@ -81,7 +85,10 @@ impl Writer {
             match message {
                 Message::Begin { env, meta, first } => {
                     let episode = Episode::begin(env, meta, first, self.cameras);
-                    self.slots[env.0] = Slot { episode: Some(episode), fault: None };
+                    self.slots[env.0] = Slot {
+                        episode: Some(episode),
+                        fault: None,
+                    };
                 }
                 Message::Step { env, row } => self.step(env, row),
                 Message::Discard { env } => self.slots[env.0] = Slot::default(),
@@ -91,7 +98,14 @@ impl Writer {
                         Err(reason) => (None, Some(reason)),
                     };
                     // The receiver is gone after the recorder has closed.
-                    self.answers.send(Part { ticket, demo, error, ..Part::default() }).ok();
+                    self.answers
+                        .send(Part {
+                            ticket,
+                            demo,
+                            error,
+                            ..Part::default()
+                        })
+                        .ok();
                 }
             }
         }
@@ -107,9 +121,18 @@ impl Writer {
 
     fn end(&mut self, env: EnvIndex, end: EpisodeEnd) -> Result<Option<(PathBuf, String)>, String> {
         match std::mem::take(&mut self.slots[env.0]) {
-            Slot { fault: Some(reason), .. } => Err(reason),
+            Slot {
+                fault: Some(reason),
+                ..
+            } => Err(reason),
             Slot { episode: None, .. } => Ok(None),
-            Slot { episode: Some(episode), .. } => self.store.append(&episode, end).map_err(|err| err.to_string()),
+            Slot {
+                episode: Some(episode),
+                ..
+            } => self
+                .store
+                .append(&episode, end)
+                .map_err(|err| err.to_string()),
         }
     }
 }

@@ -26,18 +26,31 @@ pub struct Episode {
 impl Episode {
     /// Creates the first episode of a client.
     pub fn new(client: ClientId) -> Self {
-        Self { client, number: 0, seed: None, inferences: 0 }
+        Self {
+            client,
+            number: 0,
+            seed: None,
+            inferences: 0,
+        }
     }
 
     /// Starts another episode, with a seed if the client chose one.
     pub fn reset(&mut self, seed: Option<u64>) {
-        *self = Self { client: self.client, number: self.number + 1, seed, inferences: 0 };
+        *self = Self {
+            client: self.client,
+            number: self.number + 1,
+            seed,
+            inferences: 0,
+        };
     }
 
     /// Returns the noise of `rows` rows for which the client chose none.
     pub fn noise(&mut self, rows: usize, card: &ServedSpec) -> Vec<Noise> {
-        let episode = self.seed.unwrap_or_else(|| seed::noise(card.seed, self.client.0, self.number));
-        let seed = |row: usize| seed::noise(card.seed, episode.wrapping_add(row as u64), self.inferences);
+        let episode = self
+            .seed
+            .unwrap_or_else(|| seed::noise(card.seed, self.client.0, self.number));
+        let seed =
+            |row: usize| seed::noise(card.seed, episode.wrapping_add(row as u64), self.inferences);
         let noise = (0..rows).map(|row| Noise::Seed(seed(row))).collect();
         self.inferences += 1;
         noise
@@ -45,7 +58,9 @@ impl Episode {
 }
 
 fn option<'a>(options: Option<&'a Value>, name: &str) -> Option<&'a Value> {
-    options.and_then(|options| options.get(name)).filter(|value| **value != Value::Nil)
+    options
+        .and_then(|options| options.get(name))
+        .filter(|value| **value != Value::Nil)
 }
 
 /// Returns the seed in the `options` of a reset, if there is one.
@@ -54,28 +69,51 @@ fn option<'a>(options: Option<&'a Value>, name: &str) -> Option<&'a Value> {
 /// Returns an error if the seed is not a non-negative integer.
 pub fn chosen_seed(options: Option<&Value>) -> Result<Option<u64>, String> {
     let wrong = || "options 'seed' must be a whole number that is not negative".to_owned();
-    option(options, "seed").map(|seed| seed.as_u64().ok_or_else(wrong)).transpose()
+    option(options, "seed")
+        .map(|seed| seed.as_u64().ok_or_else(wrong))
+        .transpose()
 }
 
 /// Returns the noise that the `options` of a request with `rows` rows choose, if any.
 ///
 /// # Errors
 /// Returns an error if an option has a wrong type or length.
-pub fn chosen_noise(rows: usize, options: Option<&Value>, card: &ServedSpec) -> Result<Option<Vec<Noise>>, String> {
+pub fn chosen_noise(
+    rows: usize,
+    options: Option<&Value>,
+    card: &ServedSpec,
+) -> Result<Option<Vec<Noise>>, String> {
     if let Some(noise) = option(options, "noise") {
         return given(noise, rows, card).map(Some);
     }
-    let Some(seeds) = option(options, "noise_seeds") else { return Ok(None) };
-    let seeds: Option<Vec<u64>> = seeds.as_list().and_then(|seeds| seeds.iter().map(Value::as_u64).collect());
+    let Some(seeds) = option(options, "noise_seeds") else {
+        return Ok(None);
+    };
+    let seeds: Option<Vec<u64>> = seeds
+        .as_list()
+        .and_then(|seeds| seeds.iter().map(Value::as_u64).collect());
     let seeds = seeds.filter(|seeds| seeds.len() == rows);
-    let wrong = || format!("options 'noise_seeds' must be a list of {rows} whole numbers, one a row");
-    Ok(Some(seeds.ok_or_else(wrong)?.into_iter().map(Noise::Seed).collect()))
+    let wrong =
+        || format!("options 'noise_seeds' must be a list of {rows} whole numbers, one a row");
+    Ok(Some(
+        seeds
+            .ok_or_else(wrong)?
+            .into_iter()
+            .map(Noise::Seed)
+            .collect(),
+    ))
 }
 
 fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<Noise>, String> {
     let [steps, width] = card.noise_shape;
-    let array = noise.as_array().filter(|array| array.shape() == [rows, steps, width]);
-    let wrong = || format!("options 'noise' must be a numpy array of shape ({rows}, {steps}, {width})");
+    let array = noise
+        .as_array()
+        .filter(|array| array.shape() == [rows, steps, width]);
+    let wrong =
+        || format!("options 'noise' must be a numpy array of shape ({rows}, {steps}, {width})");
     let numbers = array.ok_or_else(wrong)?.to_f32();
-    Ok(numbers.chunks(steps * width).map(|row| Noise::Given(row.to_vec())).collect())
+    Ok(numbers
+        .chunks(steps * width)
+        .map(|row| Noise::Given(row.to_vec()))
+        .collect())
 }

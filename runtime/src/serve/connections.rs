@@ -54,7 +54,13 @@ impl Connections {
     /// Allows `most` connections, and `memory_bytes` for all messages that are being received or
     /// wait for their answer.
     pub fn new(most: usize, memory_bytes: usize) -> Self {
-        Self { most, memory_bytes, held_bytes: [0; 2], taken: BTreeMap::new(), next: 0 }
+        Self {
+            most,
+            memory_bytes,
+            held_bytes: [0; 2],
+            taken: BTreeMap::new(),
+            next: 0,
+        }
     }
 
     /// Returns the maximum number of connections.
@@ -69,7 +75,10 @@ impl Connections {
 
     /// Returns the number of connections that wait for an answer.
     pub fn waiting(&self) -> usize {
-        self.taken.values().filter(|connection| connection.is_waiting).count()
+        self.taken
+            .values()
+            .filter(|connection| connection.is_waiting)
+            .count()
     }
 
     /// Admits a connection, which still has to send the token if `needs_token`. Returns `None` if
@@ -77,15 +86,25 @@ impl Connections {
     pub fn admit(&mut self, needs_token: bool, now: Instant) -> Option<Admitted> {
         let mut evicted = None;
         if self.taken.len() >= self.most {
-            let idle = self.taken.iter().filter(|(_, connection)| !connection.is_waiting);
-            let (longest, _) = idle.min_by_key(|(_, connection)| (connection.is_known, connection.heard))?;
+            let idle = self
+                .taken
+                .iter()
+                .filter(|(_, connection)| !connection.is_waiting);
+            let (longest, _) =
+                idle.min_by_key(|(_, connection)| (connection.is_known, connection.heard))?;
             evicted = Some(*longest);
         }
         evicted.iter().for_each(|client| self.leave(*client));
         let client = ClientId(self.next);
         self.next += 1;
         let is_authenticated = !needs_token;
-        let connection = Connection { heard: now, is_known: false, is_authenticated, is_waiting: false, held_bytes: 0 };
+        let connection = Connection {
+            heard: now,
+            is_known: false,
+            is_authenticated,
+            is_waiting: false,
+            held_bytes: 0,
+        };
         self.taken.insert(client, connection);
         Some(Admitted { client, evicted })
     }
@@ -99,8 +118,10 @@ impl Connections {
         if all <= self.memory_bytes && !strangers_hold_too_much {
             return None;
         }
-        let may_go =
-            self.taken.iter().filter(|(_, connection)| !strangers_hold_too_much || !connection.is_authenticated);
+        let may_go = self
+            .taken
+            .iter()
+            .filter(|(_, connection)| !strangers_hold_too_much || !connection.is_authenticated);
         let (greediest, _) = may_go.max_by_key(|(_, connection)| connection.held_bytes)?;
         let greediest = *greediest;
         self.leave(greediest);
@@ -108,7 +129,9 @@ impl Connections {
     }
 
     fn set_held(&mut self, client: ClientId, bytes: usize) {
-        let Some(connection) = self.taken.get_mut(&client) else { return };
+        let Some(connection) = self.taken.get_mut(&client) else {
+            return;
+        };
         let before = std::mem::replace(&mut connection.held_bytes, bytes);
         let [all, unauthenticated] = &mut self.held_bytes;
         *all = *all - before + bytes;
@@ -127,7 +150,11 @@ impl Connections {
 
     /// Records that a connection has sent the token.
     pub fn authenticated(&mut self, client: ClientId) {
-        if let Some(connection) = self.taken.get_mut(&client).filter(|connection| !connection.is_authenticated) {
+        if let Some(connection) = self
+            .taken
+            .get_mut(&client)
+            .filter(|connection| !connection.is_authenticated)
+        {
             connection.is_authenticated = true;
             self.held_bytes[1] -= connection.held_bytes;
         }
@@ -170,7 +197,13 @@ mod tests {
     fn full(count: u64, now: Instant) -> Connections {
         let mut connections = Connections::new(count as usize, 100);
         for number in 0..count {
-            assert_eq!(connections.admit(false, now + Duration::from_secs(number)).unwrap().client, ClientId(number));
+            assert_eq!(
+                connections
+                    .admit(false, now + Duration::from_secs(number))
+                    .unwrap()
+                    .client,
+                ClientId(number)
+            );
         }
         connections
     }
@@ -182,8 +215,12 @@ mod tests {
         connections.asked(ClientId(0), now);
         connections.known(ClientId(0));
         connections.answered(ClientId(0), now);
-        let evicted =
-            |connections: &mut Connections| connections.admit(false, now + Duration::from_secs(9)).unwrap().evicted;
+        let evicted = |connections: &mut Connections| {
+            connections
+                .admit(false, now + Duration::from_secs(9))
+                .unwrap()
+                .evicted
+        };
         assert_eq!(evicted(&mut connections), Some(ClientId(1)));
         assert_eq!(evicted(&mut connections), Some(ClientId(2)));
     }
@@ -196,7 +233,10 @@ mod tests {
         connections.asked(ClientId(1), now);
         assert_eq!(connections.admit(false, now), None);
         connections.answered(ClientId(1), now);
-        assert_eq!(connections.admit(false, now).unwrap().evicted, Some(ClientId(1)));
+        assert_eq!(
+            connections.admit(false, now).unwrap().evicted,
+            Some(ClientId(1))
+        );
         assert_eq!(connections.count(), 2);
     }
 
@@ -209,7 +249,13 @@ mod tests {
             connections.asked(ClientId(1), now + Duration::from_secs(5));
             connections.answered(ClientId(1), now + Duration::from_secs(5));
         }
-        assert_eq!(connections.admit(false, now + Duration::from_secs(9)).unwrap().evicted, Some(ClientId(1)));
+        assert_eq!(
+            connections
+                .admit(false, now + Duration::from_secs(9))
+                .unwrap()
+                .evicted,
+            Some(ClientId(1))
+        );
     }
 
     #[test]

@@ -64,7 +64,9 @@ struct Waiting {
 
 impl std::fmt::Debug for Lane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lane").field("waiting", &self.waiting().jobs.len()).finish_non_exhaustive()
+        f.debug_struct("Lane")
+            .field("waiting", &self.waiting().jobs.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -74,7 +76,10 @@ impl Decoder {
     /// # Errors
     /// Returns the system's error if a thread cannot be started.
     pub fn start() -> std::io::Result<Self> {
-        Ok(Self { short: Lane::start("decode-short", 0)?, long: Lane::start("decode-long", LONG_NICENESS)? })
+        Ok(Self {
+            short: Lane::start("decode-short", 0)?,
+            long: Lane::start("decode-long", LONG_NICENESS)?,
+        })
     }
 
     /// Runs `decode` for a message of `bytes` bytes when it is the client's turn. A call whose
@@ -95,10 +100,19 @@ impl Decoder {
                 let _ = reply.send(decode());
             }
         });
-        let lane = if bytes <= SHORT_BYTES { &self.short } else { &self.long };
-        lane.waiting().jobs.push(client, BASE_COST + bytes as u64, job);
+        let lane = if bytes <= SHORT_BYTES {
+            &self.short
+        } else {
+            &self.long
+        };
+        lane.waiting()
+            .jobs
+            .push(client, BASE_COST + bytes as u64, job);
         lane.changed.notify_one();
-        timeout(DEADLINE, decoded).await.map_err(|_| NotDecoded::Late)?.map_err(|_| NotDecoded::Failed)
+        timeout(DEADLINE, decoded)
+            .await
+            .map_err(|_| NotDecoded::Late)?
+            .map_err(|_| NotDecoded::Failed)
     }
 
     /// Drops the queued messages of a client that has disconnected.
@@ -122,11 +136,13 @@ impl Lane {
     fn start(name: &str, niceness: i32) -> std::io::Result<Arc<Self>> {
         let lane = Arc::new(Self::default());
         let own = Arc::clone(&lane);
-        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // On Linux this concerns the thread alone. Where it is not allowed, the thread runs like the others.
-            let _ = rustix::process::nice(niceness);
-            own.run();
-        })?;
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                // On Linux this concerns the thread alone. Where it is not allowed, the thread runs like the others.
+                let _ = rustix::process::nice(niceness);
+                own.run();
+            })?;
         Ok(lane)
     }
 
@@ -152,7 +168,10 @@ impl Lane {
             if let Some((_, job)) = waiting.jobs.pop() {
                 return Some(job);
             }
-            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting = self
+                .changed
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -164,7 +183,11 @@ mod tests {
     use super::*;
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap()
+            .block_on(future)
     }
 
     #[test]
@@ -187,7 +210,9 @@ mod tests {
     fn a_message_whose_decoding_panics_is_refused_and_the_next_one_is_decoded() {
         let decoder = Decoder::start().unwrap();
         block_on(async {
-            let failed = decoder.run(ClientId(1), 1, || -> u8 { panic!("as a test wants it") }).await;
+            let failed = decoder
+                .run(ClientId(1), 1, || -> u8 { panic!("as a test wants it") })
+                .await;
             assert_eq!(failed, Err(NotDecoded::Failed));
             assert_eq!(decoder.run(ClientId(1), 1, || 7).await, Ok(7));
         });

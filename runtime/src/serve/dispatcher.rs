@@ -97,7 +97,9 @@ pub async fn run(
 }
 
 /// Waits for the end of the current batch, or forever if there is none.
-async fn finished(inferring: &mut Option<oneshot::Receiver<Inferred>>) -> Result<Inferred, oneshot::error::RecvError> {
+async fn finished(
+    inferring: &mut Option<oneshot::Receiver<Inferred>>,
+) -> Result<Inferred, oneshot::error::RecvError> {
     match inferring {
         Some(inferring) => inferring.await,
         None => std::future::pending().await,
@@ -121,11 +123,30 @@ impl Dispatcher {
     fn event(&mut self, message: Message) -> Event {
         match message {
             Message::Left(client) => Event::Left(client),
-            Message::Request { client, rows, question, reply, at } => {
+            Message::Request {
+                client,
+                rows,
+                question,
+                reply,
+                at,
+            } => {
                 let ticket = Ticket(self.next);
                 self.next += 1;
-                self.open.insert(ticket, Open { question: *question, rows, actions: None, reply, asked: at });
-                Event::Request { ticket, client, rows }
+                self.open.insert(
+                    ticket,
+                    Open {
+                        question: *question,
+                        rows,
+                        actions: None,
+                        reply,
+                        asked: at,
+                    },
+                );
+                Event::Request {
+                    ticket,
+                    client,
+                    rows,
+                }
             }
         }
     }
@@ -161,7 +182,13 @@ impl Dispatcher {
         let mut waits = Vec::new();
         self.parts.clear();
         for part in parts {
-            let Some(open) = self.open.get(&part.ticket).filter(|open| !open.reply.is_closed()) else { continue };
+            let Some(open) = self
+                .open
+                .get(&part.ticket)
+                .filter(|open| !open.reply.is_closed())
+            else {
+                continue;
+            };
             if part.rows.start == 0 {
                 waits.push(now().saturating_duration_since(open.asked));
             }
@@ -174,14 +201,20 @@ impl Dispatcher {
         self.inferring = Some(inferring);
         // The dispatcher is gone after the server has stopped.
         let give = move |answers, took| drop(done.send((answers, took)));
-        self.policy.infer(Batch { questions, max_rows: self.limits.max_rows, give: Box::new(give) });
+        self.policy.infer(Batch {
+            questions,
+            max_rows: self.limits.max_rows,
+            give: Box::new(give),
+        });
     }
 
     /// Processes the result of a batch, and answers the requests that are complete.
     fn answer(&mut self, (answers, took): Inferred, batcher: &mut Batcher) {
         self.server.stats.inferred(took, now());
         for (part, answer) in std::mem::take(&mut self.parts).into_iter().zip(answers) {
-            let Some(open) = self.open.get_mut(&part.ticket) else { continue };
+            let Some(open) = self.open.get_mut(&part.ticket) else {
+                continue;
+            };
             let answer = match (answer, open.actions.take()) {
                 (Err(err), _) => Err(err),
                 (Ok(actions), None) => Ok(actions),

@@ -41,7 +41,12 @@ struct Waiting<T> {
 
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
-        Self { virtual_time: 0, waiting: BTreeMap::new(), served_until: HashMap::new(), pushed: 0 }
+        Self {
+            virtual_time: 0,
+            waiting: BTreeMap::new(),
+            served_until: HashMap::new(),
+            pushed: 0,
+        }
     }
 }
 
@@ -59,10 +64,21 @@ impl<T> FairQueue<T> {
     /// Adds a job of a client that costs `cost`, in any unit that is the same for all jobs.
     pub fn push(&mut self, client: ClientId, cost: u64, job: T) {
         let served_until = self.served_until.get(&client).copied().unwrap_or_default();
-        let (tag, is_backlogged) = (served_until.max(self.virtual_time), served_until > self.virtual_time);
+        let (tag, is_backlogged) = (
+            served_until.max(self.virtual_time),
+            served_until > self.virtual_time,
+        );
         self.served_until.insert(client, tag.saturating_add(cost));
         self.pushed += 1;
-        self.waiting.insert(Place { tag, is_backlogged, cost, number: self.pushed }, Waiting { client, job });
+        self.waiting.insert(
+            Place {
+                tag,
+                is_backlogged,
+                cost,
+                number: self.pushed,
+            },
+            Waiting { client, job },
+        );
     }
 
     /// Removes and returns the next job.
@@ -73,7 +89,9 @@ impl<T> FairQueue<T> {
 
     /// Returns the jobs in the order in which they would be taken if no others came.
     pub fn iter(&self) -> impl Iterator<Item = (Place, ClientId, &T)> {
-        self.waiting.iter().map(|(place, waiting)| (*place, waiting.client, &waiting.job))
+        self.waiting
+            .iter()
+            .map(|(place, waiting)| (*place, waiting.client, &waiting.job))
     }
 
     /// Removes a job out of turn. The virtual time of the queue is not set back by the jobs it
@@ -86,7 +104,8 @@ impl<T> FairQueue<T> {
 
     /// Drops the jobs for which `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(ClientId, &T) -> bool) {
-        self.waiting.retain(|_, waiting| keep(waiting.client, &waiting.job));
+        self.waiting
+            .retain(|_, waiting| keep(waiting.client, &waiting.job));
     }
 
     /// Removes a client and its jobs.
@@ -109,7 +128,9 @@ mod tests {
     #[test]
     fn a_client_with_little_overtakes_what_one_with_much_has_waiting() {
         let mut queue = FairQueue::default();
-        "abc".chars().for_each(|job| queue.push(ClientId(1), 10, job));
+        "abc"
+            .chars()
+            .for_each(|job| queue.push(ClientId(1), 10, job));
         assert_eq!(queue.pop(), Some((ClientId(1), 'a')));
         queue.push(ClientId(2), 1, 'x');
         assert_eq!(order(&mut queue), "xbc");
@@ -127,10 +148,19 @@ mod tests {
     #[test]
     fn a_client_that_was_idle_saves_up_no_turns() {
         let mut queue = FairQueue::default();
-        "abcd".chars().for_each(|job| queue.push(ClientId(1), 1, job));
-        assert_eq!([queue.pop(), queue.pop(), queue.pop()].map(|job| job.unwrap().1), ['a', 'b', 'c']);
-        "wxyz".chars().for_each(|job| queue.push(ClientId(2), 1, job));
-        "efg".chars().for_each(|job| queue.push(ClientId(1), 1, job));
+        "abcd"
+            .chars()
+            .for_each(|job| queue.push(ClientId(1), 1, job));
+        assert_eq!(
+            [queue.pop(), queue.pop(), queue.pop()].map(|job| job.unwrap().1),
+            ['a', 'b', 'c']
+        );
+        "wxyz"
+            .chars()
+            .for_each(|job| queue.push(ClientId(2), 1, job));
+        "efg"
+            .chars()
+            .for_each(|job| queue.push(ClientId(1), 1, job));
         assert_eq!(order(&mut queue), "wdxyezfg");
     }
 

@@ -47,15 +47,26 @@ enum Request {
     Ping,
     Kill,
     ModalityConfig,
-    Reset { seed: Option<u64> },
-    GetAction { asked: Box<ValidatedRequest>, is_flat: bool },
+    Reset {
+        seed: Option<u64>,
+    },
+    GetAction {
+        asked: Box<ValidatedRequest>,
+        is_flat: bool,
+    },
 }
 
 impl Client {
     /// Creates a client that has sent nothing yet.
     pub fn new(server: Arc<ServerState>, id: ClientId) -> Self {
         let is_authenticated = server.token.is_none();
-        Self { episode: Episode::new(id), dialect: server.arrays, server, id, is_authenticated }
+        Self {
+            episode: Episode::new(id),
+            dialect: server.arrays,
+            server,
+            id,
+            is_authenticated,
+        }
     }
 
     /// Returns whether the client has sent the token, or none is needed.
@@ -67,7 +78,10 @@ impl Client {
     pub async fn answer(&mut self, parts: Vec<Bytes>) -> Then {
         let answer = match <[Bytes; 1]>::try_from(parts) {
             Ok([body]) => self.read(body).await,
-            Err(parts) => Err(format!("a message of one part is needed, there are {}", parts.len())),
+            Err(parts) => Err(format!(
+                "a message of one part is needed, there are {}",
+                parts.len()
+            )),
         };
         let (answer, ends) = match answer {
             Ok(Answer::Value(value)) => (value, false),
@@ -75,7 +89,11 @@ impl Client {
             Err(error) => (Value::map([("error", shortened(error).into())]), false),
         };
         let bytes = Bytes::from(write(&answer, self.dialect));
-        if ends { Then::End(bytes) } else { Then::GoOn(bytes) }
+        if ends {
+            Then::End(bytes)
+        } else {
+            Then::GoOn(bytes)
+        }
     }
 
     async fn read(&mut self, body: Bytes) -> Result<Answer, String> {
@@ -87,7 +105,11 @@ impl Client {
         }
         self.is_authenticated = true;
         self.server.connections().authenticated(self.id);
-        let (card, limits, body_bytes) = (Arc::clone(&self.server.card), self.server.limits, body.len());
+        let (card, limits, body_bytes) = (
+            Arc::clone(&self.server.card),
+            self.server.limits,
+            body.len(),
+        );
         let decode = move || decode(&body, &card, &limits);
         let decoded = self.server.decode(self.id, body_bytes, decode).await?;
         self.dialect = decoded.dialect.unwrap_or(self.dialect);
@@ -95,10 +117,14 @@ impl Client {
             self.server.stats.asked(endpoint);
             self.server.connections().known(self.id);
         }
-        match decoded.request.map_err(|refused| refused.counted(&self.server.stats))? {
-            Request::Ping => {
-                Ok(Answer::Value(Value::map([("status", "ok".into()), ("message", "Server is running".into())])))
-            }
+        match decoded
+            .request
+            .map_err(|refused| refused.counted(&self.server.stats))?
+        {
+            Request::Ping => Ok(Answer::Value(Value::map([
+                ("status", "ok".into()),
+                ("message", "Server is running".into()),
+            ]))),
             Request::Kill if self.server.ignores_kill => {
                 Err("this server is not ended by clients (--ignore-kill)".to_owned())
             }
@@ -108,23 +134,40 @@ impl Client {
                 self.episode.reset(seed);
                 Ok(Answer::Value(Value::map([])))
             }
-            Request::GetAction { asked, is_flat } => self.get_action(*asked, is_flat).await.map(Answer::Value),
+            Request::GetAction { asked, is_flat } => {
+                self.get_action(*asked, is_flat).await.map(Answer::Value)
+            }
         }
     }
 
-    async fn get_action(&mut self, asked: ValidatedRequest, is_flat: bool) -> Result<Value, String> {
+    async fn get_action(
+        &mut self,
+        asked: ValidatedRequest,
+        is_flat: bool,
+    ) -> Result<Value, String> {
         let rows = asked.rows;
         let question = asked.question(|rows| self.episode.noise(rows, &self.server.card));
         let actions = self.server.ask(self.id, rows, question).await?;
-        Ok(vec![by_key(&actions, if is_flat { "action." } else { "" }), Value::map([])].into())
+        Ok(vec![
+            by_key(&actions, if is_flat { "action." } else { "" }),
+            Value::map([]),
+        ]
+        .into())
     }
 
     fn modality_config(&self) -> Value {
         let json = self.server.card.modalities.to_json();
-        let modalities = json.as_object().into_iter().flatten().map(|(name, config)| {
-            let config = Value::map([(self.dialect.modality_marker(), true.into()), ("as_json", Value::from(config))]);
-            (Key::from(name.as_str()), config)
-        });
+        let modalities = json
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, config)| {
+                let config = Value::map([
+                    (self.dialect.modality_marker(), true.into()),
+                    ("as_json", Value::from(config)),
+                ]);
+                (Key::from(name.as_str()), config)
+            });
         Value::Map(modalities.collect())
     }
 }
@@ -136,37 +179,63 @@ fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> Decoded {
         Ok(message) => message,
         Err(err) => {
             let request = Err(Refused::Unreadable(WireError::in_python(&err)));
-            return Decoded { dialect: None, endpoint: None, request };
+            return Decoded {
+                dialect: None,
+                endpoint: None,
+                request,
+            };
         }
     };
     let request = &message.value;
     if !matches!(request, Value::Map(_)) {
         let text = format!("'{}' object has no attribute 'get'", request.type_name());
-        return Decoded { dialect: message.dialect, endpoint: None, request: Err(Refused::Wrong(text)) };
+        return Decoded {
+            dialect: message.dialect,
+            endpoint: None,
+            request: Err(Refused::Wrong(text)),
+        };
     }
     let endpoint = match request.get("endpoint") {
         None => "get_action",
         Some(other) => other.as_text().unwrap_or(other.type_name()),
     };
     let request = understand(endpoint, request, card, limits);
-    Decoded { dialect: message.dialect, endpoint: Some(endpoint.to_owned()), request }
+    Decoded {
+        dialect: message.dialect,
+        endpoint: Some(endpoint.to_owned()),
+        request,
+    }
 }
 
-fn understand(endpoint: &str, request: &Value, card: &ServedSpec, limits: &RequestLimits) -> Result<Request, Refused> {
+fn understand(
+    endpoint: &str,
+    request: &Value,
+    card: &ServedSpec,
+    limits: &RequestLimits,
+) -> Result<Request, Refused> {
     match endpoint {
         "ping" => Ok(Request::Ping),
         "kill" => Ok(Request::Kill),
         "get_modality_config" => Ok(Request::ModalityConfig),
         "reset" => {
             let [options] = arguments(request, "reset", ["options"])?;
-            Ok(Request::Reset { seed: chosen_seed(options)? })
+            Ok(Request::Reset {
+                seed: chosen_seed(options)?,
+            })
         }
         "get_action" => get_action(request, card, limits),
-        other => Err(Refused::Wrong(format!("Unknown endpoint: {}", shortened(other.to_owned())))),
+        other => Err(Refused::Wrong(format!(
+            "Unknown endpoint: {}",
+            shortened(other.to_owned())
+        ))),
     }
 }
 
-fn get_action(request: &Value, card: &ServedSpec, limits: &RequestLimits) -> Result<Request, Refused> {
+fn get_action(
+    request: &Value,
+    card: &ServedSpec,
+    limits: &RequestLimits,
+) -> Result<Request, Refused> {
     let [observation, options] = arguments(request, "get_action", ["observation", "options"])?;
     let missing = "BasePolicy.get_action() missing 1 required positional argument: 'observation'";
     let observation = object(observation.ok_or_else(|| missing.to_owned())?);
@@ -177,16 +246,24 @@ fn get_action(request: &Value, card: &ServedSpec, limits: &RequestLimits) -> Res
     };
     let mut asked = asked(&observation, card, limits)?;
     asked.noise = chosen_noise(asked.rows, options, card)?;
-    Ok(Request::GetAction { asked: Box::new(asked), is_flat })
+    Ok(Request::GetAction {
+        asked: Box::new(asked),
+        is_flat,
+    })
 }
 
 /// Returns whether this is an observation of the simulation wrapper (`Gr00tSimPolicyWrapper`), with
 /// keys such as `video.<key>`.
 fn is_flat(observation: &Object) -> bool {
-    let Object::Map(members) = observation else { return false };
+    let Object::Map(members) = observation else {
+        return false;
+    };
     let has = |name: &str| members.iter().any(|(key, _)| key == name);
     let nested = ["video", "state", "language"].into_iter().any(has);
-    !nested && members.iter().any(|(key, _)| key.starts_with("video.") || key.starts_with("state."))
+    !nested
+        && members
+            .iter()
+            .any(|(key, _)| key.starts_with("video.") || key.starts_with("state."))
 }
 
 /// Returns the keyword arguments of a method, or Python's error message for an unexpected one.
@@ -205,10 +282,22 @@ fn arguments<'a, const N: usize>(
             ));
         }
     };
-    if let Some((key, _)) = members.iter().find(|(key, _)| !names.iter().any(|name| key.is(name))) {
-        return Err(format!("BasePolicy.{method}() got an unexpected keyword argument '{}'", key.shown()));
+    if let Some((key, _)) = members
+        .iter()
+        .find(|(key, _)| !names.iter().any(|name| key.is(name)))
+    {
+        return Err(format!(
+            "BasePolicy.{method}() got an unexpected keyword argument '{}'",
+            key.shown()
+        ));
     }
-    Ok(names.map(|name| members.iter().rev().find(|(key, _)| key.is(name)).map(|(_, value)| value)))
+    Ok(names.map(|name| {
+        members
+            .iter()
+            .rev()
+            .find(|(key, _)| key.is(name))
+            .map(|(_, value)| value)
+    }))
 }
 
 /// Returns a map of arrays of shape `[rows, horizon, width]`.

@@ -43,26 +43,47 @@ pub struct Head {
 ///
 /// # Errors
 /// Returns the reason if the server closed the connection.
-pub(super) async fn serve(mut stream: TcpStream, server: Arc<ServerState>, id: ClientId) -> Result<(), Closed> {
+pub(super) async fn serve(
+    mut stream: TcpStream,
+    server: Arc<ServerState>,
+    id: ClientId,
+) -> Result<(), Closed> {
     let mut buffer = BytesMut::with_capacity(1024);
-    let Some(head) = timeout(PATIENCE, read_head(&mut stream, &mut buffer)).await.map_err(|_| Closed::Slow)?? else {
+    let Some(head) = timeout(PATIENCE, read_head(&mut stream, &mut buffer))
+        .await
+        .map_err(|_| Closed::Slow)??
+    else {
         return Ok(());
     };
     let rest = buffer.split_off(head.length);
     let text = "text/plain; charset=utf-8";
     let (status, kind, body) = match (&*head.path, &head.key) {
         _ if !head.is_get => ("405 Method Not Allowed", text, "GET is needed\n".to_owned()),
-        ("/healthz", None) if server.is_ending() => ("503 Service Unavailable", text, "stopping\n".to_owned()),
+        ("/healthz", None) if server.is_ending() => {
+            ("503 Service Unavailable", text, "stopping\n".to_owned())
+        }
         ("/healthz", None) => ("200 OK", text, "OK\n".to_owned()),
         ("/metrics", None) => {
             let connected = server.connections().count();
-            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", server.stats.render(connected))
+            (
+                "200 OK",
+                "text/plain; version=0.0.4; charset=utf-8",
+                server.stats.render(connected),
+            )
         }
-        (_, Some(_)) if server.protocol == Protocol::Zmq => ("404 Not Found", text, "no websockets here\n".to_owned()),
-        (_, Some(_)) if server.is_ending() => ("503 Service Unavailable", text, "stopping\n".to_owned()),
+        (_, Some(_)) if server.protocol == Protocol::Zmq => {
+            ("404 Not Found", text, "no websockets here\n".to_owned())
+        }
+        (_, Some(_)) if server.is_ending() => {
+            ("503 Service Unavailable", text, "stopping\n".to_owned())
+        }
         (_, Some(_)) if !server.lets_in(token(&head)) => {
             server.stats.unauthorized();
-            ("401 Unauthorized", text, "Authorization: Api-Key … is needed\n".to_owned())
+            (
+                "401 Unauthorized",
+                text,
+                "Authorization: Api-Key … is needed\n".to_owned(),
+            )
         }
         (_, Some(key)) => {
             let accept = derive_accept_key(key.as_bytes());
@@ -73,7 +94,11 @@ pub(super) async fn serve(mut stream: TcpStream, server: Arc<ServerState>, id: C
             write(&mut stream, upgrade.as_bytes()).await?;
             return websocket::serve(stream, rest.to_vec(), server, id).await;
         }
-        _ => ("404 Not Found", text, "/healthz and /metrics are here, and websockets everywhere\n".to_owned()),
+        _ => (
+            "404 Not Found",
+            text,
+            "/healthz and /metrics are here, and websockets everywhere\n".to_owned(),
+        ),
     };
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -83,7 +108,10 @@ pub(super) async fn serve(mut stream: TcpStream, server: Arc<ServerState>, id: C
 }
 
 async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Closed> {
-    timeout(PATIENCE, stream.write_all(bytes)).await.map_err(|_| Closed::Slow)?.map_err(Closed::Io)
+    timeout(PATIENCE, stream.write_all(bytes))
+        .await
+        .map_err(|_| Closed::Slow)?
+        .map_err(Closed::Io)
 }
 
 async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Option<Head>, Closed> {
@@ -107,14 +135,26 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Opti
 pub fn parse(bytes: &[u8]) -> Result<Option<Head>, Closed> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
-    let status = request.parse(bytes).map_err(|_| Closed::Http("it cannot be read"))?;
-    let httparse::Status::Complete(length) = status else { return Ok(None) };
+    let status = request
+        .parse(bytes)
+        .map_err(|_| Closed::Http("it cannot be read"))?;
+    let httparse::Status::Complete(length) = status else {
+        return Ok(None);
+    };
     let field = |name: &str| {
-        let found = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+        let found = request
+            .headers
+            .iter()
+            .find(|field| field.name.eq_ignore_ascii_case(name))?;
         String::from_utf8(found.value.to_vec()).ok()
     };
     let is_upgrade = field("upgrade").is_some_and(|to| to.eq_ignore_ascii_case("websocket"));
-    let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
+    let path = request
+        .path
+        .unwrap_or_default()
+        .split('?')
+        .next()
+        .unwrap_or_default();
     Ok(Some(Head {
         is_get: request.method == Some("GET"),
         path: path.to_owned(),
@@ -127,7 +167,9 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head>, Closed> {
 /// Returns the token after `Api-Key` (openpi) or `Bearer`.
 fn token(head: &Head) -> Option<&str> {
     let (scheme, token) = head.authorization.as_deref()?.split_once(' ')?;
-    ["api-key", "bearer"].contains(&&*scheme.to_ascii_lowercase()).then_some(token.trim())
+    ["api-key", "bearer"]
+        .contains(&&*scheme.to_ascii_lowercase())
+        .then_some(token.trim())
 }
 
 #[cfg(test)]
@@ -141,7 +183,10 @@ mod tests {
         let text = "GET /x?y HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\
                     Sec-WebSocket-Key: k\r\nAuthorization: Api-Key s3cret\r\n\r\nmore";
         let head = parse(text.as_bytes()).unwrap().unwrap();
-        assert_eq!((&*head.path, head.key.as_deref(), token(&head)), ("/x", Some("k"), Some("s3cret")));
+        assert_eq!(
+            (&*head.path, head.key.as_deref(), token(&head)),
+            ("/x", Some("k"), Some("s3cret"))
+        );
         assert_eq!(&text[head.length..], "more");
         assert_eq!(parse(&text.as_bytes()[..50]).unwrap(), None);
     }

@@ -68,25 +68,40 @@ impl RequestLimits {
     ///
     /// # Errors
     /// Returns [`LimitExceeded`] for the first limit that it exceeds.
-    pub fn check(&self, observation: &Object, modalities: &Modalities) -> Result<usize, LimitExceeded> {
+    pub fn check(
+        &self,
+        observation: &Object,
+        modalities: &Modalities,
+    ) -> Result<usize, LimitExceeded> {
         let member = |part: &str, key: &str| observation.get(part).and_then(|part| part.get(key));
         let rows = match member("language", modalities.language_key()) {
             Some(Object::List(rows)) => &rows[..],
             _ => &[],
         };
         if rows.len() > self.max_rows {
-            return Err(LimitExceeded::Rows { found: rows.len(), most: self.max_rows });
+            return Err(LimitExceeded::Rows {
+                found: rows.len(),
+                most: self.max_rows,
+            });
         }
         let longest = rows.iter().map(text_bytes).max().unwrap_or(0);
         if longest > self.max_prompt_bytes {
-            return Err(LimitExceeded::Prompt { found: longest, most: self.max_prompt_bytes });
+            return Err(LimitExceeded::Prompt {
+                found: longest,
+                most: self.max_prompt_bytes,
+            });
         }
         for view in &modalities.video.keys {
             if let Some(Object::Array(array)) = member("video", view)
                 && let [.., height, width, _] = *array.shape()
                 && height.max(width) > self.max_picture_edge
             {
-                return Err(LimitExceeded::Picture { view: view.clone(), height, width, most: self.max_picture_edge });
+                return Err(LimitExceeded::Picture {
+                    view: view.clone(),
+                    height,
+                    width,
+                    most: self.max_picture_edge,
+                });
             }
         }
         for key in &modalities.state.keys {
@@ -94,7 +109,10 @@ impl RequestLimits {
                 && let Some(&found) = array.shape().last()
                 && found > LONGEST_STATE
             {
-                return Err(LimitExceeded::State { key: key.clone(), found });
+                return Err(LimitExceeded::State {
+                    key: key.clone(),
+                    found,
+                });
             }
         }
         Ok(rows.len())

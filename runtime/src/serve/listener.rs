@@ -71,10 +71,16 @@ fn admit(stream: TcpStream, server: &Arc<ServerState>) {
         return;
     };
     server.stats.connected(admitted.evicted.is_some());
-    admitted.evicted.iter().for_each(|client| server.close(*client));
+    admitted
+        .evicted
+        .iter()
+        .for_each(|client| server.close(*client));
     // An error only delays answers.
     stream.set_nodelay(true).ok();
-    let presence = Presence { server: Arc::clone(server), client: admitted.client };
+    let presence = Presence {
+        server: Arc::clone(server),
+        client: admitted.client,
+    };
     let task = tokio::spawn(async move {
         let presence = presence;
         if let Err(closed) = welcome(stream, &presence).await {
@@ -97,18 +103,27 @@ impl Drop for Presence {
     fn drop(&mut self) {
         self.server.forget(self.client);
         // The dispatcher has ended if the server is stopping.
-        let _ = self.server.dispatcher.send(dispatcher::Message::Left(self.client));
+        let _ = self
+            .server
+            .dispatcher
+            .send(dispatcher::Message::Left(self.client));
     }
 }
 
 async fn welcome(stream: TcpStream, presence: &Presence) -> Result<(), Closed> {
     let mut first = [0];
-    if timeout(FIRST_BYTE, stream.peek(&mut first)).await.map_err(|_| Closed::Slow)?? == 0 {
+    if timeout(FIRST_BYTE, stream.peek(&mut first))
+        .await
+        .map_err(|_| Closed::Slow)??
+        == 0
+    {
         return Ok(());
     }
     let server = Arc::clone(&presence.server);
     match (first[0], server.protocol) {
-        (0xff, Protocol::Zmq | Protocol::Both) => zmtp::serve(stream, server, presence.client).await,
+        (0xff, Protocol::Zmq | Protocol::Both) => {
+            zmtp::serve(stream, server, presence.client).await
+        }
         (0xff, Protocol::Websocket) => Err(Closed::Unwanted),
         _ => http::serve(stream, server, presence.client).await,
     }

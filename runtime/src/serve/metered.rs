@@ -26,14 +26,22 @@ pub struct Metered {
 
 impl std::fmt::Debug for Metered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Metered").field("stream", &self.stream).field("read", &self.read).finish_non_exhaustive()
+        f.debug_struct("Metered")
+            .field("stream", &self.stream)
+            .field("read", &self.read)
+            .finish_non_exhaustive()
     }
 }
 
 impl Metered {
     /// Wraps a stream whose reads are added to `read`; `tell` gets the sum after each slice.
     pub fn new(stream: TcpStream, read: Arc<AtomicUsize>, tell: Box<dyn Fn(usize) + Send>) -> Self {
-        Self { stream, read, slice: 0, tell }
+        Self {
+            stream,
+            read,
+            slice: 0,
+            tell,
+        }
     }
 
     /// Returns the stream itself.
@@ -43,7 +51,11 @@ impl Metered {
 }
 
 impl AsyncRead for Metered {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.slice >= SLICE {
             self.slice = 0;
             (self.tell)(self.read.load(Ordering::Relaxed));
@@ -64,7 +76,11 @@ impl AsyncRead for Metered {
 }
 
 impl AsyncWrite for Metered {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 

@@ -45,7 +45,10 @@ mod zmtp;
 pub use program::main;
 
 /// The clock of the connections; pure modules get their instants from here.
-#[expect(clippy::disallowed_methods, reason = "the connections are where time enters")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the connections are where time enters"
+)]
 fn now() -> Instant {
     Instant::now()
 }

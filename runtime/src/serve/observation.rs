@@ -23,7 +23,10 @@ impl ValidatedRequest {
     /// chose none.
     pub fn question(self, draw: impl FnOnce(usize) -> Vec<Noise>) -> Question {
         let noise = self.noise.unwrap_or_else(|| draw(self.rows));
-        Question { observation: self.observation, noise }
+        Question {
+            observation: self.observation,
+            noise,
+        }
     }
 }
 
@@ -64,19 +67,33 @@ impl Refused {
 ///
 /// # Errors
 /// Returns [`Refused`] for the first problem.
-pub fn asked(observation: &Object, card: &ServedSpec, limits: &RequestLimits) -> Result<ValidatedRequest, Refused> {
+pub fn asked(
+    observation: &Object,
+    card: &ServedSpec,
+    limits: &RequestLimits,
+) -> Result<ValidatedRequest, Refused> {
     validate(observation, &card.modalities).map_err(|err| err.to_string())?;
     let rows = limits.check(observation, &card.modalities)?;
-    Ok(ValidatedRequest { rows, observation: needed(observation, &card.modalities), noise: None })
+    Ok(ValidatedRequest {
+        rows,
+        observation: needed(observation, &card.modalities),
+        noise: None,
+    })
 }
 
 /// Returns the members of an observation that the policy uses. They are sliced for each batch.
 fn needed(observation: &Object, modalities: &Modalities) -> Object {
     let language = [modalities.language_key().to_owned()];
-    let parts = [("video", &modalities.video.keys[..]), ("state", &modalities.state.keys), ("language", &language)];
+    let parts = [
+        ("video", &modalities.video.keys[..]),
+        ("state", &modalities.state.keys),
+        ("language", &language),
+    ];
     let parts = parts.map(|(name, keys)| {
         let part = observation.get(name);
-        let members = keys.iter().filter_map(|key| Some((key.clone(), part?.get(key)?.clone())));
+        let members = keys
+            .iter()
+            .filter_map(|key| Some((key.clone(), part?.get(key)?.clone())));
         (name.to_owned(), Object::Map(members.collect()))
     });
     Object::Map(parts.into())
@@ -93,7 +110,12 @@ pub fn object(value: &Value) -> Object {
         Value::Text(text) => Object::Text(text.clone()),
         Value::Bytes(bytes) => Object::Bytes(bytes.clone()),
         Value::List(items) => Object::List(items.iter().map(object).collect()),
-        Value::Map(members) => Object::Map(members.iter().map(|(key, value)| (key.shown(), object(value))).collect()),
+        Value::Map(members) => Object::Map(
+            members
+                .iter()
+                .map(|(key, value)| (key.shown(), object(value)))
+                .collect(),
+        ),
         Value::Array(array) | Value::Scalar(array) => self::array(array, array.shape()),
     }
 }
@@ -103,5 +125,6 @@ pub fn array(array: &wire::Array, shape: &[usize]) -> Object {
     let dtype = array.dtype();
     // An array of the wire format has as many bytes as its shape needs, and so does any shape with
     // the same number of elements.
-    Array::new(&dtype.name(), dtype.size(), shape, array.data().clone()).map_or(Object::None, Object::Array)
+    Array::new(&dtype.name(), dtype.size(), shape, array.data().clone())
+        .map_or(Object::None, Object::Array)
 }

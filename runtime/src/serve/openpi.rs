@@ -44,16 +44,32 @@ pub struct Client {
 impl Client {
     /// Creates a client that has sent nothing yet.
     pub fn new(server: Arc<ServerState>, id: ClientId) -> Self {
-        Self { episode: Episode::new(id), server, id, last: None }
+        Self {
+            episode: Episode::new(id),
+            server,
+            id,
+            last: None,
+        }
     }
 
     /// Returns the metadata that a client receives when it connects.
     pub fn metadata(&self) -> Bytes {
         let card = &self.server.card;
-        let widths = |keys: &[(String, usize)]| keys.iter().map(|(key, width)| json!([key, width])).collect::<Vec<_>>();
-        let states: Vec<_> = card.states.iter().map(|(key, width)| json!([key, width])).collect();
-        let facts: serde_json::Map<_, _> =
-            card.facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let widths = |keys: &[(String, usize)]| {
+            keys.iter()
+                .map(|(key, width)| json!([key, width]))
+                .collect::<Vec<_>>()
+        };
+        let states: Vec<_> = card
+            .states
+            .iter()
+            .map(|(key, width)| json!([key, width]))
+            .collect();
+        let facts: serde_json::Map<_, _> = card
+            .facts
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect();
         let metadata = json!({
             "policy": "gr00t",
             "facts": facts,
@@ -73,8 +89,15 @@ impl Client {
     /// Returns the text that the client receives before its connection is closed.
     pub async fn answer(&mut self, body: Bytes) -> Result<Bytes, String> {
         let started = now();
-        let (card, limits, bytes) = (Arc::clone(&self.server.card), self.server.limits, body.len());
-        let decoded = self.server.decode(self.id, bytes, move || decode(&body, &card, &limits)).await?;
+        let (card, limits, bytes) = (
+            Arc::clone(&self.server.card),
+            self.server.limits,
+            body.len(),
+        );
+        let decoded = self
+            .server
+            .decode(self.id, bytes, move || decode(&body, &card, &limits))
+            .await?;
         if !matches!(decoded, Err(Refused::Unreadable(_))) {
             self.server.stats.asked("infer");
             self.server.connections().known(self.id);
@@ -96,7 +119,10 @@ impl Client {
         }
         let value = Value::map([
             ("actions", side_by_side(actions).into()),
-            ("policy_timing", Value::map([("infer_ms", milliseconds(infer))])),
+            (
+                "policy_timing",
+                Value::map([("infer_ms", milliseconds(infer))]),
+            ),
             ("server_timing", timing),
         ]);
         self.last = Some(asked.elapsed());
@@ -105,7 +131,11 @@ impl Client {
 }
 
 /// Decodes a message: all the work that takes time in proportion to its size.
-fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> Result<ValidatedRequest, Refused> {
+fn decode(
+    body: &Bytes,
+    card: &ServedSpec,
+    limits: &RequestLimits,
+) -> Result<ValidatedRequest, Refused> {
     let message = read(body).map_err(|err| Refused::Unreadable(err.to_string()))?;
     let mut asked = asked(&nested(&message.value, card), card, limits)?;
     asked.noise = chosen_noise(asked.rows, Some(&options(&message.value)), card)?;
@@ -130,7 +160,8 @@ fn nested(observation: &Value, card: &ServedSpec) -> Object {
     }
     let images = observation.get("images");
     let view = |key: &String| {
-        let found = named(observation, "video", key).or_else(|| images.and_then(|images| images.get(key)))?;
+        let found = named(observation, "video", key)
+            .or_else(|| images.and_then(|images| images.get(key)))?;
         Some((key.clone(), with_edges(found, 5)))
     };
     let video: Vec<_> = card.modalities.video.keys.iter().filter_map(view).collect();
@@ -139,26 +170,47 @@ fn nested(observation: &Value, card: &ServedSpec) -> Object {
         .state
         .keys
         .iter()
-        .filter_map(|key| Some((key.clone(), with_edges(&as_f32(named(observation, "state", key)?), 3))))
+        .filter_map(|key| {
+            Some((
+                key.clone(),
+                with_edges(&as_f32(named(observation, "state", key)?), 3),
+            ))
+        })
         .collect();
     if state.is_empty() {
         state = parts(observation, card).unwrap_or_default();
     }
-    let prompt = observation.get("prompt").map(|prompt| Object::List(vec![Object::List(vec![object(prompt)])]));
+    let prompt = observation
+        .get("prompt")
+        .map(|prompt| Object::List(vec![Object::List(vec![object(prompt)])]));
     let language = prompt.map(|prompt| (card.modalities.language_key().to_owned(), prompt));
-    let parts = [("video", video), ("state", state), ("language", language.into_iter().collect())];
-    Object::Map(parts.map(|(name, members)| (name.to_owned(), Object::Map(members))).into())
+    let parts = [
+        ("video", video),
+        ("state", state),
+        ("language", language.into_iter().collect()),
+    ];
+    Object::Map(
+        parts
+            .map(|(name, members)| (name.to_owned(), Object::Map(members)))
+            .into(),
+    )
 }
 
 fn named<'a>(observation: &'a Value, kind: &str, key: &str) -> Option<&'a Value> {
-    let names = [format!("observation/{key}"), format!("{kind}/{key}"), key.to_owned()];
+    let names = [
+        format!("observation/{key}"),
+        format!("{kind}/{key}"),
+        key.to_owned(),
+    ];
     names.iter().find_map(|name| observation.get(name))
 }
 
 /// Splits `observation/state` or `state` into the checkpoint's vectors, if their lengths are known
 /// and add up.
 fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(String, Object)>> {
-    let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else { return None };
+    let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else {
+        return None;
+    };
     let known: Option<usize> = card.states.iter().map(|(_, width)| *width).sum();
     if Some(whole.shape().iter().product()) != known {
         return None;
@@ -179,7 +231,9 @@ fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(String, Object)>
 /// is, and is refused later for its length.
 fn as_f32(value: &Value) -> Value {
     match value {
-        Value::Array(array) if array.dtype().descr() != "<f4" && array.data().len() <= LONGEST_STATES_BYTES => {
+        Value::Array(array)
+            if array.dtype().descr() != "<f4" && array.data().len() <= LONGEST_STATES_BYTES =>
+        {
             Array::of_f32(array.shape(), &array.to_f32()).into()
         }
         other => other.clone(),
@@ -188,9 +242,13 @@ fn as_f32(value: &Value) -> Value {
 
 /// Adds leading axes of length 1 until the array has `wanted` axes.
 fn with_edges(value: &Value, wanted: usize) -> Object {
-    let Value::Array(found) = value else { return object(value) };
+    let Value::Array(found) = value else {
+        return object(value);
+    };
     let missing = wanted.saturating_sub(found.shape().len());
-    let shape: Vec<usize> = std::iter::repeat_n(1, missing).chain(found.shape().iter().copied()).collect();
+    let shape: Vec<usize> = std::iter::repeat_n(1, missing)
+        .chain(found.shape().iter().copied())
+        .collect();
     array(found, &shape)
 }
 

@@ -54,7 +54,9 @@ impl PolicyThread {
         // The batcher sends one batch at a time.
         let (batches, inbox) = sync_channel(1);
         let (told, card) = channel();
-        let thread = std::thread::Builder::new().name("policy".to_owned()).stack_size(STACK_BYTES);
+        let thread = std::thread::Builder::new()
+            .name("policy".to_owned())
+            .stack_size(STACK_BYTES);
         let loss = Loss::default();
         let own = Arc::clone(&loss);
         let body = move || {
@@ -65,13 +67,20 @@ impl PolicyThread {
             }
             let (lifeline, words) = Lifeline::heard();
             let mut models = Models::heard_by(device, lifeline);
-            let made = device::using(device, || served::serve(&choice.policy_type, &choice.config, &mut models));
+            let made = device::using(device, || {
+                served::serve(&choice.policy_type, &choice.config, &mut models)
+            });
             match made {
                 Ok(mut policy) => {
                     // Cannot fail: `start` waits for it.
                     let _ = told.send(Ok(policy.card()));
                     let is_lost = |err: &PolicyError| device::loss(device, err);
-                    if let Some(err) = run(policy.as_mut(), &inbox, || words.try_iter().for_each(&say), is_lost) {
+                    if let Some(err) = run(
+                        policy.as_mut(),
+                        &inbox,
+                        || words.try_iter().for_each(&say),
+                        is_lost,
+                    ) {
                         // Cannot fail: `own` was never set.
                         let _ = own.set(err.to_string());
                         // libtorch aborts the process if it cannot free GPU memory, so leak it.
@@ -81,8 +90,12 @@ impl PolicyThread {
                 Err(err) => drop(told.send(Err(err))),
             }
         };
-        thread.spawn(body).map_err(|err| PolicyError::Inference(format!("no thread for the policy: {err}")))?;
-        let card = card.recv().map_err(|_| PolicyError::Inference("the policy's thread has ended".to_owned()))??;
+        thread
+            .spawn(body)
+            .map_err(|err| PolicyError::Inference(format!("no thread for the policy: {err}")))?;
+        let card = card
+            .recv()
+            .map_err(|_| PolicyError::Inference("the policy's thread has ended".to_owned()))??;
         Ok((Self { batches, loss }, card))
     }
 
@@ -104,13 +117,27 @@ fn run(
     tell: impl Fn(),
     lost: impl Fn(&PolicyError) -> Option<PolicyError>,
 ) -> Option<PolicyError> {
-    for Batch { questions, max_rows, give } in batches {
+    for Batch {
+        questions,
+        max_rows,
+        give,
+    } in batches
+    {
         let started = now();
         let answers = policy.answer(&questions, max_rows);
-        if let Some(loss) = answers.iter().find_map(|answer| lost(answer.as_ref().err()?)) {
+        if let Some(loss) = answers
+            .iter()
+            .find_map(|answer| lost(answer.as_ref().err()?))
+        {
             return Some(loss);
         }
-        give(answers.into_iter().map(|answer| answer.map_err(|err| err.to_string())).collect(), started.elapsed());
+        give(
+            answers
+                .into_iter()
+                .map(|answer| answer.map_err(|err| err.to_string()))
+                .collect(),
+            started.elapsed(),
+        );
         tell();
     }
     None

@@ -56,7 +56,11 @@ pub fn main(words: &[OsString]) -> ExitCode {
         }
     };
     let told = |name: &str, wanted: &str| std::env::var(name).is_ok_and(|value| value == wanted);
-    Style { json: told(FORMAT_VARIABLE, "json"), quiet: told(QUIET_VARIABLE, "1") }.adopt();
+    Style {
+        json: told(FORMAT_VARIABLE, "json"),
+        quiet: told(QUIET_VARIABLE, "1"),
+    }
+    .adopt();
     match run(&args) {
         Ok(code) => code,
         Err(reason) => {
@@ -82,13 +86,23 @@ fn run(args: &ServeArgs) -> Result<ExitCode, String> {
     };
     let device = decide(args, &env, &choice)?;
     reporter.say(&format!("device {}", device.reason));
-    device.warnings.iter().for_each(|warning| reporter.say(&format!("warning: {warning}")));
+    device
+        .warnings
+        .iter()
+        .for_each(|warning| reporter.say(&format!("warning: {warning}")));
     if args.api_token.is_none() && !args.host.is_loopback() {
-        let ends = if args.ignore_kill { "" } else { ", and end it by `kill` (--ignore-kill refuses that)" };
+        let ends = if args.ignore_kill {
+            ""
+        } else {
+            ", and end it by `kill` (--ignore-kill refuses that)"
+        };
         reporter
             .say(&format!("warning: no token is asked for (RRUN_API_TOKEN): whoever reaches {address} may ask{ends}"));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|err| err.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|err| err.to_string())?;
     runtime.block_on(serve(args, address, choice, device.device, &reporter))
 }
 
@@ -126,7 +140,9 @@ async fn serve(
     let say = move |text| own.say(&format!("warning: {text}"));
     let (policy, card) = PolicyThread::start(choice, device, say).map_err(|err| err.to_string())?;
     let limits = Limits {
-        max_rows: args.max_batch.unwrap_or(if device.is_cuda() { GPU_BATCH } else { 1 }),
+        max_rows: args
+            .max_batch
+            .unwrap_or(if device.is_cuda() { GPU_BATCH } else { 1 }),
         max_wait: args.max_wait(),
         max_queue: MOST_QUEUED,
     };
@@ -143,14 +159,21 @@ async fn serve(
             max_prompt_bytes: args.max_prompt,
             max_picture_edge: args.max_picture,
         },
-        most_connections: args.max_connections.min(open_files().saturating_sub(OTHER_FILES).max(1)),
+        most_connections: args
+            .max_connections
+            .min(open_files().saturating_sub(OTHER_FILES).max(1)),
     };
     let loss = policy.loss();
     let (to_desk, inbox) = mpsc::unbounded_channel();
     let decoder = Decoder::start().map_err(|err| format!("no thread to read requests: {err}"))?;
     let server = ServerState::new(card, rules, decoder, to_desk);
     end_on_signals(&server).map_err(|err| err.to_string())?;
-    let facts: Vec<String> = server.card.facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let facts: Vec<String> = server
+        .card
+        .facts
+        .iter()
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
     reporter.say(&format!("{name}: {}", facts.join(", ")));
     reporter.result(&format!(
         "ready on {address}, up to {} rows a batch, {} connections",
@@ -161,14 +184,24 @@ async fn serve(
     let reports = tokio::spawn(report(Arc::clone(&server), reporter.clone()));
     let mut stop = server.stop.subscribe();
     let dispatcher = tokio::spawn(dispatcher::run(Arc::clone(&server), limits, policy, inbox));
-    let reason = stop.wait_for(Option::is_some).await.ok().and_then(|reason| *reason).unwrap_or_default();
-    reporter.say(&format!("stopping: {reason}; what was asked is answered, new requests are refused"));
+    let reason = stop
+        .wait_for(Option::is_some)
+        .await
+        .ok()
+        .and_then(|reason| *reason)
+        .unwrap_or_default();
+    reporter.say(&format!(
+        "stopping: {reason}; what was asked is answered, new requests are refused"
+    ));
     // A panic was printed when it happened.
     dispatcher.await.ok();
     listener.await.ok();
     reports.abort();
     flush(&server).await;
-    reporter.say(&format!("ended after {}", in_words(&server.stats.summary())));
+    reporter.say(&format!(
+        "ended after {}",
+        in_words(&server.stats.summary())
+    ));
     if reason == POLICY_IS_GONE {
         let reason = loss.get().map_or(POLICY_IS_GONE, String::as_str);
         console::error(reason);
@@ -180,12 +213,19 @@ async fn serve(
 
 /// Stops the server on SIGINT, SIGTERM and SIGHUP; a second signal ends the process at once.
 fn end_on_signals(server: &Arc<ServerState>) -> std::io::Result<()> {
-    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+    for kind in [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ] {
         let (mut signals, server) = (signal(kind)?, Arc::clone(server));
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
                 if server.is_ending() {
-                    #[expect(clippy::disallowed_methods, reason = "the user asked twice; nothing is written to files")]
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "the user asked twice; nothing is written to files"
+                    )]
                     std::process::exit(130);
                 }
                 server.end("stopped by a signal");
@@ -217,7 +257,13 @@ async fn report(server: Arc<ServerState>, reporter: Reporter) {
 }
 
 fn in_words(summary: &Summary) -> String {
-    let Summary { requests, errors, fill, queued, quantiles } = summary;
+    let Summary {
+        requests,
+        errors,
+        fill,
+        queued,
+        quantiles,
+    } = summary;
     let [p50, p95, p99] = quantiles.map(|ms| ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")));
     format!(
         "{requests} requests, {errors} errors, {fill:.1} rows a batch, {queued} queued; lately p50 {p50} ms, p95 {p95} ms, \
@@ -231,8 +277,18 @@ fn open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(1 << 20);
     // If this fails, the current limit applies.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
-    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(most),
+            maximum: limit.maximum,
+        },
+    );
+    getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |files| {
+            usize::try_from(files).unwrap_or(usize::MAX)
+        })
 }
 
 /// Prints messages to stderr with the server's label.
@@ -248,7 +304,11 @@ impl Reporter {
     }
 
     fn say(&self, line: &str) {
-        let level = if line.starts_with("warning: ") { Level::Warning } else { Level::Info };
+        let level = if line.starts_with("warning: ") {
+            Level::Warning
+        } else {
+            Level::Info
+        };
         console::say(level, &self.label, line, json!({}));
     }
 }

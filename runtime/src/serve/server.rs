@@ -103,7 +103,9 @@ impl ServerState {
 
     /// Locks and returns the table of connections.
     pub fn connections(&self) -> MutexGuard<'_, Connections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers the task of a connection.
@@ -141,9 +143,14 @@ impl ServerState {
     /// Returns whether `given` is the token, or none is needed. The comparison takes constant time
     /// for a given length.
     pub fn lets_in(&self, given: Option<&str>) -> bool {
-        let Some(token) = &self.token else { return true };
+        let Some(token) = &self.token else {
+            return true;
+        };
         let given = given.unwrap_or_default().as_bytes();
-        let differences = token.bytes().zip(given).fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
+        let differences = token
+            .bytes()
+            .zip(given)
+            .fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
         token.len() == given.len() && differences == 0
     }
 
@@ -157,19 +164,33 @@ impl ServerState {
         bytes: usize,
         decode: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, String> {
-        self.decoder.run(client, bytes, decode).await.map_err(|err| {
-            self.stats.refused();
-            err.to_string()
-        })
+        self.decoder
+            .run(client, bytes, decode)
+            .await
+            .map_err(|err| {
+                self.stats.refused();
+                err.to_string()
+            })
     }
 
     /// Sends a question to the policy and waits for the actions.
     ///
     /// # Errors
     /// Returns a text for the client if there are no actions.
-    pub async fn ask(&self, client: ClientId, rows: usize, question: Question) -> Result<Actions, String> {
+    pub async fn ask(
+        &self,
+        client: ClientId,
+        rows: usize,
+        question: Question,
+    ) -> Result<Actions, String> {
         let (reply, answer) = oneshot::channel();
-        let asked = Message::Request { client, rows, question: Box::new(question), reply, at: now() };
+        let asked = Message::Request {
+            client,
+            rows,
+            question: Box::new(question),
+            reply,
+            at: now(),
+        };
         let gone = || "the policy's thread has ended".to_owned();
         self.dispatcher.send(asked).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
@@ -177,7 +198,8 @@ impl ServerState {
 
     /// Requests a stop of the server; the first reason is kept.
     pub fn end(&self, by: &'static str) {
-        self.stop.send_if_modified(|reason| reason.is_none() && reason.replace(by).is_none());
+        self.stop
+            .send_if_modified(|reason| reason.is_none() && reason.replace(by).is_none());
     }
 
     /// Returns whether a stop was requested.

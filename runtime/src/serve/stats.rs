@@ -12,7 +12,14 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// Endpoints that are counted by name; all others count as `unknown`, because clients may send any
 /// name.
-const ENDPOINTS: [&str; 6] = ["get_action", "infer", "ping", "reset", "get_modality_config", "kill"];
+const ENDPOINTS: [&str; 6] = [
+    "get_action",
+    "infer",
+    "ping",
+    "reset",
+    "get_modality_config",
+    "kill",
+];
 
 /// The counters and latencies, behind a lock.
 #[derive(Debug)]
@@ -64,7 +71,11 @@ pub struct Summary {
 impl Stats {
     /// Creates counters at zero.
     pub fn new(now: Instant) -> Self {
-        let recent = || Recent { since: now, now: Latency::default(), before: Latency::default() };
+        let recent = || Recent {
+            since: now,
+            now: Latency::default(),
+            before: Latency::default(),
+        };
         Self(Mutex::new(Counts {
             requests: BTreeMap::new(),
             errors: 0,
@@ -86,7 +97,10 @@ impl Stats {
 
     /// Counts a request for an endpoint.
     pub fn asked(&self, endpoint: &str) {
-        let name = ENDPOINTS.into_iter().find(|name| *name == endpoint).unwrap_or("unknown");
+        let name = ENDPOINTS
+            .into_iter()
+            .find(|name| *name == endpoint)
+            .unwrap_or("unknown");
         *self.counts().requests.entry(name).or_default() += 1;
     }
 
@@ -165,31 +179,103 @@ impl Stats {
     pub fn render(&self, connected: usize) -> String {
         let counts = self.counts();
         let mut metrics = Metrics::new("rrun_serve_");
-        let requests = counts.requests.iter().map(|(name, count)| (*name, *count as f64));
-        metrics.by("endpoint", ("requests_total", "counter", "Requests by endpoint."), requests);
-        metrics.one("errors_total", "counter", "Requests that were answered with an error.", counts.errors as f64);
+        let requests = counts
+            .requests
+            .iter()
+            .map(|(name, count)| (*name, *count as f64));
+        metrics.by(
+            "endpoint",
+            ("requests_total", "counter", "Requests by endpoint."),
+            requests,
+        );
+        metrics.one(
+            "errors_total",
+            "counter",
+            "Requests that were answered with an error.",
+            counts.errors as f64,
+        );
         let refusals = [
             ("unreadable", counts.unreadable as f64),
             ("unauthorized", counts.unauthorized as f64),
             ("refused", counts.refused as f64),
             ("limit", counts.limited as f64),
         ];
-        metrics.by("reason", ("rejected_total", "counter", "Requests that reached no policy, by reason."), refusals);
-        metrics.one("connections", "gauge", "Open connections.", connected as f64);
-        metrics.one("connections_total", "counter", "Connections since the start.", counts.connections as f64);
-        let closed = [("evicted", counts.evicted as f64), ("violation", counts.violations as f64)];
-        metrics.by("reason", ("closed_total", "counter", "Connections that the server closed, by reason."), closed);
-        metrics.one("queue_length", "gauge", "Requests that wait for the policy.", counts.queued as f64);
-        metrics.one("batches_total", "counter", "Batches inferred.", counts.batches as f64);
-        metrics.one("rows_total", "counter", "Observations inferred; by batches it is the fill.", counts.rows as f64);
+        metrics.by(
+            "reason",
+            (
+                "rejected_total",
+                "counter",
+                "Requests that reached no policy, by reason.",
+            ),
+            refusals,
+        );
+        metrics.one(
+            "connections",
+            "gauge",
+            "Open connections.",
+            connected as f64,
+        );
+        metrics.one(
+            "connections_total",
+            "counter",
+            "Connections since the start.",
+            counts.connections as f64,
+        );
+        let closed = [
+            ("evicted", counts.evicted as f64),
+            ("violation", counts.violations as f64),
+        ];
+        metrics.by(
+            "reason",
+            (
+                "closed_total",
+                "counter",
+                "Connections that the server closed, by reason.",
+            ),
+            closed,
+        );
+        metrics.one(
+            "queue_length",
+            "gauge",
+            "Requests that wait for the policy.",
+            counts.queued as f64,
+        );
+        metrics.one(
+            "batches_total",
+            "counter",
+            "Batches inferred.",
+            counts.batches as f64,
+        );
+        metrics.one(
+            "rows_total",
+            "counter",
+            "Observations inferred; by batches it is the fill.",
+            counts.rows as f64,
+        );
         let times = [
-            ("request_seconds", "From a whole request to its answer, last minute or two.", &counts.total),
-            ("wait_seconds", "In the queue, last minute or two.", &counts.waits),
-            ("inference_seconds", "Of one batch, last minute or two.", &counts.inferences),
+            (
+                "request_seconds",
+                "From a whole request to its answer, last minute or two.",
+                &counts.total,
+            ),
+            (
+                "wait_seconds",
+                "In the queue, last minute or two.",
+                &counts.waits,
+            ),
+            (
+                "inference_seconds",
+                "Of one batch, last minute or two.",
+                &counts.inferences,
+            ),
         ];
         for (name, help, recent) in times {
             let quantiles = ["0.5", "0.95", "0.99"].into_iter().zip(recent.quantiles());
-            metrics.by("quantile", (name, "summary", help), quantiles.filter_map(|(q, ms)| Some((q, ms? / 1e3))));
+            metrics.by(
+                "quantile",
+                (name, "summary", help),
+                quantiles.filter_map(|(q, ms)| Some((q, ms? / 1e3))),
+            );
         }
         metrics.into_text()
     }
@@ -240,7 +326,13 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
-        let Summary { quantiles: [Some(p50), _, Some(p99)], .. } = stats.summary() else { panic!("there are times") };
+        let Summary {
+            quantiles: [Some(p50), _, Some(p99)],
+            ..
+        } = stats.summary()
+        else {
+            panic!("there are times")
+        };
         assert!(p50 > 9.0 && p99 < 11.0, "{p50} {p99}");
     }
 }

@@ -39,18 +39,33 @@ const CLOSED: &str = "Internal server error. Traceback included in previous fram
 ///
 /// # Errors
 /// Returns the reason if the server closed the connection.
-pub async fn serve(stream: TcpStream, rest: Vec<u8>, server: Arc<ServerState>, id: ClientId) -> Result<(), Closed> {
+pub async fn serve(
+    stream: TcpStream,
+    rest: Vec<u8>,
+    server: Arc<ServerState>,
+    id: ClientId,
+) -> Result<(), Closed> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
         .max_message_size(Some(server.most_bytes))
         .max_frame_size(Some(server.most_bytes));
     let held = Arc::new(AtomicUsize::new(rest.len()));
     let holder = Arc::clone(&server);
-    let stream = Metered::new(stream, Arc::clone(&held), Box::new(move |held| holder.hold(id, held)));
-    let socket = WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
+    let stream = Metered::new(
+        stream,
+        Arc::clone(&held),
+        Box::new(move |held| holder.hold(id, held)),
+    );
+    let socket =
+        WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
     let mut client = Client::new(Arc::clone(&server), id);
     let metadata = client.metadata();
-    let mut peer = Peer { socket, held, server, id };
+    let mut peer = Peer {
+        socket,
+        held,
+        server,
+        id,
+    };
     peer.send(Message::Binary(metadata)).await?;
     while let Some(message) = peer.hear().await? {
         match message {
@@ -59,7 +74,11 @@ pub async fn serve(stream: TcpStream, rest: Vec<u8>, server: Arc<ServerState>, i
                     return Ok(());
                 }
             }
-            Message::Text(_) => return peer.refuse("a binary message is needed, msgpack with arrays of numpy").await,
+            Message::Text(_) => {
+                return peer
+                    .refuse("a binary message is needed, msgpack with arrays of numpy")
+                    .await;
+            }
             // tungstenite answers pings, and ends the stream after a close.
             Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_) => {}
         }
@@ -124,7 +143,11 @@ impl Peer {
     }
 
     async fn violated(&mut self, err: Error) -> Result<Option<Message>, Closed> {
-        let code = if matches!(err, Error::Capacity(_)) { CloseCode::Size } else { CloseCode::Protocol };
+        let code = if matches!(err, Error::Capacity(_)) {
+            CloseCode::Size
+        } else {
+            CloseCode::Protocol
+        };
         self.close(code, &err.to_string()).await.ok();
         Err(Closed::Websocket(err.to_string()))
     }
@@ -138,12 +161,21 @@ impl Peer {
     async fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), Closed> {
         // A control frame has room for 125 bytes.
         let reason: String = reason.chars().filter(char::is_ascii).take(120).collect();
-        let frame = CloseFrame { code, reason: reason.into() };
-        timeout(PATIENCE, self.socket.close(Some(frame))).await.map_err(|_| Closed::Slow)?.map_err(closed)
+        let frame = CloseFrame {
+            code,
+            reason: reason.into(),
+        };
+        timeout(PATIENCE, self.socket.close(Some(frame)))
+            .await
+            .map_err(|_| Closed::Slow)?
+            .map_err(closed)
     }
 
     async fn send(&mut self, message: Message) -> Result<(), Closed> {
-        timeout(PATIENCE, self.socket.send(message)).await.map_err(|_| Closed::Slow)?.map_err(closed)
+        timeout(PATIENCE, self.socket.send(message))
+            .await
+            .map_err(|_| Closed::Slow)?
+            .map_err(closed)
     }
 }
 

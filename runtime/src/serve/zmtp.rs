@@ -35,10 +35,18 @@ const SLICE: usize = 256 << 10;
 ///
 /// # Errors
 /// Returns the reason if the server closed the connection.
-pub async fn serve(stream: TcpStream, server: Arc<ServerState>, id: ClientId) -> Result<(), Closed> {
+pub async fn serve(
+    stream: TcpStream,
+    server: Arc<ServerState>,
+    id: ClientId,
+) -> Result<(), Closed> {
     let mut client = Client::new(Arc::clone(&server), id);
     let is_authenticated = client.is_authenticated();
-    let most_bytes = if is_authenticated { server.most_bytes } else { server.unauthenticated_bytes };
+    let most_bytes = if is_authenticated {
+        server.most_bytes
+    } else {
+        server.unauthenticated_bytes
+    };
     let mut peer = Peer {
         reader: Reader::new(most_bytes),
         stream,
@@ -50,7 +58,9 @@ pub async fn serve(stream: TcpStream, server: Arc<ServerState>, id: ClientId) ->
     };
     peer.write(&greeting()).await?;
     let until = now() + PATIENCE;
-    let Some(Heard::Greeting) = peer.hear(Some(until)).await? else { return Ok(()) };
+    let Some(Heard::Greeting) = peer.hear(Some(until)).await? else {
+        return Ok(());
+    };
     peer.write(&Socket::Rep.ready()).await?;
     match peer.hear(Some(until)).await? {
         Some(Heard::Command(name, properties)) => Socket::Rep.check_ready(&name, &properties)?,
@@ -82,7 +92,11 @@ struct Peer {
 }
 
 impl Peer {
-    async fn answer(&mut self, client: &mut Client, Request { envelope, body }: Request) -> Result<(), Closed> {
+    async fn answer(
+        &mut self,
+        client: &mut Client,
+        Request { envelope, body }: Request,
+    ) -> Result<(), Closed> {
         let asked = now();
         let bytes: usize = body.iter().chain(&envelope).map(Bytes::len).sum();
         self.server.connections().asked(self.id, asked);
@@ -101,7 +115,9 @@ impl Peer {
         let mut bytes = answer_head(&envelope, body.len());
         bytes.extend_from_slice(body);
         self.write(&bytes).await?;
-        self.server.stats.answered(asked.elapsed(), is_error(body), now());
+        self.server
+            .stats
+            .answered(asked.elapsed(), is_error(body), now());
         self.server.connections().answered(self.id, now());
         if let Then::End(_) = then {
             self.server.end("a client asked for it");
@@ -123,14 +139,26 @@ impl Peer {
             let held = self.buffer.len() + self.reader.held();
             self.server.hold(self.id, held);
             if held > 0 && until.is_none() {
-                until = Some(now() + if self.is_authenticated { PATIENCE } else { STRANGERS_PATIENCE });
+                until = Some(
+                    now()
+                        + if self.is_authenticated {
+                            PATIENCE
+                        } else {
+                            STRANGERS_PATIENCE
+                        },
+                );
             }
-            let missing = self.reader.wants(&self.buffer).saturating_sub(self.buffer.len());
+            let missing = self
+                .reader
+                .wants(&self.buffer)
+                .saturating_sub(self.buffer.len());
             self.buffer.reserve(missing.clamp(4096, SLICE));
             let mut slice = (&mut self.stream).take(SLICE as u64);
             let read = slice.read_buf(&mut self.buffer);
             let count = match until {
-                Some(until) => timeout_at(until.into(), read).await.map_err(|_| Closed::Slow)??,
+                Some(until) => timeout_at(until.into(), read)
+                    .await
+                    .map_err(|_| Closed::Slow)??,
                 None => read.await?,
             };
             match count {
@@ -143,7 +171,9 @@ impl Peer {
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Closed> {
         let written = timeout_at((now() + PATIENCE).into(), self.stream.write_all(bytes)).await;
-        written.map_err(|_| Closed::Slow)?.map_err(|err: io::Error| err.into())
+        written
+            .map_err(|_| Closed::Slow)?
+            .map_err(|err: io::Error| err.into())
     }
 }
 

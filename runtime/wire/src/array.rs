@@ -42,7 +42,9 @@ impl Dtype {
     /// Returns [`WireError::Object`] for object types and [`WireError::Dtype`] for types that are
     /// not numeric.
     pub fn new(descr: &str) -> Result<Self, WireError> {
-        let unknown = || WireError::Dtype { found: descr.to_owned() };
+        let unknown = || WireError::Dtype {
+            found: descr.to_owned(),
+        };
         let (order, rest) = match descr.as_bytes().first() {
             Some(order @ (b'<' | b'>' | b'|' | b'=')) => (*order, &descr[1..]),
             _ => (b'=', descr),
@@ -63,7 +65,12 @@ impl Dtype {
             "f8" => (Sort::Float, 8),
             _ => return Err(unknown()),
         };
-        Ok(Self { descr: descr.to_owned(), sort, size, is_big_endian: order == b'>' && size > 1 })
+        Ok(Self {
+            descr: descr.to_owned(),
+            sort,
+            size,
+            is_big_endian: order == b'>' && size > 1,
+        })
     }
 
     /// Returns the type descriptor as it was written.
@@ -103,11 +110,20 @@ impl Array {
     pub fn new(dtype: Dtype, shape: Vec<usize>, data: Bytes) -> Result<Self, WireError> {
         // Dimensions of size 0 count as 1 here, so that no later product of dimensions can
         // overflow.
-        let largest = shape.iter().try_fold(dtype.size, |size, edge| size.checked_mul((*edge).max(1)));
+        let largest = shape
+            .iter()
+            .try_fold(dtype.size, |size, edge| size.checked_mul((*edge).max(1)));
         let wanted = largest.map(|largest| if shape.contains(&0) { 0 } else { largest });
         match wanted {
-            Some(wanted) if wanted <= data.len() => Ok(Self { dtype, shape, data: data.slice(..wanted) }),
-            _ => Err(WireError::Small { found: data.len(), shape }),
+            Some(wanted) if wanted <= data.len() => Ok(Self {
+                dtype,
+                shape,
+                data: data.slice(..wanted),
+            }),
+            _ => Err(WireError::Small {
+                found: data.len(),
+                shape,
+            }),
         }
     }
 
@@ -116,11 +132,26 @@ impl Array {
     /// # Panics
     /// Panics if shape and values contradict each other.
     pub fn of_f32(shape: &[usize], numbers: &[f32]) -> Self {
-        assert_eq!(shape.iter().product::<usize>(), numbers.len(), "shape {shape:?}");
+        assert_eq!(
+            shape.iter().product::<usize>(),
+            numbers.len(),
+            "shape {shape:?}"
+        );
         let mut data = Vec::with_capacity(numbers.len() * 4);
-        numbers.iter().for_each(|number| data.extend_from_slice(&number.to_le_bytes()));
-        let dtype = Dtype { descr: "<f4".to_owned(), sort: Sort::Float, size: 4, is_big_endian: false };
-        Self { dtype, shape: shape.to_vec(), data: data.into() }
+        numbers
+            .iter()
+            .for_each(|number| data.extend_from_slice(&number.to_le_bytes()));
+        let dtype = Dtype {
+            descr: "<f4".to_owned(),
+            sort: Sort::Float,
+            size: 4,
+            is_big_endian: false,
+        };
+        Self {
+            dtype,
+            shape: shape.to_vec(),
+            data: data.into(),
+        }
     }
 
     /// Creates an array of `uint8` that shares the memory of `data`.
@@ -128,9 +159,22 @@ impl Array {
     /// # Panics
     /// Panics if shape and data contradict each other.
     pub fn of_u8(shape: &[usize], data: Bytes) -> Self {
-        assert_eq!(shape.iter().product::<usize>(), data.len(), "shape {shape:?}");
-        let dtype = Dtype { descr: "|u1".to_owned(), sort: Sort::Uint, size: 1, is_big_endian: false };
-        Self { dtype, shape: shape.to_vec(), data }
+        assert_eq!(
+            shape.iter().product::<usize>(),
+            data.len(),
+            "shape {shape:?}"
+        );
+        let dtype = Dtype {
+            descr: "|u1".to_owned(),
+            sort: Sort::Uint,
+            size: 1,
+            is_big_endian: false,
+        };
+        Self {
+            dtype,
+            shape: shape.to_vec(),
+            data,
+        }
     }
 
     /// Returns the element type.
@@ -150,7 +194,10 @@ impl Array {
 
     /// Returns the elements converted to `float32`, row-major.
     pub fn to_f32(&self) -> Vec<f32> {
-        self.data.chunks_exact(self.dtype.size).map(|bytes| self.number(bytes) as f32).collect()
+        self.data
+            .chunks_exact(self.dtype.size)
+            .map(|bytes| self.number(bytes) as f32)
+            .collect()
     }
 
     /// Returns the first element if it is an integer that is not negative.
@@ -165,7 +212,9 @@ impl Array {
 
     /// A number of numpy's as one of msgpack's.
     pub(super) fn item(&self) -> crate::Value {
-        let Some(bytes) = self.data.get(..self.dtype.size) else { return crate::Value::Nil };
+        let Some(bytes) = self.data.get(..self.dtype.size) else {
+            return crate::Value::Nil;
+        };
         match self.dtype.sort {
             Sort::Bool => (bytes[0] != 0).into(),
             Sort::Int => self.signed(bytes).into(),
@@ -195,7 +244,11 @@ impl Array {
     /// Decodes up to 8 bytes as an integer.
     fn whole(&self, bytes: &[u8]) -> u64 {
         let fold = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-        if self.dtype.is_big_endian { bytes.iter().fold(0, fold) } else { bytes.iter().rev().fold(0, fold) }
+        if self.dtype.is_big_endian {
+            bytes.iter().fold(0, fold)
+        } else {
+            bytes.iter().rev().fold(0, fold)
+        }
     }
 }
 

@@ -39,7 +39,14 @@ pub(super) fn recognise(members: &[(Key, Value)]) -> Result<Option<(Dialect, Val
     let map = Members(members);
     let found = if let Some(nd) = map.bytes("nd") {
         let is_array = *nd == Value::Bool(true);
-        (Dialect::Kind, if is_array { map.kind()? } else { map.kind_scalar()? })
+        (
+            Dialect::Kind,
+            if is_array {
+                map.kind()?
+            } else {
+                map.kind_scalar()?
+            },
+        )
     } else if map.bytes("__ndarray__").is_some() {
         (Dialect::Openpi, map.openpi()?)
     } else if map.bytes("__npgeneric__").is_some() {
@@ -57,11 +64,19 @@ struct Members<'a>(&'a [(Key, Value)]);
 impl<'a> Members<'a> {
     fn bytes(&self, name: &str) -> Option<&'a Value> {
         let is_it = |key: &Key| matches!(key, Key::Bytes(bytes) if bytes == name.as_bytes());
-        self.0.iter().rev().find(|(key, _)| is_it(key)).map(|(_, value)| value)
+        self.0
+            .iter()
+            .rev()
+            .find(|(key, _)| is_it(key))
+            .map(|(_, value)| value)
     }
 
     fn text(&self, name: &str) -> Option<&'a Value> {
-        self.0.iter().rev().find(|(key, _)| key.is(name)).map(|(_, value)| value)
+        self.0
+            .iter()
+            .rev()
+            .find(|(key, _)| key.is(name))
+            .map(|(_, value)| value)
     }
 
     fn kind(&self) -> Result<Value, WireError> {
@@ -75,18 +90,28 @@ impl<'a> Members<'a> {
     }
 
     fn kind_scalar(&self) -> Result<Value, WireError> {
-        Ok(Value::Scalar(Array::new(self.dtype("type")?, Vec::new(), self.data()?)?))
+        Ok(Value::Scalar(Array::new(
+            self.dtype("type")?,
+            Vec::new(),
+            self.data()?,
+        )?))
     }
 
     fn openpi(&self) -> Result<Value, WireError> {
-        Ok(Value::Array(Array::new(self.dtype("dtype")?, self.shape()?, self.data()?)?))
+        Ok(Value::Array(Array::new(
+            self.dtype("dtype")?,
+            self.shape()?,
+            self.data()?,
+        )?))
     }
 
     /// Reads a single number. Its type is checked but not kept, because it is not needed.
     fn openpi_scalar(&self) -> Result<Value, WireError> {
         self.dtype("dtype")?;
         match self.bytes("data") {
-            Some(number @ (Value::Bool(_) | Value::Int(_) | Value::Large(_) | Value::Float(_))) => Ok(number.clone()),
+            Some(number @ (Value::Bool(_) | Value::Int(_) | Value::Large(_) | Value::Float(_))) => {
+                Ok(number.clone())
+            }
             _ => Err(WireError::Field { field: "data" }),
         }
     }
@@ -108,11 +133,18 @@ impl<'a> Members<'a> {
 
     fn shape(&self) -> Result<Vec<usize>, WireError> {
         let wrong = || WireError::Field { field: "shape" };
-        let Some(Value::List(edges)) = self.bytes("shape") else { return Err(wrong()) };
+        let Some(Value::List(edges)) = self.bytes("shape") else {
+            return Err(wrong());
+        };
         if edges.len() > npy::MOST_EDGES {
             return Err(wrong());
         }
-        let edge = |value: &Value| value.as_u64().and_then(|edge| usize::try_from(edge).ok()).ok_or_else(wrong);
+        let edge = |value: &Value| {
+            value
+                .as_u64()
+                .and_then(|edge| usize::try_from(edge).ok())
+                .ok_or_else(wrong)
+        };
         edges.iter().map(edge).collect()
     }
 
@@ -125,7 +157,13 @@ impl<'a> Members<'a> {
 }
 
 pub(super) fn write_array(to: &mut Writer, dialect: Dialect, array: &Array) {
-    let shape = Value::List(array.shape().iter().map(|edge| Value::from(*edge as u64)).collect());
+    let shape = Value::List(
+        array
+            .shape()
+            .iter()
+            .map(|edge| Value::from(*edge as u64))
+            .collect(),
+    );
     match dialect {
         Dialect::Npy => {
             to.map(2);

@@ -31,35 +31,51 @@ pub(super) fn head(array: &Array) -> Vec<u8> {
     };
     let growth = edges.first().map_or(0, |edge| GROWTH_DIGITS - edge.len());
     let descr = array.dtype().descr();
-    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}{:growth$}", "");
+    let mut header = format!(
+        "{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}{:growth$}",
+        ""
+    );
     // Magic, version, length, header, and the final newline.
     let taken = MAGIC.len() + 4 + header.len() + 1;
     header.push_str(&" ".repeat(ALIGN - taken % ALIGN));
     header.push('\n');
-    let length = u16::try_from(header.len()).unwrap_or(u16::MAX).to_le_bytes();
+    let length = u16::try_from(header.len())
+        .unwrap_or(u16::MAX)
+        .to_le_bytes();
     [MAGIC, &[1, 0], &length, header.as_bytes()].concat()
 }
 
 /// Reads a file. Its elements are not copied, unless they are in column-major order.
 pub(super) fn read(file: &Bytes) -> Result<Array, WireError> {
     let wrong = |reason| WireError::Npy { reason };
-    let rest = file.strip_prefix(MAGIC).ok_or(wrong("the magic string is missing"))?;
+    let rest = file
+        .strip_prefix(MAGIC)
+        .ok_or(wrong("the magic string is missing"))?;
     let (length, width) = match rest {
         [1, _, a, b, ..] => (usize::from(u16::from_le_bytes([*a, *b])), 2),
         [2 | 3, _, a, b, c, d, ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, 4),
         _ => return Err(wrong("its version is none of 1, 2 and 3")),
     };
     let from = MAGIC.len() + 2 + width;
-    let header = file.get(from..).and_then(|rest| rest.get(..length.min(LONGEST_HEADER + 1)));
-    let header = header.filter(|_| length <= LONGEST_HEADER).ok_or(wrong("the header is too long"))?;
-    let header = Header::parse(std::str::from_utf8(header).map_err(|_| wrong("the header is no text"))?)?;
+    let header = file
+        .get(from..)
+        .and_then(|rest| rest.get(..length.min(LONGEST_HEADER + 1)));
+    let header = header
+        .filter(|_| length <= LONGEST_HEADER)
+        .ok_or(wrong("the header is too long"))?;
+    let header =
+        Header::parse(std::str::from_utf8(header).map_err(|_| wrong("the header is no text"))?)?;
     let dtype = Dtype::new(&header.descr)?;
     let data = file.slice(from + length..);
     if !header.is_fortran {
         return Array::new(dtype, header.shape, data);
     }
     let columns = Array::new(dtype, header.shape, data)?;
-    Array::new(columns.dtype().clone(), columns.shape().to_vec(), rows(&columns).into())
+    Array::new(
+        columns.dtype().clone(),
+        columns.shape().to_vec(),
+        rows(&columns).into(),
+    )
 }
 
 /// Converts the elements of a column-major array to row-major order. The time is proportional to
@@ -80,12 +96,20 @@ fn transposed<const N: usize>(array: &Array) -> Vec<u8> {
     let (columns, _) = array.data().as_chunks::<N>();
     // A dimension of size 1 has no effect. Without such dimensions, incrementing an index takes a
     // constant number of steps on average.
-    let edges: Vec<usize> = array.shape().iter().copied().filter(|edge| *edge != 1).collect();
+    let edges: Vec<usize> = array
+        .shape()
+        .iter()
+        .copied()
+        .filter(|edge| *edge != 1)
+        .collect();
     if edges.len() < 2 || columns.is_empty() {
         return array.data().to_vec();
     }
     let (leading, trailing) = edges.split_at(parted(&edges));
-    let (height, width) = (leading.iter().product::<usize>(), trailing.iter().product::<usize>());
+    let (height, width) = (
+        leading.iter().product::<usize>(),
+        trailing.iter().product::<usize>(),
+    );
     let mut rows = vec![0; columns.len() * N];
     let (out, _) = rows.as_chunks_mut::<N>();
     // In the source, the first dimension varies fastest; in the result, the last one does.
@@ -112,7 +136,11 @@ fn parted(edges: &[usize]) -> usize {
         numbers *= edge;
         numbers >= TILE
     };
-    edges.iter().position(fills).map_or(edges.len(), |last| last + 1).min(edges.len() - 1)
+    edges
+        .iter()
+        .position(fills)
+        .map_or(edges.len(), |last| last + 1)
+        .min(edges.len() - 1)
 }
 
 /// Iterates over the indices of some dimensions in one layout and returns the offset of each in the
@@ -141,7 +169,9 @@ impl Odometer {
     }
 
     fn digits<'a>(edges: impl Iterator<Item = &'a usize>, unit: usize) -> Vec<[usize; 3]> {
-        let stride = |stride: &mut usize, edge: &usize| Some([0, *edge, std::mem::replace(stride, *stride * edge)]);
+        let stride = |stride: &mut usize, edge: &usize| {
+            Some([0, *edge, std::mem::replace(stride, *stride * edge)])
+        };
         edges.scan(unit, stride).collect()
     }
 }
@@ -174,17 +204,29 @@ struct Header {
 
 impl Header {
     fn parse(text: &str) -> Result<Self, WireError> {
-        let wrong =
-            || WireError::Npy { reason: "the header is not {'descr': …, 'fortran_order': …, 'shape': …}" };
+        let wrong = || WireError::Npy {
+            reason: "the header is not {'descr': …, 'fortran_order': …, 'shape': …}",
+        };
         let (mut descr, mut is_fortran, mut shape) = (None, None, None);
-        let mut rest = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(wrong)?.trim();
+        let mut rest = text
+            .trim()
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+            .ok_or_else(wrong)?
+            .trim();
         while !rest.is_empty() {
             let (key, after) = quoted(rest).ok_or_else(wrong)?;
-            let value = after.trim_start().strip_prefix(':').ok_or_else(wrong)?.trim_start();
+            let value = after
+                .trim_start()
+                .strip_prefix(':')
+                .ok_or_else(wrong)?
+                .trim_start();
             rest = match key {
                 "descr" => {
                     // A list describes a record type.
-                    let (text, after) = quoted(value).ok_or(WireError::Dtype { found: "a record".to_owned() })?;
+                    let (text, after) = quoted(value).ok_or(WireError::Dtype {
+                        found: "a record".to_owned(),
+                    })?;
                     descr = Some(text.to_owned());
                     after
                 }
@@ -197,9 +239,18 @@ impl Header {
                     after
                 }
                 "shape" => {
-                    let (inside, after) = value.strip_prefix('(').and_then(|v| v.split_once(')')).ok_or_else(wrong)?;
-                    let edges = inside.split(',').map(str::trim).filter(|edge| !edge.is_empty());
-                    let edges: Vec<usize> = edges.map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
+                    let (inside, after) = value
+                        .strip_prefix('(')
+                        .and_then(|v| v.split_once(')'))
+                        .ok_or_else(wrong)?;
+                    let edges = inside
+                        .split(',')
+                        .map(str::trim)
+                        .filter(|edge| !edge.is_empty());
+                    let edges: Vec<usize> = edges
+                        .map(str::parse)
+                        .collect::<Result<_, _>>()
+                        .map_err(|_| wrong())?;
                     shape = Some(edges).filter(|edges| edges.len() <= MOST_EDGES);
                     after
                 }
@@ -209,7 +260,11 @@ impl Header {
             rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
         }
         match (descr, is_fortran, shape) {
-            (Some(descr), Some(is_fortran), Some(shape)) => Ok(Self { descr, is_fortran, shape }),
+            (Some(descr), Some(is_fortran), Some(shape)) => Ok(Self {
+                descr,
+                is_fortran,
+                shape,
+            }),
             _ => Err(wrong()),
         }
     }
@@ -217,6 +272,9 @@ impl Header {
 
 /// Splits off a quoted string, and returns it with the text after it.
 fn quoted(text: &str) -> Option<(&str, &str)> {
-    let quote = text.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+    let quote = text
+        .chars()
+        .next()
+        .filter(|quote| matches!(quote, '\'' | '"'))?;
     text[1..].split_once(quote)
 }

@@ -5,11 +5,18 @@
 /// several, as for [`crate::Value::get`]. Makes no values, copies nothing, and looks at no more than
 /// [`MOST_VALUES`](crate::read::MOST_VALUES) of them; what is inside arrays and texts is stepped over.
 pub fn peek_text<'a>(message: &'a [u8], key: &str) -> Option<&'a str> {
-    let mut reader = Peek { bytes: message, values_left: crate::read::MOST_VALUES };
-    let Step::Map(members) = reader.step()? else { return None };
+    let mut reader = Peek {
+        bytes: message,
+        values_left: crate::read::MOST_VALUES,
+    };
+    let Step::Map(members) = reader.step()? else {
+        return None;
+    };
     let mut found = None;
     for _ in 0..members {
-        let Some((is_it, text)) = reader.member(key) else { break };
+        let Some((is_it, text)) = reader.member(key) else {
+            break;
+        };
         if is_it {
             found = text;
         }
@@ -43,7 +50,11 @@ impl<'a> Peek<'a> {
         };
         let value = self.step()?;
         self.inside(&value)?;
-        let text = if let Step::Text(text) = value { std::str::from_utf8(text).ok() } else { None };
+        let text = if let Step::Text(text) = value {
+            std::str::from_utf8(text).ok()
+        } else {
+            None
+        };
         Some((is_it, text.filter(|_| is_it)))
     }
 
@@ -103,7 +114,11 @@ impl<'a> Peek<'a> {
 
     /// Reads an integer of up to four bytes.
     fn number(&mut self, width: u64) -> Option<u64> {
-        Some(self.take(width)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        Some(
+            self.take(width)?
+                .iter()
+                .fold(0, |number, byte| number << 8 | u64::from(*byte)),
+        )
     }
 
     fn take(&mut self, length: u64) -> Option<&'a [u8]> {
@@ -138,7 +153,12 @@ mod tests {
     #[test]
     fn a_message_that_promises_billions_of_values_is_given_up() {
         assert_eq!(peek_text(b"\xdf\xff\xff\xff\xff\xa1t\xa1a", "t"), Some("a"));
-        let lists = [&b"\x82\xa1x"[..], &b"\xdd\xff\xff\xff\xff".repeat(100_000), b"\xa1t\xa1a"].concat();
+        let lists = [
+            &b"\x82\xa1x"[..],
+            &b"\xdd\xff\xff\xff\xff".repeat(100_000),
+            b"\xa1t\xa1a",
+        ]
+        .concat();
         assert_eq!(peek_text(&lists, "t"), None);
     }
 }

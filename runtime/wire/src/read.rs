@@ -25,10 +25,18 @@ pub struct Message {
 /// # Errors
 /// Returns a [`WireError`] for the first error.
 pub fn read(bytes: &Bytes) -> Result<Message, WireError> {
-    let mut reader = Reader { bytes, at: 0, values_left: MOST_VALUES, dialect: None };
+    let mut reader = Reader {
+        bytes,
+        at: 0,
+        values_left: MOST_VALUES,
+        dialect: None,
+    };
     let value = reader.value(0)?;
     match bytes.len() - reader.at {
-        0 => Ok(Message { value, dialect: reader.dialect }),
+        0 => Ok(Message {
+            value,
+            dialect: reader.dialect,
+        }),
         more => Err(WireError::Trailing { bytes: more }),
     }
 }
@@ -42,7 +50,10 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn value(&mut self, depth: usize) -> Result<Value, WireError> {
-        self.values_left = self.values_left.checked_sub(1).ok_or(WireError::Values { most: MOST_VALUES })?;
+        self.values_left = self
+            .values_left
+            .checked_sub(1)
+            .ok_or(WireError::Values { most: MOST_VALUES })?;
         let marker = self.byte()?;
         Ok(match marker {
             0x00..=0x7f => Value::Int(i64::from(marker)),
@@ -105,17 +116,29 @@ impl Reader<'_> {
             let value = self.value(depth + 1)?;
             members.push((key_of(key)?, value));
         }
-        let Some((dialect, array)) = dialect::recognise(&members)? else { return Ok(Value::Map(members)) };
+        let Some((dialect, array)) = dialect::recognise(&members)? else {
+            return Ok(Value::Map(members));
+        };
         self.dialect.get_or_insert(dialect);
         Ok(array)
     }
 
     /// Checks a length and returns for how many items to reserve memory; each item takes at least
     /// one byte.
-    fn count(&self, limit: &'static str, length: u32, most: usize, depth: usize) -> Result<usize, WireError> {
+    fn count(
+        &self,
+        limit: &'static str,
+        length: u32,
+        most: usize,
+        depth: usize,
+    ) -> Result<usize, WireError> {
         let count = length as usize;
         if count > most {
-            return Err(WireError::Length { limit, found: length, most });
+            return Err(WireError::Length {
+                limit,
+                found: length,
+                most,
+            });
         }
         if depth >= DEEPEST {
             return Err(WireError::Depth { most: DEEPEST });
@@ -161,8 +184,11 @@ impl Reader<'_> {
     }
 
     fn slice(&mut self, length: usize) -> Result<&[u8], WireError> {
-        let end =
-            self.at.checked_add(length).filter(|end| *end <= self.bytes.len()).ok_or_else(|| self.incomplete())?;
+        let end = self
+            .at
+            .checked_add(length)
+            .filter(|end| *end <= self.bytes.len())
+            .ok_or_else(|| self.incomplete())?;
         let from = std::mem::replace(&mut self.at, end);
         Ok(&self.bytes[from..end])
     }
@@ -175,7 +201,9 @@ impl Reader<'_> {
     }
 
     fn incomplete(&self) -> WireError {
-        WireError::Incomplete { bytes: self.bytes.len() }
+        WireError::Incomplete {
+            bytes: self.bytes.len(),
+        }
     }
 }
 
@@ -183,7 +211,9 @@ fn key_of(value: Value) -> Result<Key, WireError> {
     match value {
         Value::Text(text) => Ok(Key::Text(text)),
         Value::Bytes(bytes) => Ok(Key::Bytes(bytes)),
-        other => Err(WireError::MapKey { kind: other.type_name() }),
+        other => Err(WireError::MapKey {
+            kind: other.type_name(),
+        }),
     }
 }
 

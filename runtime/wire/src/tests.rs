@@ -17,7 +17,11 @@ fn file(name: &str) -> Bytes {
 }
 
 fn unhex(text: &str) -> Bytes {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect::<Vec<_>>().into()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect::<Vec<_>>()
+        .into()
 }
 
 fn refusal(bytes: &[u8]) -> WireError {
@@ -29,13 +33,22 @@ fn messages_of_the_reference_are_read_and_written_byte_for_byte() {
     let mut seen = 0;
     for entry in std::fs::read_dir(protocol()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        if !name.ends_with(".bin") || ["garbage.request.bin", "object_array.request.bin"].contains(&&*name) {
+        if !name.ends_with(".bin")
+            || ["garbage.request.bin", "object_array.request.bin"].contains(&&*name)
+        {
             continue;
         }
         let bytes = file(&name);
         let message = read(&bytes).unwrap_or_else(|err| panic!("{name}: {err}"));
-        let dialect = if name.starts_with("legacy_") { Dialect::Npy } else { Dialect::Kind };
-        assert!(message.dialect.is_none_or(|found| found == dialect), "{name}");
+        let dialect = if name.starts_with("legacy_") {
+            Dialect::Npy
+        } else {
+            Dialect::Kind
+        };
+        assert!(
+            message.dialect.is_none_or(|found| found == dialect),
+            "{name}"
+        );
         assert_eq!(write(&message.value, dialect), bytes, "{name}");
         seen += 1;
     }
@@ -54,7 +67,11 @@ fn arrays_of_the_reference_have_their_numbers() {
         };
         let shape: Vec<u64> = array.shape().iter().map(|edge| *edge as u64).collect();
         assert_eq!(serde_json::json!(shape), case["shape"], "{name}");
-        assert_eq!(array.dtype().descr(), case["dtype"].as_str().unwrap(), "{name}");
+        assert_eq!(
+            array.dtype().descr(),
+            case["dtype"].as_str().unwrap(),
+            "{name}"
+        );
         let numbers: Vec<f64> = array.to_f32().into_iter().map(f64::from).collect();
         assert_eq!(serde_json::json!(numbers), case["values"], "{name}");
         assert_eq!(write(&message.value, Dialect::Kind), bytes, "{name}");
@@ -65,8 +82,17 @@ fn arrays_of_the_reference_have_their_numbers() {
 fn an_array_of_the_older_dialect_is_an_npy_file() {
     let cases: Json = serde_json::from_slice(&file("legacy_index.json")).unwrap();
     let bytes = unhex(cases["example_f32_2x3_hex"].as_str().unwrap());
-    let value = Value::map([("v", Array::of_f32(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]).into())]);
-    assert_eq!(read(&bytes).unwrap(), Message { value: value.clone(), dialect: Some(Dialect::Npy) });
+    let value = Value::map([(
+        "v",
+        Array::of_f32(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]).into(),
+    )]);
+    assert_eq!(
+        read(&bytes).unwrap(),
+        Message {
+            value: value.clone(),
+            dialect: Some(Dialect::Npy)
+        }
+    );
     assert_eq!(write(&value, Dialect::Npy), bytes);
 }
 
@@ -82,8 +108,16 @@ fn openpis_arrays_are_read_and_written() {
     assert_eq!(message.dialect, Some(Dialect::Openpi));
     assert_eq!(message.value.get("b"), Some(&Value::Float(1.5)));
     let array = message.value.get("a").and_then(Value::as_array).unwrap();
-    assert_eq!((array.dtype().name().as_str(), array.shape()), ("uint8", &[1, 2][..]));
-    let scalar = Array::new(Dtype::new("<f4").unwrap(), Vec::new(), 1.5f32.to_le_bytes().to_vec().into()).unwrap();
+    assert_eq!(
+        (array.dtype().name().as_str(), array.shape()),
+        ("uint8", &[1, 2][..])
+    );
+    let scalar = Array::new(
+        Dtype::new("<f4").unwrap(),
+        Vec::new(),
+        1.5f32.to_le_bytes().to_vec().into(),
+    )
+    .unwrap();
     let again = Value::map([("a", array.clone().into()), ("b", Value::Scalar(scalar))]);
     assert_eq!(write(&again, Dialect::Openpi), bytes);
 }
@@ -92,8 +126,15 @@ fn openpis_arrays_are_read_and_written() {
 fn arrays_are_slices_of_the_message() {
     let bytes = file("get_action.request.bin");
     let message = read(&bytes).unwrap();
-    let video = message.value.get("data").and_then(|data| data.get("observation")).and_then(|all| all.get("video"));
-    let picture = video.and_then(|video| video.get("wrist_image_left")).and_then(Value::as_array).unwrap();
+    let video = message
+        .value
+        .get("data")
+        .and_then(|data| data.get("observation"))
+        .and_then(|all| all.get("video"));
+    let picture = video
+        .and_then(|video| video.get("wrist_image_left"))
+        .and_then(Value::as_array)
+        .unwrap();
     assert!(bytes.as_ptr_range().contains(&picture.data().as_ptr()));
 }
 
@@ -106,7 +147,10 @@ fn columns_become_rows() {
     npy.extend(header.as_bytes());
     npy.extend([1, 4, 2, 5, 3, 6]);
     let array = npy::read(&npy.into()).unwrap();
-    assert_eq!((array.shape(), &array.data()[..]), (&[2, 3][..], &[1, 2, 3, 4, 5, 6][..]));
+    assert_eq!(
+        (array.shape(), &array.data()[..]),
+        (&[2, 3][..], &[1, 2, 3, 4, 5, 6][..])
+    );
 }
 
 /// Returns a column-major npy file, as numpy saves the result of `np.asfortranarray(…)`.
@@ -114,7 +158,9 @@ fn columns(descr: &str, shape: &[usize], data: Vec<u8>) -> Bytes {
     let edges: String = shape.iter().map(|edge| format!("{edge}, ")).collect();
     let header = format!("{{'descr': '{descr}', 'fortran_order': True, 'shape': ({edges}), }}\n");
     let length = (header.len() as u16).to_le_bytes();
-    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &data].concat().into()
+    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &data]
+        .concat()
+        .into()
 }
 
 /// Converts to row-major order, one element at a time by its indices: slow but obviously correct.
@@ -139,7 +185,9 @@ fn by_indices(shape: &[usize], size: usize, columns: &[u8]) -> Vec<u8> {
 fn columns_of_many_edges_become_rows() {
     let mut shape = vec![1; 64];
     (shape[3], shape[40], shape[63]) = (70, 3, 41);
-    let data: Vec<u8> = (0..70 * 3 * 41 * 2).map(|number| (number % 251) as u8).collect();
+    let data: Vec<u8> = (0..70 * 3 * 41 * 2)
+        .map(|number| (number % 251) as u8)
+        .collect();
     let array = npy::read(&columns("<u2", &shape, data.clone())).unwrap();
     assert_eq!(array.data(), &by_indices(&shape, 2, &data));
 }
@@ -147,12 +195,22 @@ fn columns_of_many_edges_become_rows() {
 #[test]
 #[ignore = "a measurement"]
 fn columns_of_sixty_megabytes_are_measured() {
-    for shape in [vec![60, 1000, 1000], vec![1_000_000, 60], vec![2; 26], [&[1; 63][..], &[60_000_000]].concat()] {
+    for shape in [
+        vec![60, 1000, 1000],
+        vec![1_000_000, 60],
+        vec![2; 26],
+        [&[1; 63][..], &[60_000_000]].concat(),
+    ] {
         let file = columns("|u1", &shape, vec![7; shape.iter().product()]);
         #[expect(clippy::disallowed_methods, reason = "a measurement")]
         let start = std::time::Instant::now();
         npy::read(&file).unwrap();
-        eprintln!("{} edges, {} bytes: {:?}", shape.len(), file.len(), start.elapsed());
+        eprintln!(
+            "{} edges, {} bytes: {:?}",
+            shape.len(),
+            file.len(),
+            start.elapsed()
+        );
     }
 }
 
@@ -161,22 +219,46 @@ fn refusals_have_the_words_of_python() {
     let text = |bytes: &[u8]| refusal(bytes).in_python();
     assert_eq!(refusal(&file("garbage.request.bin")).in_python(), "");
     let fixed = read(&file("object_array.response.bin")).unwrap().value;
-    assert_eq!(Some(text(&file("object_array.request.bin")).as_str()), fixed.get("error").and_then(Value::as_text));
+    assert_eq!(
+        Some(text(&file("object_array.request.bin")).as_str()),
+        fixed.get("error").and_then(Value::as_text)
+    );
     // msgpack 1.2.4: str(err) of msgpack.unpackb of the same bytes.
     assert_eq!(text(b""), "Unpack failed: incomplete input");
     assert_eq!(text(b"\x01\x02"), "unpack(b) received extra data.");
-    assert_eq!(text(b"\x81\x01\x02"), "int is not allowed for map key when strict_map_key=True");
-    assert_eq!(text(b"\xdd\xff\xff\xff\xff"), "4294967295 exceeds max_array_len(5)");
-    assert_eq!(text(b"\xdf\xff\xff\xff\xff"), "4294967295 exceeds max_map_len(2)");
-    assert_eq!(text(b"\xa1\xff"), "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte");
-    assert_eq!(text(b"\xa2\xe2x"), "'utf-8' codec can't decode byte 0xe2 in position 0: invalid continuation byte");
-    assert_eq!(text(b"\xa2\xe2\x82"), "'utf-8' codec can't decode bytes in position 0-1: unexpected end of data");
+    assert_eq!(
+        text(b"\x81\x01\x02"),
+        "int is not allowed for map key when strict_map_key=True"
+    );
+    assert_eq!(
+        text(b"\xdd\xff\xff\xff\xff"),
+        "4294967295 exceeds max_array_len(5)"
+    );
+    assert_eq!(
+        text(b"\xdf\xff\xff\xff\xff"),
+        "4294967295 exceeds max_map_len(2)"
+    );
+    assert_eq!(
+        text(b"\xa1\xff"),
+        "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+    );
+    assert_eq!(
+        text(b"\xa2\xe2x"),
+        "'utf-8' codec can't decode byte 0xe2 in position 0: invalid continuation byte"
+    );
+    assert_eq!(
+        text(b"\xa2\xe2\x82"),
+        "'utf-8' codec can't decode bytes in position 0-1: unexpected end of data"
+    );
 }
 
 #[test]
 fn an_array_that_lies_about_itself_is_refused() {
     let lie = |dtype: &str, shape: &[u64], data: &'static [u8]| {
-        let edges = shape.iter().map(|edge| Value::from(*edge)).collect::<Vec<_>>();
+        let edges = shape
+            .iter()
+            .map(|edge| Value::from(*edge))
+            .collect::<Vec<_>>();
         let key = |name: &'static str| Key::Bytes(Bytes::from_static(name.as_bytes()));
         let members = vec![
             (key("nd"), true.into()),
@@ -187,11 +269,24 @@ fn an_array_that_lies_about_itself_is_refused() {
         ];
         refusal(&write(&Value::Map(members), Dialect::Kind)).in_python()
     };
-    assert_eq!(lie("<f4", &[3], b"12345678"), "buffer is too small for requested array");
-    assert_eq!(lie("|u1", &[u64::MAX, 2], b""), "buffer is too small for requested array");
-    assert_eq!(lie("|u1", &[u64::MAX, 2, 0], b""), "buffer is too small for requested array");
+    assert_eq!(
+        lie("<f4", &[3], b"12345678"),
+        "buffer is too small for requested array"
+    );
+    assert_eq!(
+        lie("|u1", &[u64::MAX, 2], b""),
+        "buffer is too small for requested array"
+    );
+    assert_eq!(
+        lie("|u1", &[u64::MAX, 2, 0], b""),
+        "buffer is too small for requested array"
+    );
     assert_eq!(lie("<q9", &[1], b"1"), "data type '<q9' not understood");
-    assert_eq!(lie("|u1", &[1; 65], b"1"), "b'shape'", "numpy has 64 edges at most");
+    assert_eq!(
+        lie("|u1", &[1; 65], b"1"),
+        "b'shape'",
+        "numpy has 64 edges at most"
+    );
     assert!(lie("|O", &[1], b"12345678").starts_with("Refusing to decode object-dtype"));
 }
 
@@ -205,13 +300,18 @@ fn depth_and_number_of_values_have_limits() {
     // 1000 lists, each of which claims to contain the rest of the message.
     let mut promises = vec![0xdc, 0x03, 0xe8];
     promises.extend([0xdc, 0xff, 0xff].repeat(1000));
-    assert!(matches!(refusal(&promises), WireError::Incomplete { .. } | WireError::Length { .. }));
+    assert!(matches!(
+        refusal(&promises),
+        WireError::Incomplete { .. } | WireError::Length { .. }
+    ));
 }
 
 /// Generates any value of the forms that both sides write.
 fn values() -> impl Strategy<Value = Value> {
-    let array =
-        (proptest::collection::vec(0usize..4, 0..4), proptest::sample::select(vec!["<f4", "|u1", ">i2", "<f8", "|b1"]));
+    let array = (
+        proptest::collection::vec(0usize..4, 0..4),
+        proptest::sample::select(vec!["<f4", "|u1", ">i2", "<f8", "|b1"]),
+    );
     let array = array.prop_map(|(shape, descr)| {
         let dtype = Dtype::new(descr).unwrap();
         let bytes = vec![1; shape.iter().product::<usize>() * dtype.size()];
@@ -232,7 +332,8 @@ fn values() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 60, 20, |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..20).prop_map(Value::List),
-            proptest::collection::vec(("[a-z]{0,40}".prop_map(Key::Text), inner), 0..20).prop_map(Value::Map),
+            proptest::collection::vec(("[a-z]{0,40}".prop_map(Key::Text), inner), 0..20)
+                .prop_map(Value::Map),
         ]
     })
 }

@@ -45,13 +45,24 @@ pub enum Key {
 impl Value {
     /// Creates a map with string keys.
     pub fn map<const N: usize>(members: [(&str, Self); N]) -> Self {
-        Self::Map(members.into_iter().map(|(key, value)| (Key::from(key), value)).collect())
+        Self::Map(
+            members
+                .into_iter()
+                .map(|(key, value)| (Key::from(key), value))
+                .collect(),
+        )
     }
 
     /// Returns the value of a string key.
     pub fn get(&self, key: &str) -> Option<&Self> {
-        let Self::Map(members) = self else { return None };
-        members.iter().rev().find(|(name, _)| name.is(key)).map(|(_, value)| value)
+        let Self::Map(members) = self else {
+            return None;
+        };
+        members
+            .iter()
+            .rev()
+            .find(|(name, _)| name.is(key))
+            .map(|(_, value)| value)
     }
 
     /// Replaces or adds the value of a string key; a value that is not a map stays unchanged.
@@ -63,7 +74,11 @@ impl Value {
 
     /// Returns the string, if the value is one.
     pub fn as_text(&self) -> Option<&str> {
-        if let Self::Text(text) = self { Some(text) } else { None }
+        if let Self::Text(text) = self {
+            Some(text)
+        } else {
+            None
+        }
     }
 
     /// Returns the integer, if the value is one that is not negative, also as a numpy scalar.
@@ -78,12 +93,20 @@ impl Value {
 
     /// Returns the array, if the value is one.
     pub fn as_array(&self) -> Option<&Array> {
-        if let Self::Array(array) = self { Some(array) } else { None }
+        if let Self::Array(array) = self {
+            Some(array)
+        } else {
+            None
+        }
     }
 
     /// Returns the list, if the value is one.
     pub fn as_list(&self) -> Option<&[Self]> {
-        if let Self::List(items) = self { Some(items) } else { None }
+        if let Self::List(items) = self {
+            Some(items)
+        } else {
+            None
+        }
     }
 
     /// Returns Python's name of the type.
@@ -186,9 +209,12 @@ impl From<&serde_json::Value> for Value {
             },
             Json::String(text) => Self::Text(text.clone()),
             Json::Array(items) => Self::List(items.iter().map(Self::from).collect()),
-            Json::Object(members) => {
-                Self::Map(members.iter().map(|(key, value)| (Key::from(key.as_str()), Self::from(value))).collect())
-            }
+            Json::Object(members) => Self::Map(
+                members
+                    .iter()
+                    .map(|(key, value)| (Key::from(key.as_str()), Self::from(value)))
+                    .collect(),
+            ),
         }
     }
 }

@@ -7,7 +7,10 @@ use crate::{Array, Dialect, Key, Value, dialect};
 /// # Panics
 /// Panics if a string, a list or an array has 4 GiB or more.
 pub fn write(value: &Value, dialect: Dialect) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(64), dialect };
+    let mut writer = Writer {
+        out: Vec::with_capacity(64),
+        dialect,
+    };
     writer.value(value);
     writer.out
 }
@@ -56,7 +59,11 @@ impl Writer {
     }
 
     pub(super) fn text(&mut self, text: &str) {
-        self.head([0xa0, 0x1f], [Some(0xd9), Some(0xda), Some(0xdb)], text.len());
+        self.head(
+            [0xa0, 0x1f],
+            [Some(0xd9), Some(0xda), Some(0xdb)],
+            text.len(),
+        );
         self.out.extend_from_slice(text.as_bytes());
     }
 

@@ -53,7 +53,14 @@ impl Socket {
 
     /// Returns the READY command, which follows the greeting.
     pub fn ready(self) -> Vec<u8> {
-        frame(COMMAND, &[b"\x05READY\x0bSocket-Type\0\0\0\x03", self.name().as_bytes()].concat())
+        frame(
+            COMMAND,
+            &[
+                b"\x05READY\x0bSocket-Type\0\0\0\x03",
+                self.name().as_bytes(),
+            ]
+            .concat(),
+        )
     }
 
     /// Checks the socket type in the peer's READY command.
@@ -73,7 +80,10 @@ impl Socket {
                 if wanted.iter().any(|peer| peer.as_bytes() == value) {
                     return Ok(());
                 }
-                return Err(Violation::Socket { found: String::from_utf8_lossy(value).into_owned(), wanted });
+                return Err(Violation::Socket {
+                    found: String::from_utf8_lossy(value).into_owned(),
+                    wanted,
+                });
             }
             properties = rest;
         }
@@ -167,7 +177,12 @@ struct Head {
 impl Reader {
     /// Creates a reader that accepts messages of at most `most_bytes`.
     pub fn new(most_bytes: usize) -> Self {
-        Self { most_bytes, is_greeted: false, frames: Vec::new(), bytes: 0 }
+        Self {
+            most_bytes,
+            is_greeted: false,
+            frames: Vec::new(),
+            bytes: 0,
+        }
     }
 
     /// Changes the maximum size of messages to `most_bytes`.
@@ -204,7 +219,9 @@ impl Reader {
             self.frames.push(frame);
             if head.flags & MORE == 0 {
                 self.bytes = 0;
-                return Ok(Some(Heard::Request(request(std::mem::take(&mut self.frames)))));
+                return Ok(Some(Heard::Request(request(std::mem::take(
+                    &mut self.frames,
+                )))));
             }
         }
         Ok(None)
@@ -213,13 +230,17 @@ impl Reader {
     /// Returns how many bytes `buffer` needs for the next part, as far as that is known.
     pub fn wants(&self, buffer: &[u8]) -> usize {
         match Head::read(buffer) {
-            Ok(Some(head)) if self.is_greeted => usize::try_from(head.length).unwrap_or(0).saturating_add(head.width),
+            Ok(Some(head)) if self.is_greeted => usize::try_from(head.length)
+                .unwrap_or(0)
+                .saturating_add(head.width),
             _ => GREETING_BYTES,
         }
     }
 
     fn greeting(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, Violation> {
-        if buffer.first().is_some_and(|byte| *byte != 0xff) || buffer.get(9).is_some_and(|byte| byte & 1 == 0) {
+        if buffer.first().is_some_and(|byte| *byte != 0xff)
+            || buffer.get(9).is_some_and(|byte| byte & 1 == 0)
+        {
             return Err(Violation::Signature);
         }
         if let Some(major) = buffer.get(10).filter(|major| **major < 3) {
@@ -230,9 +251,14 @@ impl Reader {
         }
         let greeting = buffer.split_to(GREETING_BYTES);
         let mechanism = &greeting[12..12 + MECHANISM_BYTES];
-        let name = mechanism.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = mechanism
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or_default();
         if name != b"NULL" {
-            return Err(Violation::Mechanism(String::from_utf8_lossy(name).into_owned()));
+            return Err(Violation::Mechanism(
+                String::from_utf8_lossy(name).into_owned(),
+            ));
         }
         self.is_greeted = true;
         Ok(Some(Heard::Greeting))
@@ -244,29 +270,49 @@ impl Reader {
         }
         if head.flags & COMMAND > 0 {
             let is_long = head.length > LONGEST_COMMAND as u64;
-            return if is_long { Err(Violation::LongCommand(head.length)) } else { Ok(()) };
+            return if is_long {
+                Err(Violation::LongCommand(head.length))
+            } else {
+                Ok(())
+            };
         }
         let found = head.length.saturating_add(self.bytes as u64);
         if found > self.most_bytes as u64 {
-            return Err(Violation::Long { found, most: self.most_bytes });
+            return Err(Violation::Long {
+                found,
+                most: self.most_bytes,
+            });
         }
-        if self.frames.len() >= MOST_FRAMES { Err(Violation::Parts) } else { Ok(()) }
+        if self.frames.len() >= MOST_FRAMES {
+            Err(Violation::Parts)
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl Head {
     fn read(buffer: &[u8]) -> Result<Option<Self>, Violation> {
-        let Some(flags) = buffer.first().copied() else { return Ok(None) };
+        let Some(flags) = buffer.first().copied() else {
+            return Ok(None);
+        };
         if flags > 7 || (flags & COMMAND > 0 && flags & MORE > 0) {
             return Err(Violation::Flags(flags));
         }
         Ok(match flags & LONG {
-            0 => buffer.get(1).map(|length| Self { flags, width: 2, length: u64::from(*length) }),
-            _ => buffer.get(1..9).and_then(|bytes| bytes.try_into().ok()).map(|bytes| Self {
+            0 => buffer.get(1).map(|length| Self {
                 flags,
-                width: 9,
-                length: u64::from_be_bytes(bytes),
+                width: 2,
+                length: u64::from(*length),
             }),
+            _ => buffer
+                .get(1..9)
+                .and_then(|bytes| bytes.try_into().ok())
+                .map(|bytes| Self {
+                    flags,
+                    width: 9,
+                    length: u64::from_be_bytes(bytes),
+                }),
         })
     }
 }
@@ -276,7 +322,10 @@ fn command(frame: &Bytes) -> Result<Heard, Violation> {
     if frame.len() <= length {
         return Err(Violation::Ready);
     }
-    Ok(Heard::Command(frame.slice(1..=length), frame.slice(length + 1..)))
+    Ok(Heard::Command(
+        frame.slice(1..=length),
+        frame.slice(length + 1..),
+    ))
 }
 
 /// Splits a message at the first empty frame, which ends the envelope. Without an empty frame the
@@ -286,16 +335,25 @@ fn request(mut frames: Vec<Bytes>) -> Request {
         Some(at) => {
             let body = frames.split_off(at + 1);
             frames.pop();
-            Request { envelope: frames, body }
+            Request {
+                envelope: frames,
+                body,
+            }
         }
-        None => Request { envelope: Vec::new(), body: frames },
+        None => Request {
+            envelope: Vec::new(),
+            body: frames,
+        },
     }
 }
 
 /// Splits off as many bytes as a length prefix of `width` bytes says, and returns them and the
 /// rest.
 fn split(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
-    let length = bytes.get(..width)?.iter().fold(0u64, |length, byte| length << 8 | u64::from(*byte));
+    let length = bytes
+        .get(..width)?
+        .iter()
+        .fold(0u64, |length, byte| length << 8 | u64::from(*byte));
     bytes[width..].split_at_checked(usize::try_from(length).ok()?)
 }
 
@@ -376,11 +434,22 @@ mod tests {
     fn a_request_is_heard_however_its_bytes_arrive() {
         for step in 1..100 {
             let heard = hear(&libzmq(), step).unwrap();
-            let [Heard::Greeting, Heard::Command(name, properties), Heard::Request(request)] = &heard[..] else {
+            let [
+                Heard::Greeting,
+                Heard::Command(name, properties),
+                Heard::Request(request),
+            ] = &heard[..]
+            else {
                 panic!("{heard:?}")
             };
             Socket::Rep.check_ready(name, properties).unwrap();
-            assert_eq!(*request, Request { envelope: Vec::new(), body: vec![Bytes::from_static(b"hi")] });
+            assert_eq!(
+                *request,
+                Request {
+                    envelope: Vec::new(),
+                    body: vec![Bytes::from_static(b"hi")]
+                }
+            );
         }
     }
 
@@ -388,8 +457,13 @@ mod tests {
     fn an_answer_has_the_envelope_of_its_request() {
         let bytes = [&libzmq()[..104], b"\x01\x01a\x01\x00\x00\x01b"].concat();
         let heard = hear(&bytes, 1000).unwrap();
-        let Some(Heard::Request(request)) = heard.last() else { panic!("{heard:?}") };
-        assert_eq!(answer_head(&request.envelope, 300), b"\x01\x01a\x01\x00\x02\0\0\0\0\0\0\x01\x2c");
+        let Some(Heard::Request(request)) = heard.last() else {
+            panic!("{heard:?}")
+        };
+        assert_eq!(
+            answer_head(&request.envelope, 300),
+            b"\x01\x01a\x01\x00\x02\0\0\0\0\0\0\x01\x2c"
+        );
     }
 
     #[test]
@@ -400,12 +474,21 @@ mod tests {
         assert_eq!(hear(&old[..11], 99), Err(Violation::Version(2)));
         let mut curve = greeting();
         curve[12..17].copy_from_slice(b"CURVE");
-        assert_eq!(hear(&curve, 99), Err(Violation::Mechanism("CURVE".to_owned())));
+        assert_eq!(
+            hear(&curve, 99),
+            Err(Violation::Mechanism("CURVE".to_owned()))
+        );
         let socket = b"\x0bSocket-Type\0\0\0\x03SUB";
         let refused = Socket::Rep.check_ready(b"READY", socket).unwrap_err();
         assert_eq!(refused.to_string(), "a SUB socket, REQ or DEALER is needed");
-        assert_eq!(Socket::Rep.check_ready(b"READY", &socket[..10]), Err(Violation::Ready));
-        assert_eq!(Socket::Rep.check_ready(b"READY", b""), Err(Violation::Ready));
+        assert_eq!(
+            Socket::Rep.check_ready(b"READY", &socket[..10]),
+            Err(Violation::Ready)
+        );
+        assert_eq!(
+            Socket::Rep.check_ready(b"READY", b""),
+            Err(Violation::Ready)
+        );
     }
 
     /// If commands were allowed within a message, a peer could keep it open forever, a few seconds
@@ -420,11 +503,29 @@ mod tests {
     fn a_huge_length_is_refused_when_it_is_promised() {
         let mut bytes = libzmq()[..104].to_vec();
         bytes.extend(b"\x02\x7f\xff\xff\xff\xff\xff\xff\xff");
-        assert_eq!(hear(&bytes, 500), Err(Violation::Long { found: i64::MAX as u64, most: 1000 }));
+        assert_eq!(
+            hear(&bytes, 500),
+            Err(Violation::Long {
+                found: i64::MAX as u64,
+                most: 1000
+            })
+        );
         let many = [&libzmq()[..104], &b"\x01\x01x".repeat(99)].concat();
         assert_eq!(hear(&many, 500), Err(Violation::Parts));
-        let several = [&libzmq()[..104], b"\x03\0\0\0\0\0\0\x03\0", &[0; 768], b"\x03\0\0\0\0\0\0\x03\0"].concat();
-        assert_eq!(hear(&several, 5000), Err(Violation::Long { found: 1536, most: 1000 }));
+        let several = [
+            &libzmq()[..104],
+            b"\x03\0\0\0\0\0\0\x03\0",
+            &[0; 768],
+            b"\x03\0\0\0\0\0\0\x03\0",
+        ]
+        .concat();
+        assert_eq!(
+            hear(&several, 5000),
+            Err(Violation::Long {
+                found: 1536,
+                most: 1000
+            })
+        );
     }
 
     proptest! {

@@ -59,7 +59,13 @@ pub struct Target {
 impl Target {
     /// Creates a target with a name, which is also its folder in the corpus.
     pub fn new(name: &'static str) -> Self {
-        Self { name, dictionary: Vec::new(), longest: LONGEST, deadline: DEADLINE, share: 1 }
+        Self {
+            name,
+            dictionary: Vec::new(),
+            longest: LONGEST,
+            deadline: DEADLINE,
+            share: 1,
+        }
     }
 
     /// Sets tokens of the format, which mutations insert or overwrite with.
@@ -95,11 +101,19 @@ impl Target {
     ///
     /// # Panics
     /// Panics if `parse` panics or takes too long, or if the corpus has no file.
-    #[expect(clippy::disallowed_methods, reason = "the clock finds inputs that hang")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the clock finds inputs that hang"
+    )]
     pub fn run<O: Hash>(self, mut parse: impl FnMut(&[u8]) -> O) {
         let corpus = self.corpus();
-        assert!(!corpus.is_empty(), "tests/hostile/corpus/{} has no file", self.name);
-        let inputs = (number("HOSTILE_INPUTS").unwrap_or(INPUTS) / self.share).max(corpus.len() as u64);
+        assert!(
+            !corpus.is_empty(),
+            "tests/hostile/corpus/{} has no file",
+            self.name
+        );
+        let inputs =
+            (number("HOSTILE_INPUTS").unwrap_or(INPUTS) / self.share).max(corpus.len() as u64);
         let save = number("HOSTILE_SAVE");
         let place = Place::of(self.name);
         let memory = memory::resident();
@@ -123,11 +137,19 @@ impl Target {
             let outcome = match result {
                 Ok(outcome) => outcome,
                 Err(panic) => {
-                    eprintln!("hostile {}: panic at input {at}, kept in {}", self.name, place.save(&input).display());
+                    eprintln!(
+                        "hostile {}: panic at input {at}, kept in {}",
+                        self.name,
+                        place.save(&input).display()
+                    );
                     resume_unwind(panic);
                 }
             };
-            assert!(taken < self.deadline, "input {at} took {taken:?}, kept in {}", place.save(&input).display());
+            assert!(
+                taken < self.deadline,
+                "input {at} took {taken:?}, kept in {}",
+                place.save(&input).display()
+            );
             slowest = slowest.max((taken, at));
             let mut hash = DefaultHasher::new();
             outcome.hash(&mut hash);
@@ -135,20 +157,43 @@ impl Target {
                 pool.push(input);
             }
         }
-        let mut said = format!("hostile {}: {inputs} inputs in {:.1} s", self.name, begun.elapsed().as_secs_f64());
+        let mut said = format!(
+            "hostile {}: {inputs} inputs in {:.1} s",
+            self.name,
+            begun.elapsed().as_secs_f64()
+        );
         // Writing to a string cannot fail.
-        let _ = write!(said, ", {} results, slowest {:?} (input {})", known.len(), slowest.0, slowest.1);
-        let _ = write!(said, ", resident {} MB before, {} MB after", memory >> 20, memory::resident() >> 20);
+        let _ = write!(
+            said,
+            ", {} results, slowest {:?} (input {})",
+            known.len(),
+            slowest.0,
+            slowest.1
+        );
+        let _ = write!(
+            said,
+            ", resident {} MB before, {} MB after",
+            memory >> 20,
+            memory::resident() >> 20
+        );
         println!("{said}");
     }
 
     /// Returns the files of the corpus, sorted by name.
     fn corpus(&self) -> Vec<Vec<u8>> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name);
-        let mut paths: Vec<PathBuf> =
-            fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("corpus")
+            .join(self.name);
+        let mut paths: Vec<PathBuf> = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect();
         paths.sort();
-        paths.iter().map(|path| fs::read(path).expect("a file of the corpus is readable")).collect()
+        paths
+            .iter()
+            .map(|path| fs::read(path).expect("a file of the corpus is readable"))
+            .collect()
     }
 }
 
@@ -175,7 +220,9 @@ impl Place {
     fn save(&self, input: &[u8]) -> PathBuf {
         let mut hash = DefaultHasher::new();
         input.hash(&mut hash);
-        let path = self.folder.join(format!("{}-{:016x}", self.name, hash.finish()));
+        let path = self
+            .folder
+            .join(format!("{}-{:016x}", self.name, hash.finish()));
         fs::write(&path, input).expect("target is writable");
         path
     }
@@ -183,7 +230,10 @@ impl Place {
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is `{text}`, a whole number is wanted")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is `{text}`, a whole number is wanted")),
+    )
 }
 
 fn seed(name: &str) -> u64 {

@@ -65,7 +65,11 @@ pub(crate) struct Mutator<'a> {
 
 impl<'a> Mutator<'a> {
     pub(crate) fn new(seed: u64, dictionary: &'a [Vec<u8>], longest: usize) -> Self {
-        Self { state: seed, dictionary, longest }
+        Self {
+            state: seed,
+            dictionary,
+            longest,
+        }
     }
 
     /// Returns a mutation of an input in `pool`, which must not be empty.
@@ -141,8 +145,17 @@ impl<'a> Mutator<'a> {
 
     /// Replaces the first decimal number after `at`.
     fn decimal(&mut self, input: &mut Vec<u8>, at: usize) {
-        let Some(start) = input[at..].iter().position(u8::is_ascii_digit).map(|offset| at + offset) else { return };
-        let digits = input[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let Some(start) = input[at..]
+            .iter()
+            .position(u8::is_ascii_digit)
+            .map(|offset| at + offset)
+        else {
+            return;
+        };
+        let digits = input[start..]
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
         let word = WORDS[self.below(12)];
         input.splice(start..start + digits, word.bytes());
     }
@@ -159,7 +172,11 @@ impl<'a> Mutator<'a> {
     /// Returns a random end for a part that begins at `at`; short parts are more likely.
     fn end(&mut self, at: usize, len: usize) -> usize {
         let room = len - at;
-        let reach = if self.random().is_multiple_of(4) { room } else { room.min(16) };
+        let reach = if self.random().is_multiple_of(4) {
+            room
+        } else {
+            room.min(16)
+        };
         at + self.below(reach + 1)
     }
 
@@ -196,6 +213,10 @@ mod tests {
         assert_eq!(inputs, sequence());
         assert!(inputs.iter().all(|input| input.len() <= 40));
         assert!(inputs.iter().collect::<HashSet<_>>().len() > 500);
-        assert!(inputs.iter().any(|input| input.windows(4).any(|part| part == b"jobs")));
+        assert!(
+            inputs
+                .iter()
+                .any(|input| input.windows(4).any(|part| part == b"jobs"))
+        );
     }
 }

@@ -69,8 +69,11 @@ fn free_port() -> u16 {
 /// Returns a server with these arguments, as in a jobs file.
 fn server(words: &[&str]) -> Value {
     let port = free_port();
-    let command: Vec<String> =
-        [PYTHON, "server.py", &port.to_string()].iter().chain(words).map(|&word| word.to_owned()).collect();
+    let command: Vec<String> = [PYTHON, "server.py", &port.to_string()]
+        .iter()
+        .chain(words)
+        .map(|&word| word.to_owned())
+        .collect();
     json!({"command": command, "health_url": format!("http://127.0.0.1:{port}/health"), "stop_timeout": 20})
 }
 
@@ -90,7 +93,9 @@ fn eval_of_any(server: &Value, rank: &str) -> Rrun {
     let jobs: Vec<Value> = ["a", "b", "c", "d"].map(job).to_vec();
     let await_file = "await() { until test -s \"$1\"; do sleep 0.01; done; }";
     let jobs = json!({"model_server": server, "jobs": jobs}).to_string();
-    let rrun = Rrun::new().file("jobs.json", &jobs).file("server.py", SERVER);
+    let rrun = Rrun::new()
+        .file("jobs.json", &jobs)
+        .file("server.py", SERVER);
     let rrun = rrun.executable("bin/rrun-rank", &format!("#!/bin/sh\n{await_file}\n{rank}"));
     rrun.program(&["eval", "--jobs", "jobs.json", "--output", "out"])
 }
@@ -116,7 +121,11 @@ fn pid(words: &[String]) -> i32 {
 
 #[track_caller]
 fn nothing_is_left(ended: &Ended) {
-    let left: Vec<i32> = starts(ended).iter().map(|words| pid(words)).filter(|pid| alive(*pid)).collect();
+    let left: Vec<i32> = starts(ended)
+        .iter()
+        .map(|words| pid(words))
+        .filter(|pid| alive(*pid))
+        .collect();
     assert!(left.is_empty(), "{left:?}\n{}", ended.stderr);
 }
 

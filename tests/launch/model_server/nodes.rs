@@ -11,7 +11,10 @@ use crate::running::Running;
 
 /// Copies the binary beside the rank program of the test.
 fn install(rrun: &Rrun) {
-    let copy = Command::new("install").arg(env!("CARGO_BIN_EXE_rrun")).arg(rrun.path("bin/rrun")).status();
+    let copy = Command::new("install")
+        .arg(env!("CARGO_BIN_EXE_rrun"))
+        .arg(rrun.path("bin/rrun"))
+        .status();
     assert!(copy.is_ok_and(|status| status.success()));
 }
 
@@ -20,7 +23,15 @@ fn nodes(block: &Value, rank: &str) -> Vec<Running> {
     let meeting = free_port().to_string();
     let config = json!({"model_server": block}).to_string();
     let rrun = eval(&Value::Null, 1, rank).file("server.yaml", &config);
-    let rrun = rrun.program(&["eval", "--jobs", "jobs.json", "--config", "server.yaml", "--output", "out"]);
+    let rrun = rrun.program(&[
+        "eval",
+        "--jobs",
+        "jobs.json",
+        "--config",
+        "server.yaml",
+        "--output",
+        "out",
+    ]);
     install(&rrun);
     let node = |node: &str| {
         let port = free_port().to_string();
@@ -41,11 +52,20 @@ fn of_node(before: &str) -> Value {
 #[test]
 fn every_node_has_its_own() {
     let rank = "echo rank $RANK met $(wc -l < starts)";
-    let nodes = nodes(&of_node(""), &format!("until [ $(wc -l < starts) = 2 ]; do sleep 0.01; done; {rank}"));
-    let ended: Vec<Ended> = nodes.into_iter().map(|node| node.wait().succeeds()).collect();
+    let nodes = nodes(
+        &of_node(""),
+        &format!("until [ $(wc -l < starts) = 2 ]; do sleep 0.01; done; {rank}"),
+    );
+    let ended: Vec<Ended> = nodes
+        .into_iter()
+        .map(|node| node.wait().succeeds())
+        .collect();
     assert_eq!(starts(&ended[0]).len(), 2);
     ended.iter().for_each(nothing_is_left);
-    assert_eq!((ended[0].stdout.as_str(), ended[1].stdout.as_str()), ("rank 0 met 2\n", "rank 1 met 2\n"));
+    assert_eq!(
+        (ended[0].stdout.as_str(), ended[1].stdout.as_str()),
+        ("rank 0 met 2\n", "rank 1 met 2\n")
+    );
 }
 
 #[test]
@@ -53,11 +73,21 @@ fn a_server_that_fails_on_one_node_ends_the_launch_on_the_other() {
     // If node 0 has ranks, the rendezvous of both is complete.
     let before = "if [ $NODE = 1 ]; then until test -s pid.0; do sleep 0.01; done; exit 3; fi;";
     let rank = "echo $$ > pid.$RANK; exec sleep 10000";
-    let ended: Vec<Ended> = nodes(&of_node(before), rank).into_iter().map(|node| node.wait().fails_with(1)).collect();
+    let ended: Vec<Ended> = nodes(&of_node(before), rank)
+        .into_iter()
+        .map(|node| node.wait().fails_with(1))
+        .collect();
     ended.iter().for_each(nothing_is_left);
-    assert!(ended[1].stderr.contains("exited with code 3 before http://127.0.0.1:"), "{}", ended[1].stderr);
     assert!(
-        ended[0].stderr.contains("the launch has failed on ") && ended[0].stderr.contains("model server"),
+        ended[1]
+            .stderr
+            .contains("exited with code 3 before http://127.0.0.1:"),
+        "{}",
+        ended[1].stderr
+    );
+    assert!(
+        ended[0].stderr.contains("the launch has failed on ")
+            && ended[0].stderr.contains("model server"),
         "{}",
         ended[0].stderr
     );
@@ -66,24 +96,50 @@ fn a_server_that_fails_on_one_node_ends_the_launch_on_the_other() {
 #[test]
 fn of_the_tasks_of_a_node_under_slurm_the_first_starts_it_and_the_others_wait() {
     let rrun = eval_of_any(&server(&["slow"]), "echo rank $RANK met $(wc -l < starts)");
-    let step = [("JOB_ID", "7"), ("STEP_ID", "0"), ("STEP_NUM_NODES", "1"), ("STEP_NODELIST", "localhost")];
-    let tasks = [("STEP_NUM_TASKS", "2"), ("STEP_TASKS_PER_NODE", "2"), ("NODEID", "0")];
+    let step = [
+        ("JOB_ID", "7"),
+        ("STEP_ID", "0"),
+        ("STEP_NUM_NODES", "1"),
+        ("STEP_NODELIST", "localhost"),
+    ];
+    let tasks = [
+        ("STEP_NUM_TASKS", "2"),
+        ("STEP_TASKS_PER_NODE", "2"),
+        ("NODEID", "0"),
+    ];
     let ports = free_port().to_string();
     let rrun = step
         .iter()
         .chain(&tasks)
         .chain(&[("STEP_RESV_PORTS", ports.as_str())])
-        .fold(rrun, |rrun, (name, value)| rrun.env(&format!("SLURM_{name}"), value));
+        .fold(rrun, |rrun, (name, value)| {
+            rrun.env(&format!("SLURM_{name}"), value)
+        });
     install(&rrun);
     let task = |task: &str| {
         rrun.start_below_as(
             task,
-            &format!("export SLURM_PROCID={task} SLURM_LOCALID={task}; shift; exec bin/rrun \"$@\""),
+            &format!(
+                "export SLURM_PROCID={task} SLURM_LOCALID={task}; shift; exec bin/rrun \"$@\""
+            ),
         )
     };
-    let ended: Vec<Ended> = ["0", "1"].map(task).into_iter().map(|task| task.wait().succeeds()).collect();
+    let ended: Vec<Ended> = ["0", "1"]
+        .map(task)
+        .into_iter()
+        .map(|task| task.wait().succeeds())
+        .collect();
     assert_eq!(starts(&ended[0]).len(), 1);
     ended.iter().for_each(nothing_is_left);
-    assert_eq!([&*ended[0].stdout, &ended[1].stdout], ["rank 0 met 1\n", "rank 1 met 1\n"]);
-    assert!(ended[1].stderr.contains("waiting for the model server of this node"), "{}", ended[1].stderr);
+    assert_eq!(
+        [&*ended[0].stdout, &ended[1].stdout],
+        ["rank 0 met 1\n", "rank 1 met 1\n"]
+    );
+    assert!(
+        ended[1]
+            .stderr
+            .contains("waiting for the model server of this node"),
+        "{}",
+        ended[1].stderr
+    );
 }

@@ -10,15 +10,24 @@ use crate::model_server::{eval, free_port, run, server, start, with};
 fn what_answers_already_is_no_server_of_ours() {
     let port = free_port();
     let _other = TcpListener::bind(("127.0.0.1", port)).unwrap();
-    let ended = run(&json!({"command": "touch started", "health_port": port}), 1, "true").fails_with(1);
+    let ended = run(
+        &json!({"command": "touch started", "health_port": port}),
+        1,
+        "true",
+    )
+    .fails_with(1);
     assert!(!ended.has_file("started"));
-    ended.stderr_has(&format!("the model server was not started: port {port} answers already"));
+    ended.stderr_has(&format!(
+        "the model server was not started: port {port} answers already"
+    ));
 }
 
 #[test]
 fn what_is_wrong_is_refused_before_anything_starts() {
     let refused = |server: Value, reason: &str| {
-        let ended = run(&server, 1, "touch started").fails_with(1).stderr_has(reason);
+        let ended = run(&server, 1, "touch started")
+            .fails_with(1)
+            .stderr_has(reason);
         assert!(!ended.has_file("started") && !ended.has_file("starts") && !ended.has_file("out"));
     };
     refused(
@@ -29,20 +38,40 @@ fn what_is_wrong_is_refused_before_anything_starts() {
         with(server(&[]), "stop_timout", 1),
         "model_server field stop_timout: unknown field; did you mean `stop_timeout`?",
     );
-    refused(with(server(&[]), "cwd", "nowhere"), "model_server field cwd: there is no folder `nowhere`");
-    refused(with(server(&[]), "command", json!(["no-such-server"])), "there is no program `no-such-server`");
+    refused(
+        with(server(&[]), "cwd", "nowhere"),
+        "model_server field cwd: there is no folder `nowhere`",
+    );
+    refused(
+        with(server(&[]), "command", json!(["no-such-server"])),
+        "there is no program `no-such-server`",
+    );
 }
 
 #[test]
 fn a_dry_run_shows_it_and_starts_nothing() {
-    let rrun = eval(&with(server(&[]), "devices", json!([0])), 1, "touch started").options(&["--dry-run"]);
+    let rrun = eval(
+        &with(server(&[]), "devices", json!([0])),
+        1,
+        "touch started",
+    )
+    .options(&["--dry-run"]);
     let ended = start(&rrun).wait().succeeds();
     assert!(!ended.has_file("starts") && !ended.has_file("started") && !ended.has_file("out"));
     let plan: Value = serde_json::from_str(&ended.stdout).expect("a plan is JSON");
     let shown = &plan["model_server"];
-    assert_eq!((&shown["command"][1], &shown["env"]["CUDA_VISIBLE_DEVICES"]), (&json!("server.py"), &json!("0")));
     assert_eq!(
-        (&shown["role"], shown["log"].as_str().unwrap().starts_with("out/logs/model_server_")),
+        (&shown["command"][1], &shown["env"]["CUDA_VISIBLE_DEVICES"]),
+        (&json!("server.py"), &json!("0"))
+    );
+    assert_eq!(
+        (
+            &shown["role"],
+            shown["log"]
+                .as_str()
+                .unwrap()
+                .starts_with("out/logs/model_server_")
+        ),
         (&json!("host"), true)
     );
 }

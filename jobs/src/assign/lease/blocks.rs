@@ -15,7 +15,9 @@ pub fn blocks(job: &Job, count: u64, most: u64, world_size: usize) -> Vec<Range<
     for build in job.rebuilds(count) {
         let mut episodes = build.filter(|episode| job.selects(*episode));
         while let Some(first) = episodes.next() {
-            let size = left.div_ceil(2 * world_size.max(1) as u64).clamp(1, most.max(1));
+            let size = left
+                .div_ceil(2 * world_size.max(1) as u64)
+                .clamp(1, most.max(1));
             let rest = episodes.by_ref().take(size as usize - 1);
             let (last, taken) = rest.fold((first, 1), |(_, taken), episode| (episode, taken + 1));
             blocks.push(first..last + 1);
@@ -35,11 +37,16 @@ mod tests {
     fn job(rebuilds: u64) -> Job {
         let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
                            "num_episodes": 1000, "num_rebuilds": rebuilds});
-        crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0)
+        crate::file::parse(&json!({"jobs": [entry]}))
+            .unwrap()
+            .remove(0)
     }
 
     fn sizes(count: u64, most: u64, world: usize) -> Vec<u64> {
-        blocks(&job(1), count, most, world).iter().map(|block| block.end - block.start).collect()
+        blocks(&job(1), count, most, world)
+            .iter()
+            .map(|block| block.end - block.start)
+            .collect()
     }
 
     #[test]
@@ -52,7 +59,10 @@ mod tests {
     #[test]
     fn a_block_of_chosen_episodes_may_have_gaps() {
         let only: Option<Numbers> = Some("0,5-7,900".parse().unwrap());
-        assert_eq!(blocks(&Job { only, ..job(1) }, 1000, 2, 1), [0..6, 6..8, 900..901]);
+        assert_eq!(
+            blocks(&Job { only, ..job(1) }, 1000, 2, 1),
+            [0..6, 6..8, 900..901]
+        );
     }
 
     proptest! {

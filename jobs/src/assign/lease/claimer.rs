@@ -112,11 +112,24 @@ type Lives = BTreeMap<usize, i64>;
 impl Claimer {
     /// Creates a claimer that knows the tasks but nothing about their leases.
     pub fn new(me: Holder, tasks: Vec<Task>) -> Self {
-        let seen = |task| Seen { task, is_begun: false, is_exhausted: false, is_closed: false };
-        let open = tasks.into_iter().filter(|task| task.done.len() < task.blocks.len());
+        let seen = |task| Seen {
+            task,
+            is_begun: false,
+            is_exhausted: false,
+            is_closed: false,
+        };
+        let open = tasks
+            .into_iter()
+            .filter(|task| task.done.len() < task.blocks.len());
         let mut jobs: Vec<_> = open.map(seen).collect();
-        let left_s = |seen: &Seen| (seen.task.blocks.len() - seen.task.done.len()) as f64 * seen.task.block_s;
-        jobs.sort_by(|a, b| left_s(b).total_cmp(&left_s(a)).then(a.task.job.cmp(&b.task.job)));
+        let left_s = |seen: &Seen| {
+            (seen.task.blocks.len() - seen.task.done.len()) as f64 * seen.task.block_s
+        };
+        jobs.sort_by(|a, b| {
+            left_s(b)
+                .total_cmp(&left_s(a))
+                .then(a.task.job.cmp(&b.task.job))
+        });
         Self {
             me,
             jobs,
@@ -145,12 +158,18 @@ impl Claimer {
             (Doing::Ticket(job), Reply::Sum(count)) => self.on_ticket(job, count),
             (Doing::Begin(job), Reply::Is(hold)) => {
                 self.jobs[job].is_begun = true;
-                if hold == Hold::By(self.me) { self.ask_ticket(job) } else { self.begin() }
+                if hold == Hold::By(self.me) {
+                    self.ask_ticket(job)
+                } else {
+                    self.begin()
+                }
             }
             (Doing::Left(job, best), Reply::Sum(count)) => self.on_left(job, count, best),
             (Doing::Helpers(job, left_s, best), Reply::Sum(helpers)) => {
                 let each_s = left_s / helpers.max(0).saturating_add(1) as f64;
-                let best = best.filter(|Best(_, most)| *most >= each_s).unwrap_or(Best(job, each_s));
+                let best = best
+                    .filter(|Best(_, most)| *most >= each_s)
+                    .unwrap_or(Best(job, each_s));
                 self.look_for_help(job + 1, Some(best))
             }
             (Doing::Claim(job, block, is_taken_over), Reply::Is(hold)) => {
@@ -159,9 +178,15 @@ impl Claimer {
             (Doing::Closed(job, lives), Reply::Sum(count)) => {
                 let seen = &mut self.jobs[job];
                 seen.is_closed = count >= SHUT || count as usize == seen.task.blocks.len();
-                if seen.is_closed { self.scan(job + 1, lives) } else { self.look(job, 0, lives) }
+                if seen.is_closed {
+                    self.scan(job + 1, lives)
+                } else {
+                    self.look(job, 0, lives)
+                }
             }
-            (Doing::Look(job, block, lives), Reply::Is(hold)) => self.on_look(job, block, hold, lives),
+            (Doing::Look(job, block, lives), Reply::Is(hold)) => {
+                self.on_look(job, block, hold, lives)
+            }
             (Doing::Life(job, block, holder, mut lives), Reply::Sum(life)) => {
                 lives.insert(holder.rank, life);
                 self.judge(job, block, holder, lives)
@@ -189,12 +214,19 @@ impl Claimer {
             seen.is_exhausted = true;
             return self.elsewhere();
         }
-        if seen.task.done.contains(&block) { self.ask_ticket(job) } else { self.claim(job, block, Hold::Free, false) }
+        if seen.task.done.contains(&block) {
+            self.ask_ticket(job)
+        } else {
+            self.claim(job, block, Hold::Free, false)
+        }
     }
 
     fn claim(&mut self, job: usize, block: usize, from: Hold, is_taken_over: bool) -> Answer {
         let key = Key::Lease(self.jobs[job].task.job, block);
-        self.ask(Doing::Claim(job, block, is_taken_over), Op::Swap(key, from, Hold::By(self.me)))
+        self.ask(
+            Doing::Claim(job, block, is_taken_over),
+            Op::Swap(key, from, Hold::By(self.me)),
+        )
     }
 
     fn on_claim(&mut self, job: usize, block: usize, is_taken_over: bool, hold: Hold) -> Answer {
@@ -202,25 +234,41 @@ impl Claimer {
         if hold == Hold::By(self.me) {
             self.here = Some(job);
             let (job, episodes) = (seen.task.job, seen.task.blocks[block].clone());
-            return Answer::Run(Claim { job, block, episodes, is_taken_over });
+            return Answer::Run(Claim {
+                job,
+                block,
+                episodes,
+                is_taken_over,
+            });
         }
         if hold == Hold::Done {
             seen.task.done.insert(block);
         }
         // Another rank was faster.
-        if is_taken_over { self.look(job, block + 1, Lives::new()) } else { self.ask_ticket(job) }
+        if is_taken_over {
+            self.look(job, block + 1, Lives::new())
+        } else {
+            self.ask_ticket(job)
+        }
     }
 
     /// The loaded job has no block left to hand out.
     fn elsewhere(&mut self) -> Answer {
-        if self.want == Want::Stay { Answer::Nothing } else { self.begin() }
+        if self.want == Want::Stay {
+            Answer::Nothing
+        } else {
+            self.begin()
+        }
     }
 
     fn begin(&mut self) -> Answer {
         match self.jobs.iter().position(|seen| !seen.is_begun) {
             Some(job) => {
                 let key = Key::Begun(self.jobs[job].task.job);
-                self.ask(Doing::Begin(job), Op::Swap(key, Hold::Free, Hold::By(self.me)))
+                self.ask(
+                    Doing::Begin(job),
+                    Op::Swap(key, Hold::Free, Hold::By(self.me)),
+                )
             }
             None => self.look_for_help(0, None),
         }
@@ -264,7 +312,12 @@ impl Claimer {
     }
 
     fn look(&mut self, job: usize, from: usize, lives: Lives) -> Answer {
-        let Task { job: index, blocks, done, .. } = &self.jobs[job].task;
+        let Task {
+            job: index,
+            blocks,
+            done,
+            ..
+        } = &self.jobs[job].task;
         match (from..blocks.len()).find(|block| !done.contains(block)) {
             Some(block) => {
                 let key = Key::Lease(*index, block);
@@ -294,7 +347,10 @@ impl Claimer {
     /// again.
     fn judge(&mut self, job: usize, block: usize, holder: Holder, lives: Lives) -> Answer {
         let is_own = holder.rank == self.me.rank && holder.life <= self.me.life;
-        let is_dead = is_own || lives.get(&holder.rank).is_some_and(|life| *life > holder.life);
+        let is_dead = is_own
+            || lives
+                .get(&holder.rank)
+                .is_some_and(|life| *life > holder.life);
         let key = Key::Lease(self.jobs[job].task.job, block);
         if is_dead {
             return self.claim(job, block, Hold::By(holder), true);
@@ -308,7 +364,10 @@ impl Claimer {
         self.watched.remove(&key);
         match lives.contains_key(&holder.rank) {
             true => self.look(job, block + 1, lives),
-            false => self.ask(Doing::Life(job, block, holder, lives), Op::Add(Key::Life(holder.rank), 0)),
+            false => self.ask(
+                Doing::Life(job, block, holder, lives),
+                Op::Add(Key::Life(holder.rank), 0),
+            ),
         }
     }
 }

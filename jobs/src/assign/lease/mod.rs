@@ -152,19 +152,31 @@ const SHUT: i64 = 1 << 40;
 /// Returns the operation that must succeed before an episode of a block is written to the journal,
 /// and the holder after it.
 pub fn mark(holder: Holder, job: JobIndex, block: usize) -> (Op, Holder) {
-    let next = Holder { mark: holder.mark + 1, ..holder };
-    (Op::Swap(Key::Lease(job, block), Hold::By(holder), Hold::By(next)), next)
+    let next = Holder {
+        mark: holder.mark + 1,
+        ..holder
+    };
+    (
+        Op::Swap(Key::Lease(job, block), Hold::By(holder), Hold::By(next)),
+        next,
+    )
 }
 
 /// Returns the operations that mark a block as done; the second one only runs if the first one
 /// returned [`Hold::Done`].
 pub fn done(holder: Holder, job: JobIndex, block: usize) -> [Op; 2] {
-    [Op::Swap(Key::Lease(job, block), Hold::By(holder), Hold::Done), Op::Add(Key::Closed(job), 1)]
+    [
+        Op::Swap(Key::Lease(job, block), Hold::By(holder), Hold::Done),
+        Op::Add(Key::Closed(job), 1),
+    ]
 }
 
 /// Returns the operations that stop every rank from running a job.
 pub fn shut(job: JobIndex) -> [Op; 2] {
-    [Op::Add(Key::Next(job), SHUT), Op::Add(Key::Closed(job), SHUT)]
+    [
+        Op::Add(Key::Next(job), SHUT),
+        Op::Add(Key::Closed(job), SHUT),
+    ]
 }
 
 #[cfg(test)]

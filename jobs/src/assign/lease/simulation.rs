@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
-use crate::assign::lease::{Answer, Claim, Claimer, Hold, Holder, Key, Op, Reply, Task, Want, done, mark};
+use crate::assign::lease::{
+    Answer, Claim, Claimer, Hold, Holder, Key, Op, Reply, Task, Want, done, mark,
+};
 use crate::job::JobIndex;
 use crate::seed;
 
@@ -93,8 +95,19 @@ struct World {
 impl World {
     fn new(tasks: Vec<Task>, ranks: usize, trouble: Trouble, seed: u64) -> Self {
         let shared = Shared::default();
-        let (ranks, restarts) = ((0..ranks).map(|_| None).collect(), vec![trouble.restarts + 1; ranks]);
-        Self { shared, tasks, ranks, restarts, trouble, seed, drawn: 0 }
+        let (ranks, restarts) = (
+            (0..ranks).map(|_| None).collect(),
+            vec![trouble.restarts + 1; ranks],
+        );
+        Self {
+            shared,
+            tasks,
+            ranks,
+            restarts,
+            trouble,
+            seed,
+            drawn: 0,
+        }
     }
 
     fn draw(&mut self, below: u64) -> u64 {
@@ -123,14 +136,19 @@ impl World {
     }
 
     fn step(&mut self, rank: usize) {
-        let Some(mut process) = self.ranks[rank].take() else { return self.begin(rank) };
+        let Some(mut process) = self.ranks[rank].take() else {
+            return self.begin(rank);
+        };
         // Rank 0 may die, too, but is always restarted, because some rank must finish.
         let may_die = rank > 0 || self.restarts[0] > 0;
         if may_die && !process.is_finished && self.happens(self.trouble.deaths) {
             return;
         }
         if process.hangs > 0 || process.waits > 0 {
-            (process.hangs, process.waits) = (process.hangs.saturating_sub(1), process.waits.saturating_sub(1));
+            (process.hangs, process.waits) = (
+                process.hangs.saturating_sub(1),
+                process.waits.saturating_sub(1),
+            );
         } else if !matches!(process.doing, Doing::Commits) && self.happens(self.trouble.hangs) {
             // A rank must not hang between mark and journal: that is the known remaining window.
             process.hangs = 1 + self.draw(400);
@@ -145,17 +163,35 @@ impl World {
             return;
         }
         self.restarts[rank] -= 1;
-        let Reply::Sum(life) = self.shared.serve(Op::Add(Key::Life(rank), 1)) else { unreachable!() };
-        let me = Holder { rank, life, mark: 0 };
+        let Reply::Sum(life) = self.shared.serve(Op::Add(Key::Life(rank), 1)) else {
+            unreachable!()
+        };
+        let me = Holder {
+            rank,
+            life,
+            mark: 0,
+        };
         let journal = &self.shared.journal;
         let tasks = self.tasks.iter().cloned().map(|mut task| {
-            let is_done = |block: &std::ops::Range<u64>| block.clone().all(|e| journal.contains_key(&(task.job, e)));
-            task.done = (0..task.blocks.len()).filter(|block| is_done(&task.blocks[*block])).collect();
+            let is_done = |block: &std::ops::Range<u64>| {
+                block.clone().all(|e| journal.contains_key(&(task.job, e)))
+            };
+            task.done = (0..task.blocks.len())
+                .filter(|block| is_done(&task.blocks[*block]))
+                .collect();
             task
         });
         let claimer = Claimer::new(me, tasks.collect());
         let (open, doing) = (VecDeque::new(), Doing::Rests);
-        self.ranks[rank] = Some(Process { me, claimer, open, doing, hangs: 0, waits: 0, is_finished: false });
+        self.ranks[rank] = Some(Process {
+            me,
+            claimer,
+            open,
+            doing,
+            hangs: 0,
+            waits: 0,
+            is_finished: false,
+        });
     }
 
     /// The ranks that do not come back, and those that hang.
@@ -164,7 +200,9 @@ impl World {
             Some(process) => process.hangs > 0,
             None => self.restarts[*rank] == 0,
         };
-        (0..self.ranks.len()).filter(|rank| *rank != but && gone(rank)).collect()
+        (0..self.ranks.len())
+            .filter(|rank| *rank != but && gone(rank))
+            .collect()
     }
 
     fn work(&mut self, process: &mut Process) {
@@ -175,13 +213,23 @@ impl World {
                 self.answered(process, answer);
             }
             Doing::Rests => self.want(process, Want::Any),
-            Doing::Runs if process.open.len() < 3 && self.draw(3) == 0 => self.want(process, Want::Stay),
+            Doing::Runs if process.open.len() < 3 && self.draw(3) == 0 => {
+                self.want(process, Want::Stay)
+            }
             Doing::Runs => self.run_on(process),
             Doing::Commits => {
                 let open = &mut process.open[0];
                 let episode = open.left.pop_front().unwrap();
-                *self.shared.journal.entry((open.claim.job, episode)).or_default() += 1;
-                process.doing = if open.left.is_empty() { Doing::Closes } else { Doing::Runs };
+                *self
+                    .shared
+                    .journal
+                    .entry((open.claim.job, episode))
+                    .or_default() += 1;
+                process.doing = if open.left.is_empty() {
+                    Doing::Closes
+                } else {
+                    Doing::Runs
+                };
             }
             Doing::Closes => {
                 let Open { claim, holder, .. } = process.open.pop_front().unwrap();
@@ -190,7 +238,11 @@ impl World {
                 if self.shared.serve(lease) == Reply::Is(Hold::Done) && self.draw(20) > 0 {
                     self.shared.serve(closed);
                 }
-                process.doing = if process.open.is_empty() { Doing::Rests } else { Doing::Runs };
+                process.doing = if process.open.is_empty() {
+                    Doing::Rests
+                } else {
+                    Doing::Runs
+                };
             }
         }
     }
@@ -201,7 +253,11 @@ impl World {
     }
 
     fn answered(&mut self, process: &mut Process, answer: Answer) {
-        let go_on = if process.open.is_empty() { Doing::Rests } else { Doing::Runs };
+        let go_on = if process.open.is_empty() {
+            Doing::Rests
+        } else {
+            Doing::Runs
+        };
         process.doing = match answer {
             Answer::Ask(op) => Doing::Asks(op),
             Answer::Nothing => {
@@ -215,11 +271,19 @@ impl World {
             Answer::Run(claim) => {
                 // A block that was taken over is compared with the journals; for a fresh block the
                 // journals only have older episodes.
-                let is_done = |episode: &u64| self.shared.journal.contains_key(&(claim.job, *episode));
-                let left: VecDeque<_> =
-                    claim.episodes.clone().filter(|e| !claim.is_taken_over || !is_done(e)).collect();
+                let is_done =
+                    |episode: &u64| self.shared.journal.contains_key(&(claim.job, *episode));
+                let left: VecDeque<_> = claim
+                    .episodes
+                    .clone()
+                    .filter(|e| !claim.is_taken_over || !is_done(e))
+                    .collect();
                 let is_empty = left.is_empty();
-                process.open.push_front(Open { claim, holder: process.me, left });
+                process.open.push_front(Open {
+                    claim,
+                    holder: process.me,
+                    left,
+                });
                 if is_empty { Doing::Closes } else { Doing::Runs }
             }
         };
@@ -235,7 +299,11 @@ impl World {
             return;
         }
         process.open.pop_front();
-        process.doing = if process.open.is_empty() { Doing::Rests } else { Doing::Runs };
+        process.doing = if process.open.is_empty() {
+            Doing::Rests
+        } else {
+            Doing::Runs
+        };
     }
 }
 
@@ -243,7 +311,10 @@ impl World {
 pub(super) fn tasks(lengths: &[u64], most: u64) -> Vec<Task> {
     let task = |(job, length): (usize, &u64)| Task {
         job: JobIndex(job),
-        blocks: (0..*length).step_by(most as usize).map(|first| first..(first + most).min(*length)).collect(),
+        blocks: (0..*length)
+            .step_by(most as usize)
+            .map(|first| first..(first + most).min(*length))
+            .collect(),
         done: BTreeSet::new(),
         block_s: 1.0,
     };
@@ -251,11 +322,18 @@ pub(super) fn tasks(lengths: &[u64], most: u64) -> Vec<Task> {
 }
 
 fn each_once(lengths: &[u64]) -> BTreeMap<(JobIndex, u64), u32> {
-    let all = lengths.iter().enumerate().flat_map(|(job, length)| (0..*length).map(move |e| ((JobIndex(job), e), 1)));
+    let all = lengths
+        .iter()
+        .enumerate()
+        .flat_map(|(job, length)| (0..*length).map(move |e| ((JobIndex(job), e), 1)));
     all.collect()
 }
 
-const QUIET: Trouble = Trouble { deaths: 0, hangs: 0, restarts: 0 };
+const QUIET: Trouble = Trouble {
+    deaths: 0,
+    hangs: 0,
+    restarts: 0,
+};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]

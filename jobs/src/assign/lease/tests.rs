@@ -4,7 +4,15 @@ use std::collections::BTreeSet;
 
 #[test]
 fn what_a_lease_says_is_read_back() {
-    for hold in [Hold::Free, Hold::Done, Hold::By(Holder { rank: 12, life: 3, mark: 4 })] {
+    for hold in [
+        Hold::Free,
+        Hold::Done,
+        Hold::By(Holder {
+            rank: 12,
+            life: 3,
+            mark: 4,
+        }),
+    ] {
         assert_eq!(hold.to_string().parse(), Ok(hold));
     }
     assert_eq!(NOTHING.parse(), Ok(Hold::Free));
@@ -27,70 +35,130 @@ fn serve(shared: &mut Shared, ops: [Op; 2]) {
 }
 
 fn claimed(answer: Answer) -> (usize, usize) {
-    let Answer::Run(claim) = answer else { panic!("{answer:?}") };
+    let Answer::Run(claim) = answer else {
+        panic!("{answer:?}")
+    };
     (claim.job.0, claim.block)
 }
 
 fn holder(rank: usize, life: i64) -> Holder {
-    Holder { rank, life, mark: 0 }
+    Holder {
+        rank,
+        life,
+        mark: 0,
+    }
 }
 
 #[test]
 fn the_longest_job_is_begun_first_and_everyone_has_a_job_of_his_own_while_there_are_any() {
     let (mut shared, tasks) = (Shared::default(), tasks(&[2, 9, 4], 1));
-    let mut ranks: Vec<_> = (0..3).map(|rank| Claimer::new(holder(rank, 1), tasks.clone())).collect();
-    let first: Vec<_> = ranks.iter_mut().map(|rank| claimed(next(&mut shared, rank, Want::Any, &[]))).collect();
+    let mut ranks: Vec<_> = (0..3)
+        .map(|rank| Claimer::new(holder(rank, 1), tasks.clone()))
+        .collect();
+    let first: Vec<_> = ranks
+        .iter_mut()
+        .map(|rank| claimed(next(&mut shared, rank, Want::Any, &[])))
+        .collect();
     assert_eq!(first, [(1, 0), (2, 0), (0, 0)]);
-    assert_eq!(claimed(next(&mut shared, &mut ranks[0], Want::Stay, &[])), (1, 1), "it has that job's environments");
+    assert_eq!(
+        claimed(next(&mut shared, &mut ranks[0], Want::Stay, &[])),
+        (1, 1),
+        "it has that job's environments"
+    );
 }
 
 #[test]
 fn who_has_nothing_left_helps_where_most_is_left_for_each_rank() {
     let (mut shared, tasks) = (Shared::default(), tasks(&[8, 9, 1], 1));
-    let mut ranks: Vec<_> = (0..3).map(|rank| Claimer::new(holder(rank, 1), tasks.clone())).collect();
+    let mut ranks: Vec<_> = (0..3)
+        .map(|rank| Claimer::new(holder(rank, 1), tasks.clone()))
+        .collect();
     for rank in &mut ranks {
         let (job, _) = claimed(next(&mut shared, rank, Want::Any, &[]));
         shared.serve(Op::Add(Key::Helpers(JobIndex(job)), 1));
     }
     // Job 1 has 8 blocks left, job 0 has 7; two more ranks have joined job 1 meanwhile.
     shared.serve(Op::Add(Key::Helpers(JobIndex(1)), 2));
-    assert_eq!(next(&mut shared, &mut ranks[2], Want::Stay, &[]), Answer::Nothing);
-    assert_eq!(claimed(next(&mut shared, &mut ranks[2], Want::Any, &[])), (0, 1));
+    assert_eq!(
+        next(&mut shared, &mut ranks[2], Want::Stay, &[]),
+        Answer::Nothing
+    );
+    assert_eq!(
+        claimed(next(&mut shared, &mut ranks[2], Want::Any, &[])),
+        (0, 1)
+    );
 }
 
 #[test]
 fn the_block_of_a_dead_rank_is_taken_over_and_that_of_a_living_one_is_not() {
     let (mut shared, tasks) = (Shared::default(), tasks(&[2], 1));
-    let mut ranks: Vec<_> = (0..3).map(|rank| Claimer::new(holder(rank, 1), tasks.clone())).collect();
+    let mut ranks: Vec<_> = (0..3)
+        .map(|rank| Claimer::new(holder(rank, 1), tasks.clone()))
+        .collect();
     (0..3).for_each(|rank| {
         shared.serve(Op::Add(Key::Life(rank), 1));
     });
-    assert_eq!(claimed(next(&mut shared, &mut ranks[0], Want::Any, &[])), (0, 0));
-    assert_eq!(claimed(next(&mut shared, &mut ranks[1], Want::Any, &[])), (0, 1));
-    assert_eq!(next(&mut shared, &mut ranks[2], Want::Any, &[]), Answer::Nothing);
-    assert_eq!(next(&mut shared, &mut ranks[2], Want::Any, &[1]), Answer::Nothing, "it is looked at twice");
-    let Answer::Run(claim) = next(&mut shared, &mut ranks[2], Want::Any, &[1]) else { panic!("rank 1 is gone") };
+    assert_eq!(
+        claimed(next(&mut shared, &mut ranks[0], Want::Any, &[])),
+        (0, 0)
+    );
+    assert_eq!(
+        claimed(next(&mut shared, &mut ranks[1], Want::Any, &[])),
+        (0, 1)
+    );
+    assert_eq!(
+        next(&mut shared, &mut ranks[2], Want::Any, &[]),
+        Answer::Nothing
+    );
+    assert_eq!(
+        next(&mut shared, &mut ranks[2], Want::Any, &[1]),
+        Answer::Nothing,
+        "it is looked at twice"
+    );
+    let Answer::Run(claim) = next(&mut shared, &mut ranks[2], Want::Any, &[1]) else {
+        panic!("rank 1 is gone")
+    };
     assert!((claim.block, claim.is_taken_over) == (1, true));
     // Rank 0 is restarted.
     shared.serve(Op::Add(Key::Life(0), 1));
-    assert_eq!(claimed(next(&mut shared, &mut ranks[2], Want::Any, &[])), (0, 0));
+    assert_eq!(
+        claimed(next(&mut shared, &mut ranks[2], Want::Any, &[])),
+        (0, 0)
+    );
     for block in 0..2 {
         serve(&mut shared, done(holder(2, 1), JobIndex(0), block));
     }
-    assert_eq!(next(&mut shared, &mut ranks[2], Want::Any, &[]), Answer::Finished);
+    assert_eq!(
+        next(&mut shared, &mut ranks[2], Want::Any, &[]),
+        Answer::Finished
+    );
 }
 
 #[test]
 fn a_job_that_has_failed_for_good_is_nobodys() {
     let (mut shared, tasks) = (Shared::default(), tasks(&[5, 2], 1));
-    let mut ranks: Vec<_> = (0..2).map(|rank| Claimer::new(holder(rank, 1), tasks.clone())).collect();
-    assert_eq!(claimed(next(&mut shared, &mut ranks[0], Want::Any, &[])), (0, 0));
+    let mut ranks: Vec<_> = (0..2)
+        .map(|rank| Claimer::new(holder(rank, 1), tasks.clone()))
+        .collect();
+    assert_eq!(
+        claimed(next(&mut shared, &mut ranks[0], Want::Any, &[])),
+        (0, 0)
+    );
     serve(&mut shared, shut(JobIndex(0)));
-    assert_eq!(claimed(next(&mut shared, &mut ranks[0], Want::Any, &[])), (1, 0));
-    assert_eq!(claimed(next(&mut shared, &mut ranks[1], Want::Any, &[])), (1, 1));
+    assert_eq!(
+        claimed(next(&mut shared, &mut ranks[0], Want::Any, &[])),
+        (1, 0)
+    );
+    assert_eq!(
+        claimed(next(&mut shared, &mut ranks[1], Want::Any, &[])),
+        (1, 1)
+    );
     serve(&mut shared, done(holder(0, 1), JobIndex(1), 0));
     serve(&mut shared, done(holder(1, 1), JobIndex(1), 1));
-    assert_eq!(next(&mut shared, &mut ranks[1], Want::Any, &[]), Answer::Finished);
+    assert_eq!(
+        next(&mut shared, &mut ranks[1], Want::Any, &[]),
+        Answer::Finished
+    );
 }
 
 #[test]
@@ -100,23 +168,48 @@ fn what_the_journals_had_is_not_claimed() {
     tasks[0].done = BTreeSet::from([0, 2]);
     tasks[1].done = BTreeSet::from([0]);
     let mut rank = Claimer::new(holder(0, 1), tasks);
-    assert_eq!(claimed(next(&mut shared, &mut rank, Want::Any, &[])), (0, 1));
+    assert_eq!(
+        claimed(next(&mut shared, &mut rank, Want::Any, &[])),
+        (0, 1)
+    );
     serve(&mut shared, done(holder(0, 1), JobIndex(0), 1));
-    assert_eq!(next(&mut shared, &mut rank, Want::Any, &[]), Answer::Finished);
+    assert_eq!(
+        next(&mut shared, &mut rank, Want::Any, &[]),
+        Answer::Finished
+    );
 }
 
 #[test]
 fn a_rank_that_writes_is_not_dead() {
     let (mut shared, tasks) = (Shared::default(), tasks(&[1], 1));
-    let mut ranks: Vec<_> = (0..2).map(|rank| Claimer::new(holder(rank, 1), tasks.clone())).collect();
-    assert_eq!(claimed(next(&mut shared, &mut ranks[0], Want::Any, &[])), (0, 0));
-    assert_eq!(next(&mut shared, &mut ranks[1], Want::Any, &[0]), Answer::Nothing);
+    let mut ranks: Vec<_> = (0..2)
+        .map(|rank| Claimer::new(holder(rank, 1), tasks.clone()))
+        .collect();
+    assert_eq!(
+        claimed(next(&mut shared, &mut ranks[0], Want::Any, &[])),
+        (0, 0)
+    );
+    assert_eq!(
+        next(&mut shared, &mut ranks[1], Want::Any, &[0]),
+        Answer::Nothing
+    );
     let (op, marked) = mark(holder(0, 1), JobIndex(0), 0);
     assert_eq!(shared.serve(op), Reply::Is(Hold::By(marked)));
-    assert_eq!(next(&mut shared, &mut ranks[1], Want::Any, &[0]), Answer::Nothing, "its mark has changed");
-    assert_eq!(claimed(next(&mut shared, &mut ranks[1], Want::Any, &[0])), (0, 0));
+    assert_eq!(
+        next(&mut shared, &mut ranks[1], Want::Any, &[0]),
+        Answer::Nothing,
+        "its mark has changed"
+    );
+    assert_eq!(
+        claimed(next(&mut shared, &mut ranks[1], Want::Any, &[0])),
+        (0, 0)
+    );
     let (op, marked) = mark(marked, JobIndex(0), 0);
-    assert_ne!(shared.serve(op), Reply::Is(Hold::By(marked)), "it is not its lease any more");
+    assert_ne!(
+        shared.serve(op),
+        Reply::Is(Hold::By(marked)),
+        "it is not its lease any more"
+    );
 }
 
 #[test]
@@ -129,22 +222,45 @@ fn numbers_that_a_stranger_has_written_are_no_panic() {
             answer = claimer.on(match op {
                 Op::Add(..) => Reply::Sum(sum),
                 Op::Swap(_, _, to) => Reply::Is(to),
-                Op::Read(_) => Reply::Is(Hold::By(Holder { rank: usize::MAX, life: i64::MAX, mark: u64::MAX })),
+                Op::Read(_) => Reply::Is(Hold::By(Holder {
+                    rank: usize::MAX,
+                    life: i64::MAX,
+                    mark: u64::MAX,
+                })),
             });
         }
-        assert!(!matches!(answer, Answer::Ask(_)), "{sum}: it comes to an end");
+        assert!(
+            !matches!(answer, Answer::Ask(_)),
+            "{sum}: it comes to an end"
+        );
     }
 }
 
 #[test]
 fn a_lease_that_a_stranger_deletes_is_run_again_and_not_written_twice() {
     let (mut shared, tasks) = (Shared::default(), tasks(&[1], 1));
-    let (mut first, mut second) = (Claimer::new(holder(0, 1), tasks.clone()), Claimer::new(holder(1, 1), tasks));
-    assert_eq!(claimed(next(&mut shared, &mut first, Want::Any, &[])), (0, 0));
-    assert_eq!(next(&mut shared, &mut second, Want::Any, &[]), Answer::Nothing);
+    let (mut first, mut second) = (
+        Claimer::new(holder(0, 1), tasks.clone()),
+        Claimer::new(holder(1, 1), tasks),
+    );
+    assert_eq!(
+        claimed(next(&mut shared, &mut first, Want::Any, &[])),
+        (0, 0)
+    );
+    assert_eq!(
+        next(&mut shared, &mut second, Want::Any, &[]),
+        Answer::Nothing
+    );
     let lease = Key::Lease(JobIndex(0), 0);
     shared.serve(Op::Swap(lease, Hold::By(holder(0, 1)), Hold::Free));
-    assert_eq!(claimed(next(&mut shared, &mut second, Want::Any, &[])), (0, 0));
+    assert_eq!(
+        claimed(next(&mut shared, &mut second, Want::Any, &[])),
+        (0, 0)
+    );
     let (swap, marked) = mark(holder(0, 1), JobIndex(0), 0);
-    assert_ne!(shared.serve(swap), Reply::Is(Hold::By(marked)), "the first may not write it down any more");
+    assert_ne!(
+        shared.serve(swap),
+        Reply::Is(Hold::By(marked)),
+        "the first may not write it down any more"
+    );
 }

@@ -31,7 +31,11 @@ impl Weights {
 
     /// Returns the sum that a tensor of this size belongs to.
     fn share(&mut self, bytes: u64) -> &mut u64 {
-        if bytes <= SMALL { &mut self.small } else { &mut self.large }
+        if bytes <= SMALL {
+            &mut self.small
+        } else {
+            &mut self.large
+        }
     }
 }
 
@@ -45,12 +49,24 @@ pub(super) fn load(widths: &Widths, pool: &mut Allocator, weights: Weights, floa
         pool.take(count * float)
     };
 
-    let Widths { vision, vision_inner, language, language_inner, embedding, .. } = *widths;
+    let Widths {
+        vision,
+        vision_inner,
+        language,
+        language_inner,
+        embedding,
+        ..
+    } = *widths;
     let (q, kv) = (widths.heads * widths.head, widths.kv_heads * widths.head);
     let vision_qkv: Vec<_> = (0..widths.vision_blocks)
         .map(|_| {
             let qkv = take(3 * vision * vision);
-            let _rest = [vision * vision, vision * vision_inner, vision * vision_inner].map(&mut take);
+            let _rest = [
+                vision * vision,
+                vision * vision_inner,
+                vision * vision_inner,
+            ]
+            .map(&mut take);
             qkv
         })
         .collect();
@@ -66,7 +82,12 @@ pub(super) fn load(widths: &Widths, pool: &mut Allocator, weights: Weights, floa
     let vl_qkv: Vec<Vec<Tensor>> = (0..widths.vl_blocks)
         .map(|_| {
             let qkv = [language * language; 3].map(&mut take).into();
-            let _rest = [language * language, 4 * language * language, 4 * language * language].map(&mut take);
+            let _rest = [
+                language * language,
+                4 * language * language,
+                4 * language * language,
+            ]
+            .map(&mut take);
             qkv
         })
         .collect();
@@ -91,7 +112,8 @@ pub(super) fn load(widths: &Widths, pool: &mut Allocator, weights: Weights, floa
     for [gate_up, qkv] in layers {
         join(pool, gate_up, 2 * language_inner * language * float);
         join(pool, qkv, (q + 2 * kv) * language * float);
-        let _norms = pool.take((widths.heads + widths.kv_heads) * widths.head * 2 * widths.head * float);
+        let _norms =
+            pool.take((widths.heads + widths.kv_heads) * widths.head * 2 * widths.head * float);
     }
     for qkv in vl_qkv {
         join(pool, qkv, 3 * language * language * float);

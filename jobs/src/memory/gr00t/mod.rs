@@ -108,7 +108,12 @@ impl Widths {
         Self::new(&config, &vlm, processor.get("processor_kwargs")?, tag)
     }
 
-    fn new(config: &Map<String, Value>, vlm: &Value, processor: &Value, tag: Option<&str>) -> Option<Self> {
+    fn new(
+        config: &Map<String, Value>,
+        vlm: &Value,
+        processor: &Value,
+        tag: Option<&str>,
+    ) -> Option<Self> {
         let own = |name: &str, class: u64| config.get(name).map_or(Some(class), width);
         let few = |count: u64| (count <= MAX_COUNT).then_some(count);
         let text = |name: &str| width(vlm.get("text_config")?.get(name)?);
@@ -117,9 +122,20 @@ impl Widths {
         let merge = vision("spatial_merge_size")?;
         let side = edge(processor)? / vision("patch_size")?;
         let blocks = dit("num_layers").map_or(Some(16), width).and_then(few)?;
-        let interleaved = dit("interleave_self_attention").and_then(Value::as_bool).unwrap_or(true);
-        let attention = |name: &str| config.get("vl_self_attention_cfg")?.get(name)?.as_u64().and_then(few);
-        let deepstack = vlm.get("vision_config")?.get("deepstack_visual_indexes").and_then(Value::as_array);
+        let interleaved = dit("interleave_self_attention")
+            .and_then(Value::as_bool)
+            .unwrap_or(true);
+        let attention = |name: &str| {
+            config
+                .get("vl_self_attention_cfg")?
+                .get(name)?
+                .as_u64()
+                .and_then(few)
+        };
+        let deepstack = vlm
+            .get("vision_config")?
+            .get("deepstack_visual_indexes")
+            .and_then(Value::as_array);
         Some(Self {
             images: images(processor, tag)?,
             patches: Some(side * side).filter(|patches| *patches <= MAX_WIDTH)?,
@@ -139,8 +155,14 @@ impl Widths {
             vl_heads: attention("num_attention_heads").unwrap_or(1),
             embedding: own("input_embedding_dim", 1536)?,
             hidden: own("hidden_size", 1024)?,
-            dit_heads: dit("num_attention_heads").map_or(Some(32), width).and_then(few)?,
-            cross_blocks: if interleaved { blocks.div_ceil(2) } else { blocks },
+            dit_heads: dit("num_attention_heads")
+                .map_or(Some(32), width)
+                .and_then(few)?,
+            cross_blocks: if interleaved {
+                blocks.div_ceil(2)
+            } else {
+                blocks
+            },
             own_blocks: if interleaved { blocks / 2 } else { 0 },
             action: own("max_action_dim", 132)?,
             horizon: own("action_horizon", 40)?,
@@ -170,7 +192,9 @@ fn object(path: &Path) -> Option<Map<String, Value>> {
 }
 
 fn width(value: &Value) -> Option<u64> {
-    value.as_u64().filter(|width| (1..=MAX_WIDTH).contains(width))
+    value
+        .as_u64()
+        .filter(|width| (1..=MAX_WIDTH).contains(width))
 }
 
 /// Returns the edge of `image_target_size`, which must be a square; if it is not given, the value
@@ -187,12 +211,23 @@ fn images(processor: &Value, tag: Option<&str>) -> Option<u64> {
     let all = processor.get("modality_configs")?.as_object()?;
     let count = |modalities: &Value| {
         let video = modalities.get("video")?;
-        let length = |name: &str| video.get(name).and_then(Value::as_array).map(|list| list.len() as u64);
+        let length = |name: &str| {
+            video
+                .get(name)
+                .and_then(Value::as_array)
+                .map(|list| list.len() as u64)
+        };
         Some(length("delta_indices")? * length("modality_keys")?)
     };
     let same = |name: &str| tag.is_none_or(|tag| tag.eq_ignore_ascii_case(name));
-    let of_tag = all.iter().filter(|(name, _)| same(name)).filter_map(|(_, modalities)| count(modalities)).max();
-    of_tag.or_else(|| all.values().filter_map(count).max()).filter(|images| (1..=MAX_IMAGES).contains(images))
+    let of_tag = all
+        .iter()
+        .filter(|(name, _)| same(name))
+        .filter_map(|(_, modalities)| count(modalities))
+        .max();
+    of_tag
+        .or_else(|| all.values().filter_map(count).max())
+        .filter(|images| (1..=MAX_IMAGES).contains(images))
 }
 
 #[cfg(test)]

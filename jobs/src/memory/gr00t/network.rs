@@ -48,14 +48,28 @@ impl Network {
     pub(in crate::memory) fn new(widths: Widths, weights: Weights, float: u64) -> Self {
         let mut loaded = Allocator::default();
         load(&widths, &mut loaded, weights, float);
-        Self { widths, weights, float, loaded, known: Arc::default() }
+        Self {
+            widths,
+            weights,
+            float,
+            loaded,
+            known: Arc::default(),
+        }
     }
 
     /// Returns the bytes of the weights in their form for inference. It has more weights than the
     /// file: the projections of the vision tower's queries and keys have half of each head
     /// repeated, and the norms of the language model's heads became matrices.
     pub(in crate::memory) fn weights(&self) -> u64 {
-        let Widths { vision_blocks, vision, layers, heads, kv_heads, head, .. } = self.widths;
+        let Widths {
+            vision_blocks,
+            vision,
+            layers,
+            heads,
+            kv_heads,
+            head,
+            ..
+        } = self.widths;
         let halves = vision_blocks * vision * vision;
         let norms = layers * (heads + kv_heads) * head * 2 * head;
         self.weights.sum() + (halves + norms) * self.float
@@ -76,14 +90,20 @@ impl Network {
         // A graph has its own memory pool.
         let mut pool = Allocator::default();
         Pass::new(&self.widths, &mut pool, rows, self.float).run();
-        Peak { activations: reserved.saturating_sub(self.weights()), graph: pool.reserved() + GRAPH }
+        Peak {
+            activations: reserved.saturating_sub(self.weights()),
+            graph: pool.reserved() + GRAPH,
+        }
     }
 
     /// Returns the bytes of all graphs of an evaluation with inferences of up to `rows` rows.
     /// Batches shrink with a job's last episodes, so each of the padded batch sizes may be
     /// captured.
     pub(in crate::memory) fn graphs(&self, rows: u64) -> u64 {
-        graph_sizes(rows).into_iter().map(|rows| self.peak(rows).graph).sum()
+        graph_sizes(rows)
+            .into_iter()
+            .map(|rows| self.peak(rows).graph)
+            .sum()
     }
 }
 
@@ -97,7 +117,9 @@ impl PartialEq for Network {
 /// sizes halfway between them, and `rows`.
 pub fn graph_sizes(rows: u64) -> Vec<u64> {
     let powers = (0..64).map(|exponent| 1_u64 << exponent);
-    let sizes = powers.flat_map(|power| [power, power / 2 * 3]).filter(|size| *size > 0);
+    let sizes = powers
+        .flat_map(|power| [power, power / 2 * 3])
+        .filter(|size| *size > 0);
     let mut sizes: Vec<_> = sizes.take_while(|size| *size < rows.max(1)).collect();
     sizes.dedup();
     sizes.push(rows.max(1));

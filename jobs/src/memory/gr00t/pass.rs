@@ -44,7 +44,12 @@ struct Features {
 
 impl<'a> Pass<'a> {
     pub(super) fn new(widths: &'a Widths, pool: &'a mut Allocator, rows: u64, float: u64) -> Self {
-        Self { widths, pool, rows, float }
+        Self {
+            widths,
+            pool,
+            rows,
+            float,
+        }
     }
 
     /// Allocates what the first inference keeps: tables of the batch's shape, workspaces, the
@@ -58,7 +63,11 @@ impl<'a> Pass<'a> {
         self.hold(WORKSPACES);
         self.plan();
         self.vision_tables();
-        self.hold([tokens * INDEX, patches * PATCH, self.rows * self.widths.horizon * self.widths.action * WIDE]);
+        self.hold([
+            tokens * INDEX,
+            patches * PATCH,
+            self.rows * self.widths.horizon * self.widths.action * WIDE,
+        ]);
     }
 
     /// Runs all operators from pixels to actions.
@@ -68,7 +77,8 @@ impl<'a> Pass<'a> {
         let Features { images, features } = self.language(images);
         let keys = self.condition();
         self.denoise();
-        self.pool.give(images.into_iter().chain(keys).chain([pixels, features]));
+        self.pool
+            .give(images.into_iter().chain(keys).chain([pixels, features]));
     }
 
     fn patches(&self) -> u64 {
@@ -99,10 +109,17 @@ impl<'a> Pass<'a> {
     /// position table and their weights, angles, cosines and sines; and the interpolated positions
     /// of four terms.
     fn vision_tables(&mut self) {
-        let (patches, width, head) =
-            (self.patches(), self.widths.vision, self.widths.vision / self.widths.vision_heads);
+        let (patches, width, head) = (
+            self.patches(),
+            self.widths.vision,
+            self.widths.vision / self.widths.vision_heads,
+        );
         let all = patches * width;
-        self.hold([patches * 4 * INDEX, patches * 4 * WIDE, patches * head / 2 * self.float]);
+        self.hold([
+            patches * 4 * INDEX,
+            patches * 4 * WIDE,
+            patches * head / 2 * self.float,
+        ]);
         self.hold([patches * head * WIDE; 2]);
         let first = self.take(all);
         let mut sum = first;
@@ -119,12 +136,16 @@ impl<'a> Pass<'a> {
 
     /// Allocates the sampler's constants of an embodiment, which are computed in float32.
     fn plan(&mut self) {
-        let Widths { embedding, hidden, .. } = *self.widths;
+        let Widths {
+            embedding, hidden, ..
+        } = *self.widths;
         let halves = [embedding * embedding * WIDE; 2].map(|bytes| self.pool.take(bytes));
         let [projection, decoder, product] =
-            [embedding * hidden, hidden * hidden, embedding * hidden].map(|count| self.pool.take(count * WIDE));
+            [embedding * hidden, hidden * hidden, embedding * hidden]
+                .map(|count| self.pool.take(count * WIDE));
         self.hold([embedding * hidden * self.float]);
-        self.pool.give(halves.into_iter().chain([projection, decoder, product]));
+        self.pool
+            .give(halves.into_iter().chain([projection, decoder, product]));
     }
 
     fn pixels(&mut self) -> Tensor {
@@ -177,7 +198,14 @@ impl<'a> Pass<'a> {
     }
 
     fn language_layer(&mut self) {
-        let Widths { language, language_inner, heads, kv_heads, head, .. } = *self.widths;
+        let Widths {
+            language,
+            language_inner,
+            heads,
+            kv_heads,
+            head,
+            ..
+        } = *self.widths;
         let tokens = self.tokens();
         let (all, turned) = ((heads + 2 * kv_heads) * head, (heads + kv_heads) * head);
         let normed = self.normed(tokens, language);
@@ -201,14 +229,25 @@ impl<'a> Pass<'a> {
     /// blocks, which are kept.
     fn condition(&mut self) -> Vec<Tensor> {
         let tokens = self.tokens();
-        let Widths { language, embedding, cross_blocks, .. } = *self.widths;
+        let Widths {
+            language,
+            embedding,
+            cross_blocks,
+            ..
+        } = *self.widths;
         let vl = self.normed(tokens, language);
         if self.widths.vl_blocks > 0 {
             (0..BLOCKS).for_each(|_| self.self_attention(tokens, language, self.widths.vl_heads));
         }
-        let seen = [self.rows * self.widths.text_tokens(), self.rows * self.widths.image_tokens()];
+        let seen = [
+            self.rows * self.widths.text_tokens(),
+            self.rows * self.widths.image_tokens(),
+        ];
         let mut keys = Vec::new();
-        for (tokens, blocks) in seen.into_iter().zip([cross_blocks.div_ceil(2), cross_blocks / 2]) {
+        for (tokens, blocks) in seen
+            .into_iter()
+            .zip([cross_blocks.div_ceil(2), cross_blocks / 2])
+        {
             let picked = self.take(tokens * language);
             keys.push(self.take(tokens * 2 * blocks * embedding));
             self.pool.give([picked]);
@@ -226,7 +265,9 @@ impl<'a> Pass<'a> {
             self.pool.give([hidden]);
             let encoded = self.take(self.rows * horizon * width);
             let x = self.take(self.rows * (1 + horizon) * width);
-            (0..BLOCKS).for_each(|_| self.self_attention(self.rows * (1 + horizon), width, self.widths.dit_heads));
+            (0..BLOCKS).for_each(|_| {
+                self.self_attention(self.rows * (1 + horizon), width, self.widths.dit_heads)
+            });
             self.pool.give([active, encoded, x]);
         }
         self.pool.give([bias]);

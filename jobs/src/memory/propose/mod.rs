@@ -97,8 +97,17 @@ struct Choices {
 impl Choices {
     /// Returns the choices of a job that `ranks` ranks run, each some of its episodes.
     fn of(job: &Job, ranks: usize, planner: &Planner<'_>) -> Self {
-        let ranks = if job.sharing.is_some() { 1 } else { ranks.max(1) };
-        let at_a_time = |count: u64| count.div_ceil(job.num_rebuilds.max(1)).div_ceil(ranks as u64).max(1);
+        let ranks = if job.sharing.is_some() {
+            1
+        } else {
+            ranks.max(1)
+        };
+        let at_a_time = |count: u64| {
+            count
+                .div_ceil(job.num_rebuilds.max(1))
+                .div_ceil(ranks as u64)
+                .max(1)
+        };
         let episodes = match job.length {
             Length::Episodes(count) => Some(at_a_time(job.selected(count)) as usize),
             Length::Steps(_) | Length::Policy => None,
@@ -117,7 +126,12 @@ impl Choices {
                 MOST_SHARED,
             ),
         };
-        Self { unit: unit.max(1), most: episodes.unwrap_or(limit).min(limit), episodes, is_bound_by_memory: false }
+        Self {
+            unit: unit.max(1),
+            most: episodes.unwrap_or(limit).min(limit),
+            episodes,
+            is_bound_by_memory: false,
+        }
     }
 
     /// Returns the best number up to `cap`, which is at least the smallest choice. It is a number
@@ -125,11 +139,16 @@ impl Choices {
     /// number that needs equally few rounds.
     fn best(self, cap: usize) -> usize {
         let cap = (cap.min(self.most.max(self.unit)) / self.unit * self.unit).max(self.unit);
-        let Some(episodes) = self.episodes else { return cap };
+        let Some(episodes) = self.episodes else {
+            return cap;
+        };
         let multiples = |from: usize| (from..=cap / self.unit).rev().map(|nth| nth * self.unit);
-        let divisor = multiples((cap / self.unit).div_ceil(2).max(1)).find(|number| episodes.is_multiple_of(*number));
+        let divisor = multiples((cap / self.unit).div_ceil(2).max(1))
+            .find(|number| episodes.is_multiple_of(*number));
         let rounds = episodes.div_ceil(cap);
-        divisor.unwrap_or_else(|| episodes.div_ceil(rounds).div_ceil(self.unit) * self.unit).min(cap)
+        divisor
+            .unwrap_or_else(|| episodes.div_ceil(rounds).div_ceil(self.unit) * self.unit)
+            .min(cap)
     }
 }
 
@@ -139,7 +158,9 @@ impl Planner<'_> {
         let search = Search::new(self);
         let levelled = search.level();
         let found = search.raise(levelled);
-        (0..self.jobs.len()).map(|job| search.proposal(job, &found)).collect()
+        (0..self.jobs.len())
+            .map(|job| search.proposal(job, &found))
+            .collect()
     }
 }
 
@@ -162,7 +183,12 @@ impl<'a> Search<'a> {
             .zip(&planner.ranks)
             .map(|(job, ranks)| Choices::of(job, ranks.len(), planner))
             .collect();
-        let mut search = Self { planner, choices, fixed: vec![None; planner.jobs.len()], cramped: Vec::new() };
+        let mut search = Self {
+            planner,
+            choices,
+            fixed: vec![None; planner.jobs.len()],
+            cramped: Vec::new(),
+        };
         for job in 0..planner.jobs.len() {
             search.fixed[job] = search.reason_to_keep(job);
         }
@@ -172,15 +198,23 @@ impl<'a> Search<'a> {
 
     fn leave_cramped_gpus_alone(&mut self) {
         let jobs = 0..self.planner.jobs.len();
-        let fewest: Vec<_> = jobs.clone().map(|job| self.takes(job, self.choices[job].unit)).collect();
+        let fewest: Vec<_> = jobs
+            .clone()
+            .map(|job| self.takes(job, self.choices[job].unit))
+            .collect();
         let needs = self.planner.sum(&fewest);
         let gpus = |is: &dyn Fn(Fit) -> bool| {
             let fit = |need: &&Need| is(need.fit(self.planner.budget(need.gpu)));
-            needs.iter().filter(fit).map(|need| need.gpu).collect::<Vec<_>>()
+            needs
+                .iter()
+                .filter(fit)
+                .map(|need| need.gpu)
+                .collect::<Vec<_>>()
         };
         let (hopeless, cramped) = (gpus(&Fit::is_too_much), gpus(&is_cramped));
         for job in jobs {
-            let is_on = |gpus: &[usize]| fewest[job].iter().any(|(_, need)| gpus.contains(&need.gpu));
+            let is_on =
+                |gpus: &[usize]| fewest[job].iter().any(|(_, need)| gpus.contains(&need.gpu));
             if is_on(&hopeless) && self.fixed[job].is_none() {
                 self.fixed[job] = Some(Why::TooLittle);
             } else if is_on(&cramped) {
@@ -193,12 +227,19 @@ impl<'a> Search<'a> {
 
     fn reason_to_keep(&self, job: usize) -> Option<Why> {
         let planner = self.planner;
-        let gpus = planner.takes(job, self.choices[job].most.max(self.choices[job].unit), None);
+        let gpus = planner.takes(
+            job,
+            self.choices[job].most.max(self.choices[job].unit),
+            None,
+        );
         if planner.ranks[job].is_empty() {
             Some(Why::NotPending)
         } else if planner.environments[job].each.has_unknown {
             Some(Why::UnknownEnvironment)
-        } else if gpus.iter().any(|(_, need)| planner.budget(need.gpu).is_none()) {
+        } else if gpus
+            .iter()
+            .any(|(_, need)| planner.budget(need.gpu).is_none())
+        {
             Some(Why::UnknownGpu)
         } else {
             None
@@ -207,23 +248,37 @@ impl<'a> Search<'a> {
 
     /// Returns the memory of a job with this number, or with its own if the job keeps that.
     fn takes(&self, job: usize, num_envs: usize) -> Takes {
-        let number = if self.fixed[job].is_some() { self.planner.jobs[job].num_envs } else { num_envs };
+        let number = if self.fixed[job].is_some() {
+            self.planner.jobs[job].num_envs
+        } else {
+            num_envs
+        };
         self.planner.takes(job, number, None)
     }
 
     fn fits(&self, takes: &[Takes]) -> bool {
         let needs = self.planner.sum(takes);
-        let mut others = needs.iter().filter(|need| !self.cramped.contains(&need.gpu));
+        let mut others = needs
+            .iter()
+            .filter(|need| !self.cramped.contains(&need.gpu));
         others.all(|need| !is_cramped(need.fit(self.planner.budget(need.gpu))))
     }
 
     /// Returns the numbers for the largest common level that fits, each within the choices of its
     /// job.
     fn level(&self) -> Vec<usize> {
-        let at = |level: usize| self.choices.iter().map(|choices| choices.best(level)).collect::<Vec<_>>();
+        let at = |level: usize| {
+            self.choices
+                .iter()
+                .map(|choices| choices.best(level))
+                .collect::<Vec<_>>()
+        };
         let fits = |level: usize| {
-            let takes: Vec<_> =
-                at(level).into_iter().enumerate().map(|(job, number)| self.takes(job, number)).collect();
+            let takes: Vec<_> = at(level)
+                .into_iter()
+                .enumerate()
+                .map(|(job, number)| self.takes(job, number))
+                .collect();
             self.fits(&takes)
         };
         at(largest(1, MOST_SHARED, fits).unwrap_or(1))
@@ -231,13 +286,21 @@ impl<'a> Search<'a> {
 
     /// Raises the number of one job after the other as far as memory allows.
     fn raise(&self, mut numbers: Vec<usize>) -> Vec<usize> {
-        let mut takes: Vec<_> = numbers.iter().enumerate().map(|(job, number)| self.takes(job, *number)).collect();
+        let mut takes: Vec<_> = numbers
+            .iter()
+            .enumerate()
+            .map(|(job, number)| self.takes(job, *number))
+            .collect();
         for job in (0..numbers.len()).filter(|job| self.fixed[*job].is_none()) {
             let choices = self.choices[job];
-            let cap = largest(numbers[job] / choices.unit, choices.most / choices.unit, |nth| {
-                takes[job] = self.takes(job, nth * choices.unit);
-                self.fits(&takes)
-            });
+            let cap = largest(
+                numbers[job] / choices.unit,
+                choices.most / choices.unit,
+                |nth| {
+                    takes[job] = self.takes(job, nth * choices.unit);
+                    self.fits(&takes)
+                },
+            );
             if let Some(cap) = cap {
                 numbers[job] = choices.best(cap * choices.unit).max(numbers[job]);
             }
@@ -250,7 +313,13 @@ impl<'a> Search<'a> {
         let of = &self.planner.jobs[job];
         let why = self.fixed[job].unwrap_or_else(|| self.bound(job, found));
         let proposed_num_envs = self.fixed[job].is_none().then_some(found[job]);
-        Proposal { job: of.name.clone(), num_envs: of.num_envs, proposed_num_envs, why, batch: self.batch(job) }
+        Proposal {
+            job: of.name.clone(),
+            num_envs: of.num_envs,
+            proposed_num_envs,
+            why,
+            batch: self.batch(job),
+        }
     }
 
     fn bound(&self, job: usize, found: &[usize]) -> Why {
@@ -258,7 +327,9 @@ impl<'a> Search<'a> {
         let is_all = found[job] + choices.unit > choices.most;
         match choices.episodes {
             _ if !is_all || choices.is_bound_by_memory => Why::Memory,
-            Some(episodes) if episodes == choices.most || found[job] >= choices.most => Why::Episodes,
+            Some(episodes) if episodes == choices.most || found[job] >= choices.most => {
+                Why::Episodes
+            }
             _ => Why::Most,
         }
     }
@@ -281,7 +352,10 @@ impl<'a> Search<'a> {
             let is_of_job = |need: &&Need| takes[job].iter().any(|(_, own)| own.gpu == need.gpu);
             planner.sum(&takes).iter().filter(is_of_job).all(is_roomy)
         });
-        Some(Batch { rows: planner.batch(job, num_envs), largest })
+        Some(Batch {
+            rows: planner.batch(job, num_envs),
+            largest,
+        })
     }
 }
 
@@ -299,7 +373,11 @@ fn largest(from: usize, to: usize, mut holds: impl FnMut(usize) -> bool) -> Opti
     let (mut good, mut bad) = (from, to + 1);
     while bad - good > 1 {
         let middle = good + (bad - good) / 2;
-        if holds(middle) { good = middle } else { bad = middle }
+        if holds(middle) {
+            good = middle
+        } else {
+            bad = middle
+        }
     }
     Some(good)
 }

@@ -14,8 +14,14 @@ impl Window {
     /// Returns the span from the first to the last time; `None` without any.
     pub(super) fn around(moments: impl Iterator<Item = i64>) -> Option<Self> {
         moments.fold(None, |window, at| match window {
-            None => Some(Self { from_ms: at, to_ms: at }),
-            Some(Self { from_ms, to_ms }) => Some(Self { from_ms: from_ms.min(at), to_ms: to_ms.max(at) }),
+            None => Some(Self {
+                from_ms: at,
+                to_ms: at,
+            }),
+            Some(Self { from_ms, to_ms }) => Some(Self {
+                from_ms: from_ms.min(at),
+                to_ms: to_ms.max(at),
+            }),
         })
     }
 
@@ -69,28 +75,59 @@ impl<'a> Lane<'a> {
     /// Computes the shapes of a rank. `least` is the width up to which jobs are joined, in percent.
     pub(super) fn new(rank: &'a RankReport, window: &Window, least: f64) -> Self {
         let alive = |life: &'a Life| {
-            let (from, to) = (window.place_of(&life.started)?, window.place_of(&life.ended)?);
-            Some(Alive { from, to: to.max(from), ended: &life.ended, end: life.end })
+            let (from, to) = (
+                window.place_of(&life.started)?,
+                window.place_of(&life.ended)?,
+            );
+            Some(Alive {
+                from,
+                to: to.max(from),
+                ended: &life.ended,
+                end: life.end,
+            })
         };
         let mut pieces: Vec<Piece> = Vec::new();
         for span in &rank.spans {
-            let Some(piece) = Piece::new(span, window, pieces.len() % 2 == 1) else { continue };
+            let Some(piece) = Piece::new(span, window, pieces.len() % 2 == 1) else {
+                continue;
+            };
             match pieces.last_mut() {
-                Some(last) if last.to - last.from < least && piece.from < last.from + least => last.join(piece),
+                Some(last) if last.to - last.from < least && piece.from < last.from + least => {
+                    last.join(piece)
+                }
                 _ => pieces.push(piece),
             }
         }
-        pieces.iter_mut().for_each(|piece| piece.busy = (piece.filled / (piece.to - piece.from).max(1e-9)).min(1.0));
-        Self { lives: rank.lives.iter().filter_map(alive).collect(), pieces }
+        pieces.iter_mut().for_each(|piece| {
+            piece.busy = (piece.filled / (piece.to - piece.from).max(1e-9)).min(1.0)
+        });
+        Self {
+            lives: rank.lives.iter().filter_map(alive).collect(),
+            pieces,
+        }
     }
 }
 
 impl<'a> Piece<'a> {
     fn new(span: &'a Span, window: &Window, is_odd: bool) -> Option<Self> {
-        let (from, to) = (window.place_of(&span.started)?, window.place_of(&span.ended)?);
+        let (from, to) = (
+            window.place_of(&span.started)?,
+            window.place_of(&span.ended)?,
+        );
         let (to, failed) = (to.max(from), span.error.is_some());
         let (started, ended, filled) = (&span.started, &span.ended, to - from);
-        Some(Self { from, to, busy: 1.0, jobs: 1, failed, is_odd, first: span, started, ended, filled })
+        Some(Self {
+            from,
+            to,
+            busy: 1.0,
+            jobs: 1,
+            failed,
+            is_odd,
+            first: span,
+            started,
+            ended,
+            filled,
+        })
     }
 
     fn join(&mut self, next: Self) {

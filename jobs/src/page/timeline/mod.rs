@@ -79,9 +79,16 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
 }
 
 fn lead(report: &Report) -> Markup {
-    let (busy, idle) =
-        report.per_rank.iter().fold((0.0, 0.0), |(b, i), rank| (b + rank.busy_s, i + rank.idle_s.max(0.0)));
-    let sum = |part: fn(&RankReport) -> u64| report.per_rank.iter().map(part).fold(0, u64::saturating_add);
+    let (busy, idle) = report.per_rank.iter().fold((0.0, 0.0), |(b, i), rank| {
+        (b + rank.busy_s, i + rank.idle_s.max(0.0))
+    });
+    let sum = |part: fn(&RankReport) -> u64| {
+        report
+            .per_rank
+            .iter()
+            .map(part)
+            .fold(0, u64::saturating_add)
+    };
     let (deaths, restarts) = (sum(|rank| rank.deaths), sum(|rank| rank.restarts));
     html! {
         p.lead {
@@ -95,7 +102,11 @@ fn lead(report: &Report) -> Markup {
 }
 
 fn shown(report: &Report) -> Vec<&RankReport> {
-    let (died, others): (Vec<_>, Vec<_>) = report.per_rank.iter().enumerate().partition(|(_, rank)| rank.deaths > 0);
+    let (died, others): (Vec<_>, Vec<_>) = report
+        .per_rank
+        .iter()
+        .enumerate()
+        .partition(|(_, rank)| rank.deaths > 0);
     let mut shown: Vec<_> = died.into_iter().chain(others).take(MOST_RANKS).collect();
     shown.sort_by_key(|(at, _)| *at);
     shown.into_iter().map(|(_, rank)| rank).collect()
@@ -103,8 +114,14 @@ fn shown(report: &Report) -> Vec<&RankReport> {
 
 /// Returns all times of a rank.
 fn moments(rank: &RankReport) -> impl Iterator<Item = i64> + '_ {
-    let lives = rank.lives.iter().flat_map(|life| [&life.started, &life.ended]);
-    let spans = rank.spans.iter().flat_map(|span| [&span.started, &span.ended]);
+    let lives = rank
+        .lives
+        .iter()
+        .flat_map(|life| [&life.started, &life.ended]);
+    let spans = rank
+        .spans
+        .iter()
+        .flat_map(|span| [&span.started, &span.ended]);
     lives.chain(spans).filter_map(|at| millis(at))
 }
 
@@ -186,9 +203,17 @@ fn class(piece: &Piece) -> &'static str {
 fn story(piece: &Piece, zone: &Zone) -> String {
     let when = format!("{} to {}", zone.time(piece.started), zone.time(piece.ended));
     match (piece.jobs, piece.first.error.as_deref()) {
-        (1, Some(error)) => format!("{}, {when}: {}", clip(&piece.first.job, 60), clip(error, 120)),
+        (1, Some(error)) => format!(
+            "{}, {when}: {}",
+            clip(&piece.first.job, 60),
+            clip(error, 120)
+        ),
         (1, None) => format!("{}, {when}", clip(&piece.first.job, 60)),
-        (jobs, _) => format!("{} jobs from {} on, {when}", number::count(jobs), clip(&piece.first.job, 60)),
+        (jobs, _) => format!(
+            "{} jobs from {} on, {when}",
+            number::count(jobs),
+            clip(&piece.first.job, 60)
+        ),
     }
 }
 

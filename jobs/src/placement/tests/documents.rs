@@ -4,7 +4,8 @@ use super::*;
 
 fn files(placement: &Placement, total: usize) -> Vec<String> {
     let seats = (0..placement.world_size()).flat_map(|rank| placement.seats(rank, total));
-    let name = |Seat { worker, gpu, env }| format!("behavior_video_rank{worker}_gpu{gpu}_env{env}.mp4");
+    let name =
+        |Seat { worker, gpu, env }| format!("behavior_video_rank{worker}_gpu{gpu}_env{env}.mp4");
     seats.map(name).collect()
 }
 
@@ -27,14 +28,20 @@ fn s000_option_2_is_allocated_as_the_document_says() {
     let placement = on("env: 0-1, rollout: 0-1", Resources::new(2, 1)).unwrap();
     assert_eq!(
         placement.allocation(Some(2)),
-        ["GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)", "GPU 1: EnvWorker 1 + RolloutWorker 1 (shared)"]
+        [
+            "GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)",
+            "GPU 1: EnvWorker 1 + RolloutWorker 1 (shared)"
+        ]
     );
 }
 
 #[test]
 fn s000_option_3_is_one_gpu_with_everything_on_it() {
     let placement = on("env: 0, rollout: 0", Resources::new(1, 1)).unwrap();
-    assert_eq!(placement.allocation(Some(1)), ["GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)"]);
+    assert_eq!(
+        placement.allocation(Some(1)),
+        ["GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)"]
+    );
     assert_eq!(files(&placement, 1), ["behavior_video_rank0_gpu0_env0.mp4"]);
 }
 
@@ -85,7 +92,10 @@ fn s001_example_2_is_distributed_and_named_as_the_document_says() {
 #[test]
 fn s001_example_3_is_distributed_and_named_as_the_document_says() {
     let placement = on("env: 0, rollout: 0", FOUR).unwrap();
-    assert_eq!(placement.distribution(4), ["Worker 0 (GPU 0): Manages 4 environments (env 0, 1, 2, 3)"]);
+    assert_eq!(
+        placement.distribution(4),
+        ["Worker 0 (GPU 0): Manages 4 environments (env 0, 1, 2, 3)"]
+    );
     assert_eq!(
         files(&placement, 4),
         [

@@ -6,9 +6,15 @@ use crate::placement::check::check_steps;
 
 mod documents;
 
-const EIGHT: Resources = Resources::Gpus { per_node: 8, nodes: 1 };
+const EIGHT: Resources = Resources::Gpus {
+    per_node: 8,
+    nodes: 1,
+};
 
-const FOUR: Resources = Resources::Gpus { per_node: 4, nodes: 1 };
+const FOUR: Resources = Resources::Gpus {
+    per_node: 4,
+    nodes: 1,
+};
 
 fn on(line: &str, resources: Resources) -> Result<Placement, String> {
     let components = Components::parse(line).map_err(|err| err.to_string())?;
@@ -18,7 +24,13 @@ fn on(line: &str, resources: Resources) -> Result<Placement, String> {
 /// Returns the GPUs of each process of `env`.
 fn env(text: &str, resources: Resources) -> Result<Vec<Vec<usize>>, String> {
     let text = format!("env: {text}, rollout: 0");
-    on(&text, resources).map(|placement| placement.env.into_iter().map(|process| process.gpus).collect())
+    on(&text, resources).map(|placement| {
+        placement
+            .env
+            .into_iter()
+            .map(|process| process.gpus)
+            .collect()
+    })
 }
 
 fn refusal(text: &str) -> String {
@@ -39,7 +51,14 @@ fn processes_are_dealt_in_blocks_as_rlinf_deals_them() {
     let two_each = env("0-3:0-7", EIGHT).unwrap();
     assert_eq!(two_each, [[0], [0], [1], [1], [2], [2], [3], [3]]);
     assert_eq!(env("0-7:0-1", EIGHT).unwrap(), [[0, 1, 2, 3], [4, 5, 6, 7]]);
-    let documented = env("0-1:0-3,3-5,7-10:7-14", Resources::Gpus { per_node: 16, nodes: 1 }).unwrap();
+    let documented = env(
+        "0-1:0-3,3-5,7-10:7-14",
+        Resources::Gpus {
+            per_node: 16,
+            nodes: 1,
+        },
+    )
+    .unwrap();
     let expected = [0, 0, 1, 1, 3, 4, 5, 7, 7, 8, 8, 9, 9, 10, 10];
     assert_eq!(documented, expected.map(|gpu| vec![gpu]));
 }
@@ -49,25 +68,65 @@ fn every_broken_rule_is_named_with_what_would_do() {
     let table = [
         ("4", "GPU 4 is not there, GPU 0 to 3 are"),
         ("2-9", "GPU 4 is not there, GPU 0 to 3 are"),
-        ("", "nothing is placed there; a GPU or a range is needed, as 0 or 0-3"),
+        (
+            "",
+            "nothing is placed there; a GPU or a range is needed, as 0 or 0-3",
+        ),
         ("0-", "`0-` is no number and no range, as 0 or 0-3"),
         ("3-1", "`3-1` runs backwards; `1-3` is the range"),
-        ("0-3:all", "`all` names GPUs, not processes; `0-3` alone gives one process a GPU"),
-        ("0:0:0", "`0:0:0` has more than one colon; it is GPUs, or GPUs:processes, as 0-3:0-7"),
-        ("0-1,1-2", "GPU 1 comes after GPU 1; GPUs ascend and each is named once, so 2 or above is needed"),
-        ("2,0", "GPU 0 comes after GPU 2; GPUs ascend and each is named once, so 3 or above is needed"),
-        ("0-1:1-2", "processes go on without a gap from 0, 1 was found"),
-        ("0:0-1,1:3", "processes go on without a gap from 2, 3 was found"),
-        ("0-1:0-2", "3 processes cannot be dealt evenly over 2 GPUs; 2 or 4 can"),
-        ("0-3:0-2", "3 processes cannot be dealt evenly over 4 GPUs; 2 or 4 can"),
-        ("0-3:0-4", "5 processes cannot be dealt evenly over 4 GPUs; 4 or 8 can"),
-        ("0-99999999999999999999", "99999999999999999999 is too large a number; the largest is 4095"),
+        (
+            "0-3:all",
+            "`all` names GPUs, not processes; `0-3` alone gives one process a GPU",
+        ),
+        (
+            "0:0:0",
+            "`0:0:0` has more than one colon; it is GPUs, or GPUs:processes, as 0-3:0-7",
+        ),
+        (
+            "0-1,1-2",
+            "GPU 1 comes after GPU 1; GPUs ascend and each is named once, so 2 or above is needed",
+        ),
+        (
+            "2,0",
+            "GPU 0 comes after GPU 2; GPUs ascend and each is named once, so 3 or above is needed",
+        ),
+        (
+            "0-1:1-2",
+            "processes go on without a gap from 0, 1 was found",
+        ),
+        (
+            "0:0-1,1:3",
+            "processes go on without a gap from 2, 3 was found",
+        ),
+        (
+            "0-1:0-2",
+            "3 processes cannot be dealt evenly over 2 GPUs; 2 or 4 can",
+        ),
+        (
+            "0-3:0-2",
+            "3 processes cannot be dealt evenly over 4 GPUs; 2 or 4 can",
+        ),
+        (
+            "0-3:0-4",
+            "5 processes cannot be dealt evenly over 4 GPUs; 4 or 8 can",
+        ),
+        (
+            "0-99999999999999999999",
+            "99999999999999999999 is too large a number; the largest is 4095",
+        ),
     ];
     for (text, reason) in table {
         let found = refusal(text);
-        assert!(found.starts_with("component_placement env: `") && found.contains(reason), "{text}: {found}");
+        assert!(
+            found.starts_with("component_placement env: `") && found.contains(reason),
+            "{text}: {found}"
+        );
     }
-    assert!(env("1", Resources::new(1, 1)).unwrap_err().ends_with("GPU 1 is not there, only GPU 0 is"));
+    assert!(
+        env("1", Resources::new(1, 1))
+            .unwrap_err()
+            .ends_with("GPU 1 is not there, only GPU 0 is")
+    );
 }
 
 #[test]
@@ -75,16 +134,28 @@ fn gpus_are_numbered_over_nodes_and_a_process_stays_on_one() {
     let nodes = Resources::new(4, 2);
     assert_eq!(env("3-4", nodes).unwrap(), [[3], [4]]);
     assert_eq!((nodes.node(5), nodes.device(5)), (Some(1), Some(1)));
-    assert!(env("8", nodes).unwrap_err().ends_with("GPU 8 is not there, GPU 0 to 7 are (2 nodes with 4 each)"));
+    assert!(
+        env("8", nodes)
+            .unwrap_err()
+            .ends_with("GPU 8 is not there, GPU 0 to 7 are (2 nodes with 4 each)")
+    );
     let straddles = env("2-5:0", nodes).unwrap_err();
-    assert!(straddles.ends_with("process 0 has GPUs 2 to 5, which are on nodes 0 and 1; a process stays on one"));
+    assert!(straddles.ends_with(
+        "process 0 has GPUs 2 to 5, which are on nodes 0 and 1; a process stays on one"
+    ));
 }
 
 #[test]
 fn without_a_gpu_the_numbers_are_labels() {
     let placement = on("env: 0-1, rollout: 2-3", Resources::new(0, 1)).unwrap();
-    assert_eq!(placement.rollout, [Process { gpus: vec![2] }, Process { gpus: vec![3] }]);
-    assert_eq!((Resources::Labels.device(2), Resources::Labels.node(2)), (None, None));
+    assert_eq!(
+        placement.rollout,
+        [Process { gpus: vec![2] }, Process { gpus: vec![3] }]
+    );
+    assert_eq!(
+        (Resources::Labels.device(2), Resources::Labels.node(2)),
+        (None, None)
+    );
 }
 
 #[test]
@@ -94,12 +165,21 @@ fn one_line_and_a_mapping_say_the_same() {
         assert_eq!(parsed, Components::from_value(&value).unwrap(), "{line}");
         parsed
     };
-    both("env: 0-1, rollout: 2-3", json!({"env": "0-1", "rollout": "2-3"}));
+    both(
+        "env: 0-1, rollout: 2-3",
+        json!({"env": "0-1", "rollout": "2-3"}),
+    );
     both("env,rollout: all", json!({"env,rollout": "all"}));
     both("env, rollout :all", json!({"env , rollout": "all"}));
-    both("env: 0-1,3, rollout: 2:0-2", json!({"env": "0-1,3", "rollout": " 2:0-2"}));
+    both(
+        "env: 0-1,3, rollout: 2:0-2",
+        json!({"env": "0-1,3", "rollout": " 2:0-2"}),
+    );
     both("{env: 0; rollout: 1}", json!({"env": "0", "rollout": " 1"}));
-    both("env: 0,all:1-4, rollout: all", json!({"env": "0,all:1-4", "rollout": "all"}));
+    both(
+        "env: 0,all:1-4, rollout: all",
+        json!({"env": "0,all:1-4", "rollout": "all"}),
+    );
 }
 
 #[test]
@@ -119,14 +199,32 @@ fn a_later_placement_takes_the_place_of_an_earlier_one() {
 #[test]
 fn mistakes_in_one_line_are_named() {
     for (line, reason) in [
-        ("env: 0-1", "component_placement has no `rollout`; both are needed"),
-        ("env 0-1", "no component is called `env 0-1`; did you mean `env`?"),
+        (
+            "env: 0-1",
+            "component_placement has no `rollout`; both are needed",
+        ),
+        (
+            "env 0-1",
+            "no component is called `env 0-1`; did you mean `env`?",
+        ),
         ("0-1", "`0-1` has no component before it, as in `env: 0-1`"),
-        ("env, 0-1", "`0-1` follows `env`, a colon is missing between them"),
-        ("env: 0, rollout", "`rollout` has no place, as in `rollout: 0-1`"),
+        (
+            "env, 0-1",
+            "`0-1` follows `env`, a colon is missing between them",
+        ),
+        (
+            "env: 0, rollout",
+            "`rollout` has no place, as in `rollout: 0-1`",
+        ),
         ("env: 0, env: 1, rollout: 0", "`env` is placed twice"),
-        ("envs: 0, rollout: 1", "no component is called `envs`; did you mean `env`?; known are env and rollout"),
-        ("", "component_placement is empty, a mapping of components to GPUs is needed"),
+        (
+            "envs: 0, rollout: 1",
+            "no component is called `envs`; did you mean `env`?; known are env and rollout",
+        ),
+        (
+            "",
+            "component_placement is empty, a mapping of components to GPUs is needed",
+        ),
     ] {
         let found = on(line, FOUR).unwrap_err();
         assert!(found.contains(reason), "{line}: {found}");
@@ -153,15 +251,61 @@ fn components_of_training_are_known_and_not_used() {
 fn environments_of_one_worker_are_routed_to_two_ranks() {
     let placement = on("env: 0-1, rollout: 0-3", FOUR).unwrap();
     let seats = |rank| placement.seats(rank, 8);
-    assert_eq!(seats(0), [Seat { worker: 0, gpu: 0, env: 0 }, Seat { worker: 0, gpu: 0, env: 1 }]);
-    assert_eq!(seats(1), [Seat { worker: 0, gpu: 0, env: 2 }, Seat { worker: 0, gpu: 0, env: 3 }]);
-    assert_eq!(seats(3), [Seat { worker: 1, gpu: 1, env: 2 }, Seat { worker: 1, gpu: 1, env: 3 }]);
+    assert_eq!(
+        seats(0),
+        [
+            Seat {
+                worker: 0,
+                gpu: 0,
+                env: 0
+            },
+            Seat {
+                worker: 0,
+                gpu: 0,
+                env: 1
+            }
+        ]
+    );
+    assert_eq!(
+        seats(1),
+        [
+            Seat {
+                worker: 0,
+                gpu: 0,
+                env: 2
+            },
+            Seat {
+                worker: 0,
+                gpu: 0,
+                env: 3
+            }
+        ]
+    );
+    assert_eq!(
+        seats(3),
+        [
+            Seat {
+                worker: 1,
+                gpu: 1,
+                env: 2
+            },
+            Seat {
+                worker: 1,
+                gpu: 1,
+                env: 3
+            }
+        ]
+    );
 }
 
 #[test]
 fn environments_of_two_workers_are_routed_to_one_rank() {
     let placement = on("env: 0-3, rollout: 0-1", FOUR).unwrap();
-    let workers: Vec<_> = placement.seats(1, 8).iter().map(|seat| (seat.worker, seat.env)).collect();
+    let workers: Vec<_> = placement
+        .seats(1, 8)
+        .iter()
+        .map(|seat| (seat.worker, seat.env))
+        .collect();
     assert_eq!(workers, [(2, 0), (2, 1), (3, 0), (3, 1)]);
 }
 
@@ -175,16 +319,48 @@ fn a_worker_with_several_gpus_deals_its_environments_over_them() {
 #[test]
 fn a_job_of_one_rank_sits_at_that_ranks_workers() {
     let placement = on("env: 0-3, rollout: 0-1", FOUR).unwrap();
-    let seats: Vec<_> = placement.home(1, 3).iter().map(|seat| (seat.worker, seat.gpu, seat.env)).collect();
+    let seats: Vec<_> = placement
+        .home(1, 3)
+        .iter()
+        .map(|seat| (seat.worker, seat.gpu, seat.env))
+        .collect();
     assert_eq!(seats, [(2, 2, 0), (2, 2, 1), (3, 3, 0)]);
     let shared = on("env: 0, rollout: 0-3", FOUR).unwrap();
-    assert_eq!(shared.home(3, 1), [Seat { worker: 0, gpu: 0, env: 0 }]);
-    assert_eq!(Placement::of_ranks([0, 1]).home(1, 2)[1], Seat { worker: 1, gpu: 1, env: 1 });
+    assert_eq!(
+        shared.home(3, 1),
+        [Seat {
+            worker: 0,
+            gpu: 0,
+            env: 0
+        }]
+    );
+    assert_eq!(
+        Placement::of_ranks([0, 1]).home(1, 2)[1],
+        Seat {
+            worker: 1,
+            gpu: 1,
+            env: 1
+        }
+    );
 }
 
-fn division(total: usize, workers: usize, ranks: usize, stages: usize, group_size: usize) -> String {
-    let division = Division { total, workers, ranks, stages, group_size };
-    division.check().map_or_else(|err| err.to_string(), |()| "fits".to_owned())
+fn division(
+    total: usize,
+    workers: usize,
+    ranks: usize,
+    stages: usize,
+    group_size: usize,
+) -> String {
+    let division = Division {
+        total,
+        workers,
+        ranks,
+        stages,
+        group_size,
+    };
+    division
+        .check()
+        .map_or_else(|err| err.to_string(), |()| "fits".to_owned())
 }
 
 #[test]
@@ -203,7 +379,10 @@ fn uneven_totals_are_refused_with_the_nearest_ones() {
         division(8, 2, 3, 1, 1),
         "total_num_envs is 8, which cannot be dealt evenly to 3 rollout workers; 6 or 12 can"
     );
-    assert_eq!(division(0, 2, 3, 1, 1), "total_num_envs is 0; at least 6 are needed");
+    assert_eq!(
+        division(0, 2, 3, 1, 1),
+        "total_num_envs is 0; at least 6 are needed"
+    );
 }
 
 #[test]

@@ -47,8 +47,17 @@ impl RunPlan {
             true => runs.clear(),
             false => drop(runs.insert(self.id.clone())),
         }
-        let jobs = self.jobs.iter().map(|job| (job.index, known.jobs.get(&job.name).cloned().unwrap_or_default()));
-        Accepted { runs, jobs: jobs.collect(), episodes: self.jobs.iter().filter_map(planned).collect() }
+        let jobs = self.jobs.iter().map(|job| {
+            (
+                job.index,
+                known.jobs.get(&job.name).cloned().unwrap_or_default(),
+            )
+        });
+        Accepted {
+            runs,
+            jobs: jobs.collect(),
+            episodes: self.jobs.iter().filter_map(planned).collect(),
+        }
     }
 
     /// Returns the stamps that a rank of `launch` puts on its lines.
@@ -89,8 +98,16 @@ impl RunPlan {
 
 /// The episodes of a job that counts them.
 fn planned(job: &Job) -> Option<(JobIndex, Planned)> {
-    let Length::Episodes(count) = job.length else { return None };
-    Some((job.index, Planned { count, only: job.only.clone() }))
+    let Length::Episodes(count) = job.length else {
+        return None;
+    };
+    Some((
+        job.index,
+        Planned {
+            count,
+            only: job.only.clone(),
+        },
+    ))
 }
 
 /// Of several plans together.

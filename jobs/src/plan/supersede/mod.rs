@@ -51,9 +51,13 @@ impl Move {
     /// Returns whether it is a move that `rrun` itself writes into `superseded/<n>`. A folder from
     /// another user could have any other move, which might lead out of the folder.
     fn is_ours(&self, decided: &Path) -> bool {
-        let next = |name: &str| self.from == decided.join(NEXT).join(name) && self.to == Path::new(name);
+        let next =
+            |name: &str| self.from == decided.join(NEXT).join(name) && self.to == Path::new(name);
         let mut parts = self.from.components();
-        let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+        let is_name = matches!(
+            (parts.next(), parts.next()),
+            (Some(Component::Normal(_)), None)
+        );
         match self.replaces {
             true => next("plan.json"),
             false => next("journal") || (is_name && self.to == decided.join(&self.from)),
@@ -61,7 +65,11 @@ impl Move {
     }
 
     fn away(name: &Path, to: &Path) -> Self {
-        Self { from: name.to_owned(), to: to.join(name), replaces: false }
+        Self {
+            from: name.to_owned(),
+            to: to.join(name),
+            replaces: false,
+        }
     }
 
     /// Makes the move, unless it was already made.
@@ -72,7 +80,11 @@ impl Move {
         }
         match fs::rename(from, to) {
             Err(err) if err.kind() != ErrorKind::NotFound => {
-                let moved = format!("`{}` cannot become `{}`: {err}", self.from.display(), self.to.display());
+                let moved = format!(
+                    "`{}` cannot become `{}`: {err}",
+                    self.from.display(),
+                    self.to.display()
+                );
                 Err(io::Error::new(err.kind(), moved))
             }
             _ => Ok(()),
@@ -91,10 +103,16 @@ impl Standing {
     pub(super) fn of(folder: &RunFolder) -> Self {
         let next = decided(folder).map(|decided| decided.join(NEXT));
         let either = |name: &str, or: PathBuf| {
-            let waiting = next.as_ref().map(|next| next.join(name)).filter(|path| path.exists());
+            let waiting = next
+                .as_ref()
+                .map(|next| next.join(name))
+                .filter(|path| path.exists());
             waiting.unwrap_or(or)
         };
-        Self { plan: either("plan.json", folder.plan()), journals: either("journal", folder.journals()) }
+        Self {
+            plan: either("plan.json", folder.plan()),
+            journals: either("journal", folder.journals()),
+        }
     }
 }
 
@@ -114,13 +132,22 @@ pub(super) fn mend(folder: &RunFolder) -> io::Result<()> {
 
 /// Replaces the plan of `folder` by `next`. Returns the folder with everything that did not stay,
 /// relative to the run folder.
-pub(super) fn supersede(folder: &RunFolder, next: &RunPlan, difference: &Difference) -> io::Result<PathBuf> {
+pub(super) fn supersede(
+    folder: &RunFolder,
+    next: &RunPlan,
+    difference: &Difference,
+) -> io::Result<PathBuf> {
     let decided = prepare(folder, next, difference).inspect_err(|_| {
         // The prepared folder is of no use; the next start would remove it, too.
-        prepared(folder).iter().for_each(|fresh| drop(fs::remove_dir_all(fresh)));
+        prepared(folder)
+            .iter()
+            .for_each(|fresh| drop(fs::remove_dir_all(fresh)));
     })?;
     finish(folder, &decided)?;
-    Ok(decided.strip_prefix(folder.root()).unwrap_or(&decided).to_owned())
+    Ok(decided
+        .strip_prefix(folder.root())
+        .unwrap_or(&decided)
+        .to_owned())
 }
 
 /// Steps 1 and 2: prepares the folder and decides.
@@ -130,11 +157,19 @@ fn prepare(folder: &RunFolder, next: &RunPlan, difference: &Difference) -> io::R
     let fresh = folder.superseded().join(format!("{number}.{PREPARED}"));
     let coming = fresh.join(NEXT);
     fs::create_dir_all(coming.join("journal"))?;
-    write_whole(&fresh.join("plan.json"), &files::read(&folder.plan(), MAX_DOCUMENT_BYTES)?)?;
+    write_whole(
+        &fresh.join("plan.json"),
+        &files::read(&folder.plan(), MAX_DOCUMENT_BYTES)?,
+    )?;
     write_whole(&coming.join("plan.json"), &serde_json::to_vec_pretty(next)?)?;
     carry(folder, difference, &coming.join("journal"))?;
-    write_whole(&fresh.join(MOVES), &serde_json::to_vec_pretty(&moves(folder, difference, &place)?)?)?;
-    [&coming.join("journal"), &coming, &fresh].iter().try_for_each(|part| sync(part))?;
+    write_whole(
+        &fresh.join(MOVES),
+        &serde_json::to_vec_pretty(&moves(folder, difference, &place)?)?,
+    )?;
+    [&coming.join("journal"), &coming, &fresh]
+        .iter()
+        .try_for_each(|part| sync(part))?;
     let decided = folder.root().join(&place);
     fs::rename(fresh, &decided)?;
     sync(&folder.superseded())?;
@@ -166,12 +201,22 @@ fn carry(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<(
 /// so that there always is one.
 fn moves(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<Vec<Move>> {
     let leaving = difference.leaving().map(|job| PathBuf::from(&job.name));
-    let reports = folder.reports().into_iter().filter_map(|path| path.file_name().map(PathBuf::from));
-    let mut moves: Vec<_> = leaving.chain(reports).map(|name| Move::away(&name, to)).collect();
+    let reports = folder
+        .reports()
+        .into_iter()
+        .filter_map(|path| path.file_name().map(PathBuf::from));
+    let mut moves: Vec<_> = leaving
+        .chain(reports)
+        .map(|name| Move::away(&name, to))
+        .collect();
     moves.retain(|step| folder.root().join(&step.from).symlink_metadata().is_ok());
     moves.push(Move::away(Path::new("journal"), to));
     for (name, replaces) in [("journal", false), ("plan.json", true)] {
-        moves.push(Move { from: to.join(NEXT).join(name), to: name.into(), replaces });
+        moves.push(Move {
+            from: to.join(NEXT).join(name),
+            to: name.into(),
+            replaces,
+        });
     }
     Ok(moves)
 }
@@ -179,8 +224,11 @@ fn moves(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<V
 /// Step 3: makes the moves, then removes their list.
 fn finish(folder: &RunFolder, decided: &Path) -> io::Result<()> {
     let place = decided.strip_prefix(folder.root()).unwrap_or(decided);
-    let moves = read(&files::read(&decided.join(MOVES), MAX_DOCUMENT_BYTES)?, place)
-        .map_err(|err| refused(&decided.join(MOVES), &err.to_string()))?;
+    let moves = read(
+        &files::read(&decided.join(MOVES), MAX_DOCUMENT_BYTES)?,
+        place,
+    )
+    .map_err(|err| refused(&decided.join(MOVES), &err.to_string()))?;
     for dir in [place.to_owned(), place.join(NEXT)] {
         real_folder(&folder.root().join(dir))?;
     }
@@ -224,21 +272,29 @@ fn real_folder(path: &Path) -> io::Result<()> {
 }
 
 fn refused(path: &Path, why: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("`{}` cannot be used: {why}", path.display()))
+    io::Error::new(
+        ErrorKind::InvalidData,
+        format!("`{}` cannot be used: {why}", path.display()),
+    )
 }
 
 /// Returns the next free number `<n>`.
 fn number(folder: &RunFolder) -> io::Result<u32> {
     real_folder(&folder.superseded())?;
     fs::create_dir_all(folder.superseded())?;
-    let numbers = entries(folder).into_iter().filter_map(|path| number_of(&path));
+    let numbers = entries(folder)
+        .into_iter()
+        .filter_map(|path| number_of(&path));
     Ok(numbers.max().unwrap_or(0) + 1)
 }
 
 /// Returns the folder with moves that are left to make; there is at most one.
 fn decided(folder: &RunFolder) -> Option<PathBuf> {
     let is_number = |path: &PathBuf| number_of(path).is_some();
-    entries(folder).into_iter().filter(is_number).find(|path| path.join(MOVES).exists())
+    entries(folder)
+        .into_iter()
+        .filter(is_number)
+        .find(|path| path.join(MOVES).exists())
 }
 
 /// Returns the prepared folders, which nothing depends on.
@@ -261,7 +317,10 @@ fn entries(folder: &RunFolder) -> Vec<PathBuf> {
         return Vec::new();
     }
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 /// Syncs a folder, so that the names in it are on the disk.

@@ -23,7 +23,12 @@ fn plan(jobs: &[(&str, u64, &str)]) -> RunPlan {
     let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
     RunPlan::new(
         &args,
-        JobFile { path: "jobs.json".into(), sha256: String::new(), jobs, model_server: None },
+        JobFile {
+            path: "jobs.json".into(),
+            sha256: String::new(),
+            jobs,
+            model_server: None,
+        },
         2,
         String::new(),
     )
@@ -41,9 +46,17 @@ fn begun(folder: &RunFolder) -> RunPlan {
     let lines = [(0, 0, "a", 0..4), (1, 1, "b", 0..4), (0, 2, "c", 0..1)];
     for rank in 0..2 {
         let mut journal = Journal::open(&folder.journal(rank)).unwrap();
-        journal.append(&Line::Rank(RankStart { rank, world_size: 2, ..RankStart::default() })).unwrap();
+        journal
+            .append(&Line::Rank(RankStart {
+                rank,
+                world_size: 2,
+                ..RankStart::default()
+            }))
+            .unwrap();
         for (_, index, name, episodes) in lines.iter().filter(|(of, ..)| *of == rank) {
-            episodes.clone().for_each(|number| journal.append(&episode((*index, name), number)).unwrap());
+            episodes
+                .clone()
+                .for_each(|number| journal.append(&episode((*index, name), number)).unwrap());
         }
     }
     for name in ["a", "b", "c"] {
@@ -66,7 +79,11 @@ fn files(root: &Path) -> BTreeMap<String, String> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            let name = path
+                .strip_prefix(root)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
             match path.is_dir() {
                 true => folders.push(path),
                 false => drop(found.insert(name, fs::read_to_string(&path).unwrap())),
@@ -79,7 +96,9 @@ fn files(root: &Path) -> BTreeMap<String, String> {
 fn done(folder: &RunFolder) -> BTreeMap<usize, Vec<u64>> {
     let journals = journal::read_all(&folder.journals()).unwrap();
     let done = report::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
-    done.into_iter().map(|(index, episodes)| (index.0, episodes)).collect()
+    done.into_iter()
+        .map(|(index, episodes)| (index.0, episodes))
+        .collect()
 }
 
 #[test]
@@ -111,13 +130,24 @@ fn what_stays_stays_finished_and_nothing_that_was_written_is_lost() {
     for (name, text) in &old {
         let is_moved = moved.contains(name.as_str());
         let copied = name.starts_with("journal/") || name == "plan.json";
-        let place = if is_moved || copied { format!("superseded/1/{name}") } else { name.clone() };
+        let place = if is_moved || copied {
+            format!("superseded/1/{name}")
+        } else {
+            name.clone()
+        };
         assert_eq!(all.get(&place), Some(text), "{name}");
         assert_eq!(all.contains_key(name), !is_moved, "{name}");
     }
     assert_eq!(all.keys().filter(|name| name.contains("/.")).count(), 0);
-    assert_eq!(now().settle(&folder, true).unwrap(), settled, "and that once");
-    assert_eq!(RunPlan::read(&RunFolder::new(&folder.superseded().join("1"))).unwrap(), before);
+    assert_eq!(
+        now().settle(&folder, true).unwrap(),
+        settled,
+        "and that once"
+    );
+    assert_eq!(
+        RunPlan::read(&RunFolder::new(&folder.superseded().join("1"))).unwrap(),
+        before
+    );
 }
 
 #[test]
@@ -132,15 +162,31 @@ fn whatever_is_killed_when_all_of_it_is_done_or_nothing() {
         let before = begun(&folder);
         let next = now();
         let decided = prepare(&folder, &next, &Difference::between(&before, &next)).unwrap();
-        let moves: Vec<Move> = serde_json::from_slice(&fs::read(decided.join(MOVES)).unwrap()).unwrap();
-        moves.iter().take(made).for_each(|step| step.make(folder.root()).unwrap());
+        let moves: Vec<Move> =
+            serde_json::from_slice(&fs::read(decided.join(MOVES)).unwrap()).unwrap();
+        moves
+            .iter()
+            .take(made)
+            .for_each(|step| step.make(folder.root()).unwrap());
         if made > moves.len() {
             fs::remove_dir(decided.join(NEXT)).unwrap();
         }
-        assert_eq!(now().check(&folder, false).unwrap(), Vec::<String>::new(), "it is seen after {made} moves");
+        assert_eq!(
+            now().check(&folder, false).unwrap(),
+            Vec::<String>::new(),
+            "it is seen after {made} moves"
+        );
         let again = now().settle(&folder, false).unwrap();
-        assert_eq!(done(&folder), BTreeMap::from([(1, vec![0, 1, 2, 3])]), "{made}");
-        assert_eq!(files(dir.path()).into_keys().collect::<BTreeSet<_>>(), wanted, "{made}");
+        assert_eq!(
+            done(&folder),
+            BTreeMap::from([(1, vec![0, 1, 2, 3])]),
+            "{made}"
+        );
+        assert_eq!(
+            files(dir.path()).into_keys().collect::<BTreeSet<_>>(),
+            wanted,
+            "{made}"
+        );
         assert_eq!(again.jobs, next.jobs);
         if made > moves.len() {
             break;
@@ -158,7 +204,9 @@ fn moved(moves: &Value) -> (tempfile::TempDir, String) {
     fs::create_dir_all(place.join(NEXT)).unwrap();
     fs::write(place.join("plan.json"), "planted").unwrap();
     fs::write(place.join(MOVES), moves.to_string()).unwrap();
-    let told = before.settle(&folder, false).map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
+    let told = before
+        .settle(&folder, false)
+        .map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
     (dir, told)
 }
 
@@ -177,7 +225,10 @@ fn a_move_that_no_run_of_ours_makes_is_refused_and_nothing_is_moved() {
         ("superseded/1/.next/journal", "plan.json", true),
     ] {
         let (dir, told) = moved(&json!([{"from": from, "to": to, "replaces": replaces}]));
-        assert!(told.contains("which no run of ours does"), "{from} to {to}: {told}");
+        assert!(
+            told.contains("which no run of ours does"),
+            "{from} to {to}: {told}"
+        );
         assert!(dir.path().join("run/a/dataset").exists() && !dir.path().join("EVIL").exists());
     }
 }
@@ -205,9 +256,17 @@ fn what_was_prepared_and_not_decided_on_is_undone() {
     let decided = prepare(&folder, &now(), &Difference::between(&before, &now())).unwrap();
     // This is the state that a process leaves which is killed before the rename.
     fs::rename(&decided, folder.superseded().join(format!("1.{PREPARED}"))).unwrap();
-    fs::remove_file(folder.superseded().join(format!("1.{PREPARED}")).join(MOVES)).unwrap();
+    fs::remove_file(
+        folder
+            .superseded()
+            .join(format!("1.{PREPARED}"))
+            .join(MOVES),
+    )
+    .unwrap();
     assert!(now().check(&folder, false).is_err());
-    let again = plan(&[("a", 4, ""), ("b", 4, ""), ("c", 4, "")]).settle(&folder, false).unwrap();
+    let again = plan(&[("a", 4, ""), ("b", 4, ""), ("c", 4, "")])
+        .settle(&folder, false)
+        .unwrap();
     assert_eq!(again, before);
     let mut now = files(dir.path());
     now.remove("plan.lock");
@@ -234,15 +293,30 @@ fn a_second_change_goes_to_a_folder_of_its_own_and_the_next_start_says_what_chan
     let shorter = || plan(&[("b", 2, "")]);
     let mut settled = shorter().settle(&folder, true).unwrap();
     assert_eq!(done(&folder), BTreeMap::from([(0, vec![0, 1])]));
-    assert!(folder.superseded().join("2/plan.json").exists() && !folder.superseded().join("2/a").exists());
+    assert!(
+        folder.superseded().join("2/plan.json").exists()
+            && !folder.superseded().join("2/a").exists()
+    );
     let env = RankEnv::read(|_| None).unwrap();
     drop(settled.open_journal(&folder, &env).unwrap());
     let resumed = &RunPlan::read(&folder).unwrap().resumed_from;
     assert_eq!(resumed.len(), 1);
     assert_eq!(resumed[0].changed.len(), 4 + 2, "{:?}", resumed[0].changed);
-    drop(shorter().settle(&folder, false).unwrap().open_journal(&folder, &env).unwrap());
+    drop(
+        shorter()
+            .settle(&folder, false)
+            .unwrap()
+            .open_journal(&folder, &env)
+            .unwrap(),
+    );
     let resumed = RunPlan::read(&folder).unwrap().resumed_from;
-    assert_eq!(resumed.iter().map(|start| start.changed.len()).collect::<Vec<_>>(), [6, 0]);
+    assert_eq!(
+        resumed
+            .iter()
+            .map(|start| start.changed.len())
+            .collect::<Vec<_>>(),
+        [6, 0]
+    );
 }
 
 #[test]
@@ -254,9 +328,16 @@ fn another_order_keeps_that_of_the_run_and_another_number_of_environments_is_tak
     other.jobs[2].num_envs = 8;
     assert_eq!(other.check(&folder, false).unwrap().len(), 1);
     let settled = other.settle(&folder, false).unwrap();
-    let envs: Vec<_> = settled.jobs.iter().map(|job| (job.name.as_str(), job.index.0, job.num_envs)).collect();
+    let envs: Vec<_> = settled
+        .jobs
+        .iter()
+        .map(|job| (job.name.as_str(), job.index.0, job.num_envs))
+        .collect();
     assert_eq!(envs, [("a", 0, 8), ("b", 1, 1), ("c", 2, 1)]);
-    assert_eq!((&settled.id, RunPlan::read(&folder).unwrap()), (&before.id, settled.clone()));
+    assert_eq!(
+        (&settled.id, RunPlan::read(&folder).unwrap()),
+        (&before.id, settled.clone())
+    );
     assert!(!folder.superseded().exists());
 }
 
@@ -266,18 +347,26 @@ fn a_plan_that_another_evaluation_changed_meanwhile_is_noticed() {
     let folder = RunFolder::new(dir.path());
     let mut before = begun(&folder);
     now().settle(&folder, true).unwrap();
-    let refusal = before.open_journal(&folder, &RankEnv::read(|_| None).unwrap()).unwrap_err();
+    let refusal = before
+        .open_journal(&folder, &RankEnv::read(|_| None).unwrap())
+        .unwrap_err();
     assert!(matches!(refusal, RunFolderError::Overtaken(_)), "{refusal}");
 }
 
 /// Generates any choice and order of the jobs `a` to `d`, with numbers of episodes and
 /// instructions.
 fn any_jobs() -> impl Strategy<Value = Vec<(&'static str, u64, &'static str)>> {
-    let job = (any::<bool>(), 1u64..6, prop_oneof![3 => Just(""), 1 => Just("x")]);
+    let job = (
+        any::<bool>(),
+        1u64..6,
+        prop_oneof![3 => Just(""), 1 => Just("x")],
+    );
     let shuffled = Just(vec!["a", "b", "c", "d"]).prop_shuffle();
     (proptest::collection::vec(job, 4), shuffled).prop_map(|(jobs, names)| {
         let named = names.into_iter().zip(jobs).filter(|(_, job)| job.0);
-        let mut jobs: Vec<_> = named.map(|(name, (_, episodes, words))| (name, episodes, words)).collect();
+        let mut jobs: Vec<_> = named
+            .map(|(name, (_, episodes, words))| (name, episodes, words))
+            .collect();
         if jobs.is_empty() {
             jobs.push(("e", 1, ""));
         }

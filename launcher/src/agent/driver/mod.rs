@@ -76,12 +76,18 @@ pub struct Driver<'a> {
 impl<'a> Driver<'a> {
     /// Installs the signal handlers, opens the store of a single-node launch, and creates the log
     /// folder.
-    pub fn new(plan: &'a Plan, lock: &'a FolderLock, leftovers: Leftovers) -> Result<Driver<'a>, AgentError> {
+    pub fn new(
+        plan: &'a Plan,
+        lock: &'a FolderLock,
+        leftovers: Leftovers,
+    ) -> Result<Driver<'a>, AgentError> {
         let (signals, notes) = Signals::listen(&plan.signals);
         let notices = Notices::listen(&plan.signals);
         notes.iter().for_each(say::warning);
         let exits = signal(SignalKind::child()).map_err(AgentError::Signals)?;
-        let launch = lock.launch().map_or_else(jobs::launch::fresh_id, |launch| Ok(launch.to_owned()));
+        let launch = lock
+            .launch()
+            .map_or_else(jobs::launch::fresh_id, |launch| Ok(launch.to_owned()));
         let peers = Peers::new(plan, launch.map_err(AgentError::Launch)?)?;
         let place = alone(plan, None, 0);
         let folder = match plan.logs.disabled {
@@ -139,7 +145,10 @@ impl<'a> Driver<'a> {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the loop is where the clock is read")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the loop is where the clock is read"
+    )]
     fn on(&mut self, event: Event) -> Vec<Action> {
         self.group.on(event, Instant::now())
     }
@@ -178,7 +187,9 @@ impl<'a> Driver<'a> {
 
     fn say_received(&mut self, Received { number, .. }: Received) {
         let name = signals::name(number);
-        say::warning(format_args!("Received {number} death signal, shutting down workers ({name})"));
+        say::warning(format_args!(
+            "Received {number} death signal, shutting down workers ({name})"
+        ));
         events::record(&self.round(), &Happening::Signal { name: &name });
         self.server.iter_mut().for_each(Server::end_is_near);
         self.is_told_to_end = true;
@@ -192,10 +203,14 @@ impl<'a> Driver<'a> {
         events::record(&self.round(), &Happening::Signal { name: &name });
         match self.plan.signals.sender {
             Sender::SlurmToStep => {
-                say::warning(format_args!("{name} received, as the ranks have; the launch goes on"));
+                say::warning(format_args!(
+                    "{name} received, as the ranks have; the launch goes on"
+                ));
             }
             Sender::SlurmToScript | Sender::Anyone => {
-                say::warning(format_args!("{name} received and passed on to the ranks; the launch goes on"));
+                say::warning(format_args!(
+                    "{name} received and passed on to the ranks; the launch goes on"
+                ));
                 self.attempt.pass_on(number);
             }
         }
@@ -208,21 +223,39 @@ impl<'a> Driver<'a> {
         self.leftovers.reap(&self.attempt.pids());
         // Where ranks fail one by one, `promise` and `lose` report each failure together with its
         // consequence.
-        let is_root = self.plan.failure_policy == FailurePolicy::Torchrun && !self.group.is_stopping();
-        for (rank, _) in exited.iter().filter(|(rank, _)| is_root && self.attempt.casualty(*rank).is_some()) {
+        let is_root =
+            self.plan.failure_policy == FailurePolicy::Torchrun && !self.group.is_stopping();
+        for (rank, _) in exited
+            .iter()
+            .filter(|(rank, _)| is_root && self.attempt.casualty(*rank).is_some())
+        {
             self.say_failure(*rank);
         }
         let swept = self.swept();
-        exited.into_iter().map(|(rank, exit)| Event::Exited(rank, exit)).chain(swept).chain(served).collect()
+        exited
+            .into_iter()
+            .map(|(rank, exit)| Event::Exited(rank, exit))
+            .chain(swept)
+            .chain(served)
+            .collect()
     }
 
     fn say_failure(&self, rank: LocalRank) {
-        let Some(casualty) = self.attempt.casualty(rank) else { return };
+        let Some(casualty) = self.attempt.casualty(rank) else {
+            return;
+        };
         let (code, pid) = (casualty.exit.returncode(), casualty.pid);
         let program = self.plan.ranks[rank.0].argv[0].to_string_lossy();
-        let line = format!("rank {} {}{}", casualty.rank, casualty.exit, self.hint(casualty.exit));
+        let line = format!(
+            "rank {} {}{}",
+            casualty.rank,
+            casualty.exit,
+            self.hint(casualty.exit)
+        );
         say::of_rank(Level::Error, about(casualty), line);
-        let line = format!("failed (exitcode: {code}) local_rank: {rank} (pid: {pid}) of binary: {program}");
+        let line = format!(
+            "failed (exitcode: {code}) local_rank: {rank} (pid: {pid}) of binary: {program}"
+        );
         say::of_rank(Level::Error, about(casualty), line);
     }
 
@@ -241,9 +274,16 @@ impl<'a> Driver<'a> {
     /// Returns an event for every awaited set of leftovers that has ended.
     fn swept(&self) -> Vec<Event> {
         if !self.group.is_sweeping() {
-            return self.group.sweeping().into_iter().filter_map(|rank| self.sweep_rank(rank, None)).collect();
+            return self
+                .group
+                .sweeping()
+                .into_iter()
+                .filter_map(|rank| self.sweep_rank(rank, None))
+                .collect();
         }
-        let living = self.leftovers.signal(&self.attempt.pids(), Reach::All, None);
+        let living = self
+            .leftovers
+            .signal(&self.attempt.pids(), Reach::All, None);
         (living == 0).then_some(Event::Swept).into_iter().collect()
     }
 
@@ -256,7 +296,9 @@ impl<'a> Driver<'a> {
                 None
             }
             Action::Part => (!self.peers.done()).then_some(Event::Over(End::Succeeded)),
-            Action::Send { signal: libc::SIGTERM } if self.signals.is_known_to_ranks() => {
+            Action::Send {
+                signal: libc::SIGTERM,
+            } if self.signals.is_known_to_ranks() => {
                 self.attempt.was_sent(libc::SIGTERM);
                 None
             }
@@ -264,22 +306,38 @@ impl<'a> Driver<'a> {
                 self.attempt.send(signal);
                 None
             }
-            Action::Sweep { groups_know, is_success } => {
+            Action::Sweep {
+                groups_know,
+                is_success,
+            } => {
                 // The built-in programs start no daemons; what they leave behind is a hung
                 // simulator.
-                self.leftovers.leave_daemons(is_success && !self.plan.is_built_in);
-                let reach = if groups_know { Reach::OutsideGroups } else { Reach::All };
-                let living = self.leftovers.signal(&self.attempt.pids(), reach, Some(Signal::SIGTERM));
+                self.leftovers
+                    .leave_daemons(is_success && !self.plan.is_built_in);
+                let reach = if groups_know {
+                    Reach::OutsideGroups
+                } else {
+                    Reach::All
+                };
+                let living =
+                    self.leftovers
+                        .signal(&self.attempt.pids(), reach, Some(Signal::SIGTERM));
                 (living == 0).then_some(Event::Swept)
             }
             Action::KillLeftovers => {
-                let living = self.leftovers.signal(&self.attempt.pids(), Reach::All, Some(Signal::SIGKILL));
-                say::warning(format_args!("processes that ranks had left behind, killed: {living}"));
+                let living =
+                    self.leftovers
+                        .signal(&self.attempt.pids(), Reach::All, Some(Signal::SIGKILL));
+                say::warning(format_args!(
+                    "processes that ranks had left behind, killed: {living}"
+                ));
                 None
             }
             Action::Abandon(rank) => {
                 let pid = self.attempt.pid(rank).unwrap_or_default();
-                say::error(format_args!("rank {rank} (pid {pid}) does not end even by SIGKILL and is left behind"));
+                say::error(format_args!(
+                    "rank {rank} (pid {pid}) does not end even by SIGKILL and is left behind"
+                ));
                 None
             }
             Action::Promise { rank, restart } => {
@@ -295,13 +353,18 @@ impl<'a> Driver<'a> {
                 self.kill_leftovers_of(rank);
                 None
             }
-            Action::Restart { rank, attempt } => self.restart(rank, attempt).err().map(Event::NotRestarted),
+            Action::Restart { rank, attempt } => {
+                self.restart(rank, attempt).err().map(Event::NotRestarted)
+            }
             Action::Finish(_) => None,
         }
     }
 
     fn round(&self) -> Round<'a> {
-        Round { plan: self.plan, place: self.place.clone() }
+        Round {
+            plan: self.plan,
+            place: self.place.clone(),
+        }
     }
 
     fn end_attempt(&mut self) {
@@ -316,12 +379,20 @@ impl<'a> Driver<'a> {
         self.peers.leave(end.reason()).await;
         self.end_server().await;
         self.flush().await;
-        events::record(&self.round(), &Happening::Over { is_success: end == End::Succeeded });
+        events::record(
+            &self.round(),
+            &Happening::Over {
+                is_success: end == End::Succeeded,
+            },
+        );
         match end {
             End::Succeeded | End::NotStarted => {}
             End::Failed => self.report(),
             End::Stopped { signal } | End::Killed { signal } => {
-                say::error(format_args!("Process {} got signal: {signal}", std::process::id()));
+                say::error(format_args!(
+                    "Process {} got signal: {signal}",
+                    std::process::id()
+                ));
             }
         }
         end
@@ -343,7 +414,11 @@ impl<'a> Driver<'a> {
 
     fn report(&self) {
         let failures = self.attempt.failures();
-        if self.ended_by_others && failures.iter().all(|failure| failure.casualty.stopped_by.is_some()) {
+        if self.ended_by_others
+            && failures
+                .iter()
+                .all(|failure| failure.casualty.stopped_by.is_some())
+        {
             return;
         }
         last_words::say_all(self.plan, &self.attempt, &failures, self.memory.hint());
@@ -353,5 +428,8 @@ impl<'a> Driver<'a> {
 /// Returns the exit codes after which a restart would fail in the same way. What other codes mean
 /// in a foreign program is unknown.
 fn final_codes(plan: &Plan) -> Vec<i32> {
-    CANNOT_RUN.into_iter().chain(plan.is_built_in.then_some(FINAL.into())).collect()
+    CANNOT_RUN
+        .into_iter()
+        .chain(plan.is_built_in.then_some(FINAL.into()))
+        .collect()
 }

@@ -24,7 +24,11 @@ impl Driver<'_> {
             Notice::Changed(why) => {
                 self.say_of_others(Level::Warning, why);
                 // No rank of this round has been started, so nothing has to be stopped.
-                Some(if self.held.take().is_some() { Event::Ready } else { Event::Changed })
+                Some(if self.held.take().is_some() {
+                    Event::Ready
+                } else {
+                    Event::Changed
+                })
             }
             Notice::Succeeded => Some(Event::Over(End::Succeeded)),
             Notice::Failed(why) => {
@@ -35,7 +39,11 @@ impl Driver<'_> {
             Notice::Lost(err) => {
                 self.say_of_others(Level::Error, chain(&err));
                 self.ended_by_others = true;
-                Some(Event::Over(if self.group.is_joining() { End::NotStarted } else { End::Failed }))
+                Some(Event::Over(if self.group.is_joining() {
+                    End::NotStarted
+                } else {
+                    End::Failed
+                }))
             }
             Notice::Left => None,
         }
@@ -63,7 +71,10 @@ impl Driver<'_> {
     pub(super) fn joined(&mut self, place: Place) -> Event {
         let attempt = place.restarts;
         if attempt > self.place.restarts {
-            say::warning(format_args!("restart {attempt} of {}", self.plan.max_restarts));
+            say::warning(format_args!(
+                "restart {attempt} of {}",
+                self.plan.max_restarts
+            ));
         }
         self.place = place;
         let after = self.joining_since.elapsed().unwrap_or_default();
@@ -88,8 +99,12 @@ impl Driver<'_> {
 
     /// Tells the other nodes about the failure of a rank on this one.
     pub(super) fn tell(&self, rank: LocalRank, restarts: bool) {
-        let failed = self.attempt.casualty(rank).map(|casualty| format!("rank {} {}", casualty.rank, casualty.exit));
-        let failure = failed.unwrap_or_else(|| format!("rank {} could not be started", self.round().rank(rank.0)));
+        let failed = self
+            .attempt
+            .casualty(rank)
+            .map(|casualty| format!("rank {} {}", casualty.rank, casualty.exit));
+        let failure = failed
+            .unwrap_or_else(|| format!("rank {} could not be started", self.round().rank(rank.0)));
         self.peers.failed(failure, restarts);
     }
 }

@@ -28,7 +28,9 @@ pub(super) async fn news(server: &mut Option<Server<'_>>) -> Vec<News> {
 impl Driver<'_> {
     /// Starts the server. Only the ranks wait for it; this node can meet the other nodes meanwhile.
     pub(super) async fn begin_server(&mut self) -> Vec<Event> {
-        let Some(server) = &mut self.server else { return Vec::new() };
+        let Some(server) = &mut self.server else {
+            return Vec::new();
+        };
         let news = server.begin().await;
         self.served(news)
     }
@@ -36,7 +38,9 @@ impl Driver<'_> {
     /// Turns news of the server into events for the worker group.
     pub(super) fn served(&mut self, news: Vec<News>) -> Vec<Event> {
         self.spare_server();
-        news.into_iter().filter_map(|news| self.heard_of_server(news)).collect()
+        news.into_iter()
+            .filter_map(|news| self.heard_of_server(news))
+            .collect()
     }
 
     fn heard_of_server(&mut self, news: News) -> Option<Event> {
@@ -46,7 +50,11 @@ impl Driver<'_> {
                 // The ranks of this node are not the cause.
                 self.ended_by_others = true;
                 self.peers.failed(why, false);
-                Some(Event::Over(if self.group.is_joining() { End::NotStarted } else { End::Failed }))
+                Some(Event::Over(if self.group.is_joining() {
+                    End::NotStarted
+                } else {
+                    End::Failed
+                }))
             }
         }
     }
@@ -54,14 +62,18 @@ impl Driver<'_> {
     /// Checks whether the server has ended, and returns the events that follow from that.
     pub(super) fn server_exited(&mut self) -> Vec<Event> {
         let ranks = self.attempt.pids();
-        let Some(server) = &mut self.server else { return Vec::new() };
+        let Some(server) = &mut self.server else {
+            return Vec::new();
+        };
         let news = server.exited(&self.leftovers, &ranks);
         self.served(news)
     }
 
     /// Tells the server that the launch is over: kills it or lets it stop, depending on `end`.
     pub(super) fn tell_server(&mut self, end: End) {
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.server else {
+            return;
+        };
         match end {
             End::Killed { .. } => server.kill(),
             End::Succeeded | End::Failed | End::NotStarted | End::Stopped { .. } => server.stop(),
@@ -71,7 +83,9 @@ impl Driver<'_> {
     /// Waits until no process of the server is left. A signal during the wait kills the server.
     pub(super) async fn end_server(&mut self) {
         let ranks = self.attempt.pids();
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.server else {
+            return;
+        };
         loop {
             server.exited(&self.leftovers, &ranks);
             if server.is_over() {
@@ -92,7 +106,9 @@ impl Driver<'_> {
             }
         };
         if timeout(LAST_GRACE, are_gone).await.is_err() {
-            say::warning("processes that the model server had left behind do not end even by SIGKILL");
+            say::warning(
+                "processes that the model server had left behind do not end even by SIGKILL",
+            );
         }
         server.reap();
     }

@@ -15,32 +15,61 @@ use crate::say::{self, About, Level};
 impl Driver<'_> {
     /// Reports that a rank will be restarted.
     pub(super) fn promise(&self, rank: LocalRank, restart: Restart) {
-        let Some(casualty) = self.attempt.casualty(rank) else { return };
-        let Restart { number, of, after, .. } = restart;
+        let Some(casualty) = self.attempt.casualty(rank) else {
+            return;
+        };
+        let Restart {
+            number, of, after, ..
+        } = restart;
         let (failure, others) = (self.failure(casualty), self.others(rank));
-        let line = format!("{failure}; restart {number} of {of} in {} s{others}", after.as_secs());
+        let line = format!(
+            "{failure}; restart {number} of {of} in {} s{others}",
+            after.as_secs()
+        );
         say::of_rank(Level::Warning, about(casualty), line);
-        events::record(&self.round(), &Happening::Restart { who: who(casualty), restart });
+        events::record(
+            &self.round(),
+            &Happening::Restart {
+                who: who(casualty),
+                restart,
+            },
+        );
     }
 
     /// Reports to the user, and to the other ranks, that a rank has died for good.
     pub(super) fn lose(&self, rank: LocalRank, why: Loss) {
-        let Some(casualty) = self.attempt.casualty(rank) else { return };
+        let Some(casualty) = self.attempt.casualty(rank) else {
+            return;
+        };
         let why = match why {
             Loss::Spent => "no restart is left",
             Loss::Final => "a restart would not change that",
             Loss::Ending => "the end of the launch was announced",
         };
         let reason = format!("{}; {why}", self.failure(casualty));
-        say::of_rank(Level::Error, about(casualty), format_args!("{reason}{}", self.others(rank)));
-        events::record(&self.round(), &Happening::Lost { who: who(casualty), reason: &reason });
+        say::of_rank(
+            Level::Error,
+            about(casualty),
+            format_args!("{reason}{}", self.others(rank)),
+        );
+        events::record(
+            &self.round(),
+            &Happening::Lost {
+                who: who(casualty),
+                reason: &reason,
+            },
+        );
         self.peers.lost(&self.place, casualty.rank, &reason);
     }
 
     /// Restarts a rank.
     pub(super) fn restart(&mut self, rank: LocalRank, attempt: u32) -> Result<(), LocalRank> {
         let round = self.round();
-        let writer = Writer { index: rank.0, rank: round.rank(rank.0), attempt };
+        let writer = Writer {
+            index: rank.0,
+            rank: round.rank(rank.0),
+            attempt,
+        };
         let logs = self.logs(&[writer]).map_err(|()| rank)?;
         if let Some(tail) = self.attempt.restart(&round, rank, attempt, logs)? {
             self.flushes.push(Box::pin(tail.finish()));
@@ -58,30 +87,52 @@ impl Driver<'_> {
     pub(super) fn kill_leftovers_of(&self, rank: LocalRank) {
         let living = self.leftovers_of(rank, Some(Signal::SIGKILL));
         let global = self.round().rank(rank.0);
-        say::warning(format_args!("processes that rank {global} had left behind, killed: {living}"));
+        say::warning(format_args!(
+            "processes that rank {global} had left behind, killed: {living}"
+        ));
     }
 
     fn leftovers_of(&self, rank: LocalRank, signal: Option<Signal>) -> usize {
-        let Some(pid) = self.attempt.pid(rank) else { return 0 };
+        let Some(pid) = self.attempt.pid(rank) else {
+            return 0;
+        };
         let mark = self.round().mark(rank.0);
-        self.leftovers.signal_of(&self.attempt.pids(), Trace { pid, mark: &mark }, signal)
+        self.leftovers
+            .signal_of(&self.attempt.pids(), Trace { pid, mark: &mark }, signal)
     }
 
     fn failure(&self, casualty: &Casualty) -> String {
-        format!("rank {} {}{}", casualty.rank, casualty.exit, self.hint(casualty.exit))
+        format!(
+            "rank {} {}{}",
+            casualty.rank,
+            casualty.exit,
+            self.hint(casualty.exit)
+        )
     }
 
     fn others(&self, rank: LocalRank) -> &'static str {
         let has_others = self.place.nodes > 1 || self.group.has_others(rank);
-        if has_others { ", the other ranks go on" } else { "" }
+        if has_others {
+            ", the other ranks go on"
+        } else {
+            ""
+        }
     }
 }
 
 /// Returns the rank that a line is about, after that rank has ended.
 pub(super) fn about(casualty: &Casualty) -> About {
-    About { rank: casualty.rank, pid: Some(casualty.pid) }
+    About {
+        rank: casualty.rank,
+        pid: Some(casualty.pid),
+    }
 }
 
 fn who(casualty: &Casualty) -> Who {
-    Who { index: casualty.index, rank: casualty.rank, local_rank: casualty.local_rank, pid: casualty.pid }
+    Who {
+        index: casualty.index,
+        rank: casualty.rank,
+        local_rank: casualty.local_rank,
+        pid: casualty.pid,
+    }
 }

@@ -22,12 +22,21 @@ impl Driver<'_> {
             return Some(event);
         }
         let round = self.round();
-        let writer = |index| Writer { index, rank: round.rank(index), attempt: self.group.attempt(LocalRank(index)) };
+        let writer = |index| Writer {
+            index,
+            rank: round.rank(index),
+            attempt: self.group.attempt(LocalRank(index)),
+        };
         let logs = self.logs(&(0..self.plan.ranks.len()).map(writer).collect::<Vec<_>>());
-        let Ok(logs) = logs else { return Some(Event::NotStarted(LocalRank(0))) };
+        let Ok(logs) = logs else {
+            return Some(Event::NotStarted(LocalRank(0)));
+        };
         self.attempt = Attempt::new(logs);
         loop {
-            if let Err(rank) = self.attempt.spawn(&round, AT_A_TIME, |rank| self.group.attempt(rank)) {
+            if let Err(rank) = self
+                .attempt
+                .spawn(&round, AT_A_TIME, |rank| self.group.attempt(rank))
+            {
                 return Some(Event::NotStarted(rank));
             }
             let started = self.attempt.started()?;
@@ -42,7 +51,10 @@ impl Driver<'_> {
                     "{started} of {} ranks were started, no more will be",
                     self.plan.ranks.len()
                 ));
-                return Some(Event::Interrupted { started: LocalRank(started), received });
+                return Some(Event::Interrupted {
+                    started: LocalRank(started),
+                    received,
+                });
             }
         }
     }
@@ -63,7 +75,10 @@ impl Driver<'_> {
             }
             Err(received) => {
                 self.say_received(received);
-                Some(Event::Interrupted { started: LocalRank(0), received })
+                Some(Event::Interrupted {
+                    started: LocalRank(0),
+                    received,
+                })
             }
         }
     }
@@ -71,7 +86,8 @@ impl Driver<'_> {
     /// Creates new log files for these ranks. Prints what is wrong if that fails.
     pub(super) fn logs(&self, writers: &[Writer]) -> Result<AttemptLogs, ()> {
         match &self.folder {
-            Some(folder) => AttemptLogs::create(folder, self.plan, writers).map_err(|err| say::error(chain(&err))),
+            Some(folder) => AttemptLogs::create(folder, self.plan, writers)
+                .map_err(|err| say::error(chain(&err))),
             None => Ok(AttemptLogs::disabled(writers.len())),
         }
     }

@@ -41,7 +41,11 @@ pub struct Restart {
 impl Budget {
     /// Returns a budget of `max` restarts.
     pub fn new(max: u32) -> Budget {
-        Budget { max, spent: 0, restarts: 0 }
+        Budget {
+            max,
+            spent: 0,
+            restarts: 0,
+        }
     }
 
     /// Returns the number of all restarts of this rank so far.
@@ -57,10 +61,17 @@ impl Budget {
         if self.spent == self.max {
             return None;
         }
-        let after = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.spent)).min(LONGEST_PAUSE);
+        let after = FIRST_PAUSE
+            .saturating_mul(2_u32.saturating_pow(self.spent))
+            .min(LONGEST_PAUSE);
         self.spent += 1;
         self.restarts = self.restarts.saturating_add(1);
-        Some(Restart { number: self.spent, of: self.max, attempt: self.restarts, after })
+        Some(Restart {
+            number: self.spent,
+            of: self.max,
+            attempt: self.restarts,
+            after,
+        })
     }
 }
 
@@ -71,19 +82,27 @@ mod tests {
     const SHORT: Duration = Duration::from_secs(1);
 
     fn pauses(budget: &mut Budget, count: usize) -> Vec<u64> {
-        (0..count).filter_map(|_| budget.take(SHORT)).map(|restart| restart.after.as_secs()).collect()
+        (0..count)
+            .filter_map(|_| budget.take(SHORT))
+            .map(|restart| restart.after.as_secs())
+            .collect()
     }
 
     #[test]
     fn pauses_double_up_to_a_minute() {
-        assert_eq!(pauses(&mut Budget::new(100), 9), [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(
+            pauses(&mut Budget::new(100), 9),
+            [1, 2, 4, 8, 16, 32, 60, 60, 60]
+        );
         assert_eq!(pauses(&mut Budget::new(u32::MAX), 40).last(), Some(&60));
     }
 
     #[test]
     fn a_budget_is_spent_after_as_many_restarts_as_it_has() {
         let mut budget = Budget::new(2);
-        let numbers: Vec<_> = (0..3).map(|_| budget.take(SHORT).map(|it| (it.number, it.of, it.attempt))).collect();
+        let numbers: Vec<_> = (0..3)
+            .map(|_| budget.take(SHORT).map(|it| (it.number, it.of, it.attempt)))
+            .collect();
         assert_eq!(numbers, [Some((1, 2, 1)), Some((2, 2, 2)), None]);
         assert_eq!((budget.restarts(), Budget::new(0).take(SHORT)), (2, None));
     }
@@ -93,8 +112,14 @@ mod tests {
         let mut budget = Budget::new(2);
         pauses(&mut budget, 2);
         let again = budget.take(GOOD_LIFE).expect("it has its budget back");
-        assert_eq!((again.number, again.attempt, again.after), (1, 3, FIRST_PAUSE));
-        assert_eq!(budget.take(GOOD_LIFE - SHORT).map(|restart| restart.number), Some(2));
+        assert_eq!(
+            (again.number, again.attempt, again.after),
+            (1, 3, FIRST_PAUSE)
+        );
+        assert_eq!(
+            budget.take(GOOD_LIFE - SHORT).map(|restart| restart.number),
+            Some(2)
+        );
     }
 
     #[test]

@@ -84,14 +84,26 @@ impl Group {
     /// Returns a group of `size` ranks. `grace` is the time between SIGTERM and SIGKILL.
     pub fn new(size: usize, max_restarts: u32, grace: Duration) -> Group {
         let living = BTreeSet::new();
-        Group { size, grace, max_restarts, attempt: 0, living, signals: 0, state: State::Joining, isolation: None }
+        Group {
+            size,
+            grace,
+            max_restarts,
+            attempt: 0,
+            living,
+            signals: 0,
+            state: State::Joining,
+            isolation: None,
+        }
     }
 
     /// Lets ranks fail independently: `max_restarts` then applies to each rank, and a rank that
     /// exits with one of `final_codes` is not restarted.
     pub fn isolated(self, final_codes: Vec<i32>) -> Group {
         let isolation = Isolation::new(self.size, self.max_restarts, final_codes, self.grace);
-        Group { isolation: Some(isolation), ..self }
+        Group {
+            isolation: Some(isolation),
+            ..self
+        }
     }
 
     /// Returns when the group needs an [`Event::Deadline`].
@@ -107,7 +119,9 @@ impl Group {
 
     /// Returns the `TORCHELASTIC_RESTART_COUNT` of a rank when all ranks are started.
     pub fn attempt(&self, rank: LocalRank) -> u32 {
-        self.isolation.as_ref().map_or(self.attempt, |isolation| isolation.attempt(rank))
+        self.isolation
+            .as_ref()
+            .map_or(self.attempt, |isolation| isolation.attempt(rank))
     }
 
     /// Returns whether the ranks are being stopped.
@@ -122,13 +136,18 @@ impl Group {
 
     /// Returns the ranks for which the group waits for [`Event::RankSwept`].
     pub fn sweeping(&self) -> BTreeSet<LocalRank> {
-        let isolation = self.isolation.as_ref().filter(|_| self.state == State::Healthy);
+        let isolation = self
+            .isolation
+            .as_ref()
+            .filter(|_| self.state == State::Healthy);
         isolation.map(Isolation::sweeping).unwrap_or_default()
     }
 
     /// Returns whether another rank of this node runs or will be restarted.
     pub fn has_others(&self, rank: LocalRank) -> bool {
-        self.isolation.as_ref().is_some_and(|isolation| isolation.has_others(rank))
+        self.isolation
+            .as_ref()
+            .is_some_and(|isolation| isolation.has_others(rank))
     }
 
     /// Returns whether the ranks of this round have not been started yet.
@@ -142,16 +161,28 @@ impl Group {
             (State::Joining, Event::Ready) => vec![Action::Join],
             (State::Joining, Event::Joined { attempt }) => self.spawn(attempt, now),
             (State::Joining, Event::Over(end)) => self.finish(end),
-            (State::Joining | State::Parting { .. }, Event::Received(received)) => self.finish(end_by(received)),
+            (State::Joining | State::Parting { .. }, Event::Received(received)) => {
+                self.finish(end_by(received))
+            }
             (State::Healthy, Event::NotStarted(rank)) => self.not_started(rank, now),
-            (State::Healthy, Event::Changed) => self.stop(Then::Restart, libc::SIGTERM, self.grace, now),
-            (State::Healthy, Event::Over(end)) => self.stop(Then::Finish(end), libc::SIGTERM, self.grace, now),
+            (State::Healthy, Event::Changed) => {
+                self.stop(Then::Restart, libc::SIGTERM, self.grace, now)
+            }
+            (State::Healthy, Event::Over(end)) => {
+                self.stop(Then::Finish(end), libc::SIGTERM, self.grace, now)
+            }
             (State::Stopping { then, patience }, Event::Over(end)) => {
-                self.state = State::Stopping { then: without_restart(then, end), patience };
+                self.state = State::Stopping {
+                    then: without_restart(then, end),
+                    patience,
+                };
                 Vec::new()
             }
             (State::Sweeping { then, patience }, Event::Over(end)) => {
-                self.state = State::Sweeping { then: without_restart(then, end), patience };
+                self.state = State::Sweeping {
+                    then: without_restart(then, end),
+                    patience,
+                };
                 Vec::new()
             }
             (State::Parting { .. }, Event::Changed) => self.join(),
@@ -161,9 +192,15 @@ impl Group {
                 self.living.remove(&rank);
                 self.exited(rank, exit, now)
             }
-            (State::Healthy, Event::NotRestarted(rank)) => self.isolate(now, |ranks| ranks.not_restarted(rank, now)),
-            (State::Healthy, Event::RankSwept(rank)) => self.isolate(now, |ranks| ranks.swept(rank, now)),
-            (State::Healthy, Event::Deadline) => self.isolate(now, |ranks| ranks.deadline_has_come(now)),
+            (State::Healthy, Event::NotRestarted(rank)) => {
+                self.isolate(now, |ranks| ranks.not_restarted(rank, now))
+            }
+            (State::Healthy, Event::RankSwept(rank)) => {
+                self.isolate(now, |ranks| ranks.swept(rank, now))
+            }
+            (State::Healthy, Event::Deadline) => {
+                self.isolate(now, |ranks| ranks.deadline_has_come(now))
+            }
             (State::Healthy, Event::EndAnnounced) => self.isolate(now, Isolation::announce_end),
             (State::Healthy, Event::Received(received)) => self.stop_by(received, self.grace, now),
             (State::Healthy, Event::Interrupted { started, received }) => {
@@ -223,17 +260,33 @@ impl Group {
 
     fn not_started(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
         self.living.split_off(&rank);
-        let stop = self.stop(Then::Finish(End::NotStarted), libc::SIGTERM, self.grace, now);
-        [vec![Action::Tell { rank, restarts: false }], stop].concat()
+        let stop = self.stop(
+            Then::Finish(End::NotStarted),
+            libc::SIGTERM,
+            self.grace,
+            now,
+        );
+        [
+            vec![Action::Tell {
+                rank,
+                restarts: false,
+            }],
+            stop,
+        ]
+        .concat()
     }
 
     /// Handles the end of a rank, which has been removed from `living`.
     fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<Action> {
         match self.state {
             State::Stopping { then, .. } if self.living.is_empty() => self.sweep(then, true, now),
-            State::Healthy if self.isolation.is_some() => self.isolate(now, |ranks| ranks.exited(rank, exit, now)),
+            State::Healthy if self.isolation.is_some() => {
+                self.isolate(now, |ranks| ranks.exited(rank, exit, now))
+            }
             State::Healthy if !exit.is_success() => self.failed(rank, now),
-            State::Healthy if self.living.is_empty() => self.sweep(Then::Part(End::Succeeded), false, now),
+            State::Healthy if self.living.is_empty() => {
+                self.sweep(Then::Part(End::Succeeded), false, now)
+            }
             State::Joining
             | State::Healthy
             | State::Stopping { .. }
@@ -244,8 +297,14 @@ impl Group {
     }
 
     /// Handles an event of a single rank; the round is over when its last rank is.
-    fn isolate(&mut self, now: Instant, on: impl FnOnce(&mut Isolation) -> Vec<Action>) -> Vec<Action> {
-        let Some(isolation) = &mut self.isolation else { return Vec::new() };
+    fn isolate(
+        &mut self,
+        now: Instant,
+        on: impl FnOnce(&mut Isolation) -> Vec<Action>,
+    ) -> Vec<Action> {
+        let Some(isolation) = &mut self.isolation else {
+            return Vec::new();
+        };
         let mut actions = on(isolation);
         self.living = isolation.running();
         if !isolation.is_over() {
@@ -259,18 +318,31 @@ impl Group {
 
     fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
         let restarts = self.attempt < self.max_restarts;
-        let then = if restarts { Then::Restart } else { Then::Finish(End::Failed) };
+        let then = if restarts {
+            Then::Restart
+        } else {
+            Then::Finish(End::Failed)
+        };
         let stop = self.stop(then, libc::SIGTERM, self.grace, now);
         [vec![Action::Tell { rank, restarts }], stop].concat()
     }
 
     fn sweep(&mut self, then: Then, groups_know: bool, now: Instant) -> Vec<Action> {
-        self.state = State::Sweeping { then, patience: Patience::KillAt(now + LEFTOVER_GRACE.min(self.grace)) };
-        vec![Action::Sweep { groups_know, is_success: then == Then::Part(End::Succeeded) }]
+        self.state = State::Sweeping {
+            then,
+            patience: Patience::KillAt(now + LEFTOVER_GRACE.min(self.grace)),
+        };
+        vec![Action::Sweep {
+            groups_know,
+            is_success: then == Then::Part(End::Succeeded),
+        }]
     }
 
     fn kill_leftovers(&mut self, then: Then, now: Instant) -> Vec<Action> {
-        self.state = State::Sweeping { then, patience: Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE) };
+        self.state = State::Sweeping {
+            then,
+            patience: Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
+        };
         vec![Action::KillLeftovers]
     }
 
@@ -295,5 +367,8 @@ fn without_restart(then: Then, end: End) -> Then {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests need some `Instant` to count from")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests need some `Instant` to count from"
+)]
 mod tests;

@@ -12,7 +12,12 @@ use crate::signals::Received;
 pub const LAST_GRACE: Duration = Duration::from_secs(2);
 
 impl Group {
-    pub(super) fn stop_by(&mut self, received: Received, grace: Duration, now: Instant) -> Vec<Action> {
+    pub(super) fn stop_by(
+        &mut self,
+        received: Received,
+        grace: Duration,
+        now: Instant,
+    ) -> Vec<Action> {
         let then = Then::Finish(end_by(received));
         if !received.is_listed {
             return self.stop(then, libc::SIGKILL, grace, now);
@@ -27,14 +32,31 @@ impl Group {
     pub(super) fn hurry(&mut self, received: Received, now: Instant) -> Vec<Action> {
         let kills = self.signals > 0 && (received.number == libc::SIGINT || self.signals > 1);
         if kills {
-            return self.stop(Then::Finish(end_by(received)), libc::SIGKILL, Duration::ZERO, now);
+            return self.stop(
+                Then::Finish(end_by(received)),
+                libc::SIGKILL,
+                Duration::ZERO,
+                now,
+            );
         }
-        let left = self.deadline().map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
-        let grace = if self.signals > 0 { left.min(LAST_GRACE) } else { left };
+        let left = self
+            .deadline()
+            .map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        let grace = if self.signals > 0 {
+            left.min(LAST_GRACE)
+        } else {
+            left
+        };
         self.stop_by(received, grace, now)
     }
 
-    pub(super) fn stop(&mut self, then: Then, signal: i32, grace: Duration, now: Instant) -> Vec<Action> {
+    pub(super) fn stop(
+        &mut self,
+        then: Then,
+        signal: i32,
+        grace: Duration,
+        now: Instant,
+    ) -> Vec<Action> {
         let send = Action::Send { signal };
         if self.living.is_empty() {
             return [vec![send], self.sweep(then, true, now)].concat();
@@ -50,8 +72,15 @@ impl Group {
     /// Gives up ranks that SIGKILL did not end. They still hold their devices, so the launch is not
     /// restarted.
     pub(super) fn abandon(&mut self, then: Then, now: Instant) -> Vec<Action> {
-        let abandoned: Vec<Action> = std::mem::take(&mut self.living).into_iter().map(Action::Abandon).collect();
-        let then = if then == Then::Restart { Then::Finish(End::Failed) } else { then };
+        let abandoned: Vec<Action> = std::mem::take(&mut self.living)
+            .into_iter()
+            .map(Action::Abandon)
+            .collect();
+        let then = if then == Then::Restart {
+            Then::Finish(End::Failed)
+        } else {
+            then
+        };
         [abandoned, self.sweep(then, true, now)].concat()
     }
 }
@@ -59,7 +88,13 @@ impl Group {
 /// Returns how the launch ends after this signal.
 pub(super) fn end_by(received: Received) -> End {
     match received {
-        Received { number: signal, is_listed: true } => End::Stopped { signal },
-        Received { number: signal, is_listed: false } => End::Killed { signal },
+        Received {
+            number: signal,
+            is_listed: true,
+        } => End::Stopped { signal },
+        Received {
+            number: signal,
+            is_listed: false,
+        } => End::Killed { signal },
     }
 }

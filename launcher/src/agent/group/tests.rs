@@ -4,19 +4,32 @@ use crate::process::exit::Exit;
 use crate::signals::Received;
 
 const GRACE: Duration = Duration::from_secs(30);
-const TERM: Action = Action::Send { signal: libc::SIGTERM };
-const KILL: Action = Action::Send { signal: libc::SIGKILL };
-const SWEEP_TOLD: Action = Action::Sweep { groups_know: true, is_success: false };
+const TERM: Action = Action::Send {
+    signal: libc::SIGTERM,
+};
+const KILL: Action = Action::Send {
+    signal: libc::SIGKILL,
+};
+const SWEEP_TOLD: Action = Action::Sweep {
+    groups_know: true,
+    is_success: false,
+};
 
 fn started(size: usize, max_restarts: u32, now: Instant) -> Group {
     let mut group = Group::new(size, max_restarts, GRACE);
     assert_eq!(group.on(Event::Ready, now), [Action::Join]);
-    assert_eq!(group.on(Event::Joined { attempt: 0 }, now), [Action::Spawn { attempt: 0 }]);
+    assert_eq!(
+        group.on(Event::Joined { attempt: 0 }, now),
+        [Action::Spawn { attempt: 0 }]
+    );
     group
 }
 
 fn tell(rank: usize, restarts: bool) -> Action {
-    Action::Tell { rank: LocalRank(rank), restarts }
+    Action::Tell {
+        rank: LocalRank(rank),
+        restarts,
+    }
 }
 
 fn exited(rank: usize, code: i32) -> Event {
@@ -24,11 +37,17 @@ fn exited(rank: usize, code: i32) -> Event {
 }
 
 fn received(number: i32) -> Event {
-    Event::Received(Received { number, is_listed: true })
+    Event::Received(Received {
+        number,
+        is_listed: true,
+    })
 }
 
 fn unlisted(number: i32) -> Event {
-    Event::Received(Received { number, is_listed: false })
+    Event::Received(Received {
+        number,
+        is_listed: false,
+    })
 }
 
 #[test]
@@ -36,9 +55,18 @@ fn all_exits_with_zero_are_success() {
     let now = Instant::now();
     let mut group = started(2, 0, now);
     assert_eq!(group.on(exited(1, 0), now), []);
-    assert_eq!(group.on(exited(0, 0), now), [Action::Sweep { groups_know: false, is_success: true }]);
+    assert_eq!(
+        group.on(exited(0, 0), now),
+        [Action::Sweep {
+            groups_know: false,
+            is_success: true
+        }]
+    );
     assert_eq!(group.on(Event::Swept, now), [Action::Part]);
-    assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Succeeded)]);
+    assert_eq!(
+        group.on(Event::Over(End::Succeeded), now),
+        [Action::Finish(End::Succeeded)]
+    );
 }
 
 #[test]
@@ -56,7 +84,10 @@ fn a_failure_terminates_the_others_and_fails_the_launch() {
 fn the_failure_of_the_last_rank_tells_the_groups_and_sweeps() {
     let now = Instant::now();
     let mut group = started(1, 0, now);
-    assert_eq!(group.on(exited(0, 1), now), [tell(0, false), TERM, SWEEP_TOLD]);
+    assert_eq!(
+        group.on(exited(0, 1), now),
+        [tell(0, false), TERM, SWEEP_TOLD]
+    );
 }
 
 #[test]
@@ -75,7 +106,10 @@ fn who_survives_even_sigkill_is_abandoned_without_restart() {
     group.on(exited(0, 1), now);
     group.on(Event::Deadline, now + GRACE);
     let at = group.deadline().expect("the wait has a limit");
-    assert_eq!(group.on(Event::Deadline, at), [Action::Abandon(LocalRank(1)), SWEEP_TOLD]);
+    assert_eq!(
+        group.on(Event::Deadline, at),
+        [Action::Abandon(LocalRank(1)), SWEEP_TOLD]
+    );
     assert_eq!(group.on(Event::Swept, at), [Action::Finish(End::Failed)]);
 }
 
@@ -95,7 +129,10 @@ fn leftovers_that_outlive_their_grace_are_killed() {
     let mut group = started(1, 0, now);
     group.on(exited(0, 0), now);
     assert_eq!(group.deadline(), Some(now + LEFTOVER_GRACE));
-    assert_eq!(group.on(Event::Deadline, now + LEFTOVER_GRACE), [Action::KillLeftovers]);
+    assert_eq!(
+        group.on(Event::Deadline, now + LEFTOVER_GRACE),
+        [Action::KillLeftovers]
+    );
     assert_eq!(group.on(Event::Swept, now), [Action::Part]);
 }
 
@@ -106,7 +143,10 @@ fn a_restart_comes_after_everything_ended_and_counts() {
     assert_eq!(group.on(exited(0, 3), now), [tell(0, true), TERM]);
     assert_eq!(group.on(exited(1, 3), now), [SWEEP_TOLD]);
     assert_eq!(group.on(Event::Swept, now), [Action::Join]);
-    assert_eq!(group.on(Event::Joined { attempt: 1 }, now), [Action::Spawn { attempt: 1 }]);
+    assert_eq!(
+        group.on(Event::Joined { attempt: 1 }, now),
+        [Action::Spawn { attempt: 1 }]
+    );
     assert_eq!(group.on(exited(0, 3), now), [tell(0, false), TERM]);
     group.on(exited(1, 3), now);
     assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
@@ -116,16 +156,31 @@ fn a_restart_comes_after_everything_ended_and_counts() {
 fn a_signal_is_forwarded_and_ends_without_restart() {
     let now = Instant::now();
     let mut group = started(1, 5, now);
-    assert_eq!(group.on(received(libc::SIGUSR1), now), [Action::Send { signal: libc::SIGUSR1 }]);
+    assert_eq!(
+        group.on(received(libc::SIGUSR1), now),
+        [Action::Send {
+            signal: libc::SIGUSR1
+        }]
+    );
     assert_eq!(group.on(exited(0, 0), now), [SWEEP_TOLD]);
-    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Stopped { signal: libc::SIGUSR1 })]);
+    assert_eq!(
+        group.on(Event::Swept, now),
+        [Action::Finish(End::Stopped {
+            signal: libc::SIGUSR1
+        })]
+    );
 }
 
 #[test]
 fn second_interrupt_kills_at_once() {
     let now = Instant::now();
     let mut group = started(2, 0, now);
-    assert_eq!(group.on(received(libc::SIGINT), now), [Action::Send { signal: libc::SIGINT }]);
+    assert_eq!(
+        group.on(received(libc::SIGINT), now),
+        [Action::Send {
+            signal: libc::SIGINT
+        }]
+    );
     assert_eq!(group.on(received(libc::SIGINT), now), [KILL]);
 }
 
@@ -146,9 +201,18 @@ fn a_signal_during_the_stop_before_a_restart_cancels_the_restart() {
     group.on(exited(0, 1), now);
     let later = now + Duration::from_secs(10);
     assert_eq!(group.on(received(libc::SIGTERM), later), [TERM]);
-    assert_eq!(group.deadline(), Some(now + GRACE), "the grace does not start again");
+    assert_eq!(
+        group.deadline(),
+        Some(now + GRACE),
+        "the grace does not start again"
+    );
     group.on(exited(1, 0), later);
-    assert_eq!(group.on(Event::Swept, later), [Action::Finish(End::Stopped { signal: libc::SIGTERM })]);
+    assert_eq!(
+        group.on(Event::Swept, later),
+        [Action::Finish(End::Stopped {
+            signal: libc::SIGTERM
+        })]
+    );
 }
 
 #[test]
@@ -156,11 +220,22 @@ fn a_signal_while_sweeping_cancels_the_restart_but_not_success() {
     let now = Instant::now();
     let mut restarting = started(1, 1, now);
     restarting.on(exited(0, 1), now);
-    assert_eq!(restarting.on(received(libc::SIGTERM), now), [Action::KillLeftovers]);
-    assert_eq!(restarting.on(Event::Swept, now), [Action::Finish(End::Stopped { signal: libc::SIGTERM })]);
+    assert_eq!(
+        restarting.on(received(libc::SIGTERM), now),
+        [Action::KillLeftovers]
+    );
+    assert_eq!(
+        restarting.on(Event::Swept, now),
+        [Action::Finish(End::Stopped {
+            signal: libc::SIGTERM
+        })]
+    );
     let mut succeeded = started(1, 1, now);
     succeeded.on(exited(0, 0), now);
-    assert_eq!(succeeded.on(received(libc::SIGTERM), now), [Action::KillLeftovers]);
+    assert_eq!(
+        succeeded.on(received(libc::SIGTERM), now),
+        [Action::KillLeftovers]
+    );
     assert_eq!(succeeded.on(Event::Swept, now), [Action::Part]);
 }
 
@@ -171,30 +246,49 @@ fn an_unlisted_signal_kills_the_ranks() {
     assert_eq!(group.on(unlisted(libc::SIGUSR1), now), [KILL]);
     group.on(exited(0, 0), now);
     group.on(exited(1, 0), now);
-    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Killed { signal: libc::SIGUSR1 })]);
+    assert_eq!(
+        group.on(Event::Swept, now),
+        [Action::Finish(End::Killed {
+            signal: libc::SIGUSR1
+        })]
+    );
 }
 
 #[test]
 fn a_signal_before_the_start_finishes() {
     let now = Instant::now();
     let mut group = Group::new(1, 0, GRACE);
-    assert_eq!(group.on(received(libc::SIGTERM), now), [Action::Finish(End::Stopped { signal: libc::SIGTERM })]);
+    assert_eq!(
+        group.on(received(libc::SIGTERM), now),
+        [Action::Finish(End::Stopped {
+            signal: libc::SIGTERM
+        })]
+    );
 }
 
 #[test]
 fn a_rank_that_cannot_start_stops_those_before_it() {
     let now = Instant::now();
     let mut group = started(3, 3, now);
-    assert_eq!(group.on(Event::NotStarted(LocalRank(1)), now), [tell(1, false), TERM]);
+    assert_eq!(
+        group.on(Event::NotStarted(LocalRank(1)), now),
+        [tell(1, false), TERM]
+    );
     assert_eq!(group.on(exited(0, 0), now), [SWEEP_TOLD]);
-    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::NotStarted)]);
+    assert_eq!(
+        group.on(Event::Swept, now),
+        [Action::Finish(End::NotStarted)]
+    );
 }
 
 #[test]
 fn the_first_rank_that_cannot_start_leaves_nothing_to_wait_for() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
-    assert_eq!(group.on(Event::NotStarted(LocalRank(0)), now), [tell(0, false), TERM, SWEEP_TOLD]);
+    assert_eq!(
+        group.on(Event::NotStarted(LocalRank(0)), now),
+        [tell(0, false), TERM, SWEEP_TOLD]
+    );
 }
 
 #[test]
@@ -204,7 +298,10 @@ fn another_round_stops_the_ranks_and_costs_no_restart() {
     assert_eq!(group.on(Event::Changed, now), [TERM]);
     assert_eq!(group.on(exited(0, 143), now), [SWEEP_TOLD]);
     assert_eq!(group.on(Event::Swept, now), [Action::Join]);
-    assert_eq!(group.on(Event::Joined { attempt: 0 }, now), [Action::Spawn { attempt: 0 }]);
+    assert_eq!(
+        group.on(Event::Joined { attempt: 0 }, now),
+        [Action::Spawn { attempt: 0 }]
+    );
 }
 
 #[test]
@@ -214,7 +311,10 @@ fn restarts_on_other_nodes_count_too() {
     group.on(Event::Changed, now);
     group.on(exited(0, 143), now);
     group.on(Event::Swept, now);
-    assert_eq!(group.on(Event::Joined { attempt: 1 }, now), [Action::Spawn { attempt: 1 }]);
+    assert_eq!(
+        group.on(Event::Joined { attempt: 1 }, now),
+        [Action::Spawn { attempt: 1 }]
+    );
     assert_eq!(group.on(exited(0, 3), now)[0], tell(0, false));
 }
 
@@ -250,15 +350,23 @@ fn a_node_that_is_not_needed_ends_without_ranks() {
     let now = Instant::now();
     let mut group = Group::new(1, 0, GRACE);
     group.on(Event::Ready, now);
-    assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Succeeded)]);
+    assert_eq!(
+        group.on(Event::Over(End::Succeeded), now),
+        [Action::Finish(End::Succeeded)]
+    );
 }
 
 #[test]
 fn a_signal_while_ranks_are_started_waits_for_those_that_run_alone() {
     let now = Instant::now();
     let mut group = started(500, 0, now);
-    let interrupted =
-        Event::Interrupted { started: LocalRank(2), received: Received { number: libc::SIGTERM, is_listed: true } };
+    let interrupted = Event::Interrupted {
+        started: LocalRank(2),
+        received: Received {
+            number: libc::SIGTERM,
+            is_listed: true,
+        },
+    };
     assert_eq!(group.on(interrupted, now), [TERM]);
     assert_eq!(group.on(exited(0, 143), now), []);
     assert_eq!(group.on(exited(1, 143), now), [SWEEP_TOLD]);

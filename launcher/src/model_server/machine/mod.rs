@@ -137,14 +137,24 @@ impl Machine {
     /// Returns the state of a server that has not been started.
     pub fn new(role: Role, limits: Limits) -> Machine {
         let budget = Budget::new(limits.max_restarts);
-        Machine { role, limits, budget, has_worked: false, is_ending: false, state: State::Idle }
+        Machine {
+            role,
+            limits,
+            budget,
+            has_worked: false,
+            is_ending: false,
+            state: State::Idle,
+        }
     }
 
     /// Returns when the machine needs an [`Event::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Starting { until, .. } | State::Pausing { until } => Some(until),
-            State::Ending { patience: Patience::KillAt(at) | Patience::GiveUpAt(at), .. } => Some(at),
+            State::Ending {
+                patience: Patience::KillAt(at) | Patience::GiveUpAt(at),
+                ..
+            } => Some(at),
             State::Idle | State::Healthy { .. } | State::Over => None,
         }
     }
@@ -176,31 +186,50 @@ impl Machine {
                 self.state = State::Healthy { since: now };
                 vec![Action::Ready(now - since)]
             }
-            (State::Starting { .. }, Event::NotStarted) => self.failed(Cause::NotStarted, Duration::ZERO, now),
-            (State::Starting { .. }, Event::Exited(exit)) => self.failed(Cause::Exited(exit), Duration::ZERO, now),
-            (State::Healthy { since }, Event::Exited(exit)) => self.failed(Cause::Exited(exit), now - since, now),
+            (State::Starting { .. }, Event::NotStarted) => {
+                self.failed(Cause::NotStarted, Duration::ZERO, now)
+            }
+            (State::Starting { .. }, Event::Exited(exit)) => {
+                self.failed(Cause::Exited(exit), Duration::ZERO, now)
+            }
+            (State::Healthy { since }, Event::Exited(exit)) => {
+                self.failed(Cause::Exited(exit), now - since, now)
+            }
             (State::Starting { .. }, Event::Deadline) => self.silent(now),
             (State::Pausing { .. }, Event::Deadline) => self.start(now),
             (State::Ending { then, .. }, Event::Exited(_)) => self.ended(then, now),
-            (State::Ending { then, patience: Patience::KillAt(_) }, Event::Deadline) => self.kill(then, now),
+            (
+                State::Ending {
+                    then,
+                    patience: Patience::KillAt(_),
+                },
+                Event::Deadline,
+            ) => self.kill(then, now),
             (State::Ending { .. }, Event::Deadline) => {
                 self.state = State::Over;
                 vec![Action::Abandon]
             }
-            (State::Pausing { .. }, Event::EndIsNear | Event::Stop | Event::Kill) | (State::Idle, Event::Stop) => {
+            (State::Pausing { .. }, Event::EndIsNear | Event::Stop | Event::Kill)
+            | (State::Idle, Event::Stop) => self.over(),
+            (State::Starting { .. } | State::Healthy { .. }, Event::Stop | Event::Kill)
+                if self.role == Role::Guest =>
+            {
                 self.over()
             }
-            (State::Starting { .. } | State::Healthy { .. }, Event::Stop | Event::Kill) if self.role == Role::Guest => {
-                self.over()
+            (State::Starting { .. } | State::Healthy { .. }, Event::Stop) => {
+                self.end(Then::Over, now)
             }
-            (State::Starting { .. } | State::Healthy { .. }, Event::Stop) => self.end(Then::Over, now),
             (State::Ending { patience, .. }, Event::Stop) => {
-                self.state = State::Ending { then: Then::Over, patience };
+                self.state = State::Ending {
+                    then: Then::Over,
+                    patience,
+                };
                 Vec::new()
             }
-            (State::Starting { .. } | State::Healthy { .. } | State::Ending { .. }, Event::Kill) => {
-                self.kill(Then::Over, now)
-            }
+            (
+                State::Starting { .. } | State::Healthy { .. } | State::Ending { .. },
+                Event::Kill,
+            ) => self.kill(Then::Over, now),
             (_, Event::EndIsNear) => {
                 self.is_ending = true;
                 Vec::new()
@@ -218,8 +247,15 @@ impl Machine {
     }
 
     fn start(&mut self, now: Instant) -> Vec<Action> {
-        self.state = State::Starting { since: now, until: now + self.limits.start_timeout };
-        if self.role == Role::Host { vec![Action::Start] } else { Vec::new() }
+        self.state = State::Starting {
+            since: now,
+            until: now + self.limits.start_timeout,
+        };
+        if self.role == Role::Host {
+            vec![Action::Start]
+        } else {
+            Vec::new()
+        }
     }
 
     fn silent(&mut self, now: Instant) -> Vec<Action> {
@@ -231,12 +267,18 @@ impl Machine {
     }
 
     fn end(&mut self, then: Then, now: Instant) -> Vec<Action> {
-        self.state = State::Ending { then, patience: Patience::KillAt(now + self.limits.stop_timeout) };
+        self.state = State::Ending {
+            then,
+            patience: Patience::KillAt(now + self.limits.stop_timeout),
+        };
         vec![Action::Send(libc::SIGTERM)]
     }
 
     fn kill(&mut self, then: Then, now: Instant) -> Vec<Action> {
-        self.state = State::Ending { then, patience: Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE) };
+        self.state = State::Ending {
+            then,
+            patience: Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
+        };
         vec![Action::Send(libc::SIGKILL)]
     }
 
@@ -259,7 +301,9 @@ impl Machine {
             self.state = State::Over;
             return vec![Action::GiveUp(cause, Loss::Spent)];
         };
-        self.state = State::Pausing { until: now + restart.after };
+        self.state = State::Pausing {
+            until: now + restart.after,
+        };
         vec![Action::Promise(cause, restart)]
     }
 
@@ -270,5 +314,8 @@ impl Machine {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests need some `Instant` to count from")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests need some `Instant` to count from"
+)]
 mod tests;

@@ -2,8 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIMITS: Limits =
-    Limits { start_timeout: Duration::from_secs(600), max_restarts: 2, stop_timeout: Duration::from_secs(30) };
+const LIMITS: Limits = Limits {
+    start_timeout: Duration::from_secs(600),
+    max_restarts: 2,
+    stop_timeout: Duration::from_secs(30),
+};
 
 const CRASH: Event = Event::Exited(Exit::Code(1));
 
@@ -16,7 +19,11 @@ struct Life {
 
 fn life(role: Role) -> Life {
     let now = Instant::now();
-    Life { machine: Machine::new(role, LIMITS), start: now, now }
+    Life {
+        machine: Machine::new(role, LIMITS),
+        start: now,
+        now,
+    }
 }
 
 impl Life {
@@ -30,7 +37,10 @@ impl Life {
     /// actions.
     fn wait(&mut self) -> (u64, Vec<Action>) {
         self.now = self.machine.deadline().expect("it waits for something");
-        ((self.now - self.start).as_secs(), self.machine.on(Event::Deadline, self.now))
+        (
+            (self.now - self.start).as_secs(),
+            self.machine.on(Event::Deadline, self.now),
+        )
     }
 }
 
@@ -42,7 +52,12 @@ fn healthy() -> Life {
 }
 
 fn restart(number: u32, after: u64) -> Restart {
-    Restart { number, of: 2, attempt: number, after: Duration::from_secs(after) }
+    Restart {
+        number,
+        of: 2,
+        attempt: number,
+        after: Duration::from_secs(after),
+    }
 }
 
 #[test]
@@ -50,7 +65,10 @@ fn a_server_is_started_and_works_when_it_answers() {
     let mut life = life(Role::Host);
     assert_eq!(life.on(0, Event::Begin), [Action::Start]);
     assert!(life.machine.starting().is_some() && !life.machine.is_healthy());
-    assert_eq!(life.on(10, Event::Answered), [Action::Ready(Duration::from_secs(10))]);
+    assert_eq!(
+        life.on(10, Event::Answered),
+        [Action::Ready(Duration::from_secs(10))]
+    );
     assert!(life.machine.is_healthy() && life.machine.deadline().is_none());
 }
 
@@ -63,7 +81,10 @@ fn one_that_has_never_worked_is_not_tried_again() {
     };
     let lost = |cause| (vec![Action::GiveUp(cause, Loss::NeverWorked)], true);
     assert_eq!(begun(CRASH), lost(Cause::Exited(Exit::Code(1))));
-    assert_eq!(begun(Event::Exited(Exit::Code(0))), lost(Cause::Exited(Exit::Code(0))));
+    assert_eq!(
+        begun(Event::Exited(Exit::Code(0))),
+        lost(Cause::Exited(Exit::Code(0)))
+    );
     assert_eq!(begun(Event::NotStarted), lost(Cause::NotStarted));
 }
 
@@ -96,14 +117,23 @@ fn a_restart_that_stays_silent_is_ended_and_counts() {
     life.on(0, CRASH);
     life.wait();
     assert_eq!(life.wait().1, [Action::Send(libc::SIGTERM)]);
-    assert_eq!(life.on(0, CRASH), [Action::Promise(Cause::Silent(LIMITS.start_timeout), restart(2, 2))]);
+    assert_eq!(
+        life.on(0, CRASH),
+        [Action::Promise(
+            Cause::Silent(LIMITS.start_timeout),
+            restart(2, 2)
+        )]
+    );
 }
 
 #[test]
 fn a_long_life_gives_the_restarts_back() {
     let mut life = healthy();
     for _ in 0..5 {
-        assert!(matches!(life.on(3600, CRASH)[..], [Action::Promise(_, Restart { number: 1, .. })]));
+        assert!(matches!(
+            life.on(3600, CRASH)[..],
+            [Action::Promise(_, Restart { number: 1, .. })]
+        ));
         life.wait();
         life.on(10, Event::Answered);
     }
@@ -123,17 +153,33 @@ fn a_second_signal_kills_it_at_once() {
     let mut life = healthy();
     life.on(0, Event::Stop);
     assert_eq!(life.on(0, Event::Kill), [Action::Send(libc::SIGKILL)]);
-    assert_eq!((life.on(0, Event::Exited(Exit::Signal(9))), life.machine.is_over()), (vec![], true));
+    assert_eq!(
+        (
+            life.on(0, Event::Exited(Exit::Signal(9))),
+            life.machine.is_over()
+        ),
+        (vec![], true)
+    );
 }
 
 #[test]
 fn its_end_is_none_to_speak_of_when_the_launch_is_ending() {
     let mut life = healthy();
     life.on(0, Event::EndIsNear);
-    assert_eq!((life.on(0, Event::Exited(Exit::Signal(15))), life.machine.is_over()), (vec![], true));
+    assert_eq!(
+        (
+            life.on(0, Event::Exited(Exit::Signal(15))),
+            life.machine.is_over()
+        ),
+        (vec![], true)
+    );
     let mut life = healthy();
     life.on(0, CRASH);
-    assert_eq!((life.on(0, Event::EndIsNear), life.machine.is_over()), (vec![], true), "no restart is begun any more");
+    assert_eq!(
+        (life.on(0, Event::EndIsNear), life.machine.is_over()),
+        (vec![], true),
+        "no restart is begun any more"
+    );
 }
 
 #[test]
@@ -149,8 +195,14 @@ fn a_silent_one_that_is_not_needed_any_more_is_not_tried_again() {
 fn a_guest_waits_and_neither_starts_nor_ends_it() {
     let mut guest = life(Role::Guest);
     assert_eq!(guest.on(0, Event::Begin), []);
-    assert_eq!(guest.on(3, Event::Answered), [Action::Ready(Duration::from_secs(3))]);
-    assert_eq!((guest.on(0, Event::Stop), guest.machine.is_over()), (vec![], true));
+    assert_eq!(
+        guest.on(3, Event::Answered),
+        [Action::Ready(Duration::from_secs(3))]
+    );
+    assert_eq!(
+        (guest.on(0, Event::Stop), guest.machine.is_over()),
+        (vec![], true)
+    );
     let mut guest = life(Role::Guest);
     guest.on(0, Event::Begin);
     let lost = Action::GiveUp(Cause::Silent(LIMITS.start_timeout), Loss::NeverWorked);

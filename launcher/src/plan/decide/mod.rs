@@ -11,7 +11,8 @@ use crate::plan::program::Program;
 use crate::plan::ranks::Ranks;
 use crate::plan::seating::Launch;
 use crate::plan::{
-    FailurePolicy, LogPlan, Plan, SignalPlan, caveats, conf, eval, limits, nodes, nproc, numa, variables,
+    FailurePolicy, LogPlan, Plan, SignalPlan, caveats, conf, eval, limits, nodes, nproc, numa,
+    variables,
 };
 use crate::say::Note;
 use crate::slurm::{Slurm, Task};
@@ -29,16 +30,24 @@ impl Plan {
         slurm.complete(&mut plan, env, node);
         let open_files = caveats::open_files(node.open_files, plan.nnodes, plan.ranks.len());
         let port = caveats::port(&plan, node.connection_ports);
-        plan.notes.extend(open_files.into_iter().chain(port).map(Note::warning));
+        plan.notes
+            .extend(open_files.into_iter().chain(port).map(Note::warning));
         Ok(plan)
     }
 
     /// Returns the plan of options into which SLURM's variables have already been merged.
-    fn of_options(cli: &Cli, task: Option<Task>, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
+    fn of_options(
+        cli: &Cli,
+        task: Option<Task>,
+        env: &Environment,
+        node: &Node,
+    ) -> Result<Plan, PlanError> {
         let nodes = nodes::nodes(&cli.nnodes)?;
         let failure_policy = FailurePolicy::new(cli);
         let max_restarts = failure_policy.max_restarts(cli)?;
-        let visible_devices = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy());
+        let visible_devices = env
+            .get("CUDA_VISIBLE_DEVICES")
+            .map(|list| list.to_string_lossy());
         let asked = Asked::of(cli, env, node)?;
         let given = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
         let gpus = node.visible_gpus(visible_devices.as_deref());
@@ -48,30 +57,54 @@ impl Plan {
             gpus,
             is_virtual: cli.virtual_local_rank,
         };
-        let launch = task.map_or(launch, |task| launch.of_task(task.local_world_size, task.group_world_size));
-        let placed = asked.as_ref().map(|asked| asked.nproc(launch)).transpose()?.flatten();
+        let launch = task.map_or(launch, |task| {
+            launch.of_task(task.local_world_size, task.group_world_size)
+        });
+        let placed = asked
+            .as_ref()
+            .map(|asked| asked.nproc(launch))
+            .transpose()?
+            .flatten();
         let nproc = placed.filter(|_| task.is_none()).unwrap_or(given);
         // SLURM decides the number of tasks.
         let alone = asked.as_ref().filter(|_| task.is_none());
-        let (nproc, crowd_notes) =
-            alone.map_or(Ok((nproc, Vec::new())), |asked| asked.ranks(nproc, nodes.min, node))?;
-        let launch = Launch { nproc: launch.nproc.filter(|_| alone.is_none()).or(Some(nproc)), ..launch };
+        let (nproc, crowd_notes) = alone.map_or(Ok((nproc, Vec::new())), |asked| {
+            asked.ranks(nproc, nodes.min, node)
+        })?;
+        let launch = Launch {
+            nproc: launch.nproc.filter(|_| alone.is_none()).or(Some(nproc)),
+            ..launch
+        };
         let pairs = conf::pairs(&cli.rdzv_conf)?;
         caveats::refuse(cli)?;
         let ranks = Ranks::new(cli, task.map_or(0, |task| task.local_rank), nproc)?;
         let logs = LogPlan::new(cli, env)?;
         let program = Program::new(cli, env, node)?;
-        let mut memory = asked.as_ref().map(|_| node.memory_of(visible_devices.as_deref())).unwrap_or_default();
+        let mut memory = asked
+            .as_ref()
+            .map(|_| node.memory_of(visible_devices.as_deref()))
+            .unwrap_or_default();
         if task.is_some() {
             // Launchers of other tasks may already have started ranks on these GPUs; the planner
             // counts those anyway.
             memory.iter_mut().for_each(|memory| memory.used = 0);
         }
-        let eval = asked.map(|asked| asked.check(launch, &memory)).transpose()?;
+        let eval = asked
+            .map(|asked| asked.check(launch, &memory))
+            .transpose()?;
         let local_rank = task.map(|task| task.local_rank);
-        let served = eval.as_ref().map(|eval| ServerPlan::of(eval, env, local_rank)).transpose()?.flatten();
-        let (model_server, server_notes) = served.map_or_else(Default::default, |(plan, notes)| (Some(plan), notes));
-        let Meeting { run_id, store, rendezvous } = Meeting::new(cli, nodes, &pairs, node)?;
+        let served = eval
+            .as_ref()
+            .map(|eval| ServerPlan::of(eval, env, local_rank))
+            .transpose()?
+            .flatten();
+        let (model_server, server_notes) =
+            served.map_or_else(Default::default, |(plan, notes)| (Some(plan), notes));
+        let Meeting {
+            run_id,
+            store,
+            rendezvous,
+        } = Meeting::new(cli, nodes, &pairs, node)?;
         limits::check_monitor_interval(cli)?;
         let shutdown_timeout = limits::shutdown_timeout(cli, env)?;
         let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle);
@@ -83,9 +116,19 @@ impl Plan {
         }
         // The default is right for the built-in program, so there is nothing to tune.
         let thread_note = thread_note.filter(|_| eval.is_none());
-        let seats = eval.iter().flat_map(|eval| eval.notes.clone()).chain(server_notes).chain(crowd_notes);
-        let caveats = caveats::notes(cli, env).into_iter().chain(signal_notes).map(Note::warning);
-        let notes = caveats.chain(thread_note.map(Note::info)).chain(seats).collect();
+        let seats = eval
+            .iter()
+            .flat_map(|eval| eval.notes.clone())
+            .chain(server_notes)
+            .chain(crowd_notes);
+        let caveats = caveats::notes(cli, env)
+            .into_iter()
+            .chain(signal_notes)
+            .map(Note::warning);
+        let notes = caveats
+            .chain(thread_note.map(Note::info))
+            .chain(seats)
+            .collect();
         Ok(Plan {
             nnodes: nodes.max,
             run_id,

@@ -39,7 +39,11 @@ pub struct Missing {
 
 impl Missing {
     fn of(job: &Job, what: String) -> Self {
-        Self { index: job.index.0, job: job.name.clone(), what }
+        Self {
+            index: job.index.0,
+            job: job.name.clone(),
+            what,
+        }
     }
 }
 
@@ -64,12 +68,19 @@ pub fn check(jobs: &[Job], env: &Environment) -> Result<(), Missing> {
 fn check_policy(job: &Job, env: &Environment) -> Result<(), String> {
     let text = |field: &str| job.policy_config.get(field).and_then(Value::as_str);
     let file = |field: &str| match text(field).filter(|path| !Path::new(path).is_file()) {
-        Some(path) => Err(format!("`policy_config_dict.{field}` is `{path}`, and there is no such file")),
+        Some(path) => Err(format!(
+            "`policy_config_dict.{field}` is `{path}`, and there is no such file"
+        )),
         None => Ok(()),
     };
-    match (canonical_policy(&job.policy_type), text("policy_config_yaml_path")) {
+    match (
+        canonical_policy(&job.policy_type),
+        text("policy_config_yaml_path"),
+    ) {
         ("gr00t", Some(_)) => file("policy_config_yaml_path"),
-        ("gr00t", None) => text("model_path").map_or(Ok(()), |path| check_checkpoint(Path::new(path), env)),
+        ("gr00t", None) => {
+            text("model_path").map_or(Ok(()), |path| check_checkpoint(Path::new(path), env))
+        }
         ("torchscript", _) => file("model_path").and_then(|()| file("tokenizer_path")),
         _ => Ok(()),
     }
@@ -79,11 +90,19 @@ fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
     let name = path.to_string_lossy();
     let wanted = match (path.is_dir(), hub::is_name(path)) {
         (true, _) => return Ok(()),
-        (false, true) if hub::snapshot(&name, |variable| env.get(variable).map(Into::into)).is_some() => return Ok(()),
-        (false, true) => format!("a folder or a downloaded model is needed: `hf download {name}` fetches it"),
+        (false, true)
+            if hub::snapshot(&name, |variable| env.get(variable).map(Into::into)).is_some() =>
+        {
+            return Ok(());
+        }
+        (false, true) => {
+            format!("a folder or a downloaded model is needed: `hf download {name}` fetches it")
+        }
         (false, false) => "the folder of a checkpoint is needed".to_owned(),
     };
-    Err(format!("`policy_config_dict.model_path` is `{name}`, which is no folder; {wanted}"))
+    Err(format!(
+        "`policy_config_dict.model_path` is `{name}`, which is no folder; {wanted}"
+    ))
 }
 
 /// Checks the script of an environment and its interpreter; returns the interpreter.
@@ -98,14 +117,24 @@ fn check_environment(job: &Job, env: &Environment) -> Result<PathBuf, String> {
     }
     let given = job.env_args.get("python").and_then(Value::as_str);
     let name = given.unwrap_or(PYTHON);
-    let path = if Path::new(name).is_dir() { Path::new(name).join("bin/python") } else { PathBuf::from(name) };
+    let path = if Path::new(name).is_dir() {
+        Path::new(name).join("bin/python")
+    } else {
+        PathBuf::from(name)
+    };
     let refusal = || match given {
         Some(given) => {
-            format!("`arena_env_args.python` is `{given}`, an interpreter or the folder of a venv is needed")
+            format!(
+                "`arena_env_args.python` is `{given}`, an interpreter or the folder of a venv is needed"
+            )
         }
-        None => format!("there is no `{PYTHON}` in PATH; `arena_env_args.python` names an interpreter or a venv"),
+        None => format!(
+            "there is no `{PYTHON}` in PATH; `arena_env_args.python` names an interpreter or a venv"
+        ),
     };
-    find(path.as_os_str(), env).map(|_| path).ok_or_else(refusal)
+    find(path.as_os_str(), env)
+        .map(|_| path)
+        .ok_or_else(refusal)
 }
 
 #[cfg(test)]

@@ -43,11 +43,22 @@ pub(super) struct Probe {
 impl Probe {
     /// Adds the modules that a job needs to the queries.
     pub(super) fn add(probes: &mut Vec<Self>, job: &Job, python: PathBuf) {
-        let variables = job.env_args.get("env").and_then(Value::as_object).cloned().unwrap_or_default();
-        let known = probes.iter().position(|probe| probe.python == python && probe.variables == variables);
+        let variables = job
+            .env_args
+            .get("env")
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default();
+        let known = probes
+            .iter()
+            .position(|probe| probe.python == python && probe.variables == variables);
         let position = known.unwrap_or(probes.len());
         if known.is_none() {
-            probes.push(Self { python, variables, modules: Vec::new() });
+            probes.push(Self {
+                python,
+                variables,
+                modules: Vec::new(),
+            });
         }
         let probe = &mut probes[position];
         for module in modules(job) {
@@ -62,8 +73,13 @@ impl Probe {
     /// # Errors
     /// Returns the first module that is missing.
     pub(super) fn run(self) -> Result<(), Missing> {
-        let Some(missing) = self.ask() else { return Ok(()) };
-        let mut found = self.modules.iter().filter(|(module, _)| missing.contains(module));
+        let Some(missing) = self.ask() else {
+            return Ok(());
+        };
+        let mut found = self
+            .modules
+            .iter()
+            .filter(|(module, _)| missing.contains(module));
         found.next().map_or(Ok(()), |(module, job)| {
             let python = self.python.display();
             let what = format!(
@@ -78,7 +94,9 @@ impl Probe {
     /// Returns the modules that the interpreter does not find, or `None` if it gives no answer.
     fn ask(&self) -> Option<Vec<String>> {
         let mut command = Command::new(&self.python);
-        command.args(["-c", SCRIPT]).args(self.modules.iter().map(|(module, _)| module));
+        command
+            .args(["-c", SCRIPT])
+            .args(self.modules.iter().map(|(module, _)| module));
         for (name, value) in &self.variables {
             match value {
                 Value::Null => command.env_remove(name),
@@ -88,7 +106,12 @@ impl Probe {
                 other => command.env(name, other.to_string()),
             };
         }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
         let text = answer(child)?;
         let line = text.lines().find_map(|line| line.strip_prefix(ANSWER))?;
         Some(line.split_whitespace().map(str::to_owned).collect())
@@ -97,18 +120,27 @@ impl Probe {
 
 /// Returns the output of a process, if it succeeds in time.
 fn answer(mut child: Child) -> Option<String> {
-    #[expect(clippy::disallowed_methods, reason = "a deadline of a process, before the launch")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a deadline of a process, before the launch"
+    )]
     let end = Instant::now() + PATIENCE;
     let status = loop {
         if let Some(status) = child.try_wait().ok()? {
             break status;
         }
-        #[expect(clippy::disallowed_methods, reason = "a deadline of a process, before the launch")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a deadline of a process, before the launch"
+        )]
         if Instant::now() > end {
             child.kill().and_then(|()| child.wait()).ok();
             return None;
         }
-        #[expect(clippy::disallowed_methods, reason = "between two looks at a process that ends in milliseconds")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "between two looks at a process that ends in milliseconds"
+        )]
         std::thread::sleep(LOOK);
     };
     let mut text = String::new();
@@ -131,6 +163,8 @@ fn modules(job: &Job) -> Vec<String> {
         Some((place, _)) => Some(package(place)),
         None => Some(package(&job.environment)),
     };
-    let first = of_list("import").or_else(|| of_list("entry_point")).or_else(own);
+    let first = of_list("import")
+        .or_else(|| of_list("entry_point"))
+        .or_else(own);
     ["numpy".to_owned()].into_iter().chain(first).collect()
 }

@@ -9,7 +9,10 @@ fn job(env_args: Value, policy: (&str, Value)) -> Vec<Job> {
 }
 
 fn with_policy(policy: &str, config: Value) -> Result<(), Missing> {
-    check(&job(json!({"environment": "reach"}), (policy, config)), &Environment::default())
+    check(
+        &job(json!({"environment": "reach"}), (policy, config)),
+        &Environment::default(),
+    )
 }
 
 /// Checks an environment whose interpreter is this shell script, called with `-c SCRIPT MODULE…`.
@@ -20,37 +23,64 @@ fn with_python(script: &str, mut env_args: Value) -> Result<(), String> {
     // The script is renamed into place: a file that a forked process has open for writing cannot be
     // executed.
     let made = std::process::Command::new("/bin/sh")
-        .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\"", python.to_str().unwrap(), script])
+        .args([
+            "-c",
+            "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\"",
+            python.to_str().unwrap(),
+            script,
+        ])
         .status();
     assert!(made.unwrap().success());
     std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
     env_args["python"] = python.to_str().unwrap().into();
-    let said = check(&job(env_args, ("scripted", json!({}))), &Environment::default());
-    said.map_err(|missing| missing.to_string().replace(python.to_str().unwrap(), "python"))
+    let said = check(
+        &job(env_args, ("scripted", json!({}))),
+        &Environment::default(),
+    );
+    said.map_err(|missing| {
+        missing
+            .to_string()
+            .replace(python.to_str().unwrap(), "python")
+    })
 }
 
 #[test]
 fn a_checkpoint_that_is_not_there_is_refused_with_the_way_to_get_it() {
-    let refusal = |policy: &str, config: Value| with_policy(policy, config).unwrap_err().to_string();
+    let refusal =
+        |policy: &str, config: Value| with_policy(policy, config).unwrap_err().to_string();
     assert_eq!(
         refusal("gr00t", json!({"model_path": "/nowhere"})),
         "job 0 (a): `policy_config_dict.model_path` is `/nowhere`, which is no folder; the folder of a checkpoint is needed"
     );
-    assert!(refusal("gr00t_closedloop", json!({"model_path": "a/b"})).ends_with("`hf download a/b` fetches it"));
+    assert!(
+        refusal("gr00t_closedloop", json!({"model_path": "a/b"}))
+            .ends_with("`hf download a/b` fetches it")
+    );
     let yaml = json!({"policy_config_yaml_path": "/nowhere.yaml"});
     assert!(refusal("gr00t", yaml).ends_with("is `/nowhere.yaml`, and there is no such file"));
-    assert!(refusal("torchscript", json!({"model_path": "/nowhere.pt"})).ends_with("and there is no such file"));
+    assert!(
+        refusal("torchscript", json!({"model_path": "/nowhere.pt"}))
+            .ends_with("and there is no such file")
+    );
 }
 
 #[test]
 fn what_is_there_or_of_a_server_is_not_refused() {
     assert_eq!(with_policy("gr00t", json!({"model_path": "/tmp"})), Ok(()));
-    assert_eq!(with_policy("gr00t", json!({})), Ok(()), "the ranks know what is missing then");
+    assert_eq!(
+        with_policy("gr00t", json!({})),
+        Ok(()),
+        "the ranks know what is missing then"
+    );
     for policy in ["gr00t_remote_closedloop", "pi0_remote", "replay_action"] {
-        let config = json!({"model_path": "/nowhere", "replay_file_path": "/made/by/an/earlier/job"});
+        let config =
+            json!({"model_path": "/nowhere", "replay_file_path": "/made/by/an/earlier/job"});
         assert_eq!(with_policy(policy, config), Ok(()));
     }
-    let mut done = job(json!({"environment": "/nowhere.py:make"}), ("gr00t", json!({"model_path": "/nowhere"})));
+    let mut done = job(
+        json!({"environment": "/nowhere.py:make"}),
+        ("gr00t", json!({"model_path": "/nowhere"})),
+    );
     done[0].status = Status::Completed;
     assert_eq!(check(&done, &Environment::default()), Ok(()));
 }
@@ -58,13 +88,30 @@ fn what_is_there_or_of_a_server_is_not_refused() {
 #[test]
 fn a_script_and_an_interpreter_that_are_not_there_are_refused() {
     let refusal = |env_args: Value, env: Environment| {
-        check(&job(env_args, ("scripted", json!({}))), &env).unwrap_err().to_string()
+        check(&job(env_args, ("scripted", json!({}))), &env)
+            .unwrap_err()
+            .to_string()
     };
-    let text = refusal(json!({"environment": "/nowhere/envs.py:make"}), Environment::default());
-    assert!(text.contains("names `/nowhere/envs.py`, and there is no such file"), "{text}");
-    let text = refusal(json!({"environment": "gym:a", "python": "/nowhere/venv"}), Environment::default());
-    assert!(text.contains("is `/nowhere/venv`, an interpreter or the folder of a venv is needed"), "{text}");
-    let text = refusal(json!({"environment": "gym:a"}), Environment::from([("PATH", "/nowhere")]));
+    let text = refusal(
+        json!({"environment": "/nowhere/envs.py:make"}),
+        Environment::default(),
+    );
+    assert!(
+        text.contains("names `/nowhere/envs.py`, and there is no such file"),
+        "{text}"
+    );
+    let text = refusal(
+        json!({"environment": "gym:a", "python": "/nowhere/venv"}),
+        Environment::default(),
+    );
+    assert!(
+        text.contains("is `/nowhere/venv`, an interpreter or the folder of a venv is needed"),
+        "{text}"
+    );
+    let text = refusal(
+        json!({"environment": "gym:a"}),
+        Environment::from([("PATH", "/nowhere")]),
+    );
     assert!(text.contains("there is no `python3` in PATH"), "{text}");
 }
 
@@ -77,21 +124,38 @@ fn a_module_that_the_interpreter_does_not_find_is_refused_by_its_name() {
          interpreter as `arena_env_args.python`"
     );
     // The last arguments are the modules: here all of them are missing.
-    let asked = |env_args: Value| with_python("shift 2; echo rrun-missing $*", env_args).unwrap_err();
+    let asked =
+        |env_args: Value| with_python("shift 2; echo rrun-missing $*", env_args).unwrap_err();
     assert!(asked(json!({"environment": "pkg.mod:make"})).contains("no module `numpy`"));
     let others = |env_args: Value| with_python("shift 3; echo rrun-missing $*", env_args);
-    assert!(others(json!({"environment": "pkg.mod:make"})).unwrap_err().contains("no module `pkg`"));
+    assert!(
+        others(json!({"environment": "pkg.mod:make"}))
+            .unwrap_err()
+            .contains("no module `pkg`")
+    );
     let imported = json!({"environment": "gym:a", "import": ["first.x", "second"]});
-    assert!(others(imported).unwrap_err().contains("no module `first`"), "it may bring gymnasium");
+    assert!(
+        others(imported).unwrap_err().contains("no module `first`"),
+        "it may bring gymnasium"
+    );
     let variable = json!({"environment": "gym:a", "env": {"WHERE": "there"}});
-    assert!(with_python("echo rrun-missing $([ $WHERE = there ] && echo numpy)", variable).is_err());
+    assert!(
+        with_python(
+            "echo rrun-missing $([ $WHERE = there ] && echo numpy)",
+            variable
+        )
+        .is_err()
+    );
 }
 
 #[test]
 fn an_interpreter_that_does_not_say_is_left_to_the_ranks() {
     let gym = || json!({"environment": "gym:a"});
     assert_eq!(with_python("exit 3", gym()), Ok(()));
-    assert_eq!(with_python("echo rrun-missing numpy; exit 1", gym()), Ok(()));
+    assert_eq!(
+        with_python("echo rrun-missing numpy; exit 1", gym()),
+        Ok(())
+    );
     assert_eq!(with_python("echo hello", gym()), Ok(()));
     let placed = json!({"environment": "gym:a", "env": {"PYTHONPATH": "/of/{gpu}"}});
     assert_eq!(with_python("echo rrun-missing numpy", placed), Ok(()));

@@ -40,19 +40,32 @@ impl ServerPlan {
         env: &Environment,
         local_rank: Option<usize>,
     ) -> Result<Option<(ServerPlan, Vec<Note>)>, PlanError> {
-        let Some(server) = &eval.run.model_server else { return Ok(None) };
-        let refuse = |field: &str, reason: String| PlanError::Eval(format!("model_server field {field}: {reason}"));
+        let Some(server) = &eval.run.model_server else {
+            return Ok(None);
+        };
+        let refuse = |field: &str, reason: String| {
+            PlanError::Eval(format!("model_server field {field}: {reason}"))
+        };
         check_program(server, env).map_err(|(field, reason)| refuse(field, reason))?;
         let mut server = server.clone();
         let mut notes = Vec::new();
         if let Some(devices) = &server.devices {
             let list = env.get(DEVICES_VARIABLE).map(|list| list.to_string_lossy());
-            let list = visible(devices, eval.gpus, list.as_deref()).map_err(|reason| refuse("devices", reason))?;
+            let list = visible(devices, eval.gpus, list.as_deref())
+                .map_err(|reason| refuse("devices", reason))?;
             server.env.insert(DEVICES_VARIABLE.to_owned(), list);
         }
-        notes.extend(caveats(&server, eval.gpus, &eval.seating).into_iter().map(Note::warning));
+        notes.extend(
+            caveats(&server, eval.gpus, &eval.seating)
+                .into_iter()
+                .map(Note::warning),
+        );
         let log = RunFolder::new(&eval.output).model_server_log(&report::host());
-        let role = if local_rank.unwrap_or(0) == 0 { Role::Host } else { Role::Guest };
+        let role = if local_rank.unwrap_or(0) == 0 {
+            Role::Host
+        } else {
+            Role::Guest
+        };
         Ok(Some((ServerPlan { server, log, role }, notes)))
     }
 }
@@ -64,12 +77,22 @@ fn check_program(server: &ModelServer, env: &Environment) -> Result<(), (&'stati
         return Err(("cwd", format!("there is no folder `{}`", cwd.display())));
     }
     let program = Path::new(&server.command[0]);
-    let own_path = server.env.get("PATH").map(|path| env.clone().with("PATH", path));
+    let own_path = server
+        .env
+        .get("PATH")
+        .map(|path| env.clone().with("PATH", path));
     let is_below = program.components().count() > 1 && program.is_relative();
-    let place = server.cwd.as_deref().filter(|_| is_below).map_or(program.to_owned(), |cwd| cwd.join(program));
+    let place = server
+        .cwd
+        .as_deref()
+        .filter(|_| is_below)
+        .map_or(program.to_owned(), |cwd| cwd.join(program));
     match find(place.as_os_str(), own_path.as_ref().unwrap_or(env)) {
         Some(_) => Ok(()),
-        None => Err(("command", format!("there is no program `{}`", place.display()))),
+        None => Err((
+            "command",
+            format!("there is no program `{}`", place.display()),
+        )),
     }
 }
 
@@ -77,11 +100,21 @@ fn check_program(server: &ModelServer, env: &Environment) -> Result<(), (&'stati
 /// `list` may have restricted already. Without a GPU the numbers are mere labels.
 fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String, String> {
     if let Some(device) = devices.iter().find(|device| gpus > 0 && **device >= gpus) {
-        let seen = if gpus == 1 { "GPU 0 alone is".to_owned() } else { format!("GPUs 0 to {} are", gpus - 1) };
+        let seen = if gpus == 1 {
+            "GPU 0 alone is".to_owned()
+        } else {
+            format!("GPUs 0 to {} are", gpus - 1)
+        };
         return Err(format!("GPU {device} is not there, {seen} visible"));
     }
-    let entries: Vec<&str> = list.map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default();
-    let name = |device: &usize| entries.get(*device).map_or_else(|| device.to_string(), |entry| (*entry).to_owned());
+    let entries: Vec<&str> = list
+        .map(|list| list.split(',').map(str::trim).collect())
+        .unwrap_or_default();
+    let name = |device: &usize| {
+        entries
+            .get(*device)
+            .map_or_else(|| device.to_string(), |entry| (*entry).to_owned())
+    };
     Ok(devices.iter().map(name).collect::<Vec<_>>().join(","))
 }
 
@@ -90,15 +123,24 @@ fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String,
 fn caveats(server: &ModelServer, gpus: usize, seating: &Seating) -> Vec<String> {
     let Some(devices) = &server.devices else {
         let note = "model_server has no `devices`: it sees all GPUs, and so those of the ranks";
-        return if gpus > 0 { vec![note.to_owned()] } else { Vec::new() };
+        return if gpus > 0 {
+            vec![note.to_owned()]
+        } else {
+            Vec::new()
+        };
     };
     if gpus == 0 && !devices.is_empty() {
-        return vec!["model_server has `devices`, and there is no GPU here that could be checked".to_owned()];
+        return vec![
+            "model_server has `devices`, and there is no GPU here that could be checked".to_owned(),
+        ];
     }
     let shared = |device: &usize| {
         let is_on = |process: &Process| seating.resources.device(process.gpu()) == Some(*device);
         let of = |processes: &[Process], what: &str| {
-            let numbers = processes.iter().enumerate().filter(|(_, process)| is_on(process));
+            let numbers = processes
+                .iter()
+                .enumerate()
+                .filter(|(_, process)| is_on(process));
             let numbers: Vec<String> = numbers.map(|(number, _)| number.to_string()).collect();
             (!numbers.is_empty()).then(|| format!("{what} {}", numbers.join(", ")))
         };

@@ -32,26 +32,52 @@ fn seating(gpus: usize, placement: &str) -> Seating {
 fn devices_count_what_the_launcher_sees() {
     assert_eq!(visible(&[1, 0], 4, None), Ok("1,0".to_owned()));
     assert_eq!(visible(&[1], 2, Some("3, GPU-5f")), Ok("GPU-5f".to_owned()));
-    assert_eq!(visible(&[], 4, Some("3,5")), Ok(String::new()), "a server without a GPU");
+    assert_eq!(
+        visible(&[], 4, Some("3,5")),
+        Ok(String::new()),
+        "a server without a GPU"
+    );
     assert_eq!(visible(&[7], 0, None), Ok("7".to_owned()), "labels");
 }
 
 #[test]
 fn a_device_that_is_not_there_is_refused_with_those_that_are() {
-    assert_eq!(visible(&[0, 4], 4, None), Err("GPU 4 is not there, GPUs 0 to 3 are visible".to_owned()));
-    assert_eq!(visible(&[1], 1, None), Err("GPU 1 is not there, GPU 0 alone is visible".to_owned()));
+    assert_eq!(
+        visible(&[0, 4], 4, None),
+        Err("GPU 4 is not there, GPUs 0 to 3 are visible".to_owned())
+    );
+    assert_eq!(
+        visible(&[1], 1, None),
+        Err("GPU 1 is not there, GPU 0 alone is visible".to_owned())
+    );
 }
 
 #[test]
 fn a_gpu_that_ranks_have_too_is_warned_about() {
     let said = |devices: Option<&[usize]>, gpus, placement: &str| {
-        caveats(&server(&block(&["x"], devices)), gpus, &seating(gpus, placement))
+        caveats(
+            &server(&block(&["x"], devices)),
+            gpus,
+            &seating(gpus, placement),
+        )
     };
-    assert_eq!(said(Some(&[0]), 4, "env: 1-2, rollout: 2-3"), Vec::<String>::new());
+    assert_eq!(
+        said(Some(&[0]), 4, "env: 1-2, rollout: 2-3"),
+        Vec::<String>::new()
+    );
     let shared = said(Some(&[0, 2]), 4, "env: 0-1, rollout: 2-3");
-    assert!(shared[0].starts_with("GPU 0 is the model server's and that of environment worker 0 too"), "{shared:?}");
-    assert!(shared[1].starts_with("GPU 2 is the model server's and that of rank 0 too"), "{shared:?}");
-    assert!(said(None, 4, "env,rollout: all")[0].starts_with("model_server has no `devices`: it sees all GPUs"));
+    assert!(
+        shared[0].starts_with("GPU 0 is the model server's and that of environment worker 0 too"),
+        "{shared:?}"
+    );
+    assert!(
+        shared[1].starts_with("GPU 2 is the model server's and that of rank 0 too"),
+        "{shared:?}"
+    );
+    assert!(
+        said(None, 4, "env,rollout: all")[0]
+            .starts_with("model_server has no `devices`: it sees all GPUs")
+    );
     assert!(said(Some(&[0]), 0, "env,rollout: 0")[0].contains("there is no GPU here"));
     assert_eq!(said(None, 0, "env,rollout: 0"), Vec::<String>::new());
 }
@@ -64,11 +90,19 @@ fn folder_and_program_are_looked_up_as_they_will_be() {
     let check = |command: &str, cwd: Option<&str>, path: Option<&str>| {
         let mut server = server(&block(&[command], None));
         server.cwd = cwd.map(Into::into);
-        server.env.extend(path.map(|path| ("PATH".to_owned(), path.to_owned())));
+        server
+            .env
+            .extend(path.map(|path| ("PATH".to_owned(), path.to_owned())));
         check_program(&server, &Environment::from([("PATH", "/nowhere")]))
     };
     assert_eq!(check("./serve", Some(folder), None), Ok(()));
     assert_eq!(check("serve", None, Some(folder)), Ok(()));
-    assert_eq!(check("serve", None, None), Err(("command", "there is no program `serve`".to_owned())));
-    assert_eq!(check("/bin/sh", Some("/nowhere"), None), Err(("cwd", "there is no folder `/nowhere`".to_owned())));
+    assert_eq!(
+        check("serve", None, None),
+        Err(("command", "there is no program `serve`".to_owned()))
+    );
+    assert_eq!(
+        check("/bin/sh", Some("/nowhere"), None),
+        Err(("cwd", "there is no folder `/nowhere`".to_owned()))
+    );
 }

@@ -45,7 +45,9 @@ pub enum SeatingError {
         found: usize,
     },
     /// The ranks cannot be divided evenly among the nodes.
-    #[error("the placement has {found} rollout worker(s), which cannot be shared evenly by {nodes} nodes")]
+    #[error(
+        "the placement has {found} rollout worker(s), which cannot be shared evenly by {nodes} nodes"
+    )]
     Nodes {
         /// Number of `rollout` processes in the placement.
         found: usize,
@@ -105,10 +107,14 @@ pub enum SeatingError {
         gpus: usize,
     },
     /// `--virtual-local-rank` hides GPUs that the placement or `--workers-per-gpu` needs.
-    #[error("--virtual-local-rank shows each rank one GPU alone, but {0} gives out all of them; leave one of them out")]
+    #[error(
+        "--virtual-local-rank shows each rank one GPU alone, but {0} gives out all of them; leave one of them out"
+    )]
     Virtual(&'static str),
     /// An option for one device contradicts the placement of a rank.
-    #[error("{option} asks for cuda:{asked}, but {place} puts rank {rank} on cuda:{device}; leave one of them out")]
+    #[error(
+        "{option} asks for cuda:{asked}, but {place} puts rank {rank} on cuda:{device}; leave one of them out"
+    )]
     Device {
         /// The option: `--policy-device-id 1` or `--policy-device cuda:1`.
         option: String,
@@ -149,7 +155,11 @@ impl Launch {
     /// Adapts the launch to a rank that SLURM has started as a task: the tasks on a node are the
     /// ranks of that node.
     pub fn of_task(self, local_world_size: usize, nodes: usize) -> Self {
-        Self { nproc: Some(local_world_size), nodes: (nodes, nodes), ..self }
+        Self {
+            nproc: Some(local_world_size),
+            nodes: (nodes, nodes),
+            ..self
+        }
     }
 
     /// Returns the number of ranks on this node and the placement, whether the user gave one or
@@ -157,8 +167,17 @@ impl Launch {
     ///
     /// # Errors
     /// Returns a [`SeatingError`] if the placement contradicts the launch or the machine.
-    pub fn seat(self, setup: &Setup, per_gpu: Option<usize>) -> Result<(usize, Placement), SeatingError> {
-        let Self { nproc, nodes: (_, nodes), gpus, .. } = self;
+    pub fn seat(
+        self,
+        setup: &Setup,
+        per_gpu: Option<usize>,
+    ) -> Result<(usize, Placement), SeatingError> {
+        let Self {
+            nproc,
+            nodes: (_, nodes),
+            gpus,
+            ..
+        } = self;
         if let Some(config) = setup.num_nodes.filter(|config| *config != nodes) {
             return Err(SeatingError::NumNodes { config, nodes });
         }
@@ -173,9 +192,17 @@ impl Launch {
         let placement = Placement::new(components, resources)?;
         let found = placement.world_size();
         let each = match nproc {
-            Some(nproc) if nproc * nodes != found => return Err(SeatingError::Ranks { nproc, nodes, found }),
+            Some(nproc) if nproc * nodes != found => {
+                return Err(SeatingError::Ranks {
+                    nproc,
+                    nodes,
+                    found,
+                });
+            }
             Some(nproc) => nproc,
-            None if !found.is_multiple_of(nodes) => return Err(SeatingError::Nodes { found, nodes }),
+            None if !found.is_multiple_of(nodes) => {
+                return Err(SeatingError::Nodes { found, nodes });
+            }
             None => found / nodes,
         };
         refuse_strangers(&placement, resources, each)?;
@@ -184,13 +211,24 @@ impl Launch {
 
     /// Places every rank on a GPU of its own, or `per_gpu` of them on one.
     fn unplaced(self, per_gpu: Option<usize>) -> Result<(usize, Placement), SeatingError> {
-        let Self { nproc, nodes: (_, nodes), gpus, .. } = self;
+        let Self {
+            nproc,
+            nodes: (_, nodes),
+            gpus,
+            ..
+        } = self;
         if per_gpu.is_some() {
             self.refuse_virtual("--workers-per-gpu")?;
         }
-        let nproc = nproc.or(per_gpu.map(|per_gpu| per_gpu * gpus.max(1))).unwrap_or(1);
+        let nproc = nproc
+            .or(per_gpu.map(|per_gpu| per_gpu * gpus.max(1)))
+            .unwrap_or(1);
         if let Some(per_gpu) = per_gpu.filter(|per_gpu| gpus > 0 && nproc > per_gpu * gpus) {
-            return Err(SeatingError::Crowd { nproc, per_gpu, gpus });
+            return Err(SeatingError::Crowd {
+                nproc,
+                per_gpu,
+                gpus,
+            });
         }
         // The ranks decide in the same way (runtime/src/device.rs); without a GPU all are on GPU 0.
         let gpu = |local_rank: usize| match (per_gpu, gpus) {
@@ -203,23 +241,47 @@ impl Launch {
     }
 
     fn refuse_virtual(self, by: &'static str) -> Result<(), SeatingError> {
-        if self.is_virtual { Err(SeatingError::Virtual(by)) } else { Ok(()) }
+        if self.is_virtual {
+            Err(SeatingError::Virtual(by))
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// Refuses ranks on other nodes than their GPUs, and environments on other nodes than their
 /// policies.
-fn refuse_strangers(placement: &Placement, resources: Resources, each: usize) -> Result<(), SeatingError> {
+fn refuse_strangers(
+    placement: &Placement,
+    resources: Resources,
+    each: usize,
+) -> Result<(), SeatingError> {
     for (rank, process) in placement.rollout.iter().enumerate() {
         let (gpu, node) = (process.gpu(), rank / each);
-        let Some(of_gpu) = resources.node(gpu) else { return Ok(()) };
+        let Some(of_gpu) = resources.node(gpu) else {
+            return Ok(());
+        };
         if of_gpu != node {
-            return Err(SeatingError::Elsewhere { rank, node, gpu, of_gpu, each });
+            return Err(SeatingError::Elsewhere {
+                rank,
+                node,
+                gpu,
+                of_gpu,
+                each,
+            });
         }
         for worker in placement.workers(rank) {
-            let of_worker = placement.env.get(worker).and_then(|process| resources.node(process.gpu()));
+            let of_worker = placement
+                .env
+                .get(worker)
+                .and_then(|process| resources.node(process.gpu()));
             if let Some(of_worker) = of_worker.filter(|of_worker| *of_worker != node) {
-                return Err(SeatingError::AcrossNodes { worker, of_worker, rank, of_rank: node });
+                return Err(SeatingError::AcrossNodes {
+                    worker,
+                    of_worker,
+                    rank,
+                    of_rank: node,
+                });
             }
         }
     }
@@ -232,16 +294,26 @@ impl Seating {
         let total_num_envs = setup.total_num_envs();
         let planner = room.planner(setup, &placement);
         let memory = planner.needs();
-        let lines = placement.allocation(total_num_envs).into_iter().zip(&memory).map(|(line, need)| match resources {
-            Resources::Gpus { .. } => format!("{line}; {}", need.text(planner.budget(need.gpu))),
-            Resources::Labels => line,
-        });
+        let lines = placement
+            .allocation(total_num_envs)
+            .into_iter()
+            .zip(&memory)
+            .map(|(line, need)| match resources {
+                Resources::Gpus { .. } => {
+                    format!("{line}; {}", need.text(planner.budget(need.gpu)))
+                }
+                Resources::Labels => line,
+            });
         let tight = memory.iter().filter_map(|need| tight(&planner, need));
-        let warnings =
-            tight.chain(starts_above_zero(setup, &placement)).chain(idle(&placement, total_num_envs)).collect();
+        let warnings = tight
+            .chain(starts_above_zero(setup, &placement))
+            .chain(idle(&placement, total_num_envs))
+            .collect();
         Self {
             allocation: lines.collect(),
-            distribution: total_num_envs.map(|total| placement.distribution(total)).unwrap_or_default(),
+            distribution: total_num_envs
+                .map(|total| placement.distribution(total))
+                .unwrap_or_default(),
             is_placed: setup.components.is_some(),
             total_num_envs,
             resources,
@@ -263,7 +335,11 @@ impl Seating {
             notes.extend(shortened(&self.allocation));
         }
         notes.extend(shortened(&self.distribution));
-        notes.extend(self.warnings.iter().map(|warning| Note::warning(format!("warning: {warning}"))));
+        notes.extend(
+            self.warnings
+                .iter()
+                .map(|warning| Note::warning(format!("warning: {warning}"))),
+        );
         notes
     }
 }
@@ -271,7 +347,10 @@ impl Seating {
 fn shortened(lines: &[String]) -> Vec<Note> {
     let mut shown: Vec<_> = lines.iter().take(LINES).cloned().map(Note::info).collect();
     if lines.len() > LINES {
-        shown.push(Note::info(format!("… and {} more, see --dry-run", lines.len() - LINES)));
+        shown.push(Note::info(format!(
+            "… and {} more, see --dry-run",
+            lines.len() - LINES
+        )));
     }
     shown
 }
@@ -292,10 +371,22 @@ fn tight(planner: &Planner<'_>, need: &Need) -> Option<String> {
 /// Warns about Isaac Sim if its first GPU is not GPU 0, because it can hang then (RLinf's
 /// documentation of placement).
 fn starts_above_zero(setup: &Setup, placement: &Placement) -> Option<String> {
-    let is_isaac =
-        |name: &str| ["isaac", "behavior", "omnigibson"].iter().any(|part| name.to_lowercase().contains(part));
-    let name = setup.file.jobs.iter().map(|job| job.environment.as_str()).find(|name| is_isaac(name))?;
-    let first = placement.env.iter().map(jobs::placement::Process::gpu).min()?;
+    let is_isaac = |name: &str| {
+        ["isaac", "behavior", "omnigibson"]
+            .iter()
+            .any(|part| name.to_lowercase().contains(part))
+    };
+    let name = setup
+        .file
+        .jobs
+        .iter()
+        .map(|job| job.environment.as_str())
+        .find(|name| is_isaac(name))?;
+    let first = placement
+        .env
+        .iter()
+        .map(jobs::placement::Process::gpu)
+        .min()?;
     (first > 0).then(|| {
         format!("`{name}` may hang: environment workers of Isaac Sim should begin at GPU 0, these do at {first}")
     })
@@ -303,14 +394,26 @@ fn starts_above_zero(setup: &Setup, placement: &Placement) -> Option<String> {
 
 /// Warns about a worker with more GPUs than environments, or a policy with more than one GPU.
 fn idle(placement: &Placement, total: Option<usize>) -> Option<String> {
-    let process = placement.rollout.iter().position(|process| process.gpus.len() > 1);
+    let process = placement
+        .rollout
+        .iter()
+        .position(|process| process.gpus.len() > 1);
     let policy = process.map(|rank| {
         let process = &placement.rollout[rank];
-        format!("a policy uses one GPU: of the {} of rank {rank} it is GPU {}", process.gpus.len(), process.gpu())
+        format!(
+            "a policy uses one GPU: of the {} of rank {rank} it is GPU {}",
+            process.gpus.len(),
+            process.gpu()
+        )
     });
     let each = total.map(|total| total / placement.env.len().max(1));
-    let worker = placement.env.iter().position(|process| each.is_some_and(|each| process.gpus.len() > each));
-    policy.or(worker.map(|worker| format!("environment worker {worker} has more GPUs than environments")))
+    let worker = placement
+        .env
+        .iter()
+        .position(|process| each.is_some_and(|each| process.gpus.len() > each));
+    policy
+        .or(worker
+            .map(|worker| format!("environment worker {worker} has more GPUs than environments")))
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ use nix::errno::Errno;
 use nix::sched::sched_setaffinity;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::unistd::{ForkResult, Pid, chdir, dup2_stderr, dup2_stdout, getpid, getppid, setsid, write};
+use nix::unistd::{
+    ForkResult, Pid, chdir, dup2_stderr, dup2_stdout, getpid, getppid, setsid, write,
+};
 
 use crate::process::command::Command;
 use crate::process::exit::Exit;
@@ -42,7 +44,10 @@ impl Report {
     /// Decodes a report as it was read from the pipe.
     pub fn from_bytes(bytes: [u8; 8]) -> Report {
         let both = u64::from_ne_bytes(bytes);
-        Report { index: (both >> 32) as u32, errno: (both as u32).cast_signed() }
+        Report {
+            index: (both >> 32) as u32,
+            errno: (both as u32).cast_signed(),
+        }
     }
 }
 
@@ -66,9 +71,17 @@ pub fn fork(command: &Command<'_>, index: usize, reports: &PipeWriter) -> io::Re
     match unsafe { nix::unistd::fork() }? {
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
-            let errno = prepare(command, launcher).map_or_else(|errno| errno, |()| become_program(&argv, &env));
+            let errno = prepare(command, launcher)
+                .map_or_else(|errno| errno, |()| become_program(&argv, &env));
             // If the pipe has no reader, the launcher is gone and nothing waits for this rank.
-            let _ = write(reports, &Report { index, errno: errno as i32 }.to_bytes());
+            let _ = write(
+                reports,
+                &Report {
+                    index,
+                    errno: errno as i32,
+                }
+                .to_bytes(),
+            );
             // SAFETY: `_exit` ends this copy of the launcher without running any of its code.
             unsafe { libc::_exit(127) }
         }
@@ -135,7 +148,14 @@ fn restore_signals() -> nix::Result<()> {
 fn close_others_on_exec() {
     // SAFETY: `close_range` with CLOSE_RANGE_CLOEXEC closes nothing and touches no memory; a
     // failure is harmless.
-    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
 }
 
 /// Sends `signal` to a process group. Real-time signals work too, for which `nix` has no names. A
@@ -155,15 +175,33 @@ pub fn ended(pid: Pid) -> io::Result<Option<(Exit, Usage)>> {
     let (to_info, to_usage) = (info.as_mut_ptr(), usage.as_mut_ptr());
     // SAFETY: the kernel writes at most one `siginfo_t` and one `rusage`, which outlive the call;
     // WNOWAIT leaves the child as it is.
-    let result = unsafe { libc::syscall(libc::SYS_waitid, libc::P_PID, pid.as_raw(), to_info, options, to_usage) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_waitid,
+            libc::P_PID,
+            pid.as_raw(),
+            to_info,
+            options,
+            to_usage,
+        )
+    };
     Errno::result(result)?;
     // SAFETY: zeroes are valid for both types, and the kernel has either written valid values over
     // them or nothing. For a child that ended it fills in the fields of SIGCHLD.
     let (found, status, info, usage) = unsafe {
         let info = info.assume_init();
-        (info.si_pid(), info.si_status(), info, usage.assume_init_ref())
+        (
+            info.si_pid(),
+            info.si_status(),
+            info,
+            usage.assume_init_ref(),
+        )
     };
-    let exit = if info.si_code == libc::CLD_EXITED { Exit::Code(status) } else { Exit::Signal(status) };
+    let exit = if info.si_code == libc::CLD_EXITED {
+        Exit::Code(status)
+    } else {
+        Exit::Signal(status)
+    };
     Ok((found != 0).then(|| (exit, Usage::new(usage))))
 }
 

@@ -11,7 +11,10 @@ fn sh(script: &str) -> (i32, String) {
 
 #[test]
 fn a_report_survives_the_pipe() {
-    let report = Report { index: u32::MAX - 1, errno: libc::ENOENT };
+    let report = Report {
+        index: u32::MAX - 1,
+        errno: libc::ENOENT,
+    };
     assert_eq!(Report::from_bytes(report.to_bytes()), report);
 }
 
@@ -19,18 +22,27 @@ fn a_report_survives_the_pipe() {
 fn a_rank_leads_its_own_session_and_group() {
     let (pid, stat) = sh("cat /proc/$$/stat");
     let fields: Vec<&str> = stat.rsplit_once(") ").expect("stat").1.split(' ').collect();
-    assert_eq!((fields[2], fields[3]), (pid.to_string().as_str(), pid.to_string().as_str()));
+    assert_eq!(
+        (fields[2], fields[3]),
+        (pid.to_string().as_str(), pid.to_string().as_str())
+    );
 }
 
 #[test]
 fn a_rank_blocks_no_signal_and_ignores_neither_pipe_nor_file_size() {
     let (_, status) = sh("grep -E '^Sig(Blk|Ign)' /proc/self/status");
     let mask = |name: &str| {
-        let line = status.lines().find(|line| line.starts_with(name)).expect("a mask");
+        let line = status
+            .lines()
+            .find(|line| line.starts_with(name))
+            .expect("a mask");
         u64::from_str_radix(line.split_whitespace().nth(1).expect("hex"), 16).expect("hex")
     };
     assert_eq!(mask("SigBlk:"), 0);
-    assert_eq!(mask("SigIgn:") & (1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1)), 0);
+    assert_eq!(
+        mask("SigIgn:") & (1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1)),
+        0
+    );
 }
 
 #[test]
@@ -48,7 +60,10 @@ fn a_descriptor_of_ours_does_not_reach_a_rank() {
     let leaked = nix::unistd::dup(&file).expect("a copy without close-on-exec");
     let (_, listing) = sh("ls -l /proc/self/fd/");
     let name = file.path().display().to_string();
-    assert!(listing.contains("0 -> ") && !listing.contains(&name), "{listing}");
+    assert!(
+        listing.contains("0 -> ") && !listing.contains(&name),
+        "{listing}"
+    );
     drop(leaked);
 }
 
@@ -61,7 +76,9 @@ fn a_rank_dies_with_the_thread_that_started_it() {
 
 #[test]
 fn a_program_that_does_not_exist_is_an_error_of_its_start() {
-    let err = start(&plan(&["/nonexistent"]), Stream::Inherit).map(Rank::reap).expect_err("no such file");
+    let err = start(&plan(&["/nonexistent"]), Stream::Inherit)
+        .map(Rank::reap)
+        .expect_err("no such file");
     assert_eq!(err.kind(), io::ErrorKind::NotFound);
 }
 

@@ -164,7 +164,9 @@ impl Member {
 
     /// Returns when the node needs an [`Event::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
-        let Goal::Joining { until, .. } = self.goal else { return None };
+        let Goal::Joining { until, .. } = self.goal else {
+            return None;
+        };
         Some(self.last_call.map_or(until, |(_, at)| at.min(until)))
     }
 
@@ -188,25 +190,44 @@ impl Member {
         let told = self.tell(state, now);
         // `tell` may have changed the goal.
         self.change(&mut next, now);
-        told.into_iter().chain((next != *state).then(|| write(next))).collect()
+        told.into_iter()
+            .chain((next != *state).then(|| write(next)))
+            .collect()
     }
 
     fn want(&mut self, event: Event, now: Instant) {
         match (event, &mut self.goal) {
             (Event::Seen | Event::Deadline, _) | (Event::Join, Goal::Joining { .. }) => {}
             (Event::Join, goal) => {
-                let but = if let Goal::Staying { round, .. } = goal { Some(*round) } else { None };
-                self.goal = Goal::Joining { until: now + self.settings.join_timeout, but };
+                let but = if let Goal::Staying { round, .. } = goal {
+                    Some(*round)
+                } else {
+                    None
+                };
+                self.goal = Goal::Joining {
+                    until: now + self.settings.join_timeout,
+                    but,
+                };
                 self.was_known = false;
             }
             (Event::Failed { failure, restarts }, Goal::Staying { failed, .. }) => {
                 failed.get_or_insert((failure, restarts));
             }
             (Event::Done, Goal::Staying { is_done, .. }) => *is_done = true,
-            (Event::Leave { closes }, goal) => *goal = Goal::Leaving { closes, is_told: false },
+            (Event::Leave { closes }, goal) => {
+                *goal = Goal::Leaving {
+                    closes,
+                    is_told: false,
+                }
+            }
             (Event::Hosted { round, master }, _) => self.hosted = Some((round, master)),
-            (Event::Gone(ids), _) => self.gone.extend(ids.into_iter().filter(|id| *id != self.me)),
-            (Event::Failed { .. } | Event::Done, Goal::Joining { .. } | Goal::Leaving { .. } | Goal::Out) => {}
+            (Event::Gone(ids), _) => self
+                .gone
+                .extend(ids.into_iter().filter(|id| *id != self.me)),
+            (
+                Event::Failed { .. } | Event::Done,
+                Goal::Joining { .. } | Goal::Leaving { .. } | Goal::Out,
+            ) => {}
         }
     }
 
@@ -230,10 +251,15 @@ impl Member {
     fn change(&self, next: &mut State, now: Instant) {
         self.gone.iter().for_each(|id| next.remove(id));
         match &self.goal {
-            Goal::Joining { until, .. } if next.closed.is_some() || now >= *until => next.remove(&self.me),
+            Goal::Joining { until, .. } if next.closed.is_some() || now >= *until => {
+                next.remove(&self.me)
+            }
             Goal::Joining { but, .. } => self.join(next, *but, now),
-            Goal::Staying { round, .. } if next.round != *round || !next.participants.contains_key(&self.me) => {}
-            Goal::Staying { failed, is_done, .. } => {
+            Goal::Staying { round, .. }
+                if next.round != *round || !next.participants.contains_key(&self.me) => {}
+            Goal::Staying {
+                failed, is_done, ..
+            } => {
                 if let Some((failure, restarts)) = failed {
                     next.fail(failure.clone(), *restarts);
                 }
@@ -265,7 +291,10 @@ impl Member {
         if !next.participants.contains_key(&self.me) {
             self.come(next);
         }
-        if !next.is_complete() && next.participants.contains_key(&self.me) && self.is_full(next, now) {
+        if !next.is_complete()
+            && next.participants.contains_key(&self.me)
+            && self.is_full(next, now)
+        {
             next.complete();
         }
         if let Some((round, master)) = &self.hosted
@@ -290,8 +319,11 @@ impl Member {
 
     fn is_full(&self, state: &State, now: Instant) -> bool {
         let count = state.participants.len();
-        let is_over = self.last_call.is_some_and(|(round, at)| round == state.round && now >= at);
-        count == self.settings.max || (count >= self.settings.min && (state.is_reunited() || is_over))
+        let is_over = self
+            .last_call
+            .is_some_and(|(round, at)| round == state.round && now >= at);
+        count == self.settings.max
+            || (count >= self.settings.min && (state.is_reunited() || is_over))
     }
 
     /// Returns what the agent has to know, once the state agrees with this node's goal.
@@ -312,17 +344,29 @@ impl Member {
     fn tell_joining(&mut self, state: &State, is_over: bool) -> Option<Action> {
         if let Some(how) = &state.closed {
             self.goal = Goal::Out;
-            return Some(Action::Over { how: how.clone(), is_late: !self.was_known });
+            return Some(Action::Over {
+                how: how.clone(),
+                is_late: !self.was_known,
+            });
         }
         if is_over {
             self.goal = Goal::Out;
-            return Some(Action::TimedOut { came: state.participants.len() + 1 });
+            return Some(Action::TimedOut {
+                came: state.participants.len() + 1,
+            });
         }
-        let node = state.node(&self.me).filter(|_| state.participants.contains_key(&self.me))?;
+        let node = state
+            .node(&self.me)
+            .filter(|_| state.participants.contains_key(&self.me))?;
         match state.place(&self.me) {
             Some(place) => {
                 let round = state.round;
-                self.goal = Goal::Staying { round, failed: None, is_done: false, is_told: false };
+                self.goal = Goal::Staying {
+                    round,
+                    failed: None,
+                    is_done: false,
+                    is_told: false,
+                };
                 Some(Action::Joined(place))
             }
             None if node == 0 && self.hosting != Some(state.round) => {
@@ -334,12 +378,26 @@ impl Member {
     }
 
     fn tell_staying(&mut self, state: &State) -> Option<Action> {
-        let Goal::Staying { round, failed, is_done, is_told } = &mut self.goal else { return None };
+        let Goal::Staying {
+            round,
+            failed,
+            is_done,
+            is_told,
+        } = &mut self.goal
+        else {
+            return None;
+        };
         let action = match &state.closed {
             // The agent knows about a failure of this node.
             Some(Closed::Failed(_)) if failed.is_some() => None,
-            Some(how @ Closed::Failed(_)) => Some(Action::Over { how: how.clone(), is_late: false }),
-            Some(how @ Closed::Succeeded) => is_done.then(|| Action::Over { how: how.clone(), is_late: false }),
+            Some(how @ Closed::Failed(_)) => Some(Action::Over {
+                how: how.clone(),
+                is_late: false,
+            }),
+            Some(how @ Closed::Succeeded) => is_done.then(|| Action::Over {
+                how: how.clone(),
+                is_late: false,
+            }),
             None if failed.is_some() => None,
             None => broken(state, *round, &self.me, &self.settings),
         };
@@ -369,7 +427,10 @@ fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Ac
         Some(change) => changed(change),
         // Once a node is done, no further node is let in: it would force the ranks of the done node
         // to start again.
-        None if state.done.is_empty() && !state.wait_list.is_empty() && state.participants.len() < settings.max => {
+        None if state.done.is_empty()
+            && !state.wait_list.is_empty()
+            && state.participants.len() < settings.max =>
+        {
             changed(Change::Waiting(state.wait_list.len()))
         }
         None => None,
@@ -384,11 +445,14 @@ fn departed(state: &State) -> Option<Change> {
     let out: Vec<&(NodeId, NodeInfo)> = state.world.iter().filter(is_out).collect();
     let addrs = |is_meant: &dyn Fn(&NodeId) -> bool| -> Option<Vec<String>> {
         let meant = out.iter().filter(|(id, _)| is_meant(id));
-        Some(meant.map(|(_, node_info)| node_info.addr.clone()).collect()).filter(|addrs: &Vec<_>| !addrs.is_empty())
+        Some(meant.map(|(_, node_info)| node_info.addr.clone()).collect())
+            .filter(|addrs: &Vec<_>| !addrs.is_empty())
     };
     let dead = addrs(&|id| !state.knows(id) && !state.left.contains(id));
     let left = || addrs(&|id| state.left.contains(id));
-    dead.map(Change::Lost).or_else(|| left().map(Change::Left)).or_else(|| addrs(&|_| true).map(Change::Lost))
+    dead.map(Change::Lost)
+        .or_else(|| left().map(Change::Left))
+        .or_else(|| addrs(&|_| true).map(Change::Lost))
 }
 
 /// Returns the failure of a launch that cannot replace a lost node.
@@ -398,7 +462,10 @@ fn loss(state: &State) -> Option<Failure> {
         Change::Left(nodes) => (nodes, "the node was stopped"),
         Change::Failed(_) | Change::Waiting(_) | Change::Expelled => return None,
     };
-    Some(Failure { node: nodes.into_iter().next()?, what: what.to_owned() })
+    Some(Failure {
+        node: nodes.into_iter().next()?,
+        what: what.to_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,7 @@
-#![expect(clippy::disallowed_methods, reason = "tests need some `Instant` to count from")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests need some `Instant` to count from"
+)]
 
 use proptest::prelude::*;
 
@@ -19,15 +22,31 @@ struct World {
 
 impl World {
     fn new(nodes: usize, min: usize, max: usize) -> World {
-        let settings = Settings { min, max, last_call: 2 * SECOND, join_timeout: 100 * SECOND, is_fixed: false };
+        let settings = Settings {
+            min,
+            max,
+            last_call: 2 * SECOND,
+            join_timeout: 100 * SECOND,
+            is_fixed: false,
+        };
         let member = |index| {
-            let node_info =
-                NodeInfo { addr: format!("node{index}"), node_rank: 0, role: "default".to_owned(), nproc: index + 1 };
+            let node_info = NodeInfo {
+                addr: format!("node{index}"),
+                node_rank: 0,
+                role: "default".to_owned(),
+                nproc: index + 1,
+            };
             Member::new(id(index), node_info, settings)
         };
         let members = (0..nodes).map(member).collect();
         let views = vec![State::default(); nodes];
-        World { state: State::default(), members, views, now: Instant::now(), told: Vec::new() }
+        World {
+            state: State::default(),
+            members,
+            views,
+            now: Instant::now(),
+            told: Vec::new(),
+        }
     }
 
     /// Lets one node act until it writes nothing more; its view may be stale at first.
@@ -46,7 +65,11 @@ impl World {
                         events.push(Event::Seen);
                     }
                     Action::Host { round } => {
-                        let master = Master { addr: format!("node{node}"), port: 1, is_agent_store: true };
+                        let master = Master {
+                            addr: format!("node{node}"),
+                            port: 1,
+                            is_agent_store: true,
+                        };
                         events.push(Event::Hosted { round, master });
                     }
                     told => self.told.push((node, told)),
@@ -100,7 +123,10 @@ fn id(node: usize) -> NodeId {
 }
 
 fn failure(node: usize) -> Failure {
-    Failure { node: format!("node{node}"), what: "rank 1 exited with code 3".to_owned() }
+    Failure {
+        node: format!("node{node}"),
+        what: "rank 1 exited with code 3".to_owned(),
+    }
 }
 
 fn gone(node: usize) -> Event {
@@ -148,7 +174,10 @@ fn a_late_node_makes_a_new_round_without_last_call() {
     world.join(&[1]);
     assert_eq!(world.told(), [changed(0, Change::Waiting(1))]);
     world.join(&[0]);
-    assert_eq!((world.joined(), world.state.restarts), (vec![(0, 0, 2), (1, 1, 2)], 0));
+    assert_eq!(
+        (world.joined(), world.state.restarts),
+        (vec![(0, 0, 2), (1, 1, 2)], 0)
+    );
 }
 
 #[test]
@@ -156,14 +185,29 @@ fn a_failure_restarts_all_nodes_and_counts_once() {
     let mut world = World::new(2, 2, 2);
     world.join(&[0, 1]);
     world.told();
-    world.on(1, Event::Failed { failure: failure(1), restarts: true });
+    world.on(
+        1,
+        Event::Failed {
+            failure: failure(1),
+            restarts: true,
+        },
+    );
     world.settle();
     assert_eq!(world.told(), [changed(0, Change::Failed(failure(1)))]);
-    world.on(0, Event::Failed { failure: failure(0), restarts: true });
+    world.on(
+        0,
+        Event::Failed {
+            failure: failure(0),
+            restarts: true,
+        },
+    );
     world.join(&[1]);
     assert_eq!(world.told(), [], "one is still in the old round");
     world.join(&[0]);
-    assert_eq!((world.joined(), world.state.restarts), (vec![(0, 0, 2), (1, 1, 2)], 1));
+    assert_eq!(
+        (world.joined(), world.state.restarts),
+        (vec![(0, 0, 2), (1, 1, 2)], 1)
+    );
 }
 
 #[test]
@@ -171,9 +215,24 @@ fn a_failure_without_restart_is_the_end_for_all() {
     let mut world = World::new(2, 2, 2);
     world.join(&[0, 1]);
     world.told();
-    world.on(1, Event::Failed { failure: failure(1), restarts: false });
+    world.on(
+        1,
+        Event::Failed {
+            failure: failure(1),
+            restarts: false,
+        },
+    );
     world.settle();
-    assert_eq!(world.told(), [(0, Action::Over { how: Closed::Failed(failure(1)), is_late: false })]);
+    assert_eq!(
+        world.told(),
+        [(
+            0,
+            Action::Over {
+                how: Closed::Failed(failure(1)),
+                is_late: false
+            }
+        )]
+    );
 }
 
 #[test]
@@ -196,7 +255,10 @@ fn the_rest_goes_on_without_a_dead_node() {
         world.views[node] = world.state.clone();
         world.on(node, Event::Deadline);
     }
-    assert_eq!((world.joined(), world.state.restarts), (vec![(0, 0, 2), (2, 1, 2)], 0));
+    assert_eq!(
+        (world.joined(), world.state.restarts),
+        (vec![(0, 0, 2), (2, 1, 2)], 0)
+    );
 }
 
 #[test]
@@ -216,7 +278,10 @@ fn a_spare_takes_the_place_of_a_dead_node() {
     let mut world = World::new(2, 1, 1);
     world.join(&[0]);
     world.join(&[1]);
-    assert_eq!((world.joined(), world.state.redundancy_list.len()), (vec![(0, 0, 1)], 1));
+    assert_eq!(
+        (world.joined(), world.state.redundancy_list.len()),
+        (vec![(0, 0, 1)], 1)
+    );
     world.on(1, gone(0));
     assert_eq!(world.joined(), [(1, 0, 1)]);
 }
@@ -230,7 +295,10 @@ fn a_spare_waits_without_limit_and_goes_in_peace() {
     world.told();
     world.on(0, Event::Done);
     world.settle();
-    let over = |is_late| Action::Over { how: Closed::Succeeded, is_late };
+    let over = |is_late| Action::Over {
+        how: Closed::Succeeded,
+        is_late,
+    };
     assert_eq!(world.told(), [(0, over(false)), (1, over(false))]);
     assert!(world.state.nodes().is_empty());
 }
@@ -242,7 +310,16 @@ fn a_node_that_comes_after_the_end_is_late() {
     world.on(0, Event::Done);
     world.told();
     world.join(&[1]);
-    assert_eq!(world.told(), [(1, Action::Over { how: Closed::Succeeded, is_late: true })]);
+    assert_eq!(
+        world.told(),
+        [(
+            1,
+            Action::Over {
+                how: Closed::Succeeded,
+                is_late: true
+            }
+        )]
+    );
 }
 
 #[test]
@@ -264,7 +341,10 @@ fn too_few_nodes_time_out() {
     let mut world = World::new(2, 2, 2);
     world.join(&[0]);
     world.wait(100);
-    assert_eq!((world.told(), world.state.nodes().len()), (vec![(0, Action::TimedOut { came: 1 })], 0));
+    assert_eq!(
+        (world.told(), world.state.nodes().len()),
+        (vec![(0, Action::TimedOut { came: 1 })], 0)
+    );
 }
 
 #[test]
@@ -275,19 +355,31 @@ fn who_leaves_by_a_signal_leaves_the_door_open() {
     world.on(1, Event::Leave { closes: None });
     world.settle();
     let left = changed(0, Change::Left(vec!["node1".to_owned()]));
-    assert_eq!((world.told(), world.state.closed.clone()), (vec![(1, Action::Left), left], None));
+    assert_eq!(
+        (world.told(), world.state.closed.clone()),
+        (vec![(1, Action::Left), left], None)
+    );
 }
 
 #[test]
 fn with_fixed_nodes_one_that_was_stopped_is_not_called_gone() {
     let mut world = World::new(2, 2, 2);
-    world.members.iter_mut().for_each(|member| member.settings.is_fixed = true);
+    world
+        .members
+        .iter_mut()
+        .for_each(|member| member.settings.is_fixed = true);
     world.join(&[0, 1]);
     world.told();
     world.on(1, Event::Leave { closes: None });
     world.settle();
-    let failure = Failure { node: "node1".to_owned(), what: "the node was stopped".to_owned() };
-    let over = Action::Over { how: Closed::Failed(failure), is_late: false };
+    let failure = Failure {
+        node: "node1".to_owned(),
+        what: "the node was stopped".to_owned(),
+    };
+    let over = Action::Over {
+        how: Closed::Failed(failure),
+        is_late: false,
+    };
     assert_eq!(world.told(), [(1, Action::Left), (0, over)]);
 }
 
@@ -299,30 +391,57 @@ fn who_died_is_named_before_who_was_stopped() {
     world.on(1, Event::Leave { closes: None });
     world.views[0] = world.state.clone();
     world.on(0, gone(2));
-    assert_eq!(world.told()[1], changed(0, Change::Lost(vec!["node2".to_owned()])));
+    assert_eq!(
+        world.told()[1],
+        changed(0, Change::Lost(vec!["node2".to_owned()]))
+    );
 }
 
 #[test]
 fn with_fixed_nodes_a_lost_one_is_the_end() {
     let mut world = World::new(2, 2, 2);
-    world.members.iter_mut().for_each(|member| member.settings.is_fixed = true);
+    world
+        .members
+        .iter_mut()
+        .for_each(|member| member.settings.is_fixed = true);
     world.join(&[0, 1]);
     world.told();
     world.on(0, gone(1));
     let told = world.told();
-    assert!(matches!(&told[..], [(0, Action::Over { how: Closed::Failed(_), .. })]), "{told:?}");
+    assert!(
+        matches!(
+            &told[..],
+            [(
+                0,
+                Action::Over {
+                    how: Closed::Failed(_),
+                    ..
+                }
+            )]
+        ),
+        "{told:?}"
+    );
 }
 
 #[test]
 fn with_fixed_nodes_all_blame_the_one_that_was_lost_first() {
     let mut world = World::new(3, 3, 3);
-    world.members.iter_mut().for_each(|member| member.settings.is_fixed = true);
+    world
+        .members
+        .iter_mut()
+        .for_each(|member| member.settings.is_fixed = true);
     world.join(&[0, 1, 2]);
     world.told();
     world.on(0, gone(1));
     world.settle();
-    let failure = Failure { node: "node1".to_owned(), what: "the node is gone".to_owned() };
-    let over = Action::Over { how: Closed::Failed(failure), is_late: false };
+    let failure = Failure {
+        node: "node1".to_owned(),
+        what: "the node is gone".to_owned(),
+    };
+    let over = Action::Over {
+        how: Closed::Failed(failure),
+        is_late: false,
+    };
     assert_eq!(world.told(), [0, 1, 2].map(|node| (node, over.clone())));
 }
 

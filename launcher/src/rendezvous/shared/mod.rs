@@ -80,19 +80,35 @@ impl<'a> SharedRendezvous<'a> {
     ) -> Result<SharedRendezvous<'a>, RendezvousError> {
         let plan = &job.plan;
         let limit = plan.keep_alive();
-        let mut asker = store_endpoint.connect(plan.read_timeout, limit.max(PATIENCE)).await?;
-        let watcher = store_endpoint.connect(plan.read_timeout, limit.max(PATIENCE)).await?;
+        let mut asker = store_endpoint
+            .connect(plan.read_timeout, limit.max(PATIENCE))
+            .await?;
+        let watcher = store_endpoint
+            .connect(plan.read_timeout, limit.max(PATIENCE))
+            .await?;
         let addr = match &plan.local_addr {
             Some(addr) => addr.clone(),
             None => store_endpoint.address(&asker).await,
         };
-        let first = seal(&State { launch: job.launch.clone(), ..State::default() });
+        let first = seal(&State {
+            launch: job.launch.clone(),
+            ..State::default()
+        });
         let text = asker.compare_set(&key, b"", &first).await?;
         let state = read(&key, &text)?;
         let (seen_by, seen) = unbounded_channel();
-        let watch = spawn(watch(watcher, key.clone(), plan.keep_alive_interval, seen_by));
-        let node_info =
-            NodeInfo { addr: addr.clone(), node_rank: plan.node_rank, role: job.role.clone(), nproc: job.nproc };
+        let watch = spawn(watch(
+            watcher,
+            key.clone(),
+            plan.keep_alive_interval,
+            seen_by,
+        ));
+        let node_info = NodeInfo {
+            addr: addr.clone(),
+            node_rank: plan.node_rank,
+            role: job.role.clone(),
+            nproc: job.nproc,
+        };
         let member = Member::new(plan.node_id.clone(), node_info, settings(plan));
         let (ranks_store, waiting) = (None, None);
         let beats = Beats::new(limit);
@@ -120,7 +136,10 @@ impl<'a> SharedRendezvous<'a> {
 
     /// Joins a round, and executes the agent's commands until it leaves. Errors of the store after
     /// the end of the launch are ignored.
-    pub async fn run(mut self, commands: &mut UnboundedReceiver<Command>) -> Result<(), RendezvousError> {
+    pub async fn run(
+        mut self,
+        commands: &mut UnboundedReceiver<Command>,
+    ) -> Result<(), RendezvousError> {
         let ended = self.turn(commands).await;
         self.watch.abort();
         match ended {
@@ -133,7 +152,10 @@ impl<'a> SharedRendezvous<'a> {
         }
     }
 
-    async fn turn(&mut self, commands: &mut UnboundedReceiver<Command>) -> Result<(), RendezvousError> {
+    async fn turn(
+        &mut self,
+        commands: &mut UnboundedReceiver<Command>,
+    ) -> Result<(), RendezvousError> {
         let mut beat_at = Instant::now();
         self.beat().await?;
         self.handle(Event::Join).await?;
@@ -173,16 +195,19 @@ impl<'a> SharedRendezvous<'a> {
                 self.ranks_store = None;
                 Event::Join
             }
-            Command::Failed { failure, restarts } => {
-                Event::Failed { failure: self.job.failure(&self.addr, failure), restarts }
-            }
+            Command::Failed { failure, restarts } => Event::Failed {
+                failure: self.job.failure(&self.addr, failure),
+                restarts,
+            },
             Command::Done => Event::Done,
             Command::Leave { why } => {
                 self.is_over = true;
                 // No node can go on without the store; a reason tells the others more than a store
                 // that is gone.
                 let closes = why.filter(|_| self.store_endpoint.server.is_some());
-                Event::Leave { closes: closes.map(|what| self.job.failure(&self.addr, what)) }
+                Event::Leave {
+                    closes: closes.map(|what| self.job.failure(&self.addr, what)),
+                }
             }
         }
     }
@@ -191,7 +216,10 @@ impl<'a> SharedRendezvous<'a> {
     async fn handle(&mut self, event: Event) -> Result<bool, RendezvousError> {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            for action in self.member.on(event, &self.state, Instant::now().into_std()) {
+            for action in self
+                .member
+                .on(event, &self.state, Instant::now().into_std())
+            {
                 match action {
                     Action::Write(next) => {
                         self.write(*next).await?;
@@ -214,7 +242,10 @@ impl<'a> SharedRendezvous<'a> {
 
     async fn write(&mut self, next: State) -> Result<(), RendezvousError> {
         let desired = seal(&next);
-        let text = self.asker.compare_set(&self.key, &self.text, &desired).await?;
+        let text = self
+            .asker
+            .compare_set(&self.key, &self.text, &desired)
+            .await?;
         if text == desired {
             let bell = bell(&self.key, next.version);
             (self.text, self.state) = (desired, next);
@@ -241,8 +272,17 @@ impl<'a> SharedRendezvous<'a> {
         }
         // Either the watch was late, or another client has deleted or replaced the state; this
         // connection reads which it is.
-        let now = self.asker.peek(&[&self.key]).await?.pop().unwrap_or_default();
-        if self.is_newer(&now)? || now == self.text { self.take(&now) } else { self.put_back(&now).await }
+        let now = self
+            .asker
+            .peek(&[&self.key])
+            .await?
+            .pop()
+            .unwrap_or_default();
+        if self.is_newer(&now)? || now == self.text {
+            self.take(&now)
+        } else {
+            self.put_back(&now).await
+        }
     }
 
     fn is_newer(&self, text: &[u8]) -> Result<bool, RendezvousError> {
@@ -264,7 +304,10 @@ impl<'a> SharedRendezvous<'a> {
                 "somebody has deleted or replaced `{key}` in the store; it is put back, but ranks may have lost keys too"
             )));
         }
-        let state = State { version: self.state.version + PUT_BACK, ..self.state.clone() };
+        let state = State {
+            version: self.state.version + PUT_BACK,
+            ..self.state.clone()
+        };
         let desired = seal(&state);
         let text = self.asker.compare_set(&self.key, found, &desired).await?;
         if text == desired {
@@ -273,7 +316,11 @@ impl<'a> SharedRendezvous<'a> {
             return Ok(self.asker.set(&bell, b"").await?);
         }
         // If the state has vanished meanwhile, the watch reports it.
-        if text == found { Ok(()) } else { self.take(&text) }
+        if text == found {
+            Ok(())
+        } else {
+            self.take(&text)
+        }
     }
 
     /// Writes this node's heartbeat and reads those of the others. If another client deletes or
@@ -281,13 +328,32 @@ impl<'a> SharedRendezvous<'a> {
     async fn beat(&mut self) -> Result<Event, RendezvousError> {
         let key = |id: &str| format!("{}/rrun/beat/{id}", self.key);
         self.beat_count += 1;
-        self.asker.set(&key(&self.job.plan.node_id), self.beat_count.to_string().as_bytes()).await?;
-        let nodes: Vec<_> = self.state.nodes().into_iter().filter(|id| *id != self.job.plan.node_id).collect();
+        self.asker
+            .set(
+                &key(&self.job.plan.node_id),
+                self.beat_count.to_string().as_bytes(),
+            )
+            .await?;
+        let nodes: Vec<_> = self
+            .state
+            .nodes()
+            .into_iter()
+            .filter(|id| *id != self.job.plan.node_id)
+            .collect();
         // This node's own heartbeat is read too: an answer shows that the store lives.
-        let keys: Vec<String> = [&self.job.plan.node_id].into_iter().chain(&nodes).map(|id| key(id)).collect();
-        let beats = self.asker.peek(&keys.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        let keys: Vec<String> = [&self.job.plan.node_id]
+            .into_iter()
+            .chain(&nodes)
+            .map(|id| key(id))
+            .collect();
+        let beats = self
+            .asker
+            .peek(&keys.iter().map(String::as_str).collect::<Vec<_>>())
+            .await?;
         let others = nodes.into_iter().zip(beats.into_iter().skip(1));
-        Ok(Event::Gone(self.beats.on(others, Instant::now().into_std())))
+        Ok(Event::Gone(
+            self.beats.on(others, Instant::now().into_std()),
+        ))
     }
 
     /// Hosts an empty store for the ranks of this round.
@@ -297,15 +363,33 @@ impl<'a> SharedRendezvous<'a> {
             if round > 0 {
                 self.wipe().await?;
             }
-            return Ok(Master { addr: plan.host.clone(), port: plan.port, is_agent_store: true });
+            return Ok(Master {
+                addr: plan.host.clone(),
+                port: plan.port,
+                is_agent_store: true,
+            });
         }
-        let place = StorePlan { master_addr: self.addr.clone(), port: None, may_move: false };
+        let place = StorePlan {
+            master_addr: self.addr.clone(),
+            port: None,
+            may_move: false,
+        };
         let store = AgentStore::open(&place, self.job.is_shared)?;
-        let master = Master { addr: place.master_addr, port: store.port(), is_agent_store: store.is_hosted() };
+        let master = Master {
+            addr: place.master_addr,
+            port: store.port(),
+            is_agent_store: store.is_hosted(),
+        };
         self.ranks_store = Some(store);
         // These are torch's keys: rrun does not read them, but monitors may.
-        let (addr, port) = (format!("{}.{round}/MASTER_ADDR", self.key), format!("{}.{round}/MASTER_PORT", self.key));
-        let values = [(addr.as_str(), master.addr.as_bytes()), (port.as_str(), &master.port.to_string().into_bytes())];
+        let (addr, port) = (
+            format!("{}.{round}/MASTER_ADDR", self.key),
+            format!("{}.{round}/MASTER_PORT", self.key),
+        );
+        let values = [
+            (addr.as_str(), master.addr.as_bytes()),
+            (port.as_str(), &master.port.to_string().into_bytes()),
+        ];
         self.asker.multi_set(&values).await?;
         Ok(master)
     }
@@ -333,17 +417,29 @@ impl<'a> SharedRendezvous<'a> {
                     Closed::Succeeded => "it has succeeded".to_owned(),
                     Closed::Failed(failure) => format!("{}: {}", failure.node, failure.what),
                 };
-                return Err(RendezvousError::Closed { run_id: self.job.run_id.clone(), how });
+                return Err(RendezvousError::Closed {
+                    run_id: self.job.run_id.clone(),
+                    how,
+                });
             }
-            Action::Over { how, is_late: false } => {
+            Action::Over {
+                how,
+                is_late: false,
+            } => {
                 self.is_over = true;
                 match how {
                     Closed::Succeeded => Notice::Succeeded,
-                    Closed::Failed(failure) => Notice::Failed(format!("{}: {}", failure.node, failure.what)),
+                    Closed::Failed(failure) => {
+                        Notice::Failed(format!("{}: {}", failure.node, failure.what))
+                    }
                 }
             }
             Action::TimedOut { came } => {
-                return Err(RendezvousError::TimedOut { came, wanted: plan.min, timeout: plan.join_timeout });
+                return Err(RendezvousError::TimedOut {
+                    came,
+                    wanted: plan.min,
+                    timeout: plan.join_timeout,
+                });
             }
             Action::Write(_) | Action::Host { .. } | Action::Left => return Ok(()),
         };
@@ -356,7 +452,12 @@ impl<'a> SharedRendezvous<'a> {
         if !self.member.is_joining() {
             return;
         }
-        let RendezvousPlan { min, max, ref node_id, .. } = self.job.plan;
+        let RendezvousPlan {
+            min,
+            max,
+            ref node_id,
+            ..
+        } = self.job.plan;
         let here = self.state.participants.len();
         let text = if self.state.redundancy_list.contains(node_id) {
             format!("waiting as a spare: {here} of at most {max} nodes run")
@@ -376,8 +477,13 @@ impl<'a> SharedRendezvous<'a> {
     /// Waits so that the host of the store is the last node to leave.
     async fn linger(&mut self) {
         let deadline = Instant::now() + LINGER;
-        while self.store_endpoint.server.is_some() && self.state.closed.is_some() && !self.state.nodes().is_empty() {
-            let Ok(Some(Ok(text))) = timeout_at(deadline, self.seen.recv()).await else { return };
+        while self.store_endpoint.server.is_some()
+            && self.state.closed.is_some()
+            && !self.state.nodes().is_empty()
+        {
+            let Ok(Some(Ok(text))) = timeout_at(deadline, self.seen.recv()).await else {
+                return;
+            };
             if self.adopt(&text).await.is_err() {
                 return;
             }
@@ -392,8 +498,20 @@ impl Drop for SharedRendezvous<'_> {
 }
 
 fn settings(plan: &RendezvousPlan) -> Settings {
-    let RendezvousPlan { min, max, last_call_timeout: last_call, join_timeout, .. } = *plan;
-    Settings { min, max, last_call, join_timeout, is_fixed: plan.backend == Backend::Static }
+    let RendezvousPlan {
+        min,
+        max,
+        last_call_timeout: last_call,
+        join_timeout,
+        ..
+    } = *plan;
+    Settings {
+        min,
+        max,
+        last_call,
+        join_timeout,
+        is_fixed: plan.backend == Backend::Static,
+    }
 }
 
 fn read(key: &str, text: &[u8]) -> Result<State, RendezvousError> {
@@ -407,10 +525,18 @@ fn read(key: &str, text: &[u8]) -> Result<State, RendezvousError> {
 fn reason(change: &Change) -> String {
     match change {
         Change::Failed(failure) => format!("{}: {}; all nodes restart", failure.node, failure.what),
-        Change::Lost(nodes) => format!("node {} is gone; the others begin a new round", nodes.join(", ")),
-        Change::Left(nodes) => format!("node {} was stopped; the others begin a new round", nodes.join(", ")),
+        Change::Lost(nodes) => format!(
+            "node {} is gone; the others begin a new round",
+            nodes.join(", ")
+        ),
+        Change::Left(nodes) => format!(
+            "node {} was stopped; the others begin a new round",
+            nodes.join(", ")
+        ),
         Change::Waiting(count) => format!("{count} more nodes have come; all begin a new round"),
-        Change::Expelled => "the other nodes took this one for dead; it joins them again".to_owned(),
+        Change::Expelled => {
+            "the other nodes took this one for dead; it joins them again".to_owned()
+        }
     }
 }
 

@@ -41,7 +41,15 @@ impl Node {
     fn start(port: u16, node: usize) -> Node {
         let (run_id, role) = ("tonight".to_owned(), "default".to_owned());
         let plan = plan(port, node);
-        let job = Job { plan, launch: "0123".to_owned(), run_id, role, nproc: 1, is_shared: true, is_identical: false };
+        let job = Job {
+            plan,
+            launch: "0123".to_owned(),
+            run_id,
+            role,
+            nproc: 1,
+            is_shared: true,
+            is_identical: false,
+        };
         let (commands, received) = unbounded_channel();
         let (sent, notices) = unbounded_channel();
         spawn(attend(job, received, sent));
@@ -62,7 +70,9 @@ impl Node {
                 }
             }
         };
-        tokio::time::timeout(LONG, next).await.expect("it happens in a minute")
+        tokio::time::timeout(LONG, next)
+            .await
+            .expect("it happens in a minute")
     }
 
     async fn joins(&mut self) -> Place {
@@ -87,7 +97,9 @@ async fn launch() -> (ServerHandle, [Node; 2], Client) {
     for node in &mut nodes {
         assert_eq!(node.joins().await.nodes, 2);
     }
-    let stranger = Client::connect("127.0.0.1", store.port(), LONG).await.expect("a store");
+    let stranger = Client::connect("127.0.0.1", store.port(), LONG)
+        .await
+        .expect("a store");
     (store, nodes, stranger)
 }
 
@@ -102,7 +114,10 @@ async fn both_succeed(nodes: &mut [Node; 2]) {
 #[tokio::test]
 async fn a_state_that_a_stranger_deletes_is_put_back() {
     let (_store, mut nodes, mut stranger) = launch().await;
-    stranger.delete(format!("/{KEY}").as_bytes()).await.expect("deleted");
+    stranger
+        .delete(format!("/{KEY}").as_bytes())
+        .await
+        .expect("deleted");
     assert!(!stranger.get(KEY).await.expect("it comes back").is_empty());
     both_succeed(&mut nodes).await;
 }
@@ -111,9 +126,15 @@ async fn a_state_that_a_stranger_deletes_is_put_back() {
 async fn what_a_node_wants_is_not_lost_with_a_state_that_a_stranger_deletes() {
     let (_store, mut nodes, mut stranger) = launch().await;
     nodes[0].command(Command::Done);
-    stranger.delete(format!("/{KEY}").as_bytes()).await.expect("deleted");
+    stranger
+        .delete(format!("/{KEY}").as_bytes())
+        .await
+        .expect("deleted");
     nodes[1].command(Command::Done);
-    stranger.delete(format!("/{KEY}").as_bytes()).await.expect("deleted");
+    stranger
+        .delete(format!("/{KEY}").as_bytes())
+        .await
+        .expect("deleted");
     for node in &mut nodes {
         let heard = node.hears().await;
         assert!(matches!(heard, Notice::Succeeded), "{heard:?}");
@@ -123,7 +144,10 @@ async fn what_a_node_wants_is_not_lost_with_a_state_that_a_stranger_deletes() {
 #[tokio::test]
 async fn an_old_state_that_a_stranger_puts_back_changes_nothing() {
     let (_store, mut nodes, mut stranger) = launch().await;
-    stranger.set(KEY, &seal(&State::default())).await.expect("set");
+    stranger
+        .set(KEY, &seal(&State::default()))
+        .await
+        .expect("set");
     both_succeed(&mut nodes).await;
 }
 
@@ -134,7 +158,9 @@ async fn rubbish_in_the_place_of_the_state_ends_the_launch_with_its_key() {
     for node in &mut nodes {
         assert_eq!(
             node.loses().await,
-            format!("the store has something under `{KEY}` that is no rendezvous; take another --rdzv-id")
+            format!(
+                "the store has something under `{KEY}` that is no rendezvous; take another --rdzv-id"
+            )
         );
     }
 }
@@ -142,7 +168,16 @@ async fn rubbish_in_the_place_of_the_state_ends_the_launch_with_its_key() {
 #[tokio::test]
 async fn numbers_that_no_launch_reaches_are_rubbish_too() {
     let (_store, mut nodes, mut stranger) = launch().await;
-    stranger.set(KEY, &seal(&State { version: u64::MAX, ..State::default() })).await.expect("set");
+    stranger
+        .set(
+            KEY,
+            &seal(&State {
+                version: u64::MAX,
+                ..State::default()
+            }),
+        )
+        .await
+        .expect("set");
     for node in &mut nodes {
         assert!(node.loses().await.contains("that is no rendezvous"));
     }
@@ -152,8 +187,14 @@ async fn numbers_that_no_launch_reaches_are_rubbish_too() {
 async fn heartbeats_that_a_stranger_deletes_or_garbles_harm_nobody() {
     let (_store, mut nodes, mut stranger) = launch().await;
     for _ in 0..20 {
-        stranger.set(&format!("{KEY}/rrun/beat/node0"), b"text").await.expect("set");
-        stranger.delete(format!("/{KEY}/rrun/beat/node1").as_bytes()).await.expect("deleted");
+        stranger
+            .set(&format!("{KEY}/rrun/beat/node0"), b"text")
+            .await
+            .expect("set");
+        stranger
+            .delete(format!("/{KEY}/rrun/beat/node1").as_bytes())
+            .await
+            .expect("deleted");
     }
     // After that, each node goes on to write its heartbeat and reads the other's.
     let go_on = async {
@@ -163,15 +204,23 @@ async fn heartbeats_that_a_stranger_deletes_or_garbles_harm_nobody() {
             while stranger.get(&key).await.expect("it is there") == before {}
         }
     };
-    tokio::time::timeout(LONG, go_on).await.expect("both nodes write heartbeats");
+    tokio::time::timeout(LONG, go_on)
+        .await
+        .expect("both nodes write heartbeats");
     both_succeed(&mut nodes).await;
 }
 
 /// Forwards a connection to the store at `port`, and counts the client's requests.
-async fn count_requests(listener: tokio::net::TcpListener, port: u16, count: &std::cell::Cell<usize>) {
+async fn count_requests(
+    listener: tokio::net::TcpListener,
+    port: u16,
+    count: &std::cell::Cell<usize>,
+) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let (mut client, _) = listener.accept().await.expect("a client");
-    let mut store = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("a store");
+    let mut store = tokio::net::TcpStream::connect(("127.0.0.1", port))
+        .await
+        .expect("a store");
     let (mut asked, mut answered) = ([0; 4096], [0; 4096]);
     loop {
         select! {
@@ -187,17 +236,36 @@ async fn count_requests(listener: tokio::net::TcpListener, port: u16, count: &st
 #[tokio::test]
 async fn a_bell_that_a_stranger_rings_makes_nobody_hurry() {
     let store = Server::bind("127.0.0.1", None).expect("a port").spawn();
-    store.set(&format!("/{KEY}"), &seal(&State::default())).expect("room");
-    store.set(&format!("/{}", watch::bell(KEY, 1)), b"").expect("room");
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let (port, count) = (listener.local_addr().expect("it has one").port(), std::cell::Cell::new(0));
+    store
+        .set(&format!("/{KEY}"), &seal(&State::default()))
+        .expect("room");
+    store
+        .set(&format!("/{}", watch::bell(KEY, 1)), b"")
+        .expect("room");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let (port, count) = (
+        listener.local_addr().expect("it has one").port(),
+        std::cell::Cell::new(0),
+    );
     let looks = async {
-        let client = Client::connect("127.0.0.1", port, LONG).await.expect("a store");
+        let client = Client::connect("127.0.0.1", port, LONG)
+            .await
+            .expect("a store");
         let (seen_by, _seen) = unbounded_channel();
         watch::watch(client, KEY.to_owned(), LONG, seen_by).await;
     };
     let passing = count_requests(listener, store.port(), &count);
     let both = async { tokio::join!(looks, passing) };
-    assert!(tokio::time::timeout(Duration::from_secs(1), both).await.is_err());
-    assert!((3..50).contains(&count.get()), "{} requests in a second", count.get());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(1), both)
+            .await
+            .is_err()
+    );
+    assert!(
+        (3..50).contains(&count.get()),
+        "{} requests in a second",
+        count.get()
+    );
 }

@@ -28,7 +28,11 @@ pub async fn watch(
             Ok(mut values) => values.pop().unwrap_or_default(),
             Err(err) => return drop(seen.send(Err(err))),
         };
-        let version = if let Content::State(state) = open(&text) { state.version } else { 0 };
+        let version = if let Content::State(state) = open(&text) {
+            state.version
+        } else {
+            0
+        };
         let is_new = last.as_ref() != Some(&text);
         // An absent state is reported on every read until there is one.
         if (is_new || text.is_empty()) && seen.send(Ok(text.clone())).is_err() {

@@ -55,12 +55,25 @@ impl Client {
         let mut pause = FIRST_RETRY;
         loop {
             let err = match timeout_at(deadline, TcpStream::connect((host, port))).await {
-                Ok(Ok(stream)) => return Client { stream, addr, timeout, is_idle: true }.greet().await,
+                Ok(Ok(stream)) => {
+                    return Client {
+                        stream,
+                        addr,
+                        timeout,
+                        is_idle: true,
+                    }
+                    .greet()
+                    .await;
+                }
                 Ok(Err(err)) => err,
                 Err(_) => io::ErrorKind::TimedOut.into(),
             };
             if Instant::now() + pause >= deadline {
-                return Err(StoreError::Unreachable { addr: addr.to_string(), timeout, err });
+                return Err(StoreError::Unreachable {
+                    addr: addr.to_string(),
+                    timeout,
+                    err,
+                });
             }
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(LAST_RETRY);
@@ -76,7 +89,14 @@ impl Client {
         timeout: Duration,
     ) -> Result<Client, StoreError> {
         let addr = authority(host, port).into();
-        let greeted = Client { stream, addr, timeout: timeout.min(patience), is_idle: true }.greet().await?;
+        let greeted = Client {
+            stream,
+            addr,
+            timeout: timeout.min(patience),
+            is_idle: true,
+        }
+        .greet()
+        .await?;
         Ok(Client { timeout, ..greeted })
     }
 
@@ -89,8 +109,16 @@ impl Client {
     async fn greet(self) -> Result<Client, StoreError> {
         let owner = self.owner();
         match self.exchange_greetings().await {
-            Err(StoreError::Silent { addr, timeout }) => Err(StoreError::Mute { addr, timeout, owner: owner() }),
-            Err(StoreError::NotAStore { addr, got, .. }) => Err(StoreError::NotAStore { addr, got, owner: owner() }),
+            Err(StoreError::Silent { addr, timeout }) => Err(StoreError::Mute {
+                addr,
+                timeout,
+                owner: owner(),
+            }),
+            Err(StoreError::NotAStore { addr, got, .. }) => Err(StoreError::NotAStore {
+                addr,
+                got,
+                owner: owner(),
+            }),
             greeted => greeted,
         }
     }
@@ -106,7 +134,9 @@ impl Client {
     }
 
     async fn exchange_greetings(mut self) -> Result<Client, StoreError> {
-        self.stream.set_nodelay(true).map_err(|err| self.lost(err))?;
+        self.stream
+            .set_nodelay(true)
+            .map_err(|err| self.lost(err))?;
         let sent = std::process::id();
         let mut greeting = Vec::new();
         Request::Validate.encode(&mut greeting); // with the ping in one segment: torch 2.11 refuses a split one
@@ -117,30 +147,59 @@ impl Client {
         };
         let got = self.exchange(&greeting, read).await?;
         let is_store = u32::from_le_bytes(got) == sent;
-        if is_store { Ok(self) } else { Err(StoreError::NotAStore { addr: self.addr.to_string(), got, owner: None }) }
+        if is_store {
+            Ok(self)
+        } else {
+            Err(StoreError::NotAStore {
+                addr: self.addr.to_string(),
+                got,
+                owner: None,
+            })
+        }
     }
 
     /// Stores a value.
     pub async fn set(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.send(&Request::Set { key: &wire(key), value }).await
+        self.send(&Request::Set {
+            key: &wire(key),
+            value,
+        })
+        .await
     }
 
     /// Waits until the key exists, and returns its value.
     pub async fn get(&mut self, key: &str) -> Result<Vec<u8>, StoreError> {
         self.wait(&[key], self.timeout).await?;
-        self.ask(&Request::Get { key: &wire(key) }, async |stream| read_value(stream).await).await
+        self.ask(&Request::Get { key: &wire(key) }, async |stream| {
+            read_value(stream).await
+        })
+        .await
     }
 
     /// Adds `delta` to the decimal number stored under the key (0 if absent), and returns the sum.
     pub async fn add(&mut self, key: &str, delta: i64) -> Result<i64, StoreError> {
-        self.ask(&Request::Add { key: &wire(key), delta }, async |stream| stream.read_i64_le().await).await
+        self.ask(
+            &Request::Add {
+                key: &wire(key),
+                delta,
+            },
+            async |stream| stream.read_i64_le().await,
+        )
+        .await
     }
 
     /// Counts this client under `init/` and returns the number of clients so far. It is the only
     /// key without a leading slash; torch's clients do the same in a store for a known number of
     /// workers.
     pub async fn count_in(&mut self) -> Result<i64, StoreError> {
-        self.ask(&Request::Add { key: b"init/", delta: 1 }, async |stream| stream.read_i64_le().await).await
+        self.ask(
+            &Request::Add {
+                key: b"init/",
+                delta: 1,
+            },
+            async |stream| stream.read_i64_le().await,
+        )
+        .await
     }
 
     /// Returns all keys that clients have stored, as they are on the wire: with the leading `/`.
@@ -166,7 +225,8 @@ impl Client {
     pub async fn delete_all(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<(), StoreError> {
         for some in keys.chunks(DELETED_AT_ONCE) {
             let mut bytes = Vec::new();
-            some.iter().for_each(|key| Request::Delete { key: key.as_ref() }.encode(&mut bytes));
+            some.iter()
+                .for_each(|key| Request::Delete { key: key.as_ref() }.encode(&mut bytes));
             let read = async |stream: &mut TcpStream| {
                 for _ in some {
                     stream.read_i64_le().await?;
@@ -181,15 +241,29 @@ impl Client {
     /// Stores `desired` if the current value is `expected`, or if the key is absent and `expected`
     /// is empty. Returns the value after that; if the key is absent and `expected` is not empty,
     /// returns `expected`.
-    pub async fn compare_set(&mut self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>, StoreError> {
-        self.ask(&Request::CompareSet { key: &wire(key), expected, desired }, async |stream| read_value(stream).await)
-            .await
+    pub async fn compare_set(
+        &mut self,
+        key: &str,
+        expected: &[u8],
+        desired: &[u8],
+    ) -> Result<Vec<u8>, StoreError> {
+        self.ask(
+            &Request::CompareSet {
+                key: &wire(key),
+                expected,
+                desired,
+            },
+            async |stream| read_value(stream).await,
+        )
+        .await
     }
 
     /// Returns the current values without waiting, empty where a key is absent.
     pub async fn peek(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, StoreError> {
         let wire: Vec<_> = keys.iter().map(|key| wire(key)).collect();
-        let request = Request::MultiGet { keys: wire.iter().map(Vec::as_slice).collect() };
+        let request = Request::MultiGet {
+            keys: wire.iter().map(Vec::as_slice).collect(),
+        };
         let read = async |stream: &mut TcpStream| {
             let mut values = Vec::with_capacity(keys.len());
             for _ in keys {
@@ -203,15 +277,28 @@ impl Client {
     /// Returns whether all keys exist.
     pub async fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError> {
         let keys: Vec<_> = keys.iter().map(|key| wire(key)).collect();
-        let request = Request::Check { keys: keys.iter().map(Vec::as_slice).collect() };
-        Ok(self.ask(&request, async |stream| stream.read_u8().await).await? == READY)
+        let request = Request::Check {
+            keys: keys.iter().map(Vec::as_slice).collect(),
+        };
+        Ok(self
+            .ask(&request, async |stream| stream.read_u8().await)
+            .await?
+            == READY)
     }
 
     /// Stores all of these values.
     pub async fn multi_set(&mut self, pairs: &[(&str, &[u8])]) -> Result<(), StoreError> {
-        let pairs: Vec<_> = pairs.iter().map(|(key, value)| (wire(key), *value)).collect();
-        self.send(&Request::MultiSet { pairs: pairs.iter().map(|(key, value)| (key.as_slice(), *value)).collect() })
-            .await
+        let pairs: Vec<_> = pairs
+            .iter()
+            .map(|(key, value)| (wire(key), *value))
+            .collect();
+        self.send(&Request::MultiSet {
+            pairs: pairs
+                .iter()
+                .map(|(key, value)| (key.as_slice(), *value))
+                .collect(),
+        })
+        .await
     }
 
     /// Waits until all keys exist, and returns their values.
@@ -223,14 +310,21 @@ impl Client {
     /// Waits until all keys exist.
     pub async fn wait(&mut self, keys: &[&str], timeout: Duration) -> Result<(), StoreError> {
         let wire: Vec<_> = keys.iter().map(|key| wire(key)).collect();
-        self.send(&Request::Wait { keys: wire.iter().map(Vec::as_slice).collect() }).await?;
+        self.send(&Request::Wait {
+            keys: wire.iter().map(Vec::as_slice).collect(),
+        })
+        .await?;
         self.is_idle = false;
         let came = match tokio::time::timeout(timeout, self.stream.read_u8()).await {
             Ok(reply) => reply.map(|_| true).map_err(|err| self.lost(err))?,
             Err(_) => self.cancel_wait().await?,
         };
         self.is_idle = true;
-        let missing = || StoreError::Missing { addr: self.addr.to_string(), keys: quoted(keys), timeout };
+        let missing = || StoreError::Missing {
+            addr: self.addr.to_string(),
+            keys: quoted(keys),
+            timeout,
+        };
         if came { Ok(()) } else { Err(missing()) }
     }
 
@@ -268,21 +362,32 @@ impl Client {
         read: impl AsyncFnOnce(&mut TcpStream) -> io::Result<T>,
     ) -> Result<T, StoreError> {
         if !std::mem::take(&mut self.is_idle) {
-            return Err(StoreError::GivenUp { addr: self.addr.to_string() });
+            return Err(StoreError::GivenUp {
+                addr: self.addr.to_string(),
+            });
         }
         let stream = &mut self.stream;
         let both = async {
             stream.write_all(bytes).await?;
             read(stream).await
         };
-        let silent = |_| StoreError::Silent { addr: self.addr.to_string(), timeout: self.timeout };
-        let reply = timeout(self.timeout, both).await.map_err(silent)?.map_err(|err| self.lost(err))?;
+        let silent = |_| StoreError::Silent {
+            addr: self.addr.to_string(),
+            timeout: self.timeout,
+        };
+        let reply = timeout(self.timeout, both)
+            .await
+            .map_err(silent)?
+            .map_err(|err| self.lost(err))?;
         self.is_idle = true;
         Ok(reply)
     }
 
     fn lost(&self, err: io::Error) -> StoreError {
-        StoreError::Lost { addr: self.addr.to_string(), err }
+        StoreError::Lost {
+            addr: self.addr.to_string(),
+            err,
+        }
     }
 }
 
@@ -295,11 +400,18 @@ async fn read_value(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let length = stream.read_u64_le().await?;
     let mut value = Vec::with_capacity(length.min(READ) as usize);
     stream.take(length).read_to_end(&mut value).await?;
-    if value.len() as u64 == length { Ok(value) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    if value.len() as u64 == length {
+        Ok(value)
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
 }
 
 fn quoted(keys: &[&str]) -> String {
-    keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")
+    keys.iter()
+        .map(|key| format!("`{key}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]

@@ -16,14 +16,18 @@ fn host() -> ServerHandle {
 }
 
 async fn join(store: &ServerHandle) -> Client {
-    Client::connect("127.0.0.1", store.port(), LONG).await.unwrap()
+    Client::connect("127.0.0.1", store.port(), LONG)
+        .await
+        .unwrap()
 }
 
 /// Binds a port on which nothing listens and which no other test gets.
 fn hold_port() -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();
-    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket
+        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
     socket
 }
 
@@ -41,8 +45,14 @@ async fn every_request_is_answered() {
     assert_eq!(client.add("n", -7).await.unwrap(), -2);
     assert_eq!(client.compare_set("c", b"", b"x").await.unwrap(), b"x");
     assert_eq!(client.compare_set("c", b"", b"y").await.unwrap(), b"x");
-    client.multi_set(&[("a", b"1"), ("b", b"22")]).await.unwrap();
-    assert_eq!(client.multi_get(&["a", "b"]).await.unwrap(), [&b"1"[..], b"22"]);
+    client
+        .multi_set(&[("a", b"1"), ("b", b"22")])
+        .await
+        .unwrap();
+    assert_eq!(
+        client.multi_get(&["a", "b"]).await.unwrap(),
+        [&b"1"[..], b"22"]
+    );
     assert!(client.check(&["a", "b"]).await.unwrap());
     assert!(!client.check(&["a", "zz"]).await.unwrap());
 }
@@ -51,8 +61,14 @@ async fn every_request_is_answered() {
 async fn a_wait_that_times_out_names_its_keys_and_leaves_the_connection_usable() {
     let store = host();
     let mut client = join(&store).await;
-    let err = client.wait(&["torchelastic/role_info/1"], SHORT).await.unwrap_err();
-    assert!(matches!(&err, StoreError::Missing { keys, .. } if keys == "`torchelastic/role_info/1`"), "{err}");
+    let err = client
+        .wait(&["torchelastic/role_info/1"], SHORT)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&err, StoreError::Missing { keys, .. } if keys == "`torchelastic/role_info/1`"),
+        "{err}"
+    );
     assert_eq!(client.add("n", 1).await.unwrap(), 1);
 }
 
@@ -61,7 +77,10 @@ async fn a_request_given_up_half_way_spoils_the_connection() {
     let store = host();
     let mut client = join(&store).await;
     assert!(timeout(SHORT, client.wait(&["never"], LONG)).await.is_err());
-    assert!(matches!(client.add("n", 1).await, Err(StoreError::GivenUp { .. })));
+    assert!(matches!(
+        client.add("n", 1).await,
+        Err(StoreError::GivenUp { .. })
+    ));
 }
 
 #[tokio::test]

@@ -60,7 +60,11 @@ impl Scope {
     /// Returns the scope of a store that all ranks reach under this name: [`Scope::Machine`] if the
     /// name is one for loopback.
     pub fn of(host: &str) -> Scope {
-        if ["localhost", "127.0.0.1", "::1"].contains(&host) { Scope::Machine } else { Scope::Everybody }
+        if ["localhost", "127.0.0.1", "::1"].contains(&host) {
+            Scope::Machine
+        } else {
+            Scope::Everybody
+        }
     }
 }
 
@@ -82,11 +86,21 @@ impl Server {
             Scope::Everybody => listen(port).map(|listener| vec![listener]),
         };
         let listeners = listening.map_err(|err| match err.kind() {
-            ErrorKind::AddrInUse => StoreError::PortInUse { addr: addr(), owner: PortOwner::of(port) },
+            ErrorKind::AddrInUse => StoreError::PortInUse {
+                addr: addr(),
+                owner: PortOwner::of(port),
+            },
             _ => StoreError::Listen { addr: addr(), err },
         })?;
-        let port = listeners[0].local_addr().map_err(|err| StoreError::Listen { addr: addr(), err })?.port();
-        Ok(Server { listeners, port, limits: Limits::of_process() })
+        let port = listeners[0]
+            .local_addr()
+            .map_err(|err| StoreError::Listen { addr: addr(), err })?
+            .port();
+        Ok(Server {
+            listeners,
+            port,
+            limits: Limits::of_process(),
+        })
     }
 
     /// Replaces the limits of this process by others.
@@ -105,7 +119,13 @@ impl Server {
     pub fn spawn(self) -> ServerHandle {
         let listeners = Arc::new(self.listeners);
         let (hub, task) = start(&listeners, self.limits);
-        ServerHandle { listeners, port: self.port, limits: self.limits, hub, task }
+        ServerHandle {
+            listeners,
+            port: self.port,
+            limits: self.limits,
+            hub,
+            task,
+        }
     }
 }
 
@@ -156,7 +176,12 @@ impl Drop for ServerHandle {
 /// IPv4 because the IPv6 port is taken: `localhost` would then lead to another process.
 fn listen(port: u16) -> io::Result<StdListener> {
     match listen_on(IpAddr::from(Ipv6Addr::UNSPECIFIED), port) {
-        Err(err) if !matches!(err.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied) => {
+        Err(err)
+            if !matches!(
+                err.kind(),
+                ErrorKind::AddrInUse | ErrorKind::PermissionDenied
+            ) =>
+        {
             tracing::debug!("the store has no IPv6: {err}");
             listen_on(IpAddr::from(Ipv4Addr::UNSPECIFIED), port)
         }
@@ -267,8 +292,12 @@ async fn pause(err: &io::Error) {
 }
 
 async fn attend(stream: TcpStream, peer: SocketAddr, hub: Hub) {
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
-    let options = stream.set_nodelay(true).and_then(|()| SockRef::from(&stream).set_tcp_keepalive(&keepalive));
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_EVERY);
+    let options = stream
+        .set_nodelay(true)
+        .and_then(|()| SockRef::from(&stream).set_tcp_keepalive(&keepalive));
     if let Err(err) = options {
         tracing::debug!("the store cannot tune the connection of {peer}: {err}");
     }

@@ -16,15 +16,21 @@ fn host() -> ServerHandle {
 }
 
 async fn join(store: &ServerHandle) -> Client {
-    Client::connect("127.0.0.1", store.port(), LONG).await.unwrap()
+    Client::connect("127.0.0.1", store.port(), LONG)
+        .await
+        .unwrap()
 }
 
 async fn connect(store: &ServerHandle) -> TcpStream {
-    TcpStream::connect(("127.0.0.1", store.port())).await.unwrap()
+    TcpStream::connect(("127.0.0.1", store.port()))
+        .await
+        .unwrap()
 }
 
 async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG, what).await.expect("it happens in 30 s")
+    tokio::time::timeout(LONG, what)
+        .await
+        .expect("it happens in 30 s")
 }
 
 fn bytes(requests: &[Request]) -> Vec<u8> {
@@ -46,7 +52,10 @@ async fn ranks_meet() {
             tokio::spawn(async move {
                 let mut client = Client::connect("localhost", port, LONG).await.unwrap();
                 client.set(&format!("addr/{rank}"), &[rank]).await.unwrap();
-                client.multi_get(&["addr/0", "addr/1", "addr/2", "addr/3"]).await.unwrap()
+                client
+                    .multi_get(&["addr/0", "addr/1", "addr/2", "addr/3"])
+                    .await
+                    .unwrap()
             })
         })
         .collect();
@@ -90,8 +99,24 @@ async fn strangers_are_closed_and_harm_nobody() {
         greeted(b"\xff"),
         greeted(b"\x03\xff\xff\xff\xff\xff\xff\xff\xff"),
         greeted(b"\x06\xff\xff\xff\xff\xff\xff\xff\x7f"),
-        greeted(&bytes(&[Request::Set { key: b"n", value: b"text" }, Request::Add { key: b"n", delta: 1 }])),
-        greeted(&bytes(&[Request::Wait { keys: vec![b"never"] }, Request::Wait { keys: vec![b"never"] }])),
+        greeted(&bytes(&[
+            Request::Set {
+                key: b"n",
+                value: b"text",
+            },
+            Request::Add {
+                key: b"n",
+                delta: 1,
+            },
+        ])),
+        greeted(&bytes(&[
+            Request::Wait {
+                keys: vec![b"never"],
+            },
+            Request::Wait {
+                keys: vec![b"never"],
+            },
+        ])),
     ];
     for junk in table {
         let mut stream = connect(&store).await;
@@ -106,7 +131,13 @@ async fn strangers_are_closed_and_harm_nobody() {
 async fn half_a_request_holds_nobody_up_and_leaves_nothing() {
     let store = host();
     let mut friend = join(&store).await;
-    let whole = bytes(&[Request::Validate, Request::Set { key: b"/half", value: &[7; 1 << 20] }]);
+    let whole = bytes(&[
+        Request::Validate,
+        Request::Set {
+            key: b"/half",
+            value: &[7; 1 << 20],
+        },
+    ]);
     let mut halves = Vec::new();
     for _ in 0..64 {
         let mut stream = connect(&store).await;
@@ -115,12 +146,24 @@ async fn half_a_request_holds_nobody_up_and_leaves_nothing() {
     }
     friend.set("k", b"v").await.unwrap();
     assert_eq!(friend.get("k").await.unwrap(), b"v");
-    halves.pop().unwrap().write_all(&whole[whole.len() / 2..]).await.unwrap();
-    assert_eq!(friend.get("half").await.unwrap().len(), 1 << 20, "one of them ends its request");
+    halves
+        .pop()
+        .unwrap()
+        .write_all(&whole[whole.len() / 2..])
+        .await
+        .unwrap();
+    assert_eq!(
+        friend.get("half").await.unwrap().len(),
+        1 << 20,
+        "one of them ends its request"
+    );
     friend.delete(b"/half").await.unwrap();
     drop(halves);
     friend.set("k", b"w").await.unwrap();
-    assert!(!friend.check(&["half"]).await.unwrap(), "the others went without");
+    assert!(
+        !friend.check(&["half"]).await.unwrap(),
+        "the others went without"
+    );
 }
 
 #[tokio::test]
@@ -132,7 +175,9 @@ async fn who_reads_slowly_gets_all_and_keeps_nobody_waiting() {
     assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     let mut slow = connect(&store).await;
     let gets = vec![Request::Get { key: b"/big" }; 3];
-    slow.write_all(&[bytes(&[Request::Validate]), bytes(&gets)].concat()).await.unwrap();
+    slow.write_all(&[bytes(&[Request::Validate]), bytes(&gets)].concat())
+        .await
+        .unwrap();
     let (mut got, mut sip) = (0, vec![0; 100_000]);
     while got < 3 * (8 + MAX_VALUE) {
         got += within(slow.read(&mut sip)).await.unwrap();
@@ -151,8 +196,12 @@ async fn who_does_not_read_is_not_read_from_and_others_are_served() {
     let mut deaf = connect(&store).await;
     deaf.write_all(&bytes(&[Request::Validate])).await.unwrap();
     let flood = bytes(&vec![Request::Get { key: b"/big" }; 4096]);
-    let is_refused =
-        async { while tokio::time::timeout(Duration::from_millis(500), deaf.write_all(&flood)).await.is_ok() {} };
+    let is_refused = async {
+        while tokio::time::timeout(Duration::from_millis(500), deaf.write_all(&flood))
+            .await
+            .is_ok()
+        {}
+    };
     within(is_refused).await; // the kernel's buffers are full: the store has stopped reading
     assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     assert_eq!(friend.add("n", 1).await.unwrap(), 1);
@@ -172,7 +221,12 @@ async fn a_reply_larger_than_all_buffers_arrives_whole() {
 async fn requests_sent_at_once_are_answered_in_order() {
     let store = host();
     let mut stream = connect(&store).await;
-    let adds: Vec<_> = (0..20_000).map(|_| Request::Add { key: b"n", delta: 1 }).collect();
+    let adds: Vec<_> = (0..20_000)
+        .map(|_| Request::Add {
+            key: b"n",
+            delta: 1,
+        })
+        .collect();
     let all = [bytes(&[Request::Validate]), bytes(&adds)].concat();
     let (mut from, mut to) = stream.split();
     let write = async { to.write_all(&all).await.unwrap() };
@@ -188,7 +242,12 @@ async fn requests_sent_at_once_are_answered_in_order() {
 async fn a_client_that_goes_is_forgotten() {
     let store = host();
     let mut gone = connect(&store).await;
-    gone.write_all(&bytes(&[Request::Validate, Request::Wait { keys: vec![b"/k"] }])).await.unwrap();
+    gone.write_all(&bytes(&[
+        Request::Validate,
+        Request::Wait { keys: vec![b"/k"] },
+    ]))
+    .await
+    .unwrap();
     drop(gone);
     let mut client = join(&store).await;
     client.set("k", b"v").await.unwrap();
@@ -210,13 +269,24 @@ async fn idle_connections_cost_nobody_anything() {
 #[tokio::test]
 async fn a_busy_port_is_named_with_its_holder_and_the_way_out() {
     let store = host();
-    let err = Server::bind("node7", Some(store.port())).unwrap_err().to_string();
+    let err = Server::bind("node7", Some(store.port()))
+        .unwrap_err()
+        .to_string();
     assert!(
-        err.starts_with(&format!("cannot host the store at node7:{}: the port is in use by `", store.port())),
+        err.starts_with(&format!(
+            "cannot host the store at node7:{}: the port is in use by `",
+            store.port()
+        )),
         "{err}"
     );
-    assert!(err.contains(&format!("(pid {})", std::process::id())), "{err}");
-    assert!(err.contains("`--master-port`") && err.contains("`--standalone`"), "{err}");
+    assert!(
+        err.contains(&format!("(pid {})", std::process::id())),
+        "{err}"
+    );
+    assert!(
+        err.contains("`--master-port`") && err.contains("`--standalone`"),
+        "{err}"
+    );
 }
 
 #[tokio::test]
@@ -235,7 +305,10 @@ async fn a_dropped_store_frees_its_port_at_once_and_closes_its_clients() {
     drop(store);
     let next = Server::bind("127.0.0.1", Some(port)).unwrap();
     assert_eq!(next.port(), port);
-    assert!(matches!(within(client.add("n", 1)).await, Err(StoreError::Lost { .. })));
+    assert!(matches!(
+        within(client.add("n", 1)).await,
+        Err(StoreError::Lost { .. })
+    ));
 }
 
 #[tokio::test]
@@ -244,35 +317,56 @@ async fn a_renewed_store_is_empty_and_keeps_its_port() {
     let (port, mut client) = (store.port(), join(&store).await);
     client.set("k", b"old").await.unwrap();
     store.renew();
-    assert!(matches!(within(client.add("n", 1)).await, Err(StoreError::Lost { .. })));
+    assert!(matches!(
+        within(client.add("n", 1)).await,
+        Err(StoreError::Lost { .. })
+    ));
     let mut client = join(&store).await;
     assert!(!client.check(&["k"]).await.unwrap());
     assert_eq!(store.port(), port);
 }
 
 fn host_with(limits: Limits) -> ServerHandle {
-    Server::bind("127.0.0.1", None).unwrap().with_limits(limits).spawn()
+    Server::bind("127.0.0.1", None)
+        .unwrap()
+        .with_limits(limits)
+        .spawn()
 }
 
 #[tokio::test]
 async fn connections_that_greet_and_ask_for_nothing_make_room_for_ranks() {
-    let store = host_with(Limits { clients: 64, grace: Duration::from_millis(100), ..Limits::default() });
+    let store = host_with(Limits {
+        clients: 64,
+        grace: Duration::from_millis(100),
+        ..Limits::default()
+    });
     let mut rank = join(&store).await;
     rank.set("k", b"v").await.unwrap();
     let mut idle = Vec::new();
     for _ in 0..200 {
         let mut stream = connect(&store).await;
-        stream.write_all(&bytes(&[Request::Validate, Request::Ping { nonce: 1 }])).await.unwrap();
+        stream
+            .write_all(&bytes(&[Request::Validate, Request::Ping { nonce: 1 }]))
+            .await
+            .unwrap();
         idle.push(stream);
     }
     let mut late = within(join(&store)).await;
     assert_eq!(within(late.get("k")).await.unwrap(), b"v");
-    assert_eq!(within(rank.get("k")).await.unwrap(), b"v", "who has asked for something stays");
+    assert_eq!(
+        within(rank.get("k")).await.unwrap(),
+        b"v",
+        "who has asked for something stays"
+    );
 }
 
 #[tokio::test]
 async fn a_rank_that_waits_is_not_taken_for_idle() {
-    let store = host_with(Limits { clients: 8, grace: Duration::from_millis(50), ..Limits::default() });
+    let store = host_with(Limits {
+        clients: 8,
+        grace: Duration::from_millis(50),
+        ..Limits::default()
+    });
     let mut waiting = join(&store).await;
     let waiting = tokio::spawn(async move { waiting.get("k").await });
     tokio::task::yield_now().await;
@@ -287,9 +381,19 @@ async fn a_rank_that_waits_is_not_taken_for_idle() {
 
 #[tokio::test]
 async fn half_requests_make_room_when_another_needs_it() {
-    let limits = Limits { buffered: 8 << 20, grace: Duration::from_millis(50), ..Limits::default() };
+    let limits = Limits {
+        buffered: 8 << 20,
+        grace: Duration::from_millis(50),
+        ..Limits::default()
+    };
     let store = host_with(limits);
-    let whole = bytes(&[Request::Validate, Request::Set { key: b"/half", value: &[7; 2 << 20] }]);
+    let whole = bytes(&[
+        Request::Validate,
+        Request::Set {
+            key: b"/half",
+            value: &[7; 2 << 20],
+        },
+    ]);
     let mut halves = Vec::new();
     for _ in 0..32 {
         let mut stream = connect(&store).await;
@@ -314,10 +418,20 @@ async fn half_requests_make_room_when_another_needs_it() {
 
 #[tokio::test]
 async fn small_requests_are_taken_when_long_ones_have_all_the_room() {
-    let store = host_with(Limits { buffered: 1 << 20, grace: LONG, ..Limits::default() });
+    let store = host_with(Limits {
+        buffered: 1 << 20,
+        grace: LONG,
+        ..Limits::default()
+    });
     let mut rank = join(&store).await;
     let mut greedy = connect(&store).await;
-    let whole = bytes(&[Request::Validate, Request::Set { key: b"/half", value: &[7; MAX_VALUE] }]);
+    let whole = bytes(&[
+        Request::Validate,
+        Request::Set {
+            key: b"/half",
+            value: &[7; MAX_VALUE],
+        },
+    ]);
     let _ = greedy.write_all(&whole[..whole.len() - 1]).await;
     assert!(is_closed(greedy).await);
     rank.set("k", &[1; 32 * 1024]).await.unwrap();
@@ -337,11 +451,30 @@ async fn requests_of_very_many_keys_are_answered_as_others_are() {
     let set = async { client.multi_set(&pairs).await.unwrap() };
     within(async { tokio::join!(wait, set) }).await;
     let values = client.multi_get(&keys).await.unwrap();
-    assert!(values.iter().zip(&keys).all(|(value, key)| value == key.as_bytes()));
+    assert!(
+        values
+            .iter()
+            .zip(&keys)
+            .all(|(value, key)| value == key.as_bytes())
+    );
     assert!(client.check(&keys).await.unwrap());
-    assert!(!client.check(&[&keys[..], &["absent"]].concat()).await.unwrap());
-    assert!(!client.check(&[&["absent"], &keys[..]].concat()).await.unwrap());
-    assert_eq!(client.add("n", 1).await.unwrap(), 1, "replies are in step with requests");
+    assert!(
+        !client
+            .check(&[&keys[..], &["absent"]].concat())
+            .await
+            .unwrap()
+    );
+    assert!(
+        !client
+            .check(&[&["absent"], &keys[..]].concat())
+            .await
+            .unwrap()
+    );
+    assert_eq!(
+        client.add("n", 1).await.unwrap(),
+        1,
+        "replies are in step with requests"
+    );
 }
 
 /// Counts the turns of other clients instead of time.
@@ -349,12 +482,21 @@ async fn requests_of_very_many_keys_are_answered_as_others_are() {
 async fn a_wait_for_very_many_keys_leaves_others_their_turn() {
     let store = host();
     let (mut stream, mut rank) = (connect(&store).await, join(&store).await);
-    let names: Vec<Vec<u8>> = (0..MAX_KEYS as u64).map(|at| at.to_le_bytes().to_vec()).collect();
+    let names: Vec<Vec<u8>> = (0..MAX_KEYS as u64)
+        .map(|at| at.to_le_bytes().to_vec())
+        .collect();
     let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    let request = bytes(&[Request::Validate, Request::Wait { keys: keys.clone() }, Request::Ping { nonce: 9 }]);
+    let request = bytes(&[
+        Request::Validate,
+        Request::Wait { keys: keys.clone() },
+        Request::Ping { nonce: 9 },
+    ]);
     let all = async {
         stream.write_all(&request).await.unwrap();
-        stream.write_all(&bytes(&[Request::CancelWait])).await.unwrap();
+        stream
+            .write_all(&bytes(&[Request::CancelWait]))
+            .await
+            .unwrap();
         assert_eq!(stream.read_u32_le().await.unwrap(), 9);
     };
     let mut turns = 0;
@@ -362,14 +504,21 @@ async fn a_wait_for_very_many_keys_leaves_others_their_turn() {
         () = all => {}
         () = async { loop { rank.add("n", 1).await.unwrap(); turns += 1; } } => {}
     }
-    assert!(turns >= MAX_KEYS / TURN / 4, "{turns} requests of another client were answered meanwhile");
+    assert!(
+        turns >= MAX_KEYS / TURN / 4,
+        "{turns} requests of another client were answered meanwhile"
+    );
 }
 
 #[tokio::test]
 async fn a_store_of_this_machine_listens_nowhere_else() {
     for host in ["127.0.0.1", "localhost", "::1"] {
         let server = Server::bind(host, None).unwrap();
-        let addrs: Vec<_> = server.listeners.iter().map(|listener| listener.local_addr().unwrap().ip()).collect();
+        let addrs: Vec<_> = server
+            .listeners
+            .iter()
+            .map(|listener| listener.local_addr().unwrap().ip())
+            .collect();
         assert!(addrs.iter().all(IpAddr::is_loopback), "{host}: {addrs:?}");
     }
     for host in ["node7", "10.0.0.1", "127.0.0.2", "0.0.0.0"] {

@@ -104,7 +104,11 @@ impl Table {
     /// Answers one request of one client.
     pub fn on(&mut self, client: ClientId, request: &Request<'_>) -> Vec<Action> {
         let mut actions = Vec::new();
-        let pops = if let Request::QueuePop { key } = request { Some(*key) } else { None };
+        let pops = if let Request::QueuePop { key } = request {
+            Some(*key)
+        } else {
+            None
+        };
         self.pass_on(client, pops, &mut actions);
         match self.answer(client, request, &mut actions) {
             Ok(Some(reply)) => actions.push(Action::Send(client, reply)),
@@ -153,19 +157,27 @@ impl Table {
         let reply = match *request {
             Request::Validate => return Ok(None),
             Request::Set { key, value } => return self.set(key, value, actions).map(|()| None),
-            Request::CompareSet { key, expected, desired } => {
-                Reply::Value(self.compare_set(key, expected, desired, actions)?)
-            }
+            Request::CompareSet {
+                key,
+                expected,
+                desired,
+            } => Reply::Value(self.compare_set(key, expected, desired, actions)?),
             Request::Get { key } => Reply::Value(self.get(key)),
             Request::Add { key, delta } => Reply::Number(self.add(key, delta, actions)?),
             Request::Check { ref keys } => Reply::Exist(self.has_all(keys)),
             Request::Wait { ref keys } => return self.wait(client, keys),
             Request::NumKeys => Reply::Number(number(self.values.len())),
             Request::Delete { key } => Reply::Number(i64::from(self.delete(key))),
-            Request::Append { key, value } => return self.append(key, value, actions).map(|()| None),
-            Request::MultiGet { ref keys } => Reply::Values(keys.iter().map(|key| self.get(key)).collect()),
+            Request::Append { key, value } => {
+                return self.append(key, value, actions).map(|()| None);
+            }
+            Request::MultiGet { ref keys } => {
+                Reply::Values(keys.iter().map(|key| self.get(key)).collect())
+            }
             Request::MultiSet { ref pairs } => {
-                pairs.iter().try_for_each(|(key, value)| self.set(key, value, actions))?;
+                pairs
+                    .iter()
+                    .try_for_each(|(key, value)| self.set(key, value, actions))?;
                 return Ok(None);
             }
             Request::CancelWait => {
@@ -174,9 +186,13 @@ impl Table {
                 Reply::WaitCanceled
             }
             Request::Ping { nonce } => Reply::Nonce(nonce),
-            Request::QueuePush { key, value } => return self.push(key, value, actions).map(|()| None),
+            Request::QueuePush { key, value } => {
+                return self.push(key, value, actions).map(|()| None);
+            }
             Request::QueuePop { key } => Reply::Popped(self.pop(key)),
-            Request::QueueLen { key } => Reply::Number(number(self.queues.get(key).map_or(0, VecDeque::len))),
+            Request::QueueLen { key } => {
+                Reply::Number(number(self.queues.get(key).map_or(0, VecDeque::len)))
+            }
             Request::ListKeys => Reply::Keys(self.values.keys().cloned().collect()),
             Request::Barrier { key, world } => return self.barrier(client, key, world, actions),
         };
@@ -192,7 +208,10 @@ impl Table {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
-        let old = self.values.get(key).map_or(0, |old| ENTRY + key.len() + old.len());
+        let old = self
+            .values
+            .get(key)
+            .map_or(0, |old| ENTRY + key.len() + old.len());
         self.exchange(old, ENTRY + key.len() + value.len())?;
         let value = Arc::new(value.to_vec());
         match self.values.get_mut(key) {
@@ -221,14 +240,25 @@ impl Table {
     }
 
     fn add(&mut self, key: &[u8], delta: i64, actions: &mut Vec<Action>) -> Result<i64, Refusal> {
-        let sum = self.values.get(key).map_or(Some(0), |value| leading_number(value)).ok_or(Refusal::NotANumber)?;
+        let sum = self
+            .values
+            .get(key)
+            .map_or(Some(0), |value| leading_number(value))
+            .ok_or(Refusal::NotANumber)?;
         let sum = sum.wrapping_add(delta);
         self.set(key, sum.to_string().as_bytes(), actions)?;
         Ok(sum)
     }
 
-    fn append(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
-        let Some(old) = self.values.get(key) else { return self.set(key, value, actions) };
+    fn append(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Refusal> {
+        let Some(old) = self.values.get(key) else {
+            return self.set(key, value, actions);
+        };
         let length = old.len() + value.len();
         if length > MAX_APPENDED {
             return Err(Refusal::TooLong(length));
@@ -244,7 +274,9 @@ impl Table {
     }
 
     fn delete(&mut self, key: &[u8]) -> bool {
-        let Some(old) = self.values.remove(key) else { return false };
+        let Some(old) = self.values.remove(key) else {
+            return false;
+        };
         self.held -= ENTRY + key.len() + old.len();
         self.retired.add(old);
         true
@@ -302,7 +334,10 @@ impl Table {
         if new > old && !self.has_room(new - old) {
             self.retired.sweep();
             if !self.has_room(new - old) {
-                return Err(Refusal::Full { held: self.held, most: self.most });
+                return Err(Refusal::Full {
+                    held: self.held,
+                    most: self.most,
+                });
             }
         }
         self.held = self.held - old + new;
@@ -315,7 +350,11 @@ impl Table {
     }
 
     fn is_free_to_wait(&self, client: ClientId) -> Result<(), Refusal> {
-        if self.waits.has_whole(client) || self.barriers.has_whole(client) { Err(Refusal::SecondWait) } else { Ok(()) }
+        if self.waits.has_whole(client) || self.barriers.has_whole(client) {
+            Err(Refusal::SecondWait)
+        } else {
+            Ok(())
+        }
     }
 
     fn wake(&mut self, key: &[u8], actions: &mut Vec<Action>) {
@@ -323,7 +362,9 @@ impl Table {
     }
 
     fn wake_one(&mut self, key: &[u8], actions: &mut Vec<Action>) {
-        let Some(client) = self.waits.appeared_for_one(key) else { return };
+        let Some(client) = self.waits.appeared_for_one(key) else {
+            return;
+        };
         self.woken.insert(client, Box::from(key));
         actions.push(stop_waiting(client));
     }
@@ -334,7 +375,9 @@ impl Table {
         if self.woken.is_empty() {
             return; // nearly always: no need to hash
         }
-        let Some(key) = self.woken.remove(&client) else { return };
+        let Some(key) = self.woken.remove(&client) else {
+            return;
+        };
         if pops != Some(&*key) && self.queues.contains_key(&key) {
             self.wake_one(&key, actions);
         }
@@ -353,10 +396,19 @@ fn number(length: usize) -> i64 {
 /// Parses the number at the start of a text as C's `strtoll` does: leading blanks and a sign are
 /// allowed, and anything may follow.
 fn leading_number(text: &[u8]) -> Option<i64> {
-    let text = &text[text.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0x0b).count()..];
+    let text = &text[text
+        .iter()
+        .take_while(|byte| byte.is_ascii_whitespace() || **byte == 0x0b)
+        .count()..];
     let sign = usize::from(matches!(text.first(), Some(b'+' | b'-')));
-    let digits = text[sign..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    std::str::from_utf8(&text[..sign + digits]).ok()?.parse().ok()
+    let digits = text[sign..]
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    std::str::from_utf8(&text[..sign + digits])
+        .ok()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

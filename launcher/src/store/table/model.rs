@@ -18,7 +18,10 @@ struct Model {
 
 impl Model {
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.values.iter().find(|(k, _)| k == key).map(|(_, value)| value.clone())
+        self.values
+            .iter()
+            .find(|(k, _)| k == key)
+            .map(|(_, value)| value.clone())
     }
 
     fn has(&self, key: &[u8]) -> bool {
@@ -32,8 +35,13 @@ impl Model {
     fn put(&mut self, key: &[u8], value: Vec<u8>) -> Vec<Action> {
         self.values.retain(|(k, _)| k != key);
         self.values.push((key.to_vec(), value));
-        self.waits.iter_mut().for_each(|(_, keys)| keys.retain(|k| k != key));
-        self.waits.extract_if(.., |(_, keys)| keys.is_empty()).map(|(client, _)| stop(client)).collect()
+        self.waits
+            .iter_mut()
+            .for_each(|(_, keys)| keys.retain(|k| k != key));
+        self.waits
+            .extract_if(.., |(_, keys)| keys.is_empty())
+            .map(|(client, _)| stop(client))
+            .collect()
     }
 
     fn wake_one(&mut self, key: &[u8]) -> Vec<Action> {
@@ -52,9 +60,15 @@ impl Model {
     }
 
     fn pass_on(&mut self, client: ClientId, pops: Option<&[u8]>) -> Vec<Action> {
-        let Some(i) = self.woken.iter().position(|(c, _)| *c == client) else { return vec![] };
+        let Some(i) = self.woken.iter().position(|(c, _)| *c == client) else {
+            return vec![];
+        };
         let (_, key) = self.woken.remove(i);
-        if pops == Some(&key) || self.count(&key) == 0 { vec![] } else { self.wake_one(&key) }
+        if pops == Some(&key) || self.count(&key) == 0 {
+            vec![]
+        } else {
+            self.wake_one(&key)
+        }
     }
 
     fn leave(&mut self, client: ClientId) -> Vec<Action> {
@@ -63,7 +77,11 @@ impl Model {
     }
 
     fn on(&mut self, client: ClientId, request: &Request) -> Vec<Action> {
-        let pops = if let Request::QueuePop { key } = request { Some(*key) } else { None };
+        let pops = if let Request::QueuePop { key } = request {
+            Some(*key)
+        } else {
+            None
+        };
         let passed = self.pass_on(client, pops);
         [passed, self.answer(client, request)].concat()
     }
@@ -73,26 +91,41 @@ impl Model {
         let shared = |value: Option<Vec<u8>>| Arc::new(value.unwrap_or_default());
         match *request {
             Request::Set { key, value } => self.put(key, value.to_vec()),
-            Request::Append { key, value } => self.put(key, [&self.get(key).unwrap_or_default(), value].concat()),
-            Request::MultiSet { ref pairs } => {
-                pairs.iter().flat_map(|(key, value)| self.put(key, value.to_vec())).collect()
+            Request::Append { key, value } => {
+                self.put(key, [&self.get(key).unwrap_or_default(), value].concat())
             }
-            Request::CompareSet { key, expected, desired } => match self.get(key) {
+            Request::MultiSet { ref pairs } => pairs
+                .iter()
+                .flat_map(|(key, value)| self.put(key, value.to_vec()))
+                .collect(),
+            Request::CompareSet {
+                key,
+                expected,
+                desired,
+            } => match self.get(key) {
                 None if !expected.is_empty() => send(Reply::Value(shared(Some(expected.to_vec())))),
                 Some(old) if old != expected => send(Reply::Value(shared(Some(old)))),
-                _ => [self.put(key, desired.to_vec()), send(Reply::Value(shared(Some(desired.to_vec()))))].concat(),
+                _ => [
+                    self.put(key, desired.to_vec()),
+                    send(Reply::Value(shared(Some(desired.to_vec())))),
+                ]
+                .concat(),
             },
             Request::Add { key, delta } => match leading(&self.get(key).unwrap_or(b"0".to_vec())) {
                 Some(old) => {
                     let sum = old + delta;
-                    [self.put(key, sum.to_string().into_bytes()), send(Reply::Number(sum))].concat()
+                    [
+                        self.put(key, sum.to_string().into_bytes()),
+                        send(Reply::Number(sum)),
+                    ]
+                    .concat()
                 }
                 None => vec![Action::Close(client, Refusal::NotANumber)],
             },
             Request::Get { key } => send(Reply::Value(shared(self.get(key)))),
-            Request::MultiGet { ref keys } => {
-                send(Reply::Values(keys.iter().map(|key| shared(self.get(key))).collect()))
-            }
+            Request::MultiGet { ref keys } => send(Reply::Values(
+                keys.iter().map(|key| shared(self.get(key))).collect(),
+            )),
             Request::Check { ref keys } => send(Reply::Exist(keys.iter().all(|key| self.has(key)))),
             Request::NumKeys => send(Reply::Number(self.values.len() as i64)),
             Request::Delete { key } => {
@@ -107,15 +140,23 @@ impl Model {
             Request::QueuePop { key } => {
                 let length = self.count(key) as i64;
                 let at = self.items.iter().position(|(k, _)| k == key);
-                send(Reply::Popped(at.map(|at| (length, Arc::new(self.items.remove(at).1)))))
+                send(Reply::Popped(
+                    at.map(|at| (length, Arc::new(self.items.remove(at).1))),
+                ))
             }
             Request::QueueLen { key } => send(Reply::Number(self.count(key) as i64)),
             Request::Wait { .. } if self.waits.iter().any(|(c, _)| *c == client) => {
                 vec![Action::Close(client, Refusal::SecondWait)]
             }
-            Request::Wait { ref keys } if keys.iter().all(|key| self.has(key)) => vec![stop(client)],
+            Request::Wait { ref keys } if keys.iter().all(|key| self.has(key)) => {
+                vec![stop(client)]
+            }
             Request::Wait { ref keys } => {
-                let missing = keys.iter().filter(|key| !self.has(key)).map(|key| key.to_vec()).collect();
+                let missing = keys
+                    .iter()
+                    .filter(|key| !self.has(key))
+                    .map(|key| key.to_vec())
+                    .collect();
                 self.waits.push((client, missing));
                 vec![]
             }
@@ -130,7 +171,9 @@ impl Model {
 
 /// Returns the longest prefix that is a number; the texts here have no blanks and no `+`.
 fn leading(text: &[u8]) -> Option<i64> {
-    (1..=text.len()).rev().find_map(|end| str::from_utf8(&text[..end]).ok()?.parse().ok())
+    (1..=text.len())
+        .rev()
+        .find_map(|end| str::from_utf8(&text[..end]).ok()?.parse().ok())
 }
 
 const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
@@ -140,7 +183,12 @@ fn key() -> impl Strategy<Value = &'static [u8]> {
 }
 
 fn text() -> impl Strategy<Value = &'static [u8]> {
-    prop_oneof![Just(&b""[..]), Just(&b"1"[..]), Just(&b"x"[..]), Just(&b"22"[..])]
+    prop_oneof![
+        Just(&b""[..]),
+        Just(&b"1"[..]),
+        Just(&b"x"[..]),
+        Just(&b"22"[..])
+    ]
 }
 
 fn request() -> impl Strategy<Value = Request<'static>> {

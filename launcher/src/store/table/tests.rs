@@ -7,19 +7,30 @@ const B: ClientId = ClientId(2);
 const C: ClientId = ClientId(3);
 
 fn set(key: &'static str, value: &'static str) -> Request<'static> {
-    Request::Set { key: key.as_bytes(), value: value.as_bytes() }
+    Request::Set {
+        key: key.as_bytes(),
+        value: value.as_bytes(),
+    }
 }
 
 fn wait(keys: &[&'static str]) -> Request<'static> {
-    Request::Wait { keys: keys.iter().map(|key| key.as_bytes()).collect() }
+    Request::Wait {
+        keys: keys.iter().map(|key| key.as_bytes()).collect(),
+    }
 }
 
 fn push(key: &'static str) -> Request<'static> {
-    Request::QueuePush { key: key.as_bytes(), value: b"item" }
+    Request::QueuePush {
+        key: key.as_bytes(),
+        value: b"item",
+    }
 }
 
 fn add(key: &'static str, delta: i64) -> Request<'static> {
-    Request::Add { key: key.as_bytes(), delta }
+    Request::Add {
+        key: key.as_bytes(),
+        delta,
+    }
 }
 
 fn barrier(world: i64) -> Request<'static> {
@@ -27,7 +38,11 @@ fn barrier(world: i64) -> Request<'static> {
 }
 
 fn compare_set<'a>(expected: &'a str, desired: &'a str) -> Request<'a> {
-    Request::CompareSet { key: b"c", expected: expected.as_bytes(), desired: desired.as_bytes() }
+    Request::CompareSet {
+        key: b"c",
+        expected: expected.as_bytes(),
+        desired: desired.as_bytes(),
+    }
 }
 
 fn value(to: ClientId, text: &str) -> Action {
@@ -43,7 +58,10 @@ fn a_wait_ends_when_the_last_key_is_set() {
     let mut table = Table::default();
     assert_eq!(table.on(A, &wait(&["x", "y"])), []);
     assert_eq!(table.on(B, &set("x", "1")), []);
-    assert_eq!(table.on(B, &add("y", 1)), [stop(A), Action::Send(B, Reply::Number(1))]);
+    assert_eq!(
+        table.on(B, &add("y", 1)),
+        [stop(A), Action::Send(B, Reply::Number(1))]
+    );
     assert_eq!(table.on(A, &wait(&["x", "y"])), [stop(A)]);
 }
 
@@ -65,7 +83,10 @@ fn a_key_deleted_again_has_appeared() {
 fn a_cancelled_wait_is_answered_once() {
     let mut table = Table::default();
     table.on(A, &wait(&["x"]));
-    assert_eq!(table.on(A, &Request::CancelWait), [Action::Send(A, Reply::WaitCanceled)]);
+    assert_eq!(
+        table.on(A, &Request::CancelWait),
+        [Action::Send(A, Reply::WaitCanceled)]
+    );
     assert_eq!(table.on(B, &set("x", "1")), []);
 }
 
@@ -74,24 +95,36 @@ fn a_cancel_that_comes_too_late_is_answered_too() {
     let mut table = Table::default();
     table.on(A, &wait(&["x"]));
     assert_eq!(table.on(B, &set("x", "1")), [stop(A)]);
-    assert_eq!(table.on(A, &Request::CancelWait), [Action::Send(A, Reply::WaitCanceled)]);
+    assert_eq!(
+        table.on(A, &Request::CancelWait),
+        [Action::Send(A, Reply::WaitCanceled)]
+    );
 }
 
 #[test]
 fn a_second_wait_before_the_first_is_over_is_refused() {
     let mut table = Table::default();
     table.on(A, &wait(&["x"]));
-    assert_eq!(table.on(A, &wait(&["y"])), [Action::Close(A, Refusal::SecondWait)]);
+    assert_eq!(
+        table.on(A, &wait(&["y"])),
+        [Action::Close(A, Refusal::SecondWait)]
+    );
 }
 
 #[test]
 fn compare_set_is_as_torch_has_it() {
     let mut table = Table::default();
     assert_eq!(table.on(A, &compare_set("x", "y")), [value(A, "x")]);
-    assert_eq!(table.on(A, &Request::NumKeys), [Action::Send(A, Reply::Number(0))]);
+    assert_eq!(
+        table.on(A, &Request::NumKeys),
+        [Action::Send(A, Reply::Number(0))]
+    );
     assert_eq!(table.on(A, &compare_set("", "first")), [value(A, "first")]);
     assert_eq!(table.on(A, &compare_set("", "second")), [value(A, "first")]);
-    assert_eq!(table.on(A, &compare_set("first", "second")), [value(A, "second")]);
+    assert_eq!(
+        table.on(A, &compare_set("first", "second")),
+        [value(A, "second")]
+    );
 }
 
 #[test]
@@ -104,16 +137,29 @@ fn a_compare_set_that_stores_nothing_wakes_nobody() {
 
 #[test]
 fn numbers_are_read_as_in_c() {
-    let table = [(" 12abc", 13), ("-4", -3), ("\t+7", 8), ("9223372036854775807", i64::MIN)];
+    let table = [
+        (" 12abc", 13),
+        ("-4", -3),
+        ("\t+7", 8),
+        ("9223372036854775807", i64::MIN),
+    ];
     for (text, sum) in table {
         let mut store = Table::default();
         store.on(A, &set("n", text));
-        assert_eq!(store.on(A, &add("n", 1)), [Action::Send(A, Reply::Number(sum))], "{text}");
+        assert_eq!(
+            store.on(A, &add("n", 1)),
+            [Action::Send(A, Reply::Number(sum))],
+            "{text}"
+        );
     }
     for text in ["", "xxxx", "- 1", "+", "9223372036854775808"] {
         let mut store = Table::default();
         store.on(A, &set("n", text));
-        assert_eq!(store.on(A, &add("n", 1)), [Action::Close(A, Refusal::NotANumber)], "{text}");
+        assert_eq!(
+            store.on(A, &add("n", 1)),
+            [Action::Close(A, Refusal::NotANumber)],
+            "{text}"
+        );
     }
 }
 
@@ -121,12 +167,27 @@ fn numbers_are_read_as_in_c() {
 fn queues_are_beside_the_map() {
     let mut table = Table::default();
     table.on(A, &push("q"));
-    assert_eq!(table.on(A, &Request::Check { keys: vec![b"q"] }), [Action::Send(A, Reply::Exist(true))]);
+    assert_eq!(
+        table.on(A, &Request::Check { keys: vec![b"q"] }),
+        [Action::Send(A, Reply::Exist(true))]
+    );
     assert_eq!(table.on(A, &Request::Get { key: b"q" }), [value(A, "")]);
-    assert_eq!(table.on(A, &Request::NumKeys), [Action::Send(A, Reply::Number(0))]);
-    assert_eq!(table.on(A, &Request::ListKeys), [Action::Send(A, Reply::Keys(vec![]))]);
-    assert_eq!(table.on(A, &Request::Delete { key: b"q" }), [Action::Send(A, Reply::Number(0))]);
-    assert_eq!(table.on(A, &Request::QueueLen { key: b"q" }), [Action::Send(A, Reply::Number(1))]);
+    assert_eq!(
+        table.on(A, &Request::NumKeys),
+        [Action::Send(A, Reply::Number(0))]
+    );
+    assert_eq!(
+        table.on(A, &Request::ListKeys),
+        [Action::Send(A, Reply::Keys(vec![]))]
+    );
+    assert_eq!(
+        table.on(A, &Request::Delete { key: b"q" }),
+        [Action::Send(A, Reply::Number(0))]
+    );
+    assert_eq!(
+        table.on(A, &Request::QueueLen { key: b"q" }),
+        [Action::Send(A, Reply::Number(1))]
+    );
 }
 
 #[test]
@@ -154,7 +215,10 @@ fn a_woken_client_that_gave_up_leaves_its_item_to_the_next() {
     table.on(A, &wait(&["q"]));
     table.on(B, &wait(&["q"]));
     table.on(C, &push("q"));
-    assert_eq!(table.on(A, &Request::CancelWait), [stop(B), Action::Send(A, Reply::WaitCanceled)]);
+    assert_eq!(
+        table.on(A, &Request::CancelWait),
+        [stop(B), Action::Send(A, Reply::WaitCanceled)]
+    );
 }
 
 #[test]
@@ -181,9 +245,24 @@ fn a_full_store_refuses_more_and_still_takes_replacements_and_deletions() {
     let mut table = Table::with_limit(2 * ENTRY + 8);
     table.on(A, &set("x", "123"));
     table.on(A, &set("y", "123"));
-    assert!(matches!(table.on(A, &add("z", 1))[..], [Action::Close(A, Refusal::Full { .. })]));
-    assert!(matches!(table.on(A, &push("q"))[..], [Action::Close(A, Refusal::Full { .. })]));
-    assert!(matches!(table.on(A, &Request::Append { key: b"x", value: b"4" })[..], [Action::Close(..)]));
+    assert!(matches!(
+        table.on(A, &add("z", 1))[..],
+        [Action::Close(A, Refusal::Full { .. })]
+    ));
+    assert!(matches!(
+        table.on(A, &push("q"))[..],
+        [Action::Close(A, Refusal::Full { .. })]
+    ));
+    assert!(matches!(
+        table.on(
+            A,
+            &Request::Append {
+                key: b"x",
+                value: b"4"
+            }
+        )[..],
+        [Action::Close(..)]
+    ));
     assert_eq!(table.on(A, &set("x", "abc")), []);
     table.on(A, &Request::Delete { key: b"x" });
     assert_eq!(table.on(A, &set("z", "456")), []);
@@ -195,13 +274,34 @@ fn what_clients_wait_for_counts_and_is_given_back() {
     let key = [7; 1000];
     let waits = || Request::Wait { keys: vec![&key] };
     assert_eq!(table.on(A, &waits()), []);
-    assert!(matches!(table.on(B, &waits())[..], [Action::Close(B, Refusal::Full { .. })]));
     assert!(matches!(
-        table.on(C, &Request::Set { key: b"x", value: &[0; 1200] })[..],
+        table.on(B, &waits())[..],
+        [Action::Close(B, Refusal::Full { .. })]
+    ));
+    assert!(matches!(
+        table.on(
+            C,
+            &Request::Set {
+                key: b"x",
+                value: &[0; 1200]
+            }
+        )[..],
         [Action::Close(C, Refusal::Full { .. })]
     ));
-    assert_eq!(table.on(C, &Request::Set { key: &key, value: b"" }), [stop(A)]);
-    assert_eq!(table.on(C, &Request::Delete { key: &key }), [Action::Send(C, Reply::Number(1))]);
+    assert_eq!(
+        table.on(
+            C,
+            &Request::Set {
+                key: &key,
+                value: b""
+            }
+        ),
+        [stop(A)]
+    );
+    assert_eq!(
+        table.on(C, &Request::Delete { key: &key }),
+        [Action::Send(C, Reply::Number(1))]
+    );
     assert_eq!(table.on(B, &waits()), []);
 }
 
@@ -209,11 +309,23 @@ fn what_clients_wait_for_counts_and_is_given_back() {
 fn a_value_that_is_being_sent_counts_until_it_has_arrived() {
     let big = "v".repeat(2000);
     let mut table = Table::with_limit(3000);
-    table.on(A, &Request::Set { key: b"x", value: big.as_bytes() });
+    table.on(
+        A,
+        &Request::Set {
+            key: b"x",
+            value: big.as_bytes(),
+        },
+    );
     let reply = table.on(B, &Request::Get { key: b"x" });
     table.on(A, &Request::Delete { key: b"x" });
-    let again = Request::Set { key: b"y", value: big.as_bytes() };
-    assert!(matches!(table.on(A, &again)[..], [Action::Close(A, Refusal::Full { .. })]));
+    let again = Request::Set {
+        key: b"y",
+        value: big.as_bytes(),
+    };
+    assert!(matches!(
+        table.on(A, &again)[..],
+        [Action::Close(A, Refusal::Full { .. })]
+    ));
     drop(reply);
     assert_eq!(table.on(A, &again), []);
 }
@@ -221,10 +333,21 @@ fn a_value_that_is_being_sent_counts_until_it_has_arrived() {
 #[test]
 fn a_value_is_not_appended_to_for_ever() {
     let mut table = Table::default();
-    let append = |table: &mut Table, length| table.on(A, &Request::Append { key: b"x", value: &vec![0; length] });
+    let append = |table: &mut Table, length| {
+        table.on(
+            A,
+            &Request::Append {
+                key: b"x",
+                value: &vec![0; length],
+            },
+        )
+    };
     assert_eq!(append(&mut table, MAX_APPENDED - 1), []);
     assert_eq!(append(&mut table, 1), []);
-    assert_eq!(append(&mut table, 1), [Action::Close(A, Refusal::TooLong(MAX_APPENDED + 1))]);
+    assert_eq!(
+        append(&mut table, 1),
+        [Action::Close(A, Refusal::TooLong(MAX_APPENDED + 1))]
+    );
 }
 
 #[test]

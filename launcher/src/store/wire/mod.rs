@@ -43,7 +43,11 @@ pub enum Request<'a> {
     /// Stores the value. No reply.
     Set { key: &'a [u8], value: &'a [u8] },
     /// Stores `desired` if the value is `expected`; an absent key equals an empty `expected`.
-    CompareSet { key: &'a [u8], expected: &'a [u8], desired: &'a [u8] },
+    CompareSet {
+        key: &'a [u8],
+        expected: &'a [u8],
+        desired: &'a [u8],
+    },
     /// Returns the value, empty if the key is absent.
     Get { key: &'a [u8] },
     /// Adds `delta` to the decimal number stored under the key.
@@ -120,7 +124,11 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, WireError> {
         Err(Stop::Needs(needed)) => needed,
         Err(Stop::Refused(err)) => return Err(err),
     };
-    if needed > MAX_REQUEST { Err(WireError::RequestLength(needed)) } else { Ok(Parsed::Needs(needed)) }
+    if needed > MAX_REQUEST {
+        Err(WireError::RequestLength(needed))
+    } else {
+        Ok(Parsed::Needs(needed))
+    }
 }
 
 /// The reason why a field could not be read.
@@ -140,26 +148,47 @@ impl<'a> Fields<'a> {
         let [op] = self.array()?;
         Ok(match op {
             VALIDATE => self.magic()?,
-            SET => Request::Set { key: self.key()?, value: self.value()? },
-            COMPARE_SET => Request::CompareSet { key: self.key()?, expected: self.value()?, desired: self.value()? },
+            SET => Request::Set {
+                key: self.key()?,
+                value: self.value()?,
+            },
+            COMPARE_SET => Request::CompareSet {
+                key: self.key()?,
+                expected: self.value()?,
+                desired: self.value()?,
+            },
             GET => Request::Get { key: self.key()? },
-            ADD => Request::Add { key: self.key()?, delta: self.number()? },
+            ADD => Request::Add {
+                key: self.key()?,
+                delta: self.number()?,
+            },
             CHECK => Request::Check { keys: self.keys()? },
             WAIT => Request::Wait { keys: self.keys()? },
             NUM_KEYS => Request::NumKeys,
             DELETE => Request::Delete { key: self.key()? },
-            APPEND => Request::Append { key: self.key()?, value: self.value()? },
+            APPEND => Request::Append {
+                key: self.key()?,
+                value: self.value()?,
+            },
             MULTI_GET => Request::MultiGet { keys: self.keys()? },
-            MULTI_SET => {
-                Request::MultiSet { pairs: self.list(2 * WORD, |fields| Ok((fields.key()?, fields.value()?)))? }
-            }
+            MULTI_SET => Request::MultiSet {
+                pairs: self.list(2 * WORD, |fields| Ok((fields.key()?, fields.value()?)))?,
+            },
             CANCEL_WAIT => Request::CancelWait,
-            PING => Request::Ping { nonce: u32::from_le_bytes(self.array()?) },
-            QUEUE_PUSH => Request::QueuePush { key: self.key()?, value: self.value()? },
+            PING => Request::Ping {
+                nonce: u32::from_le_bytes(self.array()?),
+            },
+            QUEUE_PUSH => Request::QueuePush {
+                key: self.key()?,
+                value: self.value()?,
+            },
             QUEUE_POP => Request::QueuePop { key: self.key()? },
             QUEUE_LEN => Request::QueueLen { key: self.key()? },
             LIST_KEYS => Request::ListKeys,
-            BARRIER => Request::Barrier { key: self.key()?, world: self.number()? },
+            BARRIER => Request::Barrier {
+                key: self.key()?,
+                world: self.number()?,
+            },
             op => return Err(Stop::Refused(WireError::Op(op))),
         })
     }
@@ -176,7 +205,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a count and that many items, each of at least `least` bytes.
-    fn list<T>(&mut self, least: usize, item: impl Fn(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
+    fn list<T>(
+        &mut self,
+        least: usize,
+        item: impl Fn(&mut Self) -> Result<T, Stop>,
+    ) -> Result<Vec<T>, Stop> {
         let count = self.word()?;
         let count = within(count, MAX_KEYS).ok_or(Stop::Refused(WireError::KeyCount(count)))?;
         let mut items = Vec::with_capacity(count.min((self.bytes.len() - self.at) / least));
@@ -205,7 +238,9 @@ impl<'a> Fields<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
-        let bytes = self.bytes[self.at..].first_chunk().ok_or(Stop::Needs(self.at + N))?;
+        let bytes = self.bytes[self.at..]
+            .first_chunk()
+            .ok_or(Stop::Needs(self.at + N))?;
         self.at += N;
         Ok(*bytes)
     }
@@ -235,7 +270,9 @@ impl Request<'_> {
     /// Returns the number of keys, or of key-value pairs, of this request.
     pub fn items(&self) -> usize {
         match self {
-            Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => keys.len(),
+            Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => {
+                keys.len()
+            }
             Request::MultiSet { pairs } => pairs.len(),
             _ => 1,
         }
@@ -247,7 +284,11 @@ impl Request<'_> {
         match *self {
             Request::Validate => to.op(VALIDATE).raw(&MAGIC.to_le_bytes()),
             Request::Set { key, value } => to.op(SET).text(key).text(value),
-            Request::CompareSet { key, expected, desired } => to.op(COMPARE_SET).text(key).text(expected).text(desired),
+            Request::CompareSet {
+                key,
+                expected,
+                desired,
+            } => to.op(COMPARE_SET).text(key).text(expected).text(desired),
             Request::Get { key } => to.op(GET).text(key),
             Request::Add { key, delta } => to.op(ADD).text(key).raw(&delta.to_le_bytes()),
             Request::Check { ref keys } => to.op(CHECK).texts(keys),
@@ -256,9 +297,11 @@ impl Request<'_> {
             Request::Delete { key } => to.op(DELETE).text(key),
             Request::Append { key, value } => to.op(APPEND).text(key).text(value),
             Request::MultiGet { ref keys } => to.op(MULTI_GET).texts(keys),
-            Request::MultiSet { ref pairs } => {
-                pairs.iter().fold(to.op(MULTI_SET).count(pairs.len()), |to, (key, value)| to.text(key).text(value))
-            }
+            Request::MultiSet { ref pairs } => pairs
+                .iter()
+                .fold(to.op(MULTI_SET).count(pairs.len()), |to, (key, value)| {
+                    to.text(key).text(value)
+                }),
             Request::CancelWait => to.op(CANCEL_WAIT),
             Request::Ping { nonce } => to.op(PING).raw(&nonce.to_le_bytes()),
             Request::QueuePush { key, value } => to.op(QUEUE_PUSH).text(key).text(value),
@@ -283,7 +326,9 @@ impl Writer<'_> {
     }
 
     fn texts(&mut self, texts: &[&[u8]]) -> &mut Self {
-        texts.iter().fold(self.count(texts.len()), |to, text| to.text(text))
+        texts
+            .iter()
+            .fold(self.count(texts.len()), |to, text| to.text(text))
     }
 
     fn count(&mut self, count: usize) -> &mut Self {

@@ -45,13 +45,34 @@ fn captured_requests_are_read_and_written() {
 #[test]
 fn lengths_are_refused_when_they_arrive() {
     let announced = |op: &[u8], length: u64| [op, &length.to_le_bytes()].concat();
-    assert_eq!(parse(&announced(b"\x03", 8193)), Err(WireError::KeyLength(8193)));
-    assert_eq!(parse(&announced(b"\x03", u64::MAX)), Err(WireError::KeyLength(u64::MAX)));
-    assert_eq!(parse(&announced(b"\x03", 8192)), Ok(Parsed::Needs(9 + 8192)));
-    assert_eq!(parse(&announced(b"\x01\0\0\0\0\0\0\0\0", 8_388_609)), Err(WireError::ValueLength(8_388_609)));
-    assert_eq!(parse(&announced(b"\x01\0\0\0\0\0\0\0\0", 8_388_608)), Ok(Parsed::Needs(17 + 8_388_608)));
-    assert_eq!(parse(&announced(b"\x06", 131_073)), Err(WireError::KeyCount(131_073)));
-    assert_eq!(parse(&announced(b"\x06", 131_072)), Ok(Parsed::Needs(9 + 8 * 131_072)));
+    assert_eq!(
+        parse(&announced(b"\x03", 8193)),
+        Err(WireError::KeyLength(8193))
+    );
+    assert_eq!(
+        parse(&announced(b"\x03", u64::MAX)),
+        Err(WireError::KeyLength(u64::MAX))
+    );
+    assert_eq!(
+        parse(&announced(b"\x03", 8192)),
+        Ok(Parsed::Needs(9 + 8192))
+    );
+    assert_eq!(
+        parse(&announced(b"\x01\0\0\0\0\0\0\0\0", 8_388_609)),
+        Err(WireError::ValueLength(8_388_609))
+    );
+    assert_eq!(
+        parse(&announced(b"\x01\0\0\0\0\0\0\0\0", 8_388_608)),
+        Ok(Parsed::Needs(17 + 8_388_608))
+    );
+    assert_eq!(
+        parse(&announced(b"\x06", 131_073)),
+        Err(WireError::KeyCount(131_073))
+    );
+    assert_eq!(
+        parse(&announced(b"\x06", 131_072)),
+        Ok(Parsed::Needs(9 + 8 * 131_072))
+    );
 }
 
 #[test]
@@ -70,7 +91,10 @@ fn a_request_longer_than_any_buffer_is_refused_before_it_arrives() {
 #[test]
 fn other_protocols_are_refused() {
     assert_eq!(parse(b"GET / HTTP/1.0\r\n\r\n"), Err(WireError::Op(b'G')));
-    assert_eq!(parse(b"\x00\xde\xad\xbe\xef"), Err(WireError::Magic(0xefbe_adde)));
+    assert_eq!(
+        parse(b"\x00\xde\xad\xbe\xef"),
+        Err(WireError::Magic(0xefbe_adde))
+    );
     assert_eq!(parse(b"\x13"), Err(WireError::Op(0x13)));
 }
 
@@ -90,23 +114,37 @@ impl Any {
         match self.op {
             VALIDATE => Request::Validate,
             SET => Request::Set { key, value },
-            COMPARE_SET => Request::CompareSet { key, expected: value, desired: at(2) },
+            COMPARE_SET => Request::CompareSet {
+                key,
+                expected: value,
+                desired: at(2),
+            },
             GET => Request::Get { key },
-            ADD => Request::Add { key, delta: self.number },
+            ADD => Request::Add {
+                key,
+                delta: self.number,
+            },
             CHECK => Request::Check { keys },
             WAIT => Request::Wait { keys },
             NUM_KEYS => Request::NumKeys,
             DELETE => Request::Delete { key },
             APPEND => Request::Append { key, value },
             MULTI_GET => Request::MultiGet { keys },
-            MULTI_SET => Request::MultiSet { pairs: self.texts.iter().map(|t| (t.as_slice(), value)).collect() },
+            MULTI_SET => Request::MultiSet {
+                pairs: self.texts.iter().map(|t| (t.as_slice(), value)).collect(),
+            },
             CANCEL_WAIT => Request::CancelWait,
-            PING => Request::Ping { nonce: self.number as u32 },
+            PING => Request::Ping {
+                nonce: self.number as u32,
+            },
             QUEUE_PUSH => Request::QueuePush { key, value },
             QUEUE_POP => Request::QueuePop { key },
             QUEUE_LEN => Request::QueueLen { key },
             LIST_KEYS => Request::ListKeys,
-            _ => Request::Barrier { key, world: self.number },
+            _ => Request::Barrier {
+                key,
+                world: self.number,
+            },
         }
     }
 }

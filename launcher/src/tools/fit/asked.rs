@@ -69,7 +69,10 @@ impl Asked {
     /// `--num-envs`, which overrides them.
     pub(super) fn settings(&self) -> Vec<Override> {
         let key = || ["ppo", "num_envs"].map(str::to_owned).to_vec();
-        let num_envs = self.num_envs.map(|number| Override { key: key(), value: number.into() });
+        let num_envs = self.num_envs.map(|number| Override {
+            key: key(),
+            value: number.into(),
+        });
         self.set.iter().cloned().chain(num_envs).collect()
     }
 
@@ -78,10 +81,17 @@ impl Asked {
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words = Words(Vec::new());
         words.add("jobs", self.jobs.as_ref());
-        self.config.iter().for_each(|file| words.add("config", Some(file)));
-        self.set.iter().for_each(|set| words.add("set", Some(&set.to_string())));
+        self.config
+            .iter()
+            .for_each(|file| words.add("config", Some(file)));
+        self.set
+            .iter()
+            .for_each(|set| words.add("set", Some(&set.to_string())));
         words.add("placement", self.placement.as_ref());
-        words.number("workers-per-gpu", self.workers_per_gpu.map(|ranks| ranks as usize));
+        words.number(
+            "workers-per-gpu",
+            self.workers_per_gpu.map(|ranks| ranks as usize),
+        );
         words.number("num-envs", self.num_envs);
         words.number("max-batch", self.max_batch);
         words.number("pipeline-stages", self.pipeline_stages);

@@ -14,26 +14,46 @@ pub(super) fn available() -> Option<ByteSize> {
 /// Returns the memory in bytes of all descendants of `ancestor`, without `ancestor` itself. Shared
 /// memory counts proportionally (`Pss`) if the kernel reports that, otherwise in full (`VmRSS`).
 pub(super) fn below(ancestor: u32) -> u64 {
-    descendants(ancestor).into_iter().filter_map(of_process).sum()
+    descendants(ancestor)
+        .into_iter()
+        .filter_map(of_process)
+        .sum()
 }
 
 fn of_process(pid: u32) -> Option<u64> {
     let shared_in_parts = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
     shared_in_parts
         .and_then(|text| kib(&text, "Pss:"))
-        .or_else(|| kib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:"))
+        .or_else(|| {
+            kib(
+                &fs::read_to_string(format!("/proc/{pid}/status")).ok()?,
+                "VmRSS:",
+            )
+        })
 }
 
 /// Returns the number of KiB after `name`, in bytes.
 fn kib(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    value
+        .trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }
 
 fn descendants(ancestor: u32) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         if let Some(parent) = parent(&stat) {
             children.entry(parent).or_default().push(pid);
@@ -51,7 +71,12 @@ fn descendants(ancestor: u32) -> BTreeSet<u32> {
 /// Parses the parent from a line of `/proc/<pid>/stat`; the name before it may contain blanks and
 /// brackets.
 fn parent(stat: &str) -> Option<u32> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -62,7 +87,10 @@ mod tests {
 
     #[test]
     fn lines_of_the_kernel_are_read() {
-        assert_eq!(kib("Rss:  8 kB\nPss:                 12 kB\n", "Pss:"), Some(12 << 10));
+        assert_eq!(
+            kib("Rss:  8 kB\nPss:                 12 kB\n", "Pss:"),
+            Some(12 << 10)
+        );
         assert_eq!(kib("Pss: 12\n", "Pss:"), None);
         assert_eq!(parent("7 (a ) b) S 4 7 7 0"), Some(4));
         assert!(available().is_some_and(|bytes| bytes.0 > 0));
@@ -71,10 +99,16 @@ mod tests {
     #[test]
     fn a_grandchild_counts_and_the_ancestor_does_not() {
         // The shell waits for `cat`, which is the shell's child and this process's grandchild.
-        let mut shell =
-            Command::new("/bin/sh").args(["-c", "cat; true"]).stdin(Stdio::piped()).spawn().expect("it starts");
+        let mut shell = Command::new("/bin/sh")
+            .args(["-c", "cat; true"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("it starts");
         let shell_alone = descendants(std::process::id()).contains(&shell.id());
-        #[expect(clippy::disallowed_methods, reason = "between two looks at a real process")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "between two looks at a real process"
+        )]
         for _ in 0..500 {
             if below(shell.id()) > 0 {
                 break;
@@ -84,7 +118,10 @@ mod tests {
         let (cat, both) = (below(shell.id()), descendants(shell.id()).len());
         drop(shell.stdin.take());
         shell.wait().expect("it ends");
-        assert!(shell_alone && cat > 4096 && both == 1, "{cat} bytes of {both} processes");
+        assert!(
+            shell_alone && cat > 4096 && both == 1,
+            "{cat} bytes of {both} processes"
+        );
         assert_eq!(below(shell.id()), 0);
     }
 }

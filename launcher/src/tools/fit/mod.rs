@@ -77,7 +77,10 @@ pub(super) enum FitError {
     #[error(transparent)]
     Setup(#[from] Box<SetupError>),
     #[error("`{}`: {unknown}", path.display())]
-    Unknown { path: PathBuf, unknown: Box<known::Refused> },
+    Unknown {
+        path: PathBuf,
+        unknown: Box<known::Refused>,
+    },
     #[error(transparent)]
     Seating(#[from] Box<SeatingError>),
     #[error(transparent)]
@@ -121,7 +124,9 @@ struct OfHost {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     if args.ppo.is_asked() {
-        let of_training = args.ppo.run(&args.asked.settings(), args.gpu_memory, args.json);
+        let of_training = args
+            .ppo
+            .run(&args.asked.settings(), args.gpu_memory, args.json);
         return Ok(of_training.map_err(|err| FitError::Ppo(Box::new(err)))?);
     }
     Ok(plan(args)?)
@@ -130,14 +135,35 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
 fn plan(args: &Args) -> Result<ExitCode, FitError> {
     let env = Environment::inherited();
     let node = Node::read().map_err(FitError::Node)?;
-    let visible = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy().into_owned());
-    let eval = EvalArgs::read_words(&args.asked.words()).map_err(|err| FitError::Words(reason(&err.to_string())))?;
-    let variable = |name: &str| env.get(name).map(|value| value.to_string_lossy().into_owned());
+    let visible = env
+        .get("CUDA_VISIBLE_DEVICES")
+        .map(|list| list.to_string_lossy().into_owned());
+    let eval = EvalArgs::read_words(&args.asked.words())
+        .map_err(|err| FitError::Words(reason(&err.to_string())))?;
+    let variable = |name: &str| {
+        env.get(name)
+            .map(|value| value.to_string_lossy().into_owned())
+    };
     let setup = Setup::read(&eval, &variable).map_err(Box::new)?;
-    let unknown = |unknown| FitError::Unknown { path: setup.file.path.clone(), unknown: Box::new(unknown) };
+    let unknown = |unknown| FitError::Unknown {
+        path: setup.file.path.clone(),
+        unknown: Box::new(unknown),
+    };
     known::check(&setup.file.jobs).map_err(unknown)?;
-    let machine = probe::Machine { node: &node, visible: visible.as_deref(), is_quiet: args.json };
-    let eval = args.probe.run(&setup.file.jobs, args.asked.measured.as_deref(), eval, &machine).map_err(Box::new)?;
+    let machine = probe::Machine {
+        node: &node,
+        visible: visible.as_deref(),
+        is_quiet: args.json,
+    };
+    let eval = args
+        .probe
+        .run(
+            &setup.file.jobs,
+            args.asked.measured.as_deref(),
+            eval,
+            &machine,
+        )
+        .map_err(Box::new)?;
 
     let per_gpu = eval.workers_per_gpu.map(|per_gpu| per_gpu as usize);
     let launch = Launch {
@@ -149,13 +175,34 @@ fn plan(args: &Args) -> Result<ExitCode, FitError> {
     let (nproc, placement) = launch.seat(&setup, per_gpu).map_err(Box::new)?;
     setup.check(&placement).map_err(Box::new)?;
     let room = match args.gpu_memory {
-        Some(size) => Room::new(&eval, Resources::Labels, &[])?.of_size(0..args.planned_gpus(&placement), size),
-        None => Room::new(&eval, Resources::new(launch.gpus, args.nnodes), &node.memory_of(visible.as_deref()))?,
+        Some(size) => Room::new(&eval, Resources::Labels, &[])?
+            .of_size(0..args.planned_gpus(&placement), size),
+        None => Room::new(
+            &eval,
+            Resources::new(launch.gpus, args.nnodes),
+            &node.memory_of(visible.as_deref()),
+        )?,
     };
     let planner = room.planner(&setup, &placement);
-    let pool = if args.gpu_memory.is_some() { args.planned_gpus(&placement) } else { launch.gpus };
-    let dedicated = if args.nnodes == 1 { Dedicated::find(&room, &setup, &placement, pool) } else { None };
-    tell(args, &planner, Found { nproc, is_measured: eval.measured.is_some(), dedicated })
+    let pool = if args.gpu_memory.is_some() {
+        args.planned_gpus(&placement)
+    } else {
+        launch.gpus
+    };
+    let dedicated = if args.nnodes == 1 {
+        Dedicated::find(&room, &setup, &placement, pool)
+    } else {
+        None
+    };
+    tell(
+        args,
+        &planner,
+        Found {
+            nproc,
+            is_measured: eval.measured.is_some(),
+            dedicated,
+        },
+    )
 }
 
 /// Results apart from the planner's.
@@ -167,7 +214,11 @@ struct Found {
 
 /// Returns clap's message about the options that are passed to `eval`, without its decoration.
 fn reason(text: &str) -> String {
-    text.trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned()
+    text.trim_start_matches("error: ")
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 impl Args {
@@ -175,12 +226,22 @@ impl Args {
     /// as the placement names. Without `--gpus` it is twice that number, so that a proposal can use
     /// more GPUs.
     fn planned_gpus(&self, placement: &Placement) -> usize {
-        let used = placement.tenants().into_keys().max().map_or(0, |last| last + 1);
+        let used = placement
+            .tenants()
+            .into_keys()
+            .max()
+            .map_or(0, |last| last + 1);
         self.gpus.map_or(2 * used, |gpus| gpus.max(used))
     }
 
     /// Returns the number of GPUs per node.
-    fn gpus(&self, node: &Node, visible: Option<&str>, setup: &Setup, per_gpu: Option<usize>) -> usize {
+    fn gpus(
+        &self,
+        node: &Node,
+        visible: Option<&str>,
+        setup: &Setup,
+        per_gpu: Option<usize>,
+    ) -> usize {
         let found = || node.visible_gpus(visible);
         match (self.gpus, self.gpu_memory) {
             (Some(gpus), _) => gpus,
@@ -197,34 +258,78 @@ impl Args {
 }
 
 fn tell(args: &Args, planner: &Planner<'_>, found: Found) -> Result<ExitCode, FitError> {
-    let Found { nproc, is_measured, dedicated } = found;
+    let Found {
+        nproc,
+        is_measured,
+        dedicated,
+    } = found;
     let proposals = planner.propose();
     let needs = planner.needs();
-    let fits = !needs.iter().any(|need| need.fit(planner.budget(need.gpu)).is_too_much());
-    let host = is_measured.then(|| OfHost { need: planner.host(nproc), available: host::available() });
-    let notes: Vec<_> =
-        dedicated.map(|dedicated| dedicated.to_string()).into_iter().chain(notes(planner, args)).collect();
+    let fits = !needs
+        .iter()
+        .any(|need| need.fit(planner.budget(need.gpu)).is_too_much());
+    let host = is_measured.then(|| OfHost {
+        need: planner.host(nproc),
+        available: host::available(),
+    });
+    let notes: Vec<_> = dedicated
+        .map(|dedicated| dedicated.to_string())
+        .into_iter()
+        .chain(notes(planner, args))
+        .collect();
     let text = if args.json {
         let of_gpu = |need: Need| {
             let budget = planner.budget(need.gpu);
-            OfGpu { need, sum: need.sum(), budget, fits: need.fit(budget) }
+            OfGpu {
+                need,
+                sum: need.sum(),
+                budget,
+                fits: need.fit(budget),
+            }
         };
         let gpus = needs.into_iter().map(of_gpu).collect();
-        serde_json::to_string_pretty(&Told { schema: "rrun/fit/1", fits, gpus, jobs: &proposals, host, notes: &notes })?
+        serde_json::to_string_pretty(&Told {
+            schema: "rrun/fit/1",
+            fits,
+            gpus,
+            jobs: &proposals,
+            host,
+            notes: &notes,
+        })?
     } else {
         let host = host.map(OfHost::text);
         let lines: Vec<_> = host.into_iter().chain(notes).collect();
-        format!("{}\n{}\n{}", table::needs(planner), table::proposals(&proposals), lines.join("\n"))
+        format!(
+            "{}\n{}\n{}",
+            table::needs(planner),
+            table::proposals(&proposals),
+            lines.join("\n")
+        )
     };
-    if args.json { print_json(&text) } else { print(text) }.map_err(FitError::Node)?;
-    Ok(if fits { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if args.json {
+        print_json(&text)
+    } else {
+        print(text)
+    }
+    .map_err(FitError::Node)?;
+    Ok(if fits {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 impl OfHost {
     fn text(self) -> String {
-        let need = if self.need.has_unknown { "at least" } else { "about" };
-        let of =
-            self.available.map_or_else(|| "what it has is unknown".to_owned(), |bytes| format!("{bytes} available"));
+        let need = if self.need.has_unknown {
+            "at least"
+        } else {
+            "about"
+        };
+        let of = self.available.map_or_else(
+            || "what it has is unknown".to_owned(),
+            |bytes| format!("{bytes} available"),
+        );
         format!("this machine: {need} {} of {of}", self.need.bytes)
     }
 }
@@ -232,7 +337,12 @@ impl OfHost {
 /// Returns notes about what is unknown, and how it could be found out.
 fn notes(planner: &Planner<'_>, args: &Args) -> Vec<String> {
     let mut notes = planner.unknown();
-    if planner.needs().iter().any(|need| planner.budget(need.gpu).is_none()) && args.gpu_memory.is_none() {
+    if planner
+        .needs()
+        .iter()
+        .any(|need| planner.budget(need.gpu).is_none())
+        && args.gpu_memory.is_none()
+    {
         notes.push(
             "what the GPUs have is unknown: there is none here, or no NVML; --gpu-memory 24GiB plans for one"
                 .to_owned(),

@@ -94,7 +94,12 @@ impl Ppo {
         self.ppo.is_some() || self.preset.is_some() || self.ppo_table
     }
 
-    pub(super) fn run(&self, set: &[Override], gpu: Option<ByteSize>, json: bool) -> Result<ExitCode, PpoToolError> {
+    pub(super) fn run(
+        &self,
+        set: &[Override],
+        gpu: Option<ByteSize>,
+        json: bool,
+    ) -> Result<ExitCode, PpoToolError> {
         if self.ppo_table {
             print(guide())?;
             return Ok(ExitCode::SUCCESS);
@@ -102,7 +107,10 @@ impl Ppo {
         let training = Training::read(self.ppo.as_deref(), self.preset, set)?;
         if let Some(path) = &self.save {
             let bytes = serde_json::to_vec_pretty(&training.effective())?;
-            write_whole(path, &bytes).map_err(|err| PpoToolError::Save { path: path.display().to_string(), err })?;
+            write_whole(path, &bytes).map_err(|err| PpoToolError::Save {
+                path: path.display().to_string(),
+                err,
+            })?;
         }
         let found = Found::new(&training, self.devices, gpu)?;
         let is_good = found.valid && found.fits != Some(false);
@@ -111,7 +119,11 @@ impl Ppo {
         } else {
             print(found.text())?
         }
-        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if is_good {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     }
 }
 
@@ -119,9 +131,18 @@ impl Found {
     fn new(training: &Training, devices: u64, gpu: Option<ByteSize>) -> Result<Self, PpoError> {
         let sizes = training.sizes(devices)?;
         let reason = sizes.check().err().map(|violation| violation.to_string());
-        let fits = |sizes: &Sizes| gpu.is_none_or(|gpu| ppo::bytes(sizes.num_envs, devices) <= gpu.0);
-        let nearest = if reason.is_some() { sizes.nearest() } else { Vec::new() };
-        let nearest: Vec<_> = nearest.into_iter().map(|change| change.to).filter(fits).collect();
+        let fits =
+            |sizes: &Sizes| gpu.is_none_or(|gpu| ppo::bytes(sizes.num_envs, devices) <= gpu.0);
+        let nearest = if reason.is_some() {
+            sizes.nearest()
+        } else {
+            Vec::new()
+        };
+        let nearest: Vec<_> = nearest
+            .into_iter()
+            .map(|change| change.to)
+            .filter(fits)
+            .collect();
         let most = gpu.map(|gpu| ppo::most_envs(gpu.0, devices));
         Ok(Self {
             schema: "rrun/fit-ppo/1",
@@ -139,27 +160,75 @@ impl Found {
     }
 
     fn text(&self) -> String {
-        let Sizes { num_envs, batch_size, num_minibatches, devices } = self.sizes;
-        let head = ["num_envs", "batch_size", "num_minibatches", "GPUs", "Memory a GPU", "Valid"];
+        let Sizes {
+            num_envs,
+            batch_size,
+            num_minibatches,
+            devices,
+        } = self.sizes;
+        let head = [
+            "num_envs",
+            "batch_size",
+            "num_minibatches",
+            "GPUs",
+            "Memory a GPU",
+            "Valid",
+        ];
         let valid = if self.valid { "yes" } else { "no" };
         let row = [num_envs, batch_size, num_minibatches, devices].map(|size| size.to_string());
         let [envs, batch, minibatches, gpus] = row;
-        let mut lines = vec![grid(head, &[[envs, batch, minibatches, gpus, gb(self.memory), valid.to_owned()]])];
+        let mut lines = vec![grid(
+            head,
+            &[[
+                envs,
+                batch,
+                minibatches,
+                gpus,
+                gb(self.memory),
+                valid.to_owned(),
+            ]],
+        )];
         if let Some(reason) = &self.reason {
-            let nearest: Vec<_> =
-                self.nearest.iter().map(|to| Change { from: self.sizes, to: *to }.to_string()).collect();
-            let or = if nearest.is_empty() { "nothing near fits".to_owned() } else { nearest.join(", or ") };
+            let nearest: Vec<_> = self
+                .nearest
+                .iter()
+                .map(|to| {
+                    Change {
+                        from: self.sizes,
+                        to: *to,
+                    }
+                    .to_string()
+                })
+                .collect();
+            let or = if nearest.is_empty() {
+                "nothing near fits".to_owned()
+            } else {
+                nearest.join(", or ")
+            };
             lines.push(format!("{reason}; nearest first: {or}"));
         }
         if let (Some(gpu), Some(fits)) = (self.gpu_memory, self.fits) {
-            let verdict = if fits { "fits into" } else { "does not fit into" };
+            let verdict = if fits {
+                "fits into"
+            } else {
+                "does not fit into"
+            };
             lines.push(format!("about {} {verdict} {}", gb(self.memory), gb(gpu)));
             lines.push(match self.largest_num_envs {
                 Some(most) => format!("largest num_envs that divides and fits: {most}"),
                 None => "no num_envs that divides fits".to_owned(),
             });
-            if let Some(to) = self.largest.filter(|to| Some(to.num_envs) > self.largest_num_envs) {
-                lines.push(format!("with other minibatches: {}", Change { from: self.sizes, to }));
+            if let Some(to) = self
+                .largest
+                .filter(|to| Some(to.num_envs) > self.largest_num_envs)
+            {
+                lines.push(format!(
+                    "with other minibatches: {}",
+                    Change {
+                        from: self.sizes,
+                        to
+                    }
+                ));
             }
         }
         lines.push(
@@ -174,35 +243,71 @@ impl Found {
 /// Returns the sizes with the most environments up to `most` and any number of minibatches. The
 /// number of environments is a multiple of the batch and of the devices.
 fn largest(sizes: Sizes, most: u64) -> Option<Sizes> {
-    let unit =
-        (1..=sizes.devices).map(|times| times * sizes.batch_size).find(|unit| unit.is_multiple_of(sizes.devices))?;
-    if most < unit { None } else { sizes.with_minibatches(most / unit * unit) }
+    let unit = (1..=sizes.devices)
+        .map(|times| times * sizes.batch_size)
+        .find(|unit| unit.is_multiple_of(sizes.devices))?;
+    if most < unit {
+        None
+    } else {
+        sizes.with_minibatches(most / unit * unit)
+    }
 }
 
 /// Returns the table of the guide's recommendations.
 fn guide() -> String {
     let row = |row: &ppo::Row| {
-        let Sizes { num_envs, batch_size, num_minibatches, .. } = row.sizes;
+        let Sizes {
+            num_envs,
+            batch_size,
+            num_minibatches,
+            ..
+        } = row.sizes;
         [
             row.place.to_owned(),
-            row.gpu_gb.map_or_else(|| "-".to_owned(), |gb| format!("{gb} GB")),
+            row.gpu_gb
+                .map_or_else(|| "-".to_owned(), |gb| format!("{gb} GB")),
             num_envs.to_string(),
             batch_size.to_string(),
             num_minibatches.to_string(),
             (batch_size * num_minibatches).to_string(),
             gb(ByteSize(ppo::bytes(num_envs, 1))),
-            if row.is_said_valid { "valid" } else { "invalid" }.to_owned(),
+            if row.is_said_valid {
+                "valid"
+            } else {
+                "invalid"
+            }
+            .to_owned(),
             if row.is_valid() { "valid" } else { "INVALID" }.to_owned(),
-            row.correction().map_or_else(|| "-".to_owned(), |change| change.to_string()),
+            row.correction()
+                .map_or_else(|| "-".to_owned(), |change| change.to_string()),
         ]
     };
     let rows = ppo::rows();
     let cells: Vec<_> = rows.iter().map(row).collect();
-    let head = ["Guide", "GPU", "num_envs", "batch", "minibatches", "product", "Memory", "Said", "Is", "Nearest"];
-    let wrong = rows.iter().filter(|row| row.is_said_valid && !row.is_valid()).map(|row| {
-        let Sizes { num_envs, batch_size, num_minibatches, .. } = row.sizes;
-        format!("{num_envs}/{batch_size}/{num_minibatches}")
-    });
+    let head = [
+        "Guide",
+        "GPU",
+        "num_envs",
+        "batch",
+        "minibatches",
+        "product",
+        "Memory",
+        "Said",
+        "Is",
+        "Nearest",
+    ];
+    let wrong = rows
+        .iter()
+        .filter(|row| row.is_said_valid && !row.is_valid())
+        .map(|row| {
+            let Sizes {
+                num_envs,
+                batch_size,
+                num_minibatches,
+                ..
+            } = row.sizes;
+            format!("{num_envs}/{batch_size}/{num_minibatches}")
+        });
     let wrong: Vec<_> = wrong.collect();
     format!(
         "{}batch × minibatches must be a multiple of num_envs; the guide recommends {} rows that are not: {}",

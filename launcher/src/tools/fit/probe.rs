@@ -72,13 +72,25 @@ pub(in crate::tools) enum ProbeError {
     #[error(
         "`{environment}` with num_envs {num_envs} could not be run ({status}); its end is\n{end}\nthe rest is in `{log}`"
     )]
-    Failed { environment: String, num_envs: usize, status: ExitStatus, log: String, end: String },
+    Failed {
+        environment: String,
+        num_envs: usize,
+        status: ExitStatus,
+        log: String,
+        end: String,
+    },
     #[error(
         "`{environment}` with num_envs {num_envs} ended before its memory could be looked at; more --probe-steps help"
     )]
-    Unseen { environment: String, num_envs: usize },
+    Unseen {
+        environment: String,
+        num_envs: usize,
+    },
     #[error("`{environment}` with num_envs {num_envs} has not ended within {PATIENCE:?}")]
-    Endless { environment: String, num_envs: usize },
+    Endless {
+        environment: String,
+        num_envs: usize,
+    },
     #[error(transparent)]
     Measured(#[from] MeasuredError),
     #[error("cannot measure in `{folder}`: {err}")]
@@ -103,16 +115,28 @@ impl Probe {
         on: &Machine<'_>,
     ) -> Result<EvalArgs, ProbeError> {
         if !self.probe {
-            return Ok(EvalArgs { measured: file.map(Path::to_owned), ..eval });
+            return Ok(EvalArgs {
+                measured: file.map(Path::to_owned),
+                ..eval
+            });
         }
-        let &[few, many] = self.probe_envs.as_slice() else { return Err(ProbeError::Numbers) };
+        let &[few, many] = self.probe_envs.as_slice() else {
+            return Err(ProbeError::Numbers);
+        };
         if few == many {
             return Err(ProbeError::Numbers);
         }
         let file = file.unwrap_or(Path::new(FILE));
-        let mut measured = if file.exists() { Measured::read(file)? } else { Measured::default() };
+        let mut measured = if file.exists() {
+            Measured::read(file)?
+        } else {
+            Measured::default()
+        };
         let folder = std::env::temp_dir().join(format!("rrun-fit-{}", std::process::id()));
-        let named = |err| ProbeError::Io { folder: folder.display().to_string(), err };
+        let named = |err| ProbeError::Io {
+            folder: folder.display().to_string(),
+            err,
+        };
         let mut seen: Vec<Entry> = Vec::new();
         for job in jobs.iter().filter(|job| job.status == Status::Pending) {
             if seen.iter().any(|entry| entry.is_of(job)) {
@@ -120,39 +144,80 @@ impl Probe {
             }
             let peak = |num_envs: usize| self.measure(job, num_envs, &folder, on);
             let (low, high) = (peak(few)?, peak(many)?);
-            let line = |of: fn(&Peak) -> Option<u64>| Some(Line::through((few, of(&low)?), (many, of(&high)?)));
+            let line = |of: fn(&Peak) -> Option<u64>| {
+                Some(Line::through((few, of(&low)?), (many, of(&high)?)))
+            };
             let host = line(|peak| Some(peak.host)).unwrap_or_default();
             seen.push(Entry::new(job, [few, many], host, line(|peak| peak.gpu)));
         }
         seen.iter().for_each(|entry| measured.add(entry.clone()));
-        write_whole(file, &serde_json::to_vec_pretty(&measured).map_err(io::Error::from).map_err(named)?)
-            .map_err(named)?;
-        fs::remove_dir_all(&folder)
-            .or_else(|err| if err.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(named(err)) })?;
+        write_whole(
+            file,
+            &serde_json::to_vec_pretty(&measured)
+                .map_err(io::Error::from)
+                .map_err(named)?,
+        )
+        .map_err(named)?;
+        fs::remove_dir_all(&folder).or_else(|err| {
+            if err.kind() == io::ErrorKind::NotFound {
+                Ok(())
+            } else {
+                Err(named(err))
+            }
+        })?;
         if !on.is_quiet {
             print(told(&seen, file)).map_err(named)?;
         }
-        Ok(EvalArgs { measured: Some(file.to_owned()), ..eval })
+        Ok(EvalArgs {
+            measured: Some(file.to_owned()),
+            ..eval
+        })
     }
 
     /// Measures the peak memory of one run with `num_envs` environments.
-    fn measure(&self, job: &Job, num_envs: usize, folder: &Path, on: &Machine<'_>) -> Result<Peak, ProbeError> {
+    fn measure(
+        &self,
+        job: &Job,
+        num_envs: usize,
+        folder: &Path,
+        on: &Machine<'_>,
+    ) -> Result<Peak, ProbeError> {
         let environment = || job.environment.clone();
-        let named = |err| ProbeError::Io { folder: folder.display().to_string(), err };
+        let named = |err| ProbeError::Io {
+            folder: folder.display().to_string(),
+            err,
+        };
         let run = Run::new(folder, job, num_envs, self.probe_steps).map_err(named)?;
         let before = on.gpu_used();
         let mut child = run.start(self.no_video).map_err(named)?;
         let (status, host, used) = watch(&mut child, on).map_err(named)?;
-        let Some(status) = status else { return Err(ProbeError::Endless { environment: environment(), num_envs }) };
+        let Some(status) = status else {
+            return Err(ProbeError::Endless {
+                environment: environment(),
+                num_envs,
+            });
+        };
         if !status.success() {
             let end = end_of(&run.log).map_err(named)?;
             let log = run.log.display().to_string();
-            return Err(ProbeError::Failed { environment: environment(), num_envs, status, log, end });
+            return Err(ProbeError::Failed {
+                environment: environment(),
+                num_envs,
+                status,
+                log,
+                end,
+            });
         }
         if host == 0 {
-            return Err(ProbeError::Unseen { environment: environment(), num_envs });
+            return Err(ProbeError::Unseen {
+                environment: environment(),
+                num_envs,
+            });
         }
-        Ok(Peak { host, gpu: before.and_then(|before| Some(used?.saturating_sub(before))) })
+        Ok(Peak {
+            host,
+            gpu: before.and_then(|before| Some(used?.saturating_sub(before))),
+        })
     }
 }
 
@@ -167,7 +232,10 @@ pub(super) struct Machine<'a> {
 impl Machine<'_> {
     /// Returns the bytes in use on the first visible GPU, which is that of the only rank.
     fn gpu_used(&self) -> Option<u64> {
-        self.node.memory_of(self.visible).first().map(|memory| memory.used)
+        self.node
+            .memory_of(self.visible)
+            .first()
+            .map(|memory| memory.used)
     }
 }
 
@@ -191,20 +259,40 @@ impl Run {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
             _ => {}
         }
-        fs::write(&run.jobs, serde_json::to_vec(&json!({"jobs": [entry(job, num_envs, steps)]}))?)?;
+        fs::write(
+            &run.jobs,
+            serde_json::to_vec(&json!({"jobs": [entry(job, num_envs, steps)]}))?,
+        )?;
         Ok(run)
     }
 
     fn start(&self, no_video: bool) -> io::Result<Child> {
         let output = File::create(&self.log)?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--slurm", "off", "--standalone", "--nproc-per-node", "1", "--max-restarts", "0", "eval"]);
-        command.arg("--jobs").arg(&self.jobs).arg("--output").arg(&self.output);
+        command.args([
+            "--slurm",
+            "off",
+            "--standalone",
+            "--nproc-per-node",
+            "1",
+            "--max-restarts",
+            "0",
+            "eval",
+        ]);
+        command
+            .arg("--jobs")
+            .arg(&self.jobs)
+            .arg("--output")
+            .arg(&self.output);
         command.args(["--no-dataset", "--job-attempts", "1", "--env-restarts", "0"]);
         if no_video {
             command.arg("--no-video");
         }
-        command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output).spawn()
+        command
+            .stdin(Stdio::null())
+            .stderr(output.try_clone()?)
+            .stdout(output)
+            .spawn()
     }
 }
 
@@ -223,8 +311,14 @@ fn entry(job: &Job, num_envs: usize, steps: u64) -> Value {
 
 /// Waits for the end of a run. Returns its exit status (`None` after the timeout) and the peak
 /// memory of its processes and of the GPU.
-#[expect(clippy::disallowed_methods, reason = "the clock and the pauses of looking at real processes")]
-fn watch(child: &mut Child, on: &Machine<'_>) -> io::Result<(Option<ExitStatus>, u64, Option<u64>)> {
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock and the pauses of looking at real processes"
+)]
+fn watch(
+    child: &mut Child,
+    on: &Machine<'_>,
+) -> io::Result<(Option<ExitStatus>, u64, Option<u64>)> {
     let (start, mut host, mut used, mut looks) = (Instant::now(), 0, None, 0_u32);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -249,7 +343,9 @@ fn watch(child: &mut Child, on: &Machine<'_>) -> io::Result<(Option<ExitStatus>,
 fn told(seen: &[Entry], file: &Path) -> String {
     let row = |entry: &Entry| {
         let gpu = |of: fn(Line) -> String| entry.gpu.map_or_else(|| "unknown".to_owned(), of);
-        let declared = entry.gpu.map_or_else(|| "-".to_owned(), |line| format!("{:.3}", line.slope.gib()));
+        let declared = entry
+            .gpu
+            .map_or_else(|| "-".to_owned(), |line| format!("{:.3}", line.slope.gib()));
         [
             entry.environment.clone(),
             entry.host.base.to_string(),
@@ -260,7 +356,14 @@ fn told(seen: &[Entry], file: &Path) -> String {
         ]
     };
     let rows: Vec<_> = seen.iter().map(row).collect();
-    let head = ["Environment", "Host", "Host an Env", "GPU", "GPU an Env", "env_memory_gb"];
+    let head = [
+        "Environment",
+        "Host",
+        "Host an Env",
+        "GPU",
+        "GPU an Env",
+        "env_memory_gb",
+    ];
     let mut text = grid(head, &rows);
     if seen.iter().any(|entry| entry.gpu.is_none()) {
         text += "no GPU here: memory of this machine was measured, what environments take on a GPU stays unknown\n";
@@ -278,10 +381,18 @@ mod tests {
             "policy_type": "gr00t", "policy_config_dict": {"model_path": "/x"}, "total_num_envs": 8, "num_episodes": 100}]});
         let jobs = jobs::file::parse(&text).unwrap();
         let probed = entry(&jobs[0], 4, 40);
-        let again = jobs::file::parse(&json!({"jobs": [probed]})).unwrap().remove(0);
-        assert_eq!((again.num_envs, again.sharing, again.policy_type.as_str()), (4, None, "zero_action"));
+        let again = jobs::file::parse(&json!({"jobs": [probed]}))
+            .unwrap()
+            .remove(0);
+        assert_eq!(
+            (again.num_envs, again.sharing, again.policy_type.as_str()),
+            (4, None, "zero_action")
+        );
         assert_eq!(again.length, jobs::job::Length::Steps(40));
         let line = Line::default();
-        assert!(Entry::new(&again, [1, 4], line, None).is_of(&jobs[0]), "it is the same environment");
+        assert!(
+            Entry::new(&again, [1, 4], line, None).is_of(&jobs[0]),
+            "it is the same environment"
+        );
     }
 }

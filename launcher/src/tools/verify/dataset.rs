@@ -58,11 +58,15 @@ pub(super) fn check(path: &Path, demos: &[Demo], values: bool) -> Findings {
 fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> Result<(), Error> {
     // Reads at positions: a memory map would end the process if the file were truncated meanwhile.
     let mut budget = Budget::of(&files::open(path)?.metadata()?, values);
-    let options = OpenOptions::default().with_max_chunk_bytes(MAX_CHUNK_BYTES).with_max_read_bytes(MAX_READ_BYTES);
+    let options = OpenOptions::default()
+        .with_max_chunk_bytes(MAX_CHUNK_BYTES)
+        .with_max_read_bytes(MAX_READ_BYTES);
     let file = Hdf5File::from_storage_with_options(Arc::new(FileStorage::open(path)?), options)?;
     let (end, len) = (file.superblock().eof_address, file.storage().len());
     if end > len {
-        findings.wrong.push(format!("is cut off: it has {len} bytes of {end}"));
+        findings
+            .wrong
+            .push(format!("is cut off: it has {len} bytes of {end}"));
     }
     let data = file.group(DATA)?;
     let mut there: BTreeMap<String, Group> = BTreeMap::new();
@@ -76,16 +80,23 @@ fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> R
             None => vec!["not there".to_owned()],
             Some(group) => reasons(&group, demo, &mut budget),
         };
-        reasons.into_iter().for_each(|reason| wrong.entry(reason).or_default().push(demo.episode));
+        reasons
+            .into_iter()
+            .for_each(|reason| wrong.entry(reason).or_default().push(demo.episode));
     }
     for (reason, mut numbers) in wrong {
         numbers.sort_unstable();
-        findings.wrong.push(format!("{} {reason}", episodes(&numbers)));
+        findings
+            .wrong
+            .push(format!("{} {reason}", episodes(&numbers)));
     }
     if !there.is_empty() {
         let named: Vec<_> = there.keys().take(NAMED).map(String::as_str).collect();
         let more = if there.len() > NAMED { ", …" } else { "" };
-        findings.notes.push(format!("also has {}{more}, which no episode that counts names", named.join(", ")));
+        findings.notes.push(format!(
+            "also has {}{more}, which no episode that counts names",
+            named.join(", ")
+        ));
     }
     Ok(())
 }
@@ -94,7 +105,10 @@ fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> R
 fn reasons(group: &Group, demo: &Demo, budget: &mut Budget) -> Vec<String> {
     let mut reasons = Vec::new();
     for (name, wanted) in [("num_samples", demo.length), ("seed", demo.seed)] {
-        match group.attribute(name).and_then(|attribute| attribute.read_as_f64()) {
+        match group
+            .attribute(name)
+            .and_then(|attribute| attribute.read_as_f64())
+        {
             // Steps and seeds have at most 53 bits.
             Ok(found) if found == wanted as f64 => {}
             Ok(_) => reasons.push(format!("there with another {name} than in the journal")),
@@ -119,12 +133,21 @@ impl Budget {
     /// Returns a budget proportional to the space that the file takes on disk.
     fn of(file: &Metadata, values: bool) -> Self {
         // Some user-space file systems do not report blocks.
-        let taken = if file.blocks() > 0 { file.blocks().saturating_mul(512) } else { file.len() };
-        Self { values, bytes: taken.saturating_mul(MOST_COMPRESSED).saturating_add(ROOM) }
+        let taken = if file.blocks() > 0 {
+            file.blocks().saturating_mul(512)
+        } else {
+            file.len()
+        };
+        Self {
+            values,
+            bytes: taken.saturating_mul(MOST_COMPRESSED).saturating_add(ROOM),
+        }
     }
 
     fn read(&mut self, group: &Group, depth: usize) -> Result<(), Error> {
-        let depth = depth.checked_sub(1).ok_or_else(|| too_much("its groups lie too deep within each other"))?;
+        let depth = depth
+            .checked_sub(1)
+            .ok_or_else(|| too_much("its groups lie too deep within each other"))?;
         self.take(OBJECT)?;
         let (groups, datasets) = group.members()?;
         for dataset in &datasets {
@@ -141,17 +164,32 @@ impl Budget {
             self.take(dataset.raw_byte_len()? as u64)?;
             return dataset.read_raw_bytes().map(drop);
         };
-        let chunk: Vec<u64> = chunk.into_iter().map(|size| u64::from(size.max(1))).collect();
-        let chunks = dataset.shape().iter().zip(&chunk).map(|(size, chunk)| size.div_ceil(*chunk));
-        let elements = chunk.iter().take(dataset.ndim()).copied().fold(1, u64::saturating_mul);
-        let bytes = elements.saturating_mul(dataset.raw_element_size()? as u64).saturating_add(CHUNK);
+        let chunk: Vec<u64> = chunk
+            .into_iter()
+            .map(|size| u64::from(size.max(1)))
+            .collect();
+        let chunks = dataset
+            .shape()
+            .iter()
+            .zip(&chunk)
+            .map(|(size, chunk)| size.div_ceil(*chunk));
+        let elements = chunk
+            .iter()
+            .take(dataset.ndim())
+            .copied()
+            .fold(1, u64::saturating_mul);
+        let bytes = elements
+            .saturating_mul(dataset.raw_element_size()? as u64)
+            .saturating_add(CHUNK);
         self.take(chunks.fold(bytes, u64::saturating_mul))?;
         dataset.iter_chunks()?.try_for_each(|chunk| chunk.map(drop))
     }
 
     fn take(&mut self, bytes: u64) -> Result<(), Error> {
-        self.bytes =
-            self.bytes.checked_sub(bytes).ok_or_else(|| too_much("it says that it has more than it can hold"))?;
+        self.bytes = self
+            .bytes
+            .checked_sub(bytes)
+            .ok_or_else(|| too_much("it says that it has more than it can hold"))?;
         Ok(())
     }
 }

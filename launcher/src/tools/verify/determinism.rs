@@ -61,8 +61,14 @@ pub(in crate::tools) enum RerunError {
     Foreign { folder: String, uses: Vec<String> },
     #[error("the names of the jobs cannot be written as --only has them")]
     Names,
-    #[error("the episodes could not be run again ({status}); what was said is in `{log}`, its end is\n{end}")]
-    Failed { status: ExitStatus, log: String, end: String },
+    #[error(
+        "the episodes could not be run again ({status}); what was said is in `{log}`, its end is\n{end}"
+    )]
+    Failed {
+        status: ExitStatus,
+        log: String,
+        end: String,
+    },
     #[error("cannot run the episodes again in `{folder}`: {err}")]
     Io { folder: String, err: io::Error },
 }
@@ -77,10 +83,20 @@ pub(super) struct Again {
 
 impl Rerun {
     /// Runs episodes again if that was asked for.
-    pub(super) fn run(&self, of: &RunFolder, plan: &RunPlan, merged: &Merged) -> Result<Option<Again>, RerunError> {
-        let Some(count) = self.determinism else { return Ok(None) };
+    pub(super) fn run(
+        &self,
+        of: &RunFolder,
+        plan: &RunPlan,
+        merged: &Merged,
+    ) -> Result<Option<Again>, RerunError> {
+        let Some(count) = self.determinism else {
+            return Ok(None);
+        };
         let folder = RunFolder::new(&temporary());
-        let named = |err| RerunError::Io { folder: folder.root().display().to_string(), err };
+        let named = |err| RerunError::Io {
+            folder: folder.root().display().to_string(),
+            err,
+        };
         let chosen = rerun::choose(merged, plan, count, self.seed).map_err(named)?;
         let count: usize = chosen.values().map(|episodes| episodes.len()).sum();
         if count == 0 {
@@ -92,13 +108,22 @@ impl Rerun {
         write(&folder, &again).map_err(named)?;
         // The number of threads affects the last bits of a network's results, and is not a property
         // of the policy.
-        let threads = journal::first_rank(&of.journals()).map_err(named)?.and_then(|start| start.threads);
-        let status = self.launch(&folder, (ranks, envs), threads).map_err(named)?;
+        let threads = journal::first_rank(&of.journals())
+            .map_err(named)?
+            .and_then(|start| start.threads);
+        let status = self
+            .launch(&folder, (ranks, envs), threads)
+            .map_err(named)?;
         let journals = Journals::of(&folder).map_err(named)?;
         // The launch has given the run an id, which its journal lines contain.
         let again = RunPlan::read(&folder).unwrap_or(again);
         let came_out = Merged::new(&again, &journals).map_err(named)?;
-        if !status.success() && again.jobs.iter().all(|job| came_out.scored_of(job).next().is_none()) {
+        if !status.success()
+            && again
+                .jobs
+                .iter()
+                .all(|job| came_out.scored_of(job).next().is_none())
+        {
             let log = log(&folder);
             return Err(RerunError::Failed {
                 status,
@@ -113,8 +138,14 @@ impl Rerun {
         } else {
             format!("; what came out is in `{}`", folder.root().display())
         };
-        let many = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-        let (episodes, ranks, envs) = (many(count, "episode"), many(ranks, "rank"), many(envs, "environment"));
+        let many = |count: usize, noun: &str| {
+            format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+        };
+        let (episodes, ranks, envs) = (
+            many(count, "episode"),
+            many(ranks, "rank"),
+            many(envs, "environment"),
+        );
         let note = format!("run again: {episodes}, by {ranks} with {envs}{kept}");
         Ok(Some(Again { note, wrong }))
     }
@@ -126,15 +157,23 @@ impl Rerun {
         if self.trust_plan || unknown.is_empty() {
             return Ok(());
         }
-        Err(RerunError::Foreign { folder: of.root().display().to_string(), uses: trust::named(&unknown) })
+        Err(RerunError::Foreign {
+            folder: of.root().display().to_string(),
+            uses: trust::named(&unknown),
+        })
     }
 
     /// Ranks and environments that no job has had; the environments of a shared job are dealt to all ranks.
     fn elsewhere(&self, plan: &RunPlan) -> (usize, usize) {
-        let ranks = self.nproc_per_node.unwrap_or(if plan.world_size == 2 { 1 } else { 2 });
+        let ranks = self
+            .nproc_per_node
+            .unwrap_or(if plan.world_size == 2 { 1 } else { 2 });
         let had = |envs: usize| plan.jobs.iter().any(|job| job.num_envs == envs);
         let multiples = (1..=64).map(|times| times * ranks);
-        let envs = self.num_envs.or_else(|| multiples.clone().find(|envs| !had(*envs))).unwrap_or(ranks);
+        let envs = self
+            .num_envs
+            .or_else(|| multiples.clone().find(|envs| !had(*envs)))
+            .unwrap_or(ranks);
         (ranks, envs)
     }
 
@@ -147,18 +186,32 @@ impl Rerun {
     ) -> io::Result<ExitStatus> {
         let output = File::create(log(folder))?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--nproc-per-node").arg(ranks.to_string()).arg("eval");
-        command.arg("--resume").arg(folder.root()).arg("--num-envs").arg(envs.to_string());
+        command
+            .arg("--nproc-per-node")
+            .arg(ranks.to_string())
+            .arg("eval");
+        command
+            .arg("--resume")
+            .arg(folder.root())
+            .arg("--num-envs")
+            .arg(envs.to_string());
         command.args(self.trust_plan.then_some("--trust-plan"));
         command.envs(threads.map(|threads| ("OMP_NUM_THREADS", threads.to_string())));
         command.args(["--no-video", "--no-dataset", "--continue-on-error"]);
-        command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output).status()
+        command
+            .stdin(Stdio::null())
+            .stderr(output.try_clone()?)
+            .stdout(output)
+            .status()
     }
 }
 
 /// Returns a temporary folder of this process, with an unpredictable name.
 fn temporary() -> PathBuf {
-    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let nanos = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos();
     std::env::temp_dir().join(format!("rrun-verify-{}-{nanos}", std::process::id()))
 }
 

@@ -28,25 +28,44 @@ pub(super) fn check(root: &Path, demos: &[Demo]) -> Findings {
     let total = info["total_episodes"].as_u64().unwrap_or(0);
     let number = |demo: &Demo| demo.name.strip_prefix("episode_")?.parse::<u64>().ok();
     let absent = |demo: &&Demo| number(demo).is_none_or(|number| number >= total);
-    let mut numbers: Vec<_> = demos.iter().filter(absent).map(|demo| demo.episode).collect();
+    let mut numbers: Vec<_> = demos
+        .iter()
+        .filter(absent)
+        .map(|demo| demo.episode)
+        .collect();
     numbers.sort_unstable();
     if !numbers.is_empty() {
-        findings.wrong.push(format!("has {total} episodes: {} not there", episodes(&numbers)));
+        findings.wrong.push(format!(
+            "has {total} episodes: {} not there",
+            episodes(&numbers)
+        ));
     }
     let files = ["data", "meta/episodes", "videos"].map(|folder| below(&root.join(folder)));
     for path in files.into_iter().flatten() {
-        let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+        let name = path
+            .strip_prefix(root)
+            .unwrap_or(&path)
+            .display()
+            .to_string();
         let wrong = match path.extension().and_then(|ending| ending.to_str()) {
-            Some("parquet") => parquet(&path).err().map(|err| err.to_string()).into_iter().collect(),
+            Some("parquet") => parquet(&path)
+                .err()
+                .map(|err| err.to_string())
+                .into_iter()
+                .collect(),
             Some("mp4") => video::check(&path, &[]).wrong,
             _ => Vec::new(),
         };
-        findings.wrong.extend(wrong.into_iter().map(|wrong| format!("`{name}` {wrong}")));
+        findings
+            .wrong
+            .extend(wrong.into_iter().map(|wrong| format!("`{name}` {wrong}")));
     }
     for folder in ["data", "meta/episodes"] {
         let count = below(&root.join(folder)).len() as u64;
         if count < total {
-            findings.wrong.push(format!("has {count} files in `{folder}` for {total} episodes"));
+            findings.wrong.push(format!(
+                "has {count} files in `{folder}` for {total} episodes"
+            ));
         }
     }
     findings
@@ -65,7 +84,11 @@ fn below(folder: &Path) -> Vec<PathBuf> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if is_folder { folders.push(entry.path()) } else { found.push(entry.path()) }
+            if is_folder {
+                folders.push(entry.path())
+            } else {
+                found.push(entry.path())
+            }
         }
     }
     found.sort();
@@ -84,7 +107,10 @@ fn parquet(path: &Path) -> io::Result<()> {
     if (&first, &last) == (MAGIC, MAGIC) {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "is no whole Parquet file"))
+    Err(io::Error::new(
+        io::ErrorKind::InvalidData,
+        "is no whole Parquet file",
+    ))
 }
 
 #[cfg(test)]
@@ -96,20 +122,37 @@ mod tests {
         for folder in ["data/chunk-000", "meta/episodes/chunk-000"] {
             fs::create_dir_all(dir.path().join(folder)).unwrap();
             for number in 0..2 {
-                fs::write(dir.path().join(format!("{folder}/file-00{number}.parquet")), b"PAR1 table PAR1").unwrap();
+                fs::write(
+                    dir.path().join(format!("{folder}/file-00{number}.parquet")),
+                    b"PAR1 table PAR1",
+                )
+                .unwrap();
             }
         }
-        fs::write(dir.path().join("meta/info.json"), format!("{{\"total_episodes\": {total}}}")).unwrap();
+        fs::write(
+            dir.path().join("meta/info.json"),
+            format!("{{\"total_episodes\": {total}}}"),
+        )
+        .unwrap();
         dir
     }
 
     fn demo(number: u64) -> Demo {
-        Demo { name: format!("episode_{number}"), episode: number, seed: 0, length: 1, success: None }
+        Demo {
+            name: format!("episode_{number}"),
+            episode: number,
+            seed: 0,
+            length: 1,
+            success: None,
+        }
     }
 
     #[test]
     fn a_whole_folder_has_no_findings() {
-        assert_eq!(check(folder(2).path(), &[demo(0), demo(1)]), Findings::default());
+        assert_eq!(
+            check(folder(2).path(), &[demo(0), demo(1)]),
+            Findings::default()
+        );
     }
 
     #[test]
@@ -117,20 +160,38 @@ mod tests {
         let dir = folder(2);
         let path = |name: &str| dir.path().join(name);
         std::os::unix::fs::symlink(dir.path(), path("data/again")).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(path("videos.parquet")).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(path("videos.parquet"))
+                .status()
+                .unwrap()
+                .success()
+        );
         fs::rename(path("videos.parquet"), path("data/x.parquet")).unwrap();
         let found = check(dir.path(), &[demo(0)]).wrong;
-        assert_eq!(found, ["`data/x.parquet` it is a FIFO, a regular file is needed"]);
+        assert_eq!(
+            found,
+            ["`data/x.parquet` it is a FIFO, a regular file is needed"]
+        );
     }
 
     #[test]
     fn an_episode_that_is_not_counted_and_a_cut_table_are_found() {
         let dir = folder(2);
-        fs::write(dir.path().join("data/chunk-000/file-001.parquet"), b"PAR1 ta").unwrap();
+        fs::write(
+            dir.path().join("data/chunk-000/file-001.parquet"),
+            b"PAR1 ta",
+        )
+        .unwrap();
         let found = check(dir.path(), &[demo(0), demo(2)]).wrong;
         let cut = "`data/chunk-000/file-001.parquet` is no whole Parquet file";
         assert_eq!(found, ["has 2 episodes: episode 2 is not there", cut]);
-        assert_eq!(check(folder(3).path(), &[]).wrong[0], "has 2 files in `data` for 3 episodes");
-        assert!(check(Path::new("none"), &[]).wrong[0].starts_with("`meta/info.json` cannot be read"));
+        assert_eq!(
+            check(folder(3).path(), &[]).wrong[0],
+            "has 2 files in `data` for 3 episodes"
+        );
+        assert!(
+            check(Path::new("none"), &[]).wrong[0].starts_with("`meta/info.json` cannot be read")
+        );
     }
 }

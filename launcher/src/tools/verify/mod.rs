@@ -67,7 +67,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     let mut rows = Vec::new();
     let work: Vec<_> = plan.jobs.iter().zip(&report.per_job).collect();
     let (is_over, values) = (at_work.is_none(), !args.no_values);
-    let site = Site { folder: &folder, plan: &plan, merged: &merged, values, is_over };
+    let site = Site {
+        folder: &folder,
+        plan: &plan,
+        merged: &merged,
+        values,
+        is_over,
+    };
     let one = |(job, report): &(&Job, &JobReport), _: &mut Vec<u8>| site.row(job, report);
     threads::in_order(&work, one, |_, mut row| {
         all.wrong.append(&mut row.audit.findings.wrong);
@@ -79,14 +85,26 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
         all.notes.push(again.note);
         all.wrong.append(&mut again.wrong);
     }
-    all.notes.iter().try_for_each(|note| print_line(format_args!("note: {note}")))?;
-    all.wrong.iter().try_for_each(|wrong| print_line(format_args!("wrong: {wrong}")))?;
+    all.notes
+        .iter()
+        .try_for_each(|note| print_line(format_args!("note: {note}")))?;
+    all.wrong
+        .iter()
+        .try_for_each(|wrong| print_line(format_args!("wrong: {wrong}")))?;
     if all.wrong.is_empty() {
-        let text = if is_over { "is all there" } else { "has no findings so far" };
+        let text = if is_over {
+            "is all there"
+        } else {
+            "has no findings so far"
+        };
         print(format_args!("`{}` {text}", folder.root().display()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(format_args!("{} findings in `{}`", all.wrong.len(), folder.root().display()))?;
+    print(format_args!(
+        "{} findings in `{}`",
+        all.wrong.len(),
+        folder.root().display()
+    ))?;
     Ok(ExitCode::FAILURE)
 }
 
@@ -112,33 +130,74 @@ impl Site<'_> {
         if self.is_over {
             findings.wrong.splice(..0, unfinished);
         } else {
-            findings.notes.extend(unfinished.into_iter().map(|text| format!("unfinished: {text}")));
+            findings.notes.extend(
+                unfinished
+                    .into_iter()
+                    .map(|text| format!("unfinished: {text}")),
+            );
         }
         let mut add = |file: &str, found: Findings| {
-            findings.wrong.extend(found.wrong.into_iter().map(|wrong| format!("`{file}` {wrong}")));
-            findings.notes.extend(found.notes.into_iter().map(|note| format!("`{file}` {note}")));
+            findings.wrong.extend(
+                found
+                    .wrong
+                    .into_iter()
+                    .map(|wrong| format!("`{file}` {wrong}")),
+            );
+            findings.notes.extend(
+                found
+                    .notes
+                    .into_iter()
+                    .map(|note| format!("`{file}` {note}")),
+            );
         };
         for (file, demos) in &audit.datasets {
             let path = self.path(file);
             let is_folder = path.is_dir();
-            let look =
-                || if is_folder { lerobot::check(&path, demos) } else { dataset::check(&path, demos, self.values) };
+            let look = || {
+                if is_folder {
+                    lerobot::check(&path, demos)
+                } else {
+                    dataset::check(&path, demos, self.values)
+                }
+            };
             add(file, present(&path).unwrap_or_else(look));
         }
         for (file, spans) in &audit.videos {
             let path = self.path(file);
-            add(file, present(&path).unwrap_or_else(|| video::check(&path, spans)));
+            add(
+                file,
+                present(&path).unwrap_or_else(|| video::check(&path, spans)),
+            );
         }
         for (file, frames) in &audit.episode_videos {
             let path = self.path(file);
-            let span = verify::Span { episode: 0, first: 0, frames: frames.unwrap_or(1) };
-            add(file, present(&path).unwrap_or_else(|| video::check(&path, &[span])));
+            let span = verify::Span {
+                episode: 0,
+                first: 0,
+                frames: frames.unwrap_or(1),
+            };
+            add(
+                file,
+                present(&path).unwrap_or_else(|| video::check(&path, &[span])),
+            );
         }
-        findings.wrong.extend(environments(self.plan, job, report, &audit));
-        let (datasets, videos) = (audit.datasets.len(), audit.videos.len() + audit.episode_videos.len());
+        findings
+            .wrong
+            .extend(environments(self.plan, job, report, &audit));
+        let (datasets, videos) = (
+            audit.datasets.len(),
+            audit.videos.len() + audit.episode_videos.len(),
+        );
         let demos = audit.datasets.values().map(Vec::len).sum();
         let wrong = findings.wrong.len();
-        Ok(Row { job: job.name.clone(), audit: JobAudit { findings, ..audit }, datasets, demos, videos, wrong })
+        Ok(Row {
+            job: job.name.clone(),
+            audit: JobAudit { findings, ..audit },
+            datasets,
+            demos,
+            videos,
+            wrong,
+        })
     }
 
     /// Returns the path of a file that the journals name relative to the run folder, or absolute.
@@ -150,7 +209,10 @@ impl Site<'_> {
 /// Returns `None` if a file exists, otherwise the finding that it does not.
 fn present(path: &Path) -> Option<Findings> {
     let wrong = vec!["is not there".to_owned()];
-    (!path.exists()).then(|| Findings { wrong, notes: Vec::new() })
+    (!path.exists()).then(|| Findings {
+        wrong,
+        notes: Vec::new(),
+    })
 }
 
 /// Returns a finding if an undisturbed job has fewer videos than environments; such a job films
@@ -161,23 +223,45 @@ fn environments(plan: &RunPlan, job: &Job, report: &JobReport, audit: &JobAudit)
         && report.status == Status::Completed
         && audit.errors == 0
         && report.rates.episodes == audit.episodes;
-    let stems: std::collections::BTreeSet<&str> = audit.videos.keys().map(|file| stem(file)).collect();
-    let wanted = job.num_envs.min(usize::try_from(audit.episodes).unwrap_or(usize::MAX));
+    let stems: std::collections::BTreeSet<&str> =
+        audit.videos.keys().map(|file| stem(file)).collect();
+    let wanted = job
+        .num_envs
+        .min(usize::try_from(audit.episodes).unwrap_or(usize::MAX));
     let is_short = is_undisturbed && !stems.is_empty() && stems.len() < wanted;
-    is_short.then(|| format!("{}: {} videos of {wanted} environments", job.name, stems.len()))
+    is_short.then(|| {
+        format!(
+            "{}: {} videos of {wanted} environments",
+            job.name,
+            stems.len()
+        )
+    })
 }
 
 /// Returns the name of a video without its extension and part number.
 fn stem(file: &str) -> &str {
     let stem = file.strip_suffix(".mp4").unwrap_or(file);
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    stem.rsplit_once("_part").filter(|(_, part)| is_number(part)).map_or(stem, |(stem, _)| stem)
+    stem.rsplit_once("_part")
+        .filter(|(_, part)| is_number(part))
+        .map_or(stem, |(stem, _)| stem)
 }
 
 fn shown(rows: &[Row]) -> String {
-    let head = ["Job", "Episodes", "Errors", "Datasets", "Demonstrations", "Videos", "Findings"];
+    let head = [
+        "Job",
+        "Episodes",
+        "Errors",
+        "Datasets",
+        "Demonstrations",
+        "Videos",
+        "Findings",
+    ];
     let cells = |row: &Row| {
-        let expected = row.audit.expected.map_or_else(|| "?".to_owned(), |expected| expected.to_string());
+        let expected = row
+            .audit
+            .expected
+            .map_or_else(|| "?".to_owned(), |expected| expected.to_string());
         [
             row.job.clone(),
             format!("{} of {expected}", row.audit.episodes),
@@ -190,7 +274,11 @@ fn shown(rows: &[Row]) -> String {
     };
     let shown: Vec<_> = rows.iter().take(table::MAX_ROWS).map(cells).collect();
     let more = rows.len() - shown.len();
-    let rest = if more > 0 { format!("… and {more} more jobs\n") } else { String::new() };
+    let rest = if more > 0 {
+        format!("… and {more} more jobs\n")
+    } else {
+        String::new()
+    };
     table::grid(head, &shown) + &rest
 }
 

@@ -48,21 +48,39 @@ pub(super) fn check(path: &Path, spans: &[Span]) -> Findings {
     };
     if film.cut > 0 {
         // A killed process leaves a partial box after the last frame that counts.
-        findings.notes.push(format!("its last {} bytes are no whole box", film.cut));
+        findings
+            .notes
+            .push(format!("its last {} bytes are no whole box", film.cut));
     }
     if film.listed > film.media {
-        findings.wrong.push(format!("has {} bytes of pictures, {} are listed", film.media, film.listed));
+        findings.wrong.push(format!(
+            "has {} bytes of pictures, {} are listed",
+            film.media, film.listed
+        ));
     }
     let beyond = |span: &&Span| span.end() > film.frames;
-    let mut numbers: Vec<_> = spans.iter().filter(beyond).map(|span| span.episode).collect();
+    let mut numbers: Vec<_> = spans
+        .iter()
+        .filter(beyond)
+        .map(|span| span.episode)
+        .collect();
     numbers.sort_unstable();
     if !numbers.is_empty() {
-        findings.wrong.push(format!("has {} pictures: {} beyond its end", film.frames, episodes(&numbers)));
+        findings.wrong.push(format!(
+            "has {} pictures: {} beyond its end",
+            film.frames,
+            episodes(&numbers)
+        ));
     }
     findings.wrong.extend(overlap(spans));
-    let wanted = spans.iter().fold(0_u64, |sum, span| sum.saturating_add(span.frames));
+    let wanted = spans
+        .iter()
+        .fold(0_u64, |sum, span| sum.saturating_add(span.frames));
     if film.frames > wanted && numbers.is_empty() {
-        findings.notes.push(format!("has {} pictures, {wanted} of them of episodes that count", film.frames));
+        findings.notes.push(format!(
+            "has {} pictures, {wanted} of them of episodes that count",
+            film.frames
+        ));
     }
     findings
 }
@@ -70,8 +88,13 @@ pub(super) fn check(path: &Path, spans: &[Span]) -> Findings {
 fn overlap(spans: &[Span]) -> Option<String> {
     let mut spans: Vec<_> = spans.iter().filter(|span| span.frames > 0).collect();
     spans.sort_by_key(|span| span.first);
-    let pair = spans.windows(2).find(|pair| pair[0].end() > pair[1].first)?;
-    Some(format!("episodes {} and {} have pictures in common", pair[0].episode, pair[1].episode))
+    let pair = spans
+        .windows(2)
+        .find(|pair| pair[0].end() > pair[1].first)?;
+    Some(format!(
+        "episodes {} and {} have pictures in common",
+        pair[0].episode, pair[1].episode
+    ))
 }
 
 fn broken(what: String) -> io::Error {
@@ -94,7 +117,8 @@ fn read(path: &Path) -> io::Result<Film> {
             b"moov" | b"moof" => {
                 has_header |= name == *b"moov";
                 let length = Some(length - head).filter(|length| *length <= LARGEST_HEADER);
-                let length = length.ok_or_else(|| broken(format!("its `{}` is too large", name.escape_ascii())))?;
+                let length = length
+                    .ok_or_else(|| broken(format!("its `{}` is too large", name.escape_ascii())))?;
                 let mut body = vec![0; length as usize];
                 file.read_exact_at(&mut body, at + head)?;
                 count(&body, &mut film, DEPTH)?;
@@ -104,7 +128,11 @@ fn read(path: &Path) -> io::Result<Film> {
         }
         at += length;
     }
-    if has_header { Ok(film) } else { Err(broken("it has no `moov`".to_owned())) }
+    if has_header {
+        Ok(film)
+    } else {
+        Err(broken("it has no `moov`".to_owned()))
+    }
 }
 
 /// Returns the name of the box at `at`, the size of its header and its total size; `None` if the
@@ -117,7 +145,10 @@ fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u6
     }
     file.read_exact_at(&mut bytes[..there], at)?;
     let [a, b, c, d, name @ ..] = *bytes.first_chunk::<8>().unwrap_or(&[0; 8]);
-    let long = bytes.last_chunk::<8>().filter(|_| there == 16).map(|long| u64::from_be_bytes(*long));
+    let long = bytes
+        .last_chunk::<8>()
+        .filter(|_| there == 16)
+        .map(|long| u64::from_be_bytes(*long));
     let (head, length) = match (u32::from_be_bytes([a, b, c, d]), long) {
         (0, _) => (8, end - at),
         (1, Some(length)) => (16, length),
@@ -125,7 +156,10 @@ fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u6
         (length, _) => (8, u64::from(length)),
     };
     if length < head {
-        return Err(broken(format!("its box `{}` at byte {at} has a length of {length}", name.escape_ascii())));
+        return Err(broken(format!(
+            "its box `{}` at byte {at} has a length of {length}",
+            name.escape_ascii()
+        )));
     }
     Ok(Some((name, head, length)).filter(|_| length <= end - at))
 }
@@ -133,13 +167,19 @@ fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u6
 /// Adds the counts in the boxes of a `moov` or `moof`, nested at most `depth` deep.
 fn count(mut body: &[u8], film: &mut Film, depth: usize) -> io::Result<()> {
     let Some(depth) = depth.checked_sub(1) else {
-        return Err(broken("its boxes lie too deep within each other".to_owned()));
+        return Err(broken(
+            "its boxes lie too deep within each other".to_owned(),
+        ));
     };
 
     while let Some((length, rest)) = body.split_first_chunk::<4>() {
-        let (name, _) = rest.split_first_chunk::<4>().ok_or_else(|| broken("a header ends within a box".to_owned()))?;
+        let (name, _) = rest
+            .split_first_chunk::<4>()
+            .ok_or_else(|| broken("a header ends within a box".to_owned()))?;
         let length = u32::from_be_bytes(*length) as usize;
-        let inner = body.get(8..length).ok_or_else(|| broken(format!("its `{}` is cut off", name.escape_ascii())))?;
+        let inner = body
+            .get(8..length)
+            .ok_or_else(|| broken(format!("its `{}` is cut off", name.escape_ascii())))?;
         match name {
             // Version and flags, the size of all frames or 0, their number; then the size of each.
             b"stsz" => {
@@ -164,7 +204,8 @@ fn count(mut body: &[u8], film: &mut Film, depth: usize) -> io::Result<()> {
 
 fn word(bytes: &[u8], at: usize) -> io::Result<u32> {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
-    word.map(|word| u32::from_be_bytes(*word)).ok_or_else(|| broken("a table of its pictures is cut off".to_owned()))
+    word.map(|word| u32::from_be_bytes(*word))
+        .ok_or_else(|| broken("a table of its pictures is cut off".to_owned()))
 }
 
 #[cfg(test)]
@@ -185,7 +226,9 @@ mod tests {
         let table = words(&[&[0, 0, sizes.len() as u32], sizes].concat());
         let inner = ["stbl", "minf", "mdia", "trak", "moov"]
             .iter()
-            .fold(boxed(b"stsz", &table), |inner, name| boxed(name.as_bytes().first_chunk().unwrap(), &inner));
+            .fold(boxed(b"stsz", &table), |inner, name| {
+                boxed(name.as_bytes().first_chunk().unwrap(), &inner)
+            });
         let media = vec![7; sizes.iter().sum::<u32>() as usize];
         [boxed(b"ftyp", b"isom"), inner, boxed(b"mdat", &media)].concat()
     }
@@ -193,18 +236,30 @@ mod tests {
     /// Returns a growing file with this number of frames in each fragment.
     fn growing(fragments: &[u32]) -> Vec<u8> {
         let fragment = |frames: &u32| {
-            let moof = boxed(b"moof", &boxed(b"traf", &boxed(b"trun", &words(&[0, *frames]))));
+            let moof = boxed(
+                b"moof",
+                &boxed(b"traf", &boxed(b"trun", &words(&[0, *frames]))),
+            );
             [moof, boxed(b"mdat", &[7; 30])].concat()
         };
         let fragments: Vec<u8> = fragments.iter().flat_map(fragment).collect();
-        [boxed(b"ftyp", b"isom"), boxed(b"moov", &boxed(b"mvhd", &[0; 8])), fragments].concat()
+        [
+            boxed(b"ftyp", b"isom"),
+            boxed(b"moov", &boxed(b"mvhd", &[0; 8])),
+            fragments,
+        ]
+        .concat()
     }
 
     fn checked(bytes: &[u8], spans: &[[u64; 3]]) -> Findings {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("v.mp4");
         std::fs::write(&path, bytes).unwrap();
-        let span = |[episode, first, frames]: &[u64; 3]| Span { episode: *episode, first: *first, frames: *frames };
+        let span = |[episode, first, frames]: &[u64; 3]| Span {
+            episode: *episode,
+            first: *first,
+            frames: *frames,
+        };
         check(&path, &spans.iter().map(span).collect::<Vec<_>>())
     }
 
@@ -230,10 +285,15 @@ mod tests {
         let (whole, spans) = (closed(&[10, 20, 30]), [[0, 0, 3]]);
         let told = checked(&whole[..whole.len() - 1], &spans);
         assert_eq!(told.wrong, ["has 0 bytes of pictures, 60 are listed"]);
-        assert!(checked(&whole[..40], &spans).wrong[0].starts_with("cannot be read: it has no `moov`"));
+        assert!(
+            checked(&whole[..40], &spans).wrong[0].starts_with("cannot be read: it has no `moov`")
+        );
         let grown = growing(&[2, 3]);
         let told = checked(&grown[..grown.len() - 31], &[[0, 0, 2]]);
-        assert!(told.wrong.is_empty() && told.notes[0].contains("are no whole box"), "{told:?}");
+        assert!(
+            told.wrong.is_empty() && told.notes[0].contains("are no whole box"),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -244,8 +304,15 @@ mod tests {
             body.extend_from_slice(&(level * 8).to_be_bytes());
             body.extend_from_slice(b"trak");
         }
-        let told = checked(&[boxed(b"ftyp", b"isom"), boxed(b"moov", &body)].concat(), &[]).wrong;
-        assert_eq!(told, ["cannot be read: its boxes lie too deep within each other"]);
+        let told = checked(
+            &[boxed(b"ftyp", b"isom"), boxed(b"moov", &body)].concat(),
+            &[],
+        )
+        .wrong;
+        assert_eq!(
+            told,
+            ["cannot be read: its boxes lie too deep within each other"]
+        );
     }
 
     #[test]
@@ -257,8 +324,13 @@ mod tests {
     #[test]
     fn what_is_no_video_is_said() {
         assert_eq!(checked(b"\x89HDF\r\n\x1a\n........", &[]).wrong.len(), 1);
-        assert_eq!(checked(b"", &[]).wrong, ["cannot be read: it has no `moov`"]);
-        assert!(check(Path::new("none.mp4"), &[]).wrong[0].starts_with("cannot be read: No such file"));
+        assert_eq!(
+            checked(b"", &[]).wrong,
+            ["cannot be read: it has no `moov`"]
+        );
+        assert!(
+            check(Path::new("none.mp4"), &[]).wrong[0].starts_with("cannot be read: No such file")
+        );
     }
 
     proptest! {

@@ -65,7 +65,11 @@ impl GraphShim {
 
     pub fn feed(&self, device: i32, to: &[&Tensor], from: &[&Tensor]) -> Result<(), Fault> {
         assert_eq!(to.len(), from.len(), "each tensor is copied into one");
-        let (to, from): (Vec<_>, Vec<_>) = to.iter().zip(from).map(|(to, from)| (raw(to), raw(from))).unzip();
+        let (to, from): (Vec<_>, Vec<_>) = to
+            .iter()
+            .zip(from)
+            .map(|(to, from)| (raw(to), raw(from)))
+            .unzip();
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call; both
         // lists have the same length. Shapes that do not match throw an exception.
         self.check(unsafe { (self.feed)(device, to.as_ptr(), from.as_ptr(), to.len()) })
@@ -81,12 +85,19 @@ impl GraphShim {
     }
 
     /// Captures the work that `work` launches on this thread's stream.
-    pub fn capture<T>(self, device: i32, work: impl FnOnce() -> T) -> Result<(GraphHandle, T), Fault> {
+    pub fn capture<T>(
+        self,
+        device: i32,
+        work: impl FnOnce() -> T,
+    ) -> Result<(GraphHandle, T), Fault> {
         let mut out = ptr::null_mut();
         // SAFETY: an invalid index throws an exception; `out` is written before success is
         // returned.
         self.check(unsafe { (self.begin)(device, &mut out) })?;
-        let capture = Capture { shim: self, graph: boxed(out) };
+        let capture = Capture {
+            shim: self,
+            graph: boxed(out),
+        };
         // If `work` panics, dropping `capture` ends the capture.
         let done = work();
         let mut bytes = 0;
@@ -94,7 +105,14 @@ impl GraphShim {
         self.check(unsafe { (self.end)(capture.graph.as_ptr(), &mut bytes) })?;
         let graph = capture.graph;
         std::mem::forget(capture);
-        Ok((GraphHandle { shim: self, graph, bytes }, done))
+        Ok((
+            GraphHandle {
+                shim: self,
+                graph,
+                bytes,
+            },
+            done,
+        ))
     }
 }
 
@@ -125,7 +143,8 @@ impl GraphHandle {
         // SAFETY: the box lives as long as `self`. The caller must keep the tensors alive that the
         // graph reads and writes. All of them are on the device, where access to freed memory gives
         // wrong numbers or an error, but does not affect the host.
-        self.shim.check(unsafe { (self.shim.replay)(self.graph.as_ptr()) })
+        self.shim
+            .check(unsafe { (self.shim.replay)(self.graph.as_ptr()) })
     }
 
     pub fn bytes(&self) -> u64 {

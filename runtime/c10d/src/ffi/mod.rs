@@ -45,8 +45,15 @@ pub struct Fault {
 impl Fault {
     /// Classifies an exception from tch, which keeps only its text and not its type.
     pub fn from_tch(text: &str) -> Self {
-        let kind = if is_out_of_memory(text) { Kind::OutOfMemory } else { Kind::Other };
-        Self { kind, text: text.to_owned() }
+        let kind = if is_out_of_memory(text) {
+            Kind::OutOfMemory
+        } else {
+            Kind::Other
+        };
+        Self {
+            kind,
+            text: text.to_owned(),
+        }
     }
 }
 
@@ -84,11 +91,29 @@ unsafe extern "C" {
         out: *mut *mut RawStore,
     ) -> c_int;
     fn rr_store_port(store: *mut RawStore) -> u16;
-    fn rr_store_prefix(inner: *mut RawStore, prefix: *const u8, len: usize, out: *mut *mut RawStore) -> c_int;
+    fn rr_store_prefix(
+        inner: *mut RawStore,
+        prefix: *const u8,
+        len: usize,
+        out: *mut *mut RawStore,
+    ) -> c_int;
     fn rr_store_share(store: *mut RawStore) -> *mut RawStore;
     fn rr_store_free(store: *mut RawStore);
-    fn rr_store_set(store: *mut RawStore, key: *const u8, len: usize, value: *const u8, size: usize) -> c_int;
-    fn rr_store_get(s: *mut RawStore, key: *const u8, len: usize, ms: i64, to: *mut c_void, take: Take) -> c_int;
+    fn rr_store_set(
+        store: *mut RawStore,
+        key: *const u8,
+        len: usize,
+        value: *const u8,
+        size: usize,
+    ) -> c_int;
+    fn rr_store_get(
+        s: *mut RawStore,
+        key: *const u8,
+        len: usize,
+        ms: i64,
+        to: *mut c_void,
+        take: Take,
+    ) -> c_int;
     fn rr_store_compare_set(
         store: *mut RawStore,
         key: *const u8,
@@ -100,16 +125,49 @@ unsafe extern "C" {
         to: *mut c_void,
         take: Take,
     ) -> c_int;
-    fn rr_store_add(store: *mut RawStore, key: *const u8, len: usize, delta: i64, sum: *mut i64) -> c_int;
-    fn rr_store_check(store: *mut RawStore, key: *const u8, len: usize, exists: *mut bool) -> c_int;
+    fn rr_store_add(
+        store: *mut RawStore,
+        key: *const u8,
+        len: usize,
+        delta: i64,
+        sum: *mut i64,
+    ) -> c_int;
+    fn rr_store_check(store: *mut RawStore, key: *const u8, len: usize, exists: *mut bool)
+    -> c_int;
     fn rr_store_wait(store: *mut RawStore, key: *const u8, len: usize, limit_ms: i64) -> c_int;
-    fn rr_store_delete(store: *mut RawStore, key: *const u8, len: usize, existed: *mut bool) -> c_int;
-    fn rr_gloo_new(store: *mut RawStore, rank: c_int, world: c_int, limit_ms: i64, out: *mut *mut RawGroup) -> c_int;
+    fn rr_store_delete(
+        store: *mut RawStore,
+        key: *const u8,
+        len: usize,
+        existed: *mut bool,
+    ) -> c_int;
+    fn rr_gloo_new(
+        store: *mut RawStore,
+        rank: c_int,
+        world: c_int,
+        limit_ms: i64,
+        out: *mut *mut RawGroup,
+    ) -> c_int;
     fn rr_group_share(group: *mut RawGroup) -> *mut RawGroup;
     fn rr_group_free(group: *mut RawGroup);
-    fn rr_group_all_reduce(group: *mut RawGroup, tensor: RawTensor, operation: c_int, limit_ms: i64) -> c_int;
-    fn rr_group_broadcast(group: *mut RawGroup, tensor: RawTensor, root: c_int, limit_ms: i64) -> c_int;
-    fn rr_group_all_gather(group: *mut RawGroup, all: RawTensor, mine: RawTensor, limit_ms: i64) -> c_int;
+    fn rr_group_all_reduce(
+        group: *mut RawGroup,
+        tensor: RawTensor,
+        operation: c_int,
+        limit_ms: i64,
+    ) -> c_int;
+    fn rr_group_broadcast(
+        group: *mut RawGroup,
+        tensor: RawTensor,
+        root: c_int,
+        limit_ms: i64,
+    ) -> c_int;
+    fn rr_group_all_gather(
+        group: *mut RawGroup,
+        all: RawTensor,
+        mine: RawTensor,
+        limit_ms: i64,
+    ) -> c_int;
     fn rr_group_barrier(group: *mut RawGroup, limit_ms: i64) -> c_int;
     fn rr_group_abort(group: *mut RawGroup) -> c_int;
     fn rr_group_shutdown(group: *mut RawGroup) -> c_int;
@@ -129,13 +187,17 @@ fn checked(status: c_int, last_words: LastWords) -> Result<(), Fault> {
     };
     // SAFETY: the shim returns `std::string::c_str` of a thread-local variable, which does not
     // change until the next failure on this thread; the text is copied before that.
-    let text = unsafe { CStr::from_ptr(last_words()) }.to_string_lossy().into_owned();
+    let text = unsafe { CStr::from_ptr(last_words()) }
+        .to_string_lossy()
+        .into_owned();
     Err(Fault { kind, text })
 }
 
 /// Converts a wait to milliseconds, at least one, because c10d takes zero for an infinite wait.
 fn millis(limit: Duration) -> i64 {
-    i64::try_from(limit.as_millis()).unwrap_or(i64::MAX).clamp(1, MILLIS_PER_YEAR)
+    i64::try_from(limit.as_millis())
+        .unwrap_or(i64::MAX)
+        .clamp(1, MILLIS_PER_YEAR)
 }
 
 /// Upper limit of waits: c10d adds them to the clock in nanoseconds of 64 bits, and a year is far
@@ -143,7 +205,10 @@ fn millis(limit: Duration) -> i64 {
 const MILLIS_PER_YEAR: i64 = 365 * 24 * 3600 * 1000;
 
 fn c_string(text: &str) -> Result<CString, Fault> {
-    CString::new(text).map_err(|_| Fault { kind: Kind::Other, text: format!("`{text:?}` holds a zero byte") })
+    CString::new(text).map_err(|_| Fault {
+        kind: Kind::Other,
+        text: format!("`{text:?}` holds a zero byte"),
+    })
 }
 
 /// An owned `c10d::Store`; clones share it.
@@ -171,12 +236,20 @@ impl Clone for StoreHandle {
 }
 
 impl StoreHandle {
-    pub fn connect(host: &str, port: u16, world: usize, serve: bool, limit: Duration) -> Result<Self, Fault> {
+    pub fn connect(
+        host: &str,
+        port: u16,
+        world: usize,
+        serve: bool,
+        limit: Duration,
+    ) -> Result<Self, Fault> {
         let host = c_string(host)?;
         let mut out = ptr::null_mut();
         // SAFETY: `host` is terminated by a zero byte and outlives the call; `out` is written
         // before success is returned.
-        check(unsafe { rr_store_connect(host.as_ptr(), port, world, serve, millis(limit), &mut out) })?;
+        check(unsafe {
+            rr_store_connect(host.as_ptr(), port, world, serve, millis(limit), &mut out)
+        })?;
         Ok(Self(boxed(out)))
     }
 
@@ -189,13 +262,23 @@ impl StoreHandle {
         let mut out = ptr::null_mut();
         // SAFETY: pointer and length belong to one `&str`; the new store holds its own reference to
         // this one.
-        check(unsafe { rr_store_prefix(self.0.as_ptr(), prefix.as_ptr(), prefix.len(), &mut out) })?;
+        check(unsafe {
+            rr_store_prefix(self.0.as_ptr(), prefix.as_ptr(), prefix.len(), &mut out)
+        })?;
         Ok(Self(boxed(out)))
     }
 
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), Fault> {
         // SAFETY: pointers and lengths belong to two slices, which are copied during the call.
-        check(unsafe { rr_store_set(self.0.as_ptr(), key.as_ptr(), key.len(), value.as_ptr(), value.len()) })
+        check(unsafe {
+            rr_store_set(
+                self.0.as_ptr(),
+                key.as_ptr(),
+                key.len(),
+                value.as_ptr(),
+                value.len(),
+            )
+        })
     }
 
     pub fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>, Fault> {
@@ -203,11 +286,25 @@ impl StoreHandle {
         let taker = (&raw mut value).cast();
         // SAFETY: `append` is called at most once, during this call, with `taker` pointing to the
         // live `value`.
-        check(unsafe { rr_store_get(self.0.as_ptr(), key.as_ptr(), key.len(), millis(limit), taker, append) })?;
+        check(unsafe {
+            rr_store_get(
+                self.0.as_ptr(),
+                key.as_ptr(),
+                key.len(),
+                millis(limit),
+                taker,
+                append,
+            )
+        })?;
         Ok(value)
     }
 
-    pub fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>, Fault> {
+    pub fn compare_set(
+        &self,
+        key: &str,
+        expected: &[u8],
+        desired: &[u8],
+    ) -> Result<Vec<u8>, Fault> {
         let mut value = Vec::<u8>::new();
         let taker = (&raw mut value).cast();
         // SAFETY: pointers and lengths belong to three slices, which are copied during the call;
@@ -296,7 +393,12 @@ impl Clone for GroupHandle {
 }
 
 impl GroupHandle {
-    pub fn gloo(store: &StoreHandle, rank: i32, world: i32, limit: Duration) -> Result<Self, Fault> {
+    pub fn gloo(
+        store: &StoreHandle,
+        rank: i32,
+        world: i32,
+        limit: Duration,
+    ) -> Result<Self, Fault> {
         let mut out = ptr::null_mut();
         // SAFETY: the store's box outlives the call, and the group holds its own reference to the
         // store.
@@ -304,10 +406,17 @@ impl GroupHandle {
         Ok(Self(boxed(out)))
     }
 
-    pub fn all_reduce(&self, tensor: &Tensor, operation: i32, limit: Duration) -> Result<(), Fault> {
+    pub fn all_reduce(
+        &self,
+        tensor: &Tensor,
+        operation: i32,
+        limit: Duration,
+    ) -> Result<(), Fault> {
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`; the shim copies the reference that it
         // needs.
-        check(unsafe { rr_group_all_reduce(self.0.as_ptr(), raw(tensor), operation, millis(limit)) })
+        check(unsafe {
+            rr_group_all_reduce(self.0.as_ptr(), raw(tensor), operation, millis(limit))
+        })
     }
 
     pub fn broadcast(&self, tensor: &Tensor, root: i32, limit: Duration) -> Result<(), Fault> {
@@ -382,21 +491,28 @@ impl Library {
     /// Loads `path`; with `global`, libraries that are loaded later can use its symbols.
     pub fn open(path: &str, global: bool) -> Result<Self, String> {
         let path = c_string(path).map_err(|fault| fault.text)?;
-        let scope = if global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
+        let scope = if global {
+            libc::RTLD_GLOBAL
+        } else {
+            libc::RTLD_LOCAL
+        };
         // SAFETY: the path is terminated by a zero byte. The libraries named by `cuda.rs` (the
         // driver, libtorch's own, our shim) run only their usual initializers.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | scope) };
         NonNull::new(handle).map(Self).ok_or_else(|| {
             // SAFETY: after a failed dlopen, dlerror returns a string of this thread that lives
             // until the next call to dlerror.
-            unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned()
+            unsafe { CStr::from_ptr(libc::dlerror()) }
+                .to_string_lossy()
+                .into_owned()
         })
     }
 
     /// Loads a library from memory, given its bytes `image`, because there may be no writable
     /// folder.
     pub fn open_image(image: &[u8]) -> Result<Self, String> {
-        let file = memory_file(image).map_err(|err| format!("cannot keep the CUDA shim in memory: {err}"))?;
+        let file = memory_file(image)
+            .map_err(|err| format!("cannot keep the CUDA shim in memory: {err}"))?;
         Self::open(&format!("/proc/self/fd/{}", file.as_raw_fd()), false)
     }
 
@@ -404,7 +520,10 @@ impl Library {
         // SAFETY: the library is never closed, and the name is terminated by a zero byte.
         let symbol = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
         if symbol.is_null() {
-            Err(format!("{} is missing in the CUDA shim", name.to_string_lossy()))
+            Err(format!(
+                "{} is missing in the CUDA shim",
+                name.to_string_lossy()
+            ))
         } else {
             Ok(symbol)
         }
@@ -432,7 +551,8 @@ type WithoutDevice = unsafe extern "C" fn() -> c_int;
 type Limit = unsafe extern "C" fn(c_int, u64) -> c_int;
 type Reserved = unsafe extern "C" fn(c_int, *mut u64) -> c_int;
 type Versions = unsafe extern "C" fn(*mut CudaVersions) -> c_int;
-type NewNccl = unsafe extern "C" fn(*mut RawStore, c_int, c_int, c_int, i64, *mut *mut RawGroup) -> c_int;
+type NewNccl =
+    unsafe extern "C" fn(*mut RawStore, c_int, c_int, c_int, i64, *mut *mut RawGroup) -> c_int;
 
 /// The functions of `shim/cuda.cc`.
 #[derive(Clone, Copy)]
@@ -501,8 +621,14 @@ impl CudaShim {
     }
 
     pub fn describe(&self, device: i32) -> Result<RawDevice, Fault> {
-        let mut out =
-            RawDevice { name: [0; 256], uuid: [0; 16], pci_domain: 0, pci_bus: 0, pci_device: 0, total_bytes: 0 };
+        let mut out = RawDevice {
+            name: [0; 256],
+            uuid: [0; 16],
+            pci_domain: 0,
+            pci_bus: 0,
+            pci_device: 0,
+            total_bytes: 0,
+        };
         // SAFETY: `out` has the layout of `RrDevice` and outlives the call; an invalid index throws
         // an exception.
         self.check(unsafe { (self.describe)(device, &mut out) })?;
@@ -557,12 +683,26 @@ impl CudaShim {
         Ok(out)
     }
 
-    pub fn nccl(&self, store: &StoreHandle, seat: [i32; 3], watchdog: Duration) -> Result<GroupHandle, Fault> {
+    pub fn nccl(
+        &self,
+        store: &StoreHandle,
+        seat: [i32; 3],
+        watchdog: Duration,
+    ) -> Result<GroupHandle, Fault> {
         let [rank, world, device] = seat;
         let mut out = ptr::null_mut();
         // SAFETY: the store's box outlives the call, and the group holds its own reference to the
         // store.
-        let status = unsafe { (self.new_nccl)(store.0.as_ptr(), rank, world, device, millis(watchdog), &mut out) };
+        let status = unsafe {
+            (self.new_nccl)(
+                store.0.as_ptr(),
+                rank,
+                world,
+                device,
+                millis(watchdog),
+                &mut out,
+            )
+        };
         self.check(status)?;
         Ok(GroupHandle(boxed(out)))
     }

@@ -85,7 +85,8 @@ impl UploadHandle {
     pub fn pinned(&self, bytes: i64) -> Result<Staging, Fault> {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is written before success is returned.
-        self.shim.check(unsafe { (self.shim.new_pinned)(bytes, &mut raw) })?;
+        self.shim
+            .check(unsafe { (self.shim.new_pinned)(bytes, &mut raw) })?;
         // SAFETY: the shim has created an `at::Tensor` with `new` for this caller alone, which is
         // what tch deletes.
         Ok(Staging(unsafe { Tensor::from_ptr(raw.cast()) }))
@@ -99,17 +100,20 @@ impl UploadHandle {
     pub fn copy(&self, target: &Tensor, source: &Tensor) -> Result<(), Fault> {
         let [target, source] = [target, source].map(|tensor| tensor.as_ptr().cast_mut().cast());
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call.
-        self.shim.check(unsafe { (self.shim.copy)(self.raw.as_ptr(), target, source) })
+        self.shim
+            .check(unsafe { (self.shim.copy)(self.raw.as_ptr(), target, source) })
     }
 
     pub fn mark(&self, slot: i32) -> Result<(), Fault> {
         // SAFETY: the box lives as long as `self`; an invalid slot throws an exception.
-        self.shim.check(unsafe { (self.shim.mark)(self.raw.as_ptr(), slot) })
+        self.shim
+            .check(unsafe { (self.shim.mark)(self.raw.as_ptr(), slot) })
     }
 
     pub fn wait(&self, slot: i32) -> Result<(), Fault> {
         // SAFETY: as in `mark`.
-        self.shim.check(unsafe { (self.shim.wait)(self.raw.as_ptr(), slot) })
+        self.shim
+            .check(unsafe { (self.shim.wait)(self.raw.as_ptr(), slot) })
     }
 }
 
@@ -137,6 +141,8 @@ impl Staging {
     /// Returns a part as elements of `kind`; start and length of the range must be multiples of
     /// their size.
     pub fn view(&self, range: Range<usize>, kind: Kind) -> Tensor {
-        self.0.narrow(0, range.start as i64, range.len() as i64).view_dtype(kind)
+        self.0
+            .narrow(0, range.start as i64, range.len() as i64)
+            .view_dtype(kind)
     }
 }

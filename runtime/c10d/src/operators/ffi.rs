@@ -30,7 +30,8 @@ pub(super) fn linear_activation([x, weight, bias]: [&Tensor; 3], use_gelu: bool)
     let mut out = ptr::null_mut();
     // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and the three tensors outlive the call;
     // `out` is written before success is returned.
-    let status = unsafe { rr_linear_activation(raw(x), raw(weight), raw(bias), use_gelu, &mut out) };
+    let status =
+        unsafe { rr_linear_activation(raw(x), raw(weight), raw(bias), use_gelu, &mut out) };
     if let Err(fault) = check(status) {
         panic!("{}", fault.text);
     }
@@ -56,7 +57,10 @@ impl InferenceMode {
     pub fn begin() -> Self {
         // SAFETY: the function has no preconditions; `new` never returns null.
         let mode = unsafe { NonNull::new_unchecked(rr_inference_mode_begin()) };
-        Self { mode, _not_send: PhantomData }
+        Self {
+            mode,
+            _not_send: PhantomData,
+        }
     }
 }
 

@@ -136,7 +136,12 @@ mod tests {
     #[test]
     fn a_sum_and_a_linear_layer_are_added_in_every_form() {
         tch::manual_seed(1);
-        let (sum, x, weight, bias) = (random(&[5, 3]), random(&[5, 4]), random(&[3, 4]), random(&[3]));
+        let (sum, x, weight, bias) = (
+            random(&[5, 3]),
+            random(&[5, 4]),
+            random(&[3, 4]),
+            random(&[3]),
+        );
         let wanted = &sum + x.linear(&weight, Some(&bias));
         assert!(difference(&linear_plus(&sum, &x, &weight, Some(&bias)), &wanted) < 1e-6);
         assert!(difference(&add_linear(sum.copy(), &x, &weight, Some(&bias)), &wanted) < 1e-6);
@@ -147,7 +152,9 @@ mod tests {
     fn gradients_flow_through_a_sum() {
         let (sum, x) = (random(&[2, 3]).set_requires_grad(true), random(&[2, 4]));
         let weight = random(&[3, 4]).set_requires_grad(true);
-        add_linear(sum.shallow_clone(), &x, &weight, None).sum(Kind::Float).backward();
+        add_linear(sum.shallow_clone(), &x, &weight, None)
+            .sum(Kind::Float)
+            .backward();
         assert_eq!(sum.grad(), Tensor::ones([2, 3], (Kind::Float, Device::Cpu)));
         assert_eq!(weight.grad().size(), [3, 4]);
     }

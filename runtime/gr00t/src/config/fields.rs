@@ -24,74 +24,128 @@ pub(super) struct Fields<'a> {
 /// Reads a file that must contain a JSON object.
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, LoadError> {
     let text = fs::read(path).map_err(LoadError::io(path))?;
-    serde_json::from_slice(&text).map_err(|err| LoadError::Json { path: path.to_owned(), err })
+    serde_json::from_slice(&text).map_err(|err| LoadError::Json {
+        path: path.to_owned(),
+        err,
+    })
 }
 
 impl<'a> Fields<'a> {
     /// Creates the view of the outermost object.
     pub(super) fn new(path: &'a Path, map: &'a Map<String, Value>) -> Self {
-        Self { path, prefix: String::new(), map }
+        Self {
+            path,
+            prefix: String::new(),
+            map,
+        }
     }
 
     /// Returns a nested object; `None` if it is absent or null.
     pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, LoadError> {
         match self.map.get(name) {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::Object(map)) => {
-                Ok(Some(Fields { path: self.path, prefix: format!("{}{name}.", self.prefix), map }))
-            }
+            Some(Value::Object(map)) => Ok(Some(Fields {
+                path: self.path,
+                prefix: format!("{}{name}.", self.prefix),
+                map,
+            })),
             Some(_) => Err(self.wrong(name, "an object is needed")),
         }
     }
 
     /// As [`Fields::object`], but the object is required.
     pub(super) fn need_object(&self, name: &str) -> Result<Fields<'a>, LoadError> {
-        self.object(name)?.ok_or_else(|| self.wrong(name, "an object is needed"))
+        self.object(name)?
+            .ok_or_else(|| self.wrong(name, "an object is needed"))
     }
 
     /// Reads a size of at least 1.
-    pub(super) fn size(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
+    pub(super) fn size(
+        &self,
+        name: &str,
+        default: impl Into<Option<i64>>,
+    ) -> Result<i64, LoadError> {
         self.integer(name, default.into(), 1..=MAX_SIZE)
     }
 
     /// Reads a number of layers, at least 1.
-    pub(super) fn layers(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
+    pub(super) fn layers(
+        &self,
+        name: &str,
+        default: impl Into<Option<i64>>,
+    ) -> Result<i64, LoadError> {
         self.integer(name, default.into(), 1..=MAX_LAYERS)
     }
 
     /// Reads a size or an id that may be 0.
-    pub(super) fn count(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
+    pub(super) fn count(
+        &self,
+        name: &str,
+        default: impl Into<Option<i64>>,
+    ) -> Result<i64, LoadError> {
         self.integer(name, default.into(), 0..=MAX_SIZE)
     }
 
-    fn integer(&self, name: &str, default: Option<i64>, range: RangeInclusive<i64>) -> Result<i64, LoadError> {
+    fn integer(
+        &self,
+        name: &str,
+        default: Option<i64>,
+        range: RangeInclusive<i64>,
+    ) -> Result<i64, LoadError> {
         match (self.map.get(name), default) {
             (None, Some(default)) => Ok(default),
-            (value, _) => value.and_then(Value::as_i64).filter(|size| range.contains(size)).ok_or_else(|| {
-                self.wrong(name, format!("an integer from {} to {} is needed", range.start(), range.end()))
-            }),
+            (value, _) => value
+                .and_then(Value::as_i64)
+                .filter(|size| range.contains(size))
+                .ok_or_else(|| {
+                    self.wrong(
+                        name,
+                        format!(
+                            "an integer from {} to {} is needed",
+                            range.start(),
+                            range.end()
+                        ),
+                    )
+                }),
         }
     }
 
     /// Reads a list of counts.
     pub(super) fn counts(&self, name: &str) -> Result<Vec<i64>, LoadError> {
-        let valid = |value: &Value| value.as_i64().filter(|count| (0..=MAX_SIZE).contains(count));
+        let valid = |value: &Value| {
+            value
+                .as_i64()
+                .filter(|count| (0..=MAX_SIZE).contains(count))
+        };
         let list = self.map.get(name).and_then(Value::as_array);
         list.and_then(|list| list.iter().map(valid).collect())
-            .ok_or_else(|| self.wrong(name, format!("a list of integers from 0 to {MAX_SIZE} is needed")))
+            .ok_or_else(|| {
+                self.wrong(
+                    name,
+                    format!("a list of integers from 0 to {MAX_SIZE} is needed"),
+                )
+            })
     }
 
     /// Reads a number above 0.
     pub(super) fn positive(&self, name: &str) -> Result<f64, LoadError> {
         let number = self.map.get(name).and_then(Value::as_f64);
-        number.filter(|number| *number > 0.0).ok_or_else(|| self.wrong(name, "a number above 0 is needed"))
+        number
+            .filter(|number| *number > 0.0)
+            .ok_or_else(|| self.wrong(name, "a number above 0 is needed"))
     }
 
     /// Reads a boolean.
-    pub(super) fn flag(&self, name: &str, default: impl Into<Option<bool>>) -> Result<bool, LoadError> {
+    pub(super) fn flag(
+        &self,
+        name: &str,
+        default: impl Into<Option<bool>>,
+    ) -> Result<bool, LoadError> {
         match (self.map.get(name), default.into()) {
             (None, Some(default)) => Ok(default),
-            (value, _) => value.and_then(Value::as_bool).ok_or_else(|| self.wrong(name, "true or false is needed")),
+            (value, _) => value
+                .and_then(Value::as_bool)
+                .ok_or_else(|| self.wrong(name, "true or false is needed")),
         }
     }
 
@@ -99,7 +153,10 @@ impl<'a> Fields<'a> {
     pub(super) fn text(&self, name: &str, default: &str) -> Result<String, LoadError> {
         match self.map.get(name) {
             None => Ok(default.to_owned()),
-            Some(value) => value.as_str().map(str::to_owned).ok_or_else(|| self.wrong(name, "a text is needed")),
+            Some(value) => value
+                .as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| self.wrong(name, "a text is needed")),
         }
     }
 
@@ -114,18 +171,39 @@ impl<'a> Fields<'a> {
 
     /// As [`Fields::only`], but the field is required, because its default is another value.
     pub(super) fn need_only(&self, name: &str, wanted: &Value) -> Result<(), LoadError> {
-        if self.map.get(name) == Some(wanted) { Ok(()) } else { Err(self.wrong(name, format!("{wanted} is needed"))) }
+        if self.map.get(name) == Some(wanted) {
+            Ok(())
+        } else {
+            Err(self.wrong(name, format!("{wanted} is needed")))
+        }
     }
 
     /// Returns an error for the field unless `holds` is true.
-    pub(super) fn check(&self, holds: bool, name: &str, wanted: impl Into<String>) -> Result<(), LoadError> {
-        if holds { Ok(()) } else { Err(self.wrong(name, wanted)) }
+    pub(super) fn check(
+        &self,
+        holds: bool,
+        name: &str,
+        wanted: impl Into<String>,
+    ) -> Result<(), LoadError> {
+        if holds {
+            Ok(())
+        } else {
+            Err(self.wrong(name, wanted))
+        }
     }
 
     fn wrong(&self, name: &str, wanted: impl Into<String>) -> LoadError {
         let field = format!("{}{name}", self.prefix);
-        let found = self.map.get(name).map_or_else(|| "missing".to_owned(), shown);
-        LoadError::Field { path: self.path.to_owned(), field, found, wanted: wanted.into() }
+        let found = self
+            .map
+            .get(name)
+            .map_or_else(|| "missing".to_owned(), shown);
+        LoadError::Field {
+            path: self.path.to_owned(),
+            field,
+            found,
+            wanted: wanted.into(),
+        }
     }
 }
 

@@ -108,7 +108,10 @@ impl ModelConfig {
                 num_attention_heads: 32,
                 attention_head_dim: 64,
             }),
-            diffusion_model_cfg: DiffusionConfig { num_layers: 32, ..DiffusionConfig::default() },
+            diffusion_model_cfg: DiffusionConfig {
+                num_layers: 32,
+                ..DiffusionConfig::default()
+            },
             ..Self::default()
         }
     }
@@ -148,10 +151,12 @@ impl ModelConfig {
         let config = Self {
             model_name: fields.text("model_name", &class.model_name)?,
             select_layer: fields.layers("select_layer", class.select_layer)?,
-            backbone_embedding_dim: fields.size("backbone_embedding_dim", class.backbone_embedding_dim)?,
+            backbone_embedding_dim: fields
+                .size("backbone_embedding_dim", class.backbone_embedding_dim)?,
             max_state_dim: fields.size("max_state_dim", class.max_state_dim)?,
             max_action_dim: fields.size("max_action_dim", class.max_action_dim)?,
-            state_history_length: fields.size("state_history_length", class.state_history_length)?,
+            state_history_length: fields
+                .size("state_history_length", class.state_history_length)?,
             action_horizon: fields.size("action_horizon", class.action_horizon)?,
             hidden_size: fields.size("hidden_size", class.hidden_size)?,
             input_embedding_dim: fields.size("input_embedding_dim", class.input_embedding_dim)?,
@@ -159,11 +164,17 @@ impl ModelConfig {
             max_seq_len: fields.size("max_seq_len", class.max_seq_len)?,
             use_vlln: fields.flag("use_vlln", class.use_vlln)?,
             vl_self_attention_cfg: VlSelfAttention::parse(&fields)?,
-            use_alternate_vl_dit: fields.flag("use_alternate_vl_dit", class.use_alternate_vl_dit)?,
-            attend_text_every_n_blocks: fields.size("attend_text_every_n_blocks", class.attend_text_every_n_blocks)?,
+            use_alternate_vl_dit: fields
+                .flag("use_alternate_vl_dit", class.use_alternate_vl_dit)?,
+            attend_text_every_n_blocks: fields.size(
+                "attend_text_every_n_blocks",
+                class.attend_text_every_n_blocks,
+            )?,
             diffusion_model_cfg: DiffusionConfig::parse(&fields)?,
-            num_inference_timesteps: fields.size("num_inference_timesteps", class.num_inference_timesteps)?,
-            num_timestep_buckets: fields.size("num_timestep_buckets", class.num_timestep_buckets)?,
+            num_inference_timesteps: fields
+                .size("num_inference_timesteps", class.num_inference_timesteps)?,
+            num_timestep_buckets: fields
+                .size("num_timestep_buckets", class.num_timestep_buckets)?,
             max_num_embodiments: fields.size("max_num_embodiments", class.max_num_embodiments)?,
         };
         config.check(&fields)?;
@@ -175,18 +186,41 @@ impl ModelConfig {
         let dit = &self.diffusion_model_cfg;
         let width = dit.num_attention_heads * dit.attention_head_dim;
         let embedding = self.input_embedding_dim;
-        let wanted = format!("{width} (heads times head width of diffusion_model_cfg), an even number, is needed");
-        fields.check(embedding == width && embedding % 2 == 0, "input_embedding_dim", wanted)?;
-        let wanted = format!("diffusion_model_cfg.output_dim {} is needed", dit.output_dim);
+        let wanted = format!(
+            "{width} (heads times head width of diffusion_model_cfg), an even number, is needed"
+        );
+        fields.check(
+            embedding == width && embedding % 2 == 0,
+            "input_embedding_dim",
+            wanted,
+        )?;
+        let wanted = format!(
+            "diffusion_model_cfg.output_dim {} is needed",
+            dit.output_dim
+        );
         fields.check(self.hidden_size == dit.output_dim, "hidden_size", wanted)?;
         let fits = !self.add_pos_embed || self.action_horizon <= self.max_seq_len;
-        fields.check(fits, "action_horizon", format!("at most max_seq_len {} is needed", self.max_seq_len))?;
+        fields.check(
+            fits,
+            "action_horizon",
+            format!("at most max_seq_len {} is needed", self.max_seq_len),
+        )?;
         let fits = !self.use_alternate_vl_dit || dit.interleave_self_attention;
-        fields.check(fits, "use_alternate_vl_dit", "interleave_self_attention is needed with it")?;
-        let Some(attention) = &self.vl_self_attention_cfg else { return Ok(()) };
+        fields.check(
+            fits,
+            "use_alternate_vl_dit",
+            "interleave_self_attention is needed with it",
+        )?;
+        let Some(attention) = &self.vl_self_attention_cfg else {
+            return Ok(());
+        };
         let width = attention.num_attention_heads * attention.attention_head_dim;
         let wanted = format!("{width} (heads times head width of vl_self_attention_cfg) is needed");
-        fields.check(self.backbone_embedding_dim == width, "backbone_embedding_dim", wanted)
+        fields.check(
+            self.backbone_embedding_dim == width,
+            "backbone_embedding_dim",
+            wanted,
+        )
     }
 
     /// Checks the relations between this configuration and the backbone's.
@@ -203,10 +237,18 @@ impl ModelConfig {
         let (width, layers) = (vlm.text.hidden_size, vlm.text.num_hidden_layers);
         if self.backbone_embedding_dim != width {
             let wanted = format!("the backbone's hidden_size {width} is needed");
-            return Err(field("backbone_embedding_dim", self.backbone_embedding_dim, wanted));
+            return Err(field(
+                "backbone_embedding_dim",
+                self.backbone_embedding_dim,
+                wanted,
+            ));
         }
         if self.select_layer > layers {
-            return Err(field("select_layer", self.select_layer, format!("the backbone has {layers} layers")));
+            return Err(field(
+                "select_layer",
+                self.select_layer,
+                format!("the backbone has {layers} layers"),
+            ));
         }
         Ok(())
     }

@@ -29,30 +29,52 @@ fn pointers(prefix: &str, value: &Value, found: &mut Vec<String>) {
 
 #[test]
 fn a_missing_field_is_the_class_default() {
-    assert_eq!(model(&json!({"model_type": "Gr00tN1d7"})).unwrap(), ModelConfig::default());
+    assert_eq!(
+        model(&json!({"model_type": "Gr00tN1d7"})).unwrap(),
+        ModelConfig::default()
+    );
 }
 
 #[test]
 fn what_is_written_is_read() {
-    assert_eq!(model(&ModelConfig::released().to_json()).unwrap(), ModelConfig::released());
-    assert_eq!(vlm(&VlmConfig::released().to_json()).unwrap(), VlmConfig::released());
+    assert_eq!(
+        model(&ModelConfig::released().to_json()).unwrap(),
+        ModelConfig::released()
+    );
+    assert_eq!(
+        vlm(&VlmConfig::released().to_json()).unwrap(),
+        VlmConfig::released()
+    );
 }
 
 #[test]
 fn no_blocks_of_self_attention_are_none() {
-    let config = changed(ModelConfig::released().to_json(), "/vl_self_attention_cfg/num_layers", json!(0));
+    let config = changed(
+        ModelConfig::released().to_json(),
+        "/vl_self_attention_cfg/num_layers",
+        json!(0),
+    );
     assert_eq!(model(&config).unwrap().vl_self_attention_cfg, None);
 }
 
 #[test]
 fn another_model_is_refused() {
-    let text = model(&json!({"model_type": "Gr00tN1d6"})).unwrap_err().to_string();
-    assert_eq!(text, "`model/config.json`: `model_type` is \"Gr00tN1d6\", \"Gr00tN1d7\" is needed");
+    let text = model(&json!({"model_type": "Gr00tN1d6"}))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        text,
+        "`model/config.json`: `model_type` is \"Gr00tN1d6\", \"Gr00tN1d7\" is needed"
+    );
 }
 
 #[test]
 fn a_field_of_the_wrong_type_is_named() {
-    let config = changed(ModelConfig::released().to_json(), "/diffusion_model_cfg/num_layers", json!("32"));
+    let config = changed(
+        ModelConfig::released().to_json(),
+        "/diffusion_model_cfg/num_layers",
+        json!("32"),
+    );
     let text = model(&config).unwrap_err().to_string();
     assert_eq!(
         text,
@@ -62,29 +84,66 @@ fn a_field_of_the_wrong_type_is_named() {
 
 #[test]
 fn a_sinusoidal_position_is_not_guessed() {
-    let config = changed(ModelConfig::released().to_json(), "/diffusion_model_cfg", json!({"num_layers": 4}));
+    let config = changed(
+        ModelConfig::released().to_json(),
+        "/diffusion_model_cfg",
+        json!({"num_layers": 4}),
+    );
     let text = model(&config).unwrap_err().to_string();
-    assert_eq!(text, "`model/config.json`: `diffusion_model_cfg.positional_embeddings` is missing, null is needed");
+    assert_eq!(
+        text,
+        "`model/config.json`: `diffusion_model_cfg.positional_embeddings` is missing, null is needed"
+    );
 }
 
 #[test]
 fn widths_that_do_not_fit_are_refused() {
-    let text = model(&changed(ModelConfig::released().to_json(), "/input_embedding_dim", json!(1024))).unwrap_err();
-    assert!(text.to_string().contains("`input_embedding_dim` is 1024, 1536"), "{text}");
-    let config = changed(VlmConfig::released().to_json(), "/text_config/num_key_value_heads", json!(5));
+    let text = model(&changed(
+        ModelConfig::released().to_json(),
+        "/input_embedding_dim",
+        json!(1024),
+    ))
+    .unwrap_err();
+    assert!(
+        text.to_string()
+            .contains("`input_embedding_dim` is 1024, 1536"),
+        "{text}"
+    );
+    let config = changed(
+        VlmConfig::released().to_json(),
+        "/text_config/num_key_value_heads",
+        json!(5),
+    );
     let text = vlm(&config).unwrap_err().to_string();
-    assert!(text.contains("`text_config.num_key_value_heads` is 5, a divisor of 16 heads is needed"), "{text}");
-    let config = changed(VlmConfig::released().to_json(), "/text_config/rope_scaling/mrope_section", json!([24, 20]));
+    assert!(
+        text.contains("`text_config.num_key_value_heads` is 5, a divisor of 16 heads is needed"),
+        "{text}"
+    );
+    let config = changed(
+        VlmConfig::released().to_json(),
+        "/text_config/rope_scaling/mrope_section",
+        json!([24, 20]),
+    );
     let text = vlm(&config).unwrap_err().to_string();
-    assert!(text.contains("`text_config.rope_scaling.mrope_section` is [24,20], three numbers"), "{text}");
+    assert!(
+        text.contains("`text_config.rope_scaling.mrope_section` is [24,20], three numbers"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_backbone_of_another_width_is_refused() {
     let mut backbone = VlmConfig::released();
     backbone.text.hidden_size = 2560;
-    let refused = ModelConfig::released().check_backbone(Path::new(PATH), &backbone).unwrap_err().to_string();
-    assert!(refused.ends_with("`backbone_embedding_dim` is 2048, the backbone's hidden_size 2560 is needed"));
+    let refused = ModelConfig::released()
+        .check_backbone(Path::new(PATH), &backbone)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.ends_with(
+            "`backbone_embedding_dim` is 2048, the backbone's hidden_size 2560 is needed"
+        )
+    );
 }
 
 fn any_json() -> impl Strategy<Value = Value> {

@@ -45,7 +45,9 @@ impl Default for DiffusionConfig {
 
 impl DiffusionConfig {
     pub(super) fn parse(model: &Fields) -> Result<Self, LoadError> {
-        let Some(fields) = model.object("diffusion_model_cfg")? else { return Ok(Self::default()) };
+        let Some(fields) = model.object("diffusion_model_cfg")? else {
+            return Ok(Self::default());
+        };
         // The class default would be a sinusoidal table, which no release uses.
         fields.need_only("positional_embeddings", &Value::Null)?;
         fields.only("norm_type", &json!("ada_norm"))?;
@@ -76,7 +78,9 @@ impl DiffusionConfig {
 
 impl VlSelfAttention {
     pub(super) fn parse(model: &Fields) -> Result<Option<Self>, LoadError> {
-        let Some(fields) = model.object("vl_self_attention_cfg")? else { return Ok(None) };
+        let Some(fields) = model.object("vl_self_attention_cfg")? else {
+            return Ok(None);
+        };
         if fields.count("num_layers", None)? == 0 {
             return Ok(None);
         }

@@ -143,7 +143,11 @@ impl VlmConfig {
         let vision = VisionConfig::parse(&fields.need_object("vision_config")?)?;
         let token = |name| {
             let id = fields.count(name, None)?;
-            fields.check(id < text.vocab_size, name, format!("below vocab_size {} is needed", text.vocab_size))?;
+            fields.check(
+                id < text.vocab_size,
+                name,
+                format!("below vocab_size {} is needed", text.vocab_size),
+            )?;
             Ok(id)
         };
         let config = Self {
@@ -156,7 +160,9 @@ impl VlmConfig {
         };
         let (out, hidden) = (config.vision.out_hidden_size, config.text.hidden_size);
         let wanted = format!("text_config.hidden_size {hidden} is needed");
-        fields.need_object("vision_config")?.check(out == hidden, "out_hidden_size", wanted)?;
+        fields
+            .need_object("vision_config")?
+            .check(out == hidden, "out_hidden_size", wanted)?;
         Ok(config)
     }
 }
@@ -181,11 +187,27 @@ impl TextConfig {
             mrope_section: section[..].try_into().unwrap_or_default(),
             vocab_size: fields.size("vocab_size", None)?,
         };
-        let (heads, groups, half) = (config.num_attention_heads, config.num_key_value_heads, config.head_dim / 2);
-        fields.check(config.head_dim % 2 == 0, "head_dim", "an even number is needed")?;
-        fields.check(heads % groups == 0, "num_key_value_heads", format!("a divisor of {heads} heads is needed"))?;
+        let (heads, groups, half) = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim / 2,
+        );
+        fields.check(
+            config.head_dim % 2 == 0,
+            "head_dim",
+            "an even number is needed",
+        )?;
+        fields.check(
+            heads % groups == 0,
+            "num_key_value_heads",
+            format!("a divisor of {heads} heads is needed"),
+        )?;
         let fits = section.len() == 3 && section.iter().sum::<i64>() == half;
-        rope.check(fits, "mrope_section", format!("three numbers whose sum is {half} (half of head_dim) are needed"))?;
+        rope.check(
+            fits,
+            "mrope_section",
+            format!("three numbers whose sum is {half} (half of head_dim) are needed"),
+        )?;
         Ok(config)
     }
 
@@ -231,15 +253,32 @@ impl VisionConfig {
         };
         let (width, heads) = (config.hidden_size, config.num_heads);
         let fits = width % heads == 0 && width / heads % 4 == 0;
-        fields.check(fits, "num_heads", format!("heads of a multiple of 4 out of width {width} are needed"))?;
-        let square = config.num_position_embeddings.isqrt().pow(2) == config.num_position_embeddings;
-        fields.check(square, "num_position_embeddings", "a square number is needed")?;
+        fields.check(
+            fits,
+            "num_heads",
+            format!("heads of a multiple of 4 out of width {width} are needed"),
+        )?;
+        let square =
+            config.num_position_embeddings.isqrt().pow(2) == config.num_position_embeddings;
+        fields.check(
+            square,
+            "num_position_embeddings",
+            "a square number is needed",
+        )?;
         // The patches of the image processor: 3 colour channels, two frames of 16 × 16 pixels,
         // merged 2 × 2.
-        let fixed = [("in_channels", 3), ("temporal_patch_size", 2), ("patch_size", 16), ("spatial_merge_size", 2)];
-        fixed.iter().try_for_each(|(name, wanted)| fields.need_only(name, &json!(wanted)))?;
+        let fixed = [
+            ("in_channels", 3),
+            ("temporal_patch_size", 2),
+            ("patch_size", 16),
+            ("spatial_merge_size", 2),
+        ];
+        fixed
+            .iter()
+            .try_for_each(|(name, wanted)| fields.need_only(name, &json!(wanted)))?;
         let indexes = &config.deepstack_visual_indexes;
-        let ascending = indexes.is_sorted_by(|one, next| one < next) && indexes.iter().all(|&at| at < config.depth);
+        let ascending = indexes.is_sorted_by(|one, next| one < next)
+            && indexes.iter().all(|&at| at < config.depth);
         let wanted = format!("ascending blocks below depth {} are needed", config.depth);
         fields.check(ascending, "deepstack_visual_indexes", wanted)?;
         Ok(config)

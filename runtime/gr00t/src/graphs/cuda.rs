@@ -17,7 +17,9 @@ pub struct CudaEngine {
 
 impl std::fmt::Debug for CudaEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CudaEngine").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("CudaEngine")
+            .field("index", &self.index)
+            .finish_non_exhaustive()
     }
 }
 
@@ -38,12 +40,17 @@ impl Engine for CudaEngine {
     }
 
     fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<(Box<dyn Graph>, Tensor), String> {
-        let (graph, out) = self.cuda.capture(self.index, || pass()).map_err(|err| err.to_string())?;
+        let (graph, out) = self
+            .cuda
+            .capture(self.index, || pass())
+            .map_err(|err| err.to_string())?;
         Ok((Box::new(graph), out))
     }
 
     fn feed(&self, to: &Batch, from: &Batch) -> Result<(), String> {
-        self.cuda.feed(self.index, &to.tensors(), &from.tensors()).map_err(|err| err.to_string())
+        self.cuda
+            .feed(self.index, &to.tensors(), &from.tensors())
+            .map_err(|err| err.to_string())
     }
 
     fn trim(&self) {

@@ -11,7 +11,10 @@ pub struct LruCache<K, V> {
 impl<K: PartialEq, V> LruCache<K, V> {
     /// Creates an empty cache for values of at most `cap` bytes in total.
     pub fn new(cap: u64) -> Self {
-        Self { entries: Vec::new(), cap }
+        Self {
+            entries: Vec::new(),
+            cap,
+        }
     }
 
     /// Returns the maximum total size.

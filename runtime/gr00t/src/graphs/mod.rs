@@ -97,7 +97,10 @@ pub struct Graphs {
 impl fmt::Debug for Graphs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Graphs");
-        out.field("engine", &self.engine).field("kept", &self.lru.len()).field("off", &self.off).finish()
+        out.field("engine", &self.engine)
+            .field("kept", &self.lru.len())
+            .field("off", &self.off)
+            .finish()
     }
 }
 
@@ -105,7 +108,12 @@ impl Graphs {
     /// Creates an empty cache whose graphs hold at most `cap` bytes together.
     pub fn new(engine: Box<dyn Engine>, cap: u64) -> Self {
         // Each remembered shape counts as 1 byte, so the limit is a number of shapes.
-        Self { engine, lru: LruCache::new(cap), seen: LruCache::new(SEEN), off: None }
+        Self {
+            engine,
+            lru: LruCache::new(cap),
+            seen: LruCache::new(SEEN),
+            off: None,
+        }
     }
 
     /// Returns the reason why capturing is disabled, if it is.
@@ -135,7 +143,10 @@ impl Graphs {
         pass: impl FnOnce() -> Result<Pass, E>,
     ) -> Result<Tensor, E> {
         if let Some(captured) = self.lru.get(&key) {
-            let fed = self.engine.feed(&captured.batch, batch).and_then(|()| captured.graph.replay());
+            let fed = self
+                .engine
+                .feed(&captured.batch, batch)
+                .and_then(|()| captured.graph.replay());
             match fed {
                 Ok(()) => return Ok(captured.out.shallow_clone()),
                 Err(reason) => self.turn_off(&reason),
@@ -176,16 +187,30 @@ impl Graphs {
         graph.replay()?;
         let (rows, tokens, bytes) = (key.rows, key.tokens(), graph.bytes());
         tracing::info!(rows, tokens, bytes, "captured a CUDA graph");
-        let captured = Captured { graph, batch: own, out: out.shallow_clone(), _pass: Rc::clone(pass) };
+        let captured = Captured {
+            graph,
+            batch: own,
+            out: out.shallow_clone(),
+            _pass: Rc::clone(pass),
+        };
         if bytes > self.lru.cap() {
-            tracing::info!(rows, tokens, bytes, cap = self.lru.cap(), "the CUDA graph is too large to be kept");
+            tracing::info!(
+                rows,
+                tokens,
+                bytes,
+                cap = self.lru.cap(),
+                "the CUDA graph is too large to be kept"
+            );
             self.seen.insert(key.clone(), CAPTURES, 1);
         }
         let dropped = self.lru.insert(key, captured, bytes);
         if !dropped.is_empty() {
             // The new graph may be among the evicted ones, so its result is copied before its
             // memory is returned.
-            let shapes: Vec<_> = dropped.iter().map(|(key, _)| (key.rows, key.tokens())).collect();
+            let shapes: Vec<_> = dropped
+                .iter()
+                .map(|(key, _)| (key.rows, key.tokens()))
+                .collect();
             tracing::debug!(?shapes, "CUDA graphs make room for others");
             let out = out.copy();
             drop(dropped);

@@ -57,8 +57,12 @@ impl Engine for Again {
     fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<(Box<dyn Graph>, Tensor), String> {
         self.log.captures.set(self.log.captures.get() + 1);
         match self.refuses {
-            Some(Refusal::Capture) => return Err("operation not permitted when stream is capturing\nmore".to_owned()),
-            Some(Refusal::Panic) => panic!("{}", "CUDA error\nException raised from here".to_owned()),
+            Some(Refusal::Capture) => {
+                return Err("operation not permitted when stream is capturing\nmore".to_owned());
+            }
+            Some(Refusal::Panic) => {
+                panic!("{}", "CUDA error\nException raised from here".to_owned())
+            }
             _ => {}
         }
         // The tensor has the right shape and is not computed yet.
@@ -78,7 +82,10 @@ impl Engine for Again {
     }
 
     fn feed(&self, to: &Batch, from: &Batch) -> Result<(), String> {
-        to.tensors().into_iter().zip(from.tensors()).for_each(|(to, from)| to.shallow_clone().copy_(from));
+        to.tensors()
+            .into_iter()
+            .zip(from.tensors())
+            .for_each(|(to, from)| to.shallow_clone().copy_(from));
         Ok(())
     }
 
@@ -105,5 +112,15 @@ impl Graph for Tape {
 
 pub fn graphs(bytes: u64, cap: u64, refuses: Option<Refusal>) -> (Graphs, Rc<Log>) {
     let log = Rc::new(Log::default());
-    (Graphs::new(Box::new(Again { log: Rc::clone(&log), bytes, refuses }), cap), log)
+    (
+        Graphs::new(
+            Box::new(Again {
+                log: Rc::clone(&log),
+                bytes,
+                refuses,
+            }),
+            cap,
+        ),
+        log,
+    )
 }

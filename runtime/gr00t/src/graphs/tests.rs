@@ -10,7 +10,12 @@ use crate::graphs::testing::{Log, Refusal, graphs};
 /// Returns a batch whose noise is `value`, for a pass that doubles it.
 fn batch(rows: i64, value: f64) -> Batch {
     let full = |shape: &[i64]| Tensor::full(shape, value, (Kind::Float, Device::Cpu));
-    Batch { ids: full(&[rows]), pixels: full(&[rows, 3]), state: full(&[rows, 1]), noise: full(&[rows, 2]) }
+    Batch {
+        ids: full(&[rows]),
+        pixels: full(&[rows, 3]),
+        state: full(&[rows, 1]),
+        noise: full(&[rows, 2]),
+    }
 }
 
 fn run(graphs: &mut Graphs, rows: i64, value: f64) -> f64 {
@@ -28,7 +33,11 @@ fn a_shape_is_captured_the_second_time_and_replayed_from_then_on() {
     assert_eq!((run(&mut graphs, 2, 1.0), counts(&log)), (2.0, (0, 0)));
     assert_eq!((run(&mut graphs, 2, 2.0), counts(&log)), (4.0, (1, 1)));
     assert_eq!((run(&mut graphs, 2, 3.0), counts(&log)), (6.0, (1, 2)));
-    assert_eq!((run(&mut graphs, 3, 4.0), counts(&log)), (8.0, (1, 2)), "another shape has its own graph");
+    assert_eq!(
+        (run(&mut graphs, 3, 4.0), counts(&log)),
+        (8.0, (1, 2)),
+        "another shape has its own graph"
+    );
     assert_eq!((graphs.kept(), graphs.off()), (1, None));
 }
 
@@ -39,9 +48,16 @@ fn the_graph_that_was_longest_unused_makes_room_and_is_captured_again() {
         run(&mut graphs, rows, 1.0);
         run(&mut graphs, rows, 1.0);
     }
-    assert_eq!((graphs.kept(), log.captures.get(), log.trims.get()), (2, 3, 1));
+    assert_eq!(
+        (graphs.kept(), log.captures.get(), log.trims.get()),
+        (2, 3, 1)
+    );
     assert_eq!(run(&mut graphs, 1, 5.0), 10.0);
-    assert_eq!(log.captures.get(), 4, "its shape was seen, one more capture");
+    assert_eq!(
+        log.captures.get(),
+        4,
+        "its shape was seen, one more capture"
+    );
 }
 
 #[test]
@@ -49,36 +65,58 @@ fn a_graph_larger_than_all_that_may_be_kept_gives_its_result_and_goes() {
     let (mut graphs, log) = graphs(11, 10, None);
     run(&mut graphs, 1, 1.0);
     assert_eq!((run(&mut graphs, 1, 3.0), graphs.kept()), (6.0, 0));
-    assert_eq!((run(&mut graphs, 1, 4.0), log.captures.get()), (8.0, 1), "it is not captured again");
+    assert_eq!(
+        (run(&mut graphs, 1, 4.0), log.captures.get()),
+        (8.0, 1),
+        "it is not captured again"
+    );
 }
 
 #[test]
 fn shapes_that_push_each_other_out_are_not_captured_for_ever() {
     let (mut graphs, log) = graphs(10, 10, None);
     for _ in 0..20 {
-        assert_eq!((run(&mut graphs, 1, 1.0), run(&mut graphs, 2, 2.0)), (2.0, 4.0));
+        assert_eq!(
+            (run(&mut graphs, 1, 1.0), run(&mut graphs, 2, 2.0)),
+            (2.0, 4.0)
+        );
     }
     assert_eq!(log.captures.get(), 2 * CAPTURES as usize);
 }
 
 #[test]
 fn what_cannot_be_captured_runs_operator_by_operator_with_a_reason() {
-    for (refusal, reason) in
-        [(Refusal::Capture, "operation not permitted when stream is capturing"), (Refusal::Panic, "CUDA error")]
-    {
+    for (refusal, reason) in [
+        (
+            Refusal::Capture,
+            "operation not permitted when stream is capturing",
+        ),
+        (Refusal::Panic, "CUDA error"),
+    ] {
         let (mut graphs, log) = graphs(1, 10, Some(refusal));
-        let found: Vec<_> = (1..=4).map(|value| run(&mut graphs, 1, f64::from(value))).collect();
+        let found: Vec<_> = (1..=4)
+            .map(|value| run(&mut graphs, 1, f64::from(value)))
+            .collect();
         assert_eq!(found, [2.0, 4.0, 6.0, 8.0]);
-        assert_eq!((log.captures.get(), graphs.off()), (1, Some(reason)), "it is not tried again");
+        assert_eq!(
+            (log.captures.get(), graphs.off()),
+            (1, Some(reason)),
+            "it is not tried again"
+        );
     }
 }
 
 #[test]
 fn a_replay_that_fails_is_made_up_for() {
     let (mut graphs, _) = graphs(1, 10, Some(Refusal::Replay));
-    let found: Vec<_> = (1..=4).map(|value| run(&mut graphs, 1, f64::from(value))).collect();
+    let found: Vec<_> = (1..=4)
+        .map(|value| run(&mut graphs, 1, f64::from(value)))
+        .collect();
     assert_eq!(found, [2.0, 4.0, 6.0, 8.0]);
-    assert_eq!((graphs.kept(), graphs.off()), (0, Some("CUDA error: invalid resource handle")));
+    assert_eq!(
+        (graphs.kept(), graphs.off()),
+        (0, Some("CUDA error: invalid resource handle"))
+    );
 }
 
 #[test]

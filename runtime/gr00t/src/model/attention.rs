@@ -30,10 +30,17 @@ pub(super) fn attend(q: &Tensor, k: &Tensor, v: &Tensor, visible: Visible<'_>) -
         Visible::Causal if grouped && q.device() == Device::Cpu => return causal_groups(q, k, v),
         Visible::All => sdpa(k, v, None, false, grouped),
         Visible::Causal => sdpa(k, v, None, true, grouped),
-        Visible::Where(mask) if grouped => sdpa(&repeat(k, heads), &repeat(v, heads), Some(mask), false, false),
+        Visible::Where(mask) if grouped => sdpa(
+            &repeat(k, heads),
+            &repeat(v, heads),
+            Some(mask),
+            false,
+            false,
+        ),
         Visible::Where(mask) => sdpa(k, v, Some(mask), false, false),
     };
-    out.transpose(1, 2).reshape([batch * queries, heads * width])
+    out.transpose(1, 2)
+        .reshape([batch * queries, heads * width])
 }
 
 /// Computes causal grouped-query attention, sample by sample. Key heads take the place of the batch
@@ -46,18 +53,34 @@ fn causal_groups(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     let sample = |b: i64| {
         let q = q.get(b).unflatten(0, [kv_heads, group]);
         let (k, v) = (spread(k.get(b)), spread(v.get(b)));
-        let out = Tensor::scaled_dot_product_attention(&q, &k, &v, None::<&Tensor>, 0.0, true, None, false);
+        let out = Tensor::scaled_dot_product_attention(
+            &q,
+            &k,
+            &v,
+            None::<&Tensor>,
+            0.0,
+            true,
+            None,
+            false,
+        );
         out.permute([2, 0, 1, 3]).flatten(1, 3)
     };
     let mut samples: Vec<_> = (0..q.size()[0]).map(sample).collect();
-    if samples.len() == 1 { samples.remove(0) } else { Tensor::cat(&samples, 0) }
+    if samples.len() == 1 {
+        samples.remove(0)
+    } else {
+        Tensor::cat(&samples, 0)
+    }
 }
 
 /// Repeats every key head once for each query head that shares it.
 fn repeat(heads: &Tensor, wanted: i64) -> Tensor {
     let (batch, found, keys, width) = heads.size4().expect("keys are [B, heads, keys, d]");
     let copies = wanted / found;
-    heads.unsqueeze(2).expand([batch, found, copies, keys, width], false).reshape([batch, wanted, keys, width])
+    heads
+        .unsqueeze(2)
+        .expand([batch, found, copies, keys, width], false)
+        .reshape([batch, wanted, keys, width])
 }
 
 /// The attention heads of one layer.
@@ -93,15 +116,27 @@ pub(super) struct SelfAttention {
 impl SelfAttention {
     /// Takes the four layers whose names start with `name`.
     pub fn take(weights: &mut Weights, name: &str, width: i64, heads: Heads) -> Self {
-        let mut to = |part: &str| Linear::take(weights, &format!("{name}.{part}"), width, heads.inner());
+        let mut to =
+            |part: &str| Linear::take(weights, &format!("{name}.{part}"), width, heads.inner());
         let qkv = Joint::Apart(vec![to("to_q"), to("to_k"), to("to_v")]);
-        Self { qkv, out: Linear::take(weights, &format!("{name}.to_out.0"), heads.inner(), width), heads }
+        Self {
+            qkv,
+            out: Linear::take(weights, &format!("{name}.to_out.0"), heads.inner(), width),
+            heads,
+        }
     }
 
     /// Returns `sum` plus the result for `x`, both `[B·n, width]`.
     pub fn add_to(&self, sum: Tensor, x: &Tensor, batch: i64) -> Tensor {
-        let qkv = self.qkv.forward(x).view([batch, -1, 3, self.heads.count, self.heads.width]).permute([2, 0, 3, 1, 4]);
-        self.out.add_to(sum, &attend(&qkv.get(0), &qkv.get(1), &qkv.get(2), Visible::All))
+        let qkv = self
+            .qkv
+            .forward(x)
+            .view([batch, -1, 3, self.heads.count, self.heads.width])
+            .permute([2, 0, 3, 1, 4]);
+        self.out.add_to(
+            sum,
+            &attend(&qkv.get(0), &qkv.get(1), &qkv.get(2), Visible::All),
+        )
     }
 
     /// Joins the three projections into one matrix and fuses the following sum into the last
@@ -121,7 +156,13 @@ mod tests {
     fn a_query_that_sees_nothing_gives_zeros() {
         let x = Tensor::ones([1, 2, 3, 4], (Kind::Float, Device::Cpu));
         let mask = Tensor::zeros([1, 1, 3, 3], (Kind::Bool, Device::Cpu));
-        assert_eq!(attend(&x, &x, &x, Visible::Where(&mask)).abs().max().double_value(&[]), 0.0);
+        assert_eq!(
+            attend(&x, &x, &x, Visible::Where(&mask))
+                .abs()
+                .max()
+                .double_value(&[]),
+            0.0
+        );
     }
 
     #[test]
@@ -130,6 +171,12 @@ mod tests {
         let (k, v) = (q.narrow(1, 0, 2), q.narrow(1, 2, 2));
         let mask = Tensor::ones([1, 1, 3, 3], (Kind::Bool, Device::Cpu)).tril(0);
         let grouped = attend(&q, &k, &v, Visible::Causal);
-        assert!((grouped - attend(&q, &k, &v, Visible::Where(&mask))).abs().max().double_value(&[]) < 1e-5);
+        assert!(
+            (grouped - attend(&q, &k, &v, Visible::Where(&mask)))
+                .abs()
+                .max()
+                .double_value(&[])
+                < 1e-5
+        );
     }
 }

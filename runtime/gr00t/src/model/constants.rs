@@ -47,7 +47,14 @@ pub struct ConstantsKey {
 impl ConstantsKey {
     #[cfg(test)]
     pub(crate) fn of_rows(rows: i64) -> Self {
-        Self { rows, stands: vec![], grids: vec![], embodiments: vec![], steps: 4, has_bytes: false }
+        Self {
+            rows,
+            stands: vec![],
+            grids: vec![],
+            embodiments: vec![],
+            steps: 4,
+            has_bytes: false,
+        }
     }
 
     /// Returns the number of positions of a prompt, S.
@@ -81,8 +88,16 @@ pub struct Batch {
 impl Batch {
     /// Builds a batch on the host from samples and their noise.
     pub fn new(inputs: &Inputs, noise: Tensor) -> Self {
-        let (pixels, state) = (inputs.pixel_values.shallow_clone(), inputs.state.shallow_clone());
-        Self { ids: inputs.input_ids.view(-1), pixels, state, noise }
+        let (pixels, state) = (
+            inputs.pixel_values.shallow_clone(),
+            inputs.state.shallow_clone(),
+        );
+        Self {
+            ids: inputs.input_ids.view(-1),
+            pixels,
+            state,
+            noise,
+        }
     }
 
     /// Returns all tensors, in a fixed order.
@@ -95,14 +110,24 @@ impl Batch {
     pub fn empty_like(&self, device: Device) -> Self {
         let room = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), device));
         let [ids, pixels, state, noise] = self.tensors().map(room);
-        Self { ids, pixels, state, noise }
+        Self {
+            ids,
+            pixels,
+            state,
+            noise,
+        }
     }
 
     /// Returns a copy on `device`.
     #[must_use]
     pub fn to_device(&self, device: Device) -> Self {
         let [ids, pixels, state, noise] = self.tensors().map(|x| x.to_device(device));
-        Self { ids, pixels, state, noise }
+        Self {
+            ids,
+            pixels,
+            state,
+            noise,
+        }
     }
 }
 
@@ -119,8 +144,15 @@ pub struct Normalise {
 impl Normalise {
     /// Takes mean and standard deviation of each channel, in units of a byte.
     pub fn new(mean: [f32; 3], deviation: [f32; 3], device: Device) -> Self {
-        let channels = |values: [f32; 3]| Tensor::from_slice(&values).view([1, CHANNELS, 1]).to_device(device);
-        Self { mean: channels(mean), deviation: channels(deviation) }
+        let channels = |values: [f32; 3]| {
+            Tensor::from_slice(&values)
+                .view([1, CHANNELS, 1])
+                .to_device(device)
+        };
+        Self {
+            mean: channels(mean),
+            deviation: channels(deviation),
+        }
     }
 
     /// Converts `[P, 768]` bytes (channel, row, column) to `[P, 1536]` (channel, frame, row,
@@ -135,14 +167,19 @@ impl Normalise {
         let centred = bytes.view([patches, CHANNELS, plane]) - &self.mean;
         let centred = centred.unsqueeze(2).expand(shape, false);
         let out = Tensor::empty(shape, (kind, bytes.device()));
-        centred.divide_out(&out, &self.deviation.unsqueeze(2)).view([patches, FRAMES * width])
+        centred
+            .divide_out(&out, &self.deviation.unsqueeze(2))
+            .view([patches, FRAMES * width])
     }
 }
 
 impl Gr00t {
     /// Returns the properties that batches must share to use the same constants.
     pub fn constants_key(&self, inputs: &Inputs, steps: i64) -> ConstantsKey {
-        let (ids, mask) = (integers(&inputs.input_ids), integers(&inputs.attention_mask));
+        let (ids, mask) = (
+            integers(&inputs.input_ids),
+            integers(&inputs.attention_mask),
+        );
         ConstantsKey {
             rows: inputs.input_ids.size()[0],
             stands: self.text(inputs, &ids, &mask).stands(),
@@ -169,12 +206,26 @@ impl Gr00t {
         let prompt = self.prompt(inputs)?;
         let has_bytes = inputs.pixel_values.kind() == Kind::Uint8;
         let width = self.vision.patch_width() / if has_bytes { FRAMES } else { 1 };
-        check_shape("pixel_values", &inputs.pixel_values, &[prompt.patches, width])?;
-        let robot = Robot { state: &inputs.state, embodiment_id: &inputs.embodiment_id };
-        let head = self.head.constants(prompt.rows, &robot, noise, (steps, self.device()))?;
+        check_shape(
+            "pixel_values",
+            &inputs.pixel_values,
+            &[prompt.patches, width],
+        )?;
+        let robot = Robot {
+            state: &inputs.state,
+            embodiment_id: &inputs.embodiment_id,
+        };
+        let head = self
+            .head
+            .constants(prompt.rows, &robot, noise, (steps, self.device()))?;
         let layout = self.vision.layout(&inputs.image_grid_thw);
         let normalise = normalise.filter(|_| has_bytes).map(Rc::clone);
-        Ok(PassConstants { prompt, layout, head, normalise })
+        Ok(PassConstants {
+            prompt,
+            layout,
+            head,
+            normalise,
+        })
     }
 
     /// Returns the actions of a batch on the model's device: `[rows, action_horizon,
@@ -184,10 +235,20 @@ impl Gr00t {
             Some(normalise) => normalise.apply(&batch.pixels, self.kind()),
             None => batch.pixels.to_kind(self.kind()),
         };
-        let images = self.vision.forward(&pixels, constants.layout.as_deref(), &mut NoTap);
-        let features = self.language.forward(&batch.ids, &constants.prompt, &images, &mut NoTap);
-        let features = Features { features, prompt: Rc::clone(&constants.prompt) };
-        self.head.pass(&constants.head, &features, &batch.state, &batch.noise).to_kind(Kind::Float).contiguous()
+        let images = self
+            .vision
+            .forward(&pixels, constants.layout.as_deref(), &mut NoTap);
+        let features = self
+            .language
+            .forward(&batch.ids, &constants.prompt, &images, &mut NoTap);
+        let features = Features {
+            features,
+            prompt: Rc::clone(&constants.prompt),
+        };
+        self.head
+            .pass(&constants.head, &features, &batch.state, &batch.noise)
+            .to_kind(Kind::Float)
+            .contiguous()
     }
 }
 
@@ -204,7 +265,11 @@ mod tests {
         let found = Vec::<f32>::try_from(found.view(-1)).unwrap();
         for (at, found) in found.into_iter().enumerate() {
             let (channel, byte) = (at / 512, at % 256);
-            assert_eq!(found, (byte as f32 - mean[channel]) / deviation[channel], "channel {channel}, byte {byte}");
+            assert_eq!(
+                found,
+                (byte as f32 - mean[channel]) / deviation[channel],
+                "channel {channel}, byte {byte}"
+            );
         }
     }
 }

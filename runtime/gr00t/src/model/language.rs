@@ -26,7 +26,12 @@ pub struct Language {
 
 impl Language {
     /// Takes the first `select_layer` layers.
-    pub(super) fn new(weights: &mut Weights, config: &ModelConfig, text: &TextConfig, buffers: Option<Kind>) -> Self {
+    pub(super) fn new(
+        weights: &mut Weights,
+        config: &ModelConfig,
+        text: &TextConfig,
+        buffers: Option<Kind>,
+    ) -> Self {
         let name = format!("{PREFIX}.embed_tokens.weight");
         let embeddings = weights.take(&name, &[text.vocab_size, text.hidden_size]);
         let kinds = (buffers.unwrap_or(embeddings.kind()), embeddings.kind());
@@ -35,7 +40,13 @@ impl Language {
             layers: (0..config.select_layer)
                 .map(|i| Layer::take(weights, &format!("{PREFIX}.layers.{i}"), text))
                 .collect(),
-            rope: TextRope::new(text.rope_theta, text.head_dim, text.mrope_section, kinds, device),
+            rope: TextRope::new(
+                text.rope_theta,
+                text.head_dim,
+                text.mrope_section,
+                kinds,
+                device,
+            ),
             embeddings,
         }
     }
@@ -61,10 +72,22 @@ impl Language {
 
     /// Returns the hidden states after the last layer, `[rows, S, H]`, for tokens `ids`,
     /// `[rows·S]`.
-    pub(super) fn forward(&self, ids: &Tensor, prompt: &Prompt, images: &Images, tap: &mut dyn Tap) -> Tensor {
+    pub(super) fn forward(
+        &self,
+        ids: &Tensor,
+        prompt: &Prompt,
+        images: &Images,
+        tap: &mut dyn Tap,
+    ) -> Tensor {
         let shape = [prompt.rows, -1, self.embeddings.size()[1]];
-        let see = |tap: &mut dyn Tap, name: Arguments<'_>, x: &Tensor| note(tap, name, x, Some(&shape));
-        note(tap, format_args!("llm.position_ids"), &prompt.positions, None);
+        let see =
+            |tap: &mut dyn Tap, name: Arguments<'_>, x: &Tensor| note(tap, name, x, Some(&shape));
+        note(
+            tap,
+            format_args!("llm.position_ids"),
+            &prompt.positions,
+            None,
+        );
         note(tap, format_args!("llm.rope_cos"), &prompt.tables.0, None);
         note(tap, format_args!("llm.rope_sin"), &prompt.tables.1, None);
         let mut x = Tensor::embedding(&self.embeddings, ids, -1, false, false);
@@ -97,9 +120,13 @@ struct Layer {
 impl Layer {
     fn take(weights: &mut Weights, name: &str, text: &TextConfig) -> Self {
         let (width, inner) = (text.hidden_size, text.intermediate_size);
-        let mut norm = |part: &str| RmsNorm::take(weights, &format!("{name}.{part}"), width, text.rms_norm_eps);
+        let mut norm = |part: &str| {
+            RmsNorm::take(weights, &format!("{name}.{part}"), width, text.rms_norm_eps)
+        };
         let (input_norm, output_norm) = (norm("input_layernorm"), norm("post_attention_layernorm"));
-        let mut up = |part: &str| Linear::take_unbiased(weights, &format!("{name}.mlp.{part}"), width, inner);
+        let mut up = |part: &str| {
+            Linear::take_unbiased(weights, &format!("{name}.mlp.{part}"), width, inner)
+        };
         let gate_up = Joint::Apart(vec![up("gate_proj"), up("up_proj")]);
         Self {
             input_norm,
@@ -122,7 +149,10 @@ impl Layer {
     fn forward(&self, x: Tensor, prompt: &Prompt) -> Tensor {
         let normed = self.input_norm.forward(&x);
         let x = self.attention.add_to(x, &normed, prompt);
-        let gate_up = self.gate_up.forward(&self.output_norm.forward(&x)).chunk(2, -1);
+        let gate_up = self
+            .gate_up
+            .forward(&self.output_norm.forward(&x))
+            .chunk(2, -1);
         self.down.add_to(x, &(gate_up[0].silu() * &gate_up[1]))
     }
 }
@@ -161,24 +191,58 @@ fn spread(weights: &Tensor) -> Tensor {
 
 impl Attention {
     fn take(weights: &mut Weights, name: &str, text: &TextConfig) -> Self {
-        let (heads, kv_heads, width) = (text.num_attention_heads, text.num_key_value_heads, text.head_dim);
+        let (heads, kv_heads, width) = (
+            text.num_attention_heads,
+            text.num_key_value_heads,
+            text.head_dim,
+        );
         let mut to = |part: &str, count: i64| {
-            Linear::take_unbiased(weights, &format!("{name}.{part}"), text.hidden_size, count * width)
+            Linear::take_unbiased(
+                weights,
+                &format!("{name}.{part}"),
+                text.hidden_size,
+                count * width,
+            )
         };
-        let qkv = Joint::Apart(vec![to("q_proj", heads), to("k_proj", kv_heads), to("v_proj", kv_heads)]);
+        let qkv = Joint::Apart(vec![
+            to("q_proj", heads),
+            to("k_proj", kv_heads),
+            to("v_proj", kv_heads),
+        ]);
         let q = weights.take(&format!("{name}.q_norm.weight"), &[width]);
         let k = weights.take(&format!("{name}.k_norm.weight"), &[width]);
-        let out = Linear::take_unbiased(weights, &format!("{name}.o_proj"), heads * width, text.hidden_size);
-        Self { qkv, norm: HeadNorm::Apart { q, k, eps: text.rms_norm_eps }, out, heads, kv_heads, width }
+        let out = Linear::take_unbiased(
+            weights,
+            &format!("{name}.o_proj"),
+            heads * width,
+            text.hidden_size,
+        );
+        Self {
+            qkv,
+            norm: HeadNorm::Apart {
+                q,
+                k,
+                eps: text.rms_norm_eps,
+            },
+            out,
+            heads,
+            kv_heads,
+            width,
+        }
     }
 
     fn make_lean(&mut self) {
         self.qkv.make_lean();
         self.out.make_lean();
-        let HeadNorm::Apart { q, k, eps } = &self.norm else { return };
+        let HeadNorm::Apart { q, k, eps } = &self.norm else {
+            return;
+        };
         let (weights, eps) = (self.per_head(q, k), *eps);
         self.norm = if weights.device().is_cuda() {
-            HeadNorm::Spread { weights: spread(&weights), eps }
+            HeadNorm::Spread {
+                weights: spread(&weights),
+                eps,
+            }
         } else {
             let mut norm = RmsNorm::of(weights, eps);
             norm.make_lean();
@@ -192,9 +256,18 @@ impl Attention {
     fn turn_spread(&self, qkv: &Tensor, weights: &Tensor, eps: f64, prompt: &Prompt) -> Tensor {
         let turned = self.heads + self.kv_heads;
         let normed = qkv.rms_norm([self.width], None::<&Tensor>, eps);
-        let heads = normed.view([-1, turned + self.kv_heads, self.width]).narrow(1, 0, turned).transpose(0, 1);
-        let both = heads.bmm(weights).view([turned, prompt.rows, -1, 2 * self.width]).permute([1, 2, 0, 3]);
-        prompt.turn.apply_swapped(&both.narrow(3, 0, self.width), &both.narrow(3, self.width, self.width))
+        let heads = normed
+            .view([-1, turned + self.kv_heads, self.width])
+            .narrow(1, 0, turned)
+            .transpose(0, 1);
+        let both = heads
+            .bmm(weights)
+            .view([turned, prompt.rows, -1, 2 * self.width])
+            .permute([1, 2, 0, 3]);
+        prompt.turn.apply_swapped(
+            &both.narrow(3, 0, self.width),
+            &both.narrow(3, self.width, self.width),
+        )
     }
 
     /// Returns the weights of the norms, for each query and key head.
@@ -206,17 +279,30 @@ impl Attention {
     /// Returns `sum` plus the result for `x`, both `[rows·S, H]`.
     fn add_to(&self, sum: Tensor, x: &Tensor, prompt: &Prompt) -> Tensor {
         let turned = self.heads + self.kv_heads;
-        let qkv = self.qkv.forward(x).view([prompt.rows, -1, turned + self.kv_heads, self.width]);
+        let qkv = self
+            .qkv
+            .forward(x)
+            .view([prompt.rows, -1, turned + self.kv_heads, self.width]);
         let plain = || qkv.narrow(2, 0, turned);
         let qk = match &self.norm {
-            HeadNorm::Apart { q, k, eps } => prompt.turn.apply(&scaled_rms(&plain(), &self.per_head(q, k), *eps)),
+            HeadNorm::Apart { q, k, eps } => {
+                prompt
+                    .turn
+                    .apply(&scaled_rms(&plain(), &self.per_head(q, k), *eps))
+            }
             HeadNorm::Joint(norm) => prompt.turn.apply(&norm.forward(&plain())),
             HeadNorm::Spread { weights, eps } => self.turn_spread(&qkv, weights, *eps, prompt),
         };
         let qk = qk.transpose(1, 2);
         let v = qkv.narrow(2, turned, self.kv_heads).transpose(1, 2);
-        let visible = prompt.causal.as_ref().map_or(Visible::Causal, Visible::Where);
-        let (q, k) = (qk.narrow(1, 0, self.heads), qk.narrow(1, self.heads, self.kv_heads));
+        let visible = prompt
+            .causal
+            .as_ref()
+            .map_or(Visible::Causal, Visible::Where);
+        let (q, k) = (
+            qk.narrow(1, 0, self.heads),
+            qk.narrow(1, self.heads, self.kv_heads),
+        );
         self.out.add_to(sum, &attend(&q, &k, &v, visible))
     }
 }

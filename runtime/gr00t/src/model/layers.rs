@@ -22,17 +22,28 @@ impl Linear {
     /// Takes `{name}.weight` and `{name}.bias`.
     pub fn take(weights: &mut Weights, name: &str, inputs: i64, outputs: i64) -> Self {
         let bias = Some(weights.take(&format!("{name}.bias"), &[outputs]));
-        Self { bias, ..Self::take_unbiased(weights, name, inputs, outputs) }
+        Self {
+            bias,
+            ..Self::take_unbiased(weights, name, inputs, outputs)
+        }
     }
 
     /// Takes `{name}.weight`.
     pub fn take_unbiased(weights: &mut Weights, name: &str, inputs: i64, outputs: i64) -> Self {
-        Self { weight: weights.take(&format!("{name}.weight"), &[outputs, inputs]), bias: None, is_fused: false }
+        Self {
+            weight: weights.take(&format!("{name}.weight"), &[outputs, inputs]),
+            bias: None,
+            is_fused: false,
+        }
     }
 
     /// Builds the layer from tensors that were taken from the checkpoint in another shape.
     pub fn of(weight: Tensor, bias: Tensor) -> Self {
-        Self { weight, bias: Some(bias), is_fused: false }
+        Self {
+            weight,
+            bias: Some(bias),
+            is_fused: false,
+        }
     }
 
     /// Fuses a following sum or activation into the product from now on.
@@ -74,7 +85,11 @@ impl Linear {
     #[must_use]
     pub fn picked(&self, outputs: &Tensor) -> Self {
         let pick = |x: &Tensor| x.index_select(0, outputs);
-        Self { weight: pick(&self.weight), bias: self.bias.as_ref().map(pick), is_fused: self.is_fused }
+        Self {
+            weight: pick(&self.weight),
+            bias: self.bias.as_ref().map(pick),
+            is_fused: self.is_fused,
+        }
     }
 
     /// Returns the device of the weight.
@@ -102,7 +117,10 @@ impl Joint {
     /// Returns all results, in the order of the layers.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         match self {
-            Self::Apart(parts) => Tensor::cat(&parts.iter().map(|part| part.forward(x)).collect::<Vec<_>>(), -1),
+            Self::Apart(parts) => Tensor::cat(
+                &parts.iter().map(|part| part.forward(x)).collect::<Vec<_>>(),
+                -1,
+            ),
             Self::Fused(joint) => joint.forward(x),
         }
     }
@@ -110,10 +128,17 @@ impl Joint {
     /// Joins the layers into one matrix.
     pub fn make_lean(&mut self) {
         let Self::Apart(parts) = self else { return };
-        let weight = Tensor::cat(&parts.iter().map(|part| &part.weight).collect::<Vec<_>>(), 0);
+        let weight = Tensor::cat(
+            &parts.iter().map(|part| &part.weight).collect::<Vec<_>>(),
+            0,
+        );
         let biases: Option<Vec<_>> = parts.iter().map(|part| part.bias.as_ref()).collect();
         let bias = biases.map(|biases| Tensor::cat(&biases, 0));
-        *self = Self::Fused(Linear { weight, bias, is_fused: true });
+        *self = Self::Fused(Linear {
+            weight,
+            bias,
+            is_fused: true,
+        });
     }
 }
 
@@ -129,12 +154,22 @@ impl LayerNorm {
     /// Takes `{name}.weight` and `{name}.bias`.
     pub fn take(weights: &mut Weights, name: &str, width: i64, eps: f64) -> Self {
         let weight = weights.take(&format!("{name}.weight"), &[width]);
-        Self { weight, bias: weights.take(&format!("{name}.bias"), &[width]), eps }
+        Self {
+            weight,
+            bias: weights.take(&format!("{name}.bias"), &[width]),
+            eps,
+        }
     }
 
     /// Normalises over the last axis; the shape stays the same.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.layer_norm(self.weight.size(), Some(&self.weight), Some(&self.bias), self.eps, false)
+        x.layer_norm(
+            self.weight.size(),
+            Some(&self.weight),
+            Some(&self.bias),
+            self.eps,
+            false,
+        )
     }
 }
 
@@ -170,7 +205,11 @@ impl RmsNorm {
 
     /// Builds the norm from a weight whose last axis is the one to normalise.
     pub fn of(weight: Tensor, eps: f64) -> Self {
-        Self { weight, eps, fused: None }
+        Self {
+            weight,
+            eps,
+            fused: None,
+        }
     }
 
     /// Normalises over the last axis; the shape stays the same.
@@ -183,10 +222,19 @@ impl RmsNorm {
 
     /// Precomputes everything that depends only on the weight.
     pub fn make_lean(&mut self) {
-        let width = *self.weight.size().last().expect("a norm has a weight per channel") as f64;
+        let width = *self
+            .weight
+            .size()
+            .last()
+            .expect("a norm has a weight per channel") as f64;
         let weight = self.weight.to_kind(Kind::Float) * width.sqrt();
         let offset = Tensor::from((width * self.eps).sqrt() as f32).to_device(weight.device());
-        self.fused = Some(FusedRms { weight, offset, plain: self.weight.shallow_clone(), eps: self.eps });
+        self.fused = Some(FusedRms {
+            weight,
+            offset,
+            plain: self.weight.shallow_clone(),
+            eps: self.eps,
+        });
     }
 }
 
@@ -196,7 +244,9 @@ impl FusedRms {
         if x.device().is_cuda() {
             return x.rms_norm(self.plain.size(), Some(&self.plain), self.eps);
         }
-        let length = x.norm_scalaropt_dim_dtype(2.0, [-1], true, Kind::Float).hypot(&self.offset);
+        let length = x
+            .norm_scalaropt_dim_dtype(2.0, [-1], true, Kind::Float)
+            .hypot(&self.offset);
         ((x / length) * &self.weight).to_kind(x.kind())
     }
 }
@@ -218,12 +268,20 @@ pub(super) struct FeedForward {
 impl FeedForward {
     /// Takes the linear layers `{name}.{up}` and `{name}.{down}`.
     pub fn take(weights: &mut Weights, [up, down]: [&str; 2], width: i64, inner: i64) -> Self {
-        Self { up: Linear::take(weights, up, width, inner), down: Linear::take(weights, down, inner, width) }
+        Self {
+            up: Linear::take(weights, up, width, inner),
+            down: Linear::take(weights, down, inner, width),
+        }
     }
 
     /// Takes the layers under the names that diffusers gives them.
     pub fn take_diffusers(weights: &mut Weights, name: &str, width: i64) -> Self {
-        Self::take(weights, [&format!("{name}.net.0.proj"), &format!("{name}.net.2")], width, 4 * width)
+        Self::take(
+            weights,
+            [&format!("{name}.net.0.proj"), &format!("{name}.net.2")],
+            width,
+            4 * width,
+        )
     }
 
     /// Fuses the activation and the following sum into the products from now on.
@@ -266,7 +324,10 @@ mod tests {
         joint.make_lean();
         assert_eq!(
             (apart, joint.forward(&x)),
-            (Tensor::from_slice(&[3.0f32, 6.0]).view([1, 2]), Tensor::from_slice(&[3.0f32, 6.0]).view([1, 2]))
+            (
+                Tensor::from_slice(&[3.0f32, 6.0]).view([1, 2]),
+                Tensor::from_slice(&[3.0f32, 6.0]).view([1, 2])
+            )
         );
     }
 }

@@ -29,13 +29,22 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
     /// Creates an empty memo for values whose sizes depend on outside input; `size_of` returns the
     /// bytes of one.
     pub fn bounded(limit: usize, max_bytes: usize, size_of: fn(&K, &V) -> usize) -> Self {
-        let values = Values { by_key: HashMap::new(), bytes: 0 };
-        Self { values: RefCell::new(values), limit, max_bytes, size_of }
+        let values = Values {
+            by_key: HashMap::new(),
+            bytes: 0,
+        };
+        Self {
+            values: RefCell::new(values),
+            limit,
+            max_bytes,
+            size_of,
+        }
     }
 
     /// Returns the value of `key`; `make` computes it the first time.
     pub fn get_or(&self, key: K, make: impl FnOnce(&K) -> V) -> V {
-        self.get_or_try(key, |key| Ok::<_, std::convert::Infallible>(make(key))).unwrap_or_else(|never| match never {})
+        self.get_or_try(key, |key| Ok::<_, std::convert::Infallible>(make(key)))
+            .unwrap_or_else(|never| match never {})
     }
 
     /// As [`Self::get_or`], with a `make` that can fail; an error is not kept.
@@ -49,7 +58,8 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
             return Ok(value);
         }
         let mut values = self.values.borrow_mut();
-        if values.by_key.len() >= self.limit || values.bytes.saturating_add(bytes) > self.max_bytes {
+        if values.by_key.len() >= self.limit || values.bytes.saturating_add(bytes) > self.max_bytes
+        {
             values.clear();
         }
         values.bytes += bytes;
@@ -77,7 +87,10 @@ mod tests {
     #[test]
     fn a_value_is_made_once() {
         let kept = Memo::new(2);
-        assert_eq!((kept.get_or(1, |_| "a"), kept.get_or(1, |_| "b")), ("a", "a"));
+        assert_eq!(
+            (kept.get_or(1, |_| "a"), kept.get_or(1, |_| "b")),
+            ("a", "a")
+        );
     }
 
     #[test]
@@ -95,9 +108,17 @@ mod tests {
         kept.get_or(2, |_| "12345");
         assert_eq!(kept.get_or(1, |_| "new"), "12345");
         kept.get_or(3, |_| "1");
-        assert_eq!(kept.get_or(1, |_| "new"), "new", "the third one did not fit beside the others");
+        assert_eq!(
+            kept.get_or(1, |_| "new"),
+            "new",
+            "the third one did not fit beside the others"
+        );
         kept.get_or(4, |_| "12345678901");
-        assert_eq!(kept.get_or(4, |_| "again"), "again", "larger than all may be");
+        assert_eq!(
+            kept.get_or(4, |_| "again"),
+            "again",
+            "larger than all may be"
+        );
         assert_eq!(kept.get_or(3, |_| "other"), "1");
     }
 

@@ -93,13 +93,20 @@ impl Gr00t {
 
     /// As [`Self::new`], but rounds the rotary frequencies to the dtype `buffers` instead of that
     /// of the weights.
-    pub fn with_buffers(weights: &mut Weights, config: &ModelConfig, vlm: &VlmConfig, buffers: Option<Kind>) -> Self {
+    pub fn with_buffers(
+        weights: &mut Weights,
+        config: &ModelConfig,
+        vlm: &VlmConfig,
+        buffers: Option<Kind>,
+    ) -> Self {
         Self {
             vision: Vision::new(weights, &vlm.vision, buffers),
             language: Language::new(weights, config, &vlm.text, buffers),
             head: Head::new(weights, config),
             image_token_id: vlm.image_token_id,
-            prompts: Memo::bounded(REMEMBERED, REMEMBERED_BYTES, |key, prompt| key.1.len() * 2 + prompt.bytes()),
+            prompts: Memo::bounded(REMEMBERED, REMEMBERED_BYTES, |key, prompt| {
+                key.1.len() * 2 + prompt.bytes()
+            }),
         }
     }
 
@@ -137,14 +144,26 @@ impl Gr00t {
     /// Returns an [`InputError`] if prompts and images do not belong together.
     pub fn features(&self, inputs: &Inputs, tap: &mut dyn Tap) -> Result<Features, InputError> {
         let prompt = self.prompt(inputs)?;
-        let pixels = inputs.pixel_values.to_device(self.device()).to_kind(self.kind());
-        check_shape("pixel_values", &pixels, &[prompt.patches, self.vision.patch_width()])?;
+        let pixels = inputs
+            .pixel_values
+            .to_device(self.device())
+            .to_kind(self.kind());
+        check_shape(
+            "pixel_values",
+            &pixels,
+            &[prompt.patches, self.vision.patch_width()],
+        )?;
         let layout = self.vision.layout(&inputs.image_grid_thw);
         let ids = inputs.input_ids.view(-1).to_device(self.device());
         let images = self.vision.forward(&pixels, layout.as_deref(), tap);
         let features = self.language.forward(&ids, &prompt, &images, tap);
         tap::note(tap, format_args!("backbone_features"), &features, None);
-        tap::note(tap, format_args!("backbone_attention_mask"), &prompt.attention_mask, None);
+        tap::note(
+            tap,
+            format_args!("backbone_attention_mask"),
+            &prompt.attention_mask,
+            None,
+        );
         tap::note(tap, format_args!("image_mask"), &prompt.image_mask, None);
         Ok(Features { features, prompt })
     }
@@ -167,15 +186,33 @@ impl Gr00t {
 
     fn text<'a>(&self, inputs: &'a Inputs, ids: &'a [i64], mask: &'a [i64]) -> prompt::Text<'a> {
         let (rows, grids) = (inputs.input_ids.size()[0], &inputs.image_grid_thw);
-        prompt::Text { ids, mask, grids, rows, image_token_id: self.image_token_id }
+        prompt::Text {
+            ids,
+            mask,
+            grids,
+            rows,
+            image_token_id: self.image_token_id,
+        }
     }
 
     fn prompt(&self, inputs: &Inputs) -> Result<Rc<Prompt>, InputError> {
-        let (ids, mask) = (integers(&inputs.input_ids), integers(&inputs.attention_mask));
+        let (ids, mask) = (
+            integers(&inputs.input_ids),
+            integers(&inputs.attention_mask),
+        );
         let text = self.text(inputs, &ids, &mask);
-        self.prompts.get_or_try((text.rows, text.stands(), inputs.image_grid_thw.clone()), |_| {
-            Prompt::new(&text, self.vision.merge_size(), self.language.rope(), self.device()).map(Rc::new)
-        })
+        self.prompts.get_or_try(
+            (text.rows, text.stands(), inputs.image_grid_thw.clone()),
+            |_| {
+                Prompt::new(
+                    &text,
+                    self.vision.merge_size(),
+                    self.language.rope(),
+                    self.device(),
+                )
+                .map(Rc::new)
+            },
+        )
     }
 }
 

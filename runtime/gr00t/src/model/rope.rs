@@ -43,7 +43,9 @@ impl Turn {
 /// Returns 1 / base^(2i/width) for i < width/2, computed in float32 and rounded to `buffer`.
 pub(super) fn frequencies(base: f64, width: i64, buffer: Kind, device: Device) -> Tensor {
     let exponent = Tensor::arange_start_step(0, width, 2, (Kind::Float, device)) / width as f64;
-    Tensor::pow_scalar(base, &exponent).reciprocal().to_kind(buffer)
+    Tensor::pow_scalar(base, &exponent)
+        .reciprocal()
+        .to_kind(buffer)
 }
 
 /// Rotary tables of the language model, with interleaved axes.
@@ -58,18 +60,34 @@ pub(super) struct TextRope {
 
 impl TextRope {
     /// Creates tables in `kind` from frequencies rounded to `buffer`.
-    pub fn new(theta: f64, head_dim: i64, section: [i64; 3], (buffer, kind): (Kind, Kind), device: Device) -> Self {
+    pub fn new(
+        theta: f64,
+        head_dim: i64,
+        section: [i64; 3],
+        (buffer, kind): (Kind, Kind),
+        device: Device,
+    ) -> Self {
         let inverse = frequencies(theta, head_dim, buffer, device).to_kind(Kind::Float);
-        Self { inverse, axes: axes(head_dim / 2, section), kind }
+        Self {
+            inverse,
+            axes: axes(head_dim / 2, section),
+            kind,
+        }
     }
 
     /// Returns cos and sin of positions `[3, B, S]`: each `[B, S, head_dim]`.
     pub fn tables(&self, positions: &Tensor) -> (Tensor, Tensor) {
         let angles = positions.to_kind(Kind::Float).unsqueeze(-1) * &self.inverse;
-        let columns: Vec<_> = (0..).zip(&self.axes).map(|(i, &axis)| angles.get(axis).select(-1, i)).collect();
+        let columns: Vec<_> = (0..)
+            .zip(&self.axes)
+            .map(|(i, &axis)| angles.get(axis).select(-1, i))
+            .collect();
         let half = Tensor::stack(&columns, -1);
         let angles = Tensor::cat(&[&half, &half], -1);
-        (angles.cos().to_kind(self.kind), angles.sin().to_kind(self.kind))
+        (
+            angles.cos().to_kind(self.kind),
+            angles.sin().to_kind(self.kind),
+        )
     }
 }
 
@@ -92,8 +110,14 @@ mod tests {
     #[test]
     fn released_axes_are_interleaved_until_they_are_used_up() {
         let axes = axes(64, [24, 20, 20]);
-        assert_eq!((&axes[..4], &axes[57..]), (&[0, 1, 2, 0][..], &[0, 1, 2, 0, 0, 0, 0][..]));
-        assert_eq!([0, 1, 2].map(|axis| axes.iter().filter(|&&a| a == axis).count()), [24, 20, 20]);
+        assert_eq!(
+            (&axes[..4], &axes[57..]),
+            (&[0, 1, 2, 0][..], &[0, 1, 2, 0, 0, 0, 0][..])
+        );
+        assert_eq!(
+            [0, 1, 2].map(|axis| axes.iter().filter(|&&a| a == axis).count()),
+            [24, 20, 20]
+        );
     }
 
     #[test]
@@ -104,7 +128,13 @@ mod tests {
         let turn = Turn::new(angles.cos(), &angles.sin());
         let x = Tensor::randn([5, 6], (Kind::Float, Device::Cpu));
         let swapped = x.roll([3], [-1]);
-        assert!((turn.apply_swapped(&x, &swapped) - turn.apply(&x)).abs().max().double_value(&[]) < 1e-6);
+        assert!(
+            (turn.apply_swapped(&x, &swapped) - turn.apply(&x))
+                .abs()
+                .max()
+                .double_value(&[])
+                < 1e-6
+        );
         let narrow = x.to_kind(Kind::BFloat16);
         let found = turn.apply_swapped(&narrow, &narrow.roll([3], [-1]));
         assert_eq!(found, turn.apply(&narrow).to_kind(Kind::BFloat16));

@@ -45,8 +45,9 @@ impl ActionDecoder {
         let mut keys: Vec<Key> = Vec::new();
         for (index, name) in action.keys.iter().enumerate() {
             let config = action.actions.as_ref().map(|actions| &actions[index]);
-            let relative =
-                config.filter(|config| config.rep == Representation::Relative && scaling.use_relative_action);
+            let relative = config.filter(|config| {
+                config.rep == Representation::Relative && scaling.use_relative_action
+            });
             let known = statistics.key(Group::Action, name)?;
             let width = known.table("min").or_else(|_| known.table("mean"))?.width;
             let source = match relative {
@@ -60,17 +61,32 @@ impl ActionDecoder {
             };
             let column = keys.last().map_or(0, |key| key.column + key.scale.width());
             if scale.width() != width || ![1, action.horizon()].contains(&scale.rows()) {
-                let wanted =
-                    format!("statistics of {width} values, once or for {} steps, are needed", action.horizon());
+                let wanted = format!(
+                    "statistics of {width} values, once or for {} steps, are needed",
+                    action.horizon()
+                );
                 return Err(source.refuse(&wanted));
             }
             if column + width > max_action_dim {
-                return Err(known.refuse(&format!("the network's {max_action_dim} columns end before it")));
+                return Err(known.refuse(&format!(
+                    "the network's {max_action_dim} columns end before it"
+                )));
             }
-            let reference = relative.map(|config| Reference::new(config, name, width, modalities)).transpose()?;
-            keys.push(Key { name: name.clone(), column, scale, reference });
+            let reference = relative
+                .map(|config| Reference::new(config, name, width, modalities))
+                .transpose()?;
+            keys.push(Key {
+                name: name.clone(),
+                column,
+                scale,
+                reference,
+            });
         }
-        Ok(Self { keys, horizon: action.horizon(), max_action_dim })
+        Ok(Self {
+            keys,
+            horizon: action.horizon(),
+            max_action_dim,
+        })
     }
 
     /// Returns the number of steps of a decoded chunk.
@@ -80,7 +96,10 @@ impl ActionDecoder {
 
     /// Returns keys and widths, in the configuration's order.
     pub(super) fn keys(&self) -> Vec<(&str, usize)> {
-        self.keys.iter().map(|key| (key.name.as_str(), key.scale.width())).collect()
+        self.keys
+            .iter()
+            .map(|key| (key.name.as_str(), key.scale.width()))
+            .collect()
     }
 
     /// Returns the physical actions by key, from `predicted`, `[at least horizon, max_action_dim]`,
@@ -93,14 +112,26 @@ impl ActionDecoder {
         let width = self.max_action_dim;
         if !predicted.len().is_multiple_of(width) || predicted.len() / width < self.horizon {
             let wanted = format!("{} steps of {width} are needed", self.horizon);
-            return Err(ProcessorError::input("the network's action", format!("{} values", predicted.len()), wanted));
+            return Err(ProcessorError::input(
+                "the network's action",
+                format!("{} values", predicted.len()),
+                wanted,
+            ));
         }
-        self.keys.iter().map(|key| key.decode(&predicted[..self.horizon * width], width, state)).collect()
+        self.keys
+            .iter()
+            .map(|key| key.decode(&predicted[..self.horizon * width], width, state))
+            .collect()
     }
 }
 
 impl Key {
-    fn decode(&self, rows: &[f32], stride: usize, state: &BTreeMap<&str, Rows>) -> Result<ActionRows, ProcessorError> {
+    fn decode(
+        &self,
+        rows: &[f32],
+        stride: usize,
+        state: &BTreeMap<&str, Rows>,
+    ) -> Result<ActionRows, ProcessorError> {
         let width = self.scale.width();
         let mut values = Vec::with_capacity(rows.len() / stride * width);
         for (step, row) in rows.chunks_exact(stride).enumerate() {
@@ -111,23 +142,46 @@ impl Key {
             values = reference.add(&self.name, width, &values, state)?;
         }
         let values = values.into_iter().map(|x| x as f32).collect();
-        Ok(ActionRows { key: self.name.clone(), width, values })
+        Ok(ActionRows {
+            key: self.name.clone(),
+            width,
+            values,
+        })
     }
 }
 
 impl Reference {
-    fn new(config: &ActionConfig, name: &str, width: usize, modalities: &Modalities) -> Result<Self, ProcessorError> {
+    fn new(
+        config: &ActionConfig,
+        name: &str,
+        width: usize,
+        modalities: &Modalities,
+    ) -> Result<Self, ProcessorError> {
         let state_key = config.state_key.clone().unwrap_or_else(|| name.to_owned());
         if !modalities.state.keys.contains(&state_key) {
-            let wanted = format!("one of the states {} is needed", modalities.state.keys.join(", "));
+            let wanted = format!(
+                "one of the states {} is needed",
+                modalities.state.keys.join(", ")
+            );
             let what = format!("the state that action `{name}` is relative to");
-            return Err(ProcessorError::input(what, format!("`{state_key}`"), wanted));
+            return Err(ProcessorError::input(
+                what,
+                format!("`{state_key}`"),
+                wanted,
+            ));
         }
         if let Some(format) = config.pose.filter(|format| format.width() != width) {
             let wanted = format!("a pose written as {format:?} has {}", format.width());
-            return Err(ProcessorError::input(format!("action `{name}`"), format!("{width} values wide"), wanted));
+            return Err(ProcessorError::input(
+                format!("action `{name}`"),
+                format!("{width} values wide"),
+                wanted,
+            ));
         }
-        Ok(Self { state_key, pose: config.pose })
+        Ok(Self {
+            state_key,
+            pose: config.pose,
+        })
     }
 
     fn add(
@@ -137,23 +191,36 @@ impl Reference {
         values: &[f64],
         state: &BTreeMap<&str, Rows>,
     ) -> Result<Vec<f64>, ProcessorError> {
-        let what = || format!("state `{}`, which action `{name}` is relative to,", self.state_key);
+        let what = || {
+            format!(
+                "state `{}`, which action `{name}` is relative to,",
+                self.state_key
+            )
+        };
         let Some(rows) = state.get(self.state_key.as_str()) else {
             return Err(ProcessorError::input(what(), "missing", "it is needed"));
         };
         if rows.width() != width {
             let found = format!("{} values wide", rows.width());
-            return Err(ProcessorError::input(what(), found, format!("{width} are needed")));
+            return Err(ProcessorError::input(
+                what(),
+                found,
+                format!("{width} are needed"),
+            ));
         }
         let origin: Vec<f64> = rows.last().iter().copied().map(f64::from).collect();
         let Some(format) = self.pose else {
             let steps = values.chunks_exact(width);
-            return Ok(steps.flat_map(|step| step.iter().zip(&origin).map(|(x, from)| from + x)).collect());
+            return Ok(steps
+                .flat_map(|step| step.iter().zip(&origin).map(|(x, from)| from + x))
+                .collect());
         };
         let origin = Pose::read(format, &origin);
         let mut out = Vec::with_capacity(values.len());
         for step in values.chunks_exact(width) {
-            Pose::read(format, step).seen_from(&origin).write(format, &mut out);
+            Pose::read(format, step)
+                .seen_from(&origin)
+                .write(format, &mut out);
         }
         Ok(out)
     }

@@ -13,13 +13,28 @@ use crate::processor::sample::Sample;
 /// Returns [`ProcessorError::Input`] if there is no sample or if the states differ in shape.
 pub fn collate(samples: &[&Sample], padding_id: i64) -> Result<Inputs, ProcessorError> {
     let Some(first) = samples.first() else {
-        return Err(ProcessorError::input("a batch", "empty", "at least one sample is needed"));
+        return Err(ProcessorError::input(
+            "a batch",
+            "empty",
+            "at least one sample is needed",
+        ));
     };
     if let Some(other) = samples.iter().find(|other| shape(other) != shape(first)) {
-        let (found, wanted) = (format!("{:?}", shape(other)), format!("{:?} as in the first sample", shape(first)));
-        return Err(ProcessorError::input("the state of a sample, (steps, values),", found, wanted));
+        let (found, wanted) = (
+            format!("{:?}", shape(other)),
+            format!("{:?} as in the first sample", shape(first)),
+        );
+        return Err(ProcessorError::input(
+            "the state of a sample, (steps, values),",
+            found,
+            wanted,
+        ));
     }
-    let longest = samples.iter().map(|sample| sample.ids.len()).max().unwrap_or_default();
+    let longest = samples
+        .iter()
+        .map(|sample| sample.ids.len())
+        .max()
+        .unwrap_or_default();
     let mut ids = Vec::with_capacity(samples.len() * longest);
     let mut mask = Vec::with_capacity(samples.len() * longest);
     for sample in samples {
@@ -28,15 +43,27 @@ pub fn collate(samples: &[&Sample], padding_id: i64) -> Result<Inputs, Processor
         mask.extend(std::iter::repeat_n(0i64, missing).chain(sample.ids.iter().map(|_| 1)));
     }
     let (batch, longest) = (length(samples.len()), length(longest));
-    let state: Vec<f32> = samples.iter().flat_map(|sample| sample.state.iter().copied()).collect();
+    let state: Vec<f32> = samples
+        .iter()
+        .flat_map(|sample| sample.state.iter().copied())
+        .collect();
     let embodiments: Vec<i64> = samples.iter().map(|sample| sample.embodiment_id).collect();
     let pixels: Vec<&Tensor> = samples.iter().map(|sample| &sample.pixels).collect();
     Ok(Inputs {
         input_ids: Tensor::from_slice(&ids).view([batch, longest]),
         attention_mask: Tensor::from_slice(&mask).view([batch, longest]),
-        pixel_values: if let [only] = pixels[..] { only.shallow_clone() } else { Tensor::cat(&pixels, 0) },
-        image_grid_thw: samples.iter().flat_map(|sample| sample.grids.iter().copied()).collect(),
-        state: Tensor::from_slice(&state).view([batch, length(first.state_rows), -1]).to_kind(Kind::Float),
+        pixel_values: if let [only] = pixels[..] {
+            only.shallow_clone()
+        } else {
+            Tensor::cat(&pixels, 0)
+        },
+        image_grid_thw: samples
+            .iter()
+            .flat_map(|sample| sample.grids.iter().copied())
+            .collect(),
+        state: Tensor::from_slice(&state)
+            .view([batch, length(first.state_rows), -1])
+            .to_kind(Kind::Float),
         embodiment_id: Tensor::from_slice(&embodiments),
     })
 }

@@ -98,12 +98,18 @@ impl ProcessorConfig {
 
     /// Returns the embodiment tags of the checkpoint.
     pub fn tags(&self) -> Vec<&str> {
-        self.embodiments.iter().map(|(tag, _)| tag.as_str()).collect()
+        self.embodiments
+            .iter()
+            .map(|(tag, _)| tag.as_str())
+            .collect()
     }
 
     /// Returns the modalities of an embodiment, if the checkpoint has it.
     pub fn modalities(&self, tag: &str) -> Option<&Modalities> {
-        self.embodiments.iter().find(|(name, _)| name == tag).map(|(_, modalities)| modalities)
+        self.embodiments
+            .iter()
+            .find(|(name, _)| name == tag)
+            .map(|(_, modalities)| modalities)
     }
 }
 
@@ -116,9 +122,15 @@ impl Geometry {
             if inner[0] > outer[0] || inner[1] > outer[1] {
                 return Err(crop.refuse("no more than `image_target_size` is possible"));
             }
-            return Ok(Self::Bilinear { crop: inner, target: outer });
+            return Ok(Self::Bilinear {
+                crop: inner,
+                target: outer,
+            });
         }
-        let (edge, fraction) = (kwargs.get("shortest_image_edge")?, kwargs.get("crop_fraction")?);
+        let (edge, fraction) = (
+            kwargs.get("shortest_image_edge")?,
+            kwargs.get("crop_fraction")?,
+        );
         let edge = match &edge {
             field if field.is_missing() => 256,
             field if field.is_null() => edges(&target)?[0],
@@ -132,26 +144,43 @@ impl Geometry {
         if crop_fraction <= 0.0 || crop_fraction > 1.0 {
             return Err(fraction.refuse("a number above 0 and up to 1 is needed"));
         }
-        Ok(Self::Area { edge, crop_fraction })
+        Ok(Self::Area {
+            edge,
+            crop_fraction,
+        })
     }
 }
 
 fn flag(kwargs: &Field, name: &str, default: bool) -> Result<bool, ProcessorError> {
     let field = kwargs.get(name)?;
-    if field.is_missing() { Ok(default) } else { field.bool() }
+    if field.is_missing() {
+        Ok(default)
+    } else {
+        field.bool()
+    }
 }
 
 fn size(kwargs: &Field, name: &str, default: usize) -> Result<usize, ProcessorError> {
     let field = kwargs.get(name)?;
-    if field.is_missing() { Ok(default) } else { field.size(1, WIDEST) }
+    if field.is_missing() {
+        Ok(default)
+    } else {
+        field.size(1, WIDEST)
+    }
 }
 
 fn edges(field: &Field) -> Result<[usize; 2], ProcessorError> {
     let sizes = match field.is_list() {
-        true => field.items()?.iter().map(|item| item.size(1, LONGEST_EDGE)).collect::<Result<Vec<_>, _>>()?,
+        true => field
+            .items()?
+            .iter()
+            .map(|item| item.size(1, LONGEST_EDGE))
+            .collect::<Result<Vec<_>, _>>()?,
         false => Vec::new(),
     };
-    sizes.try_into().map_err(|_| field.refuse("height and width in pixels are needed"))
+    sizes
+        .try_into()
+        .map_err(|_| field.refuse("height and width in pixels are needed"))
 }
 
 #[cfg(test)]
@@ -161,7 +190,10 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<ProcessorConfig, ProcessorError> {
-        ProcessorConfig::from_json(&Json::parse(Path::new("processor_config.json"), text.as_bytes())?)
+        ProcessorConfig::from_json(&Json::parse(
+            Path::new("processor_config.json"),
+            text.as_bytes(),
+        )?)
     }
 
     #[test]
@@ -169,24 +201,52 @@ mod tests {
         let text = r#"{"processor_kwargs": {"modality_configs": {},
             "image_crop_size": [230, 230], "image_target_size": [256, 256]}}"#;
         let config = parse(text).unwrap();
-        assert_eq!(config.geometry, Geometry::Bilinear { crop: [230, 230], target: [256, 256] });
-        assert_eq!((config.max_state_dim, config.max_action_dim, config.formalize_language), (29, 29, true));
-        assert!(config.scaling.clip_outliers && !config.scaling.use_percentiles && !config.scaling.use_relative_action);
+        assert_eq!(
+            config.geometry,
+            Geometry::Bilinear {
+                crop: [230, 230],
+                target: [256, 256]
+            }
+        );
+        assert_eq!(
+            (
+                config.max_state_dim,
+                config.max_action_dim,
+                config.formalize_language
+            ),
+            (29, 29, true)
+        );
+        assert!(
+            config.scaling.clip_outliers
+                && !config.scaling.use_percentiles
+                && !config.scaling.use_relative_action
+        );
     }
 
     #[test]
     fn a_null_edge_and_fraction_come_from_the_sizes() {
         let text = r#"{"processor_kwargs": {"modality_configs": {}, "use_albumentations": true, "crop_fraction": null,
             "shortest_image_edge": null, "image_crop_size": [58, 58], "image_target_size": [64, 64]}}"#;
-        assert_eq!(parse(text).unwrap().geometry, Geometry::Area { edge: 64, crop_fraction: 58.0 / 64.0 });
+        assert_eq!(
+            parse(text).unwrap().geometry,
+            Geometry::Area {
+                edge: 64,
+                crop_fraction: 58.0 / 64.0
+            }
+        );
         let text = r#"{"processor_kwargs": {"modality_configs": {}, "use_albumentations": true}}"#;
-        assert_eq!(parse(text).unwrap().geometry, Geometry::Area { edge: 256, crop_fraction: 0.95 });
+        assert_eq!(
+            parse(text).unwrap().geometry,
+            Geometry::Area {
+                edge: 256,
+                crop_fraction: 0.95
+            }
+        );
     }
 
     #[test]
     fn a_wrong_field_is_named_with_its_value() {
-        let text =
-            r#"{"processor_kwargs": {"modality_configs": {}, "use_albumentations": true, "crop_fraction": 1.5}}"#;
+        let text = r#"{"processor_kwargs": {"modality_configs": {}, "use_albumentations": true, "crop_fraction": 1.5}}"#;
         assert_eq!(
             parse(text).unwrap_err().to_string(),
             "`processor_config.json`: `processor_kwargs.crop_fraction` is 1.5, a number above 0 and up to 1 is needed"
@@ -197,7 +257,10 @@ mod tests {
     fn a_pose_format_that_does_not_exist_is_refused_with_its_place() {
         let text = include_str!("tests/processor_config.json").replace("XYZ_ROT6D", "XYZ_QUAT");
         assert!(
-            parse(&text).unwrap_err().to_string().contains("robot.action.action_configs[0].format` is \"XYZ_QUAT\"")
+            parse(&text)
+                .unwrap_err()
+                .to_string()
+                .contains("robot.action.action_configs[0].format` is \"XYZ_QUAT\"")
         );
     }
 

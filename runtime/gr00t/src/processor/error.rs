@@ -73,11 +73,22 @@ pub enum ProcessorError {
 }
 
 impl ProcessorError {
-    pub(super) fn input(what: impl Into<String>, found: impl Into<String>, wanted: impl Into<String>) -> Self {
-        Self::Input { what: what.into(), found: found.into(), wanted: wanted.into() }
+    pub(super) fn input(
+        what: impl Into<String>,
+        found: impl Into<String>,
+        wanted: impl Into<String>,
+    ) -> Self {
+        Self::Input {
+            what: what.into(),
+            found: found.into(),
+            wanted: wanted.into(),
+        }
     }
 
     pub(super) fn text(path: &Path, reason: impl ToString) -> Self {
-        Self::Text { path: path.to_owned(), reason: reason.to_string() }
+        Self::Text {
+            path: path.to_owned(),
+            reason: reason.to_string(),
+        }
     }
 }

@@ -19,17 +19,30 @@ pub(super) struct Json {
 
 impl Json {
     pub(super) fn read(path: &Path) -> Result<Self, ProcessorError> {
-        let bytes = fs::read(path).map_err(|err| ProcessorError::Io { path: path.to_owned(), err })?;
+        let bytes = fs::read(path).map_err(|err| ProcessorError::Io {
+            path: path.to_owned(),
+            err,
+        })?;
         Self::parse(path, &bytes)
     }
 
     pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ProcessorError> {
-        let value = serde_json::from_slice(bytes).map_err(|err| ProcessorError::Json { path: path.to_owned(), err })?;
-        Ok(Self { path: path.to_owned(), value })
+        let value = serde_json::from_slice(bytes).map_err(|err| ProcessorError::Json {
+            path: path.to_owned(),
+            err,
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            value,
+        })
     }
 
     pub(super) fn root(&self) -> Field<'_> {
-        Field { path: &self.path, place: String::new(), value: Some(&self.value) }
+        Field {
+            path: &self.path,
+            place: String::new(),
+            value: Some(&self.value),
+        }
     }
 }
 
@@ -52,14 +65,25 @@ impl<'a> Field<'a> {
 
     /// Returns the members of this object, in the file's order.
     pub(super) fn members(&self) -> Result<Vec<(&'a str, Self)>, ProcessorError> {
-        let Some(Value::Object(members)) = self.value else { return Err(self.refuse("an object is needed")) };
-        Ok(members.iter().map(|(key, value)| (key.as_str(), self.child(key, Some(value)))).collect())
+        let Some(Value::Object(members)) = self.value else {
+            return Err(self.refuse("an object is needed"));
+        };
+        Ok(members
+            .iter()
+            .map(|(key, value)| (key.as_str(), self.child(key, Some(value))))
+            .collect())
     }
 
     /// Returns the items of this list.
     pub(super) fn items(&self) -> Result<Vec<Self>, ProcessorError> {
-        let Some(Value::Array(items)) = self.value else { return Err(self.refuse("a list is needed")) };
-        let item = |(index, value)| Self { path: self.path, place: format!("{}[{index}]", self.place), value };
+        let Some(Value::Array(items)) = self.value else {
+            return Err(self.refuse("a list is needed"));
+        };
+        let item = |(index, value)| Self {
+            path: self.path,
+            place: format!("{}[{index}]", self.place),
+            value,
+        };
         Ok(items.iter().map(Some).enumerate().map(item).collect())
     }
 
@@ -74,7 +98,11 @@ impl<'a> Field<'a> {
 
     /// Returns this field, unless it is missing or null.
     pub(super) fn given(self) -> Option<Self> {
-        if self.is_missing() || self.is_null() { None } else { Some(self) }
+        if self.is_missing() || self.is_null() {
+            None
+        } else {
+            Some(self)
+        }
     }
 
     pub(super) fn is_list(&self) -> bool {
@@ -86,31 +114,46 @@ impl<'a> Field<'a> {
     }
 
     pub(super) fn bool(&self) -> Result<bool, ProcessorError> {
-        self.value.and_then(Value::as_bool).ok_or_else(|| self.refuse("true or false is needed"))
+        self.value
+            .and_then(Value::as_bool)
+            .ok_or_else(|| self.refuse("true or false is needed"))
     }
 
     pub(super) fn text(&self) -> Result<&'a str, ProcessorError> {
-        self.value.and_then(Value::as_str).ok_or_else(|| self.refuse("a string is needed"))
+        self.value
+            .and_then(Value::as_str)
+            .ok_or_else(|| self.refuse("a string is needed"))
     }
 
     pub(super) fn texts(&self) -> Result<Vec<String>, ProcessorError> {
-        self.items()?.iter().map(|item| item.text().map(str::to_owned)).collect()
+        self.items()?
+            .iter()
+            .map(|item| item.text().map(str::to_owned))
+            .collect()
     }
 
     pub(super) fn integer(&self) -> Result<i64, ProcessorError> {
-        self.value.and_then(Value::as_i64).ok_or_else(|| self.refuse("an integer is needed"))
+        self.value
+            .and_then(Value::as_i64)
+            .ok_or_else(|| self.refuse("an integer is needed"))
     }
 
     /// Reads an integer from `low` to `high`.
     pub(super) fn size(&self, low: usize, high: usize) -> Result<usize, ProcessorError> {
-        let number = self.value.and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
+        let number = self
+            .value
+            .and_then(Value::as_u64)
+            .and_then(|number| usize::try_from(number).ok());
         number
             .filter(|number| (low..=high).contains(number))
             .ok_or_else(|| self.refuse(&format!("a whole number from {low} to {high} is needed")))
     }
 
     pub(super) fn number(&self) -> Result<f64, ProcessorError> {
-        let number = self.value.and_then(Value::as_f64).filter(|number| number.is_finite());
+        let number = self
+            .value
+            .and_then(Value::as_f64)
+            .filter(|number| number.is_finite());
         number.ok_or_else(|| self.refuse("a number is needed"))
     }
 
@@ -123,13 +166,30 @@ impl<'a> Field<'a> {
             None => "missing".to_owned(),
             Some(value) => shorten(&value.to_string()),
         };
-        let field = if self.place.is_empty() { "the whole file" } else { &self.place };
-        ProcessorError::Field { path: self.path.to_owned(), field: field.to_owned(), found, wanted: wanted.to_owned() }
+        let field = if self.place.is_empty() {
+            "the whole file"
+        } else {
+            &self.place
+        };
+        ProcessorError::Field {
+            path: self.path.to_owned(),
+            field: field.to_owned(),
+            found,
+            wanted: wanted.to_owned(),
+        }
     }
 
     fn child(&self, key: &str, value: Option<&'a Value>) -> Self {
-        let place = if self.place.is_empty() { key.to_owned() } else { format!("{}.{key}", self.place) };
-        Self { path: self.path, place, value }
+        let place = if self.place.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.place)
+        };
+        Self {
+            path: self.path,
+            place,
+            value,
+        }
     }
 }
 
@@ -148,14 +208,24 @@ mod tests {
     fn a_refusal_names_file_field_value_and_wish() {
         let json = Json::parse(Path::new("p.json"), br#"{"a": {"b": [1, "x"]}}"#).unwrap();
         let list = json.root().get("a").unwrap().get("b").unwrap();
-        assert_eq!(list.numbers().unwrap_err().to_string(), "`p.json`: `a.b[1]` is \"x\", a number is needed");
+        assert_eq!(
+            list.numbers().unwrap_err().to_string(),
+            "`p.json`: `a.b[1]` is \"x\", a number is needed"
+        );
         let missing = json.root().get("c").unwrap();
-        assert_eq!(missing.bool().unwrap_err().to_string(), "`p.json`: `c` is missing, true or false is needed");
+        assert_eq!(
+            missing.bool().unwrap_err().to_string(),
+            "`p.json`: `c` is missing, true or false is needed"
+        );
     }
 
     #[test]
     fn a_long_value_is_cut() {
-        let json = Json::parse(Path::new("p.json"), format!("[\"{}\"]", "ä".repeat(500)).as_bytes()).unwrap();
+        let json = Json::parse(
+            Path::new("p.json"),
+            format!("[\"{}\"]", "ä".repeat(500)).as_bytes(),
+        )
+        .unwrap();
         assert!(json.root().bool().unwrap_err().to_string().chars().count() < 120);
     }
 }

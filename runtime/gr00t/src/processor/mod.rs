@@ -63,7 +63,10 @@ pub struct Processor {
 
 impl fmt::Debug for Processor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Processor").field("tag", &self.tag).field("id", &self.embodiment_id).finish_non_exhaustive()
+        f.debug_struct("Processor")
+            .field("tag", &self.tag)
+            .field("id", &self.embodiment_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,13 +78,20 @@ impl Processor {
     /// # Errors
     /// Returns a [`ProcessorError`] that names file, field, the value found and the values
     /// accepted.
-    pub fn open(model_dir: &Path, vlm_dir: Option<&Path>, tag: &str) -> Result<Self, ProcessorError> {
+    pub fn open(
+        model_dir: &Path,
+        vlm_dir: Option<&Path>,
+        tag: &str,
+    ) -> Result<Self, ProcessorError> {
         let dir = processor_dir(model_dir)?;
         let vlm = vlm_dir.map_or_else(|| model_dir.join("vlm"), Path::to_owned);
         let config = ProcessorConfig::read(&dir.join("processor_config.json"))?;
         let tag = embodiment::resolve(tag, &config.tags())?;
         let Some(modalities) = config.modalities(tag) else {
-            return Err(ProcessorError::Tag { tag: tag.to_owned(), known: config.tags().join(", ") });
+            return Err(ProcessorError::Tag {
+                tag: tag.to_owned(),
+                known: config.tags().join(", "),
+            });
         };
         Ok(Self {
             tag: tag.to_owned(),
@@ -171,23 +181,37 @@ impl Processor {
         for key in &video.keys {
             let what = format!("video `{key}`");
             let Some(frames) = raw.video.get(key.as_str()) else {
-                return Err(ProcessorError::input(what, "missing", "every view of the checkpoint is needed"));
+                return Err(ProcessorError::input(
+                    what,
+                    "missing",
+                    "every view of the checkpoint is needed",
+                ));
             };
             if frames.len() != video.horizon() {
                 let wanted = format!("{} are needed", video.horizon());
-                return Err(ProcessorError::input(what, format!("{} steps long", frames.len()), wanted));
+                return Err(ProcessorError::input(
+                    what,
+                    format!("{} steps long", frames.len()),
+                    wanted,
+                ));
             }
             views.push(frames);
         }
-        Ok((0..video.horizon()).flat_map(|step| views.iter().map(move |frames| frames[step])).collect())
+        Ok((0..video.horizon())
+            .flat_map(|step| views.iter().map(move |frames| frames[step]))
+            .collect())
     }
 }
 
 fn processor_dir(model_dir: &Path) -> Result<PathBuf, ProcessorError> {
     let inside = model_dir.join("processor");
-    let found = [model_dir, &inside].into_iter().find(|dir| dir.join("processor_config.json").is_file());
-    found.map(Path::to_owned).ok_or_else(|| ProcessorError::NoFile {
-        dir: model_dir.to_owned(),
-        wanted: "`processor_config.json`, nor has `processor/` in it".to_owned(),
-    })
+    let found = [model_dir, &inside]
+        .into_iter()
+        .find(|dir| dir.join("processor_config.json").is_file());
+    found
+        .map(Path::to_owned)
+        .ok_or_else(|| ProcessorError::NoFile {
+            dir: model_dir.to_owned(),
+            wanted: "`processor_config.json`, nor has `processor/` in it".to_owned(),
+        })
 }

@@ -77,10 +77,16 @@ impl Modalities {
     pub(super) fn read(field: &Field) -> Result<Self, ProcessorError> {
         let part = |name: &str| ModalityConfig::read(&field.get(name)?);
         let language = field.get("language")?;
-        let modalities =
-            Self { video: part("video")?, state: part("state")?, action: part("action")?, language: part("language")? };
+        let modalities = Self {
+            video: part("video")?,
+            state: part("state")?,
+            action: part("action")?,
+            language: part("language")?,
+        };
         if modalities.language.delta_indices.len() != 1 {
-            return Err(language.get("delta_indices")?.refuse("a list of one step is needed"));
+            return Err(language
+                .get("delta_indices")?
+                .refuse("a list of one step is needed"));
         }
         Ok(modalities)
     }
@@ -109,7 +115,11 @@ impl ModalityConfig {
             return Err(keys_field.refuse("a list of at least one name, each once, is needed"));
         }
         let steps = field.get("delta_indices")?;
-        let delta_indices = steps.items()?.iter().map(Field::integer).collect::<Result<Vec<_>, _>>()?;
+        let delta_indices = steps
+            .items()?
+            .iter()
+            .map(Field::integer)
+            .collect::<Result<Vec<_>, _>>()?;
         if delta_indices.is_empty() || delta_indices.len() > MOST_STEPS {
             return Err(steps.refuse(&format!("a list of 1 to {MOST_STEPS} steps is needed")));
         }
@@ -117,8 +127,16 @@ impl ModalityConfig {
             delta_indices,
             actions: read_actions(&field.get("action_configs")?, keys.len())?,
             keys,
-            sin_cos_keys: field.get("sin_cos_embedding_keys")?.given().map(|names| names.texts()).transpose()?,
-            mean_std_keys: field.get("mean_std_embedding_keys")?.given().map(|names| names.texts()).transpose()?,
+            sin_cos_keys: field
+                .get("sin_cos_embedding_keys")?
+                .given()
+                .map(|names| names.texts())
+                .transpose()?,
+            mean_std_keys: field
+                .get("mean_std_embedding_keys")?
+                .given()
+                .map(|names| names.texts())
+                .transpose()?,
         })
     }
 
@@ -128,16 +146,24 @@ impl ModalityConfig {
     }
 
     pub(super) fn has_sin_cos(&self, key: &str) -> bool {
-        self.sin_cos_keys.as_ref().is_some_and(|names| names.iter().any(|name| name == key))
+        self.sin_cos_keys
+            .as_ref()
+            .is_some_and(|names| names.iter().any(|name| name == key))
     }
 
     pub(super) fn has_mean_std(&self, key: &str) -> bool {
-        self.mean_std_keys.as_ref().is_some_and(|names| names.iter().any(|name| name == key))
+        self.mean_std_keys
+            .as_ref()
+            .is_some_and(|names| names.iter().any(|name| name == key))
     }
 
     fn to_json(&self) -> Value {
-        let actions =
-            self.actions.as_ref().map(|actions| actions.iter().map(ActionConfig::to_json).collect::<Vec<_>>());
+        let actions = self.actions.as_ref().map(|actions| {
+            actions
+                .iter()
+                .map(ActionConfig::to_json)
+                .collect::<Vec<_>>()
+        });
         json!({
             "delta_indices": self.delta_indices,
             "modality_keys": self.keys,
@@ -149,10 +175,19 @@ impl ModalityConfig {
 }
 
 fn read_actions(field: &Field, keys: usize) -> Result<Option<Vec<ActionConfig>>, ProcessorError> {
-    let Some(list) = field.clone().given() else { return Ok(None) };
-    let actions = list.items()?.iter().map(ActionConfig::read).collect::<Result<Vec<_>, _>>()?;
+    let Some(list) = field.clone().given() else {
+        return Ok(None);
+    };
+    let actions = list
+        .items()?
+        .iter()
+        .map(ActionConfig::read)
+        .collect::<Result<Vec<_>, _>>()?;
     if actions.len() != keys {
-        let wanted = format!("one entry for each of the {keys} keys is needed, there are {}", actions.len());
+        let wanted = format!(
+            "one entry for each of the {keys} keys is needed, there are {}",
+            actions.len()
+        );
         return Err(field.refuse(&wanted));
     }
     Ok(Some(actions))
@@ -180,8 +215,17 @@ impl ActionConfig {
             "NON_EEF" => None,
             _ => return Err(kind.refuse("EEF or NON_EEF is needed")),
         };
-        let state_key = field.get("state_key")?.given().map(|key| key.text().map(str::to_owned)).transpose()?;
-        Ok(Self { rep, pose, format, state_key })
+        let state_key = field
+            .get("state_key")?
+            .given()
+            .map(|key| key.text().map(str::to_owned))
+            .transpose()?;
+        Ok(Self {
+            rep,
+            pose,
+            format,
+            state_key,
+        })
     }
 
     fn to_json(&self) -> Value {
@@ -195,7 +239,11 @@ impl ActionConfig {
             PoseFormat::XyzRot6d => "XYZ_ROT6D",
             PoseFormat::XyzRotvec => "XYZ_ROTVEC",
         };
-        let kind = if self.pose.is_some() { "EEF" } else { "NON_EEF" };
+        let kind = if self.pose.is_some() {
+            "EEF"
+        } else {
+            "NON_EEF"
+        };
         json!({"rep": rep, "type": kind, "format": format, "state_key": self.state_key})
     }
 }

@@ -22,17 +22,33 @@ impl Numbers {
     /// # Errors
     /// Returns a [`ProcessorError`] that names file and statistic if one is missing or does not fit
     /// the configuration.
-    pub fn read(statistics: &Path, config: &ProcessorConfig, tag: &str) -> Result<Self, ProcessorError> {
+    pub fn read(
+        statistics: &Path,
+        config: &ProcessorConfig,
+        tag: &str,
+    ) -> Result<Self, ProcessorError> {
         Self::new(&Statistics::read(statistics)?, config, tag)
     }
 
-    fn new(statistics: &Statistics, config: &ProcessorConfig, tag: &str) -> Result<Self, ProcessorError> {
+    fn new(
+        statistics: &Statistics,
+        config: &ProcessorConfig,
+        tag: &str,
+    ) -> Result<Self, ProcessorError> {
         let Some(modalities) = config.modalities(tag) else {
-            return Err(ProcessorError::Tag { tag: tag.to_owned(), known: config.tags().join(", ") });
+            return Err(ProcessorError::Tag {
+                tag: tag.to_owned(),
+                known: config.tags().join(", "),
+            });
         };
         let known = statistics.of(tag)?;
         Ok(Self {
-            state: StateEncoder::new(&modalities.state, &known, config.scaling, config.max_state_dim)?,
+            state: StateEncoder::new(
+                &modalities.state,
+                &known,
+                config.scaling,
+                config.max_state_dim,
+            )?,
             action: ActionDecoder::new(modalities, &known, config.scaling, config.max_action_dim)?,
         })
     }
@@ -72,7 +88,11 @@ impl Numbers {
     /// # Errors
     /// Returns [`ProcessorError::Input`] if the output has a wrong size, or if a state that an
     /// action is relative to is missing.
-    pub fn decode(&self, predicted: &[f32], state: &BTreeMap<&str, Rows>) -> Result<Vec<ActionRows>, ProcessorError> {
+    pub fn decode(
+        &self,
+        predicted: &[f32],
+        state: &BTreeMap<&str, Rows>,
+    ) -> Result<Vec<ActionRows>, ProcessorError> {
         self.action.decode(predicted, state)
     }
 }

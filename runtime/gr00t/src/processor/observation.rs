@@ -24,7 +24,11 @@ pub fn validate(observation: &Object, modalities: &Modalities) -> Result<(), Inv
             return refuse(format!("Observation must contain a '{name}' key"));
         };
         if !matches!(part, Object::Map(_)) {
-            return refuse(format!("Observation '{name}' must be a dictionary. Got {}: {}", part.class(), part.repr()));
+            return refuse(format!(
+                "Observation '{name}' must be a dictionary. Got {}: {}",
+                part.class(),
+                part.repr()
+            ));
         }
     }
     let member = |part: &str, key: &str| observation.get(part).and_then(|part| part.get(key));
@@ -68,16 +72,30 @@ pub fn validate_flat(observation: &Object, modalities: &Modalities) -> Result<Ob
     }
     let key = modalities.language_key();
     let coarse = "annotation.human.coarse_action";
-    let used = if key == "task" && observation.get(coarse).is_some() { coarse } else { key };
+    let used = if key == "task" && observation.get(coarse).is_some() {
+        coarse
+    } else {
+        key
+    };
     let value = present("Language", used, observation.get(used))?;
     let (Object::List(items) | Object::Tuple(items)) = value else {
-        return refuse(format!("Language key '{used}' must be a tuple or list. Got {}", value.class()));
+        return refuse(format!(
+            "Language key '{used}' must be a tuple or list. Got {}",
+            value.class()
+        ));
     };
     items.iter().try_for_each(text_item)?;
-    let texts = items.iter().map(|item| Object::List(vec![item.clone()])).collect();
+    let texts = items
+        .iter()
+        .map(|item| Object::List(vec![item.clone()]))
+        .collect();
     let language = vec![(key.to_owned(), Object::List(texts))];
     let parts = [("video", videos), ("state", states), ("language", language)];
-    Ok(Object::Map(parts.map(|(name, members)| (name.to_owned(), Object::Map(members))).into()))
+    Ok(Object::Map(
+        parts
+            .map(|(name, members)| (name.to_owned(), Object::Map(members)))
+            .into(),
+    ))
 }
 
 fn refuse<T>(text: String) -> Result<T, Invalid> {
@@ -89,25 +107,46 @@ fn present<'a>(kind: &str, key: &str, value: Option<&'a Object>) -> Result<&'a O
 }
 
 /// Checks that a key has the same batch size as the first key.
-fn same_batch(kind: &str, key: &str, value: &Object, batch: &mut Option<usize>) -> Result<(), Invalid> {
+fn same_batch(
+    kind: &str,
+    key: &str,
+    value: &Object,
+    batch: &mut Option<usize>,
+) -> Result<(), Invalid> {
     let found = value.len().map_err(Invalid)?;
     let wanted = *batch.get_or_insert(found);
     if found == wanted {
         return Ok(());
     }
-    refuse(format!("{kind} key '{key}' must have batch size {wanted}. Got {found}"))
+    refuse(format!(
+        "{kind} key '{key}' must have batch size {wanted}. Got {found}"
+    ))
 }
 
-fn array<'a>(kind: &str, key: &str, value: &'a Object, dtype: &str, shape: &str) -> Result<&'a Array, Invalid> {
+fn array<'a>(
+    kind: &str,
+    key: &str,
+    value: &'a Object,
+    dtype: &str,
+    shape: &str,
+) -> Result<&'a Array, Invalid> {
     let Object::Array(array) = value else {
-        return refuse(format!("{kind} key '{key}' must be a numpy array. Got {}", value.class()));
+        return refuse(format!(
+            "{kind} key '{key}' must be a numpy array. Got {}",
+            value.class()
+        ));
     };
     if array.dtype() != dtype {
-        return refuse(format!("{kind} key '{key}' must be a numpy array of type np.{dtype}. Got {}", array.dtype()));
+        return refuse(format!(
+            "{kind} key '{key}' must be a numpy array of type np.{dtype}. Got {}",
+            array.dtype()
+        ));
     }
     if array.shape().len() != shape.split(',').count() {
         let found = tuple(array.shape());
-        return refuse(format!("{kind} key '{key}' must be a numpy array of shape {shape}, got {found}"));
+        return refuse(format!(
+            "{kind} key '{key}' must be a numpy array of shape {shape}, got {found}"
+        ));
     }
     Ok(array)
 }
@@ -117,7 +156,9 @@ fn horizon(kind: &str, key: &str, found: usize, modality: &ModalityConfig) -> Re
     if found == wanted {
         return Ok(());
     }
-    refuse(format!("{kind} key '{key}'s horizon must be {wanted}. Got {found}"))
+    refuse(format!(
+        "{kind} key '{key}'s horizon must be {wanted}. Got {found}"
+    ))
 }
 
 fn video(key: &str, value: &Object, modality: &ModalityConfig) -> Result<(), Invalid> {
@@ -125,7 +166,9 @@ fn video(key: &str, value: &Object, modality: &ModalityConfig) -> Result<(), Inv
     horizon("Video", key, array.shape()[1], modality)?;
     match array.shape()[4] {
         3 => Ok(()),
-        other => refuse(format!("Video key '{key}'s channel 'C' must be 3. Got {other}")),
+        other => refuse(format!(
+            "Video key '{key}'s channel 'C' must be 3. Got {other}"
+        )),
     }
 }
 
@@ -136,18 +179,30 @@ fn state(key: &str, value: &Object, modality: &ModalityConfig) -> Result<(), Inv
 
 fn language(key: &str, value: &Object, horizon: usize) -> Result<(), Invalid> {
     let Object::List(batch) = value else {
-        return refuse(format!("Language key '{key}' must be a list. Got {}", value.class()));
+        return refuse(format!(
+            "Language key '{key}' must be a list. Got {}",
+            value.class()
+        ));
     };
     for item in batch {
         if item.len().map_err(Invalid)? != horizon {
             // The reference reports the length of the batch here, not that of the item.
-            return refuse(format!("Language key '{key}'s horizon must be {horizon}. Got {}", batch.len()));
+            return refuse(format!(
+                "Language key '{key}'s horizon must be {horizon}. Got {}",
+                batch.len()
+            ));
         }
         let Object::List(texts) = item else {
-            return refuse(format!("Language batch item must be a list. Got {}", item.class()));
+            return refuse(format!(
+                "Language batch item must be a list. Got {}",
+                item.class()
+            ));
         };
         let [text] = &texts[..] else {
-            return refuse(format!("Language batch item must have exactly one item. Got {}", texts.len()));
+            return refuse(format!(
+                "Language batch item must have exactly one item. Got {}",
+                texts.len()
+            ));
         };
         text_item(text)?;
     }
@@ -157,7 +212,10 @@ fn language(key: &str, value: &Object, horizon: usize) -> Result<(), Invalid> {
 fn text_item(item: &Object) -> Result<(), Invalid> {
     match item {
         Object::Text(_) => Ok(()),
-        other => refuse(format!("Language batch item must be a string. Got {}", other.class())),
+        other => refuse(format!(
+            "Language batch item must be a string. Got {}",
+            other.class()
+        )),
     }
 }
 
@@ -185,17 +243,32 @@ impl<'a> Observations<'a> {
             };
             keys.iter().filter_map(member).collect()
         };
-        let state = arrays("state", &modalities.state.keys).into_iter().map(|(key, array)| {
-            let numbers = array.bytes().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-            (key, [array.shape()[1], array.shape()[2]], numbers)
-        });
-        let texts = observation.get("language").and_then(|part| part.get(modalities.language_key()));
+        let state = arrays("state", &modalities.state.keys)
+            .into_iter()
+            .map(|(key, array)| {
+                let numbers = array
+                    .bytes()
+                    .as_chunks::<4>()
+                    .0
+                    .iter()
+                    .map(|bytes| f32::from_le_bytes(*bytes))
+                    .collect();
+                (key, [array.shape()[1], array.shape()[2]], numbers)
+            });
+        let texts = observation
+            .get("language")
+            .and_then(|part| part.get(modalities.language_key()));
         let instructions = match texts {
             Some(Object::List(items)) => items.iter().filter_map(first_text).collect(),
             _ => Vec::new(),
         };
         let video = arrays("video", &modalities.video.keys);
-        Ok(Self { size: instructions.len(), video, state: state.collect(), instructions })
+        Ok(Self {
+            size: instructions.len(),
+            video,
+            state: state.collect(),
+            instructions,
+        })
     }
 
     /// Returns the number of samples.
@@ -216,18 +289,33 @@ impl<'a> Observations<'a> {
         for (key, array) in &self.video {
             let (steps, height, width) = (array.shape()[1], array.shape()[2], array.shape()[3]);
             let frame = height * width * 3;
-            let sample = array.bytes().get(index * steps * frame..).unwrap_or_default();
+            let sample = array
+                .bytes()
+                .get(index * steps * frame..)
+                .unwrap_or_default();
             let pictures = (0..steps).map(|step| {
-                Picture::new(height, width, sample.get(step * frame..(step + 1) * frame).unwrap_or_default())
+                Picture::new(
+                    height,
+                    width,
+                    sample
+                        .get(step * frame..(step + 1) * frame)
+                        .unwrap_or_default(),
+                )
             });
             video.insert(*key, pictures.collect::<Result<Vec<_>, _>>()?);
         }
         let mut state = BTreeMap::new();
         for (key, [steps, width], numbers) in &self.state {
-            let sample = numbers.get(index * steps * width..(index + 1) * steps * width).unwrap_or_default();
+            let sample = numbers
+                .get(index * steps * width..(index + 1) * steps * width)
+                .unwrap_or_default();
             state.insert(*key, Rows::new(*width, sample)?);
         }
-        Ok(Raw { video, state, instruction: self.instructions[index] })
+        Ok(Raw {
+            video,
+            state,
+            instruction: self.instructions[index],
+        })
     }
 }
 

@@ -30,14 +30,19 @@ impl Pose {
         match format {
             PoseFormat::Default => {
                 let row = |index: usize| vector(&values[4 * index..]);
-                Self { rotation: [row(0), row(1), row(2)], position: [values[3], values[7], values[11]] }
+                Self {
+                    rotation: [row(0), row(1), row(2)],
+                    position: [values[3], values[7], values[11]],
+                }
             }
-            PoseFormat::XyzRot6d => {
-                Self { rotation: orthogonal(vector(&values[3..]), vector(&values[6..])), position: vector(values) }
-            }
-            PoseFormat::XyzRotvec => {
-                Self { rotation: from_rotation_vector(vector(&values[3..])), position: vector(values) }
-            }
+            PoseFormat::XyzRot6d => Self {
+                rotation: orthogonal(vector(&values[3..]), vector(&values[6..])),
+                position: vector(values),
+            },
+            PoseFormat::XyzRotvec => Self {
+                rotation: from_rotation_vector(vector(&values[3..])),
+                position: vector(values),
+            },
         }
     }
 
@@ -62,7 +67,9 @@ impl Pose {
                 out.extend([0.0, 0.0, 0.0, 1.0]);
             }
             PoseFormat::XyzRot6d => [p, a, b].iter().for_each(|part| out.extend(part)),
-            PoseFormat::XyzRotvec => [p, rotation_vector(&self.rotation)].iter().for_each(|part| out.extend(part)),
+            PoseFormat::XyzRotvec => [p, rotation_vector(&self.rotation)]
+                .iter()
+                .for_each(|part| out.extend(part)),
         }
     }
 }
@@ -76,7 +83,11 @@ fn dot(a: Vector, b: Vector) -> f64 {
 }
 
 fn cross(a: Vector, b: Vector) -> Vector {
-    [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
+    [
+        a[1] * b[2] - a[2] * b[1],
+        a[2] * b[0] - a[0] * b[2],
+        a[0] * b[1] - a[1] * b[0],
+    ]
 }
 
 fn unit(a: Vector) -> Vector {
@@ -116,9 +127,21 @@ fn from_rotation_vector(v: Vector) -> Matrix {
     let [x, y, z] = v;
     let square = dot(v, v);
     [
-        [1.0 - c * (square - x * x), c * x * y - s * z, c * x * z + s * y],
-        [c * x * y + s * z, 1.0 - c * (square - y * y), c * y * z - s * x],
-        [c * x * z - s * y, c * y * z + s * x, 1.0 - c * (square - z * z)],
+        [
+            1.0 - c * (square - x * x),
+            c * x * y - s * z,
+            c * x * z + s * y,
+        ],
+        [
+            c * x * y + s * z,
+            1.0 - c * (square - y * y),
+            c * y * z - s * x,
+        ],
+        [
+            c * x * z - s * y,
+            c * y * z + s * x,
+            1.0 - c * (square - z * z),
+        ],
     ]
 }
 
@@ -127,7 +150,13 @@ fn from_rotation_vector(v: Vector) -> Matrix {
 fn rotation_vector(m: &Matrix) -> Vector {
     let trace = m[0][0] + m[1][1] + m[2][2];
     let skew = [m[2][1] - m[1][2], m[0][2] - m[2][0], m[1][0] - m[0][1]];
-    let largest = [0, 1, 2].into_iter().fold(0, |best, axis| if m[axis][axis] > m[best][best] { axis } else { best });
+    let largest = [0, 1, 2].into_iter().fold(0, |best, axis| {
+        if m[axis][axis] > m[best][best] {
+            axis
+        } else {
+            best
+        }
+    });
     let (axis, w) = if trace >= m[largest][largest] {
         (skew, 1.0 + trace)
     } else {
@@ -138,11 +167,19 @@ fn rotation_vector(m: &Matrix) -> Vector {
         axis[k] = m[k][i] + m[i][k];
         (axis, skew[i])
     };
-    let (axis, w) = if w < 0.0 { (axis.map(|x| -x), -w) } else { (axis, w) };
+    let (axis, w) = if w < 0.0 {
+        (axis.map(|x| -x), -w)
+    } else {
+        (axis, w)
+    };
     let length = dot(axis, axis).sqrt();
     let angle = 2.0 * length.atan2(w);
     // Near the identity, angle/length tends to 2/w, since both shrink at the same rate.
-    let factor = if length < 1e-12 * w { 2.0 / w } else { angle / length };
+    let factor = if length < 1e-12 * w {
+        2.0 / w
+    } else {
+        angle / length
+    };
     axis.map(|x| x * factor)
 }
 
@@ -159,7 +196,10 @@ mod tests {
     }
 
     fn assert_near(found: &[f64], wanted: &[f64]) {
-        assert!(found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-9), "{found:?} is not {wanted:?}");
+        assert!(
+            found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-9),
+            "{found:?} is not {wanted:?}"
+        );
     }
 
     #[test]
@@ -182,7 +222,10 @@ mod tests {
 
     #[test]
     fn a_quarter_turn_about_z_moves_x_to_y() {
-        let turn = Pose::read(PoseFormat::XyzRotvec, &[1.0, 0.0, 0.0, 0.0, 0.0, std::f64::consts::FRAC_PI_2]);
+        let turn = Pose::read(
+            PoseFormat::XyzRotvec,
+            &[1.0, 0.0, 0.0, 0.0, 0.0, std::f64::consts::FRAC_PI_2],
+        );
         let step = Pose::read(PoseFormat::XyzRotvec, &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
         let mut out = Vec::new();
         step.seen_from(&turn).write(PoseFormat::XyzRot6d, &mut out);

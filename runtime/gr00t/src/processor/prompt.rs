@@ -54,7 +54,8 @@ struct Made {
 impl Made {
     /// Caches a prompt, and drops all others if there are too many.
     fn insert(&mut self, asked: Asked, ids: Arc<[i64]>) {
-        let bytes = asked.0.len() + asked.1.len() * size_of::<usize>() + ids.len() * size_of::<i64>();
+        let bytes =
+            asked.0.len() + asked.1.len() * size_of::<usize>() + ids.len() * size_of::<i64>();
         if bytes > REMEMBERED_BYTES {
             return;
         }
@@ -69,7 +70,10 @@ impl Made {
 
 impl fmt::Debug for Prompts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prompts").field("path", &self.path).field("image_id", &self.image_id).finish_non_exhaustive()
+        f.debug_struct("Prompts")
+            .field("path", &self.path)
+            .field("image_id", &self.image_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -82,18 +86,35 @@ impl Prompts {
     pub fn read(dir: &Path, formalize: bool) -> Result<Self, ProcessorError> {
         let path = dir.join("tokenizer.json");
         if !path.is_file() {
-            return Err(ProcessorError::NoFile { dir: dir.to_owned(), wanted: "`tokenizer.json`".to_owned() });
+            return Err(ProcessorError::NoFile {
+                dir: dir.to_owned(),
+                wanted: "`tokenizer.json`".to_owned(),
+            });
         }
         let tokenizer = read_tokenizer(&path)?;
         let id = |token: &str| match tokenizer.token_to_id(token) {
             Some(id) => Ok(i64::from(id)),
-            None => Err(ProcessorError::text(&path, format!("it has no token `{token}`"))),
+            None => Err(ProcessorError::text(
+                &path,
+                format!("it has no token `{token}`"),
+            )),
         };
-        let (image_id, padding_id) = (id(IMAGE_PAD)?, id(&padding(&dir.join("tokenizer_config.json"))?)?);
+        let (image_id, padding_id) = (
+            id(IMAGE_PAD)?,
+            id(&padding(&dir.join("tokenizer_config.json"))?)?,
+        );
         check_image_id(&dir.join("config.json"), image_id)?;
         let template = ChatTemplate::read(dir)?;
         let made = Mutex::default();
-        let prompts = Self { template, tokenizer, path, image_id, padding_id, formalize, made };
+        let prompts = Self {
+            template,
+            tokenizer,
+            path,
+            image_id,
+            padding_id,
+            formalize,
+            made,
+        };
         prompts.render("", 2)?;
         Ok(prompts)
     }
@@ -122,7 +143,11 @@ impl Prompts {
     /// Returns a [`ProcessorError`] if the template fails, or if the instruction itself contains a
     /// placeholder.
     pub fn render(&self, instruction: &str, images: usize) -> Result<String, ProcessorError> {
-        let instruction = if self.formalize { formalize(instruction) } else { instruction.to_owned() };
+        let instruction = if self.formalize {
+            formalize(instruction)
+        } else {
+            instruction.to_owned()
+        };
         let rendered = self.template.render(images, &instruction)?;
         let found = rendered.matches(IMAGE_PAD).count();
         if found == images {
@@ -130,7 +155,11 @@ impl Prompts {
         }
         if instruction.contains(IMAGE_PAD) {
             let wanted = format!("text without `{IMAGE_PAD}` is needed");
-            return Err(ProcessorError::input("the instruction", format!("`{instruction}`"), wanted));
+            return Err(ProcessorError::input(
+                "the instruction",
+                format!("`{instruction}`"),
+                wanted,
+            ));
         }
         let reason = format!("it writes `{IMAGE_PAD}` {found} times for {images} pictures");
         Err(ProcessorError::text(self.template.path(), reason))
@@ -142,21 +171,37 @@ impl Prompts {
     /// # Errors
     /// Returns a [`ProcessorError`] if the template or the tokenizer fails, or if the instruction
     /// itself contains a placeholder.
-    pub fn tokens(&self, instruction: &str, image_tokens: &[usize]) -> Result<Arc<[i64]>, ProcessorError> {
+    pub fn tokens(
+        &self,
+        instruction: &str,
+        image_tokens: &[usize],
+    ) -> Result<Arc<[i64]>, ProcessorError> {
         let key = (instruction.to_owned(), image_tokens.to_vec());
         // The map is consistent whenever the lock is free, so a lock poisoned by a panic elsewhere
         // does no harm.
-        if let Some(ids) = self.made.lock().unwrap_or_else(PoisonError::into_inner).by_instruction.get(&key) {
+        if let Some(ids) = self
+            .made
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .by_instruction
+            .get(&key)
+        {
             return Ok(Arc::clone(ids));
         }
-        let ids: Arc<[i64]> = self.encode(&self.expand(instruction, image_tokens)?)?.into();
+        let ids: Arc<[i64]> = self
+            .encode(&self.expand(instruction, image_tokens)?)?
+            .into();
         let found = ids.iter().filter(|id| **id == self.image_id).count();
         let wanted: usize = image_tokens.iter().sum();
         if found != wanted {
-            let reason = format!("a prompt has {found} tokens `{IMAGE_PAD}`, its pictures have {wanted}");
+            let reason =
+                format!("a prompt has {found} tokens `{IMAGE_PAD}`, its pictures have {wanted}");
             return Err(ProcessorError::text(&self.path, reason));
         }
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&ids));
+        self.made
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, Arc::clone(&ids));
         Ok(ids)
     }
 
@@ -175,21 +220,31 @@ impl Prompts {
 /// Reads a tokenizer. The crate panics on some files that are not tokenizers, especially on those
 /// that are not even JSON.
 fn read_tokenizer(path: &Path) -> Result<Tokenizer, ProcessorError> {
-    let bytes = fs::read(path).map_err(|err| ProcessorError::Io { path: path.to_owned(), err })?;
+    let bytes = fs::read(path).map_err(|err| ProcessorError::Io {
+        path: path.to_owned(),
+        err,
+    })?;
     parse_tokenizer(path, &bytes)
 }
 
 fn encode(tokenizer: &Tokenizer, path: &Path, text: &str) -> Result<Vec<i64>, ProcessorError> {
-    let encoding = panic::catch_unwind(panic::AssertUnwindSafe(|| tokenizer.encode_fast(text, true)));
-    let encoding = encoding.map_err(|_| ProcessorError::text(path, "its tokenizer panics at a prompt"))?;
+    let encoding = panic::catch_unwind(panic::AssertUnwindSafe(|| {
+        tokenizer.encode_fast(text, true)
+    }));
+    let encoding =
+        encoding.map_err(|_| ProcessorError::text(path, "its tokenizer panics at a prompt"))?;
     let encoding = encoding.map_err(|err| ProcessorError::text(path, err))?;
     Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
 }
 
 fn parse_tokenizer(path: &Path, bytes: &[u8]) -> Result<Tokenizer, ProcessorError> {
-    serde_json::from_slice::<IgnoredAny>(bytes).map_err(|err| ProcessorError::Json { path: path.to_owned(), err })?;
+    serde_json::from_slice::<IgnoredAny>(bytes).map_err(|err| ProcessorError::Json {
+        path: path.to_owned(),
+        err,
+    })?;
     let made = panic::catch_unwind(|| Tokenizer::from_bytes(bytes));
-    let made = made.map_err(|_| ProcessorError::text(path, "it is not a tokenizer that can be read"))?;
+    let made =
+        made.map_err(|_| ProcessorError::text(path, "it is not a tokenizer that can be read"))?;
     made.map_err(|err| ProcessorError::text(path, err))
 }
 
@@ -199,8 +254,14 @@ fn padding(path: &Path) -> Result<String, ProcessorError> {
         return Ok(PADDING.to_owned());
     }
     let file = Json::read(path)?;
-    let Some(field) = file.root().get("pad_token")?.given() else { return Ok(PADDING.to_owned()) };
-    let text = if field.is_text() { field.text()? } else { field.get("content")?.text()? };
+    let Some(field) = file.root().get("pad_token")?.given() else {
+        return Ok(PADDING.to_owned());
+    };
+    let text = if field.is_text() {
+        field.text()?
+    } else {
+        field.get("content")?.text()?
+    };
     Ok(text.to_owned())
 }
 
@@ -215,7 +276,9 @@ fn check_image_id(path: &Path, image_id: i64) -> Result<(), ProcessorError> {
     if field.is_missing() || field.integer()? == image_id {
         return Ok(());
     }
-    Err(field.refuse(&format!("{image_id} is needed, the tokenizer's `{IMAGE_PAD}`")))
+    Err(field.refuse(&format!(
+        "{image_id} is needed, the tokenizer's `{IMAGE_PAD}`"
+    )))
 }
 
 #[cfg(test)]
@@ -232,11 +295,16 @@ mod tests {
             made.insert((instruction, vec![64, 64]), vec![7; 40_000].into());
             assert!(made.bytes <= REMEMBERED_BYTES);
         }
-        let ids = |made: &Made| -> usize { made.by_instruction.values().map(|ids| ids.len() * 8).sum() };
+        let ids =
+            |made: &Made| -> usize { made.by_instruction.values().map(|ids| ids.len() * 8).sum() };
         assert!(ids(&made) > 0 && ids(&made) <= REMEMBERED_BYTES);
         let before = made.by_instruction.len();
         made.insert(("x".repeat(REMEMBERED_BYTES + 1), vec![]), vec![].into());
-        assert_eq!(made.by_instruction.len(), before, "one that is larger than all may be costs no other its place");
+        assert_eq!(
+            made.by_instruction.len(),
+            before,
+            "one that is larger than all may be costs no other its place"
+        );
     }
 
     #[test]
@@ -263,14 +331,21 @@ mod tests {
             b"[",
         ];
         let path = Path::new("tokenizer.json");
-        Target::new("tokenizer").dictionary(words).longest(8192).one_in(100).run(|input| {
-            let tokenizer = parse_tokenizer(path, input).map_err(|err| err.to_string().len())?;
-            let encoding = encode(
-                &tokenizer,
-                path,
-                "open the drawer, <|image_pad|> aaaaaaaaaaaaaaaaaaaaaaaaaaaaa! \u{e9}\u{1f600}",
-            );
-            encoding.map(|ids| ids.len()).map_err(|err| err.to_string().len())
-        });
+        Target::new("tokenizer")
+            .dictionary(words)
+            .longest(8192)
+            .one_in(100)
+            .run(|input| {
+                let tokenizer =
+                    parse_tokenizer(path, input).map_err(|err| err.to_string().len())?;
+                let encoding = encode(
+                    &tokenizer,
+                    path,
+                    "open the drawer, <|image_pad|> aaaaaaaaaaaaaaaaaaaaaaaaaaaaa! \u{e9}\u{1f600}",
+                );
+                encoding
+                    .map(|ids| ids.len())
+                    .map_err(|err| err.to_string().len())
+            });
     }
 }

@@ -49,14 +49,32 @@ impl Array {
     ///
     /// # Errors
     /// Returns [`ProcessorError::Input`] if shape and bytes contradict each other.
-    pub fn new(dtype: &str, item_size: usize, shape: &[usize], bytes: Bytes) -> Result<Self, ProcessorError> {
-        let wanted = shape.iter().try_fold(item_size, |size, edge| size.checked_mul(*edge));
+    pub fn new(
+        dtype: &str,
+        item_size: usize,
+        shape: &[usize],
+        bytes: Bytes,
+    ) -> Result<Self, ProcessorError> {
+        let wanted = shape
+            .iter()
+            .try_fold(item_size, |size, edge| size.checked_mul(*edge));
         if wanted != Some(bytes.len()) {
             let found = format!("{} bytes", bytes.len());
-            let wanted = format!("{item_size} a number for the shape {} are needed", tuple(shape));
-            return Err(ProcessorError::input(format!("an array of {dtype}"), found, wanted));
+            let wanted = format!(
+                "{item_size} a number for the shape {} are needed",
+                tuple(shape)
+            );
+            return Err(ProcessorError::input(
+                format!("an array of {dtype}"),
+                found,
+                wanted,
+            ));
         }
-        Ok(Self { dtype: dtype.to_owned(), shape: shape.to_vec(), bytes })
+        Ok(Self {
+            dtype: dtype.to_owned(),
+            shape: shape.to_vec(),
+            bytes,
+        })
     }
 
     /// Returns numpy's name of the element type.
@@ -73,12 +91,22 @@ impl Array {
     /// clamped to the array; an array without dimensions is returned whole.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Self {
-        let Some((&first, rest)) = self.shape.split_first() else { return self.clone() };
+        let Some((&first, rest)) = self.shape.split_first() else {
+            return self.clone();
+        };
         let rows = rows.start.min(first)..rows.end.min(first);
         let row_bytes = self.bytes.len().checked_div(first).unwrap_or(0);
-        let bytes = self.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
-        let shape = std::iter::once(rows.len()).chain(rest.iter().copied()).collect();
-        Self { dtype: self.dtype.clone(), shape, bytes }
+        let bytes = self
+            .bytes
+            .slice(rows.start * row_bytes..rows.end * row_bytes);
+        let shape = std::iter::once(rows.len())
+            .chain(rest.iter().copied())
+            .collect();
+        Self {
+            dtype: self.dtype.clone(),
+            shape,
+            bytes,
+        }
     }
 
     /// Returns the elements, little endian and row-major.
@@ -90,8 +118,13 @@ impl Array {
 impl Object {
     /// Returns the value of a `dict`'s key.
     pub fn get(&self, key: &str) -> Option<&Self> {
-        let Self::Map(members) = self else { return None };
-        members.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+        let Self::Map(members) = self else {
+            return None;
+        };
+        members
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value)
     }
 
     /// Returns `str(type(value))`.
@@ -121,8 +154,15 @@ impl Object {
             Self::Bytes(bytes) => Ok(bytes.len()),
             Self::List(items) | Self::Tuple(items) => Ok(items.len()),
             Self::Map(members) => Ok(members.len()),
-            Self::Array(array) => array.shape.first().copied().ok_or_else(|| "len() of unsized object".to_owned()),
-            _ => Err(format!("object of type '{}' has no len()", self.type_name())),
+            Self::Array(array) => array
+                .shape
+                .first()
+                .copied()
+                .ok_or_else(|| "len() of unsized object".to_owned()),
+            _ => Err(format!(
+                "object of type '{}' has no len()",
+                self.type_name()
+            )),
         }
     }
 
@@ -149,9 +189,14 @@ impl Object {
             Self::Float(number) => out.push_str(&format!("{number:?}")),
             Self::Text(text) => out.push_str(&quoted(text)),
             Self::Bytes(bytes) => {
-                out.push_str(&format!("b'{}'", bytes[..bytes.len().min(LONGEST_REPR)].escape_ascii()));
+                out.push_str(&format!(
+                    "b'{}'",
+                    bytes[..bytes.len().min(LONGEST_REPR)].escape_ascii()
+                ));
             }
-            Self::List(items) => write_items(out, ["[", "]"], items, |item, out| item.write_repr(out)),
+            Self::List(items) => {
+                write_items(out, ["[", "]"], items, |item, out| item.write_repr(out))
+            }
             Self::Tuple(items) => {
                 let end = if items.len() == 1 { ",)" } else { ")" };
                 write_items(out, ["(", end], items, |item, out| item.write_repr(out));
@@ -161,13 +206,22 @@ impl Object {
                 value.write_repr(out);
             }),
             Self::Array(array) => {
-                out.push_str(&format!("array(shape={}, dtype={})", tuple(&array.shape), array.dtype));
+                out.push_str(&format!(
+                    "array(shape={}, dtype={})",
+                    tuple(&array.shape),
+                    array.dtype
+                ));
             }
         }
     }
 }
 
-fn write_items<T>(out: &mut String, [start, end]: [&str; 2], items: &[T], write: impl Fn(&T, &mut String)) {
+fn write_items<T>(
+    out: &mut String,
+    [start, end]: [&str; 2],
+    items: &[T],
+    write: impl Fn(&T, &mut String),
+) {
     out.push_str(start);
     for (index, item) in items.iter().enumerate() {
         if out.len() > LONGEST_REPR {
@@ -183,12 +237,23 @@ fn write_items<T>(out: &mut String, [start, end]: [&str; 2], items: &[T], write:
 pub(super) fn tuple(numbers: &[usize]) -> String {
     match numbers {
         [only] => format!("({only},)"),
-        _ => format!("({})", numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+        _ => format!(
+            "({})",
+            numbers
+                .iter()
+                .map(usize::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
     }
 }
 
 fn quoted(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     let escape = |letter: char| match letter {
         '\n' => "\\n".to_owned(),
         '\t' => "\\t".to_owned(),
@@ -197,7 +262,13 @@ fn quoted(text: &str) -> String {
         _ if letter == quote => format!("\\{letter}"),
         _ => letter.to_string(),
     };
-    format!("{quote}{}{quote}", text.chars().take(LONGEST_REPR).map(escape).collect::<String>())
+    format!(
+        "{quote}{}{quote}",
+        text.chars()
+            .take(LONGEST_REPR)
+            .map(escape)
+            .collect::<String>()
+    )
 }
 
 #[cfg(test)]
@@ -213,7 +284,10 @@ mod tests {
             Object::Map(vec![("a".to_owned(), Object::None)]),
         ]);
         assert_eq!(text.repr(), r#"["it's", (1,), 1.0, {'a': None}]"#);
-        assert_eq!(Object::Int(3).len().unwrap_err(), "object of type 'int' has no len()");
+        assert_eq!(
+            Object::Int(3).len().unwrap_err(),
+            "object of type 'int' has no len()"
+        );
     }
 
     #[test]
@@ -221,17 +295,33 @@ mod tests {
         let bytes = Object::Bytes(vec![0; 1 << 20].into());
         let nested = (0..10).fold(bytes, |inner, _| Object::List(vec![inner.clone(), inner]));
         let repr = nested.repr();
-        assert!(repr.starts_with("[[[") && repr.ends_with('…') && repr.len() < LONGEST_REPR + 4, "{}", repr.len());
+        assert!(
+            repr.starts_with("[[[") && repr.ends_with('…') && repr.len() < LONGEST_REPR + 4,
+            "{}",
+            repr.len()
+        );
         let text = Object::Text("é".repeat(1 << 20)).repr();
-        assert!(text.starts_with("'éé") && text.len() < LONGEST_REPR + 4, "{}", text.len());
+        assert!(
+            text.starts_with("'éé") && text.len() < LONGEST_REPR + 4,
+            "{}",
+            text.len()
+        );
     }
 
     #[test]
     fn a_part_of_an_array_is_its_rows_in_the_same_memory() {
         let array = Array::new("uint8", 1, &[3, 2], vec![0, 1, 2, 3, 4, 5].into()).unwrap();
         let part = array.part(1..3);
-        assert_eq!((part.shape(), part.bytes()), (&[2, 2][..], &[2, 3, 4, 5][..]));
-        assert!(array.bytes().as_ptr_range().contains(&part.bytes().as_ptr()));
+        assert_eq!(
+            (part.shape(), part.bytes()),
+            (&[2, 2][..], &[2, 3, 4, 5][..])
+        );
+        assert!(
+            array
+                .bytes()
+                .as_ptr_range()
+                .contains(&part.bytes().as_ptr())
+        );
         assert_eq!(array.part(2..9).shape(), [1, 2]);
         let empty = Array::new("uint8", 1, &[0, 2], Vec::new().into()).unwrap();
         assert_eq!(empty.part(0..1), empty);

@@ -34,7 +34,11 @@ impl<'a> Rows<'a> {
     pub fn new(width: usize, values: &'a [f32]) -> Result<Self, ProcessorError> {
         if width == 0 || values.is_empty() || !values.len().is_multiple_of(width) {
             let found = format!("{} values", values.len());
-            return Err(ProcessorError::input("a state", found, format!("whole rows of {width} are needed")));
+            return Err(ProcessorError::input(
+                "a state",
+                found,
+                format!("whole rows of {width} are needed"),
+            ));
         }
         Ok(Self { width, values })
     }

@@ -22,8 +22,15 @@ impl Scale {
     }
 
     /// Returns the range with which the processor was trained.
-    pub(super) fn range(statistics: &KeyStatistics, scaling: &Scaling) -> Result<Self, ProcessorError> {
-        let names = if scaling.use_percentiles { ["q01", "q99"] } else { ["min", "max"] };
+    pub(super) fn range(
+        statistics: &KeyStatistics,
+        scaling: &Scaling,
+    ) -> Result<Self, ProcessorError> {
+        let names = if scaling.use_percentiles {
+            ["q01", "q99"]
+        } else {
+            ["min", "max"]
+        };
         let [low, high] = statistics.tables(names)?;
         Ok(Self::Range { low, high })
     }
@@ -70,7 +77,11 @@ impl Scale {
 
     /// Returns one physical action value of step `row`.
     pub(super) fn denormalize(&self, row: usize, column: usize, x: f32) -> f64 {
-        let at = if self.rows() == 1 { column } else { row * self.width() + column };
+        let at = if self.rows() == 1 {
+            column
+        } else {
+            row * self.width() + column
+        };
         match self {
             Self::Spread { mean, std } if std.values[at] != 0.0 => {
                 f64::from((f64::from(x) * std.values[at] + mean.values[at]) as f32)
@@ -95,34 +106,64 @@ mod tests {
     use super::*;
 
     fn row(values: &[f64]) -> Table {
-        Table { width: values.len(), values: values.to_vec() }
+        Table {
+            width: values.len(),
+            values: values.to_vec(),
+        }
     }
 
     #[test]
     fn a_range_that_is_a_point_gives_zero_and_decodes_to_the_point() {
-        let scale = Scale::Range { low: row(&[2.0]), high: row(&[2.000001]) };
+        let scale = Scale::Range {
+            low: row(&[2.0]),
+            high: row(&[2.000001]),
+        };
         assert_eq!(scale.normalize(0, 99.0, false), 0.0);
         assert!((scale.denormalize(0, 0, 0.3) - 2.0).abs() < 1e-5);
     }
 
     #[test]
     fn a_value_without_spread_passes_as_it_is() {
-        let scale = Scale::Spread { mean: row(&[5.0, 1.0]), std: row(&[0.0, 2.0]) };
-        assert_eq!((scale.normalize(0, 7.0, true), scale.normalize(1, 7.0, true)), (7.0, 3.0));
-        assert_eq!((scale.denormalize(3, 0, 7.0), scale.denormalize(3, 1, 3.0)), (7.0, 7.0));
+        let scale = Scale::Spread {
+            mean: row(&[5.0, 1.0]),
+            std: row(&[0.0, 2.0]),
+        };
+        assert_eq!(
+            (scale.normalize(0, 7.0, true), scale.normalize(1, 7.0, true)),
+            (7.0, 3.0)
+        );
+        assert_eq!(
+            (scale.denormalize(3, 0, 7.0), scale.denormalize(3, 1, 3.0)),
+            (7.0, 7.0)
+        );
     }
 
     #[test]
     fn only_clipping_cuts_states_but_actions_are_always_cut() {
-        let scale = Scale::Range { low: row(&[0.0]), high: row(&[1.0]) };
-        assert_eq!((scale.normalize(0, 2.0, false), scale.normalize(0, 2.0, true)), (3.0, 1.0));
+        let scale = Scale::Range {
+            low: row(&[0.0]),
+            high: row(&[1.0]),
+        };
+        assert_eq!(
+            (
+                scale.normalize(0, 2.0, false),
+                scale.normalize(0, 2.0, true)
+            ),
+            (3.0, 1.0)
+        );
         assert_eq!(scale.denormalize(0, 0, 7.0), 1.0);
     }
 
     #[test]
     fn each_step_has_a_row_of_its_own() {
-        let low = Table { width: 1, values: vec![0.0, 10.0] };
-        let high = Table { width: 1, values: vec![1.0, 30.0] };
+        let low = Table {
+            width: 1,
+            values: vec![0.0, 10.0],
+        };
+        let high = Table {
+            width: 1,
+            values: vec![1.0, 30.0],
+        };
         assert_eq!(Scale::Range { low, high }.denormalize(1, 0, 0.0), 20.0);
     }
 }

@@ -8,7 +8,11 @@
 /// The constant 2/π.
 const QUARTERS_PER_RADIAN: f32 = f32::from_bits(0x3f22_f983);
 /// −π/2 as a sum, so that multiples of it lose no precision.
-const QUARTER: [f32; 3] = [f32::from_bits(0xbfc9_0fd8), f32::from_bits(0xb4a8_885a), f32::from_bits(0xa7c2_34c4)];
+const QUARTER: [f32; 3] = [
+    f32::from_bits(0xbfc9_0fd8),
+    f32::from_bits(0xb4a8_885a),
+    f32::from_bits(0xa7c2_34c4),
+];
 /// Coefficients of x⁹, x⁷, x⁵, x³.
 const SINE: [f32; 4] = [
     f32::from_bits(0x363e_9dde),
@@ -17,8 +21,13 @@ const SINE: [f32; 4] = [
     f32::from_bits(0xbe2a_aaab),
 ];
 /// Coefficients of x⁸, x⁶, x⁴, x², 1.
-const COSINE: [f32; 5] =
-    [f32::from_bits(0x37cc_730b), f32::from_bits(0xbab6_036e), f32::from_bits(0x3d2a_aa9e), -0.5, 1.0];
+const COSINE: [f32; 5] = [
+    f32::from_bits(0x37cc_730b),
+    f32::from_bits(0xbab6_036e),
+    f32::from_bits(0x3d2a_aa9e),
+    -0.5,
+    1.0,
+];
 /// Angles in radians above which numpy calls the C library: for the sine and for the cosine.
 const LARGE: [f32; 2] = [117_435.99, 71_476.06];
 /// Adding and subtracting this constant rounds to the nearest integer.
@@ -29,9 +38,15 @@ pub(super) fn sin_cos(x: f32) -> [f32; 2] {
     // Above these limits, and for NaN, the C library is used.
     let small = LARGE.map(|limit| x.abs() <= limit);
     let quarters = x.mul_add(QUARTERS_PER_RADIAN, ROUNDER) - ROUNDER;
-    let rest = QUARTER.iter().fold(x, |rest, part| quarters.mul_add(*part, rest));
+    let rest = QUARTER
+        .iter()
+        .fold(x, |rest, part| quarters.mul_add(*part, rest));
     let square = rest * rest;
-    let polynomial = |coefficients: &[f32]| coefficients.iter().fold(0.0, |sum: f32, c| sum.mul_add(square, *c));
+    let polynomial = |coefficients: &[f32]| {
+        coefficients
+            .iter()
+            .fold(0.0, |sum: f32, c| sum.mul_add(square, *c))
+    };
     let sine = polynomial(&SINE).mul_add(square, 0.0).mul_add(rest, rest);
     let cosine = polynomial(&COSINE);
     let pick = |quarter: i32| {
@@ -39,7 +54,14 @@ pub(super) fn sin_cos(x: f32) -> [f32; 2] {
         if quarter & 2 == 0 { value } else { -value }
     };
     let quarter = quarters as i32;
-    [if small[0] { pick(quarter) } else { x.sin() }, if small[1] { pick(quarter.wrapping_add(1)) } else { x.cos() }]
+    [
+        if small[0] { pick(quarter) } else { x.sin() },
+        if small[1] {
+            pick(quarter.wrapping_add(1))
+        } else {
+            x.cos()
+        },
+    ]
 }
 
 #[cfg(test)]
@@ -69,7 +91,12 @@ mod tests {
     #[test]
     fn the_last_bit_is_numpys() {
         for [angle, sine, cosine] in NUMPY {
-            assert_eq!(sin_cos(f32::from_bits(angle)).map(f32::to_bits), [sine, cosine], "{}", f32::from_bits(angle));
+            assert_eq!(
+                sin_cos(f32::from_bits(angle)).map(f32::to_bits),
+                [sine, cosine],
+                "{}",
+                f32::from_bits(angle)
+            );
         }
     }
 

@@ -39,17 +39,27 @@ impl StateEncoder {
                 Encoding::SinCos
             } else {
                 let known = statistics.key(Group::State, key)?;
-                let scale =
-                    if modality.has_mean_std(key) { Scale::spread(&known) } else { Scale::range(&known, &scaling) };
+                let scale = if modality.has_mean_std(key) {
+                    Scale::spread(&known)
+                } else {
+                    Scale::range(&known, &scaling)
+                };
                 let scale = scale?;
                 if scale.rows() != 1 {
-                    return Err(known.refuse("a list of numbers, not of rows, is needed for a state"));
+                    return Err(
+                        known.refuse("a list of numbers, not of rows, is needed for a state")
+                    );
                 }
                 Encoding::Scale(scale)
             };
             keys.push((key.clone(), encoding));
         }
-        Ok(Self { keys, rows: modality.horizon(), max_state_dim, scaling })
+        Ok(Self {
+            keys,
+            rows: modality.horizon(),
+            max_state_dim,
+            scaling,
+        })
     }
 
     /// Returns the keys, and their widths where the statistics tell them.
@@ -58,7 +68,10 @@ impl StateEncoder {
             Encoding::SinCos => None,
             Encoding::Scale(scale) => Some(scale.width()),
         };
-        self.keys.iter().map(|(key, encoding)| (key.as_str(), width(encoding))).collect()
+        self.keys
+            .iter()
+            .map(|(key, encoding)| (key.as_str(), width(encoding)))
+            .collect()
     }
 
     /// Returns the number of state steps.
@@ -72,14 +85,26 @@ impl StateEncoder {
         let mut column = 0;
         for (key, encoding) in &self.keys {
             let rows = self.rows_of(key, encoding, state)?;
-            let width = if self.scaling.exclude_state { rows.width() } else { encoding.width(rows.width()) };
+            let width = if self.scaling.exclude_state {
+                rows.width()
+            } else {
+                encoding.width(rows.width())
+            };
             if column + width > self.max_state_dim {
                 let found = format!("wider than the network's {}", self.max_state_dim);
-                return Err(ProcessorError::input(format!("the state up to `{key}`"), found, "narrower is needed"));
+                return Err(ProcessorError::input(
+                    format!("the state up to `{key}`"),
+                    found,
+                    "narrower is needed",
+                ));
             }
             if !self.scaling.exclude_state {
                 for (row, out) in rows.iter().zip(out.chunks_exact_mut(self.max_state_dim)) {
-                    encoding.write(row, self.scaling.clip_outliers, &mut out[column..column + width]);
+                    encoding.write(
+                        row,
+                        self.scaling.clip_outliers,
+                        &mut out[column..column + width],
+                    );
                 }
             }
             column += width;
@@ -95,16 +120,28 @@ impl StateEncoder {
     ) -> Result<Rows<'a>, ProcessorError> {
         let what = || format!("state `{key}`");
         let Some(rows) = state.get(key) else {
-            return Err(ProcessorError::input(what(), "missing", "every state of the checkpoint is needed"));
+            return Err(ProcessorError::input(
+                what(),
+                "missing",
+                "every state of the checkpoint is needed",
+            ));
         };
         if rows.rows() != self.rows {
             let wanted = format!("{} are needed", self.rows);
-            return Err(ProcessorError::input(what(), format!("{} steps long", rows.rows()), wanted));
+            return Err(ProcessorError::input(
+                what(),
+                format!("{} steps long", rows.rows()),
+                wanted,
+            ));
         }
         match encoding {
             Encoding::Scale(scale) if scale.width() != rows.width() => {
                 let wanted = format!("{} are needed", scale.width());
-                Err(ProcessorError::input(what(), format!("{} values wide", rows.width()), wanted))
+                Err(ProcessorError::input(
+                    what(),
+                    format!("{} values wide", rows.width()),
+                    wanted,
+                ))
             }
             _ => Ok(*rows),
         }

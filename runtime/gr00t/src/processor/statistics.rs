@@ -43,7 +43,10 @@ impl Statistics {
 
     #[cfg(test)]
     pub(super) fn parse(text: &str) -> Result<Self, ProcessorError> {
-        Ok(Self(Json::parse(Path::new("statistics.json"), text.as_bytes())?))
+        Ok(Self(Json::parse(
+            Path::new("statistics.json"),
+            text.as_bytes(),
+        )?))
     }
 
     pub(super) fn of(&self, tag: &str) -> Result<TagStatistics<'_>, ProcessorError> {
@@ -61,7 +64,9 @@ impl<'a> TagStatistics<'a> {
         };
         let field = self.0.get(group)?.get(key)?;
         if field.is_missing() {
-            return Err(field.refuse("statistics of every key of the modality configuration are needed"));
+            return Err(
+                field.refuse("statistics of every key of the modality configuration are needed")
+            );
         }
         Ok(KeyStatistics(field))
     }
@@ -74,21 +79,35 @@ impl KeyStatistics<'_> {
         let field = self.0.get(name)?;
         let items = field.items()?;
         let rows = match items.first() {
-            Some(first) if first.is_list() => items.iter().map(Field::numbers).collect::<Result<Vec<_>, _>>()?,
+            Some(first) if first.is_list() => items
+                .iter()
+                .map(Field::numbers)
+                .collect::<Result<Vec<_>, _>>()?,
             _ => vec![field.numbers()?],
         };
         let width = rows[0].len();
-        if width == 0 || rows.iter().any(|row| row.len() != width) || rows.len() > MOST_NUMBERS / width {
-            return Err(field.refuse("rows of the same length, at least one number each, are needed"));
+        if width == 0
+            || rows.iter().any(|row| row.len() != width)
+            || rows.len() > MOST_NUMBERS / width
+        {
+            return Err(
+                field.refuse("rows of the same length, at least one number each, are needed")
+            );
         }
-        Ok(Table { width, values: rows.concat() })
+        Ok(Table {
+            width,
+            values: rows.concat(),
+        })
     }
 
     /// Reads two statistics of the same shape.
     pub(super) fn tables(&self, names: [&str; 2]) -> Result<[Table; 2], ProcessorError> {
         let tables = [self.table(names[0])?, self.table(names[1])?];
         if tables[0].width != tables[1].width || tables[0].values.len() != tables[1].values.len() {
-            return Err(self.refuse(&format!("`{}` and `{}` of the same shape are needed", names[0], names[1])));
+            return Err(self.refuse(&format!(
+                "`{}` and `{}` of the same shape are needed",
+                names[0], names[1]
+            )));
         }
         Ok(tables)
     }
@@ -109,21 +128,41 @@ mod tests {
     use super::*;
 
     fn table(json: &str) -> Result<Table, ProcessorError> {
-        let file = Statistics::parse(&format!(r#"{{"robot": {{"state": {{"arm": {{"min": {json}}}}}}}}}"#)).unwrap();
+        let file = Statistics::parse(&format!(
+            r#"{{"robot": {{"state": {{"arm": {{"min": {json}}}}}}}}}"#
+        ))
+        .unwrap();
         file.of("robot")?.key(Group::State, "arm")?.table("min")
     }
 
     #[test]
     fn a_list_is_one_row_and_a_list_of_lists_many() {
-        assert_eq!(table("[1, 2]").unwrap(), Table { width: 2, values: vec![1.0, 2.0] });
+        assert_eq!(
+            table("[1, 2]").unwrap(),
+            Table {
+                width: 2,
+                values: vec![1.0, 2.0]
+            }
+        );
         assert_eq!(table("[[1, 2], [3, 4]]").unwrap().rows(), 2);
     }
 
     #[test]
     fn ragged_or_empty_statistics_are_refused_with_their_place() {
-        for wrong in ["[]", "[[]]", "[[1], [2, 3]]", "[1, [2]]", "[null]", "3", "[[1], 2]"] {
+        for wrong in [
+            "[]",
+            "[[]]",
+            "[[1], [2, 3]]",
+            "[1, [2]]",
+            "[null]",
+            "3",
+            "[[1], 2]",
+        ] {
             assert!(
-                table(wrong).unwrap_err().to_string().starts_with("`statistics.json`: `robot.state.arm.min"),
+                table(wrong)
+                    .unwrap_err()
+                    .to_string()
+                    .starts_with("`statistics.json`: `robot.state.arm.min"),
                 "{wrong}"
             );
         }
@@ -132,7 +171,12 @@ mod tests {
     #[test]
     fn a_key_without_statistics_is_named() {
         let file = Statistics::parse(r#"{"robot": {"state": {}}}"#).unwrap();
-        let text = file.of("robot").unwrap().key(Group::State, "arm").unwrap_err().to_string();
+        let text = file
+            .of("robot")
+            .unwrap()
+            .key(Group::State, "arm")
+            .unwrap_err()
+            .to_string();
         assert!(text.starts_with("`statistics.json`: `robot.state.arm` is missing"));
     }
 }

@@ -30,7 +30,9 @@ impl Ahead {
         device: Device,
     ) -> Result<Option<Self>, LoadError> {
         let sizes = Sizes::usual();
-        Self::begin(checkpoint, specs, (kind, device), sizes, || ToCard::new(device, sizes.slots))
+        Self::begin(checkpoint, specs, (kind, device), sizes, || {
+            ToCard::new(device, sizes.slots)
+        })
     }
 
     /// Starts loading with any carrier, which is created after the tensors to which it copies.
@@ -41,15 +43,23 @@ impl Ahead {
         sizes: Sizes,
         carrier: impl FnOnce() -> Result<C, String>,
     ) -> Result<Option<Self>, LoadError> {
-        let place = |(name, shape): &'_ Spec| Some((name.clone(), locate(checkpoint, name, shape).ok()?));
+        let place =
+            |(name, shape): &'_ Spec| Some((name.clone(), locate(checkpoint, name, shape).ok()?));
         let (names, places): (Vec<_>, Vec<_>) = specs.iter().filter_map(place).unzip();
         let wanted = room(checkpoint, &places, kind, device)?;
-        let sources = checkpoint.shards().iter().map(|shard| shard.source().clone()).collect();
+        let sources = checkpoint
+            .shards()
+            .iter()
+            .map(|shard| shard.source().clone())
+            .collect();
         let started = carrier()
             .map_err(|reason| Failure::Device { reason })
             .and_then(|carrier| Upload::start(sources, wanted, carrier, sizes));
         match started {
-            Ok(upload) => Ok(Some(Self { numbers: names.into_iter().zip(0..).collect(), upload })),
+            Ok(upload) => Ok(Some(Self {
+                numbers: names.into_iter().zip(0..).collect(),
+                upload,
+            })),
             Err(failure) => {
                 tracing::warn!("weights are copied piece by piece: {failure}");
                 Ok(None)
@@ -73,7 +83,9 @@ impl Ahead {
 
 impl fmt::Debug for Ahead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ahead").field("tensors", &self.numbers.len()).finish_non_exhaustive()
+        f.debug_struct("Ahead")
+            .field("tensors", &self.numbers.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -83,22 +95,38 @@ impl fmt::Debug for Ahead {
 /// so that they leave a gap into which the joined layers of the next block fit. In the order of the
 /// names most gaps are too small, and for the released model libtorch's allocator holds 0.7 GB more
 /// of the GPU's memory.
-fn room(checkpoint: &Checkpoint, places: &[Place<'_>], kind: Kind, device: Device) -> Result<Vec<Wanted>, LoadError> {
-    let bytes = |place: &Place<'_>| place.entry.shape.iter().product::<i64>() * kind.elt_size_in_bytes() as i64;
+fn room(
+    checkpoint: &Checkpoint,
+    places: &[Place<'_>],
+    kind: Kind,
+    device: Device,
+) -> Result<Vec<Wanted>, LoadError> {
+    let bytes = |place: &Place<'_>| {
+        place.entry.shape.iter().product::<i64>() * kind.elt_size_in_bytes() as i64
+    };
     let total: i64 = places.iter().map(bytes).sum();
     // Allocate one block that libtorch divides for the following tensors, because hundreds of
     // allocations by the driver take longer than the copies. If one block is not available, smaller
     // ones may be.
     drop(Tensor::f_empty([total], (Kind::Uint8, device)));
     let wanted = |place: &Place<'_>| {
-        let tensor = Tensor::f_empty(&place.entry.shape[..], (kind, device)).map_err(|err| LoadError::Device {
-            dir: checkpoint.dir().to_owned(),
-            bytes: total.unsigned_abs(),
-            device,
-            reason: shortage(&err.to_string()).to_owned(),
+        let tensor = Tensor::f_empty(&place.entry.shape[..], (kind, device)).map_err(|err| {
+            LoadError::Device {
+                dir: checkpoint.dir().to_owned(),
+                bytes: total.unsigned_abs(),
+                device,
+                reason: shortage(&err.to_string()).to_owned(),
+            }
         })?;
         let bytes = place.entry.bytes.start.unsigned_abs()..place.entry.bytes.end.unsigned_abs();
-        Ok(Wanted { extent: Extent { file: place.number, bytes }, stored: place.stored, tensor })
+        Ok(Wanted {
+            extent: Extent {
+                file: place.number,
+                bytes,
+            },
+            stored: place.stored,
+            tensor,
+        })
     };
     places.iter().map(wanted).collect()
 }

@@ -26,14 +26,21 @@ impl Checkpoint {
     /// Maps `model.safetensors`, or the shards of its index. Checks the headers and reads no
     /// tensor.
     pub(super) fn open(dir: &Path) -> Result<Self, LoadError> {
-        let mut checkpoint = Self { dir: dir.to_owned(), shards: Vec::new(), tensors: BTreeMap::new() };
+        let mut checkpoint = Self {
+            dir: dir.to_owned(),
+            shards: Vec::new(),
+            tensors: BTreeMap::new(),
+        };
         let index = dir.join(INDEX);
         if dir.join(SINGLE).is_file() {
             checkpoint.add(&dir.join(SINGLE), None)?;
         } else if index.is_file() {
             checkpoint.add_all(&index)?;
         } else {
-            return Err(LoadError::NoFile { dir: dir.to_owned(), wanted: format!("`{SINGLE}` or `{INDEX}`") });
+            return Err(LoadError::NoFile {
+                dir: dir.to_owned(),
+                wanted: format!("`{SINGLE}` or `{INDEX}`"),
+            });
         }
         Ok(checkpoint)
     }
@@ -68,7 +75,10 @@ impl Checkpoint {
             let path = self.dir.join(file);
             if !path.is_file() {
                 let wanted = format!("`{file}`, a shard of `{INDEX}`");
-                return Err(LoadError::NoFile { dir: self.dir.clone(), wanted });
+                return Err(LoadError::NoFile {
+                    dir: self.dir.clone(),
+                    wanted,
+                });
             }
             self.add(&path, Some((index, names)))?;
         }
@@ -77,21 +87,37 @@ impl Checkpoint {
 
     /// Adds one file; with an index, the file must contain exactly the tensors that the index lists
     /// for it.
-    fn add(&mut self, path: &Path, index: Option<(&Path, &BTreeSet<String>)>) -> Result<(), LoadError> {
+    fn add(
+        &mut self,
+        path: &Path,
+        index: Option<(&Path, &BTreeSet<String>)>,
+    ) -> Result<(), LoadError> {
         let (shard, entries) = Shard::open(path)?;
         if let Some((index, wanted)) = index {
             let found: BTreeSet<_> = entries.iter().map(|(name, _)| name.clone()).collect();
-            let bad = |reason| Err(LoadError::Index { path: index.to_owned(), reason });
+            let bad = |reason| {
+                Err(LoadError::Index {
+                    path: index.to_owned(),
+                    reason,
+                })
+            };
             if let Some(name) = wanted.difference(&found).next() {
                 return bad(format!("tensor `{name}` is not in `{}`", path.display()));
             }
             if let Some(name) = found.difference(wanted).next() {
-                return bad(format!("tensor `{name}` of `{}` is not there in the index", path.display()));
+                return bad(format!(
+                    "tensor `{name}` of `{}` is not there in the index",
+                    path.display()
+                ));
             }
         }
         let number = self.shards.len();
         self.shards.push(shard);
-        self.tensors.extend(entries.into_iter().map(|(name, entry)| (name, (number, entry))));
+        self.tensors.extend(
+            entries
+                .into_iter()
+                .map(|(name, entry)| (name, (number, entry))),
+        );
         Ok(())
     }
 }

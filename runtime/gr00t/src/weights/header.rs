@@ -39,11 +39,19 @@ pub(super) struct Entry {
 /// Returns a [`LoadError`] that names the file.
 pub(super) fn read(path: &Path, file: &mut File) -> Result<Vec<(String, Entry)>, LoadError> {
     let size = file.metadata().map_err(LoadError::io(path))?.len();
-    let bad = |reason: String| LoadError::Safetensors { path: path.to_owned(), reason };
+    let bad = |reason: String| LoadError::Safetensors {
+        path: path.to_owned(),
+        reason,
+    };
     let json = match header(file, size) {
         Ok(Ok(json)) => json,
         Ok(Err(reason)) => return Err(bad(reason)),
-        Err(err) => return Err(LoadError::Io { path: path.to_owned(), err }),
+        Err(err) => {
+            return Err(LoadError::Io {
+                path: path.to_owned(),
+                err,
+            });
+        }
     };
     entries(&json, size).map_err(bad)
 }
@@ -57,7 +65,9 @@ fn header(file: &mut impl Read, size: u64) -> io::Result<Result<Vec<u8>, String>
     file.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
     if length > MAX_HEADER || length > size - LENGTH {
-        return Ok(Err(format!("a header of {length} bytes is announced in a file of {size}")));
+        return Ok(Err(format!(
+            "a header of {length} bytes is announced in a file of {size}"
+        )));
     }
     let mut json = Vec::new();
     file.by_ref().take(length).read_to_end(&mut json)?;
@@ -66,25 +76,42 @@ fn header(file: &mut impl Read, size: u64) -> io::Result<Result<Vec<u8>, String>
 
 /// Returns the tensors that `json`, in a file of `size` bytes, describes.
 fn entries(json: &[u8], size: u64) -> Result<Vec<(String, Entry)>, String> {
-    let names: Pairs<IgnoredAny> = serde_json::from_slice(json).map_err(|err| format!("header: {err}"))?;
+    let names: Pairs<IgnoredAny> =
+        serde_json::from_slice(json).map_err(|err| format!("header: {err}"))?;
     if let Some(name) = names.duplicate() {
         return Err(format!("tensor `{name}` is there twice"));
     }
     // Deserialisation refuses gaps, overlaps, overflows, and shapes that do not match the byte
     // ranges.
-    let metadata: Metadata = serde_json::from_slice(json).map_err(|err| format!("header: {err}"))?;
+    let metadata: Metadata =
+        serde_json::from_slice(json).map_err(|err| format!("header: {err}"))?;
     let begin = LENGTH + json.len() as u64;
     let described = begin.saturating_add(metadata.data_len() as u64);
     if described != size {
-        return Err(format!("{size} bytes long, but the header describes {described}"));
+        return Err(format!(
+            "{size} bytes long, but the header describes {described}"
+        ));
     }
     let number = |value: usize| i64::try_from(value).map_err(|_| format!("a size of {value}"));
     let begin = i64::try_from(begin).map_err(|_| format!("a header of {begin} bytes"))?;
     let entry = |name: String| -> Result<(String, Entry), String> {
-        let info = metadata.info(&name).ok_or_else(|| format!("tensor `{name}` is not described"))?;
-        let shape = info.shape.iter().map(|&side| number(side)).collect::<Result<_, _>>()?;
+        let info = metadata
+            .info(&name)
+            .ok_or_else(|| format!("tensor `{name}` is not described"))?;
+        let shape = info
+            .shape
+            .iter()
+            .map(|&side| number(side))
+            .collect::<Result<_, _>>()?;
         let bytes = begin + number(info.data_offsets.0)?..begin + number(info.data_offsets.1)?;
-        Ok((name, Entry { dtype: info.dtype, shape, bytes }))
+        Ok((
+            name,
+            Entry {
+                dtype: info.dtype,
+                shape,
+                bytes,
+            },
+        ))
     };
     metadata.offset_keys().into_iter().map(entry).collect()
 }
@@ -112,15 +139,23 @@ mod tests {
             b"{",
             b"null",
         ];
-        Target::new("safetensors").dictionary(words).run(|input| match header(&mut &*input, input.len() as u64) {
-            Ok(Ok(json)) => entries(&json, input.len() as u64).map(|entries| entries.len()).map_err(kind),
-            Ok(Err(reason)) => Err(kind(reason)),
-            Err(err) => Err(err.to_string()),
+        Target::new("safetensors").dictionary(words).run(|input| {
+            match header(&mut &*input, input.len() as u64) {
+                Ok(Ok(json)) => entries(&json, input.len() as u64)
+                    .map(|entries| entries.len())
+                    .map_err(kind),
+                Ok(Err(reason)) => Err(kind(reason)),
+                Err(err) => Err(err.to_string()),
+            }
         });
     }
 
     /// Returns an error message without its numbers and names.
     fn kind(reason: String) -> String {
-        reason.chars().filter(|letter| letter.is_ascii_alphabetic()).take(24).collect()
+        reason
+            .chars()
+            .filter(|letter| letter.is_ascii_alphabetic())
+            .take(24)
+            .collect()
     }
 }

@@ -23,15 +23,21 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, LoadError> {
 }
 
 fn parse(path: &Path, text: &[u8]) -> Result<Vec<(String, String)>, LoadError> {
-    let index: Index = serde_json::from_slice(text).map_err(|err| LoadError::Json { path: path.to_owned(), err })?;
-    let bad = |reason| LoadError::Index { path: path.to_owned(), reason };
+    let index: Index = serde_json::from_slice(text).map_err(|err| LoadError::Json {
+        path: path.to_owned(),
+        err,
+    })?;
+    let bad = |reason| LoadError::Index {
+        path: path.to_owned(),
+        reason,
+    };
     if let Some(name) = index.weight_map.duplicate() {
         return Err(bad(format!("tensor `{name}` is there twice")));
     }
     match index.weight_map.0.iter().find(|(_, file)| !is_plain(file)) {
-        Some((name, file)) => {
-            Err(bad(format!("tensor `{name}` is in {file:?}, a .safetensors file beside the index is needed")))
-        }
+        Some((name, file)) => Err(bad(format!(
+            "tensor `{name}` is in {file:?}, a .safetensors file beside the index is needed"
+        ))),
         None => Ok(index.weight_map.0),
     }
 }

@@ -63,7 +63,11 @@ impl Weights {
     /// # Errors
     /// Returns a [`LoadError`] that names the missing or broken file.
     pub fn open(dir: &Path, device: Device, kind: Kind) -> Result<Self, LoadError> {
-        Ok(Self::new(Source::Checkpoint(Checkpoint::open(dir)?), device, kind))
+        Ok(Self::new(
+            Source::Checkpoint(Checkpoint::open(dir)?),
+            device,
+            kind,
+        ))
     }
 
     /// Creates random weights: norms are 1, biases are 0, the rest is normally distributed with a
@@ -87,9 +91,18 @@ impl Weights {
     /// # Errors
     /// Returns the same [`LoadError::Tensors`] as [`Weights::finish`] would.
     pub fn check(&self, specs: &[Spec]) -> Result<(), LoadError> {
-        let Source::Checkpoint(checkpoint) = &self.source else { return Ok(()) };
-        let problems = specs.iter().filter_map(|(name, shape)| locate(checkpoint, name, shape).err()).collect();
-        refuse(checkpoint, specs.iter().map(|(name, _)| name.as_str()), problems)
+        let Source::Checkpoint(checkpoint) = &self.source else {
+            return Ok(());
+        };
+        let problems = specs
+            .iter()
+            .filter_map(|(name, shape)| locate(checkpoint, name, shape).err())
+            .collect();
+        refuse(
+            checkpoint,
+            specs.iter().map(|(name, _)| name.as_str()),
+            problems,
+        )
     }
 
     /// Starts to load these tensors to a GPU, all at once and in the background; [`Weights::take`]
@@ -98,7 +111,9 @@ impl Weights {
     /// # Errors
     /// Returns [`LoadError::Device`] if the tensors do not fit into the GPU's memory.
     pub fn ahead(&mut self, specs: &[Spec]) -> Result<(), LoadError> {
-        let Source::Checkpoint(checkpoint) = &self.source else { return Ok(()) };
+        let Source::Checkpoint(checkpoint) = &self.source else {
+            return Ok(());
+        };
         if self.device.is_cuda() {
             self.ahead = Ahead::to_card(checkpoint, specs, self.kind, self.device)?;
         }
@@ -108,15 +123,22 @@ impl Weights {
     /// As [`Weights::ahead`], but to the CPU and with another carrier.
     #[cfg(test)]
     fn ahead_by<C: upload::Carrier>(&mut self, specs: &[Spec], sizes: upload::Sizes, carrier: C) {
-        let Source::Checkpoint(checkpoint) = &self.source else { panic!("random weights are not loaded") };
-        self.ahead = Ahead::begin(checkpoint, specs, (self.kind, self.device), sizes, || Ok(carrier)).unwrap();
+        let Source::Checkpoint(checkpoint) = &self.source else {
+            panic!("random weights are not loaded")
+        };
+        self.ahead = Ahead::begin(checkpoint, specs, (self.kind, self.device), sizes, || {
+            Ok(carrier)
+        })
+        .unwrap();
     }
 
     /// Returns the tensor `name`. A tensor that is missing or has another shape is recorded for
     /// [`Weights::finish`], and the result is zeros that take no memory.
     pub fn take(&mut self, name: &str, shape: &[i64]) -> Tensor {
         let found = match &self.source {
-            Source::Random { seed } => Ok(random_tensor(*seed, name, shape, self.kind, self.device)),
+            Source::Random { seed } => {
+                Ok(random_tensor(*seed, name, shape, self.kind, self.device))
+            }
             Source::Checkpoint(checkpoint) => locate(checkpoint, name, shape).map(|place| {
                 let ahead = self.ahead.as_ref().and_then(|ahead| ahead.take(name));
                 match ahead {
@@ -151,13 +173,25 @@ impl Weights {
             return Err(failure);
         }
         if let Source::Checkpoint(checkpoint) = &self.source {
-            refuse(checkpoint, self.taken.iter().map(|(name, _)| name.as_str()), self.problems)?;
+            refuse(
+                checkpoint,
+                self.taken.iter().map(|(name, _)| name.as_str()),
+                self.problems,
+            )?;
         }
         Ok(self.taken)
     }
 
     fn new(source: Source, device: Device, kind: Kind) -> Self {
-        Self { source, device, kind, ahead: None, taken: Vec::new(), problems: Vec::new(), failure: None }
+        Self {
+            source,
+            device,
+            kind,
+            ahead: None,
+            taken: Vec::new(),
+            problems: Vec::new(),
+            failure: None,
+        }
     }
 }
 
@@ -184,16 +218,35 @@ impl Place<'_> {
 /// Finds a tensor with this name and shape; the token embedding table may be stored as the output
 /// layer.
 fn locate<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[i64]) -> Result<Place<'a>, Problem> {
-    let tied = || (name == layout::EMBED_TOKENS).then(|| checkpoint.find(layout::LM_HEAD)).flatten();
+    let tied = || {
+        (name == layout::EMBED_TOKENS)
+            .then(|| checkpoint.find(layout::LM_HEAD))
+            .flatten()
+    };
     let Some((number, entry)) = checkpoint.find(name).or_else(tied) else {
-        return Err(Problem::Missing { name: name.to_owned(), shape: shape.to_vec() });
+        return Err(Problem::Missing {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+        });
     };
     if entry.shape != shape {
-        return Err(Problem::Shape { name: name.to_owned(), found: entry.shape.clone(), wanted: shape.to_vec() });
+        return Err(Problem::Shape {
+            name: name.to_owned(),
+            found: entry.shape.clone(),
+            wanted: shape.to_vec(),
+        });
     }
     match kind_of(entry.dtype) {
-        Some(stored) => Ok(Place { number, shard: &checkpoint.shards()[number], entry, stored }),
-        None => Err(Problem::Type { name: name.to_owned(), found: entry.dtype }),
+        Some(stored) => Ok(Place {
+            number,
+            shard: &checkpoint.shards()[number],
+            entry,
+            stored,
+        }),
+        None => Err(Problem::Type {
+            name: name.to_owned(),
+            found: entry.dtype,
+        }),
     }
 }
 
@@ -205,14 +258,24 @@ fn refuse<'a>(
     mut problems: Vec<Problem>,
 ) -> Result<(), LoadError> {
     let used: BTreeSet<_> = used.collect();
-    let is_known = |name: &str| used.contains(name) || problems.iter().any(|problem| problem.name() == name);
-    let unknown = checkpoint.names().filter(|name| !is_known(name) && !layout::is_redundant(name));
-    let unexpected: Vec<_> = unknown.map(|name| Problem::Unexpected { name: name.to_owned() }).collect();
+    let is_known =
+        |name: &str| used.contains(name) || problems.iter().any(|problem| problem.name() == name);
+    let unknown = checkpoint
+        .names()
+        .filter(|name| !is_known(name) && !layout::is_redundant(name));
+    let unexpected: Vec<_> = unknown
+        .map(|name| Problem::Unexpected {
+            name: name.to_owned(),
+        })
+        .collect();
     problems.extend(unexpected);
     if problems.is_empty() {
         return Ok(());
     }
-    Err(LoadError::Tensors { dir: checkpoint.dir().to_owned(), problems: told(&problems) })
+    Err(LoadError::Tensors {
+        dir: checkpoint.dir().to_owned(),
+        problems: told(&problems),
+    })
 }
 
 #[cfg(test)]

@@ -14,7 +14,10 @@ impl<V> Pairs<V> {
     pub(super) fn duplicate(&self) -> Option<&str> {
         let mut names: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
-        names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+        names
+            .windows(2)
+            .find(|pair| pair[0] == pair[1])
+            .map(|pair| pair[0])
     }
 }
 

@@ -11,7 +11,11 @@ pub(super) enum Problem {
     /// The network needs the tensor, and the checkpoint does not have it.
     Missing { name: String, shape: Vec<i64> },
     /// The tensor has another shape.
-    Shape { name: String, found: Vec<i64>, wanted: Vec<i64> },
+    Shape {
+        name: String,
+        found: Vec<i64>,
+        wanted: Vec<i64>,
+    },
     /// The tensor has a type that weights cannot have.
     Type { name: String, found: Dtype },
     /// The checkpoint has the tensor, and the network does not know it.
@@ -40,8 +44,14 @@ impl Problem {
     fn text(&self) -> String {
         match self {
             Self::Missing { name, shape } => format!("`{name}` {shape:?}"),
-            Self::Shape { name, found, wanted } => format!("`{name}` is {found:?}, {wanted:?} is needed"),
-            Self::Type { name, found } => format!("`{name}` is {found}, F32, BF16, F16 or F64 is needed"),
+            Self::Shape {
+                name,
+                found,
+                wanted,
+            } => format!("`{name}` is {found:?}, {wanted:?} is needed"),
+            Self::Type { name, found } => {
+                format!("`{name}` is {found}, F32, BF16, F16 or F64 is needed")
+            }
             Self::Unexpected { name } => format!("`{name}`"),
         }
     }
@@ -50,8 +60,16 @@ impl Problem {
 /// Formats all problems as one text: the number of each kind, and the affected tensors.
 pub(super) fn told(problems: &[Problem]) -> String {
     let part = |kind: &str| {
-        let texts: Vec<_> = problems.iter().filter(|problem| problem.kind() == kind).map(Problem::text).collect();
-        let tensors = if texts.len() == 1 { "tensor" } else { "tensors" };
+        let texts: Vec<_> = problems
+            .iter()
+            .filter(|problem| problem.kind() == kind)
+            .map(Problem::text)
+            .collect();
+        let tensors = if texts.len() == 1 {
+            "tensor"
+        } else {
+            "tensors"
+        };
         let rest = match texts.len().saturating_sub(MOST) {
             0 => String::new(),
             rest => format!(" and {rest} more"),
@@ -59,7 +77,11 @@ pub(super) fn told(problems: &[Problem]) -> String {
         let listed = texts[..texts.len().min(MOST)].join(", ");
         (!texts.is_empty()).then(|| format!("{} {kind} {tensors}: {listed}{rest}", texts.len()))
     };
-    ["missing", "wrong", "unexpected"].into_iter().filter_map(part).collect::<Vec<_>>().join("; ")
+    ["missing", "wrong", "unexpected"]
+        .into_iter()
+        .filter_map(part)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 #[cfg(test)]
@@ -69,10 +91,22 @@ mod tests {
     #[test]
     fn all_kinds_are_told_in_one_text() {
         let problems = [
-            Problem::Unexpected { name: "c".to_owned() },
-            Problem::Missing { name: "a".to_owned(), shape: vec![2, 3] },
-            Problem::Shape { name: "b".to_owned(), found: vec![4], wanted: vec![5] },
-            Problem::Type { name: "d".to_owned(), found: Dtype::I64 },
+            Problem::Unexpected {
+                name: "c".to_owned(),
+            },
+            Problem::Missing {
+                name: "a".to_owned(),
+                shape: vec![2, 3],
+            },
+            Problem::Shape {
+                name: "b".to_owned(),
+                found: vec![4],
+                wanted: vec![5],
+            },
+            Problem::Type {
+                name: "d".to_owned(),
+                found: Dtype::I64,
+            },
         ];
         assert_eq!(
             told(&problems),
@@ -84,8 +118,15 @@ mod tests {
 
     #[test]
     fn a_long_list_is_cut() {
-        let problems: Vec<_> = (0..25).map(|at| Problem::Unexpected { name: at.to_string() }).collect();
+        let problems: Vec<_> = (0..25)
+            .map(|at| Problem::Unexpected {
+                name: at.to_string(),
+            })
+            .collect();
         let text = told(&problems);
-        assert!(text.starts_with("25 unexpected tensors: `0`, ") && text.ends_with("`19` and 5 more"), "{text}");
+        assert!(
+            text.starts_with("25 unexpected tensors: `0`, ") && text.ends_with("`19` and 5 more"),
+            "{text}"
+        );
     }
 }

@@ -20,7 +20,10 @@ pub fn random_tensor(seed: i64, name: &str, shape: &[i64], kind: Kind, device: D
     if last == "bias" || last == "b" {
         return Tensor::zeros(shape, (kind, device));
     }
-    if shape.len() == 1 && last == "weight" && (name.contains("norm") || name.ends_with("vlln.weight")) {
+    if shape.len() == 1
+        && last == "weight"
+        && (name.contains("norm") || name.ends_with("vlln.weight"))
+    {
         return Tensor::ones(shape, (kind, device));
     }
     normal(stream(seed, name), shape, kind, device)
@@ -34,8 +37,11 @@ fn normal(stream: u64, shape: &[i64], kind: Kind, device: Device) -> Tensor {
     for begin in (0..count).step_by(CHUNK) {
         let chunk = &mut values[..CHUNK.min(count - begin)];
         let tasks = chunk.par_chunks_mut(TASK).enumerate();
-        tasks.for_each(|(task, values)| fill(mix(stream ^ mix((begin + task * TASK) as u64)), values));
-        flat.narrow(0, begin as i64, chunk.len() as i64).copy_(&Tensor::from_slice(chunk));
+        tasks.for_each(|(task, values)| {
+            fill(mix(stream ^ mix((begin + task * TASK) as u64)), values)
+        });
+        flat.narrow(0, begin as i64, chunk.len() as i64)
+            .copy_(&Tensor::from_slice(chunk));
     }
     tensor
 }
@@ -50,15 +56,17 @@ fn fill(mut state: u64, values: &mut [f32]) {
         let second = (bits & 0xff_ffff) as f32 / (1 << 24) as f32;
         let radius = DEVIATION * (-2.0 * first.ln()).sqrt();
         let (sine, cosine) = (std::f32::consts::TAU * second).sin_cos();
-        pair.iter_mut().zip([radius * cosine, radius * sine]).for_each(|(value, normal)| *value = normal);
+        pair.iter_mut()
+            .zip([radius * cosine, radius * sine])
+            .for_each(|(value, normal)| *value = normal);
     }
 }
 
 /// Returns the initial state of a tensor's random numbers: FNV-1a of the name, mixed with the seed.
 fn stream(seed: i64, name: &str) -> u64 {
-    let hash = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     mix(hash ^ mix(seed.cast_unsigned()))
 }
 

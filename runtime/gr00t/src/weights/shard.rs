@@ -40,7 +40,10 @@ impl Shard {
         let mut file = File::open(path).map_err(LoadError::io(path))?;
         let entries = header::read(path, &mut file)?;
         let map = map(path, &file)?;
-        let source = Source { path: path.to_owned(), file: Arc::new(file) };
+        let source = Source {
+            path: path.to_owned(),
+            file: Arc::new(file),
+        };
         Ok((Self { map, source }, entries))
     }
 
@@ -54,7 +57,10 @@ impl Shard {
     pub(super) fn tensor(&self, entry: &Entry, stored: Kind, kind: Kind, device: Device) -> Tensor {
         let aligned = entry.bytes.start % stored.elt_size_in_bytes() as i64 == 0;
         if aligned && stored == kind && device == Device::Cpu {
-            return self.bytes(&entry.bytes).view_dtype(stored).view(&entry.shape[..]);
+            return self
+                .bytes(&entry.bytes)
+                .view_dtype(stored)
+                .view(&entry.shape[..]);
         }
         self.copied(entry, stored, kind, device)
     }
@@ -68,8 +74,13 @@ impl Shard {
             let piece = self.bytes(&(begin..entry.bytes.end.min(begin + PIECE as i64)));
             advise(&piece, libc::MADV_WILLNEED);
             // A file may store its tensors at unaligned offsets, but a tensor must be aligned.
-            let values = if begin % size == 0 { piece.view_dtype(stored) } else { piece.copy().view_dtype(stored) };
-            flat.narrow(0, (begin - entry.bytes.start) / size, values.size()[0]).copy_(&values);
+            let values = if begin % size == 0 {
+                piece.view_dtype(stored)
+            } else {
+                piece.copy().view_dtype(stored)
+            };
+            flat.narrow(0, (begin - entry.bytes.start) / size, values.size()[0])
+                .copy_(&values);
             advise(&piece, libc::MADV_DONTNEED);
         }
         copy
@@ -97,7 +108,10 @@ fn advise(tensor: &Tensor, advice: libc::c_int) {
 
 /// Maps the whole file as a private mapping.
 fn map(path: &Path, file: &File) -> Result<Tensor, LoadError> {
-    let bad = |reason: String| LoadError::Safetensors { path: path.to_owned(), reason };
+    let bad = |reason: String| LoadError::Safetensors {
+        path: path.to_owned(),
+        reason,
+    };
     let size = file.metadata().map_err(LoadError::io(path))?.len();
     let size = i64::try_from(size).map_err(|_| bad(format!("{size} bytes long")))?;
     // Opened by its descriptor, so that it is the file whose header was read, even if it has been

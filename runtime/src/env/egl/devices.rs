@@ -30,19 +30,29 @@ pub fn devices() -> Result<&'static Devices, String> {
 }
 
 fn query() -> Result<Devices, String> {
-    let handles: Vec<Device> = Device::query_devices().map_err(|error| error.to_string())?.collect();
+    let handles: Vec<Device> = Device::query_devices()
+        .map_err(|error| error.to_string())?
+        .collect();
     let known = handles.iter().map(describe).collect();
     tracing::debug!(devices = ?known, "EGL lists");
     Ok(Devices { known, handles })
 }
 
 fn describe(device: &Device) -> EglDevice {
-    let card = device.drm_device_node_path().or_else(|| device.drm_render_device_node_path());
-    let card = card.and_then(Path::file_name).map(|name| Path::new(DRM).join(name).join("device"));
+    let card = device
+        .drm_device_node_path()
+        .or_else(|| device.drm_render_device_node_path());
+    let card = card
+        .and_then(Path::file_name)
+        .map(|name| Path::new(DRM).join(name).join("device"));
     let name_of = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
-    let kernel_driver = card.as_ref().and_then(|card| name_of(&card.join("driver").canonicalize().ok()?));
+    let kernel_driver = card
+        .as_ref()
+        .and_then(|card| name_of(&card.join("driver").canonicalize().ok()?));
     let driver = match device.extensions() {
-        has if has.contains("EGL_NV_device_cuda") => Driver::Nvidia { cuda: cuda_device(device) },
+        has if has.contains("EGL_NV_device_cuda") => Driver::Nvidia {
+            cuda: cuda_device(device),
+        },
         has if has.contains("EGL_MESA_device_software") => Driver::Software,
         _ if kernel_driver.as_deref() == Some("nvidia") => Driver::MesaOnNvidia,
         _ => Driver::OtherCard,
@@ -63,8 +73,14 @@ mod tests {
 
     #[test]
     fn a_pci_address_is_told_without_its_function() {
-        assert_eq!(without_function("0000:3b:00.0").as_deref(), Some("0000:3b:00"));
-        assert_eq!([without_function("vgem"), without_function("soc.0")], [None, None]);
+        assert_eq!(
+            without_function("0000:3b:00.0").as_deref(),
+            Some("0000:3b:00")
+        );
+        assert_eq!(
+            [without_function("vgem"), without_function("soc.0")],
+            [None, None]
+        );
     }
 
     #[test]
@@ -75,7 +91,10 @@ mod tests {
         };
         assert_eq!(devices.known.len(), devices.handles.len());
         if devices.known.len() == 1 && !Path::new("/dev/dri").exists() {
-            let software = EglDevice { driver: Driver::Software, pci: None };
+            let software = EglDevice {
+                driver: Driver::Software,
+                pci: None,
+            };
             assert_eq!(devices.known, [software]);
         }
     }

@@ -25,7 +25,11 @@ pub(super) fn cuda_device(device: &Device) -> Option<usize> {
     // the library; `number` outlives the call; the device has the extension that defines the
     // attribute.
     let answered = unsafe { query(device.raw_device().cast_mut(), CUDA_DEVICE, &raw mut number) };
-    if answered == 0 { None } else { usize::try_from(number).ok() }
+    if answered == 0 {
+        None
+    } else {
+        usize::try_from(number).ok()
+    }
 }
 
 /// Returns the function, if this machine's EGL has it.

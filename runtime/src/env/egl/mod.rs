@@ -113,7 +113,10 @@ enum Standing {
 pub fn candidates(devices: &[EglDevice], wanted: &Wanted) -> Result<Vec<usize>, String> {
     if let Some(device) = wanted.device {
         let index = device as usize;
-        return devices.get(index).map(|_| vec![index]).ok_or_else(|| refusal(device, devices));
+        return devices
+            .get(index)
+            .map(|_| vec![index])
+            .ok_or_else(|| refusal(device, devices));
     }
     let mut order: Vec<usize> = (0..devices.len()).collect();
     if let Some(gpu) = &wanted.gpu {
@@ -135,7 +138,9 @@ fn standing(devices: &[EglDevice], device: &EglDevice, gpu: &Gpu) -> Standing {
     };
     let is_own = match (&device.pci, &gpu.pci) {
         (Some(device), Some(gpu)) => Some(device == gpu),
-        _ => cuda.filter(|_| is_unique(devices, device.driver)).map(|cuda| cuda == gpu.index),
+        _ => cuda
+            .filter(|_| is_unique(devices, device.driver))
+            .map(|cuda| cuda == gpu.index),
     };
     match is_own {
         Some(true) => Standing::Own,
@@ -145,12 +150,19 @@ fn standing(devices: &[EglDevice], device: &EglDevice, gpu: &Gpu) -> Standing {
 }
 
 fn is_unique(devices: &[EglDevice], driver: Driver) -> bool {
-    devices.iter().filter(|device| device.driver == driver).count() == 1
+    devices
+        .iter()
+        .filter(|device| device.driver == driver)
+        .count()
+        == 1
 }
 
 /// Formats the list of devices: `0: NVIDIA, cuda:0; 1: Mesa on the CPU`.
 fn list(devices: &[EglDevice]) -> String {
-    let each = devices.iter().enumerate().map(|(index, device)| format!("{index}: {device}"));
+    let each = devices
+        .iter()
+        .enumerate()
+        .map(|(index, device)| format!("{index}: {device}"));
     each.collect::<Vec<_>>().join("; ")
 }
 
@@ -166,18 +178,32 @@ fn refusal(device: u32, devices: &[EglDevice]) -> String {
 /// Returns the message for the user when device `taken` renders. `None` if it is the GPU's own
 /// device, or if no GPU was requested. `reasons` say why the devices that were tried before did not
 /// open.
-pub fn note(devices: &[EglDevice], wanted: &Wanted, taken: usize, reasons: &[String]) -> Option<String> {
+pub fn note(
+    devices: &[EglDevice],
+    wanted: &Wanted,
+    taken: usize,
+    reasons: &[String],
+) -> Option<String> {
     let gpu = wanted.gpu.as_ref().filter(|_| wanted.device.is_none())?;
     let device = devices.get(taken)?;
-    let standings = devices.iter().map(|device| standing(devices, device, gpu)).collect::<Vec<_>>();
+    let standings = devices
+        .iter()
+        .map(|device| standing(devices, device, gpu))
+        .collect::<Vec<_>>();
     if standings[taken] == Standing::Own {
         return None;
     }
     let cuda = gpu.index;
     let why = if standings.contains(&Standing::Own) {
-        format!("the EGL device of cuda:{cuda} does not open ({})", reasons.join("; "))
+        format!(
+            "the EGL device of cuda:{cuda} does not open ({})",
+            reasons.join("; ")
+        )
     } else if standings.contains(&Standing::Unidentified) {
-        format!("which EGL device belongs to cuda:{cuda} is not known ({})", list(devices))
+        format!(
+            "which EGL device belongs to cuda:{cuda} is not known ({})",
+            list(devices)
+        )
     } else {
         format!("no EGL device belongs to cuda:{cuda} ({})", list(devices))
     };

@@ -2,17 +2,31 @@
 
 use super::*;
 
-const SOFTWARE: EglDevice = EglDevice { driver: Driver::Software, pci: None };
+const SOFTWARE: EglDevice = EglDevice {
+    driver: Driver::Software,
+    pci: None,
+};
 
 fn nvidia(cuda: impl Into<Option<usize>>, pci: &str) -> EglDevice {
     let pci = Some(pci.to_owned()).filter(|pci| !pci.is_empty());
-    EglDevice { driver: Driver::Nvidia { cuda: cuda.into() }, pci }
+    EglDevice {
+        driver: Driver::Nvidia { cuda: cuda.into() },
+        pci,
+    }
 }
 
 fn gpu(index: usize, pci: &str) -> Wanted {
     let pci = Some(pci.to_owned()).filter(|pci| !pci.is_empty());
-    let gpu = Gpu { index, number: None, pci };
-    Wanted { gpu: Some(gpu), local_rank: index, ..Wanted::default() }
+    let gpu = Gpu {
+        index,
+        number: None,
+        pci,
+    };
+    Wanted {
+        gpu: Some(gpu),
+        local_rank: index,
+        ..Wanted::default()
+    }
 }
 
 fn first(devices: &[EglDevice], wanted: &Wanted) -> usize {
@@ -22,7 +36,13 @@ fn first(devices: &[EglDevice], wanted: &Wanted) -> usize {
 #[test]
 fn the_pci_address_says_which_device_is_the_gpus_own() {
     let devices = [nvidia(1, "0000:81:00"), nvidia(0, "0000:3b:00"), SOFTWARE];
-    assert_eq!([first(&devices, &gpu(0, "0000:3b:00")), first(&devices, &gpu(1, "0000:81:00"))], [1, 0]);
+    assert_eq!(
+        [
+            first(&devices, &gpu(0, "0000:3b:00")),
+            first(&devices, &gpu(1, "0000:81:00"))
+        ],
+        [1, 0]
+    );
     assert_eq!(note(&devices, &gpu(0, "0000:3b:00"), 1, &[]), None);
 }
 
@@ -34,7 +54,13 @@ fn the_pci_address_is_believed_before_cudas_number() {
 
 #[test]
 fn without_dri_files_cudas_number_says_it() {
-    let devices = [nvidia(2, ""), nvidia(3, ""), nvidia(0, ""), nvidia(1, ""), SOFTWARE];
+    let devices = [
+        nvidia(2, ""),
+        nvidia(3, ""),
+        nvidia(0, ""),
+        nvidia(1, ""),
+        SOFTWARE,
+    ];
     let found = [0, 1, 2, 3].map(|index| first(&devices, &gpu(index, "0000:3b:00")));
     assert_eq!(found, [2, 3, 0, 1]);
 }
@@ -42,11 +68,17 @@ fn without_dri_files_cudas_number_says_it() {
 #[test]
 fn a_number_that_two_devices_have_is_not_believed() {
     let devices = [nvidia(0, ""), nvidia(0, ""), SOFTWARE];
-    assert_eq!([first(&devices, &gpu(0, "")), first(&devices, &gpu(1, ""))], [0, 1]);
+    assert_eq!(
+        [first(&devices, &gpu(0, "")), first(&devices, &gpu(1, ""))],
+        [0, 1]
+    );
     let told = note(&devices, &gpu(1, ""), 1, &[]).unwrap();
     let list = "0: NVIDIA, cuda:0; 1: NVIDIA, cuda:0; 2: Mesa on the CPU";
     let why = format!("which EGL device belongs to cuda:1 is not known ({list})");
-    assert_eq!(told, format!("EGL draws pictures on device 1: {why}; --egl-device takes another"));
+    assert_eq!(
+        told,
+        format!("EGL draws pictures on device 1: {why}; --egl-device takes another")
+    );
 }
 
 #[test]
@@ -74,15 +106,27 @@ fn where_there_is_only_mesa_every_gpu_gets_it_and_the_container_option_is_told()
     let told = "EGL draws pictures on the CPU: no EGL device belongs to cuda:1 (0: Mesa on the CPU); \
                 a container gets that of the GPU with NVIDIA_DRIVER_CAPABILITIES=all (docker run -e) \
                 or --nv (apptainer)";
-    assert_eq!(note(&[SOFTWARE], &gpu(1, ""), 0, &[]).as_deref(), Some(told));
+    assert_eq!(
+        note(&[SOFTWARE], &gpu(1, ""), 0, &[]).as_deref(),
+        Some(told)
+    );
 }
 
 #[test]
 fn mesas_entries_for_nvidia_cards_are_tried_last() {
-    let card = |pci: &str| EglDevice { driver: Driver::MesaOnNvidia, pci: Some(pci.to_owned()) };
-    let other = EglDevice { driver: Driver::OtherCard, pci: Some("0000:00:02".to_owned()) };
+    let card = |pci: &str| EglDevice {
+        driver: Driver::MesaOnNvidia,
+        pci: Some(pci.to_owned()),
+    };
+    let other = EglDevice {
+        driver: Driver::OtherCard,
+        pci: Some("0000:00:02".to_owned()),
+    };
     let devices = [card("0000:3b:00"), card("0000:81:00"), SOFTWARE, other];
-    assert_eq!(candidates(&devices, &gpu(1, "0000:81:00")), Ok(vec![3, 2, 1, 0]));
+    assert_eq!(
+        candidates(&devices, &gpu(1, "0000:81:00")),
+        Ok(vec![3, 2, 1, 0])
+    );
 }
 
 #[test]
@@ -90,13 +134,19 @@ fn the_reason_is_told_when_the_gpus_own_device_does_not_open() {
     let reasons = ["EGL device 0: permission denied".to_owned()];
     let told = note(&[nvidia(0, ""), SOFTWARE], &gpu(0, ""), 1, &reasons).unwrap();
     let why = "the EGL device of cuda:0 does not open (EGL device 0: permission denied)";
-    assert!(told.starts_with(&format!("EGL draws pictures on the CPU: {why}; ")), "{told}");
+    assert!(
+        told.starts_with(&format!("EGL draws pictures on the CPU: {why}; ")),
+        "{told}"
+    );
 }
 
 #[test]
 fn a_device_that_is_asked_for_is_taken_or_refused_but_never_replaced() {
     let devices = [nvidia(0, ""), SOFTWARE];
-    let asked = |device| Wanted { device: Some(device), ..gpu(0, "") };
+    let asked = |device| Wanted {
+        device: Some(device),
+        ..gpu(0, "")
+    };
     assert_eq!(candidates(&devices, &asked(1)), Ok(vec![1]));
     assert_eq!(note(&devices, &asked(1), 1, &[]), None);
     let refused = "--egl-device 3: there are 2 EGL devices (0: NVIDIA, cuda:0; 1: Mesa on the CPU)";
@@ -107,7 +157,10 @@ fn a_device_that_is_asked_for_is_taken_or_refused_but_never_replaced() {
 
 #[test]
 fn without_a_gpu_devices_are_tried_in_egls_order_and_nothing_is_told() {
-    let wanted = Wanted { local_rank: 1, ..Wanted::default() };
+    let wanted = Wanted {
+        local_rank: 1,
+        ..Wanted::default()
+    };
     let devices = [nvidia(0, ""), nvidia(1, ""), SOFTWARE];
     assert_eq!(candidates(&devices, &wanted), Ok(vec![0, 1, 2]));
     assert_eq!(note(&[SOFTWARE], &wanted, 0, &[]), None);

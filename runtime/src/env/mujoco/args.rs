@@ -50,18 +50,37 @@ impl Settings {
     /// Reads the arguments. A value in `config` wins over the same one in `args`, but `args` is
     /// checked anyway.
     pub(super) fn new(config: &MujocoConfig, args: &Map<String, Value>) -> Result<Self, EnvError> {
-        let task = find(&config.task)
-            .ok_or_else(|| EnvError::Unknown { name: config.task.clone(), known: TASKS.join(", ") })?;
+        let task = find(&config.task).ok_or_else(|| EnvError::Unknown {
+            name: config.task.clone(),
+            known: TASKS.join(", "),
+        })?;
         let mut args = Args::new(args);
-        let camera_height = args.integer("camera_height", CAMERA_EDGE)?.unwrap_or(config.camera_height.into());
-        let camera_width = args.integer("camera_width", CAMERA_EDGE)?.unwrap_or(config.camera_width.into());
+        let camera_height = args
+            .integer("camera_height", CAMERA_EDGE)?
+            .unwrap_or(config.camera_height.into());
+        let camera_width = args
+            .integer("camera_width", CAMERA_EDGE)?
+            .unwrap_or(config.camera_width.into());
         let steps = args.episode_steps()?;
-        let max_episode_steps = config.max_episode_steps.or(steps).unwrap_or(task.max_episode_steps);
-        let hold = args.integer("success_hold_steps", 1..=1000)?.unwrap_or(SUCCESS_HOLD_STEPS);
-        let threshold = args.number("success_threshold", 0.001..=1.0)?.unwrap_or(task.success_threshold);
-        let light = args.number("light_intensity", 0.0..=10_000.0)?.unwrap_or(LIGHT_INTENSITY);
+        let max_episode_steps = config
+            .max_episode_steps
+            .or(steps)
+            .unwrap_or(task.max_episode_steps);
+        let hold = args
+            .integer("success_hold_steps", 1..=1000)?
+            .unwrap_or(SUCCESS_HOLD_STEPS);
+        let threshold = args
+            .number("success_threshold", 0.001..=1.0)?
+            .unwrap_or(task.success_threshold);
+        let light = args
+            .number("light_intensity", 0.0..=10_000.0)?
+            .unwrap_or(LIGHT_INTENSITY);
         let described = args.text("task_description")?;
-        let language = config.language.clone().or(described).unwrap_or_else(|| task.language.to_owned());
+        let language = config
+            .language
+            .clone()
+            .or(described)
+            .unwrap_or_else(|| task.language.to_owned());
         Ok(Self {
             task,
             object: args.object(task)?,
@@ -86,7 +105,10 @@ struct Args<'a> {
 
 impl<'a> Args<'a> {
     fn new(values: &'a Map<String, Value>) -> Self {
-        Self { values, known: vec!["environment", "num_envs", "enable_cameras", DECLARED] }
+        Self {
+            values,
+            known: vec!["environment", "num_envs", "enable_cameras", DECLARED],
+        }
     }
 
     /// Returns the value of a field; null counts as absent.
@@ -95,71 +117,143 @@ impl<'a> Args<'a> {
         self.values.get(field).filter(|value| !value.is_null())
     }
 
-    fn integer(&mut self, field: &'static str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>, EnvError> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        let wanted = format!("a whole number from {} to {} is needed", range.start(), range.end());
-        value.as_u64().filter(|found| range.contains(found)).map(Some).ok_or_else(|| refuse(field, value, wanted))
+    fn integer(
+        &mut self,
+        field: &'static str,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> Result<Option<u64>, EnvError> {
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        let wanted = format!(
+            "a whole number from {} to {} is needed",
+            range.start(),
+            range.end()
+        );
+        value
+            .as_u64()
+            .filter(|found| range.contains(found))
+            .map(Some)
+            .ok_or_else(|| refuse(field, value, wanted))
     }
 
-    fn number(&mut self, field: &'static str, range: std::ops::RangeInclusive<f64>) -> Result<Option<f64>, EnvError> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        let wanted = format!("a number from {} to {} is needed", range.start(), range.end());
-        value.as_f64().filter(|found| range.contains(found)).map(Some).ok_or_else(|| refuse(field, value, wanted))
+    fn number(
+        &mut self,
+        field: &'static str,
+        range: std::ops::RangeInclusive<f64>,
+    ) -> Result<Option<f64>, EnvError> {
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        let wanted = format!(
+            "a number from {} to {} is needed",
+            range.start(),
+            range.end()
+        );
+        value
+            .as_f64()
+            .filter(|found| range.contains(found))
+            .map(Some)
+            .ok_or_else(|| refuse(field, value, wanted))
     }
 
     fn text(&mut self, field: &'static str) -> Result<Option<String>, EnvError> {
-        let Some(value) = self.get(field) else { return Ok(None) };
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
         let text = value.as_str().map(|text| Some(text.to_owned()));
         text.ok_or_else(|| refuse(field, value, "a text is needed".to_owned()))
     }
 
     /// Returns the episode limit, which is given in steps or in seconds, but not both.
     fn episode_steps(&mut self) -> Result<Option<u32>, EnvError> {
-        let steps = self.integer("max_episode_steps", 1..=1_000_000)?.map(|steps| steps as u32);
+        let steps = self
+            .integer("max_episode_steps", 1..=1_000_000)?
+            .map(|steps| steps as u32);
         let seconds = self.number("episode_length_s", 1.0 / f64::from(CONTROL_HZ)..=50_000.0)?;
         if let (Some(_), Some(value)) = (steps, self.get("episode_length_s")) {
-            let wanted = "`max_episode_steps` already limits the episode, only one of the two is accepted";
+            let wanted =
+                "`max_episode_steps` already limits the episode, only one of the two is accepted";
             return Err(refuse("episode_length_s", value, wanted.to_owned()));
         }
         Ok(steps.or(seconds.map(|seconds| (seconds * f64::from(CONTROL_HZ)).round() as u32)))
     }
 
     fn object(&mut self, task: &'static Task) -> Result<Option<&'static Object>, EnvError> {
-        let Some(value) = self.get("object") else { return Ok(task.objects.first()) };
-        let found = task.objects.iter().find(|object| value.as_str() == Some(object.name));
+        let Some(value) = self.get("object") else {
+            return Ok(task.objects.first());
+        };
+        let found = task
+            .objects
+            .iter()
+            .find(|object| value.as_str() == Some(object.name));
         let names: Vec<_> = task.objects.iter().map(|object| object.name).collect();
         let wanted = match names.as_slice() {
             [] => format!("task `{}` has no object", task.name),
             names => format!("one of {} is needed", names.join(", ")),
         };
-        found.map(Some).ok_or_else(|| refuse("object", value, wanted))
+        found
+            .map(Some)
+            .ok_or_else(|| refuse("object", value, wanted))
     }
 
     fn quality(&mut self) -> Result<Quality, EnvError> {
-        let Some(value) = self.get("render_quality") else { return Ok(Quality::Fast) };
+        let Some(value) = self.get("render_quality") else {
+            return Ok(Quality::Fast);
+        };
         match value.as_str() {
             Some("fast") => Ok(Quality::Fast),
             Some("high") => Ok(Quality::High),
-            _ => Err(refuse("render_quality", value, "`fast` or `high` is needed".to_owned())),
+            _ => Err(refuse(
+                "render_quality",
+                value,
+                "`fast` or `high` is needed".to_owned(),
+            )),
         }
     }
 
     fn left_over(&self) -> Vec<String> {
-        self.values.keys().filter(|key| !self.known.contains(&key.as_str())).cloned().collect()
+        self.values
+            .keys()
+            .filter(|key| !self.known.contains(&key.as_str()))
+            .cloned()
+            .collect()
     }
 }
 
 fn edge(field: &'static str, found: u64) -> Result<u32, EnvError> {
-    let wanted = || format!("a whole number from {} to {} is needed", CAMERA_EDGE.start(), CAMERA_EDGE.end());
-    if CAMERA_EDGE.contains(&found) { Ok(found as u32) } else { Err(refuse(field, &found.into(), wanted())) }
+    let wanted = || {
+        format!(
+            "a whole number from {} to {} is needed",
+            CAMERA_EDGE.start(),
+            CAMERA_EDGE.end()
+        )
+    };
+    if CAMERA_EDGE.contains(&found) {
+        Ok(found as u32)
+    } else {
+        Err(refuse(field, &found.into(), wanted()))
+    }
 }
 
 fn at_least_one(field: &'static str, found: u32) -> Result<u32, EnvError> {
-    if found > 0 { Ok(found) } else { Err(refuse(field, &found.into(), "at least 1 is needed".to_owned())) }
+    if found > 0 {
+        Ok(found)
+    } else {
+        Err(refuse(
+            field,
+            &found.into(),
+            "at least 1 is needed".to_owned(),
+        ))
+    }
 }
 
 fn refuse(field: &str, found: &Value, wanted: String) -> EnvError {
-    EnvError::Argument { field: field.to_owned(), found: found.to_string(), wanted }
+    EnvError::Argument {
+        field: field.to_owned(),
+        found: found.to_string(),
+        wanted,
+    }
 }
 
 #[cfg(test)]
@@ -170,7 +264,8 @@ mod tests {
     use crate::env::mujoco::args::{Quality, Settings};
 
     fn settings(task: &str, args: Value) -> Result<Settings, String> {
-        Settings::new(&MujocoConfig::new(task), args.as_object().unwrap()).map_err(|error| error.to_string())
+        Settings::new(&MujocoConfig::new(task), args.as_object().unwrap())
+            .map_err(|error| error.to_string())
     }
 
     fn refusal(task: &str, args: Value) -> String {
@@ -180,36 +275,65 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_task() {
         let found = settings("push", json!({})).ok().unwrap();
-        assert_eq!((found.camera_height, found.max_episode_steps, found.success_hold_steps), (224, 200, 5));
-        assert_eq!((found.object.unwrap().name, found.quality), ("puck", Quality::Fast));
+        assert_eq!(
+            (
+                found.camera_height,
+                found.max_episode_steps,
+                found.success_hold_steps
+            ),
+            (224, 200, 5)
+        );
+        assert_eq!(
+            (found.object.unwrap().name, found.quality),
+            ("puck", Quality::Fast)
+        );
     }
 
     #[test]
     fn arguments_are_applied() {
-        let args =
-            json!({"camera_width": 320, "episode_length_s": 3.0, "object": "cylinder", "task_description": "go"});
+        let args = json!({"camera_width": 320, "episode_length_s": 3.0, "object": "cylinder", "task_description": "go"});
         let found = settings("pick_and_place", args).ok().unwrap();
         assert_eq!((found.camera_width, found.max_episode_steps), (320, 60));
-        assert_eq!((found.object.unwrap().name, found.language.as_str()), ("cylinder", "go"));
+        assert_eq!(
+            (found.object.unwrap().name, found.language.as_str()),
+            ("cylinder", "go")
+        );
     }
 
     #[test]
     fn config_wins_over_arguments() {
-        let config = MujocoConfig { max_episode_steps: Some(7), ..MujocoConfig::new("reach") };
+        let config = MujocoConfig {
+            max_episode_steps: Some(7),
+            ..MujocoConfig::new("reach")
+        };
         let args = json!({"max_episode_steps": 50});
-        assert_eq!(Settings::new(&config, args.as_object().unwrap()).unwrap().max_episode_steps, 7);
+        assert_eq!(
+            Settings::new(&config, args.as_object().unwrap())
+                .unwrap()
+                .max_episode_steps,
+            7
+        );
     }
 
     #[test]
     fn unknown_arguments_are_told_and_null_is_absent() {
-        let found = settings("reach", json!({"hdr": "hall", "embodiment": "droid", "object": null})).ok().unwrap();
+        let found = settings(
+            "reach",
+            json!({"hdr": "hall", "embodiment": "droid", "object": null}),
+        )
+        .ok()
+        .unwrap();
         assert_eq!(found.ignored, ["hdr", "embodiment"]);
     }
 
     #[test]
     fn every_field_that_the_launcher_knows_is_read() {
         let fields = jobs::known::fields::SUITE.iter().chain([&"env_memory_gb"]);
-        let args = Value::Object(fields.map(|field| ((*field).to_owned(), Value::Null)).collect());
+        let args = Value::Object(
+            fields
+                .map(|field| ((*field).to_owned(), Value::Null))
+                .collect(),
+        );
         assert_eq!(settings("reach", args).ok().unwrap().ignored, [""; 0]);
     }
 
@@ -227,11 +351,20 @@ mod tests {
             refusal("reach", json!({"object": "cube"})),
             "`arena_env_args.object` is \"cube\", task `reach` has no object"
         );
-        assert_eq!(refusal("stack", json!({})), "unknown environment `stack`: known are reach, push, pick_and_place");
+        assert_eq!(
+            refusal("stack", json!({})),
+            "unknown environment `stack`: known are reach, push, pick_and_place"
+        );
     }
 
     #[test]
     fn two_limits_are_refused() {
-        assert!(refusal("reach", json!({"max_episode_steps": 9, "episode_length_s": 1})).contains("only one"));
+        assert!(
+            refusal(
+                "reach",
+                json!({"max_episode_steps": 9, "episode_length_s": 1})
+            )
+            .contains("only one")
+        );
     }
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use mujoco_rs::prelude::{MjData, MjModel};
 
 use crate::env::mujoco::model::{ARM_JOINTS, Model};
-use crate::env::mujoco::rotation::{difference, from_matrix, from_vector, minus, multiply, norm, normalize, shorten};
+use crate::env::mujoco::rotation::{
+    difference, from_matrix, from_vector, minus, multiply, norm, normalize, shorten,
+};
 
 /// Metres that a component of 1 moves the hand in one step (robosuite, LIBERO: `output_max` 0.05).
 pub(crate) const METRES_PER_ACTION: f64 = 0.05;
@@ -52,7 +54,10 @@ impl Pose {
     pub(super) fn of_hand(model: &Model, data: &MjData<Arc<MjModel>>) -> Self {
         let q = from_matrix(&data.site_xmat()[model.grip]);
         let quaternion = if q[2] < 0.0 { q.map(|v| -v) } else { q };
-        Self { position: data.site_xpos()[model.grip], quaternion }
+        Self {
+            position: data.site_xpos()[model.grip],
+            quaternion,
+        }
     }
 
     /// Returns the translation in metres and the rotation vector from this pose to `to`.
@@ -98,7 +103,10 @@ impl Commander {
             let step = least_squares(&jacobian, &error, &self.joints);
             for (joint, value) in self.joints.iter_mut().enumerate() {
                 let [low, high] = model.limits[joint];
-                let (near, far) = ((start[joint] - JOINT_STEP).max(low), (start[joint] + JOINT_STEP).min(high));
+                let (near, far) = (
+                    (start[joint] - JOINT_STEP).max(low),
+                    (start[joint] + JOINT_STEP).min(high),
+                );
                 *value = (*value + step[joint]).clamp(near.min(high), far.max(low));
             }
         }
@@ -132,35 +140,60 @@ fn moved(pose: Pose, action: &[f32]) -> Pose {
         *value = (*value + part(axis, METRES_PER_ACTION)).clamp(low, high);
     }
     let turn = [3, 4, 5].map(|index| part(index, RADIANS_PER_ACTION));
-    Pose { position, quaternion: normalize(multiply(from_vector(turn), pose.quaternion)) }
+    Pose {
+        position,
+        quaternion: normalize(multiply(from_vector(turn), pose.quaternion)),
+    }
 }
 
 fn leashed(pose: Pose, measured: Pose) -> Pose {
     let offset = shorten(minus(pose.position, measured.position), LEASH.0);
     let turn = shorten(difference(measured.quaternion, pose.quaternion), LEASH.1);
     let position = [0, 1, 2].map(|axis| measured.position[axis] + offset[axis]);
-    Pose { position, quaternion: normalize(multiply(from_vector(turn), measured.quaternion)) }
+    Pose {
+        position,
+        quaternion: normalize(multiply(from_vector(turn), measured.quaternion)),
+    }
 }
 
 /// Returns the arm's columns of both Jacobians (`[3, nv]` each, row-major) as `[6, 7]`.
 fn rows(position: &[f64], rotation: &[f64]) -> [[f64; ARM_JOINTS]; 6] {
     let nv = position.len() / 3;
-    let row = |source: &[f64], index: usize| std::array::from_fn(|joint| source[index * nv + joint]);
-    std::array::from_fn(|index| if index < 3 { row(position, index) } else { row(rotation, index - 3) })
+    let row =
+        |source: &[f64], index: usize| std::array::from_fn(|joint| source[index * nv + joint]);
+    std::array::from_fn(|index| {
+        if index < 3 {
+            row(position, index)
+        } else {
+            row(rotation, index - 3)
+        }
+    })
 }
 
 /// Returns the joint step `Jᵀ (J Jᵀ + λ² I)⁻¹ (e - J h) + h`, where `h` pulls towards [`HOME`].
-fn least_squares(jacobian: &[[f64; ARM_JOINTS]; 6], error: &[f64; 6], joints: &[f64; ARM_JOINTS]) -> [f64; ARM_JOINTS] {
+fn least_squares(
+    jacobian: &[[f64; ARM_JOINTS]; 6],
+    error: &[f64; 6],
+    joints: &[f64; ARM_JOINTS],
+) -> [f64; ARM_JOINTS] {
     let home: [f64; ARM_JOINTS] = std::array::from_fn(|joint| 0.02 * (HOME[joint] - joints[joint]));
-    let dot = |a: &[f64; ARM_JOINTS], b: &[f64; ARM_JOINTS]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    let mut matrix: [[f64; 6]; 6] =
-        std::array::from_fn(|row| std::array::from_fn(|column| dot(&jacobian[row], &jacobian[column])));
+    let dot = |a: &[f64; ARM_JOINTS], b: &[f64; ARM_JOINTS]| {
+        a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>()
+    };
+    let mut matrix: [[f64; 6]; 6] = std::array::from_fn(|row| {
+        std::array::from_fn(|column| dot(&jacobian[row], &jacobian[column]))
+    });
     for (index, row) in matrix.iter_mut().enumerate() {
         row[index] += DAMPING * DAMPING;
     }
     let right = std::array::from_fn(|row| error[row] - dot(&jacobian[row], &home));
     let solution = solve(matrix, right);
-    std::array::from_fn(|joint| home[joint] + (0..6).map(|row| jacobian[row][joint] * solution[row]).sum::<f64>())
+    std::array::from_fn(|joint| {
+        home[joint]
+            + (0..6)
+                .map(|row| jacobian[row][joint] * solution[row])
+                .sum::<f64>()
+    })
 }
 
 /// Solves a symmetric positive definite system by Gaussian elimination; the damping keeps the
@@ -170,12 +203,17 @@ fn solve(mut matrix: [[f64; 6]; 6], mut right: [f64; 6]) -> [f64; 6] {
         let upper = matrix[pivot];
         for row in pivot + 1..6 {
             let factor = matrix[row][pivot] / upper[pivot];
-            matrix[row].iter_mut().zip(upper).for_each(|(value, above)| *value -= factor * above);
+            matrix[row]
+                .iter_mut()
+                .zip(upper)
+                .for_each(|(value, above)| *value -= factor * above);
             right[row] -= factor * right[pivot];
         }
     }
     for row in (0..6).rev() {
-        let known: f64 = (row + 1..6).map(|column| matrix[row][column] * right[column]).sum();
+        let known: f64 = (row + 1..6)
+            .map(|column| matrix[row][column] * right[column])
+            .sum();
         right[row] = (right[row] - known) / matrix[row][row];
     }
     right
@@ -186,7 +224,10 @@ mod tests {
     use crate::env::mujoco::arm::{LEASH, Pose, leashed, moved, solve};
     use crate::env::mujoco::rotation::{minus, norm};
 
-    const DOWN: Pose = Pose { position: [0.4, 0.0, 0.2], quaternion: [0.0, 0.0, 1.0, 0.0] };
+    const DOWN: Pose = Pose {
+        position: [0.4, 0.0, 0.2],
+        quaternion: [0.0, 0.0, 1.0, 0.0],
+    };
 
     #[test]
     fn system_is_solved() {
@@ -195,7 +236,11 @@ mod tests {
             row[index] = 3.0;
         }
         // Every row of the matrix sums to 5.5.
-        assert!(solve(matrix, [5.5; 6]).iter().all(|x| (x - 1.0).abs() < 1e-12));
+        assert!(
+            solve(matrix, [5.5; 6])
+                .iter()
+                .all(|x| (x - 1.0).abs() < 1e-12)
+        );
     }
 
     #[test]
@@ -207,7 +252,10 @@ mod tests {
 
     #[test]
     fn commanded_pose_stays_near_a_blocked_hand() {
-        let far = Pose { position: [0.7, 0.0, 0.2], ..DOWN };
+        let far = Pose {
+            position: [0.7, 0.0, 0.2],
+            ..DOWN
+        };
         assert!((norm(minus(leashed(far, DOWN).position, DOWN.position)) - LEASH.0).abs() < 1e-12);
     }
 }

@@ -50,7 +50,10 @@ pub(super) struct Outcome {
 
 impl Copy {
     pub(super) fn new(model: &Model) -> Self {
-        Self { data: MjData::new(Arc::clone(&model.mj)), episode: None }
+        Self {
+            data: MjData::new(Arc::clone(&model.mj)),
+            episode: None,
+        }
     }
 
     pub(super) fn data_mut(&mut self) -> &mut MjData<Arc<MjModel>> {
@@ -69,18 +72,31 @@ impl Copy {
         let joints = HOME.map(|angle| angle + rng.uniform(-START_NOISE, START_NOISE));
         // This also clears time, warm start, controls and warnings.
         self.data.reset();
-        let start: [f64; ROBOT_JOINTS] = std::array::from_fn(|joint| joints.get(joint).copied().unwrap_or(OPEN));
+        let start: [f64; ROBOT_JOINTS] =
+            std::array::from_fn(|joint| joints.get(joint).copied().unwrap_or(OPEN));
         self.data.qpos_mut()[..ROBOT_JOINTS].copy_from_slice(&start);
         self.data.ctrl_mut()[..ROBOT_JOINTS].copy_from_slice(&start);
         self.data.mocap_pos_mut()[0] = layout.goal;
         if let Some(object) = settings.object {
             let [x, y] = layout.object;
             let [w, i, j, k] = from_vector([0.0, 0.0, layout.object_yaw]);
-            self.data.qpos_mut()[ROBOT_JOINTS..].copy_from_slice(&[x, y, object.rest_height, w, i, j, k]);
+            self.data.qpos_mut()[ROBOT_JOINTS..].copy_from_slice(&[
+                x,
+                y,
+                object.rest_height,
+                w,
+                i,
+                j,
+                k,
+            ]);
         }
         self.refresh();
         let commander = Commander::new(Pose::of_hand(model, &self.data), joints);
-        self.episode = Some(Episode { commander, step: 0, held: 0 });
+        self.episode = Some(Episode {
+            commander,
+            step: 0,
+            held: 0,
+        });
     }
 
     /// Runs one control step with an action.
@@ -93,21 +109,28 @@ impl Copy {
         settings: &Settings,
         action: &[f32],
     ) -> Result<(Outcome, [f32; ACTION_DIM]), String> {
-        let mut episode =
-            self.episode.take().ok_or("it was stepped before a reset, or after its episode's last step")?;
+        let mut episode = self
+            .episode
+            .take()
+            .ok_or("it was stepped before a reset, or after its episode's last step")?;
         episode.step += 1;
         let action = checked(action)?;
         let measured = Pose::of_hand(model, &self.data);
         let from = *episode.commander.joints();
-        let to = episode.commander.command(model, scratch, (measured, &action));
+        let to = episode
+            .commander
+            .command(model, scratch, (measured, &action));
         self.data.ctrl_mut()[ARM_JOINTS..].fill(if action[6] > 0.0 { 0.0 } else { OPEN });
         for tick in 1..=DECIMATION {
             // Targets move evenly through the step: a jump of the servos would throw a held object.
             let part = f64::from(tick) / f64::from(DECIMATION);
             let ctrl = &mut self.data.ctrl_mut()[..ARM_JOINTS];
-            ctrl.iter_mut().zip(from.iter().zip(&to)).for_each(|(ctrl, (from, to))| *ctrl = from + (to - from) * part);
+            ctrl.iter_mut()
+                .zip(from.iter().zip(&to))
+                .for_each(|(ctrl, (from, to))| *ctrl = from + (to - from) * part);
             self.data.step();
-            self.check().map_err(|what| format!("{what} in step {}", episode.step))?;
+            self.check()
+                .map_err(|what| format!("{what} in step {}", episode.step))?;
         }
         self.refresh();
         let outcome = self.judge(&mut episode, model, settings);
@@ -128,7 +151,10 @@ impl Copy {
         for (warning, what) in bad {
             let found = &self.data.warning()[warning as usize];
             if found.number > 0 {
-                return Err(format!("the simulation diverged: {what} {} is not finite or too large", found.lastinfo));
+                return Err(format!(
+                    "the simulation diverged: {what} {} is not finite or too large",
+                    found.lastinfo
+                ));
             }
         }
         Ok(())
@@ -146,7 +172,9 @@ impl Copy {
         let scene = Scene {
             hand: Pose::of_hand(model, &self.data).position,
             goal: self.data.mocap_pos()[0],
-            object: self.object_pose().map_or([0.0; 3], |pose| [pose[0], pose[1], pose[2]]),
+            object: self
+                .object_pose()
+                .map_or([0.0; 3], |pose| [pose[0], pose[1], pose[2]]),
             rest_height: settings.object.map_or(0.0, |object| object.rest_height),
         };
         let holds = (settings.task.distance)(&scene) < settings.success_threshold;
@@ -154,7 +182,12 @@ impl Copy {
         let success = episode.held >= settings.success_hold_steps;
         let terminated = success || scene.object[2] < FALLEN;
         let truncated = !terminated && episode.step >= settings.max_episode_steps;
-        Outcome { reward: f32::from(u8::from(holds)), success, terminated, truncated }
+        Outcome {
+            reward: f32::from(u8::from(holds)),
+            success,
+            terminated,
+            truncated,
+        }
     }
 
     /// Returns position and quaternion of the object, if there is one.
@@ -179,19 +212,34 @@ impl Copy {
         let mut sim_state = named([
             ("articulation/robot/joint_position", &qpos[..ROBOT_JOINTS]),
             ("articulation/robot/joint_velocity", &qvel[..ROBOT_JOINTS]),
-            ("articulation/robot/root_pose", &[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]),
-            ("rigid_object/goal/root_pose", &[x, y, z, 1.0, 0.0, 0.0, 0.0]),
+            (
+                "articulation/robot/root_pose",
+                &[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
+            ),
+            (
+                "rigid_object/goal/root_pose",
+                &[x, y, z, 1.0, 0.0, 0.0, 0.0],
+            ),
             ("rigid_object/goal/root_velocity", &[0.0; 6]),
         ]);
         if let Some(pose) = self.object_pose() {
-            state.extend(named([("object_position", &pose[..3]), ("object_quaternion", &pose[3..])]));
+            state.extend(named([
+                ("object_position", &pose[..3]),
+                ("object_quaternion", &pose[3..]),
+            ]));
             let velocity = world_velocity(&pose, &qvel[ROBOT_JOINTS..]);
             sim_state.extend(named([
                 ("rigid_object/object/root_pose", &pose[..]),
                 ("rigid_object/object/root_velocity", &velocity),
             ]));
         }
-        Observation { state, video: BTreeMap::new(), language: Arc::clone(language), sim_state, feedback: None }
+        Observation {
+            state,
+            video: BTreeMap::new(),
+            language: Arc::clone(language),
+            sim_state,
+            feedback: None,
+        }
     }
 
     /// Makes the next physics step diverge.
@@ -211,25 +259,49 @@ pub(super) fn state_spec(settings: &Settings) -> Vec<(String, usize)> {
         ("eef_quaternion", 4),
         ("goal_position", 3),
     ];
-    let object: &[(&str, usize)] =
-        if settings.object.is_some() { &[("object_position", 3), ("object_quaternion", 4)] } else { &[] };
-    always.iter().chain(object).map(|&(name, length)| (name.to_owned(), length)).collect()
+    let object: &[(&str, usize)] = if settings.object.is_some() {
+        &[("object_position", 3), ("object_quaternion", 4)]
+    } else {
+        &[]
+    };
+    always
+        .iter()
+        .chain(object)
+        .map(|&(name, length)| (name.to_owned(), length))
+        .collect()
 }
 
 /// Converts the velocity of a free body to the world frame. MuJoCo gives the angular velocity in
 /// the body's own frame, Isaac Lab in the world frame.
 fn world_velocity(pose: &[f64; 7], velocity: &[f64]) -> [f64; 6] {
-    let turning = rotate([pose[3], pose[4], pose[5], pose[6]], [velocity[3], velocity[4], velocity[5]]);
-    [velocity[0], velocity[1], velocity[2], turning[0], turning[1], turning[2]]
+    let turning = rotate(
+        [pose[3], pose[4], pose[5], pose[6]],
+        [velocity[3], velocity[4], velocity[5]],
+    );
+    [
+        velocity[0],
+        velocity[1],
+        velocity[2],
+        turning[0],
+        turning[1],
+        turning[2],
+    ]
 }
 
 fn named<const N: usize>(parts: [(&str, &[f64]); N]) -> BTreeMap<String, Vec<f32>> {
-    parts.into_iter().map(|(name, values)| (name.to_owned(), values.iter().map(|&v| v as f32).collect())).collect()
+    parts
+        .into_iter()
+        .map(|(name, values)| (name.to_owned(), values.iter().map(|&v| v as f32).collect()))
+        .collect()
 }
 
 fn checked(action: &[f32]) -> Result<[f32; ACTION_DIM], String> {
-    let action: [f32; ACTION_DIM] =
-        action.try_into().map_err(|_| format!("its action has {} values, {ACTION_DIM} are needed", action.len()))?;
+    let action: [f32; ACTION_DIM] = action.try_into().map_err(|_| {
+        format!(
+            "its action has {} values, {ACTION_DIM} are needed",
+            action.len()
+        )
+    })?;
     match action.iter().position(|value| !value.is_finite()) {
         Some(index) => Err(format!("value {index} of its action is {}", action[index])),
         None => Ok(action.map(|value| value.clamp(-1.0, 1.0))),

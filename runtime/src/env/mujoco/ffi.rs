@@ -31,7 +31,10 @@ pub fn draw_without_threads() {
     let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
     if alone && std::env::var_os(THREADS).is_none() {
         // SAFETY: this is the only thread, so no other thread reads the environment meanwhile.
-        #[expect(clippy::disallowed_methods, reason = "Mesa has no other way to be told")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "Mesa has no other way to be told"
+        )]
         unsafe {
             std::env::set_var(THREADS, "0");
         }
@@ -70,7 +73,11 @@ impl Gl {
         // renderer), and `Gl` is not `Send`, because neither of its two contexts is.
         let mut context = unsafe { MjrContext::new(model) };
         context.offscreen();
-        Ok(Self { context, _current: current, note })
+        Ok(Self {
+            context,
+            _current: current,
+            note,
+        })
     }
 }
 
@@ -94,7 +101,11 @@ fn open(wanted: &Wanted) -> Result<(Current, Option<String>), NoGl> {
             }
         }
     }
-    let reason = if reasons.is_empty() { "there is no EGL device".to_owned() } else { reasons.join("; ") };
+    let reason = if reasons.is_empty() {
+        "there is no EGL device".to_owned()
+    } else {
+        reasons.join("; ")
+    };
     Err(NoGl::Absent(reason))
 }
 
@@ -104,7 +115,9 @@ fn on_device(device: &Device) -> Result<Current, glutin::error::Error> {
     // SAFETY: the device comes from `query_devices`; there is no native display that it has to
     // outlive.
     let display = unsafe { Display::with_device(device, None)? };
-    let template = ConfigTemplateBuilder::new().with_surface_type(ConfigSurfaceTypes::PBUFFER).with_alpha_size(0);
+    let template = ConfigTemplateBuilder::new()
+        .with_surface_type(ConfigSurfaceTypes::PBUFFER)
+        .with_alpha_size(0);
     // SAFETY: the template names no native window, so no handle can be invalid.
     let config = unsafe { display.find_configs(template.build())?.next() };
     let config = config.ok_or(glutin::error::ErrorKind::BadConfig)?;
@@ -114,10 +127,14 @@ fn on_device(device: &Device) -> Result<Current, glutin::error::Error> {
         .build(None);
     // SAFETY: the configuration belongs to this display; no window handle is passed.
     let context = unsafe { display.create_context(&config, &attributes)? };
-    let pixel = SurfaceAttributesBuilder::<PbufferSurface>::new().build(NonZeroU32::MIN, NonZeroU32::MIN);
+    let pixel =
+        SurfaceAttributesBuilder::<PbufferSurface>::new().build(NonZeroU32::MIN, NonZeroU32::MIN);
     // SAFETY: the configuration belongs to this display and allows pbuffers.
     let surface = unsafe { display.create_pbuffer_surface(&config, &pixel)? };
-    Ok(Current { gl: context.make_current(&surface)?, _surface: surface })
+    Ok(Current {
+        gl: context.make_current(&surface)?,
+        _surface: surface,
+    })
 }
 
 /// What a thread is simulating, for the message of a fatal error.
@@ -168,7 +185,13 @@ fn on_message(message: &MjLogMessage) {
 }
 
 fn describe(reason: &str, doing: Option<Doing>) -> String {
-    let Some(Doing { task, env, seed, step }) = doing else {
+    let Some(Doing {
+        task,
+        env,
+        seed,
+        step,
+    }) = doing
+    else {
         return format!("MuJoCo stopped: {reason}");
     };
     let seed = seed.map_or(String::new(), |seed| format!(" of seed {seed}"));
@@ -178,8 +201,12 @@ fn describe(reason: &str, doing: Option<Doing>) -> String {
 /// Writes torchelastic's error file. Source: `ErrorHandler.record_exception` in
 /// torch/distributed/elastic/multiprocessing/errors/error_handler.py, torch 2.11.
 fn write_error_file(text: &str) {
-    let Some(Some(path)) = ERROR_FILE.get() else { return };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let Some(Some(path)) = ERROR_FILE.get() else {
+        return;
+    };
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     let extra = serde_json::json!({"py_callstack": text, "timestamp": now.to_string()});
     let json = serde_json::json!({"message": {"message": text, "extraInfo": extra}});
     if let Err(error) = std::fs::write(path, json.to_string()) {

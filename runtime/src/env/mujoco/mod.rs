@@ -20,7 +20,10 @@ use std::sync::mpsc::channel;
 use serde_json::{Map, Value};
 
 use crate::env::egl::Wanted;
-use crate::env::{ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, Render, VectorEnv};
+use crate::env::{
+    ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, Render,
+    VectorEnv,
+};
 use args::{CONTROL_HZ, Settings};
 use copy::DECIMATION;
 use model::{CAMERAS, Model};
@@ -98,26 +101,51 @@ pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), EnvError>
 /// # Errors
 /// Returns the errors of [`check_args`], and [`EnvError::Setup`] if a scene does not compile or a
 /// thread does not start.
-pub fn make(config: MujocoConfig, args: &Map<String, Value>, answers: Answers) -> Result<MujocoEnv, EnvError> {
+pub fn make(
+    config: MujocoConfig,
+    args: &Map<String, Value>,
+    answers: Answers,
+) -> Result<MujocoEnv, EnvError> {
     let settings = Settings::new(&config, args)?;
     if config.num_envs == 0 {
         let wanted = "at least 1 is needed".to_owned();
-        return Err(EnvError::Argument { field: "num_envs".to_owned(), found: "0".to_owned(), wanted });
+        return Err(EnvError::Argument {
+            field: "num_envs".to_owned(),
+            found: "0".to_owned(),
+            wanted,
+        });
     }
     ffi::install_log_handler();
     let model = Model::new(&settings)?;
     let (spec, ignored) = (spec(&settings, &model), settings.ignored.clone());
     let language = Arc::from(settings.language.as_str());
-    let shared = Arc::new(Shared { model, settings, language });
-    let threads = config.threads.unwrap_or_else(|| default_threads(cores(), local_world_size()));
+    let shared = Arc::new(Shared {
+        model,
+        settings,
+        language,
+    });
+    let threads = config
+        .threads
+        .unwrap_or_else(|| default_threads(cores(), local_world_size()));
     let charges = charges(config.num_envs, &config.egl, threads);
     let mut owners = vec![0; config.num_envs];
     for (worker, charge) in charges.iter().enumerate() {
         charge.envs.iter().for_each(|env| owners[env.0] = worker);
     }
-    let spawn = |(index, charge)| Handle::spawn(Arc::clone(&shared), index, charge, answers.clone());
-    let workers = charges.into_iter().enumerate().map(spawn).collect::<Result<_, _>>()?;
-    Ok(MujocoEnv { spec, ignored, owners, workers, answers })
+    let spawn =
+        |(index, charge)| Handle::spawn(Arc::clone(&shared), index, charge, answers.clone());
+    let workers = charges
+        .into_iter()
+        .enumerate()
+        .map(spawn)
+        .collect::<Result<_, _>>()?;
+    Ok(MujocoEnv {
+        spec,
+        ignored,
+        owners,
+        workers,
+        answers,
+    })
 }
 
 /// Deals the copies to threads in turn. Copies on different EGL devices have separate threads,
@@ -125,13 +153,19 @@ pub fn make(config: MujocoConfig, args: &Map<String, Value>, answers: Answers) -
 fn charges(num_envs: usize, egl: &[Wanted], threads: usize) -> Vec<Charge> {
     let mut by_device: BTreeMap<Wanted, Vec<EnvIndex>> = BTreeMap::new();
     for env in 0..num_envs {
-        by_device.entry(egl.get(env).cloned().unwrap_or_default()).or_default().push(EnvIndex(env));
+        by_device
+            .entry(egl.get(env).cloned().unwrap_or_default())
+            .or_default()
+            .push(EnvIndex(env));
     }
     let share = |envs: &[EnvIndex]| (threads * envs.len() / num_envs).clamp(1, envs.len());
     let charges = by_device.into_iter().flat_map(|(egl, envs)| {
         let threads = share(&envs);
         let dealt = move |first: usize| envs.iter().copied().skip(first).step_by(threads).collect();
-        (0..threads).map(move |first| Charge { envs: dealt(first), egl: egl.clone() })
+        (0..threads).map(move |first| Charge {
+            envs: dealt(first),
+            egl: egl.clone(),
+        })
     });
     charges.collect()
 }
@@ -147,13 +181,19 @@ fn cores() -> usize {
 
 /// Returns the number of ranks on this machine, which share its cores.
 fn local_world_size() -> usize {
-    std::env::var("LOCAL_WORLD_SIZE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+    std::env::var("LOCAL_WORLD_SIZE")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1)
 }
 
 fn spec(settings: &Settings, model: &Model) -> EnvSpec {
     let names = ["dx", "dy", "dz", "droll", "dpitch", "dyaw", "gripper"];
-    let camera =
-        |name: &str| CameraSpec { name: name.to_owned(), height: settings.camera_height, width: settings.camera_width };
+    let camera = |name: &str| CameraSpec {
+        name: name.to_owned(),
+        height: settings.camera_height,
+        width: settings.camera_width,
+    };
     EnvSpec {
         name: settings.task.name.to_owned(),
         state: copy::state_spec(settings),
@@ -214,11 +254,18 @@ impl VectorEnv for MujocoEnv {
 
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {
         let (to, notes) = channel();
-        self.workers.iter().for_each(|worker| worker.send(Batch::OpenRenderer(to.clone())));
+        self.workers
+            .iter()
+            .for_each(|worker| worker.send(Batch::OpenRenderer(to.clone())));
         // A thread that has ended reports that at its first command.
         drop(to);
         let notes = notes.iter().collect::<Result<Vec<_>, _>>()?;
-        Ok(notes.into_iter().flatten().collect::<BTreeSet<_>>().into_iter().collect())
+        Ok(notes
+            .into_iter()
+            .flatten()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect())
     }
 
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {
@@ -226,14 +273,23 @@ impl VectorEnv for MujocoEnv {
         for (env, command) in work {
             match self.owners.get(env.0) {
                 Some(&owner) => shares[owner].push((env, command)),
-                None => self.answers.give(env, Answer::refuse(&command, no_such(env))),
+                None => self
+                    .answers
+                    .give(env, Answer::refuse(&command, no_such(env))),
             }
         }
-        let busy = self.workers.iter().zip(shares).filter(|(_, share)| !share.is_empty());
+        let busy = self
+            .workers
+            .iter()
+            .zip(shares)
+            .filter(|(_, share)| !share.is_empty());
         busy.for_each(|(worker, share)| worker.send(Batch::Work(share, render)));
     }
 }
 
 fn no_such(env: EnvIndex) -> EnvError {
-    EnvError::Episode { env, reason: "there is no such copy".to_owned() }
+    EnvError::Episode {
+        env,
+        reason: "there is no such copy".to_owned(),
+    }
 }

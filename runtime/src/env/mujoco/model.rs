@@ -33,11 +33,17 @@ impl Model {
     /// Compiles the scene of a task.
     pub(super) fn new(settings: &Settings) -> Result<Self, EnvError> {
         let mut mj = compile(settings).map_err(|reason| {
-            EnvError::Setup(format!("the scene of task `{}` does not compile: {reason}", settings.task.name))
+            EnvError::Setup(format!(
+                "the scene of task `{}` does not compile: {reason}",
+                settings.task.name
+            ))
         })?;
         look(&mut mj, settings);
         Self::with_indices(mj).ok_or_else(|| {
-            EnvError::Setup(format!("the scene of task `{}` lacks a part of the arm or a camera", settings.task.name))
+            EnvError::Setup(format!(
+                "the scene of task `{}` lacks a part of the arm or a camera",
+                settings.task.name
+            ))
         })
     }
 
@@ -51,14 +57,21 @@ impl Model {
             return None;
         }
         let limits = mj.jnt_range().first_chunk().copied()?;
-        Some(Self { mj: Arc::new(mj), grip, cameras: [front, wrist], limits })
+        Some(Self {
+            mj: Arc::new(mj),
+            grip,
+            cameras: [front, wrist],
+            limits,
+        })
     }
 }
 
 fn compile(settings: &Settings) -> Result<MjModel, String> {
     let mut files = MjVfs::new();
     let mut add = |name: &str, text: &str| {
-        files.add_from_buffer(name, text.as_bytes()).map_err(|error| format!("{name}: {error}"))
+        files
+            .add_from_buffer(name, text.as_bytes())
+            .map_err(|error| format!("{name}: {error}"))
     };
     add("scene.xml", include_str!("assets/scene.xml"))?;
     add("arm.xml", include_str!("assets/arm.xml"))?;
@@ -80,7 +93,8 @@ fn look(mj: &mut MjModel, settings: &Settings) {
     };
     visual.quality.shadowsize = shadow;
     visual.quality.offsamples = samples;
-    let scale = |light: &mut [f32; 3]| *light = light.map(|part| (part * settings.light_scale).min(1.0));
+    let scale =
+        |light: &mut [f32; 3]| *light = light.map(|part| (part * settings.light_scale).min(1.0));
     scale(&mut visual.headlight.ambient);
     scale(&mut visual.headlight.diffuse);
     mj.light_diffuse_mut().iter_mut().for_each(scale);
@@ -102,12 +116,17 @@ mod tests {
         install_log_handler();
         for task in TASKS {
             let none = json!({});
-            let settings = Settings::new(&MujocoConfig::new(task), none.as_object().unwrap()).unwrap();
+            let settings =
+                Settings::new(&MujocoConfig::new(task), none.as_object().unwrap()).unwrap();
             assert!(Model::new(&settings).unwrap().mj.ffi().nq as usize >= ROBOT_JOINTS);
             for object in settings.task.objects {
                 let args = json!({"object": object.name});
-                let settings = Settings::new(&MujocoConfig::new(task), args.as_object().unwrap()).unwrap();
-                assert_eq!(Model::new(&settings).unwrap().mj.ffi().nq as usize, ROBOT_JOINTS + 7);
+                let settings =
+                    Settings::new(&MujocoConfig::new(task), args.as_object().unwrap()).unwrap();
+                assert_eq!(
+                    Model::new(&settings).unwrap().mj.ffi().nq as usize,
+                    ROBOT_JOINTS + 7
+                );
             }
         }
     }

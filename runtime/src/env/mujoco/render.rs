@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mujoco_rs::prelude::{MjData, MjModel, MjrRectangle, MjvCamera, MjvOption, MjvPerturb, MjvScene};
+use mujoco_rs::prelude::{
+    MjData, MjModel, MjrRectangle, MjvCamera, MjvOption, MjvPerturb, MjvScene,
+};
 
 use crate::env::Frame;
 use crate::env::egl::Wanted;
@@ -32,7 +34,10 @@ impl Renderer {
         let global = &model.mj.vis().global;
         let viewport = MjrRectangle::new(0, 0, global.offwidth, global.offheight);
         if (gl.context.off_width(), gl.context.off_height()) != (viewport.width, viewport.height) {
-            return Err(format!("pictures of {} x {} do not fit the OpenGL driver", viewport.height, viewport.width));
+            return Err(format!(
+                "pictures of {} x {} do not fit the OpenGL driver",
+                viewport.height, viewport.width
+            ));
         }
         Ok(Self {
             gl,
@@ -49,10 +54,14 @@ impl Renderer {
     }
 
     /// Renders one image for each camera.
-    pub(super) fn draw(&mut self, data: &mut MjData<Arc<MjModel>>) -> Result<BTreeMap<String, Frame>, String> {
+    pub(super) fn draw(
+        &mut self,
+        data: &mut MjData<Arc<MjModel>>,
+    ) -> Result<BTreeMap<String, Frame>, String> {
         let mut video = BTreeMap::new();
         for (name, camera) in CAMERAS.iter().zip(&mut self.cameras) {
-            self.scene.update(data, &self.option, &MjvPerturb::default(), camera);
+            self.scene
+                .update(data, &self.option, &MjvPerturb::default(), camera);
             self.scene.render(&self.viewport, &self.gl.context);
             video.insert((*name).to_owned(), read(&self.gl, self.viewport)?);
         }
@@ -74,8 +83,17 @@ fn explain(none: NoGl) -> String {
 fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, String> {
     let (height, width) = (viewport.height as usize, viewport.width as usize);
     let mut pixels = vec![0_u8; height * width * 3];
-    gl.context.read_pixels(Some(&mut pixels), None, &viewport).map_err(|error| error.to_string())?;
+    gl.context
+        .read_pixels(Some(&mut pixels), None, &viewport)
+        .map_err(|error| error.to_string())?;
     let mut rgb = Vec::with_capacity(pixels.len());
-    pixels.chunks_exact(width * 3).rev().for_each(|row| rgb.extend_from_slice(row));
-    Ok(Frame { height: height as u32, width: width as u32, rgb: rgb.into() })
+    pixels
+        .chunks_exact(width * 3)
+        .rev()
+        .for_each(|row| rgb.extend_from_slice(row));
+    Ok(Frame {
+        height: height as u32,
+        width: width as u32,
+        rgb: rgb.into(),
+    })
 }

@@ -29,7 +29,10 @@ mod tests {
     #[test]
     fn first_numbers_of_seed_zero_are_those_of_the_reference_code() {
         let mut rng = Rng::new(0);
-        assert_eq!([rng.next(), rng.next()], [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4]);
+        assert_eq!(
+            [rng.next(), rng.next()],
+            [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4]
+        );
     }
 
     #[test]

@@ -19,7 +19,11 @@ pub(crate) fn conjugate([w, x, y, z]: [f64; 4]) -> [f64; 4] {
 /// Scales a quaternion to length 1, which rounding errors change after many products.
 pub(crate) fn normalize(q: [f64; 4]) -> [f64; 4] {
     let length = q.iter().map(|v| v * v).sum::<f64>().sqrt();
-    if length < 1e-9 { [1.0, 0.0, 0.0, 0.0] } else { q.map(|v| v / length) }
+    if length < 1e-9 {
+        [1.0, 0.0, 0.0, 0.0]
+    } else {
+        q.map(|v| v / length)
+    }
 }
 
 /// Returns the quaternion of a rotation vector.
@@ -29,14 +33,23 @@ pub(crate) fn from_vector(v: [f64; 3]) -> [f64; 4] {
         return normalize([1.0, v[0] / 2.0, v[1] / 2.0, v[2] / 2.0]);
     }
     let scale = (angle / 2.0).sin() / angle;
-    [(angle / 2.0).cos(), v[0] * scale, v[1] * scale, v[2] * scale]
+    [
+        (angle / 2.0).cos(),
+        v[0] * scale,
+        v[1] * scale,
+        v[2] * scale,
+    ]
 }
 
 /// Returns the shortest rotation vector of a quaternion.
 pub(crate) fn to_vector(q: [f64; 4]) -> [f64; 3] {
     let [w, x, y, z] = if q[0] < 0.0 { q.map(|v| -v) } else { q };
     let sine = norm([x, y, z]);
-    let scale = if sine < 1e-9 { 2.0 } else { 2.0 * sine.atan2(w) / sine };
+    let scale = if sine < 1e-9 {
+        2.0
+    } else {
+        2.0 * sine.atan2(w) / sine
+    };
     [x * scale, y * scale, z * scale]
 }
 
@@ -53,10 +66,16 @@ pub(crate) fn rotate(q: [f64; 4], v: [f64; 3]) -> [f64; 3] {
 
 /// Returns the quaternion of a row-major rotation matrix.
 pub(crate) fn from_matrix(m: &[f64; 9]) -> [f64; 4] {
-    let squares =
-        [1.0 + m[0] + m[4] + m[8], 1.0 + m[0] - m[4] - m[8], 1.0 - m[0] + m[4] - m[8], 1.0 - m[0] - m[4] + m[8]];
+    let squares = [
+        1.0 + m[0] + m[4] + m[8],
+        1.0 + m[0] - m[4] - m[8],
+        1.0 - m[0] + m[4] - m[8],
+        1.0 - m[0] - m[4] + m[8],
+    ];
     // Dividing by the largest component keeps half turns exact.
-    let largest = (0..4).max_by(|&a, &b| squares[a].total_cmp(&squares[b])).unwrap_or(0);
+    let largest = (0..4)
+        .max_by(|&a, &b| squares[a].total_cmp(&squares[b]))
+        .unwrap_or(0);
     let (wx, wy, wz) = (m[7] - m[5], m[2] - m[6], m[3] - m[1]);
     let (xy, xz, yz) = (m[1] + m[3], m[2] + m[6], m[5] + m[7]);
     normalize(match largest {
@@ -80,7 +99,11 @@ pub(crate) fn minus(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
 /// Returns `v`, shortened to `length` if it is longer.
 pub(crate) fn shorten(v: [f64; 3], length: f64) -> [f64; 3] {
     let found = norm(v);
-    if found <= length { v } else { v.map(|x| x * length / found) }
+    if found <= length {
+        v
+    } else {
+        v.map(|x| x * length / found)
+    }
 }
 
 #[cfg(test)]
@@ -97,18 +120,29 @@ mod tests {
 
     #[test]
     fn quarter_turn_about_z_takes_x_to_y() {
-        let turned = rotate(from_vector([0.0, 0.0, std::f64::consts::FRAC_PI_2]), [1.0, 0.0, 0.0]);
+        let turned = rotate(
+            from_vector([0.0, 0.0, std::f64::consts::FRAC_PI_2]),
+            [1.0, 0.0, 0.0],
+        );
         assert!(norm(minus(turned, [0.0, 1.0, 0.0])) < 1e-12);
     }
 
     #[test]
     fn difference_is_what_is_left_to_turn() {
         let (start, turn) = (from_vector([0.3, 0.1, -0.5]), [0.2, 0.0, 0.4]);
-        assert!(norm(minus(difference(start, multiply(from_vector(turn), start)), turn)) < 1e-12);
+        assert!(
+            norm(minus(
+                difference(start, multiply(from_vector(turn), start)),
+                turn
+            )) < 1e-12
+        );
     }
 
     #[test]
     fn half_turn_matrix_gives_its_axis() {
-        assert_eq!(from_matrix(&[-1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0]), [0.0, 0.0, 1.0, 0.0]);
+        assert_eq!(
+            from_matrix(&[-1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0]),
+            [0.0, 0.0, 1.0, 0.0]
+        );
     }
 }

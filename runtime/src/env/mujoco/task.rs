@@ -49,9 +49,21 @@ pub(super) struct Scene {
     pub(super) rest_height: f64,
 }
 
-const CUBE: Object = Object { name: "cube", mjcf: include_str!("assets/cube.xml"), rest_height: 0.02 };
-const CYLINDER: Object = Object { name: "cylinder", mjcf: include_str!("assets/cylinder.xml"), rest_height: 0.025 };
-const PUCK: Object = Object { name: "puck", mjcf: include_str!("assets/puck.xml"), rest_height: 0.015 };
+const CUBE: Object = Object {
+    name: "cube",
+    mjcf: include_str!("assets/cube.xml"),
+    rest_height: 0.02,
+};
+const CYLINDER: Object = Object {
+    name: "cylinder",
+    mjcf: include_str!("assets/cylinder.xml"),
+    rest_height: 0.025,
+};
+const PUCK: Object = Object {
+    name: "puck",
+    mjcf: include_str!("assets/puck.xml"),
+    rest_height: 0.015,
+};
 
 /// Height of the plate in `pick_and_place.xml`; its centre is half of that above the table.
 const PLATE_HEIGHT: f64 = 0.01;
@@ -69,7 +81,11 @@ static TABLE: [Task; 3] = [
         max_episode_steps: 100,
         success_threshold: 0.02,
         sample: |rng| Layout {
-            goal: [rng.uniform(0.36, 0.56), rng.uniform(-0.24, 0.24), rng.uniform(0.06, 0.30)],
+            goal: [
+                rng.uniform(0.36, 0.56),
+                rng.uniform(-0.24, 0.24),
+                rng.uniform(0.06, 0.30),
+            ],
             object: [0.0; 2],
             object_yaw: 0.0,
         },
@@ -84,7 +100,11 @@ static TABLE: [Task; 3] = [
         success_threshold: 0.025,
         sample: |rng| {
             let (object, goal) = apart(rng, 0.12, 0.24);
-            Layout { goal: [goal[0], goal[1], 0.001], object, object_yaw: 0.0 }
+            Layout {
+                goal: [goal[0], goal[1], 0.001],
+                object,
+                object_yaw: 0.0,
+            }
         },
         distance: |scene| flat_distance(scene.object, scene.goal),
     },
@@ -98,12 +118,20 @@ static TABLE: [Task; 3] = [
         sample: |rng| {
             let (object, goal) = apart(rng, 0.14, 0.36);
             let quarter = std::f64::consts::FRAC_PI_4;
-            Layout { goal: [goal[0], goal[1], PLATE_HEIGHT / 2.0], object, object_yaw: rng.uniform(-quarter, quarter) }
+            Layout {
+                goal: [goal[0], goal[1], PLATE_HEIGHT / 2.0],
+                object,
+                object_yaw: rng.uniform(-quarter, quarter),
+            }
         },
         distance: |scene| {
             let height = scene.object[2] - scene.goal[2] - PLATE_HEIGHT / 2.0 - scene.rest_height;
             let placed = height.abs() < 0.01 && norm(minus(scene.hand, scene.object)) > RELEASED;
-            if placed { flat_distance(scene.object, scene.goal) } else { f64::INFINITY }
+            if placed {
+                flat_distance(scene.object, scene.goal)
+            } else {
+                f64::INFINITY
+            }
         },
     },
 ];
@@ -141,15 +169,25 @@ mod tests {
     #[test]
     fn a_layout_comes_from_its_seed_alone() {
         let push = find("push").unwrap();
-        assert_eq!((push.sample)(&mut Rng::new(5)), (push.sample)(&mut Rng::new(5)));
-        assert_ne!((push.sample)(&mut Rng::new(5)), (push.sample)(&mut Rng::new(6)));
+        assert_eq!(
+            (push.sample)(&mut Rng::new(5)),
+            (push.sample)(&mut Rng::new(5))
+        );
+        assert_ne!(
+            (push.sample)(&mut Rng::new(5)),
+            (push.sample)(&mut Rng::new(6))
+        );
     }
 
     #[test]
     fn a_block_still_in_the_hand_is_not_placed() {
         let task = find("pick_and_place").unwrap();
-        let mut scene =
-            Scene { hand: [0.5, 0.0, 0.03], goal: [0.5, 0.0, 0.005], object: [0.5, 0.0, 0.03], rest_height: 0.02 };
+        let mut scene = Scene {
+            hand: [0.5, 0.0, 0.03],
+            goal: [0.5, 0.0, 0.005],
+            object: [0.5, 0.0, 0.03],
+            rest_height: 0.02,
+        };
         assert_eq!((task.distance)(&scene), f64::INFINITY);
         scene.hand[2] = 0.12;
         assert_eq!((task.distance)(&scene), 0.0);

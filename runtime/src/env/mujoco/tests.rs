@@ -13,22 +13,40 @@ fn env_with(config: MujocoConfig, args: Value) -> Lockstep<MujocoEnv> {
 }
 
 fn env(task: &str, num_envs: usize) -> Lockstep<MujocoEnv> {
-    env_with(MujocoConfig { num_envs, threads: Some(2), ..MujocoConfig::new(task) }, json!({}))
+    env_with(
+        MujocoConfig {
+            num_envs,
+            threads: Some(2),
+            ..MujocoConfig::new(task)
+        },
+        json!({}),
+    )
 }
 
 fn reset(env: &mut Lockstep<MujocoEnv>, copy: usize, seed: u64) -> Observation {
-    env.reset(&[(EnvIndex(copy), seed)], Render::No).remove(0).unwrap()
+    env.reset(&[(EnvIndex(copy), seed)], Render::No)
+        .remove(0)
+        .unwrap()
 }
 
 fn step(env: &mut Lockstep<MujocoEnv>, copy: usize, action: [f32; 7]) -> Result<Step, EnvError> {
-    env.step(&[(EnvIndex(copy), action.to_vec())], Render::No).remove(0)
+    env.step(&[(EnvIndex(copy), action.to_vec())], Render::No)
+        .remove(0)
 }
 
 /// Returns an action that depends on the time alone, moves every joint, and closes and opens the
 /// gripper.
 fn wave(time: usize) -> [f32; 7] {
     let phase = time as f32 * 0.37;
-    [phase.sin() * 0.4, phase.cos() * 0.4, -0.25, 0.1, -0.1, (phase * 0.5).sin(), (phase * 0.3).sin()]
+    [
+        phase.sin() * 0.4,
+        phase.cos() * 0.4,
+        -0.25,
+        0.1,
+        -0.1,
+        (phase * 0.5).sin(),
+        (phase * 0.3).sin(),
+    ]
 }
 
 fn trajectory(env: &mut Lockstep<MujocoEnv>, copy: usize, seed: u64) -> Vec<Observation> {
@@ -44,10 +62,18 @@ fn an_episode_comes_from_its_seed_alone() {
         let expected = trajectory(&mut one, 0, 11);
         let other = trajectory(&mut one, 0, 12);
         assert_ne!(other, expected);
-        assert_eq!(trajectory(&mut one, 0, 11), expected, "{task}: after another episode");
+        assert_eq!(
+            trajectory(&mut one, 0, 11),
+            expected,
+            "{task}: after another episode"
+        );
         let mut five = env(task, 5);
         trajectory(&mut five, 3, 99);
-        assert_eq!(trajectory(&mut five, 3, 11), expected, "{task}: in another copy");
+        assert_eq!(
+            trajectory(&mut five, 3, 11),
+            expected,
+            "{task}: in another copy"
+        );
     }
 }
 
@@ -58,10 +84,18 @@ fn copies_do_not_disturb_each_other() {
     let mut three = env("push", 3);
     let envs = [EnvIndex(2), EnvIndex(0), EnvIndex(1)];
     let first = three.reset(&envs.map(|copy| (copy, 2)), Render::No);
-    assert!(first.into_iter().all(|observation| observation.unwrap() == expected[0]));
+    assert!(
+        first
+            .into_iter()
+            .all(|observation| observation.unwrap() == expected[0])
+    );
     for time in 0..30 {
         let steps = three.step(&envs.map(|copy| (copy, wave(time).to_vec())), Render::No);
-        assert!(steps.into_iter().all(|step| step.unwrap().observation == expected[time + 1]));
+        assert!(
+            steps
+                .into_iter()
+                .all(|step| step.unwrap().observation == expected[time + 1])
+        );
     }
 }
 
@@ -70,7 +104,11 @@ fn answers_come_in_the_order_of_their_entries() {
     let mut envs = env("reach", 4);
     let expected = [7, 5, 6].map(|seed| reset(&mut envs, 0, seed));
     let resets = [(EnvIndex(3), 7), (EnvIndex(0), 5), (EnvIndex(2), 6)];
-    let found: Vec<_> = envs.reset(&resets, Render::No).into_iter().map(Result::unwrap).collect();
+    let found: Vec<_> = envs
+        .reset(&resets, Render::No)
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
     assert_eq!(found, expected);
 }
 
@@ -79,7 +117,12 @@ fn state_is_as_the_spec_says() {
     for task in TASKS {
         let mut env = env(task, 1);
         let state = reset(&mut env, 0, 0).state;
-        let found: Vec<_> = env.spec().state.iter().map(|(key, _)| (key.clone(), state[key].len())).collect();
+        let found: Vec<_> = env
+            .spec()
+            .state
+            .iter()
+            .map(|(key, _)| (key.clone(), state[key].len()))
+            .collect();
         assert_eq!((found.len(), &found), (state.len(), &env.spec().state));
     }
 }
@@ -87,7 +130,11 @@ fn state_is_as_the_spec_says() {
 #[test]
 fn recorded_paths_are_those_of_isaac_lab() {
     let observation = reset(&mut env("push", 1), 0, 0);
-    let found: Vec<_> = observation.sim_state.iter().map(|(key, values)| (key.as_str(), values.len())).collect();
+    let found: Vec<_> = observation
+        .sim_state
+        .iter()
+        .map(|(key, values)| (key.as_str(), values.len()))
+        .collect();
     assert_eq!(
         found,
         [
@@ -106,8 +153,16 @@ fn recorded_paths_are_those_of_isaac_lab() {
 fn no_action_holds_the_hand_still() {
     let mut env = env("reach", 1);
     let before = reset(&mut env, 0, 1).state["eef_position"].clone();
-    let after = (0..60).map(|_| step(&mut env, 0, [0.0; 7]).unwrap()).last().unwrap().observation;
-    let moved = before.iter().zip(&after.state["eef_position"]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let after = (0..60)
+        .map(|_| step(&mut env, 0, [0.0; 7]).unwrap())
+        .last()
+        .unwrap()
+        .observation;
+    let moved = before
+        .iter()
+        .zip(&after.state["eef_position"])
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max);
     assert!(moved < 1e-3, "moved {moved} m");
 }
 
@@ -116,19 +171,31 @@ fn an_action_moves_the_hand_by_its_scale() {
     let mut env = env("reach", 1);
     let before = reset(&mut env, 0, 1).state["eef_position"].clone();
     step(&mut env, 0, [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, -1.0]).unwrap();
-    let after = (0..5).map(|_| step(&mut env, 0, [0.0; 7]).unwrap()).last().unwrap().observation;
+    let after = (0..5)
+        .map(|_| step(&mut env, 0, [0.0; 7]).unwrap())
+        .last()
+        .unwrap()
+        .observation;
     let moved = after.state["eef_position"][1] - before[1];
     assert!((moved - 0.05).abs() < 2e-3, "moved {moved} m");
 }
 
 #[test]
 fn the_last_step_is_truncated_and_no_other_follows() {
-    let config = MujocoConfig { max_episode_steps: Some(2), ..MujocoConfig::new("reach") };
+    let config = MujocoConfig {
+        max_episode_steps: Some(2),
+        ..MujocoConfig::new("reach")
+    };
     let mut env = env_with(config, json!({}));
     reset(&mut env, 0, 0);
     assert!(!step(&mut env, 0, [0.0; 7]).unwrap().truncated);
     assert!(step(&mut env, 0, [0.0; 7]).unwrap().truncated);
-    assert!(step(&mut env, 0, [0.0; 7]).unwrap_err().to_string().contains("after its episode's last step"));
+    assert!(
+        step(&mut env, 0, [0.0; 7])
+            .unwrap_err()
+            .to_string()
+            .contains("after its episode's last step")
+    );
 }
 
 #[test]
@@ -137,7 +204,10 @@ fn success_must_hold() {
     let mut env = env_with(MujocoConfig::new("reach"), args);
     reset(&mut env, 0, 0);
     let steps = [0, 1, 2].map(|_| step(&mut env, 0, [0.0; 7]).unwrap());
-    assert_eq!(steps.map(|step| (step.reward, step.success)), [(1.0, false), (1.0, false), (1.0, true)]);
+    assert_eq!(
+        steps.map(|step| (step.reward, step.success)),
+        [(1.0, false), (1.0, false), (1.0, true)]
+    );
 }
 
 #[test]
@@ -147,7 +217,10 @@ fn diverged_simulation_is_an_error_and_a_reset_heals_it() {
     reset(&mut env, 1, 4);
     env.env().corrupt(EnvIndex(1));
     let error = step(&mut env, 1, [0.0; 7]).unwrap_err().to_string();
-    assert_eq!(error, "environment 1: the simulation diverged: position 0 is not finite or too large in step 1");
+    assert_eq!(
+        error,
+        "environment 1: the simulation diverged: position 0 is not finite or too large in step 1"
+    );
     assert!(step(&mut env, 1, [0.0; 7]).is_err());
     assert_eq!(trajectory(&mut env, 1, 4), expected);
 }
@@ -156,33 +229,68 @@ fn diverged_simulation_is_an_error_and_a_reset_heals_it() {
 fn bad_actions_are_errors_of_their_episode() {
     let mut env = env("reach", 1);
     reset(&mut env, 0, 0);
-    let short = env.step(&[(EnvIndex(0), vec![0.0; 3])], Render::No).remove(0).unwrap_err();
-    assert_eq!(short.to_string(), "environment 0: its action has 3 values, 7 are needed");
+    let short = env
+        .step(&[(EnvIndex(0), vec![0.0; 3])], Render::No)
+        .remove(0)
+        .unwrap_err();
+    assert_eq!(
+        short.to_string(),
+        "environment 0: its action has 3 values, 7 are needed"
+    );
     reset(&mut env, 0, 0);
     let nan = step(&mut env, 0, [0.0, f32::NAN, 0.0, 0.0, 0.0, 0.0, 0.0]).unwrap_err();
-    assert_eq!(nan.to_string(), "environment 0: value 1 of its action is NaN");
-    assert!(env.step(&[(EnvIndex(9), vec![0.0; 7])], Render::No).remove(0).is_err());
+    assert_eq!(
+        nan.to_string(),
+        "environment 0: value 1 of its action is NaN"
+    );
+    assert!(
+        env.step(&[(EnvIndex(9), vec![0.0; 7])], Render::No)
+            .remove(0)
+            .is_err()
+    );
 }
 
 #[test]
 fn arguments_without_meaning_are_told() {
-    let mut env = env_with(MujocoConfig::new("reach"), json!({"hdr": "hall", "camera_width": 64}));
-    assert_eq!((env.env().ignored_args().to_vec(), env.spec().cameras[0].width), (vec!["hdr".to_owned()], 64));
+    let mut env = env_with(
+        MujocoConfig::new("reach"),
+        json!({"hdr": "hall", "camera_width": 64}),
+    );
+    assert_eq!(
+        (
+            env.env().ignored_args().to_vec(),
+            env.spec().cameras[0].width
+        ),
+        (vec!["hdr".to_owned()], 64)
+    );
     assert!(check_args("reach", &Map::new()).is_ok());
     assert!(check_args("reach", json!({"camera_width": 9000}).as_object().unwrap()).is_err());
 }
 
 #[test]
 fn threads_share_the_cores_with_other_ranks() {
-    assert_eq!([default_threads(16, 2), default_threads(2, 2), default_threads(1, 8)], [8, 1, 1]);
+    assert_eq!(
+        [
+            default_threads(16, 2),
+            default_threads(2, 2),
+            default_threads(1, 8)
+        ],
+        [8, 1, 1]
+    );
 }
 
 /// Returns the images of one reset, or `None` on a machine without EGL.
 fn pictures(config: MujocoConfig, args: Value) -> Option<Observation> {
-    match env_with(config, args).reset(&[(EnvIndex(0), 1)], Render::Yes).remove(0) {
+    match env_with(config, args)
+        .reset(&[(EnvIndex(0), 1)], Render::Yes)
+        .remove(0)
+    {
         Ok(observation) => Some(observation),
         Err(error) => {
-            assert!(error.to_string().contains("libegl1") && error.to_string().contains("--no-video"), "{error}");
+            assert!(
+                error.to_string().contains("libegl1") && error.to_string().contains("--no-video"),
+                "{error}"
+            );
             eprintln!("not tested: {error}");
             None
         }
@@ -192,10 +300,18 @@ fn pictures(config: MujocoConfig, args: Value) -> Option<Observation> {
 #[test]
 fn pictures_have_their_size_and_show_something() {
     let args = json!({"camera_height": 96, "camera_width": 320});
-    let Some(observation) = pictures(MujocoConfig::new("pick_and_place"), args) else { return };
-    assert_eq!(observation.video.keys().collect::<Vec<_>>(), ["front", "wrist"]);
+    let Some(observation) = pictures(MujocoConfig::new("pick_and_place"), args) else {
+        return;
+    };
+    assert_eq!(
+        observation.video.keys().collect::<Vec<_>>(),
+        ["front", "wrist"]
+    );
     for frame in observation.video.values() {
-        assert_eq!((frame.height, frame.width, frame.rgb.len()), (96, 320, 96 * 320 * 3));
+        assert_eq!(
+            (frame.height, frame.width, frame.rgb.len()),
+            (96, 320, 96 * 320 * 3)
+        );
         let shades: std::collections::BTreeSet<_> = frame.rgb.chunks_exact(3).collect();
         assert!(shades.len() > 50, "{} colours", shades.len());
     }
@@ -203,10 +319,15 @@ fn pictures_have_their_size_and_show_something() {
 
 #[test]
 fn pictures_are_the_same_in_every_copy_and_do_not_change_the_episode() {
-    let Some(expected) = pictures(MujocoConfig::new("push"), json!({})) else { return };
+    let Some(expected) = pictures(MujocoConfig::new("push"), json!({})) else {
+        return;
+    };
     let mut envs = env("push", 3);
     reset(&mut envs, 2, 8);
-    let found = envs.reset(&[(EnvIndex(2), 1)], Render::Yes).remove(0).unwrap();
+    let found = envs
+        .reset(&[(EnvIndex(2), 1)], Render::Yes)
+        .remove(0)
+        .unwrap();
     assert_eq!(found, expected);
     assert_eq!(reset(&mut envs, 2, 1).state, expected.state);
 }
@@ -214,7 +335,9 @@ fn pictures_are_the_same_in_every_copy_and_do_not_change_the_episode() {
 #[test]
 fn pictures_larger_than_mujocos_default_buffer_are_whole() {
     let args = json!({"camera_height": 700, "camera_width": 900});
-    let Some(observation) = pictures(MujocoConfig::new("reach"), args) else { return };
+    let Some(observation) = pictures(MujocoConfig::new("reach"), args) else {
+        return;
+    };
     let frame = &observation.video["front"];
     let corner = &frame.rgb[frame.rgb.len() - 3..];
     assert_ne!(corner, [0, 0, 0], "the lower right corner was not drawn");
@@ -222,8 +345,16 @@ fn pictures_larger_than_mujocos_default_buffer_are_whole() {
 
 /// Returns the request of a rank on this GPU.
 fn on_gpu(index: usize) -> Wanted {
-    let gpu = Gpu { index, number: u32::try_from(index).ok(), pci: Some("0000:81:00".to_owned()) };
-    Wanted { gpu: Some(gpu), local_rank: index, ..Wanted::default() }
+    let gpu = Gpu {
+        index,
+        number: u32::try_from(index).ok(),
+        pci: Some("0000:81:00".to_owned()),
+    };
+    Wanted {
+        gpu: Some(gpu),
+        local_rank: index,
+        ..Wanted::default()
+    }
 }
 
 /// Returns the EGL devices of this machine if none is NVIDIA's; then no GPU has its own device.
@@ -239,12 +370,19 @@ fn a_gpu_without_an_egl_device_of_its_own_gets_what_there_is_and_the_user_is_tol
         eprintln!("not tested: no EGL, or one with a GPU");
         return;
     };
-    let mut config = MujocoConfig { num_envs: 2, threads: Some(2), ..MujocoConfig::new("reach") };
+    let mut config = MujocoConfig {
+        num_envs: 2,
+        threads: Some(2),
+        ..MujocoConfig::new("reach")
+    };
     config.egl = vec![on_gpu(1), on_gpu(1)];
     let mut env = env_with(config.clone(), json!({}));
     let notes = env.env().open_renderers().unwrap();
     assert_eq!(notes.len(), 1, "two threads, one note: {notes:?}");
-    assert!(notes[0].contains("no EGL device belongs to cuda:1"), "{notes:?} of {devices:?}");
+    assert!(
+        notes[0].contains("no EGL device belongs to cuda:1"),
+        "{notes:?} of {devices:?}"
+    );
     let expected = pictures(MujocoConfig::new("reach"), json!({})).unwrap();
     assert_eq!(pictures(config, json!({})), Some(expected));
 }
@@ -252,19 +390,33 @@ fn a_gpu_without_an_egl_device_of_its_own_gets_what_there_is_and_the_user_is_tol
 #[test]
 fn a_rank_without_a_gpu_is_told_nothing() {
     if egl::devices().is_ok_and(|devices| !devices.known.is_empty()) {
-        assert_eq!(env("reach", 2).env().open_renderers().unwrap(), Vec::<String>::new());
+        assert_eq!(
+            env("reach", 2).env().open_renderers().unwrap(),
+            Vec::<String>::new()
+        );
     }
 }
 
 #[test]
 fn a_device_that_is_asked_for_and_not_there_is_refused_with_those_that_are() {
-    let Some(devices) = devices_without_nvidia() else { return };
-    let asked = Wanted { device: Some(77), ..on_gpu(0) };
-    let config = MujocoConfig { egl: vec![asked], ..MujocoConfig::new("reach") };
+    let Some(devices) = devices_without_nvidia() else {
+        return;
+    };
+    let asked = Wanted {
+        device: Some(77),
+        ..on_gpu(0)
+    };
+    let config = MujocoConfig {
+        egl: vec![asked],
+        ..MujocoConfig::new("reach")
+    };
     let mut env = env_with(config, json!({}));
     let refused = env.env().open_renderers().unwrap_err().to_string();
     assert!(refused.starts_with("--egl-device 77: there "), "{refused}");
-    assert!(refused.ends_with(&format!("0: {})", devices[0])) || devices.len() > 1, "{refused}");
+    assert!(
+        refused.ends_with(&format!("0: {})", devices[0])) || devices.len() > 1,
+        "{refused}"
+    );
     let drawn = env.reset(&[(EnvIndex(0), 1)], Render::Yes).remove(0);
     assert_eq!(drawn.unwrap_err().to_string(), refused);
 }
@@ -296,5 +448,12 @@ fn a_fatal_error_is_told_before_the_process_ends() {
     assert!(String::from_utf8_lossy(&child.stderr).contains(told));
     let written: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     assert_eq!(written["message"]["message"], told);
-    assert!(written["message"]["extraInfo"]["timestamp"].as_str().unwrap().parse::<u64>().unwrap() > 0);
+    assert!(
+        written["message"]["extraInfo"]["timestamp"]
+            .as_str()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+            > 0
+    );
 }

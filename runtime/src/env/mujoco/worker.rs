@@ -51,13 +51,26 @@ pub(super) struct Handle {
 
 impl Handle {
     /// Starts the thread that owns the copies in `charge`.
-    pub(super) fn spawn(shared: Arc<Shared>, index: usize, charge: Charge, answers: Answers) -> Result<Self, EnvError> {
+    pub(super) fn spawn(
+        shared: Arc<Shared>,
+        index: usize,
+        charge: Charge,
+        answers: Answers,
+    ) -> Result<Self, EnvError> {
         let (batches, inbox) = channel();
         let outbox = answers.clone();
         let run = move || Worker::new(shared, charge).run(&inbox, &outbox);
-        let thread = std::thread::Builder::new().name(format!("mujoco-{index}")).spawn(run);
-        let thread = thread.map_err(|error| EnvError::Setup(format!("cannot start a simulation thread: {error}")))?;
-        Ok(Self { batches: Some(batches), answers, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name(format!("mujoco-{index}"))
+            .spawn(run);
+        let thread = thread.map_err(|error| {
+            EnvError::Setup(format!("cannot start a simulation thread: {error}"))
+        })?;
+        Ok(Self {
+            batches: Some(batches),
+            answers,
+            thread: Some(thread),
+        })
     }
 
     /// Sends a batch. If the thread has ended, the commands are answered here with errors.
@@ -66,7 +79,9 @@ impl Handle {
         if let Err(unsent) = batches.send(batch)
             && let Batch::Work(work, _) = unsent.0
         {
-            work.iter().for_each(|(env, command)| self.answers.give(*env, Answer::refuse(command, dead(*env))));
+            work.iter().for_each(|(env, command)| {
+                self.answers.give(*env, Answer::refuse(command, dead(*env)))
+            });
         }
     }
 }
@@ -97,7 +112,10 @@ impl Drop for Taken<'_> {
 }
 
 fn dead(env: EnvIndex) -> EnvError {
-    EnvError::Setup(format!("the simulation thread of environment {} has ended", env.0))
+    EnvError::Setup(format!(
+        "the simulation thread of environment {} has ended",
+        env.0
+    ))
 }
 
 /// The state of a simulation thread.
@@ -111,9 +129,19 @@ struct Worker {
 
 impl Worker {
     fn new(shared: Arc<Shared>, charge: Charge) -> Self {
-        let copies = charge.envs.iter().map(|&env| (env, (Copy::new(&shared.model), None))).collect();
+        let copies = charge
+            .envs
+            .iter()
+            .map(|&env| (env, (Copy::new(&shared.model), None)))
+            .collect();
         let scratch = MjData::new(Arc::clone(&shared.model.mj));
-        Self { shared, scratch, copies, egl: charge.egl, renderer: None }
+        Self {
+            shared,
+            scratch,
+            copies,
+            egl: charge.egl,
+            renderer: None,
+        }
     }
 
     fn run(&mut self, inbox: &Receiver<Batch>, answers: &Answers) {
@@ -121,7 +149,9 @@ impl Worker {
             match batch {
                 Batch::Work(work, render) => self.work(work, render, answers),
                 Batch::OpenRenderer(to) => {
-                    let note = self.renderer().map(|renderer| renderer.note().map(str::to_owned));
+                    let note = self
+                        .renderer()
+                        .map(|renderer| renderer.note().map(str::to_owned));
                     // If the caller no longer waits, the renderer is open anyway.
                     to.send(note).ok();
                 }
@@ -137,10 +167,16 @@ impl Worker {
     }
 
     fn work(&mut self, work: Vec<(EnvIndex, Command)>, render: Render, answers: &Answers) {
-        let mut taken = Taken { work: work.into_iter(), current: None, answers };
+        let mut taken = Taken {
+            work: work.into_iter(),
+            current: None,
+            answers,
+        };
         loop {
             taken.current = taken.work.next();
-            let Some((env, command)) = &taken.current else { return };
+            let Some((env, command)) = &taken.current else {
+                return;
+            };
             let answer = match command {
                 Command::Reset { seed, .. } => Answer::Reset(self.reset(*env, *seed, render)),
                 Command::Step { action } => Answer::Step(self.step(*env, action, render)),
@@ -150,7 +186,9 @@ impl Worker {
     }
 
     fn reset(&mut self, env: EnvIndex, seed: u64, render: Render) -> Result<Observation, EnvError> {
-        let Some((copy, episode)) = self.copies.get_mut(&env) else { return Err(no_such(env)) };
+        let Some((copy, episode)) = self.copies.get_mut(&env) else {
+            return Err(no_such(env));
+        };
         *episode = Some(seed);
         copy.reset(&self.shared.model, &self.shared.settings, seed);
         self.say(env);
@@ -159,20 +197,41 @@ impl Worker {
 
     fn step(&mut self, env: EnvIndex, action: &[f32], render: Render) -> Result<Step, EnvError> {
         self.say(env);
-        let Some((copy, _)) = self.copies.get_mut(&env) else { return Err(no_such(env)) };
-        let outcome = copy.step((&self.shared.model, &mut self.scratch), &self.shared.settings, action);
+        let Some((copy, _)) = self.copies.get_mut(&env) else {
+            return Err(no_such(env));
+        };
+        let outcome = copy.step(
+            (&self.shared.model, &mut self.scratch),
+            &self.shared.settings,
+            action,
+        );
         let (outcome, taken) = outcome.map_err(|reason| EnvError::Episode { env, reason })?;
         let observation = self.observe(env, render)?;
-        let Outcome { reward, success, terminated, truncated } = outcome;
+        let Outcome {
+            reward,
+            success,
+            terminated,
+            truncated,
+        } = outcome;
         let (processed_action, out_of_bounds) = (taken.to_vec(), taken[..] != *action);
-        Ok(Step { observation, processed_action, out_of_bounds, reward, success, terminated, truncated })
+        Ok(Step {
+            observation,
+            processed_action,
+            out_of_bounds,
+            reward,
+            success,
+            terminated,
+            truncated,
+        })
     }
 
     fn observe(&mut self, env: EnvIndex, render: Render) -> Result<Observation, EnvError> {
         if render == Render::Yes {
             self.renderer()?;
         }
-        let Some((copy, _)) = self.copies.get_mut(&env) else { return Err(no_such(env)) };
+        let Some((copy, _)) = self.copies.get_mut(&env) else {
+            return Err(no_such(env));
+        };
         let mut observation = copy.observe(&self.shared.model, &self.shared.language);
         if let (Render::Yes, Some(renderer)) = (render, &mut self.renderer) {
             observation.video = renderer.draw(copy.data_mut()).map_err(EnvError::Setup)?;
@@ -184,13 +243,24 @@ impl Worker {
     fn renderer(&mut self) -> Result<&mut Renderer, EnvError> {
         match &mut self.renderer {
             Some(renderer) => Ok(renderer),
-            none => Ok(none.insert(Renderer::new(&self.shared.model, &self.egl).map_err(EnvError::Setup)?)),
+            none => {
+                Ok(none
+                    .insert(Renderer::new(&self.shared.model, &self.egl).map_err(EnvError::Setup)?))
+            }
         }
     }
 
     /// Records what this thread simulates, for the message if MuJoCo ends the process.
     fn say(&self, env: EnvIndex) {
-        let (step, seed) = self.copies.get(&env).map_or((0, None), |(copy, seed)| (copy.step_count(), *seed));
-        set_doing(Doing { task: self.shared.settings.task.name, env: env.0, seed, step });
+        let (step, seed) = self
+            .copies
+            .get(&env)
+            .map_or((0, None), |(copy, seed)| (copy.step_count(), *seed));
+        set_doing(Doing {
+            task: self.shared.settings.task.name,
+            env: env.0,
+            seed,
+            step,
+        });
     }
 }

@@ -21,7 +21,11 @@ use crate::env::python::host::{Host, Ready, Terms};
 use crate::env::{Answers, Command, EnvError, EnvIndex, Render};
 
 /// Screen of an X display if the job gives no size.
-const SCREEN: Screen = Screen { width: 1024, height: 768, depth: 24 };
+const SCREEN: Screen = Screen {
+    width: 1024,
+    height: 768,
+    depth: 24,
+};
 /// Event token of the eventfd, which is not the number of any process.
 const WAKE: u64 = u64::MAX;
 /// Maximum number of events handled at once.
@@ -63,13 +67,16 @@ impl Handle {
         screen: Option<Screen>,
         answers: Answers,
     ) -> Result<(Self, Arc<Hello>), EnvError> {
-        let setup = |what: &str, err: std::io::Error| EnvError::Setup(format!("cannot make {what}: {err}"));
+        let setup =
+            |what: &str, err: std::io::Error| EnvError::Setup(format!("cannot make {what}: {err}"));
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|err| setup("an eventfd", err.into()))?;
         let wake = Arc::new(wake);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|err| setup("an epoll", err.into()))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|err| setup("an epoll", err.into()))?;
         let data = epoll::EventData::new_u64(WAKE);
-        epoll::add(&epoll, &*wake, data, epoll::EventFlags::IN).map_err(|err| setup("an epoll", err.into()))?;
+        epoll::add(&epoll, &*wake, data, epoll::EventFlags::IN)
+            .map_err(|err| setup("an epoll", err.into()))?;
         let epoll = Arc::new(epoll);
         let (requests, inbox) = channel();
         let (opened, opening) = channel();
@@ -88,9 +95,15 @@ impl Handle {
             }
             .run(&shares, screen, &opened);
         };
-        let thread = std::thread::Builder::new().name("bridge".to_owned()).spawn(run);
+        let thread = std::thread::Builder::new()
+            .name("bridge".to_owned())
+            .spawn(run);
         let thread = thread.map_err(|err| setup("a thread", err))?;
-        let handle = Self { requests, wake, thread: Some(thread) };
+        let handle = Self {
+            requests,
+            wake,
+            thread: Some(thread),
+        };
         let gone = || EnvError::Setup("the thread of the simulators ended".to_owned());
         let hello = opening.recv().map_err(|_| gone())??;
         Ok((handle, hello))
@@ -129,9 +142,14 @@ type Opened = Sender<Result<Arc<Hello>, EnvError>>;
 impl Bridge {
     fn run(&mut self, shares: &[Share], screen: Option<Screen>, opened: &Opened) {
         let made = self.open(shares, screen);
-        let made = made.and_then(|()| self.turn_until(|bridge| bridge.children.iter().all(Child::is_up)));
-        let hello =
-            made.and_then(|()| self.host.hello.clone().ok_or_else(|| EnvError::Setup("no copy is there".to_owned())));
+        let made =
+            made.and_then(|()| self.turn_until(|bridge| bridge.children.iter().all(Child::is_up)));
+        let hello = made.and_then(|()| {
+            self.host
+                .hello
+                .clone()
+                .ok_or_else(|| EnvError::Setup("no copy is there".to_owned()))
+        });
         let failed = hello.is_err();
         // If the caller no longer waits, the channel of requests is closed too.
         opened.send(hello).ok();
@@ -144,10 +162,14 @@ impl Bridge {
     fn open(&mut self, shares: &[Share], screen: Option<Screen>) -> Result<(), EnvError> {
         self.host.display = self.display(screen)?;
         for (index, share) in shares.iter().enumerate() {
-            self.owner.extend((0..share.envs.len()).map(|local| (index, local)));
-            self.children.push(Child::new(index, &share.envs, share.gpu, now()));
+            self.owner
+                .extend((0..share.envs.len()).map(|local| (index, local)));
+            self.children
+                .push(Child::new(index, &share.envs, share.gpu, now()));
         }
-        self.children.iter_mut().for_each(|child| child.start(&mut self.host, now()));
+        self.children
+            .iter_mut()
+            .for_each(|child| child.start(&mut self.host, now()));
         Ok(())
     }
 
@@ -158,7 +180,8 @@ impl Bridge {
             (Wanted::Inherited, None) => return Ok(None),
             (Wanted::Own | Wanted::Inherited, screen) => screen.unwrap_or(SCREEN),
         };
-        let started = Display::start(Path::new("Xvfb"), wanted, START_LIMIT).map_err(EnvError::Setup)?;
+        let started =
+            Display::start(Path::new("Xvfb"), wanted, START_LIMIT).map_err(EnvError::Setup)?;
         Ok(Some(self.display.insert(started).name().to_owned()))
     }
 
@@ -177,17 +200,29 @@ impl Bridge {
 
     /// Waits for the next events or deadline, and handles them.
     fn turn(&mut self) {
-        let deadlines = self.children.iter().filter_map(|child| child.deadline(&self.host));
-        let deadline = deadlines.chain(self.closing.map(|since| since + 2 * CLOSE_LIMIT)).min();
+        let deadlines = self
+            .children
+            .iter()
+            .filter_map(|child| child.deadline(&self.host));
+        let deadline = deadlines
+            .chain(self.closing.map(|since| since + 2 * CLOSE_LIMIT))
+            .min();
         let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(now())));
         let mut events = Vec::with_capacity(EVENTS);
         // An interrupted wait counts as one without events.
-        epoll::wait(&*self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()).ok();
+        epoll::wait(
+            &*self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            timeout.as_ref(),
+        )
+        .ok();
         for event in events {
             self.on_event(event.data.u64());
         }
         if deadline.is_some_and(|deadline| deadline <= now()) {
-            self.children.iter_mut().for_each(|child| child.expire(&mut self.host, now()));
+            self.children
+                .iter_mut()
+                .for_each(|child| child.expire(&mut self.host, now()));
         }
         self.take_requests();
     }
@@ -197,9 +232,14 @@ impl Bridge {
             rustix::io::read(&*self.wake, &mut [0; 8]).ok();
             return;
         }
-        let Some((process, owner, ready)) = self.host.event(token) else { return };
+        let Some((process, owner, ready)) = self.host.event(token) else {
+            return;
+        };
         let child = owner.and_then(|index| self.children.get_mut(index));
-        match (child.filter(|child| child.process_id() == Some(process)), ready) {
+        match (
+            child.filter(|child| child.process_id() == Some(process)),
+            ready,
+        ) {
             (Some(child), Ready::Socket) => drop(child.on_socket(&mut self.host, now())),
             (Some(child), Ready::Output) => child.on_output(&self.host),
             (Some(child), Ready::Ended) => child.on_end(&mut self.host, now()),
@@ -223,8 +263,13 @@ impl Bridge {
         let mut touched = Vec::new();
         for (env, command) in work {
             let Some(&(index, local)) = self.owner.get(env.0) else {
-                let err = EnvError::Episode { env, reason: "there is no such copy".to_owned() };
-                self.host.answers.give(env, crate::env::Answer::refuse(&command, err));
+                let err = EnvError::Episode {
+                    env,
+                    reason: "there is no such copy".to_owned(),
+                };
+                self.host
+                    .answers
+                    .give(env, crate::env::Answer::refuse(&command, err));
                 continue;
             };
             self.children[index].take(local, command, render, &self.host, now());
@@ -232,18 +277,31 @@ impl Bridge {
                 touched.push(index);
             }
         }
-        touched.into_iter().for_each(|index| self.children[index].flush(&mut self.host, now()));
+        touched
+            .into_iter()
+            .for_each(|index| self.children[index].flush(&mut self.host, now()));
     }
 
     /// Lets every process close its environments, and kills those that do not.
     fn close(&mut self) {
         self.closing = Some(now());
-        self.children.iter_mut().for_each(|child| child.shut(&mut self.host, now()));
-        let is_left =
-            |bridge: &Self| bridge.host.mourns() || bridge.children.iter().any(|child| child.process_id().is_some());
+        self.children
+            .iter_mut()
+            .for_each(|child| child.shut(&mut self.host, now()));
+        let is_left = |bridge: &Self| {
+            bridge.host.mourns()
+                || bridge
+                    .children
+                    .iter()
+                    .any(|child| child.process_id().is_some())
+        };
         // Twice the limit: once to close, once to die. A process that hangs in a driver even then
         // is left to the kernel.
-        while is_left(self) && self.closing.is_some_and(|since| now() < since + 2 * CLOSE_LIMIT) {
+        while is_left(self)
+            && self
+                .closing
+                .is_some_and(|since| now() < since + 2 * CLOSE_LIMIT)
+        {
             self.turn();
         }
         self.display = None;
@@ -252,7 +310,10 @@ impl Bridge {
 
 fn timespec(duration: Duration) -> Timespec {
     // One nanosecond more, so that the deadline has passed when the wait is over.
-    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+    Timespec {
+        tv_sec: duration.as_secs() as i64,
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the thread waits with deadlines")]

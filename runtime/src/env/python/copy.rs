@@ -48,33 +48,59 @@ pub struct Loss {
 impl CopyState {
     /// Creates the state of a copy that has done nothing yet.
     pub fn new(env: EnvIndex) -> Self {
-        Self { env, doing: None, episode: None, lost: None, language: Arc::from("") }
+        Self {
+            env,
+            doing: None,
+            episode: None,
+            lost: None,
+            language: Arc::from(""),
+        }
     }
 
     /// Resets the state for a new process, which has no episode.
     pub fn renew(&mut self) {
-        *self = Self { lost: self.lost.take(), language: Arc::clone(&self.language), ..Self::new(self.env) };
+        *self = Self {
+            lost: self.lost.take(),
+            language: Arc::clone(&self.language),
+            ..Self::new(self.env)
+        };
     }
 
     /// Returns whether other copies that step together with it have to wait for its action.
     pub fn is_midway(&self) -> bool {
-        self.episode.is_some_and(|episode| episode.steps > 0 && !episode.is_over)
+        self.episode
+            .is_some_and(|episode| episode.steps > 0 && !episode.is_over)
     }
 
     /// Ends the episode because the environment returned an invalid value; the process goes on with
     /// the next episode.
     pub fn fault(&mut self, reason: &str, terms: &Terms) -> EnvError {
         let (rank, job) = (terms.rank, &terms.job);
-        let when = self.episode.take().map_or_else(String::new, |Under { episode, seed, steps, .. }| match steps {
-            0 => format!("at the reset of episode {episode}, seed {seed}; "),
-            steps => format!("at step {steps} of episode {episode}, seed {seed}; "),
-        });
+        let when = self.episode.take().map_or_else(
+            String::new,
+            |Under {
+                 episode,
+                 seed,
+                 steps,
+                 ..
+             }| match steps {
+                0 => format!("at the reset of episode {episode}, seed {seed}; "),
+                steps => format!("at step {steps} of episode {episode}, seed {seed}; "),
+            },
+        );
         let reason = format!("the simulator gave {reason}; {when}rank {rank}, job `{job}`");
-        EnvError::Episode { env: self.env, reason }
+        EnvError::Episode {
+            env: self.env,
+            reason,
+        }
     }
 
     /// Returns the error for the evaluation loop.
     pub fn loss(&self, loss: &Loss) -> EnvError {
-        EnvError::Lost { env: self.env, reason: loss.reason.clone(), stderr: loss.stderr.clone() }
+        EnvError::Lost {
+            env: self.env,
+            reason: loss.reason.clone(),
+            stderr: loss.stderr.clone(),
+        }
     }
 }

@@ -58,11 +58,23 @@ struct Action {
 }
 
 fn action<'de, D: Deserializer<'de>>(from: D) -> Result<ActionSpec, D::Error> {
-    let Action { names, low, high, grid } = Action::deserialize(from)?;
+    let Action {
+        names,
+        low,
+        high,
+        grid,
+    } = Action::deserialize(from)?;
     let ends = |ends: Vec<Option<f64>>, infinite: f32| {
-        ends.into_iter().map(|end| end.map_or(infinite, |end| end as f32)).collect()
+        ends.into_iter()
+            .map(|end| end.map_or(infinite, |end| end as f32))
+            .collect()
     };
-    Ok(ActionSpec { names, low: ends(low, f32::NEG_INFINITY), high: ends(high, f32::INFINITY), grid })
+    Ok(ActionSpec {
+        names,
+        low: ends(low, f32::NEG_INFINITY),
+        high: ends(high, f32::INFINITY),
+        grid,
+    })
 }
 
 impl Hello {
@@ -71,15 +83,22 @@ impl Hello {
     /// # Errors
     /// Returns what is wrong with it, as a clause.
     pub fn new(value: Value) -> Result<Self, String> {
-        let hello: Self = serde_json::from_value(value).map_err(|err| format!("its description is broken: {err}"))?;
+        let hello: Self = serde_json::from_value(value)
+            .map_err(|err| format!("its description is broken: {err}"))?;
         hello.check()?;
         Ok(hello)
     }
 
     fn check(&self) -> Result<(), String> {
         let dim = self.action.names.len();
-        if dim == 0 || dim > LONGEST_VECTOR || self.action.low.len() != dim || self.action.high.len() != dim {
-            return Err(format!("its action has {dim} dimensions, 1 to {LONGEST_VECTOR} with both ends are needed"));
+        if dim == 0
+            || dim > LONGEST_VECTOR
+            || self.action.low.len() != dim
+            || self.action.high.len() != dim
+        {
+            return Err(format!(
+                "its action has {dim} dimensions, 1 to {LONGEST_VECTOR} with both ends are needed"
+            ));
         }
         let grid = &self.action.grid;
         if grid.len() > dim || !grid.iter().all(|step| step.is_finite() && *step >= 0.0) {
@@ -88,33 +107,56 @@ impl Hello {
             ));
         }
         if self.control_hz > FASTEST {
-            return Err(format!("it has {} steps a second, at most {FASTEST} are taken", self.control_hz));
+            return Err(format!(
+                "it has {} steps a second, at most {FASTEST} are taken",
+                self.control_hz
+            ));
         }
         if self.control_hz == 0 || self.max_episode_steps == 0 {
             return Err("it has 0 steps a second or an episode".to_owned());
         }
         unique("state vectors", self.state.iter().map(|(name, _)| name))?;
         unique("cameras", self.cameras.iter().map(|(name, _, _)| name))?;
-        if let Some((name, length)) = self.state.iter().find(|(_, length)| !(1..=LONGEST_VECTOR).contains(length)) {
-            return Err(format!("state `{name}` has {length} numbers, 1 to {LONGEST_VECTOR} are needed"));
+        if let Some((name, length)) = self
+            .state
+            .iter()
+            .find(|(_, length)| !(1..=LONGEST_VECTOR).contains(length))
+        {
+            return Err(format!(
+                "state `{name}` has {length} numbers, 1 to {LONGEST_VECTOR} are needed"
+            ));
         }
         if let Some(Discrete { count, names, .. }) = &self.discrete
             && (*count == 0 || names.len() > *count || dim != 1)
         {
-            return Err(format!("it has {} names for {count} actions in {dim} dimensions", names.len()));
+            return Err(format!(
+                "it has {} names for {count} actions in {dim} dimensions",
+                names.len()
+            ));
         }
         let side = 1..=LARGEST_SIDE;
-        match self.cameras.iter().find(|(_, height, width)| !side.contains(height) || !side.contains(width)) {
-            Some((name, height, width)) => {
-                Err(format!("camera `{name}` is {height}x{width}, sides of 1 to {LARGEST_SIDE} are needed"))
-            }
+        match self
+            .cameras
+            .iter()
+            .find(|(_, height, width)| !side.contains(height) || !side.contains(width))
+        {
+            Some((name, height, width)) => Err(format!(
+                "camera `{name}` is {height}x{width}, sides of 1 to {LARGEST_SIDE} are needed"
+            )),
             None => Ok(()),
         }
     }
 
     /// Returns whether two children describe the same environment.
     pub fn same(&self, other: &Self) -> bool {
-        let shown = |hello: &Self| (hello.state.clone(), hello.cameras.clone(), hello.action.clone(), hello.together);
+        let shown = |hello: &Self| {
+            (
+                hello.state.clone(),
+                hello.cameras.clone(),
+                hello.action.clone(),
+                hello.together,
+            )
+        };
         shown(self) == shown(other)
     }
 
@@ -156,7 +198,10 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(),
         }
     }
     if seen.len() > MOST_NAMES {
-        return Err(format!("it has {} {what}, at most {MOST_NAMES} are taken", seen.len()));
+        return Err(format!(
+            "it has {} {what}, at most {MOST_NAMES} are taken",
+            seen.len()
+        ));
     }
     Ok(())
 }
@@ -183,10 +228,22 @@ pub(super) mod tests {
 
     #[test]
     fn an_end_that_is_null_is_infinite() {
-        let spec = Hello::new(hello()).unwrap().spec("gym:x", Some("stop"), false);
-        assert_eq!((spec.action.low, spec.action.high), (vec![-1.0, f32::NEG_INFINITY], vec![1.0, f32::INFINITY]));
+        let spec = Hello::new(hello())
+            .unwrap()
+            .spec("gym:x", Some("stop"), false);
+        assert_eq!(
+            (spec.action.low, spec.action.high),
+            (vec![-1.0, f32::NEG_INFINITY], vec![1.0, f32::INFINITY])
+        );
         assert_eq!((spec.language.as_str(), spec.sim_dt), ("stop", 0.05));
-        assert_eq!(spec.cameras[0], CameraSpec { name: "front".to_owned(), height: 4, width: 5 });
+        assert_eq!(
+            spec.cameras[0],
+            CameraSpec {
+                name: "front".to_owned(),
+                height: 4,
+                width: 5
+            }
+        );
     }
 
     #[test]
@@ -195,13 +252,25 @@ pub(super) mod tests {
         assert!(refusal("/cameras/0/1", json!(1_000_000)).contains("1000000x5"));
         assert!(refusal("/cameras/0/1", json!(-1)).contains("broken"));
         assert!(refusal("/state/0/1", json!(0)).contains("state `position` has 0 numbers"));
-        assert!(refusal("/state/1/0", json!("position")).contains("two of its state vectors are called `position`"));
+        assert!(
+            refusal("/state/1/0", json!("position"))
+                .contains("two of its state vectors are called `position`")
+        );
         assert!(refusal("/action/names", json!([])).contains("0 dimensions"));
         assert!(refusal("/action/low", json!([0.0])).contains("2 dimensions"));
-        assert!(refusal("/action/grid", json!([0.0, -1.0])).contains("the grid of its 2 actions is [0.0, -1.0]"));
+        assert!(
+            refusal("/action/grid", json!([0.0, -1.0]))
+                .contains("the grid of its 2 actions is [0.0, -1.0]")
+        );
         assert!(refusal("/control_hz", json!(0)).contains("0 steps a second"));
-        assert!(refusal("/control_hz", json!(4_000_000_000u32)).contains("4000000000 steps a second, at most 10000"));
-        assert!(refusal("/cameras/0/0", json!("a\u{1b}[2J")).contains("called `a\\u{1b}[2J`, 1 to 128 printable"));
+        assert!(
+            refusal("/control_hz", json!(4_000_000_000u32))
+                .contains("4000000000 steps a second, at most 10000")
+        );
+        assert!(
+            refusal("/cameras/0/0", json!("a\u{1b}[2J"))
+                .contains("called `a\\u{1b}[2J`, 1 to 128 printable")
+        );
         assert!(refusal("/cameras/0/0", json!("")).contains("1 to 128 printable"));
         assert!(refusal("/state/0/0", json!("x".repeat(200_000))).len() < 300);
         assert!(Hello::new(json!([])).is_err());
@@ -210,8 +279,15 @@ pub(super) mod tests {
     #[test]
     fn children_may_speak_differently_of_the_same() {
         let one = Hello::new(hello()).unwrap();
-        let other = Hello { language: "other".to_owned(), notes: vec!["x".to_owned()], ..one.clone() };
+        let other = Hello {
+            language: "other".to_owned(),
+            notes: vec!["x".to_owned()],
+            ..one.clone()
+        };
         assert!(one.same(&other));
-        assert!(!one.same(&Hello { cameras: Vec::new(), ..one.clone() }));
+        assert!(!one.same(&Hello {
+            cameras: Vec::new(),
+            ..one.clone()
+        }));
     }
 }

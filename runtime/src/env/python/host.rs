@@ -18,7 +18,10 @@ use crate::env::{Answers, EnvError, EnvIndex};
 
 /// The worker's Python modules, in the order of their dependencies.
 const MODULES: &[(&str, &str)] = &[
-    ("rrun_observation", include_str!("worker/rrun_observation.py")),
+    (
+        "rrun_observation",
+        include_str!("worker/rrun_observation.py"),
+    ),
     ("rrun_mapping", include_str!("worker/rrun_mapping.py")),
     ("rrun_actions", include_str!("worker/rrun_actions.py")),
     ("rrun_simulator", include_str!("worker/rrun_simulator.py")),
@@ -104,13 +107,28 @@ impl Host {
     }
 
     /// Starts the process of child `owner` and sends it its configuration.
-    pub fn start(&mut self, owner: usize, envs: &[EnvIndex], gpu: Option<u32>) -> io::Result<Process> {
-        let (first, last) = (envs.first().map_or(0, |env| env.0), envs.last().map_or(0, |env| env.0));
+    pub fn start(
+        &mut self,
+        owner: usize,
+        envs: &[EnvIndex],
+        gpu: Option<u32>,
+    ) -> io::Result<Process> {
+        let (first, last) = (
+            envs.first().map_or(0, |env| env.0),
+            envs.last().map_or(0, |env| env.0),
+        );
         let rank = self.terms.rank;
         let numbers = |env: usize| Numbers { gpu, env, rank };
-        let label = format!("rrun-env job={} rank={} envs={first}-{last}", self.terms.job, self.terms.rank);
+        let label = format!(
+            "rrun-env job={} rank={} envs={first}-{last}",
+            self.terms.job, self.terms.rank
+        );
         let settings = &self.terms.settings;
-        let given: Vec<_> = settings.variables.iter().map(|entry| numbers(first).fill_variable(entry)).collect();
+        let given: Vec<_> = settings
+            .variables
+            .iter()
+            .map(|entry| numbers(first).fill_variable(entry))
+            .collect();
         let place = ProcessPlace {
             gpu,
             egl_device: self.terms.egl_devices.get(&gpu).copied().or(gpu),
@@ -131,7 +149,12 @@ impl Host {
     }
 
     /// Sends a process its configuration, and watches its descriptors.
-    fn introduce(&self, process: &Process, envs: &[EnvIndex], numbers: &impl Fn(usize) -> Numbers) -> io::Result<()> {
+    fn introduce(
+        &self,
+        process: &Process,
+        envs: &[EnvIndex],
+        numbers: &impl Fn(usize) -> Numbers,
+    ) -> io::Result<()> {
         let settings = &self.terms.settings;
         let kwargs = Value::from(settings.env_kwargs.clone());
         let config = json!({
@@ -162,7 +185,12 @@ impl Host {
     }
 
     fn watch(&self, fd: impl std::os::fd::AsFd, token: u64) -> io::Result<()> {
-        Ok(epoll::add(&*self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+        Ok(epoll::add(
+            &*self.epoll,
+            fd,
+            epoll::EventData::new_u64(token),
+            epoll::EventFlags::IN,
+        )?)
     }
 
     /// Stops watching a descriptor that is at its end and would be ready for ever.
@@ -192,7 +220,8 @@ impl Host {
 
     /// Reaps a killed process that has ended.
     pub fn reap(&mut self, id: u64) {
-        self.dying.retain_mut(|process| process.id != id || process.reap().is_none());
+        self.dying
+            .retain_mut(|process| process.id != id || process.reap().is_none());
     }
 
     /// Returns whether any process has not been reaped yet.

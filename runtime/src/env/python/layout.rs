@@ -46,12 +46,22 @@ impl Layout {
         let mut free = Cursor(0);
         let pixels = |height: u32, width: u32| height as usize * width as usize * 3;
         let action = free.take(hello.action.names.len() * 4);
-        let states = hello.state.iter().map(|&(_, length)| free.take(length * 4)).collect();
+        let states = hello
+            .state
+            .iter()
+            .map(|&(_, length)| free.take(length * 4))
+            .collect();
         let numbers = free.0;
-        let cameras = hello.cameras.iter().map(|&(_, height, width)| free.take(pixels(height, width))).collect();
+        let cameras = hello
+            .cameras
+            .iter()
+            .map(|&(_, height, width)| free.take(pixels(height, width)))
+            .collect();
         let copy = free.0;
         if copy > LARGEST_OBSERVATION {
-            return Err(format!("shows {copy} bytes at once, at most {LARGEST_OBSERVATION} are taken"));
+            return Err(format!(
+                "shows {copy} bytes at once, at most {LARGEST_OBSERVATION} are taken"
+            ));
         }
         let needed = copy as u128 * copies as u128 + LINE as u128;
         if needed > MOST_BYTES as u128 {
@@ -59,7 +69,14 @@ impl Layout {
                 "needs {needed} bytes of shared memory for {copies} copies, at most {MOST_BYTES} are given"
             ));
         }
-        Ok(Self { bytes: LINE + copy * copies, copy, numbers, action, cameras, states })
+        Ok(Self {
+            bytes: LINE + copy * copies,
+            copy,
+            numbers,
+            action,
+            cameras,
+            states,
+        })
     }
 
     /// Returns the byte range of a copy, which begins with its action; without its images unless
@@ -112,9 +129,21 @@ mod tests {
     use crate::env::python::hello::{Hello, tests::hello};
 
     fn shows(cameras: &[(u32, u32)], states: &[usize], dim: usize) -> Hello {
-        let cameras = cameras.iter().enumerate().map(|(index, (h, w))| (format!("c{index}"), *h, *w)).collect();
-        let state = states.iter().enumerate().map(|(index, length)| (format!("s{index}"), *length)).collect();
-        let mut hello = Hello { cameras, state, ..Hello::new(hello()).unwrap() };
+        let cameras = cameras
+            .iter()
+            .enumerate()
+            .map(|(index, (h, w))| (format!("c{index}"), *h, *w))
+            .collect();
+        let state = states
+            .iter()
+            .enumerate()
+            .map(|(index, length)| (format!("s{index}"), *length))
+            .collect();
+        let mut hello = Hello {
+            cameras,
+            state,
+            ..Hello::new(hello()).unwrap()
+        };
         hello.action.names = vec![String::new(); dim];
         hello
     }
@@ -146,7 +175,8 @@ mod tests {
     #[test]
     fn the_child_is_told_offsets() {
         let layout = Layout::new(&shows(&[(4, 5)], &[3], 2), 1).unwrap();
-        let wanted = json!({"bytes": 256, "begin": 64, "copy": 192, "cameras": [128], "states": [64]});
+        let wanted =
+            json!({"bytes": 256, "begin": 64, "copy": 192, "cameras": [128], "states": [64]});
         assert_eq!(layout.to_json(), wanted);
     }
 
@@ -155,6 +185,9 @@ mod tests {
         let reason = Layout::new(&shows(&[(8192, 8192); 5], &[], 1), 4096).unwrap_err();
         assert!(reason.contains("for 4096 copies, at most"), "{reason}");
         let reason = Layout::new(&shows(&[(8192, 8192); 6], &[], 1), 1).unwrap_err();
-        assert_eq!(reason, "shows 1207959616 bytes at once, at most 1073741824 are taken");
+        assert_eq!(
+            reason,
+            "shows 1207959616 bytes at once, at most 1073741824 are taken"
+        );
     }
 }

@@ -18,15 +18,24 @@ use crate::env::python::args::{refuse, unknown};
 pub fn read(value: &Value) -> Result<Map<String, Value>, EnvError> {
     let map = match value {
         Value::Object(map) => map.clone(),
-        Value::String(path) => from_file(Path::new(path)).map_err(|reason| refuse("mapping", value, &reason))?,
-        other => return Err(refuse("mapping", other, "an object or the path of a YAML or JSON file is needed")),
+        Value::String(path) => {
+            from_file(Path::new(path)).map_err(|reason| refuse("mapping", value, &reason))?
+        }
+        other => {
+            return Err(refuse(
+                "mapping",
+                other,
+                "an object or the path of a YAML or JSON file is needed",
+            ));
+        }
     };
     check(&map)?;
     Ok(map)
 }
 
 fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
-    let text = std::fs::read_to_string(path).map_err(|err| format!("which cannot be read: {err}"))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|err| format!("which cannot be read: {err}"))?;
     // Only `true` and `false` are booleans, because `y` is the name of an axis.
     let options = serde_saphyr::options! { strict_booleans: true };
     match serde_saphyr::from_str_with_options::<Value>(&text, options) {
@@ -47,7 +56,9 @@ fn check(map: &Map<String, Value>) -> Result<(), EnvError> {
     if let Some(entry) = map.get("language") {
         language("mapping.language", entry)?;
     }
-    let action: Map<_, _> = section(map, "action")?.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let action: Map<_, _> = section(map, "action")?
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     self::action("mapping.action", &action)
 }
 
@@ -59,24 +70,51 @@ fn section<'a>(
     let entries = match map.get(name) {
         None | Some(Value::Null) => None,
         Some(Value::Object(entries)) => Some(entries),
-        Some(other) => return Err(refuse(&format!("mapping.{name}"), other, "an object is needed")),
+        Some(other) => {
+            return Err(refuse(
+                &format!("mapping.{name}"),
+                other,
+                "an object is needed",
+            ));
+        }
     };
     Ok(entries.into_iter().flatten())
 }
 
 fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
-    let Some(map) = entry.as_object() else { return text(place, entry, "a key, or an object with `from` or `render`") };
-    fields(place, map, &["from", "render", "flip", "layout", "convert", "range"])?;
+    let Some(map) = entry.as_object() else {
+        return text(place, entry, "a key, or an object with `from` or `render`");
+    };
+    fields(
+        place,
+        map,
+        &["from", "render", "flip", "layout", "convert", "range"],
+    )?;
     let field = |name: &str| (format!("{place}.{name}"), map.get(name));
     match (map.get("from"), map.get("render")) {
         (Some(from), None) => text(&format!("{place}.from"), from, "a key")?,
         (None, Some(Value::Bool(true))) => {}
-        _ => return Err(refuse(place, entry, "either `from: key` or `render: true` is needed")),
+        _ => {
+            return Err(refuse(
+                place,
+                entry,
+                "either `from: key` or `render: true` is needed",
+            ));
+        }
     }
     if let (place, Some(flip)) = field("flip") {
-        let words = flip.as_array().map_or(std::slice::from_ref(flip), Vec::as_slice);
-        if words.iter().any(|word| !matches!(word.as_str(), Some("vertical" | "horizontal"))) {
-            return Err(refuse(&place, flip, "`vertical`, `horizontal` or a list of them is needed"));
+        let words = flip
+            .as_array()
+            .map_or(std::slice::from_ref(flip), Vec::as_slice);
+        if words
+            .iter()
+            .any(|word| !matches!(word.as_str(), Some("vertical" | "horizontal")))
+        {
+            return Err(refuse(
+                &place,
+                flip,
+                "`vertical`, `horizontal` or a list of them is needed",
+            ));
         }
     }
     conversions(field("convert"), field("range"))?;
@@ -88,27 +126,55 @@ fn conversions(
     (place, convert): (String, Option<&Value>),
     (range_place, range): (String, Option<&Value>),
 ) -> Result<(), EnvError> {
-    let words =
-        convert.map_or(&[][..], |convert| convert.as_array().map_or(std::slice::from_ref(convert), Vec::as_slice));
+    let words = convert.map_or(&[][..], |convert| {
+        convert
+            .as_array()
+            .map_or(std::slice::from_ref(convert), Vec::as_slice)
+    });
     if let Some(convert) = convert
-        && words.iter().any(|word| !matches!(word.as_str(), Some("scale" | "gray" | "drop_alpha")))
+        && words
+            .iter()
+            .any(|word| !matches!(word.as_str(), Some("scale" | "gray" | "drop_alpha")))
     {
-        return Err(refuse(&place, convert, "`scale`, `gray`, `drop_alpha` or a list of them is needed"));
+        return Err(refuse(
+            &place,
+            convert,
+            "`scale`, `gray`, `drop_alpha` or a list of them is needed",
+        ));
     }
     let Some(range) = range else { return Ok(()) };
-    let ends: Vec<_> = range.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    let ends: Vec<_> = range
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_f64)
+        .collect();
     if ends.len() != 2 || ends[0] >= ends[1] {
-        return Err(refuse(&range_place, range, "two different numbers, the lower one first, are needed"));
+        return Err(refuse(
+            &range_place,
+            range,
+            "two different numbers, the lower one first, are needed",
+        ));
     }
     match words.iter().any(|word| word == "scale") {
         true => Ok(()),
-        false => Err(refuse(&range_place, range, "which means nothing without `convert: scale`")),
+        false => Err(refuse(
+            &range_place,
+            range,
+            "which means nothing without `convert: scale`",
+        )),
     }
 }
 
 fn state(place: &str, entry: &Value) -> Result<(), EnvError> {
-    let Some(map) = entry.as_object() else { return text(place, entry, "a key, or an object with `from`") };
-    fields(place, map, &["from", "convert", "order", "index", "scale", "offset"])?;
+    let Some(map) = entry.as_object() else {
+        return text(place, entry, "a key, or an object with `from`");
+    };
+    fields(
+        place,
+        map,
+        &["from", "convert", "order", "index", "scale", "offset"],
+    )?;
     let field = |name: &str| (format!("{place}.{name}"), map.get(name));
     match map.get("from") {
         Some(Value::Array(keys)) if !keys.is_empty() && keys.iter().all(Value::is_string) => {}
@@ -120,7 +186,11 @@ fn state(place: &str, entry: &Value) -> Result<(), EnvError> {
     if let (place, Some(index)) = field("index")
         && !is_index(index)
     {
-        return Err(refuse(&place, index, "a number, a list of numbers or a slice as `0:3` is needed"));
+        return Err(refuse(
+            &place,
+            index,
+            "a number, a list of numbers or a slice as `0:3` is needed",
+        ));
     }
     number(field("scale"))?;
     number(field("offset"))
@@ -131,7 +201,10 @@ fn is_index(index: &Value) -> bool {
         Value::Array(items) => !items.is_empty() && items.iter().all(Value::is_i64),
         Value::String(slice) => {
             let parts: Vec<_> = slice.split(':').map(str::trim).collect();
-            (2..=3).contains(&parts.len()) && parts.iter().all(|part| part.is_empty() || part.parse::<i64>().is_ok())
+            (2..=3).contains(&parts.len())
+                && parts
+                    .iter()
+                    .all(|part| part.is_empty() || part.parse::<i64>().is_ok())
         }
         other => other.is_i64(),
     }
@@ -139,43 +212,78 @@ fn is_index(index: &Value) -> bool {
 
 fn language(place: &str, entry: &Value) -> Result<(), EnvError> {
     let Some(map) = entry.as_object() else {
-        return text(place, entry, "a text, or an object with `from`, `info` or `attr`");
+        return text(
+            place,
+            entry,
+            "a text, or an object with `from`, `info` or `attr`",
+        );
     };
     fields(place, map, &["from", "info", "attr"])?;
     match map.iter().next() {
         Some((name, value)) if map.len() == 1 => text(&format!("{place}.{name}"), value, "a text"),
-        _ => Err(refuse(place, entry, "one of `from`, `info` and `attr` is needed")),
+        _ => Err(refuse(
+            place,
+            entry,
+            "one of `from`, `info` and `attr` is needed",
+        )),
     }
 }
 
 fn action(place: &str, map: &Map<String, Value>) -> Result<(), EnvError> {
     fields(place, map, &["names", "transforms", "low", "high"])?;
     if let Some(names) = map.get("names") {
-        let texts = names.as_array().filter(|names| !names.is_empty() && names.iter().all(Value::is_string));
-        let unique = texts.is_some_and(|names| names.iter().enumerate().all(|(at, name)| !names[..at].contains(name)));
+        let texts = names
+            .as_array()
+            .filter(|names| !names.is_empty() && names.iter().all(Value::is_string));
+        let unique = texts.is_some_and(|names| {
+            names
+                .iter()
+                .enumerate()
+                .all(|(at, name)| !names[..at].contains(name))
+        });
         if !unique {
-            return Err(refuse(&format!("{place}.names"), names, "a list of different names is needed"));
+            return Err(refuse(
+                &format!("{place}.names"),
+                names,
+                "a list of different names is needed",
+            ));
         }
     }
     for end in ["low", "high"] {
         if let Some(values) = map.get(end)
-            && !values.as_array().is_some_and(|values| values.iter().all(Value::is_number))
+            && !values
+                .as_array()
+                .is_some_and(|values| values.iter().all(Value::is_number))
         {
-            return Err(refuse(&format!("{place}.{end}"), values, "a list of numbers is needed"));
+            return Err(refuse(
+                &format!("{place}.{end}"),
+                values,
+                "a list of numbers is needed",
+            ));
         }
     }
     match map.get("transforms") {
         None | Some(Value::Null) => Ok(()),
-        Some(Value::Object(all)) => {
-            all.iter().try_for_each(|(name, entry)| transform(&format!("{place}.transforms.{name}"), entry))
-        }
-        Some(other) => Err(refuse(&format!("{place}.transforms"), other, "an object is needed")),
+        Some(Value::Object(all)) => all
+            .iter()
+            .try_for_each(|(name, entry)| transform(&format!("{place}.transforms.{name}"), entry)),
+        Some(other) => Err(refuse(
+            &format!("{place}.transforms"),
+            other,
+            "an object is needed",
+        )),
     }
 }
 
 fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
-    let Some(map) = entry.as_object() else { return Err(refuse(place, entry, "an object is needed")) };
-    fields(place, map, &["scale", "offset", "invert", "binarize", "clip"])?;
+    let Some(map) = entry.as_object() else {
+        return Err(refuse(place, entry, "an object is needed"));
+    };
+    fields(
+        place,
+        map,
+        &["scale", "offset", "invert", "binarize", "clip"],
+    )?;
     let field = |name: &str| (format!("{place}.{name}"), map.get(name));
     number(field("scale"))?;
     number(field("offset"))?;
@@ -195,9 +303,18 @@ fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
         return Err(refuse(&place, value, "true or a threshold is needed"));
     }
     if let (place, Some(value)) = field("clip") {
-        let ends: Vec<_> = value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+        let ends: Vec<_> = value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_f64)
+            .collect();
         if ends.len() != 2 || ends[0] > ends[1] {
-            return Err(refuse(&place, value, "two numbers, the lower one first, are needed"));
+            return Err(refuse(
+                &place,
+                value,
+                "two numbers, the lower one first, are needed",
+            ));
         }
     }
     Ok(())
@@ -205,13 +322,21 @@ fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
 
 fn fields(place: &str, map: &Map<String, Value>, known: &[&str]) -> Result<(), EnvError> {
     match map.iter().find(|(key, _)| !known.contains(&key.as_str())) {
-        Some((key, value)) => Err(refuse(&format!("{place}.{key}"), value, &unknown(key, known))),
+        Some((key, value)) => Err(refuse(
+            &format!("{place}.{key}"),
+            value,
+            &unknown(key, known),
+        )),
         None => Ok(()),
     }
 }
 
 fn text(place: &str, value: &Value, wanted: &str) -> Result<(), EnvError> {
-    if value.is_string() { Ok(()) } else { Err(refuse(place, value, &format!("{wanted} is needed"))) }
+    if value.is_string() {
+        Ok(())
+    } else {
+        Err(refuse(place, value, &format!("{wanted} is needed")))
+    }
 }
 
 fn number((place, value): (String, Option<&Value>)) -> Result<(), EnvError> {
@@ -223,9 +348,11 @@ fn number((place, value): (String, Option<&Value>)) -> Result<(), EnvError> {
 
 fn one_of((place, value): (String, Option<&Value>), words: &[&str]) -> Result<(), EnvError> {
     match value {
-        Some(value) if !value.as_str().is_some_and(|word| words.contains(&word)) => {
-            Err(refuse(&place, value, &format!("one of {} is needed", words.join(", "))))
-        }
+        Some(value) if !value.as_str().is_some_and(|word| words.contains(&word)) => Err(refuse(
+            &place,
+            value,
+            &format!("one of {} is needed", words.join(", ")),
+        )),
         _ => Ok(()),
     }
 }
@@ -258,10 +385,17 @@ mod tests {
     fn yaml_and_json_files_are_read_alike() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m");
-        std::fs::write(&path, "video:\n  front: {from: image, flip: [vertical]}\nlanguage: lift\n").unwrap();
+        std::fs::write(
+            &path,
+            "video:\n  front: {from: image, flip: [vertical]}\nlanguage: lift\n",
+        )
+        .unwrap();
         let yaml = read(&json!(path)).unwrap();
-        std::fs::write(&path, r#"{"video": {"front": {"from": "image", "flip": ["vertical"]}}, "language": "lift"}"#)
-            .unwrap();
+        std::fs::write(
+            &path,
+            r#"{"video": {"front": {"from": "image", "flip": ["vertical"]}}, "language": "lift"}"#,
+        )
+        .unwrap();
         assert_eq!(yaml, read(&json!(path)).unwrap());
         assert!(refusal(json!("no/such/file")).contains("cannot be read"));
     }
@@ -278,8 +412,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_refused_by_its_place() {
         let table = [
-            (json!(3), "`arena_env_args.mapping` is 3, an object or the path"),
-            (json!({"vidoe": {}}), "`arena_env_args.mapping.vidoe` is {}, which is not known; did you mean `video`?"),
+            (
+                json!(3),
+                "`arena_env_args.mapping` is 3, an object or the path",
+            ),
+            (
+                json!({"vidoe": {}}),
+                "`arena_env_args.mapping.vidoe` is {}, which is not known; did you mean `video`?",
+            ),
             (
                 json!({"video": {"a": {"form": "x"}}}),
                 "`arena_env_args.mapping.video.a.form` is \"x\", which is not known",
@@ -288,7 +428,10 @@ mod tests {
                 json!({"video": {"a": {}}}),
                 "`arena_env_args.mapping.video.a` is {}, either `from: key` or `render: true`",
             ),
-            (json!({"video": {"a": {"from": "x", "flip": "up"}}}), "`arena_env_args.mapping.video.a.flip` is \"up\""),
+            (
+                json!({"video": {"a": {"from": "x", "flip": "up"}}}),
+                "`arena_env_args.mapping.video.a.flip` is \"up\"",
+            ),
             (
                 json!({"video": {"a": {"from": "x", "convert": "grey"}}}),
                 "`arena_env_args.mapping.video.a.convert` is \"grey\", `scale`, `gray`",
@@ -301,8 +444,14 @@ mod tests {
                 json!({"video": {"a": {"from": "x", "convert": "gray", "range": [0, 1]}}}),
                 "`arena_env_args.mapping.video.a.range` is [0,1], which means nothing without",
             ),
-            (json!({"state": []}), "`arena_env_args.mapping.state` is [], an object is needed"),
-            (json!({"state": {"a": {"from": []}}}), "`arena_env_args.mapping.state.a.from` is [], a key or a list"),
+            (
+                json!({"state": []}),
+                "`arena_env_args.mapping.state` is [], an object is needed",
+            ),
+            (
+                json!({"state": {"a": {"from": []}}}),
+                "`arena_env_args.mapping.state.a.from` is [], a key or a list",
+            ),
             (
                 json!({"state": {"a": {"from": "x", "index": "a:b"}}}),
                 "`arena_env_args.mapping.state.a.index` is \"a:b\"",
@@ -311,7 +460,10 @@ mod tests {
                 json!({"state": {"a": {"from": "x", "convert": "x"}}}),
                 "`arena_env_args.mapping.state.a.convert` is \"x\", one of",
             ),
-            (json!({"language": {}}), "`arena_env_args.mapping.language` is {}, one of `from`"),
+            (
+                json!({"language": {}}),
+                "`arena_env_args.mapping.language` is {}, one of `from`",
+            ),
             (
                 json!({"action": {"names": ["x", "x"]}}),
                 "`arena_env_args.mapping.action.names` is [\"x\",\"x\"], a list of different",
@@ -326,7 +478,11 @@ mod tests {
             ),
         ];
         for (mapping, reason) in table {
-            assert!(refusal(mapping.clone()).starts_with(reason), "{}", refusal(mapping));
+            assert!(
+                refusal(mapping.clone()).starts_with(reason),
+                "{}",
+                refusal(mapping)
+            );
         }
     }
 }

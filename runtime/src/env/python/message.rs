@@ -118,13 +118,21 @@ pub const CLOSE: &[u8] = b"C";
 
 /// Encodes a batch of commands as a packet.
 pub fn work(sequence: u32, entries: &[Entry]) -> Vec<u8> {
-    let count = u16::try_from(entries.len()).expect("a process has at most 4096 copies, each with one command");
+    let count = u16::try_from(entries.len())
+        .expect("a process has at most 4096 copies, each with one command");
     let mut packet = vec![b'W', 0];
     packet.extend(count.to_ne_bytes());
     packet.extend(sequence.to_ne_bytes());
     for entry in entries {
         packet.extend(entry.local.to_ne_bytes());
-        packet.extend([u8::from(entry.op == Op::Step), u8::from(entry.render), 0, 0, 0, 0]);
+        packet.extend([
+            u8::from(entry.op == Op::Step),
+            u8::from(entry.render),
+            0,
+            0,
+            0,
+            0,
+        ]);
         packet.extend(entry.seed.to_ne_bytes());
         packet.extend(entry.episode.to_ne_bytes());
     }
@@ -137,17 +145,27 @@ impl Packet {
     /// # Errors
     /// Returns [`Malformed`] if the packet is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let refuse = |reason| Malformed { bytes: bytes.len(), reason };
+        let refuse = |reason| Malformed {
+            bytes: bytes.len(),
+            reason,
+        };
         let (kind, rest) = bytes.split_first().ok_or_else(|| refuse("it is empty"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match kind {
             b'S' => Ok(Self::Stage(text(rest))),
             b'F' => Ok(Self::Refused(text(rest))),
             b'R' if rest.is_empty() => Ok(Self::Ready),
-            b'H' => serde_json::from_slice(rest).map(Self::Hello).map_err(|_| refuse("its JSON is broken")),
+            b'H' => serde_json::from_slice(rest)
+                .map(Self::Hello)
+                .map_err(|_| refuse("its JSON is broken")),
             b'E' => {
-                let (head, reason) = rest.split_at_checked(3).ok_or_else(|| refuse("an error ends early"))?;
-                Ok(Self::Error { local: u16::from_ne_bytes([head[1], head[2]]), reason: text(reason) })
+                let (head, reason) = rest
+                    .split_at_checked(3)
+                    .ok_or_else(|| refuse("an error ends early"))?;
+                Ok(Self::Error {
+                    local: u16::from_ne_bytes([head[1], head[2]]),
+                    reason: text(reason),
+                })
             }
             b'A' => answers(bytes).map_err(refuse),
             _ => Err(refuse("its kind is not known")),
@@ -156,11 +174,18 @@ impl Packet {
 }
 
 fn answers(bytes: &[u8]) -> Result<Packet, &'static str> {
-    let (head, rest) = bytes.split_first_chunk::<HEAD>().ok_or("its head ends early")?;
+    let (head, rest) = bytes
+        .split_first_chunk::<HEAD>()
+        .ok_or("its head ends early")?;
     let count = usize::from(u16::from_ne_bytes([head[2], head[3]]));
     let sequence = u32::from_ne_bytes([head[4], head[5], head[6], head[7]]);
-    let (entries, mut texts) = rest.split_at_checked(count * REPLY).ok_or("there are fewer replies than it says")?;
-    let replies = entries.chunks_exact(REPLY).map(|entry| reply(entry, &mut texts)).collect::<Result<_, _>>()?;
+    let (entries, mut texts) = rest
+        .split_at_checked(count * REPLY)
+        .ok_or("there are fewer replies than it says")?;
+    let replies = entries
+        .chunks_exact(REPLY)
+        .map(|entry| reply(entry, &mut texts))
+        .collect::<Result<_, _>>()?;
     if !texts.is_empty() {
         return Err("there is more text than the replies have");
     }
@@ -168,7 +193,9 @@ fn answers(bytes: &[u8]) -> Result<Packet, &'static str> {
 }
 
 fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
-    let &[l0, l1, op, flags, r0, r1, r2, r3, t0, t1, t2, t3] = entry else { return Err("a reply ends early") };
+    let &[l0, l1, op, flags, r0, r1, r2, r3, t0, t1, t2, t3] = entry else {
+        return Err("a reply ends early");
+    };
     let op = match op {
         0 => Op::Reset,
         1 => Op::Step,
@@ -177,7 +204,8 @@ fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
     if flags & !(SUCCESS | TERMINATED | TRUNCATED | RENDERED | OUT_OF_BOUNDS) != 0 {
         return Err("a reply has an unknown flag");
     }
-    let length = usize::try_from(u32::from_ne_bytes([t0, t1, t2, t3])).map_err(|_| "a text is too long")?;
+    let length =
+        usize::try_from(u32::from_ne_bytes([t0, t1, t2, t3])).map_err(|_| "a text is too long")?;
     let (text, rest) = texts.split_at_checked(length).ok_or("a text ends early")?;
     *texts = rest;
     let told = match text {
@@ -210,8 +238,17 @@ mod tests {
         packet.extend((replies.len() as u16).to_ne_bytes());
         packet.extend(sequence.to_ne_bytes());
         for reply in replies {
-            let flags = [reply.success, reply.terminated, reply.truncated, reply.rendered, reply.out_of_bounds];
-            let flags = flags.iter().rev().fold(0, |all, &flag| all << 1 | u8::from(flag));
+            let flags = [
+                reply.success,
+                reply.terminated,
+                reply.truncated,
+                reply.rendered,
+                reply.out_of_bounds,
+            ];
+            let flags = flags
+                .iter()
+                .rev()
+                .fold(0, |all, &flag| all << 1 | u8::from(flag));
             packet.extend(reply.local.to_ne_bytes());
             packet.extend([u8::from(reply.op == Op::Step), flags]);
             packet.extend(reply.reward.to_ne_bytes());
@@ -222,8 +259,14 @@ mod tests {
     }
 
     fn text(reply: &Reply) -> String {
-        let Told { language, feedback, wrong } = &reply.told;
-        let feedback = feedback.as_ref().map(|told| json!({"env_feedback": told.env_feedback, "task_progress": 0.5}));
+        let Told {
+            language,
+            feedback,
+            wrong,
+        } = &reply.told;
+        let feedback = feedback
+            .as_ref()
+            .map(|told| json!({"env_feedback": told.env_feedback, "task_progress": 0.5}));
         if reply.told == Told::default() {
             return String::new();
         }
@@ -272,7 +315,13 @@ mod tests {
 
     #[test]
     fn work_has_eight_bytes_and_then_24_an_entry() {
-        let entry = Entry { local: 1, op: Op::Reset, render: true, seed: 3, episode: 4 };
+        let entry = Entry {
+            local: 1,
+            op: Op::Reset,
+            render: true,
+            seed: 3,
+            episode: 4,
+        };
         let packet = work(5, &[entry]);
         let native = cfg!(target_endian = "little");
         assert_eq!(packet.len(), 32);
@@ -283,9 +332,21 @@ mod tests {
     #[test]
     fn what_is_no_packet_says_why() {
         let reason = |bytes: &[u8]| Packet::parse(bytes).unwrap_err().to_string();
-        assert_eq!(reason(b""), "a packet of 0 bytes means nothing: it is empty");
-        assert_eq!(reason(b"Z"), "a packet of 1 bytes means nothing: its kind is not known");
-        assert_eq!(reason(b"H{"), "a packet of 2 bytes means nothing: its JSON is broken");
-        assert_eq!(reason(b"E\0"), "a packet of 2 bytes means nothing: an error ends early");
+        assert_eq!(
+            reason(b""),
+            "a packet of 0 bytes means nothing: it is empty"
+        );
+        assert_eq!(
+            reason(b"Z"),
+            "a packet of 1 bytes means nothing: its kind is not known"
+        );
+        assert_eq!(
+            reason(b"H{"),
+            "a packet of 2 bytes means nothing: its JSON is broken"
+        );
+        assert_eq!(
+            reason(b"E\0"),
+            "a packet of 2 bytes means nothing: an error ends early"
+        );
     }
 }

@@ -103,7 +103,11 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
     let shares = shares(&config.gpus, settings.envs_per_process);
     if shares.is_empty() {
         let wanted = "at least 1 is needed".to_owned();
-        return Err(EnvError::Argument { field: "num_envs".to_owned(), found: "0".to_owned(), wanted });
+        return Err(EnvError::Argument {
+            field: "num_envs".to_owned(),
+            found: "0".to_owned(),
+            wanted,
+        });
     }
     let terms = Terms {
         job: job.name.clone(),
@@ -122,7 +126,14 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
     let (bridge, hello) = Handle::start(terms, shares, config.xvfb, answers)?;
     let spec = hello.spec(&name, job.language_instruction.as_deref(), ends_on_success);
     let (num_envs, notes) = (config.gpus.len(), hello.notes.clone());
-    Ok(PythonEnv { spec, num_envs, ignored, notes, egl_note: config.egl_note, bridge })
+    Ok(PythonEnv {
+        spec,
+        num_envs,
+        ignored,
+        notes,
+        egl_note: config.egl_note,
+        bridge,
+    })
 }
 
 /// Groups neighbouring copies on the same GPU into processes, as far as the job allows.
@@ -130,8 +141,13 @@ fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
     for (env, gpu) in gpus.iter().enumerate() {
         match shares.last_mut() {
-            Some(last) if last.gpu == *gpu && last.envs.len() < envs_per_process => last.envs.push(EnvIndex(env)),
-            _ => shares.push(Share { envs: vec![EnvIndex(env)], gpu: *gpu }),
+            Some(last) if last.gpu == *gpu && last.envs.len() < envs_per_process => {
+                last.envs.push(EnvIndex(env))
+            }
+            _ => shares.push(Share {
+                envs: vec![EnvIndex(env)],
+                gpu: *gpu,
+            }),
         }
     }
     shares

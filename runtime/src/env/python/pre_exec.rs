@@ -25,7 +25,14 @@ pub fn guard(command: &mut Command, at_end: Signal, keep: &[RawFd]) {
         // SAFETY: `close_range` with CLOSE_RANGE_CLOEXEC closes nothing and touches no memory.
         // Kernels before 5.11 refuse it; then descriptors that libraries opened without the flag
         // stay open, which is harmless.
-        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        unsafe {
+            libc::syscall(
+                libc::SYS_close_range,
+                3,
+                libc::c_uint::MAX,
+                libc::CLOSE_RANGE_CLOEXEC,
+            )
+        };
         for &fd in &keep {
             // SAFETY: the caller holds these descriptors open until the spawn is done, and this
             // process is a copy of it.

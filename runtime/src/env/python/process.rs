@@ -8,7 +8,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::env::python::last_lines::LastLines;
@@ -58,29 +60,59 @@ impl Process {
     /// # Errors
     /// Returns the system's error, without the name of the program.
     pub fn start(id: u64, python: &Path, label: &str, variables: &[Variable]) -> io::Result<Self> {
-        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let pair = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         let (socket, theirs) = pair;
         ioctl_fionbio(&socket, true)?;
         let memfd = Arc::new(shm::create()?);
         let (output, input) = io::pipe()?;
         ioctl_fionbio(&output, true)?;
         let mut command = Command::new(python);
-        command.args(["-u", "-c", BOOTSTRAP, &theirs.as_raw_fd().to_string(), label]);
-        command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
+        command.args([
+            "-u",
+            "-c",
+            BOOTSTRAP,
+            &theirs.as_raw_fd().to_string(),
+            label,
+        ]);
+        command
+            .stdin(Stdio::null())
+            .stdout(input.try_clone()?)
+            .stderr(input);
         for (name, value) in variables {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
-        pre_exec::guard(&mut command, Signal::KILL, &[theirs.as_raw_fd(), memfd.as_raw_fd()]);
+        pre_exec::guard(
+            &mut command,
+            Signal::KILL,
+            &[theirs.as_raw_fd(), memfd.as_raw_fd()],
+        );
         let mut child = command.spawn()?;
-        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+        let group = i32::try_from(child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or(io::ErrorKind::InvalidData)?;
         let pidfd = pidfd_open(group, PidfdFlags::empty()).inspect_err(|_| {
             // Kernels before 5.3 have no pidfds; the child must not outlive this error.
             child.kill().and_then(|()| child.wait()).ok();
         })?;
-        Ok(Self { id, socket, pidfd, output, memfd, lines: LastLines::default(), child, group })
+        Ok(Self {
+            id,
+            socket,
+            pidfd,
+            output,
+            memfd,
+            lines: LastLines::default(),
+            child,
+            group,
+        })
     }
 
     /// Returns the PID.

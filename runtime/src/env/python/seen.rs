@@ -27,14 +27,19 @@ impl Memory {
     /// # Errors
     /// Returns the error of the system.
     pub fn act(&self, local: usize, action: &[f32]) -> io::Result<()> {
-        self.shared.write(self.layout.copy(local, false).start + self.layout.action().start, action)
+        self.shared.write(
+            self.layout.copy(local, false).start + self.layout.action().start,
+            action,
+        )
     }
 
     /// Returns the copy that the process is working on and the number of its current call; `None`
     /// if the memory cannot be read.
     pub fn call_now(&self) -> Option<(u32, u32)> {
         let bytes = self.shared.read(CALL_NOW).ok()?;
-        let [copy, call] = *bytes.as_chunks().0 else { return None };
+        let [copy, call] = *bytes.as_chunks().0 else {
+            return None;
+        };
         Some((u32::from_ne_bytes(copy), u32::from_ne_bytes(call)))
     }
 
@@ -71,25 +76,53 @@ impl Memory {
         for ((name, _), range) in hello.state.iter().zip(self.layout.states()) {
             let numbers = numbers(&bytes[range]);
             if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
-                return Err(format!("{} as number {at} of state `{name}`, a finite number is needed", numbers[at]));
+                return Err(format!(
+                    "{} as number {at} of state `{name}`, a finite number is needed",
+                    numbers[at]
+                ));
             }
             state.insert(name.clone(), numbers);
         }
         if !reply.reward.is_finite() {
-            return Err(format!("the reward {}, a finite number is needed", reply.reward));
+            return Err(format!(
+                "the reward {}, a finite number is needed",
+                reply.reward
+            ));
         }
         if let Some(language) = &reply.told.language {
             copy.language = Arc::from(language.as_str());
         }
-        let video = if reply.rendered { self.pictures(hello, bytes) } else { BTreeMap::new() };
+        let video = if reply.rendered {
+            self.pictures(hello, bytes)
+        } else {
+            BTreeMap::new()
+        };
         let feedback = reply.told.feedback.clone().map(Arc::new);
-        Ok(Observation { state, video, language: Arc::clone(&copy.language), sim_state: BTreeMap::new(), feedback })
+        Ok(Observation {
+            state,
+            video,
+            language: Arc::clone(&copy.language),
+            sim_state: BTreeMap::new(),
+            feedback,
+        })
     }
 
     fn pictures(&self, hello: &Hello, bytes: &Bytes) -> BTreeMap<String, Frame> {
         let frame = |((name, height, width), range): (&(String, u32, u32), _)| {
-            (name.clone(), Frame { height: *height, width: *width, rgb: bytes.slice(range) })
+            (
+                name.clone(),
+                Frame {
+                    height: *height,
+                    width: *width,
+                    rgb: bytes.slice(range),
+                },
+            )
         };
-        hello.cameras.iter().zip(self.layout.cameras()).map(frame).collect()
+        hello
+            .cameras
+            .iter()
+            .zip(self.layout.cameras())
+            .map(frame)
+            .collect()
     }
 }

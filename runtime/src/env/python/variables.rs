@@ -42,7 +42,11 @@ pub type Variable = (String, Option<String>);
 
 /// Returns the variables of a process. `inherited` tells whether the rank has a variable; those in
 /// `given` are the job's and win.
-pub fn variables(place: &ProcessPlace, given: &[Variable], inherited: impl Fn(&str) -> bool) -> Vec<Variable> {
+pub fn variables(
+    place: &ProcessPlace,
+    given: &[Variable],
+    inherited: impl Fn(&str) -> bool,
+) -> Vec<Variable> {
     let mut all: Vec<Variable> = Vec::new();
     let mut set = |name: &str, value: String| all.push((name.to_owned(), Some(value)));
     if let Some(gpu) = place.gpu {
@@ -55,7 +59,11 @@ pub fn variables(place: &ProcessPlace, given: &[Variable], inherited: impl Fn(&s
         }
     }
     if let Some(device) = place.egl_device {
-        let names = ["MUJOCO_EGL_DEVICE_ID", "EGL_DEVICE_ID", "EGL_VISIBLE_DEVICES"];
+        let names = [
+            "MUJOCO_EGL_DEVICE_ID",
+            "EGL_DEVICE_ID",
+            "EGL_VISIBLE_DEVICES",
+        ];
         names.iter().for_each(|name| set(name, device.to_string()));
     }
     if !inherited("MUJOCO_GL") {
@@ -70,7 +78,10 @@ pub fn variables(place: &ProcessPlace, given: &[Variable], inherited: impl Fn(&s
     if let Some(display) = &place.display {
         set("DISPLAY", display.clone());
     }
-    set("OMP_NUM_THREADS", (place.cores / place.processes.max(1)).max(1).to_string());
+    set(
+        "OMP_NUM_THREADS",
+        (place.cores / place.processes.max(1)).max(1).to_string(),
+    );
     all.retain(|(name, _)| given.iter().all(|(other, _)| other != name));
     all.extend(given.iter().cloned());
     all
@@ -87,7 +98,9 @@ fn visible(gpu: u32, egl_device: Option<u32>) -> String {
 /// Returns the PCI address of a GPU; `nvidia-smi` lists GPUs in the order of their addresses.
 pub fn pci(gpu: u32) -> Option<String> {
     let folder = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?;
-    let mut addresses: Vec<_> = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    let mut addresses: Vec<_> = folder
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
     addresses.sort_unstable();
     addresses.into_iter().nth(gpu as usize)
 }
@@ -107,14 +120,18 @@ impl Numbers {
     /// Fills in the placeholders of a variable. A variable that is just `{gpu}` is removed if there
     /// is no GPU.
     pub fn fill_variable(&self, (name, value): &Variable) -> Variable {
-        let value = value.as_ref().filter(|text| self.gpu.is_some() || text.as_str() != "{gpu}");
+        let value = value
+            .as_ref()
+            .filter(|text| self.gpu.is_some() || text.as_str() != "{gpu}");
         (name.clone(), value.map(|text| self.fill(text)))
     }
 
     /// Fills in the placeholders of a text.
     fn fill(&self, text: &str) -> String {
         let gpu = self.gpu.map_or(String::new(), |gpu| gpu.to_string());
-        text.replace("{gpu}", &gpu).replace("{env}", &self.env.to_string()).replace("{rank}", &self.rank.to_string())
+        text.replace("{gpu}", &gpu)
+            .replace("{env}", &self.env.to_string())
+            .replace("{rank}", &self.rank.to_string())
     }
 
     /// Fills in the placeholders of all texts in a value; a text that is only a placeholder becomes
@@ -128,7 +145,10 @@ impl Numbers {
                 text => self.fill(text).into(),
             },
             Value::Array(items) => items.iter().map(|item| self.fill_value(item)).collect(),
-            Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), self.fill_value(value))).collect(),
+            Value::Object(map) => map
+                .iter()
+                .map(|(key, value)| (key.clone(), self.fill_value(value)))
+                .collect(),
             other => other.clone(),
         }
     }
@@ -143,11 +163,18 @@ mod tests {
     fn set(place: ProcessPlace, given: &[(&str, &str)], inherited: &[&str]) -> Vec<String> {
         let given: Vec<_> = given
             .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value != "-").then(|| (*value).to_owned())))
+            .map(|(name, value)| {
+                (
+                    (*name).to_owned(),
+                    (*value != "-").then(|| (*value).to_owned()),
+                )
+            })
             .collect();
         let mut all = variables(&place, &given, |name| inherited.contains(&name));
         all.sort_unstable();
-        all.into_iter().map(|(name, value)| format!("{name}={}", value.as_deref().unwrap_or("-"))).collect()
+        all.into_iter()
+            .map(|(name, value)| format!("{name}={}", value.as_deref().unwrap_or("-")))
+            .collect()
     }
 
     fn on_gpu(gpu: u32) -> ProcessPlace {
@@ -180,7 +207,11 @@ mod tests {
 
     #[test]
     fn an_egl_device_of_another_number_is_told_to_egl_alone_and_robosuite_finds_it() {
-        let place = ProcessPlace { egl_device: Some(0), pci: None, ..on_gpu(3) };
+        let place = ProcessPlace {
+            egl_device: Some(0),
+            pci: None,
+            ..on_gpu(3)
+        };
         let wanted = [
             "CUDA_DEVICE_ORDER=PCI_BUS_ID",
             "CUDA_VISIBLE_DEVICES=3,-1,0",
@@ -197,36 +228,82 @@ mod tests {
 
     #[test]
     fn an_egl_device_that_is_asked_for_is_told_without_a_gpu_too() {
-        let place = ProcessPlace { egl_device: Some(1), cores: 2, processes: 2, ..Default::default() };
-        let egl = ["EGL_DEVICE_ID=1", "EGL_VISIBLE_DEVICES=1", "MUJOCO_EGL_DEVICE_ID=1"];
+        let place = ProcessPlace {
+            egl_device: Some(1),
+            cores: 2,
+            processes: 2,
+            ..Default::default()
+        };
+        let egl = [
+            "EGL_DEVICE_ID=1",
+            "EGL_VISIBLE_DEVICES=1",
+            "MUJOCO_EGL_DEVICE_ID=1",
+        ];
         assert_eq!(set(place, &[], &[])[..3], egl);
     }
 
     #[test]
     fn without_a_gpu_nothing_is_hidden() {
-        let place = ProcessPlace { cores: 2, processes: 8, ..Default::default() };
-        assert_eq!(set(place.clone(), &[], &[]), ["MUJOCO_GL=egl", "OMP_NUM_THREADS=1", "PYTHONHASHSEED=0"]);
-        assert_eq!(set(place, &[], &["MUJOCO_GL", "PYTHONHASHSEED"]), ["OMP_NUM_THREADS=1"]);
+        let place = ProcessPlace {
+            cores: 2,
+            processes: 8,
+            ..Default::default()
+        };
+        assert_eq!(
+            set(place.clone(), &[], &[]),
+            ["MUJOCO_GL=egl", "OMP_NUM_THREADS=1", "PYTHONHASHSEED=0"]
+        );
+        assert_eq!(
+            set(place, &[], &["MUJOCO_GL", "PYTHONHASHSEED"]),
+            ["OMP_NUM_THREADS=1"]
+        );
     }
 
     #[test]
     fn the_job_wins() {
-        let place = ProcessPlace { display: Some(":7".to_owned()), cores: 4, processes: 1, ..Default::default() };
-        let given = [("MUJOCO_GL", "osmesa"), ("OMP_NUM_THREADS", "-"), ("PYTHONHASHSEED", "7"), ("A", "b")];
-        let wanted = ["A=b", "DISPLAY=:7", "MUJOCO_GL=osmesa", "OMP_NUM_THREADS=-", "PYTHONHASHSEED=7"];
+        let place = ProcessPlace {
+            display: Some(":7".to_owned()),
+            cores: 4,
+            processes: 1,
+            ..Default::default()
+        };
+        let given = [
+            ("MUJOCO_GL", "osmesa"),
+            ("OMP_NUM_THREADS", "-"),
+            ("PYTHONHASHSEED", "7"),
+            ("A", "b"),
+        ];
+        let wanted = [
+            "A=b",
+            "DISPLAY=:7",
+            "MUJOCO_GL=osmesa",
+            "OMP_NUM_THREADS=-",
+            "PYTHONHASHSEED=7",
+        ];
         assert_eq!(set(place, &given, &[]), wanted);
     }
 
     #[test]
     fn placeholders_become_numbers_where_they_stand_alone() {
-        let numbers = Numbers { gpu: Some(2), env: 5, rank: 1 };
-        let value = json!({"device": "{gpu}", "port": ["90{env}"], "url": "r{rank}-e{env}", "n": 3});
+        let numbers = Numbers {
+            gpu: Some(2),
+            env: 5,
+            rank: 1,
+        };
+        let value =
+            json!({"device": "{gpu}", "port": ["90{env}"], "url": "r{rank}-e{env}", "n": 3});
         let wanted = json!({"device": 2, "port": ["905"], "url": "r1-e5", "n": 3});
         assert_eq!(numbers.fill_value(&value), wanted);
-        let nowhere = Numbers { gpu: None, ..numbers };
+        let nowhere = Numbers {
+            gpu: None,
+            ..numbers
+        };
         assert_eq!(nowhere.fill_value(&json!("{gpu}")), Value::Null);
         let variable = |text: &str| ("A".to_owned(), Some(text.to_owned()));
         assert_eq!(numbers.fill_variable(&variable("{gpu}")), variable("2"));
-        assert_eq!(nowhere.fill_variable(&variable("{gpu}")), ("A".to_owned(), None));
+        assert_eq!(
+            nowhere.fill_variable(&variable("{gpu}")),
+            ("A".to_owned(), None)
+        );
     }
 }

@@ -64,8 +64,11 @@ pub struct Place {
 impl Place {
     /// Returns the EGL request of each copy.
     fn egl(&self) -> Vec<Wanted> {
-        let wanted =
-            |gpu: &Option<Gpu>| Wanted { device: self.egl_device, gpu: gpu.clone(), local_rank: self.local_rank };
+        let wanted = |gpu: &Option<Gpu>| Wanted {
+            device: self.egl_device,
+            gpu: gpu.clone(),
+            local_rank: self.local_rank,
+        };
         self.gpus.iter().map(wanted).collect()
     }
 
@@ -87,13 +90,22 @@ pub fn make(job: &Job, first_seed: u64, place: &Place, answers: Answers) -> Resu
         return make_python(&varied, first_seed, place, answers);
     }
     let mut made = make_mujoco(&varied, place, answers)?;
-    for name in made.ignored.iter_mut().filter(|name| job.variations.contains_key(*name)) {
+    for name in made
+        .ignored
+        .iter_mut()
+        .filter(|name| job.variations.contains_key(*name))
+    {
         *name = format!("variations.{name}");
     }
     Ok(made)
 }
 
-fn make_python(job: &Job, first_seed: u64, place: &Place, answers: Answers) -> Result<Made, EnvError> {
+fn make_python(
+    job: &Job,
+    first_seed: u64,
+    place: &Place,
+    answers: Answers,
+) -> Result<Made, EnvError> {
     let egl = tell_egl_devices(place).map_err(EnvError::Setup)?;
     let config = PythonConfig {
         gpus: place.numbers(),
@@ -108,7 +120,11 @@ fn make_python(job: &Job, first_seed: u64, place: &Place, answers: Answers) -> R
     };
     let env = python::make(job, config, answers)?;
     let (ignored, notes) = (env.ignored_args().to_vec(), env.notes().to_vec());
-    Ok(Made { env: Box::new(env), ignored, notes })
+    Ok(Made {
+        env: Box::new(env),
+        ignored,
+        notes,
+    })
 }
 
 /// The EGL devices for simulators in Python.
@@ -138,11 +154,15 @@ fn told(place: &Place, devices: Option<&[EglDevice]>) -> Result<Told, String> {
             continue;
         }
         let Some(devices) = devices else {
-            told.devices.extend(wanted.device.map(|device| (number, device)));
+            told.devices
+                .extend(wanted.device.map(|device| (number, device)));
             continue;
         };
-        let Some(&taken) = egl::candidates(devices, wanted)?.first() else { continue };
-        told.devices.extend(u32::try_from(taken).map(|device| (number, device)));
+        let Some(&taken) = egl::candidates(devices, wanted)?.first() else {
+            continue;
+        };
+        told.devices
+            .extend(u32::try_from(taken).map(|device| (number, device)));
         told.note = told.note.or_else(|| egl::note(devices, wanted, taken, &[]));
     }
     Ok(told)
@@ -151,7 +171,10 @@ fn told(place: &Place, devices: Option<&[EglDevice]>) -> Result<Told, String> {
 fn make_mujoco(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
     if !mujoco::TASKS.contains(&job.environment.as_str()) {
         let known = jobs::known::ENVIRONMENTS.join(", ");
-        return Err(EnvError::Unknown { name: job.environment.clone(), known });
+        return Err(EnvError::Unknown {
+            name: job.environment.clone(),
+            known,
+        });
     }
     let config = MujocoConfig {
         task: job.environment.clone(),
@@ -165,7 +188,11 @@ fn make_mujoco(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvEr
     };
     let env = mujoco::make(config, &job.env_args, answers)?;
     let ignored = env.ignored_args().to_vec();
-    Ok(Made { env: Box::new(env), ignored, notes: Vec::new() })
+    Ok(Made {
+        env: Box::new(env),
+        ignored,
+        notes: Vec::new(),
+    })
 }
 
 #[cfg(test)]
@@ -173,14 +200,21 @@ mod tests {
     use super::*;
     use crate::env::egl::Driver;
 
-    const SOFTWARE: EglDevice = EglDevice { driver: Driver::Software, pci: None };
+    const SOFTWARE: EglDevice = EglDevice {
+        driver: Driver::Software,
+        pci: None,
+    };
 
     /// Returns a place with one copy on each GPU, for which CUDA and `nvidia-smi` use the same
     /// numbers.
     fn place(numbers: &[u32], egl_device: Option<u32>) -> Place {
         let gpu = |&number: &u32| {
             let pci = Some(format!("0000:{number}0:00"));
-            Some(Gpu { index: number as usize, number: Some(number), pci })
+            Some(Gpu {
+                index: number as usize,
+                number: Some(number),
+                pci,
+            })
         };
         Place {
             gpus: numbers.iter().map(gpu).collect(),
@@ -195,29 +229,49 @@ mod tests {
     }
 
     fn nvidia(pci: &str) -> EglDevice {
-        EglDevice { driver: Driver::Nvidia { cuda: None }, pci: Some(pci.to_owned()) }
+        EglDevice {
+            driver: Driver::Nvidia { cuda: None },
+            pci: Some(pci.to_owned()),
+        }
     }
 
     #[test]
     fn simulators_are_told_the_index_that_egl_gives_their_gpu() {
         let devices = [nvidia("0000:10:00"), nvidia("0000:00:00"), SOFTWARE];
         let found = told(&place(&[0, 1], None), Some(&devices)).unwrap();
-        assert_eq!(found, Told { devices: [(Some(0), 1), (Some(1), 0)].into(), note: None });
+        assert_eq!(
+            found,
+            Told {
+                devices: [(Some(0), 1), (Some(1), 0)].into(),
+                note: None
+            }
+        );
     }
 
     #[test]
     fn simulators_are_never_told_an_index_that_egl_does_not_have() {
         let found = told(&place(&[1, 3], None), Some(&[SOFTWARE])).unwrap();
         assert_eq!(found.devices, [(Some(1), 0), (Some(3), 0)].into());
-        assert!(found.note.unwrap().contains("no EGL device belongs to cuda:1"));
+        assert!(
+            found
+                .note
+                .unwrap()
+                .contains("no EGL device belongs to cuda:1")
+        );
         let refused = told(&place(&[1], Some(3)), Some(&[SOFTWARE])).unwrap_err();
-        assert_eq!(refused, "--egl-device 3: there is 1 EGL device (0: Mesa on the CPU)");
+        assert_eq!(
+            refused,
+            "--egl-device 3: there is 1 EGL device (0: Mesa on the CPU)"
+        );
     }
 
     #[test]
     fn where_egl_cannot_be_asked_simulators_are_told_what_the_user_names() {
         assert_eq!(told(&place(&[1], None), None), Ok(Told::default()));
-        assert_eq!(told(&place(&[1], Some(3)), None).unwrap().devices, [(Some(1), 3)].into());
+        assert_eq!(
+            told(&place(&[1], Some(3)), None).unwrap().devices,
+            [(Some(1), 3)].into()
+        );
     }
 
     #[test]

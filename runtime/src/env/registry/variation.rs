@@ -19,7 +19,10 @@ pub(super) fn applied(job: &Job) -> Cow<'_, Job> {
     }
     let mut varied = job.clone();
     if is_python_environment(&job.environment) {
-        let arguments = varied.env_args.entry(FACTORY_ARGUMENTS).or_insert_with(|| Value::Object(Map::new()));
+        let arguments = varied
+            .env_args
+            .entry(FACTORY_ARGUMENTS)
+            .or_insert_with(|| Value::Object(Map::new()));
         // Any other value is refused later for its type.
         if let Value::Object(arguments) = arguments {
             overlay(arguments, &job.variations);
@@ -50,13 +53,19 @@ mod tests {
         args["environment"] = environment.into();
         let entry = json!({"name": "a", "arena_env_args": args, "policy_type": "zero_action", "num_episodes": 1,
                            "variations": variations});
-        let job = jobs::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0);
+        let job = jobs::file::parse(&json!({"jobs": [entry]}))
+            .unwrap()
+            .remove(0);
         Value::Object(applied(&job).env_args.clone())
     }
 
     #[test]
     fn a_variation_replaces_an_argument_of_the_environment() {
-        let found = env_args("reach", json!({"light_intensity": 500}), json!({"light_intensity": 900}));
+        let found = env_args(
+            "reach",
+            json!({"light_intensity": 500}),
+            json!({"light_intensity": 900}),
+        );
         assert_eq!(found, json!({"light_intensity": 900}));
     }
 
@@ -64,7 +73,13 @@ mod tests {
     fn a_factory_in_python_gets_variations_among_its_arguments() {
         let args = json!({"env_kwargs": {"light": {"hdr": "hall", "intensity": 1}, "size": 64}});
         let found = env_args("gym:Push-v0", args, json!({"light": {"intensity": 2}}));
-        assert_eq!(found, json!({"env_kwargs": {"light": {"hdr": "hall", "intensity": 2}, "size": 64}}));
-        assert_eq!(env_args("gym:Push-v0", json!({}), json!({"a": 1})), json!({"env_kwargs": {"a": 1}}));
+        assert_eq!(
+            found,
+            json!({"env_kwargs": {"light": {"hdr": "hall", "intensity": 2}, "size": 64}})
+        );
+        assert_eq!(
+            env_args("gym:Push-v0", json!({}), json!({"a": 1})),
+            json!({"env_kwargs": {"a": 1}})
+        );
     }
 }

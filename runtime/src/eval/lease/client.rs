@@ -5,7 +5,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use jobs::assign::lease::{self, Answer, Claimer, Hold, Holder, Key, NOTHING, Op, Reply, Task, Want};
+use jobs::assign::lease::{
+    self, Answer, Claimer, Hold, Holder, Key, NOTHING, Op, Reply, Task, Want,
+};
 use jobs::job::JobIndex;
 
 use crate::eval::lease::{ANSWER, LeaseError};
@@ -41,9 +43,22 @@ pub struct LeaseClient {
 type Answered<T> = Sender<Result<T, DistError>>;
 
 enum Request {
-    Claim { want: Want, gone: BTreeSet<usize>, reply: Answered<Answer> },
-    Mark { holder: Holder, job: JobIndex, block: usize, reply: Answered<Option<Holder>> },
-    Done { holder: Holder, job: JobIndex, block: usize },
+    Claim {
+        want: Want,
+        gone: BTreeSet<usize>,
+        reply: Answered<Answer>,
+    },
+    Mark {
+        holder: Holder,
+        job: JobIndex,
+        block: usize,
+        reply: Answered<Option<Holder>>,
+    },
+    Done {
+        holder: Holder,
+        job: JobIndex,
+        block: usize,
+    },
     Tell(Vec<Op>),
 }
 
@@ -63,7 +78,10 @@ impl LeaseClient {
             }
             Err(err) => drop(reply.send(Err(err))),
         };
-        thread::Builder::new().name("leases".to_owned()).spawn(serve).map_err(LeaseError::Thread)?;
+        thread::Builder::new()
+            .name("leases".to_owned())
+            .spawn(serve)
+            .map_err(LeaseError::Thread)?;
         let client = Self { questions, addr };
         let me = client.wait(&answer, CONNECT + ANSWER)?;
         Ok((client, me))
@@ -84,9 +102,19 @@ impl LeaseClient {
     ///
     /// # Errors
     /// Returns the same errors as [`LeaseClient::claim`].
-    pub fn mark(&self, holder: Holder, job: JobIndex, block: usize) -> Result<Option<Holder>, LeaseError> {
+    pub fn mark(
+        &self,
+        holder: Holder,
+        job: JobIndex,
+        block: usize,
+    ) -> Result<Option<Holder>, LeaseError> {
         let (reply, answer) = channel();
-        self.ask(Request::Mark { holder, job, block, reply });
+        self.ask(Request::Mark {
+            holder,
+            job,
+            block,
+            reply,
+        });
         self.wait(&answer, ANSWER)
     }
 
@@ -110,14 +138,24 @@ impl LeaseClient {
         let _ = self.questions.send(question);
     }
 
-    fn wait<T>(&self, answer: &Receiver<Result<T, DistError>>, limit: Duration) -> Result<T, LeaseError> {
-        let store = |err| LeaseError::Store { addr: self.addr.clone(), err };
+    fn wait<T>(
+        &self,
+        answer: &Receiver<Result<T, DistError>>,
+        limit: Duration,
+    ) -> Result<T, LeaseError> {
+        let store = |err| LeaseError::Store {
+            addr: self.addr.clone(),
+            err,
+        };
         match answer.recv_timeout(limit) {
             Ok(answer) => answer.map_err(store),
-            Err(RecvTimeoutError::Timeout) => Err(LeaseError::Silent { addr: self.addr.clone(), after: limit }),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(store(DistError::Lost { reason: "the thread that talks to it has ended".to_owned() }))
-            }
+            Err(RecvTimeoutError::Timeout) => Err(LeaseError::Silent {
+                addr: self.addr.clone(),
+                after: limit,
+            }),
+            Err(RecvTimeoutError::Disconnected) => Err(store(DistError::Lost {
+                reason: "the thread that talks to it has ended".to_owned(),
+            })),
         }
     }
 }
@@ -130,9 +168,21 @@ struct Worker {
 
 impl Worker {
     fn open(config: &LeaseConfig) -> Result<(Self, Holder), DistError> {
-        let worker = Self { config: config.clone(), store: config.enter(CONNECT)? };
-        let Reply::Sum(life) = worker.ask(Op::Add(Key::Life(config.rank), 1))? else { return Err(mistaken()) };
-        Ok((worker, Holder { rank: config.rank, life, mark: 0 }))
+        let worker = Self {
+            config: config.clone(),
+            store: config.enter(CONNECT)?,
+        };
+        let Reply::Sum(life) = worker.ask(Op::Add(Key::Life(config.rank), 1))? else {
+            return Err(mistaken());
+        };
+        Ok((
+            worker,
+            Holder {
+                rank: config.rank,
+                life,
+                mark: 0,
+            },
+        ))
     }
 
     fn serve(mut self, mut claimer: Claimer, inbox: &Receiver<Request>) {
@@ -142,7 +192,12 @@ impl Worker {
                 Request::Claim { want, gone, reply } => {
                     drop(reply.send(self.claim(&mut claimer, want, gone)));
                 }
-                Request::Mark { holder, job, block, reply } => {
+                Request::Mark {
+                    holder,
+                    job,
+                    block,
+                    reply,
+                } => {
                     drop(reply.send(self.mark(holder, job, block)));
                 }
                 Request::Done { holder, job, block } => self.done(holder, job, block),
@@ -155,7 +210,12 @@ impl Worker {
         }
     }
 
-    fn claim(&mut self, claimer: &mut Claimer, want: Want, gone: BTreeSet<usize>) -> Result<Answer, DistError> {
+    fn claim(
+        &mut self,
+        claimer: &mut Claimer,
+        want: Want,
+        gone: BTreeSet<usize>,
+    ) -> Result<Answer, DistError> {
         let mut answer = claimer.start(want, gone);
         while let Answer::Ask(op) = answer {
             answer = claimer.on(self.reply(op)?);
@@ -163,7 +223,12 @@ impl Worker {
         Ok(answer)
     }
 
-    fn mark(&mut self, holder: Holder, job: JobIndex, block: usize) -> Result<Option<Holder>, DistError> {
+    fn mark(
+        &mut self,
+        holder: Holder,
+        job: JobIndex,
+        block: usize,
+    ) -> Result<Option<Holder>, DistError> {
         let (op, marked) = lease::mark(holder, job, block);
         Ok((self.reply(op)? == Reply::Is(Hold::By(marked))).then_some(marked))
     }
@@ -178,7 +243,9 @@ impl Worker {
     /// Sends an operation whose result no caller waits for. If it is lost, other ranks find the
     /// episodes in the journals.
     fn told(&mut self, op: Op) -> Option<Reply> {
-        self.reply(op).inspect_err(|err| tracing::warn!(%err, ?op, "a lease is not told")).ok()
+        self.reply(op)
+            .inspect_err(|err| tracing::warn!(%err, ?op, "a lease is not told"))
+            .ok()
     }
 
     /// Sends an operation, and reconnects if the connection breaks. The store may have applied it
@@ -207,9 +274,15 @@ impl Worker {
 
     fn ask(&self, op: Op) -> Result<Reply, DistError> {
         let compare_set = |key: Key, expected: &str, desired: &str| {
-            let found = self.store.compare_set(&key.to_string(), expected.as_bytes(), desired.as_bytes())?;
+            let found = self.store.compare_set(
+                &key.to_string(),
+                expected.as_bytes(),
+                desired.as_bytes(),
+            )?;
             let found = String::from_utf8_lossy(&found);
-            let hold = found.parse().map_err(|what| DistError::Misuse { what: format!("{key}: {what}") })?;
+            let hold = found.parse().map_err(|what| DistError::Misuse {
+                what: format!("{key}: {what}"),
+            })?;
             Ok(Reply::Is(hold))
         };
         match op {
@@ -228,13 +301,18 @@ impl LeaseConfig {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a thread of its own, with nothing else to do")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread of its own, with nothing else to do"
+)]
 fn rest() {
     thread::sleep(PAUSE);
 }
 
 fn mistaken() -> DistError {
-    DistError::Misuse { what: "a sum was asked for, and a value came".to_owned() }
+    DistError::Misuse {
+        what: "a sum was asked for, and a value came".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -248,14 +326,32 @@ mod tests {
     }
 
     fn clerk_at(port: u16, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
-        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port };
+        let addr = StoreAddr {
+            host: "127.0.0.1".to_owned(),
+            port,
+        };
         let blocks = (0..blocks).map(|first| first..first + 1).collect();
-        let task = Task { job: JobIndex(0), blocks, done: BTreeSet::new(), block_s: 1.0 };
-        LeaseClient::start(LeaseConfig { addr, prefix: "leases".to_owned(), rank }, vec![task]).unwrap()
+        let task = Task {
+            job: JobIndex(0),
+            blocks,
+            done: BTreeSet::new(),
+            block_s: 1.0,
+        };
+        LeaseClient::start(
+            LeaseConfig {
+                addr,
+                prefix: "leases".to_owned(),
+                rank,
+            },
+            vec![task],
+        )
+        .unwrap()
     }
 
     fn block(answer: Answer) -> usize {
-        let Answer::Run(claim) = answer else { panic!("{answer:?}") };
+        let Answer::Run(claim) = answer else {
+            panic!("{answer:?}")
+        };
         claim.block
     }
 
@@ -268,7 +364,10 @@ mod tests {
         assert_eq!(block(one.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
         assert_eq!(block(two.claim(Want::Any, BTreeSet::new()).unwrap()), 1);
         assert_eq!(block(one.claim(Want::Stay, BTreeSet::new()).unwrap()), 2);
-        assert_eq!(two.claim(Want::Stay, BTreeSet::new()).unwrap(), Answer::Nothing);
+        assert_eq!(
+            two.claim(Want::Stay, BTreeSet::new()).unwrap(),
+            Answer::Nothing
+        );
         let marked = one.mark(me, JobIndex(0), 0).unwrap().unwrap();
         one.done(marked, JobIndex(0), 0);
         one.done(me, JobIndex(0), 2);
@@ -276,7 +375,10 @@ mod tests {
         // The lease thread answers questions in order: after this answer, the other rank has
         // reported its block as done.
         assert_eq!(two.mark(other, JobIndex(0), 1).unwrap(), None);
-        assert_eq!(one.claim(Want::Any, BTreeSet::new()).unwrap(), Answer::Finished);
+        assert_eq!(
+            one.claim(Want::Any, BTreeSet::new()).unwrap(),
+            Answer::Finished
+        );
     }
 
     #[test]
@@ -287,7 +389,11 @@ mod tests {
         let (after, me) = client(&store, 0, 1);
         assert_eq!(me.life, 2);
         assert_eq!(block(after.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
-        assert_eq!(before.mark(old, JobIndex(0), 0).unwrap(), None, "it is not the old one's any more");
+        assert_eq!(
+            before.mark(old, JobIndex(0), 0).unwrap(),
+            None,
+            "it is not the old one's any more"
+        );
         assert!(after.mark(me, JobIndex(0), 0).unwrap().is_some());
     }
 
@@ -298,21 +404,35 @@ mod tests {
         let (client, me) = clerk_at(cable.port, 0, 2);
         assert_eq!(block(client.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
         cable.cut();
-        let marked = client.mark(me, JobIndex(0), 0).unwrap().expect("it is still ours");
+        let marked = client
+            .mark(me, JobIndex(0), 0)
+            .unwrap()
+            .expect("it is still ours");
         cable.cut();
         assert_eq!(block(client.claim(Want::Stay, BTreeSet::new()).unwrap()), 1);
         for (block, holder) in [(0, marked), (1, me)] {
             cable.cut();
             client.done(holder, JobIndex(0), block);
         }
-        assert_eq!(client.claim(Want::Any, BTreeSet::new()).unwrap(), Answer::Finished);
+        assert_eq!(
+            client.claim(Want::Any, BTreeSet::new()).unwrap(),
+            Answer::Finished
+        );
     }
 
     #[test]
     fn a_store_that_is_not_there_is_named() {
-        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 1 };
-        let worker = Store::connect(&addr, 0, false, Duration::from_millis(200)).map(drop).unwrap_err();
+        let addr = StoreAddr {
+            host: "127.0.0.1".to_owned(),
+            port: 1,
+        };
+        let worker = Store::connect(&addr, 0, false, Duration::from_millis(200))
+            .map(drop)
+            .unwrap_err();
         let err = LeaseError::Store { addr, err: worker }.to_string();
-        assert!(err.starts_with("leases: the store at 127.0.0.1:1: cannot reach the store"), "{err}");
+        assert!(
+            err.starts_with("leases: the store at 127.0.0.1:1: cannot reach the store"),
+            "{err}"
+        );
     }
 }

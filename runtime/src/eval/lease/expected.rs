@@ -40,7 +40,13 @@ impl Cut {
     pub fn tasks(&self, work: &[Work], lines: &[Line]) -> Vec<Task> {
         let done = report::done(lines);
         let times = Times::of(lines);
-        let task = |work: &Work| self.task(&work.job, done.get(&work.job.index).map_or(&[], Vec::as_slice), &times);
+        let task = |work: &Work| {
+            self.task(
+                &work.job,
+                done.get(&work.job.index).map_or(&[], Vec::as_slice),
+                &times,
+            )
+        };
         work.iter().map(task).collect()
     }
 
@@ -51,20 +57,29 @@ impl Cut {
                 let most = self.most.unwrap_or(job.num_envs as u64);
                 let blocks = blocks(job, count, most, self.world_size);
                 let is_done = |block: &usize| {
-                    let mut episodes = blocks[*block].clone().filter(|episode| job.selects(*episode));
+                    let mut episodes = blocks[*block]
+                        .clone()
+                        .filter(|episode| job.selects(*episode));
                     episodes.all(|episode| has(&episode))
                 };
                 let done = (0..blocks.len()).filter(is_done).collect();
                 (blocks, done)
             }
             Length::Episodes(count) => {
-                let is_done = (0..count).filter(|episode| job.selects(*episode)).all(|episode| has(&episode));
+                let is_done = (0..count)
+                    .filter(|episode| job.selects(*episode))
+                    .all(|episode| has(&episode));
                 (vec![WHOLE], BTreeSet::from_iter(is_done.then_some(0)))
             }
             Length::Steps(_) | Length::Policy => (vec![WHOLE], BTreeSet::new()),
         };
         let block_s = times.job_s(job) / blocks.len().max(1) as f64;
-        Task { job: job.index, blocks, done, block_s }
+        Task {
+            job: job.index,
+            blocks,
+            done,
+            block_s,
+        }
     }
 }
 
@@ -95,7 +110,11 @@ impl Times {
     /// Returns the expected seconds of a whole job in one rank. Episodes are assumed as long as
     /// those in the journals, or else as long as their limit.
     fn job_s(&self, job: &Job) -> f64 {
-        let step_s = if self.all.1 > 0 { self.all.0 / self.all.1 as f64 } else { STEP_S };
+        let step_s = if self.all.1 > 0 {
+            self.all.0 / self.all.1 as f64
+        } else {
+            STEP_S
+        };
         let episode_s = match self.jobs.get(&job.index) {
             Some((seconds, count)) => seconds / *count as f64,
             None => limit(job) as f64 * step_s,
@@ -111,8 +130,16 @@ impl Times {
 
 /// Returns the maximum number of steps of an episode, as far as the job says.
 fn limit(job: &Job) -> u64 {
-    let own = job.env_args.get("max_episode_steps").and_then(serde_json::Value::as_u64);
-    job.rollout.episode_limit().into_iter().chain(own).min().unwrap_or(STEPS)
+    let own = job
+        .env_args
+        .get("max_episode_steps")
+        .and_then(serde_json::Value::as_u64);
+    job.rollout
+        .episode_limit()
+        .into_iter()
+        .chain(own)
+        .min()
+        .unwrap_or(STEPS)
 }
 
 #[cfg(test)]
@@ -122,11 +149,18 @@ mod tests {
     use jobs::placement::Placement;
     use serde_json::{Value, json};
 
-    const CUT: Cut = Cut { shard: Shard::Episodes, most: None, world_size: 2 };
+    const CUT: Cut = Cut {
+        shard: Shard::Episodes,
+        most: None,
+        world_size: 2,
+    };
 
     fn work(entries: Value) -> Vec<Work> {
         let jobs = jobs::file::parse(&json!({"jobs": entries})).unwrap();
-        let dynamic = Assignment { assign: Assign::Dynamic, shard: Shard::Episodes };
+        let dynamic = Assignment {
+            assign: Assign::Dynamic,
+            shard: Shard::Episodes,
+        };
         assign::work(&jobs, &Placement::of_ranks(vec![0; 2]), dynamic, 1)
     }
 
@@ -146,12 +180,26 @@ mod tests {
 
     #[test]
     fn a_block_is_as_long_as_the_job_has_environments() {
-        let work = work(json!([job("a", "num_episodes", 16, 3), job("b", "num_steps", 50, 2)]));
+        let work = work(json!([
+            job("a", "num_episodes", 16, 3),
+            job("b", "num_steps", 50, 2)
+        ]));
         let tasks = CUT.tasks(&work, &[]);
-        assert_eq!((&tasks[0].blocks[..2], &tasks[1].blocks[..]), (&[0..3, 3..6][..], &[WHOLE][..]));
-        let whole = Cut { shard: Shard::Jobs, ..CUT }.tasks(&work, &[]);
+        assert_eq!(
+            (&tasks[0].blocks[..2], &tasks[1].blocks[..]),
+            (&[0..3, 3..6][..], &[WHOLE][..])
+        );
+        let whole = Cut {
+            shard: Shard::Jobs,
+            ..CUT
+        }
+        .tasks(&work, &[]);
         assert_eq!(whole[0].blocks, [WHOLE]);
-        let small = Cut { most: Some(1), ..CUT }.tasks(&work, &[]);
+        let small = Cut {
+            most: Some(1),
+            ..CUT
+        }
+        .tasks(&work, &[]);
         assert_eq!(small[0].blocks.len(), 16);
     }
 
@@ -159,17 +207,33 @@ mod tests {
     fn blocks_that_the_journals_have_are_done() {
         let lines: Vec<_> = [0, 1, 3].map(|episode| ended(0, episode, 1.0)).into();
         let tasks = CUT.tasks(&work(json!([job("a", "num_episodes", 16, 2)])), &lines);
-        assert_eq!((&tasks[0].blocks[1], &tasks[0].done), (&(2..4), &BTreeSet::from([0])));
+        assert_eq!(
+            (&tasks[0].blocks[1], &tasks[0].done),
+            (&(2..4), &BTreeSet::from([0]))
+        );
     }
 
     #[test]
     fn time_is_that_of_the_journals_or_of_the_limit() {
-        let jobs = [job("a", "num_episodes", 16, 2), job("b", "num_episodes", 16, 1)];
+        let jobs = [
+            job("a", "num_episodes", 16, 2),
+            job("b", "num_episodes", 16, 1),
+        ];
         let work = work(json!([jobs[0], jobs[1]]));
         let total = |task: &Task| task.block_s * task.blocks.len() as f64;
         let guessed: Vec<_> = CUT.tasks(&work, &[]).iter().map(total).collect();
-        assert!((guessed[0] - 16.0 * 100.0 * STEP_S / 2.0).abs() < 1e-9, "{guessed:?}");
-        let known: Vec<_> = CUT.tasks(&work, &[ended(0, 0, 5.0)]).iter().map(total).collect();
-        assert!((known[0] - 16.0 * 5.0 / 2.0).abs() < 1e-9 && (known[1] - 16.0 * 10.0).abs() < 1e-9, "{known:?}");
+        assert!(
+            (guessed[0] - 16.0 * 100.0 * STEP_S / 2.0).abs() < 1e-9,
+            "{guessed:?}"
+        );
+        let known: Vec<_> = CUT
+            .tasks(&work, &[ended(0, 0, 5.0)])
+            .iter()
+            .map(total)
+            .collect();
+        assert!(
+            (known[0] - 16.0 * 5.0 / 2.0).abs() < 1e-9 && (known[1] - 16.0 * 10.0).abs() < 1e-9,
+            "{known:?}"
+        );
     }
 }

@@ -59,13 +59,25 @@ impl JobQueue {
     ///
     /// # Errors
     /// Returns a [`LeaseError`] if the store cannot be reached.
-    pub fn new(work: Vec<Work>, args: &EvalArgs, env: &RankEnv, lines: &[Line]) -> Result<Self, LeaseError> {
+    pub fn new(
+        work: Vec<Work>,
+        args: &EvalArgs,
+        env: &RankEnv,
+        lines: &[Line],
+    ) -> Result<Self, LeaseError> {
         let is_dynamic = args.assign == Assign::Dynamic && env.world_size > 1;
         let Some((host, port)) = env.master.clone().filter(|_| is_dynamic) else {
-            return Ok(Self { own: work.into_iter(), leased: None });
+            return Ok(Self {
+                own: work.into_iter(),
+                leased: None,
+            });
         };
         let (own, work): (Vec<_>, Vec<_>) = work.into_iter().partition(|work| work.share.is_some());
-        let cut = Cut { shard: args.assignment().shard, most: args.lease, world_size: env.world_size };
+        let cut = Cut {
+            shard: args.assignment().shard,
+            most: args.lease,
+            world_size: env.world_size,
+        };
         let config = LeaseConfig {
             addr: StoreAddr { host, port },
             prefix: format!("rrun/leases/{}/{}", env.run_id, env.round),
@@ -73,13 +85,19 @@ impl JobQueue {
         };
         let (client, me) = LeaseClient::start(config, cut.tasks(&work, lines))?;
         let leased = Leased {
-            works: work.into_iter().map(|work| (work.job.index, work)).collect(),
+            works: work
+                .into_iter()
+                .map(|work| (work.job.index, work))
+                .collect(),
             cut,
             leases: Leases::new(client, me),
             timeout: args.lease_timeout(),
             begun: BTreeSet::new(),
         };
-        Ok(Self { own: own.into_iter(), leased: Some(leased) })
+        Ok(Self {
+            own: own.into_iter(),
+            leased: Some(leased),
+        })
     }
 
     /// Returns the jobs that only this rank runs; `None` if jobs are leased.
@@ -89,7 +107,10 @@ impl JobQueue {
 
     /// Returns the leases for `work`; `None` if it is not leased.
     pub fn leases(&self, work: &Work) -> Option<Leases> {
-        self.leased.as_ref().filter(|_| work.share.is_none()).map(|leased| leased.leases.clone())
+        self.leased
+            .as_ref()
+            .filter(|_| work.share.is_none())
+            .map(|leased| leased.leases.clone())
     }
 
     /// Returns the next job. Waits while other ranks hold all that is left, because they may die.
@@ -97,14 +118,24 @@ impl JobQueue {
     ///
     /// # Errors
     /// Returns an error if the store is gone or the journals cannot be read.
-    pub fn next(&mut self, history: &mut History, bystander: &mut dyn Bystander) -> Result<Option<Work>, String> {
+    pub fn next(
+        &mut self,
+        history: &mut History,
+        bystander: &mut dyn Bystander,
+    ) -> Result<Option<Work>, String> {
         if let Some(work) = self.own.next() {
             return Ok(Some(work));
         }
-        let Some(leased) = &mut self.leased else { return Ok(None) };
+        let Some(leased) = &mut self.leased else {
+            return Ok(None);
+        };
         let mut gone = BTreeSet::new();
         loop {
-            match leased.leases.claim(std::mem::take(&mut gone)).map_err(|err| err.to_string())? {
+            match leased
+                .leases
+                .claim(std::mem::take(&mut gone))
+                .map_err(|err| err.to_string())?
+            {
                 Answer::Run(claim) => {
                     if let Some(work) = leased.take(&claim, history, bystander)? {
                         return Ok(Some(work));
@@ -141,17 +172,24 @@ impl Leased {
         history: &mut History,
         bystander: &mut dyn Bystander,
     ) -> Result<Option<Work>, String> {
-        let Some(work) = self.works.get(&claim.job) else { return Ok(None) };
+        let Some(work) = self.works.get(&claim.job) else {
+            return Ok(None);
+        };
         if claim.is_taken_over || self.begun.contains(&claim.job) {
             *history = bystander.history()?;
         }
         if claim.is_taken_over {
-            bystander.say(&format!("{}: takes over what another rank has left", work.job.name));
+            bystander.say(&format!(
+                "{}: takes over what another rank has left",
+                work.job.name
+            ));
         }
         self.begun.insert(claim.job);
         let about = history.about(claim.job);
         let done = report::done(about).remove(&claim.job).unwrap_or_default();
-        let is_left = self.leases.hold(claim, work, self.cut.is_in_blocks(&work.job), &done);
+        let is_left = self
+            .leases
+            .hold(claim, work, self.cut.is_in_blocks(&work.job), &done);
         Ok(is_left.then(|| work.clone()))
     }
 }

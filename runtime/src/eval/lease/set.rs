@@ -57,7 +57,13 @@ struct Visit {
 impl Leases {
     /// Creates an empty set of leases.
     pub fn new(client: LeaseClient, me: Holder) -> Self {
-        let set = LeaseSet { client, me, open: BTreeMap::new(), visit: None, error: None };
+        let set = LeaseSet {
+            client,
+            me,
+            open: BTreeMap::new(),
+            visit: None,
+            error: None,
+        };
         Self(Rc::new(RefCell::new(set)))
     }
 
@@ -84,15 +90,33 @@ impl Leases {
         let mut set = self.0.borrow_mut();
         let job = work.job.index;
         set.client.helps(job, 1);
-        let is_in_blocks = set.open.iter().any(|((of, _), open)| *of == job && open.left.is_some());
+        let is_in_blocks = set
+            .open
+            .iter()
+            .any(|((of, _), open)| *of == job && open.left.is_some());
         let builds = match work.job.length {
             Length::Episodes(count) if is_in_blocks => work.job.rebuilds(count),
             _ => Vec::new(),
         };
-        let later = set.open.keys().filter(|(of, _)| *of == job).map(|(_, block)| *block).collect();
+        let later = set
+            .open
+            .keys()
+            .filter(|(of, _)| *of == job)
+            .map(|(_, block)| *block)
+            .collect();
         let work = work.clone();
         let (queue, apart) = (VecDeque::new(), Vec::new());
-        set.visit = Some(Visit { work, builds, build: 0, done, suspects, queue, apart, later, is_over: false });
+        set.visit = Some(Visit {
+            work,
+            builds,
+            build: 0,
+            done,
+            suspects,
+            queue,
+            apart,
+            later,
+            is_over: false,
+        });
     }
 
     /// Returns the number of the next build of the environments that has work.
@@ -110,7 +134,12 @@ impl Leases {
 
     /// Returns the episodes of the current build that have to run alone.
     pub fn apart(&self) -> Vec<u64> {
-        self.0.borrow_mut().visit.as_mut().map(|visit| std::mem::take(&mut visit.apart)).unwrap_or_default()
+        self.0
+            .borrow_mut()
+            .visit
+            .as_mut()
+            .map(|visit| std::mem::take(&mut visit.apart))
+            .unwrap_or_default()
     }
 
     /// Checks that the store has answered all claims of [`Leases::numbers`].
@@ -128,10 +157,15 @@ impl Leases {
     /// Returns a [`LeaseError`] if the store does not answer.
     pub fn may_write(&self, job: JobIndex, episode: u64) -> Result<bool, LeaseError> {
         let mut set = self.0.borrow_mut();
-        let Some(block) = set.block_of(job, episode) else { return Ok(set.is_foreign(job)) };
+        let Some(block) = set.block_of(job, episode) else {
+            return Ok(set.is_foreign(job));
+        };
         let holder = set.open[&(job, block)].holder;
         match set.client.mark(holder, job, block)? {
-            Some(marked) => set.open.entry((job, block)).and_modify(|open| open.holder = marked),
+            Some(marked) => set
+                .open
+                .entry((job, block))
+                .and_modify(|open| open.holder = marked),
             None => return Ok(set.lose(job, block)),
         };
         Ok(true)
@@ -148,8 +182,9 @@ impl Leases {
         let mut set = self.0.borrow_mut();
         set.client.helps(job, -1);
         set.visit = None;
-        let whole =
-            |((of, block), open): (&(JobIndex, usize), &Open)| (*of == job && open.left.is_none()).then_some(*block);
+        let whole = |((of, block), open): (&(JobIndex, usize), &Open)| {
+            (*of == job && open.left.is_none()).then_some(*block)
+        };
         let whole: Vec<_> = set.open.iter().filter_map(whole).collect();
         if is_done {
             whole.into_iter().for_each(|block| set.close(job, block));
@@ -168,12 +203,22 @@ impl Leases {
 
     /// Returns whether the current job is leased in blocks.
     pub fn is_in_blocks(&self) -> bool {
-        self.0.borrow().visit.as_ref().is_some_and(|visit| !visit.builds.is_empty())
+        self.0
+            .borrow()
+            .visit
+            .as_ref()
+            .is_some_and(|visit| !visit.builds.is_empty())
     }
 
     /// Returns the number of episodes left in the leases that this rank holds.
     pub fn held(&self) -> u64 {
-        self.0.borrow().open.values().flat_map(|open| &open.left).map(|left| left.len() as u64).sum()
+        self.0
+            .borrow()
+            .open
+            .values()
+            .flat_map(|open| &open.left)
+            .map(|left| left.len() as u64)
+            .sum()
     }
 }
 
@@ -186,7 +231,11 @@ fn left(claim: &Claim, work: &Work, done: &[u64]) -> BTreeSet<u64> {
 impl LeaseSet {
     fn hold(&mut self, claim: &Claim, left: Option<BTreeSet<u64>>) -> bool {
         let is_empty = left.as_ref().is_some_and(BTreeSet::is_empty);
-        let open = Open { holder: self.me, episodes: claim.episodes.clone(), left };
+        let open = Open {
+            holder: self.me,
+            episodes: claim.episodes.clone(),
+            left,
+        };
         self.open.insert((claim.job, claim.block), open);
         if is_empty {
             self.close(claim.job, claim.block);
@@ -208,10 +257,12 @@ impl LeaseSet {
             visit.builds.iter().position(|build| build.contains(&first))
         };
         let next = visit.later.iter().find_map(build_of)?;
-        let (now, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut visit.later).into_iter().partition(|block| build_of(block) == Some(next));
+        let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut visit.later)
+            .into_iter()
+            .partition(|block| build_of(block) == Some(next));
         (visit.build, visit.later) = (next, later.into());
-        now.into_iter().for_each(|block| enqueue(visit, &open[&(visit.work.job.index, block)]));
+        now.into_iter()
+            .for_each(|block| enqueue(visit, &open[&(visit.work.job.index, block)]));
         Some(next as u64)
     }
 
@@ -239,9 +290,20 @@ impl LeaseSet {
         if !self.hold(claim, Some(left)) {
             return;
         }
-        let Self { visit: Some(visit), open, .. } = self else { return };
+        let Self {
+            visit: Some(visit),
+            open,
+            ..
+        } = self
+        else {
+            return;
+        };
         let block = &open[&(claim.job, claim.block)];
-        match visit.builds.get(visit.build).is_some_and(|build| build.contains(&block.episodes.start)) {
+        match visit
+            .builds
+            .get(visit.build)
+            .is_some_and(|build| build.contains(&block.episodes.start))
+        {
             true => enqueue(visit, block),
             false => visit.later.push_back(claim.block),
         }
@@ -249,28 +311,41 @@ impl LeaseSet {
 
     fn block_of(&self, job: JobIndex, episode: u64) -> Option<usize> {
         let of_job = self.open.range((job, 0)..=(job, usize::MAX));
-        of_job.into_iter().find(|(_, open)| open.episodes.contains(&episode)).map(|((_, block), _)| *block)
+        of_job
+            .into_iter()
+            .find(|(_, open)| open.episodes.contains(&episode))
+            .map(|((_, block), _)| *block)
     }
 
     /// Returns whether `job` is not leased by the current visit. In a leased job, an episode
     /// without a lease belongs to another rank.
     fn is_foreign(&self, job: JobIndex) -> bool {
-        self.visit.as_ref().is_none_or(|visit| visit.work.job.index != job)
+        self.visit
+            .as_ref()
+            .is_none_or(|visit| visit.work.job.index != job)
     }
 
     /// Removes a block that another rank has taken over, so that no more of it is started.
     fn lose(&mut self, job: JobIndex, block: usize) -> bool {
         if let (Some(open), Some(visit)) = (self.open.remove(&(job, block)), &mut self.visit) {
-            visit.queue.retain(|episode| !open.episodes.contains(episode));
-            visit.apart.retain(|episode| !open.episodes.contains(episode));
+            visit
+                .queue
+                .retain(|episode| !open.episodes.contains(episode));
+            visit
+                .apart
+                .retain(|episode| !open.episodes.contains(episode));
             visit.later.retain(|other| *other != block);
         }
         false
     }
 
     fn written(&mut self, job: JobIndex, episode: u64) {
-        let Some(block) = self.block_of(job, episode) else { return };
-        let Some(open) = self.open.get_mut(&(job, block)) else { return };
+        let Some(block) = self.block_of(job, episode) else {
+            return;
+        };
+        let Some(open) = self.open.get_mut(&(job, block)) else {
+            return;
+        };
         let Some(left) = &mut open.left else { return };
         left.remove(&episode);
         if left.is_empty() {
@@ -281,7 +356,8 @@ impl LeaseSet {
 
 fn enqueue(visit: &mut Visit, open: &Open) {
     let left = open.left.iter().flatten().copied();
-    let (apart, queue): (Vec<_>, Vec<_>) = left.partition(|episode| visit.suspects.contains(episode));
+    let (apart, queue): (Vec<_>, Vec<_>) =
+        left.partition(|episode| visit.suspects.contains(episode));
     visit.queue.extend(queue);
     visit.apart.extend(apart);
 }
@@ -301,7 +377,9 @@ mod tests {
     }
 
     fn claim(leases: &Leases) -> Claim {
-        let Answer::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else { panic!("there is work") };
+        let Answer::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
+            panic!("there is work")
+        };
         claim
     }
 
@@ -346,11 +424,17 @@ mod tests {
         assert_eq!(leases.numbers().next(), Some(0));
         // The rank is restarted while its old process hangs.
         let again = client(&store, 0, std::slice::from_ref(&work), 4);
-        let claims: Vec<_> = std::iter::repeat_with(|| claim(&again)).take(7).map(|claim| claim.episodes).collect();
+        let claims: Vec<_> = std::iter::repeat_with(|| claim(&again))
+            .take(7)
+            .map(|claim| claim.episodes)
+            .collect();
         assert_eq!(claims.last(), Some(&(0..3)), "what nobody had comes first");
         assert!(!leases.may_write(JOB, 0).unwrap());
         assert_eq!(leases.numbers().next(), None);
-        assert!(leases.may_write(JobIndex(7), 0).unwrap(), "a job that is not leased is nobody else's");
+        assert!(
+            leases.may_write(JobIndex(7), 0).unwrap(),
+            "a job that is not leased is nobody else's"
+        );
     }
 
     #[test]
@@ -377,7 +461,10 @@ mod tests {
         leases.leave(JOB, false);
         leases.visit(&work, vec![1], BTreeSet::from([3]));
         assert_eq!(leases.next_build(), Some(0));
-        assert_eq!((leases.numbers().collect::<Vec<_>>(), leases.apart()), (vec![0, 2, 4, 5], vec![3]));
+        assert_eq!(
+            (leases.numbers().collect::<Vec<_>>(), leases.apart()),
+            (vec![0, 2, 4, 5], vec![3])
+        );
         leases.leave(JOB, false);
         leases.give_up(JOB);
         assert_eq!(leases.claim(BTreeSet::new()).unwrap(), Answer::Finished);

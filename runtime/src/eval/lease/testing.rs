@@ -12,7 +12,10 @@ use c10d::{Store, StoreAddr};
 
 /// Starts a store in this process.
 pub fn serve() -> Store {
-    let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 0 };
+    let addr = StoreAddr {
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+    };
     Store::connect(&addr, 1, true, Duration::from_secs(10)).unwrap()
 }
 
@@ -21,15 +24,29 @@ pub fn work(episodes: u64, rebuilds: u64) -> Work {
     let entry = json!({"name": "reach", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
                        "num_episodes": episodes, "num_rebuilds": rebuilds});
     let jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
-    let dynamic = Assignment { assign: Assign::Dynamic, shard: Shard::Episodes };
+    let dynamic = Assignment {
+        assign: Assign::Dynamic,
+        shard: Shard::Episodes,
+    };
     assign::work(&jobs, &Placement::of_ranks(vec![0; 2]), dynamic, 0).remove(0)
 }
 
 /// Returns the leases of one of two ranks, in blocks of at most `most` episodes.
 pub fn client(store: &Store, rank: usize, work: &[Work], most: u64) -> Leases {
-    let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: store.port() };
-    let cut = Cut { shard: Shard::Episodes, most: Some(most), world_size: 2 };
-    let config = LeaseConfig { addr, prefix: "leases".to_owned(), rank };
+    let addr = StoreAddr {
+        host: "127.0.0.1".to_owned(),
+        port: store.port(),
+    };
+    let cut = Cut {
+        shard: Shard::Episodes,
+        most: Some(most),
+        world_size: 2,
+    };
+    let config = LeaseConfig {
+        addr,
+        prefix: "leases".to_owned(),
+        rank,
+    };
     let (client, me) = LeaseClient::start(config, cut.tasks(work, &[])).unwrap();
     Leases::new(client, me)
 }

@@ -28,7 +28,10 @@ impl Gauge {
     pub fn open(library: impl AsRef<OsStr>, uuid: &str) -> Result<Self, NvmlError> {
         let nvml = Nvml::builder().lib_path(library.as_ref()).init()?;
         nvml.device_by_uuid(uuid)?;
-        Ok(Self { nvml, uuid: uuid.to_owned() })
+        Ok(Self {
+            nvml,
+            uuid: uuid.to_owned(),
+        })
     }
 
     /// Returns the share of the last sample period, 1/6 s to 1 s, in which a kernel ran; `None` if
@@ -50,7 +53,12 @@ impl Gauge {
     pub fn by_process(&self) -> BTreeMap<u32, u64> {
         let mut all = BTreeMap::new();
         for index in 0..self.nvml.device_count().unwrap_or(0) {
-            for (pid, bytes) in self.nvml.device_by_index(index).map(|device| on(&device)).unwrap_or_default() {
+            for (pid, bytes) in self
+                .nvml
+                .device_by_index(index)
+                .map(|device| on(&device))
+                .unwrap_or_default()
+            {
                 *all.entry(pid).or_default() += bytes;
             }
         }
@@ -90,7 +98,12 @@ pub(super) mod tests {
     pub fn library(folder: &tempfile::TempDir) -> PathBuf {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/nvml.c");
         let path = folder.path().join(LIBRARY);
-        let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&path).arg(source).status().unwrap();
+        let made = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&path)
+            .arg(source)
+            .status()
+            .unwrap();
         assert!(made.success());
         path
     }
@@ -99,10 +112,16 @@ pub(super) mod tests {
     fn a_gpu_is_found_by_its_uuid_and_tells_of_itself() {
         let folder = tempfile::tempdir().unwrap();
         let gauge = Gauge::open(library(&folder), UUID).unwrap();
-        assert_eq!((gauge.busy(), gauge.used_bytes()), (Some(0.37), Some(3 << 30)));
+        assert_eq!(
+            (gauge.busy(), gauge.used_bytes()),
+            (Some(0.37), Some(3 << 30))
+        );
         // 2 GiB on one GPU and 1 GiB on the other, each in both lists, and a process whose memory
         // is not reported.
-        assert_eq!(gauge.by_process(), BTreeMap::from([(std::process::id(), 3 << 30)]));
+        assert_eq!(
+            gauge.by_process(),
+            BTreeMap::from([(std::process::id(), 3 << 30)])
+        );
     }
 
     #[test]

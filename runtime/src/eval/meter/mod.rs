@@ -89,14 +89,26 @@ impl Meter {
     pub fn start(device: Device) -> std::io::Result<Self> {
         let mut meter = Self::at_rest(device);
         let own = Arc::clone(&meter.shared);
-        meter.thread = Some(std::thread::Builder::new().name("meter".to_owned()).spawn(move || own.run())?);
+        meter.thread = Some(
+            std::thread::Builder::new()
+                .name("meter".to_owned())
+                .spawn(move || own.run())?,
+        );
         Ok(meter)
     }
 
     /// Returns a meter without a thread, which samples only on request.
     fn at_rest(device: Device) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Shared { device, gauge: OnceLock::new(), state, changed }), thread: None }
+        Self {
+            shared: Arc::new(Shared {
+                device,
+                gauge: OnceLock::new(),
+                state,
+                changed,
+            }),
+            thread: None,
+        }
     }
 
     /// Starts the measurement of a job, before its environments exist.
@@ -107,7 +119,12 @@ impl Meter {
         let before_bytes = self.shared.others_bytes();
         let mut state = self.shared.state();
         let (number, busy_before) = (state.job.number + 1, state.busy);
-        state.job = Job { number, busy_before, before_bytes, peaks: Peaks::default() };
+        state.job = Job {
+            number,
+            busy_before,
+            before_bytes,
+            peaks: Peaks::default(),
+        };
     }
 
     /// Samples the memory now.
@@ -118,8 +135,16 @@ impl Meter {
     /// Returns the resources that the job has used so far.
     pub fn job(&self) -> JobUse {
         let state = self.shared.state();
-        let Job { busy_before, peaks: Peaks { host_bytes, gpu }, .. } = state.job;
-        JobUse { host_bytes, gpu, gpu_busy: state.busy.since(busy_before).share() }
+        let Job {
+            busy_before,
+            peaks: Peaks { host_bytes, gpu },
+            ..
+        } = state.job;
+        JobUse {
+            host_bytes,
+            gpu,
+            gpu_busy: state.busy.since(busy_before).share(),
+        }
     }
 
     /// Returns how long the GPU was busy since the rank began; `None` if the driver does not report
@@ -148,13 +173,17 @@ impl Shared {
     fn run(&self) {
         let mut last = now();
         for round in 1.. {
-            let state = self.changed.wait_timeout_while(self.state(), EVERY, |state| !state.is_over);
+            let state = self
+                .changed
+                .wait_timeout_while(self.state(), EVERY, |state| !state.is_over);
             if state.unwrap_or_else(PoisonError::into_inner).0.is_over {
                 return;
             }
             let since = std::mem::replace(&mut last, now());
             if let Some(share) = self.gauge().and_then(Gauge::busy) {
-                self.state().busy.add(share, last.saturating_duration_since(since));
+                self.state()
+                    .busy
+                    .add(share, last.saturating_duration_since(since));
             }
             if round % MEMORY_EVERY == 1 {
                 self.look();
@@ -163,21 +192,38 @@ impl Shared {
     }
 
     fn look(&self) {
-        let Job { number, before_bytes, .. } = self.state().job;
+        let Job {
+            number,
+            before_bytes,
+            ..
+        } = self.state().job;
         let own = std::process::id();
         let envs = processes::descendants(own);
         if envs.is_empty() {
             return;
         }
-        let (host_bytes, gpu) = (processes::memory_bytes(&envs), self.gpu_part(own, &envs, before_bytes));
+        let (host_bytes, gpu) = (
+            processes::memory_bytes(&envs),
+            self.gpu_part(own, &envs, before_bytes),
+        );
         let mut state = self.state();
         if state.job.number == number {
             state.job.peaks.add(host_bytes, gpu);
         }
     }
 
-    fn gpu_part(&self, own: u32, envs: &BTreeSet<u32>, before_bytes: Option<u64>) -> Option<GpuPart> {
-        let whole = || Some(Whole { others_bytes: self.others_bytes()?, before_bytes: before_bytes? });
+    fn gpu_part(
+        &self,
+        own: u32,
+        envs: &BTreeSet<u32>,
+        before_bytes: Option<u64>,
+    ) -> Option<GpuPart> {
+        let whole = || {
+            Some(Whole {
+                others_bytes: self.others_bytes()?,
+                before_bytes: before_bytes?,
+            })
+        };
         gpu_part(&self.gauge()?.by_process(), own, envs, whole())
     }
 
@@ -191,7 +237,9 @@ impl Shared {
         let open = || {
             let gpu = device::described(self.device)?;
             let opened = Gauge::open(gauge::LIBRARY, &gpu.uuid);
-            opened.inspect_err(|err| tracing::debug!("nothing is told of {}: {err}", gpu.uuid)).ok()
+            opened
+                .inspect_err(|err| tracing::debug!("nothing is told of {}: {err}", gpu.uuid))
+                .ok()
         };
         self.gauge.get_or_init(open).as_ref()
     }
@@ -206,11 +254,22 @@ mod tests {
     fn a_job_has_the_memory_of_processes_that_ran_in_it_and_no_other() {
         let meter = Meter::at_rest(Device::Cpu);
         meter.begin();
-        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         meter.look();
         let job_use = meter.job();
-        assert!(job_use.host_bytes.is_some_and(|bytes| bytes > 0), "{job_use:?}");
-        assert_eq!((job_use.gpu, job_use.gpu_busy, meter.busy()), (None, None, None), "there is no GPU to ask");
+        assert!(
+            job_use.host_bytes.is_some_and(|bytes| bytes > 0),
+            "{job_use:?}"
+        );
+        assert_eq!(
+            (job_use.gpu, job_use.gpu_busy, meter.busy()),
+            (None, None, None),
+            "there is no GPU to ask"
+        );
         meter.begin();
         assert_eq!(meter.job(), JobUse::default());
         drop(child.stdin.take());

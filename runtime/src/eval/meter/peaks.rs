@@ -35,9 +35,10 @@ impl Peaks {
     pub fn add(&mut self, host_bytes: u64, gpu: Option<GpuPart>) {
         self.host_bytes = self.host_bytes.max(Some(host_bytes));
         self.gpu = match (self.gpu, gpu) {
-            (Some(known), Some(new)) if known.is_estimate == new.is_estimate => {
-                Some(GpuPart { bytes: known.bytes.max(new.bytes), ..known })
-            }
+            (Some(known), Some(new)) if known.is_estimate == new.is_estimate => Some(GpuPart {
+                bytes: known.bytes.max(new.bytes),
+                ..known
+            }),
             (Some(known), Some(new)) => Some(if known.is_estimate { new } else { known }),
             (known, new) => known.or(new),
         };
@@ -54,30 +55,54 @@ pub fn gpu_part(
 ) -> Option<GpuPart> {
     if by_process.contains_key(&own) {
         let bytes = envs.iter().filter_map(|pid| by_process.get(pid)).sum();
-        return Some(GpuPart { bytes, is_estimate: false });
+        return Some(GpuPart {
+            bytes,
+            is_estimate: false,
+        });
     }
-    let Whole { others_bytes, before_bytes } = whole?;
-    Some(GpuPart { bytes: others_bytes.saturating_sub(before_bytes), is_estimate: true })
+    let Whole {
+        others_bytes,
+        before_bytes,
+    } = whole?;
+    Some(GpuPart {
+        bytes: others_bytes.saturating_sub(before_bytes),
+        is_estimate: true,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const WHOLE: Option<Whole> = Some(Whole { others_bytes: 900, before_bytes: 400 });
+    const WHOLE: Option<Whole> = Some(Whole {
+        others_bytes: 900,
+        before_bytes: 400,
+    });
 
     #[test]
     fn a_driver_that_knows_the_rank_knows_its_environments() {
         let by_process = BTreeMap::from([(7, 100), (8, 20), (9, 30), (99, 1000)]);
         let found = gpu_part(&by_process, 7, &BTreeSet::from([8, 9, 10]), WHOLE);
-        assert_eq!(found, Some(GpuPart { bytes: 50, is_estimate: false }));
+        assert_eq!(
+            found,
+            Some(GpuPart {
+                bytes: 50,
+                is_estimate: false
+            })
+        );
     }
 
     #[test]
     fn a_driver_that_knows_other_numbers_leaves_an_estimate_or_nothing() {
         let by_process = BTreeMap::from([(70_000, 100)]);
         let envs = BTreeSet::from([8]);
-        assert_eq!(gpu_part(&by_process, 7, &envs, WHOLE), Some(GpuPart { bytes: 500, is_estimate: true }));
+        assert_eq!(
+            gpu_part(&by_process, 7, &envs, WHOLE),
+            Some(GpuPart {
+                bytes: 500,
+                is_estimate: true
+            })
+        );
         assert_eq!(gpu_part(&by_process, 7, &envs, None), None);
     }
 
@@ -87,10 +112,22 @@ mod tests {
         let mut peaks = Peaks::default();
         peaks.add(5, part(80, true));
         peaks.add(9, part(70, true));
-        assert_eq!(peaks, Peaks { host_bytes: Some(9), gpu: part(80, true) });
+        assert_eq!(
+            peaks,
+            Peaks {
+                host_bytes: Some(9),
+                gpu: part(80, true)
+            }
+        );
         peaks.add(3, part(10, false));
         peaks.add(3, part(60, true));
         peaks.add(3, None);
-        assert_eq!(peaks, Peaks { host_bytes: Some(9), gpu: part(10, false) });
+        assert_eq!(
+            peaks,
+            Peaks {
+                host_bytes: Some(9),
+                gpu: part(10, false)
+            }
+        );
     }
 }

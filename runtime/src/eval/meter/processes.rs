@@ -7,7 +7,12 @@ use std::fs;
 pub fn descendants(root: u32) -> BTreeSet<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let parents = pids.filter_map(|pid| Some((pid, parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)));
+    let parents = pids.filter_map(|pid| {
+        Some((
+            pid,
+            parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?,
+        ))
+    });
     below(root, parents)
 }
 
@@ -17,7 +22,13 @@ fn below(root: u32, parents: impl Iterator<Item = (u32, u32)>) -> BTreeSet<u32> 
     parents.for_each(|(pid, parent)| children.entry(parent).or_default().push(pid));
     let (mut found, mut open) = (BTreeSet::new(), vec![root]);
     while let Some(pid) = open.pop() {
-        open.extend(children.remove(&pid).unwrap_or_default().into_iter().filter(|child| found.insert(*child)));
+        open.extend(
+            children
+                .remove(&pid)
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|child| found.insert(*child)),
+        );
     }
     found
 }
@@ -43,7 +54,12 @@ fn memory_of(pid: u32) -> Option<u64> {
 
 fn kibibytes(text: &str, field: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(field))?;
-    value.split_whitespace().next()?.parse::<u64>().ok().map(|count| count * 1024)
+    value
+        .split_whitespace()
+        .next()?
+        .parse::<u64>()
+        .ok()
+        .map(|count| count * 1024)
 }
 
 #[cfg(test)]
@@ -56,7 +72,11 @@ mod tests {
         let pairs = [(2, 1), (10, 2), (11, 10), (12, 11), (20, 1), (21, 20)];
         assert_eq!(below(10, pairs.into_iter()), BTreeSet::from([11, 12]));
         assert_eq!(below(21, pairs.into_iter()), BTreeSet::new());
-        assert_eq!(below(5, [(5, 6), (6, 5)].into_iter()), BTreeSet::from([5, 6]), "a snapshot with a ring ends");
+        assert_eq!(
+            below(5, [(5, 6), (6, 5)].into_iter()),
+            BTreeSet::from([5, 6]),
+            "a snapshot with a ring ends"
+        );
     }
 
     #[test]

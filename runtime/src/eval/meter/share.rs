@@ -29,7 +29,10 @@ impl GpuBusy {
         if self.seen_s < before.seen_s {
             return self;
         }
-        Self { busy_s: (self.busy_s - before.busy_s).max(0.0), seen_s: self.seen_s - before.seen_s }
+        Self {
+            busy_s: (self.busy_s - before.busy_s).max(0.0),
+            seen_s: self.seen_s - before.seen_s,
+        }
     }
 
     /// Returns the utilization from 0 to 1; `None` if no time is covered.
@@ -59,8 +62,17 @@ mod tests {
     fn a_sleep_of_the_machine_is_not_work_and_a_new_beginning_is_not_negative() {
         let mut busy = GpuBusy::default();
         busy.add(1.0, Duration::from_secs(3600));
-        assert_eq!(busy, GpuBusy { busy_s: 5.0, seen_s: 5.0 });
-        let again = GpuBusy { busy_s: 1.0, seen_s: 4.0 };
+        assert_eq!(
+            busy,
+            GpuBusy {
+                busy_s: 5.0,
+                seen_s: 5.0
+            }
+        );
+        let again = GpuBusy {
+            busy_s: 1.0,
+            seen_s: 4.0,
+        };
         assert_eq!(again.since(busy), again);
     }
 }

@@ -40,20 +40,33 @@ pub(super) enum Unusable {
 /// Reads the text of an answer; `count` is the number of known actions.
 pub(super) fn read(text: &str, count: usize) -> Result<Plan, Unusable> {
     let value = json(text)?;
-    let plan = value.get("executable_plan").ok_or_else(|| form("it has no `executable_plan`"))?;
-    let entries = plan.as_array().ok_or_else(|| form("its `executable_plan` is no list"))?;
+    let plan = value
+        .get("executable_plan")
+        .ok_or_else(|| form("it has no `executable_plan`"))?;
+    let entries = plan
+        .as_array()
+        .ok_or_else(|| form("its `executable_plan` is no list"))?;
     let mut actions = Vec::new();
     for entry in entries.iter().take(LONGEST_PLAN) {
-        let given = entry.get("action_id").ok_or_else(|| form("an action of its plan has no `action_id`"))?;
+        let given = entry
+            .get("action_id")
+            .ok_or_else(|| form("an action of its plan has no `action_id`"))?;
         match number(given).filter(|action| *action < count) {
             Some(action) => actions.push(action),
             None if actions.is_empty() => {
-                return Err(Unusable::Action { found: given.to_string(), known: 0..count });
+                return Err(Unusable::Action {
+                    found: given.to_string(),
+                    known: 0..count,
+                });
             }
             None => break,
         }
     }
-    Ok(if actions.is_empty() { Plan::Empty } else { Plan::Actions(actions) })
+    Ok(if actions.is_empty() {
+        Plan::Empty
+    } else {
+        Plan::Actions(actions)
+    })
 }
 
 fn form(reason: &str) -> Unusable {
@@ -62,7 +75,10 @@ fn form(reason: &str) -> Unusable {
 
 /// Finds the JSON object in a text that may have reasoning before it and code fences around it.
 fn json(text: &str) -> Result<Value, Unusable> {
-    let text = text.rsplit_once("</think>").map_or(text, |(_, after)| after).trim();
+    let text = text
+        .rsplit_once("</think>")
+        .map_or(text, |(_, after)| after)
+        .trim();
     if text.is_empty() {
         return Err(form("it is empty"));
     }
@@ -74,7 +90,9 @@ fn json(text: &str) -> Result<Value, Unusable> {
     match whole {
         Ok(value) if value.is_object() => Ok(value),
         Ok(_) => Err(form("it is no object")),
-        Err(err) => inner().filter(Value::is_object).ok_or_else(|| Unusable::Form(err.to_string())),
+        Err(err) => inner()
+            .filter(Value::is_object)
+            .ok_or_else(|| Unusable::Form(err.to_string())),
     }
 }
 
@@ -95,8 +113,12 @@ mod tests {
     use super::*;
 
     fn plan(ids: Value) -> String {
-        let entries: Vec<_> =
-            ids.as_array().unwrap().iter().map(|id| json!({"action_id": id, "action_name": "x"})).collect();
+        let entries: Vec<_> = ids
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|id| json!({"action_id": id, "action_name": "x"}))
+            .collect();
         json!({"language_plan": "1. x", "executable_plan": entries}).to_string()
     }
 
@@ -106,34 +128,51 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_in_its_order() {
-        assert_eq!(read(&plan(json!([2, 0, "3"])), 4), Ok(Plan::Actions(vec![2, 0, 3])));
+        assert_eq!(
+            read(&plan(json!([2, 0, "3"])), 4),
+            Ok(Plan::Actions(vec![2, 0, 3]))
+        );
         assert_eq!(read(&plan(json!([])), 4), Ok(Plan::Empty));
     }
 
     #[test]
     fn thoughts_and_fences_around_it_do_no_harm() {
-        let fenced = format!("<think>{{maybe}}</think>\nHere it is:\n```json\n{}\n```", plan(json!([1])));
+        let fenced = format!(
+            "<think>{{maybe}}</think>\nHere it is:\n```json\n{}\n```",
+            plan(json!([1]))
+        );
         assert_eq!(read(&fenced, 4), Ok(Plan::Actions(vec![1])));
     }
 
     #[test]
     fn a_plan_that_goes_wrong_later_is_taken_up_to_there() {
-        assert_eq!(read(&plan(json!([1, 2, 4, 3])), 4), Ok(Plan::Actions(vec![1, 2])));
-        assert_eq!(refusal(&plan(json!([4, 1]))), "action_id 4 is not one of 0 to 3");
-        assert_eq!(refusal(&plan(json!([-1]))), "action_id -1 is not one of 0 to 3");
+        assert_eq!(
+            read(&plan(json!([1, 2, 4, 3])), 4),
+            Ok(Plan::Actions(vec![1, 2]))
+        );
+        assert_eq!(
+            refusal(&plan(json!([4, 1]))),
+            "action_id 4 is not one of 0 to 3"
+        );
+        assert_eq!(
+            refusal(&plan(json!([-1]))),
+            "action_id -1 is not one of 0 to 3"
+        );
     }
 
     #[test]
     fn an_answer_without_a_plan_says_what_is_wrong() {
         assert!(
-            refusal("I would push it.").starts_with("the answer is not the JSON that was asked for: expected value")
+            refusal("I would push it.")
+                .starts_with("the answer is not the JSON that was asked for: expected value")
         );
         assert!(refusal("{\"executable_plan\": 3}").ends_with("its `executable_plan` is no list"));
         assert!(refusal("{}").ends_with("it has no `executable_plan`"));
         assert!(refusal("[1]").ends_with("it is no object"));
         assert!(refusal("  ").ends_with("it is empty"));
         assert!(
-            refusal("{\"executable_plan\": [{\"action\": 1}]}").ends_with("an action of its plan has no `action_id`")
+            refusal("{\"executable_plan\": [{\"action\": 1}]}")
+                .ends_with("an action of its plan has no `action_id`")
         );
     }
 

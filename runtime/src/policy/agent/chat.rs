@@ -43,7 +43,8 @@ impl Message {
         let mut content = Vec::new();
         for picture in &self.pictures {
             if self.pictures.len() > 1 {
-                content.push(json!({"type": "text", "text": format!("Camera `{}`:", picture.camera)}));
+                content
+                    .push(json!({"type": "text", "text": format!("Camera `{}`:", picture.camera)}));
             }
             content.push(json!({"type": "image_url", "image_url": {"url": picture.data_url()}}));
         }
@@ -58,12 +59,18 @@ impl Model {
     pub(super) fn body(&self, messages: &[Message], schema: Option<&Value>) -> Value {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.name));
-        body.insert("messages".to_owned(), messages.iter().map(Message::json).collect());
+        body.insert(
+            "messages".to_owned(),
+            messages.iter().map(Message::json).collect(),
+        );
         body.insert("temperature".to_owned(), json!(self.temperature));
         body.insert(self.max_tokens.0.to_owned(), json!(self.max_tokens.1));
         if let Some(schema) = schema {
             let format = json!({"name": "embodied_planning", "strict": true, "schema": schema});
-            body.insert("response_format".to_owned(), json!({"type": "json_schema", "json_schema": format}));
+            body.insert(
+                "response_format".to_owned(),
+                json!({"type": "json_schema", "json_schema": format}),
+            );
         }
         body.extend(self.extra.clone());
         Value::Object(body)
@@ -75,9 +82,13 @@ pub(super) fn schema(sees: bool) -> Value {
     let text = |description: &str| json!({"type": "string", "description": description});
     let mut properties = Map::new();
     if sees {
-        properties.insert("visual_state_description".to_owned(), text("What the pictures show now"));
+        properties.insert(
+            "visual_state_description".to_owned(),
+            text("What the pictures show now"),
+        );
     }
-    let reflection = "What was done so far and what came of it; if the last action or plan failed, why";
+    let reflection =
+        "What was done so far and what came of it; if the last action or plan failed, why";
     properties.insert("reasoning_and_reflection".to_owned(), text(reflection));
     properties.insert(
         "language_plan".to_owned(),
@@ -118,8 +129,11 @@ pub(super) struct Completion {
 impl Completion {
     /// Parses the body of an answer with status 200.
     pub(super) fn read(body: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(body).map_err(|err| format!("its answer is no JSON: {err}"))?;
-        let choice = value.pointer("/choices/0").ok_or("its answer has no `choices`")?;
+        let value: Value =
+            serde_json::from_slice(body).map_err(|err| format!("its answer is no JSON: {err}"))?;
+        let choice = value
+            .pointer("/choices/0")
+            .ok_or("its answer has no `choices`")?;
         let text = match choice.pointer("/message/content") {
             Some(Value::String(text)) => text.clone(),
             // A refusal or a length of 0: the answer has no plan, which counts as a failure of the
@@ -127,7 +141,12 @@ impl Completion {
             Some(Value::Null) | None if choice.get("message").is_some() => String::new(),
             _ => return Err("its answer has no text in `choices[0].message.content`".to_owned()),
         };
-        let tokens = |name: &str| value.pointer(&format!("/usage/{name}")).and_then(Value::as_u64).unwrap_or(0);
+        let tokens = |name: &str| {
+            value
+                .pointer(&format!("/usage/{name}"))
+                .and_then(Value::as_u64)
+                .unwrap_or(0)
+        };
         Ok(Self {
             text,
             prompt_tokens: tokens("prompt_tokens"),
@@ -143,7 +162,9 @@ pub(super) fn reason(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
     let said = ["/error/message", "/message", "/detail", "/error"];
-    let said = said.iter().find_map(|path| value.pointer(path)?.as_str().map(str::to_owned));
+    let said = said
+        .iter()
+        .find_map(|path| value.pointer(path)?.as_str().map(str::to_owned));
     let said = said.unwrap_or_else(|| text.into_owned());
     let words: Vec<_> = said.split_whitespace().collect();
     words.join(" ").chars().take(LONGEST_REASON).collect()
@@ -157,13 +178,27 @@ mod tests {
     use super::*;
 
     fn model() -> Model {
-        let Value::Object(extra) = json!({"top_p": 0.5}) else { panic!() };
-        Model { name: "m".to_owned(), temperature: 0.0, max_tokens: ("max_tokens", 7), extra }
+        let Value::Object(extra) = json!({"top_p": 0.5}) else {
+            panic!()
+        };
+        Model {
+            name: "m".to_owned(),
+            temperature: 0.0,
+            max_tokens: ("max_tokens", 7),
+            extra,
+        }
     }
 
     fn message(cameras: &[&str]) -> Message {
-        let picture = |camera: &&str| Picture { camera: (*camera).to_owned(), png: vec![1] };
-        Message { role: "user", text: "go".to_owned(), pictures: cameras.iter().map(picture).collect() }
+        let picture = |camera: &&str| Picture {
+            camera: (*camera).to_owned(),
+            png: vec![1],
+        };
+        Message {
+            role: "user",
+            text: "go".to_owned(),
+            pictures: cameras.iter().map(picture).collect(),
+        }
     }
 
     #[test]
@@ -173,16 +208,28 @@ mod tests {
                             "max_tokens": 7, "top_p": 0.5});
         assert_eq!(body, wanted);
         let body = model().body(&[message(&[])], Some(&schema(true)));
-        assert_eq!(body["response_format"]["json_schema"]["schema"]["required"][3], "executable_plan");
+        assert_eq!(
+            body["response_format"]["json_schema"]["schema"]["required"][3],
+            "executable_plan"
+        );
     }
 
     #[test]
     fn pictures_come_before_the_words_and_several_are_named() {
-        let content = |cameras: &[&str]| model().body(&[message(cameras)], None)["messages"][0]["content"].clone();
-        let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AQ=="}});
-        assert_eq!(content(&["a"]), json!([image, {"type": "text", "text": "go"}]));
+        let content = |cameras: &[&str]| {
+            model().body(&[message(cameras)], None)["messages"][0]["content"].clone()
+        };
+        let image =
+            json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AQ=="}});
+        assert_eq!(
+            content(&["a"]),
+            json!([image, {"type": "text", "text": "go"}])
+        );
         let named = |name: &str| json!({"type": "text", "text": format!("Camera `{name}`:")});
-        assert_eq!(content(&["a", "b"]), json!([named("a"), image, named("b"), image, {"type": "text", "text": "go"}]));
+        assert_eq!(
+            content(&["a", "b"]),
+            json!([named("a"), image, named("b"), image, {"type": "text", "text": "go"}])
+        );
     }
 
     #[test]
@@ -195,22 +242,41 @@ mod tests {
     fn an_answer_is_its_first_choice() {
         let body = json!({"choices": [{"message": {"content": "x"}, "finish_reason": "length"}],
                           "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
-        let wanted = Completion { text: "x".to_owned(), prompt_tokens: 5, completion_tokens: 2, is_cut: true };
+        let wanted = Completion {
+            text: "x".to_owned(),
+            prompt_tokens: 5,
+            completion_tokens: 2,
+            is_cut: true,
+        };
         assert_eq!(Completion::read(body.to_string().as_bytes()), Ok(wanted));
         let silent = json!({"choices": [{"message": {"content": null}}]}).to_string();
-        assert_eq!(Completion::read(silent.as_bytes()), Ok(Completion::default()));
+        assert_eq!(
+            Completion::read(silent.as_bytes()),
+            Ok(Completion::default())
+        );
     }
 
     #[test]
     fn what_is_no_answer_is_refused() {
-        assert!(Completion::read(b"<html>").unwrap_err().starts_with("its answer is no JSON"));
+        assert!(
+            Completion::read(b"<html>")
+                .unwrap_err()
+                .starts_with("its answer is no JSON")
+        );
         assert!(Completion::read(b"{}").unwrap_err().contains("`choices`"));
-        assert!(Completion::read(br#"{"choices": [{"message": {"content": 3}}]}"#).unwrap_err().contains("no text"));
+        assert!(
+            Completion::read(br#"{"choices": [{"message": {"content": 3}}]}"#)
+                .unwrap_err()
+                .contains("no text")
+        );
     }
 
     #[test]
     fn a_refusal_is_told_in_the_servers_words() {
-        assert_eq!(reason(br#"{"error": {"message": "no such  model"}}"#), "no such model");
+        assert_eq!(
+            reason(br#"{"error": {"message": "no such  model"}}"#),
+            "no such model"
+        );
         assert_eq!(reason(br#"{"detail": "not here"}"#), "not here");
         assert_eq!(reason(b"Bad\nGateway"), "Bad Gateway");
         assert_eq!(reason(&[b'x'; 1000]).len(), LONGEST_REASON);

@@ -26,14 +26,20 @@ impl Complaints {
     /// Records that a request has failed and will be retried; returns a message if one is due.
     pub(super) fn on_failure(&mut self, reason: &str, now: Instant) -> Option<String> {
         self.failed += 1;
-        if self.said.is_some_and(|said| now.saturating_duration_since(said) < QUIET) {
+        if self
+            .said
+            .is_some_and(|said| now.saturating_duration_since(said) < QUIET)
+        {
             return None;
         }
         let is_first = self.said.replace(now).is_none();
         self.is_away = true;
         let failed = std::mem::take(&mut self.failed);
-        let since =
-            if is_first { String::new() } else { format!(" ({failed} requests failed since this was last said)") };
+        let since = if is_first {
+            String::new()
+        } else {
+            format!(" ({failed} requests failed since this was last said)")
+        };
         Some(format!("{reason}; it is asked again{since}"))
     }
 
@@ -56,10 +62,17 @@ mod tests {
     fn the_first_failure_is_said_at_once_and_those_after_it_are_counted() {
         let (mut complaints, start) = (Complaints::default(), instant());
         let first = complaints.on_failure("answered with status 503", start);
-        assert_eq!(first.as_deref(), Some("answered with status 503; it is asked again"));
-        assert_eq!(complaints.on_failure("takes no connection", start + Duration::from_secs(1)), None);
+        assert_eq!(
+            first.as_deref(),
+            Some("answered with status 503; it is asked again")
+        );
+        assert_eq!(
+            complaints.on_failure("takes no connection", start + Duration::from_secs(1)),
+            None
+        );
         let later = complaints.on_failure("takes no connection", start + QUIET);
-        let wanted = "takes no connection; it is asked again (2 requests failed since this was last said)";
+        let wanted =
+            "takes no connection; it is asked again (2 requests failed since this was last said)";
         assert_eq!(later.as_deref(), Some(wanted));
     }
 
@@ -68,7 +81,10 @@ mod tests {
         let (mut complaints, start) = (Complaints::default(), instant());
         assert_eq!(complaints.on_answer(), None);
         let said = (0..60).filter(|second| {
-            let failure = complaints.on_failure("answered with status 503", start + Duration::from_secs(*second));
+            let failure = complaints.on_failure(
+                "answered with status 503",
+                start + Duration::from_secs(*second),
+            );
             assert_eq!(complaints.on_answer().is_some(), failure.is_some());
             failure.is_some()
         });

@@ -53,7 +53,15 @@ impl Episode {
     /// Creates an episode without any observation.
     pub(super) fn new(number: u64, session: Session, folder: Option<PathBuf>) -> Self {
         let (costs, notes) = (Costs::default(), Vec::new());
-        Self { number, session, folder, transcript: None, costs, notes, started: now() }
+        Self {
+            number,
+            session,
+            folder,
+            transcript: None,
+            costs,
+            notes,
+            started: now(),
+        }
     }
 
     /// Returns what to do about an observation.
@@ -64,7 +72,11 @@ impl Episode {
     }
 
     /// Asks the model until there is something to do. Blocks.
-    pub(super) fn think(&mut self, shared: &Shared, observation: &Observation) -> Result<Chunk, PolicyError> {
+    pub(super) fn think(
+        &mut self,
+        shared: &Shared,
+        observation: &Observation,
+    ) -> Result<Chunk, PolicyError> {
         let pictures = pictures(&shared.cameras, observation)?;
         loop {
             self.ask(&shared.server, pictures.clone())?;
@@ -79,19 +91,31 @@ impl Episode {
     fn ask(&mut self, server: &Server, pictures: Vec<Picture>) -> Result<(), PolicyError> {
         let env_step = self.session.counts().num_steps;
         let images = match self.transcript()? {
-            Some(transcript) => transcript.pictures(env_step, &pictures).map_err(unwritten)?,
+            Some(transcript) => transcript
+                .pictures(env_step, &pictures)
+                .map_err(unwritten)?,
             None => Vec::new(),
         };
         let messages = self.session.messages(pictures);
         let answered = server.ask(&messages).map_err(PolicyError::Inference)?;
-        let Answered { completion, retries, took, note } = answered;
+        let Answered {
+            completion,
+            retries,
+            took,
+            note,
+        } = answered;
         self.notes.extend(note);
         self.costs.prompt_tokens += completion.prompt_tokens;
         self.costs.completion_tokens += completion.completion_tokens;
         self.costs.retries += u64::from(retries);
         self.costs.latency += took;
-        let plan = self.session.answered(&messages, &completion.text, completion.is_cut);
-        let said: Vec<_> = messages.iter().map(|message| json!({"role": message.role, "text": message.text})).collect();
+        let plan = self
+            .session
+            .answered(&messages, &completion.text, completion.is_cut);
+        let said: Vec<_> = messages
+            .iter()
+            .map(|message| json!({"role": message.role, "text": message.text}))
+            .collect();
         let line = json!({
             "planner_step": self.session.counts().planner_steps,
             "env_step": env_step,
@@ -124,7 +148,9 @@ impl Episode {
         if lines.is_empty() {
             return Ok(());
         }
-        let Some(transcript) = self.transcript()? else { return Ok(()) };
+        let Some(transcript) = self.transcript()? else {
+            return Ok(());
+        };
         for mut line in lines {
             line["episode_elapsed_seconds"] = json!(elapsed);
             transcript.line(&line).map_err(unwritten)?;
@@ -139,15 +165,23 @@ impl Episode {
         let metrics = self.metrics(over);
         if let Some(transcript) = self.transcript.take() {
             let result = self.result(over, &metrics);
-            transcript.end(self.session.counts().num_steps, &result).map_err(unwritten)?;
+            transcript
+                .end(self.session.counts().num_steps, &result)
+                .map_err(unwritten)?;
         }
-        Ok(Account { metrics, notes: std::mem::take(&mut self.notes) })
+        Ok(Account {
+            metrics,
+            notes: std::mem::take(&mut self.notes),
+        })
     }
 
     fn metrics(&self, over: &Over) -> BTreeMap<String, f64> {
         let (counts, costs) = (self.session.counts(), self.costs);
-        let ratio =
-            if counts.num_steps > 0 { counts.num_invalid_actions as f64 / counts.num_steps as f64 } else { 0.0 };
+        let ratio = if counts.num_steps > 0 {
+            counts.num_invalid_actions as f64 / counts.num_steps as f64
+        } else {
+            0.0
+        };
         let metrics = [
             ("num_steps", counts.num_steps as f64),
             ("planner_steps", counts.planner_steps as f64),
@@ -161,14 +195,21 @@ impl Episode {
             ("planner_retries", costs.retries as f64),
             ("planner_latency_s", costs.latency.as_secs_f64()),
         ];
-        metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        metrics
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 
     /// Returns the content of `episode_<i>_final_res.json`: EmbodiedBench's fields, followed by our
     /// own.
     fn result(&self, over: &Over, metrics: &BTreeMap<String, f64>) -> Value {
         // As in EmbodiedBench, this is the mean over all steps.
-        let reward = if over.length > 0 { over.return_ / over.length as f64 } else { 0.0 };
+        let reward = if over.length > 0 {
+            over.return_ / over.length as f64
+        } else {
+            0.0
+        };
         let mut result = json!({
             "reward": reward,
             "instruction": self.session.instruction(),
@@ -179,8 +220,13 @@ impl Episode {
         });
         for (name, value) in metrics {
             // Write counts as integers.
-            let is_whole = value.fract() == 0.0 && name != "task_progress" && !name.ends_with("_ratio");
-            result[name] = if is_whole { json!(*value as u64) } else { json!(value) };
+            let is_whole =
+                value.fract() == 0.0 && name != "task_progress" && !name.ends_with("_ratio");
+            result[name] = if is_whole {
+                json!(*value as u64)
+            } else {
+                json!(value)
+            };
         }
         result
     }
@@ -189,17 +235,23 @@ impl Episode {
 fn pictures(cameras: &[String], observation: &Observation) -> Result<Vec<Picture>, PolicyError> {
     let picture = |camera: &String| {
         let frame = observation.video.get(camera);
-        let frame = frame.ok_or_else(|| PolicyError::Inference(format!("camera `{camera}` shows nothing")))?;
+        let frame = frame
+            .ok_or_else(|| PolicyError::Inference(format!("camera `{camera}` shows nothing")))?;
         Picture::new(camera, frame).map_err(PolicyError::Inference)
     };
     cameras.iter().map(picture).collect()
 }
 
 fn unwritten(err: io::Error) -> PolicyError {
-    PolicyError::Inference(format!("the transcript of the planner cannot be written: {err}"))
+    PolicyError::Inference(format!(
+        "the transcript of the planner cannot be written: {err}"
+    ))
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long an episode takes is in its transcript")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long an episode takes is in its transcript"
+)]
 fn now() -> Instant {
     Instant::now()
 }

@@ -25,9 +25,20 @@ pub(super) struct Place {
 impl Gather {
     /// Returns `count` places; filling the last one delivers all answers to `give`.
     pub(super) fn places(count: usize, give: Give) -> Vec<Place> {
-        let gather = Self { chunks: vec![None; count], error: None, left: count, give: Some(give) };
+        let gather = Self {
+            chunks: vec![None; count],
+            error: None,
+            left: count,
+            give: Some(give),
+        };
         let gather = Arc::new(Mutex::new(gather));
-        (0..count).map(|index| Place { gather: Arc::clone(&gather), index, is_filled: false }).collect()
+        (0..count)
+            .map(|index| Place {
+                gather: Arc::clone(&gather),
+                index,
+                is_filled: false,
+            })
+            .collect()
     }
 
     /// Fills a place. If it was the last one, returns the receiver and the answers for it.
@@ -44,7 +55,10 @@ impl Gather {
         if self.left > 0 {
             return None;
         }
-        let chunks: Vec<_> = std::mem::take(&mut self.chunks).into_iter().flatten().collect();
+        let chunks: Vec<_> = std::mem::take(&mut self.chunks)
+            .into_iter()
+            .flatten()
+            .collect();
         Some((self.give.take()?, self.error.take().map_or(Ok(chunks), Err)))
     }
 }
@@ -59,7 +73,11 @@ impl Place {
         if std::mem::replace(&mut self.is_filled, true) {
             return;
         }
-        let last = self.gather.lock().unwrap_or_else(PoisonError::into_inner).fill(self.index, answer);
+        let last = self
+            .gather
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .fill(self.index, answer);
         if let Some((give, answer)) = last {
             give(answer);
         }
@@ -68,7 +86,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.fill(Err(PolicyError::Inference("a planner's thread has ended without an answer".to_owned())));
+        self.fill(Err(PolicyError::Inference(
+            "a planner's thread has ended without an answer".to_owned(),
+        )));
     }
 }
 
@@ -82,7 +102,10 @@ mod tests {
 
     fn places(count: usize) -> (Vec<Place>, Receiver<Answer>) {
         let (give, answer) = channel();
-        (Gather::places(count, Box::new(move |chunks| drop(give.send(chunks)))), answer)
+        (
+            Gather::places(count, Box::new(move |chunks| drop(give.send(chunks)))),
+            answer,
+        )
     }
 
     fn chunk(value: f32) -> Chunk {
@@ -101,7 +124,9 @@ mod tests {
     #[test]
     fn one_error_is_the_answer_of_all() {
         let (mut places, answer) = places(2);
-        places.remove(0).put(Err(PolicyError::Inference("away".to_owned())));
+        places
+            .remove(0)
+            .put(Err(PolicyError::Inference("away".to_owned())));
         places.remove(0).put(Ok(chunk(0.0)));
         assert_eq!(answer.recv().unwrap().unwrap_err().to_string(), "away");
     }
@@ -110,6 +135,13 @@ mod tests {
     fn a_place_that_nobody_fills_is_an_error() {
         let (places, answer) = places(1);
         drop(places);
-        assert!(answer.recv().unwrap().unwrap_err().to_string().contains("without an answer"));
+        assert!(
+            answer
+                .recv()
+                .unwrap()
+                .unwrap_err()
+                .to_string()
+                .contains("without an answer")
+        );
     }
 }

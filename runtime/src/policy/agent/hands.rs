@@ -51,15 +51,21 @@ impl Hands {
     pub(super) fn new(env: &EnvSpec, given: Option<&[String]>) -> Result<Self, PolicyError> {
         let Some(discrete) = &env.discrete else {
             if given.is_some() {
-                let wanted = format!("but environment `{}` has no Discrete action space", env.name);
+                let wanted = format!(
+                    "but environment `{}` has no Discrete action space",
+                    env.name
+                );
                 return Err(argument("actions", "a list", &wanted));
             }
-            return Skills::new(env).map(Self::Skills).map_err(|_| PolicyError::Mismatch {
-                policy: "openai_agent",
-                env: env.name.clone(),
-                wanted: "an environment of the suite or one with a Discrete action space".to_owned(),
-                found: format!("an action of {} numbers", env.action.names.len()),
-            });
+            return Skills::new(env)
+                .map(Self::Skills)
+                .map_err(|_| PolicyError::Mismatch {
+                    policy: "openai_agent",
+                    env: env.name.clone(),
+                    wanted: "an environment of the suite or one with a Discrete action space"
+                        .to_owned(),
+                    found: format!("an action of {} numbers", env.action.names.len()),
+                });
         };
         let names = given.map_or(discrete.names.clone(), <[String]>::to_vec);
         if names.is_empty() {
@@ -70,10 +76,22 @@ impl Hands {
             return Err(argument("actions", "missing", &wanted));
         }
         if names.len() > discrete.count {
-            let wanted = format!("but environment `{}` has {} actions", env.name, discrete.count);
-            return Err(argument("actions", &format!("a list of {}", names.len()), &wanted));
+            let wanted = format!(
+                "but environment `{}` has {} actions",
+                env.name, discrete.count
+            );
+            return Err(argument(
+                "actions",
+                &format!("a list of {}", names.len()),
+                &wanted,
+            ));
         }
-        Ok(Self::Steps { start: discrete.start, count: discrete.count, names, is_given: given.is_some() })
+        Ok(Self::Steps {
+            start: discrete.start,
+            count: discrete.count,
+            names,
+            is_given: given.is_some(),
+        })
     }
 
     /// Returns the maximum number of steps in a chunk.
@@ -88,9 +106,16 @@ impl Hands {
     pub(super) fn names(&self, first: &Observation) -> Vec<String> {
         match self {
             Self::Skills(skills) => skills.names(),
-            Self::Steps { names, is_given: true, .. } => names.clone(),
+            Self::Steps {
+                names,
+                is_given: true,
+                ..
+            } => names.clone(),
             Self::Steps { names, count, .. } => {
-                let said = first.feedback.as_ref().and_then(|feedback| feedback.action_names.clone());
+                let said = first
+                    .feedback
+                    .as_ref()
+                    .and_then(|feedback| feedback.action_names.clone());
                 let mut names = said.unwrap_or_else(|| names.clone());
                 names.truncate(*count);
                 names
@@ -99,11 +124,18 @@ impl Hands {
     }
 
     /// Starts an action.
-    pub(super) fn begin(&mut self, action: usize, observation: &Observation) -> Result<Doing, PolicyError> {
+    pub(super) fn begin(
+        &mut self,
+        action: usize,
+        observation: &Observation,
+    ) -> Result<Doing, PolicyError> {
         match self {
             Self::Skills(skills) => skills.begin(action, observation).map(doing),
             // Action values are far below 2^24, so floats represent them exactly.
-            Self::Steps { start, .. } => Ok(Doing::Steps(Chunk::new(1, vec![(*start + action as i64) as f32]))),
+            Self::Steps { start, .. } => Ok(Doing::Steps(Chunk::new(
+                1,
+                vec![(*start + action as i64) as f32],
+            ))),
         }
     }
 
@@ -118,10 +150,16 @@ impl Hands {
     /// Returns the outcome of an action during which the episode ended.
     pub(super) fn cut(&mut self, observation: &Observation, solved: bool) -> Outcome {
         match self {
-            Self::Skills(_) if solved => Outcome { success: true, feedback: "The task is solved.".to_owned() },
+            Self::Skills(_) if solved => Outcome {
+                success: true,
+                feedback: "The task is solved.".to_owned(),
+            },
             Self::Skills(skills) => match skills.go_on(observation).map(doing) {
                 Ok(Doing::Ended(outcome)) => outcome,
-                _ => Outcome { success: false, feedback: "The episode ended before it was done.".to_owned() },
+                _ => Outcome {
+                    success: false,
+                    feedback: "The episode ended before it was done.".to_owned(),
+                },
             },
             Self::Steps { .. } => said(observation),
         }
@@ -131,8 +169,14 @@ impl Hands {
 fn doing(motion: Motion) -> Doing {
     match motion {
         Motion::Steps(chunk) => Doing::Steps(chunk),
-        Motion::Done => Doing::Ended(Outcome { success: true, feedback: "It was carried out.".to_owned() }),
-        Motion::Failed(reason) => Doing::Ended(Outcome { success: false, feedback: format!("{reason}.") }),
+        Motion::Done => Doing::Ended(Outcome {
+            success: true,
+            feedback: "It was carried out.".to_owned(),
+        }),
+        Motion::Failed(reason) => Doing::Ended(Outcome {
+            success: false,
+            feedback: format!("{reason}."),
+        }),
     }
 }
 
@@ -140,10 +184,19 @@ fn doing(motion: Motion) -> Doing {
 /// as successful.
 fn said(observation: &Observation) -> Outcome {
     let feedback = observation.feedback.as_deref();
-    let success = feedback.and_then(|feedback| feedback.last_action_success).unwrap_or(true);
+    let success = feedback
+        .and_then(|feedback| feedback.last_action_success)
+        .unwrap_or(true);
     let words = feedback.and_then(|feedback| feedback.env_feedback.clone());
-    let own = if success { "It was carried out." } else { "The environment refused it." };
-    Outcome { success, feedback: words.unwrap_or_else(|| own.to_owned()) }
+    let own = if success {
+        "It was carried out."
+    } else {
+        "The environment refused it."
+    };
+    Outcome {
+        success,
+        feedback: words.unwrap_or_else(|| own.to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -156,18 +209,30 @@ mod tests {
 
     fn world(names: &[&str]) -> EnvSpec {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        EnvSpec { name: "gym:x".to_owned(), discrete: Some(Discrete { start: 2, count: 3, names }), ..env_spec() }
+        EnvSpec {
+            name: "gym:x".to_owned(),
+            discrete: Some(Discrete {
+                start: 2,
+                count: 3,
+                names,
+            }),
+            ..env_spec()
+        }
     }
 
     fn refusal(env: &EnvSpec, given: Option<&[&str]>) -> String {
-        let given: Option<Vec<_>> = given.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+        let given: Option<Vec<_>> =
+            given.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         Hands::new(env, given.as_deref()).unwrap_err().to_string()
     }
 
     #[test]
     fn an_action_is_the_environments_number() {
         let mut hands = Hands::new(&world(&["a", "b"]), None).unwrap();
-        assert_eq!(hands.begin(1, &Observation::empty()).unwrap(), Doing::Steps(Chunk::new(1, vec![3.0])));
+        assert_eq!(
+            hands.begin(1, &Observation::empty()).unwrap(),
+            Doing::Steps(Chunk::new(1, vec![3.0]))
+        );
         assert_eq!(hands.horizon(), 1);
     }
 
@@ -175,17 +240,31 @@ mod tests {
     fn an_episodes_own_names_hold_unless_the_job_gives_some() {
         let mut first = Observation::empty();
         let names = Some(["x", "y", "z"].map(str::to_owned).to_vec());
-        first.feedback = Some(Arc::new(Feedback { action_names: names, ..Feedback::default() }));
-        assert_eq!(Hands::new(&world(&["a", "b"]), None).unwrap().names(&first), ["x", "y", "z"]);
+        first.feedback = Some(Arc::new(Feedback {
+            action_names: names,
+            ..Feedback::default()
+        }));
+        assert_eq!(
+            Hands::new(&world(&["a", "b"]), None).unwrap().names(&first),
+            ["x", "y", "z"]
+        );
         let given = ["left".to_owned()];
-        assert_eq!(Hands::new(&world(&["a", "b"]), Some(&given)).unwrap().names(&first), ["left"]);
+        assert_eq!(
+            Hands::new(&world(&["a", "b"]), Some(&given))
+                .unwrap()
+                .names(&first),
+            ["left"]
+        );
     }
 
     #[test]
     fn what_the_environment_says_is_the_outcome() {
         let mut hands = Hands::new(&world(&["a"]), None).unwrap();
         let mut seen = Observation::empty();
-        let done = Outcome { success: true, feedback: "It was carried out.".to_owned() };
+        let done = Outcome {
+            success: true,
+            feedback: "It was carried out.".to_owned(),
+        };
         assert_eq!(hands.go_on(&seen).unwrap(), Doing::Ended(done));
         let said = Feedback {
             last_action_success: Some(false),
@@ -193,18 +272,31 @@ mod tests {
             ..Feedback::default()
         };
         seen.feedback = Some(Arc::new(said));
-        assert_eq!(hands.cut(&seen, false), Outcome { success: false, feedback: "A wall.".to_owned() });
+        assert_eq!(
+            hands.cut(&seen, false),
+            Outcome {
+                success: false,
+                feedback: "A wall.".to_owned()
+            }
+        );
     }
 
     #[test]
     fn actions_without_names_and_names_without_actions_are_refused() {
         let text = refusal(&world(&[]), None);
-        assert!(text.starts_with("`policy_config_dict.actions` is missing, a list of names is needed"), "{text}");
         assert!(
-            refusal(&world(&[]), Some(&["a", "b", "c", "d"])).contains("a list of 4, but environment `gym:x` has 3")
+            text.starts_with("`policy_config_dict.actions` is missing, a list of names is needed"),
+            "{text}"
+        );
+        assert!(
+            refusal(&world(&[]), Some(&["a", "b", "c", "d"]))
+                .contains("a list of 4, but environment `gym:x` has 3")
         );
         assert!(refusal(&env_spec(), Some(&["a"])).contains("has no Discrete action space"));
-        let arm = EnvSpec { name: "gym:arm".to_owned(), ..env_spec() };
+        let arm = EnvSpec {
+            name: "gym:arm".to_owned(),
+            ..env_spec()
+        };
         assert!(refusal(&arm, None).contains("environment `gym:arm` has an action of 7 numbers"));
     }
 }

@@ -19,7 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::policy::{Account, Chunk, EpisodeStart, Give, Lifeline, Over, Planner, Policy, PolicyError, PolicySpec};
+use crate::policy::{
+    Account, Chunk, EpisodeStart, Give, Lifeline, Over, Planner, Policy, PolicyError, PolicySpec,
+};
 use episode::{Episode, Shared};
 use gather::Gather;
 use hands::Hands;
@@ -59,7 +61,11 @@ impl OpenaiAgent {
     /// # Errors
     /// Returns an error for an environment whose actions have no names, and for cameras that it
     /// does not have.
-    pub(crate) fn new(settings: AgentSettings, env: &EnvSpec, lifeline: &Lifeline) -> Result<Self, PolicyError> {
+    pub(crate) fn new(
+        settings: AgentSettings,
+        env: &EnvSpec,
+        lifeline: &Lifeline,
+    ) -> Result<Self, PolicyError> {
         let hands = Hands::new(env, settings.actions.as_deref())?;
         let cameras = cameras(&settings, env)?;
         let facts = vec![
@@ -67,24 +73,55 @@ impl OpenaiAgent {
             ("model", json!(settings.model.name)),
             ("model_url", json!(settings.terms.url)),
             ("temperature", json!(settings.model.temperature)),
-            (settings.model.max_tokens.0, json!(settings.model.max_tokens.1)),
-            ("max_invalid_actions", json!(settings.rules.max_invalid_actions)),
-            ("max_concurrent_requests", json!(settings.terms.max_concurrent_requests)),
+            (
+                settings.model.max_tokens.0,
+                json!(settings.model.max_tokens.1),
+            ),
+            (
+                "max_invalid_actions",
+                json!(settings.rules.max_invalid_actions),
+            ),
+            (
+                "max_concurrent_requests",
+                json!(settings.terms.max_concurrent_requests),
+            ),
             ("chat_history", json!(settings.rules.chat_history)),
             ("api_key_env", json!(settings.key_variable)),
             ("planner_cameras", json!(cameras)),
         ];
         let schema = chat::schema(settings.rules.sees);
-        let server = Server::new(settings.terms, settings.key, settings.model, schema).heard_on(lifeline.clone());
-        let shared = Shared { server, rules: Arc::new(settings.rules), cameras, action_dim: env.action.names.len() };
-        Ok(Self { shared: Arc::new(shared), hands, facts, folder: None, episodes: BTreeMap::new() })
+        let server = Server::new(settings.terms, settings.key, settings.model, schema)
+            .heard_on(lifeline.clone());
+        let shared = Shared {
+            server,
+            rules: Arc::new(settings.rules),
+            cameras,
+            action_dim: env.action.names.len(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            hands,
+            facts,
+            folder: None,
+            episodes: BTreeMap::new(),
+        })
     }
 
     fn episode(&mut self, env: EnvIndex) -> Arc<Mutex<Episode>> {
         let (shared, hands) = (&self.shared, &self.hands);
         // A client of our own server may forget to start its episode.
-        let fresh = || Episode::new(0, Session::new(Arc::clone(&shared.rules), hands.clone()), None);
-        Arc::clone(self.episodes.entry(env).or_insert_with(|| Arc::new(Mutex::new(fresh()))))
+        let fresh = || {
+            Episode::new(
+                0,
+                Session::new(Arc::clone(&shared.rules), hands.clone()),
+                None,
+            )
+        };
+        Arc::clone(
+            self.episodes
+                .entry(env)
+                .or_insert_with(|| Arc::new(Mutex::new(fresh()))),
+        )
     }
 }
 
@@ -93,13 +130,21 @@ fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, Polic
     if !settings.rules.sees {
         return Ok(Vec::new());
     }
-    let there: Vec<_> = env.cameras.iter().map(|camera| camera.name.clone()).collect();
+    let there: Vec<_> = env
+        .cameras
+        .iter()
+        .map(|camera| camera.name.clone())
+        .collect();
     let asked = settings.cameras.clone().unwrap_or_else(|| there.clone());
     let mismatch = |wanted: String| PolicyError::Mismatch {
         policy: "openai_agent",
         env: env.name.clone(),
         wanted,
-        found: if there.is_empty() { "no cameras".to_owned() } else { format!("cameras {}", there.join(", ")) },
+        found: if there.is_empty() {
+            "no cameras".to_owned()
+        } else {
+            format!("cameras {}", there.join(", "))
+        },
     };
     if asked.is_empty() {
         return Err(mismatch("a camera, or `language_only`".to_owned()));
@@ -113,7 +158,12 @@ fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, Polic
 impl Policy for OpenaiAgent {
     fn spec(&self) -> PolicySpec {
         let needs_video = !self.shared.cameras.is_empty();
-        PolicySpec { action_horizon: self.hands.horizon(), needs_video, looks_back: 0, num_episodes: None }
+        PolicySpec {
+            action_horizon: self.hands.horizon(),
+            needs_video,
+            looks_back: 0,
+            num_episodes: None,
+        }
     }
 
     fn facts(&self) -> Vec<(&'static str, Value)> {
@@ -124,7 +174,8 @@ impl Policy for OpenaiAgent {
         for start in starts {
             let session = Session::new(Arc::clone(&self.shared.rules), self.hands.clone());
             let episode = Episode::new(start.episode, session, self.folder.clone());
-            self.episodes.insert(start.env, Arc::new(Mutex::new(episode)));
+            self.episodes
+                .insert(start.env, Arc::new(Mutex::new(episode)));
         }
     }
 
@@ -134,10 +185,15 @@ impl Policy for OpenaiAgent {
 
     fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
         let (give, answer) = std::sync::mpsc::channel();
-        let rows = rows.iter().map(|(env, observation)| (*env, Arc::new((*observation).clone()))).collect();
+        let rows = rows
+            .iter()
+            .map(|(env, observation)| (*env, Arc::new((*observation).clone())))
+            .collect();
         // The receiver waits below.
         self.act_later(rows, Box::new(move |chunks| drop(give.send(chunks))));
-        answer.recv().unwrap_or_else(|_| Err(PolicyError::Inference("the planner has ended".to_owned())))
+        answer
+            .recv()
+            .unwrap_or_else(|_| Err(PolicyError::Inference("the planner has ended".to_owned())))
     }
 }
 
@@ -161,8 +217,12 @@ impl Planner for OpenaiAgent {
                     // The thread is not joined: a rank that is stopped does not wait for a server.
                     // If the thread cannot be started, its place is dropped, which reports an
                     // error.
-                    let thread = std::thread::Builder::new().name(format!("planner {}", env.0)).spawn(think);
-                    thread.inspect_err(|err| tracing::warn!(%err, "no thread for a planner")).ok();
+                    let thread = std::thread::Builder::new()
+                        .name(format!("planner {}", env.0))
+                        .spawn(think);
+                    thread
+                        .inspect_err(|err| tracing::warn!(%err, "no thread for a planner"))
+                        .ok();
                 }
             }
         }

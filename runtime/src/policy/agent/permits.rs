@@ -19,7 +19,9 @@ impl Permits {
     pub(super) fn take(&self) -> Permit<'_> {
         let (free, given_back) = &*self.0;
         let free = free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = given_back.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        let mut free = given_back
+            .wait_while(free, |free| *free == 0)
+            .unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
         Permit(self)
     }

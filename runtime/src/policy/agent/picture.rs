@@ -17,7 +17,8 @@ pub(super) struct Picture {
 impl Picture {
     /// Compresses a frame `[height, width, 3]`.
     pub(super) fn new(camera: &str, frame: &Frame) -> Result<Self, String> {
-        let refuse = |err: png::EncodingError| format!("the picture of camera `{camera}` is no PNG: {err}");
+        let refuse =
+            |err: png::EncodingError| format!("the picture of camera `{camera}` is no PNG: {err}");
         let mut png = Vec::new();
         let mut encoder = png::Encoder::new(&mut png, frame.width, frame.height);
         encoder.set_color(png::ColorType::Rgb);
@@ -25,7 +26,10 @@ impl Picture {
         let mut writer = encoder.write_header().map_err(refuse)?;
         writer.write_image_data(&frame.rgb).map_err(refuse)?;
         writer.finish().map_err(refuse)?;
-        Ok(Self { camera: camera.to_owned(), png })
+        Ok(Self {
+            camera: camera.to_owned(),
+            png,
+        })
     }
 
     /// Returns the picture as a data URL for a request.
@@ -41,10 +45,22 @@ mod tests {
     #[test]
     fn a_picture_comes_out_as_it_went_in() {
         let rgb: Vec<u8> = (0..2 * 3 * 3).collect();
-        let picture = Picture::new("front", &Frame { height: 2, width: 3, rgb: rgb.clone().into() }).unwrap();
+        let picture = Picture::new(
+            "front",
+            &Frame {
+                height: 2,
+                width: 3,
+                rgb: rgb.clone().into(),
+            },
+        )
+        .unwrap();
         let text = picture.data_url();
-        let bytes = STANDARD.decode(text.strip_prefix("data:image/png;base64,").unwrap()).unwrap();
-        let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
+        let bytes = STANDARD
+            .decode(text.strip_prefix("data:image/png;base64,").unwrap())
+            .unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(bytes))
+            .read_info()
+            .unwrap();
         let mut found = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut found).unwrap();
         assert_eq!((info.width, info.height, found), (3, 2, rgb));
@@ -52,7 +68,15 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_picture_are_refused() {
-        let frame = Frame { height: 2, width: 3, rgb: vec![0; 5].into() };
-        assert!(Picture::new("front", &frame).unwrap_err().contains("camera `front`"));
+        let frame = Frame {
+            height: 2,
+            width: 3,
+            rgb: vec![0; 5].into(),
+        };
+        assert!(
+            Picture::new("front", &frame)
+                .unwrap_err()
+                .contains("camera `front`")
+        );
     }
 }

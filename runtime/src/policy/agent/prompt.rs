@@ -53,10 +53,17 @@ impl Prompt<'_> {
         let mut text = format!("## Instruction\n{}\n", self.instruction.trim());
         self.tell_history(&mut text);
         if let Some(complaint) = self.complaint {
-            let _ = write!(text, "\n## Your last answer\nIt could not be used: {complaint}.\n");
+            let _ = write!(
+                text,
+                "\n## Your last answer\nIt could not be used: {complaint}.\n"
+            );
         }
         let last = self.actions.len().saturating_sub(1);
-        let description = if self.sees { "\"visual_state_description\": \"what the pictures show now\", " } else { "" };
+        let description = if self.sees {
+            "\"visual_state_description\": \"what the pictures show now\", "
+        } else {
+            ""
+        };
         let _ = write!(
             text,
             "\nAnswer with one JSON object and nothing else:\n{{{description}\"reasoning_and_reflection\": \"what was done \
@@ -77,10 +84,17 @@ impl Prompt<'_> {
             let _ = writeln!(text, "(the first {left_out} are left out)");
         }
         for (step, executed) in self.history.iter().enumerate().skip(left_out) {
-            let Executed { action, success, feedback } = executed;
+            let Executed {
+                action,
+                success,
+                feedback,
+            } = executed;
             let name = self.actions.get(*action).map_or("", String::as_str);
             let outcome = if *success { "succeeded" } else { "failed" };
-            let _ = writeln!(text, "step {step}: action id {action}, {name}: {outcome}. {feedback}");
+            let _ = writeln!(
+                text,
+                "step {step}: action id {action}, {name}: {outcome}. {feedback}"
+            );
         }
     }
 }
@@ -90,44 +104,80 @@ mod tests {
     use super::*;
 
     fn prompt<'a>(actions: &'a [String], history: &'a [Executed]) -> Prompt<'a> {
-        Prompt { role: None, actions, instruction: "push the puck", history, complaint: None, sees: true }
+        Prompt {
+            role: None,
+            actions,
+            instruction: "push the puck",
+            history,
+            complaint: None,
+            sees: true,
+        }
     }
 
     fn names() -> Vec<String> {
-        vec!["move behind the puck".to_owned(), "push the puck".to_owned()]
+        vec![
+            "move behind the puck".to_owned(),
+            "push the puck".to_owned(),
+        ]
     }
 
     #[test]
     fn actions_stand_with_their_numbers_in_what_does_not_change() {
         let names = names();
         let system = prompt(&names, &[]).system();
-        assert!(system.ends_with("\naction id 0: move behind the puck\naction id 1: push the puck\n"), "{system}");
-        let own = Prompt { role: Some("Be quick.\n"), ..prompt(&names, &[]) }.system();
+        assert!(
+            system.ends_with("\naction id 0: move behind the puck\naction id 1: push the puck\n"),
+            "{system}"
+        );
+        let own = Prompt {
+            role: Some("Be quick.\n"),
+            ..prompt(&names, &[])
+        }
+        .system();
         assert!(own.starts_with("Be quick.\n\n## Available actions\n"));
     }
 
     #[test]
     fn what_came_of_actions_is_told_and_a_long_past_is_cut() {
         let names = names();
-        let failed = Executed { action: 1, success: false, feedback: "The hand is not behind the puck.".to_owned() };
+        let failed = Executed {
+            action: 1,
+            success: false,
+            feedback: "The hand is not behind the puck.".to_owned(),
+        };
         let one = [failed.clone()];
         let user = prompt(&names, &one).user();
         assert!(
-            user.contains("step 0: action id 1, push the puck: failed. The hand is not behind the puck.\n"),
+            user.contains(
+                "step 0: action id 1, push the puck: failed. The hand is not behind the puck.\n"
+            ),
             "{user}"
         );
         assert!(user.contains("from 0 to 1."));
         let many = vec![failed; 63];
         let user = prompt(&names, &many).user();
-        assert!(user.contains("(the first 3 are left out)\nstep 3: ") && !user.contains("step 2: "));
+        assert!(
+            user.contains("(the first 3 are left out)\nstep 3: ") && !user.contains("step 2: ")
+        );
     }
 
     #[test]
     fn a_useless_answer_is_told_why() {
         let names = names();
-        let user = Prompt { complaint: Some("action_id 9 is not one of 0 to 1"), ..prompt(&names, &[]) }.user();
+        let user = Prompt {
+            complaint: Some("action_id 9 is not one of 0 to 1"),
+            ..prompt(&names, &[])
+        }
+        .user();
         assert!(user.contains("It could not be used: action_id 9 is not one of 0 to 1.\n"));
         assert!(!prompt(&names, &[]).user().contains("Your last answer"));
-        assert!(!Prompt { sees: false, ..prompt(&names, &[]) }.user().contains("visual_state"));
+        assert!(
+            !Prompt {
+                sees: false,
+                ..prompt(&names, &[])
+            }
+            .user()
+            .contains("visual_state")
+        );
     }
 }

@@ -57,7 +57,10 @@ impl Attempts {
     pub(super) fn after(&mut self, failure: &Failure) -> Option<Duration> {
         self.failed += 1;
         let asked = match failure {
-            Failure::Status { code: 429 | 408 | 409 | 500..=599, retry_after } => *retry_after,
+            Failure::Status {
+                code: 429 | 408 | 409 | 500..=599,
+                retry_after,
+            } => *retry_after,
             Failure::Silence => None,
             Failure::Status { .. } | Failure::Hopeless => return None,
         };
@@ -75,15 +78,23 @@ impl Attempts {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { max_retries: 3, wait: Duration::from_secs(1) };
+    const LIMITS: Limits = Limits {
+        max_retries: 3,
+        wait: Duration::from_secs(1),
+    };
 
     fn waits(failure: Failure) -> Vec<u64> {
         let mut attempts = Attempts::new(LIMITS);
-        std::iter::from_fn(|| attempts.after(&failure)).map(|wait| wait.as_secs()).collect()
+        std::iter::from_fn(|| attempts.after(&failure))
+            .map(|wait| wait.as_secs())
+            .collect()
     }
 
     fn status(code: u16) -> Failure {
-        Failure::Status { code, retry_after: None }
+        Failure::Status {
+            code,
+            retry_after: None,
+        }
     }
 
     #[test]
@@ -102,14 +113,20 @@ mod tests {
 
     #[test]
     fn a_server_that_says_when_is_asked_then() {
-        let after = |seconds| Failure::Status { code: 429, retry_after: Some(Duration::from_secs(seconds)) };
+        let after = |seconds| Failure::Status {
+            code: 429,
+            retry_after: Some(Duration::from_secs(seconds)),
+        };
         assert_eq!(waits(after(7)), [7, 7, 7]);
         assert_eq!(waits(after(3600)), [60, 60, 60]);
     }
 
     #[test]
     fn waits_do_not_grow_without_end() {
-        let mut attempts = Attempts::new(Limits { max_retries: 100, ..LIMITS });
+        let mut attempts = Attempts::new(Limits {
+            max_retries: 100,
+            ..LIMITS
+        });
         let waits: Vec<_> = std::iter::from_fn(|| attempts.after(&Failure::Silence)).collect();
         assert_eq!((waits.len(), waits[99]), (100, LONGEST_WAIT));
     }

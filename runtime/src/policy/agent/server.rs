@@ -57,15 +57,28 @@ impl Certificates {
     /// # Errors
     /// Returns [`PolicyError::File`] if the file cannot be read or contains no certificate.
     pub(super) fn read(path: &Path) -> Result<Self, PolicyError> {
-        let refuse = |reason: String| PolicyError::File { path: path.to_owned(), reason };
+        let refuse = |reason: String| PolicyError::File {
+            path: path.to_owned(),
+            reason,
+        };
         let pem = std::fs::read(path).map_err(|err| refuse(err.to_string()))?;
         let items = parse_pem(&pem).filter_map(Result::ok);
-        let known: Vec<_> =
-            items.filter_map(|item| if let PemItem::Certificate(one) = item { Some(one) } else { None }).collect();
+        let known: Vec<_> = items
+            .filter_map(|item| {
+                if let PemItem::Certificate(one) = item {
+                    Some(one)
+                } else {
+                    None
+                }
+            })
+            .collect();
         if known.is_empty() {
             return Err(refuse("it has no certificate in PEM".to_owned()));
         }
-        Ok(Self { pem, known: Arc::new(known) })
+        Ok(Self {
+            pem,
+            known: Arc::new(known),
+        })
     }
 }
 
@@ -137,7 +150,11 @@ impl Server {
             .max_redirects(0)
             .user_agent(concat!("rrun/", env!("CARGO_PKG_VERSION")));
         // A proxy from the environment variables is for remote hosts only.
-        let config = if is_local(&terms.url) { config.proxy(None) } else { config };
+        let config = if is_local(&terms.url) {
+            config.proxy(None)
+        } else {
+            config
+        };
         let config = match &terms.certificates {
             Some(Certificates { known, .. }) => {
                 let roots = RootCerts::Specific(Arc::clone(known));
@@ -149,7 +166,18 @@ impl Server {
         let (is_plain, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
         let (complaints, lifeline) = (Mutex::default(), Lifeline::alone());
         let agent = config.build().into();
-        Self { agent, permits, key, model, schema, terms, is_plain, is_closed, complaints, lifeline }
+        Self {
+            agent,
+            permits,
+            key,
+            model,
+            schema,
+            terms,
+            is_plain,
+            is_closed,
+            complaints,
+            lifeline,
+        }
     }
 
     /// Sets the lifeline through which the user is told of failed requests.
@@ -167,14 +195,20 @@ impl Server {
     /// # Errors
     /// Returns the reason why there is none, with the server's address.
     pub(super) fn ask(&self, messages: &[Message]) -> Result<Answered, String> {
-        #[expect(clippy::disallowed_methods, reason = "how long an answer takes is told")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "how long an answer takes is told"
+        )]
         let started = std::time::Instant::now();
         let mut attempts = Attempts::new(self.terms.limits);
         loop {
             let asked = {
                 let _permit = self.permits.take();
                 if self.is_closed.load(Ordering::Relaxed) {
-                    return Err(format!("the model server at {} is not asked any more", self.terms.url));
+                    return Err(format!(
+                        "the model server at {} is not asked any more",
+                        self.terms.url
+                    ));
                 }
                 self.once(messages)
             };
@@ -183,36 +217,60 @@ impl Server {
                     let back = self.complaints().on_answer();
                     self.say(back);
                     let retries = attempts.failed();
-                    return Ok(Answered { completion, retries, took: started.elapsed(), note });
+                    return Ok(Answered {
+                        completion,
+                        retries,
+                        took: started.elapsed(),
+                        note,
+                    });
                 }
                 Err(fault) => fault,
             };
-            let reason = self.key.as_ref().map_or(fault.reason.clone(), |key| key.hide(&fault.reason));
+            let reason = self
+                .key
+                .as_ref()
+                .map_or(fault.reason.clone(), |key| key.hide(&fault.reason));
             tracing::warn!(url = self.terms.url, reason, "model server");
             let Some(wait) = attempts.after(&fault.failure) else {
                 let times = if attempts.failed() > 1 {
-                    format!(", {} requests in {:.0} s", attempts.failed(), started.elapsed().as_secs_f64())
+                    format!(
+                        ", {} requests in {:.0} s",
+                        attempts.failed(),
+                        started.elapsed().as_secs_f64()
+                    )
                 } else {
                     String::new()
                 };
-                return Err(format!("the model server at {} {reason}{times}", self.terms.url));
+                return Err(format!(
+                    "the model server at {} {reason}{times}",
+                    self.terms.url
+                ));
             };
-            #[expect(clippy::disallowed_methods, reason = "how often it is said depends on the time")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "how often it is said depends on the time"
+            )]
             let now = std::time::Instant::now();
             let complaint = self.complaints().on_failure(&reason, now);
             self.say(complaint.as_deref());
-            #[expect(clippy::disallowed_methods, reason = "a thread of its own waits before it asks again")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a thread of its own waits before it asks again"
+            )]
             std::thread::sleep(wait);
         }
     }
 
     fn complaints(&self) -> MutexGuard<'_, Complaints> {
-        self.complaints.lock().unwrap_or_else(PoisonError::into_inner)
+        self.complaints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn say(&self, text: Option<&str>) {
         if let Some(text) = text {
-            self.lifeline.say(format!("the model server at {} {text}", self.terms.url));
+            self.lifeline
+                .say(format!("the model server at {} {text}", self.terms.url));
         }
     }
 
@@ -222,7 +280,14 @@ impl Server {
             return Ok((self.post(&self.model.body(messages, None))?, None));
         }
         match self.post(&self.model.body(messages, Some(&self.schema))) {
-            Err(Fault { failure: Failure::Status { code: 400 | 404 | 415 | 422 | 501, .. }, reason }) => {
+            Err(Fault {
+                failure:
+                    Failure::Status {
+                        code: 400 | 404 | 415 | 422 | 501,
+                        ..
+                    },
+                reason,
+            }) => {
                 // If the schema was not the cause, the server refuses this request too and gives
                 // the reason.
                 let completion = self.post(&self.model.body(messages, None))?;
@@ -240,49 +305,86 @@ impl Server {
     }
 
     fn post(&self, body: &Value) -> Result<Completion, Fault> {
-        let mut request = self.agent.post(&self.terms.url).header("Content-Type", "application/json");
+        let mut request = self
+            .agent
+            .post(&self.terms.url)
+            .header("Content-Type", "application/json");
         if let Some(Key(key)) = &self.key {
             request = request.header("Authorization", format!("Bearer {key}"));
         }
-        let mut response = request.send(body.to_string()).map_err(|err| silence(&err, self.terms.timeout))?;
-        let bytes = response.body_mut().with_config().limit(LARGEST_ANSWER).read_to_vec();
+        let mut response = request
+            .send(body.to_string())
+            .map_err(|err| silence(&err, self.terms.timeout))?;
+        let bytes = response
+            .body_mut()
+            .with_config()
+            .limit(LARGEST_ANSWER)
+            .read_to_vec();
         let bytes = bytes.map_err(|err| silence(&err, self.terms.timeout))?;
         let code = response.status().as_u16();
         if code == 200 {
             // A truncated answer may be complete the next time.
-            return Completion::read(&bytes).map_err(|reason| Fault { failure: Failure::Silence, reason });
+            return Completion::read(&bytes).map_err(|reason| Fault {
+                failure: Failure::Silence,
+                reason,
+            });
         }
         let why = reason(&bytes);
-        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-        let failure = Failure::Status { code, retry_after: retry_after(&response) };
-        Err(Fault { failure, reason: format!("answered with status {code}{why}") })
+        let why = if why.is_empty() {
+            String::new()
+        } else {
+            format!(": {why}")
+        };
+        let failure = Failure::Status {
+            code,
+            retry_after: retry_after(&response),
+        };
+        Err(Fault {
+            failure,
+            reason: format!("answered with status {code}{why}"),
+        })
     }
 }
 
 fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
-    let seconds: f64 = response.headers().get("retry-after")?.to_str().ok()?.trim().parse().ok()?;
+    let seconds: f64 = response
+        .headers()
+        .get("retry-after")?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
 fn silence(err: &ureq::Error, timeout: Duration) -> Fault {
     match err {
-        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-            Fault { failure: Failure::Silence, reason: "takes no connection".to_owned() }
-        }
-        ureq::Error::Timeout(_) => {
-            Fault { failure: Failure::Silence, reason: format!("did not answer within {} s", timeout.as_secs_f64()) }
-        }
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::BodyExceedsLimit(_) => {
-            Fault { failure: Failure::Hopeless, reason: format!("cannot be asked: {err}") }
-        }
-        err => Fault { failure: Failure::Silence, reason: format!("cannot be reached: {err}") },
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => Fault {
+            failure: Failure::Silence,
+            reason: "takes no connection".to_owned(),
+        },
+        ureq::Error::Timeout(_) => Fault {
+            failure: Failure::Silence,
+            reason: format!("did not answer within {} s", timeout.as_secs_f64()),
+        },
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::BodyExceedsLimit(_) => Fault {
+            failure: Failure::Hopeless,
+            reason: format!("cannot be asked: {err}"),
+        },
+        err => Fault {
+            failure: Failure::Silence,
+            reason: format!("cannot be reached: {err}"),
+        },
     }
 }
 
 /// Returns whether a URL refers to this machine.
 fn is_local(url: &str) -> bool {
     let host = url.split_once("://").map_or(url, |(_, rest)| rest);
-    ["localhost", "127.", "[::1]"].iter().any(|name| host.starts_with(name))
+    ["localhost", "127.", "[::1]"]
+        .iter()
+        .any(|name| host.starts_with(name))
 }
 
 #[cfg(test)]
@@ -293,21 +395,43 @@ mod tests {
     fn a_key_shows_nowhere() {
         let key = Key::new("sk-secret".to_owned());
         assert_eq!(format!("{key:?}"), "Key(***)");
-        assert_eq!(key.hide("Incorrect API key: sk-secret."), "Incorrect API key: ***.");
+        assert_eq!(
+            key.hide("Incorrect API key: sk-secret."),
+            "Incorrect API key: ***."
+        );
     }
 
     #[test]
     fn this_machine_is_known_by_its_names() {
-        assert!(["http://localhost:8000/v1", "http://127.0.0.1/v1", "https://[::1]:1"].into_iter().all(is_local));
+        assert!(
+            [
+                "http://localhost:8000/v1",
+                "http://127.0.0.1/v1",
+                "https://[::1]:1"
+            ]
+            .into_iter()
+            .all(is_local)
+        );
         assert!(!is_local("https://api.openai.com/v1"));
     }
 
     #[test]
     fn a_wait_is_read_in_seconds() {
-        let response = |value: &str| Response::builder().header("Retry-After", value).body(()).unwrap();
+        let response = |value: &str| {
+            Response::builder()
+                .header("Retry-After", value)
+                .body(())
+                .unwrap()
+        };
         assert_eq!(retry_after(&response("2")), Some(Duration::from_secs(2)));
-        assert_eq!(retry_after(&response("0.5")), Some(Duration::from_millis(500)));
-        assert_eq!(retry_after(&response("Wed, 21 Oct 2026 07:28:00 GMT")), None);
+        assert_eq!(
+            retry_after(&response("0.5")),
+            Some(Duration::from_millis(500))
+        );
+        assert_eq!(
+            retry_after(&response("Wed, 21 Oct 2026 07:28:00 GMT")),
+            None
+        );
         assert_eq!(retry_after(&response("-3")), None);
     }
 }

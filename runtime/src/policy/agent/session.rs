@@ -137,7 +137,9 @@ impl Session {
             if self.is_over() {
                 return Ok(Next::Stop);
             }
-            let Some(action) = self.plan.pop_front() else { return Ok(Next::Ask) };
+            let Some(action) = self.plan.pop_front() else {
+                return Ok(Next::Ask);
+            };
             self.running = Some(action);
             doing = Some(self.hands.begin(action, observation)?);
         }
@@ -149,16 +151,27 @@ impl Session {
 
     /// Records that an action has ended.
     fn ended(&mut self, outcome: Outcome, observation: &Observation, solved: bool) {
-        let Some(action) = self.running.take() else { return };
+        let Some(action) = self.running.take() else {
+            return;
+        };
         let Outcome { success, feedback } = outcome;
         self.counts.num_steps += 1;
-        let said = observation.feedback.as_ref().and_then(|feedback| feedback.task_progress);
+        let said = observation
+            .feedback
+            .as_ref()
+            .and_then(|feedback| feedback.task_progress);
         self.counts.task_progress = said.or(self.counts.task_progress);
         if !success {
             self.counts.num_invalid_actions += 1;
             self.plan.clear();
         }
-        let name = self.names.iter().flatten().nth(action).cloned().unwrap_or_default();
+        let name = self
+            .names
+            .iter()
+            .flatten()
+            .nth(action)
+            .cloned()
+            .unwrap_or_default();
         self.lines.push(json!({
             "task_success": f64::from(u8::from(solved)),
             "task_progress": self.progress(solved),
@@ -170,12 +183,20 @@ impl Session {
             "action_description": name,
             "reasoning": self.answer,
         }));
-        self.history.push(Executed { action, success, feedback });
+        self.history.push(Executed {
+            action,
+            success,
+            feedback,
+        });
     }
 
     /// Returns the progress of the task: the environment's last report, or 1 if the task is solved.
     pub(super) fn progress(&self, solved: bool) -> f64 {
-        if solved { 1.0 } else { self.counts.task_progress.unwrap_or(0.0) }
+        if solved {
+            1.0
+        } else {
+            self.counts.task_progress.unwrap_or(0.0)
+        }
     }
 
     /// Returns the messages of a request.
@@ -188,18 +209,41 @@ impl Session {
             complaint: self.complaint.as_deref(),
             sees: self.rules.sees,
         };
-        let system = Message { role: "system", text: prompt.system(), pictures: Vec::new() };
-        let now = Message { role: "user", text: prompt.user(), pictures };
-        std::iter::once(system).chain(self.said.iter().cloned()).chain([now]).collect()
+        let system = Message {
+            role: "system",
+            text: prompt.system(),
+            pictures: Vec::new(),
+        };
+        let now = Message {
+            role: "user",
+            text: prompt.user(),
+            pictures,
+        };
+        std::iter::once(system)
+            .chain(self.said.iter().cloned())
+            .chain([now])
+            .collect()
     }
 
     /// Records the model's answer to a request and returns the plan that was read from it.
-    pub(super) fn answered(&mut self, asked: &[Message], text: &str, is_cut: bool) -> Result<Plan, Unusable> {
+    pub(super) fn answered(
+        &mut self,
+        asked: &[Message],
+        text: &str,
+        is_cut: bool,
+    ) -> Result<Plan, Unusable> {
         self.counts.planner_steps += 1;
         text.clone_into(&mut self.answer);
         if self.rules.chat_history {
-            self.said.extend(asked.last().map(|message| Message { pictures: Vec::new(), ..message.clone() }));
-            self.said.push(Message { role: "assistant", text: text.to_owned(), pictures: Vec::new() });
+            self.said.extend(asked.last().map(|message| Message {
+                pictures: Vec::new(),
+                ..message.clone()
+            }));
+            self.said.push(Message {
+                role: "assistant",
+                text: text.to_owned(),
+                pictures: Vec::new(),
+            });
         }
         let count = self.names.as_ref().map_or(0, Vec::len);
         let mut plan = answer::read(text, count);
@@ -216,7 +260,8 @@ impl Session {
                 self.invalid_line(-2, "empty plan", None);
             }
             Err(unusable) => {
-                self.counts.planner_output_error += u64::from(matches!(unusable, Unusable::Form(_)));
+                self.counts.planner_output_error +=
+                    u64::from(matches!(unusable, Unusable::Form(_)));
                 self.counts.num_invalid_actions += 1;
                 let reason = unusable.to_string();
                 self.invalid_line(-1, "invalid action", Some(&reason));
@@ -257,24 +302,42 @@ mod tests {
 
     fn session(rules: Rules) -> Session {
         let names = ["left", "right", "open"].map(str::to_owned).to_vec();
-        let env = EnvSpec { discrete: Some(Discrete { start: 0, count: 3, names }), ..env_spec() };
+        let env = EnvSpec {
+            discrete: Some(Discrete {
+                start: 0,
+                count: 3,
+                names,
+            }),
+            ..env_spec()
+        };
         Session::new(Arc::new(rules), Hands::new(&env, None).unwrap())
     }
 
     fn rules() -> Rules {
-        Rules { max_invalid_actions: 2, chat_history: false, role: None, sees: false }
+        Rules {
+            max_invalid_actions: 2,
+            chat_history: false,
+            role: None,
+            sees: false,
+        }
     }
 
     fn seen(success: Option<bool>) -> Observation {
         let mut observation = Observation::empty();
         observation.language = Arc::from("open the door");
-        let said = |success| Feedback { last_action_success: Some(success), ..Feedback::default() };
+        let said = |success| Feedback {
+            last_action_success: Some(success),
+            ..Feedback::default()
+        };
         observation.feedback = success.map(|success| Arc::new(said(success)));
         observation
     }
 
     fn tell(session: &mut Session, ids: &str) {
-        let entries: Vec<_> = ids.split_whitespace().map(|id| format!(r#"{{"action_id": {id}}}"#)).collect();
+        let entries: Vec<_> = ids
+            .split_whitespace()
+            .map(|id| format!(r#"{{"action_id": {id}}}"#))
+            .collect();
         let text = format!(r#"{{"executable_plan": [{}]}}"#, entries.join(","));
         let messages = session.messages(Vec::new());
         let _ = session.answered(&messages, &text, false);
@@ -293,8 +356,19 @@ mod tests {
         assert_eq!(session.next(&seen(Some(true))).unwrap(), step(2.0));
         assert_eq!(session.next(&seen(Some(true))).unwrap(), Next::Ask);
         let counts = session.counts();
-        assert_eq!((counts.num_steps, counts.planner_steps, counts.num_invalid_actions), (2, 1, 0));
-        assert!(session.messages(Vec::new())[1].text.contains("step 1: action id 2, open: succeeded."));
+        assert_eq!(
+            (
+                counts.num_steps,
+                counts.planner_steps,
+                counts.num_invalid_actions
+            ),
+            (2, 1, 0)
+        );
+        assert!(
+            session.messages(Vec::new())[1]
+                .text
+                .contains("step 1: action id 2, open: succeeded.")
+        );
     }
 
     #[test]
@@ -306,7 +380,10 @@ mod tests {
         assert_eq!(session.next(&seen(Some(false))).unwrap(), Next::Ask);
         assert_eq!(session.counts().num_invalid_actions, 1);
         let lines = session.take_lines();
-        assert_eq!((&lines[0]["action_id"], &lines[0]["last_action_success"]), (&json!(0), &json!(0.0)));
+        assert_eq!(
+            (&lines[0]["action_id"], &lines[0]["last_action_success"]),
+            (&json!(0), &json!(0.0))
+        );
         assert_eq!(lines[0]["instruction"], "open the door");
     }
 
@@ -316,13 +393,28 @@ mod tests {
         session.next(&seen(None)).unwrap();
         tell(&mut session, "7");
         assert_eq!(session.next(&seen(None)).unwrap(), Next::Ask);
-        assert!(session.messages(Vec::new())[1].text.contains("action_id 7 is not one of 0 to 2"));
+        assert!(
+            session.messages(Vec::new())[1]
+                .text
+                .contains("action_id 7 is not one of 0 to 2")
+        );
         let messages = session.messages(Vec::new());
         assert!(session.answered(&messages, "no", false).is_err());
         assert_eq!(session.next(&seen(None)).unwrap(), Next::Stop);
         let counts = session.counts();
-        assert_eq!((counts.num_invalid_actions, counts.planner_output_error, counts.planner_steps), (2, 1, 2));
-        let ids: Vec<_> = session.take_lines().iter().map(|line| line["action_id"].clone()).collect();
+        assert_eq!(
+            (
+                counts.num_invalid_actions,
+                counts.planner_output_error,
+                counts.planner_steps
+            ),
+            (2, 1, 2)
+        );
+        let ids: Vec<_> = session
+            .take_lines()
+            .iter()
+            .map(|line| line["action_id"].clone())
+            .collect();
         assert_eq!(ids, [-1, -1]);
     }
 
@@ -341,8 +433,15 @@ mod tests {
         let mut session = session(rules());
         session.next(&seen(None)).unwrap();
         let messages = session.messages(Vec::new());
-        let unusable = session.answered(&messages, "{\"language_plan\": \"1.", true).unwrap_err();
-        assert!(unusable.to_string().ends_with("it is longer than max_tokens allows"), "{unusable}");
+        let unusable = session
+            .answered(&messages, "{\"language_plan\": \"1.", true)
+            .unwrap_err();
+        assert!(
+            unusable
+                .to_string()
+                .ends_with("it is longer than max_tokens allows"),
+            "{unusable}"
+        );
     }
 
     #[test]
@@ -353,7 +452,10 @@ mod tests {
         session.next(&seen(None)).unwrap();
         session.end(&seen(Some(true)), true);
         let lines = session.take_lines();
-        assert_eq!((&lines[0]["task_success"], &lines[0]["env_step"]), (&json!(1.0), &json!(1)));
+        assert_eq!(
+            (&lines[0]["task_success"], &lines[0]["env_step"]),
+            (&json!(1.0), &json!(1))
+        );
         session.end(&seen(Some(true)), true);
         assert_eq!(session.counts().num_steps, 1, "an end is told once");
     }
@@ -361,10 +463,17 @@ mod tests {
     #[test]
     fn earlier_turns_go_along_when_they_are_asked_for() {
         let roles = |chat_history| {
-            let mut session = session(Rules { chat_history, ..rules() });
+            let mut session = session(Rules {
+                chat_history,
+                ..rules()
+            });
             session.next(&seen(None)).unwrap();
             tell(&mut session, "9");
-            session.messages(Vec::new()).iter().map(|message| message.role).collect::<Vec<_>>()
+            session
+                .messages(Vec::new())
+                .iter()
+                .map(|message| message.role)
+                .collect::<Vec<_>>()
         };
         assert_eq!(roles(false), ["system", "user"]);
         assert_eq!(roles(true), ["system", "user", "assistant", "user"]);

@@ -48,29 +48,51 @@ impl AgentSettings {
         Self::read_with(config, |name| std::env::var(name).ok())
     }
 
-    fn read_with(config: &Map<String, Value>, variable: impl Fn(&str) -> Option<String>) -> Result<Self, PolicyError> {
+    fn read_with(
+        config: &Map<String, Value>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, PolicyError> {
         if config.contains_key("api_key") {
             let wanted = "but plan and journal show what stands there: `api_key_env` names the variable that has it";
             return Err(argument("api_key", "a key", wanted));
         }
         let mut fields = Fields::of_job(config);
         let url = fields.string("model_url")?.ok_or_else(|| {
-            argument("model_url", "missing", "the address of a server is needed, as http://localhost:8000/v1")
+            argument(
+                "model_url",
+                "missing",
+                "the address of a server is needed, as http://localhost:8000/v1",
+            )
         })?;
         let name = fields.string("model")?.filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| argument("model", "missing", "the name that the server knows is needed"))?;
+        let name = name.ok_or_else(|| {
+            argument(
+                "model",
+                "missing",
+                "the name that the server knows is needed",
+            )
+        })?;
         let key_variable = fields.string("api_key_env")?;
-        let key = key_variable.as_deref().map(|name| key(name, variable(name))).transpose()?;
+        let key = key_variable
+            .as_deref()
+            .map(|name| key(name, variable(name)))
+            .transpose()?;
         let sees = !fields.flag("language_only")?.unwrap_or(false);
         let chat_history = fields.flag("chat_history")?.unwrap_or(false);
         let role_file = fields.path("system_prompt_file")?;
         let role = role_file.as_deref().map(read_role).transpose()?;
-        let max_invalid_actions = whole(&mut fields, "max_invalid_actions", 1, MAX_INVALID_ACTIONS)?;
+        let max_invalid_actions =
+            whole(&mut fields, "max_invalid_actions", 1, MAX_INVALID_ACTIONS)?;
         let wait_s = number(&mut fields, "retry_wait_s", 0.0..=60.0)?.unwrap_or(RETRY_WAIT_S);
-        let certificates = fields.path("ca_file")?.map(|path| Certificates::read(&path)).transpose()?;
-        let timeout_s = number(&mut fields, "request_timeout_s", 0.1..=3600.0)?.unwrap_or(TIMEOUT_S);
+        let certificates = fields
+            .path("ca_file")?
+            .map(|path| Certificates::read(&path))
+            .transpose()?;
+        let timeout_s =
+            number(&mut fields, "request_timeout_s", 0.1..=3600.0)?.unwrap_or(TIMEOUT_S);
         let limits = Limits {
-            max_retries: u32::try_from(whole(&mut fields, "max_retries", 0, MAX_RETRIES)?).unwrap_or(u32::MAX),
+            max_retries: u32::try_from(whole(&mut fields, "max_retries", 0, MAX_RETRIES)?)
+                .unwrap_or(u32::MAX),
             wait: Duration::from_secs_f64(wait_s),
         };
         let terms = Terms {
@@ -78,10 +100,16 @@ impl AgentSettings {
             timeout: Duration::from_secs_f64(timeout_s),
             limits,
             certificates,
-            max_concurrent_requests: whole(&mut fields, "max_concurrent_requests", 1, MAX_CONCURRENT_REQUESTS)?
-                as usize,
+            max_concurrent_requests: whole(
+                &mut fields,
+                "max_concurrent_requests",
+                1,
+                MAX_CONCURRENT_REQUESTS,
+            )? as usize,
         };
-        let extra = fields.read("extra_body", "an object is needed", |value| value.as_object().cloned())?;
+        let extra = fields.read("extra_body", "an object is needed", |value| {
+            value.as_object().cloned()
+        })?;
         let model = Model {
             name,
             temperature: number(&mut fields, "temperature", 0.0..=2.0)?.unwrap_or(0.0),
@@ -90,8 +118,22 @@ impl AgentSettings {
         };
         let (cameras, actions) = (fields.strings("cameras")?, fields.strings("actions")?);
         fields.finish()?;
-        let rules = Rules { max_invalid_actions, chat_history, role, sees };
-        Ok(Self { terms, model, rules, key_variable, key, cameras, actions, role_file })
+        let rules = Rules {
+            max_invalid_actions,
+            chat_history,
+            role,
+            sees,
+        };
+        Ok(Self {
+            terms,
+            model,
+            rules,
+            key_variable,
+            key,
+            cameras,
+            actions,
+            role_file,
+        })
     }
 
     /// Returns the files that the policy is made from.
@@ -103,13 +145,27 @@ impl AgentSettings {
 fn whole(fields: &mut Fields, field: &str, least: u64, default: u64) -> Result<u64, PolicyError> {
     let most = 1_000_000;
     let wanted = format!("a whole number from {least} to {most} is needed");
-    let read = fields.read(field, &wanted, |value| value.as_u64().filter(|number| (least..=most).contains(number)));
+    let read = fields.read(field, &wanted, |value| {
+        value
+            .as_u64()
+            .filter(|number| (least..=most).contains(number))
+    });
     Ok(read?.unwrap_or(default))
 }
 
-fn number(fields: &mut Fields, field: &str, range: std::ops::RangeInclusive<f64>) -> Result<Option<f64>, PolicyError> {
-    let wanted = format!("a number from {} to {} is needed", range.start(), range.end());
-    fields.read(field, &wanted, |value| value.as_f64().filter(|number| range.contains(number)))
+fn number(
+    fields: &mut Fields,
+    field: &str,
+    range: std::ops::RangeInclusive<f64>,
+) -> Result<Option<f64>, PolicyError> {
+    let wanted = format!(
+        "a number from {} to {} is needed",
+        range.start(),
+        range.end()
+    );
+    fields.read(field, &wanted, |value| {
+        value.as_f64().filter(|number| range.contains(number))
+    })
 }
 
 /// Returns the maximum length of an answer with the field name that the job uses: newer models of
@@ -121,21 +177,42 @@ fn max_tokens(fields: &mut Fields) -> Result<(&'static str, usize), PolicyError>
         (0, 0) => Ok(("max_tokens", MAX_TOKENS as usize)),
         (old, 0) => Ok(("max_tokens", old as usize)),
         (0, new) => Ok(("max_completion_tokens", new as usize)),
-        (_, new) => Err(argument("max_completion_tokens", &new.to_string(), "but max_tokens is given, too")),
+        (_, new) => Err(argument(
+            "max_completion_tokens",
+            &new.to_string(),
+            "but max_tokens is given, too",
+        )),
     }
 }
 
 fn key(name: &str, value: Option<String>) -> Result<Key, PolicyError> {
     let value = value.filter(|value| !value.trim().is_empty());
-    let value = value.ok_or_else(|| argument("api_key_env", name, "but there is no such variable, or it is empty"))?;
-    if value.trim().chars().any(|letter| letter.is_control() || !letter.is_ascii()) {
-        return Err(argument("api_key_env", name, "but the variable has characters that no HTTP header may have"));
+    let value = value.ok_or_else(|| {
+        argument(
+            "api_key_env",
+            name,
+            "but there is no such variable, or it is empty",
+        )
+    })?;
+    if value
+        .trim()
+        .chars()
+        .any(|letter| letter.is_control() || !letter.is_ascii())
+    {
+        return Err(argument(
+            "api_key_env",
+            name,
+            "but the variable has characters that no HTTP header may have",
+        ));
     }
     Ok(Key::new(value.trim().to_owned()))
 }
 
 fn read_role(path: &std::path::Path) -> Result<String, PolicyError> {
-    let refuse = |err: std::io::Error| PolicyError::File { path: path.to_owned(), reason: err.to_string() };
+    let refuse = |err: std::io::Error| PolicyError::File {
+        path: path.to_owned(),
+        reason: err.to_string(),
+    };
     std::fs::read_to_string(path).map_err(refuse)
 }
 
@@ -143,15 +220,23 @@ fn read_role(path: &std::path::Path) -> Result<String, PolicyError> {
 /// does.
 fn completions(url: &str) -> Result<String, PolicyError> {
     let given = url.trim().trim_end_matches('/');
-    let rest = given.strip_prefix("http://").or_else(|| given.strip_prefix("https://"));
+    let rest = given
+        .strip_prefix("http://")
+        .or_else(|| given.strip_prefix("https://"));
     let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
     match host {
-        Some(host) if host.contains('@') => {
-            Err(argument("model_url", "an address with a password", "but plan and journal show it; use `api_key_env`"))
-        }
+        Some(host) if host.contains('@') => Err(argument(
+            "model_url",
+            "an address with a password",
+            "but plan and journal show it; use `api_key_env`",
+        )),
         Some(host) if !host.is_empty() && !given.contains(char::is_whitespace) => {
             let is_whole = given.ends_with("/chat/completions");
-            Ok(if is_whole { given.to_owned() } else { format!("{given}/chat/completions") })
+            Ok(if is_whole {
+                given.to_owned()
+            } else {
+                format!("{given}/chat/completions")
+            })
         }
         _ => Err(argument(
             "model_url",
@@ -169,7 +254,10 @@ mod tests {
 
     fn read(more: Value) -> Result<AgentSettings, PolicyError> {
         let mut config = json!({"model_url": "http://localhost:8000/v1", "model": "m"});
-        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        config
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         let variable = |name: &str| (name == "MY_KEY").then(|| "sk-1 ".to_owned());
         AgentSettings::read_with(config.as_object().unwrap(), variable)
     }
@@ -181,7 +269,10 @@ mod tests {
     #[test]
     fn an_address_and_a_model_are_enough() {
         let settings = read(json!({})).unwrap();
-        assert_eq!(settings.terms.url, "http://localhost:8000/v1/chat/completions");
+        assert_eq!(
+            settings.terms.url,
+            "http://localhost:8000/v1/chat/completions"
+        );
         assert_eq!(settings.model.max_tokens, ("max_tokens", 2048));
         assert!(settings.rules.sees && settings.key.is_none());
         let whole = read(json!({"model_url": "https://x/v1/chat/completions/"})).unwrap();
@@ -194,7 +285,8 @@ mod tests {
         assert_eq!(settings.key, Some(Key::new("sk-1".to_owned())));
         assert!(!format!("{settings:?}").contains("sk-1"));
         assert!(
-            refusal(json!({"api_key_env": "OTHER"})).contains("api_key_env` is OTHER, but there is no such variable")
+            refusal(json!({"api_key_env": "OTHER"}))
+                .contains("api_key_env` is OTHER, but there is no such variable")
         );
         assert!(!refusal(json!({"api_key": "sk-1"})).contains("sk-1"));
     }
@@ -202,27 +294,55 @@ mod tests {
     #[test]
     fn what_is_wrong_is_refused_by_name() {
         let table = [
-            (json!({"model_url": "localhost:8000"}), "`policy_config_dict.model_url` is localhost:8000, an address"),
+            (
+                json!({"model_url": "localhost:8000"}),
+                "`policy_config_dict.model_url` is localhost:8000, an address",
+            ),
             (
                 json!({"model_url": "http://me:secret@host/v1"}),
                 "`policy_config_dict.model_url` is an address with a password",
             ),
-            (json!({"model": null}), "`policy_config_dict.model` is missing"),
-            (json!({"temperature": 3}), "`policy_config_dict.temperature` is 3, a number from 0 to 2 is needed"),
-            (json!({"max_invalid_actions": 0}), "`policy_config_dict.max_invalid_actions` is 0, a whole number from 1"),
-            (json!({"max_concurrent_requests": 0}), "`policy_config_dict.max_concurrent_requests` is 0"),
-            (json!({"chat_history": "yes"}), "`policy_config_dict.chat_history` is \"yes\", true or false"),
+            (
+                json!({"model": null}),
+                "`policy_config_dict.model` is missing",
+            ),
+            (
+                json!({"temperature": 3}),
+                "`policy_config_dict.temperature` is 3, a number from 0 to 2 is needed",
+            ),
+            (
+                json!({"max_invalid_actions": 0}),
+                "`policy_config_dict.max_invalid_actions` is 0, a whole number from 1",
+            ),
+            (
+                json!({"max_concurrent_requests": 0}),
+                "`policy_config_dict.max_concurrent_requests` is 0",
+            ),
+            (
+                json!({"chat_history": "yes"}),
+                "`policy_config_dict.chat_history` is \"yes\", true or false",
+            ),
             (
                 json!({"max_tokens": 5, "max_completion_tokens": 6}),
                 "`policy_config_dict.max_completion_tokens` is 6, but",
             ),
-            (json!({"action_chunk_length": 5}), "`policy_config_dict.action_chunk_length` is 5, but this policy"),
+            (
+                json!({"action_chunk_length": 5}),
+                "`policy_config_dict.action_chunk_length` is 5, but this policy",
+            ),
             (json!({"system_prompt_file": "/no/file"}), "`/no/file`: "),
             (json!({"ca_file": "/no/ca.pem"}), "`/no/ca.pem`: "),
-            (json!({"ca_file": "Cargo.toml"}), "`Cargo.toml`: it has no certificate in PEM"),
+            (
+                json!({"ca_file": "Cargo.toml"}),
+                "`Cargo.toml`: it has no certificate in PEM",
+            ),
         ];
         for (more, reason) in table {
-            assert!(refusal(more.clone()).starts_with(reason), "{}", refusal(more));
+            assert!(
+                refusal(more.clone()).starts_with(reason),
+                "{}",
+                refusal(more)
+            );
         }
     }
 }

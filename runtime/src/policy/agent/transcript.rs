@@ -41,7 +41,12 @@ impl Transcript {
         }
         let requests = File::create(folder.join(format!("requests/episode_{episode}.jsonl")))?;
         let lines = File::create(unfinished(folder, episode))?;
-        Ok(Self { folder: folder.to_owned(), episode, lines, requests })
+        Ok(Self {
+            folder: folder.to_owned(),
+            episode,
+            lines,
+            requests,
+        })
     }
 
     /// Saves the pictures that the model sees after `env_step` actions, and returns the names of
@@ -49,15 +54,24 @@ impl Transcript {
     ///
     /// # Errors
     /// Returns the errors of the file system.
-    pub(super) fn pictures(&mut self, env_step: u64, pictures: &[Picture]) -> io::Result<Vec<String>> {
+    pub(super) fn pictures(
+        &mut self,
+        env_step: u64,
+        pictures: &[Picture],
+    ) -> io::Result<Vec<String>> {
         let episode = self.episode;
         if !pictures.is_empty() {
             fs::create_dir_all(images(&self.folder, episode))?;
         }
         let mut names = Vec::new();
         for Picture { camera, png } in pictures {
-            let camera = if pictures.len() > 1 { format!("_{}", plain(camera)) } else { String::new() };
-            let name = format!("images/episode_{episode}/episode_{episode}_step_{env_step}{camera}.png");
+            let camera = if pictures.len() > 1 {
+                format!("_{}", plain(camera))
+            } else {
+                String::new()
+            };
+            let name =
+                format!("images/episode_{episode}/episode_{episode}_step_{env_step}{camera}.png");
             fs::write(self.folder.join(&name), png)?;
             names.push(name);
         }
@@ -85,10 +99,18 @@ impl Transcript {
     /// # Errors
     /// Returns the errors of the file system.
     pub(super) fn end(self, env_step: u64, result: &Value) -> io::Result<()> {
-        let Self { folder, episode, .. } = self;
+        let Self {
+            folder, episode, ..
+        } = self;
         let text = serde_json::to_string_pretty(result)?;
-        jobs::layout::write_whole(&folder.join(format!("results/episode_{episode}_final_res.json")), text.as_bytes())?;
-        fs::rename(unfinished(&folder, episode), folder.join(format!("episode_{episode}_step_{env_step}.json")))
+        jobs::layout::write_whole(
+            &folder.join(format!("results/episode_{episode}_final_res.json")),
+            text.as_bytes(),
+        )?;
+        fs::rename(
+            unfinished(&folder, episode),
+            folder.join(format!("episode_{episode}_step_{env_step}.json")),
+        )
     }
 }
 
@@ -102,7 +124,15 @@ fn unfinished(folder: &Path, episode: u64) -> PathBuf {
 
 /// Turns a camera's name into a part of a file name.
 fn plain(name: &str) -> String {
-    name.chars().map(|letter| if letter.is_alphanumeric() || "-_.".contains(letter) { letter } else { '_' }).collect()
+    name.chars()
+        .map(|letter| {
+            if letter.is_alphanumeric() || "-_.".contains(letter) {
+                letter
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 /// Removes the files of an earlier attempt, whose number of steps is not known.
@@ -110,7 +140,11 @@ fn remove_earlier(folder: &Path, episode: u64) -> io::Result<()> {
     let prefix = format!("episode_{episode}_");
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".json")) {
+        if entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".json"))
+        {
             fs::remove_file(entry.path())?;
         }
     }
@@ -144,7 +178,10 @@ mod tests {
     }
 
     fn picture(camera: &str) -> Picture {
-        Picture { camera: camera.to_owned(), png: vec![1] }
+        Picture {
+            camera: camera.to_owned(),
+            png: vec![1],
+        }
     }
 
     #[test]
@@ -152,7 +189,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut transcript = Transcript::begin(folder.path(), 3).unwrap();
         transcript.pictures(0, &[picture("front/left")]).unwrap();
-        transcript.pictures(2, &[picture("front/left"), picture("wrist")]).unwrap();
+        transcript
+            .pictures(2, &[picture("front/left"), picture("wrist")])
+            .unwrap();
         transcript.line(&json!({"action_id": 1})).unwrap();
         assert!(names(folder.path()).contains(&"episode_3_unfinished.json".to_owned()));
         transcript.end(7, &json!({"task_success": 1.0})).unwrap();
@@ -178,9 +217,17 @@ mod tests {
         drop(Transcript::begin(folder.path(), 3).unwrap());
         let left = names(folder.path());
         assert!(
-            !left.iter().any(|name| name.contains("episode_3_step") || name.contains("episode_3_final")),
+            !left
+                .iter()
+                .any(|name| name.contains("episode_3_step") || name.contains("episode_3_final")),
             "{left:?}"
         );
-        assert_eq!(left.iter().filter(|name| name.contains("episode_31")).count(), 4, "{left:?}");
+        assert_eq!(
+            left.iter()
+                .filter(|name| name.contains("episode_31"))
+                .count(),
+            4,
+            "{left:?}"
+        );
     }
 }

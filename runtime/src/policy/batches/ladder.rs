@@ -73,7 +73,10 @@ impl Ladder {
             self.limit = Some(1);
         }
         let from = self.falls_from.take()?;
-        Some(Landed { from, to: self.limit.unwrap_or(from) })
+        Some(Landed {
+            from,
+            to: self.limit.unwrap_or(from),
+        })
     }
 }
 
@@ -97,7 +100,10 @@ mod tests {
     fn where_no_row_fits_the_limit_is_none_at_all_until_one_does() {
         let mut ladder = Ladder::default();
         assert_eq!((ladder.on_oom(2), ladder.limit()), (Next::Halve, Some(1)));
-        assert_eq!((ladder.on_oom(1), ladder.on_oom(1)), (Next::Again, Next::GiveUp));
+        assert_eq!(
+            (ladder.on_oom(1), ladder.on_oom(1)),
+            (Next::Again, Next::GiveUp)
+        );
         assert_eq!((ladder.limit(), ladder.rows()), (Some(0), 1));
         assert_eq!(ladder.on_answer(), Some(Landed { from: 2, to: 1 }));
         assert_eq!((ladder.limit(), ladder.rows()), (Some(1), 1));
@@ -106,8 +112,15 @@ mod tests {
     #[test]
     fn one_row_is_tried_twice() {
         let mut ladder = Ladder::default();
-        assert_eq!([ladder.on_oom(1), ladder.on_oom(1)], [Next::Again, Next::GiveUp]);
-        assert_eq!([ladder.on_oom(1), ladder.on_oom(1)], [Next::Again, Next::GiveUp], "the next row too");
+        assert_eq!(
+            [ladder.on_oom(1), ladder.on_oom(1)],
+            [Next::Again, Next::GiveUp]
+        );
+        assert_eq!(
+            [ladder.on_oom(1), ladder.on_oom(1)],
+            [Next::Again, Next::GiveUp],
+            "the next row too"
+        );
         assert_eq!(ladder.on_oom(1), Next::Again);
         ladder.on_answer();
         assert_eq!(ladder.on_oom(1), Next::Again, "it had passed");

@@ -57,20 +57,32 @@ impl Ladders {
     /// Creates the limits, none of which is known yet on `device`; changes are reported to
     /// `lifeline`.
     pub fn new(device: Device, lifeline: Lifeline) -> Self {
-        Self { device, lifeline, by_path: BTreeMap::new() }
+        Self {
+            device,
+            lifeline,
+            by_path: BTreeMap::new(),
+        }
     }
 
     /// Returns the limit for a policy made from this file or folder.
     pub fn batches(&mut self, path: &Path) -> Batches {
         let ladder = Rc::clone(self.by_path.entry(path.to_owned()).or_default());
-        Batches { ladder, device: self.device, lifeline: self.lifeline.clone(), count: Cell::new(0) }
+        Batches {
+            ladder,
+            device: self.device,
+            lifeline: self.lifeline.clone(),
+            count: Cell::new(0),
+        }
     }
 }
 
 impl Batches {
     /// Returns the shortage of this policy so far.
     pub fn shortage(&self) -> Shortage {
-        Shortage { count: self.count.get(), batch: self.ladder.borrow().limit() }
+        Shortage {
+            count: self.count.get(),
+            batch: self.ladder.borrow().limit(),
+        }
     }
 
     /// Infers all rows in order, with at most `max_rows` at a time and no more than fit. When
@@ -87,7 +99,9 @@ impl Batches {
         while !left.is_empty() {
             let limit = self.ladder.borrow().rows();
             let (now, later) = left.split_at(left.len().min(max_rows.max(1)).min(limit));
-            let Some(result) = self.settled(now.len(), run(now)) else { continue };
+            let Some(result) = self.settled(now.len(), run(now)) else {
+                continue;
+            };
             parts.push((now, result));
             left = later;
         }
@@ -95,7 +109,11 @@ impl Batches {
     }
 
     /// Returns the result of an inference, or `None` if it has to be tried again.
-    fn settled<T>(&self, rows: usize, result: Result<T, PolicyError>) -> Option<Result<T, PolicyError>> {
+    fn settled<T>(
+        &self,
+        rows: usize,
+        result: Result<T, PolicyError>,
+    ) -> Option<Result<T, PolicyError>> {
         let err = match result {
             Err(err) if is_out_of_memory(&err.to_string()) => err,
             Err(err) => return Some(Err(err)),
@@ -124,7 +142,9 @@ impl Batches {
 
     /// Returns the cached memory of libtorch to the device.
     fn release(&self) {
-        let (Device::Cuda(_), Ok(cuda)) = (self.device, cuda::load()) else { return };
+        let (Device::Cuda(_), Ok(cuda)) = (self.device, cuda::load()) else {
+            return;
+        };
         if let Err(err) = cuda.empty_cache() {
             tracing::warn!("libtorch's cache is not released: {err}");
         }

@@ -19,7 +19,10 @@ struct Small {
 
 impl Small {
     fn new(limit: usize) -> Self {
-        Self { limit, asked: RefCell::new(Vec::new()) }
+        Self {
+            limit,
+            asked: RefCell::new(Vec::new()),
+        }
     }
 
     /// Returns ten times each row if all fit.
@@ -34,24 +37,44 @@ impl Small {
 
 fn batches() -> (Batches, Receiver<String>) {
     let (lifeline, heard) = Lifeline::heard();
-    (Ladders::new(Device::Cpu, lifeline).batches(Path::new("checkpoint")), heard)
+    (
+        Ladders::new(Device::Cpu, lifeline).batches(Path::new("checkpoint")),
+        heard,
+    )
 }
 
 fn answers(parts: Vec<Part<usize, Vec<usize>>>) -> Vec<usize> {
-    parts.into_iter().flat_map(|(_, answers)| answers.unwrap()).collect()
+    parts
+        .into_iter()
+        .flat_map(|(_, answers)| answers.unwrap())
+        .collect()
 }
 
 #[test]
 fn a_batch_that_does_not_fit_is_halved_and_all_rows_are_answered() {
     let (device, (batches, heard)) = (Small::new(2), batches());
     let rows: Vec<usize> = (0..8).collect();
-    assert_eq!(answers(batches.split(&rows, usize::MAX, |rows| device.infer(rows))), [0, 10, 20, 30, 40, 50, 60, 70]);
+    assert_eq!(
+        answers(batches.split(&rows, usize::MAX, |rows| device.infer(rows))),
+        [0, 10, 20, 30, 40, 50, 60, 70]
+    );
     assert_eq!(*device.asked.borrow(), [8, 4, 2, 2, 2, 2]);
-    assert_eq!(batches.shortage(), Shortage { count: 2, batch: Some(2) });
+    assert_eq!(
+        batches.shortage(),
+        Shortage {
+            count: 2,
+            batch: Some(2)
+        }
+    );
     let said: Vec<_> = heard.try_iter().collect();
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].starts_with("out of memory with 8 rows in one inference: at most 2 from now on; --max-batch 2 "));
-    assert_eq!(answers(batches.split(&rows, usize::MAX, |rows| device.infer(rows))).len(), 8);
+    assert!(said[0].starts_with(
+        "out of memory with 8 rows in one inference: at most 2 from now on; --max-batch 2 "
+    ));
+    assert_eq!(
+        answers(batches.split(&rows, usize::MAX, |rows| device.infer(rows))).len(),
+        8
+    );
     assert_eq!(batches.shortage().count, 2, "it is remembered");
 }
 
@@ -60,8 +83,17 @@ fn another_job_of_the_checkpoint_knows_it_and_one_of_another_does_not() {
     let mut ladders = Ladders::new(Device::Cpu, Lifeline::alone());
     let (device, first) = (Small::new(1), ladders.batches(Path::new("a")));
     first.split(&[0, 1], 2, |rows| device.infer(rows));
-    assert_eq!(ladders.batches(Path::new("a")).shortage(), Shortage { count: 0, batch: Some(1) });
-    assert_eq!(ladders.batches(Path::new("b")).shortage(), Shortage::default());
+    assert_eq!(
+        ladders.batches(Path::new("a")).shortage(),
+        Shortage {
+            count: 0,
+            batch: Some(1)
+        }
+    );
+    assert_eq!(
+        ladders.batches(Path::new("b")).shortage(),
+        Shortage::default()
+    );
 }
 
 #[test]
@@ -69,10 +101,23 @@ fn one_row_that_does_not_fit_is_an_error_that_names_the_knobs() {
     let (device, (batches, _)) = (Small::new(0), batches());
     let parts = batches.split(&[7], 1, |rows| device.infer(rows));
     let text = parts[0].1.as_ref().unwrap_err().to_string();
-    assert!(text.starts_with("out of memory: not even one row fits") && text.contains("num_envs"), "{text}");
-    assert!(text.contains("--gpu-memory") && text.contains("can't allocate memory"), "{text}");
+    assert!(
+        text.starts_with("out of memory: not even one row fits") && text.contains("num_envs"),
+        "{text}"
+    );
+    assert!(
+        text.contains("--gpu-memory") && text.contains("can't allocate memory"),
+        "{text}"
+    );
     assert_eq!(*device.asked.borrow(), [1, 1]);
-    assert_eq!(batches.shortage(), Shortage { count: 2, batch: Some(0) }, "and not: at most one");
+    assert_eq!(
+        batches.shortage(),
+        Shortage {
+            count: 2,
+            batch: Some(0)
+        },
+        "and not: at most one"
+    );
 }
 
 #[test]
@@ -81,10 +126,23 @@ fn a_shortage_that_passes_costs_nothing_but_a_try() {
     let tries = Cell::new(0);
     let infer = |rows: &[usize]| {
         tries.set(tries.get() + 1);
-        if tries.get() == 1 { device.infer(rows) } else { Small::new(1).infer(rows) }
+        if tries.get() == 1 {
+            device.infer(rows)
+        } else {
+            Small::new(1).infer(rows)
+        }
     };
     assert_eq!(answers(batches.split(&[3, 4], 1, infer)), [30, 40]);
-    assert_eq!((batches.shortage(), heard.try_iter().count()), (Shortage { count: 1, batch: None }, 0));
+    assert_eq!(
+        (batches.shortage(), heard.try_iter().count()),
+        (
+            Shortage {
+                count: 1,
+                batch: None
+            },
+            0
+        )
+    );
 }
 
 #[test]
@@ -93,10 +151,20 @@ fn another_failure_is_its_rows_alone_and_is_not_tried_again() {
     let tries = Cell::new(0);
     let parts = batches.split(&[1, 2, 3], 2, |rows| {
         tries.set(tries.get() + 1);
-        if rows[0] == 1 { Err(PolicyError::Inference("a key is missing".to_owned())) } else { Ok(rows.len()) }
+        if rows[0] == 1 {
+            Err(PolicyError::Inference("a key is missing".to_owned()))
+        } else {
+            Ok(rows.len())
+        }
     });
-    let found: Vec<_> = parts.iter().map(|(rows, result)| (rows.len(), result.is_ok())).collect();
-    assert_eq!((found, tries.get(), batches.shortage()), (vec![(2, false), (1, true)], 2, Shortage::default()));
+    let found: Vec<_> = parts
+        .iter()
+        .map(|(rows, result)| (rows.len(), result.is_ok()))
+        .collect();
+    assert_eq!(
+        (found, tries.get(), batches.shortage()),
+        (vec![(2, false), (1, true)], 2, Shortage::default())
+    );
 }
 
 proptest! {

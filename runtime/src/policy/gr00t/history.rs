@@ -15,8 +15,14 @@ pub struct History {
 impl History {
     /// Creates a history as long as the most negative of `deltas` requires.
     pub fn new(deltas: impl IntoIterator<Item = i64>) -> Self {
-        let back = deltas.into_iter().map(|delta| usize::try_from(-delta).unwrap_or(0)).max();
-        Self { steps: back.unwrap_or(0), seen: BTreeMap::new() }
+        let back = deltas
+            .into_iter()
+            .map(|delta| usize::try_from(-delta).unwrap_or(0))
+            .max();
+        Self {
+            steps: back.unwrap_or(0),
+            seen: BTreeMap::new(),
+        }
     }
 
     /// Returns how many past steps are kept.
@@ -44,7 +50,12 @@ impl History {
     /// Returns the observation at each of `deltas` steps from now, where 0 is `now`. Steps before
     /// the episode's first observation repeat that first one, as the reference's `MultiStepWrapper`
     /// does.
-    pub fn at<'a>(&'a self, env: EnvIndex, now: &'a Observation, deltas: &[i64]) -> Vec<&'a Observation> {
+    pub fn at<'a>(
+        &'a self,
+        env: EnvIndex,
+        now: &'a Observation,
+        deltas: &[i64],
+    ) -> Vec<&'a Observation> {
         let seen = self.seen.get(&env);
         let back = |steps: usize| {
             let seen = seen.filter(|seen| !seen.is_empty())?;
@@ -70,7 +81,11 @@ mod tests {
 
     fn steps(history: &History, now: f32, deltas: &[i64]) -> Vec<f32> {
         let now = observation(now);
-        history.at(EnvIndex(0), &now, deltas).iter().map(|seen| seen.state["step"][0]).collect()
+        history
+            .at(EnvIndex(0), &now, deltas)
+            .iter()
+            .map(|seen| seen.state["step"][0])
+            .collect()
     }
 
     #[test]

@@ -40,7 +40,11 @@ pub struct Joints {
 impl Joints {
     /// Reads the files if they are named; either all of them must be named or none.
     pub(super) fn read(fields: &mut Fields) -> Result<Option<Self>, PolicyError> {
-        let [policy, state, action] = [fields.path(POLICY)?, fields.path(STATE)?, fields.path(ACTION)?];
+        let [policy, state, action] = [
+            fields.path(POLICY)?,
+            fields.path(STATE)?,
+            fields.path(ACTION)?,
+        ];
         let (policy, state, action) = match (policy, state, action) {
             (Some(policy), Some(state), Some(action)) => (policy, state, action),
             (None, None, None) => return Ok(None),
@@ -48,18 +52,36 @@ impl Joints {
             (_, None, _) => return Err(incomplete(STATE)),
             (_, _, None) => return Err(incomplete(ACTION)),
         };
-        let (groups, state, action) = (read_groups(&policy)?, Indices::read(&state)?, Indices::read(&action)?);
-        let mut joints = Self { state: BTreeMap::new(), action: BTreeMap::new(), action_len: action.len() };
+        let (groups, state, action) = (
+            read_groups(&policy)?,
+            Indices::read(&state)?,
+            Indices::read(&action)?,
+        );
+        let mut joints = Self {
+            state: BTreeMap::new(),
+            action: BTreeMap::new(),
+            action_len: action.len(),
+        };
         for (group, names) in groups {
             joints.state.insert(group.clone(), state.all(&names)?);
-            joints.action.insert(group, names.iter().map(|name| action.by_name.get(name).copied()).collect());
+            joints.action.insert(
+                group,
+                names
+                    .iter()
+                    .map(|name| action.by_name.get(name).copied())
+                    .collect(),
+            );
         }
         Ok(Some(joints))
     }
 }
 
 fn incomplete(field: &str) -> PolicyError {
-    argument(field, "missing", "all three files of joints are needed, or none")
+    argument(
+        field,
+        "missing",
+        "all three files of joints are needed, or none",
+    )
 }
 
 /// A file that maps the simulator's joint names to indices.
@@ -72,8 +94,16 @@ impl<'a> Indices<'a> {
     fn read(file: &'a Path) -> Result<Self, PolicyError> {
         let mut by_name = BTreeMap::new();
         for (name, value) in read_joints(file)? {
-            let index = value.as_u64().and_then(|index| usize::try_from(index).ok()).filter(|index| *index < MOST);
-            let refuse = || refuse(file, format!("joint {name} is {value}, an index below {MOST} is needed"));
+            let index = value
+                .as_u64()
+                .and_then(|index| usize::try_from(index).ok())
+                .filter(|index| *index < MOST);
+            let refuse = || {
+                refuse(
+                    file,
+                    format!("joint {name} is {value}, an index below {MOST} is needed"),
+                )
+            };
             by_name.insert(name.clone(), index.ok_or_else(refuse)?);
         }
         Ok(Self { file, by_name })
@@ -84,16 +114,33 @@ impl<'a> Indices<'a> {
     }
 
     fn all(&self, names: &[String]) -> Result<Vec<usize>, PolicyError> {
-        let missing = |name| refuse(self.file, format!("joint {name} is missing, the checkpoint's state has it"));
-        names.iter().map(|name| self.by_name.get(name).copied().ok_or_else(|| missing(name))).collect()
+        let missing = |name| {
+            refuse(
+                self.file,
+                format!("joint {name} is missing, the checkpoint's state has it"),
+            )
+        };
+        names
+            .iter()
+            .map(|name| self.by_name.get(name).copied().ok_or_else(|| missing(name)))
+            .collect()
     }
 }
 
 fn read_groups(file: &Path) -> Result<Vec<(String, Vec<String>)>, PolicyError> {
     let groups = read_joints(file)?.into_iter().map(|(group, value)| {
-        let names =
-            value.as_array().and_then(|names| names.iter().map(|name| name.as_str().map(str::to_owned)).collect());
-        let refuse = || refuse(file, format!("group {group} is {value}, a list of joint names is needed"));
+        let names = value.as_array().and_then(|names| {
+            names
+                .iter()
+                .map(|name| name.as_str().map(str::to_owned))
+                .collect()
+        });
+        let refuse = || {
+            refuse(
+                file,
+                format!("group {group} is {value}, a list of joint names is needed"),
+            )
+        };
         Ok((group.clone(), names.ok_or_else(refuse)?))
     });
     groups.collect()
@@ -107,7 +154,10 @@ fn read_joints(file: &Path) -> Result<Map<String, Value>, PolicyError> {
 }
 
 fn refuse(file: &Path, reason: String) -> PolicyError {
-    PolicyError::File { path: file.to_owned(), reason }
+    PolicyError::File {
+        path: file.to_owned(),
+        reason,
+    }
 }
 
 #[cfg(test)]
@@ -119,8 +169,9 @@ mod tests {
     fn read(policy: &str, state: &str, action: &str) -> Result<Option<Joints>, String> {
         let folder = tempfile::tempdir().unwrap();
         let mut config = Map::new();
-        for (field, text) in
-            [(POLICY, policy), (STATE, state), (ACTION, action)].iter().filter(|(_, text)| !text.is_empty())
+        for (field, text) in [(POLICY, policy), (STATE, state), (ACTION, action)]
+            .iter()
+            .filter(|(_, text)| !text.is_empty())
         {
             let path = folder.path().join(field);
             fs::write(&path, text).unwrap();
@@ -133,24 +184,56 @@ mod tests {
 
     #[test]
     fn joints_are_found_by_name() {
-        let joints = read(GROUPS, "joints: {a: 0, b: 1, c: 2, d: 3}", "joints: {c: 4, a: 1, d: 6}").unwrap().unwrap();
-        assert_eq!(joints.state, BTreeMap::from([("arm".to_owned(), vec![1, 0]), ("hand".to_owned(), vec![2])]));
+        let joints = read(
+            GROUPS,
+            "joints: {a: 0, b: 1, c: 2, d: 3}",
+            "joints: {c: 4, a: 1, d: 6}",
+        )
+        .unwrap()
+        .unwrap();
+        assert_eq!(
+            joints.state,
+            BTreeMap::from([("arm".to_owned(), vec![1, 0]), ("hand".to_owned(), vec![2])])
+        );
         assert_eq!(joints.action["arm"], [None, Some(1)]);
-        assert_eq!((joints.action["hand"].as_slice(), joints.action_len), (&[Some(4)][..], 7));
+        assert_eq!(
+            (joints.action["hand"].as_slice(), joints.action_len),
+            (&[Some(4)][..], 7)
+        );
     }
 
     #[test]
     fn a_joint_that_the_state_lacks_is_named() {
         let action = "joints: {a: 0}";
-        assert!(read(GROUPS, "joints: {a: 0, b: 1}", action).unwrap_err().contains("joint c is missing"));
-        assert!(read(GROUPS, "joints: {a: -1}", action).unwrap_err().contains("joint a is -1, an index below"));
-        assert!(read("joints: {arm: a}", action, action).unwrap_err().contains("group arm is \"a\", a list"));
-        assert!(read("arm: []", action, action).unwrap_err().contains("a map `joints` is needed"));
+        assert!(
+            read(GROUPS, "joints: {a: 0, b: 1}", action)
+                .unwrap_err()
+                .contains("joint c is missing")
+        );
+        assert!(
+            read(GROUPS, "joints: {a: -1}", action)
+                .unwrap_err()
+                .contains("joint a is -1, an index below")
+        );
+        assert!(
+            read("joints: {arm: a}", action, action)
+                .unwrap_err()
+                .contains("group arm is \"a\", a list")
+        );
+        assert!(
+            read("arm: []", action, action)
+                .unwrap_err()
+                .contains("a map `joints` is needed")
+        );
     }
 
     #[test]
     fn all_files_are_given_or_none() {
         assert_eq!(read("", "", ""), Ok(None));
-        assert!(read(GROUPS, "", GROUPS).unwrap_err().contains("state_joints_config_path` is missing, all three"));
+        assert!(
+            read(GROUPS, "", GROUPS)
+                .unwrap_err()
+                .contains("state_joints_config_path` is missing, all three")
+        );
     }
 }

@@ -54,7 +54,11 @@ impl Models {
 
     /// As [`Models::new`], with a `lifeline` that is told when memory runs out.
     pub fn heard_by(device: Device, lifeline: Lifeline) -> Self {
-        Self { device, last: None, ladders: Ladders::new(device, lifeline) }
+        Self {
+            device,
+            last: None,
+            ladders: Ladders::new(device, lifeline),
+        }
     }
 
     /// Returns how many rows of a policy of this file or folder fit into one inference.
@@ -72,9 +76,18 @@ impl Models {
     ///
     /// # Errors
     /// Returns a [`LoadError`] that names the file, field or tensors.
-    pub fn get(&mut self, root: &Path, vlm: Option<&Path>, kind: Option<Kind>) -> Result<Rc<Loaded>, LoadError> {
+    pub fn get(
+        &mut self,
+        root: &Path,
+        vlm: Option<&Path>,
+        kind: Option<Kind>,
+    ) -> Result<Rc<Loaded>, LoadError> {
         let kind = kind.unwrap_or(self.usual_kind());
-        let of = Origin { root: root.to_owned(), vlm: vlm.map(Path::to_owned), kind };
+        let of = Origin {
+            root: root.to_owned(),
+            vlm: vlm.map(Path::to_owned),
+            kind,
+        };
         if let Some(last) = self.last.as_ref().filter(|last| last.of == of) {
             return Ok(Rc::clone(last));
         }
@@ -86,7 +99,11 @@ impl Models {
 
     /// Returns bfloat16 as in the reference, but float32 on a CPU, where bfloat16 would be slower.
     fn usual_kind(&self) -> Kind {
-        if self.device.is_cuda() { Kind::BFloat16 } else { Kind::Float }
+        if self.device.is_cuda() {
+            Kind::BFloat16
+        } else {
+            Kind::Float
+        }
     }
 }
 
@@ -109,10 +126,21 @@ impl Loaded {
         };
         let network = Rc::new(caught(fused).unwrap_or_else(|reason| {
             let bytes = specs.iter().map(|(_, shape)| bytes(shape, of.kind)).sum();
-            Err(LoadError::Device { dir: dir.root().to_owned(), bytes, device, reason: shortage(&reason).to_owned() })
+            Err(LoadError::Device {
+                dir: dir.root().to_owned(),
+                bytes,
+                device,
+                reason: shortage(&reason).to_owned(),
+            })
         })?);
         release(device);
-        Ok(Self { graphs, network, config, dir, of })
+        Ok(Self {
+            graphs,
+            network,
+            config,
+            dir,
+            of,
+        })
     }
 }
 
@@ -124,7 +152,9 @@ fn bytes(shape: &[i64], kind: Kind) -> u64 {
 /// Returns to the device the memory that libtorch's allocator still caches from the layers that
 /// were joined.
 fn release(device: Device) {
-    let (Device::Cuda(_), Ok(cuda)) = (device, cuda::load()) else { return };
+    let (Device::Cuda(_), Ok(cuda)) = (device, cuda::load()) else {
+        return;
+    };
     if let Err(err) = cuda.empty_cache() {
         tracing::warn!("libtorch's cache is not released: {err}");
     }
@@ -133,13 +163,20 @@ fn release(device: Device) {
 /// Creates the storage for captured passes, with a stream for this thread. Returns `None` on a CPU,
 /// and where CUDA cannot capture, which is logged with the reason.
 fn graphs(device: Device) -> Option<Graphs> {
-    let Device::Cuda(index) = device else { return None };
+    let Device::Cuda(index) = device else {
+        return None;
+    };
     let cuda = cuda::load().map_err(|none| none.reason).ok()?;
     let total = cuda.memory(index).map_or(0, |memory| memory.total_bytes);
     match CudaEngine::new(cuda, index) {
-        Ok(engine) => Some(Graphs::new(Box::new(engine), jobs::memory::graph_cap(total))),
+        Ok(engine) => Some(Graphs::new(
+            Box::new(engine),
+            jobs::memory::graph_cap(total),
+        )),
         Err(reason) => {
-            tracing::warn!("no CUDA graphs on cuda:{index}, operators are started one by one: {reason}");
+            tracing::warn!(
+                "no CUDA graphs on cuda:{index}, operators are started one by one: {reason}"
+            );
             None
         }
     }

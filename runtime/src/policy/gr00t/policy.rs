@@ -47,32 +47,61 @@ impl Gr00tPolicy {
     /// # Errors
     /// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Mismatch`] if
     /// checkpoint and environment do not fit together.
-    pub fn new(settings: Settings, env: &EnvSpec, models: &mut Models) -> Result<Self, PolicyError> {
+    pub fn new(
+        settings: Settings,
+        env: &EnvSpec,
+        models: &mut Models,
+    ) -> Result<Self, PolicyError> {
         // Read the small files first, so that errors in them show before gigabytes are read.
         let processor = inference::open_processor(&settings)?;
-        let wiring = Wiring::new(&keys(&processor), env, settings.cameras.as_deref(), settings.joints.as_ref())?;
+        let wiring = Wiring::new(
+            &keys(&processor),
+            env,
+            settings.cameras.as_deref(),
+            settings.joints.as_ref(),
+        )?;
         let inference = Inference::load(&settings, processor, models)?;
         let horizon = inference::horizon(&settings, &inference)?;
         let modalities = inference.processor().modalities();
-        let deltas = [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
+        let deltas =
+            [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
         let history = History::new(deltas.concat());
         let (episodes, blank) = (BTreeMap::new(), blank(env));
-        Ok(Self { history, episodes, inference, wiring, horizon, max_rows: usize::MAX, blank, settings })
+        Ok(Self {
+            history,
+            episodes,
+            inference,
+            wiring,
+            horizon,
+            max_rows: usize::MAX,
+            blank,
+            settings,
+        })
     }
 
     fn infer(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
         let noises: Vec<Tensor> = rows.iter().map(|(env, _)| self.noise(*env)).collect();
-        let views = rows.iter().map(|(env, now)| View::new(self, *env, now)).collect::<Result<Vec<_>, _>>()?;
+        let views = rows
+            .iter()
+            .map(|(env, now)| View::new(self, *env, now))
+            .collect::<Result<Vec<_>, _>>()?;
         let raws = views.iter().map(View::raw).collect::<Result<Vec<_>, _>>()?;
         let answers = self.inference.infer(&raws, &noises, self.max_rows);
-        answers.into_iter().map(|actions| Ok(self.chunk(&actions?))).collect()
+        answers
+            .into_iter()
+            .map(|actions| Ok(self.chunk(&actions?)))
+            .collect()
     }
 
     /// Runs `rows` blank rows twice: the second run is as fast as later ones.
     fn run_blank(&self, rows: usize) -> Result<(), PolicyError> {
         let view = View::new(self, EnvIndex(0), &self.blank)?;
-        let raws = (0..rows).map(|_| view.raw()).collect::<Result<Vec<_>, _>>()?;
-        let noises: Vec<Tensor> = (0..rows).map(|row| self.inference.noise(row as u64)).collect();
+        let raws = (0..rows)
+            .map(|_| view.raw())
+            .collect::<Result<Vec<_>, _>>()?;
+        let noises: Vec<Tensor> = (0..rows)
+            .map(|row| self.inference.noise(row as u64))
+            .collect();
         let mut answers = (0..2).flat_map(|_| self.inference.infer(&raws, &noises, self.max_rows));
         answers.try_for_each(|answer| answer.map(drop))
     }
@@ -94,7 +123,12 @@ impl Gr00tPolicy {
 impl Policy for Gr00tPolicy {
     fn spec(&self) -> PolicySpec {
         let looks_back = self.history.steps();
-        PolicySpec { action_horizon: self.horizon, needs_video: true, looks_back, num_episodes: None }
+        PolicySpec {
+            action_horizon: self.horizon,
+            needs_video: true,
+            looks_back,
+            num_episodes: None,
+        }
     }
 
     fn facts(&self) -> Vec<(&'static str, Value)> {
@@ -141,11 +175,18 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(policy: &'a Gr00tPolicy, env: EnvIndex, now: &'a Observation) -> Result<Self, PolicyError> {
+    fn new(
+        policy: &'a Gr00tPolicy,
+        env: EnvIndex,
+        now: &'a Observation,
+    ) -> Result<Self, PolicyError> {
         let modalities = policy.inference.processor().modalities();
         let frames = policy.history.at(env, now, &modalities.video.delta_indices);
         let video = policy.wiring.cameras().iter().map(|(key, camera)| {
-            let pictures = frames.iter().map(|seen| picture(seen, camera)).collect::<Result<_, _>>()?;
+            let pictures = frames
+                .iter()
+                .map(|seen| picture(seen, camera))
+                .collect::<Result<_, _>>()?;
             Ok((key.as_str(), pictures))
         });
         let mut state: Vec<(&str, usize, Vec<f32>)> = Vec::new();
@@ -158,12 +199,23 @@ impl<'a> View<'a> {
             }
         }
         let fallback = policy.settings.language.as_deref().unwrap_or_default();
-        let instruction = if now.language.is_empty() { fallback } else { &now.language };
-        Ok(Self { video: video.collect::<Result<_, PolicyError>>()?, state, instruction })
+        let instruction = if now.language.is_empty() {
+            fallback
+        } else {
+            &now.language
+        };
+        Ok(Self {
+            video: video.collect::<Result<_, PolicyError>>()?,
+            state,
+            instruction,
+        })
     }
 
     fn raw(&self) -> Result<Raw<'_>, PolicyError> {
-        let state = self.state.iter().map(|(key, width, rows)| Ok((*key, Rows::new(*width, rows).map_err(inference)?)));
+        let state = self
+            .state
+            .iter()
+            .map(|(key, width, rows)| Ok((*key, Rows::new(*width, rows).map_err(inference)?)));
         Ok(Raw {
             video: self.video.iter().cloned().collect(),
             state: state.collect::<Result<_, PolicyError>>()?,
@@ -173,7 +225,8 @@ impl<'a> View<'a> {
 }
 
 fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<Picture<'a>, PolicyError> {
-    let gone = || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
+    let gone =
+        || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
     let frame = seen.video.get(camera).ok_or_else(gone)?;
     Picture::new(frame.height as usize, frame.width as usize, &frame.rgb).map_err(inference)
 }
@@ -181,22 +234,42 @@ fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<Picture<'a>, Polic
 /// Returns an observation with black images, a zero state, and the task.
 fn blank(env: &EnvSpec) -> Observation {
     let mut blank = Observation::empty();
-    blank.state = env.state.iter().map(|(key, width)| (key.clone(), vec![0.0; *width])).collect();
+    blank.state = env
+        .state
+        .iter()
+        .map(|(key, width)| (key.clone(), vec![0.0; *width]))
+        .collect();
     blank.language = env.language.as_str().into();
-    blank.video = env.cameras.iter().map(|camera| (camera.name.clone(), black(camera))).collect();
+    blank.video = env
+        .cameras
+        .iter()
+        .map(|camera| (camera.name.clone(), black(camera)))
+        .collect();
     blank
 }
 
 fn black(camera: &CameraSpec) -> Frame {
     let bytes = camera.height as usize * camera.width as usize * 3;
-    Frame { height: camera.height, width: camera.width, rgb: vec![0; bytes].into() }
+    Frame {
+        height: camera.height,
+        width: camera.width,
+        rgb: vec![0; bytes].into(),
+    }
 }
 
 fn keys(processor: &Processor) -> Keys {
     let numbers = processor.numbers();
     Keys {
         video: processor.modalities().video.keys.clone(),
-        state: numbers.state_keys().into_iter().map(|(key, width)| (key.to_owned(), width)).collect(),
-        action: numbers.action_keys().into_iter().map(|(key, width)| (key.to_owned(), width)).collect(),
+        state: numbers
+            .state_keys()
+            .into_iter()
+            .map(|(key, width)| (key.to_owned(), width))
+            .collect(),
+        action: numbers
+            .action_keys()
+            .into_iter()
+            .map(|(key, width)| (key.to_owned(), width))
+            .collect(),
     }
 }

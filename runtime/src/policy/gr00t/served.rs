@@ -27,26 +27,35 @@ impl Gr00tServed {
     /// Returns [`PolicyError::Checkpoint`] if files cannot be used.
     pub fn new(settings: Settings, models: &mut Models) -> Result<Self, PolicyError> {
         let processor = open_processor(&settings)?;
-        Ok(Self { inference: Inference::load(&settings, processor, models)?, settings })
+        Ok(Self {
+            inference: Inference::load(&settings, processor, models)?,
+            settings,
+        })
     }
 
     fn noise(&self, noise: &Noise) -> Tensor {
         match noise {
             Noise::Seed(seed) => self.inference.noise(*seed),
-            Noise::Given(numbers) => {
-                Tensor::from_slice(numbers).reshape(self.inference.noise_shape()).to_kind(Kind::Float)
-            }
+            Noise::Given(numbers) => Tensor::from_slice(numbers)
+                .reshape(self.inference.noise_shape())
+                .to_kind(Kind::Float),
         }
     }
 
     /// Returns the rows of a request, if there is noise for each row.
-    fn rows<'a>(observations: &'a Observations, noise: &[Noise]) -> Result<Vec<Raw<'a>>, PolicyError> {
+    fn rows<'a>(
+        observations: &'a Observations,
+        noise: &[Noise],
+    ) -> Result<Vec<Raw<'a>>, PolicyError> {
         let rows = observations.samples().map_err(inference)?;
         match rows.len() {
-            0 => Err(PolicyError::Inference("the observation has no rows".to_owned())),
-            found if found != noise.len() => {
-                Err(PolicyError::Inference(format!("{found} rows have {} noises", noise.len())))
-            }
+            0 => Err(PolicyError::Inference(
+                "the observation has no rows".to_owned(),
+            )),
+            found if found != noise.len() => Err(PolicyError::Inference(format!(
+                "{found} rows have {} noises",
+                noise.len()
+            ))),
             _ => Ok(rows),
         }
     }
@@ -56,11 +65,22 @@ impl Served for Gr00tServed {
     fn card(&self) -> ServedSpec {
         let processor = self.inference.processor();
         let numbers = processor.numbers();
-        let [steps, width] = self.inference.noise_shape().map(|edge| usize::try_from(edge).unwrap_or(0));
+        let [steps, width] = self
+            .inference
+            .noise_shape()
+            .map(|edge| usize::try_from(edge).unwrap_or(0));
         ServedSpec {
             modalities: processor.modalities().clone(),
-            states: numbers.state_keys().into_iter().map(|(key, width)| (key.to_owned(), width)).collect(),
-            actions: numbers.action_keys().into_iter().map(|(key, width)| (key.to_owned(), width)).collect(),
+            states: numbers
+                .state_keys()
+                .into_iter()
+                .map(|(key, width)| (key.to_owned(), width))
+                .collect(),
+            actions: numbers
+                .action_keys()
+                .into_iter()
+                .map(|(key, width)| (key.to_owned(), width))
+                .collect(),
             horizon: self.inference.horizon(),
             noise_shape: [steps, width],
             seed: self.settings.seed,
@@ -68,9 +88,15 @@ impl Served for Gr00tServed {
         }
     }
 
-    fn answer(&mut self, questions: &[Question], max_rows: usize) -> Vec<Result<Actions, PolicyError>> {
+    fn answer(
+        &mut self,
+        questions: &[Question],
+        max_rows: usize,
+    ) -> Vec<Result<Actions, PolicyError>> {
         let modalities = self.inference.processor().modalities();
-        let observations = questions.iter().map(|question| Observations::read(&question.observation, modalities));
+        let observations = questions
+            .iter()
+            .map(|question| Observations::read(&question.observation, modalities));
         let observations: Vec<_> = observations.collect();
         let (mut raws, mut noises, mut places) = (Vec::new(), Vec::new(), Vec::<Place>::new());
         for (question, observations) in questions.iter().zip(&observations) {
@@ -85,23 +111,44 @@ impl Served for Gr00tServed {
                 from..raws.len()
             }));
         }
-        let mut rows: Vec<_> = self.inference.infer(&raws, &noises, max_rows).into_iter().map(Some).collect();
-        let take = |place: Place| place.and_then(|place| together(rows[place].iter_mut().filter_map(Option::take)));
+        let mut rows: Vec<_> = self
+            .inference
+            .infer(&raws, &noises, max_rows)
+            .into_iter()
+            .map(Some)
+            .collect();
+        let take = |place: Place| {
+            place.and_then(|place| together(rows[place].iter_mut().filter_map(Option::take)))
+        };
         places.into_iter().map(take).collect()
     }
 }
 
 /// Concatenates the rows of one request, key by key.
-fn together(rows: impl Iterator<Item = Result<Vec<ActionRows>, PolicyError>>) -> Result<Actions, PolicyError> {
-    let mut all = Actions { rows: 0, horizon: 0, keys: Vec::new() };
+fn together(
+    rows: impl Iterator<Item = Result<Vec<ActionRows>, PolicyError>>,
+) -> Result<Actions, PolicyError> {
+    let mut all = Actions {
+        rows: 0,
+        horizon: 0,
+        keys: Vec::new(),
+    };
     for row in rows {
         let row = row?;
         all.rows += 1;
-        all.horizon = row.first().map_or(0, |key| key.values.len() / key.width.max(1));
+        all.horizon = row
+            .first()
+            .map_or(0, |key| key.values.len() / key.width.max(1));
         if all.keys.is_empty() {
-            all.keys = row.into_iter().map(|key| (key.key, key.width, key.values)).collect();
+            all.keys = row
+                .into_iter()
+                .map(|key| (key.key, key.width, key.values))
+                .collect();
         } else {
-            all.keys.iter_mut().zip(row).for_each(|((.., values), key)| values.extend(key.values));
+            all.keys
+                .iter_mut()
+                .zip(row)
+                .for_each(|((.., values), key)| values.extend(key.values));
         }
     }
     Ok(all)

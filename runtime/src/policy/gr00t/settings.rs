@@ -17,8 +17,13 @@ use crate::policy::gr00t::joints::Joints;
 /// Fields of Arena's files that have no effect here: image sizes are taken from the images, the
 /// Python folder of modalities is replaced by the checkpoint's own, and videos are not read from
 /// files.
-pub(super) const WITHOUT_EFFECT: &[&str] =
-    &["modality_config_path", "original_image_size", "target_image_size", "task_mode_name", "video_backend"];
+pub(super) const WITHOUT_EFFECT: &[&str] = &[
+    "modality_config_path",
+    "original_image_size",
+    "target_image_size",
+    "task_mode_name",
+    "video_backend",
+];
 
 /// Arena's default for `seed`.
 pub(super) const SEED: u64 = 10;
@@ -70,8 +75,13 @@ impl Settings {
             fields.under(&file)?;
         }
         fields.ignore(WITHOUT_EFFECT);
-        let missing =
-            || argument("model_path", "missing", "a checkpoint is needed, here or in the policy_config_yaml_path");
+        let missing = || {
+            argument(
+                "model_path",
+                "missing",
+                "a checkpoint is needed, here or in the policy_config_yaml_path",
+            )
+        };
         let (action_horizon, chunk_length) = fields.horizon_and_chunk_length()?;
         let settings = Self {
             model_path: find_model(&fields.path("model_path")?.ok_or_else(missing)?)?,
@@ -80,12 +90,19 @@ impl Settings {
             action_horizon,
             chunk_length,
             denoising_steps: fields.positive("denoising_steps")?,
-            language: fields.string("language_instruction")?.filter(|text| !text.is_empty()),
+            language: fields
+                .string("language_instruction")?
+                .filter(|text| !text.is_empty()),
             cameras: fields.strings("pov_cam_name_sim")?,
             joints: Joints::read(&mut fields)?,
-            kind: fields.one_of("dtype", &[("bfloat16", Kind::BFloat16), ("float32", Kind::Float)])?,
+            kind: fields.one_of(
+                "dtype",
+                &[("bfloat16", Kind::BFloat16), ("float32", Kind::Float)],
+            )?,
             seed: fields.seed("seed")?.unwrap_or(SEED),
-            padded_batches: fields.one_of("batching", &[("by_length", false), ("padded", true)])?.unwrap_or_default(),
+            padded_batches: fields
+                .one_of("batching", &[("by_length", false), ("padded", true)])?
+                .unwrap_or_default(),
             cuda_graphs: fields.flag("cuda_graphs")?.unwrap_or(true),
         };
         fields.finish()?;
@@ -95,8 +112,14 @@ impl Settings {
     /// Returns the files and folders that the policy is made from; `config` is what the settings
     /// were read from.
     pub fn files(&self, config: &Map<String, Value>) -> Vec<PathBuf> {
-        let yaml = config.get("policy_config_yaml_path").and_then(Value::as_str).map(PathBuf::from);
-        [Some(self.model_path.clone()), self.vlm_path.clone(), yaml].into_iter().flatten().collect()
+        let yaml = config
+            .get("policy_config_yaml_path")
+            .and_then(Value::as_str)
+            .map(PathBuf::from);
+        [Some(self.model_path.clone()), self.vlm_path.clone(), yaml]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -106,11 +129,18 @@ fn find_model(given: &Path) -> Result<PathBuf, PolicyError> {
         return Ok(given.to_owned());
     }
     let name = given.to_string_lossy();
-    let refuse = |wanted: &str| argument("model_path", &format!("`{name}`, which is no folder"), wanted);
+    let refuse = |wanted: &str| {
+        argument(
+            "model_path",
+            &format!("`{name}`, which is no folder"),
+            wanted,
+        )
+    };
     if !hub::is_name(given) {
         return Err(refuse("the folder of a checkpoint is needed"));
     }
-    let wanted = format!("a folder or a downloaded model is needed: `hf download {name}` fetches it");
+    let wanted =
+        format!("a folder or a downloaded model is needed: `hf download {name}` fetches it");
     hub::snapshot(&name, |variable| std::env::var_os(variable)).ok_or_else(|| refuse(&wanted))
 }
 
@@ -121,7 +151,9 @@ mod tests {
     use std::fs;
 
     fn read(config: Value) -> Result<Settings, PolicyError> {
-        let Value::Object(config) = config else { panic!("an object is meant") };
+        let Value::Object(config) = config else {
+            panic!("an object is meant")
+        };
         Settings::read(&config)
     }
 
@@ -130,20 +162,38 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         fs::create_dir(folder.path().join("model")).unwrap();
-        write("policy_joints.yaml", "joints:\n  left_arm: [left_shoulder, left_elbow]\n  left_hand: [L_thumb]\n");
-        write("state_joints.yaml", "joints:\n  L_thumb: 2\n  left_shoulder: 0\n  left_elbow: 1\n");
+        write(
+            "policy_joints.yaml",
+            "joints:\n  left_arm: [left_shoulder, left_elbow]\n  left_hand: [L_thumb]\n",
+        );
+        write(
+            "state_joints.yaml",
+            "joints:\n  L_thumb: 2\n  left_shoulder: 0\n  left_elbow: 1\n",
+        );
         let yaml = "# a comment\nmodel_path: model\nlanguage_instruction: ''\naction_horizon: 16\n\
                     embodiment_tag: GR1\nvideo_backend: decord\noriginal_image_size: [512, 512, 3]\n\
                     target_image_size: [512, 512, 3]\npolicy_device: cuda\npov_cam_name_sim: robot_pov_cam_rgb\n\
                     task_mode_name: gr1_tabletop_manipulation\npolicy_joints_config_path: policy_joints.yaml\n\
                     action_joints_config_path: state_joints.yaml\nstate_joints_config_path: state_joints.yaml\n";
         write("policy.yaml", yaml);
-        let settings = read(json!({"policy_config_yaml_path": folder.path().join("policy.yaml"),
-                                   "policy_device": "cuda:0", "action_chunk_length": 8}))
+        let settings = read(
+            json!({"policy_config_yaml_path": folder.path().join("policy.yaml"),
+                                   "policy_device": "cuda:0", "action_chunk_length": 8}),
+        )
         .unwrap();
         assert_eq!(settings.model_path, folder.path().join("model"));
-        assert_eq!((settings.action_horizon, settings.chunk_length, settings.language), (Some(16), Some(8), None));
-        assert_eq!(settings.cameras.as_deref(), Some(&["robot_pov_cam_rgb".to_owned()][..]));
+        assert_eq!(
+            (
+                settings.action_horizon,
+                settings.chunk_length,
+                settings.language
+            ),
+            (Some(16), Some(8), None)
+        );
+        assert_eq!(
+            settings.cameras.as_deref(),
+            Some(&["robot_pov_cam_rgb".to_owned()][..])
+        );
         assert!(settings.joints.is_some());
     }
 
@@ -151,14 +201,29 @@ mod tests {
     fn a_model_that_is_not_there_is_refused_with_the_way_to_get_it() {
         let refusal = |path: &str| read(json!({ "model_path": path })).unwrap_err().to_string();
         assert!(refusal("nvidia/GR00T-N0").ends_with("`hf download nvidia/GR00T-N0` fetches it"));
-        assert!(refusal("/nowhere/at/all").ends_with("which is no folder, the folder of a checkpoint is needed"));
-        assert!(read(json!({})).unwrap_err().to_string().starts_with("`policy_config_dict.model_path` is missing"));
+        assert!(
+            refusal("/nowhere/at/all")
+                .ends_with("which is no folder, the folder of a checkpoint is needed")
+        );
+        assert!(
+            read(json!({}))
+                .unwrap_err()
+                .to_string()
+                .starts_with("`policy_config_dict.model_path` is missing")
+        );
     }
 
     #[test]
     fn a_chunk_is_not_longer_than_the_horizon_of_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let refusal = read(json!({"model_path": folder.path(), "action_horizon": 4, "action_chunk_length": 8}));
-        assert!(refusal.unwrap_err().to_string().ends_with("is 8, at most the action_horizon 4 is needed"));
+        let refusal = read(
+            json!({"model_path": folder.path(), "action_horizon": 4, "action_chunk_length": 8}),
+        );
+        assert!(
+            refusal
+                .unwrap_err()
+                .to_string()
+                .ends_with("is 8, at most the action_horizon 4 is needed")
+        );
     }
 }

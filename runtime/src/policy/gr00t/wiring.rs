@@ -73,7 +73,10 @@ impl Wiring {
         cameras: Option<&[String]>,
         joints: Option<&Joints>,
     ) -> Result<Self, PolicyError> {
-        let states = keys.state.iter().map(|(key, width)| Ok((key.clone(), source(key, *width, env, joints)?)));
+        let states = keys
+            .state
+            .iter()
+            .map(|(key, width)| Ok((key.clone(), source(key, *width, env, joints)?)));
         Ok(Self {
             cameras: views(keys, env, cameras)?,
             states: states.collect::<Result<_, _>>()?,
@@ -86,7 +89,12 @@ impl Wiring {
     ///
     /// # Errors
     /// Fails like [`Wiring::new`].
-    pub fn act(&mut self, keys: &Keys, env: &EnvSpec, joints: Option<&Joints>) -> Result<(), PolicyError> {
+    pub fn act(
+        &mut self,
+        keys: &Keys,
+        env: &EnvSpec,
+        joints: Option<&Joints>,
+    ) -> Result<(), PolicyError> {
         self.actions = match joints {
             Some(joints) => by_joint(keys, env, joints)?,
             None => in_order(keys, env)?,
@@ -106,16 +114,24 @@ impl Wiring {
     /// Returns [`PolicyError::Inference`] if a vector is missing or shorter than the environment
     /// announced.
     pub fn states(&self, observation: &Observation) -> Result<Vec<(&str, Vec<f32>)>, PolicyError> {
-        let gone = |name: &str| PolicyError::Inference(format!("the observation has no state {name}"));
+        let gone =
+            |name: &str| PolicyError::Inference(format!("the observation has no state {name}"));
         let read = |source: &Source| match source {
-            Source::Whole(name) => observation.state.get(name).cloned().ok_or_else(|| gone(name)),
+            Source::Whole(name) => observation
+                .state
+                .get(name)
+                .cloned()
+                .ok_or_else(|| gone(name)),
             Source::Part { of, indices } => {
                 let whole = observation.state.get(of).ok_or_else(|| gone(of))?;
                 let part = indices.iter().map(|index| whole.get(*index).copied());
                 part.collect::<Option<_>>().ok_or_else(|| gone(of))
             }
         };
-        self.states.iter().map(|(key, source)| Ok((key.as_str(), read(source)?))).collect()
+        self.states
+            .iter()
+            .map(|(key, source)| Ok((key.as_str(), read(source)?)))
+            .collect()
     }
 
     /// Returns the environment's actions of one chunk: `[horizon, action_dim]`, row-major, with 0
@@ -123,8 +139,14 @@ impl Wiring {
     pub fn actions(&self, chunk: &[ActionRows], horizon: usize) -> Vec<f32> {
         let mut values = vec![0.0; horizon * self.action_dim];
         for rows in chunk {
-            let Some(places) = self.actions.get(&rows.key) else { continue };
-            for (from, to) in rows.values.chunks_exact(rows.width).zip(values.chunks_exact_mut(self.action_dim)) {
+            let Some(places) = self.actions.get(&rows.key) else {
+                continue;
+            };
+            for (from, to) in rows
+                .values
+                .chunks_exact(rows.width)
+                .zip(values.chunks_exact_mut(self.action_dim))
+            {
                 for (value, place) in from.iter().zip(places) {
                     if let Some(index) = *place {
                         to[index] = *value;
@@ -136,33 +158,85 @@ impl Wiring {
     }
 }
 
-fn views(keys: &Keys, env: &EnvSpec, cameras: Option<&[String]>) -> Result<Vec<(String, String)>, PolicyError> {
-    let shown: Vec<&str> = env.cameras.iter().map(|camera| camera.name.as_str()).collect();
+fn views(
+    keys: &Keys,
+    env: &EnvSpec,
+    cameras: Option<&[String]>,
+) -> Result<Vec<(String, String)>, PolicyError> {
+    let shown: Vec<&str> = env
+        .cameras
+        .iter()
+        .map(|camera| camera.name.as_str())
+        .collect();
     let wanted = cameras.unwrap_or(&keys.video);
     let all_there = wanted.iter().all(|name| shown.contains(&name.as_str()));
     if wanted.len() != keys.video.len() || !all_there {
-        let named = cameras.map(|names| format!(" as pov_cam_name_sim {}", names.join(", "))).unwrap_or_default();
-        let wanted = format!("{} cameras ({}){named}", keys.video.len(), keys.video.join(", "));
-        return Err(mismatch(env, wanted, format!("cameras {}", shown.join(", "))));
+        let named = cameras
+            .map(|names| format!(" as pov_cam_name_sim {}", names.join(", ")))
+            .unwrap_or_default();
+        let wanted = format!(
+            "{} cameras ({}){named}",
+            keys.video.len(),
+            keys.video.join(", ")
+        );
+        return Err(mismatch(
+            env,
+            wanted,
+            format!("cameras {}", shown.join(", ")),
+        ));
     }
-    Ok(keys.video.iter().cloned().zip(wanted.iter().cloned()).collect())
+    Ok(keys
+        .video
+        .iter()
+        .cloned()
+        .zip(wanted.iter().cloned())
+        .collect())
 }
 
-fn source(key: &str, width: Option<usize>, env: &EnvSpec, joints: Option<&Joints>) -> Result<Source, PolicyError> {
-    let length = |name: &str| env.state.iter().find(|(other, _)| other == name).map(|(_, length)| *length);
-    let found = || env.state.iter().map(|(name, length)| format!("{name} [{length}]")).collect::<Vec<_>>().join(", ");
+fn source(
+    key: &str,
+    width: Option<usize>,
+    env: &EnvSpec,
+    joints: Option<&Joints>,
+) -> Result<Source, PolicyError> {
+    let length = |name: &str| {
+        env.state
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, length)| *length)
+    };
+    let found = || {
+        env.state
+            .iter()
+            .map(|(name, length)| format!("{name} [{length}]"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     if let Some(indices) = joints.and_then(|joints| joints.state.get(key)) {
-        let vector = JOINT_VECTORS.iter().find_map(|name| Some((name, length(name)?)));
-        let Some((of, _)) = vector.filter(|(_, length)| indices.iter().all(|index| index < length)) else {
+        let vector = JOINT_VECTORS
+            .iter()
+            .find_map(|name| Some((name, length(name)?)));
+        let Some((of, _)) = vector.filter(|(_, length)| indices.iter().all(|index| index < length))
+        else {
             let needed = indices.iter().max().map_or(0, |last| last + 1);
-            let wanted = format!("state {} [{needed} or more] for {key}", JOINT_VECTORS.join(" or "));
+            let wanted = format!(
+                "state {} [{needed} or more] for {key}",
+                JOINT_VECTORS.join(" or ")
+            );
             return Err(mismatch(env, wanted, found()));
         };
         let Some(width) = width.filter(|width| *width != indices.len()) else {
-            return Ok(Source::Part { of: (*of).to_owned(), indices: indices.clone() });
+            return Ok(Source::Part {
+                of: (*of).to_owned(),
+                indices: indices.clone(),
+            });
         };
         let wanted = format!("{width} joints for state {key}");
-        return Err(mismatch(env, wanted, format!("{} in the files of joints", indices.len())));
+        return Err(mismatch(
+            env,
+            wanted,
+            format!("{} in the files of joints", indices.len()),
+        ));
     }
     if length(key).is_some_and(|length| width.is_none_or(|width| width == length)) {
         return Ok(Source::Whole(key.to_owned()));
@@ -171,12 +245,23 @@ fn source(key: &str, width: Option<usize>, env: &EnvSpec, joints: Option<&Joints
     Err(mismatch(env, format!("state {key}{width}"), found()))
 }
 
-fn in_order(keys: &Keys, env: &EnvSpec) -> Result<BTreeMap<String, Vec<Option<usize>>>, PolicyError> {
+fn in_order(
+    keys: &Keys,
+    env: &EnvSpec,
+) -> Result<BTreeMap<String, Vec<Option<usize>>>, PolicyError> {
     let total: usize = keys.action.iter().map(|(_, width)| width).sum();
     if total != env.action.names.len() {
-        let parts: Vec<String> = keys.action.iter().map(|(key, width)| format!("{key} [{width}]")).collect();
+        let parts: Vec<String> = keys
+            .action
+            .iter()
+            .map(|(key, width)| format!("{key} [{width}]"))
+            .collect();
         let wanted = format!("an action of {total} numbers ({})", parts.join(", "));
-        let found = format!("one of {} ({})", env.action.names.len(), env.action.names.join(", "));
+        let found = format!(
+            "one of {} ({})",
+            env.action.names.len(),
+            env.action.names.join(", ")
+        );
         return Err(mismatch(env, wanted, found));
     }
     let mut next = 0;
@@ -188,10 +273,17 @@ fn in_order(keys: &Keys, env: &EnvSpec) -> Result<BTreeMap<String, Vec<Option<us
     Ok(places.collect())
 }
 
-fn by_joint(keys: &Keys, env: &EnvSpec, joints: &Joints) -> Result<BTreeMap<String, Vec<Option<usize>>>, PolicyError> {
+fn by_joint(
+    keys: &Keys,
+    env: &EnvSpec,
+    joints: &Joints,
+) -> Result<BTreeMap<String, Vec<Option<usize>>>, PolicyError> {
     let dim = env.action.names.len();
     if joints.action_len > dim {
-        let wanted = format!("an action of {} or more numbers, as action_joints_config_path says", joints.action_len);
+        let wanted = format!(
+            "an action of {} or more numbers, as action_joints_config_path says",
+            joints.action_len
+        );
         return Err(mismatch(env, wanted, format!("one of {dim}")));
     }
     // The remaining keys (Arena's G1: navigate_command, base_height_command) follow the joints in
@@ -203,13 +295,23 @@ fn by_joint(keys: &Keys, env: &EnvSpec, joints: &Joints) -> Result<BTreeMap<Stri
         }
         let from = next;
         next += width;
-        (key.clone(), (from..next).map(|index| (index < dim).then_some(index)).collect())
+        (
+            key.clone(),
+            (from..next)
+                .map(|index| (index < dim).then_some(index))
+                .collect(),
+        )
     });
     Ok(places.collect())
 }
 
 fn mismatch(env: &EnvSpec, wanted: String, found: String) -> PolicyError {
-    PolicyError::Mismatch { policy: "gr00t", env: env.name.clone(), wanted, found }
+    PolicyError::Mismatch {
+        policy: "gr00t",
+        env: env.name.clone(),
+        wanted,
+        found,
+    }
 }
 
 #[cfg(test)]
@@ -219,40 +321,78 @@ mod tests {
     use crate::policy::tests::env_spec;
 
     fn named(pairs: &[(&str, usize)]) -> Vec<(String, usize)> {
-        pairs.iter().map(|(name, width)| ((*name).to_owned(), *width)).collect()
+        pairs
+            .iter()
+            .map(|(name, width)| ((*name).to_owned(), *width))
+            .collect()
     }
 
     fn keys(state: &[(&str, usize)], action: &[(&str, usize)]) -> Keys {
-        let state = named(state).into_iter().map(|(key, width)| (key, Some(width))).collect();
-        Keys { video: vec!["front".to_owned()], state, action: named(action) }
+        let state = named(state)
+            .into_iter()
+            .map(|(key, width)| (key, Some(width)))
+            .collect();
+        Keys {
+            video: vec!["front".to_owned()],
+            state,
+            action: named(action),
+        }
     }
 
     fn env() -> EnvSpec {
-        let camera = |name: &str| CameraSpec { name: name.to_owned(), height: 8, width: 8 };
-        EnvSpec { cameras: vec![camera("front"), camera("wrist")], ..env_spec() }
+        let camera = |name: &str| CameraSpec {
+            name: name.to_owned(),
+            height: 8,
+            width: 8,
+        };
+        EnvSpec {
+            cameras: vec![camera("front"), camera("wrist")],
+            ..env_spec()
+        }
     }
 
     fn refusal(keys: &Keys, cameras: Option<&[String]>) -> String {
-        Wiring::new(keys, &env(), cameras, None).unwrap_err().to_string()
+        Wiring::new(keys, &env(), cameras, None)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn actions_stand_in_the_order_of_the_keys() {
-        let wiring = Wiring::new(&keys(&[("eef_position", 3)], &[("pose", 6), ("gripper", 1)]), &env(), None, None);
-        let rows =
-            |key: &str, width, values: &[f32]| ActionRows { key: key.to_owned(), width, values: values.to_vec() };
+        let wiring = Wiring::new(
+            &keys(&[("eef_position", 3)], &[("pose", 6), ("gripper", 1)]),
+            &env(),
+            None,
+            None,
+        );
+        let rows = |key: &str, width, values: &[f32]| ActionRows {
+            key: key.to_owned(),
+            width,
+            values: values.to_vec(),
+        };
         let chunk = [rows("gripper", 1, &[7.0, 8.0]), rows("pose", 6, &[1.0; 12])];
-        let expected = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 7.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 8.0];
+        let expected = [
+            1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 7.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 8.0,
+        ];
         assert_eq!(wiring.unwrap().actions(&chunk, 2), expected);
     }
 
     #[test]
     fn both_sides_are_named_where_they_do_not_fit() {
-        assert!(refusal(&keys(&[("eef_position", 4)], &[("pose", 7)]), None).contains("needs state eef_position [4]"));
+        assert!(
+            refusal(&keys(&[("eef_position", 4)], &[("pose", 7)]), None)
+                .contains("needs state eef_position [4]")
+        );
         let text = refusal(&keys(&[], &[("pose", 8)]), None);
-        assert!(text.contains("an action of 8 numbers (pose [8])") && text.contains("one of 7 (dx, dy"), "{text}");
+        assert!(
+            text.contains("an action of 8 numbers (pose [8])") && text.contains("one of 7 (dx, dy"),
+            "{text}"
+        );
         let text = refusal(&keys(&[], &[("pose", 7)]), Some(&["top".to_owned()]));
-        assert!(text.contains("1 cameras (front) as pov_cam_name_sim top") && text.ends_with("cameras front, wrist"));
+        assert!(
+            text.contains("1 cameras (front) as pov_cam_name_sim top")
+                && text.ends_with("cameras front, wrist")
+        );
     }
 
     #[test]
@@ -262,17 +402,34 @@ mod tests {
             action: BTreeMap::from([("arm".to_owned(), vec![Some(2), None])]),
             action_len: 3,
         };
-        let wiring =
-            Wiring::new(&keys(&[("arm", 2)], &[("arm", 2), ("base", 5)]), &env(), None, Some(&joints)).unwrap();
+        let wiring = Wiring::new(
+            &keys(&[("arm", 2)], &[("arm", 2), ("base", 5)]),
+            &env(),
+            None,
+            Some(&joints),
+        )
+        .unwrap();
         let mut observation = Observation::empty();
-        observation.state.insert("joint_position".to_owned(), vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        assert_eq!(wiring.states(&observation).unwrap(), [("arm", vec![6.0, 0.0])]);
+        observation.state.insert(
+            "joint_position".to_owned(),
+            vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        );
+        assert_eq!(
+            wiring.states(&observation).unwrap(),
+            [("arm", vec![6.0, 0.0])]
+        );
         let rows = |key: &str, values: &[f32]| ActionRows {
             key: key.to_owned(),
             width: values.len(),
             values: values.to_vec(),
         };
-        let chunk = [rows("arm", &[9.0, 8.0]), rows("base", &[1.0, 2.0, 3.0, 4.0, 5.0])];
-        assert_eq!(wiring.actions(&chunk, 1), [0.0, 0.0, 9.0, 1.0, 2.0, 3.0, 4.0]);
+        let chunk = [
+            rows("arm", &[9.0, 8.0]),
+            rows("base", &[1.0, 2.0, 3.0, 4.0, 5.0]),
+        ];
+        assert_eq!(
+            wiring.actions(&chunk, 1),
+            [0.0, 0.0, 9.0, 1.0, 2.0, 3.0, 4.0]
+        );
     }
 }

@@ -31,10 +31,22 @@ enum Wanted {
 pub(super) static DROID: Embodiment = Embodiment {
     name: "droid",
     keys: &[
-        ("observation/exterior_image_1_left", Wanted::Camera(&["exterior_image_1_left", "external_camera_rgb"])),
-        ("observation/wrist_image_left", Wanted::Camera(&["wrist_image_left", "wrist_camera_rgb"])),
-        ("observation/joint_position", Wanted::States(7, &[&["joint_position"], &["joint_pos"]])),
-        ("observation/gripper_position", Wanted::States(1, &[&["gripper_position"], &["gripper_pos"]])),
+        (
+            "observation/exterior_image_1_left",
+            Wanted::Camera(&["exterior_image_1_left", "external_camera_rgb"]),
+        ),
+        (
+            "observation/wrist_image_left",
+            Wanted::Camera(&["wrist_image_left", "wrist_camera_rgb"]),
+        ),
+        (
+            "observation/joint_position",
+            Wanted::States(7, &[&["joint_position"], &["joint_pos"]]),
+        ),
+        (
+            "observation/gripper_position",
+            Wanted::States(1, &[&["gripper_position"], &["gripper_pos"]]),
+        ),
     ],
     action_dim: Some(8),
 };
@@ -44,8 +56,14 @@ pub(super) static DROID: Embodiment = Embodiment {
 pub(super) static LIBERO: Embodiment = Embodiment {
     name: "libero",
     keys: &[
-        ("observation/image", Wanted::Camera(&["image", "agentview_image"])),
-        ("observation/wrist_image", Wanted::Camera(&["wrist_image", "robot0_eye_in_hand_image"])),
+        (
+            "observation/image",
+            Wanted::Camera(&["image", "agentview_image"]),
+        ),
+        (
+            "observation/wrist_image",
+            Wanted::Camera(&["wrist_image", "robot0_eye_in_hand_image"]),
+        ),
         (
             "observation/state",
             Wanted::States(
@@ -53,7 +71,11 @@ pub(super) static LIBERO: Embodiment = Embodiment {
                 &[
                     &["state"],
                     &["x", "y", "z", "roll", "pitch", "yaw", "gripper"],
-                    &["robot0_eef_pos", "robot0_eef_axis_angle", "robot0_gripper_qpos"],
+                    &[
+                        "robot0_eef_pos",
+                        "robot0_eef_axis_angle",
+                        "robot0_gripper_qpos",
+                    ],
                 ],
             ),
         ),
@@ -62,7 +84,11 @@ pub(super) static LIBERO: Embodiment = Embodiment {
 };
 
 /// An embodiment with only the keys in `observation_mapping`.
-pub(super) static CUSTOM: Embodiment = Embodiment { name: "custom", keys: &[], action_dim: None };
+pub(super) static CUSTOM: Embodiment = Embodiment {
+    name: "custom",
+    keys: &[],
+    action_dim: None,
+};
 
 /// The source of one of the server's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,10 +120,18 @@ impl Adapter {
     ) -> Result<Self, PolicyError> {
         let mut sources = Vec::new();
         let mut named = cameras.unwrap_or_default().iter();
-        let views = embodiment.keys.iter().filter(|(_, wanted)| matches!(wanted, Wanted::Camera(_))).count();
+        let views = embodiment
+            .keys
+            .iter()
+            .filter(|(_, wanted)| matches!(wanted, Wanted::Camera(_)))
+            .count();
         if cameras.is_some_and(|cameras| cameras.len() != views) {
             let wanted = format!("{views} cameras as pov_cam_name_sim");
-            return Err(mismatch(env, wanted, format!("{} there", cameras.map_or(0, <[_]>::len))));
+            return Err(mismatch(
+                env,
+                wanted,
+                format!("{} there", cameras.map_or(0, <[_]>::len)),
+            ));
         }
         for (key, wanted) in embodiment.keys {
             let given = mapping.and_then(|mapping| mapping.get(*key));
@@ -111,12 +145,26 @@ impl Adapter {
             };
             sources.push(((*key).to_owned(), source));
         }
-        for (key, given) in mapping.into_iter().flatten().filter(|(key, _)| !embodiment.has(key)) {
+        for (key, given) in mapping
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| !embodiment.has(key))
+        {
             sources.push((key.clone(), said(key, given, env)?));
         }
-        if let Some(dim) = embodiment.action_dim.filter(|dim| *dim != env.action.names.len()) {
-            let wanted = format!("an action of {dim} numbers for openpi_embodiment_adapter {}", embodiment.name);
-            let found = format!("one of {} ({})", env.action.names.len(), env.action.names.join(", "));
+        if let Some(dim) = embodiment
+            .action_dim
+            .filter(|dim| *dim != env.action.names.len())
+        {
+            let wanted = format!(
+                "an action of {dim} numbers for openpi_embodiment_adapter {}",
+                embodiment.name
+            );
+            let found = format!(
+                "one of {} ({})",
+                env.action.names.len(),
+                env.action.names.join(", ")
+            );
             return Err(mismatch(env, wanted, found));
         }
         Ok(Self { sources })
@@ -127,7 +175,9 @@ impl Adapter {
     }
 
     pub(super) fn sees(&self) -> bool {
-        self.sources.iter().any(|(_, source)| matches!(source, Source::Camera(_)))
+        self.sources
+            .iter()
+            .any(|(_, source)| matches!(source, Source::Camera(_)))
     }
 }
 
@@ -138,7 +188,10 @@ impl Embodiment {
 }
 
 /// Returns the values of several states, one after the other.
-pub(super) fn numbers(names: &[String], observation: &Observation) -> Result<Vec<f32>, PolicyError> {
+pub(super) fn numbers(
+    names: &[String],
+    observation: &Observation,
+) -> Result<Vec<f32>, PolicyError> {
     let mut numbers = Vec::new();
     for name in names {
         let gone = || PolicyError::Inference(format!("the observation has no state {name}"));
@@ -151,17 +204,37 @@ fn camera(key: &str, names: &[&str], env: &EnvSpec) -> Result<Source, PolicyErro
     let there = |name: &&&str| env.cameras.iter().any(|camera| camera.name == **name);
     match names.iter().find(there) {
         Some(name) => Ok(Source::Camera((*name).to_owned())),
-        None => Err(mismatch(env, format!("camera {} for {key}", names.join(" or ")), shown(env))),
+        None => Err(mismatch(
+            env,
+            format!("camera {} for {key}", names.join(" or ")),
+            shown(env),
+        )),
     }
 }
 
-fn states(key: &str, length: usize, choices: &[&[&str]], env: &EnvSpec) -> Result<Source, PolicyError> {
-    let lengths = |names: &[&str]| names.iter().map(|name| length_of(name, env)).sum::<Option<usize>>();
+fn states(
+    key: &str,
+    length: usize,
+    choices: &[&[&str]],
+    env: &EnvSpec,
+) -> Result<Source, PolicyError> {
+    let lengths = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| length_of(name, env))
+            .sum::<Option<usize>>()
+    };
     if let Some(names) = choices.iter().find(|names| lengths(names) == Some(length)) {
-        return Ok(Source::States(names.iter().map(|name| (*name).to_owned()).collect()));
+        return Ok(Source::States(
+            names.iter().map(|name| (*name).to_owned()).collect(),
+        ));
     }
     let choices: Vec<String> = choices.iter().map(|names| names.join(" + ")).collect();
-    Err(mismatch(env, format!("state {} [{length}] for {key}", choices.join(" or ")), shown(env)))
+    Err(mismatch(
+        env,
+        format!("state {} [{length}] for {key}", choices.join(" or ")),
+        shown(env),
+    ))
 }
 
 /// Reads the entry of `observation_mapping` for a key.
@@ -173,7 +246,11 @@ fn said(key: &str, given: &Value, env: &EnvSpec) -> Result<Source, PolicyError> 
     };
     let Some(names) = names.filter(|names| !names.is_empty()) else {
         let field = format!("observation_mapping.{key}");
-        return Err(argument(&field, &given.to_string(), "a camera, a state or a list of states is needed"));
+        return Err(argument(
+            &field,
+            &given.to_string(),
+            "a camera, a state or a list of states is needed",
+        ));
     };
     if let ([name], true) = (&names[..], given.is_string())
         && env.cameras.iter().any(|camera| camera.name == *name)
@@ -181,23 +258,45 @@ fn said(key: &str, given: &Value, env: &EnvSpec) -> Result<Source, PolicyError> 
         return Ok(Source::Camera((*name).to_owned()));
     }
     match names.iter().find(|name| length_of(name, env).is_none()) {
-        None => Ok(Source::States(names.iter().map(|name| (*name).to_owned()).collect())),
+        None => Ok(Source::States(
+            names.iter().map(|name| (*name).to_owned()).collect(),
+        )),
         Some(name) => Err(mismatch(env, format!("{name} for {key}"), shown(env))),
     }
 }
 
 fn length_of(name: &str, env: &EnvSpec) -> Option<usize> {
-    env.state.iter().find(|(other, _)| other == name).map(|(_, length)| *length)
+    env.state
+        .iter()
+        .find(|(other, _)| other == name)
+        .map(|(_, length)| *length)
 }
 
 fn shown(env: &EnvSpec) -> String {
-    let cameras: Vec<&str> = env.cameras.iter().map(|camera| camera.name.as_str()).collect();
-    let states: Vec<String> = env.state.iter().map(|(name, length)| format!("{name} [{length}]")).collect();
-    format!("cameras {}; states {}", cameras.join(", "), states.join(", "))
+    let cameras: Vec<&str> = env
+        .cameras
+        .iter()
+        .map(|camera| camera.name.as_str())
+        .collect();
+    let states: Vec<String> = env
+        .state
+        .iter()
+        .map(|(name, length)| format!("{name} [{length}]"))
+        .collect();
+    format!(
+        "cameras {}; states {}",
+        cameras.join(", "),
+        states.join(", ")
+    )
 }
 
 fn mismatch(env: &EnvSpec, wanted: String, found: String) -> PolicyError {
-    PolicyError::Mismatch { policy: "pi0_remote", env: env.name.clone(), wanted, found }
+    PolicyError::Mismatch {
+        policy: "pi0_remote",
+        env: env.name.clone(),
+        wanted,
+        found,
+    }
 }
 
 #[cfg(test)]
@@ -209,19 +308,37 @@ mod tests {
     use crate::policy::tests::env_spec;
 
     fn env(cameras: &[&str], states: &[(&str, usize)], action_dim: usize) -> EnvSpec {
-        let camera = |name: &&str| CameraSpec { name: (*name).to_owned(), height: 8, width: 8 };
+        let camera = |name: &&str| CameraSpec {
+            name: (*name).to_owned(),
+            height: 8,
+            width: 8,
+        };
         let names = (0..action_dim).map(|index| format!("a{index}")).collect();
         EnvSpec {
             cameras: cameras.iter().map(camera).collect(),
-            state: states.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect(),
-            action: ActionSpec { names, low: vec![-1.0; action_dim], high: vec![1.0; action_dim], grid: Vec::new() },
+            state: states
+                .iter()
+                .map(|(name, length)| ((*name).to_owned(), *length))
+                .collect(),
+            action: ActionSpec {
+                names,
+                low: vec![-1.0; action_dim],
+                high: vec![1.0; action_dim],
+                grid: Vec::new(),
+            },
             ..env_spec()
         }
     }
 
-    fn adapter(embodiment: &Embodiment, env: &EnvSpec, mapping: Value) -> Result<Vec<(String, Source)>, String> {
+    fn adapter(
+        embodiment: &Embodiment,
+        env: &EnvSpec,
+        mapping: Value,
+    ) -> Result<Vec<(String, Source)>, String> {
         let adapter = Adapter::new(embodiment, env, mapping.as_object(), None);
-        adapter.map(|adapter| adapter.sources).map_err(|err| err.to_string())
+        adapter
+            .map(|adapter| adapter.sources)
+            .map_err(|err| err.to_string())
     }
 
     fn states(names: &[&str]) -> Source {
@@ -229,7 +346,11 @@ mod tests {
     }
 
     fn arena() -> EnvSpec {
-        env(&["wrist_camera_rgb", "external_camera_rgb"], &[("joint_pos", 7), ("gripper_pos", 1)], 8)
+        env(
+            &["wrist_camera_rgb", "external_camera_rgb"],
+            &[("joint_pos", 7), ("gripper_pos", 1)],
+            8,
+        )
     }
 
     #[test]
@@ -241,21 +362,46 @@ mod tests {
             [
                 camera("observation/exterior_image_1_left", "external_camera_rgb"),
                 camera("observation/wrist_image_left", "wrist_camera_rgb"),
-                ("observation/joint_position".to_owned(), states(&["joint_pos"])),
-                ("observation/gripper_position".to_owned(), states(&["gripper_pos"])),
+                (
+                    "observation/joint_position".to_owned(),
+                    states(&["joint_pos"])
+                ),
+                (
+                    "observation/gripper_position".to_owned(),
+                    states(&["gripper_pos"])
+                ),
             ]
         );
     }
 
     #[test]
     fn liberos_state_is_put_together() {
-        let state = [("x", 1), ("y", 1), ("z", 1), ("roll", 1), ("pitch", 1), ("yaw", 1), ("gripper", 2)];
-        let sources = adapter(&LIBERO, &env(&["image", "wrist_image"], &state, 7), Value::Null).unwrap();
-        assert_eq!(sources[2].1, states(&["x", "y", "z", "roll", "pitch", "yaw", "gripper"]));
+        let state = [
+            ("x", 1),
+            ("y", 1),
+            ("z", 1),
+            ("roll", 1),
+            ("pitch", 1),
+            ("yaw", 1),
+            ("gripper", 2),
+        ];
+        let sources = adapter(
+            &LIBERO,
+            &env(&["image", "wrist_image"], &state, 7),
+            Value::Null,
+        )
+        .unwrap();
+        assert_eq!(
+            sources[2].1,
+            states(&["x", "y", "z", "roll", "pitch", "yaw", "gripper"])
+        );
         let mut observation = Observation::empty();
         observation.state.insert("a".to_owned(), vec![1.0, 2.0]);
         observation.state.insert("b".to_owned(), vec![3.0]);
-        assert_eq!(numbers(&["b".to_owned(), "a".to_owned()], &observation).unwrap(), [3.0, 1.0, 2.0]);
+        assert_eq!(
+            numbers(&["b".to_owned(), "a".to_owned()], &observation).unwrap(),
+            [3.0, 1.0, 2.0]
+        );
     }
 
     #[test]
@@ -263,10 +409,16 @@ mod tests {
         let mapping = json!({"observation/joint_position": ["gripper_pos", "joint_pos"], "observation/x": "joint_pos"});
         let sources = adapter(&DROID, &arena(), mapping).unwrap();
         assert_eq!(sources[2].1, states(&["gripper_pos", "joint_pos"]));
-        assert_eq!(sources[4], ("observation/x".to_owned(), states(&["joint_pos"])));
+        assert_eq!(
+            sources[4],
+            ("observation/x".to_owned(), states(&["joint_pos"]))
+        );
         let cameras = ["wrist_camera_rgb", "external_camera_rgb"].map(str::to_owned);
         let swapped = Adapter::new(&DROID, &arena(), None, Some(&cameras)).unwrap();
-        assert_eq!(swapped.sources[0].1, Source::Camera("wrist_camera_rgb".to_owned()));
+        assert_eq!(
+            swapped.sources[0].1,
+            Source::Camera("wrist_camera_rgb".to_owned())
+        );
     }
 
     #[test]
@@ -274,15 +426,38 @@ mod tests {
         let refusal = |env: &EnvSpec, mapping: Value| adapter(&DROID, env, mapping).unwrap_err();
         let text = refusal(&env(&["front"], &[], 8), Value::Null);
         assert!(
-            text.contains("needs camera exterior_image_1_left or external_camera_rgb for observation/ext"),
+            text.contains(
+                "needs camera exterior_image_1_left or external_camera_rgb for observation/ext"
+            ),
             "{text}"
         );
         assert!(text.contains("has cameras front; states "), "{text}");
-        let short = env(&["wrist_camera_rgb", "external_camera_rgb"], &[("joint_pos", 6)], 8);
-        assert!(refusal(&short, Value::Null).contains("needs state joint_position or joint_pos [7]"));
-        let text = refusal(&EnvSpec { action: env(&[], &[], 7).action, ..arena() }, Value::Null);
-        assert!(text.contains("an action of 8 numbers for openpi_embodiment_adapter droid"), "{text}");
-        assert!(refusal(&arena(), json!({"observation/x": "nowhere"})).contains("needs nowhere for observation/x"));
-        assert!(refusal(&arena(), json!({"observation/x": 3})).contains("observation_mapping.observation/x` is 3, a"));
+        let short = env(
+            &["wrist_camera_rgb", "external_camera_rgb"],
+            &[("joint_pos", 6)],
+            8,
+        );
+        assert!(
+            refusal(&short, Value::Null).contains("needs state joint_position or joint_pos [7]")
+        );
+        let text = refusal(
+            &EnvSpec {
+                action: env(&[], &[], 7).action,
+                ..arena()
+            },
+            Value::Null,
+        );
+        assert!(
+            text.contains("an action of 8 numbers for openpi_embodiment_adapter droid"),
+            "{text}"
+        );
+        assert!(
+            refusal(&arena(), json!({"observation/x": "nowhere"}))
+                .contains("needs nowhere for observation/x")
+        );
+        assert!(
+            refusal(&arena(), json!({"observation/x": 3}))
+                .contains("observation_mapping.observation/x` is 3, a")
+        );
     }
 }

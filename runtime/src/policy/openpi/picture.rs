@@ -19,7 +19,10 @@ pub(super) fn resize_with_pad(frame: &Frame, [height, width]: [usize; 2]) -> Vec
     let ratio = (columns as f64 / width as f64).max(rows as f64 / height as f64);
     let inner = [rows, columns].map(|edge| ((edge as f64 / ratio) as usize).max(1));
     let small = resize(&frame.rgb, [rows, columns], inner);
-    let (top, left) = (height.saturating_sub(inner[0]) / 2, width.saturating_sub(inner[1]) / 2);
+    let (top, left) = (
+        height.saturating_sub(inner[0]) / 2,
+        width.saturating_sub(inner[1]) / 2,
+    );
     let mut padded = vec![0; height * width * 3];
     for (row, pixels) in small.chunks_exact(inner[1] * 3).enumerate() {
         padded[((top + row) * width + left) * 3..][..pixels.len()].copy_from_slice(pixels);
@@ -28,8 +31,16 @@ pub(super) fn resize_with_pad(frame: &Frame, [height, width]: [usize; 2]) -> Vec
 }
 
 fn resize(rgb: &[u8], [rows, columns]: [usize; 2], [height, width]: [usize; 2]) -> Vec<u8> {
-    let narrow = if columns == width { rgb.to_vec() } else { along_rows(rgb, columns, &weights(columns, width)) };
-    if rows == height { narrow } else { along_columns(&narrow, width, &weights(rows, height)) }
+    let narrow = if columns == width {
+        rgb.to_vec()
+    } else {
+        along_rows(rgb, columns, &weights(columns, width))
+    };
+    if rows == height {
+        narrow
+    } else {
+        along_columns(&narrow, width, &weights(rows, height))
+    }
 }
 
 /// The weights of one result pixel: the index of the first source pixel, and the weights from there
@@ -46,11 +57,15 @@ fn weights(from: usize, to: usize) -> Vec<Weights> {
         let center = (index as f64 + 0.5) * scale;
         let first = (center - reduction + 0.5).max(0.0) as usize;
         let end = ((center + reduction + 0.5) as usize).min(from);
-        let triangle = |source: usize| (1.0 - ((source as f64 - center + 0.5) / reduction).abs()).max(0.0);
+        let triangle =
+            |source: usize| (1.0 - ((source as f64 - center + 0.5) / reduction).abs()).max(0.0);
         let raw: Vec<f64> = (first..end).map(triangle).collect();
         let sum: f64 = raw.iter().sum();
         let fixed = |weight: &f64| (0.5 + weight / sum * f64::from(1u32 << PRECISION)) as i64;
-        Weights { first, weights: raw.iter().map(fixed).collect() }
+        Weights {
+            first,
+            weights: raw.iter().map(fixed).collect(),
+        }
     };
     (0..to).map(at).collect()
 }
@@ -59,7 +74,9 @@ fn along_rows(rgb: &[u8], columns: usize, all: &[Weights]) -> Vec<u8> {
     let mut narrow = Vec::with_capacity(rgb.len() / columns * all.len());
     for row in rgb.chunks_exact(columns * 3) {
         for Weights { first, weights } in all {
-            narrow.extend((0..3).map(|colour| blend(weights, |index| row[(first + index) * 3 + colour])));
+            narrow.extend(
+                (0..3).map(|colour| blend(weights, |index| row[(first + index) * 3 + colour])),
+            );
         }
     }
     narrow
@@ -69,14 +86,20 @@ fn along_columns(rgb: &[u8], width: usize, all: &[Weights]) -> Vec<u8> {
     let stride = width * 3;
     let mut low = Vec::with_capacity(stride * all.len());
     for Weights { first, weights } in all {
-        low.extend((0..stride).map(|at| blend(weights, |index| rgb[(first + index) * stride + at])));
+        low.extend(
+            (0..stride).map(|at| blend(weights, |index| rgb[(first + index) * stride + at])),
+        );
     }
     low
 }
 
 fn blend(weights: &[i64], source: impl Fn(usize) -> u8) -> u8 {
     let half = 1i64 << (PRECISION - 1);
-    let sum = weights.iter().enumerate().map(|(index, weight)| weight * i64::from(source(index))).sum::<i64>();
+    let sum = weights
+        .iter()
+        .enumerate()
+        .map(|(index, weight)| weight * i64::from(source(index)))
+        .sum::<i64>();
     ((half + sum) >> PRECISION).clamp(0, 255) as u8
 }
 
@@ -93,14 +116,18 @@ mod tests {
                 (state >> 24) as u8
             })
             .collect();
-        Frame { height, width, rgb: rgb.into() }
+        Frame {
+            height,
+            width,
+            rgb: rgb.into(),
+        }
     }
 
     /// Returns the 64-bit FNV-1a hash.
     fn sum(bytes: &[u8]) -> u64 {
-        bytes
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+            (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
     }
 
     #[test]
@@ -126,9 +153,16 @@ mod tests {
     fn a_picture_of_the_right_size_stays_and_another_is_in_the_middle_of_black() {
         let right = frame(24, 24);
         assert_eq!(resize_with_pad(&right, [24, 24]), right.rgb);
-        let white = Frame { height: 2, width: 4, rgb: vec![255; 24].into() };
+        let white = Frame {
+            height: 2,
+            width: 4,
+            rgb: vec![255; 24].into(),
+        };
         let padded = resize_with_pad(&white, [8, 8]);
-        let rows: Vec<bool> = padded.chunks_exact(24).map(|row| row.iter().all(|byte| *byte == 255)).collect();
+        let rows: Vec<bool> = padded
+            .chunks_exact(24)
+            .map(|row| row.iter().all(|byte| *byte == 255))
+            .collect();
         assert_eq!(rows, [false, false, true, true, true, true, false, false]);
     }
 }

@@ -30,7 +30,11 @@ impl Openpi {
     /// # Errors
     /// Returns [`PolicyError::Mismatch`] if both sides do not fit together, and
     /// [`PolicyError::Remote`] if the server is unreachable.
-    pub fn new(settings: OpenpiSettings, env: &EnvSpec, lifeline: &Lifeline) -> Result<Self, PolicyError> {
+    pub fn new(
+        settings: OpenpiSettings,
+        env: &EnvSpec,
+        lifeline: &Lifeline,
+    ) -> Result<Self, PolicyError> {
         let (mapping, cameras) = (settings.mapping.as_ref(), settings.cameras.as_deref());
         let adapter = Adapter::new(settings.embodiment, env, mapping, cameras)?;
         let mut first = Caller::new(&settings.server, lifeline);
@@ -58,7 +62,11 @@ impl Openpi {
             members.push((Key::from(key.as_str()), value));
         }
         let fallback = self.settings.language.as_deref().unwrap_or_default();
-        let words = if observation.language.is_empty() { fallback } else { &observation.language };
+        let words = if observation.language.is_empty() {
+            fallback
+        } else {
+            &observation.language
+        };
         if words.is_empty() {
             let reason = "neither job nor environment says what is to be done; language_instruction is one way";
             return Err(PolicyError::Inference(reason.to_owned()));
@@ -68,7 +76,8 @@ impl Openpi {
     }
 
     fn picture(&self, camera: &str, observation: &Observation) -> Result<Value, PolicyError> {
-        let gone = || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
+        let gone =
+            || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
         let frame = observation.video.get(camera).ok_or_else(gone)?;
         let [height, width] = self.settings.picture;
         let bytes = picture::resize_with_pad(frame, self.settings.picture);
@@ -83,16 +92,26 @@ impl Openpi {
 
 /// Returns the actions of an answer that are used.
 fn chunk(answer: &Bytes, horizon: usize, dim: usize) -> Result<Chunk, String> {
-    let answer = wire::read(answer).map_err(|err| format!("its answer cannot be read: {err}"))?.value;
+    let answer = wire::read(answer)
+        .map_err(|err| format!("its answer cannot be read: {err}"))?
+        .value;
     if let Some(error) = answer.get("error") {
-        return Err(format!("it answers with the error `{}`", error.as_text().unwrap_or_default()));
+        return Err(format!(
+            "it answers with the error `{}`",
+            error.as_text().unwrap_or_default()
+        ));
     }
-    let actions = answer.get("actions").and_then(Value::as_array).ok_or("its answer has no array `actions`")?;
+    let actions = answer
+        .get("actions")
+        .and_then(Value::as_array)
+        .ok_or("its answer has no array `actions`")?;
     match *actions.shape() {
         [steps, width] if steps >= horizon && width == dim => {
             Ok(Chunk::new(dim, actions.to_f32()[..horizon * dim].to_vec()))
         }
-        ref found => Err(format!("its actions are {found:?}, [{horizon} or more, {dim}] is needed")),
+        ref found => Err(format!(
+            "its actions are {found:?}, [{horizon} or more, {dim}] is needed"
+        )),
     }
 }
 
@@ -110,7 +129,10 @@ impl Policy for Openpi {
         vec![
             ("policy_path", self.settings.server.to_string().into()),
             ("policy_variant", self.settings.variant.clone().into()),
-            ("openpi_embodiment_adapter", self.settings.embodiment.name.into()),
+            (
+                "openpi_embodiment_adapter",
+                self.settings.embodiment.name.into(),
+            ),
             ("picture_size", self.settings.picture.to_vec().into()),
         ]
     }
@@ -141,22 +163,32 @@ impl Openpi {
         let mut chunks: Vec<Option<Chunk>> = rows.iter().map(|_| None).collect();
         let mut waiting: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (row, (env, _)) in rows.iter().enumerate().rev() {
-            waiting.entry(env.0 % self.settings.connections).or_default().push(row);
+            waiting
+                .entry(env.0 % self.settings.connections)
+                .or_default()
+                .push(row);
         }
         // Every connection has at most one outstanding request, so a server that is slow to read
         // cannot deadlock with us.
         while waiting.values().any(|rows| !rows.is_empty()) {
-            let round: Vec<(usize, usize)> =
-                waiting.iter_mut().filter_map(|(connection, rows)| Some((*connection, rows.pop()?))).collect();
+            let round: Vec<(usize, usize)> = waiting
+                .iter_mut()
+                .filter_map(|(connection, rows)| Some((*connection, rows.pop()?)))
+                .collect();
             let mut requests = Vec::with_capacity(round.len());
             for (connection, row) in &round {
                 let request = self.request(rows[*row].1)?;
                 let new = || Caller::new(&self.settings.server, &self.lifeline);
-                self.callers.entry(*connection).or_insert_with(new).begin(&request);
+                self.callers
+                    .entry(*connection)
+                    .or_insert_with(new)
+                    .begin(&request);
                 requests.push(request);
             }
             for ((connection, row), request) in round.into_iter().zip(&requests) {
-                let Some(caller) = self.callers.get_mut(&connection) else { continue };
+                let Some(caller) = self.callers.get_mut(&connection) else {
+                    continue;
+                };
                 let answer = caller.finish("infer", request)?;
                 chunks[row] = Some(self.chunk(&answer)?);
             }
@@ -174,22 +206,42 @@ mod tests {
     }
 
     fn actions(shape: &[usize]) -> Bytes {
-        let numbers: Vec<f32> = (0..shape.iter().product::<usize>()).map(|number| number as f32).collect();
-        answer(&Value::map([("actions", Array::of_f32(shape, &numbers).into())]))
+        let numbers: Vec<f32> = (0..shape.iter().product::<usize>())
+            .map(|number| number as f32)
+            .collect();
+        answer(&Value::map([(
+            "actions",
+            Array::of_f32(shape, &numbers).into(),
+        )]))
     }
 
     #[test]
     fn of_an_answer_as_many_actions_are_taken_as_are_wanted() {
-        assert_eq!(chunk(&actions(&[4, 2]), 3, 2), Ok(Chunk::new(2, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0])));
+        assert_eq!(
+            chunk(&actions(&[4, 2]), 3, 2),
+            Ok(Chunk::new(2, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]))
+        );
     }
 
     #[test]
     fn an_answer_that_does_not_fit_is_refused_with_both_sides() {
         let refusal = |bytes: Bytes| chunk(&bytes, 3, 2).unwrap_err();
-        assert_eq!(refusal(actions(&[2, 2])), "its actions are [2, 2], [3 or more, 2] is needed");
-        assert_eq!(refusal(actions(&[4, 8])), "its actions are [4, 8], [3 or more, 2] is needed");
-        assert_eq!(refusal(actions(&[1, 4, 2])), "its actions are [1, 4, 2], [3 or more, 2] is needed");
-        assert_eq!(refusal(answer(&Value::map([("action", Value::Nil)]))), "its answer has no array `actions`");
+        assert_eq!(
+            refusal(actions(&[2, 2])),
+            "its actions are [2, 2], [3 or more, 2] is needed"
+        );
+        assert_eq!(
+            refusal(actions(&[4, 8])),
+            "its actions are [4, 8], [3 or more, 2] is needed"
+        );
+        assert_eq!(
+            refusal(actions(&[1, 4, 2])),
+            "its actions are [1, 4, 2], [3 or more, 2] is needed"
+        );
+        assert_eq!(
+            refusal(answer(&Value::map([("action", Value::Nil)]))),
+            "its answer has no array `actions`"
+        );
         let error = answer(&Value::map([("error", "no such key".into())]));
         assert_eq!(refusal(error), "it answers with the error `no such key`");
         assert!(refusal(Bytes::from_static(b"{}")).starts_with("its answer cannot be read: "));

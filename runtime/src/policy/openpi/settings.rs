@@ -54,9 +54,14 @@ impl OpenpiSettings {
         // A pong is sent whenever the connection is read, and the timeout detects what a ping would
         // detect.
         fields.ignore(&["ping_interval", "ping_timeout"]);
-        let words: [(&str, &'static Embodiment); 3] = [("droid", &DROID), ("libero", &LIBERO), ("custom", &CUSTOM)];
-        let embodiment = fields.one_of("openpi_embodiment_adapter", &words)?.unwrap_or(&DROID);
-        let variant = fields.string("policy_variant")?.unwrap_or_else(|| "pi05".to_owned());
+        let words: [(&str, &'static Embodiment); 3] =
+            [("droid", &DROID), ("libero", &LIBERO), ("custom", &CUSTOM)];
+        let embodiment = fields
+            .one_of("openpi_embodiment_adapter", &words)?
+            .unwrap_or(&DROID);
+        let variant = fields
+            .string("policy_variant")?
+            .unwrap_or_else(|| "pi05".to_owned());
         let chunk_length = match fields.positive("action_chunk_length")? {
             Some(length) => length,
             None => default_length(embodiment, &variant)?,
@@ -66,19 +71,34 @@ impl OpenpiSettings {
             let wanted = "the server's names are needed with openpi_embodiment_adapter custom";
             return Err(argument("observation_mapping", "missing", wanted));
         }
-        let server = Server::read(&mut fields, Defaults { scheme: "ws", port: 8000, timeout: TIMEOUT })?;
-        let device = ["policy_device", "policy_device_id"].iter().filter(|field| config.contains_key(**field));
-        let notes = device.map(|field| format!("no effect of {field}: the policy is at {server}")).collect();
+        let server = Server::read(
+            &mut fields,
+            Defaults {
+                scheme: "ws",
+                port: 8000,
+                timeout: TIMEOUT,
+            },
+        )?;
+        let device = ["policy_device", "policy_device_id"]
+            .iter()
+            .filter(|field| config.contains_key(**field));
+        let notes = device
+            .map(|field| format!("no effect of {field}: the policy is at {server}"))
+            .collect();
         let settings = Self {
             server,
             embodiment,
             variant,
             chunk_length,
-            language: fields.string("language_instruction")?.filter(|text| !text.is_empty()),
+            language: fields
+                .string("language_instruction")?
+                .filter(|text| !text.is_empty()),
             cameras: fields.strings("pov_cam_name_sim")?,
             mapping,
             picture: fields.edges("target_image_size")?.unwrap_or(PICTURE),
-            connections: fields.positive("remote_connections")?.unwrap_or(CONNECTIONS),
+            connections: fields
+                .positive("remote_connections")?
+                .unwrap_or(CONNECTIONS),
             notes,
         };
         fields.finish()?;
@@ -98,8 +118,9 @@ fn default_length(embodiment: &Embodiment, variant: &str) -> Result<usize, Polic
             Err(argument("policy_variant", &format!("{variant:?}"), wanted))
         }
         (name, _) => {
-            let wanted =
-                format!("the number of actions that are taken is needed with openpi_embodiment_adapter {name}");
+            let wanted = format!(
+                "the number of actions that are taken is needed with openpi_embodiment_adapter {name}"
+            );
             Err(argument("action_chunk_length", "missing", &wanted))
         }
     }
@@ -112,7 +133,9 @@ mod tests {
     use super::*;
 
     fn read(config: Value) -> Result<OpenpiSettings, String> {
-        let Value::Object(config) = config else { panic!("an object is meant") };
+        let Value::Object(config) = config else {
+            panic!("an object is meant")
+        };
         OpenpiSettings::read(&config).map_err(|err| err.to_string())
     }
 
@@ -123,25 +146,73 @@ mod tests {
             "openpi_embodiment_adapter": "droid", "ping_interval": null, "ping_timeout": 20.0,
         }))
         .unwrap();
-        assert_eq!((settings.server.to_string().as_str(), settings.chunk_length), ("ws://127.0.0.1:8000", 15));
-        assert_eq!(settings.notes, ["no effect of policy_device: the policy is at ws://127.0.0.1:8000"]);
-        assert_eq!(read(json!({"policy_variant": "pi0_fast"})).unwrap().chunk_length, 10);
-        assert_eq!(read(json!({"openpi_embodiment_adapter": "libero"})).unwrap().chunk_length, 5);
-        assert_eq!(read(json!({"target_image_size": [180, 320, 3]})).unwrap().picture, [180, 320]);
+        assert_eq!(
+            (settings.server.to_string().as_str(), settings.chunk_length),
+            ("ws://127.0.0.1:8000", 15)
+        );
+        assert_eq!(
+            settings.notes,
+            ["no effect of policy_device: the policy is at ws://127.0.0.1:8000"]
+        );
+        assert_eq!(
+            read(json!({"policy_variant": "pi0_fast"}))
+                .unwrap()
+                .chunk_length,
+            10
+        );
+        assert_eq!(
+            read(json!({"openpi_embodiment_adapter": "libero"}))
+                .unwrap()
+                .chunk_length,
+            5
+        );
+        assert_eq!(
+            read(json!({"target_image_size": [180, 320, 3]}))
+                .unwrap()
+                .picture,
+            [180, 320]
+        );
     }
 
     #[test]
     fn what_is_not_known_has_to_be_said() {
-        assert!(read(json!({"policy_variant": "pi9"})).unwrap_err().contains("one of pi05, pi0, pi0_fast is needed"));
-        assert_eq!(read(json!({"policy_variant": "pi9", "action_chunk_length": 3})).unwrap().chunk_length, 3);
+        assert!(
+            read(json!({"policy_variant": "pi9"}))
+                .unwrap_err()
+                .contains("one of pi05, pi0, pi0_fast is needed")
+        );
+        assert_eq!(
+            read(json!({"policy_variant": "pi9", "action_chunk_length": 3}))
+                .unwrap()
+                .chunk_length,
+            3
+        );
         let custom = |more: Value| {
             let mut config = json!({"openpi_embodiment_adapter": "custom"});
-            config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            config
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             read(config).map(|settings| settings.chunk_length)
         };
-        assert!(custom(json!({})).unwrap_err().contains("action_chunk_length` is missing"));
-        assert!(custom(json!({"action_chunk_length": 4})).unwrap_err().contains("observation_mapping` is missing"));
-        assert_eq!(custom(json!({"action_chunk_length": 4, "observation_mapping": {"state": "x"}})), Ok(4));
-        assert!(read(json!({"target_image_size": [0, 4]})).unwrap_err().contains("height and width"));
+        assert!(
+            custom(json!({}))
+                .unwrap_err()
+                .contains("action_chunk_length` is missing")
+        );
+        assert!(
+            custom(json!({"action_chunk_length": 4}))
+                .unwrap_err()
+                .contains("observation_mapping` is missing")
+        );
+        assert_eq!(
+            custom(json!({"action_chunk_length": 4, "observation_mapping": {"state": "x"}})),
+            Ok(4)
+        );
+        assert!(
+            read(json!({"target_image_size": [0, 4]}))
+                .unwrap_err()
+                .contains("height and width")
+        );
     }
 }

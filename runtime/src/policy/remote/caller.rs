@@ -81,7 +81,9 @@ impl<C: Connection> Caller<C> {
     /// Sends a request without waiting for its answer, so that the servers of several callers work
     /// at the same time. [`Caller::finish`] reports errors.
     pub fn begin(&mut self, request: &Bytes) {
-        let sent = self.connected().and_then(|connection| connection.send(request));
+        let sent = self
+            .connected()
+            .and_then(|connection| connection.send(request));
         self.begun = Some(sent);
     }
 
@@ -125,11 +127,19 @@ impl<C: Connection> Caller<C> {
             self.connection = None;
             let reason = match trouble {
                 Trouble::Away(reason) => format!("{what}: {reason}"),
-                Trouble::Wrong(reason) => return Err(self.server.error(format!("{what}: {reason}"))),
-                Trouble::Cut => return Err(self.server.error(format!("{what}: given up, as the evaluation ends"))),
+                Trouble::Wrong(reason) => {
+                    return Err(self.server.error(format!("{what}: {reason}")));
+                }
+                Trouble::Cut => {
+                    return Err(self
+                        .server
+                        .error(format!("{what}: given up, as the evaluation ends")));
+                }
             };
             match self.patience.failed(&reason, began, now()) {
-                Next::GiveUp(text) => return Err(self.server.error(format!("it stays away: {text}"))),
+                Next::GiveUp(text) => {
+                    return Err(self.server.error(format!("it stays away: {text}")));
+                }
                 Next::Again { after, say } => {
                     say.into_iter().for_each(|text| self.say(&text));
                     self.lifeline.rest(after);
@@ -139,7 +149,8 @@ impl<C: Connection> Caller<C> {
     }
 
     fn say(&self, text: &str) {
-        self.lifeline.say(format!("policy server {}: {text}", self.server));
+        self.lifeline
+            .say(format!("policy server {}: {text}", self.server));
     }
 }
 
@@ -161,7 +172,11 @@ mod tests {
     impl Connection for Fake {
         fn open(_: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
             OPENED.with_borrow_mut(|opened| *opened += 1);
-            if lifeline.is_cut() { Err(Trouble::Cut) } else { Ok(Self) }
+            if lifeline.is_cut() {
+                Err(Trouble::Cut)
+            } else {
+                Ok(Self)
+            }
         }
 
         fn send(&mut self, _: &Bytes) -> Result<(), Trouble> {
@@ -169,20 +184,35 @@ mod tests {
         }
 
         fn receive(&mut self) -> Result<Bytes, Trouble> {
-            FATES.with_borrow_mut(Vec::pop).unwrap_or(Ok("late")).map(Bytes::from)
+            FATES
+                .with_borrow_mut(Vec::pop)
+                .unwrap_or(Ok("late"))
+                .map(Bytes::from)
         }
     }
 
     fn server(retry: Duration) -> Server {
         let (scheme, host) = ("tcp", "gpu7".to_owned());
-        Server { scheme, host, port: 5555, token: None, timeout: Duration::from_secs(1), retry }
+        Server {
+            scheme,
+            host,
+            port: 5555,
+            token: None,
+            timeout: Duration::from_secs(1),
+            retry,
+        }
     }
 
-    fn call(mut fates: Vec<Result<&'static str, Trouble>>, retry: Duration) -> Result<Bytes, String> {
+    fn call(
+        mut fates: Vec<Result<&'static str, Trouble>>,
+        retry: Duration,
+    ) -> Result<Bytes, String> {
         fates.reverse();
         FATES.set(fates);
         let mut caller: Caller<Fake> = Caller::new(&server(retry), &Lifeline::alone());
-        caller.call("get_action", &Bytes::new()).map_err(|err| err.to_string())
+        caller
+            .call("get_action", &Bytes::new())
+            .map_err(|err| err.to_string())
     }
 
     fn away() -> Result<&'static str, Trouble> {
@@ -191,7 +221,10 @@ mod tests {
 
     #[test]
     fn a_server_that_comes_back_is_asked_again_over_a_new_connection() {
-        assert_eq!(call(vec![away(), away(), Ok("here")], Duration::from_secs(60)), Ok(Bytes::from_static(b"here")));
+        assert_eq!(
+            call(vec![away(), away(), Ok("here")], Duration::from_secs(60)),
+            Ok(Bytes::from_static(b"here"))
+        );
         assert_eq!(OPENED.take(), 3);
     }
 
@@ -208,7 +241,10 @@ mod tests {
     fn what_a_server_says_is_wrong_is_not_asked_again() {
         let wrong = Err(Trouble::Wrong("error `no such key`".to_owned()));
         let text = call(vec![wrong, Ok("never")], Duration::from_secs(60)).unwrap_err();
-        assert_eq!(text, "policy server tcp://gpu7:5555: get_action: error `no such key`");
+        assert_eq!(
+            text,
+            "policy server tcp://gpu7:5555: get_action: error `no such key`"
+        );
     }
 
     #[test]
@@ -216,6 +252,12 @@ mod tests {
         let lifeline = Lifeline::alone();
         lifeline.cut();
         let mut caller: Caller<Fake> = Caller::new(&server(Duration::from_secs(3600)), &lifeline);
-        assert!(caller.meet().unwrap_err().to_string().ends_with("given up, as the evaluation ends"));
+        assert!(
+            caller
+                .meet()
+                .unwrap_err()
+                .to_string()
+                .ends_with("given up, as the evaluation ends")
+        );
     }
 }

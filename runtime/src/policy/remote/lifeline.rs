@@ -18,13 +18,22 @@ pub struct Lifeline {
 impl Lifeline {
     /// Creates a line without a receiver for its messages.
     pub fn alone() -> Self {
-        Self { cut: Arc::default(), words: None }
+        Self {
+            cut: Arc::default(),
+            words: None,
+        }
     }
 
     /// Creates a line and the receiver of its messages.
     pub fn heard() -> (Self, Receiver<String>) {
         let (words, heard) = channel();
-        (Self { words: Some(words), ..Self::alone() }, heard)
+        (
+            Self {
+                words: Some(words),
+                ..Self::alone()
+            },
+            heard,
+        )
     }
 
     /// Sends a message to the user.
@@ -55,7 +64,12 @@ impl Lifeline {
             if left.is_zero() {
                 return;
             }
-            is_cut = self.cut.1.wait_timeout(is_cut, left).unwrap_or_else(PoisonError::into_inner).0;
+            is_cut = self
+                .cut
+                .1
+                .wait_timeout(is_cut, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 }

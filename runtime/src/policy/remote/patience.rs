@@ -40,7 +40,12 @@ pub enum Next {
 impl Patience {
     /// Creates a state in which attempts may start until `limit` after the first failed one.
     pub fn new(limit: Duration) -> Self {
-        Self { limit, since: None, failures: 0, told: None }
+        Self {
+            limit,
+            since: None,
+            failures: 0,
+            told: None,
+        }
     }
 
     /// Records that an attempt that began at `began` has failed at `now`.
@@ -48,19 +53,38 @@ impl Patience {
         let since = *self.since.get_or_insert(began);
         self.failures += 1;
         let waited = now.saturating_duration_since(since);
-        let Some(left) = self.limit.checked_sub(waited).filter(|left| !left.is_zero()) else {
-            let attempts =
-                if self.failures == 1 { "1 attempt".to_owned() } else { format!("{} attempts", self.failures) };
-            return Next::GiveUp(format!("{attempts} in {:.1} s, the last one: {reason}", waited.as_secs_f64()));
+        let Some(left) = self
+            .limit
+            .checked_sub(waited)
+            .filter(|left| !left.is_zero())
+        else {
+            let attempts = if self.failures == 1 {
+                "1 attempt".to_owned()
+            } else {
+                format!("{} attempts", self.failures)
+            };
+            return Next::GiveUp(format!(
+                "{attempts} in {:.1} s, the last one: {reason}",
+                waited.as_secs_f64()
+            ));
         };
         let Some(doublings) = self.failures.checked_sub(2) else {
-            return Next::Again { after: Duration::ZERO, say: None };
+            return Next::Again {
+                after: Duration::ZERO,
+                say: None,
+            };
         };
         let say = (self.told.as_deref() != Some(reason)).then(|| {
             self.told = Some(reason.to_owned());
-            format!("{reason}; it is tried again for {:.0} s", left.as_secs_f64().ceil())
+            format!(
+                "{reason}; it is tried again for {:.0} s",
+                left.as_secs_f64().ceil()
+            )
         });
-        let after = SHORTEST.saturating_mul(1 << doublings.min(8)).min(LONGEST).min(left);
+        let after = SHORTEST
+            .saturating_mul(1 << doublings.min(8))
+            .min(LONGEST)
+            .min(left);
         Next::Again { after, say }
     }
 
@@ -69,7 +93,10 @@ impl Patience {
         let since = self.since.take();
         self.failures = 0;
         self.told.take()?;
-        Some(format!("answers again after {:.1} s", now.saturating_duration_since(since?).as_secs_f64()))
+        Some(format!(
+            "answers again after {:.1} s",
+            now.saturating_duration_since(since?).as_secs_f64()
+        ))
     }
 }
 
@@ -82,13 +109,19 @@ mod tests {
     }
 
     fn after(next: &Next) -> f64 {
-        if let Next::Again { after, .. } = next { after.as_secs_f64() } else { panic!("{next:?}") }
+        if let Next::Again { after, .. } = next {
+            after.as_secs_f64()
+        } else {
+            panic!("{next:?}")
+        }
     }
 
     #[test]
     fn pauses_grow_up_to_a_limit() {
         let (mut patience, start) = (Patience::new(seconds(100.0)), crate::policy::remote::now());
-        let pauses: Vec<f64> = (0..8).map(|_| after(&patience.failed("refused", start, start))).collect();
+        let pauses: Vec<f64> = (0..8)
+            .map(|_| after(&patience.failed("refused", start, start)))
+            .collect();
         assert_eq!(pauses, [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]);
     }
 
@@ -96,30 +129,49 @@ mod tests {
     fn the_last_pause_ends_with_the_patience() {
         let (mut patience, start) = (Patience::new(seconds(10.0)), crate::policy::remote::now());
         patience.failed("refused", start, start);
-        assert_eq!(after(&patience.failed("refused", start, start + seconds(9.9))), 0.1);
+        assert_eq!(
+            after(&patience.failed("refused", start, start + seconds(9.9))),
+            0.1
+        );
         let last = patience.failed("timed out", start, start + seconds(10.0));
-        assert_eq!(last, Next::GiveUp("3 attempts in 10.0 s, the last one: timed out".to_owned()));
+        assert_eq!(
+            last,
+            Next::GiveUp("3 attempts in 10.0 s, the last one: timed out".to_owned())
+        );
     }
 
     #[test]
     fn without_patience_the_first_failure_is_the_last() {
         let start = crate::policy::remote::now();
         let next = Patience::new(Duration::ZERO).failed("refused", start, start + seconds(2.0));
-        assert_eq!(next, Next::GiveUp("1 attempt in 2.0 s, the last one: refused".to_owned()));
+        assert_eq!(
+            next,
+            Next::GiveUp("1 attempt in 2.0 s, the last one: refused".to_owned())
+        );
     }
 
     #[test]
     fn a_reason_is_told_once_and_so_is_the_return() {
         let (mut patience, start) = (Patience::new(seconds(60.0)), crate::policy::remote::now());
-        let mut say = |reason: &str, at: f64| match patience.failed(reason, start, start + seconds(at)) {
-            Next::Again { say, .. } => say,
-            Next::GiveUp(text) => panic!("{text}"),
-        };
+        let mut say =
+            |reason: &str, at: f64| match patience.failed(reason, start, start + seconds(at)) {
+                Next::Again { say, .. } => say,
+                Next::GiveUp(text) => panic!("{text}"),
+            };
         assert_eq!(say("refused", 0.0), None);
-        assert_eq!(say("refused", 0.0).as_deref(), Some("refused; it is tried again for 60 s"));
+        assert_eq!(
+            say("refused", 0.0).as_deref(),
+            Some("refused; it is tried again for 60 s")
+        );
         assert_eq!(say("refused", 1.0), None);
-        assert_eq!(say("timed out", 20.5).as_deref(), Some("timed out; it is tried again for 40 s"));
-        assert_eq!(patience.succeeded(start + seconds(21.0)).as_deref(), Some("answers again after 21.0 s"));
+        assert_eq!(
+            say("timed out", 20.5).as_deref(),
+            Some("timed out; it is tried again for 40 s")
+        );
+        assert_eq!(
+            patience.succeeded(start + seconds(21.0)).as_deref(),
+            Some("answers again after 21.0 s")
+        );
         patience.failed("refused", start, start);
         assert_eq!(patience.succeeded(start), None);
     }

@@ -24,19 +24,25 @@ pub struct Req {
 
 impl Req {
     fn write(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
-        self.stream.write_all(bytes).map_err(|err| self.stream.trouble(&err))
+        self.stream
+            .write_all(bytes)
+            .map_err(|err| self.stream.trouble(&err))
     }
 
     fn next(&mut self) -> Result<Heard, Trouble> {
         let mut block = vec![0; BLOCK];
         loop {
             let heard = self.reader.next(&mut self.buffer);
-            if let Some(heard) =
-                heard.map_err(|err| Trouble::Wrong(format!("it speaks no ZeroMQ for policies: {err}")))?
+            if let Some(heard) = heard
+                .map_err(|err| Trouble::Wrong(format!("it speaks no ZeroMQ for policies: {err}")))?
             {
                 return Ok(heard);
             }
-            match self.stream.read(&mut block).map_err(|err| self.stream.trouble(&err))? {
+            match self
+                .stream
+                .read(&mut block)
+                .map_err(|err| self.stream.trouble(&err))?
+            {
                 0 => return Err(Trouble::Away("it closed the connection".to_owned())),
                 count => self.buffer.extend_from_slice(&block[..count]),
             }
@@ -47,16 +53,24 @@ impl Req {
 impl Connection for Req {
     fn open(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
         let stream = Stream::connect(server, lifeline)?;
-        let mut req = Self { stream, reader: Reader::new(LONGEST_ANSWER), buffer: BytesMut::new() };
+        let mut req = Self {
+            stream,
+            reader: Reader::new(LONGEST_ANSWER),
+            buffer: BytesMut::new(),
+        };
         req.write(&zmtp::greeting())?;
         loop {
             match req.next()? {
                 Heard::Greeting => req.write(&Socket::Req.ready())?,
                 Heard::Command(name, properties) => {
                     let ready = Socket::Req.check_ready(&name, &properties);
-                    return ready.map(|()| req).map_err(|err| Trouble::Wrong(format!("it is {err}")));
+                    return ready
+                        .map(|()| req)
+                        .map_err(|err| Trouble::Wrong(format!("it is {err}")));
                 }
-                Heard::Request(_) => return Err(Trouble::Wrong("it answers before it was asked".to_owned())),
+                Heard::Request(_) => {
+                    return Err(Trouble::Wrong("it answers before it was asked".to_owned()));
+                }
             }
         }
     }
@@ -79,7 +93,12 @@ impl Connection for Req {
                 Heard::Command(..) | Heard::Greeting => {}
                 Heard::Request(answer) => match &answer.body[..] {
                     [only] => return Ok(only.clone()),
-                    parts => return Err(Trouble::Wrong(format!("an answer of {} parts, 1 is needed", parts.len()))),
+                    parts => {
+                        return Err(Trouble::Wrong(format!(
+                            "an answer of {} parts, 1 is needed",
+                            parts.len()
+                        )));
+                    }
                 },
             }
         }

@@ -52,15 +52,26 @@ impl Server {
     /// # Errors
     /// Returns [`PolicyError::Argument`] with the name of the field.
     pub(crate) fn read(fields: &mut Fields, defaults: Defaults) -> Result<Self, PolicyError> {
-        let given = fields.string("remote_host")?.unwrap_or_else(|| "localhost".to_owned());
-        let host = given.strip_prefix(&format!("{}://", defaults.scheme)).unwrap_or(&given).trim_end_matches('/');
+        let given = fields
+            .string("remote_host")?
+            .unwrap_or_else(|| "localhost".to_owned());
+        let host = given
+            .strip_prefix(&format!("{}://", defaults.scheme))
+            .unwrap_or(&given)
+            .trim_end_matches('/');
         if host.is_empty() || host.contains(['/', ' ']) {
-            let wanted = format!("a name or an address is needed, reached by {}://", defaults.scheme);
+            let wanted = format!(
+                "a name or an address is needed, reached by {}://",
+                defaults.scheme
+            );
             return Err(argument("remote_host", &format!("{given:?}"), &wanted));
         }
         Ok(Self {
             scheme: defaults.scheme,
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            host: host
+                .trim_start_matches('[')
+                .trim_end_matches(']')
+                .to_owned(),
             port: fields.port("remote_port")?.unwrap_or(defaults.port),
             token: token(fields)?,
             timeout: timeout(fields)?.unwrap_or(defaults.timeout),
@@ -75,13 +86,18 @@ impl Server {
             reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
             reason.push('…');
         }
-        PolicyError::Remote { server: self.to_string(), reason }
+        PolicyError::Remote {
+            server: self.to_string(),
+            reason,
+        }
     }
 }
 
 impl fmt::Display for Server {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        let Self { scheme, host, port, .. } = self;
+        let Self {
+            scheme, host, port, ..
+        } = self;
         if host.contains(':') {
             write!(formatter, "{scheme}://[{host}]:{port}")
         } else {
@@ -99,7 +115,11 @@ impl fmt::Debug for Token {
 fn timeout(fields: &mut Fields) -> Result<Option<Duration>, PolicyError> {
     let timeout = fields.seconds("remote_timeout_s")?;
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
-        return Err(argument("remote_timeout_s", "0", "more than 0 seconds are needed"));
+        return Err(argument(
+            "remote_timeout_s",
+            "0",
+            "more than 0 seconds are needed",
+        ));
     }
     Ok(timeout)
 }
@@ -107,13 +127,28 @@ fn timeout(fields: &mut Fields) -> Result<Option<Duration>, PolicyError> {
 /// Reads `remote_api_token`, or the environment variable that `remote_api_token_env` names, so that
 /// no file has to contain the token.
 fn token(fields: &mut Fields) -> Result<Option<Token>, PolicyError> {
-    let (given, name) = (fields.string("remote_api_token")?, fields.string("remote_api_token_env")?);
-    let Some(name) = name else { return Ok(given.map(Token)) };
+    let (given, name) = (
+        fields.string("remote_api_token")?,
+        fields.string("remote_api_token_env")?,
+    );
+    let Some(name) = name else {
+        return Ok(given.map(Token));
+    };
     if given.is_some() {
-        return Err(argument("remote_api_token_env", &format!("{name:?}"), "but remote_api_token is there too"));
+        return Err(argument(
+            "remote_api_token_env",
+            &format!("{name:?}"),
+            "but remote_api_token is there too",
+        ));
     }
     let value = std::env::var(&name).ok().filter(|value| !value.is_empty());
-    let unset = || argument("remote_api_token_env", &format!("{name:?}"), "but there is no such environment variable");
+    let unset = || {
+        argument(
+            "remote_api_token_env",
+            &format!("{name:?}"),
+            "but there is no such environment variable",
+        )
+    };
     value.map(|value| Some(Token(value))).ok_or_else(unset)
 }
 
@@ -124,8 +159,14 @@ mod tests {
     use super::*;
 
     fn read(config: Value) -> Result<Server, String> {
-        let Value::Object(config) = config else { panic!("an object is meant") };
-        let defaults = Defaults { scheme: "ws", port: 8000, timeout: Duration::from_secs(7) };
+        let Value::Object(config) = config else {
+            panic!("an object is meant")
+        };
+        let defaults = Defaults {
+            scheme: "ws",
+            port: 8000,
+            timeout: Duration::from_secs(7),
+        };
         Server::read(&mut Fields::of_job(&config), defaults).map_err(|err| err.to_string())
     }
 
@@ -133,32 +174,74 @@ mod tests {
     fn a_reason_as_long_as_an_answer_is_cut() {
         let server = read(json!({})).unwrap();
         let text = server.error("é".repeat(1 << 20)).to_string();
-        assert!(text.ends_with("éé…") && text.len() < 5000, "{} bytes", text.len());
+        assert!(
+            text.ends_with("éé…") && text.len() < 5000,
+            "{} bytes",
+            text.len()
+        );
     }
 
     #[test]
     fn a_server_is_where_the_settings_say() {
         let server = read(json!({})).unwrap();
-        assert_eq!((server.to_string().as_str(), server.timeout.as_secs()), ("ws://localhost:8000", 7));
-        let server = read(json!({"remote_host": "ws://gpu7/", "remote_port": 9, "remote_retry_s": 0.5})).unwrap();
-        assert_eq!((server.to_string().as_str(), server.retry), ("ws://gpu7:9", Duration::from_millis(500)));
-        assert_eq!(read(json!({"remote_host": "::1"})).unwrap().to_string(), "ws://[::1]:8000");
+        assert_eq!(
+            (server.to_string().as_str(), server.timeout.as_secs()),
+            ("ws://localhost:8000", 7)
+        );
+        let server =
+            read(json!({"remote_host": "ws://gpu7/", "remote_port": 9, "remote_retry_s": 0.5}))
+                .unwrap();
+        assert_eq!(
+            (server.to_string().as_str(), server.retry),
+            ("ws://gpu7:9", Duration::from_millis(500))
+        );
+        assert_eq!(
+            read(json!({"remote_host": "::1"})).unwrap().to_string(),
+            "ws://[::1]:8000"
+        );
     }
 
     #[test]
     fn what_cannot_be_reached_is_refused() {
-        assert!(read(json!({"remote_host": "wss://gpu7"})).unwrap_err().contains("reached by ws://"));
-        assert!(read(json!({"remote_host": ""})).unwrap_err().contains("`policy_config_dict.remote_host` is \"\""));
-        assert!(read(json!({"remote_port": 70000})).unwrap_err().contains("is 70000, a port from 1 to 65535"));
-        assert!(read(json!({"remote_timeout_s": 0})).unwrap_err().contains("is 0, more than 0 seconds are needed"));
-        assert!(read(json!({"remote_timeout_s": -1})).unwrap_err().contains("is -1, a number of seconds"));
+        assert!(
+            read(json!({"remote_host": "wss://gpu7"}))
+                .unwrap_err()
+                .contains("reached by ws://")
+        );
+        assert!(
+            read(json!({"remote_host": ""}))
+                .unwrap_err()
+                .contains("`policy_config_dict.remote_host` is \"\"")
+        );
+        assert!(
+            read(json!({"remote_port": 70000}))
+                .unwrap_err()
+                .contains("is 70000, a port from 1 to 65535")
+        );
+        assert!(
+            read(json!({"remote_timeout_s": 0}))
+                .unwrap_err()
+                .contains("is 0, more than 0 seconds are needed")
+        );
+        assert!(
+            read(json!({"remote_timeout_s": -1}))
+                .unwrap_err()
+                .contains("is -1, a number of seconds")
+        );
     }
 
     #[test]
     fn a_token_is_not_shown_and_may_stand_in_the_environment() {
-        assert!(!format!("{:?}", read(json!({"remote_api_token": "s3cret"})).unwrap()).contains("s3cret"));
+        assert!(
+            !format!("{:?}", read(json!({"remote_api_token": "s3cret"})).unwrap())
+                .contains("s3cret")
+        );
         let path = read(json!({"remote_api_token_env": "PATH"})).unwrap().token;
         assert_eq!(path.map(|token| token.0), std::env::var("PATH").ok());
-        assert!(read(json!({"remote_api_token_env": "RRUN_NO_SUCH"})).unwrap_err().contains("no such environment"));
+        assert!(
+            read(json!({"remote_api_token_env": "RRUN_NO_SUCH"}))
+                .unwrap_err()
+                .contains("no such environment")
+        );
     }
 }

@@ -29,10 +29,13 @@ impl Stream {
     pub fn connect(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
         let deadline = now() + server.timeout;
         let addresses = (server.host.as_str(), server.port).to_socket_addrs();
-        let addresses = addresses.map_err(|err| Trouble::Away(format!("no address of {}: {err}", server.host)))?;
+        let addresses = addresses
+            .map_err(|err| Trouble::Away(format!("no address of {}: {err}", server.host)))?;
         let mut reason = format!("no address of {}", server.host);
         for address in addresses {
-            let left = deadline.saturating_duration_since(now()).min(LONGEST_CONNECT);
+            let left = deadline
+                .saturating_duration_since(now())
+                .min(LONGEST_CONNECT);
             if lifeline.is_cut() {
                 return Err(Trouble::Cut);
             }
@@ -48,7 +51,12 @@ impl Stream {
                 .and_then(|()| tcp.set_read_timeout(Some(SLICE)))
                 .and_then(|()| tcp.set_write_timeout(Some(SLICE)));
             prepared.map_err(|err| Trouble::Away(err.to_string()))?;
-            return Ok(Self { tcp, lifeline: lifeline.clone(), timeout: server.timeout, deadline });
+            return Ok(Self {
+                tcp,
+                lifeline: lifeline.clone(),
+                timeout: server.timeout,
+                deadline,
+            });
         }
         Err(Trouble::Away(reason))
     }
@@ -62,21 +70,29 @@ impl Stream {
     pub fn trouble(&self, err: &io::Error) -> Trouble {
         match err.kind() {
             _ if self.lifeline.is_cut() => Trouble::Cut,
-            ErrorKind::TimedOut => Trouble::Away(format!("no answer within {} s", self.timeout.as_secs_f64())),
+            ErrorKind::TimedOut => {
+                Trouble::Away(format!("no answer within {} s", self.timeout.as_secs_f64()))
+            }
             _ => Trouble::Away(plain(err)),
         }
     }
 
     /// Repeats an attempt until it succeeds or the deadline passes, which also limits a peer that
     /// keeps sending single bytes.
-    fn persist<T>(&mut self, mut attempt: impl FnMut(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
+    fn persist<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut TcpStream) -> io::Result<T>,
+    ) -> io::Result<T> {
         loop {
             if self.lifeline.is_cut() || now() >= self.deadline {
                 return Err(ErrorKind::TimedOut.into());
             }
             match attempt(&mut self.tcp) {
                 Err(err)
-                    if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+                    if matches!(
+                        err.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) => {}
                 other => return other,
             }
         }
@@ -119,22 +135,38 @@ mod tests {
     use super::*;
 
     fn server(port: u16, timeout: Duration) -> Server {
-        Server { scheme: "tcp", host: "127.0.0.1".to_owned(), port, token: None, timeout, retry: Duration::ZERO }
+        Server {
+            scheme: "tcp",
+            host: "127.0.0.1".to_owned(),
+            port,
+            token: None,
+            timeout,
+            retry: Duration::ZERO,
+        }
     }
 
     #[test]
     fn a_silent_peer_costs_no_more_than_the_time_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = server(listener.local_addr().unwrap().port(), Duration::from_millis(300));
+        let server = server(
+            listener.local_addr().unwrap().port(),
+            Duration::from_millis(300),
+        );
         let mut stream = Stream::connect(&server, &Lifeline::alone()).unwrap();
         let err = stream.read(&mut [0]).unwrap_err();
-        assert_eq!(stream.trouble(&err), Trouble::Away("no answer within 0.3 s".to_owned()));
+        assert_eq!(
+            stream.trouble(&err),
+            Trouble::Away("no answer within 0.3 s".to_owned())
+        );
     }
 
     #[test]
     fn a_peer_that_never_comes_to_an_end_costs_no_more_than_the_time_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = server(listener.local_addr().unwrap().port(), Duration::from_millis(300));
+        let server = server(
+            listener.local_addr().unwrap().port(),
+            Duration::from_millis(300),
+        );
         let mut stream = Stream::connect(&server, &Lifeline::alone()).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         // Write until the other side closes the connection.
@@ -144,7 +176,10 @@ mod tests {
                 break err;
             }
         };
-        assert_eq!(stream.trouble(&err), Trouble::Away("no answer within 0.3 s".to_owned()));
+        assert_eq!(
+            stream.trouble(&err),
+            Trouble::Away("no answer within 0.3 s".to_owned())
+        );
         drop(stream);
         peer.join().unwrap();
     }
@@ -152,7 +187,10 @@ mod tests {
     #[test]
     fn a_cut_ends_a_read() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = server(listener.local_addr().unwrap().port(), Duration::from_secs(3600));
+        let server = server(
+            listener.local_addr().unwrap().port(),
+            Duration::from_secs(3600),
+        );
         let lifeline = Lifeline::alone();
         let mut stream = Stream::connect(&server, &lifeline).unwrap();
         lifeline.cut();
@@ -162,8 +200,13 @@ mod tests {
 
     #[test]
     fn nobody_at_home_is_said_at_once() {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let trouble = Stream::connect(&server(port, Duration::from_secs(60)), &Lifeline::alone()).unwrap_err();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let trouble = Stream::connect(&server(port, Duration::from_secs(60)), &Lifeline::alone())
+            .unwrap_err();
         assert_eq!(trouble, Trouble::Away("connection refused".to_owned()));
     }
 }

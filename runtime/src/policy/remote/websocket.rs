@@ -28,10 +28,20 @@ impl Websocket {
                 Message::Binary(bytes) => return Ok(bytes),
                 // On an error, the reference sends the traceback of its policy as text and closes
                 // the connection.
-                Message::Text(text) => return Err(Trouble::Wrong(format!("it says: {}", end_of(text.as_str())))),
+                Message::Text(text) => {
+                    return Err(Trouble::Wrong(format!(
+                        "it says: {}",
+                        end_of(text.as_str())
+                    )));
+                }
                 Message::Close(frame) => {
-                    let why = frame.map(|frame| format!(" ({} {})", u16::from(frame.code), frame.reason.as_str()));
-                    return Err(Trouble::Away(format!("it closed the connection{}", why.unwrap_or_default())));
+                    let why = frame.map(|frame| {
+                        format!(" ({} {})", u16::from(frame.code), frame.reason.as_str())
+                    });
+                    return Err(Trouble::Away(format!(
+                        "it closed the connection{}",
+                        why.unwrap_or_default()
+                    )));
                 }
                 Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
             }
@@ -42,20 +52,29 @@ impl Websocket {
 impl Connection for Websocket {
     fn open(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
         let stream = Stream::connect(server, lifeline)?;
-        let wrong = |err: String| Trouble::Wrong(format!("no request for a websocket can be made: {err}"));
-        let mut request = server.to_string().into_client_request().map_err(|err| wrong(err.to_string()))?;
+        let wrong =
+            |err: String| Trouble::Wrong(format!("no request for a websocket can be made: {err}"));
+        let mut request = server
+            .to_string()
+            .into_client_request()
+            .map_err(|err| wrong(err.to_string()))?;
         if let Some(token) = &server.token {
             let value = HeaderValue::from_str(&format!("Api-Key {}", token.0));
-            let value = value.map_err(|_| wrong("the token has characters that no header may have".to_owned()))?;
+            let value = value.map_err(|_| {
+                wrong("the token has characters that no header may have".to_owned())
+            })?;
             request.headers_mut().insert(header::AUTHORIZATION, value);
         }
-        let config =
-            WebSocketConfig::default().max_message_size(Some(LONGEST_ANSWER)).max_frame_size(Some(LONGEST_ANSWER));
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(LONGEST_ANSWER))
+            .max_frame_size(Some(LONGEST_ANSWER));
         let made = tungstenite::client::client_with_config(request, stream, Some(config));
         let mut websocket = match made {
             Ok((websocket, _)) => Self(websocket),
             Err(HandshakeError::Failure(err)) => return Err(refusal(err, lifeline, server)),
-            Err(HandshakeError::Interrupted(_)) => return Err(Trouble::Away("no handshake in time".to_owned())),
+            Err(HandshakeError::Interrupted(_)) => {
+                return Err(Trouble::Away("no handshake in time".to_owned()));
+            }
         };
         // The server's metadata: a map without a fixed structure.
         websocket.next()?;
@@ -64,7 +83,9 @@ impl Connection for Websocket {
 
     fn send(&mut self, request: &Bytes) -> Result<(), Trouble> {
         self.0.get_mut().renew();
-        self.0.send(Message::Binary(request.clone())).map_err(|err| self.trouble(err))
+        self.0
+            .send(Message::Binary(request.clone()))
+            .map_err(|err| self.trouble(err))
     }
 
     fn receive(&mut self) -> Result<Bytes, Trouble> {
@@ -82,11 +103,16 @@ fn refusal(err: Error, lifeline: &Lifeline, server: &Server) -> Trouble {
             let text = format!("it answers HTTP {status}");
             // A proxy answers like this while the server behind it starts.
             let may_pass = status.is_server_error() || status.as_u16() == 429;
-            if may_pass { Trouble::Away(text) } else { Trouble::Wrong(text) }
+            if may_pass {
+                Trouble::Away(text)
+            } else {
+                Trouble::Wrong(text)
+            }
         }
-        Error::Io(err) if err.kind() == std::io::ErrorKind::TimedOut => {
-            Trouble::Away(format!("no answer within {} s", server.timeout.as_secs_f64()))
-        }
+        Error::Io(err) if err.kind() == std::io::ErrorKind::TimedOut => Trouble::Away(format!(
+            "no answer within {} s",
+            server.timeout.as_secs_f64()
+        )),
         Error::Io(err) => Trouble::Away(err.to_string()),
         Error::Protocol(tungstenite::error::ProtocolError::HandshakeIncomplete) => {
             Trouble::Away("it closed the connection".to_owned())
@@ -109,7 +135,11 @@ fn trouble(stream: &Stream, err: Error) -> Trouble {
 
 fn end_of(text: &str) -> &str {
     let text = text.trim();
-    let from = text.char_indices().rev().nth(LONGEST_WORDS - 1).map_or(0, |(at, _)| at);
+    let from = text
+        .char_indices()
+        .rev()
+        .nth(LONGEST_WORDS - 1)
+        .map_or(0, |(at, _)| at);
     &text[from..]
 }
 

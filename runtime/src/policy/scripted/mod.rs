@@ -108,13 +108,20 @@ impl Scripted {
         if horizon == 0 {
             return Err(argument("action_horizon", "0", "at least 1 is needed"));
         }
-        Ok(Self { task, horizon, episodes: BTreeMap::new() })
+        Ok(Self {
+            task,
+            horizon,
+            episodes: BTreeMap::new(),
+        })
     }
 
     fn chunk(&mut self, env: EnvIndex, observation: &Observation) -> Result<Chunk, PolicyError> {
         let mut view = View::new(observation)?;
         let task = self.task;
-        let memory = self.episodes.entry(env).or_insert_with(|| Memory::new(task, &view));
+        let memory = self
+            .episodes
+            .entry(env)
+            .or_insert_with(|| Memory::new(task, &view));
         memory.advance(&view);
         let mut values = Vec::with_capacity(self.horizon * ACTION_DIM);
         for _ in 0..self.horizon {
@@ -131,10 +138,22 @@ fn task_of(env: &EnvSpec) -> Result<TaskName, PolicyError> {
     let (task, keys): (_, &[&str]) = match env.name.as_str() {
         "reach" => (TaskName::Reach, &[]),
         "push" => (TaskName::Push, &["object_position", "object_quaternion"]),
-        "pick_and_place" => (TaskName::PickAndPlace, &["object_position", "object_quaternion"]),
+        "pick_and_place" => (
+            TaskName::PickAndPlace,
+            &["object_position", "object_quaternion"],
+        ),
         _ => return Err(unknown_task(env)),
     };
-    require_state(NAME, env, &["eef_position", "eef_quaternion", "gripper_position", "goal_position"])?;
+    require_state(
+        NAME,
+        env,
+        &[
+            "eef_position",
+            "eef_quaternion",
+            "gripper_position",
+            "goal_position",
+        ],
+    )?;
     require_state(NAME, env, keys)?;
     Ok(task)
 }
@@ -144,13 +163,25 @@ fn unknown_task(env: &EnvSpec) -> PolicyError {
         policy: NAME,
         env: env.name.clone(),
         wanted: "one of the tasks reach, push, pick_and_place".to_owned(),
-        found: format!("state {}", env.state.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")),
+        found: format!(
+            "state {}",
+            env.state
+                .iter()
+                .map(|(name, _)| name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
     }
 }
 
 impl Policy for Scripted {
     fn spec(&self) -> PolicySpec {
-        PolicySpec { action_horizon: self.horizon, needs_video: false, looks_back: 0, num_episodes: None }
+        PolicySpec {
+            action_horizon: self.horizon,
+            needs_video: false,
+            looks_back: 0,
+            num_episodes: None,
+        }
     }
 
     fn reset(&mut self, starts: &[EpisodeStart]) {
@@ -160,14 +191,25 @@ impl Policy for Scripted {
     }
 
     fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
-        rows.iter().map(|&(env, observation)| self.chunk(env, observation)).collect()
+        rows.iter()
+            .map(|&(env, observation)| self.chunk(env, observation))
+            .collect()
     }
 }
 
 impl Memory {
     fn new(task: TaskName, view: &View) -> Self {
-        let phase = if task == TaskName::Reach { Phase::Reach } else { Phase::Above };
-        Self { task, phase, heading: view.heading(), rest: view.object[2] }
+        let phase = if task == TaskName::Reach {
+            Phase::Reach
+        } else {
+            Phase::Above
+        };
+        Self {
+            task,
+            phase,
+            heading: view.heading(),
+            rest: view.object[2],
+        }
     }
 
     /// Advances to the phase to which the view leads.
@@ -187,7 +229,9 @@ impl Memory {
         match (self.task, self.phase) {
             (_, Phase::Above) if near(0.015) && turned => Phase::Descend,
             (TaskName::Push, Phase::Descend) if near(0.01) => Phase::Push,
-            (TaskName::Push, Phase::Push) if near(0.006) && view.distance_to_goal() > 0.018 => Phase::Raise,
+            (TaskName::Push, Phase::Push) if near(0.006) && view.distance_to_goal() > 0.018 => {
+                Phase::Raise
+            }
             (_, Phase::Raise) if view.hand[2] > TRAVEL - 0.03 => Phase::Above,
             (TaskName::PickAndPlace, Phase::Descend) if near(0.006) => Phase::Grasp,
             (_, Phase::Grasp) if view.finger < HOLDING && !slipped => Phase::Lift,
@@ -195,7 +239,9 @@ impl Memory {
             (_, Phase::Lift | Phase::Carry | Phase::Lower) if slipped => Phase::Above,
             (_, Phase::Lift) if view.hand[2] > TRAVEL - 0.02 => Phase::Carry,
             (_, Phase::Carry) if view.distance_to_goal() < 0.008 => Phase::Lower,
-            (_, Phase::Lower) if view.object[2] < self.placed_height(view) + 0.004 => Phase::Release,
+            (_, Phase::Lower) if view.object[2] < self.placed_height(view) + 0.004 => {
+                Phase::Release
+            }
             (_, Phase::Release) if view.finger > 0.032 => Phase::Retreat,
             (_, Phase::Retreat) if near(0.02) && view.distance_to_goal() > 0.03 => Phase::Above,
             (_, phase) => phase,
@@ -211,7 +257,13 @@ impl Memory {
     fn waypoint(&self, view: &View) -> Waypoint {
         let [object, goal, hand] = [view.object, view.goal, view.hand];
         // While carrying, the object rather than the hand is moved above the goal.
-        let over_goal = |z: f64| [hand[0] + goal[0] - object[0], hand[1] + goal[1] - object[1], z];
+        let over_goal = |z: f64| {
+            [
+                hand[0] + goal[0] - object[0],
+                hand[1] + goal[1] - object[1],
+                z,
+            ]
+        };
         let grasp = |z: f64| Waypoint::new([object[0], object[1], z], view.grasp_yaw());
         let push = |z: f64, center: [f64; 3], distance: f64| {
             let [x, y] = self.heading;
@@ -242,7 +294,12 @@ impl Memory {
 
 impl Waypoint {
     fn new(position: [f64; 3], yaw: f64) -> Self {
-        Self { position, yaw, closed: false, speed: 0.022 }
+        Self {
+            position,
+            yaw,
+            closed: false,
+            speed: 0.022,
+        }
     }
 
     fn at(self, position: [f64; 3]) -> Self {
@@ -250,7 +307,10 @@ impl Waypoint {
     }
 
     fn closed(self) -> Self {
-        Self { closed: true, ..self }
+        Self {
+            closed: true,
+            ..self
+        }
     }
 
     fn speed(self, speed: f64) -> Self {
@@ -289,7 +349,11 @@ mod tests {
     /// executed.
     fn run(env: &mut Lockstep<MujocoEnv>, policy: &mut Scripted, seed: u64, taken: usize) -> Step {
         let mut observation = env.reset(&[(COPY, seed)], Render::No).remove(0).unwrap();
-        policy.reset(&[EpisodeStart { env: COPY, episode: seed, seed }]);
+        policy.reset(&[EpisodeStart {
+            env: COPY,
+            episode: seed,
+            seed,
+        }]);
         loop {
             let chunk = policy.act(&[(COPY, &observation)]).unwrap().remove(0);
             for index in 0..taken {
@@ -306,7 +370,9 @@ mod tests {
     fn successes(task: &str, taken: usize) -> usize {
         let mut env = env(task);
         let mut policy = Scripted::new(env.spec(), 8).unwrap();
-        (0..20).filter(|&seed| run(&mut env, &mut policy, seed, taken).success).count()
+        (0..20)
+            .filter(|&seed| run(&mut env, &mut policy, seed, taken).success)
+            .count()
     }
 
     #[test]
@@ -343,7 +409,10 @@ mod tests {
         let mut spec = env("reach").spec().clone();
         spec.name = "pusht".to_owned();
         let refusal = Scripted::new(&spec, 8).err().unwrap().to_string();
-        assert!(refusal.starts_with("policy `scripted` needs one of the tasks"), "{refusal}");
+        assert!(
+            refusal.starts_with("policy `scripted` needs one of the tasks"),
+            "{refusal}"
+        );
     }
 
     #[test]
@@ -351,6 +420,9 @@ mod tests {
         let mut spec = env("push").spec().clone();
         spec.state.retain(|(name, _)| name != "object_position");
         let refusal = Scripted::new(&spec, 8).err().unwrap().to_string();
-        assert!(refusal.contains("needs state object_position;"), "{refusal}");
+        assert!(
+            refusal.contains("needs state object_position;"),
+            "{refusal}"
+        );
     }
 }

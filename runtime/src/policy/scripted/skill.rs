@@ -107,19 +107,30 @@ impl Skills {
     /// # Errors
     /// Returns [`PolicyError::Mismatch`] for any other environment.
     pub(crate) fn new(env: &EnvSpec) -> Result<Self, PolicyError> {
-        Ok(Self { task: task_of(env)?, memory: None, running: None })
+        Ok(Self {
+            task: task_of(env)?,
+            memory: None,
+            running: None,
+        })
     }
 
     /// Returns the names of the skills, in the order of their indices.
     pub(crate) fn names(&self) -> Vec<String> {
-        skills(self.task).iter().map(|(_, name)| (*name).to_owned()).collect()
+        skills(self.task)
+            .iter()
+            .map(|(_, name)| (*name).to_owned())
+            .collect()
     }
 
     /// Starts the skill with this index.
     ///
     /// # Errors
     /// Returns [`PolicyError::Inference`] if the observation is incomplete.
-    pub(crate) fn begin(&mut self, number: usize, observation: &Observation) -> Result<Motion, PolicyError> {
+    pub(crate) fn begin(
+        &mut self,
+        number: usize,
+        observation: &Observation,
+    ) -> Result<Motion, PolicyError> {
         let view = View::new(observation)?;
         let Some((skill, _)) = skills(self.task).get(number).copied() else {
             return Ok(Motion::Failed(format!("there is no skill {number}")));
@@ -135,7 +146,11 @@ impl Skills {
             }
             memory.phase = phase;
         }
-        self.running = Some(Running { skill, steps: 0, holds: is_held(&view) });
+        self.running = Some(Running {
+            skill,
+            steps: 0,
+            holds: is_held(&view),
+        });
         Ok(self.steps(view))
     }
 
@@ -200,14 +215,25 @@ impl Skill {
     fn obstacle(self, memory: &Memory, view: &View) -> Option<String> {
         let level = |a: [f64; 3], b: [f64; 3]| (a[0] - b[0]).hypot(a[1] - b[1]);
         let reason = match self {
-            Self::Grasp if level(view.hand, view.object) > 0.03 => "The hand is not above the block",
-            Self::Lift | Self::MoveAboveGoal | Self::Place if !is_held(view) => "The hand does not hold the block",
+            Self::Grasp if level(view.hand, view.object) > 0.03 => {
+                "The hand is not above the block"
+            }
+            Self::Lift | Self::MoveAboveGoal | Self::Place if !is_held(view) => {
+                "The hand does not hold the block"
+            }
             Self::MoveAboveGoal if view.hand[2] < TRAVEL - 0.05 => "The block is not lifted",
-            Self::Place if view.distance_to_goal() > 0.03 => "The block is not above the green plate",
+            Self::Place if view.distance_to_goal() > 0.03 => {
+                "The block is not above the green plate"
+            }
             Self::Push => {
-                let behind = Memory { phase: Phase::Descend, ..*memory }.waypoint(view);
+                let behind = Memory {
+                    phase: Phase::Descend,
+                    ..*memory
+                }
+                .waypoint(view);
                 let is_there = norm(minus(behind.position, view.hand)) < 0.03;
-                return (!is_there).then(|| "The hand is not behind the puck, at its height".to_owned());
+                return (!is_there)
+                    .then(|| "The hand is not behind the puck, at its height".to_owned());
             }
             _ => return None,
         };
@@ -236,17 +262,25 @@ impl Running {
             (Skill::Push, Phase::Push, Phase::Push) => near(0.006),
             (Skill::Place, Phase::Retreat, Phase::Retreat) => near(0.02),
             (Skill::Grasp, _, Phase::Above) => return failed("The fingers closed on nothing"),
-            (Skill::Lift | Skill::MoveAboveGoal, _, Phase::Above) => return failed("The block has slipped"),
-            (Skill::Place, Phase::Retreat, Phase::Above) => return failed("The block does not lie on the green plate"),
+            (Skill::Lift | Skill::MoveAboveGoal, _, Phase::Above) => {
+                return failed("The block has slipped");
+            }
+            (Skill::Place, Phase::Retreat, Phase::Above) => {
+                return failed("The block does not lie on the green plate");
+            }
             (Skill::Place, _, Phase::Above) => return failed("The block has slipped"),
-            (Skill::Push, _, Phase::Raise) => return failed("The puck has slid away from the hand"),
+            (Skill::Push, _, Phase::Raise) => {
+                return failed("The puck has slid away from the hand");
+            }
             _ => false,
         };
         if done {
             return Some(Motion::Done);
         }
         if self.steps >= SKILL_STEPS {
-            return Some(Motion::Failed(format!("It was not done within {SKILL_STEPS} steps")));
+            return Some(Motion::Failed(format!(
+                "It was not done within {SKILL_STEPS} steps"
+            )));
         }
         if self.skill.first_phase().is_some() {
             memory.phase = next;
@@ -306,8 +340,20 @@ mod tests {
 
     #[test]
     fn a_good_plan_solves_each_task() {
-        assert_eq!(solved("reach", &["move to the green ball", "close the gripper"]), 20);
-        assert!(solved("push", &["move behind the puck", "push the puck to the green target", "raise the hand"]) >= 18);
+        assert_eq!(
+            solved("reach", &["move to the green ball", "close the gripper"]),
+            20
+        );
+        assert!(
+            solved(
+                "push",
+                &[
+                    "move behind the puck",
+                    "push the puck to the green target",
+                    "raise the hand"
+                ]
+            ) >= 18
+        );
         let place = [
             "move above the block",
             "grasp the block",
@@ -325,14 +371,28 @@ mod tests {
             Some(Motion::Failed(reason)) => reason,
             other => panic!("{other:?}"),
         };
-        assert_eq!(failure("pick_and_place", &["lift the block"]), "The hand does not hold the block");
-        assert_eq!(failure("pick_and_place", &["grasp the block"]), "The hand is not above the block");
+        assert_eq!(
+            failure("pick_and_place", &["lift the block"]),
+            "The hand does not hold the block"
+        );
+        assert_eq!(
+            failure("pick_and_place", &["grasp the block"]),
+            "The hand is not above the block"
+        );
         assert_eq!(
             failure("push", &["push the puck to the green target"]),
             "The hand is not behind the puck, at its height"
         );
-        let early = ["move above the block", "grasp the block", "lift the block", "place the block on the green plate"];
-        assert_eq!(failure("pick_and_place", &early), "The block is not above the green plate");
+        let early = [
+            "move above the block",
+            "grasp the block",
+            "lift the block",
+            "place the block on the green plate",
+        ];
+        assert_eq!(
+            failure("pick_and_place", &early),
+            "The block is not above the green plate"
+        );
     }
 
     #[test]
@@ -340,6 +400,9 @@ mod tests {
         let plan = ["close the gripper", "lift the block"];
         let (ends, _) = run(&mut env("pick_and_place"), 3, &plan);
         assert_eq!(ends[0], Motion::Done);
-        assert!(matches!(&ends[1], Motion::Failed(reason) if reason.contains("does not hold")), "{ends:?}");
+        assert!(
+            matches!(&ends[1], Motion::Failed(reason) if reason.contains("does not hold")),
+            "{ends:?}"
+        );
     }
 }

@@ -33,8 +33,16 @@ impl View {
             hand: read(observation, "eef_position")?,
             quaternion: read(observation, "eef_quaternion")?,
             finger: (finger[0] + finger[1]) / 2.0,
-            object: if has_object { read(observation, "object_position")? } else { [0.0; 3] },
-            object_quaternion: if has_object { read(observation, "object_quaternion")? } else { [1.0, 0.0, 0.0, 0.0] },
+            object: if has_object {
+                read(observation, "object_position")?
+            } else {
+                [0.0; 3]
+            },
+            object_quaternion: if has_object {
+                read(observation, "object_quaternion")?
+            } else {
+                [1.0, 0.0, 0.0, 0.0]
+            },
             goal: read(observation, "goal_position")?,
         })
     }
@@ -47,7 +55,10 @@ impl View {
     /// Returns the horizontal direction from object to goal.
     pub(super) fn heading(&self) -> [f64; 2] {
         let distance = self.distance_to_goal().max(1e-9);
-        [(self.goal[0] - self.object[0]) / distance, (self.goal[1] - self.object[1]) / distance]
+        [
+            (self.goal[0] - self.object[0]) / distance,
+            (self.goal[1] - self.object[1]) / distance,
+        ]
     }
 
     /// Returns the yaw at which the fingers meet two faces of a block, within an eighth of a turn.
@@ -85,10 +96,15 @@ pub(super) fn nearest_to_zero(angle: f64, period: f64) -> f64 {
 }
 
 fn read<const N: usize>(observation: &Observation, key: &str) -> Result<[f64; N], PolicyError> {
-    let values = observation.state.get(key).and_then(|values| <&[f32; N]>::try_from(values.as_slice()).ok());
+    let values = observation
+        .state
+        .get(key)
+        .and_then(|values| <&[f32; N]>::try_from(values.as_slice()).ok());
     let found = observation.state.get(key).map_or(0, Vec::len);
     let values = values.ok_or_else(|| {
-        PolicyError::Inference(format!("policy `scripted`: state `{key}` has {found} values, {N} are needed"))
+        PolicyError::Inference(format!(
+            "policy `scripted`: state `{key}` has {found} values, {N} are needed"
+        ))
     })?;
     Ok(values.map(f64::from))
 }

@@ -31,7 +31,10 @@ pub(super) fn write(demo: &Group, episode: &Episode, end: EpisodeEnd) -> Result<
         write_column(demo, name, episode.rows(), column)?;
     }
     for (name, values) in &episode.initial {
-        let row = Column { width: values.len(), values: values.clone() };
+        let row = Column {
+            width: values.len(),
+            values: values.clone(),
+        };
         write_column(demo, &format!("initial_state/{name}"), 1, &row)?;
     }
     for (name, pictures) in &episode.pictures {
@@ -47,8 +50,11 @@ pub(super) fn write(demo: &Group, episode: &Episode, end: EpisodeEnd) -> Result<
 pub(super) fn set_text(at: &Location, name: &str, text: &str) -> Result<()> {
     // HDF5 ends a string at its first NUL.
     let text = text.replace('\0', "");
-    let text = VarLenUnicode::from_str(&text).map_err(|err| Error::Internal(format!("attribute `{name}`: {err}")))?;
-    at.new_attr::<VarLenUnicode>().create(name)?.write_scalar(&text)
+    let text = VarLenUnicode::from_str(&text)
+        .map_err(|err| Error::Internal(format!("attribute `{name}`: {err}")))?;
+    at.new_attr::<VarLenUnicode>()
+        .create(name)?
+        .write_scalar(&text)
 }
 
 /// Sets a number or boolean attribute.
@@ -76,15 +82,29 @@ fn write_column(demo: &Group, name: &str, rows: usize, column: &Column) -> Resul
         return Ok(());
     }
     let chunk = rows.min((CHUNK_VALUES / column.width).max(1));
-    let dataset = demo.new_dataset::<f32>().chunk((chunk, column.width)).shuffle().deflate(GZIP);
-    fill(&dataset.shape((rows, column.width)).create(name)?, &column.values)
+    let dataset = demo
+        .new_dataset::<f32>()
+        .chunk((chunk, column.width))
+        .shuffle()
+        .deflate(GZIP);
+    fill(
+        &dataset.shape((rows, column.width)).create(name)?,
+        &column.values,
+    )
 }
 
 fn write_pictures(demo: &Group, name: &str, pictures: &Pictures) -> Result<()> {
-    let Some(first) = pictures.frames.first() else { return Ok(()) };
+    let Some(first) = pictures.frames.first() else {
+        return Ok(());
+    };
     let (height, width) = (first.height as usize, first.width as usize);
-    let dataset = demo.new_dataset::<u8>().chunk((1, height, width, 3)).deflate(GZIP);
-    let dataset = dataset.shape((pictures.frames.len(), height, width, 3)).create(name)?;
+    let dataset = demo
+        .new_dataset::<u8>()
+        .chunk((1, height, width, 3))
+        .deflate(GZIP);
+    let dataset = dataset
+        .shape((pictures.frames.len(), height, width, 3))
+        .create(name)?;
     let bytes: Vec<&[u8]> = pictures.frames.iter().map(|frame| &frame.rgb[..]).collect();
     let bytes = bytes.concat();
     fill(&dataset, &bytes)
@@ -94,7 +114,10 @@ fn write_line<T: H5Type>(demo: &Group, name: &str, values: &[T]) -> Result<()> {
     if values.is_empty() {
         return Ok(());
     }
-    let dataset = demo.new_dataset::<T>().chunk(values.len().min(CHUNK_VALUES)).deflate(GZIP);
+    let dataset = demo
+        .new_dataset::<T>()
+        .chunk(values.len().min(CHUNK_VALUES))
+        .deflate(GZIP);
     fill(&dataset.shape(values.len()).create(name)?, values)
 }
 

@@ -19,7 +19,11 @@ pub(super) struct Exported {
 }
 
 impl Store for Exported {
-    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<(PathBuf, String)>, RecordError> {
+    fn append(
+        &mut self,
+        episode: &Episode,
+        end: EpisodeEnd,
+    ) -> Result<Option<(PathBuf, String)>, RecordError> {
         match (self.export, end.success, &mut self.failed) {
             (Export::Separate, false, Some(failed)) => failed.append(episode, end),
             (Export::Succeeded, false, _) => Ok(None),
@@ -28,6 +32,8 @@ impl Store for Exported {
     }
 
     fn finish(self: Box<Self>) -> Closed {
-        self.first.finish().and(self.failed.map_or_else(Closed::default, Store::finish))
+        self.first
+            .finish()
+            .and(self.failed.map_or_else(Closed::default, Store::finish))
     }
 }

@@ -76,18 +76,28 @@ impl DemoFile {
         let env_args = env_args.to_string();
         let fresh = repack::start(&path, &env_args)?;
         notes.extend(fresh.warnings);
-        Ok(Self { path, env_args, next: fresh.next.max(first_demo), total: fresh.total, lacking: None, torn: false })
+        Ok(Self {
+            path,
+            env_args,
+            next: fresh.next.max(first_demo),
+            total: fresh.total,
+            lacking: None,
+            torn: false,
+        })
     }
 
     /// Adds an episode and returns its name after it is on disk.
     fn add(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<String, RecordError> {
-        episode.complete().map_err(|reason| RecordError::file(&self.path, reason))?;
+        episode
+            .complete()
+            .map_err(|reason| RecordError::file(&self.path, reason))?;
         self.mend()?;
         let name = format!("demo_{}", self.next);
         let total = self.total + episode.rows() as u64;
         reserve(&self.path, room(episode)).map_err(|err| RecordError::file(&self.path, err))?;
         self.torn = true;
-        self.build(&name, episode, end, total).map_err(|err| RecordError::file(&self.path, hdf5_reason(&err)))?;
+        self.build(&name, episode, end, total)
+            .map_err(|err| RecordError::file(&self.path, hdf5_reason(&err)))?;
         publish(&self.path).map_err(|err| RecordError::file(&self.path, err))?;
         self.torn = false;
         self.next += 1;
@@ -99,7 +109,8 @@ impl DemoFile {
     /// Removes everything but `data` from the file.
     fn close(&mut self) -> Result<(), RecordError> {
         self.mend()?;
-        drop_building(&self.path).map_err(|err| RecordError::file(&self.path, hdf5_reason(&err)))?;
+        drop_building(&self.path)
+            .map_err(|err| RecordError::file(&self.path, hdf5_reason(&err)))?;
         sync(&self.path).map_err(|err| RecordError::file(&self.path, err))
     }
 
@@ -107,15 +118,25 @@ impl DemoFile {
     fn mend(&mut self) -> Result<(), RecordError> {
         if self.torn {
             let fresh = repack::start(&self.path, &self.env_args)?;
-            (self.next, self.total, self.lacking, self.torn) = (fresh.next.max(self.next), fresh.total, None, false);
+            (self.next, self.total, self.lacking, self.torn) =
+                (fresh.next.max(self.next), fresh.total, None, false);
         }
         Ok(())
     }
 
-    fn build(&self, name: &str, episode: &Episode, end: EpisodeEnd, total: u64) -> hdf5::Result<()> {
+    fn build(
+        &self,
+        name: &str,
+        episode: &Episode,
+        end: EpisodeEnd,
+        total: u64,
+    ) -> hdf5::Result<()> {
         let file = open(&self.path, OpenMode::ReadWrite)?;
         if let Some(lacking) = &self.lacking {
-            file.link_hard(&format!("/{DATA}/{lacking}"), &format!("/{BUILDING}/{lacking}"))?;
+            file.link_hard(
+                &format!("/{DATA}/{lacking}"),
+                &format!("/{BUILDING}/{lacking}"),
+            )?;
         }
         let building = file.group(BUILDING)?;
         demo::write(&building.create_group(name)?, episode, end)?;
@@ -127,7 +148,11 @@ impl DemoFile {
 }
 
 impl Store for DemoFile {
-    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<(PathBuf, String)>, RecordError> {
+    fn append(
+        &mut self,
+        episode: &Episode,
+        end: EpisodeEnd,
+    ) -> Result<Option<(PathBuf, String)>, RecordError> {
         let demo = self.add(episode, end)?;
         Ok(Some((self.path.clone(), demo)))
     }
@@ -140,7 +165,9 @@ impl Store for DemoFile {
 /// Opens a file with the settings that all dataset files need.
 pub(super) fn open(path: &Path, mode: OpenMode) -> hdf5::Result<hdf5::File> {
     let mut builder = FileBuilder::new();
-    builder.with_fapl(|fapl| fapl.libver_earliest().file_locking(false)).open_as(path, mode)
+    builder
+        .with_fapl(|fapl| fapl.libver_earliest().file_locking(false))
+        .open_as(path, mode)
 }
 
 /// Waits until the system has written the file to disk.
@@ -168,8 +195,13 @@ pub(super) fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
 
 /// Returns the maximum number of bytes of an episode in the file.
 fn room(episode: &Episode) -> u64 {
-    let datasets = (episode.columns.len() + episode.pictures.len() + episode.initial.len() + 3) as u64;
-    let chunk_index: u64 = episode.pictures.values().map(|pictures| pictures.frames.len() as u64 * 128).sum();
+    let datasets =
+        (episode.columns.len() + episode.pictures.len() + episode.initial.len() + 3) as u64;
+    let chunk_index: u64 = episode
+        .pictures
+        .values()
+        .map(|pictures| pictures.frames.len() as u64 * 128)
+        .sum();
     let values = episode.bytes();
     values + values / 64 + chunk_index + datasets * DATASET_OVERHEAD + EPISODE_OVERHEAD
 }

@@ -20,16 +20,29 @@ use export::Exported;
 use file::DemoFile;
 
 /// Opens the datasets of the plan. `notes` receives a line for everything that was lost.
-pub(super) fn open(plan: &DatasetPlan, env: &EnvSpec, notes: &mut Vec<String>) -> Result<Box<dyn Store>, RecordError> {
+pub(super) fn open(
+    plan: &DatasetPlan,
+    env: &EnvSpec,
+    notes: &mut Vec<String>,
+) -> Result<Box<dyn Store>, RecordError> {
     let mut open = |path: PathBuf, first_demo| -> Result<Box<dyn Store>, RecordError> {
         match plan.format {
             Format::LeRobot => Ok(Box::new(Folder::open(&path, env, notes)?)),
-            Format::Hdf5 => Ok(Box::new(DemoFile::open(path, &plan.env_args, first_demo, notes)?)),
+            Format::Hdf5 => Ok(Box::new(DemoFile::open(
+                path,
+                &plan.env_args,
+                first_demo,
+                notes,
+            )?)),
         }
     };
     let first = open(plan.path.clone(), plan.first_demo)?;
     let failed = (plan.export == Export::Separate)
         .then(|| open(DatasetPlan::failed_path(&plan.path), plan.first_failed_demo))
         .transpose()?;
-    Ok(Box::new(Exported { export: plan.export, first, failed }))
+    Ok(Box::new(Exported {
+        export: plan.export,
+        first,
+        failed,
+    }))
 }

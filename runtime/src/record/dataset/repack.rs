@@ -28,9 +28,14 @@ pub(super) struct Fresh {
 /// Makes `path` a file to which episodes can be appended.
 pub(super) fn start(path: &Path, env_args: &str) -> Result<Fresh, RecordError> {
     let temporary = beside(path, "tmp");
-    let exists = path.try_exists().map_err(|err| RecordError::file(path, err))?;
-    let (fresh, damaged) =
-        if exists { resume(path, &temporary, env_args)? } else { (empty(&temporary, env_args)?, false) };
+    let exists = path
+        .try_exists()
+        .map_err(|err| RecordError::file(path, err))?;
+    let (fresh, damaged) = if exists {
+        resume(path, &temporary, env_args)?
+    } else {
+        (empty(&temporary, env_args)?, false)
+    };
     check(&temporary)?;
     if damaged {
         set_aside(path)?;
@@ -48,24 +53,34 @@ fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<(Fresh, bool)
             let mut fresh = empty(temporary, env_args)?;
             let aside = free_name(path, "damaged");
             let reason = hdf5_reason(&err);
-            let line = format!("`{}` cannot be read and is kept as `{}`: {reason}", path.display(), aside.display());
+            let line = format!(
+                "`{}` cannot be read and is kept as `{}`: {reason}",
+                path.display(),
+                aside.display()
+            );
             fresh.warnings.push(line);
             return Ok((fresh, true));
         }
     };
     // The copy may be smaller, and at most a few headers larger. A full disk shows here.
-    let size = fs::metadata(path).map_err(|err| RecordError::file(path, err))?.len();
+    let size = fs::metadata(path)
+        .map_err(|err| RecordError::file(path, err))?
+        .len();
     fs::File::create(temporary)
         .and_then(|_| reserve(temporary, size))
         .map_err(|err| RecordError::file(temporary, err))?;
-    let copied =
-        write(temporary, env_args, Some(&old)).map_err(|err| RecordError::file(temporary, hdf5_reason(&err)))?;
+    let copied = write(temporary, env_args, Some(&old))
+        .map_err(|err| RecordError::file(temporary, hdf5_reason(&err)))?;
     drop((old, file));
     let damaged = !copied.warnings.is_empty();
     let mut fresh = copied;
     if damaged {
         let aside = free_name(path, "damaged");
-        fresh.warnings.push(format!("`{}` is kept as `{}`", path.display(), aside.display()));
+        fresh.warnings.push(format!(
+            "`{}` is kept as `{}`",
+            path.display(),
+            aside.display()
+        ));
     }
     Ok((fresh, damaged))
 }
@@ -89,7 +104,10 @@ fn write(temporary: &Path, env_args: &str, old: Option<&Group>) -> hdf5::Result<
             }
             Err(Skipped::Incomplete) => {}
             Err(Skipped::Unreadable(err)) => {
-                fresh.warnings.push(format!("`{name}` cannot be read and is left out: {}", hdf5_reason(&err)));
+                fresh.warnings.push(format!(
+                    "`{name}` cannot be read and is left out: {}",
+                    hdf5_reason(&err)
+                ));
                 if groups[1].link_exists(&name) {
                     groups[1].unlink(&name)?;
                 }
@@ -122,7 +140,10 @@ fn copy(old: Option<&Group>, new: &Group, name: &str) -> Result<u64, Skipped> {
     if !names.iter().any(|name| name == "num_samples") {
         return Err(Skipped::Incomplete);
     }
-    let rows = demo.attr("num_samples").and_then(|attr| attr.read_scalar::<i64>()).map_err(Skipped::Unreadable)?;
+    let rows = demo
+        .attr("num_samples")
+        .and_then(|attr| attr.read_scalar::<i64>())
+        .map_err(Skipped::Unreadable)?;
     demo.copy_to(new, name).map_err(Skipped::Unreadable)?;
     Ok(rows.max(0) as u64)
 }
@@ -130,18 +151,27 @@ fn copy(old: Option<&Group>, new: &Group, name: &str) -> Result<u64, Skipped> {
 /// Returns the numbers of the `demo_<n>` members, ascending.
 fn numbers(group: &Group) -> hdf5::Result<Vec<u64>> {
     let names = group.member_names()?;
-    let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.strip_prefix("demo_")?.parse().ok()).collect();
+    let mut numbers: Vec<u64> = names
+        .iter()
+        .filter_map(|name| name.strip_prefix("demo_")?.parse().ok())
+        .collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
 
 /// Checks that the file has the layout that [`root_table`] needs, by a swap and its reversal.
 fn check(temporary: &Path) -> Result<(), RecordError> {
-    let tried = fs::OpenOptions::new().read(true).write(true).open(temporary).and_then(|file| {
-        root_table::swap(&file)?;
-        root_table::swap(&file)
-    });
-    tried.and_then(|()| sync(temporary)).map_err(|err| RecordError::file(temporary, err))
+    let tried = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(temporary)
+        .and_then(|file| {
+            root_table::swap(&file)?;
+            root_table::swap(&file)
+        });
+    tried
+        .and_then(|()| sync(temporary))
+        .map_err(|err| RecordError::file(temporary, err))
 }
 
 fn set_aside(path: &Path) -> Result<(), RecordError> {

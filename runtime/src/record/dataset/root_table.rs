@@ -36,7 +36,10 @@ pub(super) fn swap(file: &File) -> io::Result<()> {
 /// Returns the address of the root group's only symbol table node.
 fn locate(file: &File) -> io::Result<u64> {
     let superblock = read::<96>(file, 0)?;
-    expect(superblock.starts_with(SIGNATURE) && superblock[8] == 0, "a superblock of version 0")?;
+    expect(
+        superblock.starts_with(SIGNATURE) && superblock[8] == 0,
+        "a superblock of version 0",
+    )?;
     expect(superblock[13] == 8, "offsets of 8 bytes")?;
     let tree_at = u64_at(&superblock, 56 + 24);
     let tree = read::<40>(file, tree_at)?;
@@ -44,9 +47,15 @@ fn locate(file: &File) -> io::Result<u64> {
     expect(one_leaf, "a root group with one leaf")?;
     let node_at = u64_at(&tree, 32);
     let node = read::<8>(file, node_at)?;
-    expect(node.starts_with(b"SNOD") && u16_at(&node, 6) == 2, "a root group with two members")?;
+    expect(
+        node.starts_with(b"SNOD") && u16_at(&node, 6) == 2,
+        "a root group with two members",
+    )?;
     let last = node_at.checked_add(8 + 2 * ENTRY as u64 - 1);
-    expect(last.is_some_and(|last| (node_at + 8) / PAGE == last / PAGE), "root entries in one page")?;
+    expect(
+        last.is_some_and(|last| (node_at + 8) / PAGE == last / PAGE),
+        "root entries in one page",
+    )?;
     Ok(node_at)
 }
 
@@ -57,7 +66,14 @@ fn read<const N: usize>(file: &File, at: u64) -> io::Result<[u8; N]> {
 }
 
 fn expect(holds: bool, what: &str) -> io::Result<()> {
-    if holds { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, format!("{what} is needed"))) }
+    if holds {
+        Ok(())
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{what} is needed"),
+        ))
+    }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

@@ -35,10 +35,18 @@ pub(super) fn size(pictures: &Pictures) -> Option<(usize, usize)> {
 /// Refuses cameras with an odd or too small size. H.264 stores one colour value for two rows and
 /// two columns, and an image of another size would not be the camera's.
 pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
-    let is_odd = |camera: &&CameraSpec| !camera.height.is_multiple_of(2) || !camera.width.is_multiple_of(2);
+    let is_odd =
+        |camera: &&CameraSpec| !camera.height.is_multiple_of(2) || !camera.width.is_multiple_of(2);
     let is_small = |camera: &&CameraSpec| camera.height < SMALLEST || camera.width < SMALLEST;
-    match cameras.iter().find(|camera| is_odd(camera) || is_small(camera)) {
-        Some(CameraSpec { name, height, width }) => Err(RecordError::Plan(format!(
+    match cameras
+        .iter()
+        .find(|camera| is_odd(camera) || is_small(camera))
+    {
+        Some(CameraSpec {
+            name,
+            height,
+            width,
+        }) => Err(RecordError::Plan(format!(
             "camera `{name}` has {height} rows and {width} columns: the videos of a LeRobot dataset (H.264) need even numbers \
              from {SMALLEST} on; \
              --record-format hdf5 keeps the pictures as they are"
@@ -48,19 +56,47 @@ pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
 }
 
 /// Writes the video; afterwards every player can read it.
-pub(super) fn write(path: PathBuf, camera: &str, pictures: &Pictures, fps: u32) -> Result<(), String> {
-    let Some((height, width)) = size(pictures) else { return Ok(()) };
+pub(super) fn write(
+    path: PathBuf,
+    camera: &str,
+    pictures: &Pictures,
+    fps: u32,
+) -> Result<(), String> {
+    let Some((height, width)) = size(pictures) else {
+        return Ok(());
+    };
     let bits = (height * width) as u64 * u64::from(fps) * BITS_PER_PIXEL;
     let bitrate = bits.clamp(100_000, 200_000_000) as u32;
     // At high bit rates OpenH264 fails on noise, and a dataset must not lack a video because of
     // that.
-    code(&path, camera, pictures, Rate { fps, bitrate, keyframe_every: KEYFRAME_EVERY }).or_else(|_| {
-        code(&path, camera, pictures, Rate { fps, bitrate: LEAST_BITRATE, keyframe_every: KEYFRAME_EVERY })
+    code(
+        &path,
+        camera,
+        pictures,
+        Rate {
+            fps,
+            bitrate,
+            keyframe_every: KEYFRAME_EVERY,
+        },
+    )
+    .or_else(|_| {
+        code(
+            &path,
+            camera,
+            pictures,
+            Rate {
+                fps,
+                bitrate: LEAST_BITRATE,
+                keyframe_every: KEYFRAME_EVERY,
+            },
+        )
     })
 }
 
 fn code(path: &Path, camera: &str, pictures: &Pictures, rate: Rate) -> Result<(), String> {
-    let Some((height, width)) = size(pictures) else { return Ok(()) };
+    let Some((height, width)) = size(pictures) else {
+        return Ok(());
+    };
     let fps = rate.fps;
     let mut encoder = H264::new(rate)?;
     let (mut planes, mut canvas, mut file) = (Planes::new(height, width), Vec::new(), None);
@@ -70,14 +106,21 @@ fn code(path: &Path, camera: &str, pictures: &Pictures, rate: Rate) -> Result<()
         Tiling::of(&names, &shown, |size| size)?.draw(&shown, &mut canvas)?;
         planes.fill(&canvas);
         let sample = encoder.encode(&planes)?;
-        let picture = Picture { width: width as u32, height: height as u32, fps };
+        let picture = Picture {
+            width: width as u32,
+            height: height as u32,
+            fps,
+        };
         let open = match &mut file {
             Some(open) => open,
-            None => file.insert(Mp4::replace(path.to_owned(), picture, &sample).map_err(|err| err.to_string())?),
+            None => file.insert(
+                Mp4::replace(path.to_owned(), picture, &sample).map_err(|err| err.to_string())?,
+            ),
         };
         open.push(&sample).map_err(|err| err.to_string())?;
     }
-    file.map_or(Ok(()), |file| file.close(None).map(drop)).map_err(|err| err.to_string())
+    file.map_or(Ok(()), |file| file.close(None).map(drop))
+        .map_err(|err| err.to_string())
 }
 
 /// Returns the statistics of some of the images, spread over the episode.
@@ -117,9 +160,14 @@ mod tests {
             state ^= state << 5;
             (state >> 7) as u8
         };
-        let mut frame =
-            || Frame { height: 64, width: 96, rgb: (0..64 * 96 * 3).map(|_| noise()).collect::<Vec<_>>().into() };
-        let pictures = Pictures { frames: (0..6).map(|_| frame()).collect() };
+        let mut frame = || Frame {
+            height: 64,
+            width: 96,
+            rgb: (0..64 * 96 * 3).map(|_| noise()).collect::<Vec<_>>().into(),
+        };
+        let pictures = Pictures {
+            frames: (0..6).map(|_| frame()).collect(),
+        };
         let path = dir.path().join("noise.mp4");
         write(path.clone(), "front", &pictures, 10).unwrap();
         assert!(path.metadata().unwrap().len() > 10_000);

@@ -49,7 +49,9 @@ impl Features {
         }
         let mut video = Map::new();
         for (name, pictures) in &episode.pictures {
-            let Some((height, width)) = camera::size(pictures) else { continue };
+            let Some((height, width)) = camera::size(pictures) else {
+                continue;
+            };
             let key = format!("{CAMERA}{}", plain(name));
             video.insert(plain(name), json!({"original_key": key}));
             let info = json!({
@@ -61,10 +63,25 @@ impl Features {
             entries.insert(key, json!({"dtype": "video", "shape": [height, width, 3], "names": names, "info": info}));
         }
         let scalar = |dtype: &str| json!({"dtype": dtype, "shape": [1], "names": null});
-        let scalars = [("next.reward", "float32"), ("next.done", "bool"), ("next.success", "bool")];
-        let standard = [("timestamp", "float32"), ("frame_index", "int64"), ("episode_index", "int64")];
-        let standard = standard.into_iter().chain([("index", "int64"), ("task_index", "int64")]);
-        entries.extend(scalars.into_iter().chain(standard).map(|(name, dtype)| (name.to_owned(), scalar(dtype))));
+        let scalars = [
+            ("next.reward", "float32"),
+            ("next.done", "bool"),
+            ("next.success", "bool"),
+        ];
+        let standard = [
+            ("timestamp", "float32"),
+            ("frame_index", "int64"),
+            ("episode_index", "int64"),
+        ];
+        let standard = standard
+            .into_iter()
+            .chain([("index", "int64"), ("task_index", "int64")]);
+        entries.extend(
+            scalars
+                .into_iter()
+                .chain(standard)
+                .map(|(name, dtype)| (name.to_owned(), scalar(dtype))),
+        );
         let modality = json!({
             "state": state,
             "action": {"action": {"start": 0, "end": actions}},
@@ -87,18 +104,30 @@ impl Features {
     /// Returns the reason why an episode with the features `other` does not fit into a dataset with
     /// `entries`.
     pub(super) fn refusal(entries: &Map<String, Value>, other: &Self) -> Option<String> {
-        let names: BTreeMap<&String, ()> = entries.keys().chain(other.entries.keys()).map(|name| (name, ())).collect();
-        let found = names.into_keys().find(|name| entries.get(*name) != other.entries.get(*name))?;
-        let words =
-            |entry: Option<&Value>| entry.map_or_else(|| "missing".to_owned(), |entry| entry["shape"].to_string());
+        let names: BTreeMap<&String, ()> = entries
+            .keys()
+            .chain(other.entries.keys())
+            .map(|name| (name, ()))
+            .collect();
+        let found = names
+            .into_keys()
+            .find(|name| entries.get(*name) != other.entries.get(*name))?;
+        let words = |entry: Option<&Value>| {
+            entry.map_or_else(|| "missing".to_owned(), |entry| entry["shape"].to_string())
+        };
         let (dataset, episode) = (words(entries.get(found)), words(other.entries.get(found)));
-        Some(format!("`{found}` is {episode} in the episode and {dataset} in the dataset"))
+        Some(format!(
+            "`{found}` is {episode} in the episode and {dataset} in the dataset"
+        ))
     }
 }
 
 /// Returns names and lengths of the observed vectors, in their order in [`STATE`].
 pub(super) fn state_parts(episode: &Episode) -> impl Iterator<Item = (&str, usize)> {
-    episode.columns.iter().filter_map(|(name, column)| Some((name.strip_prefix("obs/")?, column.width)))
+    episode
+        .columns
+        .iter()
+        .filter_map(|(name, column)| Some((name.strip_prefix("obs/")?, column.width)))
 }
 
 /// Replaces slashes, which lerobot does not allow in names.

@@ -19,19 +19,37 @@ pub(super) struct Place {
 
 impl Place {
     /// Returns name, values and list length of each column.
-    pub(super) fn rows(&self, episode: &Episode, end: EpisodeEnd, task: i64) -> Vec<(String, Values, usize)> {
+    pub(super) fn rows(
+        &self,
+        episode: &Episode,
+        end: EpisodeEnd,
+        task: i64,
+    ) -> Vec<(String, Values, usize)> {
         let rows = episode.rows();
         let mut columns = Vec::new();
-        let parts: Vec<_> = state_parts(episode).map(|(name, _)| &episode.columns[&format!("obs/{name}")]).collect();
+        let parts: Vec<_> = state_parts(episode)
+            .map(|(name, _)| &episode.columns[&format!("obs/{name}")])
+            .collect();
         let width: usize = parts.iter().map(|part| part.width).sum();
         if width > 0 {
-            let row =
-                |at: usize| parts.iter().flat_map(move |part| &part.values[at * part.width..(at + 1) * part.width]);
-            columns.push((STATE.to_owned(), Values::F32((0..rows).flat_map(row).copied().collect()), width));
+            let row = |at: usize| {
+                parts
+                    .iter()
+                    .flat_map(move |part| &part.values[at * part.width..(at + 1) * part.width])
+            };
+            columns.push((
+                STATE.to_owned(),
+                Values::F32((0..rows).flat_map(row).copied().collect()),
+                width,
+            ));
         }
         for (name, key) in [("action", "actions"), (PROCESSED, "processed_actions")] {
             if let Some(column) = episode.columns.get(key) {
-                columns.push((name.to_owned(), Values::F32(column.values.clone()), column.width));
+                columns.push((
+                    name.to_owned(),
+                    Values::F32(column.values.clone()),
+                    column.width,
+                ));
             }
         }
         let last = |at: usize| at + 1 == rows;
@@ -39,25 +57,50 @@ impl Place {
         let times = numbers().map(|row| (row as f64 / self.fps as f64) as f32);
         let scalars = [
             ("next.reward", Values::F32(episode.rewards.clone())),
-            ("next.done", Values::Bool(episode.dones.iter().map(|done| *done != 0).collect())),
-            ("next.success", Values::Bool((0..rows).map(|at| end.success && last(at)).collect())),
+            (
+                "next.done",
+                Values::Bool(episode.dones.iter().map(|done| *done != 0).collect()),
+            ),
+            (
+                "next.success",
+                Values::Bool((0..rows).map(|at| end.success && last(at)).collect()),
+            ),
             ("timestamp", Values::F32(times.collect())),
             ("frame_index", Values::I64(numbers().collect())),
             ("episode_index", Values::I64(vec![self.index as i64; rows])),
-            ("index", Values::I64(numbers().map(|row| row + self.first as i64).collect())),
+            (
+                "index",
+                Values::I64(numbers().map(|row| row + self.first as i64).collect()),
+            ),
             ("task_index", Values::I64(vec![task; rows])),
         ];
-        columns.extend(scalars.into_iter().map(|(name, values)| (name.to_owned(), values, 1)));
+        columns.extend(
+            scalars
+                .into_iter()
+                .map(|(name, values)| (name.to_owned(), values, 1)),
+        );
         columns
     }
 
     /// Returns the row of `meta/episodes`.
-    pub(super) fn row<'a>(&self, episode: &Episode, videos: impl Iterator<Item = &'a String>) -> Vec<Column> {
+    pub(super) fn row<'a>(
+        &self,
+        episode: &Episode,
+        videos: impl Iterator<Item = &'a String>,
+    ) -> Vec<Column> {
         let number = |name: &str, value: u64| Column::of(name, Values::I64(vec![value as i64]));
-        let (chunk, file, rows) = (self.index / CHUNK, self.index % CHUNK, episode.rows() as u64);
+        let (chunk, file, rows) = (
+            self.index / CHUNK,
+            self.index % CHUNK,
+            episode.rows() as u64,
+        );
         let mut columns = vec![
             number("episode_index", self.index),
-            Column::of_lists("tasks", Values::Text(vec![episode.meta.language.to_string()]), 1),
+            Column::of_lists(
+                "tasks",
+                Values::Text(vec![episode.meta.language.to_string()]),
+                1,
+            ),
             number("length", rows),
             number("data/chunk_index", chunk),
             number("data/file_index", file),
@@ -65,13 +108,18 @@ impl Place {
             number("dataset_to_index", self.first + rows),
         ];
         for key in videos {
-            let seconds = |name: &str, value| Column::of(format!("videos/{key}/{name}"), Values::F64(vec![value]));
+            let seconds = |name: &str, value| {
+                Column::of(format!("videos/{key}/{name}"), Values::F64(vec![value]))
+            };
             columns.push(number(&format!("videos/{key}/chunk_index"), chunk));
             columns.push(number(&format!("videos/{key}/file_index"), file));
             columns.push(seconds("from_timestamp", 0.0));
             columns.push(seconds("to_timestamp", rows as f64 / self.fps as f64));
         }
-        columns.extend([number("meta/episodes/chunk_index", chunk), number("meta/episodes/file_index", file)]);
+        columns.extend([
+            number("meta/episodes/chunk_index", chunk),
+            number("meta/episodes/file_index", file),
+        ]);
         columns
     }
 }
@@ -79,7 +127,11 @@ impl Place {
 /// Creates the column of a feature.
 pub(super) fn column(name: String, values: Values, width: usize) -> Column {
     // lerobot stores a feature of shape [1] as a plain column.
-    if width == 1 { Column::of(name, values) } else { Column::of_lists(name, values, width) }
+    if width == 1 {
+        Column::of(name, values)
+    } else {
+        Column::of_lists(name, values, width)
+    }
 }
 
 /// Converts values to f64 for statistics.
@@ -88,7 +140,10 @@ pub(super) fn in_f64(values: &Values) -> Vec<f64> {
         Values::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
         Values::F64(values) => values.clone(),
         Values::I64(values) => values.iter().map(|value| *value as f64).collect(),
-        Values::Bool(values) => values.iter().map(|value| f64::from(u8::from(*value))).collect(),
+        Values::Bool(values) => values
+            .iter()
+            .map(|value| f64::from(u8::from(*value)))
+            .collect(),
         Values::Text(_) => Vec::new(),
     }
 }

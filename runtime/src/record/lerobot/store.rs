@@ -34,7 +34,11 @@ pub(in crate::record) struct Folder {
 impl Folder {
     /// Opens an existing folder or a new one, which is created with the first episode. `notes`
     /// receives a line for everything that could not be read.
-    pub(in crate::record) fn open(root: &Path, env: &EnvSpec, notes: &mut Vec<String>) -> Result<Self, RecordError> {
+    pub(in crate::record) fn open(
+        root: &Path,
+        env: &EnvSpec,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, RecordError> {
         camera::refuse_odd(&env.cameras)?;
         let mut folder = Self {
             root: root.to_owned(),
@@ -50,11 +54,15 @@ impl Folder {
         }
         if let Err(reason) = folder.read() {
             let aside = (1..).map(|number| root.with_added_extension(format!("damaged{number}")));
-            let aside =
-                aside.into_iter().find(|aside| !aside.exists()).unwrap_or_else(|| root.with_extension("damaged"));
+            let aside = aside
+                .into_iter()
+                .find(|aside| !aside.exists())
+                .unwrap_or_else(|| root.with_extension("damaged"));
             fs::rename(root, &aside).map_err(|err| RecordError::file(root, err))?;
             let (root, aside) = (root.display(), aside.display());
-            notes.push(format!("`{root}` cannot be gone on with and is kept as `{aside}`: {reason}"));
+            notes.push(format!(
+                "`{root}` cannot be gone on with and is kept as `{aside}`: {reason}"
+            ));
             return Ok(Self {
                 features: None,
                 episodes: 0,
@@ -64,7 +72,9 @@ impl Folder {
                 ..folder
             });
         }
-        folder.drop_uncounted().map_err(|err| RecordError::file(root, err))?;
+        folder
+            .drop_uncounted()
+            .map_err(|err| RecordError::file(root, err))?;
         Ok(folder)
     }
 
@@ -75,17 +85,32 @@ impl Folder {
             serde_json::from_slice(&text).map_err(|err| format!("`{}`: {err}", path.display()))
         };
         let (info, stats) = (json("info.json")?, json("stats.json")?);
-        let number = |name: &str| info[name].as_u64().ok_or_else(|| format!("`info.json` has no number `{name}`"));
+        let number = |name: &str| {
+            info[name]
+                .as_u64()
+                .ok_or_else(|| format!("`info.json` has no number `{name}`"))
+        };
         (self.episodes, self.frames) = (number("total_episodes")?, number("total_frames")?);
         let fps = number("fps")?;
         if fps != self.fps() {
-            return Err(format!("it has {fps} pictures a second, the environment {}", self.fps()));
+            return Err(format!(
+                "it has {fps} pictures a second, the environment {}",
+                self.fps()
+            ));
         }
-        self.features = Some(info["features"].as_object().ok_or("`info.json` has no `features`")?.clone());
+        self.features = Some(
+            info["features"]
+                .as_object()
+                .ok_or("`info.json` has no `features`")?
+                .clone(),
+        );
         let stats = stats.as_object().ok_or("`stats.json` is no object")?.iter();
         let stats = stats.map(|(name, entry)| Some((name.clone(), Moments::from_json(entry)?)));
-        self.stats = stats.collect::<Option<_>>().ok_or("`stats.json` has not all statistics")?;
-        let mut tasks = table::read_tasks(&self.root.join("meta/tasks.parquet")).map_err(|err| err.to_string())?;
+        self.stats = stats
+            .collect::<Option<_>>()
+            .ok_or("`stats.json` has not all statistics")?;
+        let mut tasks = table::read_tasks(&self.root.join("meta/tasks.parquet"))
+            .map_err(|err| err.to_string())?;
         tasks.sort();
         self.tasks = tasks.into_iter().map(|(_, task)| task).collect();
         Ok(())
@@ -93,7 +118,11 @@ impl Folder {
 
     /// Deletes the files of an episode during which the process was killed.
     fn drop_uncounted(&self) -> std::io::Result<()> {
-        let keys = self.features.iter().flat_map(Map::keys).filter(|key| key.starts_with(CAMERA));
+        let keys = self
+            .features
+            .iter()
+            .flat_map(Map::keys)
+            .filter(|key| key.starts_with(CAMERA));
         let videos = keys.map(|key| self.file(&format!("videos/{key}"), "mp4"));
         let tables = ["data", "meta/episodes"].map(|folder| self.file(folder, "parquet"));
         for path in videos.chain(tables).filter(|path| path.exists()) {
@@ -109,10 +138,13 @@ impl Folder {
             return Err(reason);
         }
         let mut tasks = self.tasks.clone();
-        let task = tasks.iter().position(|task| **task == *episode.meta.language).unwrap_or_else(|| {
-            tasks.push(episode.meta.language.to_string());
-            tasks.len() - 1
-        });
+        let task = tasks
+            .iter()
+            .position(|task| **task == *episode.meta.language)
+            .unwrap_or_else(|| {
+                tasks.push(episode.meta.language.to_string());
+                tasks.len() - 1
+            });
         let stats = self.write_episode(episode, end, task as i64)?;
         if tasks.len() > self.tasks.len() {
             write_tasks(&self.root.join("meta/tasks.parquet"), &tasks)?;
@@ -121,14 +153,24 @@ impl Folder {
             self.write_json("modality.json", features.modality())?;
         }
         self.tell(episode, end)?;
-        let entries: Map<String, Value> =
-            stats.iter().map(|(name, moments)| (name.clone(), moments.to_json())).collect();
+        let entries: Map<String, Value> = stats
+            .iter()
+            .map(|(name, moments)| (name.clone(), moments.to_json()))
+            .collect();
         self.write_json("stats.json", &Value::from(entries))?;
-        let counts = (self.episodes + 1, self.frames + episode.rows() as u64, tasks.len());
-        self.write_json("info.json", &self.info(counts, self.features.as_ref().unwrap_or(features.entries())))?;
+        let counts = (
+            self.episodes + 1,
+            self.frames + episode.rows() as u64,
+            tasks.len(),
+        );
+        self.write_json(
+            "info.json",
+            &self.info(counts, self.features.as_ref().unwrap_or(features.entries())),
+        )?;
         (self.episodes, self.frames) = (counts.0, counts.1);
         (self.tasks, self.stats) = (tasks, stats);
-        self.features.get_or_insert_with(|| features.entries().clone());
+        self.features
+            .get_or_insert_with(|| features.entries().clone());
         Ok(())
     }
 
@@ -146,15 +188,28 @@ impl Folder {
             camera::write(path, name, pictures, self.fps() as u32)?;
             stats.insert(key, camera::moments(pictures));
         }
-        let place = Place { index: self.episodes, first: self.frames, fps: self.fps() };
+        let place = Place {
+            index: self.episodes,
+            first: self.frames,
+            fps: self.fps(),
+        };
         let row = place.row(episode, stats.keys());
         let data = place.rows(episode, end, task);
-        stats.extend(data.iter().map(|(name, values, width)| (name.clone(), Moments::of(&in_f64(values), *width))));
-        let columns: Vec<Column> = data.into_iter().map(|(name, values, width)| column(name, values, width)).collect();
+        stats.extend(
+            data.iter()
+                .map(|(name, values, width)| (name.clone(), Moments::of(&in_f64(values), *width))),
+        );
+        let columns: Vec<Column> = data
+            .into_iter()
+            .map(|(name, values, width)| column(name, values, width))
+            .collect();
         write_table(&self.made("data", "parquet")?, &columns, None)?;
         write_table(&self.made("meta/episodes", "parquet")?, &row, None)?;
         for (name, moments) in &mut stats {
-            *moments = self.stats.get(name).map_or_else(|| moments.clone(), |before| before.and(moments));
+            *moments = self
+                .stats
+                .get(name)
+                .map_or_else(|| moments.clone(), |before| before.and(moments));
         }
         Ok(stats)
     }
@@ -171,7 +226,11 @@ impl Folder {
         written.map_err(|err| format!("`{}`: {err}", path.display()))
     }
 
-    fn info(&self, (episodes, frames, tasks): (u64, u64, usize), features: &Map<String, Value>) -> Value {
+    fn info(
+        &self,
+        (episodes, frames, tasks): (u64, u64, usize),
+        features: &Map<String, Value>,
+    ) -> Value {
         let chunked = "chunk-{chunk_index:03d}/file-{file_index:03d}";
         let videos = features.keys().any(|key| key.starts_with(CAMERA));
         json!({
@@ -198,7 +257,10 @@ impl Folder {
     /// Returns the path of the next episode's file below `folder`.
     fn file(&self, folder: &str, ending: &str) -> PathBuf {
         let (chunk, file) = (self.episodes / CHUNK, self.episodes % CHUNK);
-        self.root.join(folder).join(format!("chunk-{chunk:03}")).join(format!("file-{file:03}.{ending}"))
+        self.root
+            .join(folder)
+            .join(format!("chunk-{chunk:03}"))
+            .join(format!("file-{file:03}.{ending}"))
     }
 
     fn made(&self, folder: &str, ending: &str) -> Result<PathBuf, String> {
@@ -224,15 +286,23 @@ impl Folder {
 }
 
 impl Store for Folder {
-    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<(PathBuf, String)>, RecordError> {
-        episode.complete().map_err(|reason| RecordError::file(&self.root, reason))?;
+    fn append(
+        &mut self,
+        episode: &Episode,
+        end: EpisodeEnd,
+    ) -> Result<Option<(PathBuf, String)>, RecordError> {
+        episode
+            .complete()
+            .map_err(|reason| RecordError::file(&self.root, reason))?;
         // LeRobot cannot store an episode without a step.
         if episode.rows() == 0 {
             return Ok(None);
         }
         let name = format!("episode_{}", self.episodes);
         let added = self.add(episode, end);
-        added.map(|()| Some((self.root.clone(), name))).map_err(|reason| RecordError::file(&self.root, reason))
+        added
+            .map(|()| Some((self.root.clone(), name)))
+            .map_err(|reason| RecordError::file(&self.root, reason))
     }
 
     fn finish(self: Box<Self>) -> Closed {
@@ -258,6 +328,10 @@ fn write_tasks(path: &Path, tasks: &[String]) -> Result<(), String> {
     write_table(path, &columns, Some(("pandas", pandas.to_string())))
 }
 
-fn write_table(path: &Path, columns: &[Column], note: Option<(&str, String)>) -> Result<(), String> {
+fn write_table(
+    path: &Path,
+    columns: &[Column],
+    note: Option<(&str, String)>,
+) -> Result<(), String> {
     table::write(path, columns, note).map_err(|err| format!("`{}`: {err}", path.display()))
 }

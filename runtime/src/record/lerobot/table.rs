@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type,
+};
 use parquet::errors::Result;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -37,12 +39,20 @@ pub(super) struct Column {
 impl Column {
     /// Creates a column with one value per row.
     pub(super) fn of(name: impl Into<String>, values: Values) -> Self {
-        Self { name: name.into(), values, list: None }
+        Self {
+            name: name.into(),
+            values,
+            list: None,
+        }
     }
 
     /// Creates a column with a list of `length` values per row.
     pub(super) fn of_lists(name: impl Into<String>, values: Values, length: usize) -> Self {
-        Self { name: name.into(), values, list: Some(length) }
+        Self {
+            name: name.into(),
+            values,
+            list: Some(length),
+        }
     }
 
     /// Returns the schema: optional fields, as pandas writes them, and lists in the three levels of
@@ -53,15 +63,31 @@ impl Column {
             Values::F64(_) => (Physical::DOUBLE, None, ConvertedType::NONE),
             Values::I64(_) => (Physical::INT64, None, ConvertedType::NONE),
             Values::Bool(_) => (Physical::BOOLEAN, None, ConvertedType::NONE),
-            Values::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String), ConvertedType::UTF8),
+            Values::Text(_) => (
+                Physical::BYTE_ARRAY,
+                Some(LogicalType::String),
+                ConvertedType::UTF8,
+            ),
         };
-        let name = if self.list.is_some() { "element" } else { &self.name };
-        let value = Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
-        let value = Arc::new(value.with_logical_type(logical).with_converted_type(converted).build()?);
+        let name = if self.list.is_some() {
+            "element"
+        } else {
+            &self.name
+        };
+        let value =
+            Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
+        let value = Arc::new(
+            value
+                .with_logical_type(logical)
+                .with_converted_type(converted)
+                .build()?,
+        );
         if self.list.is_none() {
             return Ok(value);
         }
-        let list = Type::group_type_builder("list").with_repetition(Repetition::REPEATED).with_fields(vec![value]);
+        let list = Type::group_type_builder("list")
+            .with_repetition(Repetition::REPEATED)
+            .with_fields(vec![value]);
         let list = Type::group_type_builder(&self.name)
             .with_repetition(Repetition::OPTIONAL)
             .with_logical_type(Some(LogicalType::List))
@@ -77,7 +103,10 @@ impl Column {
             Values::I64(values) => self.write_as::<Int64Type>(column, values),
             Values::Bool(values) => self.write_as::<BoolType>(column, values),
             Values::Text(values) => {
-                let values: Vec<ByteArray> = values.iter().map(|text| ByteArray::from(text.as_str())).collect();
+                let values: Vec<ByteArray> = values
+                    .iter()
+                    .map(|text| ByteArray::from(text.as_str()))
+                    .collect();
                 self.write_as::<ByteArrayType>(column, &values)
             }
         }
@@ -85,12 +114,18 @@ impl Column {
 
     /// Writes the values with their levels: no value is missing, and all but the first of a list
     /// continue it.
-    fn write_as<T: DataType>(&self, column: &mut SerializedColumnWriter, values: &[T::T]) -> Result<()> {
+    fn write_as<T: DataType>(
+        &self,
+        column: &mut SerializedColumnWriter,
+        values: &[T::T],
+    ) -> Result<()> {
         let writer = column.typed::<T>();
         match self.list {
             None => writer.write_batch(values, Some(&vec![1; values.len()]), None)?,
             Some(length) => {
-                let goes_on: Vec<i16> = (0..values.len()).map(|at| i16::from(at % length.max(1) != 0)).collect();
+                let goes_on: Vec<i16> = (0..values.len())
+                    .map(|at| i16::from(at % length.max(1) != 0))
+                    .collect();
                 writer.write_batch(values, Some(&vec![3; values.len()]), Some(&goes_on))?
             }
         };
@@ -100,10 +135,20 @@ impl Column {
 
 /// Writes a file and moves it into place by a rename; `note` is a metadata key with its text.
 pub(super) fn write(path: &Path, columns: &[Column], note: Option<(&str, String)>) -> Result<()> {
-    let fields = columns.iter().map(Column::schema).collect::<Result<Vec<_>>>()?;
-    let schema = Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?);
+    let fields = columns
+        .iter()
+        .map(Column::schema)
+        .collect::<Result<Vec<_>>>()?;
+    let schema = Arc::new(
+        Type::group_type_builder("schema")
+            .with_fields(fields)
+            .build()?,
+    );
     let notes = note.map(|(key, text)| vec![KeyValue::new(key.to_owned(), text)]);
-    let properties = WriterProperties::builder().set_dictionary_enabled(false).set_key_value_metadata(notes).build();
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_key_value_metadata(notes)
+        .build();
     let temporary = path.with_added_extension("tmp");
     let file = File::create(&temporary)?;
     let mut writer = SerializedFileWriter::new(&file, schema, Arc::new(properties))?;
@@ -140,9 +185,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tasks.parquet");
         let texts = Values::Text(vec!["lift the cube".to_owned(), "öffne".to_owned()]);
-        let columns = [Column::of("task_index", Values::I64(vec![0, 1])), Column::of("task", texts)];
+        let columns = [
+            Column::of("task_index", Values::I64(vec![0, 1])),
+            Column::of("task", texts),
+        ];
         write(&path, &columns, None).unwrap();
-        assert_eq!(read_tasks(&path).unwrap(), [(0, "lift the cube".to_owned()), (1, "öffne".to_owned())]);
+        assert_eq!(
+            read_tasks(&path).unwrap(),
+            [(0, "lift the cube".to_owned()), (1, "öffne".to_owned())]
+        );
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
@@ -153,7 +204,11 @@ mod tests {
         let lists = Column::of_lists("action", Values::F32(vec![1.0, 2.0, 3.0, 4.0]), 2);
         write(&path, &[lists], None).unwrap();
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
-        let rows: Vec<String> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+        let rows: Vec<String> = reader
+            .get_row_iter(None)
+            .unwrap()
+            .map(|row| row.unwrap().to_string())
+            .collect();
         assert_eq!(rows, ["{action: [1.0, 2.0]}", "{action: [3.0, 4.0]}"]);
     }
 }

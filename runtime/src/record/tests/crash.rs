@@ -15,12 +15,18 @@ const DIR: &str = "RRUN_TEST_RECORD_UNTIL_KILLED";
 #[test]
 #[ignore = "runs until it is killed, as a child of another test"]
 fn records_until_killed() {
-    let Some(dir) = std::env::var_os(DIR) else { return };
+    let Some(dir) = std::env::var_os(DIR) else {
+        return;
+    };
     let mut recorder = Recorder::start(plan(Path::new(&dir), true, true)).unwrap();
     for number in 0.. {
         episode(&mut recorder, (number % 2) as usize, number, 15);
         for recorded in recorder.poll() {
-            println!("recorded {} {}", recorded.demo.unwrap(), recorded.video.unwrap().frames);
+            println!(
+                "recorded {} {}",
+                recorded.demo.unwrap(),
+                recorded.video.unwrap().frames
+            );
         }
     }
 }
@@ -34,8 +40,13 @@ fn after_a_kill_every_finished_episode_is_there() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let finished: Vec<String> = lines.filter(|line| line.contains("recorded demo_")).take(9).collect();
+    let lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    let finished: Vec<String> = lines
+        .filter(|line| line.contains("recorded demo_"))
+        .take(9)
+        .collect();
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(finished.len(), 9);
@@ -44,7 +55,10 @@ fn after_a_kill_every_finished_episode_is_there() {
     let file = hdf5::File::open(&path).unwrap();
     let names = file.group("data").unwrap().member_names().unwrap();
     drop(file);
-    assert!((0..9).all(|number| names.contains(&format!("demo_{number}"))), "{names:?}");
+    assert!(
+        (0..9).all(|number| names.contains(&format!("demo_{number}"))),
+        "{names:?}"
+    );
     check_with_h5py(&path, names.len());
     // 9 episodes of 16 frames over two environments: 5 in the first.
     let first_part = dir.path().join("videos/lift_video_rank0_gpu0_env0.mp4");
@@ -57,7 +71,10 @@ fn after_a_kill_every_finished_episode_is_there() {
     let recorded = recorder.finish().unwrap();
     assert_eq!(demos(&recorded), [format!("demo_{}", names.len())]);
     let video = &recorded[0].video.as_ref().unwrap().path;
-    assert!(video.ends_with("lift_video_rank0_gpu0_env0_part2.mp4"), "{video:?}");
+    assert!(
+        video.ends_with("lift_video_rank0_gpu0_env0_part2.mp4"),
+        "{video:?}"
+    );
     check_with_h5py(&path, names.len() + 1);
     assert_eq!(frames_of(&first_part), frames);
 }

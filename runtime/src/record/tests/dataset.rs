@@ -21,25 +21,58 @@ fn a_demo_has_the_names_shapes_and_attributes_of_isaac_lab() {
     assert_eq!(file.member_names().unwrap(), ["data"]);
     let data = file.group("data").unwrap();
     assert_eq!(data.attr("total").unwrap().read_scalar::<i64>().unwrap(), 4);
-    let env_args = data.attr("env_args").unwrap().read_scalar::<VarLenUnicode>().unwrap();
+    let env_args = data
+        .attr("env_args")
+        .unwrap()
+        .read_scalar::<VarLenUnicode>()
+        .unwrap();
     assert_eq!(env_args.as_str(), r#"{"env_name":"Lift","type":2}"#);
     let demo = data.group("demo_0").unwrap();
     let number = |name: &str| demo.attr(name).unwrap().read_scalar::<i64>().unwrap();
-    assert_eq!([number("num_samples"), number("seed"), number("episode"), number("env")], [4, 107, 7, 1]);
+    assert_eq!(
+        [
+            number("num_samples"),
+            number("seed"),
+            number("episode"),
+            number("env")
+        ],
+        [4, 107, 7, 1]
+    );
     assert!(demo.attr("success").unwrap().read_scalar::<bool>().unwrap());
     let values = |name: &str| {
         let dataset = demo.dataset(name).unwrap();
         (dataset.shape(), dataset.read_raw::<f32>().unwrap())
     };
-    assert_eq!(values("actions"), (vec![4, 2], vec![1.0, -1.0, 2.0, -1.0, 3.0, -1.0, 4.0, -1.0]));
+    assert_eq!(
+        values("actions"),
+        (vec![4, 2], vec![1.0, -1.0, 2.0, -1.0, 3.0, -1.0, 4.0, -1.0])
+    );
     assert_eq!(values("processed_actions"), (vec![4, 1], vec![0.25; 4]));
-    assert_eq!(values("obs/joint_position"), (vec![4, 3], [[0.0; 3], [1.0; 3], [2.0; 3], [3.0; 3]].concat()));
+    assert_eq!(
+        values("obs/joint_position"),
+        (
+            vec![4, 3],
+            [[0.0; 3], [1.0; 3], [2.0; 3], [3.0; 3]].concat()
+        )
+    );
     let states = [[1.5; 4], [2.5; 4], [3.5; 4], [4.5; 4]].concat();
-    assert_eq!(values("states/articulation/robot/joint_position"), (vec![4, 4], states));
-    assert_eq!(values("initial_state/articulation/robot/joint_position"), (vec![1, 4], vec![0.5; 4]));
+    assert_eq!(
+        values("states/articulation/robot/joint_position"),
+        (vec![4, 4], states)
+    );
+    assert_eq!(
+        values("initial_state/articulation/robot/joint_position"),
+        (vec![1, 4], vec![0.5; 4])
+    );
     assert_eq!(values("rewards"), (vec![4], vec![1.0, 2.0, 3.0, 4.0]));
-    assert_eq!(demo.dataset("dones").unwrap().read_raw::<u8>().unwrap(), [0, 0, 0, 1]);
-    assert_eq!(demo.dataset("success").unwrap().read_raw::<bool>().unwrap(), [true]);
+    assert_eq!(
+        demo.dataset("dones").unwrap().read_raw::<u8>().unwrap(),
+        [0, 0, 0, 1]
+    );
+    assert_eq!(
+        demo.dataset("success").unwrap().read_raw::<bool>().unwrap(),
+        [true]
+    );
 }
 
 #[test]
@@ -54,7 +87,12 @@ fn pictures_are_kept_before_the_action_when_asked() {
     let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
     let wrist = file.dataset("data/demo_0/obs/wrist").unwrap();
     assert_eq!(wrist.shape(), [3, 32, 30, 3]);
-    let first_bytes: Vec<u8> = wrist.read_raw::<u8>().unwrap().into_iter().step_by(32 * 30 * 3).collect();
+    let first_bytes: Vec<u8> = wrist
+        .read_raw::<u8>()
+        .unwrap()
+        .into_iter()
+        .step_by(32 * 30 * 3)
+        .collect();
     assert_eq!(first_bytes, [200, 201, 202]);
 }
 
@@ -64,13 +102,24 @@ fn a_resumed_run_goes_on_after_the_highest_demo() {
     for first in [0, 12] {
         let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
         assert_eq!(recorder.warnings(), [""; 0]);
-        (first..first + 12).for_each(|number| episode(&mut recorder, (number % 2) as usize, number, 2));
-        let names: Vec<String> = (first..first + 12).map(|number| format!("demo_{number}")).collect();
+        (first..first + 12)
+            .for_each(|number| episode(&mut recorder, (number % 2) as usize, number, 2));
+        let names: Vec<String> = (first..first + 12)
+            .map(|number| format!("demo_{number}"))
+            .collect();
         assert_eq!(demos(&recorder.finish().unwrap()), names);
     }
     let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
     assert_eq!(file.group("data").unwrap().len(), 24);
-    assert_eq!(file.group("data").unwrap().attr("total").unwrap().read_scalar::<i64>().unwrap(), 48);
+    assert_eq!(
+        file.group("data")
+            .unwrap()
+            .attr("total")
+            .unwrap()
+            .read_scalar::<i64>()
+            .unwrap(),
+        48
+    );
     drop(file);
     check_with_h5py(&dir.path().join("dataset.hdf5"), 24);
 }
@@ -86,7 +135,15 @@ fn an_incomplete_demo_is_left_out_of_a_resumed_file() {
     assert_eq!(recorder.warnings(), [""; 0]);
     episode(&mut recorder, 0, 0, 2);
     assert_eq!(demos(&recorder.finish().unwrap()), ["demo_5"]);
-    assert_eq!(hdf5::File::open(&path).unwrap().group("data").unwrap().member_names().unwrap(), ["demo_5"]);
+    assert_eq!(
+        hdf5::File::open(&path)
+            .unwrap()
+            .group("data")
+            .unwrap()
+            .member_names()
+            .unwrap(),
+        ["demo_5"]
+    );
 }
 
 #[test]
@@ -95,10 +152,17 @@ fn a_file_that_cannot_be_read_is_kept_aside() {
     let path = dir.path().join("dataset.hdf5");
     fs::write(&path, "not HDF5").unwrap();
     let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-    assert!(recorder.warnings()[0].contains("dataset.hdf5.damaged"), "{:?}", recorder.warnings());
+    assert!(
+        recorder.warnings()[0].contains("dataset.hdf5.damaged"),
+        "{:?}",
+        recorder.warnings()
+    );
     episode(&mut recorder, 0, 0, 2);
     assert_eq!(demos(&recorder.finish().unwrap()), ["demo_0"]);
-    assert_eq!(fs::read_to_string(dir.path().join("dataset.hdf5.damaged")).unwrap(), "not HDF5");
+    assert_eq!(
+        fs::read_to_string(dir.path().join("dataset.hdf5.damaged")).unwrap(),
+        "not HDF5"
+    );
 }
 
 #[test]
@@ -110,7 +174,10 @@ fn a_discarded_episode_is_no_demo_and_has_no_answer() {
     recorder.discard(EnvIndex(0)).unwrap();
     episode(&mut recorder, 0, 1, 2);
     let recorded = recorder.finish().unwrap();
-    assert_eq!((recorded.len(), recorded[0].episode, demos(&recorded)), (1, 1, vec!["demo_0"]));
+    assert_eq!(
+        (recorded.len(), recorded[0].episode, demos(&recorded)),
+        (1, 1, vec!["demo_0"])
+    );
 }
 
 #[test]
@@ -130,13 +197,20 @@ fn a_changed_state_costs_its_episode_only() {
     begin(&mut recorder, 0, 0, false);
     let mut step = step_to(observation(1, false));
     step.observation.state.clear();
-    recorder.step(EnvIndex(0), &[0.0, 0.0], None, &step).unwrap();
-    recorder.step(EnvIndex(0), &[0.0, 0.0], None, &step).unwrap();
+    recorder
+        .step(EnvIndex(0), &[0.0, 0.0], None, &step)
+        .unwrap();
+    recorder
+        .step(EnvIndex(0), &[0.0, 0.0], None, &step)
+        .unwrap();
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
     episode(&mut recorder, 0, 1, 2);
     let recorded = recorder.finish().unwrap();
     let reason = recorded[0].error.as_deref().unwrap();
-    assert!(reason.ends_with("`obs/joint_position` has 1 rows, the episode has 2"), "{reason}");
+    assert!(
+        reason.ends_with("`obs/joint_position` has 1 rows, the episode has 2"),
+        "{reason}"
+    );
     assert_eq!(recorded[1].demo.as_deref(), Some("demo_0"));
 }
 
@@ -145,11 +219,27 @@ fn misuse_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
     let (env, outside) = (EnvIndex(0), EnvIndex(2));
-    assert_eq!(recorder.end(env, SUCCESS), Err(RecordError::NotBegun { env }));
-    assert_eq!(recorder.discard(outside), Err(RecordError::Environment { env: outside, num_envs: 2 }));
+    assert_eq!(
+        recorder.end(env, SUCCESS),
+        Err(RecordError::NotBegun { env })
+    );
+    assert_eq!(
+        recorder.discard(outside),
+        Err(RecordError::Environment {
+            env: outside,
+            num_envs: 2
+        })
+    );
     begin(&mut recorder, 0, 5, false);
     let step = step_to(observation(1, false));
-    assert_eq!(recorder.step(env, &[0.0], None, &step), Err(RecordError::Action { env, found: 1, wanted: 2 }));
+    assert_eq!(
+        recorder.step(env, &[0.0], None, &step),
+        Err(RecordError::Action {
+            env,
+            found: 1,
+            wanted: 2
+        })
+    );
 }
 
 /// A file system of 2 MiB, which is unmounted on drop.
@@ -158,7 +248,10 @@ struct SmallDisk(tempfile::TempDir);
 impl SmallDisk {
     fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "none"]).arg(dir.path()).output();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=2m", "none"])
+            .arg(dir.path())
+            .output();
         match mounted {
             Ok(output) if output.status.success() => Some(Self(dir)),
             other => {
@@ -171,13 +264,19 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        Command::new("umount").arg("-l").arg(self.0.path()).status().unwrap();
+        Command::new("umount")
+            .arg("-l")
+            .arg(self.0.path())
+            .status()
+            .unwrap();
     }
 }
 
 #[test]
 fn a_full_disk_costs_the_episode_and_nothing_before_it() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount() else {
+        return;
+    };
     let mut recorder = Recorder::start(plan(disk.0.path(), true, false)).unwrap();
     episode(&mut recorder, 0, 0, 2);
     let ballast = disk.0.path().join("ballast");
@@ -185,7 +284,10 @@ fn a_full_disk_costs_the_episode_and_nothing_before_it() {
     fs::write(&ballast, vec![1; 1 << 21]).unwrap_err();
     episode(&mut recorder, 0, 1, 2);
     let reason = wait_for(&mut recorder, 1)[0].error.clone().unwrap();
-    assert!(reason.contains("dataset.hdf5") && reason.contains("No space left on device"), "{reason}");
+    assert!(
+        reason.contains("dataset.hdf5") && reason.contains("No space left on device"),
+        "{reason}"
+    );
     fs::remove_file(&ballast).unwrap();
     episode(&mut recorder, 0, 2, 2);
     assert_eq!(demos(&recorder.finish().unwrap()), ["demo_1"]);
@@ -196,7 +298,9 @@ fn wait_for(recorder: &mut Recorder, count: usize) -> Vec<crate::record::Recorde
     let timeout = std::time::Duration::from_secs(60);
     let mut recorded = Vec::new();
     while recorded.len() < count {
-        recorder.parts.add(recorder.answers.recv_timeout(timeout).unwrap());
+        recorder
+            .parts
+            .add(recorder.answers.recv_timeout(timeout).unwrap());
         recorded.extend(recorder.parts.take());
     }
     recorded
@@ -204,21 +308,35 @@ fn wait_for(recorder: &mut Recorder, count: usize) -> Vec<crate::record::Recorde
 
 /// Reads the whole file with h5py, on which the users' tools are based.
 pub(super) fn check_with_h5py(path: &Path, demos: usize) {
-    let found = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find_map(|root| {
-        let python = root.join(".venv/bin/python");
-        let script = root.join("tests/fixtures/check_dataset.py");
-        (python.exists() && script.exists()).then_some((python, script))
-    });
+    let found = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .find_map(|root| {
+            let python = root.join(".venv/bin/python");
+            let script = root.join("tests/fixtures/check_dataset.py");
+            (python.exists() && script.exists()).then_some((python, script))
+        });
     let Some((python, script)) = found.filter(|(python, _)| has_h5py(python)) else {
         eprintln!("h5py did not read the file: no .venv/bin/python with h5py beside the workspace");
         return;
     };
-    let output = Command::new(python).arg(script).arg(path).arg(demos.to_string()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(python)
+        .arg(script)
+        .arg(path)
+        .arg(demos.to_string())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn has_h5py(python: &PathBuf) -> bool {
-    Command::new(python).args(["-c", "import h5py"]).output().is_ok_and(|output| output.status.success())
+    Command::new(python)
+        .args(["-c", "import h5py"])
+        .output()
+        .is_ok_and(|output| output.status.success())
 }
 
 #[test]
@@ -233,7 +351,11 @@ fn the_names_of_lost_demonstrations_are_not_given_again() {
 
 #[test]
 fn failed_episodes_go_where_the_export_says() {
-    const FAILURE: EpisodeEnd = EpisodeEnd { success: false, terminated: false, truncated: true };
+    const FAILURE: EpisodeEnd = EpisodeEnd {
+        success: false,
+        terminated: false,
+        truncated: true,
+    };
     let counts = |export| {
         let dir = tempfile::tempdir().unwrap();
         let mut plan = plan(dir.path(), true, false);
@@ -254,15 +376,30 @@ fn failed_episodes_go_where_the_export_says() {
         let files = ["dataset.hdf5", "dataset_failed.hdf5"].map(|name| dir.path().join(name));
         for file in files.iter().filter(|file| file.exists()) {
             let of_file = format!("{} ", file.file_name().unwrap().to_str().unwrap());
-            check_with_h5py(file, named.iter().filter(|name| name.starts_with(&of_file)).count());
+            check_with_h5py(
+                file,
+                named
+                    .iter()
+                    .filter(|name| name.starts_with(&of_file))
+                    .count(),
+            );
         }
         (named.join(", "), files[1].exists())
     };
     assert_eq!(
         counts(Export::All),
-        ("dataset.hdf5 demo_0, dataset.hdf5 demo_1, dataset.hdf5 demo_2".to_owned(), false)
+        (
+            "dataset.hdf5 demo_0, dataset.hdf5 demo_1, dataset.hdf5 demo_2".to_owned(),
+            false
+        )
     );
-    assert_eq!(counts(Export::Succeeded), ("dataset.hdf5 demo_0, , dataset.hdf5 demo_1".to_owned(), false));
+    assert_eq!(
+        counts(Export::Succeeded),
+        (
+            "dataset.hdf5 demo_0, , dataset.hdf5 demo_1".to_owned(),
+            false
+        )
+    );
     let separate = "dataset.hdf5 demo_0, dataset_failed.hdf5 demo_5, dataset.hdf5 demo_1";
     assert_eq!(counts(Export::Separate), (separate.to_owned(), true));
 }
@@ -273,18 +410,42 @@ fn observations_may_have_groups() {
     let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
     let nested = |t: u32| {
         let mut observation = observation(t, false);
-        observation.state.insert("policy/eef/position".to_owned(), vec![t as f32; 3]);
+        observation
+            .state
+            .insert("policy/eef/position".to_owned(), vec![t as f32; 3]);
         observation
     };
-    let meta = EpisodeMeta { episode: 0, seed: 1, language: "lift".into() };
+    let meta = EpisodeMeta {
+        episode: 0,
+        seed: 1,
+        language: "lift".into(),
+    };
     recorder.begin(EnvIndex(0), meta, &nested(0)).unwrap();
-    let step = crate::env::Step { success: true, terminated: true, ..step_to(nested(1)) };
-    recorder.step(EnvIndex(0), &[0.0, 0.0], Some(&[0.5, 0.5]), &step).unwrap();
+    let step = crate::env::Step {
+        success: true,
+        terminated: true,
+        ..step_to(nested(1))
+    };
+    recorder
+        .step(EnvIndex(0), &[0.0, 0.0], Some(&[0.5, 0.5]), &step)
+        .unwrap();
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
     recorder.finish().unwrap();
     let path = dir.path().join("dataset.hdf5");
     check_with_h5py(&path, 1);
-    let demo = hdf5::File::open(path).unwrap().group("data/demo_0").unwrap();
-    assert_eq!(demo.dataset("obs/policy/eef/position").unwrap().shape(), [1, 3]);
-    assert_eq!(demo.dataset("processed_actions").unwrap().read_raw::<f32>().unwrap(), [0.5, 0.5]);
+    let demo = hdf5::File::open(path)
+        .unwrap()
+        .group("data/demo_0")
+        .unwrap();
+    assert_eq!(
+        demo.dataset("obs/policy/eef/position").unwrap().shape(),
+        [1, 3]
+    );
+    assert_eq!(
+        demo.dataset("processed_actions")
+            .unwrap()
+            .read_raw::<f32>()
+            .unwrap(),
+        [0.5, 0.5]
+    );
 }

@@ -11,15 +11,24 @@ use std::sync::Arc;
 
 use crate::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
 use crate::record::{
-    CameraSize, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan, Recorded, Recorder, VideoPlan,
+    CameraSize, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan, Recorded,
+    Recorder, VideoPlan,
 };
 
-const SUCCESS: EpisodeEnd = EpisodeEnd { success: true, terminated: true, truncated: false };
+const SUCCESS: EpisodeEnd = EpisodeEnd {
+    success: true,
+    terminated: true,
+    truncated: false,
+};
 
 /// Returns an environment with cameras of 32×32 and 32×30, two action dimensions and 10 steps per
 /// second.
 fn env() -> EnvSpec {
-    let camera = |name: &str, width| CameraSpec { name: name.to_owned(), height: 32, width };
+    let camera = |name: &str, width| CameraSpec {
+        name: name.to_owned(),
+        height: 32,
+        width,
+    };
     EnvSpec {
         name: "Lift".to_owned(),
         state: vec![("joint_position".to_owned(), 3)],
@@ -54,7 +63,9 @@ fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
         }),
         video: video.then(|| VideoPlan {
             dir: dir.join("videos"),
-            stems: (0..2).map(|env| format!("lift_video_rank0_gpu0_env{env}")).collect(),
+            stems: (0..2)
+                .map(|env| format!("lift_video_rank0_gpu0_env{env}"))
+                .collect(),
             per_episode: false,
             grids: Vec::new(),
             cameras: Vec::new(),
@@ -75,19 +86,35 @@ fn observation(t: u32, pictures: bool) -> Observation {
         width,
         rgb: vec![colour.wrapping_add(t as u8); (32 * width * 3) as usize].into(),
     };
-    let video = [("front".to_owned(), picture(32, 40)), ("wrist".to_owned(), picture(30, 200))];
+    let video = [
+        ("front".to_owned(), picture(32, 40)),
+        ("wrist".to_owned(), picture(30, 200)),
+    ];
     Observation {
         state: BTreeMap::from([("joint_position".to_owned(), vec![t as f32; 3])]),
-        video: if pictures { BTreeMap::from(video) } else { BTreeMap::new() },
+        video: if pictures {
+            BTreeMap::from(video)
+        } else {
+            BTreeMap::new()
+        },
         language: Arc::from("lift the cube"),
-        sim_state: BTreeMap::from([("articulation/robot/joint_position".to_owned(), vec![t as f32 + 0.5; 4])]),
+        sim_state: BTreeMap::from([(
+            "articulation/robot/joint_position".to_owned(),
+            vec![t as f32 + 0.5; 4],
+        )]),
         feedback: None,
     }
 }
 
 fn begin(recorder: &mut Recorder, env: usize, episode: u64, pictures: bool) {
-    let meta = EpisodeMeta { episode, seed: 100 + episode, language: Arc::from("lift the cube") };
-    recorder.begin(EnvIndex(env), meta, &observation(0, pictures)).unwrap();
+    let meta = EpisodeMeta {
+        episode,
+        seed: 100 + episode,
+        language: Arc::from("lift the cube"),
+    };
+    recorder
+        .begin(EnvIndex(env), meta, &observation(0, pictures))
+        .unwrap();
 }
 
 /// Returns a step to this observation, without reward or end.
@@ -106,8 +133,15 @@ fn step_to(observation: Observation) -> Step {
 fn steps(recorder: &mut Recorder, env: usize, count: u32, pictures: bool) {
     for t in 1..=count {
         let done = t == count;
-        let step = Step { reward: t as f32, success: done, terminated: done, ..step_to(observation(t, pictures)) };
-        recorder.step(EnvIndex(env), &[t as f32, -1.0], Some(&[0.25]), &step).unwrap();
+        let step = Step {
+            reward: t as f32,
+            success: done,
+            terminated: done,
+            ..step_to(observation(t, pictures))
+        };
+        recorder
+            .step(EnvIndex(env), &[t as f32, -1.0], Some(&[0.25]), &step)
+            .unwrap();
     }
 }
 
@@ -120,5 +154,8 @@ fn episode(recorder: &mut Recorder, env: usize, episode: u64, count: u32) {
 }
 
 fn demos(recorded: &[Recorded]) -> Vec<&str> {
-    recorded.iter().filter_map(|recorded| recorded.demo.as_deref()).collect()
+    recorded
+        .iter()
+        .filter_map(|recorded| recorded.demo.as_deref())
+        .collect()
 }

@@ -21,7 +21,13 @@ fn boxes(mut bytes: &[u8]) -> Vec<([u8; 4], &[u8])> {
 }
 
 fn inner<'a>(bytes: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
-    path.iter().fold(bytes, |bytes, name| boxes(bytes).into_iter().find(|(found, _)| found == *name).unwrap().1)
+    path.iter().fold(bytes, |bytes, name| {
+        boxes(bytes)
+            .into_iter()
+            .find(|(found, _)| found == *name)
+            .unwrap()
+            .1
+    })
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -31,8 +37,12 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// Returns the number of images in the fragments of a file that is not closed.
 pub(super) fn frames_in_fragments(path: &Path) -> usize {
     let bytes = fs::read(path).unwrap();
-    let moofs = boxes(&bytes).into_iter().filter(|(name, _)| name == b"moof");
-    moofs.map(|(_, moof)| u32_at(inner(moof, &[b"traf", b"trun"]), 4) as usize).sum()
+    let moofs = boxes(&bytes)
+        .into_iter()
+        .filter(|(name, _)| name == b"moof");
+    moofs
+        .map(|(_, moof)| u32_at(inner(moof, &[b"traf", b"trun"]), 4) as usize)
+        .sum()
 }
 
 /// A closed file, with all sample positions before the images.
@@ -56,12 +66,18 @@ impl Movie {
     /// Returns the words of a table, without version and flags.
     fn table(&self, name: &[u8; 4]) -> Vec<u32> {
         let body = inner(self.media(), &[b"minf", b"stbl", name]);
-        body[4..].chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
+        body[4..]
+            .chunks_exact(4)
+            .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
+            .collect()
     }
 
     /// Returns the numbers of the key frames, from 0.
     fn keyframes(&self) -> Vec<u32> {
-        self.table(b"stss")[1..].iter().map(|number| number - 1).collect()
+        self.table(b"stss")[1..]
+            .iter()
+            .map(|number| number - 1)
+            .collect()
     }
 
     /// Checks that the positions lead to valid images, each a sequence of length-prefixed NAL
@@ -73,7 +89,10 @@ impl Movie {
         let mut sizes = sizes.iter();
         let mut frames = 0;
         for (chunk, start) in starts[1..].chunks_exact(2).enumerate() {
-            let run = runs[1..].chunks_exact(3).rfind(|run| run[0] as usize <= chunk + 1).unwrap();
+            let run = runs[1..]
+                .chunks_exact(3)
+                .rfind(|run| run[0] as usize <= chunk + 1)
+                .unwrap();
             let mut at = start[1] as usize;
             for size in sizes.by_ref().take(run[1] as usize) {
                 let end = at + *size as usize;
@@ -95,20 +114,32 @@ pub(super) fn frames_of(path: &Path) -> usize {
 
 /// Decodes a whole file with FFmpeg and returns the number of images.
 fn decoded(path: &Path) -> Option<usize> {
-    let words = ["-v", "error", "-count_frames", "-select_streams", "v", "-show_entries"];
+    let words = [
+        "-v",
+        "error",
+        "-count_frames",
+        "-select_streams",
+        "v",
+        "-show_entries",
+    ];
     let words = [&words[..], &["stream=nb_read_frames", "-of", "csv=p=0"]].concat();
     let Ok(output) = Command::new("ffprobe").args(words).arg(path).output() else {
         eprintln!("FFmpeg did not read the file: there is no ffprobe");
         return None;
     };
-    let (said, found) = (String::from_utf8(output.stderr).unwrap(), String::from_utf8(output.stdout).unwrap());
+    let (said, found) = (
+        String::from_utf8(output.stderr).unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+    );
     assert!(output.status.success() && said.is_empty(), "{said}");
     Some(found.trim().parse().unwrap())
 }
 
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
-    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -130,7 +161,10 @@ fn all_pictures_of_an_episode_that_has_ended_are_in_the_file() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let span = recorded[number as usize].video.as_ref().unwrap();
-        assert_eq!(frames_in_fragments(&span.path) as u64, span.first_frame + span.frames);
+        assert_eq!(
+            frames_in_fragments(&span.path) as u64,
+            span.first_frame + span.frames
+        );
     }
     recorder.finish().unwrap();
     let path = &recorded[0].video.as_ref().unwrap().path;
@@ -147,8 +181,16 @@ fn each_environment_has_a_video_with_all_frames_and_a_keyframe_at_each_episode()
     episode(&mut recorder, 0, 2, 6);
     let recorded = recorder.finish().unwrap();
     let spans: Vec<_> = recorded.iter().map(|r| r.video.clone().unwrap()).collect();
-    assert_eq!(spans.iter().map(|s| (s.first_frame, s.frames)).collect::<Vec<_>>(), [(0, 15), (0, 4), (15, 7)]);
-    assert!(spans[0].path.ends_with("lift_video_rank0_gpu0_env0.mp4") && spans[0].path == spans[2].path);
+    assert_eq!(
+        spans
+            .iter()
+            .map(|s| (s.first_frame, s.frames))
+            .collect::<Vec<_>>(),
+        [(0, 15), (0, 4), (15, 7)]
+    );
+    assert!(
+        spans[0].path.ends_with("lift_video_rank0_gpu0_env0.mp4") && spans[0].path == spans[2].path
+    );
     assert!(spans[1].path.ends_with("lift_video_rank0_gpu0_env1.mp4"));
 
     let movie = Movie::read(&spans[0].path);
@@ -170,11 +212,17 @@ fn the_header_says_avc1_with_parameter_sets_and_an_even_size() {
     let media = movie.media();
     // Version 1: times of 64 bits, then ticks per second, then the duration.
     let header = inner(media, &[b"mdhd"]);
-    assert_eq!((header[0], u32_at(header, 20), u32_at(header, 28)), (1, 10_000, 4000));
+    assert_eq!(
+        (header[0], u32_at(header, 20), u32_at(header, 28)),
+        (1, 10_000, 4000)
+    );
     let entry = boxes(&inner(media, &[b"minf", b"stbl", b"stsd"])[8..])[0];
     assert_eq!(&entry.0, b"avc1");
     // 32 + 30 columns.
-    assert_eq!((u32_at(entry.1, 24) >> 16, u32_at(entry.1, 24) & 0xffff), (62, 32));
+    assert_eq!(
+        (u32_at(entry.1, 24) >> 16, u32_at(entry.1, 24) & 0xffff),
+        (62, 32)
+    );
     let avcc = inner(&entry.1[78..], &[b"avcC"]);
     assert_eq!((avcc[0], avcc[5], avcc[8] & 0x1f), (1, 0xe1, 7));
 }
@@ -189,8 +237,18 @@ fn a_file_that_is_there_is_never_written_over() {
     let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
     episode(&mut recorder, 0, 0, 3);
     let recorded = recorder.finish().unwrap();
-    assert!(recorded[0].video.as_ref().unwrap().path.ends_with("lift_video_rank0_gpu0_env0_part3.mp4"));
-    assert_eq!(fs::read(videos.join("lift_video_rank0_gpu0_env0.mp4")).unwrap(), b"old");
+    assert!(
+        recorded[0]
+            .video
+            .as_ref()
+            .unwrap()
+            .path
+            .ends_with("lift_video_rank0_gpu0_env0_part3.mp4")
+    );
+    assert_eq!(
+        fs::read(videos.join("lift_video_rank0_gpu0_env0.mp4")).unwrap(),
+        b"old"
+    );
 }
 
 #[test]
@@ -201,7 +259,10 @@ fn steps_without_pictures_make_no_frames_and_no_file() {
     steps(&mut recorder, 0, 3, false);
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
     let recorded = recorder.finish().unwrap();
-    assert_eq!((recorded[0].video.clone(), recorded[0].error.clone()), (None, None));
+    assert_eq!(
+        (recorded[0].video.clone(), recorded[0].error.clone()),
+        (None, None)
+    );
     assert_eq!(fs::read_dir(dir.path().join("videos")).unwrap().count(), 0);
 }
 
@@ -214,29 +275,54 @@ fn a_size_that_changes_ends_that_video_and_leaves_the_demo() {
     let mut step = step_to(observation(1, true));
     let wide = step.observation.video["front"].clone();
     step.observation.video.insert("wrist".to_owned(), wide);
-    recorder.step(EnvIndex(0), &[0.0, 0.0], None, &step).unwrap();
+    recorder
+        .step(EnvIndex(0), &[0.0, 0.0], None, &step)
+        .unwrap();
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
     let recorded = recorder.finish().unwrap();
     let reason = recorded[1].warning.as_deref().unwrap();
-    let wanted = "_env0.mp4` has nothing from episode 1 on: camera `wrist` changed from 32×30 to 32×32";
-    assert!(reason.ends_with(wanted) && recorded[1].error.is_none() && recorded[1].video.is_none(), "{reason}");
+    let wanted =
+        "_env0.mp4` has nothing from episode 1 on: camera `wrist` changed from 32×30 to 32×32";
+    assert!(
+        reason.ends_with(wanted) && recorded[1].error.is_none() && recorded[1].video.is_none(),
+        "{reason}"
+    );
     assert_eq!(recorded[1].demo.as_deref(), Some("demo_1"));
     assert_eq!(frames_of(&recorded[0].video.as_ref().unwrap().path), 13);
 }
 
 /// Records an episode of three steps with images of this size; `colour` computes each byte from its
 /// position.
-fn film(recorder: &mut Recorder, number: u64, (height, width): (u32, u32), colour: impl Fn(u32, u32) -> u8) {
+fn film(
+    recorder: &mut Recorder,
+    number: u64,
+    (height, width): (u32, u32),
+    colour: impl Fn(u32, u32) -> u8,
+) {
     let shown = |t: u32| {
         let rgb: Vec<u8> = (0..height * width * 3).map(|at| colour(t, at)).collect();
         let mut seen = observation(t, true);
-        let frame = Frame { height, width, rgb: rgb.into() };
-        seen.video = ["front", "wrist"].map(|name| (name.to_owned(), frame.clone())).into();
+        let frame = Frame {
+            height,
+            width,
+            rgb: rgb.into(),
+        };
+        seen.video = ["front", "wrist"]
+            .map(|name| (name.to_owned(), frame.clone()))
+            .into();
         seen
     };
-    let meta = EpisodeMeta { episode: number, seed: number, language: "lift".into() };
+    let meta = EpisodeMeta {
+        episode: number,
+        seed: number,
+        language: "lift".into(),
+    };
     recorder.begin(EnvIndex(0), meta, &shown(0)).unwrap();
-    (1..4).for_each(|t| recorder.step(EnvIndex(0), &[0.0, 0.0], None, &step_to(shown(t))).unwrap());
+    (1..4).for_each(|t| {
+        recorder
+            .step(EnvIndex(0), &[0.0, 0.0], None, &step_to(shown(t)))
+            .unwrap()
+    });
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
 }
 
@@ -255,7 +341,11 @@ fn pictures_too_small_for_the_encoder_stand_in_a_black_frame() {
         let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
         film(&mut recorder, 0, size, |t, at| (t * 50 + at) as u8);
         let recorded = recorder.finish().unwrap();
-        assert_eq!((recorded[0].warning.as_deref(), recorded[0].error.as_deref()), (None, None), "{size:?}");
+        assert_eq!(
+            (recorded[0].warning.as_deref(), recorded[0].error.as_deref()),
+            (None, None),
+            "{size:?}"
+        );
         assert_eq!(frames_of(&recorded[0].video.as_ref().unwrap().path), 4);
     }
 }
@@ -266,7 +356,10 @@ fn pictures_that_the_encoder_cannot_code_cost_the_video_and_no_episode() {
     let mut plan = plan(dir.path(), true, true);
     let video = plan.video.as_mut().unwrap();
     video.per_episode = true;
-    video.grids = vec![GridPlan { stem: "grid".to_owned(), envs: vec![0, 1] }];
+    video.grids = vec![GridPlan {
+        stem: "grid".to_owned(),
+        envs: vec![0, 1],
+    }];
     video.bitrate = 50_000_000;
     let mut recorder = Recorder::start(plan).unwrap();
     let plain = |t: u32, _: u32| (t * 50) as u8;
@@ -275,10 +368,20 @@ fn pictures_that_the_encoder_cannot_code_cost_the_video_and_no_episode() {
     film(&mut recorder, 1, (96, 96), noise);
     film(&mut recorder, 2, (96, 96), plain);
     let recorded = recorder.drain();
-    let warned: Vec<_> = recorded.iter().map(|recorded| recorded.warning.is_some()).collect();
+    let warned: Vec<_> = recorded
+        .iter()
+        .map(|recorded| recorded.warning.is_some())
+        .collect();
     assert_eq!(warned, [false, true, false]);
-    assert!(recorded.iter().all(|recorded| recorded.error.is_none() && recorded.demo.is_some()));
-    let filmed: Vec<_> = recorded.iter().map(|one| (one.video.is_some(), one.episode_video.is_some())).collect();
+    assert!(
+        recorded
+            .iter()
+            .all(|recorded| recorded.error.is_none() && recorded.demo.is_some())
+    );
+    let filmed: Vec<_> = recorded
+        .iter()
+        .map(|one| (one.video.is_some(), one.episode_video.is_some()))
+        .collect();
     assert_eq!(filmed, [(true, true), (false, false), (false, false)]);
     // Whether the grid continues depends on the position of its key frames; it must not fail
     // either.
@@ -290,8 +393,14 @@ fn an_unknown_camera_is_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), false, true);
     plan.video.as_mut().unwrap().cameras = vec!["top".to_owned()];
-    let wanted = format!("`{}` has no camera `top`: known are front, wrist", env().name);
-    assert_eq!(Recorder::start(plan).unwrap_err(), RecordError::Plan(wanted));
+    let wanted = format!(
+        "`{}` has no camera `top`: known are front, wrist",
+        env().name
+    );
+    assert_eq!(
+        Recorder::start(plan).unwrap_err(),
+        RecordError::Plan(wanted)
+    );
 }
 
 #[test]
@@ -302,7 +411,10 @@ fn each_environment_needs_a_name_of_its_own() {
         plan.video.as_mut().unwrap().stems = stems.iter().map(|stem| (*stem).to_owned()).collect();
         Recorder::start(plan).unwrap_err().to_string()
     };
-    assert_eq!(refusal(&["a"]), "1 names of videos are given for 2 environments");
+    assert_eq!(
+        refusal(&["a"]),
+        "1 names of videos are given for 2 environments"
+    );
     assert_eq!(refusal(&["a", "a"]), "two videos are called `a`");
 }
 
@@ -315,7 +427,16 @@ fn an_episode_has_a_file_of_its_own_that_says_how_it_ended() {
     episode(&mut recorder, 0, 4, 14);
     begin(&mut recorder, 0, 5, true);
     steps(&mut recorder, 0, 3, true);
-    recorder.end(EnvIndex(0), EpisodeEnd { success: false, terminated: false, truncated: true }).unwrap();
+    recorder
+        .end(
+            EnvIndex(0),
+            EpisodeEnd {
+                success: false,
+                terminated: false,
+                truncated: true,
+            },
+        )
+        .unwrap();
     begin(&mut recorder, 1, 6, true);
     steps(&mut recorder, 1, 2, true);
     recorder.discard(EnvIndex(1)).unwrap();
@@ -323,11 +444,28 @@ fn an_episode_has_a_file_of_its_own_that_says_how_it_ended() {
     let recorded = recorder.finish().unwrap();
     let videos = dir.path().join("videos");
     let stem = "lift_video_rank0_gpu0_env";
-    let wanted = ["0.mp4", "0_episode4_success.mp4", "0_episode5_failure.mp4", "1.mp4"];
+    let wanted = [
+        "0.mp4",
+        "0_episode4_success.mp4",
+        "0_episode5_failure.mp4",
+        "1.mp4",
+    ];
     assert_eq!(names(&videos), wanted.map(|name| format!("{stem}{name}")));
-    let files: Vec<_> = recorded.iter().map(|r| r.episode_video.clone().unwrap()).collect();
-    assert_eq!(files, wanted[1..3].iter().map(|name| videos.join(format!("{stem}{name}"))).collect::<Vec<_>>());
-    assert_eq!(files.iter().map(|file| frames_of(file)).collect::<Vec<_>>(), [15, 4]);
+    let files: Vec<_> = recorded
+        .iter()
+        .map(|r| r.episode_video.clone().unwrap())
+        .collect();
+    assert_eq!(
+        files,
+        wanted[1..3]
+            .iter()
+            .map(|name| videos.join(format!("{stem}{name}")))
+            .collect::<Vec<_>>()
+    );
+    assert_eq!(
+        files.iter().map(|file| frames_of(file)).collect::<Vec<_>>(),
+        [15, 4]
+    );
     assert!(decoded(&files[1]).is_none_or(|frames| frames == 4));
     assert_eq!(recorded[1].video.as_ref().unwrap().first_frame, 15);
     assert_eq!(frames_of(&videos.join(format!("{stem}1.mp4"))), 4);
@@ -338,7 +476,10 @@ fn a_grid_shows_every_picture_of_its_environments_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), false, true);
     let stem = "lift_video_rank0_gpu0_grid".to_owned();
-    plan.video.as_mut().unwrap().grids = vec![GridPlan { stem, envs: vec![1, 0] }];
+    plan.video.as_mut().unwrap().grids = vec![GridPlan {
+        stem,
+        envs: vec![1, 0],
+    }];
     let mut recorder = Recorder::start(plan).unwrap();
     begin(&mut recorder, 0, 0, true);
     begin(&mut recorder, 1, 1, true);
@@ -356,7 +497,10 @@ fn a_grid_shows_every_picture_of_its_environments_once() {
     let movie = Movie::read(&path);
     let entry = boxes(&inner(movie.media(), &[b"minf", b"stbl", b"stsd"])[8..])[0].1;
     // Two environments of 62 columns side by side.
-    assert_eq!((u32_at(entry, 24) >> 16, u32_at(entry, 24) & 0xffff), (124, 32));
+    assert_eq!(
+        (u32_at(entry, 24) >> 16, u32_at(entry, 24) & 0xffff),
+        (124, 32)
+    );
 }
 
 #[test]
@@ -364,7 +508,10 @@ fn a_grid_that_cannot_be_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let refusal = |envs: &[usize]| {
         let mut plan = plan(dir.path(), false, true);
-        plan.video.as_mut().unwrap().grids = vec![GridPlan { stem: "g".to_owned(), envs: envs.to_vec() }];
+        plan.video.as_mut().unwrap().grids = vec![GridPlan {
+            stem: "g".to_owned(),
+            envs: envs.to_vec(),
+        }];
         Recorder::start(plan).unwrap_err().to_string()
     };
     assert_eq!(refusal(&[]), "grid `g` has no environment");
@@ -378,7 +525,10 @@ fn a_loop_that_is_faster_than_the_encoder_waits_and_it_is_counted() {
     let mut plan = plan(dir.path(), false, true);
     // Capacity of the channel: 8 images of 4096×4096 (the size in the environment's specification;
     // the actual images are smaller).
-    plan.env.cameras.iter_mut().for_each(|camera| (camera.height, camera.width) = (4096, 4096));
+    plan.env
+        .cameras
+        .iter_mut()
+        .for_each(|camera| (camera.height, camera.width) = (4096, 4096));
     plan.video.as_mut().unwrap().threads = 1;
     let mut recorder = Recorder::start(plan).unwrap();
     begin(&mut recorder, 0, 0, true);

@@ -39,10 +39,15 @@ impl Scan {
 
     fn add(&mut self, moof: &[u8], start: u64, room: u64) -> io::Result<()> {
         let run = find(moof, b"trun").ok_or_else(|| broken("a `trun`"))?;
-        let mut words = run.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word));
+        let mut words = run
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|word| u32::from_be_bytes(*word));
         // Version and flags as muxide writes them: duration, size, flags and time offset of each
         // image.
-        let (Some(0x0100_0f01), Some(frames), Some(_)) = (words.next(), words.next(), words.next()) else {
+        let (Some(0x0100_0f01), Some(frames), Some(_)) = (words.next(), words.next(), words.next())
+        else {
             return Err(broken("a `trun` with duration, size, flags and offset"));
         };
         let entries: Vec<u32> = words.collect();
@@ -60,7 +65,11 @@ impl Scan {
                 self.keyframes.push(self.sizes.len() as u32);
             }
         }
-        self.fragments.push(Fragment { start, bytes, frames });
+        self.fragments.push(Fragment {
+            start,
+            bytes,
+            frames,
+        });
         Ok(())
     }
 }
@@ -98,7 +107,10 @@ pub(super) fn scan(file: &mut File) -> io::Result<Scan> {
 
 /// Creates the error that the file lacks a required part.
 pub(super) fn broken(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{what} is needed in the video"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("{what} is needed in the video"),
+    )
 }
 
 fn body(file: &mut File, length: u64) -> io::Result<Vec<u8>> {

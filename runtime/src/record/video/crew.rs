@@ -36,7 +36,11 @@ enum Cue {
 #[derive(Debug)]
 enum Message {
     Track(usize, Cue),
-    Grid { grid: usize, cell: usize, pictures: Pictures },
+    Grid {
+        grid: usize,
+        cell: usize,
+        pictures: Pictures,
+    },
 }
 
 /// The recorder's handle of the encoder threads.
@@ -66,41 +70,77 @@ impl Crew {
         let num_envs = plan.stems.len();
         let mut cells = vec![None; num_envs];
         for (number, grid) in plan.grids.iter().enumerate() {
-            grid.envs.iter().enumerate().for_each(|(cell, env)| cells[*env] = Some((number, cell)));
+            grid.envs
+                .iter()
+                .enumerate()
+                .for_each(|(cell, env)| cells[*env] = Some((number, cell)));
         }
         let files = num_envs + plan.grids.len();
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = if plan.threads == 0 { cores } else { plan.threads }.clamp(1, files.max(1));
+        let threads = if plan.threads == 0 {
+            cores
+        } else {
+            plan.threads
+        }
+        .clamp(1, files.max(1));
         let mut coders: Vec<Coder> = (0..threads)
-            .map(|_| Coder { tracks: BTreeMap::new(), grids: BTreeMap::new(), answers: answers.clone() })
+            .map(|_| Coder {
+                tracks: BTreeMap::new(),
+                grids: BTreeMap::new(),
+                answers: answers.clone(),
+            })
             .collect();
         for (env, stem) in plan.stems.iter().enumerate() {
-            coders[env % threads].tracks.insert(env, Track::new(plan, stem));
+            coders[env % threads]
+                .tracks
+                .insert(env, Track::new(plan, stem));
         }
         for (number, grid) in plan.grids.iter().enumerate() {
-            coders[(num_envs + number) % threads].grids.insert(number, Grid::new(plan, grid));
+            coders[(num_envs + number) % threads]
+                .grids
+                .insert(number, Grid::new(plan, grid));
         }
-        let mut crew = Self { lines: Vec::new(), threads: Vec::new(), num_envs, cells };
+        let mut crew = Self {
+            lines: Vec::new(),
+            threads: Vec::new(),
+            num_envs,
+            cells,
+        };
         for (number, coder) in coders.into_iter().enumerate() {
             let (line, inbox) = line(depth(env));
-            let thread = thread::Builder::new().name(format!("video-{number}")).spawn(move || coder.run(&inbox));
-            crew.threads.push(thread.map_err(|err| RecordError::Plan(format!("no thread for videos: {err}")))?);
+            let thread = thread::Builder::new()
+                .name(format!("video-{number}"))
+                .spawn(move || coder.run(&inbox));
+            crew.threads.push(
+                thread.map_err(|err| RecordError::Plan(format!("no thread for videos: {err}")))?,
+            );
             crew.lines.push(line);
         }
         Ok(crew)
     }
 
     /// Begins an episode. Like the methods below, returns `false` if the thread has ended.
-    pub(in crate::record) fn begin(&mut self, env: EnvIndex, episode: u64, first: Pictures) -> bool {
+    pub(in crate::record) fn begin(
+        &mut self,
+        env: EnvIndex,
+        episode: u64,
+        first: Pictures,
+    ) -> bool {
         self.cue(env, Cue::Begin { episode }) && self.pictures(env, first)
     }
 
     /// Adds the images of a step.
     pub(in crate::record) fn pictures(&mut self, env: EnvIndex, pictures: Pictures) -> bool {
-        let Some((grid, cell)) = self.cells[env.0] else { return self.cue(env, Cue::Pictures(pictures)) };
+        let Some((grid, cell)) = self.cells[env.0] else {
+            return self.cue(env, Cue::Pictures(pictures));
+        };
         let thread = (self.num_envs + grid) % self.lines.len();
         self.cue(env, Cue::Pictures(Arc::clone(&pictures)))
-            && self.lines[thread].send(Message::Grid { grid, cell, pictures })
+            && self.lines[thread].send(Message::Grid {
+                grid,
+                cell,
+                pictures,
+            })
     }
 
     /// Ends the episode; the answer carries `ticket`.
@@ -122,13 +162,19 @@ impl Crew {
     pub(in crate::record) fn hang_up(&mut self) -> Closed {
         self.lines.clear();
         let threads = std::mem::take(&mut self.threads).into_iter();
-        let said = threads.map(|thread| thread.join().unwrap_or_else(|panic| Closed::panicked(&*panic)));
+        let said = threads.map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| Closed::panicked(&*panic))
+        });
         said.fold(Closed::default(), Closed::and)
     }
 
     fn cue(&mut self, env: EnvIndex, cue: Cue) -> bool {
         let threads = self.lines.len();
-        self.lines.get_mut(env.0 % threads.max(1)).is_some_and(|line| line.send(Message::Track(env.0, cue)))
+        self.lines
+            .get_mut(env.0 % threads.max(1))
+            .is_some_and(|line| line.send(Message::Track(env.0, cue)))
     }
 }
 
@@ -136,7 +182,11 @@ impl Coder {
     fn run(mut self, inbox: &Receiver<Message>) -> Closed {
         for message in inbox {
             match message {
-                Message::Grid { grid, cell, pictures } => {
+                Message::Grid {
+                    grid,
+                    cell,
+                    pictures,
+                } => {
                     if let Some(grid) = self.grids.get_mut(&grid) {
                         grid.push(cell, &pictures);
                     }
@@ -146,12 +196,17 @@ impl Coder {
         }
         let tracks = self.tracks.into_values().map(Track::finish);
         let closed = tracks.chain(self.grids.into_values().map(Grid::finish));
-        let closed = closed.map(|(notes, result)| Closed { notes, result: result.map_err(RecordError::Video) });
+        let closed = closed.map(|(notes, result)| Closed {
+            notes,
+            result: result.map_err(RecordError::Video),
+        });
         closed.fold(Closed::default(), Closed::and)
     }
 
     fn on(&mut self, env: usize, cue: Cue) {
-        let Some(track) = self.tracks.get_mut(&env) else { return };
+        let Some(track) = self.tracks.get_mut(&env) else {
+            return;
+        };
         match cue {
             Cue::Begin { episode } => track.begin(episode),
             Cue::Pictures(pictures) => track.push(&pictures),
@@ -165,7 +220,11 @@ impl Coder {
                         warning: ended.warning,
                         ..Part::default()
                     },
-                    Err(reason) => Part { ticket, error: Some(reason), ..Part::default() },
+                    Err(reason) => Part {
+                        ticket,
+                        error: Some(reason),
+                        ..Part::default()
+                    },
                 };
                 // The receiver is gone after the recorder has closed.
                 self.answers.send(part).ok();
@@ -176,6 +235,10 @@ impl Coder {
 
 /// Returns the capacity of a channel in messages; each has the images of one step.
 fn depth(env: &EnvSpec) -> usize {
-    let bytes: u64 = env.cameras.iter().map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3).sum();
+    let bytes: u64 = env
+        .cameras
+        .iter()
+        .map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3)
+        .sum();
     (WAITING / bytes.max(1)).clamp(QUEUE.0, QUEUE.1) as usize
 }

@@ -35,7 +35,12 @@ pub(super) struct Film {
 impl Film {
     /// Creates an encoder for canvases of this even size.
     pub(super) fn new(height: usize, width: usize, rate: Rate) -> Result<Self, String> {
-        Ok(Self { planes: Planes::new(height, width), encoder: H264::new(rate)?, rate, file: None })
+        Ok(Self {
+            planes: Planes::new(height, width),
+            encoder: H264::new(rate)?,
+            rate,
+            file: None,
+        })
     }
 
     /// Makes the next image a key frame.
@@ -50,7 +55,9 @@ impl Film {
         let picture = self.picture();
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(Mp4::create(dir, stem, picture, &sample).map_err(Fault::file)?),
+            None => self
+                .file
+                .insert(Mp4::create(dir, stem, picture, &sample).map_err(Fault::file)?),
         };
         file.push(&sample).map_err(Fault::file)?;
         Ok(sample)
@@ -58,7 +65,11 @@ impl Film {
 
     /// Returns size and frame rate of the images.
     pub(super) fn picture(&self) -> Picture {
-        Picture { width: self.planes.width as u32, height: self.planes.height as u32, fps: self.rate.fps }
+        Picture {
+            width: self.planes.width as u32,
+            height: self.planes.height as u32,
+            fps: self.rate.fps,
+        }
     }
 
     /// Returns the file, if there is an image.
@@ -78,8 +89,12 @@ impl Film {
 
     /// Closes the file. Returns a message for the user, if there is one.
     pub(super) fn close(self) -> Result<Option<String>, String> {
-        let Some(file) = self.file else { return Ok(None) };
+        let Some(file) = self.file else {
+            return Ok(None);
+        };
         let path: PathBuf = file.path().to_owned();
-        file.close(None).map(|(_, note)| note).map_err(|err| format!("`{}`: {err}", path.display()))
+        file.close(None)
+            .map(|(_, note)| note)
+            .map_err(|err| format!("`{}`: {err}", path.display()))
     }
 }

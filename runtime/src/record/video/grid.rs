@@ -73,7 +73,9 @@ impl Grid {
         let path = self.path();
         let closed = self.open.map_or(Ok(None), |open| open.film.close());
         match (self.fault, closed) {
-            (Some(Fault::File(reason)), _) => (Vec::new(), Err(format!("`{}`: {reason}", path.display()))),
+            (Some(Fault::File(reason)), _) => {
+                (Vec::new(), Err(format!("`{}`: {reason}", path.display())))
+            }
             (_, Err(reason)) => (Vec::new(), Err(reason)),
             (Some(Fault::Picture(reason)), Ok(note)) => {
                 let warning = format!("warning: `{}` ends early: {reason}", path.display());
@@ -91,9 +93,17 @@ impl Grid {
             self.open = Some(self.begin(pictures).map_err(Fault::Picture)?);
         }
         let columns = layout(self.fresh.len()).1;
-        if let Some(Open { tiling, canvas, stride, .. }) = &mut self.open {
+        if let Some(Open {
+            tiling,
+            canvas,
+            stride,
+            ..
+        }) = &mut self.open
+        {
             let at = cell / columns * tiling.height * *stride + cell % columns * tiling.width * 3;
-            tiling.draw_at(pictures, &mut canvas[at..], *stride).map_err(Fault::Picture)?;
+            tiling
+                .draw_at(pictures, &mut canvas[at..], *stride)
+                .map_err(Fault::Picture)?;
         }
         self.fresh[cell] = true;
         Ok(())
@@ -101,18 +111,29 @@ impl Grid {
 
     fn show(&mut self) -> Result<(), Fault> {
         self.fresh.fill(false);
-        let Some(open) = &mut self.open else { return Ok(()) };
-        open.film.push(&open.canvas, &self.dir, &self.stem).map(drop)
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        open.film
+            .push(&open.canvas, &self.dir, &self.stem)
+            .map(drop)
     }
 
     fn begin(&self, pictures: &BTreeMap<String, Frame>) -> Result<Open, String> {
         let (rows, columns) = layout(self.fresh.len());
         let whole = Tiling::of(&self.cameras, pictures, |from| self.size.of(from))?;
         let all = ((whole.height * rows) as u64, (whole.width * columns) as u64);
-        let tiling = Tiling::of(&self.cameras, pictures, |from| shrink(self.size.of(from), all))?;
+        let tiling = Tiling::of(&self.cameras, pictures, |from| {
+            shrink(self.size.of(from), all)
+        })?;
         let (height, stride) = (tiling.height * rows, tiling.width * columns * 3);
         let film = Film::new(height, tiling.width * columns, self.rate)?;
-        Ok(Open { tiling, canvas: vec![0; height * stride], stride, film })
+        Ok(Open {
+            tiling,
+            canvas: vec![0; height * stride],
+            stride,
+            film,
+        })
     }
 
     fn path(&self) -> PathBuf {
@@ -134,7 +155,11 @@ fn shrink((height, width): (u32, u32), all: (u64, u64)) -> (u32, u32) {
         return (height, width);
     }
     // The side that exceeds the limit by the larger factor decides.
-    let (part, of) = if all.0 * wide > all.1 * tall { (tall, all.0) } else { (wide, all.1) };
+    let (part, of) = if all.0 * wide > all.1 * tall {
+        (tall, all.0)
+    } else {
+        (wide, all.1)
+    };
     let side = |side: u32| (u64::from(side) * part / of).max(1) as u32;
     (side(height), side(width))
 }
@@ -145,7 +170,10 @@ mod tests {
 
     #[test]
     fn a_grid_is_as_wide_as_high_or_wider() {
-        assert_eq!([1, 2, 3, 4, 5, 8, 9].map(layout), [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (2, 4), (3, 3)]);
+        assert_eq!(
+            [1, 2, 3, 4, 5, 8, 9].map(layout),
+            [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (2, 4), (3, 3)]
+        );
     }
 
     #[test]

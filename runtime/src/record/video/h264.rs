@@ -1,8 +1,8 @@
 //! Encodes images as H.264 samples for an mp4 file, with Cisco's OpenH264.
 
 use openh264::encoder::{
-    BitRate, Complexity, Encoder, EncoderConfig, FrameRate, FrameType, IntraFramePeriod, RateControlMode, UsageType,
-    VuiConfig,
+    BitRate, Complexity, Encoder, EncoderConfig, FrameRate, FrameType, IntraFramePeriod,
+    RateControlMode, UsageType, VuiConfig,
 };
 use openh264::formats::YUVSlices;
 use openh264::{OpenH264API, Timestamp};
@@ -66,8 +66,14 @@ impl H264 {
             .adaptive_quantization(false)
             .background_detection(false)
             .vui(VuiConfig::bt709());
-        let encoder = Encoder::with_api_config(OpenH264API::from_source(), config).map_err(|err| err.to_string())?;
-        Ok(Self { encoder, rate, coded: 0, wants_keyframe: false })
+        let encoder = Encoder::with_api_config(OpenH264API::from_source(), config)
+            .map_err(|err| err.to_string())?;
+        Ok(Self {
+            encoder,
+            rate,
+            coded: 0,
+            wants_keyframe: false,
+        })
     }
 
     /// Makes the next image a key frame.
@@ -86,7 +92,10 @@ impl H264 {
                 return Ok(sample);
             }
         }
-        Err(format!("OpenH264 skipped picture {} {MOST_SKIPS} times", self.coded))
+        Err(format!(
+            "OpenH264 skipped picture {} {MOST_SKIPS} times",
+            self.coded
+        ))
     }
 
     fn offer(&mut self, planes: &Planes, keyframe: bool) -> Result<Option<Sample>, String> {
@@ -95,16 +104,31 @@ impl H264 {
             self.encoder.force_intra_frame();
         }
         let (width, height) = (planes.width, planes.height);
-        let source = YUVSlices::new((&planes.y, &planes.u, &planes.v), (width, height), (width, width / 2, width / 2));
+        let source = YUVSlices::new(
+            (&planes.y, &planes.u, &planes.v),
+            (width, height),
+            (width, width / 2, width / 2),
+        );
         let time = Timestamp::from_millis(self.coded * 1000 / u64::from(self.rate.fps));
-        let stream = self.encoder.encode_at(&source, time).map_err(|err| err.to_string())?;
+        let stream = self
+            .encoder
+            .encode_at(&source, time)
+            .map_err(|err| err.to_string())?;
         let keyframe = match stream.frame_type() {
             FrameType::IDR => true,
             FrameType::I | FrameType::P => false,
             FrameType::Skip => return Ok(None),
-            other => return Err(format!("OpenH264 answered picture {} with {other:?}", self.coded)),
+            other => {
+                return Err(format!(
+                    "OpenH264 answered picture {} with {other:?}",
+                    self.coded
+                ));
+            }
         };
-        let mut sample = Sample { keyframe, ..Sample::default() };
+        let mut sample = Sample {
+            keyframe,
+            ..Sample::default()
+        };
         for layer in (0..stream.num_layers()).filter_map(|l| stream.layer(l)) {
             for unit in (0..layer.nal_count()).filter_map(|n| layer.nal_unit(n)) {
                 sample.add(unit);
@@ -120,7 +144,9 @@ impl Sample {
         const SPS: u8 = 7;
         const PPS: u8 = 8;
         let zeros = unit.iter().take_while(|byte| **byte == 0).count();
-        let Some((1, unit)) = unit[zeros..].split_first() else { return };
+        let Some((1, unit)) = unit[zeros..].split_first() else {
+            return;
+        };
         match unit.first().map(|header| header & 0x1f) {
             None => {}
             Some(SPS) => self.sps = unit.to_vec(),
@@ -151,21 +177,36 @@ mod tests {
 
     #[test]
     fn no_picture_is_dropped_although_noise_exceeds_the_bit_rate() {
-        let mut h264 = H264::new(Rate { fps: 20, bitrate: 10_000, keyframe_every: 40 }).unwrap();
-        let sizes: Vec<usize> = (0..60).map(|i| h264.encode(&noise(i)).unwrap().bytes.len()).collect();
+        let mut h264 = H264::new(Rate {
+            fps: 20,
+            bitrate: 10_000,
+            keyframe_every: 40,
+        })
+        .unwrap();
+        let sizes: Vec<usize> = (0..60)
+            .map(|i| h264.encode(&noise(i)).unwrap().bytes.len())
+            .collect();
         assert!(sizes.iter().all(|size| *size > 4), "{sizes:?}");
         assert_eq!(h264.coded, 60);
     }
 
     #[test]
     fn a_keyframe_comes_when_it_is_wanted_and_brings_parameter_sets() {
-        let mut h264 = H264::new(Rate { fps: 30, bitrate: 500_000, keyframe_every: 60 }).unwrap();
+        let mut h264 = H264::new(Rate {
+            fps: 30,
+            bitrate: 500_000,
+            keyframe_every: 60,
+        })
+        .unwrap();
         h264.want_keyframe();
         let first = h264.encode(&noise(1)).unwrap();
         let second = h264.encode(&noise(2)).unwrap();
         h264.want_keyframe();
         let third = h264.encode(&noise(3)).unwrap();
-        assert_eq!((first.keyframe, second.keyframe, third.keyframe), (true, false, true));
+        assert_eq!(
+            (first.keyframe, second.keyframe, third.keyframe),
+            (true, false, true)
+        );
         assert!(!first.sps.is_empty() && first.sps == third.sps && first.pps == third.pps);
     }
 }

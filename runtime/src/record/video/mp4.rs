@@ -30,26 +30,52 @@ pub(in crate::record) struct Mp4 {
 impl Mp4 {
     /// Creates `<dir>/<stem>.mp4`, or `<stem>_part2.mp4`, … if that exists, and writes the header,
     /// which depends on the first sample.
-    pub(in crate::record) fn create(dir: &Path, stem: &str, picture: Picture, first: &Sample) -> io::Result<Self> {
+    pub(in crate::record) fn create(
+        dir: &Path,
+        stem: &str,
+        picture: Picture,
+        first: &Sample,
+    ) -> io::Result<Self> {
         let (file, path) = create_new(dir, stem)?;
         Self::begin(file, path, picture, first)
     }
 
     /// Creates `path`, and overwrites an existing file.
-    pub(in crate::record) fn replace(path: PathBuf, picture: Picture, first: &Sample) -> io::Result<Self> {
+    pub(in crate::record) fn replace(
+        path: PathBuf,
+        picture: Picture,
+        first: &Sample,
+    ) -> io::Result<Self> {
         Self::begin(File::create(&path)?, path, picture, first)
     }
 
     fn begin(file: File, path: PathBuf, picture: Picture, first: &Sample) -> io::Result<Self> {
-        let mut config = FragmentConfig::new(picture.width, picture.height, picture.fps * TICKS as u32);
+        let mut config =
+            FragmentConfig::new(picture.width, picture.height, picture.fps * TICKS as u32);
         config.sps.clone_from(&first.sps);
         config.pps.clone_from(&first.pps);
         let mut muxer = FragmentedMuxer::new(config).map_err(io::Error::other)?;
         let header = muxer.init_segment();
-        let mut mp4 = Self { file, path, muxer, fps: picture.fps, written: 0, pending: 0 };
+        let mut mp4 = Self {
+            file,
+            path,
+            muxer,
+            fps: picture.fps,
+            written: 0,
+            pending: 0,
+        };
         let sets = first.sps.len() >= 4 && !first.pps.is_empty();
-        let missing = || io::Error::new(io::ErrorKind::InvalidData, "the first picture came without parameter sets");
-        match sets.then_some(()).ok_or_else(missing).and_then(|()| mp4.write(&header)) {
+        let missing = || {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the first picture came without parameter sets",
+            )
+        };
+        match sets
+            .then_some(())
+            .ok_or_else(missing)
+            .and_then(|()| mp4.write(&header))
+        {
             Ok(()) => Ok(mp4),
             Err(err) => {
                 // There is nothing to play yet.
@@ -72,9 +98,15 @@ impl Mp4 {
     /// Adds an image; a fragment is written to the file once a second.
     pub(in crate::record) fn push(&mut self, sample: &Sample) -> io::Result<()> {
         let time = self.frames() * TICKS;
-        self.muxer.write_video(time, time, &sample.bytes, sample.keyframe).map_err(io::Error::other)?;
+        self.muxer
+            .write_video(time, time, &sample.bytes, sample.keyframe)
+            .map_err(io::Error::other)?;
         self.pending += 1;
-        if self.pending >= u64::from(self.fps).max(LEAST) { self.flush(LEAST) } else { Ok(()) }
+        if self.pending >= u64::from(self.fps).max(LEAST) {
+            self.flush(LEAST)
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes all images of a finished episode to the file, so that none is lost afterwards. If the
@@ -87,14 +119,21 @@ impl Mp4 {
     /// Writes the rest and rewrites the file for browsers, as `name` in its folder if a name is
     /// given. The second value is the reason if the file could not be rewritten; it is playable
     /// nevertheless.
-    pub(in crate::record) fn close(mut self, name: Option<&str>) -> io::Result<(PathBuf, Option<String>)> {
+    pub(in crate::record) fn close(
+        mut self,
+        name: Option<&str>,
+    ) -> io::Result<(PathBuf, Option<String>)> {
         self.flush(1)?;
         let to = name.map_or_else(|| self.path.clone(), |name| self.path.with_file_name(name));
-        let Err(reason) = progressive::rewrite(&self.path, &to) else { return Ok((to, None)) };
+        let Err(reason) = progressive::rewrite(&self.path, &to) else {
+            return Ok((to, None));
+        };
         self.file.sync_data()?;
         fs::rename(&self.path, &to)?;
-        let line =
-            format!("`{}` stays in fragments, which some browsers play without its duration: {reason}", to.display());
+        let line = format!(
+            "`{}` stays in fragments, which some browsers play without its duration: {reason}",
+            to.display()
+        );
         Ok((to, Some(line)))
     }
 
@@ -107,7 +146,9 @@ impl Mp4 {
         if self.pending < least {
             return Ok(());
         }
-        let Some(fragment) = self.muxer.flush_segment() else { return Ok(()) };
+        let Some(fragment) = self.muxer.flush_segment() else {
+            return Ok(());
+        };
         self.write(&fragment)?;
         self.written += self.pending;
         self.pending = 0;
@@ -139,7 +180,11 @@ pub(in crate::record) struct Picture {
 fn create_new(dir: &Path, stem: &str) -> io::Result<(File, PathBuf)> {
     let mut part = 1;
     loop {
-        let name = if part == 1 { format!("{stem}.mp4") } else { format!("{stem}_part{part}.mp4") };
+        let name = if part == 1 {
+            format!("{stem}.mp4")
+        } else {
+            format!("{stem}_part{part}.mp4")
+        };
         let path = dir.join(name);
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(file) => return Ok((file, path)),

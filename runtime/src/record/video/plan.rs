@@ -71,18 +71,32 @@ pub enum CameraSize {
 
 impl CameraSize {
     /// The size for `use_high_res_cameras: False`.
-    pub const LOW_RES: Self = Self::AtMost { height: 128, width: 128 };
+    pub const LOW_RES: Self = Self::AtMost {
+        height: 128,
+        width: 128,
+    };
 
     /// Returns `(height, width)` in the video of a camera with this `(height, width)`.
     pub fn of(self, (height, width): (u32, u32)) -> (u32, u32) {
         match self {
             Self::AsRendered => (height, width),
             Self::Exactly { height, width } => (height, width),
-            Self::AtMost { height: tall, width: wide } if height <= tall && width <= wide => (height, width),
-            Self::AtMost { height: tall, width: wide } => {
+            Self::AtMost {
+                height: tall,
+                width: wide,
+            } if height <= tall && width <= wide => (height, width),
+            Self::AtMost {
+                height: tall,
+                width: wide,
+            } => {
                 let sides = [height, width, tall, wide].map(u64::from);
-                let (part, of) = if sides[0] * sides[3] > sides[1] * sides[2] { (tall, height) } else { (wide, width) };
-                let side = |side: u32| (u64::from(side) * u64::from(part) / u64::from(of)).max(1) as u32;
+                let (part, of) = if sides[0] * sides[3] > sides[1] * sides[2] {
+                    (tall, height)
+                } else {
+                    (wide, width)
+                };
+                let side =
+                    |side: u32| (u64::from(side) * u64::from(part) / u64::from(of)).max(1) as u32;
                 (side(height), side(width))
             }
         }
@@ -94,21 +108,39 @@ impl VideoPlan {
     pub(super) fn rate(&self, times: u32) -> Rate {
         let fps = self.fps.max(1);
         let keyframe_every = fps.saturating_mul(KEYFRAME_SECONDS);
-        Rate { fps, bitrate: self.bitrate.saturating_mul(times), keyframe_every }
+        Rate {
+            fps,
+            bitrate: self.bitrate.saturating_mul(times),
+            keyframe_every,
+        }
     }
 
     /// Fills in the names and the frame rate that the plan leaves to the environment, and creates
     /// the folder.
-    pub(in crate::record) fn resolve(mut self, env: &EnvSpec, num_envs: usize) -> Result<Self, RecordError> {
+    pub(in crate::record) fn resolve(
+        mut self,
+        env: &EnvSpec,
+        num_envs: usize,
+    ) -> Result<Self, RecordError> {
         self.check_stems(num_envs)?;
         self.check_grids(num_envs)?;
-        let known: Vec<String> = env.cameras.iter().map(|camera| camera.name.clone()).collect();
+        let known: Vec<String> = env
+            .cameras
+            .iter()
+            .map(|camera| camera.name.clone())
+            .collect();
         if let Some(unknown) = self.cameras.iter().find(|camera| !known.contains(camera)) {
             let known = known.join(", ");
-            return Err(RecordError::Plan(format!("`{}` has no camera `{unknown}`: known are {known}", env.name)));
+            return Err(RecordError::Plan(format!(
+                "`{}` has no camera `{unknown}`: known are {known}",
+                env.name
+            )));
         }
         if known.is_empty() {
-            return Err(RecordError::Plan(format!("`{}` has no camera to make a video of", env.name)));
+            return Err(RecordError::Plan(format!(
+                "`{}` has no camera to make a video of",
+                env.name
+            )));
         }
         if self.bitrate < LEAST_BITRATE {
             let found = self.bitrate;
@@ -129,12 +161,19 @@ impl VideoPlan {
     fn check_stems(&self, num_envs: usize) -> Result<(), RecordError> {
         if self.stems.len() != num_envs {
             let found = self.stems.len();
-            return Err(RecordError::Plan(format!("{found} names of videos are given for {num_envs} environments")));
+            return Err(RecordError::Plan(format!(
+                "{found} names of videos are given for {num_envs} environments"
+            )));
         }
         let mut seen = BTreeSet::new();
-        let mut stems = self.stems.iter().chain(self.grids.iter().map(|grid| &grid.stem));
+        let mut stems = self
+            .stems
+            .iter()
+            .chain(self.grids.iter().map(|grid| &grid.stem));
         match stems.find(|stem| !seen.insert(stem.as_str())) {
-            Some(twice) => Err(RecordError::Plan(format!("two videos are called `{twice}`"))),
+            Some(twice) => Err(RecordError::Plan(format!(
+                "two videos are called `{twice}`"
+            ))),
             None => Ok(()),
         }
     }
@@ -143,13 +182,21 @@ impl VideoPlan {
         let mut seen = BTreeSet::new();
         for grid in &self.grids {
             if grid.envs.is_empty() {
-                return Err(RecordError::Plan(format!("grid `{}` has no environment", grid.stem)));
+                return Err(RecordError::Plan(format!(
+                    "grid `{}` has no environment",
+                    grid.stem
+                )));
             }
             if let Some(env) = grid.envs.iter().find(|env| **env >= num_envs) {
-                return Err(RecordError::Plan(format!("grid `{}` has environment {env} of {num_envs}", grid.stem)));
+                return Err(RecordError::Plan(format!(
+                    "grid `{}` has environment {env} of {num_envs}",
+                    grid.stem
+                )));
             }
             if let Some(twice) = grid.envs.iter().find(|env| !seen.insert(**env)) {
-                return Err(RecordError::Plan(format!("environment {twice} is in two grids")));
+                return Err(RecordError::Plan(format!(
+                    "environment {twice} is in two grids"
+                )));
             }
         }
         Ok(())
@@ -163,6 +210,9 @@ mod tests {
     #[test]
     fn low_resolution_keeps_the_shape_and_enlarges_nothing() {
         let low = CameraSize::LOW_RES;
-        assert_eq!([(480, 640), (960, 480), (64, 64)].map(|size| low.of(size)), [(96, 128), (128, 64), (64, 64)]);
+        assert_eq!(
+            [(480, 640), (960, 480), (64, 64)].map(|size| low.of(size)),
+            [(96, 128), (128, 64), (64, 64)]
+        );
     }
 }

@@ -58,7 +58,10 @@ fn write(from: &Path, to: &Path) -> io::Result<()> {
         old.seek(SeekFrom::Start(fragment.start))?;
         let copied = io::copy(&mut io::Read::take(&old, fragment.bytes), &mut new)?;
         if copied != fragment.bytes {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the video became shorter"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the video became shorter",
+            ));
         }
     }
     new.sync_all()
@@ -69,13 +72,23 @@ fn header(scan: &boxes::Scan) -> io::Result<Vec<u8>> {
     let frames = scan.sizes.len() as u32;
     let ticks = u64::from(frames) * TICKS;
     let bytes: u64 = scan.fragments.iter().map(|fragment| fragment.bytes).sum();
-    let mut head = boxed(b"ftyp", &[b"isom", &[0, 0, 2, 0], b"isom", b"iso2", b"avc1", b"mp41"]);
+    let mut head = boxed(
+        b"ftyp",
+        &[b"isom", &[0, 0, 2, 0], b"isom", b"iso2", b"avc1", b"mp41"],
+    );
     // Positions do not change the length of `moov`, so it is built twice.
     let length = moov(scan, ticks, 0)?.len();
     let data = (head.len() + length + 16) as u64;
     head.extend(moov(scan, ticks, data)?);
     // A length of 1 means that the real length, of 64 bits, follows.
-    head.extend([&1_u32.to_be_bytes()[..], b"mdat", &(bytes + 16).to_be_bytes()].concat());
+    head.extend(
+        [
+            &1_u32.to_be_bytes()[..],
+            b"mdat",
+            &(bytes + 16).to_be_bytes(),
+        ]
+        .concat(),
+    );
     Ok(head)
 }
 
@@ -90,7 +103,10 @@ fn moov(scan: &boxes::Scan, ticks: u64, data: u64) -> io::Result<Vec<u8>> {
             &full(b"stts", &[1, scan.sizes.len() as u32, TICKS as u32]),
             &full(b"stss", &counted(&scan.keyframes)),
             &full(b"stsc", &chunks(&scan.fragments)),
-            &full(b"stsz", &[&[0, scan.sizes.len() as u32], &scan.sizes[..]].concat()),
+            &full(
+                b"stsz",
+                &[&[0, scan.sizes.len() as u32], &scan.sizes[..]].concat(),
+            ),
             &positions(&scan.fragments, data),
         ],
     );
@@ -105,12 +121,18 @@ fn moov(scan: &boxes::Scan, ticks: u64, data: u64) -> io::Result<Vec<u8>> {
 /// then time scale or track number, in `tkhd` a reserved word, then the duration.
 fn with_duration(body: &[u8], name: &[u8; 4], ticks: u64) -> io::Result<Vec<u8>> {
     let between = if name == b"tkhd" { 8 } else { 4 };
-    let (Some(0), Some(flags), Some(kept), Some(rest)) =
-        (body.first(), body.get(1..4), body.get(12..12 + between), body.get(12 + between + 4..))
-    else {
+    let (Some(0), Some(flags), Some(kept), Some(rest)) = (
+        body.first(),
+        body.get(1..4),
+        body.get(12..12 + between),
+        body.get(12 + between + 4..),
+    ) else {
         return Err(boxes::broken("a header of version 0"));
     };
-    Ok(boxed(name, &[&[1], flags, &[0; 16], kept, &ticks.to_be_bytes(), rest]))
+    Ok(boxed(
+        name,
+        &[&[1], flags, &[0; 16], kept, &ticks.to_be_bytes(), rest],
+    ))
 }
 
 /// Returns `stsc`: first fragment, images in each, kind of image; an entry whenever the number of
@@ -135,7 +157,10 @@ fn positions(fragments: &[Fragment], data: u64) -> Vec<u8> {
         Some(start.to_be_bytes())
     });
     let starts: Vec<u8> = starts.flatten().collect();
-    boxed(b"co64", &[&[0; 4], &(fragments.len() as u32).to_be_bytes(), &starts])
+    boxed(
+        b"co64",
+        &[&[0; 4], &(fragments.len() as u32).to_be_bytes(), &starts],
+    )
 }
 
 fn counted(values: &[u32]) -> Vec<u32> {

@@ -16,10 +16,14 @@ impl Axis {
         let taps = (0..new).map(|i| {
             let (start, end) = (i * old, (i + 1) * old);
             let first = start / new;
-            let weights = (first..end.div_ceil(new)).map(|j| (end.min((j + 1) * new) - start.max(j * new)) as u32);
+            let weights = (first..end.div_ceil(new))
+                .map(|j| (end.min((j + 1) * new) - start.max(j * new)) as u32);
             (first, weights.collect())
         });
-        Self { old, taps: taps.collect() }
+        Self {
+            old,
+            taps: taps.collect(),
+        }
     }
 }
 
@@ -33,7 +37,10 @@ pub(super) struct Scale {
 impl Scale {
     /// Creates the scaling from one `(height, width)` to another; all must be above 0.
     pub(super) fn new(from: (usize, usize), to: (usize, usize)) -> Self {
-        Self { rows: Axis::of(from.0, to.0), columns: Axis::of(from.1, to.1) }
+        Self {
+            rows: Axis::of(from.0, to.0),
+            columns: Axis::of(from.1, to.1),
+        }
     }
 
     /// Writes the new image into `target`, whose rows are `stride` bytes apart.
@@ -45,7 +52,11 @@ impl Scale {
             sums.fill(0);
             for (offset, weight) in weights.iter().enumerate() {
                 let start = (first + offset) * self.columns.old * 3;
-                self.add_row(&rgb[start..start + self.columns.old * 3], u64::from(*weight), &mut sums);
+                self.add_row(
+                    &rgb[start..start + self.columns.old * 3],
+                    u64::from(*weight),
+                    &mut sums,
+                );
             }
             let line = &mut target[target_row * stride..][..width * 3];
             for (byte, sum) in line.iter_mut().zip(&sums) {

@@ -52,12 +52,22 @@ impl Tiling {
                 ));
             }
             let scale = (from != to).then(|| Scale::new(sides(from), sides(to)));
-            tiles.push(Tile { camera: camera.clone(), from, left: width, width: to.1 as usize, scale });
+            tiles.push(Tile {
+                camera: camera.clone(),
+                from,
+                left: width,
+                width: to.1 as usize,
+                scale,
+            });
             height = height.max(to.0 as usize);
             width += to.1 as usize;
         }
         let side = |side: usize| side.max(SMALLEST).next_multiple_of(2);
-        Ok(Self { height: side(height), width: side(width), tiles })
+        Ok(Self {
+            height: side(height),
+            width: side(width),
+            tiles,
+        })
     }
 
     /// Draws the images on `canvas`: `[height, width, 3]`, black outside the tiles.
@@ -109,9 +119,16 @@ fn sides((height, width): (u32, u32)) -> (usize, usize) {
 }
 
 fn picture<'a>(pictures: &'a BTreeMap<String, Frame>, camera: &str) -> Result<&'a Frame, String> {
-    let frame = pictures.get(camera).ok_or_else(|| format!("camera `{camera}` gave no picture"))?;
+    let frame = pictures
+        .get(camera)
+        .ok_or_else(|| format!("camera `{camera}` gave no picture"))?;
     if frame.rgb.len() != frame.height as usize * frame.width as usize * 3 {
-        return Err(format!("camera `{camera}` gave {} bytes for {}×{}", frame.rgb.len(), frame.height, frame.width));
+        return Err(format!(
+            "camera `{camera}` gave {} bytes for {}×{}",
+            frame.rgb.len(),
+            frame.height,
+            frame.width
+        ));
     }
     Ok(frame)
 }
@@ -121,12 +138,19 @@ mod tests {
     use super::*;
 
     fn frame(height: u32, width: u32, byte: u8) -> Frame {
-        Frame { height, width, rgb: vec![byte; (height * width * 3) as usize].into() }
+        Frame {
+            height,
+            width,
+            rgb: vec![byte; (height * width * 3) as usize].into(),
+        }
     }
 
     fn pictures(sizes: [(u32, u32); 2]) -> BTreeMap<String, Frame> {
         let [left, right] = sizes;
-        BTreeMap::from([("a".to_owned(), frame(left.0, left.1, 1)), ("b".to_owned(), frame(right.0, right.1, 2))])
+        BTreeMap::from([
+            ("a".to_owned(), frame(left.0, left.1, 1)),
+            ("b".to_owned(), frame(right.0, right.1, 2)),
+        ])
     }
 
     #[test]
@@ -136,22 +160,33 @@ mod tests {
         assert_eq!((tiling.height, tiling.width), (18, 20));
         let mut canvas = Vec::new();
         tiling.draw(&pictures, &mut canvas).unwrap();
-        let rows: Vec<Vec<u8>> = canvas.chunks(20 * 3).map(|row| row.iter().copied().step_by(3).collect()).collect();
+        let rows: Vec<Vec<u8>> = canvas
+            .chunks(20 * 3)
+            .map(|row| row.iter().copied().step_by(3).collect())
+            .collect();
         assert_eq!(rows[0], [[2; 1].as_slice(), &[1; 18], &[0]].concat());
-        assert!(rows[1..17].iter().all(|row| *row == [[2; 1].as_slice(), &[0; 19]].concat()));
+        assert!(
+            rows[1..17]
+                .iter()
+                .all(|row| *row == [[2; 1].as_slice(), &[0; 19]].concat())
+        );
         assert_eq!(rows[17], [0; 20]);
     }
 
     #[test]
     fn a_size_that_changes_is_refused() {
-        let tiling = Tiling::of(&["a".to_owned()], &pictures([(2, 2), (2, 2)]), |from| from).unwrap();
-        let reason = tiling.draw(&pictures([(4, 2), (2, 2)]), &mut Vec::new()).unwrap_err();
+        let tiling =
+            Tiling::of(&["a".to_owned()], &pictures([(2, 2), (2, 2)]), |from| from).unwrap();
+        let reason = tiling
+            .draw(&pictures([(4, 2), (2, 2)]), &mut Vec::new())
+            .unwrap_err();
         assert_eq!(reason, "camera `a` changed from 2×2 to 4×2");
     }
 
     #[test]
     fn a_missing_camera_is_named() {
-        let reason = Tiling::of(&["c".to_owned()], &pictures([(2, 2), (2, 2)]), |from| from).unwrap_err();
+        let reason =
+            Tiling::of(&["c".to_owned()], &pictures([(2, 2), (2, 2)]), |from| from).unwrap_err();
         assert_eq!(reason, "camera `c` gave no picture");
     }
 }

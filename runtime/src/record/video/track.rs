@@ -71,12 +71,23 @@ impl Track {
             rate: plan.rate(1),
             per_episode: plan.per_episode,
         };
-        Self { source, open: None, fault: None, episode: Episode::default(), notes: Vec::new(), warning: None }
+        Self {
+            source,
+            open: None,
+            fault: None,
+            episode: Episode::default(),
+            notes: Vec::new(),
+            warning: None,
+        }
     }
 
     /// Begins an episode with a key frame, to which players can seek.
     pub(super) fn begin(&mut self, number: u64) {
-        self.episode = Episode { number, first_frame: self.frames(), file: None };
+        self.episode = Episode {
+            number,
+            first_frame: self.frames(),
+            file: None,
+        };
         if let Some(open) = &mut self.open {
             open.film.want_keyframe();
         }
@@ -95,14 +106,23 @@ impl Track {
     /// Ends the episode. Returns its files, which is nothing after images could not be encoded, or
     /// the reason why its file is broken.
     pub(super) fn end(&mut self, success: bool) -> Result<Ended, String> {
-        let flushed = self.file().map_or(Ok(()), Mp4::end_of_episode).map_err(Fault::file);
-        let file = flushed.and_then(|()| self.close_episode(success)).unwrap_or_else(|fault| {
-            self.fail(fault);
-            None
-        });
+        let flushed = self
+            .file()
+            .map_or(Ok(()), Mp4::end_of_episode)
+            .map_err(Fault::file);
+        let file = flushed
+            .and_then(|()| self.close_episode(success))
+            .unwrap_or_else(|fault| {
+                self.fail(fault);
+                None
+            });
         match &self.fault {
             Some(Fault::File(reason)) => Err(reason.clone()),
-            Some(Fault::Picture(_)) | None => Ok(Ended { span: self.span(), file, warning: self.warning.take() }),
+            Some(Fault::Picture(_)) | None => Ok(Ended {
+                span: self.span(),
+                file,
+                warning: self.warning.take(),
+            }),
         }
     }
 
@@ -118,7 +138,11 @@ impl Track {
     /// Closes the file. Returns messages for the user.
     pub(super) fn finish(mut self) -> (Vec<String>, Result<(), String>) {
         self.discard();
-        self.notes.extend(self.warning.take().map(|warning| format!("warning: {warning}")));
+        self.notes.extend(
+            self.warning
+                .take()
+                .map(|warning| format!("warning: {warning}")),
+        );
         let closed = self.open.take().map_or(Ok(None), |open| open.film.close());
         match closed {
             Ok(note) => (self.notes.into_iter().chain(note).collect(), Ok(())),
@@ -130,11 +154,19 @@ impl Track {
         let (dir, stem) = (&self.source.dir, &self.source.stem);
         let open = match &mut self.open {
             Some(open) => open,
-            None => self.open.insert(Open::new(&self.source, pictures).map_err(Fault::Picture)?),
+            None => self
+                .open
+                .insert(Open::new(&self.source, pictures).map_err(Fault::Picture)?),
         };
-        open.tiling.draw(pictures, &mut open.canvas).map_err(Fault::Picture)?;
+        open.tiling
+            .draw(pictures, &mut open.canvas)
+            .map_err(Fault::Picture)?;
         let sample = open.film.push(&open.canvas, dir, stem)?;
-        if self.source.per_episode { self.push_episode(&sample) } else { Ok(()) }
+        if self.source.per_episode {
+            self.push_episode(&sample)
+        } else {
+            Ok(())
+        }
     }
 
     fn push_episode(&mut self, sample: &Sample) -> Result<(), Fault> {
@@ -142,7 +174,10 @@ impl Track {
             (Some(file), _) => file,
             (None, None) => return Ok(()),
             (None, Some(open)) => {
-                let path = self.source.dir.join(format!("{}_unfinished.mp4", self.episode_stem()));
+                let path = self
+                    .source
+                    .dir
+                    .join(format!("{}_unfinished.mp4", self.episode_stem()));
                 let made = Mp4::replace(path, open.film.picture(), sample).map_err(Fault::file)?;
                 self.episode.file.insert(made)
             }
@@ -151,7 +186,9 @@ impl Track {
     }
 
     fn close_episode(&mut self, success: bool) -> Result<Option<PathBuf>, Fault> {
-        let Some(file) = self.episode.file.take() else { return Ok(None) };
+        let Some(file) = self.episode.file.take() else {
+            return Ok(None);
+        };
         let outcome = if success { "success" } else { "failure" };
         let name = format!("{}_{outcome}.mp4", self.episode_stem());
         let (path, note) = file.close(Some(&name)).map_err(Fault::file)?;
@@ -167,7 +204,12 @@ impl Track {
         let film = &self.open.as_ref()?.film;
         let (path, first_frame) = (film.path()?.to_path_buf(), self.episode.first_frame);
         let frames = film.frames() - first_frame;
-        (frames > 0).then_some(VideoSpan { path, first_frame, frames, fps: film.picture().fps })
+        (frames > 0).then_some(VideoSpan {
+            path,
+            first_frame,
+            frames,
+            fps: film.picture().fps,
+        })
     }
 
     fn frames(&self) -> u64 {
@@ -181,10 +223,16 @@ impl Track {
     /// Keeps the reason and the frames so far. No more frames are added, because a gap would shift
     /// all later ones.
     fn fail(&mut self, fault: Fault) {
-        let path = self.open.as_ref().and_then(|open| open.film.path().map(ToOwned::to_owned));
-        let path = path.unwrap_or_else(|| self.source.dir.join(format!("{}.mp4", self.source.stem)));
+        let path = self
+            .open
+            .as_ref()
+            .and_then(|open| open.film.path().map(ToOwned::to_owned));
+        let path =
+            path.unwrap_or_else(|| self.source.dir.join(format!("{}.mp4", self.source.stem)));
         match self.open.take().map(|open| open.film.close()) {
-            Some(Err(err)) => tracing::debug!(err, "the frames before a fault are not all in the video"),
+            Some(Err(err)) => {
+                tracing::debug!(err, "the frames before a fault are not all in the video")
+            }
             Some(Ok(note)) => self.notes.extend(note),
             None => {}
         }
@@ -199,7 +247,9 @@ impl Track {
             Fault::File(reason) => Fault::File(format!("`{path}`: {reason}")),
             Fault::Picture(reason) => {
                 let episode = self.episode.number;
-                self.warning = Some(format!("`{path}` has nothing from episode {episode} on: {reason}"));
+                self.warning = Some(format!(
+                    "`{path}` has nothing from episode {episode} on: {reason}"
+                ));
                 Fault::Picture(reason)
             }
         });
@@ -210,6 +260,10 @@ impl Open {
     fn new(source: &Source, pictures: &BTreeMap<String, Frame>) -> Result<Self, String> {
         let tiling = Tiling::of(&source.cameras, pictures, |from| source.size.of(from))?;
         let film = Film::new(tiling.height, tiling.width, source.rate)?;
-        Ok(Self { tiling, canvas: Vec::new(), film })
+        Ok(Self {
+            tiling,
+            canvas: Vec::new(),
+            film,
+        })
     }
 }

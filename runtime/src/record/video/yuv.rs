@@ -31,7 +31,13 @@ impl Planes {
     /// Creates planes for images of this even size.
     pub(in crate::record) fn new(height: usize, width: usize) -> Self {
         let quarter = height / 2 * (width / 2);
-        Self { height, width, y: vec![0; height * width], u: vec![0; quarter], v: vec![0; quarter] }
+        Self {
+            height,
+            width,
+            y: vec![0; height * width],
+            u: vec![0; quarter],
+            v: vec![0; quarter],
+        }
     }
 
     /// Converts `[height, width, 3]`. Each block of four pixels has the mean of their colours.
@@ -45,16 +51,38 @@ impl Planes {
     #[inline(always)]
     pub(in crate::record) fn convert(&mut self, rgb: &[u8]) {
         let half = self.width / 2;
-        let lines = rgb.chunks_exact(self.width * 6).zip(self.y.chunks_exact_mut(self.width * 2));
-        let colours = self.u.chunks_exact_mut(half).zip(self.v.chunks_exact_mut(half));
+        let lines = rgb
+            .chunks_exact(self.width * 6)
+            .zip(self.y.chunks_exact_mut(self.width * 2));
+        let colours = self
+            .u
+            .chunks_exact_mut(half)
+            .zip(self.v.chunks_exact_mut(half));
         for ((rgb, y), (u, v)) in lines.zip(colours) {
             for (y, pixel) in y.iter_mut().zip(rgb.as_chunks::<3>().0) {
-                *y = weigh(Y, [i32::from(pixel[0]), i32::from(pixel[1]), i32::from(pixel[2])], 16, SHIFT);
+                *y = weigh(
+                    Y,
+                    [
+                        i32::from(pixel[0]),
+                        i32::from(pixel[1]),
+                        i32::from(pixel[2]),
+                    ],
+                    16,
+                    SHIFT,
+                );
             }
             let (upper, lower) = rgb.split_at(self.width * 3);
-            let squares = upper.as_chunks::<6>().0.iter().zip(lower.as_chunks::<6>().0);
+            let squares = upper
+                .as_chunks::<6>()
+                .0
+                .iter()
+                .zip(lower.as_chunks::<6>().0);
             for ((upper, lower), (u, v)) in squares.zip(u.iter_mut().zip(v)) {
-                let sum = [square(upper, lower, 0), square(upper, lower, 1), square(upper, lower, 2)];
+                let sum = [
+                    square(upper, lower, 0),
+                    square(upper, lower, 1),
+                    square(upper, lower, 2),
+                ];
                 *u = weigh(U, sum, 128, SHIFT + 2);
                 *v = weigh(V, sum, 128, SHIFT + 2);
             }
@@ -77,7 +105,10 @@ fn weigh(factors: [i32; 3], rgb: [i32; 3], base: i32, shift: i32) -> u8 {
     let green = factors[1].wrapping_mul(rgb[1]);
     let blue = factors[2].wrapping_mul(rgb[2]);
     let rounded = (base << shift) + (1 << (shift - 1));
-    (red.wrapping_add(green).wrapping_add(blue).wrapping_add(rounded) >> shift) as u8
+    (red.wrapping_add(green)
+        .wrapping_add(blue)
+        .wrapping_add(rounded)
+        >> shift) as u8
 }
 
 #[cfg(test)]

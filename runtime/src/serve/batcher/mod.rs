@@ -165,16 +165,30 @@ impl Batcher {
             Event::Request { ticket, .. } if self.queued() >= self.limits.max_queue => {
                 vec![Action::Refuse(ticket, Refusal::Full)]
             }
-            Event::Request { ticket, client, rows } => {
+            Event::Request {
+                ticket,
+                client,
+                rows,
+            } => {
                 let is_long = rows > self.limits.max_rows;
-                self.push(client, Waiting { ticket, rows: 0..rows, since: now, is_long });
+                self.push(
+                    client,
+                    Waiting {
+                        ticket,
+                        rows: 0..rows,
+                        since: now,
+                        is_long,
+                    },
+                );
                 self.next(now)
             }
             Event::Left(client) => {
                 self.short.leave(client);
                 self.long.leave(client);
                 self.answered.remove(&client);
-                self.inferring.iter_mut().for_each(|clients| clients.retain(|other| *other != client));
+                self.inferring
+                    .iter_mut()
+                    .for_each(|clients| clients.retain(|other| *other != client));
                 self.next(now)
             }
             Event::Failed(ticket) => {
@@ -184,7 +198,8 @@ impl Batcher {
             }
             Event::Inferred => {
                 let clients = self.inferring.take().unwrap_or_default();
-                self.answered.extend(clients.into_iter().map(|client| (client, now)));
+                self.answered
+                    .extend(clients.into_iter().map(|client| (client, now)));
                 self.next(now)
             }
             Event::Woken => self.next(now),
@@ -200,7 +215,11 @@ impl Batcher {
             return Vec::new();
         }
         let Some(oldest) = self.waiting().map(|(_, _, waiting)| waiting.since).min() else {
-            return if self.is_stopping { vec![Action::Finished] } else { Vec::new() };
+            return if self.is_stopping {
+                vec![Action::Finished]
+            } else {
+                Vec::new()
+            };
         };
         let until = oldest + self.limits.max_wait;
         if now < until && !self.is_full() && !self.is_stopping && self.others_may_come(now) {
@@ -210,19 +229,28 @@ impl Batcher {
     }
 
     fn is_full(&self) -> bool {
-        self.waiting().map(|(_, _, waiting)| waiting.rows.len()).sum::<usize>() >= self.limits.max_rows
+        self.waiting()
+            .map(|(_, _, waiting)| waiting.rows.len())
+            .sum::<usize>()
+            >= self.limits.max_rows
     }
 
     fn others_may_come(&self, now: Instant) -> bool {
         let here: HashSet<ClientId> = self.waiting().map(|(_, client, _)| client).collect();
         let is_recent = |answered: Instant| now.saturating_duration_since(answered) < RECENT;
-        self.answered.iter().any(|(client, answered)| is_recent(*answered) && !here.contains(client))
+        self.answered
+            .iter()
+            .any(|(client, answered)| is_recent(*answered) && !here.contains(client))
     }
 
     /// Takes the rows of the next batch, in fair order. A request that fits into a batch of its own
     /// is not split: if it does not fit behind the others, it keeps its place for the next batch.
     fn take(&mut self) -> Vec<Part> {
-        self.passed_over = if self.long.is_empty() { 0 } else { self.passed_over + 1 };
+        self.passed_over = if self.long.is_empty() {
+            0
+        } else {
+            self.passed_over + 1
+        };
         let begins_long = self.short.is_empty() || self.passed_over >= LONG_TURN;
         if begins_long {
             self.passed_over = 0;
@@ -230,17 +258,29 @@ impl Batcher {
         let (mut room, mut batch, mut done) = (self.limits.max_rows, Vec::new(), Vec::new());
         for is_long in [begins_long, !begins_long] {
             let queue = if is_long { &self.long } else { &self.short };
-            let places: Vec<_> = queue.iter().map(|(place, _, waiting)| (place, waiting.rows.len())).collect();
+            let places: Vec<_> = queue
+                .iter()
+                .map(|(place, _, waiting)| (place, waiting.rows.len()))
+                .collect();
             for (place, rows) in places {
                 let rows = rows.min(self.limits.max_rows);
                 if rows > room {
                     continue;
                 }
-                let queue = if is_long { &mut self.long } else { &mut self.short };
-                let Some((client, mut waiting)) = queue.take(place) else { continue };
+                let queue = if is_long {
+                    &mut self.long
+                } else {
+                    &mut self.short
+                };
+                let Some((client, mut waiting)) = queue.take(place) else {
+                    continue;
+                };
                 let part = waiting.rows.start..waiting.rows.start + rows;
                 waiting.rows.start = part.end;
-                batch.push(Part { ticket: waiting.ticket, rows: part });
+                batch.push(Part {
+                    ticket: waiting.ticket,
+                    rows: part,
+                });
                 match waiting.rows.is_empty() {
                     true => done.push(client),
                     false => self.push(client, waiting),
@@ -254,7 +294,11 @@ impl Batcher {
 
     fn push(&mut self, client: ClientId, waiting: Waiting) {
         let cost = waiting.rows.len().min(self.limits.max_rows) as u64;
-        let queue = if waiting.is_long { &mut self.long } else { &mut self.short };
+        let queue = if waiting.is_long {
+            &mut self.long
+        } else {
+            &mut self.short
+        };
         queue.push(client, cost, waiting);
     }
 }

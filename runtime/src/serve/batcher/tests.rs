@@ -10,31 +10,53 @@ fn start() -> Instant {
 }
 
 fn batcher(max_rows: usize) -> Batcher {
-    Batcher::new(Limits { max_rows, max_wait: WAIT, max_queue: 100 })
+    Batcher::new(Limits {
+        max_rows,
+        max_wait: WAIT,
+        max_queue: 100,
+    })
 }
 
 fn asked(number: u64) -> Event {
-    Event::Request { ticket: Ticket(number), client: ClientId(number), rows: 1 }
+    Event::Request {
+        ticket: Ticket(number),
+        client: ClientId(number),
+        rows: 1,
+    }
 }
 
 /// Expects a batch of these requests, with one row each.
 fn infer(numbers: &[u64]) -> Vec<Action> {
-    parts(&numbers.iter().map(|number| (*number, 0..1)).collect::<Vec<_>>())
+    parts(
+        &numbers
+            .iter()
+            .map(|number| (*number, 0..1))
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn parts(parts: &[(u64, Range<usize>)]) -> Vec<Action> {
-    let part = |(number, rows): &(u64, Range<usize>)| Part { ticket: Ticket(*number), rows: rows.clone() };
+    let part = |(number, rows): &(u64, Range<usize>)| Part {
+        ticket: Ticket(*number),
+        rows: rows.clone(),
+    };
     vec![Action::Infer(parts.iter().map(part).collect())]
 }
 
 fn asked_rows(number: u64, rows: usize) -> Event {
-    Event::Request { ticket: Ticket(number), client: ClientId(number), rows }
+    Event::Request {
+        ticket: Ticket(number),
+        client: ClientId(number),
+        rows,
+    }
 }
 
 /// Returns a batcher whose clients 1 to `count` have just had an answer.
 fn after_answers(count: u64, max_rows: usize, now: Instant) -> Batcher {
     let mut batcher = batcher(max_rows);
-    batcher.answered.extend((1..=count).map(|number| (ClientId(number), now)));
+    batcher
+        .answered
+        .extend((1..=count).map(|number| (ClientId(number), now)));
     batcher
 }
 
@@ -52,7 +74,10 @@ fn what_comes_during_an_inference_is_inferred_together() {
     assert_eq!(batcher.on(asked(2), now), []);
     assert_eq!(batcher.on(asked(3), now), []);
     // Client 1 now has its answer and may ask again.
-    assert_eq!(batcher.on(Event::Inferred, now), [Action::WakeAt(now + WAIT)]);
+    assert_eq!(
+        batcher.on(Event::Inferred, now),
+        [Action::WakeAt(now + WAIT)]
+    );
     assert_eq!(batcher.on(Event::Woken, now + WAIT), infer(&[2, 3]));
 }
 
@@ -92,7 +117,11 @@ fn between_the_parts_of_a_long_request_others_have_their_turn() {
     assert_eq!(batcher.on(asked_rows(1, 3000), now), parts(&[(1, 0..4)]));
     batcher.on(asked(2), now);
     batcher.on(asked_rows(3, 4), now);
-    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(2, 0..1)]), "what would fit alone is not split");
+    assert_eq!(
+        batcher.on(Event::Inferred, now),
+        parts(&[(2, 0..1)]),
+        "what would fit alone is not split"
+    );
     assert_eq!(batcher.on(Event::Inferred, now), parts(&[(3, 0..4)]));
     assert_eq!(batcher.on(Event::Inferred, now), parts(&[(1, 4..8)]));
     batcher.on(asked(4), now);
@@ -119,7 +148,10 @@ fn the_last_rows_of_a_long_request_share_a_batch() {
     let (now, mut batcher) = (start(), batcher(4));
     assert_eq!(batcher.on(asked_rows(1, 6), now), parts(&[(1, 0..4)]));
     batcher.on(asked(2), now);
-    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(2, 0..1), (1, 4..6)]));
+    assert_eq!(
+        batcher.on(Event::Inferred, now),
+        parts(&[(2, 0..1), (1, 4..6)])
+    );
     assert_eq!(batcher.on(Event::Inferred, now), []);
 }
 
@@ -131,7 +163,10 @@ fn the_rest_of_a_request_that_failed_or_whose_client_left_is_not_inferred() {
     batcher.on(Event::Left(ClientId(1)), now);
     assert_eq!(batcher.on(Event::Inferred, now), parts(&[(2, 0..1)]));
     assert_eq!(batcher.on(Event::Failed(Ticket(2)), now), []);
-    assert_eq!((batcher.on(Event::Inferred, now), batcher.queued()), (vec![], 0));
+    assert_eq!(
+        (batcher.on(Event::Inferred, now), batcher.queued()),
+        (vec![], 0)
+    );
 }
 
 #[test]
@@ -149,7 +184,10 @@ fn stopping_answers_what_is_there_and_refuses_what_comes() {
     batcher.on(asked(1), now);
     batcher.on(asked(2), now);
     assert_eq!(batcher.on(Event::Stop, now), []);
-    assert_eq!(batcher.on(asked(3), now), [Action::Refuse(Ticket(3), Refusal::Stopping)]);
+    assert_eq!(
+        batcher.on(asked(3), now),
+        [Action::Refuse(Ticket(3), Refusal::Stopping)]
+    );
     assert_eq!(batcher.on(Event::Inferred, now), infer(&[2]));
     assert_eq!(batcher.on(Event::Inferred, now), [Action::Finished]);
 }
@@ -157,10 +195,17 @@ fn stopping_answers_what_is_there_and_refuses_what_comes() {
 #[test]
 fn a_full_queue_refuses() {
     let now = start();
-    let mut batcher = Batcher::new(Limits { max_rows: 8, max_wait: WAIT, max_queue: 1 });
+    let mut batcher = Batcher::new(Limits {
+        max_rows: 8,
+        max_wait: WAIT,
+        max_queue: 1,
+    });
     batcher.on(asked(1), now);
     batcher.on(asked(2), now);
-    assert_eq!(batcher.on(asked(3), now), [Action::Refuse(Ticket(3), Refusal::Full)]);
+    assert_eq!(
+        batcher.on(asked(3), now),
+        [Action::Refuse(Ticket(3), Refusal::Full)]
+    );
 }
 
 proptest! {

@@ -54,21 +54,41 @@ enum Fate {
 impl Isolation {
     /// Returns `size` ranks that may restart `max_restarts` times each, unless they exit with one
     /// of `final_codes`.
-    pub fn new(size: usize, max_restarts: u32, final_codes: Vec<i32>, grace: Duration) -> Isolation {
-        let member = Member { budget: Budget::new(max_restarts), fate: Fate::Succeeded, sweep: None };
-        Isolation { ranks: vec![member; size], final_codes, grace: grace.min(LEFTOVER_GRACE), ends: false }
+    pub fn new(
+        size: usize,
+        max_restarts: u32,
+        final_codes: Vec<i32>,
+        grace: Duration,
+    ) -> Isolation {
+        let member = Member {
+            budget: Budget::new(max_restarts),
+            fate: Fate::Succeeded,
+            sweep: None,
+        };
+        Isolation {
+            ranks: vec![member; size],
+            final_codes,
+            grace: grace.min(LEFTOVER_GRACE),
+            ends: false,
+        }
     }
 
     /// Begins a round: all ranks are started, including those that were lost in the round before.
     pub fn begin(&mut self, now: Instant) {
         for rank in &mut self.ranks {
-            *rank = Member { fate: Fate::Running { since: now }, sweep: None, ..*rank };
+            *rank = Member {
+                fate: Fate::Running { since: now },
+                sweep: None,
+                ..*rank
+            };
         }
     }
 
     /// Returns the `TORCHELASTIC_RESTART_COUNT` of a rank.
     pub fn attempt(&self, rank: LocalRank) -> u32 {
-        self.ranks.get(rank.0).map_or(0, |member| member.budget.restarts())
+        self.ranks
+            .get(rank.0)
+            .map_or(0, |member| member.budget.restarts())
     }
 
     /// Returns the ranks that run.
@@ -88,13 +108,20 @@ impl Isolation {
 
     /// Returns whether another rank runs or will be restarted.
     pub fn has_others(&self, rank: LocalRank) -> bool {
-        self.ranks.iter().enumerate().any(|(index, member)| index != rank.0 && !member.is_over())
+        self.ranks
+            .iter()
+            .enumerate()
+            .any(|(index, member)| index != rank.0 && !member.is_over())
     }
 
     /// Returns how the round ended; valid once it is over.
     pub fn end(&self) -> End {
         let is_lost = |member: &Member| matches!(member.fate, Fate::Lost);
-        if self.ranks.iter().any(is_lost) { End::Failed } else { End::Succeeded }
+        if self.ranks.iter().any(is_lost) {
+            End::Failed
+        } else {
+            End::Succeeded
+        }
     }
 
     /// Returns when to call [`Isolation::deadline_has_come`].
@@ -108,8 +135,15 @@ impl Isolation {
             self.set(rank, Fate::Succeeded);
             return Vec::new();
         }
-        let is_final = self.final_codes.iter().any(|&code| exit == Exit::Code(code));
-        let mut actions = if is_final { self.lose(rank, Loss::Final) } else { self.failed(rank, now) };
+        let is_final = self
+            .final_codes
+            .iter()
+            .any(|&code| exit == Exit::Code(code));
+        let mut actions = if is_final {
+            self.lose(rank, Loss::Final)
+        } else {
+            self.failed(rank, now)
+        };
         if let Some(member) = self.ranks.get_mut(rank.0) {
             member.sweep = Some(Patience::KillAt(now + self.grace));
             actions.push(Action::SweepRank(rank));
@@ -124,7 +158,9 @@ impl Isolation {
 
     /// Handles the end of the last leftover process of a rank.
     pub fn swept(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
-        let Some(member) = self.ranks.get_mut(rank.0) else { return Vec::new() };
+        let Some(member) = self.ranks.get_mut(rank.0) else {
+            return Vec::new();
+        };
         member.sweep = None;
         self.restart(rank, now).into_iter().collect()
     }
@@ -132,7 +168,12 @@ impl Isolation {
     /// Handles the deadline that [`Isolation::deadline`] returned, for one or more ranks.
     pub fn deadline_has_come(&mut self, now: Instant) -> Vec<Action> {
         let ranks = (0..self.ranks.len()).map(LocalRank);
-        ranks.filter_map(|rank| self.lose_patience(rank, now).or_else(|| self.restart(rank, now))).collect()
+        ranks
+            .filter_map(|rank| {
+                self.lose_patience(rank, now)
+                    .or_else(|| self.restart(rank, now))
+            })
+            .collect()
     }
 
     /// Handles the announcement that the launch will end; ranks end by themselves when they have
@@ -140,21 +181,31 @@ impl Isolation {
     pub fn announce_end(&mut self) -> Vec<Action> {
         self.ends = true;
         let returning = self.select(|member| matches!(member.fate, Fate::Returning { .. }));
-        returning.into_iter().flat_map(|rank| self.lose(rank, Loss::Ending)).collect()
+        returning
+            .into_iter()
+            .flat_map(|rank| self.lose(rank, Loss::Ending))
+            .collect()
     }
 
     fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
         if self.ends {
             return self.lose(rank, Loss::Ending);
         }
-        let Some(member) = self.ranks.get_mut(rank.0) else { return Vec::new() };
+        let Some(member) = self.ranks.get_mut(rank.0) else {
+            return Vec::new();
+        };
         let life = match member.fate {
             Fate::Running { since } => now.saturating_duration_since(since),
             Fate::Returning { .. } | Fate::Succeeded | Fate::Lost => Duration::ZERO,
         };
-        let Some(restart) = member.budget.take(life) else { return self.lose(rank, Loss::Spent) };
+        let Some(restart) = member.budget.take(life) else {
+            return self.lose(rank, Loss::Spent);
+        };
         let Restart { after, attempt, .. } = restart;
-        member.fate = Fate::Returning { due: now + after, attempt };
+        member.fate = Fate::Returning {
+            due: now + after,
+            attempt,
+        };
         vec![Action::Promise { rank, restart }]
     }
 
@@ -165,8 +216,13 @@ impl Isolation {
 
     /// Restarts a rank if its delay is over and its leftovers have ended.
     fn restart(&mut self, rank: LocalRank, now: Instant) -> Option<Action> {
-        let member = self.ranks.get_mut(rank.0).filter(|member| member.sweep.is_none())?;
-        let Fate::Returning { due, attempt } = member.fate else { return None };
+        let member = self
+            .ranks
+            .get_mut(rank.0)
+            .filter(|member| member.sweep.is_none())?;
+        let Fate::Returning { due, attempt } = member.fate else {
+            return None;
+        };
         (now >= due).then(|| {
             member.fate = Fate::Running { since: now };
             Action::Restart { rank, attempt }
@@ -196,7 +252,11 @@ impl Isolation {
     }
 
     fn select(&self, is_meant: impl Fn(&Member) -> bool) -> BTreeSet<LocalRank> {
-        let ranks = self.ranks.iter().enumerate().filter(|(_, member)| is_meant(member));
+        let ranks = self
+            .ranks
+            .iter()
+            .enumerate()
+            .filter(|(_, member)| is_meant(member));
         ranks.map(|(index, _)| LocalRank(index)).collect()
     }
 }
@@ -216,5 +276,8 @@ impl Member {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests need some `Instant` to count from")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests need some `Instant` to count from"
+)]
 mod tests;

@@ -7,15 +7,29 @@ const GRACE: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const FINAL: i32 = 3;
-const TERM: Action = Action::Send { signal: libc::SIGTERM };
-const SWEEP: Action = Action::Sweep { groups_know: false, is_success: false };
-const SWEEP_SUCCESS: Action = Action::Sweep { groups_know: false, is_success: true };
-const SWEEP_TOLD: Action = Action::Sweep { groups_know: true, is_success: false };
+const TERM: Action = Action::Send {
+    signal: libc::SIGTERM,
+};
+const SWEEP: Action = Action::Sweep {
+    groups_know: false,
+    is_success: false,
+};
+const SWEEP_SUCCESS: Action = Action::Sweep {
+    groups_know: false,
+    is_success: true,
+};
+const SWEEP_TOLD: Action = Action::Sweep {
+    groups_know: true,
+    is_success: false,
+};
 
 fn started(size: usize, max_restarts: u32, now: Instant) -> Group {
     let mut group = Group::new(size, max_restarts, GRACE).isolated(vec![FINAL, 127]);
     assert_eq!(group.on(Event::Ready, now), [Action::Join]);
-    assert_eq!(group.on(Event::Joined { attempt: 0 }, now), [Action::Spawn { attempt: 0 }]);
+    assert_eq!(
+        group.on(Event::Joined { attempt: 0 }, now),
+        [Action::Spawn { attempt: 0 }]
+    );
     group
 }
 
@@ -36,23 +50,45 @@ fn sweep(rank: usize) -> Action {
 }
 
 fn promise(rank: usize, number: u32, of: u32, seconds: u64) -> Action {
-    let restart = Restart { number, of, attempt: number, after: Duration::from_secs(seconds) };
-    Action::Promise { rank: LocalRank(rank), restart }
+    let restart = Restart {
+        number,
+        of,
+        attempt: number,
+        after: Duration::from_secs(seconds),
+    };
+    Action::Promise {
+        rank: LocalRank(rank),
+        restart,
+    }
 }
 
 fn restart(rank: usize, attempt: u32) -> Action {
-    Action::Restart { rank: LocalRank(rank), attempt }
+    Action::Restart {
+        rank: LocalRank(rank),
+        attempt,
+    }
 }
 
 fn lose(rank: usize, why: Loss) -> Action {
-    Action::Lose { rank: LocalRank(rank), why }
+    Action::Lose {
+        rank: LocalRank(rank),
+        why,
+    }
 }
 
 /// Feeds events to the group at times after `start`, and checks the actions that each returns.
 #[track_caller]
-fn play(group: &mut Group, start: Instant, steps: impl IntoIterator<Item = (Duration, Event, Vec<Action>)>) {
+fn play(
+    group: &mut Group,
+    start: Instant,
+    steps: impl IntoIterator<Item = (Duration, Event, Vec<Action>)>,
+) {
     for (after, event, expected) in steps {
-        assert_eq!(group.on(event, start + after), expected, "{event:?} after {after:?}");
+        assert_eq!(
+            group.on(event, start + after),
+            expected,
+            "{event:?} after {after:?}"
+        );
     }
 }
 
@@ -68,7 +104,11 @@ fn a_rank_that_fails_is_started_again_alone_after_its_pause() {
         (3 * SECOND, exited(1, 0), vec![]),
         (3 * SECOND, exited(2, 0), vec![SWEEP_SUCCESS]),
         (3 * SECOND, Event::Swept, vec![Action::Part]),
-        (3 * SECOND, Event::Over(End::Succeeded), vec![Action::Finish(End::Succeeded)]),
+        (
+            3 * SECOND,
+            Event::Over(End::Succeeded),
+            vec![Action::Finish(End::Succeeded)],
+        ),
     ];
     play(&mut group, now, steps);
 }
@@ -78,7 +118,11 @@ fn the_end_of_a_pause_is_the_deadline() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
     group.on(killed(0), now);
-    assert_eq!(group.deadline(), Some(now + LEFTOVER_GRACE), "leftovers are waited for first");
+    assert_eq!(
+        group.deadline(),
+        Some(now + LEFTOVER_GRACE),
+        "leftovers are waited for first"
+    );
     group.on(swept(0), now);
     assert_eq!(group.deadline(), Some(now + SECOND));
     group.on(Event::Deadline, now + SECOND);
@@ -94,15 +138,31 @@ fn pauses_double_and_ranks_have_a_budget_each() {
         (SECOND, exited(1, 1), vec![promise(1, 1, 2, 1), sweep(1)]),
         (SECOND, swept(0), vec![]),
         (SECOND, swept(1), vec![]),
-        (2 * SECOND, Event::Deadline, vec![restart(0, 1), restart(1, 1)]),
-        (2 * SECOND, exited(0, 1), vec![promise(0, 2, 2, 2), sweep(0)]),
+        (
+            2 * SECOND,
+            Event::Deadline,
+            vec![restart(0, 1), restart(1, 1)],
+        ),
+        (
+            2 * SECOND,
+            exited(0, 1),
+            vec![promise(0, 2, 2, 2), sweep(0)],
+        ),
         (2 * SECOND, swept(0), vec![]),
         (3 * SECOND, Event::Deadline, vec![]),
         (4 * SECOND, Event::Deadline, vec![restart(0, 2)]),
-        (4 * SECOND, exited(0, 1), vec![lose(0, Loss::Spent), sweep(0)]),
+        (
+            4 * SECOND,
+            exited(0, 1),
+            vec![lose(0, Loss::Spent), sweep(0)],
+        ),
         (5 * SECOND, exited(1, 0), vec![SWEEP]),
         (5 * SECOND, Event::Swept, vec![Action::Part]),
-        (5 * SECOND, Event::Over(End::Succeeded), vec![Action::Finish(End::Failed)]),
+        (
+            5 * SECOND,
+            Event::Over(End::Succeeded),
+            vec![Action::Finish(End::Failed)],
+        ),
     ];
     play(&mut group, now, steps);
 }
@@ -115,21 +175,44 @@ fn a_rank_that_has_lived_ten_minutes_begins_anew() {
     group.on(swept(0), now);
     group.on(Event::Deadline, now + SECOND);
     let later = now + SECOND + 10 * MINUTE;
-    let again = Restart { number: 1, of: 1, attempt: 2, after: SECOND };
-    assert_eq!(group.on(killed(0), later), [Action::Promise { rank: LocalRank(0), restart: again }, sweep(0)]);
+    let again = Restart {
+        number: 1,
+        of: 1,
+        attempt: 2,
+        after: SECOND,
+    };
+    assert_eq!(
+        group.on(killed(0), later),
+        [
+            Action::Promise {
+                rank: LocalRank(0),
+                restart: again
+            },
+            sweep(0)
+        ]
+    );
     group.on(swept(0), later);
     group.on(Event::Deadline, later + SECOND);
-    assert_eq!(group.on(killed(0), later + SECOND + 9 * MINUTE)[0], lose(0, Loss::Spent));
+    assert_eq!(
+        group.on(killed(0), later + SECOND + 9 * MINUTE)[0],
+        lose(0, Loss::Spent)
+    );
 }
 
 #[test]
 fn a_rank_that_says_so_is_lost_at_once() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
-    assert_eq!(group.on(exited(1, FINAL), now), [lose(1, Loss::Final), sweep(1)]);
+    assert_eq!(
+        group.on(exited(1, FINAL), now),
+        [lose(1, Loss::Final), sweep(1)]
+    );
     assert_eq!(group.on(exited(0, 127), now), [lose(0, Loss::Final), SWEEP]);
     group.on(Event::Swept, now);
-    assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Failed)]);
+    assert_eq!(
+        group.on(Event::Over(End::Succeeded), now),
+        [Action::Finish(End::Failed)]
+    );
 }
 
 #[test]
@@ -137,7 +220,10 @@ fn a_foreign_program_may_exit_with_any_code() {
     let now = Instant::now();
     let mut group = Group::new(1, 1, GRACE).isolated(Vec::new());
     group.on(Event::Joined { attempt: 0 }, now);
-    assert_eq!(group.on(exited(0, FINAL), now), [promise(0, 1, 1, 1), sweep(0)]);
+    assert_eq!(
+        group.on(exited(0, FINAL), now),
+        [promise(0, 1, 1, 1), sweep(0)]
+    );
 }
 
 #[test]
@@ -145,7 +231,11 @@ fn the_launch_ends_when_every_rank_is_lost() {
     let now = Instant::now();
     let mut group = started(2, 0, now);
     assert_eq!(group.on(killed(0), now), [lose(0, Loss::Spent), sweep(0)]);
-    assert_eq!(group.on(killed(1), now), [lose(1, Loss::Spent), SWEEP], "all is swept together");
+    assert_eq!(
+        group.on(killed(1), now),
+        [lose(1, Loss::Spent), SWEEP],
+        "all is swept together"
+    );
     assert_eq!(group.on(Event::Swept, now), [Action::Part]);
 }
 
@@ -192,7 +282,10 @@ fn a_rank_that_cannot_be_started_again_has_failed_once_more() {
 }
 
 fn received(number: i32) -> Event {
-    Event::Received(Received { number, is_listed: true })
+    Event::Received(Received {
+        number,
+        is_listed: true,
+    })
 }
 
 #[test]
@@ -200,7 +293,9 @@ fn a_signal_during_a_pause_ends_the_launch_and_nothing_is_started() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
     group.on(killed(0), now);
-    let stopped = Action::Finish(End::Stopped { signal: libc::SIGTERM });
+    let stopped = Action::Finish(End::Stopped {
+        signal: libc::SIGTERM,
+    });
     let steps = [
         (SECOND / 2, received(libc::SIGTERM), vec![TERM]),
         (SECOND / 2, swept(0), vec![]),
@@ -215,7 +310,15 @@ fn a_signal_while_the_only_rank_pauses_has_nobody_to_wait_for() {
     let now = Instant::now();
     let mut group = started(1, 3, now);
     group.on(killed(0), now);
-    assert_eq!(group.on(received(libc::SIGINT), now), [Action::Send { signal: libc::SIGINT }, SWEEP_TOLD]);
+    assert_eq!(
+        group.on(received(libc::SIGINT), now),
+        [
+            Action::Send {
+                signal: libc::SIGINT
+            },
+            SWEEP_TOLD
+        ]
+    );
 }
 
 #[test]
@@ -245,14 +348,25 @@ fn a_new_round_starts_all_ranks_and_each_keeps_its_count() {
         (SECOND, Event::Changed, vec![TERM]),
         (SECOND, exited(1, 143), vec![SWEEP_TOLD]),
         (SECOND, Event::Swept, vec![Action::Join]),
-        (SECOND, Event::Joined { attempt: 0 }, vec![Action::Spawn { attempt: 0 }]),
+        (
+            SECOND,
+            Event::Joined { attempt: 0 },
+            vec![Action::Spawn { attempt: 0 }],
+        ),
     ];
     play(&mut group, now, steps);
     assert_eq!([0, 1].map(|rank| group.attempt(LocalRank(rank))), [1, 0]);
     assert_eq!(group.on(exited(1, 0), now), []);
-    assert_eq!(group.on(exited(0, 0), now), [SWEEP_SUCCESS], "who was lost before has made good for it");
+    assert_eq!(
+        group.on(exited(0, 0), now),
+        [SWEEP_SUCCESS],
+        "who was lost before has made good for it"
+    );
     group.on(Event::Swept, now);
-    assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Succeeded)]);
+    assert_eq!(
+        group.on(Event::Over(End::Succeeded), now),
+        [Action::Finish(End::Succeeded)]
+    );
 }
 
 #[test]
@@ -261,7 +375,11 @@ fn a_node_that_has_lost_ranks_waits_for_the_others() {
     let mut group = started(1, 0, now);
     group.on(killed(0), now);
     assert_eq!(group.on(Event::Swept, now), [Action::Part]);
-    assert_eq!(group.on(Event::Changed, now), [Action::Join], "and joins a new round of theirs");
+    assert_eq!(
+        group.on(Event::Changed, now),
+        [Action::Join],
+        "and joins a new round of theirs"
+    );
 }
 
 #[test]
@@ -278,6 +396,9 @@ fn the_failure_of_the_launch_elsewhere_ends_ranks_and_pauses() {
 fn a_rank_that_cannot_start_at_all_ends_the_launch() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
-    let tell = Action::Tell { rank: LocalRank(1), restarts: false };
+    let tell = Action::Tell {
+        rank: LocalRank(1),
+        restarts: false,
+    };
     assert_eq!(group.on(Event::NotStarted(LocalRank(1)), now), [tell, TERM]);
 }

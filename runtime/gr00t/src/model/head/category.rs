@@ -20,10 +20,19 @@ impl Embodiments {
     pub fn new(ids: &Tensor, count: i64, device: Device) -> Result<Self, InputError> {
         let list = integers(ids);
         if let Some(&found) = list.iter().find(|id| !(0..count).contains(*id)) {
-            return Err(InputError::Embodiment { found, last: count - 1 });
+            return Err(InputError::Embodiment {
+                found,
+                last: count - 1,
+            });
         }
-        let only = list.first().copied().filter(|first| list.iter().all(|id| id == first));
-        Ok(Self { ids: ids.to_device(device), only })
+        let only = list
+            .first()
+            .copied()
+            .filter(|first| list.iter().all(|id| id == first));
+        Ok(Self {
+            ids: ids.to_device(device),
+            only,
+        })
     }
 }
 
@@ -36,7 +45,12 @@ pub(super) struct CategoryLinear {
 
 impl CategoryLinear {
     /// Takes `{name}.W` and `{name}.b`.
-    pub fn take(weights: &mut Weights, name: &str, embodiments: i64, [inputs, outputs]: [i64; 2]) -> Self {
+    pub fn take(
+        weights: &mut Weights,
+        name: &str,
+        embodiments: i64,
+        [inputs, outputs]: [i64; 2],
+    ) -> Self {
         Self {
             weight: weights.take(&format!("{name}.W"), &[embodiments, inputs, outputs]),
             bias: weights.take(&format!("{name}.b"), &[embodiments, outputs]),
@@ -51,7 +65,11 @@ impl CategoryLinear {
             let (rows, n, inputs) = x.size3().expect("activations are [B, n, in]");
             let x = x.reshape([rows * n, inputs]);
             // A CPU computes it as the reference does: a product and a sum, each of which rounds.
-            let out = if x.device().is_cuda() { bias.addmm(&x, &weight) } else { x.mm(&weight) + bias };
+            let out = if x.device().is_cuda() {
+                bias.addmm(&x, &weight)
+            } else {
+                x.mm(&weight) + bias
+            };
             return out.view([rows, n, -1]);
         }
         let weight = self.weight.index_select(0, &embodiments.ids);
@@ -70,7 +88,8 @@ impl CategoryLinear {
         };
         let (weight, bias) = self.of(id);
         let (rows, n, inputs) = x.size3().expect("activations are [B, n, in]");
-        operators::linear_relu(&x.reshape([rows * n, inputs]), &weight.tr(), &bias).view([rows, n, -1])
+        operators::linear_relu(&x.reshape([rows * n, inputs]), &weight.tr(), &bias)
+            .view([rows, n, -1])
     }
 
     /// Returns the weight `[in, out]` and bias `[out]` of one embodiment, as views.
@@ -90,16 +109,32 @@ pub(super) struct CategoryMlp {
 
 impl CategoryMlp {
     /// Takes `{name}.layer1` and `{name}.layer2`.
-    pub fn take(weights: &mut Weights, name: &str, embodiments: i64, [inputs, hidden, outputs]: [i64; 3]) -> Self {
+    pub fn take(
+        weights: &mut Weights,
+        name: &str,
+        embodiments: i64,
+        [inputs, hidden, outputs]: [i64; 3],
+    ) -> Self {
         Self {
-            layer1: CategoryLinear::take(weights, &format!("{name}.layer1"), embodiments, [inputs, hidden]),
-            layer2: CategoryLinear::take(weights, &format!("{name}.layer2"), embodiments, [hidden, outputs]),
+            layer1: CategoryLinear::take(
+                weights,
+                &format!("{name}.layer1"),
+                embodiments,
+                [inputs, hidden],
+            ),
+            layer2: CategoryLinear::take(
+                weights,
+                &format!("{name}.layer2"),
+                embodiments,
+                [hidden, outputs],
+            ),
         }
     }
 
     /// Maps `[B, n, in]` to `[B, n, out]`.
     pub fn forward(&self, x: &Tensor, embodiments: &Embodiments) -> Tensor {
-        self.layer2.forward(&self.layer1.relu(x, embodiments), embodiments)
+        self.layer2
+            .forward(&self.layer1.relu(x, embodiments), embodiments)
     }
 }
 
@@ -112,15 +147,24 @@ mod tests {
         let mut weights = Weights::random(3, Device::Cpu, Kind::Float);
         let layer = CategoryLinear::take(&mut weights, "layer", 3, [4, 5]);
         let x = Tensor::randn([2, 3, 4], (Kind::Float, Device::Cpu));
-        let mut embodiments = Embodiments::new(&Tensor::from_slice(&[2i64, 2]), 3, Device::Cpu).unwrap();
+        let mut embodiments =
+            Embodiments::new(&Tensor::from_slice(&[2i64, 2]), 3, Device::Cpu).unwrap();
         let one = layer.forward(&x, &embodiments);
         embodiments.only = None;
-        assert!((one - layer.forward(&x, &embodiments)).abs().max().double_value(&[]) < 1e-6);
+        assert!(
+            (one - layer.forward(&x, &embodiments))
+                .abs()
+                .max()
+                .double_value(&[])
+                < 1e-6
+        );
     }
 
     #[test]
     fn an_embodiment_without_weights_is_refused() {
-        let text = Embodiments::new(&Tensor::from_slice(&[0i64, 3]), 3, Device::Cpu).unwrap_err().to_string();
+        let text = Embodiments::new(&Tensor::from_slice(&[0i64, 3]), 3, Device::Cpu)
+            .unwrap_err()
+            .to_string();
         assert_eq!(text, "embodiment id is 3, the model has 0 to 2");
     }
 }

@@ -28,11 +28,23 @@ impl Condition {
     pub fn take(weights: &mut Weights, config: &ModelConfig) -> Self {
         let width = config.backbone_embedding_dim;
         let vlln = format!("{PREFIX}.vlln");
-        let norm = config.use_vlln.then(|| LayerNorm::take(weights, &vlln, width, HEAD_EPS));
-        let Some(attention) = &config.vl_self_attention_cfg else { return Self { norm, blocks: Vec::new() } };
-        let heads = Heads { count: attention.num_attention_heads, width: attention.attention_head_dim };
+        let norm = config
+            .use_vlln
+            .then(|| LayerNorm::take(weights, &vlln, width, HEAD_EPS));
+        let Some(attention) = &config.vl_self_attention_cfg else {
+            return Self {
+                norm,
+                blocks: Vec::new(),
+            };
+        };
+        let heads = Heads {
+            count: attention.num_attention_heads,
+            width: attention.attention_head_dim,
+        };
         let name = |i: i64| format!("{PREFIX}.vl_self_attention.transformer_blocks.{i}");
-        let blocks = (0..attention.num_layers).map(|i| Block::take(weights, &name(i), width, heads)).collect();
+        let blocks = (0..attention.num_layers)
+            .map(|i| Block::take(weights, &name(i), width, heads))
+            .collect();
         Self { norm, blocks }
     }
 
@@ -58,7 +70,12 @@ impl Condition {
         }
         for (i, block) in self.blocks.iter().enumerate() {
             x = block.forward(x, rows);
-            note(tap, format_args!("head.vl_self_attention.{i}"), &x, Some(&shape));
+            note(
+                tap,
+                format_args!("head.vl_self_attention.{i}"),
+                &x,
+                Some(&shape),
+            );
         }
         x
     }

@@ -53,7 +53,12 @@ pub(super) struct Keys {
 impl Keys {
     /// Attends from queries `[B, heads, T, d]` and returns rows `[B·T, heads·d]`.
     pub fn attend(&self, q: &Tensor) -> Tensor {
-        attend(q, &self.k, &self.v, self.mask.as_ref().map_or(Visible::All, Visible::Where))
+        attend(
+            q,
+            &self.k,
+            &self.v,
+            self.mask.as_ref().map_or(Visible::All, Visible::Where),
+        )
     }
 }
 
@@ -68,15 +73,29 @@ pub(super) struct Group {
 
 impl Group {
     /// Takes `to_k` and `to_v` of the blocks; returns `None` if there are none.
-    pub fn take(weights: &mut Weights, looks: Looks, config: &ModelConfig, heads: Heads) -> Option<Self> {
-        let blocks: Vec<_> =
-            (0..config.diffusion_model_cfg.num_layers).filter(|&i| Looks::of(i, config) == Some(looks)).collect();
+    pub fn take(
+        weights: &mut Weights,
+        looks: Looks,
+        config: &ModelConfig,
+        heads: Heads,
+    ) -> Option<Self> {
+        let blocks: Vec<_> = (0..config.diffusion_model_cfg.num_layers)
+            .filter(|&i| Looks::of(i, config) == Some(looks))
+            .collect();
         let name = |i, part| format!("{PREFIX}.model.transformer_blocks.{i}.attn1.{part}");
-        let names = blocks.iter().flat_map(|&i| [name(i, "to_k"), name(i, "to_v")]);
+        let names = blocks
+            .iter()
+            .flat_map(|&i| [name(i, "to_k"), name(i, "to_v")]);
         let width = config.backbone_embedding_dim;
-        let layers: Vec<_> = names.map(|name| Linear::take(weights, &name, width, heads.inner())).collect();
+        let layers: Vec<_> = names
+            .map(|name| Linear::take(weights, &name, width, heads.inner()))
+            .collect();
         let blocks: Vec<_> = blocks.into_iter().map(|i| i as usize).collect();
-        (!blocks.is_empty()).then_some(Self { looks, blocks, layers: Joint::Apart(layers) })
+        (!blocks.is_empty()).then_some(Self {
+            looks,
+            blocks,
+            layers: Joint::Apart(layers),
+        })
     }
 
     pub fn make_lean(&mut self) {
@@ -86,22 +105,43 @@ impl Group {
     /// Returns the keys and values of `vl` (rows `[B·S, H]`) for each block. If `picks` is set and
     /// every sample has the same number of visible tokens, they cover only those; otherwise they
     /// cover all tokens, with a mask.
-    pub fn keys(&self, vl: &Tensor, prompt: &Prompt, heads: Heads, picks: bool) -> Vec<(usize, Keys)> {
+    pub fn keys(
+        &self,
+        vl: &Tensor,
+        prompt: &Prompt,
+        heads: Heads,
+        picks: bool,
+    ) -> Vec<(usize, Keys)> {
         let part = self.looks.part(prompt);
-        let (seen, mask) = match (part, part.and_then(|part| part.picked.as_ref()).filter(|_| picks)) {
+        let (seen, mask) = match (
+            part,
+            part.and_then(|part| part.picked.as_ref()).filter(|_| picks),
+        ) {
             (_, Some(picked)) => (vl.index_select(0, picked), None),
-            (Some(part), None) => (vl.shallow_clone(), Some(part.mask.expand([-1, heads.count, -1, -1], false))),
+            (Some(part), None) => (
+                vl.shallow_clone(),
+                Some(part.mask.expand([-1, heads.count, -1, -1], false)),
+            ),
             (None, None) => (vl.shallow_clone(), None),
         };
         let blocks = self.blocks.len() as i64;
-        let joint = self.layers.forward(&seen).view([prompt.rows, -1, 2 * blocks, heads.count, heads.width]);
+        let joint = self.layers.forward(&seen).view([
+            prompt.rows,
+            -1,
+            2 * blocks,
+            heads.count,
+            heads.width,
+        ]);
         let layers = joint.permute([2, 0, 3, 1, 4]);
         let keys = |j: i64| Keys {
             k: layers.get(2 * j),
             v: layers.get(2 * j + 1),
             mask: mask.as_ref().map(Tensor::shallow_clone),
         };
-        (0..).zip(&self.blocks).map(|(j, &block)| (block, keys(j))).collect()
+        (0..)
+            .zip(&self.blocks)
+            .map(|(j, &block)| (block, keys(j)))
+            .collect()
     }
 }
 
@@ -119,7 +159,13 @@ mod tests {
 
     #[test]
     fn a_plain_dit_looks_everywhere() {
-        let config = ModelConfig { use_alternate_vl_dit: false, ..ModelConfig::released() };
-        assert_eq!([0, 1, 2].map(|i| Looks::of(i, &config)), [Some(Looks::Everywhere), None, Some(Looks::Everywhere)]);
+        let config = ModelConfig {
+            use_alternate_vl_dit: false,
+            ..ModelConfig::released()
+        };
+        assert_eq!(
+            [0, 1, 2].map(|i| Looks::of(i, &config)),
+            [Some(Looks::Everywhere), None, Some(Looks::Everywhere)]
+        );
     }
 }

@@ -52,10 +52,20 @@ impl Dit {
         let groups = [Looks::Text, Looks::Image, Looks::Everywhere];
         Self {
             time: TimeEmbedding::take(weights, width),
-            blocks: (0..config.diffusion_model_cfg.num_layers).map(|i| Block::take(weights, i, config)).collect(),
-            groups: groups.into_iter().filter_map(|looks| Group::take(weights, looks, config, heads)).collect(),
+            blocks: (0..config.diffusion_model_cfg.num_layers)
+                .map(|i| Block::take(weights, i, config))
+                .collect(),
+            groups: groups
+                .into_iter()
+                .filter_map(|looks| Group::take(weights, looks, config, heads))
+                .collect(),
             out_modulation: Linear::take(weights, &name("proj_out_1"), width, 2 * width),
-            projection: Linear::take(weights, &name("proj_out_2"), width, config.diffusion_model_cfg.output_dim),
+            projection: Linear::take(
+                weights,
+                &name("proj_out_2"),
+                width,
+                config.diffusion_model_cfg.output_dim,
+            ),
             heads,
         }
     }
@@ -74,7 +84,11 @@ impl Dit {
     /// Returns keys and values of the cross-attention blocks; `None` for self-attention blocks.
     pub fn keys(&self, vl: &Tensor, prompt: &Prompt, picks: bool) -> Vec<Option<Keys>> {
         let mut keys: Vec<_> = self.blocks.iter().map(|_| None).collect();
-        for (block, found) in self.groups.iter().flat_map(|group| group.keys(vl, prompt, self.heads, picks)) {
+        for (block, found) in self
+            .groups
+            .iter()
+            .flat_map(|group| group.keys(vl, prompt, self.heads, picks))
+        {
             keys[block] = Some(found);
         }
         keys
@@ -88,18 +102,33 @@ impl Dit {
         let blocks = self.blocks.iter().map(|block| halves(&block.modulation));
         let out = halves(&self.out_modulation);
         Times {
-            blocks: blocks.map(|halves| Modulation::of(&halves[0], &halves[1])).collect(),
+            blocks: blocks
+                .map(|halves| Modulation::of(&halves[0], &halves[1]))
+                .collect(),
             out: Modulation::of(&out[1], &out[0]),
         }
     }
 
     /// Runs all blocks over rows `[B·n, width]`; `at` holds the number of samples, the sampler's
     /// step, and the tap.
-    pub fn blocks(&self, mut x: Tensor, times: &Times, keys: &[Option<Keys>], at: (i64, i64, &mut dyn Tap)) -> Tensor {
+    pub fn blocks(
+        &self,
+        mut x: Tensor,
+        times: &Times,
+        keys: &[Option<Keys>],
+        at: (i64, i64, &mut dyn Tap),
+    ) -> Tensor {
         let (rows, k, tap) = at;
-        for (i, ((block, modulation), keys)) in self.blocks.iter().zip(&times.blocks).zip(keys).enumerate() {
+        for (i, ((block, modulation), keys)) in
+            self.blocks.iter().zip(&times.blocks).zip(keys).enumerate()
+        {
             x = block.forward(x, modulation, keys.as_ref(), (rows, self.heads));
-            note(tap, format_args!("step{k}.dit_block.{i:02}"), &x, Some(&[rows, -1, self.heads.inner()]));
+            note(
+                tap,
+                format_args!("step{k}.dit_block.{i:02}"),
+                &x,
+                Some(&[rows, -1, self.heads.inner()]),
+            );
         }
         x
     }
@@ -134,14 +163,22 @@ impl Block {
         }
     }
 
-    fn forward(&self, x: Tensor, modulation: &Modulation, keys: Option<&Keys>, (rows, heads): (i64, Heads)) -> Tensor {
+    fn forward(
+        &self,
+        x: Tensor,
+        modulation: &Modulation,
+        keys: Option<&Keys>,
+        (rows, heads): (i64, Heads),
+    ) -> Tensor {
         let normed = modulation.apply(&x, rows, HEAD_EPS);
         let x = match (&self.attention, keys) {
             (Attention::Cross { q, out }, Some(keys)) => {
                 out.add_to(x, &keys.attend(&heads.split(&q.forward(&normed), rows)))
             }
             (Attention::Own(attention), _) => attention.add_to(x, &normed, rows),
-            (Attention::Cross { .. }, None) => unreachable!("every cross-attention block is in a group of keys"),
+            (Attention::Cross { .. }, None) => {
+                unreachable!("every cross-attention block is in a group of keys")
+            }
         };
         let normed = plain_norm(&x, heads.inner(), HEAD_EPS);
         self.ff.add_to(x, &normed)

@@ -23,7 +23,12 @@ pub(super) struct ActionEncoder {
 impl ActionEncoder {
     pub fn take(weights: &mut Weights, embodiments: i64, [action, width]: [i64; 2]) -> Self {
         let mut layer = |part: &str, widths: [i64; 2]| {
-            CategoryLinear::take(weights, &format!("{PREFIX}.action_encoder.{part}"), embodiments, widths)
+            CategoryLinear::take(
+                weights,
+                &format!("{PREFIX}.action_encoder.{part}"),
+                embodiments,
+                widths,
+            )
         };
         Self {
             w1: layer("W1", [action, width]),
@@ -41,8 +46,12 @@ impl ActionEncoder {
     /// Maps `actions` `[B, T, max_action_dim]` at times `bucket` `[B]` to tokens `[B, T, E]`.
     pub fn forward(&self, actions: &Tensor, bucket: &Tensor, embodiments: &Embodiments) -> Tensor {
         let action = self.w1.forward(actions, embodiments);
-        let time = sinusoid(bucket, self.width, action.kind()).unsqueeze(1).expand_as(&action);
-        let mixed = self.w2.forward(&Tensor::cat(&[&action, &time], -1), embodiments);
+        let time = sinusoid(bucket, self.width, action.kind())
+            .unsqueeze(1)
+            .expand_as(&action);
+        let mixed = self
+            .w2
+            .forward(&Tensor::cat(&[&action, &time], -1), embodiments);
         self.w3.forward(&(&mixed * mixed.sigmoid()), embodiments)
     }
 }

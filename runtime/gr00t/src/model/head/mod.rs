@@ -112,9 +112,17 @@ impl Head {
         };
         let (hidden, embedding) = (config.hidden_size, sizes.embedding);
         let mut mlp = |part: &str, widths: [i64; 3]| {
-            CategoryMlp::take(weights, &format!("{PREFIX}.{part}"), sizes.embodiments, widths)
+            CategoryMlp::take(
+                weights,
+                &format!("{PREFIX}.{part}"),
+                sizes.embodiments,
+                widths,
+            )
         };
-        let state = mlp("state_encoder", [sizes.history * sizes.state, hidden, embedding]);
+        let state = mlp(
+            "state_encoder",
+            [sizes.history * sizes.state, hidden, embedding],
+        );
         let decoder = mlp("action_decoder", [hidden, hidden, sizes.action]);
         let name = format!("{PREFIX}.position_embedding.weight");
         Self {
@@ -122,7 +130,9 @@ impl Head {
             state,
             decoder,
             encoder: ActionEncoder::take(weights, sizes.embodiments, [sizes.action, embedding]),
-            position: config.add_pos_embed.then(|| weights.take(&name, &[config.max_seq_len, embedding])),
+            position: config
+                .add_pos_embed
+                .then(|| weights.take(&name, &[config.max_seq_len, embedding])),
             dit: Dit::take(weights, config),
             sizes,
             times: Memo::new(REMEMBERED),
@@ -153,8 +163,17 @@ impl Head {
     }
 
     /// Returns the embodiments of `rows` samples after checking the shape of the state.
-    fn embodiments(&self, rows: i64, robot: &Robot<'_>, device: Device) -> Result<Rc<Embodiments>, InputError> {
-        check_shape("state", robot.state, &[rows, self.sizes.history, self.sizes.state])?;
+    fn embodiments(
+        &self,
+        rows: i64,
+        robot: &Robot<'_>,
+        device: Device,
+    ) -> Result<Rc<Embodiments>, InputError> {
+        check_shape(
+            "state",
+            robot.state,
+            &[rows, self.sizes.history, self.sizes.state],
+        )?;
         check_shape("embodiment_id", robot.embodiment_id, &[rows])?;
         Embodiments::new(robot.embodiment_id, self.sizes.embodiments, device).map(Rc::new)
     }
@@ -167,25 +186,51 @@ impl Head {
         tap: &mut dyn Tap,
     ) -> Conditions {
         let vl = self.condition.forward(&features.features, tap);
-        note(tap, format_args!("head.vl_embeds"), &vl, Some(&features.features.size()));
-        let state = self.state.forward(&state.to_kind(vl.kind()).view([features.prompt.rows, 1, -1]), &embodiments);
+        note(
+            tap,
+            format_args!("head.vl_embeds"),
+            &vl,
+            Some(&features.features.size()),
+        );
+        let state = self.state.forward(
+            &state.to_kind(vl.kind()).view([features.prompt.rows, 1, -1]),
+            &embodiments,
+        );
         note(tap, format_args!("head.state_features"), &state, None);
-        Conditions { keys: self.dit.keys(&vl, &features.prompt, self.is_fused), state, embodiments }
+        Conditions {
+            keys: self.dit.keys(&vl, &features.prompt, self.is_fused),
+            state,
+            embodiments,
+        }
     }
 
     /// Returns the velocity of the flow at `actions` (`[B, action_horizon, max_action_dim]`, same
     /// shape returned). Each row is at its own time `bucket` (`[B]`, `i64`, below
     /// `num_timestep_buckets`).
-    pub fn velocity(&self, conditions: &Conditions, actions: &Tensor, bucket: &Tensor, tap: &mut dyn Tap) -> Tensor {
+    pub fn velocity(
+        &self,
+        conditions: &Conditions,
+        actions: &Tensor,
+        bucket: &Tensor,
+        tap: &mut dyn Tap,
+    ) -> Tensor {
         self.step(conditions, actions, bucket, (0, tap))
     }
 
-    fn step(&self, conditions: &Conditions, actions: &Tensor, bucket: &Tensor, at: (i64, &mut dyn Tap)) -> Tensor {
+    fn step(
+        &self,
+        conditions: &Conditions,
+        actions: &Tensor,
+        bucket: &Tensor,
+        at: (i64, &mut dyn Tap),
+    ) -> Tensor {
         let (k, tap) = at;
         let rows = actions.size()[0];
         let temb = self.dit.time.forward(bucket, actions.kind());
         note(tap, format_args!("step{k}.temb"), &temb, None);
-        let encoded = self.encoder.forward(actions, bucket, &conditions.embodiments);
+        let encoded = self
+            .encoder
+            .forward(actions, bucket, &conditions.embodiments);
         note(tap, format_args!("step{k}.action_encoder"), &encoded, None);
         let tokens = match &self.position {
             Some(position) => encoded + position.narrow(0, 0, self.sizes.horizon),
@@ -194,10 +239,21 @@ impl Head {
         let x = Tensor::cat(&[&conditions.state, &tokens], 1);
         note(tap, format_args!("step{k}.dit_in"), &x, None);
         let times = self.dit.times(&temb);
-        let x = self.dit.blocks(x.view([-1, self.sizes.embedding]), &times, &conditions.keys, (rows, k, &mut *tap));
-        let out = self.dit.out(&x, &times.out, rows).view([rows, 1 + self.sizes.horizon, -1]);
+        let x = self.dit.blocks(
+            x.view([-1, self.sizes.embedding]),
+            &times,
+            &conditions.keys,
+            (rows, k, &mut *tap),
+        );
+        let out = self
+            .dit
+            .out(&x, &times.out, rows)
+            .view([rows, 1 + self.sizes.horizon, -1]);
         note(tap, format_args!("step{k}.dit_out"), &out, None);
-        let velocity = self.decoder.forward(&out, &conditions.embodiments).narrow(1, 1, self.sizes.horizon);
+        let velocity =
+            self.decoder
+                .forward(&out, &conditions.embodiments)
+                .narrow(1, 1, self.sizes.horizon);
         note(tap, format_args!("step{k}.velocity"), &velocity, None);
         velocity
     }
@@ -211,7 +267,9 @@ impl Head {
         tap: &mut dyn Tap,
     ) -> Result<Tensor, InputError> {
         self.check_noise(noise, features.prompt.rows)?;
-        let noise = noise.to_device(features.features.device()).to_kind(features.features.kind());
+        let noise = noise
+            .to_device(features.features.device())
+            .to_kind(features.features.kind());
         let start = rtc::Start::new(noise, options.rtc.as_ref())?;
         let conditions = self.conditions(features, robot, tap)?;
         let actions = match self.plan(options.steps, &conditions.embodiments) {
@@ -232,7 +290,11 @@ impl Head {
     ) -> Result<HeadConstants, InputError> {
         self.check_noise(noise, rows)?;
         let embodiments = self.embodiments(rows, robot, device)?;
-        Ok(HeadConstants { plan: self.plan(steps, &embodiments), embodiments, steps })
+        Ok(HeadConstants {
+            plan: self.plan(steps, &embodiments),
+            embodiments,
+            steps,
+        })
     }
 
     /// As [`Self::actions`], for data that is already on the device: `state` and `noise` must have
@@ -245,7 +307,12 @@ impl Head {
         noise: &Tensor,
     ) -> Tensor {
         let start = rtc::Start::at(noise.to_kind(features.features.kind()));
-        let conditions = self.conditions_of(features, state, Rc::clone(&constants.embodiments), &mut NoTap);
+        let conditions = self.conditions_of(
+            features,
+            state,
+            Rc::clone(&constants.embodiments),
+            &mut NoTap,
+        );
         match &constants.plan {
             Some(plan) => plan.run(&self.dit, &conditions, start),
             None => self.euler(&conditions, start, constants.steps, &mut NoTap),
@@ -253,15 +320,34 @@ impl Head {
     }
 
     fn check_noise(&self, noise: &Tensor, rows: i64) -> Result<(), InputError> {
-        check_shape("noise", noise, &[rows, self.sizes.horizon, self.sizes.action])
+        check_shape(
+            "noise",
+            noise,
+            &[rows, self.sizes.horizon, self.sizes.action],
+        )
     }
 
-    fn euler(&self, conditions: &Conditions, start: rtc::Start, steps: i64, tap: &mut dyn Tap) -> Tensor {
-        let rtc::Start { mut actions, strength } = start;
+    fn euler(
+        &self,
+        conditions: &Conditions,
+        start: rtc::Start,
+        steps: i64,
+        tap: &mut dyn Tap,
+    ) -> Tensor {
+        let rtc::Start {
+            mut actions,
+            strength,
+        } = start;
         for k in 0..steps {
             note(tap, format_args!("step{k}.actions_in"), &actions, None);
-            let bucket = time::bucket(k, steps, self.sizes.buckets, (actions.size()[0], actions.device()));
-            let moved = self.step(conditions, &actions, &bucket, (k, &mut *tap)) * (1.0 / steps as f64);
+            let bucket = time::bucket(
+                k,
+                steps,
+                self.sizes.buckets,
+                (actions.size()[0], actions.device()),
+            );
+            let moved =
+                self.step(conditions, &actions, &bucket, (k, &mut *tap)) * (1.0 / steps as f64);
             actions = match &strength {
                 Some(strength) => actions + moved * strength,
                 None => actions + moved,
@@ -273,13 +359,20 @@ impl Head {
     /// Returns the precomputed sampler if the head is fused and all rows have the same embodiment.
     fn plan(&self, steps: i64, embodiments: &Embodiments) -> Option<Rc<Plan>> {
         let embodiment = embodiments.only.filter(|_| self.is_fused)?;
-        let times = self.times.get_or(steps, |&steps| Rc::new(plan::times(self, steps)));
-        Some(self.plans.get_or((steps, embodiment), |_| Rc::new(Plan::new(self, times, embodiment))))
+        let times = self
+            .times
+            .get_or(steps, |&steps| Rc::new(plan::times(self, steps)));
+        Some(self.plans.get_or((steps, embodiment), |_| {
+            Rc::new(Plan::new(self, times, embodiment))
+        }))
     }
 }
 
 /// Returns the attention heads of the DiT.
 fn dit_heads(config: &ModelConfig) -> Heads {
     let dit = &config.diffusion_model_cfg;
-    Heads { count: dit.num_attention_heads, width: dit.attention_head_dim }
+    Heads {
+        count: dit.num_attention_heads,
+        width: dit.attention_head_dim,
+    }
 }

@@ -35,15 +35,19 @@ pub(super) struct Times {
 impl Modulation {
     /// Builds a modulation from scale and shift, each `[B, width]`.
     pub fn of(scale: &Tensor, shift: &Tensor) -> Self {
-        Self::Rows { scale: scale.unsqueeze(1), shift: shift.unsqueeze(1) }
+        Self::Rows {
+            scale: scale.unsqueeze(1),
+            shift: shift.unsqueeze(1),
+        }
     }
 
     /// Turns the modulation of a batch of one into one for any batch.
     pub fn shared(self) -> Self {
         match self {
-            Self::Rows { scale, shift } => {
-                Self::Shared { weight: (scale + 1.0).view(-1), bias: shift.contiguous().view(-1) }
-            }
+            Self::Rows { scale, shift } => Self::Shared {
+                weight: (scale + 1.0).view(-1),
+                bias: shift.contiguous().view(-1),
+            },
             shared @ Self::Shared { .. } => shared,
         }
     }
@@ -56,7 +60,9 @@ impl Modulation {
                 let normed = plain_norm(&x.view([rows, -1, width]), width, eps);
                 (normed * (scale + 1.0) + shift).view([-1, width])
             }
-            Self::Shared { weight, bias } => x.layer_norm(weight.size(), Some(weight), Some(bias), eps, false),
+            Self::Shared { weight, bias } => {
+                x.layer_norm(weight.size(), Some(weight), Some(bias), eps, false)
+            }
         }
     }
 }
@@ -64,7 +70,10 @@ impl Modulation {
 impl Times {
     /// Turns the modulations of a batch of one into ones for any batch.
     pub fn shared(self) -> Self {
-        Self { blocks: self.blocks.into_iter().map(Modulation::shared).collect(), out: self.out.shared() }
+        Self {
+            blocks: self.blocks.into_iter().map(Modulation::shared).collect(),
+            out: self.out.shared(),
+        }
     }
 }
 
@@ -79,6 +88,12 @@ mod tests {
         let modulation = Modulation::of(&random(&[1, 8]), &random(&[1, 8]));
         let x = random(&[6, 8]);
         let rows = modulation.apply(&x, 1, 1e-5);
-        assert!((modulation.shared().apply(&x, 1, 1e-5) - rows).abs().max().double_value(&[]) < 1e-5);
+        assert!(
+            (modulation.shared().apply(&x, 1, 1e-5) - rows)
+                .abs()
+                .max()
+                .double_value(&[])
+                < 1e-5
+        );
     }
 }

@@ -38,8 +38,14 @@ pub(super) struct Plan {
 /// Returns the modulations of every step.
 pub(super) fn times(head: &Head, steps: i64) -> Vec<Times> {
     let (kind, device) = head.encoder.kind_and_device();
-    let at = |k| head.dit.time.forward(&bucket(k, steps, head.sizes.buckets, (1, device)), kind);
-    (0..steps).map(|k| head.dit.times(&at(k)).shared()).collect()
+    let at = |k| {
+        head.dit
+            .time
+            .forward(&bucket(k, steps, head.sizes.buckets, (1, device)), kind)
+    };
+    (0..steps)
+        .map(|k| head.dit.times(&at(k)).shared())
+        .collect()
 }
 
 impl Plan {
@@ -51,11 +57,23 @@ impl Plan {
 
         let (w1, b1) = head.encoder.w1.of(embodiment);
         let (w2, b2) = head.encoder.w2.of(embodiment);
-        let (action, time) = (wide(&w2.narrow(0, 0, width)), wide(&w2.narrow(0, width, width)));
+        let (action, time) = (
+            wide(&w2.narrow(0, 0, width)),
+            wide(&w2.narrow(0, width, width)),
+        );
         let bias = wide(&b1).unsqueeze(0).mm(&action) + wide(&b2);
-        let wave = |k| wide(&sinusoid(&bucket(k, steps, head.sizes.buckets, (1, device)), width, kind));
+        let wave = |k| {
+            wide(&sinusoid(
+                &bucket(k, steps, head.sizes.buckets, (1, device)),
+                width,
+                kind,
+            ))
+        };
         let (encoder_out, b3) = head.encoder.w3.of(embodiment);
-        let position = head.position.as_ref().map(|position| position.narrow(0, 0, head.sizes.horizon));
+        let position = head
+            .position
+            .as_ref()
+            .map(|position| position.narrow(0, 0, head.sizes.horizon));
         let (d1, e1) = head.decoder.layer1.of(embodiment);
         let (d2, e2) = head.decoder.layer2.of(embodiment);
         let (projection, offset) = head.dit.projection.parts();
@@ -63,14 +81,18 @@ impl Plan {
         let step = 1.0 / steps as f64;
         Self {
             encoder_in: narrow(wide(&w1).mm(&action)),
-            encoder_in_bias: (0..steps).map(|k| narrow((wave(k).mm(&time) + &bias).view(-1))).collect(),
+            encoder_in_bias: (0..steps)
+                .map(|k| narrow((wave(k).mm(&time) + &bias).view(-1)))
+                .collect(),
             encoder_out: encoder_out.tr(),
             token_bias: match position {
                 Some(position) => position + b3,
                 None => b3.unsqueeze(0).repeat([head.sizes.horizon, 1]),
             },
             decoder_in: narrow(wide(&projection).mm(&wide(&d1))).tr(),
-            decoder_in_bias: narrow(offset.map_or_else(|| wide(&e1), |offset| (offset + wide(&e1)).view(-1))),
+            decoder_in_bias: narrow(
+                offset.map_or_else(|| wide(&e1), |offset| (offset + wide(&e1)).view(-1)),
+            ),
             decoder_out: (d2 * step).tr(),
             decoder_out_bias: e2 * step,
             times,
@@ -79,23 +101,37 @@ impl Plan {
 
     /// Denoises `start.actions`, `[B, T, max_action_dim]`.
     pub fn run(&self, dit: &Dit, conditions: &Conditions, start: Start) -> Tensor {
-        let (rows, horizon, action) = start.actions.size3().expect("actions are [B, T, max_action_dim]");
+        let (rows, horizon, action) = start
+            .actions
+            .size3()
+            .expect("actions are [B, T, max_action_dim]");
         let width = self.encoder_out.size()[1];
-        let token_bias = self.token_bias.expand([rows, horizon, width], false).reshape([rows * horizon, width]);
-        let strength = start.strength.map(|s| s.expand([rows, horizon, action], false).reshape([-1, action]));
+        let token_bias = self
+            .token_bias
+            .expand([rows, horizon, width], false)
+            .reshape([rows * horizon, width]);
+        let strength = start.strength.map(|s| {
+            s.expand([rows, horizon, action], false)
+                .reshape([-1, action])
+        });
         let mut actions = start.actions.reshape([rows * horizon, action]);
         for (k, (times, bias)) in (0..).zip(self.times.iter().zip(&self.encoder_in_bias)) {
             let hidden = bias.addmm(&actions, &self.encoder_in).silu();
             let encoded = operators::linear_plus(&token_bias, &hidden, &self.encoder_out, None);
-            let x = Tensor::cat(&[&conditions.state, &encoded.view([rows, horizon, width])], 1).view([-1, width]);
+            let x = Tensor::cat(
+                &[&conditions.state, &encoded.view([rows, horizon, width])],
+                1,
+            )
+            .view([-1, width]);
             let x = dit.blocks(x, times, &conditions.keys, (rows, k, &mut NoTap));
             let x = x.view([rows, 1 + horizon, width]).narrow(1, 1, horizon);
             let normed = dit.normed(&x, &times.out, rows).view([-1, width]);
             let hidden = operators::linear_relu(&normed, &self.decoder_in, &self.decoder_in_bias);
             actions = match &strength {
-                Some(strength) => {
-                    actions.addcmul(&hidden.linear(&self.decoder_out, Some(&self.decoder_out_bias)), strength)
-                }
+                Some(strength) => actions.addcmul(
+                    &hidden.linear(&self.decoder_out, Some(&self.decoder_out_bias)),
+                    strength,
+                ),
                 None => {
                     let bias = Some(&self.decoder_out_bias);
                     operators::linear_plus(&actions, &hidden, &self.decoder_out, bias)

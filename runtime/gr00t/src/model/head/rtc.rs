@@ -32,16 +32,25 @@ pub(super) struct Start {
 impl Start {
     /// Starts from noise alone.
     pub fn at(noise: Tensor) -> Self {
-        Self { actions: noise, strength: None }
+        Self {
+            actions: noise,
+            strength: None,
+        }
     }
 
     /// Starts from noise, `[B, T, max_action_dim]`, and from the previous chunk if one is given.
     pub fn new(noise: Tensor, rtc: Option<&Rtc<'_>>) -> Result<Self, InputError> {
-        let Some(rtc) = rtc else { return Ok(Self::at(noise)) };
+        let Some(rtc) = rtc else {
+            return Ok(Self::at(noise));
+        };
         rtc.check(&noise)?;
         let (kind, device) = (noise.kind(), noise.device());
         let overlap = rtc.overlap_steps;
-        let kept = rtc.previous.narrow(1, rtc.action_horizon - overlap, overlap).to_device(device).to_kind(kind);
+        let kept = rtc
+            .previous
+            .narrow(1, rtc.action_horizon - overlap, overlap)
+            .to_device(device)
+            .to_kind(kind);
         let horizon = noise.size()[1];
         let strength = Tensor::from_slice(&rtc.strength(horizon)).view([1, horizon, 1]);
         Ok(Self {
@@ -55,11 +64,22 @@ impl Rtc<'_> {
     fn check(&self, noise: &Tensor) -> Result<(), InputError> {
         let (found, wanted) = (self.previous.size(), noise.size());
         let [rows, steps, width] = found[..] else {
-            return Err(InputError::Rtc(format!("the old chunk has shape {found:?}, [B, T, width] is needed")));
+            return Err(InputError::Rtc(format!(
+                "the old chunk has shape {found:?}, [B, T, width] is needed"
+            )));
         };
-        let ordered = [0, self.frozen_steps, self.overlap_steps, self.action_horizon, steps].is_sorted();
+        let ordered = [
+            0,
+            self.frozen_steps,
+            self.overlap_steps,
+            self.action_horizon,
+            steps,
+        ]
+        .is_sorted();
         if rows != wanted[0] || width != wanted[2] {
-            return Err(InputError::Rtc(format!("the old chunk has shape {found:?}, the new one {wanted:?}")));
+            return Err(InputError::Rtc(format!(
+                "the old chunk has shape {found:?}, the new one {wanted:?}"
+            )));
         }
         if ordered && self.overlap_steps <= wanted[1] {
             return Ok(());
@@ -76,7 +96,9 @@ impl Rtc<'_> {
     fn strength(&self, horizon: i64) -> Vec<f32> {
         let between = self.overlap_steps - self.frozen_steps;
         let full = (1.0 - (-self.ramp_rate).exp()).max(1e-8);
-        let ramp = |i: i64| ((1.0 - (-self.ramp_rate * i as f64 / (between + 1) as f64).exp()) / full) as f32;
+        let ramp = |i: i64| {
+            ((1.0 - (-self.ramp_rate * i as f64 / (between + 1) as f64).exp()) / full) as f32
+        };
         let frozen = (0..self.frozen_steps).map(|_| 0.0);
         let free = (self.overlap_steps..horizon).map(|_| 1.0);
         frozen.chain((1..=between).map(ramp)).chain(free).collect()
@@ -89,7 +111,13 @@ mod tests {
     use tch::{Device, Kind};
 
     fn rtc(previous: &Tensor) -> Rtc<'_> {
-        Rtc { previous, action_horizon: 4, overlap_steps: 3, frozen_steps: 1, ramp_rate: 6.0 }
+        Rtc {
+            previous,
+            action_horizon: 4,
+            overlap_steps: 3,
+            frozen_steps: 1,
+            ramp_rate: 6.0,
+        }
     }
 
     fn ones(steps: i64) -> Tensor {
@@ -106,7 +134,9 @@ mod tests {
 
     #[test]
     fn the_new_chunk_begins_with_the_end_of_the_old_one() {
-        let old = Tensor::arange(4, (Kind::Float, Device::Cpu)).view([1, 4, 1]).expand([1, 4, 2], false);
+        let old = Tensor::arange(4, (Kind::Float, Device::Cpu))
+            .view([1, 4, 1])
+            .expand([1, 4, 2], false);
         let start = Start::new(ones(5) * 9.0, Some(&rtc(&old))).unwrap();
         let first = Vec::<f32>::try_from(start.actions.select(2, 0).view(-1)).unwrap();
         assert_eq!(first, [1.0, 2.0, 3.0, 9.0, 9.0]);
@@ -115,7 +145,12 @@ mod tests {
     #[test]
     fn an_overlap_longer_than_the_old_chunk_is_refused() {
         let old = ones(3);
-        let text = Start::new(ones(5), Some(&rtc(&old))).err().unwrap().to_string();
-        assert!(text.starts_with("real-time chunking: frozen 1 ≤ overlap 3 ≤ horizon 4 ≤ steps of the old chunk 3"));
+        let text = Start::new(ones(5), Some(&rtc(&old)))
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(text.starts_with(
+            "real-time chunking: frozen 1 ≤ overlap 3 ≤ horizon 4 ≤ steps of the old chunk 3"
+        ));
     }
 }

@@ -49,7 +49,8 @@ impl TimeEmbedding {
     /// Maps `[B]` to `[B, width]`, in the order (cos, sin), with the lowest frequency last.
     pub fn forward(&self, bucket: &Tensor, kind: Kind) -> Tensor {
         let half = CHANNELS / 2;
-        let exponent = Tensor::arange(half, (Kind::Float, bucket.device())) * -MAX_PERIOD.ln() / (half - 1) as f64;
+        let exponent = Tensor::arange(half, (Kind::Float, bucket.device())) * -MAX_PERIOD.ln()
+            / (half - 1) as f64;
         let angles = bucket.to_kind(Kind::Float).unsqueeze(-1) * exponent.exp();
         let wave = Tensor::cat(&[angles.cos(), angles.sin()], -1).to_kind(kind);
         self.linear_2.forward(&self.linear_1.forward(&wave).silu())
@@ -69,6 +70,9 @@ mod tests {
     #[test]
     fn sines_come_before_cosines() {
         let zero = Tensor::from_slice(&[0i64]);
-        assert_eq!(Vec::<f32>::try_from(sinusoid(&zero, 4, Kind::Float).view(-1)).unwrap(), [0.0, 0.0, 1.0, 1.0]);
+        assert_eq!(
+            Vec::<f32>::try_from(sinusoid(&zero, 4, Kind::Float).view(-1)).unwrap(),
+            [0.0, 0.0, 1.0, 1.0]
+        );
     }
 }

@@ -64,33 +64,57 @@ impl Text<'_> {
     /// it has the id of an image. Prompts that agree in this and in their images share a
     /// [`Prompt`].
     pub fn stands(&self) -> Vec<[bool; 2]> {
-        self.ids.iter().zip(self.mask).map(|(&id, &mask)| [mask != 0, id == self.image_token_id]).collect()
+        self.ids
+            .iter()
+            .zip(self.mask)
+            .map(|(&id, &mask)| [mask != 0, id == self.image_token_id])
+            .collect()
     }
 }
 
 impl Prompt {
     /// Computes the constants of a batch; `merge` patches along each edge become one token.
-    pub fn new(text: &Text<'_>, merge: i64, rope: &TextRope, device: Device) -> Result<Self, InputError> {
+    pub fn new(
+        text: &Text<'_>,
+        merge: i64,
+        rope: &TextRope,
+        device: Device,
+    ) -> Result<Self, InputError> {
         let positions = positions::positions(text, merge)?;
         let length = text.ids.len() as i64 / text.rows;
         let shape = [text.rows, length];
-        let on_device = |values: &[i64], shape: &[i64]| Tensor::from_slice(values).view(shape).to_device(device);
+        let on_device = |values: &[i64], shape: &[i64]| {
+            Tensor::from_slice(values).view(shape).to_device(device)
+        };
         let is_token: Vec<_> = text.mask.iter().map(|&mask| mask != 0).collect();
-        let is_image: Vec<_> = text.ids.iter().map(|&id| id == text.image_token_id).collect();
+        let is_image: Vec<_> = text
+            .ids
+            .iter()
+            .map(|&id| id == text.image_token_id)
+            .collect();
         let masked = |mask: &[bool]| Tensor::from_slice(mask).view(shape).to_device(device);
         let attention_mask = masked(&is_token);
         let positions = on_device(&positions, &[3, text.rows, length]);
         let tables = rope.tables(&positions);
         let part = |image: bool| {
-            let chosen: Vec<_> = is_token.iter().zip(&is_image).map(|(&token, &i)| token && i == image).collect();
-            Part { mask: masked(&chosen).view([text.rows, 1, 1, length]), picked: pick(&chosen, text.rows, device) }
+            let chosen: Vec<_> = is_token
+                .iter()
+                .zip(&is_image)
+                .map(|(&token, &i)| token && i == image)
+                .collect();
+            Part {
+                mask: masked(&chosen).view([text.rows, 1, 1, length]),
+                picked: pick(&chosen, text.rows, device),
+            }
         };
         Ok(Self {
             rows: text.rows,
             image_mask: masked(&is_image),
             image_rows: Tensor::from_slice(&indices(&is_image)).to_device(device),
             turn: Turn::new(tables.0.unsqueeze(2), &tables.1.unsqueeze(2)),
-            causal: is_token.contains(&false).then(|| causal(&attention_mask, length)),
+            causal: is_token
+                .contains(&false)
+                .then(|| causal(&attention_mask, length)),
             text: part(false),
             image: part(true),
             patches: text.grids.iter().map(|[t, h, w]| t * h * w).sum(),
@@ -107,8 +131,10 @@ impl Prompt {
     pub fn bytes(&self) -> usize {
         let of = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
         let tables = 2 * (of(&self.tables.0) + of(&self.tables.1));
-        let parts = [&self.text, &self.image].map(|part| of(&part.mask) + part.picked.as_ref().map_or(0, of));
-        let masks = of(&self.attention_mask) + of(&self.image_mask) + self.causal.as_ref().map_or(0, of);
+        let parts = [&self.text, &self.image]
+            .map(|part| of(&part.mask) + part.picked.as_ref().map_or(0, of));
+        let masks =
+            of(&self.attention_mask) + of(&self.image_mask) + self.causal.as_ref().map_or(0, of);
         tables + masks + parts.iter().sum::<usize>() + of(&self.positions) + of(&self.image_rows)
     }
 }
@@ -122,11 +148,18 @@ fn causal(attention_mask: &Tensor, length: i64) -> Tensor {
 /// Returns the indices of the chosen positions if every row has the same number of them and at
 /// least one.
 fn pick(chosen: &[bool], rows: i64, device: Device) -> Option<Tensor> {
-    let mut counts = chosen.chunks(chosen.len() / rows as usize).map(|row| row.iter().filter(|&&is| is).count());
+    let mut counts = chosen
+        .chunks(chosen.len() / rows as usize)
+        .map(|row| row.iter().filter(|&&is| is).count());
     let first = counts.next().filter(|&count| count > 0)?;
-    counts.all(|count| count == first).then(|| Tensor::from_slice(&indices(chosen)).to_device(device))
+    counts
+        .all(|count| count == first)
+        .then(|| Tensor::from_slice(&indices(chosen)).to_device(device))
 }
 
 fn indices(chosen: &[bool]) -> Vec<i64> {
-    (0..).zip(chosen).filter_map(|(index, &is)| is.then_some(index)).collect()
+    (0..)
+        .zip(chosen)
+        .filter_map(|(index, &is)| is.then_some(index))
+        .collect()
 }

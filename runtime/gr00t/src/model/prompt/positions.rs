@@ -14,7 +14,9 @@ pub(super) fn positions(text: &Text<'_>, merge: i64) -> Result<Vec<i64>, InputEr
     let length = text.ids.len() / text.rows.max(1) as usize;
     let mut grids = text.grids.iter();
     for (sample, start) in (0..text.ids.len()).step_by(length.max(1)).enumerate() {
-        let tokens: Vec<_> = (start..start + length).filter(|&at| text.mask[at] != 0).collect();
+        let tokens: Vec<_> = (start..start + length)
+            .filter(|&at| text.mask[at] != 0)
+            .collect();
         let mut rest = &tokens[..];
         let mut next = 0;
         while let Some((&at, after)) = rest.split_first() {
@@ -24,18 +26,32 @@ pub(super) fn positions(text: &Text<'_>, merge: i64) -> Result<Vec<i64>, InputEr
                 rest = after;
                 continue;
             }
-            let found = rest.iter().take_while(|&&at| text.ids[at] == text.image_token_id).count();
+            let found = rest
+                .iter()
+                .take_while(|&&at| text.ids[at] == text.image_token_id)
+                .count();
             let Some([_, height, width]) = grids.next() else {
-                return Err(InputError::ImageTokens { sample, found: found as i64, wanted: 0 });
+                return Err(InputError::ImageTokens {
+                    sample,
+                    found: found as i64,
+                    wanted: 0,
+                });
             };
             let (height, width) = (height / merge, width / merge);
             let wanted = height * width;
             if wanted == 0 || wanted > found as i64 {
-                return Err(InputError::ImageTokens { sample, found: found as i64, wanted });
+                return Err(InputError::ImageTokens {
+                    sample,
+                    found: found as i64,
+                    wanted,
+                });
             }
             let (image, after) = rest.split_at(wanted as usize);
             for (token, &at) in (0..).zip(image) {
-                [0, token / width, token % width].into_iter().zip(&mut axes).for_each(|(p, axis)| axis[at] = next + p);
+                [0, token / width, token % width]
+                    .into_iter()
+                    .zip(&mut axes)
+                    .for_each(|(p, axis)| axis[at] = next + p);
             }
             next += height.max(width);
             rest = after;
@@ -43,7 +59,10 @@ pub(super) fn positions(text: &Text<'_>, merge: i64) -> Result<Vec<i64>, InputEr
     }
     let left = grids.count();
     if left > 0 {
-        return Err(InputError::Images { found: text.grids.len() - left, wanted: text.grids.len() });
+        return Err(InputError::Images {
+            found: text.grids.len() - left,
+            wanted: text.grids.len(),
+        });
     }
     Ok(axes.concat())
 }
@@ -54,8 +73,22 @@ mod tests {
 
     const IMAGE: i64 = 9;
 
-    fn of(ids: &[i64], mask: &[i64], grids: &[[i64; 3]], rows: i64) -> Result<Vec<i64>, InputError> {
-        positions(&Text { ids, mask, grids, rows, image_token_id: IMAGE }, 2)
+    fn of(
+        ids: &[i64],
+        mask: &[i64],
+        grids: &[[i64; 3]],
+        rows: i64,
+    ) -> Result<Vec<i64>, InputError> {
+        positions(
+            &Text {
+                ids,
+                mask,
+                grids,
+                rows,
+                image_token_id: IMAGE,
+            },
+            2,
+        )
     }
 
     #[test]
@@ -69,23 +102,39 @@ mod tests {
 
     #[test]
     fn padding_stays_at_one_and_does_not_count() {
-        assert_eq!(of(&[0, 0, 5, 6], &[0, 0, 1, 1], &[], 1).unwrap()[..4], [1, 1, 0, 1]);
+        assert_eq!(
+            of(&[0, 0, 5, 6], &[0, 0, 1, 1], &[], 1).unwrap()[..4],
+            [1, 1, 0, 1]
+        );
     }
 
     #[test]
     fn a_second_sample_starts_anew() {
-        assert_eq!(of(&[5, 6, 7, 8], &[1; 4], &[], 2).unwrap()[..4], [0, 1, 0, 1]);
+        assert_eq!(
+            of(&[5, 6, 7, 8], &[1; 4], &[], 2).unwrap()[..4],
+            [0, 1, 0, 1]
+        );
     }
 
     #[test]
     fn too_few_placeholders_are_refused() {
-        let text = of(&[5, IMAGE], &[1; 2], &[[1, 4, 4]], 1).unwrap_err().to_string();
-        assert_eq!(text, "sample 0: 1 image tokens in its prompt, its images have 4");
+        let text = of(&[5, IMAGE], &[1; 2], &[[1, 4, 4]], 1)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            text,
+            "sample 0: 1 image tokens in its prompt, its images have 4"
+        );
     }
 
     #[test]
     fn an_image_without_a_placeholder_is_refused() {
-        let text = of(&[5, 6], &[1; 2], &[[1, 4, 4]], 1).unwrap_err().to_string();
-        assert_eq!(text, "the prompts have placeholders for 0 images, the batch has 1");
+        let text = of(&[5, 6], &[1; 2], &[[1, 4, 4]], 1)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            text,
+            "the prompts have placeholders for 0 images, the batch has 1"
+        );
     }
 }

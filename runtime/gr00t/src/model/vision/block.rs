@@ -34,7 +34,10 @@ impl Block {
             proj: Linear::take(weights, &format!("{name}.attn.proj"), width, width),
             norm2: LayerNorm::take(weights, &format!("{name}.norm2"), width, EPS),
             mlp: FeedForward::take(weights, [&mlp[0], &mlp[1]], width, inner),
-            heads: Heads { count: config.num_heads, width: width / config.num_heads },
+            heads: Heads {
+                count: config.num_heads,
+                width: width / config.num_heads,
+            },
         }
     }
 
@@ -60,11 +63,15 @@ impl Block {
 
     fn repeat_halves(&mut self, device: Device) {
         let Heads { count, width } = self.heads;
-        let rows = Tensor::arange(3 * count * width, (Kind::Int64, device)).view([3 * count, width]);
+        let rows =
+            Tensor::arange(3 * count * width, (Kind::Int64, device)).view([3 * count, width]);
         let turned = rows.narrow(0, 0, 2 * count);
         let turned = Tensor::cat(&[&turned, &turned.narrow(1, 0, width / 2)], 1);
         let values = rows.narrow(0, 2 * count, count);
-        self.qkv = self.qkv.picked(&Tensor::cat(&[turned.reshape([-1]), values.reshape([-1])], 0));
+        self.qkv = self.qkv.picked(&Tensor::cat(
+            &[turned.reshape([-1]), values.reshape([-1])],
+            0,
+        ));
         self.repeats_halves = true;
     }
 
@@ -78,9 +85,15 @@ impl Block {
             return [qk.select(1, 0), qk.select(1, 1), qkv.select(1, 2)];
         }
         let repeated = width / 2 * 3;
-        let qk = qkv.narrow(1, 0, 2 * count * repeated).view([-1, 2, count, repeated]);
-        let qk = layout.turn.apply_swapped(&qk.narrow(3, 0, width), &qk.narrow(3, width / 2, width));
-        let v = qkv.narrow(1, 2 * count * repeated, count * width).view([-1, count, width]);
+        let qk = qkv
+            .narrow(1, 0, 2 * count * repeated)
+            .view([-1, 2, count, repeated]);
+        let qk = layout
+            .turn
+            .apply_swapped(&qk.narrow(3, 0, width), &qk.narrow(3, width / 2, width));
+        let v = qkv
+            .narrow(1, 2 * count * repeated, count * width)
+            .view([-1, count, width]);
         [qk.select(1, 0), qk.select(1, 1), v]
     }
 
@@ -102,7 +115,11 @@ impl Block {
 
     fn image_by_image(&self, qkv: [Tensor; 3], lengths: &[i64]) -> Tensor {
         let [q, k, v] = qkv.map(|x| x.split_with_sizes(lengths, 0));
-        let images = q.iter().zip(&k).zip(&v).map(|((q, k), v)| self.inside(q, k, v, 1));
+        let images = q
+            .iter()
+            .zip(&k)
+            .zip(&v)
+            .map(|((q, k), v)| self.inside(q, k, v, 1));
         Tensor::cat(&images.collect::<Vec<_>>(), 0)
     }
 }
@@ -115,12 +132,19 @@ mod tests {
 
     #[test]
     fn repeated_halves_turn_as_rolled_ones() {
-        let config =
-            VisionConfig { hidden_size: 32, num_heads: 2, intermediate_size: 64, ..VlmConfig::released().vision };
+        let config = VisionConfig {
+            hidden_size: 32,
+            num_heads: 2,
+            intermediate_size: 64,
+            ..VlmConfig::released().vision
+        };
         let mut weights = Weights::random(3, Device::Cpu, Kind::Float);
         let mut block = Block::take(&mut weights, "block", &config);
-        let layout =
-            Layout::new(&[[1, 2, 4]], Grid { side: 4, merge: 2 }, &Tensor::from_slice(&[1.0f32, 0.1, 0.01, 0.001]));
+        let layout = Layout::new(
+            &[[1, 2, 4]],
+            Grid { side: 4, merge: 2 },
+            &Tensor::from_slice(&[1.0f32, 0.1, 0.01, 0.001]),
+        );
         let x = Tensor::randn([8, 32], (Kind::Float, Device::Cpu));
         let rolled = block.turned(&x, &layout);
         block.repeat_halves(Device::Cpu);

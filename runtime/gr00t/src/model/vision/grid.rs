@@ -41,13 +41,21 @@ struct Part {
 impl Layout {
     /// Builds the tables; `inverse` holds the rotary frequencies in the dtype of the model.
     pub(super) fn new(grids: &[[i64; 3]], grid: Grid, inverse: &Tensor) -> Self {
-        let parts: Vec<_> = grids.iter().map(|&size| Part::new(size, grid, inverse)).collect();
-        let cat = |of: fn(&Part) -> &Tensor, dim: i64| Tensor::cat(&parts.iter().map(of).collect::<Vec<_>>(), dim);
+        let parts: Vec<_> = grids
+            .iter()
+            .map(|&size| Part::new(size, grid, inverse))
+            .collect();
+        let cat = |of: fn(&Part) -> &Tensor, dim: i64| {
+            Tensor::cat(&parts.iter().map(of).collect::<Vec<_>>(), dim)
+        };
         let freqs = cat(|part| &part.freqs, 0);
         let angles = Tensor::cat(&[&freqs, &freqs], -1).unsqueeze(1).unsqueeze(1);
         Self {
             lengths: grids.iter().map(|[t, h, w]| t * h * w).collect(),
-            turn: Turn::new(angles.cos().to_kind(Kind::Float), &angles.sin().to_kind(Kind::Float)),
+            turn: Turn::new(
+                angles.cos().to_kind(Kind::Float),
+                &angles.sin().to_kind(Kind::Float),
+            ),
             freqs,
             position: None,
             neighbours: cat(|part| &part.neighbours, 1),
@@ -58,7 +66,10 @@ impl Layout {
     /// Interpolates the position table at every patch, with weights rounded to the table's dtype
     /// and neighbours added in a fixed order.
     pub fn interpolate(&self, table: &Tensor) -> Tensor {
-        let term = |i: i64| table.index_select(0, &self.neighbours.get(i)) * self.shares.get(i).to_kind(table.kind());
+        let term = |i: i64| {
+            table.index_select(0, &self.neighbours.get(i))
+                * self.shares.get(i).to_kind(table.kind())
+        };
         term(0) + term(1) + term(2) + term(3)
     }
 }
@@ -69,17 +80,35 @@ impl Part {
         // Reorders [height, width, …] to the order of patches.
         let order = |x: Tensor| {
             let merge = grid.merge;
-            let blocks = x.view([height / merge, merge, width / merge, merge, -1]).permute([0, 2, 1, 3, 4]);
+            let blocks = x
+                .view([height / merge, merge, width / merge, merge, -1])
+                .permute([0, 2, 1, 3, 4]);
             blocks.reshape([height * width, -1]).repeat([frames, 1])
         };
-        let (y, x) = (Axis::new(height, grid.side, device), Axis::new(width, grid.side, device));
-        let corner = |row: &Tensor, column: &Tensor| order(row.unsqueeze(1) * grid.side + column.unsqueeze(0)).view(-1);
+        let (y, x) = (
+            Axis::new(height, grid.side, device),
+            Axis::new(width, grid.side, device),
+        );
+        let corner = |row: &Tensor, column: &Tensor| {
+            order(row.unsqueeze(1) * grid.side + column.unsqueeze(0)).view(-1)
+        };
         let share = |row: &Tensor, column: &Tensor| order(row.unsqueeze(1) * column.unsqueeze(0));
         let (far_y, far_x) = (1.0 - &y.share, 1.0 - &x.share);
-        let neighbours = [(&y.low, &x.low), (&y.low, &x.high), (&y.high, &x.low), (&y.high, &x.high)];
-        let shares = [(&far_y, &far_x), (&far_y, &x.share), (&y.share, &far_x), (&y.share, &x.share)];
+        let neighbours = [
+            (&y.low, &x.low),
+            (&y.low, &x.high),
+            (&y.high, &x.low),
+            (&y.high, &x.high),
+        ];
+        let shares = [
+            (&far_y, &far_x),
+            (&far_y, &x.share),
+            (&y.share, &far_x),
+            (&y.share, &x.share),
+        ];
         let angles = |count: i64| Tensor::arange(count, (inverse.kind(), device)).outer(inverse);
-        let spread = |angles: Tensor, dim: i64| angles.unsqueeze(dim).expand([height, width, -1], false);
+        let spread =
+            |angles: Tensor, dim: i64| angles.unsqueeze(dim).expand([height, width, -1], false);
         let freqs = Tensor::cat(&[spread(angles(height), 1), spread(angles(width), 0)], -1);
         Self {
             neighbours: Tensor::stack(&neighbours.map(|(row, column)| corner(row, column)), 0),
@@ -102,7 +131,11 @@ impl Axis {
         let at = Tensor::linspace(0.0, (side - 1) as f64, count, (Kind::Float, device));
         let low = at.to_kind(Kind::Int64);
         let high = (&low + 1).clamp_max(side - 1);
-        Self { share: at - &low, low, high }
+        Self {
+            share: at - &low,
+            low,
+            high,
+        }
     }
 }
 
@@ -121,7 +154,11 @@ mod tests {
 
     #[test]
     fn angles_are_row_then_column() {
-        let layout = Layout::new(&[[1, 2, 4]], Grid { side: 4, merge: 2 }, &Tensor::from_slice(&[1.0f32]));
+        let layout = Layout::new(
+            &[[1, 2, 4]],
+            Grid { side: 4, merge: 2 },
+            &Tensor::from_slice(&[1.0f32]),
+        );
         let found = Vec::<f32>::try_from(layout.freqs.view(-1)).unwrap();
         assert_eq!(found[..8], [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0]);
         assert_eq!(found[8..], [0.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 3.0]);

@@ -32,11 +32,20 @@ impl Merger {
 
     fn take(weights: &mut Weights, name: &str, config: &VisionConfig, norms_grouped: bool) -> Self {
         let grouped = config.hidden_size * config.spatial_merge_size * config.spatial_merge_size;
-        let normed = if norms_grouped { grouped } else { config.hidden_size };
+        let normed = if norms_grouped {
+            grouped
+        } else {
+            config.hidden_size
+        };
         Self {
             norm: LayerNorm::take(weights, &format!("{name}.norm"), normed, EPS),
             fc1: Linear::take(weights, &format!("{name}.linear_fc1"), grouped, grouped),
-            fc2: Linear::take(weights, &format!("{name}.linear_fc2"), grouped, config.out_hidden_size),
+            fc2: Linear::take(
+                weights,
+                &format!("{name}.linear_fc2"),
+                grouped,
+                config.out_hidden_size,
+            ),
             grouped,
             norms_grouped,
         }

@@ -59,25 +59,43 @@ pub(super) struct Images {
 impl Vision {
     pub(super) fn new(weights: &mut Weights, config: &VisionConfig, buffers: Option<Kind>) -> Self {
         let width = config.hidden_size;
-        let patch = [config.in_channels, config.temporal_patch_size, config.patch_size, config.patch_size];
+        let patch = [
+            config.in_channels,
+            config.temporal_patch_size,
+            config.patch_size,
+            config.patch_size,
+        ];
         let patch_width = patch.iter().product();
         let filter = [&[width][..], &patch].concat();
         let kernel = weights.take(&format!("{PREFIX}.patch_embed.proj.weight"), &filter);
         let bias = weights.take(&format!("{PREFIX}.patch_embed.proj.bias"), &[width]);
-        let pos_embed = weights.take(&format!("{PREFIX}.pos_embed.weight"), &[config.num_position_embeddings, width]);
+        let pos_embed = weights.take(
+            &format!("{PREFIX}.pos_embed.weight"),
+            &[config.num_position_embeddings, width],
+        );
         let (kind, device) = (pos_embed.kind(), pos_embed.device());
         let head = width / config.num_heads;
-        let inverse = frequencies(ROPE_THETA, head / 2, buffers.unwrap_or(kind), device).to_kind(kind);
+        let inverse =
+            frequencies(ROPE_THETA, head / 2, buffers.unwrap_or(kind), device).to_kind(kind);
         let deepstack = (0..).zip(&config.deepstack_visual_indexes);
         Self {
             patch_embed: Linear::of(kernel.reshape([width, patch_width]), bias),
             pos_embed,
             inverse,
-            blocks: (0..config.depth).map(|i| Block::take(weights, &format!("{PREFIX}.blocks.{i}"), config)).collect(),
+            blocks: (0..config.depth)
+                .map(|i| Block::take(weights, &format!("{PREFIX}.blocks.{i}"), config))
+                .collect(),
             merger: Merger::take_last(weights, &format!("{PREFIX}.merger"), config),
             deepstack: deepstack
                 .map(|(j, &after): (i64, _)| {
-                    (after, Merger::take_deep(weights, &format!("{PREFIX}.deepstack_merger_list.{j}"), config))
+                    (
+                        after,
+                        Merger::take_deep(
+                            weights,
+                            &format!("{PREFIX}.deepstack_merger_list.{j}"),
+                            config,
+                        ),
+                    )
                 })
                 .collect(),
             patch_width,
@@ -106,18 +124,36 @@ impl Vision {
 
     /// Runs the tower; `pixels` is `[P, patch width]` in the dtype of the weights, images one after
     /// the other, merge block by merge block.
-    pub(super) fn forward(&self, pixels: &Tensor, layout: Option<&Layout>, tap: &mut dyn Tap) -> Images {
+    pub(super) fn forward(
+        &self,
+        pixels: &Tensor,
+        layout: Option<&Layout>,
+        tap: &mut dyn Tap,
+    ) -> Images {
         let Some(layout) = layout else {
-            return Images { tokens: Tensor::empty([0], (pixels.kind(), pixels.device())), deepstack: Vec::new() };
+            return Images {
+                tokens: Tensor::empty([0], (pixels.kind(), pixels.device())),
+                deepstack: Vec::new(),
+            };
         };
         let mut x = self.embed(pixels, layout, tap);
         let mut deepstack = Vec::with_capacity(self.deepstack.len());
         for (i, block) in (0i64..).zip(&self.blocks) {
             x = block.forward(x, layout);
             note(tap, format_args!("vision.block.{i:02}"), &x, None);
-            if let Some((j, (_, merger))) = self.deepstack.iter().enumerate().find(|(_, (after, _))| *after == i) {
+            if let Some((j, (_, merger))) = self
+                .deepstack
+                .iter()
+                .enumerate()
+                .find(|(_, (after, _))| *after == i)
+            {
                 deepstack.push(merger.forward(&x));
-                note(tap, format_args!("vision.deepstack.{j}"), &deepstack[deepstack.len() - 1], None);
+                note(
+                    tap,
+                    format_args!("vision.deepstack.{j}"),
+                    &deepstack[deepstack.len() - 1],
+                    None,
+                );
             }
         }
         let tokens = self.merger.forward(&x);
@@ -132,7 +168,12 @@ impl Vision {
         }
         let mut x = self.patch_embed.forward(pixels);
         note(tap, format_args!("vision.patch_embed"), &x, None);
-        note(tap, format_args!("vision.rotary_freqs"), &layout.freqs, None);
+        note(
+            tap,
+            format_args!("vision.rotary_freqs"),
+            &layout.freqs,
+            None,
+        );
         let position = match &layout.position {
             Some(position) => position.shallow_clone(),
             None => layout.interpolate(&self.pos_embed),
@@ -145,7 +186,10 @@ impl Vision {
     /// Returns the tables for images of these sizes; `None` if there are none.
     pub(super) fn layout(&self, grids: &[[i64; 3]]) -> Option<Rc<Layout>> {
         let make = |grids: &Vec<[i64; 3]>| {
-            let grid = Grid { side: (self.pos_embed.size()[0] as f64).sqrt() as i64, merge: self.merge };
+            let grid = Grid {
+                side: (self.pos_embed.size()[0] as f64).sqrt() as i64,
+                merge: self.merge,
+            };
             let mut layout = Layout::new(grids, grid, &self.inverse);
             if self.is_fused {
                 layout.position = Some(layout.interpolate(&self.pos_embed));

@@ -33,7 +33,11 @@ struct Columns {
 
 impl Averages {
     pub(super) fn new([y, x]: [Axis; 2]) -> Self {
-        Self { rows: y.weighted(), columns: Columns::new(&x.weighted()), present: x.present }
+        Self {
+            rows: y.weighted(),
+            columns: Columns::new(&x.weighted()),
+            present: x.present,
+        }
     }
 
     pub(super) fn apply(&self, picture: Picture) -> Image {
@@ -55,26 +59,53 @@ impl Averages {
                 }
                 let terms = narrow.iter().map(|value| weight * value);
                 match index {
-                    0 => sum.iter_mut().zip(terms).for_each(|(sum, term)| *sum = term),
-                    _ => sum.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term),
+                    0 => sum
+                        .iter_mut()
+                        .zip(terms)
+                        .for_each(|(sum, term)| *sum = term),
+                    _ => sum
+                        .iter_mut()
+                        .zip(terms)
+                        .for_each(|(sum, term)| *sum += term),
                 }
             }
             if !row.weights.is_empty() {
-                out.iter_mut().zip(&sum).for_each(|(out, sum)| *out = to_byte(*sum));
+                out.iter_mut()
+                    .zip(&sum)
+                    .for_each(|(out, sum)| *out = to_byte(*sum));
             }
         }
-        Image { height: self.rows.len(), width: width / 3, rgb }
+        Image {
+            height: self.rows.len(),
+            width: width / 3,
+            rgb,
+        }
     }
 }
 
 impl Columns {
     fn new(columns: &[Weighted]) -> Self {
-        let terms = columns.iter().map(|column| column.weights.len()).max().unwrap_or_default();
+        let terms = columns
+            .iter()
+            .map(|column| column.weights.len())
+            .max()
+            .unwrap_or_default();
         let mut weights = Vec::with_capacity(columns.len() * terms);
         for column in columns {
-            weights.extend(column.weights.iter().copied().chain(std::iter::repeat(0.0)).take(terms));
+            weights.extend(
+                column
+                    .weights
+                    .iter()
+                    .copied()
+                    .chain(std::iter::repeat(0.0))
+                    .take(terms),
+            );
         }
-        Self { first: columns.iter().map(|column| column.first * 3).collect(), weights, terms }
+        Self {
+            first: columns.iter().map(|column| column.first * 3).collect(),
+            weights,
+            terms,
+        }
     }
 
     fn apply(&self, wide: &[f32], narrow: &mut [f32]) {
@@ -101,7 +132,11 @@ impl Columns {
     }
 
     fn rolled(&self, wide: &[f32], narrow: &mut [f32]) {
-        for (index, (first, weights)) in self.first.iter().zip(self.weights.chunks_exact(self.terms.max(1))).enumerate()
+        for (index, (first, weights)) in self
+            .first
+            .iter()
+            .zip(self.weights.chunks_exact(self.terms.max(1)))
+            .enumerate()
         {
             let mut sum = [0.0; LANES];
             for (term, weight) in weights.iter().enumerate() {
@@ -119,7 +154,9 @@ fn add(sum: &mut [f32; LANES], pixel: &[f32], weight: f32) {
 }
 
 fn widen(row: &[u8], wide: &mut [f32]) {
-    wide.iter_mut().zip(row).for_each(|(wide, byte)| *wide = f32::from(*byte));
+    wide.iter_mut()
+        .zip(row)
+        .for_each(|(wide, byte)| *wide = f32::from(*byte));
 }
 
 /// Rounds a number from 0 to slightly above 255 to the nearest byte, ties to even.
@@ -136,25 +173,38 @@ pub(super) fn blocks(picture: Picture, [y, x]: &[Axis; 2], [rows, columns]: [usi
     let width = x.count * 3;
     let mut rgb = vec![0; y.count * width];
     let mut sums = vec![0u32; picture.width * 3];
-    let (mean, first, last) = (Mean::new(rows, columns), x.from * columns, (x.from + x.count) * columns);
+    let (mean, first, last) = (
+        Mean::new(rows, columns),
+        x.from * columns,
+        (x.from + x.count) * columns,
+    );
     for (index, out) in rgb.chunks_exact_mut(width).enumerate() {
         sums.fill(0);
         let top = (y.from + index) * rows;
         for row in y.within(top..top + rows) {
             let row = picture.row(row);
-            sums.iter_mut().zip(row).for_each(|(sum, byte)| *sum = sum.wrapping_add(u32::from(*byte)));
+            sums.iter_mut()
+                .zip(row)
+                .for_each(|(sum, byte)| *sum = sum.wrapping_add(u32::from(*byte)));
         }
         let blocks = (first..last).step_by(columns);
         for (out, left) in out.as_chunks_mut::<3>().0.iter_mut().zip(blocks) {
             let pixels = x.within(left..left + columns);
             let mut block = [0u32; 3];
             for pixel in sums[pixels.start * 3..pixels.end * 3].as_chunks::<3>().0 {
-                block.iter_mut().zip(pixel).for_each(|(block, sum)| *block = block.wrapping_add(*sum));
+                block
+                    .iter_mut()
+                    .zip(pixel)
+                    .for_each(|(block, sum)| *block = block.wrapping_add(*sum));
             }
             *out = block.map(|sum| mean.of(sum));
         }
     }
-    Image { height: y.count, width: x.count, rgb }
+    Image {
+        height: y.count,
+        width: x.count,
+        rgb,
+    }
 }
 
 /// How a block is averaged: OpenCV divides blocks of 2 × 2 with integers and all others with
@@ -166,7 +216,11 @@ enum Mean {
 
 impl Mean {
     fn new(rows: usize, columns: usize) -> Self {
-        if (rows, columns) == (2, 2) { Self::Four } else { Self::Many(1.0 / (rows * columns) as f32) }
+        if (rows, columns) == (2, 2) {
+            Self::Four
+        } else {
+            Self::Many(1.0 / (rows * columns) as f32)
+        }
     }
 
     fn of(&self, sum: u32) -> u8 {

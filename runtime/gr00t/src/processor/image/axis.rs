@@ -66,7 +66,9 @@ impl Axis {
 
     /// Returns the weights of a shrinking axis, for each needed result pixel.
     pub(super) fn weighted(&self) -> Vec<Weighted> {
-        (self.from..self.from + self.count).map(|target| self.weighted_at(target)).collect()
+        (self.from..self.from + self.count)
+            .map(|target| self.weighted_at(target))
+            .collect()
     }
 
     fn weighted_at(&self, target: usize) -> Weighted {
@@ -87,30 +89,50 @@ impl Axis {
         let start = terms.first().map_or(0, |(source, _)| *source);
         let inside = self.within(start..start + terms.len());
         let skipped = (inside.start + self.bar).saturating_sub(start);
-        let weights = terms.iter().skip(skipped).take(inside.len()).map(|(_, weight)| *weight).collect();
-        Weighted { first: inside.start, weights }
+        let weights = terms
+            .iter()
+            .skip(skipped)
+            .take(inside.len())
+            .map(|(_, weight)| *weight)
+            .collect();
+        Weighted {
+            first: inside.start,
+            weights,
+        }
     }
 
     /// Returns the pixel pairs of an enlarging axis, for each needed result pixel.
     pub(super) fn between(&self) -> Vec<Between> {
-        (self.from..self.from + self.count).map(|target| self.between_at(target)).collect()
+        (self.from..self.from + self.count)
+            .map(|target| self.between_at(target))
+            .collect()
     }
 
     fn between_at(&self, target: usize) -> Between {
         let inverse = self.target as f64 / self.source as f64;
         let mut left = (target as f64 * self.scale()).floor() as usize;
         let offset = ((target as f64 + 1.0) - (left as f64 + 1.0) * inverse) as f32;
-        let mut part = if offset <= 0.0 { 0.0 } else { offset - offset.floor() };
+        let mut part = if offset <= 0.0 {
+            0.0
+        } else {
+            offset - offset.floor()
+        };
         if left >= self.source - 1 {
             (left, part) = (self.source - 1, 0.0);
         }
         let weight = |part: f32| (part * COEFFICIENT_SCALE).round_ties_even() as i16;
-        let pair = [(left, weight(1.0 - part)), ((left + 1).min(self.source - 1), weight(part))];
+        let pair = [
+            (left, weight(1.0 - part)),
+            ((left + 1).min(self.source - 1), weight(part)),
+        ];
         // A black pixel counts like any pixel with weight 0.
         let seen = pair.map(|(source, weight)| match self.within(source..source + 1) {
             inside if inside.is_empty() => (inside.start.min(self.present - 1), 0),
             inside => (inside.start, weight),
         });
-        Between { pixels: seen.map(|(pixel, _)| pixel), weights: seen.map(|(_, weight)| weight) }
+        Between {
+            pixels: seen.map(|(pixel, _)| pixel),
+            weights: seen.map(|(_, weight)| weight),
+        }
     }
 }

@@ -20,13 +20,19 @@ struct Row {
 
 impl Pairs {
     pub(super) fn new([y, x]: [Axis; 2]) -> Self {
-        Self { rows: y.between(), columns: x.between() }
+        Self {
+            rows: y.between(),
+            columns: x.between(),
+        }
     }
 
     pub(super) fn apply(&self, picture: Picture) -> Image {
         let width = self.columns.len() * 3;
         let mut rgb = vec![0; self.rows.len() * width];
-        let mut rows = [(); 2].map(|()| Row { source: None, values: vec![0; width] });
+        let mut rows = [(); 2].map(|()| Row {
+            source: None,
+            values: vec![0; width],
+        });
         for (out, pair) in rgb.chunks_exact_mut(width).zip(&self.rows) {
             // From one result row to the next, the lower source row of a pair becomes the upper
             // one.
@@ -44,7 +50,11 @@ impl Pairs {
                 *out = mix(*upper, *lower, pair.weights);
             }
         }
-        Image { height: self.rows.len(), width: width / 3, rgb }
+        Image {
+            height: self.rows.len(),
+            width: width / 3,
+            rgb,
+        }
     }
 
     fn fill(&self, row: &[u8], values: &mut [i16]) {
@@ -55,8 +65,8 @@ impl Pairs {
             for channel in 0..3 {
                 // At most 255 · 2048, so it does not overflow 32 bits, and 15 bits are left after
                 // the shift.
-                let sum =
-                    product(left[channel], pair.weights[0]).wrapping_add(product(right[channel], pair.weights[1]));
+                let sum = product(left[channel], pair.weights[0])
+                    .wrapping_add(product(right[channel], pair.weights[1]));
                 out[channel] = (sum >> 4) as i16;
             }
         }
@@ -70,7 +80,10 @@ fn product(byte: u8, weight: i16) -> i32 {
 /// Computes (w₀·t₀ ≫ 16) + (w₁·t₁ ≫ 16) and rounds from quarters; both terms are below 1024, so 16
 /// bits hold the sum.
 fn mix(upper: i16, lower: i16, [w0, w1]: [i16; 2]) -> u8 {
-    let high = |value: i16, weight: i16| (i32::from(value).wrapping_mul(i32::from(weight)) >> 16) as i16;
-    let quarters = high(upper, w0).wrapping_add(high(lower, w1)).wrapping_add(2);
+    let high =
+        |value: i16, weight: i16| (i32::from(value).wrapping_mul(i32::from(weight)) >> 16) as i16;
+    let quarters = high(upper, w0)
+        .wrapping_add(high(lower, w1))
+        .wrapping_add(2);
     (quarters >> 2).clamp(0, 255) as u8
 }

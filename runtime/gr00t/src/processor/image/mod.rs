@@ -48,7 +48,11 @@ impl<'a> Picture<'a> {
         let sane = (1..=LONGEST_EDGE).contains(&height) && (1..=LONGEST_EDGE).contains(&width);
         if !sane || rgb.len() != height * width * 3 {
             let found = format!("{height} x {width} pixels in {} bytes", rgb.len());
-            return Err(ProcessorError::input("a picture", found, "3 bytes a pixel, at least one pixel, are needed"));
+            return Err(ProcessorError::input(
+                "a picture",
+                found,
+                "3 bytes a pixel, at least one pixel, are needed",
+            ));
         }
         Ok(Self { height, width, rgb })
     }
@@ -71,7 +75,11 @@ pub struct Image {
 
 impl Image {
     fn as_picture(&self) -> Picture<'_> {
-        Picture { height: self.height, width: self.width, rgb: &self.rgb }
+        Picture {
+            height: self.height,
+            width: self.width,
+            rgb: &self.rgb,
+        }
     }
 }
 
@@ -101,7 +109,10 @@ pub struct Pictures {
 #[derive(Debug)]
 enum Steps {
     Area(Area),
-    Bilinear { crop: [usize; 2], target: [usize; 2] },
+    Bilinear {
+        crop: [usize; 2],
+        target: [usize; 2],
+    },
 }
 
 impl Pictures {
@@ -111,10 +122,18 @@ impl Pictures {
     /// Returns a [`ProcessorError`] that names file and field.
     pub fn read(geometry: Geometry, preprocessor: &Path) -> Result<Self, ProcessorError> {
         let geometry = match geometry {
-            Geometry::Area { edge, crop_fraction } => Steps::Area(Area::new(edge, crop_fraction)),
+            Geometry::Area {
+                edge,
+                crop_fraction,
+            } => Steps::Area(Area::new(edge, crop_fraction)),
             Geometry::Bilinear { crop, target } => Steps::Bilinear { crop, target },
         };
-        Ok(Self { geometry, patches: Patches::read(preprocessor)?, buffers: Mutex::default(), gives_bytes: false })
+        Ok(Self {
+            geometry,
+            patches: Patches::read(preprocessor)?,
+            buffers: Mutex::default(),
+            gives_bytes: false,
+        })
     }
 
     /// Applies the geometric steps and returns the picture that the reference hands to the
@@ -135,7 +154,10 @@ impl Pictures {
     /// # Errors
     /// Returns [`ProcessorError::Input`] if a picture is too long and narrow for the backbone.
     pub fn prepare(&self, pictures: &[Picture]) -> Result<Prepared, ProcessorError> {
-        let images: Vec<Image> = pictures.par_iter().map(|picture| self.sized(*picture)).collect::<Result<_, _>>()?;
+        let images: Vec<Image> = pictures
+            .par_iter()
+            .map(|picture| self.sized(*picture))
+            .collect::<Result<_, _>>()?;
         if self.gives_bytes {
             return Ok(prepared(&images, bytes(&images)));
         }
@@ -149,7 +171,9 @@ impl Pictures {
             parts.push((image, part));
             rest = others;
         }
-        parts.into_par_iter().for_each(|(image, part)| self.patches.cut(image, part));
+        parts
+            .into_par_iter()
+            .for_each(|(image, part)| self.patches.cut(image, part));
         let tensor = patches::tensor(&pixels);
         buffers().push(pixels);
         Ok(prepared(&images, tensor))
@@ -175,8 +199,15 @@ impl Pictures {
 }
 
 fn prepared(images: &[Image], pixels: Tensor) -> Prepared {
-    let (grids, tokens) = (images.iter().map(patches::grid).collect(), images.iter().map(patches::tokens).collect());
-    Prepared { pixels, grids, tokens }
+    let (grids, tokens) = (
+        images.iter().map(patches::grid).collect(),
+        images.iter().map(patches::tokens).collect(),
+    );
+    Prepared {
+        pixels,
+        grids,
+        tokens,
+    }
 }
 
 /// Returns the patches of all pictures, one after the other, as bytes.
@@ -197,8 +228,17 @@ fn squared(picture: Picture) -> Image {
     let edge = picture.height.max(picture.width);
     let mut rgb = vec![0; edge * edge * 3];
     let (top, left) = ((edge - picture.height) / 2, (edge - picture.width) / 2);
-    for (index, row) in rgb.chunks_exact_mut(edge * 3).skip(top).take(picture.height).enumerate() {
+    for (index, row) in rgb
+        .chunks_exact_mut(edge * 3)
+        .skip(top)
+        .take(picture.height)
+        .enumerate()
+    {
         row[left * 3..][..picture.width * 3].copy_from_slice(picture.row(index));
     }
-    Image { height: edge, width: edge, rgb }
+    Image {
+        height: edge,
+        width: edge,
+        rgb,
+    }
 }

@@ -49,10 +49,16 @@ impl Patches {
 
     fn from_json(file: &Json) -> Result<Self, ProcessorError> {
         let root = file.root();
-        for (name, wanted) in [("patch_size", PATCH), ("merge_size", MERGE), ("temporal_patch_size", FRAMES)] {
+        for (name, wanted) in [
+            ("patch_size", PATCH),
+            ("merge_size", MERGE),
+            ("temporal_patch_size", FRAMES),
+        ] {
             let field = root.get(name)?;
             if field.size(1, 1 << 16)? != wanted {
-                return Err(field.refuse(&format!("{wanted} is needed, the network's patches are made of it")));
+                return Err(field.refuse(&format!(
+                    "{wanted} is needed, the network's patches are made of it"
+                )));
             }
         }
         for name in ["do_resize", "do_rescale", "do_normalize"] {
@@ -65,7 +71,12 @@ impl Patches {
         let least = size.get("shortest_edge")?.size(1, MOST_PIXELS)?;
         let most = size.get("longest_edge")?.size(least, MOST_PIXELS)?;
         let scale = scale(&root)?;
-        Ok(Self { least, most, values: values(&scale), scale })
+        Ok(Self {
+            least,
+            most,
+            values: values(&scale),
+            scale,
+        })
     }
 
     /// Returns the height and width, multiples of a token's edge, to which a picture is resized.
@@ -74,7 +85,11 @@ impl Patches {
         let (h, w) = (height as f64, width as f64);
         if h.max(w) / h.min(w) > MOST_ELONGATED {
             let found = format!("{height} x {width} pixels");
-            return Err(ProcessorError::input("a picture", found, "edges of a ratio up to 200 are needed"));
+            return Err(ProcessorError::input(
+                "a picture",
+                found,
+                "edges of a ratio up to 200 are needed",
+            ));
         }
         let near = |edge: f64| (edge / factor).round_ties_even() * factor;
         let (pixels, rounded) = (h * w, near(h) * near(w));
@@ -103,7 +118,9 @@ impl Patches {
     /// The order is: tokens row by row, the 2 × 2 patches of a token row by row, and in a patch
     /// channel, frame, row, column.
     pub(super) fn cut(&self, image: &Image, out: &mut [f32]) {
-        cut::<f32, FRAMES>(image, out, |channel, byte| self.values[channel][usize::from(byte)]);
+        cut::<f32, FRAMES>(image, out, |channel, byte| {
+            self.values[channel][usize::from(byte)]
+        });
     }
 
     /// Writes the same patches as [`bytes`] bytes, with each frame once, for normalisation on the
@@ -114,13 +131,20 @@ impl Patches {
 }
 
 /// Writes the patches with `N` equal frames each.
-fn cut<T: Copy + Default, const N: usize>(image: &Image, out: &mut [T], value: impl Fn(usize, u8) -> T) {
+fn cut<T: Copy + Default, const N: usize>(
+    image: &Image,
+    out: &mut [T],
+    value: impl Fn(usize, u8) -> T,
+) {
     let columns = image.width / (PATCH * MERGE);
     let (planes, _) = out.as_chunks_mut::<{ PATCH * PATCH }>();
     for (token, patches) in planes.chunks_exact_mut(3 * N * MERGE * MERGE).enumerate() {
         let (top, left) = (token / columns * MERGE, token % columns * MERGE);
         for (index, patch) in patches.chunks_exact_mut(3 * N).enumerate() {
-            let at = [(top + index / MERGE) * PATCH, (left + index % MERGE) * PATCH];
+            let at = [
+                (top + index / MERGE) * PATCH,
+                (left + index % MERGE) * PATCH,
+            ];
             fill::<T, N>(image, at, patch, &value);
         }
     }
@@ -164,7 +188,8 @@ pub(super) fn tokens(image: &Image) -> usize {
 
 /// Returns the number of patches of a picture along time, height and width.
 pub(super) fn grid(image: &Image) -> [i64; 3] {
-    [1, image.height / PATCH, image.width / PATCH].map(|count| i64::try_from(count).expect("patches fit memory"))
+    [1, image.height / PATCH, image.width / PATCH]
+        .map(|count| i64::try_from(count).expect("patches fit memory"))
 }
 
 /// Returns the patches of one sample as a tensor, `[P, 1536]`.
@@ -182,7 +207,11 @@ pub(super) fn tensor_of_bytes(bytes: &[u8]) -> Tensor {
 /// Computes (byte − mean / rescale) / (std / rescale) in `f32`, as torch does.
 fn scale(root: &Field) -> Result<Scale, ProcessorError> {
     let field = root.get("rescale_factor")?;
-    let rescale = if field.is_missing() { 1.0 / 255.0 } else { field.number()? };
+    let rescale = if field.is_missing() {
+        1.0 / 255.0
+    } else {
+        field.number()?
+    };
     if rescale <= 0.0 {
         return Err(field.refuse("a number above 0 is needed"));
     }
@@ -194,14 +223,18 @@ fn scale(root: &Field) -> Result<Scale, ProcessorError> {
     };
     let (mean, deviation) = (channels("image_mean")?, channels("image_std")?);
     if deviation.contains(&0.0) {
-        return Err(root.get("image_std")?.refuse("numbers other than 0 are needed"));
+        return Err(root
+            .get("image_std")?
+            .refuse("numbers other than 0 are needed"));
     }
     Ok(Scale { mean, deviation })
 }
 
 /// Returns the normalised value of every byte, for each channel.
 fn values(scale: &Scale) -> [[f32; 256]; 3] {
-    let of = |channel: usize, byte: usize| (byte as f32 - scale.mean[channel]) / scale.deviation[channel];
+    let of = |channel: usize, byte: usize| {
+        (byte as f32 - scale.mean[channel]) / scale.deviation[channel]
+    };
     std::array::from_fn(|channel| std::array::from_fn(|byte| of(channel, byte)))
 }
 
@@ -214,7 +247,8 @@ mod tests {
     fn released() -> Patches {
         let text = br#"{"patch_size": 16, "merge_size": 2, "temporal_patch_size": 2, "image_mean": [0.5, 0.5, 0.5],
             "image_std": [0.5, 0.5, 0.5], "size": {"shortest_edge": 65536, "longest_edge": 16777216}}"#;
-        Patches::from_json(&Json::parse(Path::new("preprocessor_config.json"), text).unwrap()).unwrap()
+        Patches::from_json(&Json::parse(Path::new("preprocessor_config.json"), text).unwrap())
+            .unwrap()
     }
 
     #[test]
@@ -224,27 +258,45 @@ mod tests {
         assert_eq!(patches.size([224, 224]).unwrap(), [256, 256]);
         assert_eq!(patches.size([64, 128]).unwrap(), [192, 384]);
         assert_eq!(patches.size([8000, 8000]).unwrap(), [4096, 4096]);
-        assert!(patches.size([1, 201]).unwrap_err().to_string().contains("1 x 201"));
+        assert!(
+            patches
+                .size([1, 201])
+                .unwrap_err()
+                .to_string()
+                .contains("1 x 201")
+        );
     }
 
     #[test]
     fn bytes_become_minus_one_to_one() {
         let values = released().values[0];
-        assert_eq!((values[0], values[255], values[128]), (-1.0, 1.0, (128.0 - 127.5) / 127.5));
+        assert_eq!(
+            (values[0], values[255], values[128]),
+            (-1.0, 1.0, (128.0 - 127.5) / 127.5)
+        );
     }
 
     #[test]
     fn bytes_are_the_patches_before_they_are_normalised() {
         let patches = released();
-        let image = Image { height: 32, width: 64, rgb: (0..32 * 64 * 3).map(|i| (i * 7 % 251) as u8).collect() };
+        let image = Image {
+            height: 32,
+            width: 64,
+            rgb: (0..32 * 64 * 3).map(|i| (i * 7 % 251) as u8).collect(),
+        };
         let (mut found, mut wanted) = (vec![0; bytes(&image)], vec![0.0; numbers(&image)]);
         Patches::cut_bytes(&image, &mut found);
         patches.cut(&image, &mut wanted);
-        let planes = found
-            .chunks(256)
-            .enumerate()
-            .flat_map(|(at, plane)| plane.iter().map(move |&byte| (at % 3, byte)).cycle().take(2 * 256));
-        let found: Vec<f32> = planes.map(|(channel, byte)| patches.values[channel][usize::from(byte)]).collect();
+        let planes = found.chunks(256).enumerate().flat_map(|(at, plane)| {
+            plane
+                .iter()
+                .map(move |&byte| (at % 3, byte))
+                .cycle()
+                .take(2 * 256)
+        });
+        let found: Vec<f32> = planes
+            .map(|(channel, byte)| patches.values[channel][usize::from(byte)])
+            .collect();
         assert_eq!(found, wanted);
     }
 

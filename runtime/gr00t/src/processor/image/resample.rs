@@ -18,7 +18,8 @@ pub(super) fn resize(image: Image, size: [usize; 2], filter: Filter) -> Image {
     if [image.height, image.width] == size {
         return image;
     }
-    let pixels = Tensor::from_slice(&image.rgb).view([1, length(image.height), length(image.width), 3]);
+    let pixels =
+        Tensor::from_slice(&image.rgb).view([1, length(image.height), length(image.width), 3]);
     let planes = pixels.permute([0, 3, 1, 2]);
     let size = [length(height), length(width)];
     let planes = match filter {
@@ -26,7 +27,11 @@ pub(super) fn resize(image: Image, size: [usize; 2], filter: Filter) -> Image {
         Filter::Bicubic => planes.internal_upsample_bicubic2d_aa(size, false, None, None),
     };
     let mut rgb = vec![0; height * width * 3];
-    let bytes = planes.permute([0, 2, 3, 1]).contiguous().to_kind(Kind::Uint8).view(-1);
+    let bytes = planes
+        .permute([0, 2, 3, 1])
+        .contiguous()
+        .to_kind(Kind::Uint8)
+        .view(-1);
     bytes.copy_data(&mut rgb, height * width * 3);
     Image { height, width, rgb }
 }
@@ -34,10 +39,18 @@ pub(super) fn resize(image: Image, size: [usize; 2], filter: Filter) -> Image {
 /// Crops the middle of a picture, whose size it does not exceed; halves of a pixel are rounded to
 /// even, as in torchvision.
 pub(super) fn center(image: &Image, [height, width]: [usize; 2]) -> Image {
-    let offset = |whole: usize, part: usize| ((whole - part) as f64 / 2.0).round_ties_even() as usize;
+    let offset =
+        |whole: usize, part: usize| ((whole - part) as f64 / 2.0).round_ties_even() as usize;
     let (top, left) = (offset(image.height, height), offset(image.width, width));
-    let rows = image.rgb.chunks_exact(image.width * 3).skip(top).take(height);
-    let rgb = rows.flat_map(|row| &row[left * 3..][..width * 3]).copied().collect();
+    let rows = image
+        .rgb
+        .chunks_exact(image.width * 3)
+        .skip(top)
+        .take(height);
+    let rgb = rows
+        .flat_map(|row| &row[left * 3..][..width * 3])
+        .copied()
+        .collect();
     Image { height, width, rgb }
 }
 

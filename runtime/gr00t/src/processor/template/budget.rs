@@ -35,22 +35,29 @@ impl Budget {
     /// Returns an error if the budget is spent.
     pub(super) fn spend(&self, bytes: u64) -> Result<(), Error> {
         let add = |spent: u64| spent.checked_add(bytes).filter(|sum| *sum <= BYTES);
-        match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+        match self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
+        {
             Ok(_) => Ok(()),
-            Err(_) => Err(refuse(format!("the template works on more than {BYTES} bytes"))),
+            Err(_) => Err(refuse(format!(
+                "the template works on more than {BYTES} bytes"
+            ))),
         }
     }
 
     fn charge_at(&self, value: &Value, depth: usize) -> Result<(), Error> {
         if depth > DEPTH {
-            return Err(refuse(format!("the template has values more than {DEPTH} deep in others")));
+            return Err(refuse(format!(
+                "the template has values more than {DEPTH} deep in others"
+            )));
         }
         let text = value.as_bytes().map_or(0, <[u8]>::len);
         self.spend(VALUE + text as u64)?;
         match value.kind() {
-            ValueKind::Seq | ValueKind::Iterable => {
-                value.try_iter()?.try_for_each(|item| self.charge_at(&item, depth + 1))
-            }
+            ValueKind::Seq | ValueKind::Iterable => value
+                .try_iter()?
+                .try_for_each(|item| self.charge_at(&item, depth + 1)),
             ValueKind::Map => value.try_iter()?.try_for_each(|key| {
                 self.charge_at(&value.get_item(&key)?, depth + 1)?;
                 self.charge_at(&key, depth + 1)

@@ -38,7 +38,11 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Budget) {
         "groupby" => filters::groupby, "unique" => filters::unique, "chain" => filters::chain, "zip" => filters::zip,
     }
     for (name, builtin, growth) in [
-        ("replace", Value::from_function(filters::replace), replaced as Growth),
+        (
+            "replace",
+            Value::from_function(filters::replace),
+            replaced as Growth,
+        ),
         ("join", Value::from_function(filters::join), joined),
         ("indent", Value::from_function(filters::indent), indented),
         ("tojson", Value::from_function(filters::tojson), indented),
@@ -60,7 +64,9 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Budget) {
     add! { add_function: "dict" => functions::dict, "namespace" => functions::namespace }
     // A lazy sequence of numbers, which are counted when they are evaluated.
     environment.add_function("range", functions::range);
-    environment.add_function("raise_exception", |text: String| -> Result<String, Error> { Err(refuse(text)) });
+    environment.add_function("raise_exception", |text: String| -> Result<String, Error> {
+        Err(refuse(text))
+    });
 }
 
 /// Wraps a builtin so that its operands are counted before the call, and its result after it.
@@ -72,7 +78,9 @@ fn counted(
     let budget = budget.clone();
     move |state, Rest(operands)| {
         let operands: Vec<Value> = operands.into_iter().map(Value::from).collect();
-        operands.iter().try_for_each(|operand| budget.charge(operand))?;
+        operands
+            .iter()
+            .try_for_each(|operand| budget.charge(operand))?;
         budget.spend(growth(&operands)?)?;
         plain(builtin.call(state, &operands)?, &budget)
     }
@@ -84,30 +92,45 @@ fn no_growth(_: &[Value]) -> Result<u64, Error> {
 
 /// Returns the maximum growth of a replacement: the new text in place of each letter.
 fn replaced(operands: &[Value]) -> Result<u64, Error> {
-    let bytes = |index: usize| operands.get(index).map_or(0, |value| value.to_string().len() as u64);
+    let bytes = |index: usize| {
+        operands
+            .get(index)
+            .map_or(0, |value| value.to_string().len() as u64)
+    };
     Ok((bytes(0) + 1).saturating_mul(bytes(2)))
 }
 
 /// Returns the maximum growth of a join: the separator between all items.
 fn joined(operands: &[Value]) -> Result<u64, Error> {
     let items = operands.first().and_then(Value::len).unwrap_or_default() as u64;
-    let between = operands.get(1).map_or(0, |value| value.to_string().len() as u64);
+    let between = operands
+        .get(1)
+        .map_or(0, |value| value.to_string().len() as u64);
     Ok(items.saturating_mul(between))
 }
 
 /// Returns the maximum growth of an indentation: blanks before each line.
 fn indented(operands: &[Value]) -> Result<u64, Error> {
-    let text = operands.first().map_or(0, |value| value.to_string().len() as u64);
+    let text = operands
+        .first()
+        .map_or(0, |value| value.to_string().len() as u64);
     let mut widest = 0;
     for operand in operands.iter().skip(1) {
-        let named = ["width", "indent"].map(|name| operand.get_attr(name).ok().and_then(|value| value.as_i64()));
-        widest = named.into_iter().flatten().chain(operand.as_i64()).fold(widest, i64::max);
+        let named = ["width", "indent"]
+            .map(|name| operand.get_attr(name).ok().and_then(|value| value.as_i64()));
+        widest = named
+            .into_iter()
+            .flatten()
+            .chain(operand.as_i64())
+            .fold(widest, i64::max);
         if operand.is_number() && operand.as_i64().is_none() {
             widest = i64::MAX;
         }
     }
     if widest > WIDEST {
-        return Err(refuse(format!("at most {WIDEST} blanks are put before a line")));
+        return Err(refuse(format!(
+            "at most {WIDEST} blanks are put before a line"
+        )));
     }
     Ok((text + 1).saturating_mul(widest.unsigned_abs()))
 }

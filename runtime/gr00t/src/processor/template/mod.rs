@@ -48,7 +48,10 @@ impl ChatTemplate {
     pub(super) fn read(dir: &Path) -> Result<Self, ProcessorError> {
         let plain = dir.join("chat_template.jinja");
         if plain.is_file() {
-            let source = fs::read_to_string(&plain).map_err(|err| ProcessorError::Io { path: plain.clone(), err })?;
+            let source = fs::read_to_string(&plain).map_err(|err| ProcessorError::Io {
+                path: plain.clone(),
+                err,
+            })?;
             return Self::compile(&plain, source);
         }
         for name in ["chat_template.json", "tokenizer_config.json"] {
@@ -62,11 +65,17 @@ impl ChatTemplate {
             }
         }
         let wanted = "chat template (`chat_template.jinja`, `chat_template.json` or in `tokenizer_config.json`)";
-        Err(ProcessorError::NoFile { dir: dir.to_owned(), wanted: wanted.to_owned() })
+        Err(ProcessorError::NoFile {
+            dir: dir.to_owned(),
+            wanted: wanted.to_owned(),
+        })
     }
 
     fn compile(path: &Path, source: String) -> Result<Self, ProcessorError> {
-        let template = Self { source, path: path.to_owned() };
+        let template = Self {
+            source,
+            path: path.to_owned(),
+        };
         template.apart(|| template.instructions().map(drop))?;
         Ok(template)
     }
@@ -82,23 +91,37 @@ impl ChatTemplate {
     }
 
     /// Runs `work` in a thread whose stack is large enough for any template.
-    fn apart<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, ProcessorError> {
+    fn apart<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send,
+    ) -> Result<T, ProcessorError> {
         let told = |reason: String| ProcessorError::text(&self.path, reason);
         thread::scope(|scope| {
-            let thread = thread::Builder::new().name("template".to_owned()).stack_size(STACK);
+            let thread = thread::Builder::new()
+                .name("template".to_owned())
+                .stack_size(STACK);
             let thread = thread.spawn_scoped(scope, || work().map_err(|err| err.to_string()));
-            let thread = thread.map_err(|err| told(format!("no thread can be had for it: {err}")))?;
-            thread.join().map_err(|_| told("the template engine panicked".to_owned()))?.map_err(told)
+            let thread =
+                thread.map_err(|err| told(format!("no thread can be had for it: {err}")))?;
+            thread
+                .join()
+                .map_err(|_| told("the template engine panicked".to_owned()))?
+                .map_err(told)
         })
     }
 
     fn instructions(&self) -> Result<Instructions<'_>, Error> {
         if self.source.len() > LONGEST {
             let found = self.source.len();
-            return Err(refuse(format!("the template has {found} bytes, at most {LONGEST} are taken")));
+            return Err(refuse(format!(
+                "the template has {found} bytes, at most {LONGEST} are taken"
+            )));
         }
         // transformers renders with these flags.
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()?;
         refuse_repeated_text(&self.source, &syntax)?;
         let parsed = machinery::parse(&self.source, "chat", syntax)?;
         let mut generator = CodeGenerator::new("chat", &self.source);
@@ -122,7 +145,14 @@ impl ChatTemplate {
         });
         let (mut rendered, blocks) = (String::new(), BTreeMap::new());
         let mut output = machinery::make_string_output(&mut rendered);
-        machinery::eval(&environment, &instructions, context, &blocks, &mut output, AutoEscape::None)?;
+        machinery::eval(
+            &environment,
+            &instructions,
+            context,
+            &blocks,
+            &mut output,
+            AutoEscape::None,
+        )?;
         Ok(rendered)
     }
 
@@ -139,12 +169,22 @@ fn refuse_repeated_text(source: &str, syntax: &SyntaxConfig) -> Result<(), Error
     for token in machinery::tokenize(source, false, syntax.clone()) {
         let (token, _) = token?;
         let is_text = matches!(token, Token::Str(_) | Token::String(_));
-        let opens = is_text || matches!(token, Token::ParenOpen | Token::BracketOpen | Token::BraceOpen);
+        let opens = is_text
+            || matches!(
+                token,
+                Token::ParenOpen | Token::BracketOpen | Token::BraceOpen
+            );
         if (matches!(token, Token::Mul) && before_is_value) || (after_times && opens) {
-            return Err(refuse("only numbers are multiplied, not text, lists or what is in parentheses"));
+            return Err(refuse(
+                "only numbers are multiplied, not text, lists or what is in parentheses",
+            ));
         }
         after_times = matches!(token, Token::Mul);
-        before_is_value = is_text || matches!(token, Token::ParenClose | Token::BracketClose | Token::BraceClose);
+        before_is_value = is_text
+            || matches!(
+                token,
+                Token::ParenClose | Token::BracketClose | Token::BraceClose
+            );
     }
     Ok(())
 }
@@ -155,7 +195,10 @@ fn longest_literal(instructions: &Instructions<'_>) -> u64 {
         Instruction::EmitRaw(text) => text.len() as u64,
         _ => 0,
     };
-    (0..).map_while(|index| instructions.get(index)).map(raw).fold(1, u64::max)
+    (0..)
+        .map_while(|index| instructions.get(index))
+        .map(raw)
+        .fold(1, u64::max)
 }
 
 /// Returns the template, or the one named `default` in a list of named ones.
@@ -198,11 +241,20 @@ mod tests {
     fn a_template_comes_from_the_first_file_that_has_one() {
         let dir = tempfile::tempdir().unwrap();
         let read = || ChatTemplate::read(dir.path());
-        assert!(read().unwrap_err().to_string().contains("has no chat template"));
+        assert!(
+            read()
+                .unwrap_err()
+                .to_string()
+                .contains("has no chat template")
+        );
         let list = r#"{"chat_template": [{"name": "rag", "template": "a"}, {"name": "default", "template": "b"}]}"#;
         fs::write(dir.path().join("tokenizer_config.json"), list).unwrap();
         assert_eq!(read().unwrap().render(0, "").unwrap(), "b");
-        fs::write(dir.path().join("chat_template.json"), r#"{"chat_template": "c"}"#).unwrap();
+        fs::write(
+            dir.path().join("chat_template.json"),
+            r#"{"chat_template": "c"}"#,
+        )
+        .unwrap();
         assert_eq!(read().unwrap().render(0, "").unwrap(), "c");
         fs::write(dir.path().join("chat_template.jinja"), "d").unwrap();
         assert_eq!(read().unwrap().render(0, "").unwrap(), "d");
@@ -214,7 +266,11 @@ mod tests {
             "{{ raise_exception('no') }}",
             "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
         ] {
-            let text = compile(source).unwrap().render(1, "x").unwrap_err().to_string();
+            let text = compile(source)
+                .unwrap()
+                .render(1, "x")
+                .unwrap_err()
+                .to_string();
             assert!(text.starts_with("`chat_template.jinja`: "), "{text}");
         }
         assert!(compile("{% for %}").is_err());
@@ -222,11 +278,19 @@ mod tests {
 
     /// Returns the reason why a template is refused.
     fn refusal(source: &str) -> String {
-        let text = match compile(source).and_then(|template| template.render(1, "open the drawer")) {
-            Ok(rendered) => panic!("{} bytes of {}", rendered.len(), &source[..source.len().min(200)]),
+        let text = match compile(source).and_then(|template| template.render(1, "open the drawer"))
+        {
+            Ok(rendered) => panic!(
+                "{} bytes of {}",
+                rendered.len(),
+                &source[..source.len().min(200)]
+            ),
             Err(err) => err.to_string(),
         };
-        assert!(text.starts_with("`chat_template.jinja`: ") && text.len() < 1000, "{text}");
+        assert!(
+            text.starts_with("`chat_template.jinja`: ") && text.len() < 1000,
+            "{text}"
+        );
         text
     }
 
@@ -305,12 +369,20 @@ mod tests {
     #[test]
     fn what_templates_use_is_there() {
         let rendered = |source: &str| compile(source).unwrap().render(1, "open <it>").unwrap();
-        assert_eq!(rendered("{{ 'a' + 'b' ~ 1 }}{{ 2 * 3 - 1 }}{{ [1, 2] + [3] }}"), "ab15[1, 2, 3]");
         assert_eq!(
-            rendered("{{ messages[0]['role'] }}{{ messages|length }}{{ messages[::-1][0].role[1:] }}"),
+            rendered("{{ 'a' + 'b' ~ 1 }}{{ 2 * 3 - 1 }}{{ [1, 2] + [3] }}"),
+            "ab15[1, 2, 3]"
+        );
+        assert_eq!(
+            rendered(
+                "{{ messages[0]['role'] }}{{ messages|length }}{{ messages[::-1][0].role[1:] }}"
+            ),
             "user1ser"
         );
-        assert_eq!(rendered("{% for k, v in {'a': 1, 'b': 2}|items %}{{ k }}={{ v }},{% endfor %}"), "a=1,b=2,");
+        assert_eq!(
+            rendered("{% for k, v in {'a': 1, 'b': 2}|items %}{{ k }}={{ v }},{% endfor %}"),
+            "a=1,b=2,"
+        );
         let counted = "{% set n = namespace(x=0) %}{% for c in messages[0].content %}{% if c.type == 'text' %}\
                        {% set n.x = n.x + 1 %}{% endif %}{% endfor %}{{ n.x }}";
         assert_eq!(rendered(counted), "1");
@@ -322,7 +394,10 @@ mod tests {
             rendered("{{ 'x' in 'xyz' }}{{ 'a' is string }}{{ y is defined }}{{ y|default('d') }}"),
             "TrueTrueFalsed"
         );
-        assert_eq!(rendered("{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, b=3) }}"), "1213");
+        assert_eq!(
+            rendered("{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, b=3) }}"),
+            "1213"
+        );
         assert_eq!(
             rendered("{{ messages[0].content[1].text }}{{ 1 if 2 > 1 else 0 }}{{ not true }}"),
             "open <it>1False"
@@ -359,22 +434,40 @@ mod tests {
             b"99999999999",
             b"(x, x)",
         ];
-        Target::new("template").dictionary(words).one_in(100).run(|input| {
-            let template = compile(&String::from_utf8_lossy(input)).map_err(|err| err.to_string().len())?;
-            template.render(1, "open the drawer").map(|text| text.len() % 64).map_err(|err| err.to_string().len())
-        });
+        Target::new("template")
+            .dictionary(words)
+            .one_in(100)
+            .run(|input| {
+                let template = compile(&String::from_utf8_lossy(input))
+                    .map_err(|err| err.to_string().len())?;
+                template
+                    .render(1, "open the drawer")
+                    .map(|text| text.len() % 64)
+                    .map_err(|err| err.to_string().len())
+            });
     }
 
     /// Returns the peak memory of this process in bytes.
     fn peak() -> u64 {
         let text = fs::read_to_string("/proc/self/status").unwrap();
-        let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("VmHWM:"))
+            .unwrap();
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+            << 10
     }
 
     #[test]
     fn an_instruction_is_no_template() {
         let template = compile("{{ messages[0].content[0].text }}").unwrap();
-        assert_eq!(template.render(0, "{{ 1 + 1 }} <b>").unwrap(), "{{ 1 + 1 }} <b>");
+        assert_eq!(
+            template.render(0, "{{ 1 + 1 }} <b>").unwrap(),
+            "{{ 1 + 1 }} <b>"
+        );
     }
 }

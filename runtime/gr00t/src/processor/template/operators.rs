@@ -15,8 +15,8 @@ use crate::processor::template::budget::{Budget, refuse};
 
 /// Name and expression of the operators, each a function of two operands or of the four of a slice.
 const OPERATORS: &[&str] = &[
-    "a + b", "a - b", "a * b", "a / b", "a // b", "a % b", "a ** b", "a ~ b", "a == b", "a != b", "a > b", "a >= b",
-    "a < b", "a <= b", "a in b", "a[b]", "a[b:c:d]",
+    "a + b", "a - b", "a * b", "a / b", "a // b", "a % b", "a ** b", "a ~ b", "a == b", "a != b",
+    "a > b", "a >= b", "a < b", "a <= b", "a in b", "a[b]", "a[b:c:d]",
 ];
 const LIST: &str = "[]";
 const TUPLE: &str = "()";
@@ -34,7 +34,8 @@ pub(super) fn replace(instructions: &mut Instructions<'_>) -> Result<(), Error> 
     let mut index = 0;
     while let Some(instruction) = instructions.get_mut(index) {
         if let Some((name, operands)) = counted(instruction)? {
-            let operands = u16::try_from(operands).map_err(|_| refuse("a value has too many parts"))?;
+            let operands =
+                u16::try_from(operands).map_err(|_| refuse("a value has too many parts"))?;
             *instruction = Instruction::CallFunction(name, Some(operands));
         }
         index += 1;
@@ -67,16 +68,24 @@ fn counted(instruction: &Instruction<'_>) -> Result<Option<(&'static str, usize)
         Instruction::BuildTuple(Some(count)) => (TUPLE, *count),
         Instruction::BuildMap(count) => (MAP, 2 * count),
         Instruction::BuildKwargs(count) => (KWARGS, 2 * count),
-        Instruction::CompareAndPreserve(_) => return Err(refuse("comparisons in a row are not supported")),
+        Instruction::CompareAndPreserve(_) => {
+            return Err(refuse("comparisons in a row are not supported"));
+        }
         Instruction::MergeKwargs(_)
         | Instruction::UnpackLists(_)
         | Instruction::BuildList(None)
-        | Instruction::BuildTuple(None) => return Err(refuse("arguments out of a list (`*`, `**`) are not supported")),
+        | Instruction::BuildTuple(None) => {
+            return Err(refuse(
+                "arguments out of a list (`*`, `**`) are not supported",
+            ));
+        }
         Instruction::Include(_)
         | Instruction::CallBlock(_)
         | Instruction::LoadBlocks
         | Instruction::ExportLocals
-        | Instruction::FastSuper => return Err(refuse("other templates and blocks are not supported")),
+        | Instruction::FastSuper => {
+            return Err(refuse("other templates and blocks are not supported"));
+        }
         _ => return Ok(None),
     }))
 }
@@ -85,7 +94,9 @@ fn counted(instruction: &Instruction<'_>) -> Result<Option<(&'static str, usize)
 pub(super) fn add(environment: &mut Environment<'_>, budget: &Budget) {
     for &name in OPERATORS {
         let budget = budget.clone();
-        environment.add_function(name, move |operands: Rest<Value>| operate(name, &operands, &budget));
+        environment.add_function(name, move |operands: Rest<Value>| {
+            operate(name, &operands, &budget)
+        });
     }
     let mut constructor = |name: &'static str, make: fn(Vec<Value>) -> Result<Value, Error>| {
         let budget = budget.clone();
@@ -96,20 +107,38 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Budget) {
     };
     constructor(LIST, |parts| Ok(Value::from(parts)));
     constructor(TUPLE, |parts| Ok(Value::from(Tuple::from(parts))));
-    constructor(MAP, |parts| Ok(Value::from_object(pairs(&parts).collect::<BTreeMap<_, _>>())));
+    constructor(MAP, |parts| {
+        Ok(Value::from_object(
+            pairs(&parts).collect::<BTreeMap<_, _>>(),
+        ))
+    });
     constructor(KWARGS, |parts| {
-        let text = |key: Value| key.as_str().map(str::to_owned).ok_or_else(|| refuse("an argument has no name"));
+        let text = |key: Value| {
+            key.as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| refuse("an argument has no name"))
+        };
         let named = pairs(&parts).map(|(key, value)| Ok((text(key)?, value)));
-        Ok(named.collect::<Result<Vec<_>, Error>>()?.into_iter().collect::<Kwargs>().into())
+        Ok(named
+            .collect::<Result<Vec<_>, Error>>()?
+            .into_iter()
+            .collect::<Kwargs>()
+            .into())
     });
 }
 
 fn pairs(parts: &[Value]) -> impl Iterator<Item = (Value, Value)> {
-    parts.as_chunks::<2>().0.iter().map(|[key, value]| (key.clone(), value.clone()))
+    parts
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|[key, value]| (key.clone(), value.clone()))
 }
 
 fn operate(name: &'static str, operands: &[Value], budget: &Budget) -> Result<Value, Error> {
-    let [a, b, rest @ ..] = operands else { return Err(refuse(format!("`{name}` has too few operands"))) };
+    let [a, b, rest @ ..] = operands else {
+        return Err(refuse(format!("`{name}` has too few operands")));
+    };
     match name {
         // The container is only read, not copied, so it is not counted.
         "a[b]" => budget.charge(b)?,
@@ -117,12 +146,20 @@ fn operate(name: &'static str, operands: &[Value], budget: &Budget) -> Result<Va
             return Err(refuse("only numbers are multiplied, not text or lists"));
         }
         "a % b" if !(a.is_number() && b.is_number()) => return Err(refuse("`%` is for numbers")),
-        _ => operands.iter().try_for_each(|operand| budget.charge(operand))?,
+        _ => operands
+            .iter()
+            .try_for_each(|operand| budget.charge(operand))?,
     }
     let (c, d) = (rest.first(), rest.get(1));
-    let result = PLAIN.compile_expression(name)?.eval(context! { a, b, c, d })?;
+    let result = PLAIN
+        .compile_expression(name)?
+        .eval(context! { a, b, c, d })?;
     // Joined lists are evaluated lazily as nested lists, and evaluating them takes stack.
-    if matches!(name, "a + b" | "a[b:c:d]") { plain(result, budget) } else { Ok(result) }
+    if matches!(name, "a + b" | "a[b:c:d]") {
+        plain(result, budget)
+    } else {
+        Ok(result)
+    }
 }
 
 /// Evaluates a value now, and counts it.

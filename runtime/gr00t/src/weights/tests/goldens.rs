@@ -8,8 +8,12 @@ use crate::model::Gr00t;
 pub(super) fn checkpoints() -> Vec<PathBuf> {
     let committed = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gr00t");
     let goldens = std::env::var_os("RRUN_GOLDENS").map_or_else(committed, PathBuf::from);
-    let cases = fs::read_dir(goldens).unwrap().map(|entry| entry.unwrap().path());
-    let cases: Vec<_> = cases.filter(|case| case.join("config.json").is_file()).collect();
+    let cases = fs::read_dir(goldens)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let cases: Vec<_> = cases
+        .filter(|case| case.join("config.json").is_file())
+        .collect();
     assert!(!cases.is_empty(), "there are golden checkpoints");
     cases
 }
@@ -22,7 +26,9 @@ fn every_golden_has_the_tensors_of_its_layout() {
         for kind in [Kind::Float, Kind::BFloat16] {
             let mut weights = Weights::open(&case, Device::Cpu, kind).unwrap();
             weights.check(&specs).unwrap();
-            specs.iter().for_each(|(name, shape)| assert_eq!(weights.take(name, shape).kind(), kind));
+            specs
+                .iter()
+                .for_each(|(name, shape)| assert_eq!(weights.take(name, shape).kind(), kind));
             assert_eq!(weights.finish().unwrap().len(), specs.len());
         }
     }
@@ -34,13 +40,28 @@ fn every_golden_has_the_values_that_another_reader_finds() {
     for case in checkpoints() {
         let (model, vlm) = ModelDir::open(&case, None).unwrap().configs().unwrap();
         let specs: BTreeMap<_, _> = layout::tensors(&model, &vlm).into_iter().collect();
-        let files = fs::read_dir(&case).unwrap().map(|entry| entry.unwrap().path());
-        let is_shard = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("model"));
-        for path in files.filter(|path| is_shard(path) && path.extension().is_some_and(|end| end == "safetensors")) {
+        let files = fs::read_dir(&case)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let is_shard = |path: &Path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("model"))
+        };
+        for path in files.filter(|path| {
+            is_shard(path) && path.extension().is_some_and(|end| end == "safetensors")
+        }) {
             for (name, wanted) in Tensor::read_safetensors(&path).unwrap() {
-                let Some(shape) = specs.get(&name) else { continue };
+                let Some(shape) = specs.get(&name) else {
+                    continue;
+                };
                 let kind = wanted.kind();
-                assert_eq!(Weights::open(&case, Device::Cpu, kind).unwrap().take(&name, shape), wanted, "{name}");
+                assert_eq!(
+                    Weights::open(&case, Device::Cpu, kind)
+                        .unwrap()
+                        .take(&name, shape),
+                    wanted,
+                    "{name}"
+                );
             }
         }
     }
@@ -53,7 +74,11 @@ fn the_network_takes_the_tensors_of_its_layout() {
         let (model, vlm) = ModelDir::open(&case, None).unwrap().configs().unwrap();
         let mut weights = Weights::random(0, Device::Cpu, Kind::Float);
         drop(Gr00t::new(&mut weights, &model, &vlm));
-        let taken = weights.finish().unwrap().into_iter().map(|(name, tensor)| (name, tensor.size()));
+        let taken = weights
+            .finish()
+            .unwrap()
+            .into_iter()
+            .map(|(name, tensor)| (name, tensor.size()));
         let taken: BTreeMap<_, _> = taken.collect();
         assert_eq!(taken, layout::tensors(&model, &vlm).into_iter().collect());
     }

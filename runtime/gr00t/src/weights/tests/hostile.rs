@@ -13,20 +13,34 @@ fn header() -> Value {
 }
 
 fn index(pairs: &str) -> (&'static str, Vec<u8>) {
-    (INDEX, format!("{{\"metadata\": {{}}, \"weight_map\": {{{pairs}}}}}").into_bytes())
+    (
+        INDEX,
+        format!("{{\"metadata\": {{}}, \"weight_map\": {{{pairs}}}}}").into_bytes(),
+    )
 }
 
 fn shard(name: &'static str, tensor: &str) -> (&'static str, Vec<u8>) {
-    (name, safetensors(&json!({tensor: entry("F32", &[1], 0, 4)}).to_string(), 4))
+    (
+        name,
+        safetensors(&json!({tensor: entry("F32", &[1], 0, 4)}).to_string(), 4),
+    )
 }
 
 /// Opens any checkpoint and takes all tensors that it claims to have.
 fn open_and_take(dir: &TempDir) -> Result<(), LoadError> {
     let mut weights = open(dir, Kind::Float)?;
-    let Source::Checkpoint(checkpoint) = &weights.source else { return Ok(()) };
+    let Source::Checkpoint(checkpoint) = &weights.source else {
+        return Ok(());
+    };
     let found: Vec<_> = checkpoint.names().map(str::to_owned).collect();
-    let shapes: Vec<_> = found.iter().map(|name| checkpoint.find(name).unwrap().1.shape.clone()).collect();
-    found.iter().zip(&shapes).for_each(|(name, shape)| drop(weights.take(name, shape)));
+    let shapes: Vec<_> = found
+        .iter()
+        .map(|name| checkpoint.find(name).unwrap().1.shape.clone())
+        .collect();
+    found
+        .iter()
+        .zip(&shapes)
+        .for_each(|(name, shape)| drop(weights.take(name, shape)));
     weights.finish().map(drop)
 }
 
@@ -34,7 +48,10 @@ fn open_and_take(dir: &TempDir) -> Result<(), LoadError> {
 fn a_directory_without_weights_is_refused() {
     let dir = directory(&[]);
     let wanted = "has no `model.safetensors` or `model.safetensors.index.json`";
-    assert_eq!(refusal(&dir), format!("`{}` {wanted}", dir.path().display()));
+    assert_eq!(
+        refusal(&dir),
+        format!("`{}` {wanted}", dir.path().display())
+    );
 }
 
 #[test]
@@ -43,7 +60,10 @@ fn a_file_cut_anywhere_is_refused() {
     for length in 0..whole.len() {
         let dir = directory(&[("model.safetensors", whole[..length].to_vec())]);
         let text = refusal(&dir);
-        assert!(text.contains("model.safetensors`: not a safetensors file: "), "{length}: {text}");
+        assert!(
+            text.contains("model.safetensors`: not a safetensors file: "),
+            "{length}: {text}"
+        );
     }
 }
 
@@ -51,15 +71,30 @@ fn a_file_cut_anywhere_is_refused() {
 fn trailing_bytes_are_refused() {
     let described = safetensors(&header().to_string(), 26).len();
     let text = refusal(&single(&header(), 27));
-    assert!(text.ends_with(&format!("{} bytes long, but the header describes {described}", described + 1)), "{text}");
+    assert!(
+        text.ends_with(&format!(
+            "{} bytes long, but the header describes {described}",
+            described + 1
+        )),
+        "{text}"
+    );
 }
 
 #[test]
 fn overlaps_gaps_and_overflows_are_refused() {
     for (header, size) in [
-        (json!({"a": entry("F32", &[1], 0, 4), "b": entry("F32", &[1], 2, 6)}), 6),
-        (json!({"a": entry("F32", &[1], 0, 4), "b": entry("F32", &[1], 0, 4)}), 4),
-        (json!({"a": entry("F32", &[1], 0, 4), "b": entry("F32", &[1], 8, 12)}), 12),
+        (
+            json!({"a": entry("F32", &[1], 0, 4), "b": entry("F32", &[1], 2, 6)}),
+            6,
+        ),
+        (
+            json!({"a": entry("F32", &[1], 0, 4), "b": entry("F32", &[1], 0, 4)}),
+            4,
+        ),
+        (
+            json!({"a": entry("F32", &[1], 0, 4), "b": entry("F32", &[1], 8, 12)}),
+            12,
+        ),
         (json!({"a": entry("F32", &[2], 0, 4)}), 4),
         (json!({"a": entry("F32", &[i64::MAX, 8], 0, 4)}), 4),
         (json!({"a": entry("F32", &[1], u64::MAX - 3, u64::MAX)}), 4),
@@ -68,7 +103,10 @@ fn overlaps_gaps_and_overflows_are_refused() {
         (json!({"a": entry("F31", &[1], 0, 4)}), 4),
     ] {
         let text = refusal(&single(&header, size));
-        assert!(text.contains("model.safetensors`: not a safetensors file: "), "{header}: {text}");
+        assert!(
+            text.contains("model.safetensors`: not a safetensors file: "),
+            "{header}: {text}"
+        );
     }
 }
 
@@ -77,7 +115,12 @@ fn a_header_longer_than_the_file_is_refused_unread() {
     for length in [u64::MAX, 1 << 40, 100_000_001, 100] {
         let file = [length.to_le_bytes().as_slice(), b"{}"].concat();
         let text = refusal(&directory(&[("model.safetensors", file)]));
-        assert!(text.ends_with(&format!("a header of {length} bytes is announced in a file of 10")), "{text}");
+        assert!(
+            text.ends_with(&format!(
+                "a header of {length} bytes is announced in a file of 10"
+            )),
+            "{text}"
+        );
     }
 }
 
@@ -87,15 +130,29 @@ fn a_name_that_is_there_twice_is_refused() {
     let file = safetensors(&format!("{{\"a\": {one}, \"a\": {one}}}"), 4);
     let text = refusal(&directory(&[("model.safetensors", file)]));
     assert!(text.ends_with("tensor `a` is there twice"), "{text}");
-    let text = refusal(&directory(&[index(r#""a": "x.safetensors", "a": "y.safetensors""#)]));
-    assert!(text.ends_with("model.safetensors.index.json`: tensor `a` is there twice"), "{text}");
+    let text = refusal(&directory(&[index(
+        r#""a": "x.safetensors", "a": "y.safetensors""#,
+    )]));
+    assert!(
+        text.ends_with("model.safetensors.index.json`: tensor `a` is there twice"),
+        "{text}"
+    );
 }
 
 #[test]
 fn an_index_does_not_lead_out_of_its_directory() {
-    for path in ["../x.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..", "", ".x.safetensors", "x.bin"] {
+    for path in [
+        "../x.safetensors",
+        "/etc/x.safetensors",
+        "sub/x.safetensors",
+        "..",
+        "",
+        ".x.safetensors",
+        "x.bin",
+    ] {
         let text = refusal(&directory(&[index(&format!("\"a\": {path:?}"))]));
-        let wanted = format!("tensor `a` is in {path:?}, a .safetensors file beside the index is needed");
+        let wanted =
+            format!("tensor `a` is in {path:?}, a .safetensors file beside the index is needed");
         assert!(text.ends_with(&wanted), "{text}");
     }
 }
@@ -103,27 +160,43 @@ fn an_index_does_not_lead_out_of_its_directory() {
 #[test]
 fn a_shard_that_is_not_there_is_named() {
     let text = refusal(&directory(&[index(r#""a": "x.safetensors""#)]));
-    assert!(text.ends_with("has no `x.safetensors`, a shard of `model.safetensors.index.json`"), "{text}");
+    assert!(
+        text.ends_with("has no `x.safetensors`, a shard of `model.safetensors.index.json`"),
+        "{text}"
+    );
 }
 
 #[test]
 fn an_index_and_its_shards_must_agree() {
-    let text = refusal(&directory(&[index(r#""a": "x.safetensors""#), shard("x.safetensors", "b")]));
-    assert!(text.contains("index.json`: tensor `a` is not in `") && text.ends_with("x.safetensors`"), "{text}");
+    let text = refusal(&directory(&[
+        index(r#""a": "x.safetensors""#),
+        shard("x.safetensors", "b"),
+    ]));
+    assert!(
+        text.contains("index.json`: tensor `a` is not in `") && text.ends_with("x.safetensors`"),
+        "{text}"
+    );
     let (x, y) = (shard("x.safetensors", "a"), shard("y.safetensors", "b"));
     let two = index(r#""a": "x.safetensors", "b": "y.safetensors""#);
     open_and_take(&directory(&[two.clone(), x.clone(), y])).unwrap();
-    let both = safetensors(&json!({"a": entry("F32", &[1], 0, 4), "b": entry("F32", &[1], 4, 8)}).to_string(), 8);
+    let both = safetensors(
+        &json!({"a": entry("F32", &[1], 0, 4), "b": entry("F32", &[1], 4, 8)}).to_string(),
+        8,
+    );
     let text = refusal(&directory(&[two, x, ("y.safetensors", both)]));
     assert!(
-        text.contains("index.json`: tensor `a` of `") && text.ends_with("y.safetensors` is not there in the index")
+        text.contains("index.json`: tensor `a` of `")
+            && text.ends_with("y.safetensors` is not there in the index")
     );
 }
 
 #[test]
 fn an_index_without_a_map_is_refused() {
     let text = refusal(&directory(&[(INDEX, b"{}".to_vec())]));
-    assert!(text.contains("index.json`: missing field `weight_map`"), "{text}");
+    assert!(
+        text.contains("index.json`: missing field `weight_map`"),
+        "{text}"
+    );
 }
 
 proptest! {

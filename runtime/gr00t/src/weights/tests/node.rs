@@ -17,7 +17,9 @@ const TENSORS: i64 = 12;
 const FOLDER: &str = "RRUN_TEST_CHECKPOINT";
 
 fn specs() -> Vec<Spec> {
-    (0..TENSORS).map(|at| (format!("t{at}"), vec![ELEMENTS])).collect()
+    (0..TENSORS)
+        .map(|at| (format!("t{at}"), vec![ELEMENTS]))
+        .collect()
 }
 
 /// Flushes the file to the disk and tells the kernel to drop it from the page cache.
@@ -32,19 +34,41 @@ fn forget(dir: &Path) {
 fn load(dir: &Path, ranks: usize) -> Vec<u64> {
     let start = |_| {
         let mut rank = Command::new(std::env::current_exe().unwrap());
-        rank.args(["--exact", &format!("{}::a_rank_that_loads", module_path!().split_once("::").unwrap().1)]);
-        rank.args(["--ignored", "--nocapture"]).env(FOLDER, dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        rank.args([
+            "--exact",
+            &format!(
+                "{}::a_rank_that_loads",
+                module_path!().split_once("::").unwrap().1
+            ),
+        ]);
+        rank.args(["--ignored", "--nocapture"])
+            .env(FOLDER, dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         rank.spawn().unwrap()
     };
     let mut ranks: Vec<Child> = (0..ranks).map(start).collect();
-    let mut lines: Vec<_> = ranks.iter_mut().map(|rank| BufReader::new(rank.stdout.take().unwrap()).lines()).collect();
+    let mut lines: Vec<_> = ranks
+        .iter_mut()
+        .map(|rank| BufReader::new(rank.stdout.take().unwrap()).lines())
+        .collect();
     for lines in &mut lines {
-        assert!(lines.any(|line| line.unwrap().ends_with("ready")), "a rank ended before it was ready");
+        assert!(
+            lines.any(|line| line.unwrap().ends_with("ready")),
+            "a rank ended before it was ready"
+        );
     }
-    ranks.iter_mut().for_each(|rank| rank.stdin.take().unwrap().write_all(b"\n").unwrap());
+    ranks
+        .iter_mut()
+        .for_each(|rank| rank.stdin.take().unwrap().write_all(b"\n").unwrap());
     let bytes = |line: std::io::Result<String>| line.unwrap().strip_prefix("read ")?.parse().ok();
-    let read = lines.iter_mut().map(|lines| lines.find_map(bytes).unwrap()).collect();
-    ranks.iter_mut().for_each(|rank| assert!(rank.wait().unwrap().success()));
+    let read = lines
+        .iter_mut()
+        .map(|lines| lines.find_map(bytes).unwrap())
+        .collect();
+    ranks
+        .iter_mut()
+        .for_each(|rank| assert!(rank.wait().unwrap().success()));
     read
 }
 
@@ -60,27 +84,45 @@ fn ranks_of_a_node_read_the_disk_once() {
     forget(dir.path());
     let alone: u64 = load(dir.path(), 1).iter().sum();
     if alone < size * 9 / 10 {
-        eprintln!("skipped: of {size} bytes that were to be forgotten {alone} came from a disk again");
+        eprintln!(
+            "skipped: of {size} bytes that were to be forgotten {alone} came from a disk again"
+        );
         return;
     }
     forget(dir.path());
     let together = load(dir.path(), RANKS);
     let total: u64 = together.iter().sum();
     println!("a file of {size} bytes; one rank read {alone}, {RANKS} ranks read {together:?}");
-    assert!(total < size * 3 / 2, "{RANKS} ranks read {total} bytes of a file of {size}");
+    assert!(
+        total < size * 3 / 2,
+        "{RANKS} ranks read {total} bytes of a file of {size}"
+    );
 }
 
 #[test]
 #[ignore = "a role, not a test"]
 fn a_rank_that_loads() {
-    let Some(dir) = std::env::var_os(FOLDER) else { return };
+    let Some(dir) = std::env::var_os(FOLDER) else {
+        return;
+    };
     let mut weights = Weights::open(Path::new(&dir), Device::Cpu, Kind::BFloat16).unwrap();
     println!("\nready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let before = read_bytes();
-    weights.ahead_by(&specs(), Sizes { slots: 4, buffer: 1 << 20, threads: 2 }, Late::default());
+    weights.ahead_by(
+        &specs(),
+        Sizes {
+            slots: 4,
+            buffer: 1 << 20,
+            threads: 2,
+        },
+        Late::default(),
+    );
     for (at, (name, shape)) in specs().iter().enumerate() {
-        assert_eq!(weights.take(name, shape).double_value(&[ELEMENTS - 1]), at as f64);
+        assert_eq!(
+            weights.take(name, shape).double_value(&[ELEMENTS - 1]),
+            at as f64
+        );
     }
     println!("read {}", read_bytes() - before);
 }
@@ -88,5 +130,7 @@ fn a_rank_that_loads() {
 /// Returns the bytes that the kernel has fetched from disks for this process.
 fn read_bytes() -> u64 {
     let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
-    io.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok()).unwrap_or(0)
+    io.lines()
+        .find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok())
+        .unwrap_or(0)
 }

@@ -24,9 +24,13 @@ pub struct ToCard(Uploader);
 impl ToCard {
     /// Creates a carrier for tensors that were allocated on `device` before.
     pub fn new(device: Device, slots: usize) -> Result<Self, String> {
-        let Device::Cuda(index) = device else { return Err(format!("{device:?} is not a card")) };
+        let Device::Cuda(index) = device else {
+            return Err(format!("{device:?} is not a card"));
+        };
         let cuda = cuda::load().map_err(|none| none.reason)?;
-        Ok(Self(Uploader::new(cuda, index, slots).map_err(|err| err.to_string())?))
+        Ok(Self(
+            Uploader::new(cuda, index, slots).map_err(|err| err.to_string())?,
+        ))
     }
 }
 
@@ -60,11 +64,19 @@ impl Carrier for Late {
 
     fn send(&self, slot: usize, pairs: Vec<(Tensor, Tensor)>) -> Result<(), String> {
         let before = self.sent.lock().unwrap().insert(slot, pairs);
-        before.is_none().then_some(()).ok_or_else(|| format!("slot {slot} is sent twice"))
+        before
+            .is_none()
+            .then_some(())
+            .ok_or_else(|| format!("slot {slot} is sent twice"))
     }
 
     fn land(&self, slot: usize) -> Result<(), String> {
-        let pairs = self.sent.lock().unwrap().remove(&slot).ok_or_else(|| format!("slot {slot} was not sent"))?;
+        let pairs = self
+            .sent
+            .lock()
+            .unwrap()
+            .remove(&slot)
+            .ok_or_else(|| format!("slot {slot} was not sent"))?;
         for (mut target, source) in pairs {
             target.f_copy_(&source).map_err(|err| err.to_string())?;
         }

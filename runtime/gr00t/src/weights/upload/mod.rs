@@ -53,7 +53,11 @@ impl Sizes {
     /// 8 threads keep up.
     pub(super) fn usual() -> Self {
         let cores = available_parallelism().map_or(1, NonZero::get);
-        Self { slots: 16, buffer: 4 << 20, threads: cores.clamp(2, 8) }
+        Self {
+            slots: 16,
+            buffer: 4 << 20,
+            threads: cores.clamp(2, 8),
+        }
     }
 }
 
@@ -143,11 +147,18 @@ impl Upload {
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
-        let mut upload = Self { shared, threads: Vec::new() };
+        let mut upload = Self {
+            shared,
+            threads: Vec::new(),
+        };
         for number in 0..sizes.threads {
             let shared = Arc::clone(&upload.shared);
-            let thread = thread::Builder::new().name(format!("load {number}")).spawn(move || shared.work());
-            upload.threads.push(thread.map_err(|err| Failure::Device { reason: err.to_string() })?);
+            let thread = thread::Builder::new()
+                .name(format!("load {number}"))
+                .spawn(move || shared.work());
+            upload.threads.push(thread.map_err(|err| Failure::Device {
+                reason: err.to_string(),
+            })?);
         }
         Ok(upload)
     }
@@ -159,12 +170,18 @@ impl Upload {
     pub(super) fn take(&self, number: usize) -> Result<Tensor, Failure> {
         let mut state = self.shared.lock();
         while !state.has_failed && !state.ring.has(number) {
-            state = self.shared.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self
+                .shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         if state.ring.has(number) {
             return Ok(state.wanted[number].tensor.shallow_clone());
         }
-        let again = || Failure::Device { reason: "loading has failed before".to_owned() };
+        let again = || Failure::Device {
+            reason: "loading has failed before".to_owned(),
+        };
         Err(state.failure.take().unwrap_or_else(again))
     }
 }
@@ -183,13 +200,19 @@ impl Drop for Upload {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Runs the loop of one thread.
     fn work(&self) {
         let _mode = InferenceMode::begin();
-        let lost = |reason: String| Err(Failure::Device { reason: first_line(&reason).to_owned() });
+        let lost = |reason: String| {
+            Err(Failure::Device {
+                reason: first_line(&reason).to_owned(),
+            })
+        };
         let outcome = caught(|| self.turns()).unwrap_or_else(lost);
         if let Err(failure) = outcome {
             let mut state = self.lock();
@@ -210,7 +233,9 @@ impl Shared {
             match self.next() {
                 Next::Fill { slot, load } => self.fill(slot, &self.loads[load])?,
                 Next::Land { slot } => {
-                    self.carrier.land(slot).map_err(|reason| Failure::Device { reason })?;
+                    self.carrier
+                        .land(slot)
+                        .map_err(|reason| Failure::Device { reason })?;
                     self.lock().ring.landed(slot, &self.loads);
                 }
                 Next::Wait | Next::Over => return Ok(()),
@@ -224,7 +249,12 @@ impl Shared {
         let mut state = self.lock();
         loop {
             match state.ring.next() {
-                Next::Wait => state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                Next::Wait => {
+                    state = self
+                        .changed
+                        .wait(state)
+                        .unwrap_or_else(|poisoned| poisoned.into_inner())
+                }
                 other => return other,
             }
         }
@@ -234,16 +264,25 @@ impl Shared {
     fn fill(&self, slot: usize, load: &Load) -> Result<(), Failure> {
         let device = |reason| Failure::Device { reason };
         let kept = self.lock().buffers.get_mut(slot).and_then(Option::take);
-        let mut buffer = kept.map_or_else(|| self.carrier.buffer(self.buffer), Ok).map_err(device)?;
+        let mut buffer = kept
+            .map_or_else(|| self.carrier.buffer(self.buffer), Ok)
+            .map_err(device)?;
         let bytes = buffer.bytes_mut();
         for piece in load {
             let source = &self.sources[piece.file];
-            let read = source.file.read_exact_at(&mut bytes[piece.buffer.clone()], piece.at);
-            read.map_err(|err| Failure::File { path: source.path.clone(), err })?;
+            let read = source
+                .file
+                .read_exact_at(&mut bytes[piece.buffer.clone()], piece.at);
+            read.map_err(|err| Failure::File {
+                path: source.path.clone(),
+                err,
+            })?;
         }
         let pairs = {
             let state = self.lock();
-            load.iter().map(|piece| pair(piece, &state.wanted[piece.tensor], &buffer)).collect()
+            load.iter()
+                .map(|piece| pair(piece, &state.wanted[piece.tensor], &buffer))
+                .collect()
         };
         if let Err(reason) = self.carrier.send(slot, pairs) {
             // Copies from the buffer may be under way, so it is leaked.

@@ -40,7 +40,10 @@ pub type Load = Vec<Piece>;
 /// Divides tensors into buffers of `size` bytes, which must be a multiple of [`ALIGN`]; empty
 /// tensors are in no buffer.
 pub fn plan(extents: &[Extent], size: usize) -> Vec<Load> {
-    assert!(size > 0 && size.is_multiple_of(ALIGN), "a buffer of {size} bytes");
+    assert!(
+        size > 0 && size.is_multiple_of(ALIGN),
+        "a buffer of {size} bytes"
+    );
     let mut order: Vec<_> = (0..extents.len()).collect();
     order.sort_by_key(|&tensor| (extents[tensor].file, extents[tensor].bytes.start));
     let (mut loads, mut load, mut used) = (Vec::new(), Load::new(), 0usize);
@@ -55,9 +58,17 @@ pub fn plan(extents: &[Extent], size: usize) -> Vec<Load> {
                 continue;
             }
             // Both bounds of the free space are multiples of `ALIGN`, so no element is split.
-            let count = usize::try_from(bytes.end - at).unwrap_or(usize::MAX).min(size - offset);
+            let count = usize::try_from(bytes.end - at)
+                .unwrap_or(usize::MAX)
+                .min(size - offset);
             used = offset + count;
-            load.push(Piece { tensor, begin: at - bytes.start, file: *file, at, buffer: offset..used });
+            load.push(Piece {
+                tensor,
+                begin: at - bytes.start,
+                file: *file,
+                at,
+                buffer: offset..used,
+            });
             at += count as u64;
         }
     }
@@ -68,7 +79,10 @@ pub fn plan(extents: &[Extent], size: usize) -> Vec<Load> {
 /// Returns the number of pieces of each of `tensors` tensors.
 pub fn pieces(loads: &[Load], tensors: usize) -> Vec<usize> {
     let mut counts = vec![0; tensors];
-    loads.iter().flatten().for_each(|piece| counts[piece.tensor] += 1);
+    loads
+        .iter()
+        .flatten()
+        .for_each(|piece| counts[piece.tensor] += 1);
     counts
 }
 
@@ -79,21 +93,33 @@ mod tests {
     use super::*;
 
     fn extent(file: usize, begin: u64, length: u64) -> Extent {
-        Extent { file, bytes: begin..begin + length }
+        Extent {
+            file,
+            bytes: begin..begin + length,
+        }
     }
 
     /// Returns tensor, first byte in the file, and place in the buffer.
     fn told(load: &Load) -> Vec<(usize, u64, Range<usize>)> {
-        load.iter().map(|piece| (piece.tensor, piece.at, piece.buffer.clone())).collect()
+        load.iter()
+            .map(|piece| (piece.tensor, piece.at, piece.buffer.clone()))
+            .collect()
     }
 
     #[test]
     fn small_tensors_share_a_buffer_and_a_large_one_has_several() {
-        let loads = plan(&[extent(0, 10, 4), extent(0, 14, 200), extent(0, 214, 8)], 128);
+        let loads = plan(
+            &[extent(0, 10, 4), extent(0, 14, 200), extent(0, 214, 8)],
+            128,
+        );
         let told: Vec<_> = loads.iter().map(told).collect();
         assert_eq!(
             told,
-            [vec![(0, 10, 0..4), (1, 14, 64..128)], vec![(1, 78, 0..128)], vec![(1, 206, 0..8), (2, 214, 64..72)]]
+            [
+                vec![(0, 10, 0..4), (1, 14, 64..128)],
+                vec![(1, 78, 0..128)],
+                vec![(1, 206, 0..8), (2, 214, 64..72)]
+            ]
         );
         assert_eq!(loads[1][0].begin, 64);
         assert_eq!(pieces(&loads, 3), [1, 3, 1]);
@@ -102,7 +128,13 @@ mod tests {
     #[test]
     fn files_are_read_from_their_beginning_to_their_end() {
         let loads = plan(&[extent(1, 0, 8), extent(0, 100, 8), extent(0, 0, 8)], 64);
-        assert_eq!(loads.iter().map(|load| (load[0].file, load[0].at)).collect::<Vec<_>>(), [(0, 0), (0, 100), (1, 0)]);
+        assert_eq!(
+            loads
+                .iter()
+                .map(|load| (load[0].file, load[0].at))
+                .collect::<Vec<_>>(),
+            [(0, 0), (0, 100), (1, 0)]
+        );
     }
 
     #[test]

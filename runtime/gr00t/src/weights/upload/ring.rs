@@ -79,7 +79,9 @@ impl Ring {
         }
         match self.flying.pop_front() {
             Some(slot) => {
-                let Slot::Flying(load) = self.slots[slot] else { unreachable!("slot {slot} flies") };
+                let Slot::Flying(load) = self.slots[slot] else {
+                    unreachable!("slot {slot} flies")
+                };
                 self.slots[slot] = Slot::Landing(load);
                 Next::Land { slot }
             }
@@ -91,16 +93,22 @@ impl Ring {
 
     /// Records that the copies of a slot have been started.
     pub fn sent(&mut self, slot: usize) {
-        let Slot::Filling(load) = self.slots[slot] else { panic!("slot {slot} was not being filled") };
+        let Slot::Filling(load) = self.slots[slot] else {
+            panic!("slot {slot} was not being filled")
+        };
         self.slots[slot] = Slot::Flying(load);
         self.flying.push_back(slot);
     }
 
     /// Records that the copies of a slot, which held the pieces of `loads`, have finished.
     pub fn landed(&mut self, slot: usize, loads: &[Load]) {
-        let Slot::Landing(load) = self.slots[slot] else { panic!("slot {slot} was not waited for") };
+        let Slot::Landing(load) = self.slots[slot] else {
+            panic!("slot {slot} was not waited for")
+        };
         self.slots[slot] = Slot::Free;
-        loads[load].iter().for_each(|piece| self.missing[piece.tensor] -= 1);
+        loads[load]
+            .iter()
+            .for_each(|piece| self.missing[piece.tensor] -= 1);
     }
 
     /// Prevents any further task from being started.
@@ -118,7 +126,13 @@ mod tests {
 
     /// Returns `count` loads of one piece each, all of tensor 0.
     fn loads(count: u64) -> Vec<Load> {
-        plan(&[Extent { file: 0, bytes: 0..64 * count }], 64)
+        plan(
+            &[Extent {
+                file: 0,
+                bytes: 0..64 * count,
+            }],
+            64,
+        )
     }
 
     #[test]
@@ -134,7 +148,11 @@ mod tests {
         ring.landed(1, &loads);
         assert_eq!(ring.next(), Next::Fill { slot: 1, load: 2 });
         assert_eq!(ring.next(), Next::Land { slot: 0 });
-        assert_eq!(ring.next(), Next::Over, "who fills the last buffer comes back");
+        assert_eq!(
+            ring.next(),
+            Next::Over,
+            "who fills the last buffer comes back"
+        );
         ring.landed(0, &loads);
         ring.sent(1);
         assert!(!ring.has(0));

@@ -87,7 +87,10 @@ impl Settings {
             envs_per_process: fields.positive("envs_per_process")?.unwrap_or(1) as usize,
             control_hz: fields.positive("control_hz")?,
             max_episode_steps: fields.positive("max_episode_steps")?,
-            success: fields.string("success")?.map(|rule| check_success(&rule).map(|()| rule)).transpose()?,
+            success: fields
+                .string("success")?
+                .map(|rule| check_success(&rule).map(|()| rule))
+                .transpose()?,
             mapping,
             variables: fields.variables("env")?,
             display: fields.display("display")?,
@@ -96,7 +99,12 @@ impl Settings {
             clip_actions: fields.boolean("clip_actions")?.unwrap_or(false),
             end_on_success: fields.boolean("end_on_success")?.unwrap_or(false),
             vector: fields.boolean("vector")?,
-            ignored: job.env_args.keys().filter(|key| ARENAS.contains(&key.as_str())).cloned().collect(),
+            ignored: job
+                .env_args
+                .keys()
+                .filter(|key| ARENAS.contains(&key.as_str()))
+                .cloned()
+                .collect(),
         };
         settings.refuse_too_long()?;
         if settings.vector == Some(true) && settings.environment.starts_with("gym:") {
@@ -110,11 +118,19 @@ impl Settings {
     }
 
     fn refuse_too_long(&self) -> Result<(), EnvError> {
-        let bytes = |map: &Map<String, Value>| serde_json::to_string(map).map_or(0, |text| text.len());
-        for (field, bytes) in [("env_kwargs", bytes(&self.env_kwargs)), ("mapping", bytes(&self.mapping))] {
+        let bytes =
+            |map: &Map<String, Value>| serde_json::to_string(map).map_or(0, |text| text.len());
+        for (field, bytes) in [
+            ("env_kwargs", bytes(&self.env_kwargs)),
+            ("mapping", bytes(&self.mapping)),
+        ] {
             if bytes > LONGEST_CONFIG {
                 let wanted = format!("at most {LONGEST_CONFIG} bytes are taken");
-                return Err(EnvError::Argument { field: field.to_owned(), found: format!("{bytes} bytes"), wanted });
+                return Err(EnvError::Argument {
+                    field: field.to_owned(),
+                    found: format!("{bytes} bytes"),
+                    wanted,
+                });
             }
         }
         Ok(())
@@ -123,14 +139,19 @@ impl Settings {
     /// Returns whether the mapping uses `render()`.
     pub fn renders(&self) -> bool {
         let cameras = self.mapping.get("video").and_then(Value::as_object);
-        cameras.is_some_and(|cameras| cameras.values().any(|camera| camera.get("render") == Some(&Value::Bool(true))))
+        cameras.is_some_and(|cameras| {
+            cameras
+                .values()
+                .any(|camera| camera.get("render") == Some(&Value::Bool(true)))
+        })
     }
 }
 
 /// Checks the form of the name, and that the file exists if it names one.
 fn check_name(name: &str) -> Result<(), EnvError> {
     let wanted = if let Some(id) = name.strip_prefix("gym:") {
-        (id.is_empty() || id.contains(char::is_whitespace)).then_some("an id is needed, as `gym:Pusher-v5`")
+        (id.is_empty() || id.contains(char::is_whitespace))
+            .then_some("an id is needed, as `gym:Pusher-v5`")
     } else if let Some((file, factory)) = name.rsplit_once(".py:") {
         let file = format!("{file}.py");
         if factory.is_empty() {
@@ -143,10 +164,15 @@ fn check_name(name: &str) -> Result<(), EnvError> {
     } else {
         let identifier = |part: &str| {
             let mut letters = part.chars();
-            letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
+            letters
+                .next()
+                .is_some_and(|first| first.is_alphabetic() || first == '_')
                 && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
         };
-        let (module, factory) = name.split_once(':').or_else(|| name.rsplit_once('.')).unwrap_or(("", name));
+        let (module, factory) = name
+            .split_once(':')
+            .or_else(|| name.rsplit_once('.'))
+            .unwrap_or(("", name));
         let whole = module.split('.').chain(factory.split('.')).all(identifier);
         (!whole).then_some("`gym:<id>`, `package.module:factory` or `file.py:factory` is needed")
     };
@@ -161,11 +187,17 @@ fn check_success(rule: &str) -> Result<(), EnvError> {
         Some(number) => number.trim().parse::<f64>().is_ok_and(f64::is_finite),
         None => {
             matches!(rule, "is_success" | "terminated")
-                || rule.strip_prefix("info.").is_some_and(|key| !key.trim().is_empty())
+                || rule
+                    .strip_prefix("info.")
+                    .is_some_and(|key| !key.trim().is_empty())
         }
     };
     let wanted = "`info.<key>`, `is_success`, `terminated` or `reward>=X` is needed";
-    if known { Ok(()) } else { Err(refuse("success", &rule.into(), wanted)) }
+    if known {
+        Ok(())
+    } else {
+        Err(refuse("success", &rule.into(), wanted))
+    }
 }
 
 /// Finds the interpreter: a name in `PATH`, a path, or the folder of a virtual environment.
@@ -176,15 +208,28 @@ fn interpreter(given: Option<&str>) -> Result<PathBuf, EnvError> {
     if !name.contains('/') && !path.is_dir() {
         let paths = std::env::var_os("PATH").unwrap_or_default();
         let there = std::env::split_paths(&paths).any(|folder| is_program(&folder.join(name)));
-        return if there { Ok(path.to_owned()) } else { Err(refuse("and PATH has no such program")) };
+        return if there {
+            Ok(path.to_owned())
+        } else {
+            Err(refuse("and PATH has no such program"))
+        };
     }
-    let path = if path.is_dir() { path.join("bin/python") } else { path.to_owned() };
-    if is_program(&path) { Ok(path) } else { Err(refuse("an interpreter or the folder of a venv is needed")) }
+    let path = if path.is_dir() {
+        path.join("bin/python")
+    } else {
+        path.to_owned()
+    };
+    if is_program(&path) {
+        Ok(path)
+    } else {
+        Err(refuse("an interpreter or the folder of a venv is needed"))
+    }
 }
 
 fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
-    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    std::fs::metadata(path)
+        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 /// Access to the fields of `arena_env_args`; null counts as absent.
@@ -210,24 +255,40 @@ impl<'a> Fields<'a> {
         wanted: &str,
         convert: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<Option<T>, EnvError> {
-        self.get(field).map(|value| convert(value).ok_or_else(|| refuse(field, value, wanted))).transpose()
+        self.get(field)
+            .map(|value| convert(value).ok_or_else(|| refuse(field, value, wanted)))
+            .transpose()
     }
 
     fn string(&self, field: &str) -> Result<Option<String>, EnvError> {
-        self.read(field, "a text is needed", |value| value.as_str().map(str::to_owned))
+        self.read(field, "a text is needed", |value| {
+            value.as_str().map(str::to_owned)
+        })
     }
 
     fn strings(&self, field: &str) -> Result<Vec<String>, EnvError> {
-        let read = self.read(field, "a text or a list of texts is needed", |value| match value {
-            Value::String(text) => Some(vec![text.clone()]),
-            Value::Array(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
-            _ => None,
-        });
+        let read = self.read(
+            field,
+            "a text or a list of texts is needed",
+            |value| match value {
+                Value::String(text) => Some(vec![text.clone()]),
+                Value::Array(items) => items
+                    .iter()
+                    .map(|item| item.as_str().map(str::to_owned))
+                    .collect(),
+                _ => None,
+            },
+        );
         Ok(read?.unwrap_or_default())
     }
 
     fn positive(&self, field: &str) -> Result<Option<u32>, EnvError> {
-        let convert = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|&n| n > 0);
+        let convert = |value: &Value| {
+            value
+                .as_u64()
+                .and_then(|number| u32::try_from(number).ok())
+                .filter(|&n| n > 0)
+        };
         self.read(field, "a whole number above 0 is needed", convert)
     }
 
@@ -236,7 +297,9 @@ impl<'a> Fields<'a> {
     }
 
     fn object(&self, field: &str) -> Result<Map<String, Value>, EnvError> {
-        let read = self.read(field, "an object is needed", |value| value.as_object().cloned());
+        let read = self.read(field, "an object is needed", |value| {
+            value.as_object().cloned()
+        });
         Ok(read?.unwrap_or_default())
     }
 
@@ -246,10 +309,23 @@ impl<'a> Fields<'a> {
                 Value::Null => None,
                 Value::String(text) => Some(text.clone()),
                 Value::Number(number) => Some(number.to_string()),
-                _ => return Err(refuse(&format!("{field}.{name}"), &value, "a text, a number or null is needed")),
+                _ => {
+                    return Err(refuse(
+                        &format!("{field}.{name}"),
+                        &value,
+                        "a text, a number or null is needed",
+                    ));
+                }
             };
-            if name.is_empty() || name.contains(['=', '\0']) || text.as_ref().is_some_and(|text| text.contains('\0')) {
-                return Err(refuse(&format!("{field}.{name}"), &value, "which cannot be an environment variable"));
+            if name.is_empty()
+                || name.contains(['=', '\0'])
+                || text.as_ref().is_some_and(|text| text.contains('\0'))
+            {
+                return Err(refuse(
+                    &format!("{field}.{name}"),
+                    &value,
+                    "which cannot be an environment variable",
+                ));
             }
             Ok((name, text))
         });
@@ -257,19 +333,26 @@ impl<'a> Fields<'a> {
     }
 
     fn display(&self, field: &str) -> Result<Display, EnvError> {
-        let read = self.read(field, "`auto`, `none` or a display as `:1` is needed", |value| match value.as_str()? {
-            "auto" => Some(Display::Own),
-            "none" => Some(Display::Inherited),
-            name if name.contains(':') => Some(Display::Named(name.to_owned())),
-            _ => None,
-        });
+        let read = self.read(
+            field,
+            "`auto`, `none` or a display as `:1` is needed",
+            |value| match value.as_str()? {
+                "auto" => Some(Display::Own),
+                "none" => Some(Display::Inherited),
+                name if name.contains(':') => Some(Display::Named(name.to_owned())),
+                _ => None,
+            },
+        );
         Ok(read?.unwrap_or(Display::Inherited))
     }
 }
 
 /// Returns the text that a key is unknown, with the nearest known key.
 pub(super) fn unknown(key: &str, known: &[&str]) -> String {
-    let nearest = known.iter().map(|name| (strsim::jaro_winkler(name, key), name)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let nearest = known
+        .iter()
+        .map(|name| (strsim::jaro_winkler(name, key), name))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
     match nearest {
         Some((close, name)) if close > 0.8 => format!("which is not known; did you mean `{name}`?"),
         _ => format!("which is not known; known are {}", known.join(", ")),
@@ -277,7 +360,11 @@ pub(super) fn unknown(key: &str, known: &[&str]) -> String {
 }
 
 pub(super) fn refuse(field: &str, found: &Value, wanted: &str) -> EnvError {
-    EnvError::Argument { field: field.to_owned(), found: found.to_string(), wanted: wanted.to_owned() }
+    EnvError::Argument {
+        field: field.to_owned(),
+        found: found.to_string(),
+        wanted: wanted.to_owned(),
+    }
 }
 
 #[cfg(test)]

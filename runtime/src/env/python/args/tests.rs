@@ -3,8 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn settings(args: Value) -> Result<Settings, String> {
-    let entry =
-        json!({"jobs": [{"name": "a", "arena_env_args": args, "policy_type": "zero_action", "num_episodes": 1}]});
+    let entry = json!({"jobs": [{"name": "a", "arena_env_args": args, "policy_type": "zero_action", "num_episodes": 1}]});
     Settings::new(&jobs::file::parse(&entry).unwrap()[0]).map_err(|error| error.to_string())
 }
 
@@ -22,18 +21,40 @@ fn every_field_is_read() {
     }))
     .unwrap();
     assert_eq!(found.imports, ["pkg", "b", "c"]);
-    assert_eq!((found.envs_per_process, found.control_hz, found.max_episode_steps), (2, Some(10), Some(5)));
-    assert_eq!(found.variables, [("A".to_owned(), Some("1".to_owned())), ("B".to_owned(), None)]);
+    assert_eq!(
+        (
+            found.envs_per_process,
+            found.control_hz,
+            found.max_episode_steps
+        ),
+        (2, Some(10), Some(5))
+    );
+    assert_eq!(
+        found.variables,
+        [
+            ("A".to_owned(), Some("1".to_owned())),
+            ("B".to_owned(), None)
+        ]
+    );
     assert_eq!(found.display, Display::Named(":3".to_owned()));
-    assert_eq!((found.recycle_after, found.pass_episode, found.renders()), (Some(9), true, true));
+    assert_eq!(
+        (found.recycle_after, found.pass_episode, found.renders()),
+        (Some(9), true, true)
+    );
     assert_eq!(found.ignored, ["env_spacing"]);
 }
 
 #[test]
 fn defaults_are_one_copy_a_process_and_python3() {
     let found = settings(json!({"environment": "gym:Pusher-v5", "mapping": null})).unwrap();
-    assert_eq!((found.envs_per_process, &found.python), (1, &PathBuf::from("python3")));
-    assert_eq!((found.renders(), found.display, found.success), (false, Display::Inherited, None));
+    assert_eq!(
+        (found.envs_per_process, &found.python),
+        (1, &PathBuf::from("python3"))
+    );
+    assert_eq!(
+        (found.renders(), found.display, found.success),
+        (false, Display::Inherited, None)
+    );
 }
 
 #[test]
@@ -42,18 +63,29 @@ fn an_unknown_field_is_refused_with_the_nearest() {
         refusal(json!({"environment": "gym:a", "env_kwarg": {}})),
         "`arena_env_args.env_kwarg` is {}, which is not known; did you mean `env_kwargs`?"
     );
-    assert!(refusal(json!({"environment": "gym:a", "hdr": 1})).contains("known are env_kwargs, import"));
+    assert!(
+        refusal(json!({"environment": "gym:a", "hdr": 1})).contains("known are env_kwargs, import")
+    );
 }
 
 #[test]
 fn a_folder_is_that_of_a_venv_however_it_is_written() {
     // The working directory of a test is that of its crate.
     let folder = tempfile::tempdir_in(".").unwrap();
-    let (name, bin) = (folder.path().file_name().unwrap().to_str().unwrap(), folder.path().join("bin"));
+    let (name, bin) = (
+        folder.path().file_name().unwrap().to_str().unwrap(),
+        folder.path().join("bin"),
+    );
     std::fs::create_dir(&bin).unwrap();
     std::os::unix::fs::symlink("/bin/sh", bin.join("python")).unwrap();
-    for python in [name.to_owned(), format!("./{name}"), folder.path().display().to_string()] {
-        let found = settings(json!({"environment": "gym:a", "python": python})).unwrap().python;
+    for python in [
+        name.to_owned(),
+        format!("./{name}"),
+        folder.path().display().to_string(),
+    ] {
+        let found = settings(json!({"environment": "gym:a", "python": python}))
+            .unwrap()
+            .python;
         assert_eq!(found, Path::new(&python).join("bin/python"));
     }
 }
@@ -61,20 +93,54 @@ fn a_folder_is_that_of_a_venv_however_it_is_written() {
 #[test]
 fn wrong_values_are_refused_by_name() {
     let table = [
-        (json!({"envs_per_process": 0}), "`arena_env_args.envs_per_process` is 0, a whole number above 0"),
-        (json!({"success": "done"}), "`arena_env_args.success` is \"done\", `info.<key>`"),
-        (json!({"success": "reward>=x"}), "`arena_env_args.success` is \"reward>=x\""),
-        (json!({"env": {"A": []}}), "`arena_env_args.env.A` is [], a text, a number or null"),
-        (json!({"env": {"A=B": "c"}}), "`arena_env_args.env.A=B` is \"c\", which cannot be"),
-        (json!({"display": "1"}), "`arena_env_args.display` is \"1\", `auto`"),
-        (json!({"python": "no-such-python"}), "`arena_env_args.python` is \"no-such-python\", and PATH"),
-        (json!({"python": "/tmp"}), "`arena_env_args.python` is \"/tmp\", an interpreter or the folder"),
-        (json!({"import": 3}), "`arena_env_args.import` is 3, a text or a list"),
-        (json!({"env_kwargs": {"a": "x".repeat(70_000)}}), "`arena_env_args.env_kwargs` is 70008 bytes, at most"),
+        (
+            json!({"envs_per_process": 0}),
+            "`arena_env_args.envs_per_process` is 0, a whole number above 0",
+        ),
+        (
+            json!({"success": "done"}),
+            "`arena_env_args.success` is \"done\", `info.<key>`",
+        ),
+        (
+            json!({"success": "reward>=x"}),
+            "`arena_env_args.success` is \"reward>=x\"",
+        ),
+        (
+            json!({"env": {"A": []}}),
+            "`arena_env_args.env.A` is [], a text, a number or null",
+        ),
+        (
+            json!({"env": {"A=B": "c"}}),
+            "`arena_env_args.env.A=B` is \"c\", which cannot be",
+        ),
+        (
+            json!({"display": "1"}),
+            "`arena_env_args.display` is \"1\", `auto`",
+        ),
+        (
+            json!({"python": "no-such-python"}),
+            "`arena_env_args.python` is \"no-such-python\", and PATH",
+        ),
+        (
+            json!({"python": "/tmp"}),
+            "`arena_env_args.python` is \"/tmp\", an interpreter or the folder",
+        ),
+        (
+            json!({"import": 3}),
+            "`arena_env_args.import` is 3, a text or a list",
+        ),
+        (
+            json!({"env_kwargs": {"a": "x".repeat(70_000)}}),
+            "`arena_env_args.env_kwargs` is 70008 bytes, at most",
+        ),
     ];
     for (mut args, reason) in table {
         args["environment"] = json!("gym:a");
-        assert!(refusal(args.clone()).starts_with(reason), "{}", refusal(args));
+        assert!(
+            refusal(args.clone()).starts_with(reason),
+            "{}",
+            refusal(args)
+        );
     }
 }
 
@@ -84,6 +150,9 @@ fn names_have_one_of_three_forms() {
         assert!(settings(json!({"environment": name})).is_ok(), "{name}");
     }
     for name in ["gym:", "plain", "a b.c", "a.1b", "nowhere.py:make", "a..b"] {
-        assert!(refusal(json!({"environment": name})).contains("arena_env_args.environment"), "{name}");
+        assert!(
+            refusal(json!({"environment": name})).contains("arena_env_args.environment"),
+            "{name}"
+        );
     }
 }

@@ -13,7 +13,11 @@ use crate::env::{Answer, Step};
 
 impl Child {
     /// Checks the description of the environment, and maps shared memory of the size it needs.
-    pub(super) fn attach(&mut self, value: serde_json::Value, host: &mut Host) -> Result<(), String> {
+    pub(super) fn attach(
+        &mut self,
+        value: serde_json::Value,
+        host: &mut Host,
+    ) -> Result<(), String> {
         let hello = Hello::new(value)?;
         let hello = match &host.hello {
             Some(first) if !first.same(&hello) => {
@@ -22,21 +26,38 @@ impl Child {
             Some(first) => Arc::clone(first),
             None => Arc::clone(host.hello.insert(Arc::new(hello))),
         };
-        let Some(process) = &self.process else { return Ok(()) };
+        let Some(process) = &self.process else {
+            return Ok(());
+        };
         let layout = Layout::new(&hello, self.copies.len())?;
         let shared = SharedMemory::with_size(&process.memfd, layout.bytes, 2 * self.copies.len())
-            .map_err(|err| format!("cannot be given {} bytes of shared memory: {err}", layout.bytes))?;
+            .map_err(|err| {
+            format!(
+                "cannot be given {} bytes of shared memory: {err}",
+                layout.bytes
+            )
+        })?;
         let sent = process.send(layout.to_json().to_string().as_bytes());
         sent.map_err(|err| format!("does not read where its memory is: {err}"))?;
         let language = host.terms.language.as_ref().unwrap_or(&hello.language);
-        self.copies.iter_mut().for_each(|copy| copy.language = Arc::from(language.as_str()));
+        self.copies
+            .iter_mut()
+            .for_each(|copy| copy.language = Arc::from(language.as_str()));
         self.memory = Some(Memory { shared, layout });
         Ok(())
     }
 
     /// Forwards the answers of the oldest unanswered batch.
-    pub(super) fn answer(&mut self, sequence: u32, replies: &[Reply], host: &mut Host) -> Result<(), String> {
-        let front = self.batches.front().filter(|batch| batch.sequence == sequence);
+    pub(super) fn answer(
+        &mut self,
+        sequence: u32,
+        replies: &[Reply],
+        host: &mut Host,
+    ) -> Result<(), String> {
+        let front = self
+            .batches
+            .front()
+            .filter(|batch| batch.sequence == sequence);
         let (Some(batch), Some(memory), Some(hello)) = (front, &self.memory, &host.hello) else {
             return Err(format!("answered work {sequence}, which it was not given"));
         };
@@ -51,15 +72,20 @@ impl Child {
         for (entry, reply) in batch.entries.iter().zip(replies) {
             let local = usize::from(entry.local);
             let copy = &mut self.copies[local];
-            let bytes =
-                memory.read(local, reply).map_err(|err| format!("has shared memory that cannot be read: {err}"))?;
+            let bytes = memory
+                .read(local, reply)
+                .map_err(|err| format!("has shared memory that cannot be read: {err}"))?;
             let mut seen = memory.observe(hello, &bytes, reply, copy);
             if let (Ok(observation), Some(language)) = (&mut seen, &host.terms.language) {
                 copy.language = Arc::from(language.as_str());
                 observation.language = Arc::clone(&copy.language);
             }
             let processed_action = memory.action(&bytes);
-            answers.push((local, reply, seen.map(|observation| (observation, processed_action))));
+            answers.push((
+                local,
+                reply,
+                seen.map(|observation| (observation, processed_action)),
+            ));
         }
         self.batches.pop_front();
         let end_on_success = host.terms.settings.end_on_success;
@@ -67,7 +93,14 @@ impl Child {
             let copy = &mut self.copies[local];
             copy.doing = None;
             self.served += u64::from(reply.op == Op::Reset);
-            let Reply { out_of_bounds, reward, success, terminated, truncated, .. } = *reply;
+            let Reply {
+                out_of_bounds,
+                reward,
+                success,
+                terminated,
+                truncated,
+                ..
+            } = *reply;
             if let Some(episode) = &mut copy.episode {
                 episode.is_over = terminated || truncated || (success && end_on_success);
             }

@@ -25,7 +25,10 @@ impl Child {
             State::Closing => Some(self.since + CLOSE_LIMIT),
             State::Down => None,
         };
-        let ended = self.ended.filter(|_| self.process.is_some()).map(|ended| ended + END_LIMIT);
+        let ended = self
+            .ended
+            .filter(|_| self.process.is_some())
+            .map(|ended| ended + END_LIMIT);
         waits.into_iter().chain(ended).min()
     }
 
@@ -46,7 +49,10 @@ impl Child {
                 // Copies of a VectorEnv that do not move: a job in steps ends in the middle of an
                 // episode.
                 for local in self.missing() {
-                    self.copies[local].episode.iter_mut().for_each(|episode| episode.is_over = true);
+                    self.copies[local]
+                        .episode
+                        .iter_mut()
+                        .for_each(|episode| episode.is_over = true);
                 }
                 self.flush(host, now);
             }
@@ -58,7 +64,8 @@ impl Child {
     /// another process would fail too.
     pub(super) fn refuse(&mut self, reason: &str, host: &mut Host) {
         let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
-        host.failure.get_or_insert_with(|| EnvError::Setup(reason.to_owned()));
+        host.failure
+            .get_or_insert_with(|| EnvError::Setup(reason.to_owned()));
         self.lose(reason, host);
     }
 
@@ -69,8 +76,10 @@ impl Child {
         let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
         let doing = self.doing();
         let (rank, job) = (host.terms.rank, &host.terms.job);
-        let mut loss =
-            Loss { reason: format!("the simulator {reason}; {doing}; rank {rank}, job `{job}`"), stderr: Vec::new() };
+        let mut loss = Loss {
+            reason: format!("the simulator {reason}; {doing}; rank {rank}, job `{job}`"),
+            stderr: Vec::new(),
+        };
         if let Some(process) = self.process.take() {
             loss.reason += &format!(", process {}", process.pid());
             loss.stderr = process.lines.all();
@@ -78,14 +87,19 @@ impl Child {
         }
         let starting = matches!(self.state, State::Starting { .. });
         if starting {
-            host.failure.get_or_insert_with(|| EnvError::Setup(with_lines(&loss)));
+            host.failure
+                .get_or_insert_with(|| EnvError::Setup(with_lines(&loss)));
         }
         (self.state, self.memory, self.ended) = (State::Down, None, None);
         self.batches.clear();
         for copy in &mut self.copies {
             match copy.doing.take() {
-                Some(Op::Reset) => host.answers.give(copy.env, Answer::Reset(Err(copy.loss(&loss)))),
-                Some(Op::Step) => host.answers.give(copy.env, Answer::Step(Err(copy.loss(&loss)))),
+                Some(Op::Reset) => host
+                    .answers
+                    .give(copy.env, Answer::Reset(Err(copy.loss(&loss)))),
+                Some(Op::Step) => host
+                    .answers
+                    .give(copy.env, Answer::Step(Err(copy.loss(&loss)))),
                 None if copy.episode.is_some() => copy.lost = Some(loss.clone()),
                 None => {}
             }
@@ -100,21 +114,35 @@ impl Child {
         for Held { local, command, .. } in told {
             let copy = &mut self.copies[local];
             copy.lost = None;
-            host.answers.give(copy.env, Answer::refuse(&command, copy.loss(&loss)));
+            host.answers
+                .give(copy.env, Answer::refuse(&command, copy.loss(&loss)));
         }
     }
 
     /// Returns a description of the last known activity of the process.
     fn doing(&self) -> String {
         if let State::Starting { stage } = &self.state {
-            return format!("it was at `{}`", &stage[..stage.floor_char_boundary(LONGEST_REASON)]);
+            return format!(
+                "it was at `{}`",
+                &stage[..stage.floor_char_boundary(LONGEST_REASON)]
+            );
         }
         let now = self.memory.as_ref().and_then(Memory::call_now);
         let under = now.and_then(|(copy, call)| {
             let copy = self.copies.get(copy as usize)?;
             Some((call, copy.env.0, copy.episode?))
         });
-        let Some((call, env, Under { episode, seed, steps, .. })) = under else {
+        let Some((
+            call,
+            env,
+            Under {
+                episode,
+                seed,
+                steps,
+                ..
+            },
+        )) = under
+        else {
             return "it was not at work".to_owned();
         };
         let call = match call {

@@ -109,7 +109,9 @@ impl Child {
     /// Starts the process.
     pub fn start(&mut self, host: &mut Host, now: Instant) {
         let envs: Vec<_> = self.copies.iter().map(|copy| copy.env).collect();
-        self.state = State::Starting { stage: "start of the interpreter".to_owned() };
+        self.state = State::Starting {
+            stage: "start of the interpreter".to_owned(),
+        };
         (self.since, self.ended, self.served, self.stages) = (now, None, 0, 0);
         self.copies.iter_mut().for_each(CopyState::renew);
         match host.start(self.index, &envs, self.gpu) {
@@ -128,7 +130,10 @@ impl Child {
         if self.state == State::Up {
             self.close(now);
         } else if self.state != State::Closing {
-            self.process.take().into_iter().for_each(|process| host.bury(process));
+            self.process
+                .take()
+                .into_iter()
+                .for_each(|process| host.bury(process));
         }
     }
 
@@ -143,7 +148,9 @@ impl Child {
 
     /// Handles one packet or the end of the socket. Returns whether there may be more.
     pub fn on_socket(&mut self, host: &mut Host, now: Instant) -> bool {
-        let Some(process) = &self.process else { return false };
+        let Some(process) = &self.process else {
+            return false;
+        };
         match process.receive(&mut host.buffer) {
             Received::Packet(packet) => {
                 match packet {
@@ -164,9 +171,13 @@ impl Child {
     /// Reads the output of the process.
     pub fn on_output(&mut self, host: &Host) {
         let first = self.copies.first().map_or(0, |copy| copy.env.0);
-        let Some(process) = &mut self.process else { return };
+        let Some(process) = &mut self.process else {
+            return;
+        };
         let (lines, more) = process.listen();
-        lines.iter().for_each(|line| tracing::debug!(target: "env", first, "{line}"));
+        lines
+            .iter()
+            .for_each(|line| tracing::debug!(target: "env", first, "{line}"));
         if !more {
             host.ignore(&process.output);
         }
@@ -181,7 +192,10 @@ impl Child {
             return self.lose(&process.ending(), host);
         }
         self.on_output(host);
-        self.process.take().into_iter().for_each(|process| host.bury(process));
+        self.process
+            .take()
+            .into_iter()
+            .for_each(|process| host.bury(process));
         (self.state, self.memory) = (State::Down, None);
         self.flush(host, now);
     }
@@ -195,7 +209,9 @@ impl Child {
                 self.stages += 1;
                 self.since = now;
             }
-            (State::Starting { .. }, Packet::Stage(_)) => self.lose("has too many stages of its start", host),
+            (State::Starting { .. }, Packet::Stage(_)) => {
+                self.lose("has too many stages of its start", host)
+            }
             (State::Starting { .. }, Packet::Hello(value)) if self.memory.is_none() => {
                 if let Err(reason) = self.attach(value, host) {
                     self.lose(&reason, host);
@@ -208,21 +224,27 @@ impl Child {
             (State::Starting { .. }, Packet::Refused(reason)) => self.refuse(&reason, host),
             // The environment is being closed, so the answers are not needed.
             (State::Closing, Packet::Answers { .. }) => {}
-            (State::Up, Packet::Answers { sequence, replies }) => match self.answer(sequence, &replies, host) {
-                Ok(()) => {
-                    self.since = now;
-                    self.flush(host, now);
+            (State::Up, Packet::Answers { sequence, replies }) => {
+                match self.answer(sequence, &replies, host) {
+                    Ok(()) => {
+                        self.since = now;
+                        self.flush(host, now);
+                    }
+                    Err(reason) => self.lose(&reason, host),
                 }
-                Err(reason) => self.lose(&reason, host),
-            },
+            }
             (_, Packet::Error { local, reason }) => {
                 let env = self.copies.get(usize::from(local)).map(|copy| copy.env.0);
-                let whose =
-                    env.filter(|_| self.copies.len() > 1).map_or(String::new(), |env| format!(" in environment {env}"));
+                let whose = env
+                    .filter(|_| self.copies.len() > 1)
+                    .map_or(String::new(), |env| format!(" in environment {env}"));
                 self.lose(&format!("{reason}{whose}"), host);
             }
             (state, packet) => {
-                let reason = format!("sent {packet:?} while {state:?}").chars().take(200).collect::<String>();
+                let reason = format!("sent {packet:?} while {state:?}")
+                    .chars()
+                    .take(200)
+                    .collect::<String>();
                 self.lose(&reason, host);
             }
         }

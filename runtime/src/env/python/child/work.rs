@@ -12,20 +12,38 @@ use crate::env::{Answer, Command, EnvError, Render};
 
 impl Child {
     /// Takes a command for one of its copies; [`Child::flush`] sends it.
-    pub fn take(&mut self, local: usize, command: Command, render: Render, host: &Host, now: Instant) {
+    pub fn take(
+        &mut self,
+        local: usize,
+        command: Command,
+        render: Render,
+        host: &Host,
+        now: Instant,
+    ) {
         if let Err(err) = self.accept(local, &command, host) {
-            host.answers.give(self.copies[local].env, Answer::refuse(&command, err));
+            host.answers
+                .give(self.copies[local].env, Answer::refuse(&command, err));
             return;
         }
-        self.held.push(Held { local, command, render: render == Render::Yes, since: now });
+        self.held.push(Held {
+            local,
+            command,
+            render: render == Render::Yes,
+            since: now,
+        });
     }
 
     fn accept(&mut self, local: usize, command: &Command, host: &Host) -> Result<(), EnvError> {
         let is_held = self.held.iter().any(|held| held.local == local);
         let copy = &mut self.copies[local];
-        let episode_error = |reason: String| EnvError::Episode { env: copy.env, reason };
+        let episode_error = |reason: String| EnvError::Episode {
+            env: copy.env,
+            reason,
+        };
         if copy.doing.is_some() || is_held {
-            return Err(episode_error("it has not answered its last command".to_owned()));
+            return Err(episode_error(
+                "it has not answered its last command".to_owned(),
+            ));
         }
         let Command::Step { action } = command else {
             copy.lost = None;
@@ -36,19 +54,35 @@ impl Child {
         }
         match copy.episode {
             None => return Err(episode_error("it has no episode".to_owned())),
-            Some(Under { is_spoilt: true, .. }) => {
+            Some(Under {
+                is_spoilt: true, ..
+            }) => {
                 let reason = "its VectorEnv stepped on without an action for it".to_owned();
-                return Err(copy.loss(&Loss { reason, stderr: Vec::new() }));
+                return Err(copy.loss(&Loss {
+                    reason,
+                    stderr: Vec::new(),
+                }));
             }
             Some(_) => {}
         }
-        let names = host.hello.as_ref().map_or(&[][..], |hello| &hello.action.names);
+        let names = host
+            .hello
+            .as_ref()
+            .map_or(&[][..], |hello| &hello.action.names);
         if action.len() != names.len() {
-            return Err(episode_error(format!("the action has {} numbers, {} are needed", action.len(), names.len())));
+            return Err(episode_error(format!(
+                "the action has {} numbers, {} are needed",
+                action.len(),
+                names.len()
+            )));
         }
         let clips = host.terms.settings.clip_actions;
         let is_wrong = |number: f32| number.is_nan() || (number.is_infinite() && !clips);
-        match action.iter().zip(names).find(|(number, _)| is_wrong(**number)) {
+        match action
+            .iter()
+            .zip(names)
+            .find(|(number, _)| is_wrong(**number))
+        {
             Some((number, name)) => Err(episode_error(format!("the action `{name}` is {number}"))),
             None => Ok(()),
         }
@@ -71,17 +105,26 @@ impl Child {
     /// another.
     fn is_worn(&self, host: &Host) -> bool {
         let busy = |(local, copy): (usize, &CopyState)| {
-            let begins =
-                self.held.iter().any(|held| held.local == local && matches!(held.command, Command::Reset { .. }));
-            copy.doing.is_some() || (!begins && copy.episode.is_some_and(|episode| !episode.is_over))
+            let begins = self
+                .held
+                .iter()
+                .any(|held| held.local == local && matches!(held.command, Command::Reset { .. }));
+            copy.doing.is_some()
+                || (!begins && copy.episode.is_some_and(|episode| !episode.is_over))
         };
-        host.terms.recycle_after.is_some_and(|limit| self.served >= limit) && !self.copies.iter().enumerate().any(busy)
+        host.terms
+            .recycle_after
+            .is_some_and(|limit| self.served >= limit)
+            && !self.copies.iter().enumerate().any(busy)
     }
 
     fn send(&mut self, host: &mut Host, now: Instant) {
-        let wait = host.hello.as_ref().is_some_and(|hello| hello.together) && !self.missing().is_empty();
-        let (later, work): (Vec<_>, Vec<_>) =
-            self.held.drain(..).partition(|held| wait && matches!(held.command, Command::Step { .. }));
+        let wait =
+            host.hello.as_ref().is_some_and(|hello| hello.together) && !self.missing().is_empty();
+        let (later, work): (Vec<_>, Vec<_>) = self
+            .held
+            .drain(..)
+            .partition(|held| wait && matches!(held.command, Command::Step { .. }));
         self.held = later;
         if work.is_empty() {
             return;
@@ -107,7 +150,10 @@ impl Child {
         if self.batches.is_empty() {
             self.since = now;
         }
-        self.batches.push_back(Batch { sequence: self.sequence, entries });
+        self.batches.push_back(Batch {
+            sequence: self.sequence,
+            entries,
+        });
         if sent == Err(Errno::AGAIN) {
             self.lose("does not read its commands", host);
         }
@@ -116,10 +162,20 @@ impl Child {
 
     /// Returns the copies that step together with the held commands and have no action yet.
     pub(super) fn missing(&self) -> Vec<usize> {
-        let steps =
-            |local| self.held.iter().any(|held| held.local == local && matches!(held.command, Command::Step { .. }));
-        let midway = self.copies.iter().enumerate().filter(|(_, copy)| copy.is_midway());
-        midway.map(|(local, _)| local).filter(|local| !steps(*local)).collect()
+        let steps = |local| {
+            self.held
+                .iter()
+                .any(|held| held.local == local && matches!(held.command, Command::Step { .. }))
+        };
+        let midway = self
+            .copies
+            .iter()
+            .enumerate()
+            .filter(|(_, copy)| copy.is_midway());
+        midway
+            .map(|(local, _)| local)
+            .filter(|local| !steps(*local))
+            .collect()
     }
 
     /// Marks the copies of a VectorEnv that take a step without an action.
@@ -128,7 +184,9 @@ impl Child {
             return;
         }
         for (local, copy) in self.copies.iter_mut().enumerate() {
-            if entries.iter().all(|entry| usize::from(entry.local) != local)
+            if entries
+                .iter()
+                .all(|entry| usize::from(entry.local) != local)
                 && let Some(episode) = &mut copy.episode
             {
                 episode.is_spoilt |= episode.steps > 0;
@@ -141,19 +199,37 @@ impl Child {
     /// # Errors
     /// Returns the reason why the process cannot be used any more, as a clause.
     fn prepare(&mut self, held: &Held) -> Result<Entry, String> {
-        let local = u16::try_from(held.local).map_err(|_| format!("has more than {} copies", u16::MAX))?;
-        let mut entry = Entry { local, op: Op::Reset, render: held.render, seed: 0, episode: 0 };
+        let local =
+            u16::try_from(held.local).map_err(|_| format!("has more than {} copies", u16::MAX))?;
+        let mut entry = Entry {
+            local,
+            op: Op::Reset,
+            render: held.render,
+            seed: 0,
+            episode: 0,
+        };
         let copy = &mut self.copies[held.local];
         match &held.command {
             Command::Reset { seed, episode } => {
                 (entry.seed, entry.episode) = (*seed, *episode);
-                let fresh = Under { episode: *episode, seed: *seed, steps: 0, is_over: false, is_spoilt: false };
+                let fresh = Under {
+                    episode: *episode,
+                    seed: *seed,
+                    steps: 0,
+                    is_over: false,
+                    is_spoilt: false,
+                };
                 copy.episode = Some(fresh);
             }
             Command::Step { action } => {
                 entry.op = Op::Step;
-                let memory = self.memory.as_ref().ok_or_else(|| "has no shared memory".to_owned())?;
-                memory.act(held.local, action).map_err(|err| format!("cannot be given its action: {err}"))?;
+                let memory = self
+                    .memory
+                    .as_ref()
+                    .ok_or_else(|| "has no shared memory".to_owned())?;
+                memory
+                    .act(held.local, action)
+                    .map_err(|err| format!("cannot be given its action: {err}"))?;
                 if let Some(episode) = &mut copy.episode {
                     episode.steps += 1;
                 }

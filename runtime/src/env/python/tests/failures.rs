@@ -16,8 +16,15 @@ fn broken_with(fault: &str, at: u64, config: PythonConfig) -> Broken {
     let folder = tempfile::tempdir().unwrap();
     let once = folder.path().join("once");
     let kwargs = json!({"fault": fault, "at": at, "once": once, "only": 1, "env": "{env}"});
-    let env = start_with(json!({"environment": fixture("numbered"), "env_kwargs": kwargs}), config).unwrap();
-    Broken { env, _folder: folder }
+    let env = start_with(
+        json!({"environment": fixture("numbered"), "env_kwargs": kwargs}),
+        config,
+    )
+    .unwrap();
+    Broken {
+        env,
+        _folder: folder,
+    }
 }
 
 fn broken(fault: &str, at: u64) -> Broken {
@@ -47,7 +54,10 @@ fn fails(mut broken: Broken) -> (String, Vec<String>) {
     assert_eq!(who, 1);
     assert_eq!(reset(env, 1, 5).unwrap().state, intact.state);
     step(env, 1, [0.1, 0.2]).unwrap();
-    assert_eq!(step(env, 1, [0.1, 0.2]).unwrap().observation.state, at_two.state);
+    assert_eq!(
+        step(env, 1, [0.1, 0.2]).unwrap().observation.state,
+        at_two.state
+    );
     assert!(step(env, 0, [0.0, 0.0]).is_ok());
     (reason, stderr)
 }
@@ -63,32 +73,54 @@ fn a_killed_process_is_named_with_its_signal_and_last_call() {
 #[test]
 fn a_process_that_exits_is_named_with_its_code() {
     let (reason, _) = fails(broken("exit", 2));
-    assert!(reason.starts_with("the simulator exited with code 3; its last call was `step 2`"), "{reason}");
+    assert!(
+        reason.starts_with("the simulator exited with code 3; its last call was `step 2`"),
+        "{reason}"
+    );
 }
 
 #[test]
 fn an_exception_is_told_with_its_line_and_traceback() {
     let (reason, stderr) = fails(broken("raise", 2));
-    assert!(reason.starts_with("the simulator raised ValueError: the gripper is not there ("), "{reason}");
     assert!(
-        reason.contains("toy.py line ") && reason.contains("in misbehave); its last call was `step 2`"),
+        reason.starts_with("the simulator raised ValueError: the gripper is not there ("),
         "{reason}"
     );
-    assert!(stderr.iter().any(|line| line.contains("Traceback")), "{stderr:?}");
-    assert_eq!(stderr.last().unwrap(), "ValueError: the gripper is not there");
+    assert!(
+        reason.contains("toy.py line ")
+            && reason.contains("in misbehave); its last call was `step 2`"),
+        "{reason}"
+    );
+    assert!(
+        stderr.iter().any(|line| line.contains("Traceback")),
+        "{stderr:?}"
+    );
+    assert_eq!(
+        stderr.last().unwrap(),
+        "ValueError: the gripper is not there"
+    );
 }
 
 #[test]
 fn a_process_that_hangs_is_given_up_at_its_deadline() {
-    let config = PythonConfig { stall_timeout: Duration::from_secs(20), ..PythonConfig::new(2) };
+    let config = PythonConfig {
+        stall_timeout: Duration::from_secs(20),
+        ..PythonConfig::new(2)
+    };
     let (reason, _) = fails(broken_with("hang", 2, config));
-    assert!(reason.starts_with("the simulator gave no answer for 20 s; its last call was `step 2`"), "{reason}");
+    assert!(
+        reason.starts_with("the simulator gave no answer for 20 s; its last call was `step 2`"),
+        "{reason}"
+    );
 }
 
 #[test]
 fn a_grandchild_that_keeps_the_pipes_hides_no_death() {
     let (reason, stderr) = fails(broken("grandchild", 2));
-    assert!(reason.starts_with("the simulator exited with code 4"), "{reason}");
+    assert!(
+        reason.starts_with("the simulator exited with code 4"),
+        "{reason}"
+    );
     assert_eq!(stderr, ["about to: grandchild"]);
 }
 
@@ -99,9 +131,15 @@ fn numbers_that_are_none_are_told_by_name() {
                   at step 2 of episode 5, seed 5; rank 0, job `toy`";
     assert_eq!(reason, wanted);
     let reason = fails(broken("infinite", 2)).0;
-    assert!(reason.starts_with("the simulator gave inf as number 2 of state `position`"), "{reason}");
+    assert!(
+        reason.starts_with("the simulator gave inf as number 2 of state `position`"),
+        "{reason}"
+    );
     let reason = fails(broken("reward", 2)).0;
-    assert!(reason.starts_with("the simulator gave the reward NaN"), "{reason}");
+    assert!(
+        reason.starts_with("the simulator gave the reward NaN"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -111,7 +149,9 @@ fn an_observation_that_changes_its_look_is_refused() {
     assert!(reason.contains(wanted), "{reason}");
     let reason = fails(broken("shape", 2)).0;
     assert!(
-        reason.contains("the simulator gave state position as float64 [2], at first it was float64 [3]"),
+        reason.contains(
+            "the simulator gave state position as float64 [2], at first it was float64 [3]"
+        ),
         "{reason}"
     );
 }
@@ -131,9 +171,15 @@ fn a_reset_that_fails_is_told_too() {
     let kwargs = json!({"fault": "raise", "at": 0, "after": folder.path().join("one")});
     let mut env = start(json!({"env_kwargs": kwargs}), 1);
     let (_, reason, _) = lost(reset(&mut env, 0, 1));
-    assert!(reason.contains("raised ValueError") && reason.contains("last call was `reset`"), "{reason}");
+    assert!(
+        reason.contains("raised ValueError") && reason.contains("last call was `reset`"),
+        "{reason}"
+    );
     let (_, reason, _) = lost(reset(&mut env, 0, 1));
-    assert!(reason.contains("raised ValueError") && reason.contains("it was at `reset`"), "{reason}");
+    assert!(
+        reason.contains("raised ValueError") && reason.contains("it was at `reset`"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -147,7 +193,11 @@ fn copies_of_a_lost_process_hear_of_it_when_they_step() {
     let killed = lost(step(&mut env, 0, [0.0, 0.0]));
     let bystander = lost(step(&mut env, 1, [0.0, 0.0]));
     assert_eq!((killed.0, bystander.0), (0, 1));
-    assert!(bystander.1.contains("killed by SIGKILL") && bystander.1.contains("of environment 0"), "{}", bystander.1);
+    assert!(
+        bystander.1.contains("killed by SIGKILL") && bystander.1.contains("of environment 0"),
+        "{}",
+        bystander.1
+    );
     reset(&mut env, 1, 2).unwrap();
     step(&mut env, 1, [0.0, 0.0]).unwrap();
 }
@@ -155,10 +205,20 @@ fn copies_of_a_lost_process_hear_of_it_when_they_step() {
 #[test]
 fn nothing_is_left_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mark = folder.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let mark = folder
+        .path()
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
     let kwargs = json!({"fault": "chatter", "at": 1, "once": folder.path().join("once")});
     let mut env = start(json!({"env_kwargs": kwargs, "env": {"RRUN_MARK": mark}}), 2);
-    let frame = reset(&mut env, 0, 1).unwrap().video.remove("pixels.top").unwrap();
+    let frame = reset(&mut env, 0, 1)
+        .unwrap()
+        .video
+        .remove("pixels.top")
+        .unwrap();
     step(&mut env, 0, [0.0, 0.0]).unwrap();
     // Two processes, and one that one of them started.
     assert_eq!(marked(&mark), 3);
@@ -175,10 +235,19 @@ fn nothing_is_left_behind() {
 #[test]
 fn memory_that_a_simulator_writes_is_written_by_nobody_else() {
     let mut env = start(json!({}), 1);
-    let frame = reset(&mut env, 0, 1).unwrap().video.remove("pixels.top").unwrap();
+    let frame = reset(&mut env, 0, 1)
+        .unwrap()
+        .video
+        .remove("pixels.top")
+        .unwrap();
     assert_eq!(frame.rgb[..3], [1, 2, 3]);
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    assert!(maps.lines().filter(|map| map.contains("rrun-env")).all(|map| map.contains(" r--s ")), "{maps}");
+    assert!(
+        maps.lines()
+            .filter(|map| map.contains("rrun-env"))
+            .all(|map| map.contains(" r--s ")),
+        "{maps}"
+    );
 }
 
 #[expect(clippy::disallowed_methods, reason = "a wait has a deadline")]
@@ -188,42 +257,78 @@ fn now() -> Instant {
 
 /// Returns the number of processes with this mark in their environment.
 fn marked(mark: &str) -> usize {
-    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let marks = |pid: &String| {
-        fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| String::from_utf8_lossy(&text).contains(mark))
+        fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|text| String::from_utf8_lossy(&text).contains(mark))
     };
-    pids.filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()) && marks(pid)).count()
+    pids.filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()) && marks(pid))
+        .count()
 }
 
 #[test]
 fn a_simulator_that_cannot_be_made_says_why_with_its_last_lines() {
-    let reason = refusal(json!({"env_kwargs": {"fault": "construction", "note": "looking for a licence"}}));
-    assert!(reason.starts_with("the simulator raised RuntimeError: no licence for this simulator ("), "{reason}");
-    assert!(reason.contains("it was at `make ") && reason.contains("\n    looking for a licence\n"), "{reason}");
+    let reason =
+        refusal(json!({"env_kwargs": {"fault": "construction", "note": "looking for a licence"}}));
+    assert!(
+        reason.starts_with("the simulator raised RuntimeError: no licence for this simulator ("),
+        "{reason}"
+    );
+    assert!(
+        reason.contains("it was at `make ") && reason.contains("\n    looking for a licence\n"),
+        "{reason}"
+    );
 }
 
 #[test]
 fn a_start_that_hangs_is_given_up() {
-    let config = PythonConfig { stall_timeout: Duration::from_secs(2), ..PythonConfig::new(1) };
-    let reason = start_with(json!({"env_kwargs": {"fault": "slow"}}), config).err().unwrap().to_string();
-    assert!(reason.starts_with("the simulator gave no answer for 2 s; it was at `"), "{reason}");
+    let config = PythonConfig {
+        stall_timeout: Duration::from_secs(2),
+        ..PythonConfig::new(1)
+    };
+    let reason = start_with(json!({"env_kwargs": {"fault": "slow"}}), config)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        reason.starts_with("the simulator gave no answer for 2 s; it was at `"),
+        "{reason}"
+    );
 }
 
 #[test]
 fn an_interpreter_that_is_none_is_told() {
     let mut broken = job(json!({}));
     broken.env_args["python"] = json!("/bin/true");
-    let reason = make(&broken, PythonConfig::new(1), Answers::new(|_, _| ())).err().unwrap().to_string();
-    assert!(reason.starts_with("the simulator exited with code 0; it was at `start of the interpreter`"), "{reason}");
+    let reason = make(&broken, PythonConfig::new(1), Answers::new(|_, _| ()))
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        reason
+            .starts_with("the simulator exited with code 0; it was at `start of the interpreter`"),
+        "{reason}"
+    );
 }
 
 #[test]
 fn a_process_is_replaced_after_its_episodes() {
     let folder = tempfile::tempdir().unwrap();
     let seeds = folder.path().join("seeds");
-    let mut env = start(json!({"env_kwargs": {"seeds": seeds}, "recycle_after": 2}), 1);
-    let seen: Vec<_> = (0..5).map(|seed| reset(&mut env, 0, seed).unwrap().state).collect();
-    let pids = |text: &str| text.lines().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
+    let mut env = start(
+        json!({"env_kwargs": {"seeds": seeds}, "recycle_after": 2}),
+        1,
+    );
+    let seen: Vec<_> = (0..5)
+        .map(|seed| reset(&mut env, 0, seed).unwrap().state)
+        .collect();
+    let pids = |text: &str| {
+        text.lines()
+            .map(|line| line.rsplit(' ').next().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
     let pids = pids(&fs::read_to_string(&seeds).unwrap());
     // A process resets once at its start, then twice for the test.
     let same: Vec<_> = pids.windows(2).map(|pair| pair[0] == pair[1]).collect();
@@ -238,8 +343,19 @@ fn an_action_that_is_none_is_the_episodes_error() {
     reset(&mut env, 0, 1).unwrap();
     let reason = step(&mut env, 0, [f32::NAN, 0.0]).unwrap_err().to_string();
     assert_eq!(reason, "environment 0: the action `action_0` is NaN");
-    let reason = env.step(&[(EnvIndex(0), vec![0.0])], Render::No).remove(0).unwrap_err().to_string();
-    assert_eq!(reason, "environment 0: the action has 1 numbers, 2 are needed");
-    let reason = env.step(&[(EnvIndex(7), vec![0.0])], Render::No).remove(0).unwrap_err().to_string();
+    let reason = env
+        .step(&[(EnvIndex(0), vec![0.0])], Render::No)
+        .remove(0)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        reason,
+        "environment 0: the action has 1 numbers, 2 are needed"
+    );
+    let reason = env
+        .step(&[(EnvIndex(7), vec![0.0])], Render::No)
+        .remove(0)
+        .unwrap_err()
+        .to_string();
     assert_eq!(reason, "environment 7: there is no such copy");
 }

@@ -24,11 +24,17 @@ fn start_hostile(rule: &str, config: PythonConfig) -> Result<Toy, EnvError> {
 /// A time limit that is long enough for a busy machine, and short enough for tests of missing
 /// answers.
 fn patient() -> PythonConfig {
-    PythonConfig { stall_timeout: Duration::from_secs(20), ..PythonConfig::new(1) }
+    PythonConfig {
+        stall_timeout: Duration::from_secs(20),
+        ..PythonConfig::new(1)
+    }
 }
 
 fn impatient() -> PythonConfig {
-    PythonConfig { stall_timeout: Duration::from_secs(3), ..PythonConfig::new(1) }
+    PythonConfig {
+        stall_timeout: Duration::from_secs(3),
+        ..PythonConfig::new(1)
+    }
 }
 
 fn refused(rule: &str, config: PythonConfig) -> String {
@@ -49,26 +55,34 @@ fn loses(rule: &str, config: PythonConfig) -> String {
 #[test]
 fn a_start_with_stages_without_end_is_given_up() {
     assert!(
-        refused("stages", patient()).starts_with("the simulator has too many stages of its start; it was at `again")
+        refused("stages", patient())
+            .starts_with("the simulator has too many stages of its start; it was at `again")
     );
 }
 
 #[test]
 fn a_dead_process_whose_child_floods_the_socket_is_given_up() {
     let reason = refused("orphan stages", patient());
-    assert!(reason.contains("has too many stages") || reason.contains("exited with code 5"), "{reason}");
+    assert!(
+        reason.contains("has too many stages") || reason.contains("exited with code 5"),
+        "{reason}"
+    );
 }
 
 #[test]
 fn a_process_is_ready_only_with_its_memory() {
-    assert!(refused("early ready", patient()).starts_with("the simulator sent Ready while Starting"));
+    assert!(
+        refused("early ready", patient()).starts_with("the simulator sent Ready while Starting")
+    );
 }
 
 #[test]
 fn memory_that_a_process_has_sealed_is_refused() {
     let reason = refused("seals", patient());
     assert!(
-        reason.starts_with("the simulator cannot be given 384 bytes of shared memory: Operation not permitted"),
+        reason.starts_with(
+            "the simulator cannot be given 384 bytes of shared memory: Operation not permitted"
+        ),
         "{reason}"
     );
 }
@@ -76,7 +90,8 @@ fn memory_that_a_process_has_sealed_is_refused() {
 #[test]
 fn a_description_out_of_proportion_is_refused_before_any_memory_is_made() {
     assert!(
-        refused("giant", patient()).starts_with("the simulator shows 100663296128 bytes at once, at most 1073741824")
+        refused("giant", patient())
+            .starts_with("the simulator shows 100663296128 bytes at once, at most 1073741824")
     );
 }
 
@@ -84,7 +99,10 @@ fn a_description_out_of_proportion_is_refused_before_any_memory_is_made() {
 fn a_description_that_is_broken_is_refused() {
     for rule in ["half a hello", "nested"] {
         let reason = refused(rule, patient());
-        assert!(reason.starts_with("the simulator sent nonsense: a packet of "), "{reason}");
+        assert!(
+            reason.starts_with("the simulator sent nonsense: a packet of "),
+            "{reason}"
+        );
     }
 }
 
@@ -96,20 +114,31 @@ fn a_second_description_is_refused() {
 #[test]
 fn a_reason_of_any_length_is_cut() {
     let reason = refused("long refusal", patient());
-    assert!(reason.starts_with("éé") && reason.len() <= 16_000, "{} bytes", reason.len());
+    assert!(
+        reason.starts_with("éé") && reason.len() <= 16_000,
+        "{} bytes",
+        reason.len()
+    );
 }
 
 #[test]
 fn an_answer_that_does_not_fit_costs_its_episode() {
     for rule in ["wrong copy", "no picture"] {
         assert!(
-            loses(rule, patient()).starts_with("the simulator answered something else than it was asked"),
+            loses(rule, patient())
+                .starts_with("the simulator answered something else than it was asked"),
             "{rule}"
         );
     }
-    assert!(loses("wrong number", patient()).starts_with("the simulator answered work 3, which it was not given"));
+    assert!(
+        loses("wrong number", patient())
+            .starts_with("the simulator answered work 3, which it was not given")
+    );
     for rule in ["more replies", "long text", "junk"] {
-        assert!(loses(rule, patient()).starts_with("the simulator sent nonsense: a packet of "), "{rule}");
+        assert!(
+            loses(rule, patient()).starts_with("the simulator sent nonsense: a packet of "),
+            "{rule}"
+        );
     }
 }
 
@@ -120,13 +149,19 @@ fn a_flood_of_answers_costs_its_episode() {
     // The first packet is a valid answer.
     step(&mut env, 0, [0.0; 2]).unwrap();
     let (_, reason, _) = lost(step(&mut env, 0, [0.0; 2]));
-    assert!(reason.starts_with("the simulator answered work 2, which it was not given"), "{reason}");
+    assert!(
+        reason.starts_with("the simulator answered work 2, which it was not given"),
+        "{reason}"
+    );
 }
 
 #[test]
 fn a_socket_that_is_closed_costs_its_episode() {
     for rule in ["closes", "shuts down"] {
-        assert!(loses(rule, patient()).starts_with("the simulator closed its connection"), "{rule}");
+        assert!(
+            loses(rule, patient()).starts_with("the simulator closed its connection"),
+            "{rule}"
+        );
     }
 }
 
@@ -135,7 +170,10 @@ fn a_process_that_stops_or_never_reads_is_given_up_at_its_deadline() {
     assert!(loses("stops", impatient()).starts_with("the simulator gave no answer for 3 s"));
     let mut env = start_hostile("never reads", impatient()).unwrap();
     let (_, reason, _) = lost(reset(&mut env, 0, 1));
-    assert!(reason.starts_with("the simulator gave no answer for 3 s"), "{reason}");
+    assert!(
+        reason.starts_with("the simulator gave no answer for 3 s"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -144,9 +182,14 @@ fn a_grandchild_that_keeps_the_socket_and_floods_it_hides_no_death() {
     let mut env = start_in(folder.path(), "orphan", patient()).unwrap();
     reset(&mut env, 0, 1).unwrap();
     // An answer of the grandchild may arrive before the exit of its parent.
-    let ended = (0..2).map(|_| step(&mut env, 0, [0.0; 2])).find(Result::is_err);
+    let ended = (0..2)
+        .map(|_| step(&mut env, 0, [0.0; 2]))
+        .find(Result::is_err);
     let (_, reason, _) = lost(ended.unwrap());
-    assert!(reason.contains("exited with code 6") || reason.contains("which it was not given"), "{reason}");
+    assert!(
+        reason.contains("exited with code 6") || reason.contains("which it was not given"),
+        "{reason}"
+    );
     reset(&mut env, 0, 2).unwrap();
 }
 
@@ -163,7 +206,10 @@ fn a_line_of_a_gibibyte_takes_no_memory() {
 #[test]
 fn what_a_process_says_that_it_is_at_is_not_believed() {
     let reason = loses("calls", patient());
-    assert!(reason.starts_with("the simulator exited with code 7; it was not at work; rank 0"), "{reason}");
+    assert!(
+        reason.starts_with("the simulator exited with code 7; it was not at work; rank 0"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -178,7 +224,11 @@ fn memory_that_is_written_while_it_is_read_changes_values_and_nothing_else() {
         };
         let picture = &first.video["front"].rgb;
         let before = picture.to_vec();
-        assert!(first.state["position"].iter().all(|number| number.is_finite()));
+        assert!(
+            first.state["position"]
+                .iter()
+                .all(|number| number.is_finite())
+        );
         // An observation stays unchanged while the simulator goes on writing.
         let _ = step(&mut env, 0, [0.0; 2]);
         assert_eq!(before, **picture);
@@ -191,6 +241,14 @@ fn memory_that_is_written_while_it_is_read_changes_values_and_nothing_else() {
 /// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let text = fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<usize>()
+        .unwrap()
+        << 10
 }

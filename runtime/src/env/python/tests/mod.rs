@@ -17,7 +17,10 @@ mod together;
 mod values;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 /// Returns the project's interpreter, which has gymnasium.
@@ -26,7 +29,10 @@ fn python() -> String {
 }
 
 fn fixture(factory: &str) -> String {
-    format!("{}:{factory}", root().join("tests/fixtures/envs/toy.py").display())
+    format!(
+        "{}:{factory}",
+        root().join("tests/fixtures/envs/toy.py").display()
+    )
 }
 
 fn job(mut args: Value) -> Job {
@@ -37,8 +43,7 @@ fn job(mut args: Value) -> Job {
     if args.get("max_episode_steps").is_none() {
         args["max_episode_steps"] = json!(50);
     }
-    let file =
-        json!({"jobs": [{"name": "toy", "arena_env_args": args, "policy_type": "zero_action", "num_episodes": 1}]});
+    let file = json!({"jobs": [{"name": "toy", "arena_env_args": args, "policy_type": "zero_action", "num_episodes": 1}]});
     jobs::file::parse(&file).unwrap().remove(0)
 }
 
@@ -53,7 +58,10 @@ fn start(args: Value, num_envs: usize) -> Toy {
 }
 
 fn refusal(args: Value) -> String {
-    start_with(args, PythonConfig::new(1)).err().unwrap().to_string()
+    start_with(args, PythonConfig::new(1))
+        .err()
+        .unwrap()
+        .to_string()
 }
 
 fn reset(env: &mut Toy, index: usize, seed: u64) -> Result<Observation, EnvError> {
@@ -61,12 +69,17 @@ fn reset(env: &mut Toy, index: usize, seed: u64) -> Result<Observation, EnvError
 }
 
 fn step(env: &mut Toy, index: usize, action: [f32; 2]) -> Result<Step, EnvError> {
-    env.step(&[(EnvIndex(index), action.to_vec())], Render::Yes).remove(0)
+    env.step(&[(EnvIndex(index), action.to_vec())], Render::Yes)
+        .remove(0)
 }
 
 fn lost(result: Result<impl std::fmt::Debug, EnvError>) -> (usize, String, Vec<String>) {
     match result.unwrap_err() {
-        EnvError::Lost { env, reason, stderr } => (env.0, reason, stderr),
+        EnvError::Lost {
+            env,
+            reason,
+            stderr,
+        } => (env.0, reason, stderr),
         other => panic!("{other}"),
     }
 }

@@ -12,12 +12,18 @@ fn told(args: Value, config: PythonConfig) -> Vec<String> {
     args["environment"] = json!(fixture("Placed"));
     args["mapping"] = json!({"language": {"attr": "place"}});
     let mut env = start_with(args, config).unwrap();
-    (0..num_envs).map(|index| reset(&mut env, index, 0).unwrap().language.to_string()).collect()
+    (0..num_envs)
+        .map(|index| reset(&mut env, index, 0).unwrap().language.to_string())
+        .collect()
 }
 
 #[test]
 fn each_process_sees_its_gpu_and_its_numbers() {
-    let config = PythonConfig { gpus: vec![Some(3), None, Some(1), Some(1)], rank: 7, ..PythonConfig::new(0) };
+    let config = PythonConfig {
+        gpus: vec![Some(3), None, Some(1), Some(1)],
+        rank: 7,
+        ..PythonConfig::new(0)
+    };
     let names = ["CUDA_VISIBLE_DEVICES", "MUJOCO_EGL_DEVICE_ID", "OWN"];
     let kwargs = json!({"names": names, "told": ["{gpu}", "{env}", "{rank}", "port 90{env}"]});
     let args = json!({"env_kwargs": kwargs, "env": {"OWN": "{gpu}"}, "envs_per_process": 2});
@@ -33,7 +39,11 @@ fn each_process_sees_its_gpu_and_its_numbers() {
 #[test]
 fn a_process_is_told_the_egl_device_that_was_chosen_for_its_gpu() {
     let egl_devices = [(Some(1), 0), (None, 5)].into();
-    let config = PythonConfig { gpus: vec![Some(1), Some(2), None], egl_devices, ..PythonConfig::new(0) };
+    let config = PythonConfig {
+        gpus: vec![Some(1), Some(2), None],
+        egl_devices,
+        ..PythonConfig::new(0)
+    };
     let names = ["CUDA_VISIBLE_DEVICES", "MUJOCO_EGL_DEVICE_ID"];
     let args = json!({"env_kwargs": {"names": names, "told": "{gpu}"}});
     let wanted = [
@@ -50,14 +60,25 @@ fn a_display_of_its_own_takes_clients_while_the_environment_lives() {
                       "mapping": {"language": {"attr": "place"}}});
     let mut env = start(args, 1);
     let place = reset(&mut env, 0, 0).unwrap().language.to_string();
-    let number = place.strip_prefix("DISPLAY=:").unwrap().split(' ').next().unwrap();
+    let number = place
+        .strip_prefix("DISPLAY=:")
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap();
     let socket = format!("/tmp/.X11-unix/X{number}");
     let mut client = UnixStream::connect(&socket).unwrap();
     // X11 protocol 11.0 without authorisation; the first byte of the reply is 1 if the client is
     // accepted.
-    let order = if cfg!(target_endian = "little") { b'l' } else { b'B' };
+    let order = if cfg!(target_endian = "little") {
+        b'l'
+    } else {
+        b'B'
+    };
     let eleven = 11u16.to_ne_bytes();
-    client.write_all(&[order, 0, eleven[0], eleven[1], 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    client
+        .write_all(&[order, 0, eleven[0], eleven[1], 0, 0, 0, 0, 0, 0, 0, 0])
+        .unwrap();
     let mut reply = [0];
     client.read_exact(&mut reply).unwrap();
     assert_eq!(reply, [1]);
@@ -67,7 +88,14 @@ fn a_display_of_its_own_takes_clients_while_the_environment_lives() {
 
 #[test]
 fn a_display_that_the_job_names_is_taken_as_it_is() {
-    let config = PythonConfig { xvfb: Some(Screen { width: 64, height: 64, depth: 24 }), ..PythonConfig::new(1) };
+    let config = PythonConfig {
+        xvfb: Some(Screen {
+            width: 64,
+            height: 64,
+            depth: 24,
+        }),
+        ..PythonConfig::new(1)
+    };
     let args = json!({"env_kwargs": {"names": ["DISPLAY"]}, "display": ":77"});
     assert_eq!(told(args, config), ["DISPLAY=:77 None"]);
 }

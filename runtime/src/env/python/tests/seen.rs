@@ -8,20 +8,40 @@ use super::*;
 fn an_environment_without_a_mapping_shows_what_it_has() {
     let mut env = start(json!({"clip_actions": true}), 2);
     let spec = env.spec().clone();
-    let cameras: Vec<_> = spec.cameras.iter().map(|c| (c.name.as_str(), c.height, c.width)).collect();
+    let cameras: Vec<_> = spec
+        .cameras
+        .iter()
+        .map(|c| (c.name.as_str(), c.height, c.width))
+        .collect();
     assert_eq!(cameras, [("pixels.top", 24, 24), ("pixels.low", 8, 12)]);
-    assert_eq!(spec.state, [("position".to_owned(), 3), ("quaternion".to_owned(), 4)]);
+    assert_eq!(
+        spec.state,
+        [("position".to_owned(), 3), ("quaternion".to_owned(), 4)]
+    );
     assert_eq!(spec.action.names, ["action_0", "action_1"]);
-    assert_eq!((spec.action.low, spec.action.high), (vec![-1.0, -2.0], vec![1.0, 2.0]));
+    assert_eq!(
+        (spec.action.low, spec.action.high),
+        (vec![-1.0, -2.0], vec![1.0, 2.0])
+    );
     assert_eq!((spec.control_hz, spec.max_episode_steps), (10, 50));
     let first = reset(&mut env, 1, 7).unwrap();
-    assert_eq!((&*first.language, first.state["position"].len()), ("reach 7", 3));
+    assert_eq!(
+        (&*first.language, first.state["position"].len()),
+        ("reach 7", 3)
+    );
     let next = step(&mut env, 1, [0.5, 9.0]).unwrap().observation;
     let moved = (0..3).map(|at| next.state["position"][at] - first.state["position"][at]);
     let wanted = [0.5, 2.0, 0.01];
-    assert!(moved.zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-6));
+    assert!(
+        moved
+            .zip(wanted)
+            .all(|(found, wanted)| (found - wanted).abs() < 1e-6)
+    );
     let red = &next.video["pixels.top"].rgb;
-    assert_eq!((red.len(), &red[..6]), (24 * 24 * 3, &[1, 2, 3, 1, 1, 1][..]));
+    assert_eq!(
+        (red.len(), &red[..6]),
+        (24 * 24 * 3, &[1, 2, 3, 1, 1, 1][..])
+    );
 }
 
 #[test]
@@ -38,21 +58,37 @@ fn a_mapping_gives_names_turns_pictures_and_takes_vectors_apart() {
     assert_eq!(sizes, [2, 1, 7, 3]);
     let seen = reset(&mut env, 0, 3).unwrap();
     let both = &seen.state["both"];
-    let xy = seen.state["xy"].iter().zip(both).all(|(found, plain)| (found - (plain * 2.0 + 1.0)).abs() < 1e-6);
+    let xy = seen.state["xy"]
+        .iter()
+        .zip(both)
+        .all(|(found, plain)| (found - (plain * 2.0 + 1.0)).abs() < 1e-6);
     assert!(xy, "{:?}", seen.state["xy"]);
-    assert_eq!((&seen.state["z"][..], &both[3..]), (&both[2..3], &[0.0, 0.0, 0.0, 1.0][..]));
-    assert_eq!((seen.state["rpy"].as_slice(), &*seen.language), (&[0.0; 3][..], "False"));
-    let corner = |name: &str, row: usize, column: usize| seen.video[name].rgb[(row * 24 + column) * 3..][..3].to_vec();
-    assert_eq!((corner("up", 23, 0), corner("turned", 23, 23)), (vec![1, 2, 3], vec![1, 2, 3]));
-    assert_eq!((seen.video["view"].height, seen.video["view"].rgb[0]), (16, 100));
+    assert_eq!(
+        (&seen.state["z"][..], &both[3..]),
+        (&both[2..3], &[0.0, 0.0, 0.0, 1.0][..])
+    );
+    assert_eq!(
+        (seen.state["rpy"].as_slice(), &*seen.language),
+        (&[0.0; 3][..], "False")
+    );
+    let corner = |name: &str, row: usize, column: usize| {
+        seen.video[name].rgb[(row * 24 + column) * 3..][..3].to_vec()
+    };
+    assert_eq!(
+        (corner("up", 23, 0), corner("turned", 23, 23)),
+        (vec![1, 2, 3], vec![1, 2, 3])
+    );
+    assert_eq!(
+        (seen.video["view"].height, seen.video["view"].rgb[0]),
+        (16, 100)
+    );
 }
 
 #[test]
 fn a_quaternion_becomes_a_rotation_by_its_order() {
     let turn = |order: &str| {
         let entry = json!({"from": "turn", "convert": "quat_to_axis_angle", "order": order});
-        let args =
-            json!({"environment": fixture("Turned"), "mapping": {"state": {"a": entry}}, "success": "terminated"});
+        let args = json!({"environment": fixture("Turned"), "mapping": {"state": {"a": entry}}, "success": "terminated"});
         let mut env = start(args, 1);
         reset(&mut env, 0, 0).unwrap().state["a"].clone()
     };
@@ -67,13 +103,30 @@ fn pictures_are_made_when_somebody_looks() {
     let folder = tempfile::tempdir().unwrap();
     let looks = folder.path().join("looks");
     let mapping = json!({"video": {"view": {"render": true}}, "state": {"x": "position"}});
-    let mut env = start(json!({"mapping": mapping, "env_kwargs": {"looks": looks}}), 1);
-    let drawn = || fs::read_to_string(&looks).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
-    let seen = env.reset(&[(EnvIndex(0), 1)], Render::No).remove(0).unwrap();
+    let mut env = start(
+        json!({"mapping": mapping, "env_kwargs": {"looks": looks}}),
+        1,
+    );
+    let drawn = || {
+        fs::read_to_string(&looks)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let seen = env
+        .reset(&[(EnvIndex(0), 1)], Render::No)
+        .remove(0)
+        .unwrap();
     assert!(seen.video.is_empty());
     assert_eq!(drawn(), ["True"]);
-    env.step(&[(EnvIndex(0), vec![0.0; 2])], Render::No).remove(0).unwrap();
-    assert_eq!(step(&mut env, 0, [0.0; 2]).unwrap().observation.video["view"].rgb[0], 102);
+    env.step(&[(EnvIndex(0), vec![0.0; 2])], Render::No)
+        .remove(0)
+        .unwrap();
+    assert_eq!(
+        step(&mut env, 0, [0.0; 2]).unwrap().observation.video["view"].rgb[0],
+        102
+    );
     // The attribute `rendering` of the environment is set before it steps.
     assert_eq!(drawn(), ["True", "True"]);
 }
@@ -82,7 +135,9 @@ fn pictures_are_made_when_somebody_looks() {
 fn frames_that_are_held_stay_as_they_were() {
     let mut env = start(json!({"env_kwargs": {"length": 100}}), 1);
     reset(&mut env, 0, 1).unwrap();
-    let held: Vec<_> = (0..20).map(|_| step(&mut env, 0, [0.0; 2]).unwrap().observation).collect();
+    let held: Vec<_> = (0..20)
+        .map(|_| step(&mut env, 0, [0.0; 2]).unwrap().observation)
+        .collect();
     for (number, seen) in held.iter().enumerate() {
         assert_eq!(seen.video["pixels.top"].rgb[3..6], [number as u8 + 1; 3]);
         assert_eq!(seen.video["pixels.top"].rgb.len(), 24 * 24 * 3);
@@ -97,7 +152,11 @@ fn an_action_is_transformed_in_its_order() {
     let spec = env.spec().action.clone();
     assert_eq!(
         (spec.names, spec.low, spec.high),
-        (vec!["a".to_owned(), "b".to_owned()], vec![0.0, -0.5], vec![1.0, 0.5])
+        (
+            vec!["a".to_owned(), "b".to_owned()],
+            vec![0.0, -0.5],
+            vec![1.0, 0.5]
+        )
     );
     let mut taken = |action: [f32; 2]| {
         let before = reset(&mut env, 0, 1).unwrap().state["position"].clone();
@@ -115,9 +174,18 @@ fn a_choice_is_one_rounded_number() {
     let mut env = start(args, 1);
     let spec = env.spec().action.clone();
     assert_eq!((spec.low, spec.high), (vec![2.0], vec![6.0]));
-    assert_eq!(reset(&mut env, 0, 0).unwrap().state["observation"], [0.0, 0.0]);
-    let taken = env.step(&[(EnvIndex(0), vec![4.4])], Render::No).remove(0).unwrap();
-    assert_eq!((&taken.observation.state["observation"][..], taken.success), (&[4.0, 1.0][..], true));
+    assert_eq!(
+        reset(&mut env, 0, 0).unwrap().state["observation"],
+        [0.0, 0.0]
+    );
+    let taken = env
+        .step(&[(EnvIndex(0), vec![4.4])], Render::No)
+        .remove(0)
+        .unwrap();
+    assert_eq!(
+        (&taken.observation.state["observation"][..], taken.success),
+        (&[4.0, 1.0][..], true)
+    );
 }
 
 #[test]
@@ -131,18 +199,35 @@ fn success_is_what_the_job_says() {
             .collect::<Vec<_>>()
     };
     let running = (false, false, false);
-    assert_eq!(ends(json!({})), [running, running, running, running, (true, true, false)]);
-    assert_eq!(ends(json!({"success": "terminated"}))[4], (true, true, false));
-    assert_eq!(ends(json!({"success": "reward>=100"}))[4], (false, true, false));
-    assert_eq!(ends(json!({"success": "reward>=-100"}))[0], (true, false, false));
-    assert_eq!(ends(json!({"success": "is_success", "max_episode_steps": 2}))[1], (false, false, true));
+    assert_eq!(
+        ends(json!({})),
+        [running, running, running, running, (true, true, false)]
+    );
+    assert_eq!(
+        ends(json!({"success": "terminated"}))[4],
+        (true, true, false)
+    );
+    assert_eq!(
+        ends(json!({"success": "reward>=100"}))[4],
+        (false, true, false)
+    );
+    assert_eq!(
+        ends(json!({"success": "reward>=-100"}))[0],
+        (true, false, false)
+    );
+    assert_eq!(
+        ends(json!({"success": "is_success", "max_episode_steps": 2}))[1],
+        (false, false, true)
+    );
 }
 
 #[test]
 fn what_does_not_fit_is_refused_with_both_sides() {
     let mapping = |mapping: Value| refusal(json!({"mapping": mapping}));
     assert_eq!(
-        mapping(json!({"video": {"front": "pixels.tip"}, "state": {"x": {"from": ["position", "quaternion"]}}})),
+        mapping(
+            json!({"video": {"front": "pixels.tip"}, "state": {"x": {"from": ["position", "quaternion"]}}})
+        ),
         "mapping: video.front asks for `pixels.tip`, which is not there (did you mean `pixels.top`?); \
          the mapping asks for video.front <- `pixels.tip`, state.x <- `position` + `quaternion`; \
          the environment shows `pixels.top` uint8 [24, 24, 3], `pixels.low` uint8 [8, 12, 3], `position` float64 [3], \
@@ -152,31 +237,56 @@ fn what_does_not_fit_is_refused_with_both_sides() {
         mapping(json!({"video": {"a": "position"}}))
             .contains("video.a wants a picture, uint8 [height, width, 3], found float64 [3]; ")
     );
-    assert!(mapping(json!({"state": {"a": "goal"}})).contains("state.a wants numbers, found text []; "));
-    assert!(mapping(json!({"state": {"a": {"from": "position", "index": 3}}})).contains("state.a: index 3: "));
+    assert!(
+        mapping(json!({"state": {"a": "goal"}})).contains("state.a wants numbers, found text []; ")
+    );
+    assert!(
+        mapping(json!({"state": {"a": {"from": "position", "index": 3}}}))
+            .contains("state.a: index 3: ")
+    );
     let quaternion = json!({"from": "position", "convert": "quat_to_rpy"});
     assert!(
-        mapping(json!({"state": {"a": quaternion}})).contains("quat_to_rpy wants a quaternion of 4 numbers, found 3")
+        mapping(json!({"state": {"a": quaternion}}))
+            .contains("quat_to_rpy wants a quaternion of 4 numbers, found 3")
     );
     let names = mapping(json!({"action": {"names": ["x"]}}));
-    assert_eq!(names, "mapping: action.names has 1 names (x), the action space has 2 numbers (action_0, action_1)");
+    assert_eq!(
+        names,
+        "mapping: action.names has 1 names (x), the action space has 2 numbers (action_0, action_1)"
+    );
     let transforms = mapping(json!({"action": {"transforms": {"x": {}}}}));
-    assert_eq!(transforms, "mapping: action.transforms names x, the action has action_0, action_1");
-    let render = json!({"mapping": {"video": {"a": {"render": true}}}, "env_kwargs": {"render_mode": null}});
-    assert!(refusal(render).contains("video.a wants render(), but the environment's render_mode is None"));
+    assert_eq!(
+        transforms,
+        "mapping: action.transforms names x, the action has action_0, action_1"
+    );
+    let render =
+        json!({"mapping": {"video": {"a": {"render": true}}}, "env_kwargs": {"render_mode": null}});
+    assert!(
+        refusal(render)
+            .contains("video.a wants render(), but the environment's render_mode is None")
+    );
 }
 
 #[test]
 fn what_an_environment_does_not_say_has_to_be_said() {
     let reason = refusal(json!({"max_episode_steps": null}));
-    assert_eq!(reason, "the environment does not say how long an episode is: max_episode_steps is needed");
+    assert_eq!(
+        reason,
+        "the environment does not say how long an episode is: max_episode_steps is needed"
+    );
     let reason = refusal(json!({"environment": fixture("Bare")}));
     let wanted = "success is not given, and info has neither `is_success` nor `success` after a step (it has other)";
     assert!(reason.starts_with(wanted), "{reason}");
     let reason = refusal(json!({"environment": fixture("Tony")}));
-    assert!(reason.contains("toy.py` has no `Tony`; it has Toy, vector"), "{reason}");
+    assert!(
+        reason.contains("toy.py` has no `Tony`; it has Toy, vector"),
+        "{reason}"
+    );
     assert!(refusal(json!({"environment": "gym:NoSuch-v0"})).contains("NameNotFound"));
-    assert!(refusal(json!({"environment": "no_such.module:make"})).contains("No module named 'no_such'"));
+    assert!(
+        refusal(json!({"environment": "no_such.module:make"}))
+            .contains("No module named 'no_such'")
+    );
 }
 
 #[test]
@@ -185,10 +295,22 @@ fn an_id_of_gymnasium_is_made_with_its_arguments() {
                       "max_episode_steps": null, "success": "reward>=1"});
     let mut env = start(args, 1);
     let spec = env.spec().clone();
-    assert_eq!((spec.control_hz, spec.max_episode_steps, spec.cameras.len()), (50, 500, 0));
-    assert_eq!((spec.state, spec.action.high), (vec![("observation".to_owned(), 4)], vec![1.0]));
+    assert_eq!(
+        (spec.control_hz, spec.max_episode_steps, spec.cameras.len()),
+        (50, 500, 0)
+    );
+    assert_eq!(
+        (spec.state, spec.action.high),
+        (vec![("observation".to_owned(), 4)], vec![1.0])
+    );
     reset(&mut env, 0, 1).unwrap();
-    assert_eq!(env.step(&[(EnvIndex(0), vec![1.0])], Render::No).remove(0).unwrap().reward, 0.0);
+    assert_eq!(
+        env.step(&[(EnvIndex(0), vec![1.0])], Render::No)
+            .remove(0)
+            .unwrap()
+            .reward,
+        0.0
+    );
 }
 
 #[test]
@@ -201,7 +323,13 @@ fn the_number_of_the_episode_is_told_if_the_job_wants() {
     // the seed.
     reset(&mut env, 0, (1 << 40) + 9).unwrap();
     let told = fs::read_to_string(&seeds).unwrap();
-    assert!(told.lines().nth(1).unwrap().starts_with(&format!("9 {{'episode': {}}}", (1u64 << 40) + 9)), "{told}");
+    assert!(
+        told.lines()
+            .nth(1)
+            .unwrap()
+            .starts_with(&format!("9 {{'episode': {}}}", (1u64 << 40) + 9)),
+        "{told}"
+    );
 }
 
 #[test]

@@ -13,23 +13,35 @@ fn episodes(args: Value, num_envs: usize) -> Episodes {
     let mut next = 0..11;
     let mut running: BTreeMap<usize, u64> = BTreeMap::new();
     loop {
-        let idle = (0..num_envs).filter(|index| !running.contains_key(index)).collect::<Vec<_>>();
+        let idle = (0..num_envs)
+            .filter(|index| !running.contains_key(index))
+            .collect::<Vec<_>>();
         let starts: Vec<_> = idle.into_iter().zip(&mut next).collect();
-        let resets: Vec<_> = starts.iter().map(|(index, seed)| (EnvIndex(*index), *seed)).collect();
-        for ((index, seed), observation) in starts.into_iter().zip(env.reset(&resets, Render::Yes)) {
+        let resets: Vec<_> = starts
+            .iter()
+            .map(|(index, seed)| (EnvIndex(*index), *seed))
+            .collect();
+        for ((index, seed), observation) in starts.into_iter().zip(env.reset(&resets, Render::Yes))
+        {
             running.insert(index, seed);
-            seen.entry(seed).or_default().push(numbers(&observation.unwrap()));
+            seen.entry(seed)
+                .or_default()
+                .push(numbers(&observation.unwrap()));
         }
         if running.is_empty() {
             return seen;
         }
         let action = |seed: u64, step: usize| vec![(seed as f32 * 0.1).sin(), step as f32 * 0.1];
-        let actions: Vec<_> =
-            running.iter().map(|(index, seed)| (EnvIndex(*index), action(*seed, seen[seed].len()))).collect();
+        let actions: Vec<_> = running
+            .iter()
+            .map(|(index, seed)| (EnvIndex(*index), action(*seed, seen[seed].len())))
+            .collect();
         for ((EnvIndex(index), _), step) in actions.iter().zip(env.step(&actions, Render::Yes)) {
             let step = step.unwrap();
             let seed = running[index];
-            seen.entry(seed).or_default().push(numbers(&step.observation));
+            seen.entry(seed)
+                .or_default()
+                .push(numbers(&step.observation));
             if step.terminated || step.success {
                 running.remove(index);
             }
@@ -39,12 +51,21 @@ fn episodes(args: Value, num_envs: usize) -> Episodes {
 
 /// Runs the episodes with one copy; they end after four steps, or earlier with a success.
 fn alone() -> Episodes {
-    episodes(json!({"env_kwargs": {"length": 4}, "success": "reward>=0.8", "end_on_success": true}), 1)
+    episodes(
+        json!({"env_kwargs": {"length": 4}, "success": "reward>=0.8", "end_on_success": true}),
+        1,
+    )
 }
 
 fn numbers(observation: &Observation) -> (Vec<f32>, Vec<u8>) {
-    let pictures = observation.video.values().flat_map(|frame| frame.rgb.iter().copied());
-    (observation.state.values().flatten().copied().collect(), pictures.collect())
+    let pictures = observation
+        .video
+        .values()
+        .flat_map(|frame| frame.rgb.iter().copied());
+    (
+        observation.state.values().flatten().copied().collect(),
+        pictures.collect(),
+    )
 }
 
 #[test]
@@ -78,8 +99,16 @@ fn a_copy_of_a_vector_environment_waits_for_the_others() {
     let args = json!({"environment": fixture("vector"), "envs_per_process": 2, "env_kwargs": {"length": 9}});
     let mut env = make(&job(args), PythonConfig::new(2), give).unwrap();
     let both = |command: Command| vec![(EnvIndex(0), command.clone()), (EnvIndex(1), command)];
-    let go = Command::Step { action: vec![0.0, 0.0] };
-    env.send(both(Command::Reset { seed: 1, episode: 1 }), Render::No);
+    let go = Command::Step {
+        action: vec![0.0, 0.0],
+    };
+    env.send(
+        both(Command::Reset {
+            seed: 1,
+            episode: 1,
+        }),
+        Render::No,
+    );
     env.send(Vec::new(), Render::No);
     let limit = Duration::from_secs(60);
     let next = || answers.recv_timeout(limit).unwrap().0.0;
@@ -88,17 +117,31 @@ fn a_copy_of_a_vector_environment_waits_for_the_others() {
     assert_eq!([next(), next()], [0, 1]);
     // A copy in the middle of an episode has to be waited for; then both are answered.
     env.send(vec![(EnvIndex(1), go.clone())], Render::No);
-    env.send(vec![(EnvIndex(0), Command::Reset { seed: 2, episode: 2 })], Render::No);
+    env.send(
+        vec![(
+            EnvIndex(0),
+            Command::Reset {
+                seed: 2,
+                episode: 2,
+            },
+        )],
+        Render::No,
+    );
     assert_eq!([next(), next()], [0, 1]);
     env.send(vec![(EnvIndex(1), go.clone())], Render::No);
     assert_eq!(next(), 1);
     // The first copy has not moved since its reset, whatever the other did.
     env.send(both(go), Render::No);
     let zero = answers.recv_timeout(limit).unwrap();
-    let Answer::Step(Ok(step)) = zero.1 else { panic!("{:?}", zero.1) };
+    let Answer::Step(Ok(step)) = zero.1 else {
+        panic!("{:?}", zero.1)
+    };
     let mut alone = start(json!({}), 1);
-    let wanted =
-        (reset(&mut alone, 0, 2).unwrap(), crate::env::python::tests::step(&mut alone, 0, [0.0, 0.0]).unwrap()).1;
+    let wanted = (
+        reset(&mut alone, 0, 2).unwrap(),
+        crate::env::python::tests::step(&mut alone, 0, [0.0, 0.0]).unwrap(),
+    )
+        .1;
     assert_eq!(step.observation.state, wanted.observation.state);
 }
 
@@ -106,8 +149,14 @@ fn a_copy_of_a_vector_environment_waits_for_the_others() {
 fn a_vector_environment_that_does_not_fit_is_refused() {
     let refusal = |factory: &str, per_process: usize, num_envs: usize| {
         let args = json!({"environment": fixture(factory), "envs_per_process": per_process});
-        start_with(args, PythonConfig::new(num_envs)).err().unwrap().to_string()
+        start_with(args, PythonConfig::new(num_envs))
+            .err()
+            .unwrap()
+            .to_string()
     };
     assert!(refusal("autoresetting", 2, 2).contains("AutoresetMode.DISABLED is needed"));
-    assert_eq!(refusal("pair", 3, 3), "the VectorEnv has 2 copies, envs_per_process is 3");
+    assert_eq!(
+        refusal("pair", 3, 3),
+        "the VectorEnv has 2 copies, envs_per_process is 3"
+    );
 }

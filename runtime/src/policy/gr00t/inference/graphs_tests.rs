@@ -24,13 +24,24 @@ fn inference(captures: bool) -> (Inference, Rc<Loaded>, Rc<Log>) {
     let (graphs, log) = graphs(1, 100, None);
     *loaded.graphs.borrow_mut() = captures.then_some(graphs);
     let processor = open_processor(&settings).unwrap();
-    (Inference::load(&settings, processor, &mut models).unwrap(), loaded, log)
+    (
+        Inference::load(&settings, processor, &mut models).unwrap(),
+        loaded,
+        log,
+    )
 }
 
 /// Infers rows that differ, each with its own noise.
-fn actions(inference: &Inference, rows: usize, max_rows: usize, language: &str) -> Vec<Vec<ActionRows>> {
+fn actions(
+    inference: &Inference,
+    rows: usize,
+    max_rows: usize,
+    language: &str,
+) -> Vec<Vec<ActionRows>> {
     let processor = inference.processor();
-    let pictures: Vec<_> = (0..rows).map(|row| vec![(row * 40 % 256) as u8; 96 * 128 * 3]).collect();
+    let pictures: Vec<_> = (0..rows)
+        .map(|row| vec![(row * 40 % 256) as u8; 96 * 128 * 3])
+        .collect();
     let states: Vec<Vec<f32>> = (0..rows).map(|row| vec![row as f32 * 0.1; 16]).collect();
     let raw = |(picture, state): (&'static [u8], &'static [f32])| Raw {
         video: processor
@@ -49,10 +60,17 @@ fn actions(inference: &Inference, rows: usize, max_rows: usize, language: &str) 
             .collect(),
         instruction: language,
     };
-    let raws: Vec<_> =
-        pictures.into_iter().zip(states).map(|(picture, state)| raw((picture.leak(), state.leak()))).collect();
+    let raws: Vec<_> = pictures
+        .into_iter()
+        .zip(states)
+        .map(|(picture, state)| raw((picture.leak(), state.leak())))
+        .collect();
     let noises: Vec<_> = (0..rows).map(|row| inference.noise(row as u64)).collect();
-    inference.infer(&raws, &noises, max_rows).into_iter().map(Result::unwrap).collect()
+    inference
+        .infer(&raws, &noises, max_rows)
+        .into_iter()
+        .map(Result::unwrap)
+        .collect()
 }
 
 #[test]
@@ -61,14 +79,32 @@ fn rows_get_the_actions_that_they_get_without_graphs_whatever_fills_up_their_bat
     let words = ["push the block to the target", "push it"];
     for rows in [1, 5, 1, 5, 7, 5, 1, 7, 7] {
         for words in words {
-            let (found, wanted) = (actions(&replayed, rows, 6, words), actions(&eager, rows, 6, words));
+            let (found, wanted) = (
+                actions(&replayed, rows, 6, words),
+                actions(&eager, rows, 6, words),
+            );
             for (found, wanted) in found.iter().flatten().zip(wanted.iter().flatten()) {
-                let apart = found.values.iter().zip(&wanted.values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                assert!(found.key == wanted.key && apart < 1e-4, "{rows} rows, {}: {apart:e}", found.key);
+                let apart = found
+                    .values
+                    .iter()
+                    .zip(&wanted.values)
+                    .map(|(a, b)| (a - b).abs())
+                    .fold(0.0, f32::max);
+                assert!(
+                    found.key == wanted.key && apart < 1e-4,
+                    "{rows} rows, {}: {apart:e}",
+                    found.key
+                );
             }
         }
     }
     // The batches of 1, 5 and 7 rows (6 and 1) use the sizes 1 and 6, each with two prompt lengths.
-    assert_eq!((loaded.graphs.borrow().as_ref().unwrap().kept(), log.captures.get()), (4, 4));
+    assert_eq!(
+        (
+            loaded.graphs.borrow().as_ref().unwrap().kept(),
+            log.captures.get()
+        ),
+        (4, 4)
+    );
     assert!(log.replays.get() > 12, "{log:?}");
 }

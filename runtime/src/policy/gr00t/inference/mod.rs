@@ -44,10 +44,18 @@ impl Inference {
     ///
     /// # Errors
     /// Returns [`PolicyError::Checkpoint`] if files cannot be used.
-    pub fn load(settings: &Settings, mut processor: Processor, models: &mut Models) -> Result<Self, PolicyError> {
+    pub fn load(
+        settings: &Settings,
+        mut processor: Processor,
+        models: &mut Models,
+    ) -> Result<Self, PolicyError> {
         let vlm = settings.vlm_path.as_deref();
-        let loaded = models.get(&settings.model_path, vlm, settings.kind).map_err(checkpoint)?;
-        let steps = settings.denoising_steps.map_or(loaded.config.num_inference_timesteps, |steps| steps as i64);
+        let loaded = models
+            .get(&settings.model_path, vlm, settings.kind)
+            .map_err(checkpoint)?;
+        let steps = settings
+            .denoising_steps
+            .map_or(loaded.config.num_inference_timesteps, |steps| steps as i64);
         let device = loaded.network.device();
         let normalise = device.is_cuda().then(|| {
             let Scale { mean, deviation } = processor.give_bytes();
@@ -56,7 +64,15 @@ impl Inference {
         let captures = settings.cuda_graphs && loaded.graphs.borrow().is_some();
         let batches = models.batches(&settings.model_path);
         let pads = settings.padded_batches;
-        Ok(Self { loaded, processor, steps, pads, normalise, captures, batches })
+        Ok(Self {
+            loaded,
+            processor,
+            steps,
+            pads,
+            normalise,
+            captures,
+            batches,
+        })
     }
 
     /// Returns the processor, which prepares observations and decodes actions of the embodiment.
@@ -77,7 +93,10 @@ impl Inference {
             _ => "float32",
         };
         vec![
-            ("policy_path", settings.model_path.display().to_string().into()),
+            (
+                "policy_path",
+                settings.model_path.display().to_string().into(),
+            ),
             ("dtype", dtype.into()),
             ("denoising_steps", self.steps.into()),
             ("embodiment_tag", settings.embodiment_tag.clone().into()),
@@ -101,7 +120,10 @@ impl Inference {
     /// Returns the shape of the noise that denoising starts from: `[action_horizon,
     /// max_action_dim]`.
     pub fn noise_shape(&self) -> [i64; 2] {
-        [self.loaded.config.action_horizon, self.loaded.config.max_action_dim]
+        [
+            self.loaded.config.action_horizon,
+            self.loaded.config.max_action_dim,
+        ]
     }
 
     /// Returns the noise that the denoising of a chunk starts from, drawn on the CPU so that it is
@@ -113,26 +135,52 @@ impl Inference {
 
     /// Returns the actions of each row, in order, with at most `max_rows` rows in one pass of the
     /// network. An error in one row does not affect the others.
-    pub fn infer(&self, raws: &[Raw], noises: &[Tensor], max_rows: usize) -> Vec<Result<Vec<ActionRows>, PolicyError>> {
+    pub fn infer(
+        &self,
+        raws: &[Raw],
+        noises: &[Tensor],
+        max_rows: usize,
+    ) -> Vec<Result<Vec<ActionRows>, PolicyError>> {
         let _mode = InferenceMode::begin();
         let samples = self.processor.prepare_each(raws);
         let mut answers: Vec<_> = samples.iter().map(|_| None).collect();
         for group in self.groups(&samples) {
             for (row, predicted) in self.predict_each(&group, max_rows, &samples, noises) {
-                let decode = |predicted: Vec<f32>| self.processor.numbers().decode(&predicted, &raws[row].state);
-                answers[row] = Some(predicted.and_then(|predicted| decode(predicted).map_err(inference)));
+                let decode = |predicted: Vec<f32>| {
+                    self.processor
+                        .numbers()
+                        .decode(&predicted, &raws[row].state)
+                };
+                answers[row] =
+                    Some(predicted.and_then(|predicted| decode(predicted).map_err(inference)));
             }
         }
-        let samples = samples.into_iter().map(|sample| sample.err().map(|err| Err(inference(err))));
-        let gone = || Err(PolicyError::Inference("the row was not inferred".to_owned()));
-        samples.zip(answers).map(|(refused, answer)| refused.or(answer).unwrap_or_else(gone)).collect()
+        let samples = samples
+            .into_iter()
+            .map(|sample| sample.err().map(|err| Err(inference(err))));
+        let gone = || {
+            Err(PolicyError::Inference(
+                "the row was not inferred".to_owned(),
+            ))
+        };
+        samples
+            .zip(answers)
+            .map(|(refused, answer)| refused.or(answer).unwrap_or_else(gone))
+            .collect()
     }
 
     /// Groups the rows that may share a batch.
     fn groups<E>(&self, samples: &[Result<Sample, E>]) -> Vec<Vec<usize>> {
         let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (row, sample) in samples.iter().enumerate().filter_map(|(row, sample)| Some((row, sample.as_ref().ok()?))) {
-            groups.entry(if self.pads { 0 } else { sample.ids.len() }).or_default().push(row);
+        for (row, sample) in samples
+            .iter()
+            .enumerate()
+            .filter_map(|(row, sample)| Some((row, sample.as_ref().ok()?)))
+        {
+            groups
+                .entry(if self.pads { 0 } else { sample.ids.len() })
+                .or_default()
+                .push(row);
         }
         groups.into_values().collect()
     }
@@ -146,7 +194,9 @@ impl Inference {
         samples: &[Result<Sample, E>],
         noises: &[Tensor],
     ) -> Vec<(usize, Result<Vec<f32>, PolicyError>)> {
-        let parts = self.batches.split(rows, max_rows, |rows| self.predict(rows, samples, noises, max_rows));
+        let parts = self.batches.split(rows, max_rows, |rows| {
+            self.predict(rows, samples, noises, max_rows)
+        });
         let each = parts.into_iter().flat_map(|(rows, all)| match all {
             Ok(all) => rows.iter().copied().zip(all.into_iter().map(Ok)).collect(),
             Err(err) if rows.len() == 1 => vec![(rows[0], Err(err))],
@@ -168,11 +218,21 @@ impl Inference {
         noises: &[Tensor],
         max_rows: usize,
     ) -> Result<Vec<Vec<f32>>, PolicyError> {
-        let mut members: Vec<&Sample> = rows.iter().filter_map(|row| samples[*row].as_ref().ok()).collect();
+        let mut members: Vec<&Sample> = rows
+            .iter()
+            .filter_map(|row| samples[*row].as_ref().ok())
+            .collect();
         let mut noises: Vec<&Tensor> = rows.iter().map(|row| &noises[*row]).collect();
-        let most = self.shortage().batch.map_or(max_rows, |limit| limit.max(1).min(max_rows));
+        let most = self
+            .shortage()
+            .batch
+            .map_or(max_rows, |limit| limit.max(1).min(max_rows));
         let size = bucket(rows.len(), most);
-        if let (true, Some(sample), Some(noise)) = (self.captures, members.last().copied(), noises.last().copied()) {
+        if let (true, Some(sample), Some(noise)) = (
+            self.captures,
+            members.last().copied(),
+            noises.last().copied(),
+        ) {
             // Fill up to a size for which there is a graph. The results of the filling rows are
             // discarded.
             members.resize(size, sample);
@@ -190,25 +250,43 @@ impl Inference {
     }
 
     /// Returns the actions of the first `rows` samples.
-    fn run(&self, samples: &[&Sample], noises: &[&Tensor], rows: usize) -> Result<Vec<Vec<f32>>, PolicyError> {
+    fn run(
+        &self,
+        samples: &[&Sample],
+        noises: &[&Tensor],
+        rows: usize,
+    ) -> Result<Vec<Vec<f32>>, PolicyError> {
         let inputs = collate(samples, self.processor.prompts().padding_id()).map_err(inference)?;
         let noise = Tensor::stack(noises, 0);
         let network = Rc::clone(&self.loaded.network);
         let constants = || network.constants(&inputs, &noise, self.steps, self.normalise.as_ref());
         let batch = Batch::new(&inputs, noise.shallow_clone());
-        let actions = match self.loaded.graphs.borrow_mut().as_mut().filter(|_| self.captures) {
+        let actions = match self
+            .loaded
+            .graphs
+            .borrow_mut()
+            .as_mut()
+            .filter(|_| self.captures)
+        {
             Some(graphs) => {
                 let key = network.constants_key(&inputs, self.steps);
                 let pass = || -> Result<Pass, InputError> {
                     let (network, constants) = (Rc::clone(&network), constants()?);
-                    Ok(Rc::new(move |batch: &Batch| network.pass(&constants, batch)))
+                    Ok(Rc::new(move |batch: &Batch| {
+                        network.pass(&constants, batch)
+                    }))
                 };
                 graphs.run(key, &batch, pass).map_err(inference)?
             }
-            None => network.pass(&constants().map_err(inference)?, &batch.to_device(network.device())),
+            None => network.pass(
+                &constants().map_err(inference)?,
+                &batch.to_device(network.device()),
+            ),
         };
         let actions = operators::to_host(&actions);
-        let row = |index: usize| Vec::<f32>::try_from(actions.get(index as i64).reshape([-1])).map_err(inference);
+        let row = |index: usize| {
+            Vec::<f32>::try_from(actions.get(index as i64).reshape([-1])).map_err(inference)
+        };
         (0..rows).map(row).collect()
     }
 }
@@ -219,8 +297,10 @@ impl Inference {
 /// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Argument`] if the
 /// user has to choose an embodiment.
 pub fn open_processor(settings: &Settings) -> Result<Processor, PolicyError> {
-    let dir = ModelDir::open(&settings.model_path, settings.vlm_path.as_deref()).map_err(checkpoint)?;
-    let config = ProcessorConfig::read(&dir.processor_file("processor_config.json")).map_err(checkpoint)?;
+    let dir =
+        ModelDir::open(&settings.model_path, settings.vlm_path.as_deref()).map_err(checkpoint)?;
+    let config =
+        ProcessorConfig::read(&dir.processor_file("processor_config.json")).map_err(checkpoint)?;
     let tag = match (&settings.embodiment_tag, &config.tags()[..]) {
         (Some(tag), _) => tag,
         (None, [only]) => *only,
@@ -240,7 +320,10 @@ pub fn horizon(settings: &Settings, inference: &Inference) -> Result<usize, Poli
     let has = inference.horizon();
     let asked = settings.action_horizon.unwrap_or(has);
     if asked > has {
-        let wanted = format!("at most the {has} steps of embodiment {} are needed", inference.processor().tag());
+        let wanted = format!(
+            "at most the {has} steps of embodiment {} are needed",
+            inference.processor().tag()
+        );
         return Err(argument("action_horizon", &asked.to_string(), &wanted));
     }
     Ok(asked)

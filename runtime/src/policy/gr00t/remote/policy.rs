@@ -42,16 +42,25 @@ impl Gr00tRemote {
     /// # Errors
     /// Returns [`PolicyError::Remote`] if the server is unreachable or refuses, and
     /// [`PolicyError::Mismatch`] if it and the environment do not fit together.
-    pub fn new(settings: RemoteSettings, env: &EnvSpec, lifeline: &Lifeline) -> Result<Self, PolicyError> {
+    pub fn new(
+        settings: RemoteSettings,
+        env: &EnvSpec,
+        lifeline: &Lifeline,
+    ) -> Result<Self, PolicyError> {
         let mut caller = Caller::new(&settings.server, lifeline);
         let what = "get_modality_config";
         let token = settings.server.token.as_ref().map(|token| token.0.as_str());
         let request = wire::write(&protocol::request(what, None, token), wire::Dialect::Kind);
         let answer = caller.call(what, &request.into())?;
         let wrong = |reason: String| settings.server.error(format!("{what}: {reason}"));
-        let modalities = Modalities::read(&protocol::answer(&answer).map_err(wrong)?).map_err(wrong)?;
-        let wiring =
-            Wiring::seeing(&keys(&modalities, Vec::new()), env, settings.cameras.as_deref(), settings.joints.as_ref())?;
+        let modalities =
+            Modalities::read(&protocol::answer(&answer).map_err(wrong)?).map_err(wrong)?;
+        let wiring = Wiring::seeing(
+            &keys(&modalities, Vec::new()),
+            env,
+            settings.cameras.as_deref(),
+            settings.joints.as_ref(),
+        )?;
         let has = modalities.action.deltas.len();
         let horizon = settings.action_horizon.unwrap_or(has);
         if horizon > has {
@@ -74,9 +83,17 @@ impl Gr00tRemote {
     }
 
     fn ask(&mut self, endpoint: &str, data: Value) -> Result<Value, PolicyError> {
-        let token = self.settings.server.token.as_ref().map(|token| token.0.as_str());
-        let request: Bytes =
-            wire::write(&protocol::request(endpoint, Some(data), token), self.modalities.dialect).into();
+        let token = self
+            .settings
+            .server
+            .token
+            .as_ref()
+            .map(|token| token.0.as_str());
+        let request: Bytes = wire::write(
+            &protocol::request(endpoint, Some(data), token),
+            self.modalities.dialect,
+        )
+        .into();
         let answer = self.caller.call(endpoint, &request)?;
         protocol::answer(&answer).map_err(|reason| self.wrong(endpoint, &reason))
     }
@@ -87,7 +104,9 @@ impl Gr00tRemote {
 
     /// Returns the noise seeds, one per row: the same as for a policy in this process.
     fn options(&mut self, rows: &[(EnvIndex, &Observation)]) -> Value {
-        let Some(own) = self.settings.seed else { return Value::Nil };
+        let Some(own) = self.settings.seed else {
+            return Value::Nil;
+        };
         let seeds = rows.iter().map(|(env, _)| {
             let (episode, inferences) = self.episodes.entry(*env).or_default();
             let seed = seed::noise(own, *episode, *inferences);
@@ -100,7 +119,10 @@ impl Gr00tRemote {
     fn observation(&self, rows: &[(EnvIndex, &Observation)]) -> Result<Value, PolicyError> {
         let mut seen = Seen::default();
         for (key, camera) in self.wiring.cameras() {
-            let frames = rows.iter().map(|(env, now)| self.frames(*env, now, camera)).collect::<Result<_, _>>()?;
+            let frames = rows
+                .iter()
+                .map(|(env, now)| self.frames(*env, now, camera))
+                .collect::<Result<_, _>>()?;
             seen.video.push((key, frames));
         }
         // The vectors come ordered by row, step and key; the request needs them by key, row and
@@ -116,27 +138,52 @@ impl Gr00tRemote {
             }
         }
         let keys = self.modalities.state.keys.iter();
-        seen.state = keys.filter_map(|key| Some((key.as_str(), state.remove(key.as_str())?))).collect();
+        seen.state = keys
+            .filter_map(|key| Some((key.as_str(), state.remove(key.as_str())?)))
+            .collect();
         let fallback = self.settings.language.as_deref().unwrap_or_default();
-        let words =
-            |now: &&Observation| if now.language.is_empty() { fallback.to_owned() } else { now.language.to_string() };
+        let words = |now: &&Observation| {
+            if now.language.is_empty() {
+                fallback.to_owned()
+            } else {
+                now.language.to_string()
+            }
+        };
         let words: Vec<String> = rows.iter().map(|(_, now)| words(now)).collect();
         let language = self.modalities.language.keys.iter();
-        seen.language = language.map(|key| (key.as_str(), words.iter().map(String::as_str).collect())).collect();
+        seen.language = language
+            .map(|key| (key.as_str(), words.iter().map(String::as_str).collect()))
+            .collect();
         seen.observation().map_err(PolicyError::Inference)
     }
 
-    fn frames<'a>(&'a self, env: EnvIndex, now: &'a Observation, camera: &str) -> Result<Vec<&'a Frame>, PolicyError> {
-        let gone = || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
+    fn frames<'a>(
+        &'a self,
+        env: EnvIndex,
+        now: &'a Observation,
+        camera: &str,
+    ) -> Result<Vec<&'a Frame>, PolicyError> {
+        let gone =
+            || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
         let steps = self.history.at(env, now, &self.modalities.video.deltas);
-        steps.into_iter().map(|seen| seen.video.get(camera).ok_or_else(gone)).collect()
+        steps
+            .into_iter()
+            .map(|seen| seen.video.get(camera).ok_or_else(gone))
+            .collect()
     }
 
     /// Connects the server's actions to the environment's, once their widths are known.
     fn learn_widths(&mut self, chunk: &[ActionRows]) -> Result<(), PolicyError> {
         if !std::mem::replace(&mut self.knows_widths, true) {
-            let widths = chunk.iter().map(|rows| (rows.key.clone(), rows.width)).collect();
-            self.wiring.act(&keys(&self.modalities, widths), &self.env, self.settings.joints.as_ref())?;
+            let widths = chunk
+                .iter()
+                .map(|rows| (rows.key.clone(), rows.width))
+                .collect();
+            self.wiring.act(
+                &keys(&self.modalities, widths),
+                &self.env,
+                self.settings.joints.as_ref(),
+            )?;
         }
         Ok(())
     }
@@ -145,8 +192,17 @@ impl Gr00tRemote {
 /// Returns the server's keys. Only its answers tell the widths of its actions, and nothing tells
 /// the widths of its states.
 fn keys(modalities: &Modalities, action: Vec<(String, usize)>) -> Keys {
-    let state = modalities.state.keys.iter().map(|key| (key.clone(), None)).collect();
-    Keys { video: modalities.video.keys.clone(), state, action }
+    let state = modalities
+        .state
+        .keys
+        .iter()
+        .map(|key| (key.clone(), None))
+        .collect();
+    Keys {
+        video: modalities.video.keys.clone(),
+        state,
+        action,
+    }
 }
 
 impl Policy for Gr00tRemote {
@@ -161,7 +217,10 @@ impl Policy for Gr00tRemote {
 
     fn facts(&self) -> Vec<(&'static str, Json)> {
         let told = self.settings.seed.map_or(Json::Null, Json::from);
-        vec![("policy_path", self.settings.server.to_string().into()), ("policy_seed", told)]
+        vec![
+            ("policy_path", self.settings.server.to_string().into()),
+            ("policy_seed", told),
+        ]
     }
 
     fn notes(&self) -> Vec<String> {
@@ -189,14 +248,25 @@ impl Policy for Gr00tRemote {
             self.ask("reset", Value::map([("options", Value::Nil)]))?;
         }
         let observation = self.observation(rows)?;
-        let data = Value::map([("observation", observation), ("options", self.options(rows))]);
+        let data = Value::map([
+            ("observation", observation),
+            ("options", self.options(rows)),
+        ]);
         let answer = self.ask("get_action", data)?;
-        let chunks = protocol::actions(&answer, &self.modalities.action.keys, rows.len(), self.horizon);
+        let chunks = protocol::actions(
+            &answer,
+            &self.modalities.action.keys,
+            rows.len(),
+            self.horizon,
+        );
         let chunks = chunks.map_err(|reason| self.wrong("get_action", &reason))?;
         if let Some(first) = chunks.first() {
             self.learn_widths(first)?;
         }
         let dim = self.env.action.names.len();
-        Ok(chunks.iter().map(|chunk| Chunk::new(dim, self.wiring.actions(chunk, self.horizon))).collect())
+        Ok(chunks
+            .iter()
+            .map(|chunk| Chunk::new(dim, self.wiring.actions(chunk, self.horizon)))
+            .collect())
     }
 }

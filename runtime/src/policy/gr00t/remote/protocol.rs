@@ -26,10 +26,14 @@ pub(super) fn answer(bytes: &Bytes) -> Result<Value, String> {
     if bytes.starts_with(RAW_ERROR) {
         return Err("it answers ERROR".to_owned());
     }
-    let value = wire::read(bytes).map_err(|err| format!("its answer cannot be read: {err}"))?.value;
+    let value = wire::read(bytes)
+        .map_err(|err| format!("its answer cannot be read: {err}"))?
+        .value;
     match value.get("error") {
         None => Ok(value),
-        Some(Value::Text(text)) if !text.is_empty() => Err(format!("it answers with the error `{text}`")),
+        Some(Value::Text(text)) if !text.is_empty() => {
+            Err(format!("it answers with the error `{text}`"))
+        }
         Some(_) => Err("it answers with an error without words".to_owned()),
     }
 }
@@ -60,17 +64,38 @@ impl Modalities {
     /// Returns the name of what is missing.
     pub fn read(answer: &Value) -> Result<Self, String> {
         let is_marked = |dialect: Dialect| {
-            answer.get("action").is_some_and(|config| config.get(dialect.modality_marker()).is_some())
+            answer
+                .get("action")
+                .is_some_and(|config| config.get(dialect.modality_marker()).is_some())
         };
-        let dialect = if is_marked(Dialect::Npy) { Dialect::Npy } else { Dialect::Kind };
+        let dialect = if is_marked(Dialect::Npy) {
+            Dialect::Npy
+        } else {
+            Dialect::Kind
+        };
         let action = modality(answer, "action")?;
         if action.keys.is_empty() || action.deltas.is_empty() {
             return Err("its modality configuration has no actions".to_owned());
         }
-        let optional =
-            |name: &str| if answer.get(name).is_some() { seen(answer, name) } else { Ok(Modality::default()) };
-        let (video, state, language) = (optional("video")?, optional("state")?, optional("language")?);
-        Ok(Self { video, state, action, language, dialect })
+        let optional = |name: &str| {
+            if answer.get(name).is_some() {
+                seen(answer, name)
+            } else {
+                Ok(Modality::default())
+            }
+        };
+        let (video, state, language) = (
+            optional("video")?,
+            optional("state")?,
+            optional("language")?,
+        );
+        Ok(Self {
+            video,
+            state,
+            action,
+            language,
+            dialect,
+        })
     }
 }
 
@@ -82,24 +107,42 @@ const LONGEST_LOOK: i64 = 128;
 /// Reads an input modality and checks that its number of steps is within the limit.
 fn seen(answer: &Value, name: &str) -> Result<Modality, String> {
     let seen = modality(answer, name)?;
-    if seen.deltas.len() as i64 > LONGEST_LOOK || seen.deltas.iter().any(|delta| *delta < -LONGEST_LOOK) {
-        return Err(format!("its modality configuration looks back more than {LONGEST_LOOK} steps in `{name}`"));
+    if seen.deltas.len() as i64 > LONGEST_LOOK
+        || seen.deltas.iter().any(|delta| *delta < -LONGEST_LOOK)
+    {
+        return Err(format!(
+            "its modality configuration looks back more than {LONGEST_LOOK} steps in `{name}`"
+        ));
     }
     Ok(seen)
 }
 
 fn modality(answer: &Value, name: &str) -> Result<Modality, String> {
     let wrong = |field: &str| format!("its modality configuration has no `{name}.{field}`");
-    let config = answer.get(name).and_then(|config| config.get("as_json")).ok_or_else(|| wrong("as_json"))?;
-    let list = |field: &str| config.get(field).and_then(Value::as_list).ok_or_else(|| wrong(field));
-    let keys = list("modality_keys")?.iter().map(|key| key.as_text().map(str::to_owned));
+    let config = answer
+        .get(name)
+        .and_then(|config| config.get("as_json"))
+        .ok_or_else(|| wrong("as_json"))?;
+    let list = |field: &str| {
+        config
+            .get(field)
+            .and_then(Value::as_list)
+            .ok_or_else(|| wrong(field))
+    };
+    let keys = list("modality_keys")?
+        .iter()
+        .map(|key| key.as_text().map(str::to_owned));
     let deltas = list("delta_indices")?.iter().map(|delta| match delta {
         Value::Int(delta) if (-4096..=4096).contains(delta) => Some(*delta),
         _ => None,
     });
     Ok(Modality {
-        keys: keys.collect::<Option<_>>().ok_or_else(|| wrong("modality_keys"))?,
-        deltas: deltas.collect::<Option<_>>().ok_or_else(|| wrong("delta_indices"))?,
+        keys: keys
+            .collect::<Option<_>>()
+            .ok_or_else(|| wrong("modality_keys"))?,
+        deltas: deltas
+            .collect::<Option<_>>()
+            .ok_or_else(|| wrong("delta_indices"))?,
     })
 }
 
@@ -118,10 +161,19 @@ impl Seen<'_> {
     /// # Errors
     /// Returns an error if rows differ in size.
     pub fn observation(&self) -> Result<Value, String> {
-        let video = self.video.iter().map(|(key, rows)| Ok((Key::from(*key), pictures(key, rows)?)));
-        let state = self.state.iter().map(|(key, rows)| Ok((Key::from(*key), vectors(key, rows)?)));
+        let video = self
+            .video
+            .iter()
+            .map(|(key, rows)| Ok((Key::from(*key), pictures(key, rows)?)));
+        let state = self
+            .state
+            .iter()
+            .map(|(key, rows)| Ok((Key::from(*key), vectors(key, rows)?)));
         let language = self.language.iter().map(|(key, rows)| {
-            let texts: Vec<Value> = rows.iter().map(|text| vec![Value::from(*text)].into()).collect();
+            let texts: Vec<Value> = rows
+                .iter()
+                .map(|text| vec![Value::from(*text)].into())
+                .collect();
             (Key::from(*key), Value::from(texts))
         });
         Ok(Value::map([
@@ -134,9 +186,13 @@ impl Seen<'_> {
 
 fn pictures(key: &str, rows: &[Vec<&Frame>]) -> Result<Value, String> {
     let all = || rows.iter().flatten();
-    let (height, width) = all().next().map_or((0, 0), |frame| (frame.height as usize, frame.width as usize));
+    let (height, width) = all().next().map_or((0, 0), |frame| {
+        (frame.height as usize, frame.width as usize)
+    });
     if all().any(|frame| (frame.height as usize, frame.width as usize) != (height, width)) {
-        return Err(format!("pictures of {key} have different sizes, one request takes pictures of one size"));
+        return Err(format!(
+            "pictures of {key} have different sizes, one request takes pictures of one size"
+        ));
     }
     let steps = rows.first().map_or(0, Vec::len);
     let mut bytes = Vec::with_capacity(rows.len() * steps * height * width * 3);
@@ -151,7 +207,11 @@ fn vectors(key: &str, rows: &[Vec<Vec<f32>>]) -> Result<Value, String> {
         return Err(format!("state {key} has different lengths"));
     }
     let numbers: Vec<f32> = all().flatten().copied().collect();
-    Ok(Array::of_f32(&[rows.len(), rows.first().map_or(0, Vec::len), width], &numbers).into())
+    Ok(Array::of_f32(
+        &[rows.len(), rows.first().map_or(0, Vec::len), width],
+        &numbers,
+    )
+    .into())
 }
 
 /// Returns the actions of each row from the answer to `get_action`: `[{key: float32 [rows, horizon
@@ -165,12 +225,22 @@ pub(super) fn actions(
     rows: usize,
     horizon: usize,
 ) -> Result<Vec<Vec<ActionRows>>, String> {
-    let map = answer.as_list().and_then(<[Value]>::first).ok_or("its answer is no list of actions and info")?;
-    let mut chunks: Vec<Vec<ActionRows>> = (0..rows).map(|_| Vec::with_capacity(keys.len())).collect();
+    let map = answer
+        .as_list()
+        .and_then(<[Value]>::first)
+        .ok_or("its answer is no list of actions and info")?;
+    let mut chunks: Vec<Vec<ActionRows>> =
+        (0..rows).map(|_| Vec::with_capacity(keys.len())).collect();
     for key in keys {
-        let array = map.get(key).and_then(Value::as_array).ok_or_else(|| format!("its answer has no actions {key}"))?;
+        let array = map
+            .get(key)
+            .and_then(Value::as_array)
+            .ok_or_else(|| format!("its answer has no actions {key}"))?;
         let &[found, steps, width] = array.shape() else {
-            return Err(format!("actions {key} are {:?}, [rows, horizon, width] is needed", array.shape()));
+            return Err(format!(
+                "actions {key} are {:?}, [rows, horizon, width] is needed",
+                array.shape()
+            ));
         };
         if found != rows || steps < horizon || width == 0 {
             let wanted = format!("[{rows}, {horizon} or more, 1 or more] is needed");
@@ -178,7 +248,11 @@ pub(super) fn actions(
         }
         let numbers = array.to_f32();
         for (chunk, values) in chunks.iter_mut().zip(numbers.chunks_exact(steps * width)) {
-            chunk.push(ActionRows { key: key.clone(), width, values: values[..horizon * width].to_vec() });
+            chunk.push(ActionRows {
+                key: key.clone(),
+                width,
+                values: values[..horizon * width].to_vec(),
+            });
         }
     }
     Ok(chunks)
@@ -189,8 +263,13 @@ mod tests {
     use super::*;
 
     fn golden(name: &str) -> Bytes {
-        let path = format!("{}/../tests/fixtures/gr00t/protocol/{name}.bin", env!("CARGO_MANIFEST_DIR"));
-        std::fs::read(&path).unwrap_or_else(|err| panic!("{path}: {err}")).into()
+        let path = format!(
+            "{}/../tests/fixtures/gr00t/protocol/{name}.bin",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        std::fs::read(&path)
+            .unwrap_or_else(|err| panic!("{path}: {err}"))
+            .into()
     }
 
     fn packed(value: &Value, dialect: Dialect) -> Bytes {
@@ -200,10 +279,19 @@ mod tests {
     #[test]
     fn requests_are_those_of_the_reference() {
         let token = Some("s3cret");
-        assert_eq!(packed(&request("ping", None, None), Dialect::Kind), golden("ping.request"));
-        assert_eq!(packed(&request("ping", None, token), Dialect::Kind), golden("token_right.request"));
+        assert_eq!(
+            packed(&request("ping", None, None), Dialect::Kind),
+            golden("ping.request")
+        );
+        assert_eq!(
+            packed(&request("ping", None, token), Dialect::Kind),
+            golden("token_right.request")
+        );
         let options = || Value::map([("options", Value::Nil)]);
-        assert_eq!(packed(&request("reset", Some(options()), None), Dialect::Kind), golden("reset.request"));
+        assert_eq!(
+            packed(&request("reset", Some(options()), None), Dialect::Kind),
+            golden("reset.request")
+        );
         assert_eq!(
             packed(&request("get_modality_config", None, None), Dialect::Kind),
             golden("get_modality_config.request")
@@ -214,54 +302,118 @@ mod tests {
     /// again.
     fn again(name: &str, dialect: Dialect) -> Bytes {
         let value = wire::read(&golden(name)).unwrap().value;
-        let observation = value.get("data").and_then(|data| data.get("observation")).unwrap().clone();
+        let observation = value
+            .get("data")
+            .and_then(|data| data.get("observation"))
+            .unwrap()
+            .clone();
         let member = |kind: &str| match observation.get(kind) {
             Some(Value::Map(members)) => members.clone(),
             other => panic!("{other:?}"),
         };
         let (video, state, language) = (member("video"), member("state"), member("language"));
-        let frames: Vec<(String, Vec<Frame>)> = video.iter().map(|(key, array)| (key.shown(), frames(array))).collect();
-        let texts = |value: &Value| value.as_list().unwrap()[0].as_list().unwrap()[0].as_text().unwrap().to_owned();
-        let words: Vec<(String, String)> = language.iter().map(|(key, value)| (key.shown(), texts(value))).collect();
+        let frames: Vec<(String, Vec<Frame>)> = video
+            .iter()
+            .map(|(key, array)| (key.shown(), frames(array)))
+            .collect();
+        let texts = |value: &Value| {
+            value.as_list().unwrap()[0].as_list().unwrap()[0]
+                .as_text()
+                .unwrap()
+                .to_owned()
+        };
+        let words: Vec<(String, String)> = language
+            .iter()
+            .map(|(key, value)| (key.shown(), texts(value)))
+            .collect();
         let names: Vec<String> = state.iter().map(|(key, _)| key.shown()).collect();
         let seen = Seen {
-            video: frames.iter().map(|(key, frames)| (key.as_str(), vec![frames.iter().collect()])).collect(),
+            video: frames
+                .iter()
+                .map(|(key, frames)| (key.as_str(), vec![frames.iter().collect()]))
+                .collect(),
             state: names
                 .iter()
                 .zip(&state)
-                .map(|(key, (_, array))| (key.as_str(), vec![vec![array.as_array().unwrap().to_f32()]]))
+                .map(|(key, (_, array))| {
+                    (key.as_str(), vec![vec![array.as_array().unwrap().to_f32()]])
+                })
                 .collect(),
-            language: words.iter().map(|(key, text)| (key.as_str(), vec![text.as_str()])).collect(),
+            language: words
+                .iter()
+                .map(|(key, text)| (key.as_str(), vec![text.as_str()]))
+                .collect(),
         };
-        let data = Value::map([("observation", seen.observation().unwrap()), ("options", Value::Nil)]);
+        let data = Value::map([
+            ("observation", seen.observation().unwrap()),
+            ("options", Value::Nil),
+        ]);
         packed(&request("get_action", Some(data), None), dialect)
     }
 
     fn frames(array: &Value) -> Vec<Frame> {
         let array = array.as_array().unwrap();
-        let &[1, steps, height, width, 3] = array.shape() else { panic!("{:?}", array.shape()) };
-        let frame = |rgb: &[u8]| Frame { height: height as u32, width: width as u32, rgb: Bytes::copy_from_slice(rgb) };
+        let &[1, steps, height, width, 3] = array.shape() else {
+            panic!("{:?}", array.shape())
+        };
+        let frame = |rgb: &[u8]| Frame {
+            height: height as u32,
+            width: width as u32,
+            rgb: Bytes::copy_from_slice(rgb),
+        };
         assert_eq!(array.data().len(), steps * height * width * 3);
-        array.data().chunks_exact(height * width * 3).map(frame).collect()
+        array
+            .data()
+            .chunks_exact(height * width * 3)
+            .map(frame)
+            .collect()
     }
 
     #[test]
     fn an_observation_is_packed_byte_for_byte_as_the_reference_packs_it() {
-        assert_eq!(again("get_action.request", Dialect::Kind), golden("get_action.request"));
-        assert_eq!(again("legacy_get_action.request", Dialect::Npy), golden("legacy_get_action.request"));
+        assert_eq!(
+            again("get_action.request", Dialect::Kind),
+            golden("get_action.request")
+        );
+        assert_eq!(
+            again("legacy_get_action.request", Dialect::Npy),
+            golden("legacy_get_action.request")
+        );
     }
 
     #[test]
     fn a_modality_configuration_says_keys_steps_and_dialect() {
         let read = |name: &str| Modalities::read(&answer(&golden(name)).unwrap()).unwrap();
         let modalities = read("get_modality_config.response");
-        assert_eq!(modalities.video.keys, ["exterior_image_1_left", "wrist_image_left"]);
-        assert_eq!((modalities.video.deltas.as_slice(), modalities.action.deltas.len()), (&[-15, 0][..], 40));
-        assert_eq!(modalities.language.keys, ["annotation.language.language_instruction"]);
+        assert_eq!(
+            modalities.video.keys,
+            ["exterior_image_1_left", "wrist_image_left"]
+        );
+        assert_eq!(
+            (
+                modalities.video.deltas.as_slice(),
+                modalities.action.deltas.len()
+            ),
+            (&[-15, 0][..], 40)
+        );
+        assert_eq!(
+            modalities.language.keys,
+            ["annotation.language.language_instruction"]
+        );
         assert_eq!(modalities.dialect, Dialect::Kind);
         let legacy = read("legacy_get_modality_config.response");
-        assert_eq!(legacy, Modalities { dialect: Dialect::Npy, ..modalities });
-        assert!(Modalities::read(&Value::Nil).unwrap_err().contains("no `action.as_json`"));
+        assert_eq!(
+            legacy,
+            Modalities {
+                dialect: Dialect::Npy,
+                ..modalities
+            }
+        );
+        assert!(
+            Modalities::read(&Value::Nil)
+                .unwrap_err()
+                .contains("no `action.as_json`")
+        );
     }
 
     #[test]
@@ -271,10 +423,16 @@ mod tests {
                 let keys: Vec<Value> = vec!["x".into()];
                 Value::map([(
                     "as_json",
-                    Value::map([("modality_keys", keys.into()), ("delta_indices", Value::List(deltas))]),
+                    Value::map([
+                        ("modality_keys", keys.into()),
+                        ("delta_indices", Value::List(deltas)),
+                    ]),
                 )])
             };
-            Modalities::read(&Value::map([("action", config(vec![Value::Int(0)])), ("video", config(deltas))]))
+            Modalities::read(&Value::map([
+                ("action", config(vec![Value::Int(0)])),
+                ("video", config(deltas)),
+            ]))
         };
         assert!(looks(vec![Value::Int(-128), Value::Int(0)]).is_ok());
         let wanted = "its modality configuration looks back more than 128 steps in `video`";
@@ -288,15 +446,28 @@ mod tests {
         for name in ["get_action.response", "legacy_get_action.response"] {
             let value = answer(&golden(name)).unwrap();
             let chunks = actions(&value, &keys, 1, 16).unwrap();
-            let widths: Vec<_> = chunks[0].iter().map(|rows| (rows.width, rows.values.len())).collect();
+            let widths: Vec<_> = chunks[0]
+                .iter()
+                .map(|rows| (rows.width, rows.values.len()))
+                .collect();
             assert_eq!(widths, [(9, 144), (1, 16), (7, 112)]);
         }
         let value = answer(&golden("get_action.response")).unwrap();
         let refusal = |rows, horizon| actions(&value, &keys, rows, horizon).unwrap_err();
-        assert_eq!(refusal(2, 16), "actions eef_9d are [1, 40, 9], [2, 16 or more, 1 or more] is needed");
+        assert_eq!(
+            refusal(2, 16),
+            "actions eef_9d are [1, 40, 9], [2, 16 or more, 1 or more] is needed"
+        );
         assert!(refusal(1, 41).contains("[1, 41 or more, 1 or more]"));
-        assert_eq!(actions(&value, &["base".to_owned()], 1, 1).unwrap_err(), "its answer has no actions base");
-        assert!(actions(&Value::Nil, &keys, 1, 1).unwrap_err().contains("no list of actions"));
+        assert_eq!(
+            actions(&value, &["base".to_owned()], 1, 1).unwrap_err(),
+            "its answer has no actions base"
+        );
+        assert!(
+            actions(&Value::Nil, &keys, 1, 1)
+                .unwrap_err()
+                .contains("no list of actions")
+        );
     }
 
     #[test]
@@ -306,7 +477,10 @@ mod tests {
             error(golden("token_wrong.response")),
             "it answers with the error `Unauthorized: Invalid API token`"
         );
-        assert_eq!(error(golden("garbage.response")), "it answers with an error without words");
+        assert_eq!(
+            error(golden("garbage.response")),
+            "it answers with an error without words"
+        );
         assert_eq!(error(Bytes::from_static(b"ERROR")), "it answers ERROR");
         assert!(error(Bytes::from_static(b"\xc1")).starts_with("its answer cannot be read: "));
     }

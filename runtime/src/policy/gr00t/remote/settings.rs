@@ -16,7 +16,14 @@ use crate::policy::remote::{Defaults, Server};
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Fields of Arena's files that the server decides, because it has the checkpoint.
-const OF_THE_SERVER: &[&str] = &["model_path", "vlm_path", "embodiment_tag", "denoising_steps", "dtype", "batching"];
+const OF_THE_SERVER: &[&str] = &[
+    "model_path",
+    "vlm_path",
+    "embodiment_tag",
+    "denoising_steps",
+    "dtype",
+    "batching",
+];
 
 /// The settings of a job's GR00T policy on a server.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +64,14 @@ impl RemoteSettings {
         fields.ignore(WITHOUT_EFFECT);
         fields.ignore(OF_THE_SERVER);
         let (action_horizon, chunk_length) = fields.horizon_and_chunk_length()?;
-        let server = Server::read(&mut fields, Defaults { scheme: "tcp", port: 5555, timeout: TIMEOUT })?;
+        let server = Server::read(
+            &mut fields,
+            Defaults {
+                scheme: "tcp",
+                port: 5555,
+                timeout: TIMEOUT,
+            },
+        )?;
         let mut notes = without_effect(config, &server);
         if fields.one_of("scheduler", &[("chunk", false), ("synced_batch", true)])? == Some(true) {
             notes.push(
@@ -72,7 +86,9 @@ impl RemoteSettings {
             server,
             action_horizon,
             chunk_length,
-            language: fields.string("language_instruction")?.filter(|text| !text.is_empty()),
+            language: fields
+                .string("language_instruction")?
+                .filter(|text| !text.is_empty()),
             cameras: fields.strings("pov_cam_name_sim")?,
             joints: Joints::read(&mut fields)?,
             seed: tells_seeds.then_some(seed),
@@ -86,11 +102,19 @@ impl RemoteSettings {
 
 /// Returns notes on the fields that only matter for a policy in this process.
 fn without_effect(config: &Map<String, Value>, server: &Server) -> Vec<String> {
-    let here = ["policy_device", "policy_device_id"].iter().chain(OF_THE_SERVER);
-    let said: Vec<&str> = here.copied().filter(|field| config.contains_key(*field)).collect();
+    let here = ["policy_device", "policy_device_id"]
+        .iter()
+        .chain(OF_THE_SERVER);
+    let said: Vec<&str> = here
+        .copied()
+        .filter(|field| config.contains_key(*field))
+        .collect();
     match said.is_empty() {
         true => Vec::new(),
-        false => vec![format!("no effect of {}: the policy is at {server}", said.join(", "))],
+        false => vec![format!(
+            "no effect of {}: the policy is at {server}",
+            said.join(", ")
+        )],
     }
 }
 
@@ -101,7 +125,9 @@ mod tests {
     use super::*;
 
     fn read(config: Value) -> Result<RemoteSettings, String> {
-        let Value::Object(config) = config else { panic!("an object is meant") };
+        let Value::Object(config) = config else {
+            panic!("an object is meant")
+        };
         RemoteSettings::read(&config).map_err(|err| err.to_string())
     }
 
@@ -112,18 +138,41 @@ mod tests {
             "policy_device": "cuda:0", "model_path": "nvidia/GR00T-N1.7-3B", "num_envs": 4,
         }))
         .unwrap();
-        assert_eq!((settings.server.to_string().as_str(), settings.server.timeout), ("tcp://gpu7:5556", TIMEOUT));
-        assert_eq!(settings.notes[0], "no effect of policy_device, model_path: the policy is at tcp://gpu7:5556");
+        assert_eq!(
+            (
+                settings.server.to_string().as_str(),
+                settings.server.timeout
+            ),
+            ("tcp://gpu7:5556", TIMEOUT)
+        );
+        assert_eq!(
+            settings.notes[0],
+            "no effect of policy_device, model_path: the policy is at tcp://gpu7:5556"
+        );
         assert!(settings.notes[1].starts_with("scheduler synced_batch is taken as chunk"));
         assert_eq!(settings.seed, Some(SEED));
-        assert_eq!(read(json!({"remote_noise_seeds": false})).unwrap().seed, None);
+        assert_eq!(
+            read(json!({"remote_noise_seeds": false})).unwrap().seed,
+            None
+        );
     }
 
     #[test]
     fn what_no_policy_reads_is_refused() {
-        assert!(read(json!({"remote_hots": "x"})).unwrap_err().contains("remote_hots` is \"x\", but this policy"));
-        assert!(read(json!({"scheduler": "fifo"})).unwrap_err().contains("one of chunk, synced_batch is needed"));
+        assert!(
+            read(json!({"remote_hots": "x"}))
+                .unwrap_err()
+                .contains("remote_hots` is \"x\", but this policy")
+        );
+        assert!(
+            read(json!({"scheduler": "fifo"}))
+                .unwrap_err()
+                .contains("one of chunk, synced_batch is needed")
+        );
         let text = read(json!({"action_horizon": 4, "action_chunk_length": 5})).unwrap_err();
-        assert!(text.ends_with("is 5, at most the action_horizon 4 is needed"), "{text}");
+        assert!(
+            text.ends_with("is 5, at most the action_horizon 4 is needed"),
+            "{text}"
+        );
     }
 }

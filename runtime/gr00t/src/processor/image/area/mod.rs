@@ -39,7 +39,11 @@ enum Tables {
 impl Area {
     pub(super) fn new(edge: usize, crop_fraction: f64) -> Self {
         let crop = ((edge as f64 * crop_fraction) as usize).max(1);
-        Self { edge, crop, tables: RwLock::default() }
+        Self {
+            edge,
+            crop,
+            tables: RwLock::default(),
+        }
     }
 
     pub(super) fn apply(&self, picture: Picture) -> Image {
@@ -53,9 +57,19 @@ impl Area {
             count: self.crop,
         };
         let middle = self.resize(picture, [axis(picture.height), axis(picture.width)]);
-        let whole =
-            Axis { source: self.crop, bar: 0, present: self.crop, target: self.edge, from: 0, count: self.edge };
-        if self.crop == self.edge { middle } else { self.resize(middle.as_picture(), [whole, whole]) }
+        let whole = Axis {
+            source: self.crop,
+            bar: 0,
+            present: self.crop,
+            target: self.edge,
+            from: 0,
+            count: self.edge,
+        };
+        if self.crop == self.edge {
+            middle
+        } else {
+            self.resize(middle.as_picture(), [whole, whole])
+        }
     }
 
     fn resize(&self, picture: Picture, axes: [Axis; 2]) -> Image {
@@ -70,7 +84,12 @@ impl Area {
     fn tables(&self, axes: [Axis; 2]) -> Arc<Tables> {
         // Only complete tables are inserted into the map, so a lock poisoned by a panic elsewhere
         // does no harm.
-        if let Some(tables) = self.tables.read().unwrap_or_else(PoisonError::into_inner).get(&axes) {
+        if let Some(tables) = self
+            .tables
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&axes)
+        {
             return Arc::clone(tables);
         }
         let tables = Arc::new(Tables::new(axes));
@@ -112,7 +131,11 @@ fn copy(picture: Picture, axes: &[Axis; 2]) -> Image {
             out[left * 3..][..bytes.len()].copy_from_slice(bytes);
         }
     }
-    Image { height: y.count, width: x.count, rgb }
+    Image {
+        height: y.count,
+        width: x.count,
+        rgb,
+    }
 }
 
 #[cfg(test)]

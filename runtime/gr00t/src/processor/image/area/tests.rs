@@ -5,7 +5,14 @@ use crate::processor::image::squared;
 
 /// Resizes by the definition, pixel by pixel, on the square with its bars written out.
 fn slow(source: &Image, edge: usize) -> Image {
-    let axis = Axis { source: source.height, bar: 0, present: source.height, target: edge, from: 0, count: edge };
+    let axis = Axis {
+        source: source.height,
+        bar: 0,
+        present: source.height,
+        target: edge,
+        from: 0,
+        count: edge,
+    };
     if source.height == edge {
         return source.clone();
     }
@@ -20,7 +27,9 @@ fn slow(source: &Image, edge: usize) -> Image {
                         let (rows, columns) = (&axis.weighted()[y], &axis.weighted()[x]);
                         let row = |j: usize| -> f32 {
                             let terms = columns.weights.iter().enumerate();
-                            terms.fold(0.0, |sum, (i, w)| sum + f32::from(pixel(j, columns.first + i, c)) * w)
+                            terms.fold(0.0, |sum, (i, w)| {
+                                sum + f32::from(pixel(j, columns.first + i, c)) * w
+                            })
                         };
                         let terms = rows.weights.iter().enumerate();
                         let sum = terms.fold(0.0, |sum, (j, w)| sum + w * row(rows.first + j));
@@ -30,7 +39,8 @@ fn slow(source: &Image, edge: usize) -> Image {
                         let (rows, columns) = (axis.between()[y], axis.between()[x]);
                         let t = rows.pixels.map(|j| {
                             let term = |side: usize| {
-                                i32::from(pixel(j, columns.pixels[side], c)) * i32::from(columns.weights[side])
+                                i32::from(pixel(j, columns.pixels[side], c))
+                                    * i32::from(columns.weights[side])
                             };
                             (term(0) + term(1)) >> 4
                         });
@@ -41,19 +51,37 @@ fn slow(source: &Image, edge: usize) -> Image {
             }
         }
     }
-    Image { height: edge, width: edge, rgb }
+    Image {
+        height: edge,
+        width: edge,
+        rgb,
+    }
 }
 
 fn block(n: usize, byte: impl Fn(usize, usize) -> u8) -> u8 {
     let sum: u32 = (0..n * n).map(|at| u32::from(byte(at / n, at % n))).sum();
-    if n == 2 { ((sum + 2) >> 2) as u8 } else { (sum as f32 * (1.0 / (n * n) as f32)).round_ties_even() as u8 }
+    if n == 2 {
+        ((sum + 2) >> 2) as u8
+    } else {
+        (sum as f32 * (1.0 / (n * n) as f32)).round_ties_even() as u8
+    }
 }
 
 fn middle(image: &Image, count: usize) -> Image {
     let from = (image.height - count) / 2;
-    let rows = image.rgb.chunks_exact(image.width * 3).skip(from).take(count);
-    let rgb = rows.flat_map(|row| row[from * 3..(from + count) * 3].to_vec()).collect();
-    Image { height: count, width: count, rgb }
+    let rows = image
+        .rgb
+        .chunks_exact(image.width * 3)
+        .skip(from)
+        .take(count);
+    let rgb = rows
+        .flat_map(|row| row[from * 3..(from + count) * 3].to_vec())
+        .collect();
+    Image {
+        height: count,
+        width: count,
+        rgb,
+    }
 }
 
 fn picture(height: usize, width: usize, seed: u32) -> Image {
@@ -62,7 +90,13 @@ fn picture(height: usize, width: usize, seed: u32) -> Image {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 24) as u8
     };
-    Image { height, width, rgb: std::iter::repeat_with(byte).take(height * width * 3).collect() }
+    Image {
+        height,
+        width,
+        rgb: std::iter::repeat_with(byte)
+            .take(height * width * 3)
+            .collect(),
+    }
 }
 
 proptest! {
@@ -82,6 +116,9 @@ proptest! {
 fn tables_are_made_once_for_each_size() {
     let area = Area::new(8, 0.9);
     let source = picture(10, 12, 1);
-    assert_eq!(area.apply(source.as_picture()), area.apply(source.as_picture()));
+    assert_eq!(
+        area.apply(source.as_picture()),
+        area.apply(source.as_picture())
+    );
     assert_eq!(area.tables.read().unwrap().len(), 2);
 }
