@@ -241,7 +241,7 @@ impl Claimer {
                 is_taken_over,
             });
         }
-        if hold == Hold::Done {
+        if matches!(hold, Hold::Done(_)) {
             seen.task.done.insert(block);
         }
         // Another rank was faster.
@@ -332,7 +332,7 @@ impl Claimer {
 
     fn on_look(&mut self, job: usize, block: usize, hold: Hold, lives: Lives) -> Answer {
         match hold {
-            Hold::Done => {
+            Hold::Done(_) => {
                 self.jobs[job].task.done.insert(block);
                 self.look(job, block + 1, lives)
             }

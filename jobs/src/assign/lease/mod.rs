@@ -57,8 +57,9 @@ pub enum Hold {
     Free,
     /// A process runs the block.
     By(Holder),
-    /// All episodes of the block are in a journal.
-    Done,
+    /// All episodes of the block are in a journal. The holder is the process that marked it as done,
+    /// so that exactly one process counts the block.
+    Done(Holder),
 }
 
 impl fmt::Display for Hold {
@@ -66,7 +67,7 @@ impl fmt::Display for Hold {
         match self {
             Self::Free => Ok(()),
             Self::By(Holder { rank, life, mark }) => write!(f, "{rank}:{life}:{mark}"),
-            Self::Done => f.write_str("done"),
+            Self::Done(holder) => write!(f, "done:{}", Self::By(*holder)),
         }
     }
 }
@@ -75,18 +76,21 @@ impl FromStr for Hold {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let holder = || {
+        let holder = |text: &str| {
             let (rank, rest) = text.split_once(':')?;
             let (life, mark) = rest.split_once(':')?;
             let (rank, life, mark) = (rank.parse().ok()?, life.parse().ok()?, mark.parse().ok()?);
-            Some(Self::By(Holder { rank, life, mark }))
+            Some(Holder { rank, life, mark })
         };
-        match text {
-            // For a missing key, `compare_set` returns the value that it was compared with.
-            "" | NOTHING => Ok(Self::Free),
-            "done" => Ok(Self::Done),
-            _ => holder().ok_or_else(|| format!("`{text}` is no holder of a lease")),
+        // For a missing key, `compare_set` returns the value that it was compared with.
+        if matches!(text, "" | NOTHING) {
+            return Ok(Self::Free);
         }
+        let hold = match text.strip_prefix("done:") {
+            Some(by) => holder(by).map(Self::Done),
+            None => holder(text).map(Self::By),
+        };
+        hold.ok_or_else(|| format!("`{text}` is no holder of a lease"))
     }
 }
 
@@ -162,11 +166,12 @@ pub fn mark(holder: Holder, job: JobIndex, block: usize) -> (Op, Holder) {
     )
 }
 
-/// Returns the operations that mark a block as done; the second one only runs if the first one
-/// returned [`Hold::Done`].
+/// Returns the operations that mark a block as done. The second one, which counts it, only runs if
+/// the first one returned [`Hold::Done`] with this holder: if another rank took the lease over and
+/// was faster, that rank counts the block.
 pub fn done(holder: Holder, job: JobIndex, block: usize) -> [Op; 2] {
     [
-        Op::Swap(Key::Lease(job, block), Hold::By(holder), Hold::Done),
+        Op::Swap(Key::Lease(job, block), Hold::By(holder), Hold::Done(holder)),
         Op::Add(Key::Closed(job), 1),
     ]
 }

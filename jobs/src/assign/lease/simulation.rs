@@ -235,7 +235,7 @@ impl World {
                 let Open { claim, holder, .. } = process.open.pop_front().unwrap();
                 let [lease, closed] = done(holder, claim.job, claim.block);
                 // The rank may die between the two operations.
-                if self.shared.serve(lease) == Reply::Is(Hold::Done) && self.draw(20) > 0 {
+                if self.shared.serve(lease) == Reply::Is(Hold::Done(holder)) && self.draw(20) > 0 {
                     self.shared.serve(closed);
                 }
                 process.doing = if process.open.is_empty() {

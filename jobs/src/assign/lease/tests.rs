@@ -4,19 +4,38 @@ use std::collections::BTreeSet;
 
 #[test]
 fn what_a_lease_says_is_read_back() {
-    for hold in [
-        Hold::Free,
-        Hold::Done,
-        Hold::By(Holder {
-            rank: 12,
-            life: 3,
-            mark: 4,
-        }),
-    ] {
+    let holder = Holder {
+        rank: 12,
+        life: 3,
+        mark: 4,
+    };
+    for hold in [Hold::Free, Hold::Done(holder), Hold::By(holder)] {
         assert_eq!(hold.to_string().parse(), Ok(hold));
     }
     assert_eq!(NOTHING.parse(), Ok(Hold::Free));
-    assert!("3".parse::<Hold>().is_err() && "3:1:x".parse::<Hold>().is_err());
+    for text in ["3", "3:1:x", "done", "done:3"] {
+        assert!(text.parse::<Hold>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_block_that_two_ranks_have_finished_is_counted_once() {
+    let (job, mut store) = (JobIndex(0), Shared::default());
+    let [hung, other] = [0, 1].map(|rank| Holder {
+        rank,
+        life: 1,
+        mark: 0,
+    });
+    let lease = Key::Lease(job, 0);
+    store.serve(Op::Swap(lease, Hold::Free, Hold::By(hung)));
+    store.serve(Op::Swap(lease, Hold::By(hung), Hold::By(other)));
+    for holder in [other, hung] {
+        let [lease, closed] = done(holder, job, 0);
+        if store.serve(lease) == Reply::Is(Hold::Done(holder)) {
+            store.serve(closed);
+        }
+    }
+    assert_eq!(store.serve(Op::Add(Key::Closed(job), 0)), Reply::Sum(1));
 }
 
 /// Runs the state machine of one rank until it has a claim or nothing to do.

@@ -235,7 +235,7 @@ impl Worker {
 
     fn done(&mut self, holder: Holder, job: JobIndex, block: usize) {
         let [lease, closed] = lease::done(holder, job, block);
-        if self.told(lease) == Some(Reply::Is(Hold::Done)) {
+        if self.told(lease) == Some(Reply::Is(Hold::Done(holder))) {
             self.told(closed);
         }
     }
