@@ -2,6 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
 /// A time written by [`rfc3339`], in milliseconds since 1970. Invalid text gives the earliest time,
 /// 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +45,19 @@ impl Moment {
         } else {
             0.0
         }
+    }
+}
+
+/// Formats seconds since 1970 as `2026-11-21_06:10:42` in the time zone of this machine (`TZ`, else
+/// `/etc/localtime`). If the zone is unknown, the time is UTC and ends in `Z`.
+pub fn local(seconds: u64) -> String {
+    let at = i64::try_from(seconds)
+        .ok()
+        .and_then(|seconds| Timestamp::from_second(seconds).ok())
+        .unwrap_or(Timestamp::UNIX_EPOCH);
+    match TimeZone::try_system() {
+        Ok(zone) => at.to_zoned(zone).strftime("%Y-%m-%d_%H:%M:%S").to_string(),
+        Err(_) => at.strftime("%Y-%m-%d_%H:%M:%SZ").to_string(),
     }
 }
 
@@ -120,6 +136,16 @@ fn civil(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_local_time_has_the_form_of_torchrun_s_report() {
+        let text = local(1_795_233_885);
+        let digits = text
+            .trim_end_matches('Z')
+            .replace(|c: char| c.is_ascii_digit(), "0");
+        assert_eq!(digits, "0000-00-00_00:00:00");
+        assert!(text.starts_with("2026-11-2"), "{text}");
+    }
 
     proptest! {
         #[test]

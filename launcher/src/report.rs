@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+
+use jobs::time;
 
 use crate::failure::{Failure, root_cause};
 use crate::process::exit::Exit;
@@ -23,7 +24,7 @@ pub fn render(title: &str, host: &str, failures: &[Failure]) -> String {
     let seconds: BTreeSet<u64> = failures.iter().map(|failure| failure.timestamp).collect();
     let times: BTreeMap<u64, String> = seconds
         .into_iter()
-        .map(|second| (second, local_time(second)))
+        .map(|second| (second, time::local(second)))
         .collect();
     let blocks: Vec<String> = failures
         .iter()
@@ -99,53 +100,6 @@ fn block(index: usize, host: &str, time: &str, failure: &Failure) -> String {
     )
 }
 
-/// Formats a time as `2026-11-21_06:10:42` in the local time zone. `date` knows the rules of the
-/// zone, which `std` does not. If `date` fails, the time is UTC and ends in `Z`.
-fn local_time(timestamp: u64) -> String {
-    let output = Command::new("date")
-        .args(["-d", &format!("@{timestamp}"), "+%Y-%m-%d_%H:%M:%S"])
-        .output();
-    let text = output
-        .ok()
-        .and_then(|output| String::from_utf8(output.stdout).ok())
-        .unwrap_or_default();
-    if text.trim().len() == "2026-11-21_06:10:42".len() {
-        text.trim().to_owned()
-    } else {
-        utc(timestamp)
-    }
-}
-
-fn utc(timestamp: u64) -> String {
-    let (days, second) = (timestamp / 86_400, timestamp % 86_400);
-    let (year, month, day) = date(days);
-    format!(
-        "{year:04}-{month:02}-{day:02}_{:02}:{:02}:{:02}Z",
-        second / 3600,
-        second / 60 % 60,
-        second % 60
-    )
-}
-
-/// Returns year, month and day of the Gregorian calendar for a number of days since 1970-01-01.
-fn date(days: u64) -> (u64, u64, u64) {
-    // Years start in March here, so that the leap day is the last of its year; 719 468 days lie
-    // before 1970-01-01.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
@@ -174,7 +128,7 @@ mod tests {
     #[test]
     fn a_single_failure_has_no_others() {
         let report = render("train.py", "node1", &[failure(0, Exit::Code(7))]);
-        let time = local_time(1_795_233_885);
+        let time = time::local(1_795_233_885);
         let (thick, thin) = ("=".repeat(60), "-".repeat(60));
         assert_eq!(
             report,
@@ -221,13 +175,5 @@ mod tests {
             (full_name("localhost", hosts), full_name("node2", hosts)),
             (None, None)
         );
-    }
-
-    #[test]
-    fn the_calendar_knows_leap_years() {
-        assert_eq!(utc(0), "1970-01-01_00:00:00Z");
-        assert_eq!(utc(951_782_399), "2000-02-28_23:59:59Z");
-        assert_eq!(utc(951_782_400), "2000-02-29_00:00:00Z");
-        assert_eq!(utc(1_795_233_885), "2026-11-21_04:04:45Z");
     }
 }

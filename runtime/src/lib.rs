@@ -7,6 +7,7 @@
 //! eval, serve ─► prometheus
 //! ```
 
+mod clock;
 pub mod device;
 pub mod env;
 pub mod eval;

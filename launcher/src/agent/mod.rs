@@ -19,7 +19,6 @@ pub mod peers;
 pub mod variables;
 
 use std::error::Error;
-use std::process::ExitCode;
 
 use crate::agent::driver::Driver;
 use crate::agent::event::End;
@@ -29,14 +28,9 @@ use crate::plan::Plan;
 use crate::process::leftover::Leftovers;
 use crate::say::{self, Note};
 
-/// Launches `plan`, prints its outcome on stderr and returns the exit code. Must be called on the
-/// main thread, because the ranks die with the thread that started them.
-pub fn run(plan: Plan) -> ExitCode {
-    launch(&plan, &FolderLock::new(&plan)).exit_code()
-}
-
-/// Launches `plan` as [`run`] does, and returns how the launch ended. `lock` is taken before ranks
-/// are started, unless it is held already.
+/// Launches `plan`, prints its outcome on stderr and returns how it ended. `lock` is taken before
+/// ranks are started, unless it is held already. Must be called on the main thread, because the
+/// ranks die with the thread that started them.
 pub fn launch(plan: &Plan, lock: &FolderLock) -> End {
     events::begin();
     plan.notes.iter().for_each(Note::say);

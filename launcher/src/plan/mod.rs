@@ -2,7 +2,7 @@
 //! exists.
 //!
 //! ```text
-//! cli::Cli + environment + node::Node ──Plan::new──► Plan ──► agent::run
+//! cli::Cli + environment + node::Node ──Plan::new──► Plan ──► agent::launch
 //!                                           └──► refused, with nothing started
 //! ```
 //! `rrun --dry-run` prints it as JSON.

@@ -7,13 +7,14 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jobs::eval_args::Screen;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use crate::clock::now;
 use crate::env::python::pre_exec;
 
 /// Time limit for the start. Xvfb needs less than a second, and more on a busy machine.
@@ -148,14 +149,6 @@ impl Drop for Display {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "waiting for a process has a deadline"
-)]
-fn now() -> Instant {
-    Instant::now()
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Busy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eval::now;
+    use crate::clock::now;
 
     #[test]
     fn overlapping_spans_count_once() {

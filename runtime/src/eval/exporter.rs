@@ -254,9 +254,9 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
 
+    use crate::clock::now;
     use crate::eval::heartbeat::Heartbeat;
     use crate::eval::meter::GpuBusy;
-    use crate::eval::now;
     use crate::eval::view::{Before, View};
 
     #[test]

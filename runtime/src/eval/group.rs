@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
+use crate::clock::now;
 use crate::env::{Answer, EnvIndex};
 use crate::eval::live::Live;
-use crate::eval::now;
 use crate::eval::schedule::Schedule;
 
 /// A group of environments that step and infer together.

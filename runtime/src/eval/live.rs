@@ -8,8 +8,8 @@ use jobs::episode::{End, Episode};
 use jobs::job::Job;
 use jobs::time::rfc3339;
 
+use crate::clock::now;
 use crate::env::{EnvIndex, Observation};
-use crate::eval::now;
 use crate::policy::Over;
 
 /// A running episode.

@@ -9,8 +9,6 @@
 //! all ranks have arrived ─► gather ─► rank 0 writes the report
 //! ```
 
-use std::time::Instant;
-
 mod busy;
 #[cfg(test)]
 mod cable;
@@ -46,12 +44,3 @@ mod tally;
 mod view;
 
 pub use rank::main;
-
-/// The clock of the evaluation loop; pure modules get their instants from here.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the eval loop is where time enters"
-)]
-fn now() -> Instant {
-    Instant::now()
-}

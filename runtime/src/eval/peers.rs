@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use jobs::rank_env::RankEnv;
 
+use crate::clock::now;
 use crate::eval::heartbeat::{Heartbeat, Watch};
-use crate::eval::now;
 use crate::eval::stop::Stop;
 use c10d::{DistError, Store, StoreAddr};
 

@@ -15,8 +15,9 @@ use jobs::job::Job;
 use serde_json::Value;
 use tch::Device;
 
+use crate::clock::now;
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::eval::{device, now};
+use crate::eval::device;
 use crate::policy::gr00t::Models;
 use crate::policy::{
     self, Account, Chunk, EpisodeStart, Lifeline, Made, Over, PolicyError, PolicySpec, Shortage,
@@ -142,7 +143,7 @@ impl PolicyThread {
     /// After it returns false, calls to remote servers end early.
     ///
     /// # Errors
-    /// Returns the errors of [`policy::make_with`].
+    /// Returns the errors of [`policy::make`].
     pub fn make(
         &self,
         job: &Job,
@@ -263,7 +264,7 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
                 made = None;
                 let (name, config) = (&job.policy_type, &job.policy_config);
                 let answer = device::using(device, || {
-                    policy::make_with(name, config, &env, &mut models, lifeline)
+                    policy::make(name, config, &env, &mut models, lifeline)
                 });
                 is_lost = matches!(answer, Err(PolicyError::DeviceLost(_)));
                 // The receiver is gone if the loop was stopped meanwhile.

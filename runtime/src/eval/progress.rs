@@ -8,10 +8,10 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jobs::rank_env::RankEnv;
 use serde_json::{Value, json};
 
+use crate::clock::now;
 use crate::eval::console::{self, Level};
 use crate::eval::exporter::Exporter;
 use crate::eval::heartbeat::Heartbeat;
-use crate::eval::now;
 use crate::eval::view::{Before, Snapshot, View};
 
 /// Minimum time between two lines of one rank about the same job.

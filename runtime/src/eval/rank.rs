@@ -19,6 +19,7 @@ use jobs::rank_env::RankEnv;
 use jobs::time::rfc3339;
 use jobs::{report, table};
 
+use crate::clock::now;
 use crate::device::Decision;
 use crate::eval::exporter::Exporter;
 use crate::eval::heartbeat::Heartbeat;
@@ -34,7 +35,7 @@ use crate::eval::ready::Ready;
 use crate::eval::seating::Seating;
 use crate::eval::stop::Stop;
 use crate::eval::tally;
-use crate::eval::{console, device, failure, launch, now, outcome};
+use crate::eval::{console, device, failure, launch, outcome};
 use crate::policy::PolicyError;
 use crate::versions::versions;
 use c10d::torch_error::is_hardware_failure;

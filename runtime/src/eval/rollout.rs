@@ -22,6 +22,7 @@ use jobs::job::{Job, Length};
 use jobs::journal::{EnvLost, EpisodeStart, Line};
 use jobs::time::rfc3339;
 
+use crate::clock::now;
 use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step, VectorEnv};
 use crate::eval::busy::Busy;
 use crate::eval::ending::{Ending, Signs};
@@ -31,7 +32,6 @@ use crate::eval::job::{EpisodeSink, JobContext, JobError};
 use crate::eval::latency::Latency;
 use crate::eval::lease::Leases;
 use crate::eval::live::{Live, Where};
-use crate::eval::now;
 use crate::eval::policy_thread::{Acted, Held, PolicyThread};
 use crate::eval::recording::{Recording, journal_error};
 use crate::eval::schedule::{Due, Numbers, Schedule, Waiting, deal, groups};

@@ -384,8 +384,8 @@ fn clock(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::now;
     use crate::eval::meter::GpuBusy;
-    use crate::eval::now;
 
     fn beat(steps: u64, ended: u64, own: u64) -> Heartbeat {
         Heartbeat {

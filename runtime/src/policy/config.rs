@@ -68,25 +68,13 @@ pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
     }
 }
 
-/// Creates the policy of a job for an environment.
+/// Creates the policy of a job for an environment. `lifeline` reports waiting for servers, and ends
+/// it.
 ///
 /// # Errors
 /// Fails like [`check`], and for an environment that lacks what the policy needs, for a checkpoint
 /// that cannot be loaded, and for an unreachable server.
 pub fn make(
-    policy_type: &str,
-    config: &Map<String, Value>,
-    env: &EnvSpec,
-    models: &mut Models,
-) -> Result<Made, PolicyError> {
-    make_with(policy_type, config, env, models, &Lifeline::alone())
-}
-
-/// As [`make`], for a caller that wants to report waiting for servers and to end it.
-///
-/// # Errors
-/// Fails like [`make`].
-pub fn make_with(
     policy_type: &str,
     config: &Map<String, Value>,
     env: &EnvSpec,

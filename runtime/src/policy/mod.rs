@@ -23,7 +23,7 @@ mod torchscript;
 
 pub use basic::{RandomAction, ZeroAction};
 pub use batches::Shortage;
-pub use config::{Made, check, files, make, make_with};
+pub use config::{Made, check, files, make};
 pub use planner::{Account, Give, Over, Planner};
 pub use remote::Lifeline;
 pub use replay::ReplayAction;

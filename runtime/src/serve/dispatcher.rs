@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::clock::now;
 use crate::policy::served::{Actions, Question};
 use crate::serve::batcher::{Action, Batcher, ClientId, Event, Limits, Part, Ticket};
-use crate::serve::now;
 use crate::serve::policy_thread::{Batch, PolicyThread};
 use crate::serve::server::ServerState;
 

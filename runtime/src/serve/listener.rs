@@ -9,8 +9,8 @@ use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+use crate::clock::now;
 use crate::serve::batcher::ClientId;
-use crate::serve::now;
 use crate::serve::server::ServerState;
 use crate::serve::{dispatcher, http, zmtp};
 use wire::zmtp::Violation;

@@ -19,8 +19,6 @@
 //! letter. A robot fleet then has one address for each GPU, and its health check is at the same
 //! address.
 
-use std::time::Instant;
-
 pub mod batcher;
 pub mod connections;
 pub mod fair_queue;
@@ -43,12 +41,3 @@ mod websocket;
 mod zmtp;
 
 pub use program::main;
-
-/// The clock of the connections; pure modules get their instants from here.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the connections are where time enters"
-)]
-fn now() -> Instant {
-    Instant::now()
-}

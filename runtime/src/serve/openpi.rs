@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::json;
 
+use crate::clock::now;
 use crate::policy::served::{Actions, ServedSpec};
 use crate::serve::batcher::ClientId;
 use crate::serve::client::{Episode, chosen_noise};
 use crate::serve::limits::RequestLimits;
-use crate::serve::now;
 use crate::serve::observation::{Refused, ValidatedRequest, array, asked, object};
 use crate::serve::server::ServerState;
 use gr00t::processor::Object;

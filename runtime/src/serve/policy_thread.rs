@@ -7,11 +7,11 @@ use std::time::Duration;
 use jobs::serve_args::PolicyChoice;
 use tch::Device;
 
+use crate::clock::now;
 use crate::eval::device;
 use crate::policy::gr00t::Models;
 use crate::policy::served::{self, Actions, Question, ServedSpec};
 use crate::policy::{Lifeline, PolicyError};
-use crate::serve::now;
 use c10d::cuda;
 
 /// Stack size, the same as that of the policy thread in an evaluation.

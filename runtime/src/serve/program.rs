@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::clock::now;
 use crate::device::{Decision, DeviceRequest, resolve};
 use crate::eval::console::{self, Level, Style};
 use crate::eval::{device, failure};
@@ -27,7 +28,7 @@ use crate::serve::limits::RequestLimits;
 use crate::serve::policy_thread::PolicyThread;
 use crate::serve::server::{Rules, ServerState};
 use crate::serve::stats::Summary;
-use crate::serve::{dispatcher, listener, now};
+use crate::serve::{dispatcher, listener};
 use c10d::cuda;
 
 /// Default number of rows in a batch on a GPU.

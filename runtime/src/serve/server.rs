@@ -8,13 +8,13 @@ use jobs::serve_args::{Arrays, Protocol};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
+use crate::clock::now;
 use crate::policy::served::{Actions, Question, ServedSpec};
 use crate::serve::batcher::ClientId;
 use crate::serve::connections::Connections;
 use crate::serve::decoder::Decoder;
 use crate::serve::dispatcher::Message;
 use crate::serve::limits::RequestLimits;
-use crate::serve::now;
 use crate::serve::stats::Stats;
 use wire::Dialect;
 

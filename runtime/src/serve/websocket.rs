@@ -16,10 +16,10 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
+use crate::clock::now;
 use crate::serve::batcher::ClientId;
 use crate::serve::listener::{Closed, gone};
 use crate::serve::metered::Metered;
-use crate::serve::now;
 use crate::serve::openpi::Client;
 use crate::serve::server::ServerState;
 

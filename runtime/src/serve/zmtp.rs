@@ -14,10 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 
+use crate::clock::now;
 use crate::serve::batcher::ClientId;
 use crate::serve::gr00t::Client;
 use crate::serve::listener::{Closed, gone};
-use crate::serve::now;
 use crate::serve::server::{ServerState, Then};
 use wire::zmtp::{Heard, Reader, Request, Socket, answer_head, greeting, pong};
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use jobs::eval_args::Screen;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
+use crate::clock::now;
 use crate::env::display::{Display, START_LIMIT};
 use crate::env::python::args::Display as Wanted;
 use crate::env::python::child::{CLOSE_LIMIT, Child};
@@ -314,9 +315,4 @@ fn timespec(duration: Duration) -> Timespec {
         tv_sec: duration.as_secs() as i64,
         tv_nsec: i64::from(duration.subsec_nanos()),
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the thread waits with deadlines")]
-fn now() -> Instant {
-    Instant::now()
 }

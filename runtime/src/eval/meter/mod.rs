@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use tch::Device;
 
-use crate::eval::{device, now};
+use crate::clock::now;
+use crate::eval::device;
 
 mod gauge;
 mod peaks;

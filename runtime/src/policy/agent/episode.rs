@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::clock::now;
 use crate::env::Observation;
 use crate::policy::agent::picture::Picture;
 use crate::policy::agent::server::{Answered, Server};
@@ -246,12 +247,4 @@ fn unwritten(err: io::Error) -> PolicyError {
     PolicyError::Inference(format!(
         "the transcript of the planner cannot be written: {err}"
     ))
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how long an episode takes is in its transcript"
-)]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -3,8 +3,9 @@
 
 use bytes::Bytes;
 
+use crate::clock::now;
 use crate::policy::PolicyError;
-use crate::policy::remote::{Lifeline, Next, Patience, Server, now};
+use crate::policy::remote::{Lifeline, Next, Patience, Server};
 
 /// The reason why an attempt has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]

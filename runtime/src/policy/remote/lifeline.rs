@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::policy::remote::now;
+use crate::clock::now;
 
 /// The policy's end: it carries messages to the user, and the loop can cut it to end all waiting.
 /// Clones share the same line.

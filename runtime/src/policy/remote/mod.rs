@@ -28,11 +28,3 @@ pub use websocket::Websocket;
 
 /// Maximum size of an answer in bytes; a chunk of actions has some kilobytes.
 const LONGEST_ANSWER: usize = 256 << 20;
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "deadlines of connections to other machines"
-)]
-fn now() -> std::time::Instant {
-    std::time::Instant::now()
-}

@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_a_limit() {
-        let (mut patience, start) = (Patience::new(seconds(100.0)), crate::policy::remote::now());
+        let (mut patience, start) = (Patience::new(seconds(100.0)), crate::clock::now());
         let pauses: Vec<f64> = (0..8)
             .map(|_| after(&patience.failed("refused", start, start)))
             .collect();
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_last_pause_ends_with_the_patience() {
-        let (mut patience, start) = (Patience::new(seconds(10.0)), crate::policy::remote::now());
+        let (mut patience, start) = (Patience::new(seconds(10.0)), crate::clock::now());
         patience.failed("refused", start, start);
         assert_eq!(
             after(&patience.failed("refused", start, start + seconds(9.9))),
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn without_patience_the_first_failure_is_the_last() {
-        let start = crate::policy::remote::now();
+        let start = crate::clock::now();
         let next = Patience::new(Duration::ZERO).failed("refused", start, start + seconds(2.0));
         assert_eq!(
             next,
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_reason_is_told_once_and_so_is_the_return() {
-        let (mut patience, start) = (Patience::new(seconds(60.0)), crate::policy::remote::now());
+        let (mut patience, start) = (Patience::new(seconds(60.0)), crate::clock::now());
         let mut say =
             |reason: &str, at: f64| match patience.failed(reason, start, start + seconds(at)) {
                 Next::Again { say, .. } => say,

@@ -4,7 +4,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use crate::policy::remote::{Lifeline, Server, Trouble, now};
+use crate::clock::now;
+use crate::policy::remote::{Lifeline, Server, Trouble};
 
 /// Interval at which a wait checks its deadline and the lifeline.
 const SLICE: Duration = Duration::from_millis(100);

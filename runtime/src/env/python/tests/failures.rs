@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Instant;
 
 use super::*;
+use crate::clock::now;
 
 /// An environment of two processes, of which the second misbehaves once.
 struct Broken {
@@ -248,11 +249,6 @@ fn memory_that_a_simulator_writes_is_written_by_nobody_else() {
             .all(|map| map.contains(" r--s ")),
         "{maps}"
     );
-}
-
-#[expect(clippy::disallowed_methods, reason = "a wait has a deadline")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Returns the number of processes with this mark in their environment.

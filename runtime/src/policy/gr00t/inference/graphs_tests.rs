@@ -16,7 +16,7 @@ use testing::{Log, graphs};
 
 /// Returns the small policy that the project ships, with graphs on this CPU if `captures` is set.
 fn inference(captures: bool) -> (Inference, Rc<Loaded>, Rc<Log>) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../jobs/suites/demo_policy");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites/demo_policy");
     let config = serde_json::json!({ "model_path": path });
     let settings = Settings::read(config.as_object().unwrap()).unwrap();
     let mut models = Models::new(Device::Cpu);
