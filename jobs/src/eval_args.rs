@@ -256,7 +256,8 @@ pub struct EvalArgs {
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub gather_timeout: u64,
 
-    /// What `--resume` takes over of this command line: options by their long names, a flag with an empty text.
+    /// The options of this command line that `--resume` takes over, by their long names. A flag has
+    /// an empty text.
     #[arg(skip)]
     pub given: BTreeMap<String, String>,
 }
@@ -270,7 +271,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// An address, or that of a machine's name; of several an IPv4 address, which every client can reach where there is one.
+/// Parses an IP address or resolves a host name. Of several addresses, an IPv4 address is chosen,
+/// because every client can reach it.
 fn address(text: &str) -> Result<IpAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);

@@ -1,6 +1,8 @@
-//! Reading files of a run folder, which may come from somebody else: regular files only, and never without a bound.
+//! Reads files of a run folder safely: only regular files, and only up to a maximum size. Another
+//! user may have made them.
 //!
-//! A FIFO makes its reader wait for ever, and a device or a sparse file has no end that fits into memory.
+//! Opening a FIFO blocks until a writer appears, and a device or a sparse file may be larger than
+//! the memory.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
@@ -9,22 +11,25 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Bytes of a file of settings or of a report. A plan of 100 000 jobs has 120 MiB, a report lists a thousand of each
-/// thing.
+/// Maximum size in bytes of a settings file or a report. A plan of 100 000 jobs has 120 MiB; a
+/// report lists up to a thousand items of each kind.
 pub const MAX_DOCUMENT_BYTES: u64 = 256 << 20;
 
-/// Longest time for which somebody who only looks has a lock, with a lot to spare.
+/// Time to wait for a lock. A process that only checks whether a file is locked holds the lock much
+/// shorter than this.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Opens a regular file for reading; symbolic links are followed to one.
+/// Opens a regular file for reading. Symbolic links are followed.
 ///
 /// # Errors
-/// Those of the file system, and `InvalidInput` for anything but a regular file, which is not opened.
+/// Returns the errors of the file system, and `InvalidInput` if the path is not a regular file.
+/// Such a path is not opened.
 pub fn open(path: &Path) -> io::Result<File> {
-    // Opening is enough to wait for ever at a FIFO, or to start a tape.
+    // Opening a FIFO blocks, and opening a tape device rewinds or starts it, so the type is checked
+    // first.
     regular(&std::fs::metadata(path)?)?;
     let file = File::open(path)?;
-    // It may have been replaced in between.
+    // The path may have been replaced in the meantime.
     regular(&file.metadata()?)?;
     Ok(file)
 }
@@ -32,7 +37,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most `limit` bytes.
 ///
 /// # Errors
-/// As [`open`], and `FileTooLarge`.
+/// Returns the errors of [`open`], and `FileTooLarge` if the file is larger than `limit`.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let bytes = file.metadata()?.len();
@@ -40,7 +45,7 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         return Err(too_large(bytes, limit));
     }
     let mut text = Vec::new();
-    // It may be growing.
+    // The file may be growing.
     file.take(limit.saturating_add(1)).read_to_end(&mut text)?;
     if text.len() as u64 > limit {
         Err(too_large(text.len() as u64, limit))
@@ -49,11 +54,12 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Locks a file for this process alone. Somebody who only looks whether it is locked has the lock for a moment, which is
-/// waited for.
+/// Locks a file exclusively. Waits a moment for processes that lock it only to check whether it is
+/// locked.
 ///
 /// # Errors
-/// `WouldBlock` when another process keeps it, and those of a file system without locks.
+/// Returns `WouldBlock` if another process holds the lock, or the error of a file system without
+/// locks.
 #[expect(
     clippy::disallowed_methods,
     reason = "waits for a lock that nobody tells of, with a deadline"

@@ -1,6 +1,6 @@
-//! The machine that this process runs on.
+//! The name of the machine on which this process runs.
 
-/// Its host name, as the kernel has it; empty where there is no `/proc`.
+/// Returns the host name that the kernel reports; empty if there is no `/proc`.
 pub fn name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim_end().to_owned()

@@ -1,12 +1,15 @@
-//! What a plan would have run, read, written and asked, and whether this user has begun a run with it before.
+//! Determines what a plan would execute, read, write and connect to, and whether this user has
+//! started a run with the same things before.
 //!
-//! `rrun eval --resume DIR` takes its jobs from `DIR/plan.json`. In somebody else's folder that names programs, modules,
-//! addresses and variables that the user has not typed. What a jobs file of the command names is the user's own, and is
-//! remembered by its digest in `$XDG_STATE_HOME/rrun/begun`; anything else is asked about.
+//! `rrun eval --resume DIR` takes its jobs from `DIR/plan.json`. In another user's folder, that
+//! file names programs, modules, addresses and variables that the user has not typed. Whatever a
+//! jobs file on the command line names is the user's own choice: its digest is remembered in
+//! `$XDG_STATE_HOME/rrun/begun`. Anything else is refused until the user agrees.
 //!
 //! ```text
-//! --jobs, --config ─► begun ─► remember ─┐
-//! --resume ─────────► of a plan ─► is it remembered? ─► goes on, or is refused with what it would run
+//! --jobs, --config ─► uses ─► remember ─┐
+//! --resume ─────────► uses of the plan ─► known? ─┬ yes: the run continues
+//!                                                 └ no: refused with the list of unknown uses
 //! ```
 
 use std::collections::BTreeSet;
@@ -21,19 +24,20 @@ use crate::known::{canonical_policy, is_python_environment};
 use crate::model_server::ModelServer;
 use crate::{files, sha256};
 
-/// Bytes of the list of digests that are read, half a million of them; a longer list is begun anew.
+/// Maximum size in bytes of the list of digests, enough for half a million. A longer list is
+/// discarded and started anew.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Bytes of settings that are shown.
+/// Maximum number of bytes of settings that are shown.
 const SHOWN_BYTES: usize = 4000;
 
-/// Of what a user has not named this many are shown.
+/// Maximum number of unknown uses that are shown.
 const NAMED: usize = 12;
 
-/// Something that runs, or that data goes to.
+/// A thing that a plan uses: a program that is run, or a place that data is sent to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
-    /// For the user.
+    /// Description for the user.
     pub text: String,
     digest: String,
 }
@@ -47,7 +51,7 @@ impl Use {
     }
 }
 
-/// What the jobs that are to run use, and the model server beside them; each once.
+/// Returns what the pending jobs and the model server use, without duplicates.
 pub fn uses(jobs: &[Job], server: Option<&ModelServer>) -> Vec<Use> {
     let mut uses: Vec<Use> = server.map(of_server).into_iter().collect();
     uses.extend(
@@ -136,7 +140,8 @@ fn of_job(job: &Job) -> Vec<Use> {
     uses
 }
 
-/// All of it, as any part may be what matters, unless it is longer than anybody reads.
+/// Returns the whole text, since any part may be important, or its beginning if it is longer than
+/// anybody reads.
 fn shown(text: &str) -> String {
     let end = text.floor_char_boundary(SHOWN_BYTES);
     if end < text.len() {
@@ -146,7 +151,7 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// Whether there is a text anywhere in a value, names of fields left out.
+/// Returns whether a value contains a string anywhere, except in field names.
 fn has_text(value: &Value) -> bool {
     match value {
         Value::String(_) => true,
@@ -156,7 +161,8 @@ fn has_text(value: &Value) -> bool {
     }
 }
 
-/// The value with absolute paths in the place of relative ones: the same words name other files elsewhere.
+/// Returns the value with relative paths made absolute: the same relative path names another file
+/// in another folder.
 fn of_value(value: &Value) -> Value {
     match value {
         Value::String(text) => located(text).into(),
@@ -184,7 +190,8 @@ fn is_path(text: &str) -> bool {
     text.contains('/') && !text.contains("://")
 }
 
-/// Those of `uses` that this user has not begun a run with; all of them where nothing is remembered.
+/// Returns those of `uses` with which this user has not started a run; all of them if nothing is
+/// remembered.
 pub fn unknown<'a>(uses: &'a [Use], variable: &dyn Fn(&str) -> Option<String>) -> Vec<&'a Use> {
     let known = list(variable).map(|path| read(&path)).unwrap_or_default();
     uses.iter()
@@ -192,7 +199,7 @@ pub fn unknown<'a>(uses: &'a [Use], variable: &dyn Fn(&str) -> Option<String>) -
         .collect()
 }
 
-/// What is shown of them: the first ones, and how many more there are.
+/// Returns the descriptions to show: the first ones, and how many more there are.
 pub fn named(uses: &[&Use]) -> Vec<String> {
     let more = uses.len().saturating_sub(NAMED);
     let first = uses.iter().take(NAMED).map(|item| item.text.clone());
@@ -201,10 +208,10 @@ pub fn named(uses: &[&Use]) -> Vec<String> {
         .collect()
 }
 
-/// Remembers that this user has begun a run with `uses`.
+/// Remembers that this user has started a run with `uses`.
 ///
 /// # Errors
-/// Those of the file system; the user will be asked then.
+/// Returns the errors of the file system; the uses are then still unknown to the next run.
 pub fn remember(uses: &[Use], variable: &dyn Fn(&str) -> Option<String>) -> io::Result<()> {
     let unknown = unknown(uses, variable);
     let Some(path) = list(variable).filter(|_| !unknown.is_empty()) else {
@@ -224,11 +231,11 @@ pub fn remember(uses: &[Use], variable: &dyn Fn(&str) -> Option<String>) -> io::
         .append(!is_full)
         .truncate(is_full)
         .open(path)?;
-    // In one go: other launches write to it, too.
+    // Written with a single call, because other launches write to the file, too.
     file.write_all(text.as_bytes())
 }
 
-/// The list of this user; none without a home.
+/// Returns the path of this user's list; `None` without a home directory.
 fn list(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let given = |name: &str| {
         variable(name)

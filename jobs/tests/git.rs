@@ -1,5 +1,5 @@
-//! What is asked of git. A process of its own: between fork and exec a child holds the locks of its parent, which other
-//! tests look at.
+//! Tests the queries to git. They run in a process of their own: between fork and exec a child
+//! holds the locks of its parent, and other tests check locks.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

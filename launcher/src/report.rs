@@ -52,8 +52,8 @@ pub fn render(title: &str, host: &str, failures: &[Failure]) -> String {
     )
 }
 
-/// This machine's full name as `/etc/hosts` gives it, else its host name. No name server is asked: a bad one
-/// takes seconds to answer.
+/// Returns the full name of this machine according to `/etc/hosts`, or else its host name. No name
+/// server is asked, because a bad one takes seconds to answer.
 pub fn host() -> String {
     let name = jobs::host::name();
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();

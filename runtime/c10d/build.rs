@@ -1,7 +1,9 @@
-//! Compiles the C++ shims of `shim` and tells the linker where libtorch and MuJoCo are at run time.
+//! Compiles the C++ shims in `shim`, and tells the linker where libtorch and MuJoCo are at run
+//! time.
 //!
-//! `c10d.cc` and `operators.cc` are linked. `cuda.cc`, `products.cc` and `upload.cc` become a shared library whose bytes
-//! go into the program (`RRUN_CUDA_SHIM`), so that one program starts with and without a GPU.
+//! `c10d.cc` and `operators.cc` are linked into the program. `cuda.cc`, `products.cc` and
+//! `upload.cc` become a shared library that is embedded in the program (`RRUN_CUDA_SHIM`), so that
+//! the same program starts with and without a GPU.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,8 @@ fn main() {
     println!("cargo::rerun-if-env-changed=MUJOCO_DYNAMIC_LINK_DIR");
     let torch = Libtorch::find();
     println!("cargo::rustc-link-arg={}", run_path(&torch));
-    // For the build scripts of crates that depend on this one: an argument for the linker is not handed on.
+    // For the build scripts of dependent crates, because linker arguments are not passed on to
+    // them.
     println!("cargo::metadata=run_path={}", run_path(&torch));
     let [c10d, operators, cuda, products, upload] = compile(&torch);
     cc::Build::new()
@@ -31,7 +34,7 @@ fn main() {
     );
 }
 
-/// Where the parts of the torch wheel and of the CUDA wheels beside it lie; all without symbolic links.
+/// Folders of the torch wheel and of the CUDA wheels beside it, with symbolic links resolved.
 struct Libtorch {
     lib: PathBuf,
     include: PathBuf,
@@ -41,7 +44,8 @@ struct Libtorch {
 
 impl Libtorch {
     fn find() -> Self {
-        // Only a direct dependent of torch-sys is told; the value is `$LIBTORCH/lib`.
+        // The variable is set only for direct dependents of torch-sys; its value is
+        // `$LIBTORCH/lib`.
         let lib =
             env::var("DEP_TCH_LIBTORCH_LIB").unwrap_or_else(|_| missing("LIBTORCH is not set"));
         let lib = canonical(Path::new(&lib));
@@ -75,7 +79,8 @@ impl Libtorch {
         found
     }
 
-    /// The header of the NCCL that this torch was built with: parts of it are parts of c10d's classes.
+    /// Returns the folder with the header of the NCCL that this torch was built with. The layout of
+    /// c10d's classes depends on NCCL's types.
     fn nccl(&self) -> &'static str {
         let header = self.include.join("torch/headeronly/version.h");
         let text = std::fs::read_to_string(&header).unwrap_or_default();
@@ -102,7 +107,7 @@ impl Libtorch {
     }
 }
 
-/// The sources, in the order of the objects that [`compile`] gives.
+/// The source files, in the order of the objects that [`compile`] returns.
 const SOURCES: [&str; 5] = [
     "c10d.cc",
     "operators.cc",
@@ -111,7 +116,7 @@ const SOURCES: [&str; 5] = [
     "upload.cc",
 ];
 
-/// The objects of [`SOURCES`], compiled side by side: each takes up to 9 s and 0.9 GB.
+/// Compiles [`SOURCES`] in parallel and returns the objects. Each takes up to 9 s and 0.9 GB.
 fn compile(torch: &Libtorch) -> [PathBuf; 5] {
     let api = torch.include.join("torch/csrc/api/include");
     let (cuda, cccl) = (torch.cuda.join("include"), torch.cuda.join("include/cccl"));
@@ -126,7 +131,7 @@ fn compile(torch: &Libtorch) -> [PathBuf; 5] {
     objects.try_into().expect("each file makes one object")
 }
 
-/// Major and minor version in libtorch's `version.h`.
+/// Parses the major and minor version from libtorch's `version.h`.
 fn version(text: &str) -> Option<(u32, u32)> {
     let number = |name: &str| {
         let line = text
@@ -140,7 +145,8 @@ fn version(text: &str) -> Option<(u32, u32)> {
     ))
 }
 
-/// Optimised always: the shims only forward calls, and with `-g` they would weigh megabytes.
+/// Returns a C++ build that is always optimised and has no debug information: the shims only
+/// forward calls, and would take megabytes with `-g`.
 fn cpp() -> cc::Build {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").opt_level(1).debug(false);
@@ -168,9 +174,11 @@ fn link_cuda_shim(torch: &Libtorch, objects: &[PathBuf]) -> PathBuf {
     shim
 }
 
-/// Beside an installed program first, then where this machine has the libraries.
+/// Returns the linker argument for the run path: first the folders beside an installed program,
+/// then those where this machine has the libraries.
 ///
-/// The linker makes it DT_RUNPATH, so that LD_LIBRARY_PATH wins. Tests and benches get it too.
+/// The linker writes it as DT_RUNPATH, so LD_LIBRARY_PATH takes precedence. Tests and benches get
+/// it, too.
 fn run_path(torch: &Libtorch) -> String {
     let mut folders = vec![
         "$ORIGIN/../lib/torch".to_owned(),

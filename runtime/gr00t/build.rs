@@ -1,4 +1,5 @@
-//! Tells the linker where libtorch and MuJoCo are at run time, as `c10d` has found them.
+//! Passes the run path of libtorch and MuJoCo, which the build script of `c10d` has found, to the
+//! linker.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -303,7 +303,8 @@ impl Running {
         signal(self.pid(), name);
     }
 
-    /// Waits for its end; one that takes too long is killed, and what its processes were doing is said.
+    /// Waits for the end of the process. If that takes too long, prints what its processes were
+    /// doing, kills it and fails the test.
     pub fn wait(mut self) -> Ended {
         #[expect(clippy::disallowed_methods, reason = "a deadline of real processes")]
         let start = Instant::now();

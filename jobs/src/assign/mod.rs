@@ -1,8 +1,8 @@
 //! Assigns work to ranks: whole jobs, or some episodes of each job.
 //!
 //! ```text
-//! --shard jobs      position of a job in the file  ─┐
-//! --shard episodes  number of an episode in its job ─┴─► Part ─► Work of a rank, minus finished episodes
+//! --shard jobs      position of the job in the file  ─┐
+//! --shard episodes  number of the episode in its job ─┴─► Part ─► a rank's Work, unfinished only
 //! --assign dynamic  any rank may run any job; leases decide
 //! ```
 //! A static assignment depends on jobs, world size and rank alone, so a restarted rank finds the

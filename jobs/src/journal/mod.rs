@@ -1,7 +1,9 @@
-//! The journal: one JSON line for everything that happened in a rank, synced when it is written.
+//! The journal of a rank: an append-only file with one JSON line for each event, synced to disk
+//! when it is written.
 //!
-//! It only grows. A line that a crash tore is the last one, has no line end, and is cut off by the next writer; what
-//! it was about happens again. Report and resume are functions of plan and journals and of nothing else.
+//! Only the last line can be torn by a crash. A torn line has no line end; the next writer cuts it
+//! off, and the work that it described is done again. Report and resume depend on the plan and the
+//! journals, and on nothing else.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -19,23 +21,26 @@ pub use line::{
 pub use stamp::{Accepted, Provenance, Stamp, Stamps};
 pub(crate) use stamp::{Origin, Planned, Subject};
 
-/// Bytes of a line at most. One of an episode has about 1 KB; the last words of a simulator are the longest.
+/// Maximum length of a line in bytes. The line of an episode has about 1 KB; the longest lines
+/// contain the last output of a simulator.
 pub(crate) const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// What a journal file holds.
+/// The parsed contents of a journal file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contents {
-    /// Whole lines, in order.
+    /// The complete lines, in file order.
     pub lines: Vec<Line>,
-    /// Lines that say something else, by number from 1; never written by a crash, so worth a word.
+    /// Line numbers, from 1, of complete lines that cannot be parsed. A crash does not cause these,
+    /// so they are reported.
     pub damaged: Vec<usize>,
-    /// Bytes of a torn last line.
+    /// Number of bytes in a torn last line.
     pub torn: u64,
-    /// Lines of another run, of a job that has changed since, or of an episode that the plan does not have, by number from 1.
+    /// Line numbers, from 1, of lines that belong to another run, to a job that has changed since,
+    /// or to an episode that is not in the plan.
     pub foreign: Vec<usize>,
 }
 
-/// Reads the bytes of a journal. Any bytes are read to something.
+/// Parses the bytes of a journal. This never fails: what cannot be parsed is counted.
 pub fn parse(bytes: &[u8]) -> Contents {
     let whole = whole(bytes);
     let mut contents = Contents {
@@ -52,7 +57,7 @@ pub fn parse(bytes: &[u8]) -> Contents {
     contents
 }
 
-/// Bytes up to the end of the last whole line.
+/// Returns the number of bytes up to the end of the last complete line.
 fn whole(bytes: &[u8]) -> usize {
     bytes
         .iter()
@@ -60,7 +65,7 @@ fn whole(bytes: &[u8]) -> usize {
         .map_or(0, |last| last + 1)
 }
 
-/// As [`whole`], of a file of `len` bytes, which is read from its end.
+/// Like [`whole`], for a file of `len` bytes. Reads the file backwards from its end.
 fn whole_of(file: &File, len: u64) -> io::Result<u64> {
     const STEP: u64 = 64 << 10;
     let (mut end, mut bytes) = (len, Vec::new());
@@ -77,10 +82,11 @@ fn whole_of(file: &File, len: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Every `journal_rank<r>.jsonl` of a folder, by name; none is no error.
+/// Returns the paths of all `journal_rank<r>.jsonl` files in a folder, sorted by name. A missing
+/// folder has none.
 ///
 /// # Errors
-/// When the folder is there and cannot be read.
+/// Returns an error if the folder exists and cannot be read.
 pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(folder) {
         Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -98,10 +104,10 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Reads every journal of a folder; none is no error.
+/// Reads all journals of a folder. A missing folder has none.
 ///
 /// # Errors
-/// When the folder or a file is there and cannot be read.
+/// Returns an error if the folder or a file exists and cannot be read.
 pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
     files(folder)?
         .into_iter()
@@ -109,10 +115,10 @@ pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
         .collect()
 }
 
-/// As [`read_all`], with the lines that are results of one run.
+/// Like [`read_all`], with only those lines that are results of the accepted runs.
 ///
 /// # Errors
-/// As [`read_all`].
+/// Returns the errors of [`read_all`].
 pub fn read_own(folder: &Path, accepted: &Accepted) -> io::Result<Vec<(PathBuf, Contents)>> {
     let files = files(folder)?.into_iter();
     files
@@ -133,12 +139,13 @@ fn is_own(line: &Line, text: &[u8], accepted: &Accepted) -> bool {
         .counts()
 }
 
-/// What a line says of where it is from.
+/// Parses the stamp of a line: which run and which version of the job it belongs to.
 pub(crate) fn stamp_of(line: &[u8]) -> Stamp {
     serde_json::from_slice(line).unwrap_or_default()
 }
 
-/// Reads one journal: what it holds is what its lines say, not what its size is.
+/// Reads one journal line by line. The memory it needs depends on the number of lines, not on the
+/// file size.
 fn read(path: &Path, is_own: impl Fn(&Line, &[u8]) -> bool) -> io::Result<Contents> {
     let mut contents = Contents::default();
     contents.torn = each_line(path, |number, text| {
@@ -152,10 +159,10 @@ fn read(path: &Path, is_own: impl Fn(&Line, &[u8]) -> bool) -> io::Result<Conten
     Ok(contents)
 }
 
-/// Hands over every line of a journal that says something, with where it is from.
+/// Calls `on` for every line of a journal that can be parsed, with the line's stamp.
 ///
 /// # Errors
-/// Those of the file system, and those of `on`.
+/// Returns the errors of the file system and of `on`.
 pub(crate) fn each(
     path: &Path,
     mut on: impl FnMut(Line, Stamp) -> io::Result<()>,
@@ -167,7 +174,8 @@ pub(crate) fn each(
     lines.map(drop)
 }
 
-/// Hands over every whole line that is not empty, with its number from 1, and gives the bytes of a torn last line.
+/// Calls `on` for every complete line that is not empty, with its number from 1. Returns the number
+/// of bytes of a torn last line.
 fn each_line(path: &Path, mut on: impl FnMut(usize, &[u8]) -> io::Result<()>) -> io::Result<u64> {
     let mut file = BufReader::new(open_to_read(path)?);
     let (mut number, mut line) = (0, Vec::new());
@@ -182,10 +190,11 @@ fn each_line(path: &Path, mut on: impl FnMut(usize, &[u8]) -> io::Result<()>) ->
     }
 }
 
-/// Reads up to the next line end, or to the end of the file; nothing more is there if the line is empty.
+/// Reads up to and including the next line end, or to the end of the file. An empty `line` means
+/// the end of the file.
 ///
 /// # Errors
-/// Those of the file system, and a line beyond [`MAX_LINE_BYTES`].
+/// Returns the errors of the file system, and an error for a line longer than [`MAX_LINE_BYTES`].
 pub(crate) fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     file.take(MAX_LINE_BYTES + 1).read_until(b'\n', line)?;
@@ -196,7 +205,7 @@ pub(crate) fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Resu
     }
 }
 
-/// What is said of a line beyond [`MAX_LINE_BYTES`].
+/// Returns the error for a line longer than [`MAX_LINE_BYTES`].
 pub(crate) fn too_long() -> io::Error {
     io::Error::new(
         ErrorKind::InvalidData,
@@ -208,14 +217,14 @@ fn open_to_read(path: &Path) -> io::Result<File> {
     crate::files::open(path).map_err(|err| naming(path, &err))
 }
 
-/// Names the file of an error.
+/// Adds the path of the file to an error.
 pub(crate) fn naming(path: &Path, err: &io::Error) -> io::Error {
     io::Error::new(err.kind(), format!("`{}`: {err}", path.display()))
 }
 
-/// Whether a process is writing a journal of this folder.
+/// Returns whether a process has a journal of this folder open for writing.
 pub fn in_use(folder: &Path) -> bool {
-    // Opening a FIFO would wait for its reader.
+    // Opening a FIFO would block until it has a reader.
     let is_regular =
         |path: &PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let busy = |path: PathBuf| {
@@ -224,7 +233,8 @@ pub fn in_use(folder: &Path) -> bool {
             Err(TryLockError::WouldBlock) => true,
             Err(TryLockError::Error(_)) => false,
             Ok(()) => {
-                // As in `Journal`'s `drop`; a file system that cannot unlock has not locked either.
+                // Unlock explicitly, as `Journal::drop` does. A file system that cannot unlock has
+                // not locked either.
                 let _ = file.unlock();
                 false
             }
@@ -237,10 +247,11 @@ pub fn in_use(folder: &Path) -> bool {
         .any(busy)
 }
 
-/// Whether a journal of this folder has a whole line, whatever that says; reads no further than to the first.
+/// Returns whether a journal of this folder has a complete line, whether or not it can be parsed.
+/// Reads no further than the first one.
 ///
 /// # Errors
-/// When the folder or a file is there and cannot be read.
+/// Returns an error if the folder or a file exists and cannot be read.
 pub fn begun(folder: &Path) -> io::Result<bool> {
     for path in files(folder)? {
         let mut file = BufReader::new(open_to_read(&path)?);
@@ -257,10 +268,10 @@ pub fn begun(folder: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The first life of a rank that a folder's journals tell of; reads one line of each.
+/// Returns the first rank start found in the journals of a folder. Reads one line of each journal.
 ///
 /// # Errors
-/// When the folder or a file is there and cannot be read.
+/// Returns an error if the folder or a file exists and cannot be read.
 pub fn first_rank(folder: &Path) -> io::Result<Option<RankStart>> {
     for path in files(folder)? {
         let mut line = Vec::new();
@@ -284,10 +295,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens or makes a journal for this process alone; a torn last line is cut off.
+    /// Opens or creates a journal and locks it exclusively. Cuts off a torn last line.
     ///
     /// # Errors
-    /// Those of the file system, and `ResourceBusy` while another process has it open.
+    /// Returns the errors of the file system, and `ResourceBusy` if another process has the journal
+    /// open.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -295,7 +307,8 @@ impl Journal {
             .create(true)
             .truncate(false)
             .open(path)?;
-        // The lock goes with the process, however that ends. A file system without locks has no other guard either.
+        // The kernel releases the lock when the process ends, for whatever reason. On a file system
+        // without locks nothing else prevents two writers.
         if let Err(TryLockError::WouldBlock) = files::lock(&file) {
             return Err(io::Error::new(
                 ErrorKind::ResourceBusy,
@@ -315,35 +328,39 @@ impl Journal {
         })
     }
 
-    /// Puts on every line of which run, launch and job it is.
+    /// Adds the ids of run, launch and job to every line that is written from now on.
     #[must_use]
     pub fn stamped(mut self, stamps: Stamps) -> Self {
         self.stamps = stamps;
         self
     }
 
-    /// Whether it had lines when it was opened.
+    /// Returns whether the journal had complete lines when it was opened.
     pub fn was_begun(&self) -> bool {
         self.begun > 0
     }
 
-    /// Bytes of a torn last line that were cut off when it was opened.
+    /// Returns the number of bytes of a torn last line that were cut off when the journal was
+    /// opened.
     pub fn torn(&self) -> u64 {
         self.torn
     }
 
-    /// Appends a line and syncs it to the disk. A line that does not fit is taken back, so what follows stays whole.
+    /// Appends a line and syncs it to disk. If that fails, the line is removed again, so that the
+    /// next one starts on a line of its own.
     ///
     /// # Errors
-    /// Those of the file system (a full disk); the line is then not in the journal.
+    /// Returns the errors of the file system, for example for a full disk. The line is then not in
+    /// the journal.
     pub fn append(&mut self, line: &Line) -> io::Result<()> {
         self.write(line, File::sync_data)
     }
 
-    /// As [`Journal::append`], without waiting for the disk: the line survives the process, and not the machine.
+    /// Like [`Journal::append`], without waiting for the disk: the line survives a crash of the
+    /// process, but not of the machine.
     ///
     /// # Errors
-    /// As [`Journal::append`].
+    /// Returns the errors of [`Journal::append`].
     pub fn note(&mut self, line: &Line) -> io::Result<()> {
         self.write(line, |_| Ok(()))
     }
@@ -361,15 +378,15 @@ impl Journal {
         written
     }
 
-    /// Where it is.
+    /// Returns the path of the journal.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
 impl Drop for Journal {
-    /// Closing the file is not enough: a child that another thread has forked and that has not called `exec` yet has
-    /// the same open file, and with it the lock.
+    /// Unlocks the journal. Closing the file is not enough: a child that another thread has forked
+    /// and that has not called `exec` yet shares the open file, and with it the lock.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }

@@ -125,7 +125,7 @@ fn a_journal_that_was_closed_is_free_although_a_child_still_has_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal_rank0.jsonl");
     let journal = Journal::open(&path).unwrap();
-    // What a child of another thread has between `fork` and `exec`.
+    // A child that another thread has forked holds such a duplicate until it calls `exec`.
     let _inherited = journal.file.try_clone().unwrap();
     drop(journal);
     assert!(!in_use(dir.path()));
@@ -160,7 +160,8 @@ fn a_line_that_means_nothing_is_named_and_the_rest_is_kept() {
 
 #[test]
 fn a_line_that_does_not_fit_the_disk_leaves_the_journal_whole() {
-    // /dev/full refuses every write as a full disk does, and cannot be truncated; a limit of the file size can.
+    // /dev/full refuses every write like a full disk, and cannot be truncated. A file with a limit
+    // on its size can.
     let mut journal = Journal {
         stamps: Stamps::default(),
         file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
@@ -171,7 +172,7 @@ fn a_line_that_does_not_fit_the_disk_leaves_the_journal_whole() {
     assert!(journal.append(&episode(0)).is_err());
 }
 
-/// A line of each kind that a rank writes in its life.
+/// Returns one line of each kind that a rank writes.
 fn life() -> Vec<Line> {
     let lost = EnvLost {
         job_index: JobIndex(0),
@@ -204,7 +205,8 @@ fn life() -> Vec<Line> {
     ]
 }
 
-/// What a rank that is killed, or a machine that loses power, may leave behind the last whole line: no line end.
+/// Generates what a killed rank or a power failure may leave behind the last complete line: bytes
+/// without a line end.
 fn any_tail() -> impl Strategy<Value = Vec<u8>> {
     let garbage = proptest::collection::vec(
         any::<u8>().prop_filter("no line end", |byte| *byte != b'\n'),
@@ -235,7 +237,7 @@ fn a_journal_cut_at_any_byte_keeps_its_whole_lines_and_is_gone_on_with() {
         std::fs::write(&path, [&bytes[..cut], &tail].concat()).unwrap();
         let mut journal = Journal::open(&path).unwrap();
         assert_eq!(journal.torn() as usize, cut - whole + tail.len(), "{cut}");
-        // Without waiting for the disk, as there are more than a thousand.
+        // Not synced to disk, because there are more than a thousand cases.
         journal.note(&episode(9)).unwrap();
         drop(journal);
         let count = bytes[..whole].iter().filter(|byte| **byte == b'\n').count();

@@ -1,4 +1,4 @@
-//! Who holds a run folder.
+//! The process that holds a run folder: the contents of its lock file, and whether it is alive.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, TryLockError};
@@ -11,40 +11,41 @@ use crate::printable::printable;
 use crate::time::rfc3339;
 use crate::{files, host};
 
-/// Longest file that is read; ours have some 300 bytes.
+/// Maximum size in bytes of a lock file that is read; valid ones have about 300.
 const LONGEST: u64 = 4096;
 
-/// One process that holds a run folder for its launch.
+/// A process that holds a run folder for its launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Name of the launch, see [`crate::launch::fresh_id`].
+    /// Id of the launch, see [`crate::launch::fresh_id`].
     pub launch: String,
     /// Host name of the machine.
     pub host: String,
-    /// The process on that machine; 0 while its file is being written.
+    /// Process id on that machine; 0 while the file is being written.
     pub pid: u32,
-    /// User, as the environment names it.
+    /// User name, from the environment.
     #[serde(default)]
     pub user: String,
-    /// `/proc/sys/kernel/random/boot_id`: the same in all containers of a kernel, and another after every start of it.
+    /// Contents of `/proc/sys/kernel/random/boot_id`: the same in all containers of a kernel, and
+    /// different after every boot.
     #[serde(default)]
     pub boot: String,
-    /// Whether its file could be locked.
+    /// Whether the process could lock its file.
     #[serde(default)]
     pub is_locked: bool,
-    /// UTC, when it took the folder.
+    /// Time at which the process locked the folder, RFC 3339 in UTC.
     #[serde(default)]
     pub since: String,
 }
 
-/// What can be told of a holder at once.
+/// Whether a holder is alive, as far as one check can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
-    /// Its lock is there.
+    /// The lock is held, so the process is alive.
     Lives,
-    /// Its lock was on this machine, and is gone.
+    /// The lock was held on this machine and is released, so the process is dead.
     Dead,
-    /// Its lock would not be seen from here.
+    /// The lock would not be visible from here.
     Unknown,
 }
 
@@ -64,7 +65,8 @@ impl Holder {
         }
     }
 
-    /// A process that dies leaves its file, so the name differs from that of any other process.
+    /// Returns the name of the lock file. It differs from that of any other process, because a
+    /// process that is killed leaves its file behind.
     pub(super) fn file_name(&self) -> String {
         let host: String = self
             .host
@@ -75,11 +77,11 @@ impl Holder {
         format!("{}-{host}-{}.json", self.launch, self.pid)
     }
 
-    /// Reads the file of a lock; `None` if it is none.
+    /// Reads a lock file; returns `None` if it is not one.
     pub(super) fn read(path: &Path) -> Option<Self> {
         let text = files::read(path, LONGEST).ok()?;
         if text.is_empty() {
-            // Its process is just about to write it.
+            // The process has created the file and not written it yet.
             let launch = path.file_name()?.to_str()?.split('-').next()?.to_owned();
             return Some(Self {
                 launch,
@@ -89,12 +91,12 @@ impl Holder {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Whether the process behind the file at `path` lives.
+    /// Returns whether the process that holds the lock file at `path` is alive.
     pub(super) fn life(&self, path: &Path) -> Life {
         let Ok(file) = files::open(path) else {
             return Life::Unknown;
         };
-        // Those who only look are in nobody's way; their lock goes with `file`.
+        // A shared lock does not conflict with other checks. It is released when `file` is dropped.
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => Life::Lives,
             Ok(()) if self.is_locked && !self.boot.is_empty() && self.boot == boot() => Life::Dead,

@@ -1,22 +1,29 @@
-//! One launch a run folder: the lock that the launchers of one launch hold together, one file a node.
+//! The lock of a run folder: only one launch at a time may write to it. Each node of a launch holds
+//! one lock file.
 //!
 //! ```text
-//! <output>/launch.lock/<launch>-<host>-<pid>.json      who holds it; locked by its process, touched every 5 s
+//! <output>/launch.lock/<launch>-<host>-<pid>.json   the holder; locked by its process, touched
+//!                                                   every 5 s
 //!
-//! take: make and lock one's own file ─► look at those of other launches ─┬ none lives: they are removed, the folder is ours
-//!                                                                       └ one lives: ours is removed, refused by its name
+//! take: create our file ─► check those of other launches ─┬ all dead: remove them, we hold the
+//!                                                         │           folder
+//!                                                         └ one alive: remove ours, refuse, and
+//!                                                                      name its holder
 //! ```
-//! A launch makes its own file before it looks, so that of two that begin together at least one sees the other. Whether the
-//! holder of a file lives is told by
+//! A launch creates its own file before it checks the others, so that of two launches that start
+//! together at least one sees the other. Two things tell whether the holder of a file is alive:
 //!
-//! 1. the kernel's lock (`flock`) on it, which goes with the process, however that ends. A lock that is there is proof, on
-//!    NFS and parallel file systems too. A lock that is *not* there is proof only on the machine that had it, as mounts with
-//!    `nolock` or `local_lock` keep locks to themselves;
-//! 2. for other machines, and where a file system has no locks: its time of modification, which its process sets anew every
-//!    5 s. Two looks are compared with each other, never with a clock of ours: what stays the same for [`GONE`] is dead.
+//! 1. The kernel's lock (`flock`) on the file, which the kernel releases when the process ends, for
+//!    whatever reason. A lock that is held proves that the holder is alive, on NFS and parallel
+//!    file systems too. A missing lock proves its death only on the machine that held it, because
+//!    mounts with `nolock` or `local_lock` do not share locks.
+//! 2. For other machines, and for file systems without locks: the modification time, which the
+//!    holder updates every 5 s. Two readings are compared with each other, never with a local
+//!    clock. A holder whose modification time does not change for [`GONE`] is dead.
 //!
-//! Files have names of their own and are never written by others, so nothing depends on `O_EXCL` or `rename` being atomic
-//! over NFS; times of modification are attributes, which a client asks the server for whenever a file is opened.
+//! Every file has a unique name and is written only by its own process, so nothing depends on
+//! `O_EXCL` or `rename` being atomic over NFS. Modification times are attributes, which an NFS
+//! client asks the server for whenever a file is opened.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -37,55 +44,57 @@ mod holder;
 pub use holder::Holder;
 use holder::Life;
 
-/// How often a holder touches its file.
+/// Interval at which a holder updates the modification time of its file.
 const TOUCH: Duration = Duration::from_secs(5);
 
-/// A file that was not touched for so long has no living holder: four touches, and what a busy NFS server needs.
+/// Time without an update after which a holder counts as dead: four updates, and a margin for a
+/// busy NFS server.
 pub const GONE: Duration = Duration::from_secs(25);
 
-/// Between two looks at files of other machines.
+/// Interval between two checks of the files of other machines.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The variable in which a launcher tells its ranks which launch they belong to.
+/// Environment variable with the id of the launch, which the launcher sets for its ranks.
 pub const LAUNCH_VARIABLE: &str = "RRUN_LAUNCH_ID";
 
-/// Why a run folder cannot be taken.
+/// The reason why a run folder cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another launch has it.
+    /// Another launch holds the run folder.
     #[error("run folder `{}` is in use by {holder}: wait until that has ended, or name another --output", folder.display())]
     Held {
-        /// The folder.
+        /// Path of the run folder.
         folder: PathBuf,
-        /// By whom.
+        /// The process that holds it.
         holder: Box<Holder>,
     },
-    /// Files would be written elsewhere.
+    /// The run folder contains a symbolic link, so files would be written elsewhere.
     #[error("`{}` is a symbolic link, and what is written to it would change a file elsewhere; a run folder has none", path.display())]
     Link {
-        /// The link.
+        /// Path of the link.
         path: PathBuf,
     },
-    /// The lock cannot be written.
+    /// The lock file cannot be written.
     #[error("cannot use run folder `{}`: {err}", folder.display())]
     Io {
-        /// The folder.
+        /// Path of the run folder.
         folder: PathBuf,
-        /// What the file system says.
+        /// The error of the file system.
         #[source]
         err: io::Error,
     },
 }
 
-/// A name for a launch that no other has: 64 random bits in hex.
+/// Returns a unique id for a launch: 64 random bits in hexadecimal.
 ///
 /// # Errors
-/// When there is no `/dev/urandom`.
+/// Returns an error if `/dev/urandom` cannot be read.
 pub fn fresh_id() -> io::Result<String> {
     random::hex::<8>()
 }
 
-/// The part of one node in the lock of a launch. It goes with this value and with the process.
+/// One node's share of the lock of a launch. It is released when this value is dropped, or when the
+/// process ends.
 #[derive(Debug)]
 pub struct LaunchLock {
     launch: String,
@@ -97,10 +106,11 @@ pub struct LaunchLock {
 }
 
 impl LaunchLock {
-    /// Takes `folder` for `launch`, beside other nodes of the same launch. `say` hears why it takes a while.
+    /// Locks `folder` for `launch`. Other nodes of the same launch may hold it, too. `say` is
+    /// called with the reason if this takes a while.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is left of the attempt then.
+    /// Returns [`LockError`]; the new lock file is then removed.
     pub fn take(
         folder: &RunFolder,
         launch: &str,
@@ -114,7 +124,7 @@ impl LaunchLock {
             return Err(LockError::Link { path });
         }
         fs::create_dir_all(folder.launches()).map_err(io)?;
-        // Where there are locks, launches look one after the other.
+        // With file locks, only one launch at a time runs this check.
         let _plan = PlanLock::to_change(folder).map_err(io)?;
         let mut holder = Holder::this_process(launch);
         let path = folder.launches().join(holder.file_name());
@@ -124,7 +134,7 @@ impl LaunchLock {
             .create_new(true)
             .open(&path)
             .map_err(io)?;
-        // Where there are no locks, the time of modification is what tells.
+        // Without file locks, the modification time shows that this process is alive.
         holder.is_locked = files::lock(&file).is_ok();
         let written = serde_json::to_vec(&holder)
             .map_err(io::Error::from)
@@ -151,18 +161,19 @@ impl LaunchLock {
         Ok(lock)
     }
 
-    /// Whose it is.
+    /// Returns the id of the launch that holds the lock.
     pub fn launch(&self) -> &str {
         &self.launch
     }
 
-    /// Whether another launch has taken this one for dead, which only happens to a process that stood still: what it does
-    /// from then on is done twice.
+    /// Returns whether another launch has removed this lock because it considered the holder dead.
+    /// This happens only to a process that was suspended; whatever it does from then on is done
+    /// twice.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Keeps the file's time of modification moving.
+    /// Starts a thread that keeps updating the modification time of the file.
     fn touch(&self) -> io::Result<JoinHandle<()>> {
         let (file, path) = (Arc::clone(&self.file), self.path.clone());
         let (is_lost, is_over) = (Arc::clone(&self.is_lost), Arc::clone(&self.is_over));
@@ -174,7 +185,7 @@ impl LaunchLock {
                         is_lost.store(true, Ordering::Relaxed);
                         return;
                     }
-                    // A disk that is away for a moment is asked again.
+                    // A disk may be unavailable for a moment; the next update tries again.
                     let _ = file.set_modified(SystemTime::now());
                     thread::park_timeout(TOUCH);
                 }
@@ -187,18 +198,19 @@ impl Drop for LaunchLock {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(touching) = self.touching.take() {
             touching.thread().unpark();
-            // It does not panic, and a lock that is given up has nobody to tell.
+            // The thread does not panic, and there is nobody to report an error to.
             let _ = touching.join();
         }
         if is_same(&self.file, &self.path) {
             let _ = fs::remove_file(&self.path);
         }
-        // A child that was forked a moment ago shares the open file, and with it the lock.
+        // A child that was just forked shares the open file, and with it the lock.
         let _ = self.file.unlock();
     }
 }
 
-/// A symbolic link in the folder, or in one that is in it: somebody else may have made them.
+/// Returns a symbolic link in the folder or, to the given depth, in its subfolders. Another user
+/// may have made it.
 fn link_in(folder: &Path, depth: usize) -> io::Result<Option<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -220,7 +232,7 @@ fn link_in(folder: &Path, depth: usize) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Whether `path` still names this file; what cannot be asked is taken to be so.
+/// Returns whether `path` still names this file. If that cannot be determined, the answer is yes.
 fn is_same(file: &File, path: &Path) -> bool {
     let Ok(ours) = file.metadata() else {
         return true;
@@ -231,12 +243,13 @@ fn is_same(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Whether a living process holds `folder`, for whichever launch; on this machine only, and without waiting.
+/// Returns the live process that holds `folder`, for any launch. Sees only processes of this
+/// machine, and does not wait.
 pub fn holder(folder: &RunFolder) -> Option<Holder> {
     other_holder(folder, None)
 }
 
-/// As [`holder`], of another launch than `launch`.
+/// Like [`holder`], for launches other than `launch`.
 pub fn other_holder(folder: &RunFolder, launch: Option<&str>) -> Option<Holder> {
     let files = others(folder, launch).unwrap_or_default();
     files
@@ -244,7 +257,8 @@ pub fn other_holder(folder: &RunFolder, launch: Option<&str>) -> Option<Holder> 
         .find_map(|path| Holder::read(&path).filter(|holder| holder.life(&path) == Life::Lives))
 }
 
-/// A living holder of another launch, once that is certain; files of the dead are removed.
+/// Returns a live holder of another launch, after waiting until that is certain. Removes the files
+/// of dead holders.
 #[expect(
     clippy::disallowed_methods,
     reason = "watches files of other machines, for a time that has an end"
@@ -256,7 +270,7 @@ fn living(
 ) -> io::Result<Option<Holder>> {
     let mut watched: Vec<(PathBuf, Holder, Option<SystemTime>)> = Vec::new();
     for path in others(folder, Some(launch))? {
-        // What is no lock of ours locks nothing.
+        // A file that is not a lock file is ignored.
         let Some(holder) = Holder::read(&path) else {
             continue;
         };
@@ -290,7 +304,7 @@ fn living(
     Ok(None)
 }
 
-/// Files of launches other than `launch`, by name.
+/// Returns the lock files of launches other than `launch`, sorted by name.
 fn others(folder: &RunFolder, launch: Option<&str>) -> io::Result<Vec<PathBuf>> {
     let own = launch.map(|launch| format!("{launch}-"));
     let mut paths = Vec::new();
@@ -309,7 +323,8 @@ fn others(folder: &RunFolder, launch: Option<&str>) -> io::Result<Vec<PathBuf>> 
     Ok(paths)
 }
 
-/// As the server knows it: opening a file is what makes an NFS client ask.
+/// Returns the modification time as the file server reports it: an NFS client asks the server when
+/// a file is opened.
 fn modified(path: &Path) -> Option<SystemTime> {
     File::open(path)
         .and_then(|file| file.metadata())

@@ -3,10 +3,10 @@
 //! amount is reported as unknown, and never counted as zero.
 //!
 //! ```text
-//! job ─┬─ policy       weights (headers), activations, graphs (allocator) ─────────────┐
-//!      └─ environment  declared, measured, published × copies ─────────────────────────┤
-//! rank ─── context ────────────────────────────────────────────────────────────────────┴─► Need of each GPU ─┬─► Fit
-//!                                                              Budget (NVML, --gpu-memory) ──────────────────┴─► Proposal
+//! job ─┬─ policy       weights (headers), activations, graphs (allocator) ─┐
+//!      └─ environment  declared, measured, published × copies ─────────────┤
+//! rank ─── context ────────────────────────────────────────────────────────┴─► Need ─┬─► Fit
+//!                      Budget (NVML, --gpu-memory) ──────────────────────────────────┴─► Proposal
 //! ```
 //! Everything here is pure, except that the files of checkpoints and measurements are read once.
 

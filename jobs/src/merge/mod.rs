@@ -2,7 +2,7 @@
 //! separately.
 //!
 //! ```text
-//! folders ─► inputs (run folders in them) ─► plans (one list of jobs) ─► journals (rewritten lines)
+//! folders ─► inputs (run folders in them) ─► plans (one list of jobs) ─► journals (rewritten)
 //!                                                                        └─► report of the output
 //! ```
 //! The output has a plan and journals; datasets and videos stay where they are, and the journals
@@ -146,11 +146,11 @@ impl Merge {
         &self.output
     }
 
-    /// Writes the merged folder, and its report; `context` is for the report. Gives that, and the lines of the journals
-    /// that are left out.
+    /// Writes the merged folder and its report, which contains `context`. Returns the report and
+    /// the journal lines that were left out.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn write(&self, context: Context) -> io::Result<(Report, Vec<Damage>)> {
         let folder = &self.output;
         std::fs::create_dir_all(folder.root())?;

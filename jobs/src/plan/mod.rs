@@ -6,7 +6,8 @@
 //!                   ▲ --resume                   │ settle
 //!        plan.json ─┴─────────────── difference ─┤ none: the run continues with the new settings
 //!                                    (identity)  │ one: refused with its lines
-//!                                                └ one, accepted or nothing lost: supersede ─ carry ─► superseded/<n>
+//!                                                └ one, accepted or nothing lost:
+//!                                                  supersede ─ carry ─► superseded/<n>
 //! ```
 //! A run is defined by what its results depend on: its jobs by name, each with its environment,
 //! policy, seed, length and rules. The number of ranks and environments, where they run, and what

@@ -2,8 +2,9 @@
 //! divide evenly, whether they fit into memory, and what would.
 //!
 //! ```text
-//! preset ─► FILE.yaml ─► --set a.b=c ─► merged ─► Sizes ─┬─ rules: batch_size × num_minibatches % num_envs == 0 ─► Changes
-//!                                                       └─ vram: 3 GB + 5.9 MB × num_envs ─► largest num_envs
+//! preset ─► FILE.yaml ─► --set a.b=c ─► merged ─► Sizes
+//!   ├─ rules: batch_size × num_minibatches % num_envs == 0 ─► Changes
+//!   └─ vram: 3 GB + 5.9 MB × num_envs ─► largest num_envs
 //! ```
 //! `rrun` trains nothing; it finds such errors before a night of training is lost. Sources: s003
 //! (WildRobot's GPU memory guide), WildRobot's `playground/*.yaml`,

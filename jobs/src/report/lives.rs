@@ -2,8 +2,8 @@
 //! start to its end.
 //!
 //! ```text
-//! RankStart ── JobStart ─ JobEnd ── JobStart ─ JobEnd ── RankEnd       one life, two spans
-//! RankStart ── JobStart ─ …                                            cut off: next is another RankStart or the end
+//! RankStart ── JobStart ─ JobEnd ── JobStart ─ JobEnd ── RankEnd   one life, two spans
+//! RankStart ── JobStart ─ …                                        cut off: RankStart or end next
 //! ```
 //! A life without a [`RankEnd`](crate::journal::RankEnd) was cut off: the life and its open job end
 //! with the last line. A life whose end reports a failure died as well. The times in the lines of

@@ -2,8 +2,9 @@
 //! else but a small [`Context`].
 //!
 //! ```text
-//! source (files, bytes) ─► pieces ─► scan ─► merged ─┬─► rates, of_jobs, policies, groups, of_ranks, of_run, coverage ─► schema
-//!                                                    └─► write (report.json, metrics.json, eval_info.json, episodes.jsonl)
+//! source (files, bytes) ─► pieces ─► scan ─► merged
+//!   ├─► rates, of_jobs, policies, groups, of_ranks, of_run, coverage ─► schema
+//!   └─► write (report.json, metrics.json, eval_info.json, episodes.jsonl)
 //! ```
 //! A report begins with coverage: which episodes were expected, which were found, and which are
 //! missing or duplicated. An error (a crash of the simulator) is distinct from a failure of the

@@ -1,5 +1,5 @@
-//! The declaration of all options, torchrun's and the few of rrun: [`crate::cli::words`] gets the names
-//! from here, and `--help` is printed from here.
+//! Declares all options, torchrun's and the few of rrun. [`crate::cli::words`] takes the names from
+//! here, and `--help` is printed from here.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

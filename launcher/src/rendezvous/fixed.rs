@@ -7,8 +7,8 @@
 //! node r   waits for its own
 //! ```
 //! Each rrun also writes its name under `<id>/rrun/agent/<r>`. If all nodes have done so, node 0
-//! announces that, and from then on they form a [shared](crate::rendezvous::shared): a failure on one
-//! node ends the round on all. If a torchrun takes part, the nodes stay [apart](Apart) as in
+//! announces that, and from then on they form a [shared](crate::rendezvous::shared): a failure on
+//! one node ends the round on all. If a torchrun takes part, the nodes stay [apart](Apart) as in
 //! torchrun: restarts are local, and a node does not learn about failures on others.
 
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! gather ─► meeting ─┬► delivery ─► Store ─┐
-//!                    └► Group, NCCL ───────┼─► ffi ─┬► shim/c10d.cc   linked: TCPStore, Gloo, collectives
-//!           device ───► cuda::load ────────┤        └► shim/cuda.cc   embedded, loaded where there is a driver
+//!                    └► Group, NCCL ───────┼─► ffi ─┬► shim/c10d.cc  TCPStore, Gloo, collectives (linked)
+//!           device ───► cuda::load ────────┤        └► shim/cuda.cc  embedded, loaded with a driver
 //!           weights ──► upload ────────────┘           shim/upload.cc
 //! ```
 //!

@@ -187,7 +187,8 @@ mod tests {
     use super::*;
     use tch::{Device, Kind, Tensor};
 
-    /// Bytes that no address space has (x86-64: 2^47), whatever the machine promises to its processes.
+    /// A number of bytes larger than any address space (x86-64: 2^47), even with memory
+    /// overcommitment.
     const ABSURD: i64 = 1 << 50;
 
     /// Returns libtorch's real message for a shortage of memory.

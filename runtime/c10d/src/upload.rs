@@ -19,14 +19,15 @@ impl Uploader {
         )?))
     }
 
-    /// Host memory from which copies need no help.
+    /// Allocates pinned host memory, from which the GPU copies without the help of the CPU.
     pub fn pinned(&self, bytes: usize) -> Result<Staging, DistError> {
         Ok(self
             .0
             .pinned(i64::try_from(bytes).map_err(|_| misuse(bytes))?)?)
     }
 
-    /// Begins to copy each second tensor to the first; [`Self::wait`] for the slot says when all of them are there.
+    /// Starts copying the second tensor of each pair to the first. [`Self::wait`] for the slot
+    /// returns when all copies are done.
     pub fn send(&self, slot: usize, pairs: &[(Tensor, Tensor)]) -> Result<(), DistError> {
         for (target, source) in pairs {
             self.0.copy(target, source)?;

@@ -9,7 +9,7 @@
 //! observations ─► processor ─► inputs ─► model ─► processor ─► actions
 //!                                          └─ graphs: captured passes, on a GPU
 //! ```
-//! What a job's settings mean, and which camera is which, is the concern of the crate `runtime`.
+//! The crate `runtime` interprets the settings of a job and assigns the cameras.
 
 pub mod config;
 pub mod directory;
@@ -31,6 +31,6 @@ pub use error::LoadError;
 pub use weights::{Named, Weights};
 pub use write::write_checkpoint;
 
-// The helpers of tests that the crate `runtime` shares name this crate as others do.
+// Test helpers shared with the crate `runtime` refer to this crate by its name.
 #[cfg(test)]
 extern crate self as gr00t;

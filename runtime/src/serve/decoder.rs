@@ -18,15 +18,15 @@ use crate::serve::fair_queue::FairQueue;
 /// MB.
 const SHORT_BYTES: usize = 4 << 20;
 
-/// Time limit for decoding a message, including the wait. Decoding time is proportional to the
+/// Maximum time for decoding a message, including the wait. Decoding time is proportional to the
 /// size: 0.1 s for 60 MB.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Niceness of the thread that decodes long messages: connections, short messages and inference come first where there
-/// are too few cores.
+/// Niceness of the thread that decodes long messages. If there are too few cores, connections,
+/// short messages and inference take precedence.
 const LONG_NICENESS: i32 = 10;
 
-/// Cost of a message without bytes, in bytes: what starting on another one takes.
+/// Cost of an empty message, in bytes: the overhead of switching to another message.
 const BASE_COST: u64 = 4096;
 
 /// The reason why a message was not decoded.
@@ -139,7 +139,8 @@ impl Lane {
         std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                // On Linux this concerns the thread alone. Where it is not allowed, the thread runs like the others.
+                // On Linux the niceness applies to this thread only. If changing it is not
+                // permitted, the thread runs with normal priority.
                 let _ = rustix::process::nice(niceness);
                 own.run();
             })?;

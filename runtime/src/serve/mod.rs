@@ -7,9 +7,10 @@
 //!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄──────── dispatcher (batcher) ◄────┘
 //!                                                                        └─► policy thread
 //! ```
-//! All connections are tasks of one thread; decoding and inference have threads of their own. At most
-//! one request per connection is on its way between them. Nothing takes long in the connections'
-//! thread: it reads messages in slices, and looks only for the token before a message is decoded.
+//! All connections are tasks of one thread; decoding and inference have threads of their own. At
+//! most one request per connection is in flight between them. Nothing takes long in the
+//! connections' thread: it reads messages in slices, and looks only for the token before a message
+//! is decoded.
 //!
 //! Decisions are made by values without sockets or clocks: whose turn it is ([`fair_queue`]), which
 //! rows are inferred together ([`batcher`]), which connections stay ([`connections`]), and what the

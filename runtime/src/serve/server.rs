@@ -73,7 +73,8 @@ pub struct Rules {
 }
 
 impl ServerState {
-    /// Creates the shared state. Requests go to `dispatcher`, and messages are decoded by `decoder`.
+    /// Creates the shared state. Requests go to `dispatcher`, and messages are decoded by
+    /// `decoder`.
     pub fn new(
         card: ServedSpec,
         rules: Rules,

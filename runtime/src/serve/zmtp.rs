@@ -1,4 +1,5 @@
-//! One ZeroMQ client from its greeting to its end, as a REP socket of its own: [`wire::zmtp`] has the bytes.
+//! Serves one ZeroMQ client as a REP socket, from its greeting to the end of the connection. The
+//! byte format is in [`wire::zmtp`].
 //!
 //! This is an implementation of its own because the REP socket of a library does not suit a server:
 //! it answers one client after the other, so that requests could not be batched, and the crate

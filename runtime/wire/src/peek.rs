@@ -1,9 +1,10 @@
 //! Reads a single string from a message without decoding the message, so that a server can check it
 //! first.
 
-/// The text at `key` of the map that the message is, as far as the message can be read; the last one if there are
-/// several, as for [`crate::Value::get`]. Makes no values, copies nothing, and looks at no more than
-/// [`MOST_VALUES`](crate::read::MOST_VALUES) of them; what is inside arrays and texts is stepped over.
+/// Returns the string at `key` of the map that the message encodes, as far as the message can be
+/// read. Of several entries with that key the last one counts, as for [`crate::Value::get`]. Builds
+/// no values, copies nothing, and reads at most [`MOST_VALUES`](crate::read::MOST_VALUES) values;
+/// the contents of arrays and strings are skipped.
 pub fn peek_text<'a>(message: &'a [u8], key: &str) -> Option<&'a str> {
     let mut reader = Peek {
         bytes: message,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                 add(next/<job>)            swap(lease/<job>/<block>: "" ─► me)
-//! loaded job ────► a block never leased  ───► it is ours ─► run ─► swap(me ─► done), add(closed/<job>)
+//! loaded job ────► a block never leased ────► ours ─► run ─► swap(me ─► done), add(closed/<job>)
 //!    │ none left            ▲                     │ another rank was faster: the next block
 //!    ▼                      │
 //! swap(begun/<job>) ────────┤   jobs not begun yet, longest expected first

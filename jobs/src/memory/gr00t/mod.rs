@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! images ─► vision ─► image features ─┐
-//! text ─► embedding ──────────────────┴─► language ─► vl self-attention ─► vl ─► K/V of all cross blocks ─► head
+//! text ─► embedding ──────────────────┴─► language ─► vl self-attention ─► vl
+//!   vl ─► K/V of all cross blocks ─► head
 //! ```
 //! The process holds all GPU memory that libtorch's allocator has reserved, which is more than all
 //! tensors together at any time: up to a half more for activations. So the tensors of loading

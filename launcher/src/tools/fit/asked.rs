@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use jobs::assign::{Assign, Shard};
 use jobs::config::Override;
 
-/// Most environments of a PPO training. An evaluation has a lower limit, which `eval` checks.
+/// Maximum number of environments of a PPO training. An evaluation has a lower limit, which `eval`
+/// checks.
 const MOST_OF_A_TRAINING: u64 = 1 << 24;
 
 /// Options of `eval`.

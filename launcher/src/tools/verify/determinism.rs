@@ -150,7 +150,8 @@ impl Rerun {
         Ok(Some(Again { note, wrong }))
     }
 
-    /// The launch would refuse the same, in a folder and with options that nobody has named.
+    /// Checks that the user trusts the plan. The launch would refuse it as well, but with a message
+    /// about a folder and options that the user has not named.
     fn check_trust(&self, of: &RunFolder, plan: &RunPlan) -> Result<(), RerunError> {
         let uses = trust::uses(&plan.jobs, plan.model_server.as_ref());
         let unknown = trust::unknown(&uses, &|name| std::env::var(name).ok());
@@ -163,7 +164,8 @@ impl Rerun {
         })
     }
 
-    /// Ranks and environments that no job has had; the environments of a shared job are dealt to all ranks.
+    /// Returns numbers of ranks and environments that no job has had. The environments of a shared
+    /// job are divided among all ranks.
     fn elsewhere(&self, plan: &RunPlan) -> (usize, usize) {
         let ranks = self
             .nproc_per_node

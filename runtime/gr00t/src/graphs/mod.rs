@@ -8,7 +8,7 @@
 //!
 //! A pass consists of some thousands of small operators. At small batch sizes launching them takes
 //! longer than running them; a replay launches all of them at once. A shape is identified by its
-//! [`ConstantsKey`]. Batches are filled up to a few sizes ([`bucket`]), so that there are few shapes.
+//! [`ConstantsKey`]. Batches are padded to a few sizes ([`bucket`]), so that there are few shapes.
 //! If capturing fails once, all later passes run operator by operator, and the reason is reported.
 //! If the GPU is lost, this changes nothing: the operators fail with the same error.
 //!

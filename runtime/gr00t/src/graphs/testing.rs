@@ -1,5 +1,5 @@
-//! An engine for tests on a CPU. Its "graph" runs the pass again on the tensors that existed when it
-//! was captured, and writes to the same result tensor, as CUDA's does. The tests of the crate
+//! An engine for tests on a CPU. Its "graph" runs the pass again on the tensors that existed when
+//! it was captured, and writes to the same result tensor, as CUDA's does. The tests of the crate
 //! `runtime` include this file, too.
 
 use std::cell::{Cell, RefCell};

@@ -1,5 +1,5 @@
-//! A GR00T N1.7 checkpoint as a policy: settings, cameras and states, and batches. The network itself is the crate
-//! [`gr00t`](::gr00t).
+//! A GR00T N1.7 checkpoint as a policy: reads the settings of a job, assigns cameras and states to
+//! the network's inputs, and infers batches. The network itself is in the crate [`gr00t`](::gr00t).
 //!
 //! ```text
 //! settings (job, YAML) ─► policy ◄─ models (loaded checkpoint)

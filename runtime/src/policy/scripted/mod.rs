@@ -2,9 +2,10 @@
 //! privileged state.
 //!
 //! ```text
-//! reach            Reach
-//! push             Above ▶ Descend ▶ Push ─ missed ▶ Raise ▶ Above
-//! pick_and_place   Above ▶ Descend ▶ Grasp ▶ Lift ▶ Carry ▶ Lower ▶ Release ▶ Retreat ─ missed ▶ Above
+//! reach           Reach
+//! push            Above ▶ Descend ▶ Push ─ missed ▶ Raise ▶ Above
+//! pick_and_place  Above ▶ Descend ▶ Grasp ▶ Lift ▶ Carry ▶ Lower ▶ Release ▶ Retreat
+//!                   ▲ missed ──────────────────────────────────────────────────┘
 //! ```
 //!
 //! All actions of a chunk belong to one phase, the one to which the observed state leads, because

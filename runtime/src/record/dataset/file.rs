@@ -21,7 +21,8 @@
 //! systems have no locks.
 //!
 //! At the end `building` is unlinked. If the file exists at the start, its complete demos are
-//! copied to a new file (see [`crate::record::dataset::repack`]), which replaces the old one by a rename.
+//! copied to a new file (see [`crate::record::dataset::repack`]), which replaces the old one by a
+//! rename.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};

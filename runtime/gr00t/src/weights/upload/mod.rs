@@ -1,8 +1,8 @@
 //! Copies all tensors of a checkpoint to a GPU at once, as fast as the GPU accepts them.
 //!
 //! ```text
-//! plan ─► ring ─► threads: pread ─► staging buffer (pinned) ─► copy on a stream of its own ─► tensor
-//!                          page cache                            dtype converted on the GPU
+//! plan ─► ring ─► threads: pread ─► staging buffer (pinned) ─► copy on its own stream ─► tensor
+//!                          page cache                          dtype converted on the GPU
 //! ```
 //!
 //! A copy from a mapped file is done by the driver, page by page, through a small buffer of its
