@@ -256,8 +256,7 @@ pub struct EvalArgs {
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub gather_timeout: u64,
 
-    /// The options of this command line that `--resume` takes over, by their long names. A flag has
-    /// an empty text.
+    /// What `--resume` takes over of this command line: options by their long names, a flag with an empty text.
     #[arg(skip)]
     pub given: BTreeMap<String, String>,
 }

@@ -2,7 +2,7 @@
 //! per line.
 //!
 //! ```text
-//! {"time":"2026-11-21T10:15:30.125Z","level":"warning","message":"rank 2 was …","rank":2,"pid":4711}
+//! {"time":"2026-11-21T10:15:30.125Z","level":"warning","message":"rank 2 …","rank":2,"pid":4711}
 //! ```
 //! Launcher and ranks write the lines themselves, and choose the prefix of text lines. The format
 //! is a property of the process, like its stderr.

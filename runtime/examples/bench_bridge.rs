@@ -1,5 +1,8 @@
-//! Round trips of Python environments: `bench_bridge PYTHON ENVIRONMENT NUM_ENVS ENVS_PER_PROCESS ROUNDS` prints the
-//! microseconds of each as a JSON list. Each steps all copies, with pictures, and looks at their numbers.
+//! Measures round trips of Python environments.
+//!
+//! `bench_bridge PYTHON ENVIRONMENT NUM_ENVS ENVS_PER_PROCESS ROUNDS` prints the microseconds of
+//! each round trip as a JSON list. Each one steps all copies, with images, and checks the
+//! observations.
 
 use std::error::Error;
 use std::time::Instant;
@@ -8,7 +11,7 @@ use runtime::env::python::{PythonConfig, make};
 use runtime::env::{EnvIndex, Lockstep, Observation, Render};
 use serde_json::json;
 
-/// Round trips before the clock counts.
+/// Warm-up round trips, which are not measured.
 const WARM: usize = 30;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,13 +1,15 @@
-//! Recording for `benches/video.py` and `benches/record.py`, which run it beside what it replaces.
+//! Measures recording for `benches/video.py` and `benches/record.py`, which run it next to what it
+//! replaces.
 //!
 //! ```text
 //! bench_record video   PICTURES HEIGHT WIDTH STEPS ENVS THREADS DIR
-//! bench_record dataset PICTURES HEIGHT WIDTH STEPS EPISODES DIR      without pictures if HEIGHT is 0
+//! bench_record dataset PICTURES HEIGHT WIDTH STEPS EPISODES DIR   without images if HEIGHT is 0
 //! ```
 //!
-//! `PICTURES` is a file of raw RGB, `[n, height, width, 3]`, shown over and over. One line of JSON comes back: seconds
-//! until all is written (`all`), of all threads together (`cpu`), until the caller was done (`caller`), and of that what
-//! it waited for a place in a line (`waited`).
+//! `PICTURES` is a file of raw RGB, `[n, height, width, 3]`, whose frames are repeated. Prints one
+//! line of JSON, in seconds: time until everything is written (`all`), CPU time of all threads
+//! (`cpu`), time until the caller was done (`caller`), and how long the caller waited for full
+//! queues (`waited`).
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -21,7 +23,7 @@ use runtime::record::{
     VideoPlan, Waits,
 };
 
-/// Dimensions of the action and of each of three state vectors: an arm of seven joints.
+/// Dimension of the action and of each of the three state vectors: an arm with seven joints.
 const JOINTS: usize = 7;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -65,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// An episode in each environment, their steps in turn.
+/// Records one episode in each environment, with interleaved steps.
 fn record(
     scene: &Scene,
     steps: usize,
@@ -128,7 +130,8 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Seconds of processor time so far: fields 14 and 15 of `/proc/self/stat`, in hundredths (proc(5)).
+/// Returns the CPU time of the process in seconds: fields 14 and 15 of `/proc/self/stat`, in
+/// hundredths of a second (proc(5)).
 fn cpu() -> Result<f64, Box<dyn Error>> {
     let line = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = line.rsplit_once(')').ok_or("/proc/self/stat has no name")?;
@@ -169,7 +172,7 @@ fn dataset(dir: &Path, cameras: bool) -> DatasetPlan {
     }
 }
 
-/// What the environments show.
+/// The images and states of the environments.
 struct Scene {
     height: u32,
     width: u32,

@@ -1,4 +1,5 @@
-//! Loads a GR00T checkpoint and prints, as JSON, how long it took and how much memory; `benches/policy_load.py` compares.
+//! Loads a GR00T checkpoint, and prints the time and memory it took as JSON.
+//! `benches/policy_load.py` compares them.
 //!
 //! ```text
 //! cargo run --release --example load_checkpoint -- DIR [bf16|f32] [cpu|cuda]
@@ -59,7 +60,7 @@ fn measure(dir: &Path, device: Device, kind: Kind) -> Result<(), LoadError> {
     }
     let loaded = begin.elapsed();
     let after_load = memory();
-    // Looks at every page once, as the first inference does.
+    // Touches every page once, as the first inference does.
     let sum: f64 = named
         .iter()
         .map(|(_, tensor)| {
@@ -85,7 +86,7 @@ fn measure(dir: &Path, device: Device, kind: Kind) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Resident memory of this process, KiB: its peak, what is its own and what is pages of files.
+/// Returns the resident memory of this process in KiB: peak, current, anonymous, and file-backed.
 fn memory() -> BTreeMap<String, u64> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let fields = status.lines().filter_map(|line| line.split_once(':'));

@@ -1,4 +1,5 @@
-//! Time from a camera picture to patches with the released sizes, one thread and all threads.
+//! Measures the time from a camera image to patches with the released sizes, with one thread and
+//! with all threads.
 //!
 //! `cargo run --release -p runtime --example pictures -- <vlm/preprocessor_config.json>`
 
@@ -8,9 +9,9 @@ use std::time::Instant;
 use gr00t::processor::{Geometry, Picture, Pictures};
 use rayon::prelude::*;
 
-/// Rounds; the fastest counts, since the others share the machine.
+/// Number of rounds. The fastest one counts, because other programs slow the others down.
 const ROUNDS: usize = 40;
-/// Samples in a batch, each with two pictures.
+/// Number of samples in a batch, each with two images.
 const SAMPLES: usize = 8;
 
 fn main() {

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! gather ─► meeting ─┬► delivery ─► Store ─┐
-//!                    └► Group, NCCL ───────┼─► ffi ─┬► shim/c10d.cc  TCPStore, Gloo, collectives (linked)
-//!           device ───► cuda::load ────────┤        └► shim/cuda.cc  embedded, loaded with a driver
-//!           weights ──► upload ────────────┘           shim/upload.cc
+//!                    └► Group, NCCL ───────┼─► ffi ─┬► shim/c10d.cc    linked: TCPStore, Gloo,
+//!           device ───► cuda::load ────────┤        │                  collectives
+//!           weights ──► upload ────────────┘        └► shim/cuda.cc    embedded, loaded if there
+//!                                                      shim/upload.cc  is a driver
 //! ```
 //!
 //! The ranks of an evaluation work together only once, at the end, to bring the parts of the report

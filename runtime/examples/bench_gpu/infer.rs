@@ -1,4 +1,4 @@
-//! Inferences of several environments at once, through the same doors as in an evaluation.
+//! Measures batched inference over the same interfaces as an evaluation.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -15,23 +15,24 @@ use tch::{Device, Kind, Tensor};
 
 use super::{Outcome, median, now, synchronize};
 
-/// Edge of a camera's picture, in pixels.
+/// Width and height of a camera image, in pixels.
 const EDGE: usize = 256;
-/// Inferences that are not measured: shapes are new, memory is taken, graphs are captured.
+/// Warm-up inferences, which are not measured: they see new shapes, allocate memory and capture
+/// graphs.
 const WARM: usize = 3;
-/// Measured inferences: at least, and at most.
+/// Minimum and maximum number of measured inferences.
 const ROUNDS: [usize; 2] = [5, 100];
-/// What every environment is told.
+/// The instruction for every environment.
 const TASK: &str = "pick up the red block and put it into the bowl on the left of the table";
-/// Seed of the noise of the row that is written.
+/// Seed of the noise of the sample that is written.
 const SEED: u64 = 7;
 
-/// A checkpoint and what its environments show.
+/// A loaded checkpoint and the observations for it.
 pub struct Bench {
     inference: Inference,
     loaded: Rc<Loaded>,
     settings: Settings,
-    /// One for every camera.
+    /// The images, one per camera.
     pictures: Vec<Vec<u8>>,
     states: Vec<(String, Vec<f32>)>,
     load_seconds: f64,
@@ -53,7 +54,7 @@ impl Bench {
         let inference = Inference::load(&settings, processor, &mut models)?;
         synchronize(device);
         let load_seconds = begin.elapsed().as_secs_f64();
-        // The one that was just loaded.
+        // This returns the model that was just loaded.
         let loaded = models.get(
             &settings.model_path,
             settings.vlm_path.as_deref(),
@@ -69,7 +70,8 @@ impl Bench {
         })
     }
 
-    /// Medians of whole inferences and of the processor's part in them.
+    /// Measures inference with `batch` observations. Returns the medians of the whole time and of
+    /// the processor's share.
     pub fn measure(&self, batch: usize, patience: Duration) -> Outcome<Value> {
         let raws: Vec<_> = (0..batch).map(|_| self.raw()).collect::<Outcome<_>>()?;
         let noises: Vec<_> = (0..batch as u64)
@@ -93,7 +95,7 @@ impl Bench {
         }))
     }
 
-    /// Memory that captured graphs hold.
+    /// Returns the memory in bytes that captured graphs hold.
     pub fn graph_bytes(&self) -> u64 {
         self.loaded
             .graphs
@@ -102,10 +104,12 @@ impl Bench {
             .map_or(0, Graphs::bytes)
     }
 
-    /// What the network reads of one environment, and the actions that come of it, normalised.
+    /// Writes the network's inputs for one environment and the resulting normalised actions to
+    /// `path`.
     pub fn write(&self, path: &Path) -> Outcome<()> {
         let _mode = InferenceMode::begin();
-        // The policy's own may leave pictures to the device; others want them normalised.
+        // The policy's own processor may leave image normalisation to the device; other programs
+        // need normalised images.
         let processor = open_processor(&self.settings)?;
         let samples = processor.prepare(&[self.raw()?])?;
         let inputs = collate(
@@ -144,7 +148,7 @@ impl Bench {
         Ok(Tensor::write_safetensors(&named, path)?)
     }
 
-    /// Seconds from observations in host memory to actions in host memory.
+    /// Returns the seconds from observations in host memory to actions in host memory.
     fn seconds(&self, raws: &[Raw<'_>], noises: &[Tensor]) -> Outcome<f64> {
         let begin = now();
         for row in self.inference.infer(raws, noises, raws.len()) {
@@ -171,7 +175,7 @@ impl Bench {
     }
 }
 
-/// Gradients, another for every camera.
+/// Returns colour gradients, a different one for every camera.
 fn pictures(processor: &Processor) -> Vec<Vec<u8>> {
     let pixel = |camera: usize, at: usize| {
         let (y, x) = (at / EDGE, at % EDGE);

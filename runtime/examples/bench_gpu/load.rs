@@ -1,4 +1,4 @@
-//! All tensors of a checkpoint to the device, out of the page cache.
+//! Measures copying all tensors of a checkpoint from the page cache to the device.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use tch::{Device, Kind};
 
 use super::{Outcome, now, synchronize};
 
-/// Loads it as an evaluation does, and drops it.
+/// Loads the checkpoint as an evaluation does, and drops it.
 pub fn measure(folder: &Path, device: Device) -> Outcome<Value> {
     let _mode = InferenceMode::begin();
     let (model, vlm) = ModelDir::open(folder, None)?.configs()?;
@@ -34,7 +34,7 @@ pub fn measure(folder: &Path, device: Device) -> Outcome<Value> {
     )
 }
 
-/// Bytes of the shards.
+/// Returns the total size of the shards in bytes.
 fn size(folder: &Path) -> Outcome<u64> {
     let mut total = 0;
     for entry in fs::read_dir(folder)? {

@@ -1,16 +1,18 @@
-//! GR00T N1.7 as `rrun eval` runs it, for `benches/gpu.sh`: loading, and inferences from pictures in host memory to
-//! actions in host memory. Prints a JSON object a line.
+//! Measures GR00T N1.7 as `rrun eval` runs it, for `benches/gpu.sh`: loading, and inference from
+//! images in host memory to actions in host memory. Prints one JSON object per line.
 //!
 //! ```text
 //! bench_gpu DIR --device cuda:0 --cameras 1,2,4 --batches 1,8,32 --seconds 2 --inputs OUT
 //! ```
 //!
-//! Each row tells the memory that libtorch's allocator held for it: what tensors took (`allocated`), what it had from the
-//! card for them (`reserved`), and what of that belonged to captured graphs. Rows after the first begin with what those
-//! before them have left, so that one row a process tells what an evaluation takes (`tests/imitation/test_memory.py`).
+//! Each row contains the memory of libtorch's allocator: the bytes of tensors (`allocated`), the
+//! bytes reserved on the GPU for them (`reserved`), and how many of these belong to captured
+//! graphs. A row starts with what the previous rows have left, so only a process with a single row
+//! shows what an evaluation takes (`tests/imitation/test_memory.py`).
 //!
-//! DIR is what `random_checkpoint` writes. OUT gets what the network read and what came of it, one row for each number of
-//! cameras, so that another program can do the same and be compared.
+//! DIR is a model directory from `random_checkpoint`. OUT gets the inputs of the network and its
+//! actions, one sample for each number of cameras, so that another program can compute the same and
+//! compare.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -103,7 +105,7 @@ fn device(name: &str) -> Outcome<Device> {
             .ok_or("the device is cpu, cuda or cuda:N")?
             .parse()?,
     };
-    // Before anything else asks libtorch about CUDA.
+    // Select the device before anything else calls CUDA through libtorch.
     cuda::load()?.select(index)?;
     Ok(Device::Cuda(index))
 }
@@ -119,7 +121,7 @@ fn facts(device: Device) -> Outcome<Value> {
     )
 }
 
-/// Waits until the device has done all that it was told.
+/// Waits until the device has completed all queued work.
 fn synchronize(device: Device) {
     if let Device::Cuda(index) = device {
         Cuda::synchronize(index as i64);
@@ -131,7 +133,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Milliseconds; 0 of nothing.
+/// Returns the median in milliseconds; 0 for an empty list.
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times

@@ -1,23 +1,23 @@
-//! What libtorch's allocator held.
+//! Reads the memory statistics of libtorch's allocator.
 
 use c10d::cuda;
 use serde::Serialize;
 use tch::Device;
 
-/// Bytes since the last time that this was asked.
+/// Memory of the allocator, in bytes. The peaks count from the previous reading.
 #[derive(Clone, Copy, Serialize)]
 pub struct Memory {
-    /// Of tensors, now.
+    /// Memory of tensors at the moment.
     pub allocated_bytes: u64,
-    /// Of tensors, at most.
+    /// Peak memory of tensors.
     pub allocated_peak_bytes: u64,
-    /// Had from the card, now.
+    /// Memory reserved on the GPU at the moment.
     pub reserved_bytes: u64,
-    /// Had from the card, at most.
+    /// Peak memory reserved on the GPU.
     pub reserved_peak_bytes: u64,
 }
 
-/// `None` on a CPU.
+/// Reads the statistics and resets the peaks; returns `None` on a CPU.
 pub fn since_last(device: Device) -> Option<Memory> {
     let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
         return None;

@@ -1,4 +1,4 @@
-//! A robot with as many cameras as wanted, for the same weights.
+//! Creates an embodiment with any number of cameras for the same weights.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use super::Outcome;
 
-/// What says which cameras an embodiment has.
+/// The file that lists the cameras of an embodiment.
 const PROCESSOR: &str = "processor_config.json";
 
-/// A model directory inside `folder`: links to its files, and a processor with other cameras.
+/// Creates a model directory inside `folder`, with links to its files and a processor for another
+/// number of cameras. Returns its path.
 pub fn with_cameras(folder: &Path, cameras: usize) -> Outcome<PathBuf> {
     let folder = folder.canonicalize()?;
     let changed = folder.join(format!("cameras-{cameras}"));

@@ -1,12 +1,15 @@
-//! The network of GR00T N1.7 for `benches/policy.py`, which runs it beside the same network in eager PyTorch.
+//! Measures the network of GR00T N1.7 for `benches/policy.py`, which runs it next to the same
+//! network in eager PyTorch.
 //!
 //! ```text
-//! bench_policy make tiny|160m DIR      a model directory with random weights, inputs, and the actions they lead to
-//! bench_policy run DIR                 a line on stdin: a number of patches; a line on stdout: seconds of each part
+//! bench_policy make tiny|160m DIR   writes a model directory with random weights, inputs, and the
+//!                                   actions that they lead to
+//! bench_policy run DIR              reads a number of patches from each line of stdin, and prints a
+//!                                   line with the seconds of each part
 //! ```
 //!
-//! Parts: vision tower, language model, conditions (self-attention over the features, state encoder), sampler (the rest:
-//! keys and values of cross attention, four steps).
+//! The parts are the vision tower, the language model, the conditions (self-attention over the
+//! features, state encoder), and the sampler (keys and values of cross attention, four steps).
 
 use std::cell::Cell;
 use std::error::Error;
@@ -25,9 +28,9 @@ use tch::{Device, Kind, Tensor};
 mod make;
 mod sizes;
 
-/// Patches of the one picture, a square.
+/// Numbers of patches of the single, square image.
 const PATCHES: [i64; 2] = [64, 256];
-/// Euler steps, as released.
+/// Number of Euler steps, as in the released model.
 const STEPS: i64 = 4;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -60,7 +63,7 @@ fn make(size: &str, dir: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Answers every line, so that the bench can take turns between programs.
+/// Runs one inference for each input line, so that the bench can alternate between programs.
 fn run(dir: &Path) -> Outcome<()> {
     let network = open(dir)?;
     let samples = PATCHES.map(|patches| Sample::read(&inputs_path(dir, patches)));
@@ -77,7 +80,7 @@ fn run(dir: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Vision, language, conditions, sampler.
+/// Returns the seconds of vision, language, conditions and sampler.
 #[expect(clippy::disallowed_methods, reason = "it measures time")]
 fn seconds(network: &Gr00t, sample: &Sample) -> Outcome<[f64; 4]> {
     let (mut vision, mut condition) = (
@@ -114,7 +117,7 @@ fn inputs_path(dir: &Path, patches: i64) -> PathBuf {
     dir.join(format!("inputs.{patches}.safetensors"))
 }
 
-/// One sample with one picture, and the noise that the sampler starts from.
+/// One sample with one image, and the noise from which the sampler starts.
 struct Sample {
     inputs: Inputs,
     noise: Tensor,
@@ -173,7 +176,8 @@ impl Sample {
     }
 }
 
-/// When a tensor appeared. Until then it listens, which costs a reshape for some tensors of the head.
+/// Records when a tensor first appears. Until then it listens, which costs a reshape for some
+/// tensors of the head.
 struct Moment {
     name: &'static str,
     at: Cell<Option<Instant>>,

@@ -1,4 +1,4 @@
-//! Random weights and inputs with which every part of the network matters to its result.
+//! Creates random weights and inputs for which every part of the network affects the result.
 
 use gr00t::inputs::Inputs;
 use gr00t::{ModelConfig, VlmConfig, layout};
@@ -6,14 +6,15 @@ use tch::{Device, Kind, Tensor};
 
 use super::Sample;
 
-/// Words before and behind the picture.
+/// Number of words before and after the image.
 const WORDS: [i64; 2] = [6, 18];
-/// The first token ids are the words, so that none is special.
+/// Number of token ids that words are drawn from: the first ones, of which none is special.
 const WORD_IDS: i64 = 400;
 
 const F32: (Kind, Device) = (Kind::Float, Device::Cpu);
 
-/// All tensors of the network: unlike those that a training starts from, biases are not 0 and norms not 1.
+/// Returns all tensors of the network. Unlike initial weights of a training, biases are not 0 and
+/// norms are not 1.
 pub fn weights(model: &ModelConfig, vlm: &VlmConfig) -> Vec<(String, Tensor)> {
     tch::manual_seed(1);
     let named = |(name, shape): layout::Spec| {
@@ -33,7 +34,7 @@ fn random(name: &str, shape: &[i64]) -> Tensor {
     }
 }
 
-/// A square picture of so many patches between words.
+/// Returns a sample with a square image of `patches` patches between words.
 pub fn sample(patches: i64, model: &ModelConfig, vlm: &VlmConfig) -> Sample {
     tch::manual_seed(2);
     let edge = patches.isqrt();

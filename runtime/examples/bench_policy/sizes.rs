@@ -1,22 +1,24 @@
-//! Sizes of the network to measure: all have the released depth, horizon and steps, and so as many operators.
+//! The sizes of the network that are measured. All have the released depth, horizon and number of
+//! steps, and therefore the same number of operators.
 
 use gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
 
-/// Width and heads of every part; the rest follows.
+/// Widths and heads of every part, from which the other sizes follow.
 struct Widths {
-    /// Language model: width, query heads (twice the key heads), width of a head and of the MLP.
+    /// Language model: width, query heads (twice the key heads), width of a head, width of the MLP.
     text: [i64; 4],
-    /// Rotary frequencies of the axes: half the width of a head together.
+    /// Rotary frequencies per axis; they add up to half the width of a head.
     mrope: [i64; 3],
     /// Vision tower: width, heads, width of the MLP.
     vision: [i64; 3],
-    /// Embodiment MLPs.
+    /// Hidden width of the embodiment MLPs.
     hidden: i64,
-    /// Action transformer: heads and their width.
+    /// Action transformer: number of heads, width of a head.
     dit: [i64; 2],
 }
 
-/// `tiny` (widths of 32) or `160m` (about a quarter of the released widths).
+/// Returns the configuration of `tiny` (widths of 32) or `160m` (about a quarter of the released
+/// widths); `None` for another name.
 pub fn of(size: &str) -> Option<(ModelConfig, VlmConfig)> {
     let widths = match size {
         "tiny" => Widths {

@@ -1,14 +1,17 @@
-//! The robots that a random checkpoint can be for: names of cameras, state and action, and the ranges of their numbers.
+//! The embodiments that a random checkpoint can be made for: names of cameras, states and actions,
+//! and the ranges of their values.
 
 use serde_json::{Map, Value, json};
 
-/// Processor and statistics of the committed golden case; what a checkpoint for another robot starts from.
+/// Processor and statistics of the committed golden case. The checkpoint of another embodiment is
+/// derived from them.
 const PROCESSOR: &str =
     include_str!("../../../tests/fixtures/gr00t/case_a_single/processor_config.json");
 const STATISTICS: &str =
     include_str!("../../../tests/fixtures/gr00t/case_a_single/statistics.json");
 
-/// LIBERO's state as robosuite gives it over the workspace of a table: m, then axis times angle in rad, then fingers in m.
+/// LIBERO's state as robosuite reports it over the workspace of a table: position in m, axis-angle
+/// rotation in rad, fingers in m.
 const LIBERO_STATE: [(&str, &[(f64, f64)]); 7] = [
     ("x", &[(-0.5, 0.2)]),
     ("y", &[(-0.4, 0.4)]),
@@ -18,7 +21,8 @@ const LIBERO_STATE: [(&str, &[(f64, f64)]); 7] = [
     ("yaw", &[(-1.8, 1.4)]),
     ("gripper", &[(0.0, 0.04), (-0.04, 0.0)]),
 ];
-/// What a SpaceMouse sent in LIBERO's demonstrations, as parts of robosuite's largest motion; the gripper is open at 1.
+/// Range of the SpaceMouse actions in LIBERO's demonstrations, relative to robosuite's largest
+/// motion. The gripper is open at 1.
 const LIBERO_ACTION: [(&str, &[(f64, f64)]); 7] = [
     ("x", &[(-0.9375, 0.9375)]),
     ("y", &[(-0.9375, 0.9375)]),
@@ -28,7 +32,7 @@ const LIBERO_ACTION: [(&str, &[(f64, f64)]); 7] = [
     ("yaw", &[(-0.375, 0.375)]),
     ("gripper", &[(0.0, 1.0)]),
 ];
-/// Actions in a chunk of GR00T's `libero_sim`.
+/// Number of actions in a chunk of GR00T's `libero_sim`.
 const LIBERO_HORIZON: usize = 16;
 
 /// Whose tag, cameras, state and actions the checkpoint has.
@@ -43,7 +47,8 @@ pub enum Embodiment {
 }
 
 impl Embodiment {
-    /// `processor_config.json`, with the widths of the network still to be put in.
+    /// Returns the contents of `processor_config.json`, in which the network's widths are not
+    /// filled in yet.
     pub fn processor(self) -> Value {
         let mut processor: Value =
             serde_json::from_str(PROCESSOR).expect("the committed file is JSON");
@@ -58,7 +63,7 @@ impl Embodiment {
         processor
     }
 
-    /// `statistics.json`.
+    /// Returns the contents of `statistics.json`.
     pub fn statistics(self) -> Value {
         match self {
             Self::SimplerEnvGoogle => {
@@ -83,7 +88,7 @@ fn modality<const N: usize>(keys: [&str; N], steps: usize) -> Value {
     })
 }
 
-/// As if a value were spread evenly over its range.
+/// Returns the statistics of values that are distributed uniformly over their ranges.
 fn ranges(table: &[(&str, &[(f64, f64)])]) -> Value {
     let mut statistics = Map::new();
     for (name, bounds) in table {

@@ -1,12 +1,14 @@
-//! Writes a complete GR00T model directory in the released layout, with random weights, to measure with.
+//! Writes a complete GR00T model directory in the released layout, with random weights, for
+//! measurements.
 //!
 //! ```text
-//! cargo run --release --example random_checkpoint -- --size full --out DIR [--dtype bf16] [--seed 0]
-//!     [--embodiment libero_sim]
+//! cargo run --release --example random_checkpoint -- --size full --out DIR
+//!     [--dtype bf16] [--seed 0] [--embodiment libero_sim]
 //! ```
 //!
-//! The tensors are made one after the other, so that the 3.14 B of `full` need 6.3 GB on the disk and not in memory. The
-//! tokenizer is a small one of the released structure, made for the tests; the token table has its released size.
+//! Tensors are created one at a time, so that the 3.14 B parameters of `full` need 6.3 GB on disk
+//! but not in memory. The tokenizer is a small one with the released structure, made for the tests;
+//! the token table has its released size.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +27,7 @@ use sizes::Size;
 mod embodiment;
 mod sizes;
 
-/// A file of the committed golden case, whose tokenizer every size has.
+/// Embeds a file of the committed golden case, whose tokenizer is used for every size.
 macro_rules! golden {
     ($name:literal) => {
         (
@@ -38,7 +40,7 @@ macro_rules! golden {
     };
 }
 
-/// Files that depend neither on the size nor on the embodiment.
+/// The files that depend neither on the size nor on the embodiment.
 const FILES: [(&str, &str); 6] = [
     golden!("embodiment_id.json"),
     golden!("vlm/chat_template.json"),
@@ -126,7 +128,7 @@ fn write(arguments: &Arguments) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// The embodiment's processor, with this network's widths.
+/// Returns the embodiment's processor configuration with the widths of this network.
 fn processor(embodiment: Embodiment, model: &ModelConfig) -> Value {
     let mut processor = embodiment.processor();
     let arguments = &mut processor["processor_kwargs"];

@@ -1,4 +1,5 @@
-//! The sizes that a random checkpoint comes in. All have the released depth, so that they launch as many operators.
+//! The sizes of a random checkpoint. All have the released depth, so that they launch the same
+//! number of operators.
 
 use gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
 
@@ -15,7 +16,8 @@ pub enum Size {
 }
 
 impl Size {
-    /// Sizes of the network and of its backbone, whose token ids are those of the small tokenizer.
+    /// Returns the configurations of the network and of its backbone. The token ids are those of
+    /// the small tokenizer.
     pub fn configs(self) -> (ModelConfig, VlmConfig) {
         let vlm = VlmConfig {
             image_token_id: 668,

@@ -1,34 +1,36 @@
-//! A loss that only training has: where are goal and object?
+//! An auxiliary loss for training: where are the goal and the object?
 //!
-//! Image tokens vote. The tokens of the front camera say where a thing is on the table, those of both cameras where it
-//! is from the hand; each says a place and how much it counts. These votes are thrown away afterwards. They teach the
-//! vision tower in minutes what the actions alone would take hours to teach it.
+//! Image tokens vote. The tokens of the front camera predict the positions on the table, and those
+//! of both cameras the positions relative to the hand; each token predicts a position and a weight.
+//! The layers that vote are discarded after training. They teach the vision tower in minutes what
+//! the actions alone would take hours to teach it.
 
 use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::batch::Wanted;
 use crate::network::WIDTH;
 
-/// Unit of all places, in metres.
+/// Unit of all positions, in metres.
 const UNIT: f64 = 0.1;
 
-/// Middle of the places on the table, in metres.
+/// Centre of the positions on the table, in metres.
 const MIDDLE: [f32; 3] = [0.46, 0.0, 0.1];
 
-/// Places asked for: goal and object on the table, goal and object from the hand.
+/// Number of predicted positions: goal and object on the table, goal and object relative to the
+/// hand.
 const PLACES: i64 = 4;
 
-/// The votes.
+/// The layers that vote.
 pub struct Auxiliary {
-    /// How much a token counts, `[WIDTH, PLACES]`.
+    /// Projection to the weights of the votes, `[WIDTH, PLACES]`.
     weigh: Tensor,
-    /// Where it says, `[WIDTH, PLACES * 3]`.
+    /// Projection to the predicted positions, `[WIDTH, PLACES * 3]`.
     say: Tensor,
     offset: Tensor,
 }
 
 impl Auxiliary {
-    /// Untrained.
+    /// Creates untrained layers.
     pub fn new() -> Self {
         let on = (Kind::Float, Device::Cpu);
         Self {
@@ -38,7 +40,7 @@ impl Auxiliary {
         }
     }
 
-    /// The weights, with names.
+    /// Returns the parameters with their names.
     pub fn named(&self) -> Vec<(String, Tensor)> {
         let parts = [
             ("weigh", &self.weigh),
@@ -50,9 +52,10 @@ impl Auxiliary {
             .into()
     }
 
-    /// Loss, and distances of what was said from what is, in centimetres: `[PLACES]`, without what the task lacks.
+    /// Returns the loss, and the distances between predicted and true positions in centimetres:
+    /// `[PLACES]`, without those that the task lacks.
     ///
-    /// `images`: features of the image tokens, `[B, n, WIDTH]`, the front camera's first.
+    /// `images` are the features of the image tokens, `[B, n, WIDTH]`, the front camera's first.
     pub fn loss(&self, images: &Tensor, wanted: &Wanted, has_object: bool) -> (Tensor, Tensor) {
         let (rows, count, _) = images.size3().expect("image tokens are [B, n, WIDTH]");
         let weights = images.matmul(&self.weigh);
@@ -85,7 +88,7 @@ impl Auxiliary {
     }
 }
 
-/// `[B, PLACES, 3]`, in [`UNIT`].
+/// Returns the true positions, `[B, PLACES, 3]`, in [`UNIT`].
 fn targets(wanted: &Wanted) -> Tensor {
     let middle = Tensor::from_slice(&MIDDLE);
     let (goal, object, hand) = (&wanted.goal, &wanted.object, &wanted.hand);

@@ -1,4 +1,4 @@
-//! Samples of a task in memory, and batches of them as the network reads them.
+//! Holds the samples of a task in memory, and makes batches of them for the network.
 
 use std::error::Error;
 use std::path::Path;
@@ -11,38 +11,39 @@ use crate::network::{self, CAMERAS, CHUNK, EDGE, GRID};
 use crate::sample::{HORIZON, ROW, STATE};
 use crate::scale;
 
-/// One episode in so many is kept for validation.
+/// One in this number of episodes is held out for validation.
 const HELD_OUT: u64 = 20;
 
 const PICTURES: usize = CAMERAS * EDGE * EDGE * 3;
 
-/// All samples of a task.
+/// The samples of one task.
 pub struct Samples {
     pictures: Vec<u8>,
     rows: Vec<f32>,
     prompt: Arc<[i64]>,
     /// Whether the task has an object.
     pub has_object: bool,
-    /// Samples to train on.
+    /// Indices of the samples to train on.
     pub training: Vec<usize>,
-    /// Samples of episodes that are not trained on.
+    /// Indices of the samples of held-out episodes.
     pub held_out: Vec<usize>,
 }
 
-/// What a batch is compared with.
+/// The targets of a batch.
 pub struct Wanted {
     /// Normalised plans, `[B, CHUNK, 7]`.
     pub actions: Tensor,
-    /// Places in the base frame in metres, `[B, 3]` each.
+    /// Positions of the hand in the base frame in metres, `[B, 3]`; the same for the following
+    /// fields.
     pub hand: Tensor,
-    /// The goal's.
+    /// Positions of the goal.
     pub goal: Tensor,
-    /// The object's.
+    /// Positions of the object.
     pub object: Tensor,
 }
 
 impl Samples {
-    /// Reads the folder of a task.
+    /// Reads the samples from the folder of a task.
     pub fn read(folder: &Path, prompt: Arc<[i64]>) -> Result<Self, Box<dyn Error>> {
         let pictures = std::fs::read(folder.join("pictures.u8"))?;
         let bytes = std::fs::read(folder.join("rows.f32"))?;
@@ -70,7 +71,7 @@ impl Samples {
         })
     }
 
-    /// What was seen in these samples.
+    /// Returns the network's inputs for these samples.
     pub fn inputs(&self, chosen: &[usize]) -> Inputs {
         let pictures: Vec<u8> = chosen
             .iter()
@@ -95,7 +96,7 @@ impl Samples {
         }
     }
 
-    /// What should come out.
+    /// Returns the targets for these samples.
     pub fn wanted(&self, chosen: &[usize]) -> Wanted {
         let plan = |at: usize| {
             let plan = &self.row(at)[ROW - HORIZON * 7..][..CHUNK as usize * 7];
@@ -122,7 +123,7 @@ impl Samples {
         }
     }
 
-    /// Patches of some samples, `[n, 1536]`, normalised.
+    /// Returns normalised patches of `count` samples, `[n, 1536]`.
     pub fn patches(&self, count: usize) -> Tensor {
         let stride = (self.training.len() / count).max(1);
         let chosen: Vec<_> = self.training.iter().step_by(stride).copied().collect();
@@ -134,7 +135,8 @@ impl Samples {
     }
 }
 
-/// `[n, EDGE, EDGE, 3]`, `u8`, as rows of 1536 values in -1..1: blocks of 2 x 2 patches one after the other.
+/// Converts images `[n, EDGE, EDGE, 3]` of `u8` to rows of 1536 values in -1..1, in blocks of 2 x 2
+/// patches.
 fn patches(pictures: &Tensor) -> Tensor {
     let (half, patch) = (GRID / 2, network::PATCH);
     let split = pictures

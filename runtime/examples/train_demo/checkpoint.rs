@@ -1,4 +1,4 @@
-//! The trained network as a model directory of the released layout.
+//! Writes the trained network as a model directory in the released layout.
 
 use std::error::Error;
 use std::path::Path;
@@ -11,20 +11,20 @@ use tch::Kind;
 use crate::network::{ACTION, CHUNK, EDGE, STATE};
 use crate::scale;
 
-/// Embodiment of the table-top arm.
+/// Embodiment tag of the table-top arm.
 const TAG: &str = "new_embodiment";
 
-/// Cameras, in the order of the prompt.
+/// The cameras, in the order of the prompt.
 const CAMERAS: [&str; 2] = ["front", "wrist"];
 
-/// Files of the backbone's repository that do not depend on its size.
+/// Files of the backbone's repository that do not depend on its size, which are copied.
 const COPIED: [&str; 3] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.json",
 ];
 
-/// Writes all files; tokenizer and template come from the folder `vlm_from`.
+/// Writes all files. Tokenizer and chat template come from the folder `vlm_from`.
 pub fn write(
     dir: &Path,
     named: &Named,
@@ -100,7 +100,8 @@ fn statistics() -> Value {
     json!({ TAG: { "state": part(&scale::STATE), "action": part(&scale::ACTION), "relative_action": {} } })
 }
 
-/// Mean and deviation are those of an even spread; nothing reads them here.
+/// Returns statistics for a range, with the mean and deviation of a uniform distribution. Nothing
+/// reads these two here.
 fn range(low: &[f64], high: &[f64]) -> Value {
     let each = |value: fn(f64, f64) -> f64| {
         low.iter()
@@ -123,7 +124,7 @@ fn preprocessor() -> Value {
         "merge_size": 2, "patch_size": 16, "temporal_patch_size": 2,
         "processor_class": "Qwen3VLProcessor",
         "resample": 3, "rescale_factor": 1.0 / 255.0,
-        // A picture of EDGE pixels stays as it is.
+        // With these limits an image of EDGE pixels is not resized.
         "size": { "shortest_edge": 1024, "longest_edge": 16_777_216 },
     })
 }

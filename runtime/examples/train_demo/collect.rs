@@ -1,7 +1,7 @@
-//! `collect`: the scripted expert plans, noise acts.
+//! `collect`: records samples in which the scripted expert plans, while noisy actions are executed.
 //!
-//! The expert cannot correct another policy: it remembers the phase that it is in, and what it plans in states that its
-//! own phases do not lead to contradicts what it plans there otherwise.
+//! The expert cannot correct another policy, because it has an internal phase: in states that its
+//! own phases do not lead to, its plans contradict those that it makes otherwise.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -14,33 +14,33 @@ use serde_json::json;
 use crate::noise::Disturbance;
 use crate::sample::{HORIZON, Writer};
 
-/// Copies that step together.
+/// Number of copies of the environment that step together.
 const COPIES: usize = 16;
 
-/// Steps that no success reaches: an episode goes on after it.
+/// Number of success steps that is never reached, so that an episode continues after its success.
 const NEVER: u32 = 1000;
 
-/// What to collect.
+/// The parameters of a collection.
 pub struct Plan {
     /// Name of the task.
     pub task: String,
-    /// Episodes.
+    /// Number of episodes.
     pub episodes: u64,
-    /// Seed of the first.
+    /// Seed of the first episode.
     pub seed: u64,
-    /// Control steps of each.
+    /// Control steps of each episode.
     pub steps: u32,
-    /// Control steps from sample to sample.
+    /// Control steps between two samples.
     pub stride: u32,
-    /// Standard deviation of the noise.
+    /// Standard deviation of the action noise.
     pub noise: f32,
-    /// Probability of a kick, each step.
+    /// Probability of a kick in each step.
     pub kicks: f32,
     /// Folder with `preprocessor_config.json`.
     pub vlm: PathBuf,
 }
 
-/// Runs the episodes, a few at a time.
+/// Runs the episodes, [`COPIES`] at a time, and writes the samples to `out`.
 pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn Error>> {
     let args = json!({"success_hold_steps": NEVER, "max_episode_steps": NEVER});
     let config = MujocoConfig {
@@ -113,7 +113,7 @@ fn episodes(
         } else {
             Render::No
         };
-        // An episode that cannot go on (an object fell) is left out from there.
+        // An episode that cannot continue (an object fell) ends here.
         let steps = env.step(&actions, render);
         let next = live.into_iter().zip(steps).filter_map(|(live, step)| {
             let step = step.ok().filter(|step| !step.terminated)?;

@@ -1,4 +1,4 @@
-//! The curve of a training: a table, and a picture of its losses.
+//! Writes the learning curve of a training as a table, and draws its losses.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -18,13 +18,13 @@ pub const COLUMNS: [&str; 9] = [
     "object_from_hand_cm",
 ];
 
-/// Appends rows to a table.
+/// A table to which rows are appended.
 pub struct Curve {
     file: File,
 }
 
 impl Curve {
-    /// Goes on with the table at `path`, or begins it.
+    /// Opens the table at `path`, or creates it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let is_new = !path.is_file();
         let mut file = OpenOptions::new().create(true).append(true).open(path)?;
@@ -34,7 +34,7 @@ impl Curve {
         Ok(Self { file })
     }
 
-    /// Adds a row.
+    /// Appends a row.
     pub fn add(&mut self, values: &[f64]) -> io::Result<()> {
         writeln!(
             self.file,
@@ -48,13 +48,13 @@ impl Curve {
     }
 }
 
-/// Size of the picture and its margin, in pixels.
+/// Width, height and margin of the drawing, in pixels.
 const SIZE: (f64, f64, f64) = (640.0, 320.0, 40.0);
 
-/// What is drawn: column, colour.
+/// The columns that are drawn, with their colours.
 const LINES: [(usize, &str); 3] = [(3, "#1f77b4"), (4, "#2ca02c"), (7, "#d62728")];
 
-/// Draws the table as SVG, logarithmic upwards, each line from its largest value down.
+/// Draws the table as SVG. The vertical axis is logarithmic, and scaled for each line separately.
 pub fn draw(table: &Path, picture: &Path) -> io::Result<()> {
     let text = std::fs::read_to_string(table)?;
     let rows: Vec<Vec<f64>> = text

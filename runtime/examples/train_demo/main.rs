@@ -6,7 +6,7 @@
 //!            outputs/train_demo/run      curve, what training goes on from
 //! ```
 //!
-//! `docs/demo_policy.md` says which commands made the committed checkpoint.
+//! `docs/demo_policy.md` contains the commands that made the committed checkpoint.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -110,7 +110,7 @@ enum What {
     },
 }
 
-/// How often training writes what it goes on from.
+/// Interval at which training saves its state.
 const SAVE_EVERY: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -184,7 +184,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The tasks with their words, which their environments say.
+/// Returns the tasks with the instructions of their environments.
 fn words(tasks: Vec<String>) -> Result<Vec<(String, String)>, Box<dyn std::error::Error>> {
     let words = |task: String| {
         let config = MujocoConfig::new(&task);

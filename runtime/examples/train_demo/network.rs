@@ -1,4 +1,5 @@
-//! Sizes of the demo network: 1.8 million weights, two pictures of 96 x 96 pixels, chunks of 8 actions.
+//! The sizes of the demo network: 1.8 million weights, two images of 96 x 96 pixels, chunks of 8
+//! actions.
 
 use gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
 
@@ -8,31 +9,31 @@ pub const VISION: i64 = 64;
 /// Width of the language model and of the action transformer.
 pub const WIDTH: i64 = 96;
 
-/// Edge of a picture that the network sees, in pixels.
+/// Width and height of an image as the network sees it, in pixels.
 pub const EDGE: usize = 96;
 
-/// Pictures of a sample.
+/// Number of images in a sample.
 pub const CAMERAS: usize = 2;
 
-/// Edge of a patch, in pixels.
+/// Width and height of a patch, in pixels.
 pub const PATCH: i64 = 16;
 
-/// Patches along an edge of a picture.
+/// Number of patches along an edge of an image.
 pub const GRID: i64 = EDGE as i64 / PATCH;
 
-/// Tokens of a picture.
+/// Number of tokens of an image.
 pub const TOKENS: usize = (GRID * GRID / 4) as usize;
 
-/// Actions of a chunk.
+/// Number of actions in a chunk.
 pub const CHUNK: i64 = 8;
 
-/// Width that a state is padded to.
+/// Width to which a state is padded.
 pub const STATE: i64 = 16;
 
-/// Components of an action; nothing is padded.
+/// Number of components of an action; actions are not padded.
 pub const ACTION: i64 = 7;
 
-/// `config.json`.
+/// Returns the contents of `config.json`.
 pub fn model() -> ModelConfig {
     ModelConfig {
         select_layer: 2,
@@ -43,7 +44,7 @@ pub fn model() -> ModelConfig {
         hidden_size: WIDTH,
         input_embedding_dim: WIDTH,
         max_seq_len: CHUNK,
-        // Block 0 looks at the text, 2 and 4 at the pictures, 1, 3 and 5 at the actions.
+        // Block 0 attends to the text, 2 and 4 to the images, 1, 3 and 5 to the actions.
         attend_text_every_n_blocks: 3,
         vl_self_attention_cfg: Some(VlSelfAttention {
             num_layers: 1,
@@ -62,7 +63,7 @@ pub fn model() -> ModelConfig {
     }
 }
 
-/// `vlm/config.json`, with the token ids and the vocabulary of `tokens`.
+/// Returns the contents of `vlm/config.json`, with the token ids and the vocabulary of `tokens`.
 pub fn vlm(tokens: &VlmConfig) -> VlmConfig {
     VlmConfig {
         text: TextConfig {

@@ -1,21 +1,22 @@
-//! Noise on executed actions: it takes the arm to states that the expert alone would not visit.
+//! Adds noise to executed actions. It takes the arm to states that the expert alone would not
+//! visit.
 
-/// Steps of a kick.
+/// Range of the number of steps of a kick.
 const KICK_STEPS: std::ops::Range<u32> = 2..6;
 
-/// Speed of a kick, of 1.
+/// Speed of a kick, as a fraction of the maximum.
 const KICK_SPEED: f32 = 0.42;
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// The random number generator SplitMix64 (Steele, Lea, Flood 2014).
 pub struct Rng(u64);
 
 impl Rng {
-    /// A stream of its own for each seed.
+    /// Creates a generator with a different stream for each seed.
     pub fn new(seed: u64) -> Self {
         Self(seed ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,19 +24,19 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// In `0..1`.
+    /// Returns a uniform number in `0..1`.
     pub fn uniform(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u64 << 24) as f32
     }
 
-    /// Standard normal (Box, Muller 1958).
+    /// Returns a standard normal number (Box, Muller 1958).
     pub fn normal(&mut self) -> f32 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f32::consts::TAU * self.uniform()).cos()
     }
 }
 
-/// Disturbs the translations of one episode.
+/// The disturbance of the translations in one episode.
 pub struct Disturbance {
     rng: Rng,
     deviation: f32,
@@ -45,7 +46,8 @@ pub struct Disturbance {
 }
 
 impl Disturbance {
-    /// Noise of this standard deviation, and kicks that begin with this probability.
+    /// Creates noise of this standard deviation, and kicks that begin with probability `kicks` in
+    /// each step.
     pub fn new(seed: u64, deviation: f32, kicks: f32) -> Self {
         Self {
             rng: Rng::new(seed),
@@ -56,7 +58,8 @@ impl Disturbance {
         }
     }
 
-    /// The action that is executed in place of the expert's; in a kick nothing of that is left in its translation.
+    /// Changes the expert's action to the one that is executed. During a kick, the kick replaces
+    /// its translation.
     pub fn apply(&mut self, action: &mut [f32]) {
         if self.left == 0 && self.rng.uniform() < self.kicks {
             self.start();

@@ -2,22 +2,22 @@
 
 use tch::{Kind, Tensor};
 
-/// Decay of the averages of gradients and of their squares.
+/// Decay rates of the averages of gradients and of their squares.
 const BETAS: (f64, f64) = (0.9, 0.98);
 
-/// Added to the root of the second average.
+/// Constant added to the root of the second average.
 const EPS: f64 = 1e-8;
 
-/// Shrinks weights, times the learning rate.
+/// Weight decay, multiplied by the learning rate.
 const WEIGHT_DECAY: f64 = 0.01;
 
-/// Longest gradient.
+/// Norm to which gradients are clipped.
 const LONGEST: f64 = 1.0;
 
-/// Decay of the running average of the weights, once it is warm.
+/// Decay rate of the running average of the weights after warm-up.
 const AVERAGE_DECAY: f64 = 0.998;
 
-/// The trained weights and what is remembered of each.
+/// The trained weights, with the optimiser's state of each.
 pub struct Optimiser {
     slots: Vec<Slot>,
     steps: i64,
@@ -32,7 +32,7 @@ struct Slot {
 }
 
 impl Optimiser {
-    /// Trains these weights from now on.
+    /// Creates an optimiser for these weights.
     pub fn new(named: Vec<(String, Tensor)>) -> Self {
         let slot = |(name, weight): (String, Tensor)| {
             let first = weight.zeros_like();
@@ -51,12 +51,13 @@ impl Optimiser {
         }
     }
 
-    /// Steps so far.
+    /// Returns the number of steps so far.
     pub fn steps(&self) -> i64 {
         self.steps
     }
 
-    /// Goes down the gradient of `loss`; weights that it does not depend on stay.
+    /// Makes one step along the negative gradient of `loss`. Weights on which the loss does not
+    /// depend stay the same.
     pub fn step(&mut self, loss: &Tensor, learning_rate: f64) {
         for slot in &mut self.slots {
             slot.weight.zero_grad();
@@ -89,7 +90,7 @@ impl Optimiser {
         }
     }
 
-    /// Factor that shortens the gradient.
+    /// Returns the factor that clips the gradient.
     fn clip(&self) -> f64 {
         let squares: Vec<_> = self
             .slots
@@ -105,14 +106,14 @@ impl Optimiser {
         (LONGEST / length.max(1e-12)).min(1.0)
     }
 
-    /// The averaged weights.
+    /// Returns the averaged weights by name.
     pub fn averages(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.slots
             .iter()
             .map(|slot| (slot.name.as_str(), &slot.average))
     }
 
-    /// Everything that training goes on from.
+    /// Returns the complete state, for [`Self::restore`].
     pub fn state(&self) -> Vec<(String, Tensor)> {
         let parts = |slot: &Slot| {
             let part =
@@ -128,7 +129,7 @@ impl Optimiser {
         self.slots.iter().flat_map(parts).chain([steps]).collect()
     }
 
-    /// Takes up what [`Self::state`] gave.
+    /// Restores a state that [`Self::state`] returned.
     pub fn restore(&mut self, state: &[(String, Tensor)]) {
         let _no_grad = tch::no_grad_guard();
         let find = |kind: &str, name: &str| {

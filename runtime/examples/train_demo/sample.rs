@@ -1,9 +1,10 @@
-//! The samples of a task: what was seen, what the arm's state was, and what the expert planned from there.
+//! The samples of a task: images, states of the arm, and the expert's plans from there.
 //!
 //! ```text
 //! {task}/pictures.u8   [samples, 2 cameras, EDGE, EDGE, 3]
-//! {task}/rows.f32      [samples, ROW]: episode, step, eef_position 3, eef_quaternion 4, gripper_position 2,
-//!                      goal_position 3, object_position 3, the plan HORIZON x 7
+//! {task}/rows.f32      [samples, ROW]: episode, step, eef_position 3, eef_quaternion 4,
+//!                      gripper_position 2, goal_position 3, object_position 3,
+//!                      the plan HORIZON x 7
 //! ```
 
 use std::error::Error;
@@ -17,10 +18,10 @@ use runtime::policy::Chunk;
 
 use crate::network::EDGE;
 
-/// Actions of a plan.
+/// Number of actions in a plan.
 pub const HORIZON: usize = 16;
 
-/// Names and lengths of the state vectors in a row. The last two are the targets of the auxiliary loss.
+/// Names and lengths of the state vectors in a row. The last two are targets of the auxiliary loss.
 pub const STATE: [(&str, usize); 5] = [
     ("eef_position", 3),
     ("eef_quaternion", 4),
@@ -29,10 +30,10 @@ pub const STATE: [(&str, usize); 5] = [
     ("object_position", 3),
 ];
 
-/// Values of a row.
+/// Number of values in a row.
 pub const ROW: usize = 2 + 15 + HORIZON * 7;
 
-/// Appends samples.
+/// A writer that appends samples.
 pub struct Writer {
     geometry: Pictures,
     pictures: BufWriter<File>,
@@ -40,7 +41,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts anew in a folder; `vlm` has the backbone's `preprocessor_config.json`.
+    /// Creates the files in a folder, and overwrites existing ones. `vlm` contains the backbone's
+    /// `preprocessor_config.json`.
     pub fn create(folder: &Path, vlm: &Path) -> Result<Self, Box<dyn Error>> {
         std::fs::create_dir_all(folder)?;
         let open = |name: &str| File::create(folder.join(name)).map(BufWriter::new);
@@ -56,7 +58,7 @@ impl Writer {
         })
     }
 
-    /// Adds what was seen and planned in one step; the cameras come in the order of their names.
+    /// Appends the observation and the plan of one step. The cameras are sorted by name.
     pub fn add(
         &mut self,
         (episode, step): (u64, u32),

@@ -1,9 +1,11 @@
-//! What the network starts from.
+//! Creates the initial weights of the network.
 //!
-//! The patch projection is set and not trained: four opponent colours (light, green against red and blue, yellow
-//! against blue, red against green) times eleven low cosines over a patch, each scaled to deviation 1 on the samples.
-//! The second in which a ball is green says where in the patch it is; that is what 96 pixels have to tell. Twenty
-//! channels are left free for the position in the picture. The rest is random.
+//! The patch projection is computed and not trained. Its filters combine four opponent colours
+//! (light, green against red and blue, yellow against blue, red against green) with eleven
+//! low-frequency cosines over a patch; each is scaled to deviation 1 on the samples. The second
+//! colour detects a green ball, and its cosines tell where in the patch the ball is: 96 pixels must
+//! be enough to locate it. Twenty channels are left free for the position in the image. All other
+//! weights are random.
 
 use gr00t::layout::{self, Spec};
 use gr00t::weights::random_tensor;
@@ -12,10 +14,10 @@ use tch::{Device, Kind, Tensor};
 
 use crate::network::{GRID, PATCH, VISION};
 
-/// Deviation of [`random_tensor`].
+/// Standard deviation of [`random_tensor`].
 const RANDOM: f64 = 0.02;
 
-/// Weights of red, green and blue.
+/// The colour filters: weights of red, green and blue.
 const COLOURS: [[f32; 3]; 4] = [
     [1.0, 1.0, 1.0],
     [-0.5, 1.0, -0.5],
@@ -23,7 +25,7 @@ const COLOURS: [[f32; 3]; 4] = [
     [1.0, -1.0, 0.0],
 ];
 
-/// Half waves down and across a patch.
+/// Number of half waves along the rows and columns of a patch.
 const WAVES: [[i64; 2]; 11] = [
     [0, 0],
     [0, 1],
@@ -38,10 +40,10 @@ const WAVES: [[i64; 2]; 11] = [
     [3, 0],
 ];
 
-/// Channels of the projection that see colour.
+/// Number of channels of the projection that see colour.
 const SEEING: i64 = (COLOURS.len() * WAVES.len()) as i64;
 
-/// All weights; `patches` (`[n, 1536]`) are some of the samples' patches.
+/// Returns all initial weights. `patches` (`[n, 1536]`) are a selection of the samples' patches.
 pub fn weights(model: &ModelConfig, vlm: &VlmConfig, seed: i64, patches: &Tensor) -> Named {
     let specs = layout::tensors(model, vlm);
     specs
@@ -50,7 +52,7 @@ pub fn weights(model: &ModelConfig, vlm: &VlmConfig, seed: i64, patches: &Tensor
         .collect()
 }
 
-/// Whether a tensor stays as it is here.
+/// Returns whether a tensor is not trained.
 pub fn is_fixed(name: &str) -> bool {
     name.contains("patch_embed") || name == layout::FINAL_NORM
 }
@@ -68,7 +70,8 @@ fn weight((name, shape): &Spec, seed: i64, patches: &Tensor) -> Tensor {
     random_tensor(seed, name, shape, Kind::Float, Device::Cpu) * gain(name, shape)
 }
 
-/// Factor on [`random_tensor`]: 1 / sqrt(inputs), less where a residual branch ends and where a modulation is made.
+/// Returns the factor for [`random_tensor`]: 1 / sqrt(inputs), and less at the end of a residual
+/// branch and for layers that compute a modulation.
 fn gain(name: &str, shape: &[i64]) -> f64 {
     let is_embodiment = name.ends_with(".W");
     if name.ends_with("embed_tokens.weight") {
@@ -103,7 +106,7 @@ fn gain(name: &str, shape: &[i64]) -> f64 {
     small / (RANDOM * (inputs as f64).sqrt())
 }
 
-/// Weight `[VISION, 1536]` and bias of the patch projection.
+/// Returns the weight `[VISION, 1536]` and the bias of the patch projection.
 fn projection(patches: &Tensor) -> (Tensor, Tensor) {
     let filters: Vec<_> = COLOURS
         .iter()
@@ -126,7 +129,7 @@ fn projection(patches: &Tensor) -> (Tensor, Tensor) {
     )
 }
 
-/// One filter, `[1536]`: colour, two equal frames, rows, columns.
+/// Returns one filter, `[1536]`, in the order colour, two equal frames, rows, columns.
 fn filter(colour: [f32; 3], [down, across]: [i64; 2]) -> Tensor {
     let plane =
         cosine(down).unsqueeze(1) * cosine(across).unsqueeze(0) / (2 * PATCH * PATCH) as f64;
@@ -147,7 +150,8 @@ fn cosine(half_waves: i64) -> Tensor {
     (x * std::f64::consts::PI).cos() * scale
 }
 
-/// Column and row of a patch, `[GRID², VISION]`: as such and as waves, in the channels that see no colour.
+/// Returns the position embedding, `[GRID², VISION]`: column and row of a patch, as values and as
+/// waves, in the channels that see no colour.
 fn positions() -> Tensor {
     let line = Tensor::linspace(-1.0, 1.0, GRID, (Kind::Float, Device::Cpu));
     let across = line.unsqueeze(0).expand([GRID, GRID], false).reshape([-1]);

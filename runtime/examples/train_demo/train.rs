@@ -1,8 +1,9 @@
-//! `train`: behaviour cloning by flow matching, over the same modules that inference runs.
+//! `train`: behaviour cloning by flow matching, with the same modules that inference uses.
 //!
-//! Noise at time 0, the expert's normalised plan at time 1, the straight way between them: the network is shown a point
-//! of it and asked for the velocity, plan minus noise. Times are (0.999 - b) / 0.999 with b of Beta(1.5, 1), as in the
-//! reference: early ones more often.
+//! The flow leads in a straight line from noise at time 0 to the expert's normalised plan at time
+//! 1. The network gets a point on that line, and predicts the velocity, plan minus noise. Times are
+//! (0.999 - b) / 0.999 with b from Beta(1.5, 1), as in the reference: early times are more
+//! frequent.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -20,47 +21,48 @@ use crate::noise::Rng;
 use crate::optimiser::Optimiser;
 use crate::{checkpoint, network, start};
 
-/// Largest time of the reference.
+/// Largest time of the flow, as in the reference.
 const LAST_TIME: f64 = 0.999;
 
-/// Patches that the first layer is scaled by.
+/// Number of samples whose patches scale the patch projection.
 const PATCHES_SEEN: usize = 400;
 
-/// Steps of a row of the curve.
+/// Number of steps per row of the curve.
 const ROW_STEPS: i64 = 50;
 
-/// Steps until the learning rate is reached.
+/// Number of warm-up steps of the learning rate.
 const WARM_UP: f64 = 100.0;
 
-/// How to train.
+/// The parameters of a training.
 pub struct Plan {
-    /// Folder of [`crate::collect`].
+    /// Folder with the samples of [`crate::collect`].
     pub samples: PathBuf,
-    /// Tasks, with their words.
+    /// The tasks, with their instructions.
     pub tasks: Vec<(String, String)>,
     /// Folder with the tokenizer.
     pub vlm: PathBuf,
     /// Model directory to write.
     pub out: PathBuf,
-    /// Folder of the curve and of what training goes on from.
+    /// Folder of the curve and of the saved state.
     pub work: PathBuf,
-    /// Weights to start from in place of random ones.
+    /// Model directory to start from instead of random weights.
     pub weights: Option<PathBuf>,
-    /// How long.
+    /// Duration of the training.
     pub time: Duration,
-    /// Samples of each task in a step.
+    /// Number of samples of each task in a step.
     pub batch: usize,
-    /// Noises of each sample in a step.
+    /// Number of noise draws for each sample in a step.
     pub draws: usize,
-    /// At its highest.
+    /// Maximum learning rate.
     pub learning_rate: f64,
-    /// Of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// How often to write what training goes on from.
+    /// Interval at which the state is saved.
     pub save_every: Duration,
 }
 
-/// Flow loss, auxiliary loss, and the four distances of [`Auxiliary::loss`] in centimetres; NaN for what a task lacks.
+/// Flow loss, auxiliary loss, and the four distances of [`Auxiliary::loss`] in centimetres; NaN for
+/// distances that a task lacks.
 type Told = [f64; 6];
 
 struct Training {
@@ -72,7 +74,7 @@ struct Training {
     configs: (ModelConfig, VlmConfig),
 }
 
-/// Trains for the time of the plan, on a cosine of the learning rate.
+/// Trains for the duration of the plan, with a cosine schedule of the learning rate.
 #[expect(
     clippy::disallowed_methods,
     reason = "an example that runs for a given time"
@@ -162,7 +164,8 @@ impl Training {
         })
     }
 
-    /// One step on a batch of every task; what was told of it, averaged over the tasks.
+    /// Makes one step on a batch of every task. Returns its losses and distances, averaged over the
+    /// tasks.
     fn step(&mut self, plan: &Plan, rate: f64, rng: &mut Rng) -> Result<Told, Box<dyn Error>> {
         let (mut losses, mut told) = (Vec::new(), Vec::new());
         for samples in &self.tasks {
@@ -179,7 +182,7 @@ impl Training {
         Ok(mean(&told))
     }
 
-    /// Loss of these samples, and what is told of it.
+    /// Returns the loss of these samples, with the values to report.
     fn loss(
         &self,
         samples: &Samples,
@@ -213,7 +216,7 @@ impl Training {
         Ok((flow + places, told))
     }
 
-    /// Prints what is told of episodes that were not trained on.
+    /// Prints the losses and distances on held-out episodes.
     fn hold_out(&self, plan: &Plan) -> Result<(), Box<dyn Error>> {
         let _no_grad = tch::no_grad_guard();
         for (samples, (task, _)) in self.tasks.iter().zip(&plan.tasks) {
@@ -259,7 +262,7 @@ impl Training {
         Ok(Tensor::stack(&losses, 0).mean(Kind::Float))
     }
 
-    /// Writes the averaged weights.
+    /// Writes a checkpoint with the averaged weights.
     fn write(&self, plan: &Plan) -> Result<(), Box<dyn Error>> {
         let average = |name: &str| {
             self.optimiser
@@ -280,7 +283,7 @@ impl Training {
     }
 }
 
-/// Writes random weights and says where.
+/// Writes a checkpoint with initial weights, and returns its folder.
 fn first(
     plan: &Plan,
     (model, vlm): (&ModelConfig, &VlmConfig),
@@ -302,13 +305,13 @@ fn first(
     Ok(dir)
 }
 
-/// Times of the flow, `[rows]`. Of Beta(1.5, 1) the distribution function is b^1.5.
+/// Draws times of the flow, `[rows]`. The distribution function of Beta(1.5, 1) is b^1.5.
 fn times(rows: i64) -> Tensor {
     let b = Tensor::rand([rows], (Kind::Float, Device::Cpu)).pow_tensor_scalar(1.0 / 1.5);
     ((LAST_TIME - b) / LAST_TIME).clamp(0.0, LAST_TIME)
 }
 
-/// Means of what there is.
+/// Returns the mean of each value, without NaN.
 fn mean(told: &[Told]) -> Told {
     std::array::from_fn(|at| {
         let values: Vec<_> = told
@@ -320,7 +323,7 @@ fn mean(told: &[Told]) -> Told {
     })
 }
 
-/// Features of the image tokens, `[B, n, H]`.
+/// Returns the features of the image tokens, `[B, n, H]`.
 fn images(features: &Features) -> Tensor {
     let (rows, _, width) = features.features.size3().expect("features are [B, S, H]");
     let mask = features.image_mask().reshape([-1]).nonzero().view([-1]);

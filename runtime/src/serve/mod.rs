@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!             ┌ listener: one port; the first byte of a connection tells its protocol
-//! clients ◄──►├ zmtp ──────► gr00t (endpoints, 2 dialects) ─┬─► decoder (fair queue) ─► limits ─┐
-//!             ├ websocket ─► openpi ────────────────────────┘                                   │
-//!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄──────── dispatcher (batcher) ◄────┘
+//! clients ◄──►├ zmtp ──────► gr00t (endpoints, 2 dialects) ─┬─► decoder (fair queue) ─► limits┐
+//!             ├ websocket ─► openpi ────────────────────────┘                                  │
+//!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄──────── dispatcher (batcher) ◄───┘
 //!                                                                        └─► policy thread
 //! ```
 //! All connections are tasks of one thread; decoding and inference have threads of their own. At
