@@ -1,16 +1,16 @@
-# `make demo` and `make test` are all that one has to know; both install what is missing first (see setup.sh).
+# The main targets are `make demo` and `make test`. Both first install what is missing (setup.sh).
 SHELL := /bin/bash
 CARGO := cargo
 RRUN := target/release/rrun
 
-# The rank program says in its journal what it was built from.
+# The rank program records the commit that it was built from in its journal.
 export RRUN_COMMIT := $(shell git describe --always --abbrev=12 --dirty 2>/dev/null)
 
-# torchrun's black-box tests, of rrun: `make conformance PYTEST_ARGS='-k signal'`
+# torchrun's black-box tests, run against rrun: `make conformance PYTEST_ARGS='-k signal'`
 CONFORMANCE := CONF_VENV=$(CURDIR)/.venv LAUNCHER=$(CURDIR)/$(RRUN) EXPECT_BETTER=1 \
 	.venv/bin/pytest -q tests/conformance
 
-# The GPU path on imitated cards: their own tests, then tests/gpu on them.
+# The GPU code on imitated GPUs: tests of the imitation itself, then tests/gpu on it.
 define IMITATION
 .venv/bin/python tests/imitation/build.py
 if .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then .venv/bin/pytest -q -m 'not slow' tests/imitation; fi
@@ -23,14 +23,14 @@ build:
 	@./setup.sh run
 	$(CARGO) build --release --locked
 
-# One way to round on every x86-64 with AVX2, so that the demo's table is the same on all: docs/demo_policy.md. An older
-# CPU would be told to run what it does not have.
+# The same rounding on every x86-64 CPU with AVX2, so that the table of the demo is the same on
+# all, see docs/demo_policy.md. Older CPUs do not have these instructions.
 ALIKE := OMP_NUM_THREADS=1 MKL_CBWR=COMPATIBLE
 ifneq (,$(shell grep -wom1 avx2 /proc/cpuinfo 2>/dev/null))
 ALIKE += ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 endif
 
-# Anew each time: the run folder of the last demo is removed.
+# Removes the run folder of the last demo, so that each demo starts anew.
 demo: build
 	rm -rf outputs/demo
 	$(ALIKE) $(RRUN) --nproc-per-node 2 eval --jobs jobs/suites/demo.json --output outputs/demo
@@ -42,7 +42,8 @@ test:
 	.venv/bin/pytest -q tests/tch
 	$(IMITATION)
 
-# Minutes more: all jobs at 1 to 4 ranks, long soaks, all of the black-box tests, simulators beside plain gymnasium.
+# Takes several minutes: all jobs with 1 to 4 ranks, long soak tests, all black-box tests, and
+# simulators compared with plain gymnasium.
 slow: conformance hostile
 	jobs/suites/simulators/install.sh pusht pusher fetch
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
@@ -50,7 +51,7 @@ slow: conformance hostile
 	.venv/bin/python tests/imitation/build.py
 	.venv/bin/pytest -q -m slow tests/imitation
 
-# What strangers may send: ten million inputs a parser. The quick tests try 20 000 of them.
+# Fuzz tests of the parsers with hostile input: ten million inputs each, 20 000 in the quick tests.
 hostile: export HOSTILE_INPUTS ?= 10000000
 hostile:
 	@./setup.sh test
@@ -68,19 +69,22 @@ bench:
 	$(CARGO) build --release --locked --workspace
 	.venv/bin/python benches/run.py
 
-# For a GPU machine without cargo: target/gpu.tar.xz travels beside the sources, `benches/gpu.sh` runs what is in it.
+# For a GPU machine without cargo: builds target/gpu.tar.xz, to be copied along with the sources.
+# `benches/gpu.sh` runs its contents.
 gpu:
 	@./setup.sh run
 	.venv/bin/python benches/gpu_bundle.py
 
-# Without a GPU: libraries that take the place of CUDA's, see tests/imitation. Its own tests need the Python torch.
+# Tests without a GPU, with libraries that replace CUDA's, see tests/imitation. Its own tests need
+# the Python torch.
 gpu-imitation:
 	@./setup.sh run
 	$(CARGO) build --release --locked --workspace
 	$(CARGO) test --release --locked -p runtime --test gpu --no-run
 	$(IMITATION)
 
-# cargo-deny is installed once (3 minutes), beside libtorch. Advisories need GitHub; without it the rest is looked at.
+# Installs cargo-deny once (3 minutes), beside libtorch. Checking advisories needs GitHub; if it
+# cannot be reached, everything else is checked.
 DENY := .deps/bin/cargo-deny
 deny:
 	@test -x $(DENY) || $(CARGO) install --quiet --locked --root .deps cargo-deny@0.20.2
@@ -93,7 +97,7 @@ check: deny
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 
-# Third-party simulators, each in a venv of its own: `make simulators NAMES="pusht libero"`
+# Installs third-party simulators, each in its own venv: `make simulators NAMES="pusht libero"`
 NAMES ?= pusht
 simulators:
 	jobs/suites/simulators/install.sh $(NAMES)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what building and running needs, and nothing that is there already:
-#   setup.sh run    libtorch and MuJoCo from their wheels, the Debian packages that have no other way
-#   setup.sh test   also the full Python torch, numpy, h5py and pytest, which the tests compare with
-# RRUN_TORCH=2.12.1 takes another torch than 2.11.0; the shims are made for 2.11 and 2.12.
-# Everything but the Debian packages goes into .venv and .deps beside this file.
+# Installs what building and running needs, except what is already installed:
+#   setup.sh run    libtorch and MuJoCo from their wheels, and the necessary Debian packages
+#   setup.sh test   also the full Python torch, numpy, h5py and pytest, which the tests need
+# RRUN_TORCH=2.12.1 selects another torch than 2.11.0; the shims support 2.11 and 2.12.
+# Everything except the Debian packages is installed into .venv and .deps beside this file.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -13,16 +13,17 @@ case $want in run | test) ;; *) echo "setup.sh: \`$want\` is no set-up, run or t
 say() { echo "setup: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-# --- Rust and Python: to be there -----------------------------------------------------------------------------------
+# --- Rust and Python, which must be installed already ---------------------------------------------
 command -v cargo >/dev/null || die "cargo is missing: install Rust 1.95 or newer from https://rustup.rs"
 python=${PYTHON:-python3}
 command -v "$python" >/dev/null || die "python3 is missing: apt install python3 python3-venv"
 
-# --- Debian packages that have no other way -------------------------------------------------------------------------
-# a C++ compiler (shims), libhdf5-dev (datasets), nasm (fast H.264), pkg-config, and Mesa's EGL (pictures without a display)
+# --- Debian packages without a wheel --------------------------------------------------------------
+# a C++ compiler (shims), libhdf5-dev (datasets), nasm (fast H.264), pkg-config, and Mesa's EGL
+# (rendering without a display)
 packages=(g++ pkg-config libhdf5-dev nasm libegl1 libegl-mesa0 libgl1-mesa-dri)
 "$python" -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
-if [[ $want == test ]]; then packages+=(xvfb); fi # displays of simulators
+if [[ $want == test ]]; then packages+=(xvfb); fi # a display for simulators
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
@@ -39,9 +40,9 @@ if ((${#missing[@]})); then
     $sudo apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-# --- wheels, pinned, in a venv of this project ----------------------------------------------------------------------
-# torch's own wheel brings libtorch; without an NVIDIA driver the CUDA libraries behind it (3.5 GB) are left out, unless
-# RRUN_CUDA=1 asks for them: an image is built where the driver is not.
+# --- pinned wheels in a venv of this project ------------------------------------------------------
+# libtorch comes with torch's own wheel. Without an NVIDIA driver, its CUDA libraries (3.5 GB) are
+# left out unless RRUN_CUDA=1 is set, for example to build an image on a machine without a driver.
 torch=${RRUN_TORCH:-2.11.0}
 case $torch in
 2.11.* | 2.12.*) ;;
@@ -51,7 +52,7 @@ minimal=("torch==$torch" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
     nvidia-cuda-cccl==13.0.85 mujoco==3.17.0)
 full=("torch==$torch" nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 numpy==2.4.6)
 tests=(h5py==3.16.0 pytest==9.2.0 gymnasium==1.4.0 pyzmq==27.3.0 msgpack==1.2.4 websockets==17.4)
-# openpi's client asks for an older numpy than ours; what of it is used here works with both.
+# openpi's client requires an older numpy, but the parts that are used here work with this one.
 alone=(openpi-client==0.1.2)
 
 kind=minimal
@@ -74,11 +75,11 @@ wheels() {
 wanted() { echo "$kind ${minimal[*]} ${full[*]} ${tests[*]} ${alone[*]}"; }
 case "$have" in
 "$(wanted)") ;;
-"test ${minimal[*]} ${full[*]} ${tests[*]} ${alone[*]}") ;; # has all that the others have
+"test ${minimal[*]} ${full[*]} ${tests[*]} ${alone[*]}") ;; # contains everything that the others have
 *) wheels "0.6 GB to fetch, 3 GB more with CUDA or for the tests" ;;
 esac
 
-# --- links that .cargo/config.toml names, so that no Python runs at build time ---------------------------------------
+# --- links for .cargo/config.toml, so that the build does not run Python --------------------------
 site=$(echo "$PWD"/.venv/lib/python3.*/site-packages)
 mkdir -p .deps/mujoco
 link() { [[ $(readlink "$2" || true) == "$1" ]] || ln -sfn "$1" "$2"; }

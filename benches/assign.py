@@ -1,4 +1,6 @@
-"""Who runs what: a jobs file in which one job is ten times as long as the others, dealt and leased; and what a lease costs."""
+"""Compares static and dynamic assignment on a jobs file with one job ten times as long as the
+others, and measures the cost of a lease.
+"""
 
 import contextlib
 import json
@@ -25,14 +27,15 @@ PAUSES = {"one after the other": 0, "every 20 ms": 20}
 
 
 def jobs() -> dict:
-    """One long job and five short ones; by index, rank 0 has the long one and two of the others."""
+    """Returns one long job and five short ones; by index, rank 0 gets the long one and two others.
+    """
     entry = {"arena_env_args": {"environment": "push"}, "policy_type": "random_action", "seed": 1}
     lengths = [LONG, *[SHORT] * 5]
     return {"jobs": [{"name": f"job{i}", **entry, "num_episodes": length} for i, length in enumerate(lengths)]}
 
 
 def evaluate(ranks: int, words: list[str]) -> dict[str, float]:
-    """Seconds in which ranks were in jobs: the longest, and all together."""
+    """Returns the seconds that ranks spent in jobs: the maximum, and the sum over all ranks."""
     with tempfile.TemporaryDirectory() as folder:
         file, out = pathlib.Path(folder, "jobs.json"), pathlib.Path(folder, "out")
         file.write_text(json.dumps(jobs()))
@@ -63,7 +66,7 @@ def rules() -> None:
 
 
 def build() -> str:
-    """The program of assign.rs."""
+    """Builds assign.rs and returns the path of the program."""
     words = ["--release", "--locked", "-p", "runtime", "--bench", "assign", "--message-format=json-render-diagnostics"]
     built = subprocess.run(["cargo", "build", *words], cwd=ROOT, check=True, capture_output=True, text=True)
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]

@@ -1,7 +1,9 @@
-"""The bridge to Python environments: a round trip of all copies, beside gymnasium's AsyncVectorEnv in the same run.
+"""Measures the bridge to Python environments: a round trip of all copies, compared with gymnasium's
+AsyncVectorEnv in the same run.
 
-Sixteen copies of `bridge_env.Still` (two cameras of 224x224, 64 numbers, no physics) step at once, with pictures. Ours
-are looked at in place, as AsyncVectorEnv's with `copy=False`, where all of them are written over by the next step.
+Sixteen copies of `bridge_env.Still` (two cameras of 224x224, 64 numbers, no physics) step at once,
+with images. The bench reads the observations of the bridge in place, like those of AsyncVectorEnv
+with `copy=False`, which the next step overwrites.
 """
 
 import json
@@ -21,13 +23,13 @@ PER_PROCESS = (1, 2, 4, 8, 16)
 
 
 def bridge(program: str, per_process: int) -> float:
-    """Median microseconds of a round trip through `rrun`'s bridge."""
+    """Returns the median microseconds of a round trip through `rrun`'s bridge."""
     command = [program, sys.executable, f"{ENVIRONMENT}:Still", str(NUM_ENVS), str(per_process), str(STEPS)]
     return statistics.median(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
 
 def vector(copy: bool) -> float:
-    """The same of AsyncVectorEnv, in a fresh interpreter."""
+    """Returns the same of AsyncVectorEnv, in a fresh interpreter."""
     command = [sys.executable, __file__, "--vector", str(int(copy))]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 

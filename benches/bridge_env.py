@@ -1,4 +1,6 @@
-"""An environment without physics: two cameras of 224x224 and 64 numbers, which only carry the step's number."""
+"""An environment without physics: two cameras of 224x224 and 64 numbers, which contain only the
+number of the step.
+"""
 
 import gymnasium
 import numpy as np

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Tests and benches of a card, in under 8 minutes, with one table at the end:
-#   benches/gpu.sh                         on the machine's first card
-#   RRUN_DEVICE=cpu benches/gpu.sh         tries the script itself, with tiny sizes; its figures mean nothing
-# Programs: target/gpu or target/gpu.tar.xz (`make gpu` makes both, on a machine with cargo), else cargo builds them.
-# libtorch: that of `python3`, whatever torch was used to build. RRUN_PYTHON names another interpreter, RRUN_SITE another
-# site-packages, RRUN_OUT the folder for logs and results, RRUN_SCRATCH one with 7 GB of room for a checkpoint.
+# Runs tests and benches on a GPU in under 8 minutes, and prints one table at the end:
+#   benches/gpu.sh                         on the machine's first GPU
+#   RRUN_DEVICE=cpu benches/gpu.sh         tests this script; its figures mean nothing
+# The programs are taken from target/gpu or target/gpu.tar.xz (`make gpu` makes both, on a machine
+# with cargo), or else built by cargo. libtorch is that of `python3`, whatever torch was used for
+# the build. RRUN_PYTHON selects another interpreter, RRUN_SITE other site-packages, RRUN_OUT the folder
+# for logs and results, RRUN_SCRATCH a folder with 7 GB of space for a checkpoint.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -26,7 +27,7 @@ cuda | cuda:*) size=full batches=1,8,32 seconds=2 room=7000000000 backend=induct
 *) die "RRUN_DEVICE is \`$device\`, expected cpu, cuda or cuda:N" ;;
 esac
 
-# --- Python's torch ---------------------------------------------------------------------------------------------------
+# --- Python's torch -------------------------------------------------------------------------------
 python=${RRUN_PYTHON:-}
 if [[ -z $python ]]; then if [[ -x .venv/bin/python ]]; then python=.venv/bin/python; else python=python3; fi; fi
 site=${RRUN_SITE:-$("$python" -c '
@@ -37,7 +38,7 @@ print(pathlib.Path(torch.origin).resolve().parent.parent if torch else "")')}
 libs=$site/torch/lib
 for folder in "$site"/nvidia/*/lib; do if [[ -d $folder ]]; then libs+=:$folder; fi; done
 
-# --- programs ---------------------------------------------------------------------------------------------------------
+# --- programs -------------------------------------------------------------------------------------
 if [[ ! -x target/gpu/bin/rrun && -e target/gpu.tar.xz ]]; then
     "$python" -c 'import tarfile; tarfile.open("target/gpu.tar.xz").extractall("target", filter="data")' || die "target/gpu.tar.xz cannot be unpacked"
 fi
@@ -46,16 +47,17 @@ if [[ ! -x target/gpu/bin/rrun ]]; then
     "$python" benches/gpu_bundle.py >&2 || die "the programs cannot be built"
 fi
 bin=$root/target/gpu/bin
-# Ours alone see the libraries that travelled: Python's modules have their own.
+# Only our programs use the bundled libraries, because Python's modules have their own.
 ours=$libs:$root/target/gpu/lib
 if ! ldconfig -p 2>/dev/null | grep -q 'libEGL\.so\.1'; then ours+=:$root/target/gpu/extra; fi
 if ! compgen -G '/usr/share/glvnd/egl_vendor.d/*.json' >/dev/null && ! compgen -G '/etc/glvnd/egl_vendor.d/*.json' >/dev/null; then
     vendors=$(compgen -G '/usr/local/*/share/glvnd/egl_vendor.d/*.json' | paste -sd:)
     if [[ -n $vendors ]]; then export __EGL_VENDOR_LIBRARY_FILENAMES=$vendors; fi
 fi
-# TMPDIR: what tests write is large. Python keeps its own, where what torch.compile builds may be run.
+# TMPDIR: tests write large files. Python keeps its own TMPDIR, where the programs that
+# torch.compile builds may be executed.
 run() { env TMPDIR="$scratch" LD_LIBRARY_PATH="$ours${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" LP_NUM_THREADS=0 "$@"; }
-# step NAME SECONDS COMMAND…: its output goes to a log, and lines of JSON also to results.jsonl.
+# step NAME SECONDS COMMAND…: writes the output to a log, and lines of JSON also to results.jsonl.
 step() {
     local name=$1 limit=$2; shift 2
     say "$name, at most $limit s"
@@ -70,7 +72,7 @@ step() {
 limited() { local limit=$1; shift; run timeout --kill-after=10 "$limit" "$@"; }
 limited_python() { local limit=$1; shift; PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 timeout --kill-after=10 "$limit" "$python" "$@"; }
 
-# --- room for a checkpoint --------------------------------------------------------------------------------------------
+# --- space for a checkpoint -----------------------------------------------------------------------
 free() { df --output=avail -B1 "$1" 2>/dev/null | tail -n 1 | tr -d ' '; }
 scratch=${RRUN_SCRATCH:-}
 for folder in ${scratch:+"$scratch"} /dev/shm "${TMPDIR:-/tmp}"; do
@@ -81,12 +83,12 @@ trap 'rm -rf "$scratch"' EXIT
 checkpoint=$scratch/checkpoint inputs=$scratch/inputs
 mkdir -p "$inputs"
 
-# --- tests ------------------------------------------------------------------------------------------------------------
+# --- tests ----------------------------------------------------------------------------------------
 export RRUN_ROOT=$root RRUN_GOLDENS=$root/tests/fixtures/gr00t RRUN_BIN=$bin RRUN_DEVICE=$device
 step tests 170 limited 170 "$bin/gpu_tests" --test-threads 1 --nocapture
 grep -ao 'skipped: .*' "$out/tests.log" | sort | uniq -c >&2
 
-# --- benches ----------------------------------------------------------------------------------------------------------
+# --- benches --------------------------------------------------------------------------------------
 step rates 60 limited_python 60 benches/policy_gpu.py rates --device "$device"
 if step checkpoint 90 limited 90 "$bin/random_checkpoint" --size "$size" --out "$checkpoint" &&
     step ours "$(left 60)" limited "$(left 60)" "$bin/bench_gpu" "$checkpoint" --device "$device" --batches "$batches" --seconds "$seconds" --inputs "$inputs"; then

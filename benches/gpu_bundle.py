@@ -1,9 +1,11 @@
-"""What a GPU machine without cargo needs to run `benches/gpu.sh`: built here, collected in target/gpu and packed.
+"""Builds everything that a GPU machine without cargo needs to run `benches/gpu.sh`, in target/gpu,
+and packs it.
 
-    make gpu      leaves target/gpu.tar.xz, which travels beside the sources
+    make gpu      writes target/gpu.tar.xz, to be copied along with the sources
 
-In it: `rrun`, `rrun-rank`, the tests and benches for a card, and the shared libraries they load but libtorch's, the
-compiler's and the C library's. `extra/` has what many machines have themselves (the doors to OpenGL).
+The archive contains `rrun`, `rrun-rank`, the tests and benches for a GPU, and the shared libraries
+that they load, except those of libtorch, the compiler and the C library. `extra/` contains
+libraries that many machines already have (the entry points to OpenGL).
 """
 
 import json
@@ -16,15 +18,15 @@ import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "target/gpu"
-MOST = 60 << 20  # bytes, unpacked and packed alike: it travels
-# Every machine with PyTorch has these.
+MOST = 60 << 20  # limit in bytes, both unpacked and packed, because it is copied to other machines
+# Libraries that every machine with PyTorch has.
 THEIRS = ("libc", "libm", "libdl", "librt", "libpthread", "libutil", "libresolv", "libgcc_s", "libstdc++", "ld-linux-x86-64")
 TORCH = ("libtorch", "libc10", "libgomp", "libcupti", "libcudart", "libshm")
 OPENGL = ("libEGL.so.1", "libGLdispatch.so.0", "libOpenGL.so.0")
 
 
 def build() -> dict[str, pathlib.Path]:
-    """Programs by the names they get."""
+    """Builds the programs and returns their paths by the names that they get."""
     words = ["--release", "--locked", "--message-format=json-render-diagnostics"]
     commands = [
         ["build", *words, "-p", "launcher", "--bin", "rrun"],
@@ -45,7 +47,8 @@ def build() -> dict[str, pathlib.Path]:
 
 
 def libraries(program: pathlib.Path) -> dict[str, pathlib.Path]:
-    """What it loads when it starts, by the names it asks for, without what every such machine has."""
+    """Returns the libraries that the program loads at its start, by the names that it asks for,
+    without those that every such machine has."""
     listed = subprocess.run(["ldd", str(program)], check=True, stdout=subprocess.PIPE, text=True).stdout
     pairs = (line.split(" => ") for line in listed.splitlines() if " => " in line)
     found = {name.strip(): pathlib.Path(path.split(" (")[0]) for name, path in pairs}

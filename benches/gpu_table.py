@@ -1,4 +1,4 @@
-"""The table of `benches/gpu.sh`, from the lines that its programs printed.
+"""Prints the table of `benches/gpu.sh` from the output of its programs.
 
     gpu_table.py RESULTS CHECKPOINT COMMIT
 """
@@ -10,9 +10,11 @@ import sys
 
 import roofline
 
-# NVIDIA's deployment guide of GR00T N1.7: one camera, one environment, 4 steps, end to end with data processing.
+# From NVIDIA's deployment guide of GR00T N1.7: one camera, one environment, 4 steps, end to end
+# with data processing.
 PUBLISHED = "Published, H100, 1 camera, 1 environment, end to end: eager 85.8 ms, torch.compile 48.6 ms, TensorRT 27.9 ms."
-# The reference moves by less between two of its own kernels; random weights move the noise little, bfloat16 rounds it.
+# Two kernels of the reference differ by less than this. Random weights change the noise little, and
+# bfloat16 rounds the change.
 FAR = 0.2
 
 
@@ -44,7 +46,7 @@ def tests(results: Results) -> str:
     if not counted:
         return "Tests: did not come to an end.\n"
     skipped = len(re.findall(r"\bskipped: ", results.tests))
-    # The last list of failures has the names alone.
+    # The last list of failures contains only the names.
     named = re.findall(r"^    (\S+)$", results.tests.rpartition("\nfailures:\n")[2], re.M) if counted[3] != "0" else []
     failed = f" ({', '.join(named)})" if named else ""
     passed = int(counted[2]) - skipped

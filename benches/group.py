@@ -1,4 +1,6 @@
-"""Two things of a launch that runs: how long its end takes when one rank fails, and the memory of the launcher."""
+"""Measures two properties of a running launch: how long it takes to end after one rank has failed,
+and the memory of the launcher.
+"""
 
 import contextlib
 import os
@@ -17,7 +19,7 @@ MEMORY = [1, 64]
 
 
 class Launch:
-    """A launch whose ranks are all in their `main` and stay there; they obey SIGTERM."""
+    """A launch whose ranks are all waiting in their `main` and obey SIGTERM."""
 
     def __init__(self, launcher: pathlib.Path, nproc: int, folder: str) -> None:
         self.fifo = pathlib.Path(folder, "fifo")
@@ -27,7 +29,8 @@ class Launch:
         self.pids = [int(self.process.stdout.readline()) for _ in range(nproc)]
 
     def fail(self) -> float:
-        """Lets rank 0 exit with 1; seconds from then until all others and the launcher are gone."""
+        """Makes rank 0 exit with 1; returns the seconds until all other ranks and the launcher are
+        gone."""
         self.fifo.write_text("go")
         exited = int(self.process.stdout.readline())
         self.process.wait()
@@ -37,7 +40,7 @@ class Launch:
         return (gone - exited) / 1e9
 
     def memory(self) -> dict[str, float]:
-        """MiB of the launcher."""
+        """Returns the memory of the launcher in MiB."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         fields = dict(line.split(":", 1) for line in status.splitlines())
         return {name: int(fields[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM", "RssAnon")}

@@ -1,4 +1,6 @@
-"""What the benches share: the launchers' command lines, and small programs in C that must cost next to nothing."""
+"""Shared code of the benches: the launchers' command lines, and small programs in C that must cost
+next to nothing.
+"""
 
 import functools
 import pathlib
@@ -14,7 +16,7 @@ FOLDER = tempfile.TemporaryDirectory(prefix="rrun-bench-")
 
 @functools.cache
 def compiled(name: str) -> str:
-    """A small program in C that stands beside this file, by its name without `.c`."""
+    """Compiles the C program `name`.c beside this file, and returns its path."""
     program = pathlib.Path(FOLDER.name, name)
     subprocess.run(["cc", "-O2", "-o", program, pathlib.Path(__file__).with_name(f"{name}.c")], check=True)
     return str(program)

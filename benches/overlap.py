@@ -1,7 +1,8 @@
-"""Overlap: the demo's trained policy with its environments in one group and in two that take turns, one rank.
+"""Measures overlap: the demo's trained policy on one rank, with its environments in one group and
+in two groups that alternate.
 
-In one group simulation and inference alternate, and their times add up to the wall time; with two the wall time should
-come near the longer of the two.
+With one group, simulation and inference alternate, and their times add up to the wall time. With
+two, the wall time should come close to the longer of the two times.
 """
 
 import json
@@ -18,7 +19,8 @@ MODES = {"datasets, videos": [], "datasets": ["--no-video"]}
 
 
 def evaluate(jobs: list[dict], stages: int, words: list[str]) -> dict[str, dict]:
-    """The jobs of the report by name; one thread for the policy, one for the simulator, so that each has its core."""
+    """Returns the jobs of the report by name. The policy and the simulator get one thread each, so
+    that each has its own core."""
     with tempfile.TemporaryDirectory() as folder:
         file, out = pathlib.Path(folder, "jobs.json"), pathlib.Path(folder, "out")
         file.write_text(json.dumps({"jobs": jobs}))

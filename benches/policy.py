@@ -1,7 +1,9 @@
-"""GR00T N1.7: the network in Rust (its lean form) beside the same network in eager PyTorch (see policy_eager.py).
+"""Compares GR00T N1.7 in Rust (its fused form) with the same network in eager PyTorch (see
+policy_eager.py).
 
-Both read the same random weights and inputs, in float32, and must come to the same actions. They live in a process each and
-take turns, an inference each, so that both see the same machine.
+Both read the same random weights and inputs, in float32, and must compute the same actions. They
+run in separate processes and alternate after each inference, so that both see the same load of the
+machine.
 """
 
 import contextlib
@@ -23,7 +25,7 @@ WARM, ROUNDS = 2, 15
 
 
 def program(name: str) -> str:
-    """The example of crate `runtime`, built if need be."""
+    """Returns the path of an example of the crate `runtime`, and builds it if necessary."""
     words = ["--release", "--locked", "--workspace", "--example", name, "--message-format=json-render-diagnostics"]
     built = subprocess.run(["cargo", "build", *words], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
@@ -37,7 +39,7 @@ def sides(rust: str, folder: str) -> dict[str, list[str]]:
 
 @contextlib.contextmanager
 def running(command: list[str], threads: int):
-    """Asks a program for an inference over so many patches; gives the seconds of its parts."""
+    """Makes a program infer an image of `patches` patches; returns the seconds of its parts."""
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     child = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -56,7 +58,7 @@ def running(command: list[str], threads: int):
 
 
 def medians(rounds: list[list[float]]) -> list[float]:
-    """Of every part, then of their sum; milliseconds."""
+    """Returns the medians of every part, and of their sum, in milliseconds."""
     return [statistics.median(column) * 1e3 for column in zip(*([*round, sum(round)] for round in rounds))]
 
 
@@ -73,7 +75,7 @@ def row(size: str, patches: int, threads: int, infer: dict) -> str:
 
 
 def counter() -> str:
-    """The library of operators.cc."""
+    """Compiles operators.cc and returns the path of the library."""
     library, torch = pathlib.Path(FOLDER.name, "operators.so"), ROOT / ".deps/libtorch"
     words = ["c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-o", str(library)]
     source = pathlib.Path(__file__).with_name("operators.cc")
@@ -84,7 +86,8 @@ def counter() -> str:
 
 
 def operators(command: list[str], library: str, patches: int) -> list[int]:
-    """Called and nested in one inference: what one more makes in the whole process."""
+    """Returns the number of called and of nested operators in one inference: the difference that
+    one more inference makes in the whole process."""
     counts = []
     for inferences in (WARM, WARM + 1):
         env = {**os.environ, "OMP_NUM_THREADS": "1", "LD_PRELOAD": library}

@@ -1,9 +1,12 @@
-"""GR00T N1.7 in eager PyTorch: plain operators in the order in which its authors' modules call them.
+"""GR00T N1.7 in eager PyTorch: plain operators in the order in which its authors' modules call
+them.
 
-    policy_eager.py DIR      a line on stdin: a number of patches; a line on stdout: seconds of each part
+    policy_eager.py DIR      reads a number of patches from each line of stdin, and prints a line
+                             with the seconds of each part
 
-DIR is what `bench_policy make` wrote. The actions must be the ones that are written there. Functions instead of modules, no
-`lm_head`, no cache and no dtype casts, all of which the authors' code has: that favours this side.
+DIR is a folder that `bench_policy make` has written. The actions must equal those in the folder.
+There are functions instead of modules, and no `lm_head`, no cache and no dtype casts, all of which
+the authors' code has: that favours this side.
 """
 
 import json
@@ -17,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 DTYPES = {"F32": torch.float32, "I64": torch.int64}
-TOLERANCE = 1e-4  # of the largest change from noise to actions
+TOLERANCE = 1e-4  # relative to the largest change from noise to actions
 STEPS = 4
 
 Tensor = torch.Tensor
@@ -25,7 +28,7 @@ Part = dict[str, Tensor]
 
 
 def read(path: pathlib.Path) -> Part:
-    """All tensors of a safetensors file, as views of a private map."""
+    """Returns all tensors of a safetensors file, as views of a private memory map."""
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     size = int.from_bytes(data[:8], "little")
@@ -66,12 +69,12 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def split(x: Tensor, heads: int) -> Tensor:
-    """[B, n, heads·d] as [B, heads, n, d]."""
+    """Reshapes [B, n, heads·d] to [B, heads, n, d]."""
     return x.view(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
 
 
 def attention(x: Tensor, keys: Tensor, w: Part, heads: int, mask: Tensor | None = None) -> Tensor:
-    """As diffusers names it."""
+    """Attention with the weight names of diffusers."""
     q, k, v = linear(x, w, "attn1.to_q"), linear(keys, w, "attn1.to_k"), linear(keys, w, "attn1.to_v")
     out = F.scaled_dot_product_attention(split(q, heads), split(k, heads), split(v, heads), attn_mask=mask)
     return linear(out.transpose(1, 2).reshape(x.shape), w, "attn1.to_out.0")
@@ -93,7 +96,7 @@ class Vision:
         self.inverse = 1.0 / 10_000.0 ** (torch.arange(0, head_dim // 2, 2).float() / (head_dim // 2))
 
     def order(self, x: Tensor) -> Tensor:
-        """[height, width, n] in the order of patches, [P, n]: merge block by merge block."""
+        """Reorders [height, width, n] to patches, [P, n]: one merge block after the other."""
         height, width, n = x.shape
         blocks = x.reshape(height // self.merge, self.merge, width // self.merge, self.merge, n)
         return blocks.permute(0, 2, 1, 3, 4).reshape(height * width, n)
@@ -158,7 +161,7 @@ class Language:
         self.axes = torch.tensor([axis(i) for i in range(half)])
 
     def positions(self, ids: Tensor, grid: list[int]) -> Tensor:
-        """[3, S] of one sample with one picture."""
+        """Returns the positions of the tokens, [3, S], of one sample with one image."""
         begin = ids[0].tolist().index(self.image)
         height, width = grid[1] // self.merge, grid[2] // self.merge
         before = torch.arange(begin).expand(3, -1)
@@ -194,7 +197,7 @@ class Language:
 
 
 def category(x: Tensor, w: Part, name: str, embodiment: Tensor) -> Tensor:
-    """A linear layer with weights of its own for each embodiment."""
+    """A linear layer with separate weights for each embodiment."""
     return torch.bmm(x, w[f"{name}.W"][embodiment]) + w[f"{name}.b"][embodiment].unsqueeze(1)
 
 
@@ -266,7 +269,7 @@ class Network:
         self.head = Head(weights, model)
 
     def __call__(self, inputs: Part) -> tuple[Tensor, list[float]]:
-        """Actions, and seconds of vision, language, conditions, sampler."""
+        """Returns the actions, and the seconds of vision, language, conditions and sampler."""
         times = [time.perf_counter()]
         grid = inputs["image_grid_thw"].tolist()
         tokens, deep = self.vision(inputs["pixel_values"], grid)

@@ -1,13 +1,15 @@
-"""GR00T N1.7 in PyTorch on a card, in the dtype of the reference, eager and compiled; beside `bench_gpu`.
+"""Measures GR00T N1.7 in PyTorch on a GPU, in the dtype of the reference, eager and compiled, for
+comparison with `bench_gpu`.
 
-    policy_gpu.py rates  [--device cuda]               what the card does: products, copies, host to device
+    policy_gpu.py rates  [--device cuda]         rates of the GPU: products, copies, host to device
     policy_gpu.py eager  DIR INPUTS [--batches 1,8,32]
-    policy_gpu.py compile DIR INPUTS                   one environment, one camera
+    policy_gpu.py compile DIR INPUTS             one environment, one camera
 
-DIR is a model directory, INPUTS what `bench_gpu --inputs` wrote. Time is from inputs in host memory to actions in host
-memory; pictures are prepared and prompts tokenised already. The operators are those of the authors' modules, in their
-order and with their casts, as functions on plain tensors; positions and rotary tables are made beforehand, and there is
-no `lm_head` and no cache. All that favours this side. Prints a JSON object a line.
+DIR is a model directory, INPUTS the output of `bench_gpu --inputs`. Time is measured from inputs in
+host memory to actions in host memory; images are already preprocessed and prompts tokenised. The
+operators are those of the authors' modules, in their order and with their casts, as functions on
+plain tensors. Positions and rotary tables are computed beforehand, and there is no `lm_head` and no
+cache. All that favours this side. Prints one JSON object per line.
 """
 
 import argparse
@@ -23,12 +25,12 @@ import torch
 import torch.nn.functional as F
 from policy_eager import Part, Tensor, attention, category, feed_forward, layer_norm, layers, linear, part, split
 
-ROUNDS, PATIENCE = (5, 50), 2.0  # inferences of a figure, at least and at most; seconds of them
+ROUNDS, PATIENCE = (5, 50), 2.0  # minimum and maximum number of inferences; seconds
 COMPILED = 100
 
 
 def read(folder: pathlib.Path) -> Part:
-    """All tensors of a checkpoint."""
+    """Returns all tensors of a checkpoint."""
     policy_eager.DTYPES.update({"BF16": torch.bfloat16, "F16": torch.float16, "BOOL": torch.bool})
     tensors = {}
     for file in sorted(folder.glob("*.safetensors")):
@@ -47,7 +49,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Vision(policy_eager.Vision):
-    """Pictures of one size."""
+    """The vision tower for images of one size."""
 
     def prepare(self, grid: list[int], count: int) -> Part:
         cos, sin = self.tables(grid[1], grid[2])
@@ -76,10 +78,10 @@ class Vision(policy_eager.Vision):
 
 
 class Language(policy_eager.Language):
-    """The same prompt in every row, with any number of pictures."""
+    """The language model for the same prompt in every row, with any number of images."""
 
     def places(self, ids: list[int], grids: list[list[int]]) -> Tensor:
-        """[3, S]: time, row and column of every token."""
+        """Returns the positions, [3, S]: time, row and column of every token."""
         columns, at, n, grids = [], 0, 0, iter(grids)
         while at < len(ids):
             if ids[at] != self.image:
@@ -144,7 +146,7 @@ class Head(policy_eager.Head):
 
 
 class Network:
-    """The three parts, each a function of tensors alone so that it can be compiled."""
+    """The three parts, each a function of tensors only, so that it can be compiled."""
 
     def __init__(self, folder: pathlib.Path, dtype: torch.dtype, device: str):
         weights = {name: tensor.to(device, dtype) for name, tensor in read(folder).items()}
@@ -161,7 +163,7 @@ class Network:
         return self.language.forward(ids, tables["language"], tokens, deep)
 
     def compile(self, backend: str) -> None:
-        # Else every weight is copied before each replay of a graph.
+        # Otherwise every weight is copied before each replay of a graph.
         for tensor in self.weights.values():
             torch._dynamo.mark_static_address(tensor)
         how = {"backend": backend} if backend != "inductor" else {"mode": "reduce-overhead"}
@@ -178,10 +180,10 @@ class Network:
         return {"vision": self.vision.prepare(grids[0], count), "language": self.language.prepare(ids, grids)}, count
 
     def __call__(self, inputs: Part, tables: dict[str, Part], count: int) -> Tensor:
-        """Actions in host memory."""
+        """Returns the actions in host memory."""
         moved = {name: tensor.to(self.device, non_blocking=True) for name, tensor in inputs.items()}
         pixels, state, actions = (moved[name].to(self.dtype) for name in ("pixel_values", "state", "noise"))
-        # What a replayed graph gave is overwritten by the next replay.
+        # The next replay of a graph overwrites its results.
         kept = (lambda tensor: tensor.clone()) if self.is_compiled else (lambda tensor: tensor)
         features = kept(self.backbone(moved["input_ids"], pixels, tables, count))
         vl, state = map(kept, self.conditions(features, state, moved["embodiment_id"]))
@@ -199,13 +201,14 @@ def batch_of(inputs: Part, batch: int) -> Part:
 
 
 def error(actions: Tensor, inputs: Part) -> float:
-    """Norm of the difference over norm of what the noise has changed by, of the first row."""
+    """Returns the norm of the error of the first row, divided by the norm of the change from noise
+    to actions."""
     wanted, noise = inputs["actions"].cpu(), inputs["noise"].cpu()
     return ((actions[:1] - wanted).norm() / (wanted - noise).norm()).item()
 
 
 def median(run: Callable[[], object], rounds: tuple[int, int] = ROUNDS, patience: float = PATIENCE) -> float:
-    """Milliseconds; the first two are not counted."""
+    """Returns the median in milliseconds; the first two runs are not counted."""
     times, end = [], time.perf_counter() + patience
     for _ in range(2):
         run()
@@ -231,7 +234,7 @@ def measure(network: Network, file: pathlib.Path, batch: int, what: str, **more)
 
 
 def rates(device: str) -> None:
-    """As policy_gpu's docs say; on a CPU with small sizes, to see that it runs."""
+    """Prints the rates of the device. On a CPU the sizes are small, just to check that it runs."""
     on_card = device.startswith("cuda")
     edge, size = (8192, 1 << 30) if on_card else (256, 1 << 22)
     wait = torch.cuda.synchronize if on_card else (lambda: None)
@@ -269,13 +272,13 @@ def main() -> None:
     if given.what == "rates":
         rates(given.device)
         return
-    # Compiled functions want tensors that know their versions.
+    # Compiled functions need tensors with version counters, which inference mode does not keep.
     with torch.no_grad() if given.what == "compile" else torch.inference_mode():
         infer(given)
 
 
 def infer(given: argparse.Namespace) -> None:
-    # For the tables and times that are made in between; files are read by the CPU whatever this says.
+    # The default for tables and times that are created in between. The CPU reads files anyway.
     torch.set_default_device(given.device)
     network = Network(given.folder, getattr(torch, given.dtype), given.device)
     if given.what == "compile":

@@ -1,12 +1,13 @@
-"""Loading a GR00T checkpoint: ours beside `safetensors.torch.load_file` and `.to`, each in processes of its own.
+"""Compares loading a GR00T checkpoint with `safetensors.torch.load_file` and `.to`, each in
+processes of its own.
 
     cargo build --release --example random_checkpoint --example load_checkpoint
     target/release/examples/random_checkpoint --size full --out /tmp/full
     .venv/bin/pip install safetensors
     .venv/bin/python benches/policy_load.py /tmp/full --dtype bf16 f32 --device cpu
 
-By hand, because `full` needs 6.3 GB of disk. Warm means that the files were read just before, cold that the page cache
-was told to forget them.
+To be run by hand, because `full` needs 6.3 GB of disk. "Warm" means that the files were read just
+before; "cold" means that they were dropped from the page cache.
 """
 
 import argparse
@@ -24,13 +25,13 @@ ROUNDS = 3
 
 
 def memory() -> dict[str, int]:
-    """Resident memory of this process in KiB, by the kernel's names."""
+    """Returns the resident memory of this process in KiB, by the kernel's names."""
     fields = (line.split(":") for line in pathlib.Path("/proc/self/status").read_text().splitlines())
     return {name: int(value.split()[0]) for name, value in fields if name in ("VmHWM", "VmRSS", "RssAnon", "RssFile")}
 
 
 def python(folder: pathlib.Path, dtype: str, device: str) -> dict:
-    """What `load_checkpoint` does and prints, with the reference's library."""
+    """Does and prints the same as `load_checkpoint`, with the reference's library."""
     import torch
     from safetensors.torch import load_file
 
@@ -106,7 +107,7 @@ def main() -> None:
         for cold in (False, True):
             runs = {name: [] for name in commands}
             for turn in range(given.rounds):
-                # Who comes first changes: disks of virtual machines have bursts that the first one uses up.
+                # The order alternates, because the first one uses up the burst of a VM's disk.
                 for name, command in list(commands.items())[:: 1 if turn % 2 else -1]:
                     runs[name].append(measured(command, given.folder, cold))
             for name, list_of in runs.items():

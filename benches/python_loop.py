@@ -1,9 +1,11 @@
-"""The loop that `rrun` replaces: one `push` environment on MuJoCo's Python bindings, as a gymnasium environment steps it.
+"""The loop that `rrun` replaces: one `push` environment on MuJoCo's Python bindings, stepped like a
+gymnasium environment.
 
-    python_loop.py STEPS RENDER      prints {"steps": steps a second}
+    python_loop.py STEPS RENDER      prints {"steps": steps per second}
 
-Per step: damped least squares on the arm's Jacobian, 20 physics ticks, the observation as numpy arrays, and with RENDER
-both 224x224 cameras. No dataset and no video is written, which favours this side.
+Per step: damped least squares on the arm's Jacobian, 20 physics ticks, the observation as numpy
+arrays, and with RENDER both 224x224 cameras. No dataset and no video is written, which favours this
+side.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Datasets: megabytes a second into HDF5, beside h5py with the same layout, chunks and compression."""
+"""Measures datasets: megabytes per second written to HDF5, compared with h5py with the same layout,
+chunks and compression.
+"""
 
 import json
 import pathlib
@@ -11,14 +13,15 @@ from launch import FOLDER
 from policy import program
 from video import rendered
 
-# Side of the pictures (0: none), episodes.
+# Width and height of the images (0: none), and number of episodes.
 SIZES = {0: 40, 224: 2}
 STEPS = 300
 ROUNDS = 3
 
 
 def megabytes(side: int, episodes: int) -> float:
-    """Before compression: three observed vectors, two of the simulator, two actions of 7 numbers, reward, done."""
+    """Returns the uncompressed size: three observed vectors, two of the simulator, two actions of 7
+    numbers, reward, done, and images."""
     return episodes * STEPS * (7 * 7 * 4 + 5 + side * side * 3) / 1e6
 
 

@@ -1,9 +1,11 @@
-"""What `rrun` replaces when it records: a robomimic dataset written by h5py, as Isaac Lab's recorder does it.
+"""The recording that `rrun` replaces: a robomimic dataset written by h5py, as Isaac Lab's recorder
+does it.
 
     record_h5py.py PICTURES HEIGHT WIDTH STEPS EPISODES DIR      prints {"all": seconds}
 
-Rows are kept in memory until the end of an episode, then written with the chunks and compression that `rrun` uses, and the
-file is synced. The file is not protected against a kill while it grows, and no row is checked.
+Rows are kept in memory until the end of an episode, then written with the chunks and compression
+that `rrun` uses, and the file is synced. The file is not protected against a kill while it grows,
+and no row is checked.
 """
 
 import json

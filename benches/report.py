@@ -1,4 +1,6 @@
-"""Reports: the merge of all journals of a run, beside a Python script that merges the same files with `json`."""
+"""Measures reports: merges all journals of a run, compared with a Python script that merges the
+same files with `json`.
+"""
 
 import json
 import os
@@ -10,13 +12,13 @@ import sys
 
 from launch import FOLDER, ROOT
 
-# Jobs, episodes of each, ranks.
+# Number of jobs, of episodes per job, and of ranks.
 SIZES = [(1000, 100, 4), (10_000, 100, 4)]
 ROUNDS = 3
 
 
 def build() -> str:
-    """The program of report.rs."""
+    """Builds report.rs and returns the path of the program."""
     words = ["--release", "--locked", "-p", "jobs", "--bench", "report", "--message-format=json-render-diagnostics"]
     built = subprocess.run(["cargo", "build", *words], cwd=ROOT, check=True, capture_output=True, text=True)
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
@@ -24,7 +26,8 @@ def build() -> str:
 
 
 def measured(command: list[str]) -> dict[str, float]:
-    """What the program says of its parts, with CPU seconds and the most memory that it had, in MiB."""
+    """Returns the timings that the program prints, with its CPU seconds and its peak memory in MiB.
+    """
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     output = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)

@@ -1,9 +1,10 @@
-"""The Python side of report.py: journals of a run folder into episodes.jsonl and a report, with `json` alone.
+"""The Python side of report.py: merges the journals of a run folder into episodes.jsonl and a
+report, with `json` alone.
 
     report_merge.py FOLDER
 
-As merge scripts do it: every line is an object in memory. It counts, and gives each job its rate and Wilson interval; the
-report of rrun says more.
+Like other merge scripts, it holds every line as an object in memory. It counts, and computes the
+rate and the Wilson interval of each job; the report of rrun contains more.
 """
 
 import collections

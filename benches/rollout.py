@@ -1,4 +1,6 @@
-"""Rolling out: steps, frames and episodes a second of `rrun eval`, and of a Python loop on the same physics and cameras."""
+"""Measures rollouts: steps, frames and episodes per second of `rrun eval`, and of a Python loop
+with the same physics and cameras.
+"""
 
 import json
 import os
@@ -20,7 +22,8 @@ EXPERT = {"datasets": 120, "datasets, videos": 24}
 
 
 def evaluate(ranks: int, words: list[str], episodes: int, policy: str) -> dict[str, float]:
-    """One evaluation with a job a rank; rates over the seconds in which jobs ran."""
+    """Runs one evaluation with one job per rank; returns rates over the seconds in which jobs ran.
+    """
     with tempfile.TemporaryDirectory() as folder:
         jobs = pathlib.Path(folder, "jobs.json")
         entry = {"arena_env_args": {"environment": "push", "num_envs": 4}, "policy_type": policy}
@@ -36,7 +39,8 @@ def evaluate(ranks: int, words: list[str], episodes: int, policy: str) -> dict[s
 
 
 def python_loop(render: bool, steps: int) -> dict[str, float]:
-    """The same scene stepped by MuJoCo's own Python bindings, one environment, as a gymnasium environment does it."""
+    """Steps the same scene with MuJoCo's own Python bindings: one environment, like a gymnasium
+    environment."""
     script = pathlib.Path(__file__).with_name("python_loop.py")
     command = [sys.executable, str(script), str(steps), "1" if render else "0"]
     env = {**os.environ, "MUJOCO_GL": "egl"}

@@ -1,23 +1,25 @@
-"""The least time that one inference of GR00T N1.7 can take on a card: the sum over its matrix products of what each must
-wait for, arithmetic or the traffic of its weights.
+"""Computes the minimum time of one inference of GR00T N1.7 on a GPU.
+
+It is the sum over all matrix products of the longer of arithmetic and weight traffic.
 
     python3 benches/roofline.py      the published sizes at 790 TFLOP/s and 4.3 TB/s
 
-What depends only on the checkpoint and the number of steps counts as done beforehand, and keys and values of cross
-attention are made once: that is the network as `rrun` runs it (lean), less than what its authors' code does.
+Everything that depends only on the checkpoint and the number of steps counts as done beforehand,
+and keys and values of cross attention are computed once. That is the network as `rrun` runs it
+(fused), which does less than the authors' code.
 """
 
 import json
 import pathlib
 from collections.abc import Iterator
 
-BF16 = 2  # bytes
-PATCHES = 256  # of a picture of 256x256 pixels
+BF16 = 2  # bytes per value
+PATCHES = 256  # per image of 256x256 pixels
 Product = tuple[float, int, int]  # rows, inputs, outputs
 
 
 def released() -> tuple[dict, dict]:
-    """Sizes that matter of `config.json` and `vlm/config.json`."""
+    """Returns the relevant sizes of `config.json` and `vlm/config.json`."""
     model = {
         "select_layer": 16,
         "action_horizon": 40,
@@ -36,7 +38,8 @@ def released() -> tuple[dict, dict]:
 
 
 def products(model: dict, vlm: dict, images: int, tokens: int, batch: int) -> Iterator[tuple[int, Product]]:
-    """Matrix products with weights, with how often they come; `tokens` is the length of one prompt, pictures included."""
+    """Yields the matrix products with weights, with the number of times they occur. `tokens` is the
+    length of one prompt, images included."""
     vision, text = vlm["vision_config"], vlm["text_config"]
     d, inner, patches = vision["hidden_size"], vision["intermediate_size"], batch * images * PATCHES
     yield 1, (patches, 1536, d)
@@ -69,7 +72,7 @@ def products(model: dict, vlm: dict, images: int, tokens: int, batch: int) -> It
 
 
 def attention(model: dict, vlm: dict, images: int, tokens: int, batch: int) -> float:
-    """Floating point operations of attention itself."""
+    """Returns the floating point operations of attention itself."""
     vision, text = vlm["vision_config"], vlm["text_config"]
     seen = 4 * batch * images * PATCHES**2 * vision["hidden_size"] * vision["depth"]
     said = 4 * batch * tokens**2 * (text["num_attention_heads"] * text["head_dim"] * model["select_layer"] / 2)
@@ -80,7 +83,8 @@ def attention(model: dict, vlm: dict, images: int, tokens: int, batch: int) -> f
 
 
 def milliseconds(sizes: tuple[dict, dict], shape: tuple[int, int, int], tflops: float, terabytes: float) -> float:
-    """`shape`: pictures of a prompt, its tokens, prompts; then TFLOP/s of products and TB/s of copies."""
+    """Returns the minimum time. `shape` is images per prompt, tokens per prompt, and number of
+    prompts; `tflops` applies to products, `terabytes` per second to weight traffic."""
     model, vlm = sizes
     total = attention(model, vlm, *shape) / (tflops * 1e12)
     for count, (rows, inputs, outputs) in products(model, vlm, *shape):
@@ -91,7 +95,7 @@ def milliseconds(sizes: tuple[dict, dict], shape: tuple[int, int, int], tflops: 
 
 
 def of_folder(folder: pathlib.Path) -> tuple[dict, dict]:
-    """Sizes of a model directory."""
+    """Returns the sizes of a model directory."""
     return json.loads((folder / "config.json").read_text()), json.loads((folder / "vlm/config.json").read_text())
 
 

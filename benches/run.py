@@ -1,7 +1,11 @@
-"""Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
+"""Runs the benches. Each prints a figure and its ratio to what it replaces, measured in the same
+run, as medians of several rounds.
 
-    make bench                        all of them, as tables for README.md
-    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|assign|overlap|bridge|policy|video|record|report|serve
+    make bench                        runs all of them, and prints tables for README.md
+    .venv/bin/python benches/run.py BENCH
+
+BENCH is one of start, teardown, memory, store, rollout, assign, overlap, bridge, policy, video,
+record, report, serve.
 """
 
 import os

@@ -1,5 +1,7 @@
-"""`rrun serve` beside a Python server of the reference's shape (serve_python.py): clients that ask again as soon as they have
-an answer, over ZeroMQ, with the checkpoint of the demo and two pictures of 96 x 96 on a CPU.
+"""Compares `rrun serve` with a Python server of the reference's design (serve_python.py).
+
+Clients over ZeroMQ send the next request as soon as they have an answer, with the demo checkpoint
+and two images of 96 x 96 on a CPU.
 """
 
 import contextlib
@@ -45,7 +47,7 @@ def python(kind: str) -> list[str]:
 
 @contextlib.contextmanager
 def serving(command: list[str]):
-    """Starts a server; gives its port and pid."""
+    """Starts a server; yields its port and pid."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     child = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -64,13 +66,14 @@ def serving(command: list[str]):
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process so far, proc_pid_stat(5)."""
+    """Returns the CPU time of a process so far in seconds, see proc_pid_stat(5)."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def ask(server: tuple[int, int], clients: int, body: bytes) -> tuple[float, float, float]:
-    """Requests a second, the 99th percentile of their latency, and the server's CPU time for each, in milliseconds."""
+    """Returns requests per second, the 99th percentile of their latency in milliseconds, and the
+    server's CPU time for each request in milliseconds."""
     import zmq
 
     port, pid = server

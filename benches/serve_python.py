@@ -1,10 +1,11 @@
-"""A policy server of the reference's shape: a REP socket, one request after the other, msgpack with arrays of numpy.
+"""A policy server of the reference's design: a REP socket, one request at a time, msgpack with
+numpy arrays.
 
     serve_python.py echo|eager CHECKPOINT        prints its port
 
-`echo` decodes a request and answers with actions that are there already: what the protocol costs. `eager` runs the network of
-policy_eager.py for each request, on inputs that are there already: no pictures are resized, no words become tokens, which
-favours this side.
+`echo` decodes a request and answers with actions computed beforehand, which shows the cost of the
+protocol. `eager` runs the network of policy_eager.py for each request, on inputs prepared
+beforehand: no images are resized and no prompts tokenised, which favours this side.
 """
 
 import pathlib
@@ -34,7 +35,8 @@ def decode(obj):
 
 
 def inputs() -> dict[str, torch.Tensor]:
-    """As many patches and tokens as two pictures of 96 x 96 have (6 x 6, 9), in one picture; for the checkpoint of the demo."""
+    """Returns inputs for the demo checkpoint: a single image with as many patches and tokens as two
+    images of 96 x 96 have (6 x 6, 9)."""
     words = torch.randint(0, 200, (TEXT_TOKENS,))
     picture = torch.tensor([665] + [668] * 18 + [666])
     return {

@@ -1,4 +1,6 @@
-"""Launching: N ranks that end at once, by rrun, by torchrun, and by a bare loop of fork and exec (in C, see ranks.c)."""
+"""Measures launching N ranks that exit at once: with rrun, with torchrun, and with a bare loop of
+fork and exec (in C, see ranks.c).
+"""
 
 import statistics
 import subprocess
@@ -8,7 +10,7 @@ from launch import RRUN, TORCHRUN, command, ranks
 
 RANKS = [1, 4, 16, 64, 256]
 ROUNDS = {"rrun": 21, "fork": 21, "torchrun": 5}
-# Torchrun with more of them takes long and shows nothing new.
+# Torchrun with more ranks takes long and shows nothing new.
 MOST_OF_TORCHRUN = 64
 
 
@@ -23,7 +25,7 @@ def commands(count: int) -> dict[str, list[str]]:
 
 
 def once(words: list[str]) -> tuple[float, float]:
-    """Seconds until the launch is over, and until the first rank was in its `main`."""
+    """Returns the seconds until the launch is over, and until the first rank was in its `main`."""
     begin = time.monotonic_ns()
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     wall = time.monotonic_ns() - begin

@@ -1,4 +1,6 @@
-"""The store: our server and torch's own (libuv), each alone in a process, driven by the same clients (see store.rs)."""
+"""Compares rrun's store server with torch's own (libuv). Each runs alone in a process, with the
+same clients (see store.rs).
+"""
 
 import contextlib
 import json
@@ -12,7 +14,8 @@ from launch import ROOT, compiled
 
 CLIENTS = [1, 16, 64, 256]
 ROUNDS = 3
-# What clients do (see store.rs), and whom they do it to; the floor (see floor.c) knows calls only.
+# The modes of the clients (see store.rs) with the servers they run against. The floor (see floor.c)
+# supports only calls.
 MODES = {"calls": ["rrun", "torch", "floor"], "bulk": ["rrun", "torch"]}
 SECONDS = 1.0
 TORCH = """
@@ -24,7 +27,8 @@ sys.stdin.read()
 
 
 def build() -> str:
-    """The program of store.rs, made with what `cargo build --release` has compiled already."""
+    """Builds store.rs on top of what `cargo build --release` has compiled, and returns the path of
+    the program."""
     words = ["--release", "--locked", "-p", "launcher", "--bench", "store", "--message-format=json-render-diagnostics"]
     built = subprocess.run(["cargo", "build", *words], cwd=ROOT, check=True, capture_output=True, text=True)
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
@@ -33,7 +37,7 @@ def build() -> str:
 
 @contextlib.contextmanager
 def serving(command: list[str]):
-    """The port and the pid of a server that ends with the block."""
+    """Starts a server that ends with the `with` block; yields its port and pid."""
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield int(server.stdout.readline()), server.pid
@@ -48,10 +52,11 @@ def cpu_seconds(pid: int) -> float:
 
 
 def measured(words: list[str], pid: int) -> dict[str, float]:
-    """Operations a second, latencies, and what the server's CPU time was for one operation."""
+    """Returns operations per second, latencies, and the server's CPU time per operation in
+    microseconds."""
     before = cpu_seconds(pid)
     found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    # The clients also work through their warm-up, a fifth of a second.
+    # The clients also load the server during their warm-up of 0.2 s.
     return {**found, "cpu_us": (cpu_seconds(pid) - before) * 1e6 / (found["ops_s"] * (SECONDS + 0.2))}
 
 

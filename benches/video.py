@@ -1,4 +1,6 @@
-"""Videos: frames a second of the recorder on one core, beside the ffmpeg program that is fed the same frames by a pipe."""
+"""Measures videos: frames per second of the recorder on one core, compared with the ffmpeg program
+that gets the same frames over a pipe.
+"""
 
 import json
 import os
@@ -14,7 +16,7 @@ from policy import program
 
 os.environ.setdefault("MUJOCO_GL", "egl")
 
-# Side of the square picture: different ones, and how many in all.
+# Edge of the square images: number of distinct images, and of images in all.
 SIZES = {224: (240, 2400), 480: (120, 960), 960: (60, 240)}
 PRESETS = ["ultrafast", "veryfast"]
 FPS = 30
@@ -22,7 +24,7 @@ ROUNDS = 3
 
 
 def rendered(side: int, count: int) -> pathlib.Path:
-    """Pictures of `push`, whose arm moves, as raw RGB."""
+    """Returns images of `push` with a moving arm, as raw RGB."""
     import mujoco
     import numpy as np
     import python_loop
@@ -72,7 +74,8 @@ def ffmpeg(preset: str, frames: pathlib.Path, side: int, total: int, folder: pat
 
 
 def decibels(video: pathlib.Path, frames: pathlib.Path, side: int, count: int) -> float:
-    """Peak signal-to-noise ratio of the first round of pictures, as the viewer sees them: RGB."""
+    """Returns the peak signal-to-noise ratio of the first round of images in RGB, as a viewer sees
+    them."""
     raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{side}x{side}", "-r", str(FPS), "-i", str(frames)]
     compare = ["-lavfi", "[0:v]format=gbrp[a];[1:v]format=gbrp[b];[a][b]psnr", "-frames:v", str(count), "-f", "null", "-"]
     said = subprocess.run(["ffmpeg", "-i", str(video), *raw, *compare], capture_output=True, text=True).stderr

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Installs third-party simulators, each into a venv of its own, at the versions that NAME.txt beside this file pins:
-#   install.sh NAME...    what is installed already, and works, is left alone
-#   install.sh --list     what there is, what it costs, and what of it is installed
-# The venvs are .simulators/NAME at the root of the checkout, or $RRUN_SIMULATORS/NAME. Nothing else is written.
+# Installs third-party simulators, each into its own venv, at the versions that NAME.txt beside this
+# file pins:
+#   install.sh NAME...    installs simulators, unless they are installed and work
+#   install.sh --list     lists all simulators, their cost, and whether they are installed
+# The venvs are .simulators/NAME at the root of the checkout, or $RRUN_SIMULATORS/NAME. Nothing
+# else is written.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 venvs=${RRUN_SIMULATORS:-$(cd "$here/../../.." && pwd)/.simulators}
@@ -11,11 +13,11 @@ names=(pusht pusher fetch metaworld libero)
 say() { echo "simulators: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-# First comment line: what it is; second: what it costs.
+# The first comment line of NAME.txt describes the simulator, the second one its cost.
 about() { sed -n 's/^# //p' "$here/$1.txt" | sed -n 1p; }
 cost() { sed -n 's/^# cost: //p' "$here/$1.txt"; }
 
-# A venv has a simulator when these pins went in and the simulator then made a step.
+# A simulator is installed if its venv was made with these pins, and it then made a step.
 is_installed() { [[ -f $venvs/$1/rrun-pins.txt ]] && cmp --silent <(pins "$here/$1.txt") <(pins "$venvs/$1/rrun-pins.txt"); }
 pins() { grep -v '^#' "$1"; }
 
@@ -28,7 +30,7 @@ list() {
     done
 }
 
-# The first Python that is new enough for the pins; 3.11 before others, for LIBERO's MuJoCo 2.3.7.
+# Finds the first Python that the pins support; 3.11 is preferred, for LIBERO's MuJoCo 2.3.7.
 find_python() {
     local python
     for python in ${PYTHON:-} python3.11 python3.12 python3.13 python3; do
@@ -38,7 +40,7 @@ find_python() {
     die "Python 3.11 to 3.13 with venv is needed: apt install python3 python3-venv, or name one with PYTHON="
 }
 
-# One reset and one step, with a picture; prints what was seen. Asks nothing: standard input is closed.
+# Makes one reset and one step, with an image. It cannot ask questions: standard input is closed.
 try() {
     local egl=(MUJOCO_GL=egl PYOPENGL_PLATFORM=egl LP_NUM_THREADS=0)
     env "${egl[@]}" "$venvs/$1/bin/python" "$here/try.py" "$1" </dev/null >/dev/null

@@ -4,8 +4,8 @@
 //! ```text
 //! bench_policy make tiny|160m DIR   writes a model directory with random weights, inputs, and the
 //!                                   actions that they lead to
-//! bench_policy run DIR              reads a number of patches from each line of stdin, and prints a
-//!                                   line with the seconds of each part
+//! bench_policy run DIR              reads a number of patches from each line of stdin, and prints
+//!                                   a line with the seconds of each part
 //! ```
 //!
 //! The parts are the vision tower, the language model, the conditions (self-attention over the
