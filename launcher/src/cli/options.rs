@@ -12,10 +12,12 @@ use crate::cli::python::{float, int, repr};
 
 /// The help text about the spelling of options, which is torchrun's.
 const SPELLINGS: &str = "\
-Options stand before PROGRAM, everything after it is passed on. Words of an option may be joined by `-` or `_`, and an \
-option may be shortened as long as it stays clear. A variable PET_<OPTION>, as PET_NPROC_PER_NODE, sets a default.";
+Options go before PROGRAM; everything after it is passed to PROGRAM. Words of an option may be \
+joined by `-` or `_`, and an option may be abbreviated while it stays unambiguous. A variable \
+PET_<OPTION>, e.g. PET_NPROC_PER_NODE, sets a default.";
 
-/// Starts a program once per rank, as torchrun does, with the same options, variables, logs and exit codes
+/// Start a program once per rank, as torchrun does, with the same options, variables, logs and exit
+/// codes
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rrun", version, term_width = 80, args_override_self = true)]
 #[command(disable_help_flag = true, disable_version_flag = true, after_help = SPELLINGS)]
@@ -23,12 +25,13 @@ option may be shortened as long as it stays clear. A variable PET_<OPTION>, as P
     override_usage = "rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun [OPTIONS] eval --jobs FILE [ARGS]...\n       rrun [OPTIONS] serve --policy POLICY [ARGS]...\n       rrun merge DIR...\n       rrun report DIR\n       rrun verify DIR\n       rrun compare A B\n       rrun fit --jobs FILE"
 )]
 pub struct Cli {
-    /// Python script; a module with -m, an executable with --no-python. `eval` (runs the jobs of a file) and `serve` (answers
-    /// robots) are built in: `rrun eval --help`, `rrun serve --help`
+    /// Python script, module (with -m) or executable (with --no-python). Two programs are built in:
+    /// `eval` runs the jobs of a file, and `serve` serves a policy to robots; see
+    /// `rrun eval --help` and `rrun serve --help`
     #[arg(value_name = "PROGRAM", required = true, value_hint = ValueHint::FilePath)]
     pub program: OsString,
 
-    /// Arguments of PROGRAM; ${local_rank} becomes the local rank and $$ becomes $
+    /// Arguments of PROGRAM; ${local_rank} is replaced by the local rank, and $$ by $
     #[arg(
         value_name = "ARGS",
         trailing_var_arg = true,
@@ -36,19 +39,20 @@ pub struct Cli {
     )]
     pub args: Vec<OsString>,
 
-    /// Ranks on this node: a number, `gpu`, `cpu`, or `auto` (GPUs if there are any, else CPUs)
+    /// Number of ranks on this node: a number, `gpu`, `cpu`, or `auto` (GPUs if there are any, else
+    /// CPUs)
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Ranks")]
     pub nproc_per_node: String,
 
-    /// Nodes: N, or MIN:MAX with the c10d backend
+    /// Number of nodes: N, or MIN:MAX with the c10d backend
     #[arg(long, value_name = "N", default_value = "1:1", help_heading = "Ranks")]
     pub nnodes: String,
 
-    /// Index of this node; with the c10d backend, what nodes are sorted by
+    /// Index of this node; the c10d backend sorts nodes by it
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_int, help_heading = "Ranks")]
     pub node_rank: i64,
 
-    /// Role name, for ROLE_NAME and the prefix of lines
+    /// Role name, used in ROLE_NAME and in the prefix of lines
     #[arg(
         long,
         value_name = "NAME",
@@ -57,7 +61,7 @@ pub struct Cli {
     )]
     pub role: String,
 
-    /// LOCAL_RANK=0 for every rank, and CUDA_VISIBLE_DEVICES with its GPU alone
+    /// Set LOCAL_RANK=0 for every rank, and CUDA_VISIBLE_DEVICES to its GPU alone
     #[arg(long, help_heading = "Ranks")]
     pub virtual_local_rank: bool,
 
@@ -66,28 +70,29 @@ pub struct Cli {
     #[arg(long, value_name = "MODE", value_parser = parse_numa_binding, help_heading = "Ranks")]
     pub numa_binding: Option<String>,
 
-    /// PROGRAM is a Python module
+    /// Run PROGRAM as a Python module
     #[arg(short, long, help_heading = "Program")]
     pub module: bool,
 
-    /// PROGRAM is an executable, looked up in PATH
+    /// Run PROGRAM as an executable, looked up in PATH
     #[arg(long, help_heading = "Program")]
     pub no_python: bool,
 
-    /// Run the script by runpy, its exception recorded in the error file
+    /// Run the script with runpy, and record its exception in the error file
     #[arg(long, help_heading = "Program")]
     pub run_path: bool,
 
-    /// How --run-path makes processes: spawn, fork or forkserver; here always a fresh interpreter
+    /// Start method of --run-path: spawn, fork or forkserver; rrun always starts a fresh
+    /// interpreter
     #[arg(long, value_name = "METHOD", default_value = "spawn", value_parser = parse_start_method)]
     #[arg(help_heading = "Program")]
     pub start_method: String,
 
-    /// Meet on a free port under a random run id; other rendezvous options are ignored
+    /// Rendezvous on a free port with a random run id, ignoring other rendezvous options
     #[arg(long, help_heading = "Rendezvous")]
     pub standalone: bool,
 
-    /// MASTER_ADDR of the static backend; IPv6 as [::1] [default: 127.0.0.1]
+    /// MASTER_ADDR of the static backend; write IPv6 addresses as [::1] [default: 127.0.0.1]
     #[arg(long, value_name = "HOST", help_heading = "Rendezvous")]
     pub master_addr: Option<String>,
 
@@ -95,11 +100,11 @@ pub struct Cli {
     #[arg(long, value_name = "PORT", value_parser = parse_int, help_heading = "Rendezvous")]
     pub master_port: Option<i64>,
 
-    /// This node's address; MASTER_ADDR unless the backend is static
+    /// Address of this node; used as MASTER_ADDR unless the backend is static
     #[arg(long, value_name = "HOST", help_heading = "Rendezvous")]
     pub local_addr: Option<String>,
 
-    /// static or c10d
+    /// Rendezvous backend: static or c10d
     #[arg(
         long,
         value_name = "NAME",
@@ -108,7 +113,7 @@ pub struct Cli {
     )]
     pub rdzv_backend: String,
 
-    /// HOST[:PORT] to meet at
+    /// Address of the rendezvous: HOST[:PORT]
     #[arg(
         long,
         value_name = "ENDPOINT",
@@ -118,7 +123,8 @@ pub struct Cli {
     )]
     pub rdzv_endpoint: String,
 
-    /// auto: what is left out above is read from SLURM's variables within srun and sbatch; off: it is not
+    /// Take omitted options above from SLURM's variables: auto (within srun and sbatch) or off
+    /// (never)
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_slurm, help_heading = "Rendezvous")]
     pub slurm: String,
 
@@ -131,7 +137,7 @@ pub struct Cli {
     )]
     pub rdzv_id: String,
 
-    /// Further settings: KEY=VALUE,KEY=VALUE
+    /// Further rendezvous settings: KEY=VALUE,KEY=VALUE
     #[arg(
         long,
         value_name = "CONF",
@@ -141,22 +147,24 @@ pub struct Cli {
     )]
     pub rdzv_conf: String,
 
-    /// Restarts of all ranks before the launch has failed; with isolate, of each rank before it is lost [default: 0; for
-    /// eval and serve with isolate 6]
+    /// Restart all ranks at most N times before the launch fails; with isolate, restart each rank
+    /// at most N times before it is lost [default: 0; for eval and serve with isolate 6]
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_int, help_heading = "Failure and stop")]
     #[arg(hide_default_value = true)]
     pub max_restarts: i64,
 
-    /// What a rank that fails means for the others: torchrun (all end, and restart together) or isolate (it restarts
-    /// alone, they go on) [default: isolate for eval and serve, else torchrun]
+    /// What to do when a rank fails: torchrun (end all ranks and restart them together) or isolate
+    /// (restart it alone while the others continue) [default: isolate for eval and serve, else
+    /// torchrun]
     #[arg(long, value_name = "POLICY", value_parser = parse_failure_policy, help_heading = "Failure and stop")]
     pub failure_policy: Option<String>,
 
-    /// Seconds between the signal that ends a rank and SIGKILL [default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT or 30]
+    /// Seconds to wait between the signal that ends a rank and SIGKILL [default:
+    /// TORCH_ELASTIC_SHUTDOWN_TIMEOUT or 30]
     #[arg(long, value_name = "SECONDS", value_parser = parse_int, help_heading = "Failure and stop")]
     pub shutdown_timeout: Option<i64>,
 
-    /// Signals that are passed to the ranks and end the launch
+    /// Pass these signals to the ranks and end the launch
     #[arg(
         long,
         value_name = "NAMES",
@@ -165,16 +173,17 @@ pub struct Cli {
     #[arg(help_heading = "Failure and stop")]
     pub signals_to_handle: String,
 
-    /// Seconds between two looks at the ranks in torchrun; here an exit is seen at once
+    /// Polling interval of torchrun in seconds; no effect in rrun, which notices exits immediately
     #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = parse_float)]
     #[arg(help_heading = "Failure and stop")]
     pub monitor_interval: f64,
 
-    /// Folder of log files [default: a new one under TMPDIR]; /dev/null for none
+    /// Folder for log files, or /dev/null for none [default: a new one under TMPDIR]
     #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().map(PathBuf::from), help_heading = "Logs")]
     pub log_dir: Option<PathBuf>,
 
-    /// Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both (-r 3), or by local rank (-r 0:3,1:2)
+    /// Redirect these streams to files: 0 none, 1 stdout, 2 stderr, 3 both (-r 3), or by local rank
+    /// (-r 0:3,1:2)
     #[arg(
         short,
         long,
@@ -184,7 +193,7 @@ pub struct Cli {
     )]
     pub redirects: String,
 
-    /// Streams that go to files and, line by line with a prefix, to the console (-t 3)
+    /// Write these streams to files and, line by line with a prefix, to the console (-t 3)
     #[arg(
         short,
         long,
@@ -194,7 +203,7 @@ pub struct Cli {
     )]
     pub tee: String,
 
-    /// Local ranks shown on the console, as 0,2 [default: all]
+    /// Show only these local ranks on the console, e.g. 0,2 [default: all]
     #[arg(
         long,
         value_name = "RANKS",
@@ -204,7 +213,8 @@ pub struct Cli {
     )]
     pub local_ranks_filter: String,
 
-    /// Lines of teed stdout with one of these texts also go to filtered_stdout.log; `,,` is a comma
+    /// Copy lines of teed stdout that contain one of these texts to filtered_stdout.log; write a
+    /// comma as `,,`
     #[arg(
         long,
         value_name = "TEXTS",
@@ -214,7 +224,7 @@ pub struct Cli {
     )]
     pub duplicate_stdout_filters: String,
 
-    /// The same for stderr and filtered_stderr.log
+    /// Do the same for stderr and filtered_stderr.log
     #[arg(
         long,
         value_name = "TEXTS",
@@ -224,15 +234,16 @@ pub struct Cli {
     )]
     pub duplicate_stderr_filters: String,
 
-    /// Prefix of teed lines, with ${role_name}, ${local_rank}, ${rank}, ${hostname}
+    /// Prefix of teed lines; may contain ${role_name}, ${local_rank}, ${rank} and ${hostname}
     #[arg(long, value_name = "TEXT", help_heading = "Logs")]
     pub log_line_prefix_template: Option<String>,
 
-    /// Python entry point that makes the logs (only `default`)
+    /// Python entry point that creates the logs (only `default`)
     #[arg(long, value_name = "NAME", help_heading = "Logs")]
     pub logs_specs: Option<String>,
 
-    /// One JSON line an event: console (stderr) or json:FILE (appended); null or dynamic_rendezvous for none
+    /// Write one JSON line per event: console (to stderr) or json:FILE (appended); null or
+    /// dynamic_rendezvous for none
     #[arg(
         long,
         value_name = "NAME",
@@ -241,11 +252,12 @@ pub struct Cli {
     )]
     pub event_log_handler: String,
 
-    /// Form of what rrun says on stderr: text, or json (an object a line); ranks of eval are told
+    /// Format of rrun's messages on stderr: text, or json (one object per line); also applies to
+    /// the ranks of eval
     #[arg(long, value_name = "FORMAT", value_parser = parse_log_format, help_heading = "Logs")]
     pub log_format: Option<String>,
 
-    /// Say only warnings, errors and results; ranks of eval are told
+    /// Print only warnings, errors and results; also applies to the ranks of eval
     #[arg(long, help_heading = "Logs")]
     pub quiet: bool,
 
@@ -253,7 +265,7 @@ pub struct Cli {
     #[arg(long, help_heading = "Other")]
     pub dry_run: bool,
 
-    /// Say of each rank, when it has ended, what CPU time and memory it used
+    /// Print each rank's CPU time and memory when it exits
     #[arg(long, help_heading = "Other")]
     pub rusage: bool,
 
