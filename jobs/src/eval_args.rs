@@ -17,10 +17,11 @@ use crate::config::Override;
 use crate::memory::ByteSize;
 use crate::usage::{option_of_file, plain, with_negative_values};
 
-/// Runs the jobs of a file and reports what came out.
+/// Run the jobs of a file and report the results.
 ///
-/// Each rank runs the jobs with `index % world_size == rank`, unless --assign or --shard say otherwise; a job with
-/// `total_num_envs` is shared by all ranks. Several words of an option may be joined by `-` or `_`.
+/// Each rank runs the jobs with `index % world_size == rank`, unless --assign or --shard say
+/// otherwise; a job with `total_num_envs` is shared by all ranks. Words of an option may be joined
+/// by `-` or `_`.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "eval", bin_name = "rrun eval", max_term_width = 100)]
 pub struct EvalArgs {
@@ -28,49 +29,52 @@ pub struct EvalArgs {
     #[arg(long, visible_alias = "eval-jobs-config", value_name = "FILE", required_unless_present_any = ["config", "set", "resume"])]
     pub jobs: Option<PathBuf>,
 
-    /// RLinf's YAML (cluster, env.eval, rollout, runner), over the jobs file; of several the later ones win
+    /// RLinf YAML (cluster, env.eval, rollout, runner), applied over the jobs file; later files
+    /// override earlier ones
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
 
-    /// A setting over those of --config, as env.eval.total_num_envs=8; the value is read as YAML
+    /// Override a setting of --config, e.g. env.eval.total_num_envs=8; the value is read as YAML
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Override>,
 
-    /// Run folder; the same command again goes on where it stopped [default: outputs/<name of the jobs file>]
+    /// Run folder; the same command again resumes where it stopped [default: outputs/<name of the
+    /// jobs file>]
     #[arg(long, visible_alias = "output-base-dir", value_name = "DIR")]
     pub output: Option<PathBuf>,
 
-    /// Go on with the run in DIR: its jobs (unless --jobs names others) and its options, at any number of ranks
+    /// Resume the run in DIR with its jobs (unless --jobs names others) and its options, on any
+    /// number of ranks
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
     pub resume: Option<PathBuf>,
 
-    /// Go on with jobs that differ from those of the run folder: what is as it was stays finished, the rest moves to
-    /// superseded/
+    /// Resume with jobs that differ from those of the run folder: unchanged ones stay finished, the
+    /// rest moves to superseded/
     #[arg(long)]
     pub accept_changed_jobs: bool,
 
-    /// With --resume and without --jobs: run what the plan names (programs, modules, servers), though you have not begun a
-    /// run with it yourself
+    /// With --resume and without --jobs: run what the plan names (programs, modules, servers), even
+    /// if you have not started a run with it yourself
     #[arg(long, requires = "resume")]
     pub trust_plan: bool,
 
-    /// Base seed of every job that has none of its own
+    /// Base seed of every job without a seed of its own
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
 
-    /// Steps of jobs that have neither num_episodes nor num_steps
+    /// Number of steps of jobs that have neither num_episodes nor num_steps
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub num_steps: Option<u64>,
 
-    /// Go on with the next job when one has failed
+    /// Continue with the next job when one fails
     #[arg(long)]
     pub continue_on_error: bool,
 
-    /// Attempts at a job before it is marked as failed; finished episodes are kept
+    /// Attempt a job at most K times before marking it as failed; finished episodes are kept
     #[arg(long, default_value_t = 2, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub job_attempts: u32,
 
-    /// Who runs what; results do not depend on it
+    /// Rule that assigns work to ranks; results do not depend on it
     #[arg(
         long,
         value_enum,
@@ -80,69 +84,73 @@ pub struct EvalArgs {
     )]
     pub assign: Assign,
 
-    /// What the rule deals to ranks: whole jobs, or the episodes of each job that has a number of them [default: jobs;
-    /// with --assign dynamic: episodes]
+    /// Unit that the rule assigns to ranks: whole jobs, or the episodes of each job that has a
+    /// number of them [default: jobs; with --assign dynamic: episodes]
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Assignment")]
     pub shard: Option<Shard>,
 
-    /// Episodes of one lease at most, with --assign dynamic; towards the end of a job they get fewer
-    /// [default: num_envs of the job]
+    /// Maximum number of episodes per lease, with --assign dynamic; leases get smaller towards the
+    /// end of a job [default: num_envs of the job]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Assignment")]
     pub lease: Option<u64>,
 
-    /// Seconds without a step after which an idle rank takes over another's leases [default: --stall-timeout]
+    /// Seconds without a step after which an idle rank takes over another's leases [default:
+    /// --stall-timeout]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Assignment")]
     pub lease_timeout: Option<u64>,
 
-    /// Run nothing but these jobs, and of these all or some episodes, as 'reach:0,3-5;push'; in a folder of its own
-    /// [default output: outputs/<name of the jobs file>_only]
+    /// Run only these jobs, with all or some of their episodes, e.g. 'reach:0,3-5;push', in a
+    /// separate run folder [default output: outputs/<name of the jobs file>_only]
     #[arg(long, value_name = "JOB[:EPISODES][;…]")]
     pub only: Option<Only>,
 
-    /// Copies of the environment in place of num_envs (or total_num_envs) of every job
+    /// Override num_envs (or total_num_envs), the number of copies of the environment, in every job
     #[arg(long, value_name = "N", help_heading = "Rollout",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     pub num_envs: Option<usize>,
 
-    /// Groups of environments that take turns: while the policy infers for one, another steps
+    /// Number of groups of environments that take turns: while the policy infers for one, another
+    /// steps
     #[arg(long, visible_alias = "pipeline-stage-num", default_value_t = 2, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64), help_heading = "Rollout")]
     pub pipeline_stages: usize,
 
-    /// Rows of one inference at most; with 1 results are independent of who is inferred together, to the last bit
-    /// [default: 1 on a CPU, all on a GPU]
+    /// Maximum number of rows per inference; with 1, results do not depend on which rows share a
+    /// batch, to the last bit [default: 1 on a CPU, all on a GPU]
     #[arg(long, value_name = "N", help_heading = "Rollout",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub max_batch: Option<usize>,
 
-    /// How often an episode begins again when the process of its environment dies or hangs
+    /// Restart an episode at most N times when the process of its environment dies or hangs
     #[arg(long, default_value_t = 3, value_name = "N", help_heading = "Rollout")]
     pub env_restarts: u32,
 
-    /// Seconds without an answer after which an environment's process is given up, and a standstill is told
+    /// Seconds without an answer after which an environment's process is given up, and a stall is
+    /// reported
     #[arg(long, default_value_t = 300, value_name = "SECONDS", help_heading = "Rollout",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_timeout: u64,
 
-    /// Episodes after which the process of a Python environment is replaced, for simulators that leak
+    /// Replace the process of a Python environment after N episodes, for simulators that leak
     #[arg(long, value_name = "N", help_heading = "Rollout", value_parser = clap::value_parser!(u64).range(1..))]
     pub recycle_after: Option<u64>,
 
-    /// An X display in memory for Python environments that name none
+    /// Start an X display in memory for Python environments that name none
     #[arg(long, value_name = "WxHxD", num_args = 0..=1, default_missing_value = "1024x768x24",
           help_heading = "Rollout")]
     pub xvfb: Option<Screen>,
 
-    /// Who sits on which GPU, as 'env: 0-1, rollout: 2-3'; each process of rollout is a rank
+    /// Placement: which GPU each rank and environment uses, e.g. 'env: 0-1, rollout: 2-3'; each
+    /// rollout process is a rank
     #[arg(long, value_name = "PLACEMENT", help_heading = "Devices")]
     pub placement: Option<String>,
 
-    /// Ranks that share a GPU: local ranks 0 to N-1 are on the first [default: 1]
+    /// Number of ranks that share a GPU: local ranks 0 to N-1 use the first [default: 1]
     #[arg(long, value_name = "N", help_heading = "Devices", conflicts_with = "placement",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub workers_per_gpu: Option<u32>,
 
-    /// Pin the policy to one GPU (a single local rank; several go by LOCAL_RANK)
+    /// Pin the policy to one GPU (single local rank only; several use LOCAL_RANK)
     #[arg(
         long,
         value_name = "N",
@@ -155,19 +163,21 @@ pub struct EvalArgs {
     #[arg(long, value_name = "DEVICE", help_heading = "Devices")]
     pub policy_device: Option<String>,
 
-    /// Memory of each GPU that may be used, as 12GiB: checked before the start, and the rank's libtorch holds no more of it
+    /// Use at most this much memory of each GPU, e.g. 12GiB: checked before the start, and a limit
+    /// for the rank's libtorch
     #[arg(long, value_name = "SIZE", help_heading = "Devices")]
     pub gpu_memory: Option<ByteSize>,
 
-    /// What environments take, as `rrun fit --probe` has measured it
+    /// Read the memory use of environments from this file, as measured by `rrun fit --probe`
     #[arg(long, value_name = "FILE", help_heading = "Devices")]
     pub measured: Option<PathBuf>,
 
-    /// Start even if weights and declared environments alone are more than a GPU has free
+    /// Start even if weights and declared environments alone need more memory than a GPU has free
     #[arg(long, help_heading = "Devices")]
     pub no_memory_check: bool,
 
-    /// EGL device that renders, an index into all EGL devices [default: that of the rank's GPU, else what there is]
+    /// EGL device for rendering, an index into all EGL devices [default: that of the rank's GPU,
+    /// else any available]
     #[arg(long, value_name = "N", help_heading = "Devices")]
     pub egl_device: Option<u32>,
 
@@ -175,11 +185,11 @@ pub struct EvalArgs {
     #[arg(long, help_heading = "Recording")]
     pub no_video: bool,
 
-    /// Size of each camera's picture in a video [default: as rendered]
+    /// Size of each camera's image in a video [default: as rendered]
     #[arg(long, value_name = "HxW", help_heading = "Recording")]
     pub video_size: Option<VideoSize>,
 
-    /// Bits a second of a video
+    /// Bit rate of videos, in bits per second
     #[arg(long, default_value_t = 1_500_000, value_name = "N", help_heading = "Recording",
           value_parser = clap::value_parser!(u32).range(10_000..))]
     pub video_bitrate: u32,
@@ -188,7 +198,8 @@ pub struct EvalArgs {
     #[arg(long, help_heading = "Recording")]
     pub no_dataset: bool,
 
-    /// Form of the datasets: one HDF5 file a rank (robomimic, Isaac Lab), or a LeRobot v3.0 folder with its pictures
+    /// Format of the datasets: one HDF5 file per rank (robomimic, Isaac Lab), or a LeRobot v3.0
+    /// folder with images
     #[arg(
         long,
         value_enum,
@@ -198,7 +209,8 @@ pub struct EvalArgs {
     )]
     pub record_format: RecordFormat,
 
-    /// Which episodes datasets have; `separate` puts failed ones into a second file, dataset_<job>_failed
+    /// Episodes to write to datasets; `separate` writes failed ones to a second file,
+    /// dataset_<job>_failed
     #[arg(
         long,
         value_enum,
@@ -208,7 +220,7 @@ pub struct EvalArgs {
     )]
     pub export_mode: ExportMode,
 
-    /// Also write a video of each episode, with success or failure in its name
+    /// Also write one video per episode, with success or failure in its name
     #[arg(long, help_heading = "Recording")]
     pub video_per_episode: bool,
 
@@ -216,7 +228,7 @@ pub struct EvalArgs {
     #[arg(long, help_heading = "Recording")]
     pub video_grid: bool,
 
-    /// Cameras of videos, from left to right [default: all]
+    /// Cameras to show in videos, from left to right [default: all]
     #[arg(
         long,
         value_name = "NAME,…",
@@ -225,23 +237,24 @@ pub struct EvalArgs {
     )]
     pub video_cameras: Option<Vec<String>>,
 
-    /// Keep the camera pictures in the datasets
+    /// Keep camera images in the datasets
     #[arg(long, help_heading = "Recording")]
     pub record_cameras: bool,
 
-    /// Say only warnings, errors and the results
+    /// Print only warnings, errors and results
     #[arg(long, help_heading = "Output")]
     pub quiet: bool,
 
-    /// Form of what is said on stderr: lines for people, or one JSON object a line
+    /// Format of messages on stderr: lines of text, or one JSON object per line
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     pub log_format: Option<LogFormat>,
 
-    /// Answer `GET /metrics` for Prometheus on this port of rank 0's machine while the run lasts
+    /// Serve `GET /metrics` for Prometheus on this port of rank 0's machine during the run
     #[arg(long, value_name = "PORT", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
     pub metrics_port: Option<u16>,
 
-    /// Address or name that metrics are answered at; 0.0.0.0 is all of the machine's, for a Prometheus elsewhere
+    /// Address or host name to serve metrics on; 0.0.0.0 means all addresses of the machine, for a
+    /// Prometheus elsewhere
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -252,7 +265,7 @@ pub struct EvalArgs {
     )]
     pub metrics_host: IpAddr,
 
-    /// Seconds without a sign of life after which a rank is missing from the report
+    /// Seconds without progress after which a rank is missing from the report
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub gather_timeout: u64,
 
@@ -261,12 +274,12 @@ pub struct EvalArgs {
     pub given: BTreeMap<String, String>,
 }
 
-/// Form of what is said on stderr.
+/// Format of messages on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Human-readable lines.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -307,14 +320,14 @@ const OF_ONE_START: &[&str] = &[
 /// the output.
 const HEADINGS_OF_ONE_START: &[&str] = &["Devices", "Output"];
 
-/// Form of a dataset.
+/// Format of a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordFormat {
-    /// One HDF5 file, as robomimic and Isaac Lab have it.
+    /// One HDF5 file, as in robomimic and Isaac Lab.
     #[default]
     Hdf5,
-    /// A folder, as LeRobot v3.0 has it.
+    /// A folder, as in LeRobot v3.0.
     Lerobot,
 }
 
@@ -322,12 +335,12 @@ pub enum RecordFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExportMode {
-    /// Every one.
+    /// All episodes.
     #[default]
     All,
-    /// Those that succeeded.
+    /// Only episodes that succeeded.
     Succeeded,
-    /// Those that failed in a file of their own.
+    /// Failed episodes in a separate file.
     Separate,
     /// No datasets.
     None,

@@ -12,18 +12,21 @@ use serde_json::{Map, Value};
 use crate::eval_args::with_dashes;
 use crate::usage::{plain, with_negative_values};
 
-/// Answers robots and simulators: a policy behind GR00T's ZeroMQ protocol and openpi's websockets, on one port a rank.
+/// Serve a policy to robots and simulators with GR00T's ZeroMQ protocol and openpi's websocket
+/// protocol, on one port per rank.
 ///
-/// Requests of several clients are inferred together. `GET /healthz` and `GET /metrics` are on the same port. SIGTERM or
-/// the endpoint `kill` end it, once what was asked is answered.
+/// Requests of several clients are inferred together. `GET /healthz` and `GET /metrics` are served
+/// on the same port. SIGTERM or the endpoint `kill` stops the server once it has answered all
+/// received requests.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "serve", bin_name = "rrun serve", max_term_width = 100)]
 pub struct ServeArgs {
-    /// Folder of a GR00T checkpoint, policy_type of a job, or JSON: {"policy_type": …, "policy_config_dict": {…}}
+    /// Folder of a GR00T checkpoint, policy_type of a job, or JSON: {"policy_type": …,
+    /// "policy_config_dict": {…}}
     #[arg(long, value_name = "POLICY")]
     pub policy: String,
 
-    /// policy_config_dict of a job, over that of --policy: JSON, or a file with it
+    /// policy_config_dict of a job, which overrides that of --policy: JSON, or a JSON file
     #[arg(long, value_name = "JSON")]
     pub policy_config: Option<String>,
 
@@ -36,7 +39,7 @@ pub struct ServeArgs {
     )]
     pub host: IpAddr,
 
-    /// Port of local rank 0, the next one of local rank 1 and so on; 0 is any free one
+    /// Port of local rank 0; local rank 1 uses the next one, and so on; 0 picks any free port
     #[arg(
         long,
         value_name = "PORT",
@@ -45,7 +48,7 @@ pub struct ServeArgs {
     )]
     pub port: u16,
 
-    /// Who is answered; the first byte of a connection says which it is
+    /// Protocols to serve; the first byte of a connection tells which one it uses
     #[arg(
         long,
         value_enum,
@@ -55,8 +58,8 @@ pub struct ServeArgs {
     )]
     pub protocol: Protocol,
 
-    /// What clients have to know: `api_token` of a ZeroMQ request, `Authorization: Api-Key …` of a websocket; better in the
-    /// variable, as others can read the words of a command
+    /// Token that clients must send: `api_token` in a ZeroMQ request, `Authorization: Api-Key …` on
+    /// a websocket; prefer the variable, since other users can read command lines
     #[arg(
         long,
         value_name = "TOKEN",
@@ -67,7 +70,8 @@ pub struct ServeArgs {
     )]
     pub api_token: Option<String>,
 
-    /// Form of arrays for ZeroMQ clients that have sent none yet: `kind` (GR00T N1.7 since 2026-05-07), `npy` (before)
+    /// Array encoding for ZeroMQ clients that have not sent any array yet: `kind` (GR00T N1.7 since
+    /// 2026-05-07) or `npy` (before)
     #[arg(
         long,
         value_enum,
@@ -81,53 +85,57 @@ pub struct ServeArgs {
     #[arg(long, help_heading = "Clients")]
     pub ignore_kill: bool,
 
-    /// Connections at a time; the longest silent one makes room
+    /// Maximum number of connections; the one silent for longest is closed to make room
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Clients",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65536))]
     pub max_connections: usize,
 
-    /// Longest request, in MiB
+    /// Maximum size of a request, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64, help_heading = "Clients",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=2048))]
     pub max_message: usize,
 
-    /// Memory for all requests that are on the way or wait for their answer, in MiB [default: 16 times --max-message]
+    /// Maximum memory for all requests that are being received or wait for their answer, in MiB
+    /// [default: 16 times --max-message]
     #[arg(long, value_name = "MIB", help_heading = "Clients",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
     pub max_memory: Option<usize>,
 
-    /// What a connection may send before it has shown the token of --api-token, in MiB
+    /// Maximum amount that a connection may send before it has shown the token of --api-token, in
+    /// MiB
     #[arg(long, value_name = "MIB", default_value_t = 16, help_heading = "Clients",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=2048))]
     pub max_unauthenticated: usize,
 
-    /// Observations of one request; more than --max-batch are inferred in parts, and others have turns between them
+    /// Maximum number of observations per request; more than --max-batch are inferred in parts,
+    /// with other requests in between
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Clients",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65536))]
     pub max_rows: usize,
 
-    /// Longest instruction, in bytes of UTF-8
+    /// Maximum length of an instruction, in bytes of UTF-8
     #[arg(long, value_name = "BYTES", default_value_t = 2048, help_heading = "Clients",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
     pub max_prompt: usize,
 
-    /// Longest edge of a picture, in pixels
+    /// Maximum edge length of an image, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 4096, help_heading = "Clients",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=32768))]
     pub max_picture: usize,
 
-    /// Observations of one inference at most; with 1 actions are independent of who is inferred together, to the last bit
-    /// [default: 1 on a CPU, 32 on a GPU]
+    /// Maximum number of observations per inference; with 1, actions do not depend on which
+    /// requests share a batch, to the last bit [default: 1 on a CPU, 32 on a GPU]
     #[arg(long, value_name = "N", help_heading = "Batching",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     pub max_batch: Option<usize>,
 
-    /// Milliseconds that a request waits for those of other clients that were there a moment ago
+    /// Maximum time that a request waits for those of other recently active clients, in
+    /// milliseconds
     #[arg(long, value_name = "MS", default_value_t = 5, help_heading = "Batching",
           value_parser = clap::value_parser!(u64).range(..=60_000))]
     pub max_wait: u64,
 
-    /// Pin the policy to one GPU (a single local rank; several go by LOCAL_RANK)
+    /// Pin the policy to one GPU (single local rank only; several use LOCAL_RANK)
     #[arg(
         long,
         value_name = "N",
@@ -144,7 +152,7 @@ pub struct ServeArgs {
 /// Default memory for requests, in messages of the maximum size.
 const MESSAGES_IN_MEMORY: usize = 16;
 
-/// Whom a server answers.
+/// Protocols that a server accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Protocol {
     /// GR00T's clients.

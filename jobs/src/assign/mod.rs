@@ -26,22 +26,24 @@ pub use part::Part;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// By which rule jobs or episodes are dealt to ranks.
+/// Rule that assigns jobs or episodes to ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Assign {
-    /// Arena's: the one at `index` goes to rank `index % world_size`.
+    /// Arena's rule: the job or episode at `index` goes to rank `index % world_size`.
     #[default]
     Modulo,
-    /// Contiguous blocks, the first ones longer by one where it does not come out even.
+    /// Contiguous blocks; the first ones are longer by one if the number is not divisible.
     Block,
-    /// A fixed permutation, then as modulo: tasks that repeat with the world size do not all meet one rank.
+    /// A fixed permutation, then as modulo: tasks that repeat with the world size do not all go to
+    /// one rank.
     Shuffle,
-    /// Leases of a few episodes each, taken from the store: a rank that has nothing to do helps with what is left.
+    /// Leases of a few episodes each, taken from the store: an idle rank helps with the remaining
+    /// work.
     Dynamic,
 }
 
-/// What is dealt.
+/// Unit that is assigned to ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shard {

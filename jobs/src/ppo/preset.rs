@@ -3,14 +3,14 @@
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-/// Settings to begin with.
+/// Base settings of a training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// A test of two minutes that fits everywhere.
+    /// A two-minute test that fits everywhere.
     Quick,
-    /// For a card of 12 GB.
+    /// For a 12 GB card.
     Default,
-    /// For a card of 24 GB.
+    /// For a 24 GB card.
     Production,
 }
 
