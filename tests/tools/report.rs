@@ -136,7 +136,7 @@ fn a_tool_comes_first() {
         .complains(told);
     rrun(&["report", "--help"])
         .succeeds()
-        .says("Makes the report of a run again")
+        .says("Recreate the report of a run from its plan and journals")
         .says("rrun report [OPTIONS] <DIR>");
     rrun(&["report"]).fails_with(2).complains("<DIR>");
 }

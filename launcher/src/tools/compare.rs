@@ -11,26 +11,26 @@ use jobs::table;
 
 use crate::tools::{ToolError, print, print_json};
 
-/// Compares two runs, episode by episode: only those of the same job, number and seed are pairs.
+/// Compare two runs episode by episode: only episodes of the same job, number and seed are paired.
 ///
-/// Every difference is B − A. Solved episodes: McNemar's test (exact up to 1000 pairs that differ, then corrected for
-/// continuity) and Newcombe's interval for paired rates; returns, largest rewards and steps: mean difference with
-/// Student's interval.
+/// Every difference is B − A. Solved episodes: McNemar's test (exact up to 1000 pairs that differ,
+/// with a continuity correction beyond that) and Newcombe's interval for paired rates; returns,
+/// largest rewards and steps: mean difference with Student's interval.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Run folder, report.json or episodes.jsonl
     #[arg(value_name = "A")]
     a: PathBuf,
 
-    /// The same, of the other policy
+    /// The same for the other policy
     #[arg(value_name = "B")]
     b: PathBuf,
 
-    /// A job of A whose partner in B has another name
+    /// Pair a job of A with a job of B that has another name
     #[arg(long = "pair", value_name = "JOB=JOB", value_parser = names)]
     pairs: Vec<(String, String)>,
 
-    /// Also a row for each job
+    /// Also print a row for each job
     #[arg(long)]
     per_job: bool,
 

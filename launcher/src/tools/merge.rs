@@ -14,17 +14,18 @@ use crate::tools::{ToolError, print};
 /// Number of conflicts that are printed; report.json has up to a thousand, `rrun verify` all.
 const NAMED: usize = 20;
 
-/// Merges run folders: of workers, nodes or nights that had parts of one list of jobs, or lists of their own.
+/// Merge the run folders of several workers, nodes or nights, which ran parts of one job list or
+/// lists of their own.
 ///
-/// Jobs of one name must be the same. The output holds plan, journals and report; datasets and videos stay where they
-/// are. It is never read as an input.
+/// Jobs with the same name must be equal. The output holds the plan, journals and report; datasets
+/// and videos stay where they are. It is never read as an input.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Run folders, or folders with run folders in them
+    /// Run folders, or folders that contain run folders
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
 
-    /// Where the merged run goes; what an earlier merge has left there is replaced
+    /// Folder for the merged run; the result of an earlier merge in it is replaced
     #[arg(long, value_name = "DIR", default_value = "outputs/merged")]
     output: PathBuf,
 }

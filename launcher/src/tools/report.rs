@@ -13,25 +13,25 @@ use jobs::time::rfc3339;
 
 use crate::tools::{ToolError, open, print};
 
-/// Makes the report of a run again, from its plan and journals.
+/// Recreate the report of a run from its plan and journals.
 ///
-/// A pure function of these files, but for the time of writing; what only the run itself knew (its command line) is kept
-/// from the report that is there.
+/// The result depends only on these files, except for the time of writing; what only the run itself
+/// knew (its command line) is copied from the existing report.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Run folder
     #[arg(value_name = "DIR")]
     folder: OsString,
 
-    /// Say where the page is, which is always written: report.html
+    /// Print the path of the page, report.html, which is always written
     #[arg(long)]
     html: bool,
 
-    /// Show the page in the browser, by xdg-open
+    /// Open the page in the browser with xdg-open
     #[arg(long)]
     open: bool,
 
-    /// Replace a report that knows of more episodes than the journals here (other nodes may have theirs)
+    /// Replace a report that has more episodes than the journals here (other nodes may have theirs)
     #[arg(long)]
     force: bool,
 }

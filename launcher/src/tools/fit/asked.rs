@@ -14,53 +14,54 @@ const MOST_OF_A_TRAINING: u64 = 1 << 24;
 /// Options of `eval`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Asked {
-    /// Jobs file, as of eval
+    /// Jobs file, as in eval
     #[arg(long, value_name = "FILE", required_unless_present_any = ["config", "ppo", "preset", "ppo_table"])]
     jobs: Option<PathBuf>,
 
-    /// RLinf's YAML, as of eval; of several the later ones win
+    /// RLinf YAML, as in eval; later files override earlier ones
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
 
-    /// A setting over those of --config or --ppo, as env.eval.total_num_envs=8 or ppo.num_envs=512
+    /// Override a setting of --config or --ppo, e.g. env.eval.total_num_envs=8 or ppo.num_envs=512
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<Override>,
 
-    /// Who sits on which GPU, as 'env: 0-1, rollout: 2-3'
+    /// Placement: which GPU each rank and environment uses, e.g. 'env: 0-1, rollout: 2-3'
     #[arg(long, value_name = "PLACEMENT")]
     placement: Option<String>,
 
-    /// Ranks that share a GPU
+    /// Number of ranks that share a GPU
     #[arg(long, value_name = "N", conflicts_with = "placement", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers_per_gpu: Option<u32>,
 
-    /// Copies of the environment in place of num_envs (or total_num_envs) of every job; of a PPO training its
-    /// ppo.num_envs
+    /// Override num_envs (or total_num_envs), the number of copies of the environment, in every
+    /// job; for a PPO training, its ppo.num_envs
     #[arg(long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=MOST_OF_A_TRAINING))]
     num_envs: Option<usize>,
 
-    /// Rows of one inference at most
+    /// Maximum number of rows per inference
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     max_batch: Option<usize>,
 
-    /// Groups of environments that take turns
+    /// Number of groups of environments that take turns
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     pipeline_stages: Option<usize>,
 
-    /// Who runs what
+    /// Rule that assigns work to ranks
     #[arg(long, value_enum, value_name = "RULE")]
     assign: Option<Assign>,
 
-    /// What the rule deals to ranks
+    /// Unit that the rule assigns to ranks
     #[arg(long, value_enum, value_name = "WHAT")]
     shard: Option<Shard>,
 
-    /// Device of the policy; with cpu it needs no GPU
+    /// Device of the policy; cpu needs no GPU
     #[arg(long, value_name = "DEVICE")]
     policy_device: Option<String>,
 
-    /// What environments take, as --probe has measured it; with --probe, where that is written [default: memory.json]
+    /// File with the memory use of environments, as measured by --probe; with --probe, where to
+    /// write it [default: memory.json]
     #[arg(long, value_name = "FILE")]
     pub(super) measured: Option<PathBuf>,
 }

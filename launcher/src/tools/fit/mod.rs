@@ -30,30 +30,31 @@ use crate::plan::room::Room;
 use crate::plan::seating::{Launch, SeatingError};
 use crate::tools::{ToolError, print, print_json};
 
-/// Says whether an evaluation fits into the memory of its GPUs, and what would.
+/// Check whether an evaluation fits into the memory of its GPUs, and suggest what would.
 ///
-/// One row a GPU: weights by the headers of the checkpoint, activations of the largest batch, captured graphs, contexts,
-/// environments, against what is free. For every job the largest num_envs and batch that fit. Nothing is started, but by
-/// --probe. The exit code is 0 unless something does not fit.
+/// Prints one row per GPU: weights (read from the headers of the checkpoint), activations of the
+/// largest batch, captured graphs, contexts and environments, compared with the free memory; and
+/// for every job the largest num_envs and batch that fit. Starts nothing without --probe. The exit
+/// code is 0 unless something does not fit.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     asked: asked::Asked,
 
-    /// Ranks of this node, as of the launch [default: as the placement says, else 1]
+    /// Number of ranks on this node, as in the launch [default: as the placement says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
     nproc_per_node: Option<usize>,
 
-    /// Nodes of the launch, which are taken to be alike
+    /// Number of nodes of the launch, which are assumed to be alike
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     nnodes: usize,
 
-    /// Plan for GPUs with so much memory each, as 12GiB, whatever this machine has
+    /// Plan for GPUs with this much memory each, e.g. 12GiB, whatever this machine has
     #[arg(long, value_name = "SIZE")]
     gpu_memory: Option<ByteSize>,
 
-    /// Plan for so many GPUs a node [default: those here; with --gpu-memory as many as are used]
+    /// Plan for N GPUs per node [default: those here; with --gpu-memory as many as are used]
     #[arg(long, value_name = "N", requires = "gpu_memory",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
     gpus: Option<usize>,

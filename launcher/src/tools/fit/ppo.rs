@@ -34,24 +34,25 @@ const OF_EVALUATIONS: [&str; 13] = [
 /// What is asked about a training.
 #[derive(Debug, clap::Args)]
 pub(super) struct Ppo {
-    /// Check a PPO training of Brax instead, by its YAML (ppo, network, as WildRobot's)
+    /// Check a PPO training of Brax instead, described by its YAML (ppo, network, as in
+    /// WildRobot's)
     #[arg(long, value_name = "FILE", conflicts_with_all = OF_EVALUATIONS, help_heading = "PPO")]
     ppo: Option<PathBuf>,
 
-    /// Settings below those of --ppo
+    /// Base settings; those of --ppo override them
     #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = OF_EVALUATIONS, help_heading = "PPO")]
     preset: Option<Preset>,
 
-    /// GPUs that share the environments
+    /// Number of GPUs that share the environments
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["jobs", "config"], help_heading = "PPO",
           value_parser = clap::value_parser!(u64).range(1..=65536))]
     devices: u64,
 
-    /// Write the settings that take effect: {config_file, overrides, final_config}
+    /// Write the effective settings: {config_file, overrides, final_config}
     #[arg(long, value_name = "FILE", conflicts_with_all = ["jobs", "config"], help_heading = "PPO")]
     save: Option<PathBuf>,
 
-    /// Show the sizes that WildRobot's memory guide recommends, each checked
+    /// Show the sizes that WildRobot's memory guide recommends, and check each of them
     #[arg(long, conflicts_with_all = ["jobs", "config", "ppo", "preset", "num_envs"], help_heading = "PPO")]
     ppo_table: bool,
 }

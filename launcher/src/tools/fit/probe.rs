@@ -46,20 +46,21 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 /// How environments are measured.
 #[derive(Debug, clap::Args)]
 pub(super) struct Probe {
-    /// Measure what the environments take by two short runs of each, and keep it in the file of --measured
+    /// Measure the memory use of environments with two short runs of each, and write it to the file
+    /// of --measured
     #[arg(long)]
     probe: bool,
 
-    /// Numbers of environments that are run
+    /// Numbers of environments to run
     #[arg(long, value_name = "N,M", value_delimiter = ',', num_args = 1, default_value = "1,4", requires = "probe",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     probe_envs: Vec<usize>,
 
-    /// Steps of each environment
+    /// Number of steps of each environment
     #[arg(long, value_name = "N", default_value_t = 40, requires = "probe", value_parser = clap::value_parser!(u64).range(1..))]
     probe_steps: u64,
 
-    /// Make no pictures while measuring, as for an evaluation with --no-video whose policy looks at none
+    /// Render no images while measuring, as in an evaluation with --no-video whose policy uses none
     #[arg(long, requires = "probe")]
     no_video: bool,
 }

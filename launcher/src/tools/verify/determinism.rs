@@ -25,25 +25,28 @@ use crate::tools::end_of;
 /// How the episodes are run again.
 #[derive(Debug, clap::Args)]
 pub(super) struct Rerun {
-    /// Run K episodes again, at other numbers of ranks and environments, and compare what comes out, bit for bit
+    /// Run K episodes again with other numbers of ranks and environments, and compare the results
+    /// bit for bit
     #[arg(long, value_name = "K", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     determinism: Option<usize>,
 
-    /// Chooses the episodes that are run again
+    /// Seed that chooses the episodes to run again
     #[arg(long, value_name = "N", default_value_t = 0, requires = "determinism")]
     seed: u64,
 
-    /// Ranks that run them [default: 2, or 1 if there were 2]
+    /// Number of ranks that run them [default: 2, or 1 if there were 2]
     #[arg(long, value_name = "N", requires = "determinism",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
     nproc_per_node: Option<usize>,
 
-    /// Environments of each job [default: as many as ranks, or a multiple that no job has had]
+    /// Number of environments of each job [default: as many as ranks, or a multiple that no job has
+    /// had]
     #[arg(long, value_name = "N", requires = "determinism",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     num_envs: Option<usize>,
 
-    /// Run what the plan names (programs, modules, servers), though you have not begun a run with it yourself
+    /// Run what the plan names (programs, modules, servers), even if you have not started a run
+    /// with it yourself
     #[arg(long, requires = "determinism")]
     trust_plan: bool,
 }

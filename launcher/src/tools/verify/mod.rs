@@ -28,15 +28,15 @@ use jobs::{launch, table, threads, verify};
 
 use crate::tools::{ToolError, open, print, print_line};
 
-/// Checks that every episode of the plan is there once, and every dataset and video that the journals name is there and
-/// whole. Exits with 1 if something is wrong.
+/// Check that every episode of the plan exists once, and that every dataset and video that the
+/// journals name exists and is complete. Exit with 1 if something is wrong.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Run folder
     #[arg(value_name = "DIR")]
     folder: OsString,
 
-    /// Look at what datasets hold, and do not read their values
+    /// Check what datasets contain, without reading their values
     #[arg(long)]
     no_values: bool,
 
