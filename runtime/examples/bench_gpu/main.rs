@@ -31,30 +31,30 @@ mod robot;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Measures loading and inference of a GR00T checkpoint.
+/// Measure loading and inference of a GR00T checkpoint.
 #[derive(Parser)]
 struct Arguments {
     /// Model directory.
     folder: PathBuf,
-    /// `cpu`, `cuda` or `cuda:N`.
+    /// Device to measure on: `cpu`, `cuda` or `cuda:N`.
     #[arg(long, default_value = "cuda")]
     device: String,
-    /// Numbers of cameras.
+    /// Numbers of cameras to measure with.
     #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
     cameras: Vec<usize>,
-    /// Numbers of environments that are inferred together.
+    /// Numbers of environments to infer together.
     #[arg(long, value_delimiter = ',', default_value = "1,8,32")]
     batches: Vec<usize>,
-    /// Time for the inferences of one row of the table.
+    /// Seconds of inference for each row of the table.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Times the checkpoint is loaded.
+    /// Number of times to load the checkpoint.
     #[arg(long, default_value_t = 3)]
     loads: usize,
-    /// Start operators one by one, without CUDA graphs.
+    /// Launch operators one by one, without CUDA graphs.
     #[arg(long)]
     no_cuda_graphs: bool,
-    /// Where inputs and actions of one row are written to.
+    /// Folder to write the inputs and actions of one row to.
     #[arg(long)]
     inputs: Option<PathBuf>,
 }

@@ -35,7 +35,7 @@ const LIBERO_ACTION: [(&str, &[(f64, f64)]); 7] = [
 /// Number of actions in a chunk of GR00T's `libero_sim`.
 const LIBERO_HORIZON: usize = 16;
 
-/// Whose tag, cameras, state and actions the checkpoint has.
+/// Robot whose tag, cameras, state and actions the checkpoint has.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum Embodiment {
     /// One camera, seven actions, as in the tests.

@@ -50,25 +50,25 @@ const FILES: [(&str, &str); 6] = [
     golden!("vlm/video_preprocessor_config.json"),
 ];
 
-/// Writes a GR00T model directory with random weights.
+/// Write a GR00T model directory with random weights.
 #[derive(Parser)]
 struct Arguments {
-    /// How large the network is.
+    /// Size of the network.
     #[arg(long, value_enum)]
     size: Size,
-    /// Whose cameras, state and actions it has.
+    /// Robot whose cameras, state and actions the checkpoint has.
     #[arg(long, value_enum, default_value_t = Embodiment::SimplerEnvGoogle)]
     embodiment: Embodiment,
-    /// Where to write it; made if it is not there.
+    /// Folder to write to; created if it does not exist.
     #[arg(long)]
     out: PathBuf,
     /// Type of the weights.
     #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
     dtype: Dtype,
-    /// The same seed gives the same weights.
+    /// Seed of the weights; the same seed gives the same weights.
     #[arg(long, default_value_t = 0)]
     seed: i64,
-    /// Bytes of tensors in a shard at most.
+    /// Maximum bytes of tensors per shard.
     #[arg(long, default_value_t = MAX_SHARD_BYTES)]
     max_shard_bytes: u64,
 }

@@ -3,15 +3,15 @@
 
 use gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
 
-/// How large a network is.
+/// Size of a network.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum Size {
-    /// The released one: 3.14 B parameters.
+    /// The released network: 3.14 B parameters.
     Full,
     /// About a quarter of the released widths: 160 M parameters.
     #[value(name = "160m")]
     Middle,
-    /// Widths of some dozen: 1.5 M parameters.
+    /// Widths of a few dozen: 1.5 M parameters.
     Tiny,
 }
 

@@ -40,20 +40,20 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Lets the scripted expert act under noise, and writes what it saw and planned.
+    /// Run the scripted expert under noise, and write what it saw and planned.
     Collect {
-        /// `reach`, `push` or `pick_and_place`.
+        /// Task: `reach`, `push` or `pick_and_place`.
         task: String,
         /// Folder to write to.
         #[arg(long, default_value = "outputs/train_demo")]
         out: PathBuf,
-        /// Episodes.
+        /// Number of episodes.
         #[arg(long, default_value_t = 1000)]
         episodes: u64,
         /// Seed of the first episode; the others count up from it.
         #[arg(long, default_value_t = 1_000_000)]
         seed: u64,
-        /// Control steps of an episode.
+        /// Control steps per episode.
         #[arg(long, default_value_t = 36)]
         steps: u32,
         /// Control steps from one sample to the next.
@@ -62,14 +62,14 @@ enum What {
         /// Standard deviation of the noise on each translation, of 1.
         #[arg(long, default_value_t = 0.2)]
         noise: f32,
-        /// Probability that a step begins a kick: some steps in a random direction.
+        /// Probability that a step starts a kick: some steps in a random direction.
         #[arg(long, default_value_t = 0.06)]
         kicks: f32,
         /// Folder with `preprocessor_config.json`.
         #[arg(long, default_value = VLM)]
         vlm: PathBuf,
     },
-    /// Trains the network on what was collected.
+    /// Train the network on the collected samples.
     Train {
         /// Folder of the samples.
         #[arg(long, default_value = "outputs/train_demo")]
@@ -83,28 +83,28 @@ enum What {
         /// Model directory to write.
         #[arg(long, default_value = "outputs/train_demo/model")]
         out: PathBuf,
-        /// Folder of the curve and of what training goes on from.
+        /// Folder for the curve and the state that training resumes from.
         #[arg(long, default_value = "outputs/train_demo/run")]
         work: PathBuf,
-        /// Model directory to start from in place of random weights.
+        /// Model directory to start from, instead of random weights.
         #[arg(long)]
         weights: Option<PathBuf>,
-        /// How long, in minutes.
+        /// Training time in minutes.
         #[arg(long, default_value_t = 60.0)]
         minutes: f64,
-        /// Samples of each task in a step.
+        /// Samples of each task per step.
         #[arg(long, default_value_t = 32)]
         batch: usize,
-        /// Noises of each sample in a step.
+        /// Noise draws for each sample per step.
         #[arg(long, default_value_t = 2)]
         draws: usize,
-        /// Learning rate at its highest.
+        /// Peak learning rate.
         #[arg(long, default_value_t = 2e-3)]
         learning_rate: f64,
-        /// Of everything random.
+        /// Seed of everything random.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Threads of libtorch.
+        /// Number of libtorch threads.
         #[arg(long, default_value_t = 1)]
         threads: i32,
     },
