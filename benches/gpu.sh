@@ -4,8 +4,8 @@
 #   RRUN_DEVICE=cpu benches/gpu.sh         tests this script; its figures mean nothing
 # The programs are taken from target/gpu or target/gpu.tar.xz (`make gpu` makes both, on a machine
 # with cargo), or else built by cargo. libtorch is that of `python3`, whatever torch was used for
-# the build. RRUN_PYTHON selects another interpreter, RRUN_SITE other site-packages, RRUN_OUT the folder
-# for logs and results, RRUN_SCRATCH a folder with 7 GB of space for a checkpoint.
+# the build. RRUN_PYTHON selects another interpreter, RRUN_SITE other site-packages, RRUN_OUT the
+# folder for logs and results, RRUN_SCRATCH a folder with 7 GB of space for a checkpoint.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

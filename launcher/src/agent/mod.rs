@@ -19,6 +19,7 @@ pub mod peers;
 pub mod variables;
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use crate::agent::driver::Driver;
 use crate::agent::event::End;

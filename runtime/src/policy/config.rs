@@ -191,19 +191,26 @@ mod tests {
     use crate::policy::tests::env_spec;
     use serde_json::json;
 
+    /// Makes a policy for the environment of the tests.
+    fn made(policy_type: &str, config: &Map<String, Value>) -> Result<Made, PolicyError> {
+        let mut models = Models::new(tch::Device::Cpu);
+        make(
+            policy_type,
+            config,
+            &env_spec(),
+            &mut models,
+            &Lifeline::alone(),
+        )
+    }
+
     fn refusal(policy_type: &str, config: Value) -> String {
         let Value::Object(config) = config else {
             panic!("an object is meant")
         };
-        make(
-            policy_type,
-            &config,
-            &env_spec(),
-            &mut Models::new(tch::Device::Cpu),
-        )
-        .err()
-        .expect("must be refused")
-        .to_string()
+        made(policy_type, &config)
+            .err()
+            .expect("must be refused")
+            .to_string()
     }
 
     #[test]
@@ -212,16 +219,7 @@ mod tests {
             .iter()
             .filter(|name| !needs_settings(name))
         {
-            assert!(
-                make(
-                    name,
-                    &Map::new(),
-                    &env_spec(),
-                    &mut Models::new(tch::Device::Cpu)
-                )
-                .is_ok(),
-                "{name}"
-            );
+            assert!(made(name, &Map::new()).is_ok(), "{name}");
         }
     }
 
@@ -304,14 +302,6 @@ mod tests {
         let Value::Object(config) = json!({"policy_device": "cuda:0", "num_envs": 4}) else {
             panic!()
         };
-        assert!(
-            make(
-                "zero_action",
-                &config,
-                &env_spec(),
-                &mut Models::new(tch::Device::Cpu)
-            )
-            .is_ok()
-        );
+        assert!(made("zero_action", &config).is_ok());
     }
 }

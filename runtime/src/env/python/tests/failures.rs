@@ -2,7 +2,6 @@
 //! next reset starts anew.
 
 use std::fs;
-use std::time::Instant;
 
 use super::*;
 use crate::clock::now;
