@@ -1,7 +1,7 @@
 //! `train`: behaviour cloning by flow matching, with the same modules that inference uses.
 //!
-//! The flow leads in a straight line from noise at time 0 to the expert's normalised plan at time
-//! 1. The network gets a point on that line, and predicts the velocity, plan minus noise. Times are
+//! The flow leads in a straight line from noise (time 0) to the expert's normalised plan (time 1).
+//! The network gets a point on that line, and predicts the velocity, plan minus noise. Times are
 //! (0.999 - b) / 0.999 with b from Beta(1.5, 1), as in the reference: early times are more
 //! frequent.
 

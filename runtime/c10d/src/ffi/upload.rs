@@ -85,8 +85,8 @@ impl UploadHandle {
     pub fn pinned(&self, bytes: i64) -> Result<Staging, Fault> {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is written before success is returned.
-        self.shim
-            .check(unsafe { (self.shim.new_pinned)(bytes, &mut raw) })?;
+        let status = unsafe { (self.shim.new_pinned)(bytes, &mut raw) };
+        self.shim.check(status)?;
         // SAFETY: the shim has created an `at::Tensor` with `new` for this caller alone, which is
         // what tch deletes.
         Ok(Staging(unsafe { Tensor::from_ptr(raw.cast()) }))

@@ -30,11 +30,11 @@ pub fn draw_without_threads() {
     const THREADS: &str = "LP_NUM_THREADS";
     let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
     if alone && std::env::var_os(THREADS).is_none() {
-        // SAFETY: this is the only thread, so no other thread reads the environment meanwhile.
         #[expect(
             clippy::disallowed_methods,
             reason = "Mesa has no other way to be told"
         )]
+        // SAFETY: this is the only thread, so no other thread reads the environment meanwhile.
         unsafe {
             std::env::set_var(THREADS, "0");
         }
