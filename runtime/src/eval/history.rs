@@ -20,7 +20,9 @@ pub struct History {
     pub suspects: Suspects,
     /// Jobs that have failed for good in this rank, in this launch.
     pub given_up: BTreeSet<JobIndex>,
-    /// UTC time at which this launch began for this rank; empty before its first line.
+    /// UTC time at which this launch began: the first start of any of its ranks, as far as the
+    /// journals know; empty before their first lines. What a faster rank has done since then is not
+    /// earlier work.
     pub launched: String,
     /// Notes for the user about the journal files.
     pub notes: Vec<String>,
@@ -42,11 +44,15 @@ impl History {
         let mut history = Self::default();
         for (path, contents) in journals {
             history.suspects.add(&contents.lines);
-            if path == own {
+            let began = if path == own {
                 let launch = this_launch(&contents.lines, env.launch.as_deref());
                 history.given_up = failed_for_good(launch);
-                history.launched = launch.first().and_then(started).unwrap_or_default();
-            }
+                launch.first().and_then(started)
+            } else {
+                named(&contents.lines, env.launch.as_deref())
+                    .and_then(|first| started(&contents.lines[first]))
+            };
+            history.began(began);
             // The torn line of a rank of this launch may be a line that is being written now.
             if contents.torn > 0 && (0..env.world_size).all(|rank| path != folder.journal(rank)) {
                 let (path, torn) = (path.display(), contents.torn);
@@ -81,6 +87,15 @@ impl History {
         Ok(history)
     }
 
+    /// Takes note of when a rank of this launch began.
+    fn began(&mut self, at: Option<String>) {
+        if let Some(at) = at
+            && (self.launched.is_empty() || at < self.launched)
+        {
+            self.launched = at;
+        }
+    }
+
     /// Returns the lines about one job.
     pub fn about(&self, job: JobIndex) -> Vec<&Line> {
         self.by_job
@@ -95,15 +110,25 @@ impl History {
 /// Returns the lines since this rank's launch began. A launcher that does not name its launches
 /// gives each restart a new name; then the restart counter tells where the launch began.
 fn this_launch<'a>(lines: &'a [Line], launch: Option<&str>) -> &'a [Line] {
-    let is_named = |line: &&Line| matches!(line, Line::Rank(start) if start.launch.is_some() && start.launch.as_deref() == launch);
-    let is_fresh = |line: &Line| matches!(line, Line::Rank(start) if start.restart == 0);
-    let named = lines
-        .iter()
-        .position(|line| is_named(&line))
-        .filter(|first| is_fresh(&lines[*first]));
-    &lines[named
+    let first = named(lines, launch)
         .or_else(|| lines.iter().rposition(is_fresh))
-        .unwrap_or(0)..]
+        .unwrap_or(0);
+    &lines[first..]
+}
+
+/// Returns the index of the line with which a rank began in the launch of this name.
+fn named(lines: &[Line], launch: Option<&str>) -> Option<usize> {
+    let launch = launch?;
+    let is_named =
+        |line: &Line| matches!(line, Line::Rank(start) if start.launch.as_deref() == Some(launch));
+    lines
+        .iter()
+        .position(is_named)
+        .filter(|first| is_fresh(&lines[*first]))
+}
+
+fn is_fresh(line: &Line) -> bool {
+    matches!(line, Line::Rank(start) if start.restart == 0)
 }
 
 fn started(line: &Line) -> Option<String> {
@@ -127,6 +152,22 @@ fn failed_for_good(launch: &[Line]) -> BTreeSet<JobIndex> {
 mod tests {
     use super::*;
     use jobs::journal::{JobEnd, RankStart};
+
+    #[test]
+    fn a_launch_began_with_the_first_of_its_ranks() {
+        let mut history = History::default();
+        // Rank 1 was faster; rank 2 is of an earlier launch.
+        for (launch, second) in [("b", 30), ("b", 20), ("a", 10)] {
+            let lines = [Line::Rank(RankStart {
+                launch: Some(launch.to_owned()),
+                started: format!("2026-01-01T00:00:{second}.000Z"),
+                ..RankStart::default()
+            })];
+            let first = named(&lines, Some("b"));
+            history.began(first.and_then(|first| started(&lines[first])));
+        }
+        assert_eq!(history.launched, "2026-01-01T00:00:20.000Z");
+    }
 
     #[test]
     fn a_job_is_given_up_for_the_launch_in_which_it_failed() {
