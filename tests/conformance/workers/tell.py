@@ -17,8 +17,10 @@ told = {
 }
 if os.environ.get("TELL_STDIN"):
     told["stdin"] = sys.stdin.read()
-print("out", rank, attempt, flush=True)
-print("err", rank, attempt, file=sys.stderr)
+# One write a line: unbuffered, print writes each word and the line end by itself, and lines of ranks would mix.
+sys.stdout.write(f"out {rank} {attempt}\n")
+sys.stdout.flush()
+sys.stderr.write(f"err {rank} {attempt}\n")
 if os.environ.get("TELL_ERROR_FILE"):
     with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
         json.dump({"message": {"message": "boom", "extraInfo": {"py_callstack": "tb", "timestamp": "7"}}}, file)
