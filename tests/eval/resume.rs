@@ -129,8 +129,10 @@ fn kill_all(running: Running) {
                 .status(),
         )
     });
-    wait_until("the end of the ranks", || {
-        ranks.iter().all(|pid| !alive(*pid))
+    // A process that is killed in the middle of a write still holds its locks for a moment.
+    let all = [ranks, vec![running.pid()]].concat();
+    wait_until("the end of the launcher and its ranks", || {
+        all.iter().all(|pid| !alive(*pid))
     });
 }
 
