@@ -87,12 +87,11 @@ gpu-imitation:
 # cannot be reached, everything else is checked.
 DENY := .deps/bin/cargo-deny
 deny:
-	@test -x $(DENY) || $(CARGO) install --quiet --debug --locked --root .deps cargo-deny@0.20.2 \
-	|| echo "deny: dependencies were not checked: cargo-deny cannot be installed here" >&2
-	@if test -x $(DENY); then $(DENY) --locked check licenses bans sources; fi
-	@if ! test -x $(DENY); then true; \
-	elif $(DENY) --locked fetch db >/dev/null 2>&1; then $(DENY) --locked --offline check advisories; \
-	else echo "deny: advisories were not checked: their database cannot be fetched here" >&2; fi
+	@if test -x $(DENY) || $(CARGO) install --quiet --debug --locked --root .deps cargo-deny@0.20.2; then \
+	$(DENY) --locked check licenses bans sources || exit 1; \
+	if $(DENY) --locked fetch db >/dev/null 2>&1; then $(DENY) --locked --offline check advisories; \
+	else echo "deny: advisories were not checked: their database cannot be fetched here" >&2; fi; \
+	else echo "deny: dependencies were not checked: cargo-deny cannot be installed here" >&2; fi
 
 check: deny
 	.ci/style

@@ -1,8 +1,8 @@
 //! Passes the run path of libtorch and MuJoCo, which the build script of `c10d` has found, to the
-//! linker.
+//! linker. The crate `gr00t` uses this script, too.
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=DEP_RRUN_C10D_RUN_PATH");
     let run_path =
         std::env::var("DEP_RRUN_C10D_RUN_PATH").expect("the build script of c10d says it");
     println!("cargo::rustc-link-arg={run_path}");

@@ -199,8 +199,17 @@ pub fn unknown<'a>(uses: &'a [Use], variable: &dyn Fn(&str) -> Option<String>) -
         .collect()
 }
 
-/// Returns the descriptions to show: the first ones, and how many more there are.
-pub fn named(uses: &[&Use]) -> Vec<String> {
+/// Describes what the jobs and the model server use and this user has not started a run with: the
+/// first ones, and how many more there are; empty if there is nothing.
+pub fn untrusted(
+    jobs: &[Job],
+    server: Option<&ModelServer>,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Vec<String> {
+    named(&unknown(&uses(jobs, server), variable))
+}
+
+fn named(uses: &[&Use]) -> Vec<String> {
     let more = uses.len().saturating_sub(NAMED);
     let first = uses.iter().take(NAMED).map(|item| item.text.clone());
     first

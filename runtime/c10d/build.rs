@@ -16,10 +16,11 @@ fn main() {
     println!("cargo::rerun-if-changed={SHIM}");
     println!("cargo::rerun-if-env-changed=MUJOCO_DYNAMIC_LINK_DIR");
     let torch = Libtorch::find();
-    println!("cargo::rustc-link-arg={}", run_path(&torch));
+    let run_path = run_path(&torch);
+    println!("cargo::rustc-link-arg={run_path}");
     // For the build scripts of dependent crates, because linker arguments are not passed on to
     // them.
-    println!("cargo::metadata=run_path={}", run_path(&torch));
+    println!("cargo::metadata=run_path={run_path}");
     let [c10d, operators, cuda, products, upload] = compile(&torch);
     cc::Build::new()
         .cpp(true)

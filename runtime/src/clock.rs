@@ -1,5 +1,5 @@
-//! Where time enters: loops, connections and waiting for processes read the clock here. Pure modules
-//! take the time as an argument.
+//! Where time enters: loops, connections and waiting for processes read the clock here. Pure
+//! modules take the time as an argument.
 
 use std::time::Instant;
 

@@ -256,20 +256,25 @@ impl Eval {
 }
 
 /// Polls until `condition` holds; fails the test after the time limit.
-pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
+    assert!(holds_in_time(condition), "{what}: not within {DEADLINE:?}");
+}
+
+/// Polls until `condition` holds, and returns whether it did within the time limit.
+fn holds_in_time(mut condition: impl FnMut() -> bool) -> bool {
     #[expect(clippy::disallowed_methods, reason = "a deadline of real processes")]
     let start = Instant::now();
     while !condition() {
-        assert!(
-            start.elapsed() < DEADLINE,
-            "{what}: not within {DEADLINE:?}"
-        );
+        if start.elapsed() > DEADLINE {
+            return false;
+        }
         #[expect(
             clippy::disallowed_methods,
             reason = "between two looks at real processes"
         )]
         std::thread::sleep(Duration::from_millis(10));
     }
+    true
 }
 
 /// A running evaluation.
@@ -306,19 +311,12 @@ impl Running {
     /// Waits for the end of the process. If that takes too long, prints what its processes were
     /// doing, kills it and fails the test.
     pub fn wait(mut self) -> Ended {
-        #[expect(clippy::disallowed_methods, reason = "a deadline of real processes")]
-        let start = Instant::now();
-        let status = loop {
-            match self.child.try_wait().expect("it is our child") {
-                Some(status) => break status,
-                None if start.elapsed() > DEADLINE => self.overdue(),
-                #[expect(
-                    clippy::disallowed_methods,
-                    reason = "between two looks at real processes"
-                )]
-                None => std::thread::sleep(Duration::from_millis(10)),
-            }
-        };
+        let mut status = None;
+        holds_in_time(|| {
+            status = self.child.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        let Some(status) = status else { self.overdue() };
         Ended {
             status,
             stdout: self.stdout.join().unwrap(),

@@ -264,7 +264,7 @@ pub struct JobEnd {
 /// Two quantiles of a latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Median.
+    /// The median; half of the values are lower.
     pub p50: Option<f64>,
     /// 95th percentile: one in twenty is slower.
     pub p95: Option<f64>,

@@ -61,7 +61,10 @@ pub const LAUNCH_VARIABLE: &str = "RRUN_LAUNCH_ID";
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another launch holds the run folder.
-    #[error("run folder `{}` is in use by {holder}: wait until that has ended, or name another --output", folder.display())]
+    #[error(
+        "run folder `{}` is in use by {holder}: wait until that has ended, or name another --output",
+        folder.display()
+    )]
     Held {
         /// Path of the run folder.
         folder: PathBuf,
@@ -69,7 +72,11 @@ pub enum LockError {
         holder: Box<Holder>,
     },
     /// The run folder contains a symbolic link, so files would be written elsewhere.
-    #[error("`{}` is a symbolic link, and what is written to it would change a file elsewhere; a run folder has none", path.display())]
+    #[error(
+        "`{}` is a symbolic link, and what is written to it would change a file elsewhere; \
+         a run folder has none",
+        path.display()
+    )]
     Link {
         /// Path of the link.
         path: PathBuf,

@@ -47,7 +47,7 @@ pub enum RunFolderError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What the file system says.
         #[source]
         err: io::Error,
     },

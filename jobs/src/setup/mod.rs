@@ -306,17 +306,12 @@ fn of_run(
     let server = model_server
         .as_ref()
         .filter(|_| config.model_server.is_none());
-    let uses = trust::uses(&jobs, server);
-    let unknown = if args.trust_plan {
-        Vec::new()
-    } else {
-        trust::unknown(&uses, variable)
-    };
-    if !unknown.is_empty() {
-        return Err(SetupError::Foreign {
-            folder: folder.to_owned(),
-            uses: trust::named(&unknown),
-        });
+    if !args.trust_plan {
+        let uses = trust::untrusted(&jobs, server, variable);
+        if !uses.is_empty() {
+            let folder = folder.to_owned();
+            return Err(SetupError::Foreign { folder, uses });
+        }
     }
     Ok(JobFile {
         path: jobs_file.into(),

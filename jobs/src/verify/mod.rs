@@ -33,7 +33,7 @@ pub(crate) const HOW: [&str; 8] = [
 /// Errors and notes, one line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Errors.
+    /// What must not be so in a finished run.
     pub wrong: Vec<String>,
     /// Notes, which are not errors.
     pub notes: Vec<String>,

@@ -63,8 +63,8 @@ impl History {
             if !contents.foreign.is_empty() {
                 let (path, foreign) = (path.display(), &contents.foreign);
                 history.notes.push(format!(
-                    "`{path}` lines {foreign:?} belong to another run, to a job that has changed since or to no episode of the plan, \
-                     and are left out"
+                    "`{path}` lines {foreign:?} belong to another run, to a job that has changed since \
+                     or to no episode of the plan, and are left out"
                 ));
             }
             if !contents.damaged.is_empty() {

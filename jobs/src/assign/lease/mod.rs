@@ -57,8 +57,8 @@ pub enum Hold {
     Free,
     /// A process runs the block.
     By(Holder),
-    /// All episodes of the block are in a journal. The holder is the process that marked it as done,
-    /// so that exactly one process counts the block.
+    /// All episodes of the block are in a journal. The holder is the process that marked it as
+    /// done, so that exactly one process counts the block.
     Done(Holder),
 }
 

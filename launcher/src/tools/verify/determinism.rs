@@ -156,15 +156,16 @@ impl Rerun {
     /// Checks that the user trusts the plan. The launch would refuse it as well, but with a message
     /// about a folder and options that the user has not named.
     fn check_trust(&self, of: &RunFolder, plan: &RunPlan) -> Result<(), RerunError> {
-        let uses = trust::uses(&plan.jobs, plan.model_server.as_ref());
-        let unknown = trust::unknown(&uses, &|name| std::env::var(name).ok());
-        if self.trust_plan || unknown.is_empty() {
+        if self.trust_plan {
             return Ok(());
         }
-        Err(RerunError::Foreign {
-            folder: of.root().display().to_string(),
-            uses: trust::named(&unknown),
-        })
+        let variable = |name: &str| std::env::var(name).ok();
+        let uses = trust::untrusted(&plan.jobs, plan.model_server.as_ref(), &variable);
+        if uses.is_empty() {
+            return Ok(());
+        }
+        let folder = of.root().display().to_string();
+        Err(RerunError::Foreign { folder, uses })
     }
 
     /// Returns numbers of ranks and environments that no job has had. The environments of a shared

@@ -1,9 +1,0 @@
-//! Passes the run path of libtorch and MuJoCo, which the build script of `c10d` has found, to the
-//! linker.
-
-fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
-    let run_path =
-        std::env::var("DEP_RRUN_C10D_RUN_PATH").expect("the build script of c10d says it");
-    println!("cargo::rustc-link-arg={run_path}");
-}
