@@ -19,7 +19,7 @@ ROUNDS = 3
 
 def build() -> str:
     """Builds report.rs and returns the path of the program."""
-    words = ["--release", "--locked", "-p", "jobs", "--bench", "report", "--message-format=json-render-diagnostics"]
+    words = ["--release", "--locked", "-p", "report", "--bench", "report", "--message-format=json-render-diagnostics"]
     built = subprocess.run(["cargo", "build", *words], cwd=ROOT, check=True, capture_output=True, text=True)
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
     return next(m["executable"] for m in messages if m.get("target", {}).get("name") == "report" and m.get("executable"))

@@ -23,8 +23,8 @@ use jobs::job::JobIndex;
 use jobs::journal::{EpisodeStart, JobEnd, JobStart, Line, RankEnd, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
-use jobs::report::{self, Context, Journals, Merged, Report};
 use jobs::time::rfc3339;
+use report::{Context, Journals, Merged, Report};
 use serde_json::json;
 
 fn main() {

@@ -13,8 +13,8 @@ use clap::{Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser};
 use serde::{Deserialize, Serialize};
 
 use crate::assign::{Assign, Assignment, Only, Shard};
+use crate::bytes::ByteSize;
 use crate::config::Override;
-use crate::memory::ByteSize;
 use crate::usage::{option_of_file, plain, with_negative_values};
 
 /// Run the jobs of a file and report the results.

@@ -1,16 +1,18 @@
-//! The data that launcher and ranks share: what to evaluate, where, and the results.
+//! The data that launcher and ranks share: what to evaluate, where, and what happened.
 //!
 //! ```text
 //! file, config ─► setup ─► Job ─► plan ─► assign ─► seed     (what each rank runs)
 //!            placement ──────────────┼──────┘                   (and on which GPU)
-//!                                    └──► journal ─► report ─► table, page   (results)
+//!                                    └──► journal ─► progress   (what is done)
 //! ```
+//! The crate `report` makes reports of plans and journals, and the crate `fit` plans memory.
 //! This crate has no async code, no libtorch and no unsafe code.
 
 #![forbid(unsafe_code)]
 
 pub mod assign;
-pub mod compare;
+pub mod bytes;
+pub mod captured_graphs;
 pub mod config;
 pub mod episode;
 pub mod eval_args;
@@ -24,28 +26,24 @@ pub mod journal;
 pub mod known;
 pub mod launch;
 pub mod layout;
-pub mod memory;
-pub mod merge;
 pub mod model_server;
-pub mod page;
 pub mod placement;
 pub mod plan;
-pub mod ppo;
 pub mod printable;
+pub mod progress;
 mod random;
 pub mod rank_env;
-pub mod report;
+#[doc(hidden)]
+pub mod samples;
 pub mod say;
 pub mod secrets;
 pub mod seed;
 pub mod serve_args;
 pub mod setup;
 pub mod sha256;
-pub mod stats;
 pub mod suspects;
 pub mod table;
 pub mod threads;
 pub mod time;
 pub mod trust;
 pub mod usage;
-pub mod verify;

@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
-use jobs::report::{self, Context, Journals, Merged, Report};
-use jobs::table;
 use jobs::time::rfc3339;
 use jobs::{journal, launch};
+use report::tables;
+use report::{Context, Journals, Merged, Report};
 
 use crate::agent::folder_lock::FolderLock;
 use crate::plan::eval::EvalPlan;
@@ -30,7 +30,7 @@ pub fn write(plan: &EvalPlan, lock: &FolderLock) {
                 Level::Result,
                 format_args!("report of what was finished: {}", folder.report().display()),
             );
-            table::conclusion(&report)
+            tables::conclusion(&report)
                 .lines()
                 .for_each(|line| say::say(Level::Result, format_args!("  {line}")));
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use jobs::episode::Episode;
 use jobs::journal::{self, Line};
 use jobs::layout::RunFolder;
-use jobs::report::Report;
+use report::Report;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

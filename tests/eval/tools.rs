@@ -66,7 +66,7 @@ fn environments_are_measured_by_two_short_runs() {
             && told.contains("this machine: about "),
         "{told}"
     );
-    let measured = jobs::memory::Measured::read(file.as_ref()).expect("it was written");
+    let measured = fit::memory::Measured::read(file.as_ref()).expect("it was written");
     let bases: Vec<_> = measured
         .environments
         .iter()

@@ -10,7 +10,7 @@ use jobs::job::JobIndex;
 use jobs::journal::{JobEnd, JobStart, Journal, Line, RankEnd, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
-use jobs::report::Report;
+use report::Report;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -20,7 +20,7 @@ mod keys;
 mod references;
 mod sections;
 mod set;
-pub(crate) mod tree;
+pub mod tree;
 
 pub use set::Override;
 

@@ -27,7 +27,7 @@ impl Override {
     }
 
     /// Returns a tree with this setting only.
-    pub(crate) fn tree(&self) -> Value {
+    pub fn tree(&self) -> Value {
         let below =
             |value: Value, part: &String| Value::Object(Map::from_iter([(part.clone(), value)]));
         self.key.iter().rev().fold(self.value.clone(), below)

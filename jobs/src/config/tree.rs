@@ -10,7 +10,7 @@ use crate::config::ConfigError;
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Reads the text of a file.
-pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
+pub fn read(path: &Path) -> Result<String, ConfigError> {
     let refuse = |reason: String| ConfigError::Read {
         path: path.to_owned(),
         reason,
@@ -32,7 +32,7 @@ pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
 
 /// Parses a text. A top-level key with dots, as in s001's `env.eval.video_cfg.save_video: False`,
 /// is a path.
-pub(crate) fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
+pub fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
     let refuse = |reason: String| ConfigError::Syntax {
         path: path.to_owned(),
         reason,
@@ -61,7 +61,7 @@ fn at_path(key: &str, value: Value) -> Value {
 }
 
 /// Merges `later` over `earlier`: mappings are merged, everything else is replaced.
-pub(crate) fn merge(earlier: Value, later: Value) -> Value {
+pub fn merge(earlier: Value, later: Value) -> Value {
     match (earlier, later) {
         (Value::Object(mut earlier), Value::Object(later)) => {
             for (key, value) in later {

@@ -15,7 +15,7 @@ use crate::model_server::{self, ModelServer};
 use crate::sha256;
 
 pub(crate) mod field;
-pub(crate) mod rollout;
+pub mod rollout;
 pub(crate) mod video;
 
 use field::Fields;

@@ -8,7 +8,7 @@ use crate::job::{Length, Rollout, Sharing};
 use crate::placement::check::check_steps;
 
 /// Maximum number of episodes of a job: the report names each missing one.
-pub(crate) const MAX_EPISODES: u64 = 1_000_000;
+pub const MAX_EPISODES: u64 = 1_000_000;
 
 /// Maximum number of environments over all ranks.
 pub(crate) const MAX_TOTAL_ENVS: u64 = 65_536;

@@ -305,7 +305,7 @@ impl Line {
     }
 
     /// The job and the episode that it is about, if it is about any.
-    pub(crate) fn subject(&self) -> Subject {
+    pub fn subject(&self) -> Subject {
         let episode = match self {
             Line::EpisodeStart(start) => Some(start.episode),
             Line::Episode(episode) => Some(episode.episode),
@@ -316,5 +316,11 @@ impl Line {
             job: self.job(),
             episode,
         }
+    }
+}
+
+impl From<Episode> for Line {
+    fn from(episode: Episode) -> Self {
+        Self::Episode(Box::new(episode))
     }
 }

@@ -18,12 +18,12 @@ mod stamp;
 pub use line::{
     EnvLost, EpisodeStart, Gpu, JobEnd, JobStart, Line, PolicyFiles, Quantiles, RankEnd, RankStart,
 };
-pub use stamp::{Accepted, Provenance, Stamp, Stamps};
-pub(crate) use stamp::{Origin, Planned, Subject};
+pub(crate) use stamp::Planned;
+pub use stamp::{Accepted, Origin, Provenance, Stamp, Stamps, Subject};
 
 /// Maximum length of a line in bytes. The line of an episode has about 1 KB; the longest lines
 /// contain the last output of a simulator.
-pub(crate) const MAX_LINE_BYTES: u64 = 16 << 20;
+pub const MAX_LINE_BYTES: u64 = 16 << 20;
 
 /// The parsed contents of a journal file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -140,7 +140,7 @@ fn is_own(line: &Line, text: &[u8], accepted: &Accepted) -> bool {
 }
 
 /// Parses the stamp of a line: which run and which version of the job it belongs to.
-pub(crate) fn stamp_of(line: &[u8]) -> Stamp {
+pub fn stamp_of(line: &[u8]) -> Stamp {
     serde_json::from_slice(line).unwrap_or_default()
 }
 
@@ -195,7 +195,7 @@ fn each_line(path: &Path, mut on: impl FnMut(usize, &[u8]) -> io::Result<()>) ->
 ///
 /// # Errors
 /// Returns the errors of the file system, and an error for a line longer than [`MAX_LINE_BYTES`].
-pub(crate) fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
+pub fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     file.take(MAX_LINE_BYTES + 1).read_until(b'\n', line)?;
     if line.len() as u64 > MAX_LINE_BYTES {
@@ -206,7 +206,7 @@ pub(crate) fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Resu
 }
 
 /// Returns the error for a line longer than [`MAX_LINE_BYTES`].
-pub(crate) fn too_long() -> io::Error {
+pub fn too_long() -> io::Error {
     io::Error::new(
         ErrorKind::InvalidData,
         format!("it has a line of more than {MAX_LINE_BYTES} bytes"),
@@ -218,7 +218,7 @@ fn open_to_read(path: &Path) -> io::Result<File> {
 }
 
 /// Adds the path of the file to an error.
-pub(crate) fn naming(path: &Path, err: &io::Error) -> io::Error {
+pub fn naming(path: &Path, err: &io::Error) -> io::Error {
     io::Error::new(err.kind(), format!("`{}`: {err}", path.display()))
 }
 

@@ -23,7 +23,7 @@ pub struct Stamp {
 impl Stamp {
     /// Appends the stamp to the text of a line, which must be a JSON object with at least one
     /// field.
-    pub(crate) fn seal(&self, text: &mut Vec<u8>) {
+    pub fn seal(&self, text: &mut Vec<u8>) {
         let fields = [
             ("run", &self.run),
             ("launch", &self.launch),
@@ -62,10 +62,11 @@ impl Stamps {
 
 /// What a line is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Subject {
-    pub(crate) job: Option<JobIndex>,
-    /// Number within the job.
-    pub(crate) episode: Option<u64>,
+pub struct Subject {
+    /// The job; `None` if the line is about the rank.
+    pub job: Option<JobIndex>,
+    /// Number of the episode within the job; `None` if the line is about no episode.
+    pub episode: Option<u64>,
 }
 
 /// Whose a line is.
@@ -83,7 +84,7 @@ pub enum Origin {
 
 impl Origin {
     /// Whether the line is a result of the run.
-    pub(crate) fn counts(self) -> bool {
+    pub fn counts(self) -> bool {
         matches!(self, Self::Own | Self::Unmarked)
     }
 }
@@ -117,7 +118,7 @@ impl Planned {
 impl Accepted {
     /// Accepts the same jobs of any run: lines that a rank of this launch delivers may come from a
     /// folder of its own node, where the run has another id.
-    pub(crate) fn of_any_run(&self) -> Self {
+    pub fn of_any_run(&self) -> Self {
         Self {
             runs: HashSet::new(),
             ..self.clone()
@@ -125,12 +126,7 @@ impl Accepted {
     }
 
     /// Whose a line about `subject` is, with what it says of its run and job.
-    pub(crate) fn origin(
-        &self,
-        subject: Subject,
-        run: Option<&str>,
-        fingerprint: Option<&str>,
-    ) -> Origin {
+    pub fn origin(&self, subject: Subject, run: Option<&str>, fingerprint: Option<&str>) -> Origin {
         let Subject { job, episode } = subject;
         let planned = job.and_then(|job| self.episodes.get(&job));
         match self.owner(job, run, fingerprint) {

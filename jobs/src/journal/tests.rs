@@ -4,6 +4,7 @@ use std::time::Duration;
 use super::*;
 use crate::episode::Episode;
 use crate::job::JobIndex;
+use crate::samples;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 
@@ -13,9 +14,9 @@ pub(crate) fn episode(number: u64) -> Line {
         return_: 0.1 + 0.2,
         language_instruction: "touch \"it\"\n".to_owned(),
         ended: "2026-11-21T10:00:00.000Z".to_owned(),
-        ..Episode::sample(0, "reach", number)
+        ..samples::episode(0, "reach", number)
     };
-    episode.line()
+    episode.into()
 }
 
 #[test]

@@ -5,10 +5,12 @@
 //! `embodiment`; only a name that resembles one of its own fields is refused.
 
 use crate::job::Job;
-use crate::memory::DECLARED;
+
+/// The environment argument that declares its memory.
+pub const DECLARED_MEMORY: &str = "env_memory_gb";
 
 /// Fields of every environment.
-const COMMON: &[&str] = &["environment", "num_envs", "enable_cameras", DECLARED];
+const COMMON: &[&str] = &["environment", "num_envs", "enable_cameras", DECLARED_MEMORY];
 
 /// Additional fields of a Python environment.
 pub const PYTHON: &[&str] = &[

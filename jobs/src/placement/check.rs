@@ -150,7 +150,7 @@ impl Division {
     }
 
     /// Returns the number that every valid total is a multiple of.
-    pub(crate) fn unit(self) -> usize {
+    pub fn unit(self) -> usize {
         let of_workers = self
             .workers
             .max(1)

@@ -14,8 +14,8 @@ use crate::plan::error::{RunFolderError, io};
 use crate::plan::lock::Lock;
 use crate::plan::supersede::{self, Standing};
 use crate::plan::{RunPlan, patience};
+use crate::progress;
 use crate::random;
-use crate::report;
 
 impl RunPlan {
     /// Writes the plan into its folder, or continues the run that the folder holds. A continued run
@@ -245,7 +245,7 @@ impl Consequence {
     fn of(difference: &Difference, journals: &Path) -> Self {
         // An unreadable journal is an error elsewhere, where its content matters.
         let journals = journal::read_all(journals).unwrap_or_default();
-        let done = report::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
+        let done = progress::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
         let done = |job: &Compared| done.get(&job.before).map_or(&[][..], Vec::as_slice);
         let within = |job: &Compared| {
             done(job)

@@ -1,6 +1,6 @@
 use super::*;
-use crate::episode::Episode;
 use crate::journal::{JobEnd, Journal, Line, Provenance, RankEnd};
+use crate::samples;
 use serde_json::json;
 
 fn plan(seed: &str, episodes: u64) -> RunPlan {
@@ -38,7 +38,7 @@ fn begin(folder: &RunFolder) {
 
 /// Writes a finished episode.
 fn finish(folder: &RunFolder) {
-    write(folder, &Episode::sample(0, "a", 0).line());
+    write(folder, &samples::episode(0, "a", 0).into());
 }
 
 fn write(folder: &RunFolder, line: &Line) {

@@ -6,8 +6,8 @@
 //! ```
 
 use jobs::assign::{Assignment, Shard};
+use jobs::bytes::ByteSize;
 use jobs::job::{Job, Length};
-use jobs::memory::ByteSize;
 
 use crate::node::Node;
 use crate::say::Note;

@@ -7,7 +7,7 @@
 
 use std::fmt::{Display, Formatter};
 
-use jobs::memory::{Fit, Planner};
+use fit::memory::{Fit, Planner};
 use jobs::placement::{Components, Placement, Resources};
 use jobs::setup::Setup;
 

@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::SystemTime;
 
+use fit::memory::measured::MeasuredError;
 use jobs::assign::{Assignment, Shard};
 use jobs::eval_args::EvalArgs;
 use jobs::known;
 use jobs::layout::RunFolder;
-use jobs::memory::measured::MeasuredError;
 use jobs::placement::{Placement, Resources};
 use jobs::plan::{RunFolderError, RunPlan, WordsError};
 use jobs::setup::{Setup, SetupError};

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use fit::memory::measured::MeasuredError;
+use fit::memory::{Budget, Fit, Measured, Need, Planner, Proposal, Terms};
+use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
-use jobs::memory::measured::MeasuredError;
-use jobs::memory::{Budget, ByteSize, Fit, Measured, Need, Planner, Proposal, Terms};
 use jobs::placement::{Placement, Resources};
 use jobs::setup::Setup;
 

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use jobs::compare::{About, Comparison, Paired, Side, compare};
-use jobs::stats::paired::MeanDifference;
-use jobs::table;
+use jobs::table::grid;
+use report::compare::{About, Comparison, Paired, Side, compare};
+use report::stats::paired::MeanDifference;
 
 use crate::tools::{ToolError, print, print_json};
 
@@ -98,7 +98,7 @@ fn shown(found: &Comparison, per_job: bool) -> String {
         .chain(all)
         .map(row)
         .collect();
-    text.push_str(&table::grid(
+    text.push_str(&grid(
         ["Task", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"],
         &rows,
     ));
@@ -108,7 +108,7 @@ fn shown(found: &Comparison, per_job: bool) -> String {
             .iter()
             .map(|(job, paired)| row((job, paired)))
             .collect();
-        text.push_str(&table::grid(
+        text.push_str(&grid(
             ["Job", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"],
             &rows,
         ));

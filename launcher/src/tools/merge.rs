@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use jobs::merge::Merge;
-use jobs::report::{Context, Damage, Journals, Report};
-use jobs::table;
 use jobs::time::rfc3339;
+use report::merge::Merge;
+use report::tables;
+use report::{Context, Damage, Journals, Report};
 
 use crate::tools::{ToolError, print};
 
@@ -54,12 +54,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
 }
 
 fn tell(merge: &Merge, report: &Report, damages: &[Damage]) -> Result<(), ToolError> {
-    print(format_args!("\n{}", table::metrics_summary(report)))?;
-    let comparison = table::comparison(report);
+    print(format_args!("\n{}", tables::metrics_summary(report)))?;
+    let comparison = tables::comparison(report);
     if !comparison.is_empty() {
         print(comparison)?;
     }
-    print(table::conclusion(report))?;
+    print(tables::conclusion(report))?;
     let mut conflicts = report.duplicates.iter().filter(|twice| !twice.agree);
     for conflict in conflicts.by_ref().take(NAMED) {
         print(format_args!(

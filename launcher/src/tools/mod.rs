@@ -24,11 +24,11 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ::report::compare::SideError;
+use ::report::merge::MergeError;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
-use jobs::compare::SideError;
 use jobs::eval_args::with_dashes;
 use jobs::layout::RunFolder;
-use jobs::merge::MergeError;
 use jobs::plan::{RunFolderError, RunPlan};
 use jobs::printable::{printable, printable_json, printable_line};
 use jobs::usage::{option_of_file, plain, with_negative_values};

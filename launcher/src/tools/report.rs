@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
-use jobs::report::{self, Context, Journals, Merged, Report};
-use jobs::table;
 use jobs::time::rfc3339;
+use report::tables;
+use report::{Context, Journals, Merged, Report};
 
 use crate::tools::{ToolError, open, print};
 
@@ -110,14 +110,14 @@ fn tell(
         .map(|(job, report)| (job, report.status.as_str()));
     print(format_args!(
         "{}\n{}",
-        table::jobs(rows),
-        table::metrics_summary(report)
+        tables::jobs(rows),
+        tables::metrics_summary(report)
     ))?;
-    let comparison = table::comparison(report);
+    let comparison = tables::comparison(report);
     if !comparison.is_empty() {
         print(comparison)?;
     }
-    print(table::conclusion(report))?;
+    print(tables::conclusion(report))?;
     for damage in merged.damage() {
         print(damage)?;
     }

@@ -1,9 +1,9 @@
 //! The devices of a rank: the one that runs the policy, and those that render.
 
+use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
 use jobs::journal::Gpu;
-use jobs::memory::ByteSize;
 use jobs::rank_env::RankEnv;
 use tch::Device;
 

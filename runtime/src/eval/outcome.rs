@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
-use jobs::report::{Context, Journals, Report};
-use jobs::table;
 use jobs::time::rfc3339;
+use report::tables;
+use report::{Context, Journals, Report};
 
 use crate::eval::console;
 use crate::eval::peers::Peers;
@@ -125,7 +125,7 @@ pub fn report(folder: &RunFolder, plan: &RunPlan, together: Together) -> Result<
     let on_disk = Journals::of(folder).map_err(failed)?;
     let add = |journals: Journals, (rank, bytes)| journals.and_delivered(rank, bytes);
     let journals = together.delivered.into_iter().fold(on_disk, add);
-    let report = jobs::report::write(folder, plan, &journals, together.context).map_err(failed)?;
+    let report = report::write(folder, plan, &journals, together.context).map_err(failed)?;
     let rows = plan
         .jobs
         .iter()
@@ -133,14 +133,14 @@ pub fn report(folder: &RunFolder, plan: &RunPlan, together: Together) -> Result<
         .map(|(job, report)| (job, report.status.as_str()));
     console::out(format_args!(
         "\n{}\n{}",
-        table::jobs(rows),
-        table::metrics_summary(&report)
+        tables::jobs(rows),
+        tables::metrics_summary(&report)
     ));
-    let comparison = table::comparison(&report);
+    let comparison = tables::comparison(&report);
     if !comparison.is_empty() {
         console::out(comparison);
     }
-    console::out(table::conclusion(&report));
+    console::out(tables::conclusion(&report));
     console::out(format_args!("report: {}", folder.report().display()));
     Ok(report)
 }

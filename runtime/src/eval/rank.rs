@@ -15,9 +15,10 @@ use jobs::journal::{JobEnd, Journal, Line, RankEnd, RankStart};
 use jobs::launch::LaunchLock;
 use jobs::layout::RunFolder;
 use jobs::plan::{RunPlan, WordsError};
+use jobs::progress;
 use jobs::rank_env::RankEnv;
 use jobs::time::rfc3339;
-use jobs::{report, table};
+use report::tables;
 
 use crate::clock::now;
 use crate::device::Decision;
@@ -389,10 +390,10 @@ impl Rank<'_> {
         if self.env.rank != 0 {
             return;
         }
-        console::out(table::jobs(
+        console::out(tables::jobs(
             self.plan.jobs.iter().map(|job| (job, job.status.as_str())),
         ));
-        let done: usize = report::done(before).values().map(Vec::len).sum();
+        let done: usize = progress::done(before).values().map(Vec::len).sum();
         if done > 0 {
             self.observers.progress.say(&format!(
                 "going on in `{}`: {done} episodes are done",
@@ -470,11 +471,11 @@ impl Rank<'_> {
         let before = history.about(job.index);
         let again = matches!(job.length, Length::Steps(_));
         let earlier = if again { Vec::new() } else { before.clone() };
-        let mut done = report::done(earlier.iter().copied())
+        let mut done = progress::done(earlier.iter().copied())
             .remove(&job.index)
             .unwrap_or_default();
         done.retain(|episode| work.runs(*episode));
-        let solved = report::solved(
+        let solved = progress::solved(
             earlier
                 .into_iter()
                 .filter(|line| of_episode(line).is_none_or(|e| work.runs(e))),
@@ -493,7 +494,7 @@ impl Rank<'_> {
         let is_finished = match job.length {
             Length::Episodes(_) => work.is_done(&done),
             Length::Steps(_) | Length::Policy => {
-                report::finished(before.iter().copied(), job, work.share)
+                progress::finished(before.iter().copied(), job, work.share)
             }
         };
         if is_finished {
@@ -657,7 +658,7 @@ impl Rank<'_> {
         if report.complete() {
             return Ok(ExitCode::SUCCESS);
         }
-        failure::write_error_file(&table::conclusion(&report));
+        failure::write_error_file(&tables::conclusion(&report));
         Ok(ExitCode::from(FINAL))
     }
 

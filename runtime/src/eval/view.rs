@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use jobs::stats::wilson95;
+use report::stats::wilson95;
 
 use crate::eval::heartbeat::Heartbeat;
 

@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::episode::Episode;
 use crate::eval_args::EvalArgs;
 use crate::file::JobFile;
 use crate::journal::{Journal, Line, RankStart};
 use crate::plan::RunFolderError;
+use crate::progress;
 use crate::rank_env::RankEnv;
-use crate::report;
+use crate::samples;
 
 /// Returns a plan of jobs with these names, numbers of episodes and instructions.
 fn plan(jobs: &[(&str, u64, &str)]) -> RunPlan {
@@ -35,7 +35,7 @@ fn plan(jobs: &[(&str, u64, &str)]) -> RunPlan {
 }
 
 fn episode(job: (usize, &str), number: u64) -> Line {
-    Episode::sample(job.0, job.1, number).line()
+    samples::episode(job.0, job.1, number).into()
 }
 
 /// Begins a run of `a` (episodes 0 to 3), `b` (0 to 3) and `c` (0) on two ranks, with a file of
@@ -95,7 +95,7 @@ fn files(root: &Path) -> BTreeMap<String, String> {
 
 fn done(folder: &RunFolder) -> BTreeMap<usize, Vec<u64>> {
     let journals = journal::read_all(&folder.journals()).unwrap();
-    let done = report::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
+    let done = progress::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
     done.into_iter()
         .map(|(index, episodes)| (index.0, episodes))
         .collect()

@@ -1,7 +1,7 @@
 //! The placement of an `eval` launch: the number of ranks, the GPUs of ranks and environment
 //! workers, whether the nodes can provide them, and the notes printed before the start.
 
-use jobs::memory::{Fit, Need, Planner};
+use fit::memory::{Fit, Need, Planner};
 use jobs::placement::{Placement, PlacementError, Resources};
 use jobs::setup::Setup;
 use serde::Serialize;

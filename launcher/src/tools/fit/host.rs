@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use jobs::memory::ByteSize;
+use jobs::bytes::ByteSize;
 
 /// Returns the bytes that are available without swapping, by the kernel's estimate
 /// (`MemAvailable`).

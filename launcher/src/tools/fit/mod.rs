@@ -15,10 +15,11 @@ mod probe;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use fit::memory::measured::MeasuredError;
+use fit::memory::{Budget, Fit, Need, Part, Planner, Proposal, table};
+use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::known;
-use jobs::memory::measured::MeasuredError;
-use jobs::memory::{Budget, ByteSize, Fit, Need, Part, Planner, Proposal, table};
 use jobs::placement::{Placement, Resources};
 use jobs::setup::{Setup, SetupError};
 use serde::Serialize;

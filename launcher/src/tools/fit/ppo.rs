@@ -5,10 +5,10 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use fit::ppo::{self, Change, PpoError, Preset, Sizes, Training};
+use jobs::bytes::ByteSize;
 use jobs::config::Override;
 use jobs::layout::write_whole;
-use jobs::memory::ByteSize;
-use jobs::ppo::{self, Change, PpoError, Preset, Sizes, Training};
 use jobs::table::grid;
 use serde::Serialize;
 

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use fit::memory::Measured;
+use fit::memory::measured::{Entry, Line, MeasuredError};
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, Status};
 use jobs::layout::write_whole;
-use jobs::memory::Measured;
-use jobs::memory::measured::{Entry, Line, MeasuredError};
 use jobs::table::grid;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -16,7 +16,7 @@ use hdf5_reader::group::Group;
 use hdf5_reader::storage::FileStorage;
 use hdf5_reader::{Hdf5File, OpenOptions};
 use jobs::files;
-use jobs::verify::{Demo, Findings, episodes};
+use report::verify::{Demo, Findings, episodes};
 
 /// Largest chunk in bytes; an image of 4096 × 4096 has 48 MiB.
 const MAX_CHUNK_BYTES: usize = 256 << 20;

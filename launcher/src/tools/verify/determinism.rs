@@ -16,9 +16,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jobs::journal;
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
-use jobs::report::{Journals, Merged};
 use jobs::trust;
-use jobs::verify::rerun;
+use report::verify::rerun;
+use report::{Journals, Merged};
 
 use crate::tools::end_of;
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
-use jobs::verify::{Demo, Findings, episodes};
+use report::verify::{Demo, Findings, episodes};
 use serde_json::Value;
 
 use crate::tools::verify::video;

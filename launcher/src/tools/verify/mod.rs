@@ -1,7 +1,7 @@
 //! `rrun verify DIR`: checks that everything exists and is complete.
 //!
 //! ```text
-//! plan, journals ─► jobs::verify (episodes, seeds, settings) ─► per job: files and their contents
+//! plan, journals ─► report::verify (episodes, seeds, settings) ─► per job: files and their contents
 //!                                                                  ├─► dataset (HDF5), lerobot
 //!                                                                  └─► video (mp4)
 //! episodes ─► determinism (some run again, with other numbers of ranks and environments)
@@ -22,9 +22,11 @@ use std::process::ExitCode;
 use jobs::job::{Job, Status};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
-use jobs::report::{Context, JobReport, Journals, Merged, Report};
-use jobs::verify::{Findings, JobAudit};
-use jobs::{launch, table, threads, verify};
+use jobs::table::{MAX_ROWS, grid};
+use jobs::{launch, threads};
+use report::verify;
+use report::verify::{Findings, JobAudit};
+use report::{Context, JobReport, Journals, Merged, Report};
 
 use crate::tools::{ToolError, open, print, print_line};
 
@@ -272,14 +274,14 @@ fn shown(rows: &[Row]) -> String {
             row.wrong.to_string(),
         ]
     };
-    let shown: Vec<_> = rows.iter().take(table::MAX_ROWS).map(cells).collect();
+    let shown: Vec<_> = rows.iter().take(MAX_ROWS).map(cells).collect();
     let more = rows.len() - shown.len();
     let rest = if more > 0 {
         format!("… and {more} more jobs\n")
     } else {
         String::new()
     };
-    table::grid(head, &shown) + &rest
+    grid(head, &shown) + &rest
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use jobs::files;
-use jobs::verify::{Findings, Span, episodes};
+use report::verify::{Findings, Span, episodes};
 
 /// Largest `moov` or `moof` in bytes; ten hours of video have some megabytes.
 const LARGEST_HEADER: u64 = 1 << 28;

@@ -27,7 +27,7 @@ mod tests {
         for most in [1, 7, 24, 48] {
             let mut sizes: Vec<_> = (1..=most).map(|rows| bucket(rows, most) as u64).collect();
             sizes.dedup();
-            assert_eq!(sizes, jobs::memory::graph_sizes(most as u64));
+            assert_eq!(sizes, jobs::captured_graphs::batch_sizes(most as u64));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Parses the `arena_env_args` of a job, and checks them before anything is built.
 
-use jobs::memory::DECLARED;
+use jobs::known::fields::DECLARED_MEMORY;
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;
@@ -107,7 +107,7 @@ impl<'a> Args<'a> {
     fn new(values: &'a Map<String, Value>) -> Self {
         Self {
             values,
-            known: vec!["environment", "num_envs", "enable_cameras", DECLARED],
+            known: vec!["environment", "num_envs", "enable_cameras", DECLARED_MEMORY],
         }
     }
 

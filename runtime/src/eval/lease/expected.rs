@@ -7,7 +7,7 @@ use jobs::assign::lease::{Task, blocks};
 use jobs::assign::{Shard, Work};
 use jobs::job::{Job, JobIndex, Length};
 use jobs::journal::Line;
-use jobs::report;
+use jobs::progress;
 
 /// Assumed steps of an episode if the job does not limit them.
 const STEPS: u64 = 300;
@@ -38,7 +38,7 @@ impl Cut {
 
     /// Returns the lease tasks of `work`, given the lines of the journals.
     pub fn tasks(&self, work: &[Work], lines: &[Line]) -> Vec<Task> {
-        let done = report::done(lines);
+        let done = progress::done(lines);
         let times = Times::of(lines);
         let task = |work: &Work| {
             self.task(

@@ -8,8 +8,8 @@ use jobs::assign::{Assign, Work};
 use jobs::eval_args::EvalArgs;
 use jobs::job::JobIndex;
 use jobs::journal::Line;
+use jobs::progress;
 use jobs::rank_env::RankEnv;
-use jobs::report;
 
 use crate::eval::history::History;
 use crate::eval::lease::expected::Cut;
@@ -186,7 +186,7 @@ impl Leased {
         }
         self.begun.insert(claim.job);
         let about = history.about(claim.job);
-        let done = report::done(about).remove(&claim.job).unwrap_or_default();
+        let done = progress::done(about).remove(&claim.job).unwrap_or_default();
         let is_left = self
             .leases
             .hold(claim, work, self.cut.is_in_blocks(&work.job), &done);

@@ -171,7 +171,7 @@ fn graphs(device: Device) -> Option<Graphs> {
     match CudaEngine::new(cuda, index) {
         Ok(engine) => Some(Graphs::new(
             Box::new(engine),
-            jobs::memory::graph_cap(total),
+            jobs::captured_graphs::max_bytes(total),
         )),
         Err(reason) => {
             tracing::warn!(

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use jobs::job::Job;
+use jobs::known::fields::DECLARED_MEMORY;
 use jobs::known::fields::{ARENAS, PYTHON};
-use jobs::memory::DECLARED;
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;
@@ -238,7 +238,8 @@ struct Fields<'a>(&'a Map<String, Value>);
 impl<'a> Fields<'a> {
     fn refuse_unknown(&self) -> Result<(), EnvError> {
         // The planner uses the declared GPU memory.
-        let known = |key: &str| PYTHON.contains(&key) || ARENAS.contains(&key) || key == DECLARED;
+        let known =
+            |key: &str| PYTHON.contains(&key) || ARENAS.contains(&key) || key == DECLARED_MEMORY;
         match self.0.iter().find(|(key, _)| !known(key)) {
             Some((key, value)) => Err(refuse(key, value, &unknown(key, PYTHON))),
             None => Ok(()),

@@ -1,0 +1,34 @@
+//! Predicts the GPU memory of a run before anything is started. It adds up what is known about
+//! checkpoints and simulators for each GPU, and compares the sum with the free memory. An unknown
+//! amount is reported as unknown, and never counted as zero.
+//!
+//! ```text
+//! job ─┬─ policy       weights (headers), activations, graphs (allocator) ─┐
+//!      └─ environment  declared, measured, published × copies ─────────────┤
+//! rank ─── context ────────────────────────────────────────────────────────┴─► Need ─┬─► Fit
+//!                      Budget (NVML, --gpu-memory) ──────────────────────────────────┴─► Proposal
+//! ```
+//! Everything here is pure, except that the files of checkpoints and measurements are read once.
+
+mod allocator;
+mod checkpoint;
+mod environment;
+mod gr00t;
+pub mod measured;
+mod need;
+mod part;
+mod planner;
+mod policy;
+mod propose;
+pub mod table;
+
+pub use measured::Measured;
+pub use need::{Budget, Fit, Need};
+pub use part::Part;
+pub use planner::{Planner, Terms};
+pub use propose::{Batch, Proposal, Why};
+
+/// Memory of a CUDA context in each process, with the kernels of libtorch, cuBLAS and NCCL that it
+/// loads. This is an assumption: contexts of PyTorch take between 0.3 and 0.6 GiB depending on GPU
+/// and CUDA version, and none was measured here.
+pub const CONTEXT: u64 = 512 << 20;

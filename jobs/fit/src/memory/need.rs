@@ -1,0 +1,214 @@
+//! Compares the memory that one GPU will hold with what is free.
+
+use jobs::bytes::ByteSize;
+use serde::Serialize;
+
+use crate::memory::part::Part;
+
+/// Share of the free memory above which a GPU is tight: allocators fragment, and a simulator grows
+/// with its scene.
+const TIGHT: f64 = 0.9;
+
+/// Bytes used by other processes above which the free memory is displayed; a driver keeps a few
+/// hundred MiB for itself.
+const WORTH_SAYING: u64 = 1 << 30;
+
+/// Memory of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Budget {
+    /// Total memory.
+    pub total: ByteSize,
+    /// Memory that other processes do not use.
+    pub free: ByteSize,
+}
+
+impl Budget {
+    /// Returns the budget of a GPU that no process uses.
+    pub fn whole(bytes: u64) -> Self {
+        Self {
+            total: ByteSize(bytes),
+            free: ByteSize(bytes),
+        }
+    }
+
+    /// Returns the budget of a GPU with NVML's numbers, at most `limit`.
+    pub fn of_gpu(total: u64, used: u64, limit: Option<ByteSize>) -> Self {
+        let free = total.saturating_sub(used);
+        Self {
+            total: ByteSize(total),
+            free: ByteSize(limit.map_or(free, |limit| free.min(limit.0))),
+        }
+    }
+}
+
+/// The memory that one GPU will hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Need {
+    /// The GPU, as numbered by the placement.
+    pub gpu: usize,
+    /// Weights of policies.
+    pub weights: Part,
+    /// Largest activations of a policy at any time.
+    pub activations: Part,
+    /// Captured CUDA graphs of all batch sizes.
+    pub graphs: Part,
+    /// CUDA contexts of the ranks.
+    pub context: Part,
+    /// Memory of environments.
+    pub environments: Part,
+}
+
+/// Whether a need fits on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fit {
+    /// Everything that is known fits.
+    Yes,
+    /// It fits, but barely.
+    Tight,
+    /// The estimate does not fit.
+    No,
+    /// Even the certain part does not fit.
+    Never,
+    /// The memory of the GPU is unknown, or everything that it will hold.
+    Unknown,
+}
+
+impl Fit {
+    /// Returns the word for a table.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::Tight => "tight",
+            Self::No | Self::Never => "no",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Returns whether it must be treated as not fitting.
+    pub fn is_too_much(self) -> bool {
+        matches!(self, Self::No | Self::Never)
+    }
+}
+
+impl Need {
+    /// Returns the sum of all parts.
+    pub fn sum(&self) -> Part {
+        self.weights + self.activations + self.graphs + self.context + self.environments
+    }
+
+    /// Returns whether the sum fits into `budget`.
+    pub fn fit(&self, budget: Option<Budget>) -> Fit {
+        let sum = self.sum();
+        match budget {
+            None => Fit::Unknown,
+            Some(Budget { free, .. }) if sum.certain > free => Fit::Never,
+            Some(Budget { free, .. }) if sum.bytes > free => Fit::No,
+            Some(Budget { free, .. }) if sum.bytes.0 as f64 > TIGHT * free.0 as f64 => Fit::Tight,
+            Some(_) if self.weights.has_unknown || self.environments.has_unknown => Fit::Unknown,
+            Some(_) => Fit::Yes,
+        }
+    }
+
+    /// Describes the need and the memory of the GPU in one line.
+    pub fn text(&self, budget: Option<Budget>) -> String {
+        let sum = self.sum();
+        let is_only_context = sum.bytes == self.context.bytes;
+        let need = match (
+            sum.bytes.0 > 0 && !(is_only_context && sum.has_unknown),
+            sum.has_unknown,
+        ) {
+            (true, false) => format!("about {:.1} GiB", sum.bytes.gib()),
+            (true, true) => format!("at least {:.1} GiB", sum.bytes.gib()),
+            (false, true) => "unknown".to_owned(),
+            (false, false) => "little".to_owned(),
+        };
+        let Some(Budget { total, free }) = budget else {
+            return format!("memory: {need}, what the GPU has is unknown");
+        };
+        let of = format!("memory: {need} of {:.1} GiB", total.gib());
+        if total.0 - free.0.min(total.0) < WORTH_SAYING {
+            of
+        } else {
+            format!("{of}, {:.1} GiB of it free", free.gib())
+        }
+    }
+
+    /// Adds the need of one rank on this GPU.
+    pub(super) fn add(&mut self, other: &Need) {
+        self.weights += other.weights;
+        self.activations += other.activations;
+        self.graphs += other.graphs;
+        self.context += other.context;
+        self.environments += other.environments;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn what_is_certain_and_what_is_estimated_are_held_apart() {
+        let need = Need {
+            weights: Part::certain(6 * GIB),
+            activations: Part::estimated(2 * GIB),
+            ..Need::default()
+        };
+        let fit = |gib: u64| need.fit(Some(Budget::whole(gib * GIB)));
+        assert_eq!(
+            [fit(5), fit(7), fit(8), fit(10)],
+            [Fit::Never, Fit::No, Fit::Tight, Fit::Yes]
+        );
+        assert_eq!(need.fit(None), Fit::Unknown);
+        let unknown = Need {
+            environments: Part::UNKNOWN,
+            ..need
+        };
+        assert_eq!(unknown.fit(Some(Budget::whole(80 * GIB))), Fit::Unknown);
+        assert_eq!(unknown.fit(Some(Budget::whole(5 * GIB))), Fit::Never);
+    }
+
+    #[test]
+    fn what_others_use_is_not_free() {
+        let need = Need {
+            weights: Part::certain(6 * GIB),
+            ..Need::default()
+        };
+        let budget = Budget::of_gpu(80 * GIB, 76 * GIB, None);
+        assert_eq!(need.fit(Some(budget)), Fit::Never);
+        assert_eq!(
+            need.text(Some(budget)),
+            "memory: about 6.0 GiB of 80.0 GiB, 4.0 GiB of it free"
+        );
+        assert_eq!(
+            Budget::of_gpu(80 * GIB, GIB, Some(ByteSize(12 * GIB))).free,
+            ByteSize(12 * GIB)
+        );
+        assert_eq!(Budget::of_gpu(8 * GIB, 9 * GIB, None).free, ByteSize(0));
+    }
+
+    #[test]
+    fn what_is_unknown_is_never_nothing() {
+        let unknown = Need {
+            environments: Part::UNKNOWN,
+            context: Part::estimated(GIB / 2),
+            ..Need::default()
+        };
+        assert_eq!(
+            unknown.text(Some(Budget::whole(GIB))),
+            "memory: unknown of 1.0 GiB"
+        );
+        let more = Need {
+            weights: Part::certain(2 * GIB),
+            ..unknown
+        };
+        assert_eq!(
+            more.text(None),
+            "memory: at least 2.5 GiB, what the GPU has is unknown"
+        );
+        assert_eq!(more.sum().text(), "2.5 GiB + ?");
+    }
+}

@@ -1,0 +1,459 @@
+//! Computes what each GPU will hold when jobs run on a placement, with their own numbers of
+//! environments or with others.
+
+use std::collections::BTreeMap;
+
+use jobs::assign::{self, Assignment};
+use jobs::job::Job;
+use jobs::placement::Placement;
+
+use crate::memory::CONTEXT;
+use crate::memory::environment::Environment;
+use crate::memory::measured::Measured;
+use crate::memory::need::{Budget, Need};
+use crate::memory::part::Part;
+use crate::memory::policy::Policy;
+
+/// The settings of the command line that affect memory.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// `--max-batch`: maximum rows of one inference; `None` means all rows of a group.
+    pub max_batch: Option<usize>,
+    /// `--pipeline-stages`, for jobs that do not set it.
+    pub pipeline_stages: usize,
+    /// `--policy-device cpu`.
+    pub are_policies_on_cpu: bool,
+    /// Measured memory of environments.
+    pub measured: Measured,
+}
+
+/// The jobs with their ranks, and what is known about their memory.
+#[derive(Debug)]
+pub struct Planner<'a> {
+    pub(super) jobs: &'a [Job],
+    pub(super) placement: &'a Placement,
+    terms: Terms,
+    /// Memory of the GPUs by number, if it is known.
+    pub(super) budgets: BTreeMap<usize, Budget>,
+    /// The ranks that run each job, by the job's position.
+    pub(super) ranks: Vec<Vec<usize>>,
+    pub(super) policies: Vec<Policy>,
+    pub(super) environments: Vec<Environment>,
+}
+
+/// The memory of one job: a need for each rank and GPU.
+pub(super) type Takes = Vec<(usize, Need)>;
+
+impl<'a> Planner<'a> {
+    /// Creates a planner; reads the checkpoints of all jobs that are to run.
+    pub fn new(
+        jobs: &'a [Job],
+        (placement, assignment): (&'a Placement, Assignment),
+        terms: Terms,
+        budgets: BTreeMap<usize, Budget>,
+    ) -> Self {
+        let mut ranks = vec![Vec::new(); jobs.len()];
+        for rank in 0..placement.world_size() {
+            for work in assign::work(jobs, placement, assignment, rank) {
+                if let Some(position) = jobs.iter().position(|job| job.index == work.job.index) {
+                    ranks[position].push(rank);
+                }
+            }
+        }
+        let mut policies: Vec<Policy> = Vec::with_capacity(jobs.len());
+        for (position, job) in jobs.iter().enumerate() {
+            let runs = |position: usize| !ranks[position].is_empty() && !terms.are_policies_on_cpu;
+            let is_same = |other: usize| {
+                runs(other)
+                    && jobs[other].policy_type == job.policy_type
+                    && jobs[other].policy_config == job.policy_config
+            };
+            // Hundreds of jobs may share a checkpoint; its headers are read once.
+            let known = (0..position)
+                .find(|other| is_same(*other))
+                .map(|other| policies[other].clone());
+            policies.push(if runs(position) {
+                known.unwrap_or_else(|| Policy::of(job))
+            } else {
+                Policy::Elsewhere
+            });
+        }
+        let environments = jobs
+            .iter()
+            .map(|job| Environment::of(job, &terms.measured))
+            .collect();
+        Self {
+            jobs,
+            placement,
+            terms,
+            budgets,
+            ranks,
+            policies,
+            environments,
+        }
+    }
+
+    /// Returns what each used GPU will hold, ordered by its number.
+    pub fn needs(&self) -> Vec<Need> {
+        let takes: Vec<_> = (0..self.jobs.len())
+            .map(|job| self.takes(job, self.jobs[job].num_envs, None))
+            .collect();
+        self.sum(&takes)
+    }
+
+    /// Returns whether a rank runs more than one job.
+    pub fn has_queues(&self) -> bool {
+        let mut ranks: Vec<_> = self.ranks.iter().flatten().collect();
+        let all = ranks.len();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks.len() < all
+    }
+
+    /// Describes what is unknown about the jobs to run, and how to find it out: one line per
+    /// environment or checkpoint.
+    pub fn unknown(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (position, job) in self
+            .jobs
+            .iter()
+            .enumerate()
+            .filter(|(position, _)| !self.ranks[*position].is_empty())
+        {
+            if self.environments[position].each.has_unknown {
+                lines.push(format!(
+                    "what an environment `{}` takes on a GPU is unknown: `rrun fit --probe` measures it there, or \
+                     env_memory_gb in its arguments says so",
+                    job.environment
+                ));
+            }
+            if self.policies[position] == Policy::Unknown {
+                lines.push(format!(
+                    "the checkpoint of job `{}` cannot be read, what it takes is unknown",
+                    job.name
+                ));
+            }
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        lines.retain(|line| seen.insert(line.clone()));
+        lines
+    }
+
+    /// Returns the memory of a GPU, if it is known.
+    pub fn budget(&self, gpu: usize) -> Option<Budget> {
+        self.budgets.get(&gpu).copied()
+    }
+
+    /// Returns the peak host memory of the ranks of one node, for jobs whose environments were
+    /// measured.
+    pub fn host(&self, ranks_of_node: usize) -> Part {
+        let of_rank = |rank: usize| {
+            let mut most = Part::default();
+            let runs = |position: &usize| self.ranks[*position].contains(&rank);
+            for (job, position) in self
+                .jobs
+                .iter()
+                .zip(0..)
+                .filter(|(_, position)| runs(position))
+            {
+                let line = self.terms.measured.find(job).map(|entry| entry.host);
+                let copies = self.copies(position, job.num_envs);
+                let takes = line.map_or(Part::UNKNOWN, |line| Part::certain(line.at(copies)));
+                most = Part {
+                    has_unknown: most.has_unknown || takes.has_unknown,
+                    ..larger(most, takes)
+                };
+            }
+            most
+        };
+        (0..ranks_of_node.min(self.placement.world_size()))
+            .map(of_rank)
+            .fold(Part::default(), |sum, part| sum + part)
+    }
+
+    /// Returns the number of rows that a rank infers together in a job with `num_envs`
+    /// environments: those of one group.
+    pub(super) fn rows(&self, job: usize, num_envs: usize) -> usize {
+        let stages = self.jobs[job]
+            .rollout
+            .pipeline_stage_num
+            .unwrap_or(self.terms.pipeline_stages)
+            .max(1);
+        self.copies(job, num_envs).div_ceil(stages)
+    }
+
+    /// Returns this number of rows, limited by `--max-batch`.
+    pub(super) fn batch(&self, job: usize, num_envs: usize) -> usize {
+        self.rows(job, num_envs)
+            .min(self.terms.max_batch.unwrap_or(usize::MAX))
+            .max(1)
+    }
+
+    /// Returns the memory of a job with `num_envs` environments and at most `batch` rows of one
+    /// inference (`None`: the limit of the command line).
+    pub(super) fn takes(&self, job: usize, num_envs: usize, batch: Option<usize>) -> Takes {
+        self.ranks[job]
+            .iter()
+            .flat_map(|rank| self.takes_of_rank(job, *rank, num_envs, batch))
+            .collect()
+    }
+
+    fn takes_of_rank(
+        &self,
+        job: usize,
+        rank: usize,
+        num_envs: usize,
+        batch: Option<usize>,
+    ) -> Takes {
+        let rows = batch.unwrap_or_else(|| self.batch(job, num_envs)) as u64;
+        let home = self.placement.rollout[rank].gpu();
+        let total = self.budget(home).map(|budget| budget.total.0);
+        let mut needs = BTreeMap::from([(home, self.policies[job].need(home, rows, total))]);
+        let mut copies: BTreeMap<usize, usize> = BTreeMap::new();
+        for seat in self.seats(job, rank, num_envs) {
+            *copies.entry(seat.gpu).or_default() += 1;
+        }
+        for (gpu, count) in copies {
+            let need = needs.entry(gpu).or_insert(Need {
+                gpu,
+                ..Need::default()
+            });
+            need.environments = self.environments[job].of_count(count);
+        }
+        needs.into_values().map(|need| (rank, need)).collect()
+    }
+
+    /// Returns how many of `num_envs` environments each rank of a job has.
+    fn copies(&self, job: usize, num_envs: usize) -> usize {
+        match self.jobs[job].sharing {
+            Some(_) => num_envs / self.placement.world_size().max(1),
+            None => num_envs,
+        }
+    }
+
+    fn seats(&self, job: usize, rank: usize, num_envs: usize) -> Vec<jobs::placement::Seat> {
+        match self.jobs[job].sharing {
+            Some(_) => self.placement.seats(rank, num_envs),
+            None => self.placement.home(rank, num_envs),
+        }
+    }
+
+    /// Adds up jobs. A rank runs one job after the other, so only its largest job counts.
+    pub(super) fn sum(&self, takes: &[Takes]) -> Vec<Need> {
+        let mut largest: BTreeMap<(usize, usize), Need> = BTreeMap::new();
+        for (rank, need) in takes.iter().flatten() {
+            let most = largest.entry((need.gpu, *rank)).or_insert(*need);
+            *most = most.or_larger(need);
+        }
+        let mut needs: BTreeMap<usize, Need> = self
+            .placement
+            .tenants()
+            .into_keys()
+            .map(|gpu| {
+                (
+                    gpu,
+                    Need {
+                        gpu,
+                        ..Need::default()
+                    },
+                )
+            })
+            .collect();
+        for ((gpu, _), need) in largest {
+            needs.entry(gpu).or_default().add(&need);
+        }
+        for process in &self.placement.rollout {
+            let need = needs.entry(process.gpu()).or_default();
+            need.context += Part::estimated(CONTEXT);
+        }
+        needs.into_values().collect()
+    }
+}
+
+fn larger(a: Part, b: Part) -> Part {
+    if b.bytes > a.bytes { b } else { a }
+}
+
+impl Need {
+    /// Returns the larger need; what is unknown in either stays unknown.
+    fn or_larger(&self, other: &Need) -> Need {
+        let (most, less) = if other.sum().bytes > self.sum().bytes {
+            (other, self)
+        } else {
+            (self, other)
+        };
+        let with = |most: Part, less: Part| Part {
+            has_unknown: most.has_unknown || less.has_unknown,
+            ..most
+        };
+        Need {
+            weights: with(most.weights, less.weights),
+            environments: with(most.environments, less.environments),
+            ..*most
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::placement::{Components, Resources};
+    use serde_json::{Value, json};
+
+    const ON: Resources = Resources::Gpus {
+        per_node: 4,
+        nodes: 1,
+    };
+    const GIB: u64 = 1 << 30;
+
+    fn placed(line: &str) -> Placement {
+        Placement::new(&Components::parse(line).unwrap(), ON).unwrap()
+    }
+
+    fn jobs(entries: Value) -> Vec<Job> {
+        jobs::file::parse(&json!({"jobs": entries})).unwrap()
+    }
+
+    fn needs(jobs: &[Job], placement: &Placement, budgets: BTreeMap<usize, Budget>) -> Vec<Need> {
+        Planner::new(
+            jobs,
+            (placement, Assignment::default()),
+            Terms::default(),
+            budgets,
+        )
+        .needs()
+    }
+
+    fn of(entries: Value, placement: &str) -> Vec<Need> {
+        needs(&jobs(entries), &placed(placement), BTreeMap::new())
+    }
+
+    fn gib(part: Part) -> f64 {
+        part.bytes.gib()
+    }
+
+    #[test]
+    fn environments_count_where_they_draw_and_contexts_where_policies_are() {
+        let entry = json!({"name": "a", "arena_env_args": {"environment": "omnigibson_radio"},
+                           "policy_type": "zero_action", "total_num_envs": 4});
+        let found = of(json!([entry]), "env: 0-1, rollout: 2-3");
+        let gib: Vec<_> = found
+            .iter()
+            .map(|need| (need.gpu, gib(need.environments), gib(need.context)))
+            .collect();
+        assert_eq!(
+            gib,
+            [(0, 20.0, 0.0), (1, 20.0, 0.0), (2, 0.0, 0.5), (3, 0.0, 0.5)]
+        );
+        assert_eq!(
+            found[0].text(Some(Budget::whole(24 * GIB))),
+            "memory: about 20.0 GiB of 24.0 GiB"
+        );
+        assert!(
+            found.iter().all(|need| need.sum().certain.0 == 0),
+            "nothing of it was declared or measured"
+        );
+    }
+
+    #[test]
+    fn a_checkpoint_counts_with_working_room_on_the_gpu_of_its_policy() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+            "pytorch_model.bin",
+        ] {
+            std::fs::File::create(dir.path().join(name))
+                .unwrap()
+                .set_len(GIB)
+                .unwrap();
+        }
+        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach", "env_memory_gb": 0.5, "num_envs": 4},
+                           "policy_type": "gr00t", "policy_config_dict": {"model_path": dir.path()}, "num_episodes": 1});
+        let found = of(json!([entry]), "env: 0, rollout: 1");
+        assert_eq!(
+            (gib(found[0].environments), found[0].environments.certain.0),
+            (2.0, 2 * GIB)
+        );
+        assert_eq!(gib(found[1].weights), 2.0);
+        assert!((gib(found[1].activations) - 0.3).abs() < 1e-6 && !found[1].sum().has_unknown);
+    }
+
+    #[test]
+    fn ranks_that_share_a_gpu_count_each() {
+        let model = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/fixtures/gr00t/case_a_single"
+        );
+        let entry = |name: &str| {
+            json!({"name": name, "arena_env_args": {"environment": "reach", "env_memory_gb": 1.0},
+                   "policy_type": "gr00t", "policy_config_dict": {"model_path": model}, "num_episodes": 1})
+        };
+        let entries = jobs(json!([entry("a"), entry("b"), entry("c")]));
+        let alone = needs(
+            &entries,
+            &placed("env: 0, rollout: 0"),
+            BTreeMap::from([(0, Budget::whole(16 * GIB))]),
+        );
+        let two = needs(
+            &entries,
+            &placed("env: 0:0-1, rollout: 0:0-1"),
+            BTreeMap::from([(0, Budget::whole(16 * GIB))]),
+        );
+        assert_eq!(two[0].sum().bytes.0, 2 * alone[0].sum().bytes.0);
+        assert!(
+            (1..GIB).contains(&alone[0].graphs.bytes.0),
+            "the graphs of a small network, not their cap"
+        );
+        assert_eq!(alone[0].context.bytes.0, CONTEXT);
+    }
+
+    #[test]
+    fn what_is_not_known_is_said() {
+        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "gr00t",
+                           "policy_config_dict": {"model_path": "/nowhere"}, "num_episodes": 1});
+        let found = of(json!([entry]), "env: 0, rollout: 0");
+        assert_eq!(
+            found[0].text(Some(Budget::whole(GIB))),
+            "memory: unknown of 1.0 GiB"
+        );
+    }
+
+    #[test]
+    fn of_jobs_one_after_the_other_the_largest_counts() {
+        let entry = |name: &str, gib: f64| {
+            json!({"name": name, "policy_type": "zero_action", "num_episodes": 1,
+                   "arena_env_args": {"environment": "reach", "env_memory_gb": gib}})
+        };
+        let found = of(
+            json!([entry("a", 3.0), entry("b", 1.0), entry("c", 2.0)]),
+            "env: 0:0-1, rollout: 0-1",
+        );
+        assert_eq!(
+            gib(found[0].environments),
+            4.0,
+            "rank 0 has jobs a and c, rank 1 has b, and both draw on GPU 0"
+        );
+    }
+
+    #[test]
+    fn rows_of_one_inference_are_those_of_a_group() {
+        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach", "num_envs": 9},
+                           "policy_type": "zero_action", "num_episodes": 9});
+        let (jobs, placement) = (jobs(json!([entry])), placed("env: 0, rollout: 0"));
+        let rows = |stages: usize| {
+            let terms = Terms {
+                pipeline_stages: stages,
+                ..Terms::default()
+            };
+            Planner::new(
+                &jobs,
+                (&placement, Assignment::default()),
+                terms,
+                BTreeMap::new(),
+            )
+            .rows(0, 9)
+        };
+        assert_eq!([rows(1), rows(2), rows(4)], [9, 5, 3]);
+    }
+}

@@ -1,0 +1,284 @@
+//! Estimates the memory of a policy on the GPU of its rank: weights, activations of a batch,
+//! captured graphs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use jobs::captured_graphs;
+use jobs::job::Job;
+use jobs::known::canonical_policy;
+use serde_json::{Map, Value};
+
+use crate::memory::checkpoint::{self, Tensor};
+use crate::memory::gr00t::{Network, Weights, Widths};
+use crate::memory::need::Need;
+use crate::memory::part::Part;
+
+/// Working memory in addition to the weights, as a share of them, for a policy of which only the
+/// file sizes are known. OpenVLA has 14 GB of bfloat16 weights and takes 14 to 16 GB (s000,
+/// "Per-Component Memory Usage").
+const WORKING_ROOM: f64 = 0.15;
+
+/// Maximum size of a policy's YAML file in bytes; Arena's have 2 KB.
+const MAX_YAML: u64 = 1 << 20;
+
+/// What is known about the memory of a job's policy.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Policy {
+    /// It needs no GPU of this rank: a script, a replay, or a remote server.
+    Elsewhere,
+    /// GR00T N1.7: the weights are known from the headers, the rest is computed from its widths.
+    Gr00t {
+        /// Computes the memory of the network.
+        network: Box<Network>,
+        /// Whether it captures CUDA graphs.
+        captures: bool,
+    },
+    /// A checkpoint of which only the size of the files is known, in bytes.
+    Files(u64),
+    /// There is a checkpoint, but nothing is known about it.
+    Unknown,
+}
+
+impl Policy {
+    /// Examines the files that a job names.
+    pub(super) fn of(job: &Job) -> Self {
+        let name = canonical_policy(&job.policy_type);
+        if !["gr00t", "torchscript"].contains(&name) {
+            return Self::Elsewhere;
+        }
+        let Some(path) = path(&job.policy_config, "model_path") else {
+            return Self::Unknown;
+        };
+        let gr00t = if name == "gr00t" {
+            Self::gr00t(&path, &job.policy_config)
+        } else {
+            None
+        };
+        gr00t
+            .or_else(|| checkpoint::file_bytes(&path).map(Self::Files))
+            .unwrap_or(Self::Unknown)
+    }
+
+    fn gr00t(folder: &Path, config: &Map<String, Value>) -> Option<Self> {
+        let tag = setting(config, "embodiment_tag");
+        let widths = Widths::read(
+            folder,
+            path(config, "vlm_path").as_deref(),
+            tag.as_ref().and_then(Value::as_str),
+        )?;
+        let is_wide = setting(config, "dtype").is_some_and(|dtype| dtype == "float32");
+        let float = if is_wide { 4 } else { 2 };
+        let tensors = checkpoint::tensors(folder)?;
+        let weights = Weights::of(used(&tensors, widths.layers).map(|tensor| tensor.bytes(float)));
+        let captures = setting(config, "cuda_graphs")
+            .and_then(|captures| captures.as_bool())
+            .unwrap_or(true);
+        Some(Self::Gr00t {
+            network: Box::new(Network::new(widths, weights, float)),
+            captures,
+        })
+    }
+
+    /// Returns the memory for inferences of at most `rows` rows on a GPU with `total` bytes.
+    pub(super) fn need(&self, gpu: usize, rows: u64, total: Option<u64>) -> Need {
+        let nothing = Need {
+            gpu,
+            ..Need::default()
+        };
+        match self {
+            Self::Elsewhere => nothing,
+            Self::Gr00t { network, captures } => {
+                let graphs = if *captures {
+                    graphs(network, rows, total)
+                } else {
+                    0
+                };
+                Need {
+                    weights: Part::certain(network.weights()),
+                    activations: Part::estimated(network.peak(rows).activations),
+                    graphs: Part::estimated(graphs),
+                    ..nothing
+                }
+            }
+            Self::Files(bytes) => Need {
+                weights: Part::estimated(*bytes),
+                activations: Part::estimated((*bytes as f64 * WORKING_ROOM) as u64),
+                ..nothing
+            },
+            Self::Unknown => Need {
+                weights: Part::UNKNOWN,
+                ..nothing
+            },
+        }
+    }
+
+    /// Returns whether the known memory depends on the number of rows.
+    pub(super) fn depends_on_rows(&self) -> bool {
+        matches!(self, Self::Gr00t { .. })
+    }
+}
+
+/// Returns the bytes of the graphs of all batch sizes up to `rows`, limited by what may be kept. It
+/// is at least the largest graph, which is held until it is known to be too large.
+fn graphs(network: &Network, rows: u64, total: Option<u64>) -> u64 {
+    let cap = total.map_or(captured_graphs::MOST_BYTES, captured_graphs::max_bytes);
+    network.graphs(rows).min(cap).max(network.peak(rows).graph)
+}
+
+/// Returns the tensors that are loaded: all except the language-model head and the decoder layers
+/// above those that are used.
+fn used(tensors: &BTreeMap<String, Tensor>, layers: u64) -> impl Iterator<Item = &Tensor> {
+    let has_embedding = tensors
+        .keys()
+        .any(|name| name.ends_with("language_model.embed_tokens.weight"));
+    let is_used = move |name: &str| {
+        let layer = name
+            .split_once("language_model.layers.")
+            .and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
+        !(has_embedding && name.ends_with("lm_head.weight"))
+            && layer.is_none_or(|layer: u64| layer < layers)
+    };
+    tensors
+        .iter()
+        .filter(move |(name, _)| is_used(name))
+        .map(|(_, tensor)| tensor)
+}
+
+/// Returns a setting of the job, otherwise of the YAML file that it names, as GR00T's policy reads
+/// them.
+fn setting(config: &Map<String, Value>, name: &str) -> Option<Value> {
+    config
+        .get(name)
+        .cloned()
+        .or_else(|| yaml(config)?.get(name).cloned())
+        .filter(|value| !value.is_null())
+}
+
+fn path(config: &Map<String, Value>, name: &str) -> Option<PathBuf> {
+    setting(config, name)
+        .as_ref()
+        .and_then(Value::as_str)
+        .map(PathBuf::from)
+}
+
+fn yaml(config: &Map<String, Value>) -> Option<Value> {
+    let path = Path::new(config.get("policy_config_yaml_path")?.as_str()?);
+    if path.metadata().ok()?.len() > MAX_YAML {
+        return None;
+    }
+    serde_saphyr::from_str(&std::fs::read_to_string(path).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/gr00t");
+
+    fn policy(name: &str, config: Value) -> Policy {
+        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": name,
+                           "policy_config_dict": config, "num_episodes": 1});
+        Policy::of(&jobs::file::parse(&json!({"jobs": [entry]})).unwrap()[0])
+    }
+
+    fn weights(policy: &Policy) -> u64 {
+        policy.need(0, 1, None).weights.certain.0
+    }
+
+    #[test]
+    fn graphs_get_two_gibibytes_or_a_sixteenth_of_the_card() {
+        assert_eq!(
+            [
+                captured_graphs::max_bytes(141 << 30),
+                captured_graphs::max_bytes(24 << 30),
+                captured_graphs::max_bytes(0)
+            ],
+            [2 << 30, 3 << 29, 0]
+        );
+    }
+
+    #[test]
+    fn weights_are_counted_by_the_headers_in_the_type_of_the_arithmetic() {
+        let folder = format!("{FIXTURES}/case_a_single");
+        let file = std::fs::metadata(format!("{folder}/model.safetensors"))
+            .unwrap()
+            .len();
+        let wide = policy("gr00t", json!({"model_path": folder, "dtype": "float32"}));
+        let narrow = policy("gr00t", json!({"model_path": folder}));
+        assert!(
+            weights(&wide) <= file && weights(&wide) > file * 8 / 10,
+            "{} of {file}",
+            weights(&wide)
+        );
+        assert_eq!(weights(&narrow) * 2, weights(&wide));
+    }
+
+    #[test]
+    fn shards_count_together() {
+        let folder = format!("{FIXTURES}/case_d_bf16_sharded_policy");
+        let sharded = policy("gr00t_closedloop", json!({"model_path": folder}));
+        assert!(
+            (1_000_000..2_100_000).contains(&weights(&sharded)),
+            "{}",
+            weights(&sharded)
+        );
+    }
+
+    #[test]
+    fn the_head_for_words_and_layers_that_are_cut_off_do_not_count() {
+        let tensor =
+            |name: &str| json!({name: {"dtype": "BF16", "shape": [8], "data_offsets": [0, 16]}});
+        let dir = tempfile::tempdir().unwrap();
+        let names = [
+            "lm_head.weight",
+            "language_model.embed_tokens.weight",
+            "language_model.layers.11.x",
+            "language_model.layers.12.x",
+        ];
+        let map: Map<String, Value> = names
+            .iter()
+            .map(|name| ((*name).to_owned(), format!("{name}.st").into()))
+            .collect();
+        for name in names {
+            let json = tensor(name).to_string();
+            let bytes = [&(json.len() as u64).to_le_bytes()[..], json.as_bytes()].concat();
+            std::fs::write(dir.path().join(format!("{name}.st")), bytes).unwrap();
+        }
+        let index = json!({"weight_map": map}).to_string();
+        std::fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
+        assert_eq!(
+            used(&checkpoint::tensors(dir.path()).unwrap(), 12).count(),
+            2
+        );
+    }
+
+    #[test]
+    fn a_checkpoint_may_be_named_in_arenas_yaml() {
+        let dir = tempfile::tempdir().unwrap();
+        let yaml = dir.path().join("policy.yaml");
+        std::fs::write(
+            &yaml,
+            format!("model_path: {FIXTURES}/case_a_single\nembodiment_tag: new_embodiment\n"),
+        )
+        .unwrap();
+        assert!(weights(&policy("gr00t", json!({"policy_config_yaml_path": yaml}))) > 0);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown_and_what_runs_elsewhere_is_nothing() {
+        assert_eq!(
+            policy("gr00t", json!({"model_path": "/nowhere"})),
+            Policy::Unknown
+        );
+        assert_eq!(policy("gr00t", json!({})), Policy::Unknown);
+        assert_eq!(policy("pi0_remote", json!({})), Policy::Elsewhere);
+        assert!(
+            policy("gr00t", json!({}))
+                .need(0, 1, None)
+                .sum()
+                .has_unknown
+        );
+    }
+}

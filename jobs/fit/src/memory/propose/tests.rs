@@ -1,0 +1,237 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use jobs::assign::{Assign, Assignment, Shard};
+use jobs::placement::{Components, Placement, Resources};
+
+use crate::memory::{Budget, Terms};
+
+const GIB: u64 = 1 << 30;
+
+/// Returns a job with `envs` copies of an environment that takes `gib`.
+fn entry(name: &str, gib: f64, envs: usize, episodes: u64) -> Value {
+    json!({"name": name, "policy_type": "zero_action", "num_episodes": episodes,
+           "arena_env_args": {"environment": "reach", "env_memory_gb": gib, "num_envs": envs}})
+}
+
+fn shared(name: &str, gib: f64, total: usize, episodes: u64) -> Value {
+    json!({"name": name, "policy_type": "zero_action", "num_episodes": episodes, "total_num_envs": total,
+           "arena_env_args": {"environment": "reach", "env_memory_gb": gib}})
+}
+
+fn gr00t(name: &str, envs: usize) -> Value {
+    let model = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/fixtures/gr00t/case_a_single"
+    );
+    json!({"name": name, "policy_type": "gr00t", "policy_config_dict": {"model_path": model}, "num_episodes": 64,
+           "arena_env_args": {"environment": "reach", "env_memory_gb": 0.3, "num_envs": envs}})
+}
+
+struct Case {
+    jobs: Vec<Job>,
+    placement: Placement,
+    budgets: BTreeMap<usize, Budget>,
+    assignment: Assignment,
+}
+
+impl Case {
+    fn new(entries: &[Value], placement: &str, gib: u64) -> Self {
+        let resources = Resources::Gpus {
+            per_node: 4,
+            nodes: 1,
+        };
+        let placement = Placement::new(&Components::parse(placement).unwrap(), resources).unwrap();
+        let budgets = placement
+            .tenants()
+            .into_keys()
+            .map(|gpu| (gpu, Budget::whole(gib * GIB)))
+            .collect();
+        let jobs = jobs::file::parse(&json!({"jobs": entries})).unwrap();
+        Self {
+            jobs,
+            placement,
+            budgets,
+            assignment: Assignment::default(),
+        }
+    }
+
+    fn planner(&self) -> Planner<'_> {
+        let terms = Terms {
+            pipeline_stages: 2,
+            ..Terms::default()
+        };
+        Planner::new(
+            &self.jobs,
+            (&self.placement, self.assignment),
+            terms,
+            self.budgets.clone(),
+        )
+    }
+
+    fn proposals(&self) -> Vec<(Option<usize>, Why)> {
+        self.planner()
+            .propose()
+            .into_iter()
+            .map(|proposal| (proposal.proposed_num_envs, proposal.why))
+            .collect()
+    }
+}
+
+#[test]
+fn as_many_environments_are_proposed_as_fit_and_divide_the_episodes() {
+    let proposed = |gib: u64, episodes: u64| {
+        Case::new(&[entry("a", 1.0, 2, episodes)], "env: 0, rollout: 0", gib).proposals()[0]
+    };
+    // 0.5 GiB of context and 20 environments of 1 GiB are 20.5 of 24 GiB; 21 would be tight (above
+    // 21.6).
+    assert_eq!(proposed(24, 40), (Some(20), Why::Memory));
+    assert_eq!(
+        proposed(24, 30),
+        (Some(15), Why::Memory),
+        "two rounds of 15 and not one of 21 and one of 9"
+    );
+    assert_eq!(
+        proposed(24, 53),
+        (Some(18), Why::Memory),
+        "a prime number: three rounds, the last one shorter by one"
+    );
+    assert_eq!(proposed(80, 30), (Some(30), Why::Episodes));
+    assert_eq!(proposed(1, 30), (None, Why::TooLittle));
+}
+
+#[test]
+fn a_shared_job_is_proposed_what_workers_ranks_and_stages_divide() {
+    let mut job = shared("a", 1.0, 4, 1000);
+    job["pipeline_stage_num"] = json!(2);
+    let case = Case::new(&[job], "env: 0-2, rollout: 0-1", 12);
+    let (proposed, why) = case.proposals()[0];
+    // A multiple of 6: three workers with two groups each. With 30, a GPU has 10 environments and
+    // 0.5 of context, below 10.8. None of 30, 24 and 18 divides 1000, and 30 is the smallest number
+    // that needs 34 rounds.
+    assert_eq!((proposed, why), (Some(30), Why::Memory));
+    let total = proposed.unwrap();
+    let division = Division {
+        total,
+        workers: 3,
+        ranks: 2,
+        stages: 2,
+        group_size: 1,
+    };
+    assert_eq!(division.check(), Ok(()));
+}
+
+#[test]
+fn jobs_that_meet_on_a_gpu_share_it_evenly() {
+    let entries = [entry("a", 1.0, 1, 100), entry("b", 1.0, 1, 100)];
+    let case = Case::new(&entries, "env: 0:0-1, rollout: 0:0-1", 24);
+    let found: Vec<_> = case
+        .proposals()
+        .into_iter()
+        .map(|(proposed, _)| proposed.unwrap())
+        .collect();
+    assert_eq!(
+        found,
+        [10, 10],
+        "two contexts of 0.5 GiB and 20 environments of 21.6 GiB"
+    );
+}
+
+#[test]
+fn what_is_not_known_is_not_guessed() {
+    let unknown = json!({"name": "a", "policy_type": "zero_action", "num_episodes": 8,
+                         "arena_env_args": {"environment": "reach"}});
+    let case = Case::new(&[unknown, entry("b", 1.0, 1, 8)], "env: 0, rollout: 0", 24);
+    assert_eq!(
+        case.proposals(),
+        [(None, Why::UnknownEnvironment), (Some(8), Why::Episodes)]
+    );
+    let case = Case {
+        budgets: BTreeMap::new(),
+        ..case
+    };
+    assert_eq!(case.proposals()[1], (None, Why::UnknownGpu));
+}
+
+#[test]
+fn the_largest_batch_is_what_is_left_beside_the_environments() {
+    let batch = |gib: u64| {
+        Case::new(&[gr00t("a", 4)], "env: 0, rollout: 0", gib)
+            .planner()
+            .propose()[0]
+            .batch
+    };
+    let (two, three) = (batch(2).unwrap(), batch(3).unwrap());
+    assert_eq!(two.rows, 2, "four environments in two groups");
+    assert!(
+        two.largest < three.largest,
+        "1.2 GiB of environments and 0.5 of context leave less of two: {two:?}"
+    );
+    assert!(three.largest.is_some_and(|rows| rows > 100), "{three:?}");
+    let scripted = Case::new(&[entry("a", 1.0, 2, 4)], "env: 0, rollout: 0", 24)
+        .planner()
+        .propose()[0]
+        .batch;
+    assert_eq!(scripted, None);
+}
+
+#[test]
+fn a_gpu_that_others_fill_does_not_hold_back_the_rest() {
+    let mut case = Case::new(
+        &[entry("a", 1.0, 1, 8), entry("b", 1.0, 1, 8)],
+        "env: 0-1, rollout: 0-1",
+        24,
+    );
+    case.budgets
+        .insert(0, Budget::of_gpu(24 * GIB, 24 * GIB, None));
+    assert_eq!(
+        case.proposals(),
+        [(None, Why::TooLittle), (Some(8), Why::Episodes)]
+    );
+}
+
+fn any_entries() -> impl Strategy<Value = Vec<(bool, u8, u8, u16)>> {
+    proptest::collection::vec((any::<bool>(), 1_u8..40, 1_u8..30, 1_u16..200), 1..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn proposals_are_valid_and_fit_together(
+        entries in any_entries(), gib in 1_u64..100, place in 0_usize..4, by_episode in any::<bool>()
+    ) {
+        let place = ["env: 0, rollout: 0", "env: 0-1, rollout: 2-3", "env: 0:0-1, rollout: 0:0-3", "env,rollout: 0-2"][place];
+        let entries: Vec<_> = entries.into_iter().enumerate().map(|(nth, (is_shared, tenths, envs, episodes))| {
+            let (name, gib) = (format!("job{nth}"), f64::from(tenths) / 10.0);
+            let make = if is_shared { shared } else { entry };
+            make(&name, gib, envs.into(), episodes.into())
+        }).collect();
+        let shard = if by_episode { Shard::Episodes } else { Shard::Jobs };
+        let mut case = Case { assignment: Assignment { assign: Assign::Modulo, shard }, ..Case::new(&entries, place, gib) };
+        let proposals = case.planner().propose();
+        let is_for_all = proposals.iter().all(|proposal| proposal.proposed_num_envs.is_some());
+        for (job, proposal) in case.jobs.iter_mut().zip(&proposals) {
+            let Some(proposed) = proposal.proposed_num_envs else { continue };
+            prop_assert!(proposed > 0);
+            job.num_envs = proposed;
+            if let Some(sharing) = &mut job.sharing {
+                sharing.total_num_envs = proposed;
+                let (workers, ranks) = (case.placement.env.len(), case.placement.world_size());
+                let division = Division { total: proposed, workers, ranks, stages: 1, group_size: sharing.group_size };
+                prop_assert_eq!(division.check(), Ok(()));
+            } else {
+                prop_assert!(proposed <= 4096);
+            }
+        }
+        if is_for_all {
+            let planner = case.planner();
+            for need in planner.needs() {
+                prop_assert!(!need.fit(planner.budget(need.gpu)).is_too_much(), "{:?}", need);
+            }
+        }
+    }
+}

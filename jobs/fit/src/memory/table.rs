@@ -1,0 +1,84 @@
+//! Formats needs and proposals as tables for the terminal.
+
+use jobs::table::{MAX_ROWS, grid};
+
+use crate::memory::need::{Budget, Need};
+use crate::memory::planner::Planner;
+use crate::memory::propose::Proposal;
+
+/// Returns a table with one row per GPU: what it will hold, what is free, and whether that fits.
+pub fn needs(planner: &Planner<'_>) -> String {
+    let row = |need: &Need| {
+        let budget = planner.budget(need.gpu);
+        let free = budget.map_or_else(
+            || "unknown".to_owned(),
+            |Budget { free, .. }| free.to_string(),
+        );
+        [
+            need.gpu.to_string(),
+            need.weights.text(),
+            need.activations.text(),
+            need.graphs.text(),
+            need.context.text(),
+            need.environments.text(),
+            need.sum().text(),
+            free,
+            need.fit(budget).text().to_owned(),
+        ]
+    };
+    let rows: Vec<_> = planner.needs().iter().map(row).collect();
+    let head = [
+        "GPU",
+        "Weights",
+        "Activations",
+        "Graphs",
+        "Context",
+        "Environments",
+        "Sum",
+        "Free",
+        "Fits",
+    ];
+    let mut text = grid(head, &rows[..rows.len().min(MAX_ROWS)]);
+    if rows.len() > MAX_ROWS {
+        text += &format!("… and {} more GPUs, see --json\n", rows.len() - MAX_ROWS);
+    }
+    text
+}
+
+/// Returns a table with one row per job: its current numbers and the proposed ones.
+pub fn proposals(proposals: &[Proposal]) -> String {
+    let number =
+        |number: Option<usize>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let row = |proposal: &Proposal| {
+        let batch = proposal
+            .batch
+            .map_or_else(|| "-".to_owned(), |batch| batch.rows.to_string());
+        let largest = proposal.batch.map(|batch| {
+            batch
+                .largest
+                .map_or_else(|| "none".to_owned(), |rows| rows.to_string())
+        });
+        [
+            proposal.job.clone(),
+            proposal.num_envs.to_string(),
+            number(proposal.proposed_num_envs),
+            proposal.why.text().to_owned(),
+            batch,
+            largest.unwrap_or_else(|| "-".to_owned()),
+        ]
+    };
+    let rows: Vec<_> = proposals.iter().map(row).collect();
+    let head = [
+        "Job",
+        "Envs",
+        "Proposed",
+        "Because",
+        "Batch",
+        "Largest Batch",
+    ];
+    let mut text = grid(head, &rows[..rows.len().min(MAX_ROWS)]);
+    if rows.len() > MAX_ROWS {
+        text += &format!("… and {} more jobs, see --json\n", rows.len() - MAX_ROWS);
+    }
+    text
+}

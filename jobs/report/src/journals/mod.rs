@@ -1,0 +1,125 @@
+//! Sources of journal lines: files, which are read in pieces, or bytes that another rank delivered.
+//!
+//! A journal may be larger than memory. At most one piece of a journal is in memory for each
+//! thread; a line that is needed again is read from its [`Place`].
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use jobs::journal::{Line, naming};
+use jobs::layout::RunFolder;
+use jobs::threads;
+
+use crate::journals::reader::Reader;
+use crate::journals::source::Source;
+
+mod held;
+pub(crate) mod pieces;
+pub(crate) mod reader;
+pub(crate) mod source;
+
+/// The journals of a run.
+#[derive(Debug, Default)]
+pub struct Journals {
+    sources: Vec<Source>,
+}
+
+impl Journals {
+    /// Opens the journals of a run folder as they are now; lines that are appended later are not
+    /// seen. A folder without journals is no error.
+    ///
+    /// # Errors
+    /// Returns an error, with the name of the journal, if one exists and cannot be opened.
+    pub fn of(folder: &RunFolder) -> io::Result<Self> {
+        let held = held::inodes();
+        let mut sources = Vec::new();
+        for path in jobs::journal::files(&folder.journals())? {
+            sources.push(
+                Source::open(&path, folder.relative(&path), &held)
+                    .map_err(|err| naming(&path, &err))?,
+            );
+        }
+        Ok(Self { sources })
+    }
+
+    /// Adds the journal that `rank` delivered. If the folder is shared, the same journal is already
+    /// there; then the longer one is kept.
+    #[must_use]
+    pub fn and_delivered(mut self, rank: usize, bytes: Vec<u8>) -> Self {
+        let name = RunFolder::new(Path::new(""))
+            .journal(rank)
+            .to_string_lossy()
+            .into_owned();
+        let delivered = Source::delivered(name, rank, bytes);
+        let same = |source: &Source| source.name == delivered.name && source.agrees(&delivered);
+        match self.sources.iter_mut().find(|source| same(source)) {
+            Some(source) if source.len() >= delivered.len() => {}
+            Some(source) => *source = delivered,
+            None => self.sources.push(delivered),
+        }
+        self
+    }
+
+    /// Creates a journal in memory with the lines of one rank.
+    ///
+    /// # Panics
+    /// Never: every line can be serialized.
+    pub fn of_lines(lines: &[Line]) -> Self {
+        let mut bytes = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut bytes, line)
+                .expect("keys are texts, and a vector takes every byte");
+            bytes.push(b'\n');
+        }
+        Self::default().and_delivered(0, bytes)
+    }
+
+    /// Returns whether a process is writing to one of the journals. Unlike
+    /// [`jobs::journal::in_use`] this takes no lock, so it never hinders a rank that starts.
+    pub fn in_use(&self) -> bool {
+        self.sources.iter().any(|source| source.is_held)
+    }
+
+    /// Returns the paths of the journals that are files, in order.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.sources.iter().filter_map(Source::path)
+    }
+
+    /// Writes the complete lines of one journal, each as `change` appends it with its line end.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub(crate) fn copy(
+        &self,
+        index: usize,
+        change: impl Fn(&[u8], &mut Vec<u8>) + Sync,
+        to: &mut impl io::Write,
+    ) -> io::Result<()> {
+        let source = &self.sources[index];
+        let work: Vec<_> = pieces::pieces(source.len()).collect();
+        let one = |range: &Range<u64>, buffer: &mut Vec<u8>| -> io::Result<Vec<u8>> {
+            let mut changed = Vec::new();
+            pieces::read(source, range.clone(), buffer)?
+                .lines()
+                .for_each(|(_, line)| change(line, &mut changed));
+            Ok(changed)
+        };
+        let mut written = Ok(());
+        threads::in_order(&work, one, |_, changed| {
+            if written.is_ok() {
+                written = to.write_all(&changed);
+            }
+        })?;
+        written
+    }
+
+    pub(crate) fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
+    /// Returns a reader that looks up lines.
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader::new(&self.sources)
+    }
+}

@@ -1,0 +1,70 @@
+//! Looks up single lines of the journals again, after they were scanned.
+
+use std::io;
+
+use crate::journals::source::Source;
+
+/// Bytes that are read at once to look up a line, because consecutive look-ups are close together.
+const WINDOW: u64 = 64 * 1024;
+
+/// Position of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) source: u32,
+    /// Length in bytes, without the line end.
+    pub(crate) len: u32,
+    pub(crate) offset: u64,
+}
+
+/// Looks up lines, with one window of each journal in memory.
+pub(crate) struct Reader<'a> {
+    sources: &'a [Source],
+    windows: Vec<Window>,
+}
+
+/// A part of a journal that is in memory.
+#[derive(Default)]
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Reader<'a> {
+    /// Creates a reader of these journals.
+    pub(crate) fn new(sources: &'a [Source]) -> Self {
+        Self {
+            sources,
+            windows: sources.iter().map(|_| Window::default()).collect(),
+        }
+    }
+
+    /// Returns the line at `place`, without its line end.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system, and `UnexpectedEof` if the file has become shorter.
+    pub(crate) fn line(&mut self, place: Place) -> io::Result<&[u8]> {
+        let index = place.source as usize;
+        let (source, window) = (&self.sources[index], &mut self.windows[index]);
+        let end = place.offset + u64::from(place.len);
+        if place.offset < window.start || end > window.start + window.bytes.len() as u64 {
+            // Copies of an environment end their episodes slightly out of order, so an earlier line
+            // may be next.
+            window.start = place.offset.saturating_sub(WINDOW / 4);
+            source.fill(
+                &mut window.bytes,
+                window.start..end.max(window.start + WINDOW),
+            )?;
+        }
+        let at = (place.offset - window.start) as usize;
+        let shorter = || {
+            io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("`{}` became shorter", source.name),
+            )
+        };
+        window
+            .bytes
+            .get(at..at + place.len as usize)
+            .ok_or_else(shorter)
+    }
+}

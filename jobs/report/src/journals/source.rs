@@ -1,0 +1,136 @@
+//! One journal: a file, or bytes that another rank delivered.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use jobs::files;
+use jobs::journal::naming;
+use jobs::layout::journal_rank;
+
+use crate::journals::held;
+
+/// Maximum size of a journal in bytes: some fifty million episodes of one rank.
+const MAX_JOURNAL_BYTES: u64 = 64 << 30;
+
+/// One journal.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Path of the journal, relative to the run folder: `journal/journal_rank0.jsonl`.
+    pub(crate) name: String,
+    /// The rank, from the name of the journal.
+    pub(crate) rank: usize,
+    /// Whether a process is writing to the journal.
+    pub(crate) is_held: bool,
+    body: Body,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+enum Body {
+    File { file: File, path: PathBuf, len: u64 },
+    Bytes(Vec<u8>),
+}
+
+impl Source {
+    pub(crate) fn open(path: &Path, name: String, held: &held::Inodes) -> io::Result<Self> {
+        let file = files::open(path)?;
+        let meta = file.metadata()?;
+        if meta.len() > MAX_JOURNAL_BYTES {
+            let found = format!(
+                "the file has {} bytes, at most {MAX_JOURNAL_BYTES} are read",
+                meta.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, found));
+        }
+        let body = Body::File {
+            file,
+            path: path.to_owned(),
+            len: meta.len(),
+        };
+        Ok(Self {
+            name,
+            rank: journal_rank(path).unwrap_or(0),
+            is_held: held.contains(&meta),
+            body,
+        })
+    }
+
+    /// Creates the journal of a rank from bytes that it delivered.
+    pub(crate) fn delivered(name: String, rank: usize, bytes: Vec<u8>) -> Self {
+        Self {
+            name,
+            rank,
+            is_held: false,
+            body: Body::Bytes(bytes),
+        }
+    }
+
+    /// Returns the path of a journal that is a file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match &self.body {
+            Body::File { path, .. } => Some(path),
+            Body::Bytes(_) => None,
+        }
+    }
+
+    /// Adds the name of the journal to an error.
+    pub(crate) fn naming(&self, err: &io::Error) -> io::Error {
+        naming(Path::new(&self.name), err)
+    }
+
+    /// Returns whether another rank delivered the journal.
+    pub(crate) fn is_delivered(&self) -> bool {
+        matches!(self.body, Body::Bytes(_))
+    }
+
+    /// Returns the size in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.body {
+            Body::File { len, .. } => *len,
+            Body::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Returns whether one of the two journals is a prefix of the other.
+    pub(crate) fn agrees(&self, other: &Self) -> bool {
+        const STEP: u64 = 1 << 20;
+        let common = self.len().min(other.len());
+        (0..common.div_ceil(STEP)).all(|step| {
+            let range = step * STEP..((step + 1) * STEP).min(common);
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            let read = self
+                .fill(&mut ours, range.clone())
+                .and_then(|()| other.fill(&mut theirs, range));
+            read.is_ok() && ours == theirs
+        })
+    }
+
+    /// Reads a range into `buffer`; less if the file has become shorter.
+    pub(crate) fn fill(&self, buffer: &mut Vec<u8>, range: Range<u64>) -> io::Result<()> {
+        let range = range.start.min(self.len())..range.end.min(self.len());
+        match &self.body {
+            Body::Bytes(bytes) => {
+                buffer.clear();
+                // A vector's size fits into `usize`, so its offsets do, too.
+                buffer.extend_from_slice(&bytes[range.start as usize..range.end as usize]);
+            }
+            Body::File { file, path, .. } => {
+                // The old content of a reused buffer is overwritten, so it is not cleared first.
+                buffer.resize((range.end - range.start) as usize, 0);
+                let mut filled = 0;
+                while filled < buffer.len() {
+                    let found = file.read_at(&mut buffer[filled..], range.start + filled as u64);
+                    match found.map_err(|err| naming(path, &err))? {
+                        0 => break,
+                        count => filled += count,
+                    }
+                }
+                buffer.truncate(filled);
+            }
+        }
+        Ok(())
+    }
+}

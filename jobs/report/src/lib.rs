@@ -1,0 +1,145 @@
+//! Builds the report of a run by merging its plan and its journals. The result depends on nothing
+//! else but a small [`Context`].
+//!
+//! ```text
+//! journals (files, bytes) ─► merged ─► sections ─► schema ─► output, page, tables
+//!                              └─► merge, verify                 └─► compare
+//! ```
+//! A report begins with coverage: which episodes were expected, which were found, and which are
+//! missing or duplicated. An error (a crash of the simulator) is distinct from a failure of the
+//! policy, and both rates are given: `success_rate` counts an errored episode as not solved,
+//! `completion_only_rate` leaves it out.
+//!
+//! Memory: 80 bytes for each episode, plus the report itself; journals are read in pieces.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+
+use jobs::job::{Job, Status};
+use jobs::journal::Line;
+use jobs::plan::RunPlan;
+
+use crate::sections::policies::Policies;
+use crate::sections::rates::Tally;
+use crate::sections::{counted, coverage, groups, per_job, per_rank, run};
+use crate::stats::mean;
+
+pub mod compare;
+mod journals;
+pub mod merge;
+mod merged;
+mod output;
+pub mod page;
+mod schema;
+mod sections;
+pub mod stats;
+pub mod tables;
+pub mod verify;
+
+pub use journals::Journals;
+pub use merged::{Damage, Merged};
+pub use output::{write, write_merged};
+pub use schema::*;
+
+/// The `schema` field of every `report.json` that this version writes.
+const SCHEMA: &str = "rrun/report/1";
+
+/// What the report has that is neither in the plan nor in the journals.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Context {
+    /// Command line of the run.
+    pub argv: Vec<String>,
+    /// Number of ranks of this launch.
+    pub world_size: usize,
+    /// How the ranks' lines were gathered: `single`, `store`, `nccl`, `journals` or `merge`.
+    pub route: String,
+    /// Ranks that did not deliver their lines.
+    pub missing_ranks: Vec<usize>,
+    /// Why the run ended early; `None` if it did not.
+    pub stopped: Option<String>,
+    /// When the report is made, RFC 3339 in UTC.
+    pub created: String,
+}
+
+impl Report {
+    /// Builds the report of lines in memory; a line that occurs twice counts once.
+    ///
+    /// # Panics
+    /// Never: reading lines in memory cannot fail.
+    pub fn new(plan: &RunPlan, lines: &[Line], context: Context) -> Self {
+        let journals = Journals::of_lines(lines);
+        let merged = Merged::new(plan, &journals).expect("bytes in memory can be read");
+        Self::of(&merged, context).expect("bytes in memory can be read")
+    }
+
+    /// Builds the report of merged journals.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system, with the name of the journal.
+    pub fn of(merged: &Merged, context: Context) -> io::Result<Self> {
+        let plan = merged.plan;
+        let policies = Policies::of(merged);
+        let tally = |(job, policy): (&Job, &usize)| {
+            Tally::of(
+                merged.expected(job),
+                *policy,
+                &merged.lines(job.index).episodes,
+            )
+        };
+        let tallies: Vec<_> = plan.jobs.iter().zip(&policies.of_jobs).map(tally).collect();
+        let mut per_job: Vec<_> = plan
+            .jobs
+            .iter()
+            .zip(&tallies)
+            .map(|(job, tally)| per_job::job(merged, job, tally))
+            .collect();
+        for (job, report) in plan.jobs.iter().zip(&mut per_job) {
+            // Metrics of `rrun` are not replaced by a policy's metrics of the same name.
+            for (name, mean) in counted::means(merged, job)? {
+                report.metrics.entry(name).or_insert(mean);
+            }
+        }
+        let failures = coverage::failures(merged, &per_job)?;
+        let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
+        let (env_losses, env_losses_count) = coverage::env_losses(merged)?;
+        let missing_count = merged.missing_count();
+        // A job whose status in the file says that it is not to run is not missing.
+        let incomplete = |(job, report): (&Job, &JobReport)| {
+            job.status == Status::Pending && report.status != Status::Completed
+        };
+        Ok(Self {
+            schema: SCHEMA.to_owned(),
+            partial: missing_count > 0
+                || !context.missing_ranks.is_empty()
+                || plan.jobs.iter().zip(&per_job).any(incomplete),
+            run: run::run(merged, context),
+            config: run::config(merged, &per_job),
+            per_policy: policies.rates(&per_job, &tallies),
+            overall: tallies.iter().fold(Tally::new(Some(0)), Tally::and).rates(),
+            mean_task_success_rate: mean(per_job.iter().filter_map(|job| job.rates.success_rate)),
+            per_group: groups::groups(&plan.jobs, &per_job, &tallies),
+            per_rank: per_rank::ranks(merged),
+            missing: merged.missing().take(LISTED).collect(),
+            missing_count,
+            duplicates: merged.duplicates().take(LISTED).collect(),
+            duplicates_count: merged.duplicates().count() as u64,
+            failures: failures.first,
+            failures_count: failures.count,
+            failures_by_reason: failures.by_reason,
+            unsolved,
+            unsolved_count,
+            env_losses,
+            env_losses_count,
+            per_job,
+        })
+    }
+
+    /// Returns whether every episode ran without an error.
+    pub fn complete(&self) -> bool {
+        !self.partial && self.failures.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Gathers the journals of all runs in one folder, each under the name of its rank and run.
+//!
+//! A journal only grows: if one copy is a prefix of another, the longer one has everything. Copies
+//! that have diverged (a folder was copied and both were continued) are separate journals, named by
+//! their content.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use jobs::journal;
+use jobs::layout::{RunFolder, journal_rank};
+use jobs::sha256;
+
+use crate::Journals;
+use crate::merge::inputs::Input;
+use crate::merge::rewrite::Rewrite;
+use crate::sections::run::run_id;
+
+/// Length of the part of a run's id in the names of its journals.
+const LETTERS: usize = 12;
+
+/// Owner of a journal: the rank, and the first characters of the run's id.
+type Owner = (usize, String);
+
+/// Merged journals that are ready to replace those of the output.
+pub(super) struct Fresh {
+    folder: PathBuf,
+}
+
+/// Returns whether a folder is a run, and not only the result of a merge: it has a plan without a
+/// `merge.json`, or the merged run was continued.
+pub(super) fn is_run(folder: &RunFolder) -> io::Result<bool> {
+    if !folder.merge().is_file() {
+        return Ok(folder.plan().is_file());
+    }
+    Ok(journal::files(&folder.journals())?
+        .iter()
+        .any(|path| run_in_name(path).is_none()))
+}
+
+/// Returns the runs whose journals the inputs have.
+pub(super) fn runs(inputs: &[Input]) -> io::Result<BTreeSet<String>> {
+    let mut runs = BTreeSet::new();
+    for input in inputs {
+        for path in journal::files(&input.folder().journals())? {
+            runs.insert(owner(input, &path).1);
+        }
+    }
+    Ok(runs)
+}
+
+/// Returns the run's part of a journal's name: `5f1c` of `journal_rank0_5f1c.jsonl` and
+/// `journal_rank0_5f1c_09ab.jsonl`.
+fn run_in_name(path: &Path) -> Option<String> {
+    let stem = path.file_stem()?.to_str()?.strip_prefix("journal_rank")?;
+    Some(stem.split('_').nth(1)?.to_owned())
+}
+
+fn owner(input: &Input, path: &Path) -> Owner {
+    let of_input = || {
+        run_id(input.plan())
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(LETTERS)
+            .collect()
+    };
+    (
+        journal_rank(path).unwrap_or(0),
+        run_in_name(path).unwrap_or_else(of_input),
+    )
+}
+
+/// Writes the journals of all inputs to a folder beside the journals of the output.
+pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<Fresh> {
+    let folder = output.root().join("journal.new");
+    remove(&folder)?;
+    fs::create_dir_all(&folder)?;
+    let mut owners: BTreeMap<Owner, Vec<PathBuf>> = BTreeMap::new();
+    let mut count = 0;
+    for input in inputs {
+        let rewrite = Rewrite::new(input, output.root());
+        let journals = Journals::of(input.folder())?;
+        for (index, path) in journals.paths().enumerate() {
+            let part = folder.join(format!("{count}.part"));
+            count += 1;
+            let mut file = BufWriter::with_capacity(1 << 20, File::create(&part)?);
+            let change = |line: &[u8], to: &mut Vec<u8>| rewrite.line(line, to);
+            journals.copy(index, change, &mut file)?;
+            file.flush()?;
+            keep(owners.entry(owner(input, path)).or_default(), part)?;
+        }
+    }
+    for ((rank, run), parts) in owners {
+        for part in &parts {
+            let content = if parts.len() > 1 {
+                format!("_{}", &sha256::of_reader(File::open(part)?)?.sha256[..8])
+            } else {
+                String::new()
+            };
+            fs::rename(
+                part,
+                folder.join(format!("journal_rank{rank}_{run}{content}.jsonl")),
+            )?;
+        }
+    }
+    Ok(Fresh { folder })
+}
+
+impl Fresh {
+    /// Replaces the journals of the output.
+    pub(super) fn replace(self, output: &RunFolder) -> io::Result<()> {
+        remove(&output.journals())?;
+        fs::rename(&self.folder, output.journals())
+    }
+}
+
+fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Adds a journal to those of its owner, unless it is a prefix of one of them; removes those that
+/// are a prefix of it.
+fn keep(parts: &mut Vec<PathBuf>, part: PathBuf) -> io::Result<()> {
+    for other in parts.iter() {
+        if begins(other, &part)? {
+            return fs::remove_file(&part);
+        }
+    }
+    for other in std::mem::take(parts) {
+        if begins(&part, &other)? {
+            fs::remove_file(&other)?;
+        } else {
+            parts.push(other);
+        }
+    }
+    parts.push(part);
+    Ok(())
+}
+
+/// Returns whether `with` is a prefix of `file`.
+fn begins(file: &Path, with: &Path) -> io::Result<bool> {
+    let (mut file, mut with) = (File::open(file)?, File::open(with)?);
+    if file.metadata()?.len() < with.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut a, mut b) = (vec![0; 1 << 16], Vec::with_capacity(1 << 16));
+    loop {
+        b.clear();
+        if (&mut with).take(1 << 16).read_to_end(&mut b)? == 0 {
+            return Ok(true);
+        }
+        file.read_exact(&mut a[..b.len()])?;
+        if a[..b.len()] != b[..] {
+            return Ok(false);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Merges several run folders into one, when workers, nodes or nights ran parts of an evaluation
+//! separately.
+//!
+//! ```text
+//! folders ─► inputs (run folders in them) ─► plans (one list of jobs) ─► journals (rewritten)
+//!                                                                        └─► report of the output
+//! ```
+//! The output has a plan and journals; datasets and videos stay where they are, and the journals
+//! have their paths. The result depends on the set of runs only: merging in any order, at once or
+//! step by step, or twice, gives the same result except for the time of writing. The output is
+//! never one of its own inputs.
+//!
+//! A journal of a merged folder is named `journal_rank<r>_<run>.jsonl`, with the first characters
+//! of the run's id, so that it is recognized when the folder is merged with another.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jobs::layout::{RunFolder, write_whole};
+use jobs::plan::{RunFolderError, RunPlan};
+use serde::Serialize;
+
+use crate::{Context, Damage, Journals, Merged, Report};
+
+mod inputs;
+mod journals;
+mod paths;
+mod plans;
+mod rewrite;
+
+pub use inputs::Input;
+
+/// The `schema` field of `merge.json`.
+const SCHEMA: &str = "rrun/merge/1";
+
+/// Why folders are not merged. Nothing has been written then, except with [`MergeError::Io`].
+#[derive(Debug, thiserror::Error)]
+pub enum MergeError {
+    /// A folder does not exist.
+    #[error("cannot look into `{}`: {err}", dir.display())]
+    Missing {
+        /// Path of the folder.
+        dir: PathBuf,
+        /// The error of the file system.
+        #[source]
+        err: io::Error,
+    },
+    /// A folder has no runs.
+    #[error("`{}` is no run folder and has none in it: there is no plan.json", dir.display())]
+    NoRuns {
+        /// Path of the folder.
+        dir: PathBuf,
+    },
+    /// The only folder named is the output itself.
+    #[error("nothing is left to merge: `{}` is the output of this merge, which is not read", output.display())]
+    OnlyOutput {
+        /// Path of the output.
+        output: PathBuf,
+    },
+    /// The output is a run of its own.
+    #[error("`{}` holds a run of its own: name another --output", output.display())]
+    OutputIsRun {
+        /// Path of the output.
+        output: PathBuf,
+    },
+    /// A run folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] RunFolderError),
+    /// Two runs have different jobs of the same name.
+    #[error("`{}` and `{}` ran different jobs under the same names:\n  {}", a.display(), b.display(), lines.join("\n  "))]
+    Jobs {
+        /// Folder of one run.
+        a: PathBuf,
+        /// Folder of the other run.
+        b: PathBuf,
+        /// The differences, one line each.
+        lines: Vec<String>,
+    },
+    /// Jobs without a seed of their own ran with different base seeds.
+    #[error("the base seed of `{}` is {a_seed}, that of `{}` is {b_seed}: jobs need a seed of their own to be merged", a.display(), b.display())]
+    Seeds {
+        /// Folder of one run.
+        a: PathBuf,
+        /// Base seed of that run.
+        a_seed: u64,
+        /// Folder of the other run.
+        b: PathBuf,
+        /// Base seed of that run.
+        b_seed: u64,
+    },
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Run folders that can be merged.
+#[derive(Debug)]
+pub struct Merge {
+    inputs: Vec<Input>,
+    output: RunFolder,
+    plan: RunPlan,
+}
+
+/// `merge.json`: what a merged folder was made of. The next merge may overwrite a folder that has
+/// this file.
+#[derive(Debug, Serialize)]
+struct Made<'a> {
+    schema: &'a str,
+    written: &'a str,
+    inputs: Vec<String>,
+}
+
+impl Merge {
+    /// Finds the runs in `dirs` and checks that they are parts of one evaluation. Writes nothing.
+    ///
+    /// # Errors
+    /// Returns [`MergeError`] for the first problem found.
+    pub fn of(dirs: &[PathBuf], output: &Path) -> Result<Self, MergeError> {
+        let output = RunFolder::new(&paths::resolved(output)?);
+        if journals::is_run(&output)? {
+            return Err(MergeError::OutputIsRun {
+                output: output.root().to_owned(),
+            });
+        }
+        let mut inputs = inputs::find(dirs, output.root())?;
+        let plan = plans::join(&mut inputs)?;
+        Ok(Self {
+            inputs,
+            output,
+            plan,
+        })
+    }
+
+    /// Returns the runs that are merged.
+    pub fn inputs(&self) -> &[Input] {
+        &self.inputs
+    }
+
+    /// Returns the merged plan.
+    pub fn plan(&self) -> &RunPlan {
+        &self.plan
+    }
+
+    /// Returns the output folder.
+    pub fn output(&self) -> &RunFolder {
+        &self.output
+    }
+
+    /// Writes the merged folder and its report, which contains `context`. Returns the report and
+    /// the journal lines that were left out.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn write(&self, context: Context) -> io::Result<(Report, Vec<Damage>)> {
+        let folder = &self.output;
+        std::fs::create_dir_all(folder.root())?;
+        let inputs = self
+            .inputs
+            .iter()
+            .map(|input| paths::from_to(folder.root(), input.root()))
+            .collect();
+        let made = Made {
+            schema: SCHEMA,
+            written: &context.created,
+            inputs,
+        };
+        write_whole(&folder.merge(), &serde_json::to_vec_pretty(&made)?)?;
+        let fresh = journals::gather(&self.inputs, folder)?;
+        write_whole(&folder.plan(), &serde_json::to_vec_pretty(&self.plan)?)?;
+        fresh.replace(folder)?;
+        let journals = Journals::of(folder)?;
+        let merged = Merged::new(&self.plan, &journals)?;
+        let report = Report::of(&merged, context)?;
+        crate::write_merged(folder, &merged, &report)?;
+        Ok((report, merged.damage().cloned().collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

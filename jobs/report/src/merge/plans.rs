@@ -1,0 +1,232 @@
+//! Merges several plans: their jobs may be the same, different, or partly the same, but no two
+//! different jobs have the same name.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jobs::assign::Numbers;
+use jobs::job::{Job, JobIndex, Status};
+use jobs::plan::{Difference, RunPlan, joined_provenance};
+use jobs::{secrets, sha256};
+
+use crate::merge::inputs::Input;
+use crate::merge::{MergeError, journals};
+
+/// Returns the merged plan, and sets the new job positions in each input. The result depends on the
+/// set of inputs only: if they differ in something irrelevant, the smallest text is taken.
+pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
+    let jobs = jobs(inputs)?;
+    let seed = seed(inputs)?;
+    let places: HashMap<String, JobIndex> = jobs
+        .iter()
+        .map(|job| (job.name.clone(), job.index))
+        .collect();
+    for input in inputs.iter_mut() {
+        let moved = |job: &Job| (job.index, places[&job.name]);
+        let positions: HashMap<_, _> = input.plan().jobs.iter().map(moved).collect();
+        let is_moved = positions.iter().any(|(before, after)| before != after);
+        input.positions = if is_moved { positions } else { HashMap::new() };
+    }
+    let plans: Vec<_> = inputs.iter().map(Input::plan).collect();
+    let jobs_file = same(plans.iter().map(|plan| plan.jobs_file.clone()))
+        .unwrap_or_else(|| "several".to_owned());
+    let jobs_sha256 =
+        same(plans.iter().map(|plan| plan.jobs_sha256.clone())).unwrap_or_else(|| identity(&jobs));
+    let mut resumed_from: Vec<_> = plans
+        .iter()
+        .flat_map(|plan| plan.resumed_from.clone())
+        .collect();
+    resumed_from
+        .sort_by(|a, b| (&a.at, &a.argv, a.world_size).cmp(&(&b.at, &b.argv, b.world_size)));
+    resumed_from.dedup();
+    Ok(RunPlan {
+        schema: plans[0].schema.clone(),
+        id: sha256::of(
+            journals::runs(inputs)?
+                .into_iter()
+                .collect::<Vec<_>>()
+                .join("\n"),
+        )[..32]
+            .to_owned(),
+        jobs_file,
+        jobs_sha256,
+        seed,
+        only: same(plans.iter().map(|plan| plan.only.clone())).flatten(),
+        world_size: plans.iter().map(|plan| plan.world_size).max().unwrap_or(1),
+        jobs,
+        model_server: None,
+        options: plans.iter().skip(1).fold(plans[0].options.clone(), common),
+        rrun: plans
+            .iter()
+            .map(|plan| plan.rrun.clone())
+            .max()
+            .unwrap_or_default(),
+        git: same(plans.iter().map(|plan| plan.git.clone())).flatten(),
+        created: plans
+            .iter()
+            .map(|plan| plan.created.clone())
+            .min()
+            .unwrap_or_default(),
+        resumed_from,
+        started_in: None,
+        provenance: joined_provenance(plans.iter().copied()),
+        launch: None,
+        changed: Vec::new(),
+    })
+}
+
+/// Returns the value that all items have; `None` if they differ.
+fn same<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)
+}
+
+fn common(mut options: BTreeMap<String, String>, plan: &&RunPlan) -> BTreeMap<String, String> {
+    options.retain(|name, value| plan.options.get(name) == Some(value));
+    options
+}
+
+fn identity(jobs: &[Job]) -> String {
+    sha256::of(jobs.iter().map(text).collect::<Vec<_>>().join("\n"))
+}
+
+fn text(job: &Job) -> String {
+    serde_json::to_string(job).unwrap_or_default()
+}
+
+/// Returns the merged jobs, in the common order of the inputs if there is one, otherwise ordered by
+/// name.
+fn jobs(inputs: &[Input]) -> Result<Vec<Job>, MergeError> {
+    let mut joined: HashMap<&str, (usize, Job)> = HashMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    let names = |input: &'_ Input| {
+        input
+            .plan()
+            .jobs
+            .iter()
+            .map(|job| job.name.clone())
+            .collect::<Vec<_>>()
+    };
+    let one_order = same(inputs.iter().map(names)).is_some();
+    for (number, input) in inputs.iter().enumerate() {
+        // Workers of one launch have the same jobs.
+        let plans = number
+            .checked_sub(1)
+            .map(|before| [inputs[before].plan(), input.plan()]);
+        if plans.is_some_and(|[before, this]| before.jobs == this.jobs && before.seed == this.seed)
+        {
+            continue;
+        }
+        let mut differing: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+        for job in &input.plan().jobs {
+            let Some((owner, other)) = joined.get_mut(job.name.as_str()) else {
+                order.push(&job.name);
+                joined.insert(&job.name, (number, job.clone()));
+                continue;
+            };
+            if !is_same([inputs[*owner].plan(), input.plan()], [other, job]) {
+                differing.entry(*owner).or_default().push(&job.name);
+            }
+            *other = either(other, job);
+        }
+        if let Some((owner, names)) = differing.first_key_value() {
+            return Err(refusal(&inputs[*owner], input, names));
+        }
+    }
+    if !one_order {
+        order.sort_unstable();
+    }
+    let placed = |(index, name): (usize, &str)| {
+        let mut job = Job {
+            index: JobIndex(index),
+            ..joined[name].1.clone()
+        };
+        secrets::redact(&mut job);
+        job
+    };
+    Ok(order.into_iter().enumerate().map(placed).collect())
+}
+
+/// Returns the plan with the selected jobs only, as if there were no others and none was done.
+fn reduced(plan: &RunPlan, is_meant: impl Fn(&Job) -> bool) -> RunPlan {
+    let jobs = plan.jobs.iter().filter(|job| is_meant(job)).map(|job| Job {
+        status: Status::Pending,
+        ..job.clone()
+    });
+    RunPlan {
+        seed: plan.seed,
+        jobs: jobs.collect(),
+        ..RunPlan::default()
+    }
+}
+
+fn is_same(plans: [&RunPlan; 2], jobs: [&Job; 2]) -> bool {
+    let [a, b] = plans;
+    let of = |plan: &RunPlan, job: &Job| RunPlan {
+        seed: plan.seed,
+        jobs: vec![Job {
+            status: Status::Pending,
+            ..job.clone()
+        }],
+        ..RunPlan::default()
+    };
+    jobs[0] == jobs[1] && a.seed == b.seed
+        || Difference::between(&of(a, jobs[0]), &of(b, jobs[1])).is_none()
+}
+
+fn refusal(a: &Input, b: &Input, names: &[&str]) -> MergeError {
+    let is_meant = |job: &Job| names.contains(&job.name.as_str());
+    let difference =
+        Difference::between(&reduced(a.plan(), is_meant), &reduced(b.plan(), is_meant));
+    MergeError::Jobs {
+        a: a.root().to_owned(),
+        b: b.root().to_owned(),
+        lines: difference.lines(),
+    }
+}
+
+/// Merges two forms of one job: it is to be run if one of them is, its episodes are those of both,
+/// and of other differences the smaller text is taken.
+fn either(a: &Job, b: &Job) -> Job {
+    let plain = |job: &Job| Job {
+        index: JobIndex(0),
+        only: None,
+        status: Status::Pending,
+        ..job.clone()
+    };
+    let (a_text, b_text) = (text(&plain(a)), text(&plain(b)));
+    let chosen = if a_text <= b_text { a } else { b };
+    let both = a.only.as_ref().zip(b.only.as_ref());
+    let only = both.and_then(|(a, b)| format!("{a},{b}").parse::<Numbers>().ok());
+    let status = match [a.status, b.status] {
+        [a, b] if a == Status::Pending || b == Status::Pending => Status::Pending,
+        [a, b] => std::cmp::max_by_key(a, b, |status| status.as_str()),
+    };
+    Job {
+        only,
+        status,
+        ..chosen.clone()
+    }
+}
+
+/// Returns the base seed, which all inputs must share; jobs with a seed of their own do not need
+/// it.
+fn seed(inputs: &[Input]) -> Result<u64, MergeError> {
+    let asks = |input: &&Input| input.plan().jobs.iter().any(|job| job.seed.is_none());
+    let mut asking = inputs.iter().filter(asks);
+    let Some(first) = asking.next() else {
+        return Ok(inputs
+            .iter()
+            .map(|input| input.plan().seed)
+            .min()
+            .unwrap_or_default());
+    };
+    let other = asking.find(|input| input.plan().seed != first.plan().seed);
+    other.map_or(Ok(first.plan().seed), |other| {
+        Err(MergeError::Seeds {
+            a: first.root().to_owned(),
+            a_seed: first.plan().seed,
+            b: other.root().to_owned(),
+            b_seed: other.plan().seed,
+        })
+    })
+}

@@ -1,0 +1,487 @@
+use std::collections::BTreeMap;
+use std::fs;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use jobs::episode::{DemoRef, Episode, VideoRef};
+use jobs::job::{Job, JobIndex};
+use jobs::journal::{EpisodeStart, JobEnd, JobStart, Journal, Line, RankEnd, RankStart};
+use jobs::samples;
+
+/// A temporary folder for the folders of a test.
+struct Place {
+    dir: TempDir,
+}
+
+fn at(second: u64) -> String {
+    format!("2026-11-21T10:00:{second:02}.000Z")
+}
+
+fn job(name: &str) -> Value {
+    json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 6})
+}
+
+fn parse(entries: &[Value]) -> Vec<Job> {
+    jobs::file::parse(&json!({"jobs": entries})).unwrap()
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Creates a run of these jobs with its own id.
+    fn run(&self, name: &str, entries: &[Value]) -> Run {
+        let folder = RunFolder::new(&self.path(name));
+        fs::create_dir_all(folder.journals()).unwrap();
+        let plan = RunPlan {
+            schema: "rrun/plan/1".to_owned(),
+            id: format!("{:x<32}", name.replace('_', "")),
+            seed: 42,
+            jobs: parse(entries),
+            created: at(0),
+            world_size: 1,
+            ..RunPlan::default()
+        };
+        let run = Run { folder, plan };
+        run.save();
+        run
+    }
+
+    fn merge(&self, names: &[&str], output: &str) -> Result<Report, MergeError> {
+        let dirs: Vec<_> = names.iter().map(|name| self.path(name)).collect();
+        let merge = Merge::of(&dirs, &self.path(output))?;
+        Ok(merge
+            .write(Context {
+                created: at(59),
+                ..Context::default()
+            })?
+            .0)
+    }
+
+    /// Returns everything that a merge has written, except the list of its inputs.
+    fn content(&self, output: &str) -> BTreeMap<String, String> {
+        let folder = RunFolder::new(&self.path(output));
+        let mut paths = vec![
+            folder.plan(),
+            folder.report(),
+            folder.episodes(),
+            folder.eval_info(),
+        ];
+        paths.extend(
+            fs::read_dir(folder.journals())
+                .unwrap()
+                .map(|entry| entry.unwrap().path()),
+        );
+        let text = |path: &PathBuf| fs::read_to_string(path).unwrap();
+        paths
+            .iter()
+            .map(|path| (folder.relative(path), text(path)))
+            .collect()
+    }
+}
+
+struct Run {
+    folder: RunFolder,
+    plan: RunPlan,
+}
+
+impl Run {
+    fn save(&self) {
+        fs::write(self.folder.plan(), serde_json::to_vec(&self.plan).unwrap()).unwrap();
+    }
+
+    fn index(&self, job: &str) -> JobIndex {
+        self.plan
+            .jobs
+            .iter()
+            .find(|found| found.name == job)
+            .unwrap()
+            .index
+    }
+
+    fn episode(&self, job: &str, number: u64, length: u64) -> Line {
+        let file = |end: &str| format!("{job}/{job}_{number}.{end}");
+        let episode = Episode {
+            seed: number,
+            success: Some(number.is_multiple_of(2)),
+            length,
+            return_: 1.5,
+            language_instruction: "say \"file\":\"x\"".to_owned(),
+            ended: at(number + length % 7),
+            dataset: Some(DemoRef {
+                file: file("hdf5"),
+                demo: "demo_0".to_owned(),
+            }),
+            video: Some(VideoRef {
+                file: file("mp4"),
+                first_frame: 0,
+                frames: 9,
+                fps: None,
+            }),
+            episode_video: Some(file("episode.mp4")),
+            ..samples::episode(self.index(job).0, job, number)
+        };
+        episode.into()
+    }
+
+    /// Returns the lines that a rank writes for some episodes.
+    fn lines(&self, rank: usize, episodes: &[(&str, u64, u64)]) -> Vec<Line> {
+        let mut lines = vec![Line::Rank(RankStart {
+            rank,
+            started: at(rank as u64),
+            ..RankStart::default()
+        })];
+        for (job, number, length) in episodes {
+            let job_index = self.index(job);
+            lines.push(Line::JobStart(JobStart {
+                job_index,
+                rank,
+                started: at(1),
+                ..JobStart::default()
+            }));
+            lines.push(Line::EpisodeStart(EpisodeStart {
+                job_index,
+                episode: *number,
+                ..EpisodeStart::default()
+            }));
+            lines.push(self.episode(job, *number, *length));
+            let log = Some("logs/rank0.log".to_owned());
+            lines.push(Line::JobEnd(JobEnd {
+                job_index,
+                rank,
+                log,
+                ended: at(30),
+                ..JobEnd::default()
+            }));
+        }
+        lines.push(Line::RankEnd(RankEnd {
+            rank,
+            ended: at(40),
+            ..RankEnd::default()
+        }));
+        lines
+    }
+
+    fn rank(&self, rank: usize, episodes: &[(&str, u64, u64)]) -> &Self {
+        let mut journal = Journal::open(&self.folder.journal(rank)).unwrap();
+        self.lines(rank, episodes)
+            .iter()
+            .for_each(|line| journal.append(line).unwrap());
+        self
+    }
+}
+
+fn all(job: &'static str, numbers: std::ops::Range<u64>) -> Vec<(&'static str, u64, u64)> {
+    numbers.map(|number| (job, number, 10)).collect()
+}
+
+#[test]
+fn workers_that_had_parts_of_one_list_are_one_run() {
+    let place = Place::new();
+    place
+        .run("out/worker_0", &[job("a"), job("b")])
+        .rank(0, &all("a", 0..6));
+    place
+        .run("out/worker_1", &[job("a"), job("b")])
+        .rank(0, &all("b", 0..6));
+    let report = place.merge(&["out"], "out/merged").unwrap();
+    assert!(report.complete());
+    assert_eq!(
+        (report.overall.episodes, report.per_rank.len()),
+        (12, 2),
+        "both were rank 0 of a run of their own"
+    );
+    let episodes =
+        fs::read_to_string(RunFolder::new(&place.path("out/merged")).episodes()).unwrap();
+    let first: Episode = serde_json::from_str(episodes.lines().next().unwrap()).unwrap();
+    assert_eq!(first.dataset.unwrap().file, "../worker_0/a/a_0.hdf5");
+    assert_eq!(
+        first.episode_video.unwrap(),
+        "../worker_0/a/a_0.episode.mp4"
+    );
+    assert_eq!(first.language_instruction, "say \"file\":\"x\"");
+    assert_eq!(report.per_job[1].videos[0], "../worker_1/b/b_0.mp4");
+}
+
+#[test]
+fn a_merged_folder_is_never_its_own_input() {
+    let place = Place::new();
+    place
+        .run("out/worker_0", &[job("a")])
+        .rank(0, &all("a", 0..3));
+    place
+        .run("out/worker_1", &[job("a")])
+        .rank(0, &all("a", 3..6));
+    let first = place.merge(&["out"], "out/merged").unwrap();
+    let content = place.content("out/merged");
+    // The output is inside a named folder, and named itself, as with a shell's `out/*`.
+    assert_eq!(place.merge(&["out"], "out/merged").unwrap(), first);
+    assert_eq!(
+        place
+            .merge(
+                &["out/worker_0", "out/worker_1", "out/merged"],
+                "out/merged"
+            )
+            .unwrap(),
+        first
+    );
+    assert_eq!(place.content("out/merged"), content);
+    // The output is above its inputs.
+    place.merge(&["out"], "out").unwrap();
+    assert_eq!(place.merge(&["out"], "out").unwrap().overall.episodes, 6);
+    let only = place.merge(&["out/merged"], "out/merged").unwrap_err();
+    assert!(matches!(only, MergeError::OnlyOutput { .. }), "{only}");
+}
+
+#[test]
+fn what_is_elsewhere_is_merged_with_its_own_output_once() {
+    let place = Place::new();
+    place.run("a", &[job("a")]).rank(0, &all("a", 0..6));
+    place.merge(&["a"], "first").unwrap();
+    let report = place.merge(&["a", "first"], "second").unwrap();
+    assert!(report.duplicates.is_empty() && report.per_rank.len() == 1);
+    assert_eq!(place.content("second"), place.content("first"));
+}
+
+#[test]
+fn other_jobs_are_put_beside_each_other_by_name() {
+    let place = Place::new();
+    place
+        .run("x", &[job("d"), job("b")])
+        .rank(0, &all("d", 0..6))
+        .rank(1, &all("b", 0..6));
+    place
+        .run("y", &[job("c"), job("b")])
+        .rank(0, &all("c", 0..6));
+    let report = place.merge(&["x", "y"], "out").unwrap();
+    assert!(report.complete(), "{:?}", report.missing);
+    let names: Vec<_> = report
+        .per_job
+        .iter()
+        .map(|job| (job.name.as_str(), job.index.0, job.attempts))
+        .collect();
+    assert_eq!(names, [("b", 0, 1), ("c", 1, 1), ("d", 2, 1)]);
+    assert_eq!(report.per_rank[0].spans[0].job, "d");
+}
+
+#[test]
+fn jobs_of_one_name_that_differ_are_refused_with_what_differs() {
+    let place = Place::new();
+    let mut other = job("a");
+    other["seed"] = json!(7);
+    place
+        .run("x", &[job("a"), job("b")])
+        .rank(0, &all("a", 0..6));
+    place.run("y", &[job("c"), other]).rank(0, &all("a", 0..6));
+    let refusal = place.merge(&["x", "y"], "out").unwrap_err().to_string();
+    assert!(
+        refusal.ends_with("ran different jobs under the same names:\n  a: seed --seed 42 → 7"),
+        "{refusal}"
+    );
+    assert!(!place.path("out").exists());
+}
+
+#[test]
+fn another_base_seed_is_refused_where_a_job_goes_by_it() {
+    let place = Place::new();
+    let mut own = job("b");
+    own["seed"] = json!(7);
+    place.run("x", &[job("a")]).rank(0, &all("a", 0..6));
+    let mut other = place.run("y", &[own]);
+    other.plan.seed = 43;
+    other.save();
+    assert!(
+        place.merge(&["x", "y"], "out").is_ok(),
+        "b has a seed of its own"
+    );
+    let mut third = place.run("z", &[job("c")]);
+    third.plan.seed = 44;
+    third.save();
+    let refusal = place.merge(&["x", "z"], "other").unwrap_err().to_string();
+    assert!(
+        refusal.contains("is 42, that of")
+            && refusal.contains("is 44: jobs need a seed of their own"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn a_run_is_not_written_over() {
+    let place = Place::new();
+    place.run("x", &[job("a")]).rank(0, &all("a", 0..3));
+    place.run("y", &[job("a")]).rank(0, &all("a", 3..6));
+    let refusal = place.merge(&["x"], "y").unwrap_err();
+    assert!(
+        matches!(refusal, MergeError::OutputIsRun { .. }),
+        "{refusal}"
+    );
+    place.merge(&["x"], "out").unwrap();
+    // A journal without a suffix: the merged run was continued, so it is a run now.
+    fs::copy(
+        place.run("y", &[job("a")]).folder.journal(0),
+        RunFolder::new(&place.path("out")).journal(0),
+    )
+    .unwrap();
+    assert!(matches!(
+        place.merge(&["x"], "out").unwrap_err(),
+        MergeError::OutputIsRun { .. }
+    ));
+    assert!(
+        place.merge(&["x", "out"], "new").unwrap().complete(),
+        "and can be merged as one"
+    );
+}
+
+#[test]
+fn folders_without_runs_are_named() {
+    let place = Place::new();
+    fs::create_dir(place.path("empty")).unwrap();
+    assert!(
+        place
+            .merge(&["empty"], "out")
+            .unwrap_err()
+            .to_string()
+            .contains("empty` is no run folder and has none in it")
+    );
+    assert!(
+        place
+            .merge(&["none"], "out")
+            .unwrap_err()
+            .to_string()
+            .contains("cannot look into")
+    );
+}
+
+#[test]
+fn of_two_copies_of_a_run_the_longer_one_counts() {
+    let place = Place::new();
+    let run = place.run("now", &[job("a")]);
+    run.rank(0, &all("a", 0..3));
+    let copy = place.run("then", &[job("a")]);
+    fs::write(copy.folder.plan(), fs::read(run.folder.plan()).unwrap()).unwrap();
+    let text = fs::read_to_string(run.folder.journal(0)).unwrap();
+    // The files of the copy are elsewhere, so its lines differ.
+    fs::write(
+        copy.folder.journal(0),
+        text.lines()
+            .take(2)
+            .map(|line| format!("{line}\n"))
+            .collect::<String>(),
+    )
+    .unwrap();
+    let report = place.merge(&["then", "now"], "out").unwrap();
+    assert_eq!(
+        (report.per_rank.len(), report.per_rank[0].lives.len()),
+        (1, 1)
+    );
+    assert_eq!(report.overall.episodes, 3);
+}
+
+#[test]
+fn equal_outcomes_count_once_and_others_are_conflicts() {
+    let place = Place::new();
+    place
+        .run("x", &[job("a")])
+        .rank(0, &[("a", 0, 10), ("a", 1, 10)]);
+    place
+        .run("y", &[job("a")])
+        .rank(0, &[("a", 0, 10), ("a", 1, 12)]);
+    let report = place.merge(&["x", "y"], "out").unwrap();
+    let told: Vec<_> = report
+        .duplicates
+        .iter()
+        .map(|twice| (twice.episode, twice.agree))
+        .collect();
+    assert_eq!(
+        (report.overall.episodes, told),
+        (2, vec![(0, true), (1, false)])
+    );
+}
+
+#[test]
+fn a_line_is_rewritten_as_bytes_as_it_is_when_it_is_read() {
+    let place = Place::new();
+    place.run("deep/x", &[job("b"), job("a")]);
+    place.run("y", &[job("c")]);
+    let merge = Merge::of(&[place.path("deep"), place.path("y")], &place.path("out")).unwrap();
+    let input = &merge.inputs()[0];
+    assert_eq!(
+        input.positions,
+        [(JobIndex(0), JobIndex(1)), (JobIndex(1), JobIndex(0))].into()
+    );
+    let rewrite = rewrite::Rewrite::new(input, merge.output().root());
+    let run = Run {
+        folder: input.folder().clone(),
+        plan: input.plan().clone(),
+    };
+    for line in run.lines(0, &[("a", 3, 9), ("b", 4, 9)]) {
+        let text = serde_json::to_vec(&line).unwrap();
+        // The same line with its fields in another order is parsed and serialized again.
+        let sorted: BTreeMap<String, Value> = serde_json::from_slice(&text).unwrap();
+        let (mut bytes, mut parsed) = (Vec::new(), Vec::new());
+        rewrite.line(&text, &mut bytes);
+        rewrite.line(&serde_json::to_vec(&sorted).unwrap(), &mut parsed);
+        let [bytes, parsed] =
+            [bytes, parsed].map(|text| serde_json::from_slice::<Value>(&text).unwrap());
+        assert_eq!(bytes, parsed);
+        if let Some(episode) = bytes.get("dataset") {
+            assert!(episode["file"].as_str().unwrap().starts_with("../deep/x/"));
+        }
+    }
+    let mut nonsense = Vec::new();
+    rewrite.line(b"{\"type\":\"episode\",nonsense", &mut nonsense);
+    assert_eq!(nonsense, b"{\"type\":\"episode\",nonsense\n");
+}
+
+/// Whether a run has jobs `a` and `b`, or `c` and `b`; which job each episode belongs to (the
+/// second one?), its number and length; and whether a second rank has the same.
+type RunOf = (bool, Vec<(bool, u64, u64)>, bool);
+
+fn runs() -> impl Strategy<Value = Vec<RunOf>> {
+    let episode = (any::<bool>(), 0u64..6, 10u64..12);
+    proptest::collection::vec(
+        (
+            any::<bool>(),
+            proptest::collection::vec(episode, 0..5),
+            any::<bool>(),
+        ),
+        3..=3,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(15))]
+    #[test]
+    fn merging_is_associative_commutative_and_idempotent(runs in runs()) {
+        let place = Place::new();
+        for (number, (is_ab, episodes, has_two_ranks)) in runs.iter().enumerate() {
+            let jobs = if *is_ab { ["a", "b"] } else { ["c", "b"] };
+            let run = place.run(&format!("r{number}"), &jobs.map(job));
+            let named: Vec<_> = episodes.iter().map(|(second, n, length)| (jobs[usize::from(*second)], *n, *length)).collect();
+            run.rank(0, &named);
+            if *has_two_ranks {
+                run.rank(1, &named);
+            }
+        }
+        place.merge(&["r0", "r1"], "m01").unwrap();
+        place.merge(&["m01", "r2"], "left").unwrap();
+        place.merge(&["r2", "r1"], "m12").unwrap();
+        place.merge(&["r0", "m12"], "right").unwrap();
+        place.merge(&["r2", "r0", "r1"], "flat").unwrap();
+        place.merge(&["left", "right", "r1"], "again").unwrap();
+        let flat = place.content("flat");
+        for other in ["left", "right", "again"] {
+            prop_assert_eq!(&place.content(other), &flat, "{}", other);
+        }
+    }
+}

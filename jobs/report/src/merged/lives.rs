@@ -1,0 +1,295 @@
+//! Reconstructs the lives of a rank from its journal. A life is one process of the rank, from its
+//! start to its end.
+//!
+//! ```text
+//! RankStart ── JobStart ─ JobEnd ── JobStart ─ JobEnd ── RankEnd   one life, two spans
+//! RankStart ── JobStart ─ …                                        cut off: RankStart or end next
+//! ```
+//! A life without a [`RankEnd`](jobs::journal::RankEnd) was cut off: the life and its open job end
+//! with the last line. A life whose end reports a failure died as well. The times in the lines of
+//! episodes are enough to date such an end.
+
+use jobs::job::JobIndex;
+use jobs::journal::{Gpu, JobEnd, Line, RankEnd, RankStart};
+use jobs::time::Moment;
+
+use crate::journals::source::Source;
+use crate::merged::busy;
+use crate::merged::scan::Other;
+use crate::schema::HowEnded;
+
+/// The lines of one journal about its rank, and the lives that result.
+pub(crate) struct Events {
+    /// Path of the journal, relative to the run folder.
+    pub(crate) journal: String,
+    /// The rank, from the name of the journal.
+    pub(crate) rank: usize,
+    is_held: bool,
+    lines: Vec<Event>,
+    last: Moment,
+    /// The lives that the lines describe.
+    pub(crate) lives: Vec<LifeLines>,
+    /// Lives that are not part of the run, see [`crate::merged::repeats`].
+    pub(crate) repeats: Vec<LifeLines>,
+    /// Peak resident memory over all jobs, in bytes.
+    pub(crate) peak_rss_bytes: u64,
+    /// Peak GPU memory of libtorch over all jobs, in bytes.
+    pub(crate) peak_vram_bytes: Option<u64>,
+    /// Peak memory of the environment processes over all jobs, in bytes.
+    pub(crate) peak_env_bytes: Option<u64>,
+    /// Peak GPU memory of the environment processes over all jobs, in bytes.
+    pub(crate) peak_env_vram_bytes: Option<u64>,
+    /// Number of inferences that ran out of memory, over all jobs.
+    pub(crate) out_of_memory: u64,
+    /// For each job, the share of time in which the GPU was busy, and the seconds that it is over.
+    pub(crate) gpu_busy: Vec<(f64, f64)>,
+}
+
+enum Event {
+    Start {
+        line: Box<RankStart>,
+        before: Moment,
+    },
+    JobStart {
+        job: JobIndex,
+        attempt: u32,
+        at: Moment,
+    },
+    JobEnd {
+        job: JobIndex,
+        attempt: u32,
+        at: Moment,
+        wall_s: f64,
+        error: Option<String>,
+    },
+    End(RankEnd),
+}
+
+/// One life of a rank: one process from its start to its end.
+pub(crate) struct LifeLines {
+    pub(crate) start: RankStart,
+    pub(crate) ended: Moment,
+    pub(crate) how: HowEnded,
+    /// The end that the rank wrote; `None` if it died before.
+    pub(crate) end: Option<RankEnd>,
+    pub(crate) spans: Vec<SpanLines>,
+}
+
+/// One job in a life.
+pub(crate) struct SpanLines {
+    pub(crate) job: JobIndex,
+    pub(crate) attempt: u32,
+    pub(crate) started: Moment,
+    pub(crate) ended: Moment,
+    pub(crate) whole: bool,
+    pub(crate) error: Option<String>,
+}
+
+impl Events {
+    /// Creates the events of a journal of which nothing has been read.
+    pub(crate) fn of(source: &Source) -> Self {
+        Self {
+            journal: source.name.clone(),
+            rank: source.rank,
+            is_held: source.is_held,
+            lines: Vec::new(),
+            last: Moment::default(),
+            lives: Vec::new(),
+            repeats: Vec::new(),
+            peak_rss_bytes: 0,
+            peak_vram_bytes: None,
+            peak_env_bytes: None,
+            peak_env_vram_bytes: None,
+            out_of_memory: 0,
+            gpu_busy: Vec::new(),
+        }
+    }
+
+    /// Takes the next line that is about the rank or a job.
+    pub(crate) fn add(&mut self, other: &Other) {
+        let before = other.before.unwrap_or(self.last);
+        let event = match &other.line {
+            Line::Rank(line) => Event::Start {
+                line: Box::new(line.clone()),
+                before,
+            },
+            Line::RankEnd(line) => Event::End(line.clone()),
+            Line::JobStart(line) => Event::JobStart {
+                job: line.job_index,
+                attempt: line.attempt,
+                at: Moment::parse(&line.started),
+            },
+            Line::JobEnd(line) => {
+                self.peaks(line);
+                let (job, attempt, at) = (line.job_index, line.attempt, Moment::parse(&line.ended));
+                Event::JobEnd {
+                    job,
+                    attempt,
+                    at,
+                    wall_s: line.wall_s,
+                    error: line.error.clone(),
+                }
+            }
+            _ => return,
+        };
+        self.lines.push(event);
+    }
+
+    fn peaks(&mut self, end: &JobEnd) {
+        self.peak_rss_bytes = self.peak_rss_bytes.max(end.peak_rss_bytes);
+        self.peak_vram_bytes = self.peak_vram_bytes.max(end.peak_vram_bytes);
+        self.peak_env_bytes = self.peak_env_bytes.max(end.peak_env_bytes);
+        self.peak_env_vram_bytes = self.peak_env_vram_bytes.max(end.peak_env_vram_bytes);
+        self.out_of_memory = self.out_of_memory.saturating_add(end.out_of_memory);
+        self.gpu_busy.extend(busy::of_job(end));
+    }
+
+    /// Records that a line of the journal was written at this moment.
+    pub(crate) fn saw(&mut self, moment: Moment) {
+        self.last = self.last.max(moment);
+    }
+
+    /// Builds the lives, after all lines were added.
+    pub(crate) fn settle(&mut self) {
+        for event in std::mem::take(&mut self.lines) {
+            let open = self
+                .lives
+                .last_mut()
+                .filter(|life| life.how == HowEnded::Running);
+            match (event, open) {
+                (Event::Start { line, before }, open) => {
+                    open.into_iter()
+                        .for_each(|life| life.close(before, HowEnded::Died));
+                    self.lives.push(LifeLines::new(*line));
+                }
+                (event, Some(life)) => life.on(event),
+                // An end without a start: somebody has truncated the journal.
+                (_, None) => {}
+            }
+        }
+        let (last, how) = (
+            self.last,
+            if self.is_held {
+                HowEnded::Running
+            } else {
+                HowEnded::Died
+            },
+        );
+        let open = self
+            .lives
+            .last_mut()
+            .filter(|life| life.how == HowEnded::Running);
+        open.into_iter().for_each(|life| life.close(last, how));
+    }
+
+    /// Returns the latest start of the rank.
+    pub(crate) fn place(&self) -> Option<&RankStart> {
+        self.lives.last().map(|life| &life.start)
+    }
+
+    /// Returns the GPUs that the rank has used, each with its start.
+    pub(crate) fn gpus(&self) -> impl Iterator<Item = (&RankStart, &Gpu)> {
+        self.lives
+            .iter()
+            .filter_map(|life| Some((&life.start, life.start.gpu.as_ref()?)))
+    }
+}
+
+impl LifeLines {
+    fn new(start: RankStart) -> Self {
+        let ended = Moment::parse(&start.started);
+        Self {
+            start,
+            ended,
+            how: HowEnded::Running,
+            end: None,
+            spans: Vec::new(),
+        }
+    }
+
+    fn on(&mut self, event: Event) {
+        match event {
+            Event::JobStart { job, attempt, at } => {
+                self.cut(at);
+                self.spans.push(SpanLines {
+                    job,
+                    attempt,
+                    started: at,
+                    ended: at,
+                    whole: false,
+                    error: None,
+                });
+            }
+            Event::JobEnd {
+                job,
+                attempt,
+                at,
+                wall_s,
+                error,
+            } => {
+                // A job that failed before it began has an end but no start.
+                let begun = self.spans.pop_if(|span| !span.whole && span.job == job);
+                let started = begun.map_or_else(|| at.minus(wall_s), |span| span.started);
+                self.cut(started);
+                self.spans.push(SpanLines {
+                    job,
+                    attempt,
+                    started,
+                    ended: at,
+                    whole: true,
+                    error,
+                });
+            }
+            Event::End(end) => {
+                let how = match (&end.failure, end.stopped) {
+                    (Some(_), _) => HowEnded::Died,
+                    (None, true) => HowEnded::Stopped,
+                    (None, false) => HowEnded::Done,
+                };
+                self.close(Moment::parse(&end.ended), how);
+                self.end = Some(end);
+            }
+            Event::Start { .. } => {}
+        }
+    }
+
+    /// Ends the open job, if there is one, at `at`.
+    fn cut(&mut self, at: Moment) {
+        if let Some(span) = self
+            .spans
+            .last_mut()
+            .filter(|span| !span.whole && span.ended <= span.started)
+        {
+            span.ended = span.started.max(at);
+        }
+    }
+
+    fn close(&mut self, at: Moment, how: HowEnded) {
+        self.ended = self.ended.max(at);
+        self.cut(self.ended);
+        self.how = how;
+    }
+
+    /// Returns the first and the last moment of the life.
+    pub(crate) fn extent(&self) -> [Moment; 2] {
+        [Moment::parse(&self.start.started), self.ended]
+    }
+
+    /// Returns the seconds in jobs: as the rank reported them, otherwise computed from its lines.
+    pub(crate) fn busy_s(&self) -> f64 {
+        let by_lines = || {
+            self.spans
+                .iter()
+                .map(|span| span.ended.since(span.started))
+                .sum()
+        };
+        self.end.as_ref().map_or_else(by_lines, |end| end.busy_s)
+    }
+
+    /// Returns the seconds of the whole life: as the rank reported them, otherwise computed from
+    /// its lines.
+    pub(crate) fn wall_s(&self) -> f64 {
+        let by_lines = || self.ended.since(Moment::parse(&self.start.started));
+        self.end.as_ref().map_or_else(by_lines, |end| end.wall_s)
+    }
+}

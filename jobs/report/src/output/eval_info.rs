@@ -1,0 +1,151 @@
+//! Writes `eval_info.json` in the format of `lerobot-eval` (src/lerobot/scripts/lerobot_eval.py,
+//! 01f50c3d: `eval_policy_all`).
+//!
+//! A job is a task, and its environment is the task group. The file has scored episodes only:
+//! LeRobot has no errored episodes, because an exception ends its evaluation. Journals of older
+//! versions have no largest rewards: `max_rewards` and `avg_max_reward` are left out if no episode
+//! has one. Paths of predicted videos are always left out.
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
+
+use crate::merged::Merged;
+use crate::merged::record::Record;
+use crate::schema::{JobReport, Report};
+use crate::stats::mean;
+
+#[derive(Serialize)]
+pub(crate) struct EvalInfo<'a> {
+    per_task: Vec<Task<'a>>,
+    per_group: BTreeMap<&'a str, Aggregate<'a>>,
+    overall: Overall<'a>,
+}
+
+#[derive(Serialize)]
+struct Task<'a> {
+    task_group: &'a str,
+    /// Number of the task within its group, from 0.
+    task_id: usize,
+    /// Name of the job; an addition to LeRobot's format.
+    job: &'a str,
+    metrics: Metrics<'a>,
+}
+
+#[derive(Serialize)]
+struct Metrics<'a> {
+    #[serde(serialize_with = "returns")]
+    sum_rewards: &'a [Record],
+    /// One value for each episode, in the order of `sum_rewards`.
+    #[serde(
+        serialize_with = "max_rewards",
+        skip_serializing_if = "have_no_max_reward"
+    )]
+    max_rewards: &'a [Record],
+    #[serde(serialize_with = "successes")]
+    successes: &'a [Record],
+    video_paths: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Aggregate<'a> {
+    avg_sum_reward: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    avg_max_reward: Option<f64>,
+    pc_success: Option<f64>,
+    n_episodes: u64,
+    video_paths: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Overall<'a> {
+    #[serde(flatten)]
+    of: Aggregate<'a>,
+    eval_s: Option<f64>,
+    eval_ep_s: Option<f64>,
+}
+
+fn scored(records: &[Record]) -> impl Iterator<Item = &Record> {
+    records.iter().filter(|record| record.is_scored())
+}
+
+fn returns<S: Serializer>(records: &[Record], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(scored(records).map(|record| record.return_))
+}
+
+fn max_rewards<S: Serializer>(records: &[Record], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(scored(records).map(|record| record.max_reward.map(f64::from)))
+}
+
+fn have_no_max_reward(records: &[Record]) -> bool {
+    scored(records).all(|record| record.max_reward.is_none())
+}
+
+fn successes<S: Serializer>(records: &[Record], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(scored(records).map(Record::is_solved))
+}
+
+impl<'a> EvalInfo<'a> {
+    /// Builds the file from a report and the lines that it was made of.
+    pub(crate) fn new(merged: &'a Merged, report: &'a Report) -> Self {
+        let mut groups: BTreeMap<&str, Vec<&JobReport>> = BTreeMap::new();
+        let mut per_task = Vec::new();
+        for job in report.per_job.iter().filter(|job| job.rates.scored > 0) {
+            let group = groups.entry(&job.environment).or_default();
+            let records = merged.lines(job.index).episodes.as_slice();
+            let metrics = Metrics {
+                sum_rewards: records,
+                max_rewards: records,
+                successes: records,
+                video_paths: &job.videos,
+            };
+            per_task.push(Task {
+                task_group: &job.environment,
+                task_id: group.len(),
+                job: &job.name,
+                metrics,
+            });
+            group.push(job);
+        }
+        let all: Vec<_> = groups.values().flatten().copied().collect();
+        let of = aggregate(merged, &all);
+        let eval_s = report.run.wall_s;
+        let eval_ep_s = eval_s.map(|seconds| seconds / of.n_episodes.max(1) as f64);
+        let per_group = groups
+            .into_iter()
+            .map(|(group, jobs)| (group, aggregate(merged, &jobs)))
+            .collect();
+        Self {
+            per_task,
+            per_group,
+            overall: Overall {
+                of,
+                eval_s,
+                eval_ep_s,
+            },
+        }
+    }
+}
+
+fn aggregate<'a>(merged: &Merged, jobs: &[&'a JobReport]) -> Aggregate<'a> {
+    let n_episodes: u64 = jobs.iter().map(|job| job.rates.scored).sum();
+    let successes: u64 = jobs.iter().map(|job| job.rates.successes).sum();
+    let of_all = |total: f64| (n_episodes > 0).then(|| total / n_episodes as f64);
+    let returns = jobs
+        .iter()
+        .filter_map(|job| Some(job.rates.mean_return? * job.rates.scored as f64));
+    let records = jobs
+        .iter()
+        .flat_map(|job| scored(&merged.lines(job.index).episodes));
+    Aggregate {
+        avg_max_reward: mean(records.filter_map(|record| record.max_reward.map(f64::from))),
+        avg_sum_reward: of_all(returns.sum()),
+        pc_success: of_all(successes as f64 * 100.0),
+        n_episodes,
+        video_paths: jobs
+            .iter()
+            .flat_map(|job| &job.videos)
+            .map(String::as_str)
+            .collect(),
+    }
+}

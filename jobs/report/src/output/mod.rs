@@ -1,0 +1,81 @@
+//! Writes the files of a report.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+
+use jobs::layout::{RunFolder, replace, write_whole, write_whole_with};
+use jobs::plan::RunPlan;
+use serde_json::{Map, Value};
+
+use crate::output::eval_info::EvalInfo;
+use crate::page;
+use crate::tables;
+use crate::{Context, JobReport, Journals, Merged, Report};
+
+mod episodes;
+mod eval_info;
+
+/// Bytes of a report that are written at once.
+const BUFFER: usize = 256 * 1024;
+
+/// Merges the journals and writes `report.json`, `final_benchmark_report.json`, `report.html`,
+/// `metrics.json`, `eval_info.json` and `episodes.jsonl`. Each file is replaced atomically.
+///
+/// # Errors
+/// Returns the errors of the file system; earlier files stay intact then.
+pub fn write(
+    folder: &RunFolder,
+    plan: &RunPlan,
+    journals: &Journals,
+    context: Context,
+) -> io::Result<Report> {
+    let merged = Merged::new(plan, journals)?;
+    let report = Report::of(&merged, context)?;
+    write_merged(folder, &merged, &report)?;
+    Ok(report)
+}
+
+/// Writes the files of a report that was already built.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io::Result<()> {
+    // The file is as large as the journals and can be written again from them at any time, so it is
+    // not synced to the disk.
+    replace(&folder.episodes(), |file| merged.write_episodes(file))?;
+    write_whole(
+        &folder.metrics(),
+        &serde_json::to_vec_pretty(&metrics_by_job(report))?,
+    )?;
+    page::write(folder, report)?;
+    write_whole_with(&folder.eval_info(), |file| {
+        let mut file = BufWriter::with_capacity(BUFFER, file);
+        serde_json::to_writer(&mut file, &EvalInfo::new(merged, report))?;
+        file.flush()
+    })?;
+    let json = |file: &mut File| {
+        let mut file = BufWriter::with_capacity(BUFFER, file);
+        serde_json::to_writer_pretty(&mut file, report)?;
+        file.flush()
+    };
+    write_whole_with(&folder.final_benchmark_report(), json)?;
+    // Copying the file is faster than serializing the report again.
+    write_whole_with(&folder.report(), |file| {
+        io::copy(&mut File::open(folder.final_benchmark_report())?, file).map(drop)
+    })
+}
+
+/// Returns `{job: {metric: value}}` for the jobs that were run.
+fn metrics_by_job(report: &Report) -> Value {
+    let ran = report.per_job.iter().filter(|job| job.rates.episodes > 0);
+    let values = |job: &JobReport| {
+        tables::metrics(&job.rates)
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect()
+    };
+    Value::Object(
+        ran.map(|job| (job.name.clone(), Value::Object(values(job))))
+            .collect::<Map<_, _>>(),
+    )
+}

@@ -1,0 +1,241 @@
+//! Shows videos of unsolved episodes. The videos stay where they are and are loaded when they are
+//! played, which works from a folder as well as from a server.
+
+use std::collections::BTreeMap;
+
+use jobs::episode::{End, VideoRef};
+use maud::{Markup, html};
+
+use crate::page::link::{clip, href};
+use crate::page::{cut, number};
+use crate::{Report, Unsolved};
+
+/// Maximum number of videos shown.
+const MOST_FILMS: usize = 12;
+
+/// Maximum number of episodes without a video that are listed.
+const MOST_UNFILMED: usize = 12;
+
+pub(super) fn section(report: &Report) -> Markup {
+    let broken = report
+        .failures
+        .iter()
+        .filter(|failure| failure.episode.is_some())
+        .count() as u64;
+    let (filmed, unfilmed): (Vec<_>, Vec<_>) = report
+        .unsolved
+        .iter()
+        .partition(|episode| is_filmed(episode));
+    let (films, others) = (fair(&filmed, MOST_FILMS), fair(&unfilmed, MOST_UNFILMED));
+    let all = report.unsolved_count.max(report.unsolved.len() as u64);
+    html! {
+        @if all == 0 {
+            p.lead {
+                @if broken > 0 { "Every episode that ran to its end was solved." }
+                @else { "None: every episode was solved." }
+            }
+        } @else {
+            p.lead {
+                (number::counted(all, "episode", "episodes")) " ran to the end without success; "
+                "here are a few of each job. The same seed brings the same episode back."
+            }
+        }
+        @if !films.is_empty() {
+            div.films { @for film in &films { (self::film(film)) } }
+            (cut(films.len(), filmed.len(), "filmed examples", "the others are in report.json."))
+        }
+        @if !others.is_empty() {
+            @if !films.is_empty() { h3 { "Without a film" } }
+            (listed(&others))
+            (cut(others.len(), unfilmed.len(), "examples", "the others are in report.json."))
+        }
+    }
+}
+
+fn is_filmed(episode: &Unsolved) -> bool {
+    episode.video.is_some() || episode.episode_video.is_some()
+}
+
+/// Selects at most `most` episodes: the first of each job before the second of any job, in their
+/// order.
+fn fair<'a>(episodes: &[&'a Unsolved], most: usize) -> Vec<&'a Unsolved> {
+    let mut of_job: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut turns: Vec<_> = episodes
+        .iter()
+        .enumerate()
+        .map(|(at, episode)| {
+            let turn = of_job.entry(&episode.job).or_default();
+            *turn += 1;
+            (*turn, at)
+        })
+        .collect();
+    turns.sort_unstable();
+    turns.truncate(most);
+    turns.sort_unstable_by_key(|(_, at)| *at);
+    turns.into_iter().map(|(_, at)| episodes[at]).collect()
+}
+
+fn film(episode: &Unsolved) -> Markup {
+    let Some((source, file)) = source(episode) else {
+        return html! {};
+    };
+    html! {
+        figure.film {
+            video controls muted playsinline preload="none" src=(source)
+                aria-label={ (episode.job) ", episode " (episode.episode) } {}
+            figcaption {
+                b { (clip(&episode.job, 60)) } " · episode " (episode.episode)
+                small { (story(episode)) }
+                small {
+                    "seed " (episode.seed) ", rank " (episode.rank) ", " a href=(href(file)) { "file" } (from(episode))
+                }
+            }
+        }
+    }
+}
+
+/// Returns the link to play, and the path of the file.
+fn source(episode: &Unsolved) -> Option<(String, &str)> {
+    if let Some(file) = &episode.episode_video {
+        return Some((href(file), file));
+    }
+    let VideoRef { file, .. } = episode.video.as_ref()?;
+    let span =
+        span_s(episode).map_or_else(String::new, |[from, to]| format!("#t={from:.3},{to:.3}"));
+    Some((href(file) + &span, file))
+}
+
+/// Returns the seconds from start to end of this episode, in a video of several episodes.
+fn span_s(episode: &Unsolved) -> Option<[f64; 2]> {
+    let video = episode.video.as_ref()?;
+    let fps = f64::from(video.fps.filter(|fps| *fps > 0)?);
+    Some([video.first_frame, video.first_frame + video.frames].map(|frame| frame as f64 / fps))
+}
+
+/// Describes the position of the episode in the file, if it is known.
+fn from(episode: &Unsolved) -> Markup {
+    let video = episode
+        .video
+        .as_ref()
+        .filter(|_| episode.episode_video.is_none());
+    html! {
+        @match (video, span_s(episode)) {
+            (Some(_), Some([from, _])) => { @if from > 0.0 { " from " (number::seconds(from)) } }
+            (Some(video), None) => { @if video.first_frame > 0 { " from frame " (number::count(video.first_frame)) } }
+            (None, _) => {}
+        }
+    }
+}
+
+fn story(episode: &Unsolved) -> String {
+    let end = match episode.end {
+        End::TimeLimit => "time limit",
+        End::Terminated => "ended unsolved",
+        // Our reports do not list episodes with these ends as scored and unsolved.
+        End::Success => "ended",
+        End::Error => "broke",
+    };
+    let steps = number::counted(episode.length, "step", "steps");
+    let most = episode.max_reward.map_or_else(String::new, |most| {
+        format!(", largest reward {}", number::digits(most))
+    });
+    format!(
+        "{end} after {steps}, return {}{most}",
+        number::digits(episode.return_)
+    )
+}
+
+fn listed(episodes: &[&Unsolved]) -> Markup {
+    html! {
+        div.scroll role="region" aria-label="Unsolved episodes" tabindex="0" {
+            table {
+                thead { tr {
+                    th scope="col" { "Job" }
+                    @for number in ["Episode", "Seed", "Rank"] { th.n scope="col" { (number) } }
+                    th scope="col" { "What happened" }
+                } }
+                tbody { @for episode in episodes {
+                    tr {
+                        td { (clip(&episode.job, 80)) }
+                        td.n { (episode.episode) }
+                        td.n { (episode.seed) }
+                        td.n { (episode.rank) }
+                        td { (story(episode)) }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unsolved(job: &str, episode: u64) -> Unsolved {
+        Unsolved {
+            job: job.to_owned(),
+            episode,
+            seed: 1,
+            rank: 0,
+            end: End::TimeLimit,
+            length: 100,
+            return_: 0.5,
+            max_reward: None,
+            video: None,
+            episode_video: None,
+        }
+    }
+
+    #[test]
+    fn a_bad_job_leaves_room_for_the_films_of_others() {
+        let all: Vec<_> = (0..50)
+            .map(|episode| unsolved("a", episode))
+            .chain([unsolved("b", 7)])
+            .collect();
+        let shown = fair(&all.iter().collect::<Vec<_>>(), 3);
+        assert_eq!(
+            shown
+                .iter()
+                .map(|e| (e.job.as_str(), e.episode))
+                .collect::<Vec<_>>(),
+            [("a", 0), ("a", 1), ("b", 7)]
+        );
+    }
+
+    #[test]
+    fn a_film_begins_where_its_episode_does() {
+        let video = VideoRef {
+            file: "a b/v.mp4".to_owned(),
+            first_frame: 43,
+            frames: 43,
+            fps: Some(20),
+        };
+        let episode = Unsolved {
+            video: Some(video.clone()),
+            ..unsolved("a", 1)
+        };
+        assert_eq!(source(&episode).unwrap().0, "./a%20b/v.mp4#t=2.150,4.300");
+        let without = Unsolved {
+            video: Some(VideoRef {
+                fps: None,
+                ..video.clone()
+            }),
+            ..unsolved("a", 1)
+        };
+        assert_eq!(source(&without).unwrap().0, "./a%20b/v.mp4");
+        assert!(from(&without).into_string().contains("from frame 43"));
+        let alone = Unsolved {
+            video: Some(video),
+            episode_video: Some("e.mp4".to_owned()),
+            ..unsolved("a", 1)
+        };
+        assert_eq!(
+            (
+                source(&alone).unwrap().0.as_str(),
+                from(&alone).into_string().as_str()
+            ),
+            ("./e.mp4", "")
+        );
+    }
+}

@@ -1,0 +1,274 @@
+//! The table of tasks by policies that the matrix and the bars show.
+//!
+//! A task is an environment. If jobs of one environment have different instructions (LIBERO's tasks
+//! come from one factory), each instruction is a task. A policy is a type, and a path if jobs of
+//! that type have several, so two checkpoints are never added up. Rows and columns beyond the
+//! limits are added up in a last one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::page::link::name;
+use crate::stats::wilson95;
+use crate::{JobReport, Rates, Report};
+
+/// Maximum number of rows shown one by one.
+const MOST_TASKS: usize = 60;
+
+/// Maximum number of columns shown one by one.
+const MOST_POLICIES: usize = 8;
+
+/// Counts of the episodes of a task under a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Number of expected episodes; `None` as long as it is unknown for any job.
+    pub(super) expected: Option<u64>,
+    pub(super) episodes: u64,
+    pub(super) scored: u64,
+    pub(super) successes: u64,
+    pub(super) errors: u64,
+    /// Number of jobs that were added up.
+    pub(super) jobs: u64,
+}
+
+/// The tally without episodes, which sums start with.
+const NOTHING: Tally = Tally {
+    expected: Some(0),
+    episodes: 0,
+    scored: 0,
+    successes: 0,
+    errors: 0,
+    jobs: 0,
+};
+
+impl From<&Rates> for Tally {
+    fn from(rates: &Rates) -> Self {
+        let Rates {
+            expected,
+            episodes,
+            scored,
+            successes,
+            errors,
+            ..
+        } = *rates;
+        Self {
+            expected,
+            episodes,
+            scored,
+            successes,
+            errors,
+            jobs: 1,
+        }
+    }
+}
+
+impl Tally {
+    /// Returns the share of solved episodes among all that were found.
+    pub(super) fn rate(&self) -> Option<f64> {
+        (self.episodes > 0).then(|| self.successes as f64 / self.episodes as f64)
+    }
+
+    /// Returns the share of solved episodes among those without an error; `None` if it equals
+    /// [`Self::rate`].
+    pub(super) fn completion_only(&self) -> Option<f64> {
+        (self.errors > 0 && self.scored > 0).then(|| self.successes as f64 / self.scored as f64)
+    }
+
+    /// Returns the Wilson interval of [`Self::rate`] at 95 %.
+    pub(super) fn wilson(&self) -> Option<[f64; 2]> {
+        wilson95(self.successes, self.episodes)
+    }
+
+    /// Returns the Wilson interval of [`Self::completion_only`] at 95 %.
+    pub(super) fn completion_wilson(&self) -> Option<[f64; 2]> {
+        wilson95(self.successes, self.scored).filter(|_| self.errors > 0)
+    }
+
+    /// Returns the number of expected episodes that were not found.
+    pub(super) fn missing(&self) -> u64 {
+        self.expected
+            .map_or(0, |expected| expected.saturating_sub(self.episodes))
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            expected: self.expected.zip(other.expected).map(|(a, b)| a + b),
+            episodes: self.episodes + other.episodes,
+            scored: self.scored + other.scored,
+            successes: self.successes + other.successes,
+            errors: self.errors + other.errors,
+            jobs: self.jobs + other.jobs,
+        }
+    }
+}
+
+/// The heading of a row or column.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Label {
+    /// Environment or policy type, as short as possible.
+    pub(super) name: String,
+    /// What distinguishes rows or columns of the same name: the instruction of a task, the path of
+    /// a policy.
+    pub(super) detail: Option<String>,
+}
+
+/// The table of tasks by policies.
+#[derive(Debug, Default)]
+pub(super) struct Grid {
+    /// Rows, in the order of the jobs file.
+    pub(super) tasks: Vec<Label>,
+    /// Columns, in the order of the jobs file.
+    pub(super) policies: Vec<Label>,
+    /// Cells with at least one job, by row and column.
+    cells: BTreeMap<(usize, usize), Tally>,
+    /// Number of tasks added up in the last row.
+    pub(super) other_tasks: usize,
+    /// Number of policies added up in the last column.
+    pub(super) other_policies: usize,
+}
+
+impl Grid {
+    pub(super) fn new(report: &Report) -> Self {
+        let (tasks, policies) = (
+            Names::tasks(report),
+            Names::new(report.per_job.iter().map(policy)),
+        );
+        let mut cells: BTreeMap<(usize, usize), Tally> = BTreeMap::new();
+        let (mut rows, mut columns) = (Places::default(), Places::default());
+        for job in &report.per_job {
+            let row = rows.place(tasks.key(task(job), UNTOLD)).min(MOST_TASKS);
+            let column = columns
+                .place(policies.key(policy(job), "not begun"))
+                .min(MOST_POLICIES);
+            let cell = cells.entry((row, column)).or_insert(NOTHING);
+            *cell = cell.and(Tally::from(&job.rates));
+        }
+        let (tasks, other_tasks) = rows.labels(MOST_TASKS, "tasks", &tasks);
+        let (policies, other_policies) = columns.labels(MOST_POLICIES, "policies", &policies);
+        Self {
+            tasks,
+            policies,
+            cells,
+            other_tasks,
+            other_policies,
+        }
+    }
+
+    /// Returns the tally of a cell; `None` if it has no job.
+    pub(super) fn cell(&self, task: usize, policy: usize) -> Option<Tally> {
+        self.cells.get(&(task, policy)).copied()
+    }
+}
+
+fn task(job: &JobReport) -> (&str, Option<&str>) {
+    (&job.environment, job.instruction.as_deref())
+}
+
+/// Returns policy type and path. The path is the one that the rank reported; a job that has not
+/// begun has none.
+fn policy(job: &JobReport) -> (&str, Option<&str>) {
+    (
+        &job.policy_type,
+        job.settings.get("policy_path").and_then(Value::as_str),
+    )
+}
+
+/// Stands for the instruction of a job where it is unknown but distinguishes tasks.
+const UNTOLD: &str = "instruction not known";
+
+/// How rows or columns are named and distinguished.
+pub(super) struct Names<'a> {
+    /// Names with several details.
+    several: BTreeSet<&'a str>,
+    /// Short names that several full names share.
+    ambiguous: BTreeSet<&'a str>,
+}
+
+/// Name, and detail if it distinguishes entries of the same name.
+type Key<'a> = (&'a str, Option<&'a str>);
+
+impl<'a> Names<'a> {
+    /// Collects the names of the tasks of all jobs.
+    pub(super) fn tasks(report: &'a Report) -> Self {
+        Self::new(report.per_job.iter().map(task))
+    }
+
+    /// Returns the heading of a job's task.
+    pub(super) fn task(&self, job: &JobReport) -> Label {
+        self.label(self.key(task(job), UNTOLD))
+    }
+
+    fn new(keys: impl Iterator<Item = Key<'a>>) -> Self {
+        let mut details: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        keys.for_each(|(name, detail)| details.entry(name).or_default().extend(detail));
+        let several = details
+            .iter()
+            .filter(|(_, details)| details.len() > 1)
+            .map(|(name, _)| *name)
+            .collect();
+        let mut seen = BTreeSet::new();
+        let ambiguous = details
+            .keys()
+            .map(|long| name(long))
+            .filter(|short| !seen.insert(*short))
+            .collect();
+        Self { several, ambiguous }
+    }
+
+    fn key<'b>(&self, (name, detail): Key<'b>, unknown: &'static str) -> Key<'b> {
+        (
+            name,
+            self.several
+                .contains(name)
+                .then(|| detail.unwrap_or(unknown)),
+        )
+    }
+
+    fn label(&self, (long, detail): Key) -> Label {
+        let short = name(long);
+        let name = if self.ambiguous.contains(short) {
+            long
+        } else {
+            short
+        };
+        Label {
+            name: name.to_owned(),
+            detail: detail.map(str::to_owned),
+        }
+    }
+}
+
+/// Rows or columns in order of first occurrence.
+#[derive(Default)]
+struct Places<'a> {
+    by_key: BTreeMap<Key<'a>, usize>,
+    keys: Vec<Key<'a>>,
+}
+
+impl<'a> Places<'a> {
+    fn place(&mut self, key: Key<'a>) -> usize {
+        *self.by_key.entry(key).or_insert_with(|| {
+            self.keys.push(key);
+            self.keys.len() - 1
+        })
+    }
+
+    /// Returns the headings of the first entries, followed by one for the number of all others.
+    fn labels(&self, most: usize, what: &str, names: &Names) -> (Vec<Label>, usize) {
+        let mut labels: Vec<_> = self
+            .keys
+            .iter()
+            .take(most)
+            .map(|key| names.label(*key))
+            .collect();
+        let others = self.keys.len() - labels.len();
+        if others > 0 {
+            labels.push(Label {
+                name: format!("{others} other {what}"),
+                detail: None,
+            });
+        }
+        (labels, others)
+    }
+}

@@ -1,0 +1,249 @@
+//! Shows the main result: the success rate, its certainty, how complete it is, and why it is
+//! partial.
+
+use jobs::job::Status;
+use maud::{Markup, html};
+
+use crate::page::bars::{Bar, axis, place, ruler};
+use crate::page::clock::Zone;
+use crate::page::grid::Tally;
+use crate::page::link::clip;
+use crate::page::{number, origin};
+use crate::{Rates, Report};
+
+/// Number of names that a sentence lists; the rest is counted.
+const MOST_NAMES: usize = 5;
+
+/// Maximum number of policies whose rates are shown separately.
+const MOST_POLICIES: usize = 8;
+
+pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
+    let tally = Tally::from(&report.overall);
+    html! {
+        p.over { "rrun evaluation" }
+        div.title {
+            h1 { (title) }
+            @if report.partial { span.badge.bad { "Partial" } }
+            @else if report.complete() { span.badge.good { "Complete" } }
+            @else { span.badge.bad { "With errors" } }
+        }
+        p.when { (origin::when(report, zone)) }
+        div.headline {
+            (rate(report, &tally))
+            (coverage(report, &tally))
+        }
+        (reasons(report))
+    }
+}
+
+/// Shows the rate of each policy, if there are several, then the rate of all together.
+fn rate(report: &Report, tally: &Tally) -> Markup {
+    let policies: Vec<_> = report.tried().collect();
+    html! {
+        div.rate {
+            @if policies.len() > 1 {
+                @for policy in policies.iter().take(MOST_POLICIES) {
+                    @let name = report.policy_name(policy);
+                    div.each { (one(&policy.rates, Some(&name), policy.mean_task_success_rate, policy.jobs)) }
+                }
+                @let more = policies.len().saturating_sub(MOST_POLICIES) as u64;
+                @if more > 0 { p.cut { "and " (number::counted(more, "more policy", "more policies")) ", see below" } }
+                @if let (Some(rate), Some(wilson)) = (tally.rate(), tally.wilson()) {
+                    p.together {
+                        "All " (number::count(policies.len() as u64)) " policies together: "
+                        b { (number::percent(rate)) } ", " (number::count(tally.successes)) " of "
+                        (number::counted(tally.episodes, "episode", "episodes")) ", " (number::interval(wilson))
+                        ". This is the rate of none of them: it depends on how many episodes each has."
+                    }
+                }
+            } @else {
+                (one(&report.overall, None, report.mean_task_success_rate, rated(report)))
+            }
+        }
+    }
+}
+
+/// Shows the rate of one policy, with its name if there are several.
+fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, jobs: u64) -> Markup {
+    let tally = &Tally::from(rates);
+    html! {
+        @match (tally.rate(), tally.wilson()) {
+            (Some(rate), Some(wilson)) => {
+                p.big {
+                    b { (number::percent(rate)) } " solved"
+                    @if let Some(policy) = policy { " by " (clip(policy, 80)) }
+                }
+                p {
+                    (number::count(tally.successes)) " of " (number::counted(tally.episodes, "episode", "episodes"))
+                    ", 95" (number::THIN) "% interval " b { (number::interval(wilson)) } " (Wilson)"
+                }
+                (strip(tally))
+            }
+            _ => { p.big { "No episode has ended yet" } }
+        }
+        @if let Some((only, wilson)) = tally.completion_only().zip(tally.completion_wilson()) {
+            p {
+                @match tally.errors {
+                    1 => { "Without the episode that broke: " }
+                    errors => { "Without the " (number::count(errors)) " episodes that broke: " }
+                }
+                b { (number::percent(only)) } ", "
+                (number::count(tally.successes)) " of " (number::count(tally.scored)) ", " (number::interval(wilson))
+            }
+        }
+        @if let Some(mean) = mean.filter(|_| jobs > 1) {
+            p { "Mean over " (number::counted(jobs, "job", "jobs")) ": " b { (number::percent(mean)) } }
+        }
+        @if let (Some(at_end), Some(once)) = (rates.success_at_end, rates.completion_only_rate) {
+            @if (at_end - once).abs() > 1e-9 {
+                p { "Still solved after the last step: " b { (number::percent(at_end)) } }
+            }
+        }
+    }
+}
+
+fn rated(report: &Report) -> u64 {
+    report
+        .per_job
+        .iter()
+        .filter(|job| job.rates.success_rate.is_some())
+        .count() as u64
+}
+
+fn strip(tally: &Tally) -> Markup {
+    html! {
+        @if let Some(bar) = Bar::new(tally.rate(), tally.wilson()) {
+            div.strip {
+                svg.bar width="100%" height="22" aria-hidden="true" { (ruler(22.0)) (bar.draw("all", 5.0, 12.0)) }
+                (axis())
+            }
+        }
+    }
+}
+
+fn coverage(report: &Report, tally: &Tally) -> Markup {
+    let twice = report.duplicates_count;
+    let unsolved = tally.scored - tally.successes;
+    let all = tally
+        .expected
+        .unwrap_or(tally.episodes)
+        .max(tally.episodes)
+        .max(1);
+    let parts = [
+        ("solved", "Solved", tally.successes),
+        ("unsolved", "Not solved", unsolved),
+        ("error", "Broke", tally.errors),
+        ("missing", "Missing", tally.missing()),
+    ];
+    let mut at = 0.0;
+    let mut next = |value: u64| {
+        let (from, width) = (at, value as f64 / all as f64 * 100.0);
+        at += width;
+        (place(from), place(width))
+    };
+    html! {
+        div.coverage {
+            p.expected {
+                b { (number::count(tally.episodes)) } " of "
+                b { (tally.expected.map_or_else(|| "?".to_owned(), number::count)) }
+                " expected episodes found"
+                @if twice > 0 { ", " (number::count(twice)) " of them twice (the first counts)" }
+            }
+            svg.parts width="100%" height="14" aria-hidden="true" {
+                @for (kind, _, value) in parts {
+                    @let (from, width) = next(value);
+                    @if value > 0 { rect class=(kind) x=(from) width=(width) y="0" height="14" {} }
+                }
+            }
+            dl.counts {
+                @for (kind, name, value) in parts {
+                    div { dt { span class={ "dot " (kind) } {} (name) } dd { (number::count(value)) } }
+                }
+                div { dt { "Ran twice" } dd { (number::count(twice)) } }
+                div { dt { "Jobs" } dd { (number::count(report.per_job.len() as u64)) } }
+            }
+        }
+    }
+}
+
+/// Explains in one sentence each why the report is partial, or has less than expected.
+fn reasons(report: &Report) -> Markup {
+    let mut reasons = Vec::new();
+    if let Some(stopped) = &report.run.stopped {
+        reasons.push(format!("The run ended early: {stopped}."));
+    }
+    if !report.run.missing_ranks.is_empty() {
+        let ranks: Vec<_> = report
+            .run
+            .missing_ranks
+            .iter()
+            .map(usize::to_string)
+            .collect();
+        let (word, whose) = if ranks.len() == 1 {
+            ("Rank", "its")
+        } else {
+            ("Ranks", "their")
+        };
+        reasons.push(format!(
+            "{word} {} did not deliver {whose} results.",
+            listed(&ranks)
+        ));
+    }
+    if report.missing_count > 0 {
+        let mut jobs: Vec<_> = report.missing.iter().map(|id| id.job.clone()).collect();
+        jobs.dedup();
+        let episodes = number::counted(report.missing_count, "episode is", "episodes are");
+        reasons.push(format!("{episodes} missing, of {}.", listed(&jobs)));
+    }
+    let named = |status: Status| -> Vec<_> {
+        report
+            .per_job
+            .iter()
+            .filter(|job| job.status == status)
+            .map(|job| job.name.clone())
+            .collect()
+    };
+    let failed = named(Status::Failed);
+    if !failed.is_empty() {
+        reasons.push(format!(
+            "{} failed: {}.",
+            number::counted(failed.len() as u64, "job", "jobs"),
+            listed(&failed)
+        ));
+    }
+    let running = named(Status::Running);
+    if !running.is_empty() {
+        reasons.push(format!(
+            "{} not come to an end: {}.",
+            number::counted(running.len() as u64, "job has", "jobs have"),
+            listed(&running)
+        ));
+    }
+    let short: Vec<_> = report
+        .per_job
+        .iter()
+        .filter(|job| job.ended_before_an_episode())
+        .collect();
+    if !short.is_empty() {
+        let names: Vec<_> = short.iter().map(|job| job.name.clone()).collect();
+        let jobs = number::counted(
+            short.len() as u64,
+            "job in steps ended before its first episode did",
+            "jobs in steps ended before their first episode did",
+        );
+        reasons.push(format!("{jobs}: {}.", listed(&names)));
+    }
+    html! { @if !reasons.is_empty() { ul.incomplete { @for reason in &reasons { li { (reason) } } } } }
+}
+
+/// Formats names as `a, b, c and 4 more`.
+fn listed(names: &[String]) -> String {
+    match names.len().checked_sub(MOST_NAMES) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!(
+            "{} and {} more",
+            names[..MOST_NAMES].join(", "),
+            number::count(more as u64)
+        ),
+    }
+}

@@ -1,0 +1,176 @@
+//! Shows how, when and where the run was started, and from which files.
+
+use maud::{Markup, html};
+
+use crate::page::clock::{Zone, seconds_between};
+use crate::page::{link, number};
+use crate::{Launch, Report};
+
+/// Returns the title of the page: the jobs file without its folders and extension.
+pub(super) fn title(report: &Report) -> String {
+    let name = link::name(&report.config.jobs_file);
+    let stem = name
+        .strip_suffix(".json")
+        .or(name.strip_suffix(".yaml"))
+        .unwrap_or(name);
+    if stem.is_empty() {
+        "evaluation".to_owned()
+    } else {
+        stem.to_owned()
+    }
+}
+
+/// Shows when the run took place, its duration, and the hardware.
+pub(super) fn when(report: &Report, zone: &Zone) -> Markup {
+    let run = &report.run;
+    html! {
+        @if let Some(started) = &run.started {
+            time datetime=(started) { (zone.long(started)) } " " (zone.name())
+            @if let Some(seconds) = run.ended.as_ref().and_then(|ended| seconds_between(started, ended)) {
+                " · " (number::seconds(seconds))
+            }
+            " · "
+        }
+        @if run.launches.len() > 1 { (number::count(run.launches.len() as u64)) " launches · " }
+        (number::counted(run.world_size as u64, "rank", "ranks"))
+        " · "
+        @match &run.hosts[..] {
+            [] => { "no machine has said its name" }
+            [host] => { (host) }
+            hosts => { (number::count(hosts.len() as u64)) " machines" }
+        }
+    }
+}
+
+pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
+    let (run, config) = (&report.run, &report.config);
+    html! {
+        dl.facts {
+            dt { "Command" }
+            dd { pre { code { (command(&run.argv)) } } }
+            dt { "Jobs file" }
+            dd { code { (config.jobs_file) } }
+            dt { "SHA-256 of it" }
+            dd { code.hash { (config.sha256) } }
+            dt { "Base seed" }
+            dd { (config.seed) }
+            @for (what, at) in [("Began", &run.started), ("Ended", &run.ended)] {
+                dt { (what) }
+                dd { @match at { Some(at) => { (moment(at, zone)) } None => { "not known" } } }
+            }
+            @if run.launches.len() > 1 {
+                dt { "Launches" }
+                dd {
+                    @for Launch { started, world_size } in run.launches.iter().take(MOST_LAUNCHES) {
+                        span.place { (moment(started, zone)) ", " (number::counted(*world_size as u64, "rank", "ranks")) }
+                    }
+                    @let more = run.launches.len().saturating_sub(MOST_LAUNCHES);
+                    @if more > 0 { span.place { "and " (more) " more" } }
+                }
+            }
+            @if !run.written.is_empty() { dt { "Report made" } dd { (moment(&run.written, zone)) } }
+            dt { "Ranks" }
+            dd {
+                (number::count(run.world_size as u64))
+                @if config.world_size_at_start != run.world_size {
+                    " when it ended, " (number::count(config.world_size_at_start as u64)) " when it began"
+                }
+            }
+            dt { "Machines" }
+            dd { (hosts(&run.hosts)) }
+            dt { "Results came by" }
+            dd { (gathered(&run.gathered_by)) }
+            dt { "Version" }
+            dd { "rrun " (run.rrun) ", " (report.schema) }
+            @if !run.id.is_empty() { dt { "Run" } dd { code.hash { (run.id) } } }
+        }
+    }
+}
+
+/// Shows a time in the page's zone and in UTC.
+fn moment(at: &str, zone: &Zone) -> Markup {
+    html! { (zone.long(at)) " " (zone.name()) @if zone.name() != "UTC" { span.muted { ", " (at) } } }
+}
+
+/// Maximum number of launches shown one by one.
+const MOST_LAUNCHES: usize = 16;
+
+/// Maximum number of hosts shown one by one.
+const MOST_HOSTS: usize = 16;
+
+fn hosts(hosts: &[String]) -> String {
+    let named = hosts[..hosts.len().min(MOST_HOSTS)].join(", ");
+    match hosts.len().checked_sub(MOST_HOSTS) {
+        _ if hosts.is_empty() => "none has said its name".to_owned(),
+        None | Some(0) => named,
+        Some(more) => format!("{named} and {more} more"),
+    }
+}
+
+fn gathered(route: &str) -> String {
+    match route {
+        "single" => "the only rank".to_owned(),
+        "store" => "the ranks’ store".to_owned(),
+        "nccl" => "NCCL".to_owned(),
+        "journals" => "the journals, without a gather".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// Formats a command line so that a shell parses it into the same words.
+fn command(argv: &[String]) -> String {
+    argv.iter()
+        .map(|word| quoted(word))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+pub(super) fn footer(report: &Report, zone: &Zone) -> Markup {
+    html! {
+        p {
+            "Made by rrun " (report.run.rrun) ". Times are " (zone.name()) ". "
+            "The numbers are those of " a href="./report.json" { "report.json" } ", every episode is in "
+            a href="./episodes.jsonl" { "episodes.jsonl" } "."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_pasted_into_a_shell() {
+        let argv = [
+            "rrun",
+            "eval",
+            "--jobs",
+            "my jobs.json",
+            "--x=1",
+            "it's",
+            "",
+            "$HOME",
+            "é",
+        ]
+        .map(str::to_owned);
+        assert_eq!(
+            command(&argv),
+            r"rrun eval --jobs 'my jobs.json' --x=1 'it'\''s' '' '$HOME' 'é'"
+        );
+    }
+
+    #[test]
+    fn machines_are_named_and_then_counted() {
+        let names: Vec<_> = (0..18).map(|host| format!("n{host}")).collect();
+        assert_eq!(hosts(&names[..2]), "n0, n1");
+        assert!(hosts(&names).ends_with("n15 and 2 more"));
+    }
+}

@@ -1,0 +1,158 @@
+use super::*;
+use crate::{Life, Span};
+
+fn at(second: u64) -> String {
+    format!("2026-11-21T15:{:02}:{:02}.000Z", second / 60, second % 60)
+}
+
+fn span(job: &str, from: u64, to: u64) -> Span {
+    Span {
+        job: job.to_owned(),
+        attempt: 0,
+        started: at(from),
+        ended: at(to),
+        whole: true,
+        error: None,
+    }
+}
+
+fn life(from: u64, to: u64, end: HowEnded) -> Life {
+    Life {
+        started: at(from),
+        ended: at(to),
+        end,
+        failure: None,
+        restart: 0,
+        round: 0,
+        pid: 1,
+    }
+}
+
+fn rank(lives: Vec<Life>, spans: Vec<Span>) -> RankReport {
+    RankReport {
+        lives,
+        spans,
+        ..crate::page::tests::rank(0)
+    }
+}
+
+fn window() -> Window {
+    Window::around([millis(&at(0)), millis(&at(100))].into_iter().flatten()).unwrap()
+}
+
+#[test]
+fn a_job_stands_where_its_moments_are() {
+    let rank = rank(
+        vec![life(0, 50, HowEnded::Died), life(60, 100, HowEnded::Done)],
+        vec![span("a", 10, 50), span("b", 61, 86)],
+    );
+    let lane = Lane::new(&rank, &window(), LEAST);
+    let pieces: Vec<_> = lane
+        .pieces
+        .iter()
+        .map(|piece| (piece.from, piece.to, piece.busy, piece.is_odd))
+        .collect();
+    assert_eq!(pieces, [(10.0, 50.0, 1.0, false), (61.0, 86.0, 1.0, true)]);
+    let text = drawn(&lane, &Zone::utc()).into_string();
+    assert!(
+        text.contains(r#"<rect class="life" x="0.00%" y="4" width="50.00%""#),
+        "{text}"
+    );
+    assert!(
+        text.contains(r#"<line class="death" x1="50.00%" x2="50.00%""#),
+        "{text}"
+    );
+    assert!(
+        text.contains("died after 15:00:50") && text.contains("b, 15:01:01 to 15:01:26"),
+        "{text}"
+    );
+    assert_eq!(text.matches("class=\"death\"").count(), 1);
+}
+
+#[test]
+fn jobs_that_are_too_short_are_joined_and_as_dark_as_they_are_dense() {
+    let spans = (0..100)
+        .flat_map(|second| [span("a", second, second), span("b", second, second + 1)])
+        .collect();
+    let rank = rank(vec![], spans);
+    let lane = Lane::new(&rank, &window(), 10.0);
+    assert_eq!(lane.pieces.len(), 10, "{lane:?}");
+    assert!(
+        lane.pieces
+            .iter()
+            .all(|piece| piece.jobs == 20 && (piece.busy - 1.0).abs() < 1e-9)
+    );
+    let rank = self::rank(
+        vec![],
+        vec![span("a", 0, 1), span("b", 3, 4), span("c", 50, 60)],
+    );
+    let lane = Lane::new(&rank, &window(), 5.0);
+    assert_eq!(
+        lane.pieces
+            .iter()
+            .map(|piece| (piece.jobs, piece.busy))
+            .collect::<Vec<_>>(),
+        [(2, 0.5), (1, 1.0)]
+    );
+}
+
+#[test]
+fn ranks_that_died_are_among_those_that_are_shown() {
+    let ranks = (0..200).map(|number| RankReport {
+        deaths: u64::from(number == 150),
+        ..crate::page::tests::rank(number)
+    });
+    let report = Report {
+        per_rank: ranks.collect(),
+        ..crate::page::tests::report()
+    };
+    let shown: Vec<_> = shown(&report).iter().map(|rank| rank.rank).collect();
+    assert_eq!(
+        (shown.len(), shown.first(), shown.last()),
+        (MOST_RANKS, Some(&0), Some(&150))
+    );
+    assert!(
+        section(&report, &Zone::utc())
+            .into_string()
+            .contains("64 of 200 ranks are shown")
+    );
+}
+
+#[test]
+fn a_report_without_moments_shows_the_sums() {
+    let rank = RankReport {
+        busy_s: 30.0,
+        idle_s: 10.0,
+        ..crate::page::tests::rank(0)
+    };
+    let report = Report {
+        per_rank: vec![rank],
+        ..crate::page::tests::report()
+    };
+    let text = section(&report, &Zone::utc()).into_string();
+    assert!(
+        text.contains(r#"<rect class="job" x="0" y="4" width="75.00%""#),
+        "{text}"
+    );
+}
+
+#[test]
+fn ranks_of_merged_runs_are_told_apart_by_their_journals() {
+    let of = |journal: &str| RankReport {
+        journal: format!("journal/{journal}"),
+        ..crate::page::tests::rank(0)
+    };
+    let text = |journals: &[&str]| {
+        let per_rank = journals.iter().map(|journal| of(journal)).collect();
+        section(
+            &Report {
+                per_rank,
+                ..crate::page::tests::report()
+            },
+            &Zone::utc(),
+        )
+        .into_string()
+    };
+    assert!(!text(&["a.jsonl"]).contains("a.jsonl"));
+    assert!(text(&["a.jsonl", "b.jsonl"]).contains("b.jsonl"));
+}

@@ -1,0 +1,128 @@
+//! The entries of a report about the run: time, machines, versions and configuration.
+
+use std::collections::BTreeMap;
+
+use jobs::plan::{Git, Resumed};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// When, where and with which versions the run took place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Id of the run. It stays the same whenever the run is continued.
+    #[serde(default)]
+    pub id: String,
+    /// When the first line of any journal was written, RFC 3339 in UTC. Here and below, a launch
+    /// that found nothing to do does not count.
+    pub started: Option<String>,
+    /// When the last line of any journal was written, RFC 3339 in UTC.
+    #[serde(deserialize_with = "some_text")]
+    pub ended: Option<String>,
+    /// Seconds between the two, including pauses between launches.
+    #[serde(default)]
+    pub wall_s: Option<f64>,
+    /// When the report was made, RFC 3339 in UTC.
+    #[serde(default)]
+    pub written: String,
+    /// Command line.
+    pub argv: Vec<String>,
+    /// State of the folder that the run was begun in, if that folder was under git.
+    #[serde(default)]
+    pub git: Option<Git>,
+    /// Number of ranks of the launch that made the report, or of the last launch that had something
+    /// to do.
+    pub world_size: usize,
+    /// Host names.
+    pub hosts: Vec<String>,
+    /// GPUs that the ranks used.
+    #[serde(default)]
+    pub gpus: Vec<GpuReport>,
+    /// Versions that the ranks reported, by program or library; more than one if ranks differ.
+    #[serde(default)]
+    pub versions: BTreeMap<String, Vec<String>>,
+    /// Every launch of the run, in order of time.
+    #[serde(default)]
+    pub launches: Vec<Launch>,
+    /// Every start after the first one, and what had changed.
+    #[serde(default)]
+    pub resumed_from: Vec<Resumed>,
+    /// How the ranks' lines were gathered.
+    pub gathered_by: String,
+    /// Ranks that did not deliver their lines.
+    pub missing_ranks: Vec<usize>,
+    /// Why the run ended early.
+    pub stopped: Option<String>,
+    /// Version of `rrun` that made the report.
+    pub rrun: String,
+}
+
+/// Reads a text that older reports leave empty instead of `null`.
+fn some_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<String>::deserialize(text)?.filter(|text| !text.is_empty()))
+}
+
+/// A GPU that ranks used.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GpuReport {
+    /// Host name.
+    pub host: String,
+    /// Number of the node.
+    pub node: usize,
+    /// Index among the devices visible to that rank.
+    pub index: usize,
+    /// Model name.
+    pub name: String,
+    /// Size of its memory in bytes.
+    pub bytes: u64,
+    /// UUID, as in `GPU-…`.
+    pub uuid: String,
+}
+
+/// One launch of the run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Launch {
+    /// When the launch began, RFC 3339 in UTC.
+    pub started: String,
+    /// Number of ranks.
+    pub world_size: usize,
+}
+
+/// What was asked for, and the settings in effect.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// The jobs file, as the command line named it.
+    pub jobs_file: String,
+    /// SHA-256 of the contents of the jobs file.
+    pub sha256: String,
+    /// Base seed (`--seed`).
+    pub seed: u64,
+    /// Number of ranks when the run was begun.
+    pub world_size_at_start: usize,
+    /// Files and folders of the policies, with their checksums.
+    #[serde(default)]
+    pub policies: Vec<PolicyReport>,
+    /// The rules by which ranks got their devices, each once.
+    #[serde(default)]
+    pub device_rules: Vec<String>,
+    /// Settings in effect that all jobs had in common; `per_job[].settings` has all settings of a
+    /// job.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Value>,
+}
+
+/// A file or folder that a policy was read from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PolicyReport {
+    /// Policy type, as the jobs name it.
+    #[serde(rename = "type")]
+    pub policy_type: String,
+    /// File or folder, as the jobs name it.
+    pub path: String,
+    /// SHA-256 of the file, or of the list of the folder's files, see
+    /// [`jobs::journal::PolicyFiles`].
+    pub sha256: String,
+    /// Total size in bytes.
+    pub bytes: u64,
+    /// The dtypes that jobs with this path ran in.
+    pub dtypes: Vec<String>,
+}

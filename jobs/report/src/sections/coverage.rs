@@ -1,0 +1,280 @@
+//! Lists the episodes that are missing, duplicated, failed with an error, or not solved. A success
+//! rate is misleading if some episodes never ran, so a report begins with coverage.
+
+use std::collections::HashMap;
+use std::io;
+
+use jobs::job::{Job, Length, Status};
+use jobs::journal::{EnvLost, Line};
+
+use crate::merged::record::{Again, Record};
+use crate::merged::{Merged, episode};
+use crate::schema::{Duplicate, EnvLoss, EpisodeId, Failure, JobReport, LISTED, Reason, Unsolved};
+use crate::verify::ranges;
+
+/// Number of unsolved episodes that a report shows of one job.
+const UNSOLVED_OF_A_JOB: usize = 5;
+
+impl<'a> Merged<'a> {
+    /// Returns the expected episodes that were not found. The episodes of a job in steps are not
+    /// known beforehand.
+    pub fn missing(&self) -> impl Iterator<Item = EpisodeId> + use<'_, 'a> {
+        self.plan.jobs.iter().flat_map(|job| self.missing_of(job))
+    }
+
+    /// Returns the missing episodes of one job.
+    pub fn missing_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = EpisodeId> + use<'m, 'a> {
+        let numbers = if self.missing_count_of(job) == 0 {
+            0
+        } else {
+            self.numbers(job)
+        };
+        let found = &self.lines(job.index).episodes;
+        let absent = move |episode: &u64| {
+            found
+                .binary_search_by_key(episode, |record| record.episode)
+                .is_err()
+        };
+        job.selection(numbers)
+            .filter(absent)
+            .map(|episode| EpisodeId {
+                job: job.name.clone(),
+                episode,
+            })
+    }
+
+    /// Returns the numbers of the missing episodes as ranges of first and last number. Time and
+    /// memory depend on the episodes found, because a plan may ask for any number.
+    pub fn missing_ranges_of(&self, job: &Job) -> Vec<[u64; 2]> {
+        let numbers = if self.missing_count_of(job) == 0 {
+            0
+        } else {
+            self.numbers(job)
+        };
+        if job.only.is_some() {
+            return ranges::of(self.missing_of(job).map(|id| id.episode));
+        }
+        let found = self
+            .lines(job.index)
+            .episodes
+            .iter()
+            .map(|record| record.episode);
+        let (mut missing, mut next) = (Vec::new(), 0);
+        for episode in found
+            .take_while(|episode| *episode < numbers)
+            .chain([numbers])
+        {
+            if next < episode {
+                missing.push([next, episode - 1]);
+            }
+            next = episode.saturating_add(1);
+        }
+        missing
+    }
+
+    /// Counts the missing episodes. Time depends on the episodes found, because a plan may ask for
+    /// any number.
+    pub fn missing_count(&self) -> u64 {
+        self.plan
+            .jobs
+            .iter()
+            .map(|job| self.missing_count_of(job))
+            .sum()
+    }
+
+    fn missing_count_of(&self, job: &Job) -> u64 {
+        let numbers = self.numbers(job);
+        let wanted = job
+            .only
+            .as_ref()
+            .map_or(numbers, |only| only.count_below(numbers));
+        let found = &self.lines(job.index).episodes;
+        // The numbers are ascending and unique.
+        let first = &found[..found.partition_point(|record| record.episode < numbers)];
+        wanted
+            - first
+                .iter()
+                .filter(|record| job.selects(record.episode))
+                .count() as u64
+    }
+
+    /// Returns how many episodes of a job are known beforehand; they are numbered from 0.
+    fn numbers(&self, job: &Job) -> u64 {
+        match (job.status, job.length) {
+            (Status::Pending, Length::Episodes(count)) => count,
+            (_, Length::Steps(_)) => 0,
+            _ => self.expected(job).unwrap_or(0),
+        }
+    }
+
+    /// Returns the episodes that were scored by more than one line.
+    pub fn duplicates(&self) -> impl Iterator<Item = Duplicate> + use<'_, 'a> {
+        self.plan
+            .jobs
+            .iter()
+            .flat_map(|job| self.duplicates_of(job))
+    }
+
+    /// Returns the duplicate episodes of one job.
+    pub fn duplicates_of<'m>(
+        &'m self,
+        job: &'m Job,
+    ) -> impl Iterator<Item = Duplicate> + use<'m, 'a> {
+        let again = self
+            .lines(job.index)
+            .episodes
+            .iter()
+            .filter(|record| record.again != Again::Once);
+        again.map(|record| Duplicate {
+            job: job.name.clone(),
+            episode: record.episode,
+            agree: record.again == Again::Agreeing,
+        })
+    }
+
+    /// Returns all episodes that count, with their jobs.
+    fn records(&self) -> impl Iterator<Item = (&'a Job, &Record)> {
+        let of = |job: &'a Job| {
+            self.lines(job.index)
+                .episodes
+                .iter()
+                .map(move |record| (job, record))
+        };
+        self.plan.jobs.iter().flat_map(of)
+    }
+}
+
+/// The first errors of jobs, then of episodes; the number of errors; and how often each reason
+/// occurs.
+pub(crate) struct Failures {
+    pub(crate) first: Vec<Failure>,
+    pub(crate) count: u64,
+    pub(crate) by_reason: Vec<Reason>,
+}
+
+/// Collects the errors.
+pub(crate) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failures> {
+    let (mut first, mut count, mut reasons) = (Vec::new(), 0, HashMap::new());
+    let mut add = |failure: Failure| {
+        count += 1;
+        // If there are very many different reasons, the remaining ones are counted as one.
+        let is_new = !reasons.contains_key(&failure.reason);
+        let reason = if is_new && reasons.len() >= LISTED {
+            "other reasons".to_owned()
+        } else {
+            failure.reason.clone()
+        };
+        *reasons.entry(reason).or_default() += 1;
+        if first.len() < LISTED {
+            first.push(failure);
+        }
+    };
+    for (job, report) in merged.plan.jobs.iter().zip(jobs) {
+        if let Some(reason) = report.error.clone() {
+            let standing = merged.standing(job.index);
+            let rank = standing
+                .iter()
+                .find(|end| end.error.is_some())
+                .map(|end| end.rank);
+            add(Failure {
+                job: job.name.clone(),
+                episode: None,
+                rank,
+                reason,
+                log: report.log.clone(),
+            });
+        }
+    }
+    let mut reader = merged.journals.reader();
+    for (job, record) in merged.records().filter(|(_, record)| !record.is_scored()) {
+        let Some(reason) = episode(reader.line(record.place)?)?.error else {
+            continue;
+        };
+        let rank = record.rank as usize;
+        let ends = merged
+            .lines(job.index)
+            .ends
+            .iter()
+            .rev()
+            .filter(|end| end.rank == rank);
+        let log = ends.filter_map(|end| end.log.clone()).next();
+        add(Failure {
+            job: job.name.clone(),
+            episode: Some(record.episode),
+            rank: Some(rank),
+            reason,
+            log,
+        });
+    }
+    let mut by_reason: Vec<_> = reasons
+        .into_iter()
+        .map(|(reason, count)| Reason { reason, count })
+        .collect();
+    by_reason.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
+    Ok(Failures {
+        first,
+        count,
+        by_reason,
+    })
+}
+
+/// Collects episodes that were scored but not solved: a few of each job, and the number of all.
+pub(crate) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
+    let (mut first, mut count, mut reader) = (Vec::new(), 0, merged.journals.reader());
+    for job in &merged.plan.jobs {
+        let of_job = merged
+            .lines(job.index)
+            .episodes
+            .iter()
+            .filter(|record| record.is_scored() && !record.is_solved());
+        count += of_job.clone().count() as u64;
+        for record in of_job.take(UNSOLVED_OF_A_JOB.min(LISTED - first.len())) {
+            let episode = episode(reader.line(record.place)?)?;
+            first.push(Unsolved {
+                job: job.name.clone(),
+                episode: episode.episode,
+                seed: episode.seed,
+                rank: episode.rank,
+                end: episode.end,
+                length: episode.length,
+                return_: episode.return_,
+                max_reward: episode.max_reward,
+                video: episode.video,
+                episode_video: episode.episode_video,
+            });
+        }
+    }
+    Ok((first, count))
+}
+
+/// Collects the first lost environment processes, and the number of all.
+pub(crate) fn env_losses(merged: &Merged) -> io::Result<(Vec<EnvLoss>, u64)> {
+    let mut reader = merged.journals.reader();
+    let all = merged.plan.jobs.iter().flat_map(|job| {
+        merged
+            .lines(job.index)
+            .losses
+            .iter()
+            .map(move |loss| (job, loss))
+    });
+    let mut first = Vec::new();
+    for (job, (_, place)) in all.clone().take(LISTED) {
+        if let Line::EnvLost(lost) = serde_json::from_slice(reader.line(*place)?)? {
+            first.push(loss(job, *lost));
+        }
+    }
+    Ok((first, all.count() as u64))
+}
+
+fn loss(job: &Job, lost: EnvLost) -> EnvLoss {
+    EnvLoss {
+        job: job.name.clone(),
+        episode: lost.episode,
+        rank: lost.rank,
+        env: lost.env,
+        step: lost.step,
+        reason: lost.reason,
+        stderr: lost.stderr,
+        at: lost.at,
+    }
+}

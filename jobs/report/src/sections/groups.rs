@@ -1,0 +1,69 @@
+//! Groups jobs by a common property: task, policy, set of tasks, or variation.
+
+use std::collections::BTreeMap;
+
+use jobs::job::Job;
+use serde_json::{Map, Value};
+
+use crate::schema::{GroupReport, JobReport};
+use crate::sections::rates::Tally;
+use crate::stats::mean;
+
+/// Returns one entry for each value of each property; `reports` and `tallies` are those of the
+/// jobs, in order.
+pub(crate) fn groups(jobs: &[Job], reports: &[JobReport], tallies: &[Tally]) -> Vec<GroupReport> {
+    let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
+    for (index, job) in jobs.iter().enumerate() {
+        properties(job)
+            .into_iter()
+            .for_each(|property| groups.entry(property).or_default().push(index));
+    }
+    let report = |((by, value), members): ((String, String), Vec<usize>)| GroupReport {
+        by,
+        value,
+        jobs: members.len() as u64,
+        mean_task_success_rate: mean(
+            members
+                .iter()
+                .filter_map(|index| reports[*index].rates.success_rate),
+        ),
+        rates: members
+            .iter()
+            .fold(Tally::new(Some(0)), |sum, index| sum.and(&tallies[*index]))
+            .rates(),
+    };
+    groups.into_iter().map(report).collect()
+}
+
+/// Returns the properties of a job as pairs of name and value.
+pub(crate) fn properties(job: &Job) -> Vec<(String, String)> {
+    let mut properties = vec![
+        ("policy".to_owned(), job.policy_type.clone()),
+        ("task".to_owned(), job.environment.clone()),
+    ];
+    // `eval_set` is EmbodiedBench's name for a set of tasks.
+    properties.extend(
+        job.env_args
+            .get("eval_set")
+            .map(|set| ("eval_set".to_owned(), text(set))),
+    );
+    flatten("variations", &job.variations, &mut properties);
+    properties
+}
+
+/// Flattens variations into Arena's form: a dotted key `a.b.c`, and the value as JSON.
+fn flatten(path: &str, map: &Map<String, Value>, to: &mut Vec<(String, String)>) {
+    for (key, value) in map {
+        let path = format!("{path}.{key}");
+        match value {
+            Value::Object(map) => flatten(&path, map, to),
+            value => to.push((path, text(value))),
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}

@@ -1,0 +1,163 @@
+//! Computes the report of each job.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jobs::job::{Job, Length, Status};
+use jobs::journal::{JobEnd, Quantiles};
+use jobs::progress;
+
+use crate::merged::Merged;
+use crate::merged::busy;
+use crate::merged::record::{Name, Record};
+use crate::schema::{JobReport, Rates};
+use crate::sections::rates::Tally;
+use crate::tables;
+
+/// Returns the report of one job.
+pub(crate) fn job(merged: &Merged, job: &Job, tally: &Tally) -> JobReport {
+    let lines = merged.lines(job.index);
+    let (episodes, starts, ends) = (&lines.episodes, &lines.starts, &lines.ends);
+    let standing = merged.standing(job.index);
+    let rates = tally.rates();
+    let sum = |part: fn(&JobEnd) -> u64| ends.iter().map(part).fold(0, u64::saturating_add);
+    let (wall_s, env_steps) = (
+        by_rank(job, ends, |end| end.rank, |end| end.wall_s),
+        sum(|end| end.env_steps),
+    );
+    let ranks: BTreeSet<usize> = episodes.iter().map(|record| record.rank as usize).collect();
+    let places = || {
+        merged
+            .events
+            .iter()
+            .filter(|events| ranks.contains(&events.rank))
+            .filter_map(|rank| rank.place())
+    };
+    let status = status(merged, job, &rates, &standing);
+    let failed = standing
+        .iter()
+        .find(|end| end.error.is_some())
+        .filter(|_| status != Status::Completed);
+    JobReport {
+        name: job.name.clone(),
+        index: job.index,
+        environment: job.environment.clone(),
+        policy_type: job.policy_type.clone(),
+        instruction: instruction(merged, episodes),
+        num_envs: job.num_envs,
+        nodes: distinct(places().map(|start| start.node)),
+        devices: distinct(places().map(|start| start.device.clone())),
+        ranks: ranks.iter().copied().collect(),
+        status,
+        error: failed.and_then(|end| end.error.clone()),
+        attempts: by_rank(job, starts, |start| start.rank, |_| 1.0) as u64,
+        log: failed.and_then(|end| end.log.clone()),
+        settings: starts
+            .last()
+            .map(|start| start.settings.clone())
+            .unwrap_or_default(),
+        metrics: tables::metrics(&rates)
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+        rates,
+        wall_s,
+        env_steps,
+        steps_per_s: (wall_s > 0.0).then(|| env_steps as f64 / wall_s),
+        frames: sum(|end| end.frames),
+        policy_calls: sum(|end| end.policy_calls),
+        record_waits: sum(|end| end.record_waits),
+        record_wait_s: ends.iter().map(|end| end.record_wait_s).sum(),
+        env_restarts: sum(|end| end.env_restarts),
+        infer_busy_s: by_rank(job, ends, |end| end.rank, |end| end.infer_busy_s),
+        sim_busy_s: by_rank(job, ends, |end| end.rank, |end| end.sim_busy_s),
+        infer_ms: slowest(standing.iter().map(|end| end.infer_ms)),
+        sim_ms: slowest(standing.iter().map(|end| end.sim_ms)),
+        peak_rss_bytes: ends.iter().map(|end| end.peak_rss_bytes).max().unwrap_or(0),
+        peak_vram_bytes: most(ends, |end| end.peak_vram_bytes),
+        peak_vram_allocated_bytes: most(ends, |end| end.peak_vram_allocated_bytes),
+        peak_env_bytes: most(ends, |end| end.peak_env_bytes),
+        peak_env_vram_bytes: most(ends, |end| end.peak_env_vram_bytes),
+        env_vram_is_estimate: ends.iter().any(|end| end.env_vram_is_estimate),
+        out_of_memory: sum(|end| end.out_of_memory),
+        out_of_memory_batch: ends.iter().filter_map(|end| end.out_of_memory_batch).min(),
+        gpu_busy: busy::share(ends.iter().filter_map(busy::of_job)),
+        datasets: names(merged, episodes, |record| record.dataset),
+        videos: names(merged, episodes, |record| record.video),
+    }
+}
+
+fn most(ends: &[JobEnd], part: fn(&JobEnd) -> Option<u64>) -> Option<u64> {
+    ends.iter().filter_map(part).max()
+}
+
+/// Sums `value` over the attempts in each rank, and returns the largest sum: attempts follow one
+/// another, but ranks that share a job work at the same time.
+fn by_rank<T>(job: &Job, lines: &[T], rank: fn(&T) -> usize, value: fn(&T) -> f64) -> f64 {
+    let mut ranks: BTreeMap<usize, f64> = BTreeMap::new();
+    lines
+        .iter()
+        .for_each(|line| *ranks.entry(rank(line)).or_default() += value(line));
+    match job.sharing {
+        None => ranks.into_values().sum(),
+        Some(_) => ranks.into_values().fold(0.0, f64::max),
+    }
+}
+
+/// Returns the largest quantiles, those of the slowest rank, because quantiles cannot be merged.
+fn slowest(quantiles: impl Iterator<Item = Quantiles>) -> Quantiles {
+    let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+    quantiles.fold(Quantiles::default(), |a, b| Quantiles {
+        p50: most(a.p50, b.p50),
+        p95: most(a.p95, b.p95),
+    })
+}
+
+fn names(merged: &Merged, episodes: &[Record], file: fn(&Record) -> Option<Name>) -> Vec<String> {
+    let numbers: BTreeSet<Name> = episodes.iter().filter_map(file).collect();
+    let mut names: Vec<_> = numbers
+        .into_iter()
+        .map(|name| merged.name(name).to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn instruction(merged: &Merged, episodes: &[Record]) -> Option<String> {
+    let first = episodes.first()?.instruction;
+    episodes
+        .iter()
+        .all(|record| record.instruction == first)
+        .then(|| merged.name(first).to_owned())
+}
+
+/// Returns the distinct values in ascending order.
+pub(crate) fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.collect::<BTreeSet<T>>().into_iter().collect()
+}
+
+fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> Status {
+    if job.status != Status::Pending {
+        return job.status;
+    }
+    let all = |count: u64| rates.expected.is_some_and(|expected| count >= expected);
+    let is_whole = match job.length {
+        // The number of episodes of a job in steps is known once all its ranks have ended.
+        Length::Steps(_) => progress::has_ended(standing, job, None),
+        Length::Episodes(_) | Length::Policy => {
+            all(rates.episodes) && (rates.episodes > 0 || !standing.is_empty())
+        }
+    };
+    let failed = || {
+        standing
+            .iter()
+            .any(|end| end.error.is_some() && !end.retried)
+    };
+    match job.length {
+        // No matter which ranks ran the episodes, or how earlier attempts ended.
+        Length::Episodes(_) if is_whole && all(rates.scored) => Status::Completed,
+        _ if failed() => Status::Failed,
+        _ if is_whole => Status::Completed,
+        _ if !merged.lines(job.index).starts.is_empty() => Status::Running,
+        _ => Status::Pending,
+    }
+}

@@ -1,0 +1,105 @@
+//! Counts episodes and computes their rates.
+
+use std::collections::BTreeSet;
+
+use crate::merged::record::Record;
+use crate::schema::Rates;
+use crate::stats::wilson95;
+
+/// Sums over a set of episodes. Adding two tallies gives the tally of both sets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Tally {
+    /// Number of expected episodes; `None` if it is unknown for any part of the set.
+    pub(crate) expected: Option<u64>,
+    /// The policies of the episodes, by number.
+    policies: BTreeSet<usize>,
+    episodes: u64,
+    scored: u64,
+    successes: u64,
+    /// Number of episodes that report success after their last step, and how many of these were
+    /// solved then.
+    at_end: [u64; 2],
+    returns: f64,
+    /// Number of scored episodes with a largest reward, and the sum of these rewards.
+    max_rewards: (u64, f64),
+    lengths: u64,
+    out_of_bounds: u64,
+}
+
+impl Tally {
+    /// Creates a tally without episodes.
+    pub(crate) fn new(expected: Option<u64>) -> Self {
+        Self {
+            expected,
+            ..Self::default()
+        }
+    }
+
+    /// Tallies episodes of one policy.
+    pub(crate) fn of(expected: Option<u64>, policy: usize, records: &[Record]) -> Self {
+        let mut tally = Self::new(expected);
+        tally.policies.extend(records.first().map(|_| policy));
+        for record in records {
+            tally.episodes += 1;
+            tally.out_of_bounds += u64::from(record.out_of_bounds);
+            let Ok(scored) = record.outcome else { continue };
+            tally.scored += 1;
+            tally.successes += u64::from(scored.solved);
+            tally.at_end[0] += u64::from(scored.solved_at_end.is_some());
+            tally.at_end[1] += u64::from(scored.solved_at_end == Some(true));
+            tally.returns += record.return_;
+            if let Some(most) = record.max_reward {
+                tally.max_rewards = (
+                    tally.max_rewards.0 + 1,
+                    tally.max_rewards.1 + f64::from(most),
+                );
+            }
+            tally.lengths += u64::from(record.length);
+        }
+        tally
+    }
+
+    /// Adds another tally.
+    pub(crate) fn and(self, other: &Self) -> Self {
+        Self {
+            expected: self.expected.zip(other.expected).map(|(a, b)| a + b),
+            policies: &self.policies | &other.policies,
+            episodes: self.episodes + other.episodes,
+            scored: self.scored + other.scored,
+            successes: self.successes + other.successes,
+            at_end: [
+                self.at_end[0] + other.at_end[0],
+                self.at_end[1] + other.at_end[1],
+            ],
+            returns: self.returns + other.returns,
+            max_rewards: (
+                self.max_rewards.0 + other.max_rewards.0,
+                self.max_rewards.1 + other.max_rewards.1,
+            ),
+            lengths: self.lengths + other.lengths,
+            out_of_bounds: self.out_of_bounds + other.out_of_bounds,
+        }
+    }
+
+    pub(crate) fn rates(&self) -> Rates {
+        let share = |part: f64, of: u64| (of > 0).then(|| part / of as f64);
+        let successes = self.successes as f64;
+        Rates {
+            expected: self.expected,
+            policies: self.policies.len() as u64,
+            episodes: self.episodes,
+            scored: self.scored,
+            successes: self.successes,
+            errors: self.episodes - self.scored,
+            success_rate: share(successes, self.episodes),
+            wilson95: wilson95(self.successes, self.episodes),
+            completion_only_rate: share(successes, self.scored),
+            completion_only_wilson95: wilson95(self.successes, self.scored),
+            success_at_end: share(self.at_end[1] as f64, self.at_end[0]),
+            mean_return: share(self.returns, self.scored),
+            actions_out_of_bounds: self.out_of_bounds,
+            mean_max_reward: share(self.max_rewards.1, self.max_rewards.0),
+            mean_length: share(self.lengths as f64, self.scored),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Shows each job's result beside those of other policies on its task.
+
+use crate::stats::wilson95;
+use crate::tables::first;
+use crate::{JobReport, Report};
+
+/// Returns a table with one row per job, ordered by task and policy. It is empty if it would add
+/// nothing to the [conclusion](crate::tables::conclusion): with a single job, or without an episode.
+pub fn comparison(report: &Report) -> String {
+    // Jobs that the file excludes from running are left out.
+    let is_asked = |job: &&JobReport| {
+        job.rates.episodes > 0 || job.attempts > 0 || job.rates.expected != Some(0)
+    };
+    let mut jobs: Vec<_> = report.per_job.iter().filter(is_asked).collect();
+    if jobs.len() < 2 || jobs.iter().all(|job| job.rates.episodes == 0) {
+        return String::new();
+    }
+    // Jobs of one task and policy stay in file order.
+    jobs.sort_by_key(|job| (&job.environment, &job.policy_type));
+    let rows: Vec<_> = jobs.into_iter().map(row).collect();
+    first(
+        ["Task", "Policy Type", "Job Name", "Solved", "95 % Interval"],
+        &rows,
+    )
+}
+
+fn row(job: &JobReport) -> [String; 5] {
+    let (successes, episodes) = (job.rates.successes, job.rates.episodes);
+    let solved = if episodes > 0 {
+        format!("{successes} of {episodes}")
+    } else {
+        "no episode".to_owned()
+    };
+    let interval = wilson95(successes, episodes).map_or_else(String::new, |[low, high]| {
+        format!("{:.1} to {:.1} %", low * 100.0, high * 100.0)
+    });
+    [
+        job.environment.clone(),
+        job.policy_type.clone(),
+        job.name.clone(),
+        solved,
+        interval,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Context;
+    use crate::tables::tests::plan;
+
+    #[test]
+    fn every_job_is_listed_by_task_and_policy_those_without_an_episode_too() {
+        let mut plan = plan(4);
+        plan.jobs[1].policy_type = "random_action".to_owned();
+        plan.jobs[2].environment = "other".to_owned();
+        let mut report = Report::new(&plan, &[], Context::default());
+        assert_eq!(comparison(&report), "");
+        for (job, successes) in report.per_job.iter_mut().zip([3, 1, 2]) {
+            (job.rates.episodes, job.rates.successes) = (4, successes);
+        }
+        let expected = "\
++-------+---------------+----------+------------+----------------+
+| Task  | Policy Type   | Job Name | Solved     | 95 % Interval  |
++-------+---------------+----------+------------+----------------+
+| e     | random_action | j1       | 1 of 4     | 4.6 to 69.9 %  |
+| e     | scripted      | j0       | 3 of 4     | 30.1 to 95.4 % |
+| e     | scripted      | j3       | no episode |                |
+| other | scripted      | j2       | 2 of 4     | 15.0 to 85.0 % |
++-------+---------------+----------+------------+----------------+
+";
+        assert_eq!(comparison(&report), expected);
+    }
+
+    #[test]
+    fn one_job_needs_no_table() {
+        let mut report = Report::new(&plan(1), &[], Context::default());
+        (
+            report.per_job[0].rates.episodes,
+            report.per_job[0].rates.successes,
+        ) = (4, 3);
+        assert_eq!(comparison(&report), "");
+    }
+}

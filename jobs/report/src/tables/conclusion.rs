@@ -1,0 +1,336 @@
+//! Summarizes the result of a run in a few lines.
+
+use std::fmt::Write as _;
+
+use jobs::job::Status;
+
+use crate::{JobReport, PolicyRates, Rates, Report};
+
+/// Maximum number of policies listed.
+const MOST_POLICIES: usize = 8;
+
+/// Maximum number of errors listed.
+const MOST_ERRORS: usize = 10;
+
+/// Returns the number of episodes and the success rate, and one line for each thing that is
+/// missing. With several policies, each has its own rate, because a rate over all of them depends
+/// on how many episodes each had.
+pub fn conclusion(report: &Report) -> String {
+    let rates = &report.overall;
+    let expected = rates
+        .expected
+        .map_or_else(|| "?".to_owned(), |expected| expected.to_string());
+    let mut text = format!("{} of {expected} episodes", rates.episodes);
+    let policies: Vec<_> = report.tried().collect();
+    if policies.len() > 1 {
+        let _ = write!(text, " of {} policies{}", policies.len(), errors(rates));
+        policies
+            .iter()
+            .take(MOST_POLICIES)
+            .for_each(|policy| text.push_str(&of_policy(report, policy)));
+        if policies.len() > MOST_POLICIES {
+            let _ = write!(
+                text,
+                "\n… and {} more policies, see report.json",
+                policies.len() - MOST_POLICIES
+            );
+        }
+        let _ = write!(
+            text,
+            "\nall {} policies together: {}",
+            policies.len(),
+            solved(rates)
+        );
+    } else {
+        if rates.episodes > 0 {
+            let _ = write!(text, ", {}", solved(rates));
+        }
+        text.push_str(&errors(rates));
+    }
+    for rank in &report.run.missing_ranks {
+        let _ = write!(text, "\nrank {rank} did not deliver its results");
+    }
+    if report.missing_count > 0 {
+        let _ = write!(
+            text,
+            "\n{} episodes are missing{}",
+            report.missing_count,
+            first_missing(report)
+        );
+    }
+    if report.duplicates_count > 0 {
+        let _ = write!(
+            text,
+            "\n{} episodes ran more than once; the first of each counts",
+            report.duplicates_count
+        );
+    }
+    for job in report
+        .per_job
+        .iter()
+        .filter(|job| job.ended_before_an_episode())
+    {
+        let _ = write!(text, "\n{}: {}", job.name, no_episode(job));
+    }
+    for job in report.per_job.iter().filter(|job| job.out_of_memory > 0) {
+        let _ = write!(text, "\n{}: {}", job.name, shortage(job));
+    }
+    for failure in report.failures.iter().take(MOST_ERRORS) {
+        let episode = failure
+            .episode
+            .map_or_else(String::new, |episode| format!(" episode {episode}"));
+        let _ = write!(text, "\n{}{episode}: {}", failure.job, failure.reason);
+    }
+    if report.failures_count > MOST_ERRORS as u64 {
+        let more = report.failures_count - MOST_ERRORS as u64;
+        let _ = write!(text, "\n… and {more} more errors, see report.json");
+    }
+    text
+}
+
+fn of_policy(report: &Report, policy: &PolicyRates) -> String {
+    let PolicyRates { rates, .. } = policy;
+    let (name, of) = (
+        report.policy_name(policy),
+        format!("{} of {}", rates.successes, rates.episodes),
+    );
+    format!("\n{name}: {}, {of}{}", solved(rates), errors(rates))
+}
+
+fn solved(rates: &Rates) -> String {
+    let (Some(rate), Some([low, high])) = (rates.success_rate, rates.wilson95) else {
+        return String::new();
+    };
+    format!(
+        "{:.1} % solved (95 %: {:.1} to {:.1})",
+        rate * 100.0,
+        low * 100.0,
+        high * 100.0
+    )
+}
+
+fn errors(rates: &Rates) -> String {
+    if rates.errors > 0 {
+        format!(", {} errors", rates.errors)
+    } else {
+        String::new()
+    }
+}
+
+/// Explains why a job has no rate.
+pub(super) fn no_episode(job: &JobReport) -> String {
+    match job.ended_before_an_episode() {
+        true => {
+            let steps = if job.env_steps == 1 {
+                "1 step".to_owned()
+            } else {
+                format!("{} steps", job.env_steps)
+            };
+            format!(
+                "ended before its first episode did, after {steps} in all; num_episodes counts whole episodes"
+            )
+        }
+        false => "no episode has ended".to_owned(),
+    }
+}
+
+impl JobReport {
+    /// Returns whether a job in steps ended within its first episodes, so that there is nothing to
+    /// rate.
+    pub(crate) fn ended_before_an_episode(&self) -> bool {
+        self.status == Status::Completed && self.rates.episodes == 0 && self.env_steps > 0
+    }
+}
+
+/// Describes how often memory ran out, and what helps.
+fn shortage(job: &JobReport) -> String {
+    let times = if job.out_of_memory == 1 {
+        "once".to_owned()
+    } else {
+        format!("{} times", job.out_of_memory)
+    };
+    let knob = match job.out_of_memory_batch {
+        Some(0) => format!("not even one row fitted into an inference; {}", fewer(job)),
+        Some(batch) => {
+            let rows = if batch == 1 {
+                "1 row was".to_owned()
+            } else {
+                format!("{batch} rows were")
+            };
+            format!(
+                "at most {rows} inferred at a time from then on; --max-batch {batch} does so from the start, {}",
+                fewer(job)
+            )
+        }
+        None => format!("it passed; {}", fewer(job)),
+    };
+    format!("out of memory {times}: {knob}")
+}
+
+/// Returns the option and value that leave more memory to the policy.
+fn fewer(job: &JobReport) -> String {
+    match job.num_envs / 2 {
+        0 => "environments that take less leave the policy more".to_owned(),
+        half => format!("fewer environments leave the policy more, as --num-envs {half}"),
+    }
+}
+
+fn first_missing(report: &Report) -> String {
+    let named: Vec<_> = report
+        .missing
+        .iter()
+        .take(5)
+        .map(|id| format!("{} {}", id.job, id.episode))
+        .collect();
+    let more = if report.missing_count > named.len() as u64 {
+        ", …"
+    } else {
+        ""
+    };
+    format!(": {}{more}", named.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use jobs::episode::{End, Episode};
+    use jobs::job::JobIndex;
+    use jobs::journal::{JobEnd, JobStart, Line};
+    use jobs::samples;
+
+    use crate::Context;
+    use crate::tables::metrics_summary;
+    use crate::tables::tests::plan;
+
+    fn episode(job: usize, number: u64, is_solved: bool) -> Line {
+        let end = if is_solved {
+            End::Success
+        } else {
+            End::TimeLimit
+        };
+        Episode {
+            success: Some(is_solved),
+            end,
+            ..samples::episode(job, &format!("j{job}"), number)
+        }
+        .into()
+    }
+
+    fn start(job: usize, path: &str) -> Line {
+        let settings = [("policy_path".to_owned(), json!(path))].into();
+        Line::JobStart(JobStart {
+            job_index: JobIndex(job),
+            settings,
+            ..JobStart::default()
+        })
+    }
+
+    #[test]
+    fn of_several_policies_each_has_its_rate_before_the_sum() {
+        let mut plan = plan(3);
+        plan.jobs[2].policy_type = "random_action".to_owned();
+        let solved = [[true, true], [true, false], [false, false]];
+        let episodes = solved.iter().enumerate().flat_map(|(job, both)| {
+            both.iter()
+                .enumerate()
+                .map(move |(number, solved)| episode(job, number as u64, *solved))
+        });
+        let lines: Vec<_> = [start(0, "a.pt"), start(1, "b.pt")]
+            .into_iter()
+            .chain(episodes)
+            .collect();
+        let report = Report::new(&plan, &lines, Context::default());
+        let expected = "\
+6 of 6 episodes of 3 policies
+scripted a.pt: 100.0 % solved (95 %: 34.2 to 100.0), 2 of 2
+scripted b.pt: 50.0 % solved (95 %: 9.5 to 90.5), 1 of 2
+random_action: 0.0 % solved (95 %: 0.0 to 65.8), 0 of 2
+all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
+        assert_eq!(conclusion(&report), expected);
+        assert_eq!(
+            (report.overall.policies, report.per_policy[0].rates.policies),
+            (3, 1)
+        );
+    }
+
+    #[test]
+    fn two_jobs_of_one_policy_have_one_rate() {
+        let lines: Vec<_> = [start(0, "a.pt"), episode(0, 0, true), episode(1, 0, false)].into();
+        let text = conclusion(&Report::new(&plan(2), &lines, Context::default()));
+        assert!(
+            text.starts_with("2 of 4 episodes, 50.0 % solved (95 %: 9.5 to 90.5)\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_job_in_steps_that_ends_before_an_episode_says_so_and_has_no_rate() {
+        let entry = json!({"name": "j0", "arena_env_args": {"environment": "e"}, "policy_type": "p", "num_steps": 9});
+        let mut plan = plan(1);
+        plan.jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
+        let end = Line::JobEnd(JobEnd {
+            env_steps: 9,
+            ..JobEnd::default()
+        });
+        let report = Report::new(&plan, &[start(0, "a.pt"), end], Context::default());
+        let words = "ended before its first episode did, after 9 steps in all; num_episodes counts whole episodes";
+        assert_eq!(conclusion(&report), format!("0 of 0 episodes\nj0: {words}"));
+        let summary = metrics_summary(&report);
+        assert!(
+            !summary.contains("success_rate") && summary.contains(&format!("  {words}\n")),
+            "{summary}"
+        );
+        assert!(!report.per_job[0].metrics.contains_key("success_rate"));
+    }
+
+    #[test]
+    fn a_shortage_of_memory_is_said_with_its_knob() {
+        let mut report = Report::new(&plan(1), &[], Context::default());
+        (
+            report.per_job[0].out_of_memory,
+            report.per_job[0].out_of_memory_batch,
+        ) = (3, Some(4));
+        let text = conclusion(&report);
+        assert!(
+            text.contains("\nj0: out of memory 3 times: at most 4 rows")
+                && text.contains("--max-batch 4"),
+            "{text}"
+        );
+        report.per_job[0].out_of_memory_batch = Some(1);
+        assert!(conclusion(&report).contains("at most 1 row was inferred at a time"));
+        assert!(
+            text.ends_with("fewer environments leave the policy more, as --num-envs 2"),
+            "half of four: {text}"
+        );
+        report.per_job[0].out_of_memory_batch = Some(0);
+        let text = conclusion(&report);
+        assert!(
+            text.contains("3 times: not even one row fitted into an inference;")
+                && !text.contains("at most"),
+            "{text}"
+        );
+        (
+            report.per_job[0].out_of_memory,
+            report.per_job[0].out_of_memory_batch,
+        ) = (1, None);
+        assert!(conclusion(&report).contains("\nj0: out of memory once: it passed;"));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let text = conclusion(&Report::new(
+            &plan(1),
+            &[],
+            Context {
+                missing_ranks: vec![1],
+                ..Context::default()
+            },
+        ));
+        assert_eq!(
+            text,
+            "0 of 2 episodes\nrank 1 did not deliver its results\n2 episodes are missing: j0 0, j0 1"
+        );
+    }
+}

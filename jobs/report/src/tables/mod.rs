@@ -1,0 +1,168 @@
+//! Formats jobs and results as tables for the terminal.
+
+use std::fmt::Write as _;
+
+use jobs::job::{Job, Length};
+use jobs::table::{MAX_ROWS, grid};
+
+use crate::{Rates, Report};
+
+mod comparison;
+mod conclusion;
+
+pub use comparison::comparison;
+pub use conclusion::conclusion;
+
+/// Returns Arena's job table: what is about to run, or how it went.
+pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
+    let head = [
+        "Job Name",
+        "Status",
+        "Policy Type",
+        "Num Envs",
+        "Num Steps",
+        "Num Episodes",
+        "Num Rebuilds",
+    ];
+    let row = |(job, status): (&Job, &str)| {
+        let (steps, episodes) = match job.length {
+            Length::Episodes(count) => ("-".to_owned(), job.selected(count).to_string()),
+            Length::Steps(count) => (count.to_string(), "-".to_owned()),
+            Length::Policy => ("-".to_owned(), "policy".to_owned()),
+        };
+        let [envs, rebuilds] = [job.num_envs.to_string(), job.num_rebuilds.to_string()];
+        [
+            job.name.clone(),
+            status.to_owned(),
+            job.policy_type.clone(),
+            envs,
+            steps,
+            episodes,
+            rebuilds,
+        ]
+    };
+    first(head, &rows.into_iter().map(row).collect::<Vec<_>>())
+}
+
+/// Formats the first rows, one per job, and the number of the others.
+fn first<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    let mut text = grid(head, &rows[..rows.len().min(MAX_ROWS)]);
+    if rows.len() > MAX_ROWS {
+        let _ = writeln!(text, "… and {} more jobs", rows.len() - MAX_ROWS);
+    }
+    text
+}
+
+/// Returns Arena's closing block: jobs by name, `  name(30 left)  value(10.4f)`.
+pub fn metrics_summary(report: &Report) -> String {
+    let rule = "=".repeat(70);
+    let mut text = format!("{rule}\nMETRICS SUMMARY\n{rule}\n");
+    let mut jobs: Vec<_> = report
+        .per_job
+        .iter()
+        .filter(|job| job.rates.episodes > 0 || job.attempts > 0)
+        .collect();
+    jobs.sort_by(|a, b| a.name.cmp(&b.name));
+    for job in &jobs {
+        let _ = write!(text, "\n{}:\n", job.name);
+        for (name, value) in metrics(&job.rates) {
+            let _ = writeln!(text, "  {name:<30}  {value:>10.4}");
+        }
+        if job.rates.episodes == 0 {
+            let _ = writeln!(text, "  {}", conclusion::no_episode(job));
+        }
+    }
+    if jobs.is_empty() {
+        text.push_str("\nno job has been run\n");
+    }
+    let _ = writeln!(text, "{rule}");
+    text
+}
+
+/// Returns the metrics of a job under Arena's names: rates only if there are episodes, and those
+/// about errors only if there are errors.
+pub fn metrics(rates: &Rates) -> Vec<(&'static str, f64)> {
+    let mut metrics = Vec::from_iter(rates.success_rate.map(|rate| ("success_rate", rate)));
+    metrics.push(("num_episodes", rates.episodes as f64));
+    if rates.errors > 0 {
+        metrics.push(("num_errors", rates.errors as f64));
+        metrics.push((
+            "completion_only_rate",
+            rates.completion_only_rate.unwrap_or(0.0),
+        ));
+    }
+    metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::plan::RunPlan;
+    use serde_json::json;
+
+    use crate::Context;
+
+    pub(super) fn plan(count: usize) -> RunPlan {
+        let entries: Vec<_> = (0..count)
+            .map(|i| {
+                json!({"name": format!("j{i}"), "arena_env_args": {"environment": "e", "num_envs": 4},
+                            "policy_type": "scripted", "num_episodes": 2})
+            })
+            .collect();
+        RunPlan {
+            schema: String::new(),
+            jobs_file: String::new(),
+            jobs_sha256: String::new(),
+            seed: 0,
+            only: None,
+            world_size: 1,
+            jobs: jobs::file::parse(&json!({"jobs": entries})).unwrap(),
+            rrun: String::new(),
+            created: String::new(),
+            ..RunPlan::default()
+        }
+    }
+
+    #[test]
+    fn the_job_table_has_arenas_columns() {
+        let plan = plan(1);
+        let expected = "\
++----------+---------+-------------+----------+-----------+--------------+--------------+
+| Job Name | Status  | Policy Type | Num Envs | Num Steps | Num Episodes | Num Rebuilds |
++----------+---------+-------------+----------+-----------+--------------+--------------+
+| j0       | pending | scripted    | 4        | -         | 2            | 1            |
++----------+---------+-------------+----------+-----------+--------------+--------------+
+";
+        assert_eq!(jobs(plan.jobs.iter().map(|job| (job, "pending"))), expected);
+    }
+
+    #[test]
+    fn a_cell_keeps_to_its_line_and_does_nothing_to_the_terminal() {
+        let text = grid(["Name"], &[["\u{1b}[2J\na".to_owned()]]);
+        assert!(
+            text.contains(r"| \u{1b}[2J\na |") && text.lines().count() == 5,
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn hundreds_of_jobs_stay_readable() {
+        let plan = plan(400);
+        let text = jobs(plan.jobs.iter().map(|job| (job, "pending")));
+        assert!(text.lines().count() < 70 && text.ends_with("… and 340 more jobs\n"));
+    }
+
+    #[test]
+    fn the_summary_is_written_as_arena_writes_it() {
+        let plan = plan(1);
+        let mut report = Report::new(&plan, &[], Context::default());
+        report.per_job[0].attempts = 1;
+        report.per_job[0].rates.success_rate = Some(0.5);
+        report.per_job[0].rates.episodes = 2;
+        let rule = "=".repeat(70);
+        let expected = format!(
+            "{rule}\nMETRICS SUMMARY\n{rule}\n\nj0:\n  success_rate                        0.5000\n  num_episodes                        2.0000\n{rule}\n"
+        );
+        assert_eq!(metrics_summary(&report), expected);
+    }
+}

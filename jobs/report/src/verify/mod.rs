@@ -1,0 +1,339 @@
+//! Verifies from plan and journals that a run is complete: each episode is there once, with its
+//! expected seed, under settings that did not change. It also lists by job what the journals say
+//! about files, so that the caller can check the files themselves.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use jobs::episode::Episode;
+use jobs::job::{Job, Status};
+use jobs::plan::RunPlan;
+use jobs::seed;
+use serde_json::Value;
+
+use crate::{Duplicate, Merged};
+
+pub(crate) mod ranges;
+pub mod rerun;
+
+pub use ranges::episodes;
+
+/// Settings that affect how or where a job ran, but not its results.
+pub(crate) const HOW: [&str; 8] = [
+    "device",
+    "max_batch",
+    "pipeline_stages",
+    "num_envs",
+    "env_restarts",
+    "world_size",
+    "threads",
+    "policy_path",
+];
+
+/// Errors and notes, one line each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// What must not be so in a finished run.
+    pub wrong: Vec<String>,
+    /// Notes, which are not errors.
+    pub notes: Vec<String>,
+}
+
+/// What the journals say about one job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobAudit {
+    /// Errors and notes about the job.
+    pub findings: Findings,
+    /// What has not been done: wrong where nobody is at work on it any more.
+    pub unfinished: Vec<String>,
+    /// Episodes that it is to have, if it has said how many.
+    pub expected: Option<u64>,
+    /// Number of episodes found.
+    pub episodes: u64,
+    /// Number of episodes that ended with an error.
+    pub errors: u64,
+    /// Dataset files, with the episodes that each must have.
+    pub datasets: BTreeMap<String, Vec<Demo>>,
+    /// Video files, with the episodes that each must have.
+    pub videos: BTreeMap<String, Vec<Span>>,
+    /// Video files of single episodes, with their number of frames.
+    pub episode_videos: BTreeMap<String, Option<u64>>,
+}
+
+/// An episode in a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demo {
+    /// Name of its group below `data`, or `episode_<n>` of a LeRobot folder.
+    pub name: String,
+    /// Number within the job.
+    pub episode: u64,
+    /// Seed of the episode.
+    pub seed: u64,
+    /// Number of steps.
+    pub length: u64,
+    /// Whether the episode was solved.
+    pub success: Option<bool>,
+}
+
+/// An episode in a video.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Number within the job.
+    pub episode: u64,
+    /// Index of the first frame.
+    pub first: u64,
+    /// Number of frames.
+    pub frames: u64,
+}
+
+impl Span {
+    /// Returns the index after the last frame; it saturates.
+    pub fn end(&self) -> u64 {
+        self.first.saturating_add(self.frames)
+    }
+}
+
+/// Returns the errors and notes about the run as a whole.
+pub fn run(merged: &Merged) -> Findings {
+    let mut findings = Findings::default();
+    for damage in merged.damage() {
+        // A torn last line is what a kill leaves; what it was about happened again, or is missing.
+        let list = if damage.is_torn_only() {
+            &mut findings.notes
+        } else {
+            &mut findings.wrong
+        };
+        list.push(damage.to_string());
+    }
+    if merged.unmarked() > 0 {
+        let count = merged.unmarked();
+        findings.notes.push(format!(
+            "{count} lines do not say of which run they are: an older rrun has written them"
+        ));
+    }
+    if merged.strangers() > 0 {
+        findings.wrong.push(format!(
+            "{} lines are about jobs that the plan does not have",
+            merged.strangers()
+        ));
+    }
+    let mut policies: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for files in merged.policies() {
+        let seen = policies
+            .entry((&files.policy_type, &files.path))
+            .or_default();
+        if !seen.contains(&files.sha256.as_str()) {
+            seen.push(&files.sha256);
+        }
+    }
+    for ((_, path), seen) in policies.iter().filter(|(_, seen)| seen.len() > 1) {
+        let short: Vec<_> = seen
+            .iter()
+            .map(|sha256| sha256.chars().take(12).collect::<String>())
+            .collect();
+        findings.wrong.push(format!(
+            "policy `{path}` was changed during the run: its SHA-256 was {}",
+            short.join(", then ")
+        ));
+    }
+    findings
+}
+
+/// Verifies one job by its journal lines.
+///
+/// # Errors
+/// Returns the errors of the file system, with the name of the journal.
+pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
+    let mut audit = JobAudit {
+        expected: merged.expected(job),
+        ..JobAudit::default()
+    };
+    let mut seen = Seen::default();
+    merged.each_episode_of(job, |episode| {
+        seen.episode(plan, job, &episode);
+        audit.episode(episode);
+    })?;
+    let missing = merged.missing_ranges_of(job);
+    let (agreeing, differing): (Vec<_>, Vec<_>) =
+        merged.duplicates_of(job).partition(|twice| twice.agree);
+    let of = |list: Vec<Duplicate>| {
+        list.into_iter()
+            .map(|twice| twice.episode)
+            .collect::<Vec<_>>()
+    };
+    let Findings { wrong, notes } = &mut audit.findings;
+    let tell = |list: &mut Vec<String>, numbers: &[u64], what: &str| {
+        if !numbers.is_empty() {
+            list.push(format!(
+                "{}: {} {what}",
+                job.name,
+                ranges::episodes(numbers)
+            ));
+        }
+    };
+    if !missing.is_empty() {
+        audit
+            .unfinished
+            .push(format!("{}: {} missing", job.name, ranges::shown(&missing)));
+    }
+    tell(wrong, &seen.errors, "broken by an error");
+    tell(
+        wrong,
+        &of(differing),
+        "scored more than once, with different outcomes",
+    );
+    tell(
+        notes,
+        &of(agreeing),
+        "scored more than once, with the same outcome",
+    );
+    tell(
+        wrong,
+        &seen.seeds,
+        "not run from the seed that plan and number give",
+    );
+    tell(
+        wrong,
+        &seen.strange,
+        "written under the name of another job",
+    );
+    tell(
+        wrong,
+        &seen.undocumented(),
+        "not in a dataset, though others like it are",
+    );
+    tell(wrong, &seen.unfilmed(), "not in a video, though others are");
+    wrong.extend(settings(merged, job).map(|change| format!("{}: {change}", job.name)));
+    if job.status == Status::Pending && audit.expected.is_none() {
+        let unknown = format!(
+            "{}: has never begun, so that nobody knows how many episodes it has",
+            job.name
+        );
+        audit.unfinished.push(unknown);
+    }
+    Ok(audit)
+}
+
+impl JobAudit {
+    fn episode(&mut self, episode: Episode) {
+        self.episodes += 1;
+        self.errors += u64::from(episode.error.is_some());
+        let Episode {
+            episode: number,
+            seed,
+            length,
+            success,
+            ..
+        } = episode;
+        if let Some(demo) = episode.dataset {
+            let demos = self.datasets.entry(demo.file).or_default();
+            demos.push(Demo {
+                name: demo.demo,
+                episode: number,
+                seed,
+                length,
+                success,
+            });
+        }
+        let frames = episode.video.as_ref().map(|video| video.frames);
+        if let Some(video) = episode.video {
+            let spans = self.videos.entry(video.file).or_default();
+            spans.push(Span {
+                episode: number,
+                first: video.first_frame,
+                frames: video.frames,
+            });
+        }
+        if let Some(file) = episode.episode_video {
+            self.episode_videos.insert(file, frames);
+        }
+    }
+}
+
+/// Episode numbers by the kind of problem.
+#[derive(Default)]
+struct Seen {
+    errors: Vec<u64>,
+    seeds: Vec<u64>,
+    strange: Vec<u64>,
+    /// Scored episodes that are in a dataset, by whether they were solved; below, those that are
+    /// not.
+    documented: [Vec<u64>; 2],
+    undocumented: [Vec<u64>; 2],
+    filmed: u64,
+    unfilmed: Vec<u64>,
+}
+
+impl Seen {
+    fn episode(&mut self, plan: &RunPlan, job: &Job, episode: &Episode) {
+        let number = episode.episode;
+        if episode.error.is_some() {
+            self.errors.push(number);
+        } else {
+            let solved = usize::from(episode.success == Some(true));
+            let list = if episode.dataset.is_some() {
+                &mut self.documented
+            } else {
+                &mut self.undocumented
+            };
+            list[solved].push(number);
+            match &episode.video {
+                Some(_) => self.filmed += 1,
+                None => self.unfilmed.push(number),
+            }
+        }
+        if episode.seed != seed::episode(plan.seed, job, number) {
+            self.seeds.push(number);
+        }
+        if episode.job != job.name {
+            self.strange.push(number);
+        }
+    }
+
+    /// Returns the episodes that are missing from a dataset although others with the same outcome
+    /// are in one: `--export-mode succeeded` leaves the failed ones out.
+    fn undocumented(&self) -> Vec<u64> {
+        let class = |solved: usize| {
+            if self.documented[solved].is_empty() {
+                &[][..]
+            } else {
+                &self.undocumented[solved]
+            }
+        };
+        let mut numbers = [class(0), class(1)].concat();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    fn unfilmed(&self) -> Vec<u64> {
+        if self.filmed > 0 {
+            self.unfilmed.clone()
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+/// Returns the settings of a job that changed at a later start and may have changed its results.
+fn settings(merged: &Merged, job: &Job) -> impl Iterator<Item = String> {
+    let mut seen: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for (name, value) in merged
+        .settings_of(job)
+        .flatten()
+        .filter(|(name, _)| !HOW.contains(&name.as_str()))
+    {
+        let values = seen.entry(name).or_default();
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    let changed = seen.into_iter().filter(|(_, values)| values.len() > 1);
+    let text = |(name, values): (&str, Vec<&Value>)| {
+        let values: Vec<_> = values.iter().map(|value| value.to_string()).collect();
+        format!("{name} was {}", values.join(", then "))
+    };
+    changed.map(text).collect::<Vec<_>>().into_iter()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Reruns a few episodes for verification: chooses them, plans their run, and compares the results.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use jobs::assign::{Numbers, Only};
+use jobs::episode::Outcome;
+use jobs::job::{Job, Length, Status};
+use jobs::journal::Provenance;
+use jobs::plan::RunPlan;
+use jobs::seed;
+
+use crate::Merged;
+
+/// The chosen episodes by job, with their original results.
+pub type Chosen = BTreeMap<String, BTreeMap<u64, Outcome>>;
+
+/// Chooses `count` scored episodes, spread evenly over the jobs that count their episodes, as far
+/// as these have enough. Another `seed` chooses others.
+///
+/// # Errors
+/// Returns the errors of the file system.
+pub fn choose(merged: &Merged, plan: &RunPlan, count: usize, seed: u64) -> io::Result<Chosen> {
+    let draw = |job: u64, number: u64| seed::noise(seed, job, number);
+    let counted =
+        |job: &&Job| job.status == Status::Pending && matches!(job.length, Length::Episodes(_));
+    let mut jobs: Vec<(u64, &Job, Vec<u64>)> = Vec::new();
+    for job in plan.jobs.iter().filter(counted) {
+        let key = job.index.0 as u64;
+        let mut numbers: Vec<u64> = merged.scored_of(job).collect();
+        numbers.sort_by_key(|number| draw(key, number + 1));
+        jobs.push((draw(key, 0), job, numbers));
+    }
+    jobs.sort_by_key(|(draw, ..)| *draw);
+    let rounds = (0..).map(|nth| {
+        jobs.iter()
+            .filter_map(move |(_, job, numbers)| Some((*job, *numbers.get(nth)?)))
+            .collect()
+    });
+    let rounds = rounds.take_while(|round: &Vec<(&Job, u64)>| !round.is_empty());
+    let mut wanted: BTreeMap<&str, (&Job, Vec<u64>)> = BTreeMap::new();
+    for (job, number) in rounds.flatten().take(count) {
+        wanted
+            .entry(&job.name)
+            .or_insert((job, Vec::new()))
+            .1
+            .push(number);
+    }
+    let mut chosen = Chosen::new();
+    for (name, (job, numbers)) in wanted {
+        chosen.insert(name.to_owned(), outcomes(merged, job, &numbers)?);
+    }
+    Ok(chosen)
+}
+
+fn outcomes(merged: &Merged, job: &Job, numbers: &[u64]) -> io::Result<BTreeMap<u64, Outcome>> {
+    let mut found = BTreeMap::new();
+    merged.each_episode_of(job, |episode| {
+        if numbers.contains(&episode.episode) && episode.error.is_none() {
+            found.insert(episode.episode, episode.outcome());
+        }
+    })?;
+    Ok(found)
+}
+
+/// Returns the plan of a run of these episodes only, which `rrun eval --resume` can continue;
+/// `None` if `--only` cannot express a job name.
+pub fn plan(whole: &RunPlan, chosen: &Chosen) -> Option<RunPlan> {
+    let numbers = |name: &str| -> Option<Numbers> {
+        let texts: Vec<_> = chosen.get(name)?.keys().map(u64::to_string).collect();
+        texts.join(",").parse().ok()
+    };
+    let texts = chosen
+        .keys()
+        .map(|name| Some(format!("{name}:{}", numbers(name)?)));
+    let only: Only = texts.collect::<Option<Vec<_>>>()?.join(";").parse().ok()?;
+    let jobs = whole.jobs.iter().filter_map(|job| {
+        Some(Job {
+            only: Some(numbers(&job.name)?),
+            ..job.clone()
+        })
+    });
+    let mut options = whole.options.clone();
+    options.insert("only".to_owned(), only.to_string());
+    Some(RunPlan {
+        id: format!("{}-again", whole.id),
+        jobs: jobs.collect(),
+        only: Some(only),
+        options,
+        resumed_from: Vec::new(),
+        changed: Vec::new(),
+        provenance: Provenance::default(),
+        ..whole.clone()
+    })
+}
+
+/// Returns the differences between the original and the repeated results, one line each.
+///
+/// # Errors
+/// Returns the errors of the file system.
+pub fn differences(chosen: &Chosen, again: &Merged, plan: &RunPlan) -> io::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for job in &plan.jobs {
+        let Some(before) = chosen.get(&job.name) else {
+            continue;
+        };
+        let numbers: Vec<_> = before.keys().copied().collect();
+        let after = outcomes(again, job, &numbers)?;
+        for (number, before) in before {
+            let text = match after.get(number) {
+                None => "did not come to an end when it was run again".to_owned(),
+                Some(after) => match difference(before, after) {
+                    Some(difference) => format!("came out otherwise: {difference}"),
+                    None => continue,
+                },
+            };
+            lines.push(format!("{}: episode {number} {text}", job.name));
+        }
+    }
+    Ok(lines)
+}
+
+/// Compares seed, end and steps, and the return bit by bit.
+fn difference(before: &Outcome, after: &Outcome) -> Option<String> {
+    let pairs = [
+        ("seed", before.seed.to_string(), after.seed.to_string()),
+        (
+            "end",
+            format!("{:?}", before.end),
+            format!("{:?}", after.end),
+        ),
+        (
+            "length",
+            before.length.to_string(),
+            after.length.to_string(),
+        ),
+    ];
+    let words = pairs
+        .into_iter()
+        .filter(|(_, before, after)| before != after);
+    let mut words: Vec<_> = words
+        .map(|(name, before, after)| format!("{name} {before}, then {after}"))
+        .collect();
+    if before.return_.to_bits() != after.return_.to_bits() {
+        words.push(format!(
+            "return {:?}, then {:?}",
+            before.return_, after.return_
+        ));
+    }
+    (!words.is_empty()).then(|| words.join("; "))
+}

@@ -1,0 +1,197 @@
+//! A report and a resumed run accept the same journal lines: those of this run and of its jobs as they
+//! are now.
+
+use std::path::Path;
+
+use jobs::eval_args::EvalArgs;
+use jobs::file::{self, JobFile};
+use jobs::journal::{self, Line, Provenance};
+use jobs::layout::RunFolder;
+use jobs::plan::{RunPlan, fingerprint};
+use jobs::rank_env::RankEnv;
+use jobs::samples;
+use report::merge::Merge;
+use report::{Context, Journals, Merged, verify};
+use serde_json::json;
+
+/// Returns a plan of one job with this instruction and number of episodes.
+fn plan(words: &str, episodes: u64) -> RunPlan {
+    let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+                       "num_episodes": episodes, "language_instruction": words});
+    let jobs = file::parse(&json!({"jobs": [entry]})).unwrap();
+    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
+    let file = JobFile {
+        path: "jobs.json".into(),
+        sha256: String::new(),
+        jobs,
+        model_server: None,
+    };
+    RunPlan::new(&args, file, 1, String::new())
+}
+
+fn env(launch: &str) -> RankEnv {
+    RankEnv {
+        launch: Some(launch.to_owned()),
+        ..RankEnv::read(|_| None).unwrap()
+    }
+}
+
+/// Runs a rank of `launch` that finishes these episodes.
+fn run(folder: &Path, plan: RunPlan, launch: &str, episodes: std::ops::Range<u64>) -> RunPlan {
+    let folder = RunFolder::new(folder);
+    let mut plan = plan.settle(&folder, true).unwrap();
+    let mut journal = plan.open_journal(&folder, &env(launch)).unwrap();
+    episodes.for_each(|number| {
+        journal
+            .append(&samples::episode(0, "a", number).into())
+            .unwrap()
+    });
+    plan
+}
+
+/// Returns the numbers of the accepted episodes, the errors of `verify`, and its notes.
+fn read(folder: &Path) -> (Vec<u64>, Vec<String>, Vec<String>) {
+    let folder = RunFolder::new(folder);
+    let plan = RunPlan::read(&folder).unwrap();
+    let journals = Journals::of(&folder).unwrap();
+    let merged = Merged::new(&plan, &journals).unwrap();
+    let found = verify::run(&merged);
+    let own = journal::read_own(&folder.journals(), &plan.accepted()).unwrap();
+    let numbers = |line: &Line| {
+        if let Line::Episode(episode) = line {
+            Some(episode.episode)
+        } else {
+            None
+        }
+    };
+    let mut resumed: Vec<u64> = own
+        .iter()
+        .flat_map(|(_, contents)| contents.lines.iter().filter_map(numbers))
+        .collect();
+    resumed.sort_unstable();
+    let scored: Vec<u64> = merged.scored_of(&plan.jobs[0]).collect();
+    assert_eq!(scored, resumed, "a report and a resumed run see the same");
+    (scored, found.wrong, found.notes)
+}
+
+fn bytes(folder: &Path) -> Vec<u8> {
+    std::fs::read(RunFolder::new(folder).journal(0)).unwrap()
+}
+
+#[test]
+fn every_line_says_of_which_run_launch_and_job_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = run(dir.path(), plan("touch", 4), "launch1", 0..1);
+    let text = String::from_utf8(bytes(dir.path())).unwrap();
+    let fingerprint = fingerprint(&plan.jobs[0], plan.seed);
+    let end = format!(
+        ",\"run\":\"{}\",\"launch\":\"launch1\",\"fingerprint\":\"{fingerprint}\"}}\n",
+        plan.id
+    );
+    assert!(text.ends_with(&end), "{text}");
+    assert_eq!(plan.provenance.jobs["a"], [fingerprint]);
+    assert_eq!(read(dir.path()), (vec![0], vec![], vec![]));
+}
+
+#[test]
+fn lines_of_another_run_are_a_finding_and_no_results() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    run(dir.path(), plan("touch", 4), "launch1", 0..2);
+    run(other.path(), plan("touch", 4), "launch2", 2..4);
+    let mixed = [bytes(dir.path()), bytes(other.path())].concat();
+    std::fs::write(RunFolder::new(dir.path()).journal(0), mixed).unwrap();
+    let (scored, wrong, _) = read(dir.path());
+    assert_eq!(scored, [0, 1]);
+    let told = "`journal/journal_rank0.jsonl`: 2 foreign lines (3, 4): of another run, or of a job that has changed since";
+    assert_eq!(wrong, [told]);
+}
+
+#[test]
+fn lines_of_episodes_that_the_plan_does_not_have_are_a_finding_and_no_results() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), plan("touch", 4), "launch1", 0..5);
+    let (scored, wrong, _) = read(dir.path());
+    assert_eq!(scored, [0, 1, 2, 3]);
+    let told = "`journal/journal_rank0.jsonl`: 1 unplanned line (5): of episodes that the plan does not have";
+    assert_eq!(wrong, [told]);
+}
+
+#[test]
+fn a_rank_that_still_runs_the_job_as_it_was_writes_no_results() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = run(dir.path(), plan("touch", 4), "launch1", 0..2);
+    let now = run(dir.path(), plan("touch it", 4), "launch2", 0..1);
+    assert_eq!(before.id, now.id);
+    let folder = RunFolder::new(dir.path());
+    let mut late = journal::Journal::open(&folder.journal(0))
+        .unwrap()
+        .stamped(before.stamps(Some("launch1")));
+    late.append(&samples::episode(0, "a", 3).into()).unwrap();
+    drop(late);
+    let (scored, wrong, _) = read(dir.path());
+    assert_eq!(scored, [0]);
+    assert!(
+        wrong.len() == 1 && wrong[0].contains("1 foreign line (2)"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn a_job_that_becomes_longer_keeps_its_lines_and_what_they_say() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), plan("touch", 4), "launch1", 0..4);
+    run(dir.path(), plan("touch", 6), "launch2", 4..6);
+    assert_eq!(read(dir.path()), ((0..6).collect(), vec![], vec![]));
+    let text = String::from_utf8(bytes(dir.path())).unwrap();
+    assert_eq!(
+        ["launch1", "launch2"].map(|launch| text.matches(launch).count()),
+        [4, 2]
+    );
+}
+
+#[test]
+fn lines_from_before_lines_said_so_count_and_are_noted() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), plan("touch", 4), "launch1", 0..1);
+    let folder = RunFolder::new(dir.path());
+    journal::Journal::open(&folder.journal(0))
+        .unwrap()
+        .append(&samples::episode(0, "a", 1).into())
+        .unwrap();
+    let note = "1 lines do not say of which run they are: an older rrun has written them";
+    assert_eq!(
+        read(dir.path()),
+        (vec![0, 1], vec![], vec![note.to_owned()])
+    );
+}
+
+#[test]
+fn merged_runs_take_the_lines_of_each_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two, out] = ["one", "two", "out"].map(|name| dir.path().join(name));
+    run(&one, plan("touch", 4), "launch1", 0..2);
+    run(&two, plan("touch", 4), "launch2", 2..4);
+    let merge = Merge::of(&[one.clone(), two.clone()], &out).unwrap();
+    merge.write(Context::default()).unwrap();
+    let folder = RunFolder::new(&out);
+    let plan_of_both = RunPlan::read(&folder).unwrap();
+    let journals = Journals::of(&folder).unwrap();
+    let merged = Merged::new(&plan_of_both, &journals).unwrap();
+    assert_eq!(
+        merged.scored_of(&plan_of_both.jobs[0]).collect::<Vec<_>>(),
+        [0, 1, 2, 3]
+    );
+    assert_eq!(verify::run(&merged).wrong, Vec::<String>::new());
+    let stranger = RunPlan {
+        id: "0".repeat(32),
+        provenance: Provenance::default(),
+        ..plan_of_both.clone()
+    };
+    assert_eq!(
+        Merged::new(&stranger, &journals)
+            .unwrap()
+            .scored_of(&stranger.jobs[0])
+            .count(),
+        0
+    );
+}

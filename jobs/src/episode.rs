@@ -1,0 +1,155 @@
+//! One finished episode: a line of the journal and of `episodes.jsonl`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::JobIndex;
+
+/// One finished episode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Episode {
+    /// Name of the job.
+    pub job: String,
+    /// Position of the job in its file.
+    pub job_index: JobIndex,
+    /// Number within the job, from 0.
+    pub episode: u64,
+    /// Seed of the episode, see [`crate::seed`].
+    pub seed: u64,
+    /// Rank that ran the episode.
+    pub rank: usize,
+    /// Index of the environment within the rank.
+    pub env: usize,
+    /// Number of the environment's build, from 0.
+    pub rebuild: u64,
+    /// Whether the task was solved; `null` if the episode ended with an error.
+    pub success: Option<bool>,
+    /// Whether the task was solved after the last step. It differs from `success` if the episode
+    /// continues after success.
+    #[serde(default)]
+    pub success_at_end: Option<bool>,
+    /// How the episode ended.
+    pub end: End,
+    /// Number of steps.
+    pub length: u64,
+    /// Sum of rewards.
+    #[serde(rename = "return")]
+    pub return_: f64,
+    /// Largest reward of a step; `None` for an episode without a step, and for one of an older
+    /// version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_reward: Option<f64>,
+    /// The instruction that the policy was given.
+    pub language_instruction: String,
+    /// Seconds from the reset to the last step.
+    pub wall_s: f64,
+    /// Number of action chunks that were inferred.
+    pub infer_calls: u64,
+    /// Number of steps whose action had a value out of range.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub actions_out_of_bounds: u64,
+    /// When the episode ended, RFC 3339 in UTC.
+    pub ended: String,
+    /// The error that ended the episode; a crash is not a failure of the policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Its demonstration in a dataset file, `data/<demo>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<DemoRef>,
+    /// The video that shows the episode, and its position there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub video: Option<VideoRef>,
+    /// Video of this episode alone, relative to the run folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub episode_video: Option<String>,
+    /// Metrics of its policy by name: a planner's `planner_steps`, `num_invalid_actions`, tokens
+    /// and the like.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// How an episode ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// The success predicate was true.
+    Success,
+    /// The task ended without success.
+    Terminated,
+    /// The episode reached its time limit.
+    TimeLimit,
+    /// An error ended the episode, see [`Episode::error`].
+    Error,
+}
+
+/// A demonstration in a dataset file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DemoRef {
+    /// Path of the file, relative to the run folder.
+    pub file: String,
+    /// Name of the group below `data`.
+    pub demo: String,
+}
+
+/// The part of a video file that shows an episode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VideoRef {
+    /// Path of the file, relative to the run folder.
+    pub file: String,
+    /// Index of the episode's first frame.
+    pub first_frame: u64,
+    /// Number of frames of the episode.
+    pub frames: u64,
+    /// Frames per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fps: Option<u32>,
+}
+
+/// The result of an episode, which must be the same no matter where it ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Position of the job in its file.
+    pub job_index: JobIndex,
+    /// Number within the job.
+    pub episode: u64,
+    /// Seed of the episode.
+    pub seed: u64,
+    /// How the episode ended.
+    pub end: End,
+    /// Number of steps.
+    pub length: u64,
+    /// Sum of rewards.
+    pub return_: f64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Episode {
+    /// Returns the fields that must be the same no matter where the episode ran.
+    pub fn outcome(&self) -> Outcome {
+        let Self {
+            job_index,
+            episode,
+            seed,
+            end,
+            length,
+            return_,
+            ..
+        } = *self;
+        Outcome {
+            job_index,
+            episode,
+            seed,
+            end,
+            length,
+            return_,
+        }
+    }
+}

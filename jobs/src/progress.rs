@@ -1,0 +1,178 @@
+//! Determines from journal lines which work is done, which a resumed run skips, and which ends of a
+//! job are current.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::file::rollout::MAX_EPISODES;
+use crate::job::{Job, JobIndex, Length};
+use crate::journal::{JobEnd, Line};
+use crate::placement::Share;
+
+/// Returns the finished episodes by job, which a resumed run skips. An errored episode is run
+/// again.
+pub fn done<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<JobIndex, Vec<u64>> {
+    let mut done: BTreeMap<JobIndex, Vec<u64>> = BTreeMap::new();
+    for line in lines {
+        if let Line::Episode(episode) = line
+            && episode.error.is_none()
+        {
+            done.entry(episode.job_index)
+                .or_default()
+                .push(episode.episode);
+        }
+    }
+    for episodes in done.values_mut() {
+        episodes.sort_unstable();
+        episodes.dedup();
+    }
+    done
+}
+
+/// Returns how many finished episodes of a job were solved. Of several lines about an episode the
+/// first scored one counts.
+pub fn solved<'a>(lines: impl IntoIterator<Item = &'a Line>, job: JobIndex) -> u64 {
+    let mut first: BTreeMap<u64, (&str, bool)> = BTreeMap::new();
+    for line in lines {
+        if let Line::Episode(episode) = line
+            && episode.job_index == job
+            && episode.error.is_none()
+        {
+            let this = (episode.ended.as_str(), episode.success == Some(true));
+            let kept = first.entry(episode.episode).or_insert(this);
+            if this.0 < kept.0 {
+                *kept = this;
+            }
+        }
+    }
+    first.values().filter(|(_, solved)| *solved).count() as u64
+}
+
+/// Returns whether a rank's part of a job has already run to its end, so that nothing is left to
+/// do. `share` is the share of the rank, or `None` for the whole job.
+///
+/// A job with a number of episodes is finished if all of them are there without an error, no matter
+/// which ranks ran them and how its attempts ended. A job of another length must also have ended
+/// without an error.
+pub fn finished<'a>(
+    lines: impl IntoIterator<Item = &'a Line>,
+    job: &Job,
+    share: Option<Share>,
+) -> bool {
+    let is_ours = |episode: u64| share.is_none_or(|share| share.slot(episode).is_some());
+    let mut episodes: BTreeMap<u64, bool> = BTreeMap::new();
+    let (mut ends, mut said) = (Vec::new(), None);
+    for line in lines {
+        match line {
+            Line::Episode(episode)
+                if episode.job_index == job.index && is_ours(episode.episode) =>
+            {
+                *episodes.entry(episode.episode).or_default() |= episode.error.is_none();
+            }
+            Line::JobEnd(end) if end.job_index == job.index => ends.push(end),
+            Line::JobStart(start) if start.job_index == job.index => {
+                // The journal may come from another user; a job has at most this many episodes.
+                let this = start
+                    .episodes
+                    .map(|count| (start.started.as_str(), count.min(MAX_EPISODES)));
+                said = said.max(this);
+            }
+            _ => {}
+        }
+    }
+    let scored = episodes.values().filter(|scored| **scored).count() as u64;
+    let all = |count: u64| match share {
+        Some(_) => scored >= (0..count).filter(|episode| is_ours(*episode)).count() as u64,
+        None => scored >= count,
+    };
+    ends.sort_by(|a, b| a.ended.cmp(&b.ended));
+    let standing = standing(ends.into_iter());
+    let touches = |end: &JobEnd| match (end.share, share) {
+        (Some(theirs), Some(ours)) => {
+            let (theirs, ours) = (theirs.envs(), ours.envs());
+            theirs.start.max(ours.start) < theirs.end.min(ours.end)
+        }
+        _ => true,
+    };
+    let ended = || {
+        let failed = standing
+            .iter()
+            .any(|end| end.error.is_some() && touches(end));
+        scored == episodes.len() as u64 && has_ended(&standing, job, share) && !failed
+    };
+    match job.length {
+        Length::Episodes(count) => all(count),
+        Length::Steps(_) => ended(),
+        Length::Policy => said.is_some_and(|(_, count)| all(count)) && ended(),
+    }
+}
+
+/// Returns the ends that determine the status of a job, the latest first; `ends` must be in order
+/// of time. If several ranks share the job, the last end of each counts. An end is outdated if all
+/// its environments have a later one.
+pub fn standing<'a>(ends: impl DoubleEndedIterator<Item = &'a JobEnd>) -> Vec<&'a JobEnd> {
+    let (mut standing, mut covered) = (Vec::new(), Vec::new());
+    for end in ends.rev() {
+        let Some(share) = end.share else {
+            // This end is about all environments, so earlier ends are outdated.
+            if standing.is_empty() {
+                standing.push(end);
+            }
+            break;
+        };
+        if !is_covered(share.envs(), &covered) {
+            standing.push(end);
+            covered.push(share.envs());
+        }
+    }
+    standing
+}
+
+/// Returns whether every environment in `share` has ended; `None` stands for all environments of
+/// the job.
+pub fn has_ended(standing: &[&JobEnd], job: &Job, share: Option<Share>) -> bool {
+    let total = job.sharing.map_or(1, |sharing| sharing.total_num_envs);
+    let envs = share.map_or(0..total, |share| share.envs());
+    let ended: Vec<_> = standing
+        .iter()
+        .map(|end| end.share.map_or(0..usize::MAX, |share| share.envs()))
+        .collect();
+    is_covered(envs, &ended)
+}
+
+/// Returns whether all of `envs` are covered by other ranges. It does not iterate over
+/// environments: a journal from another user may have shares of any size in each line.
+fn is_covered(envs: Range<usize>, by: &[Range<usize>]) -> bool {
+    let mut left = vec![envs];
+    left.retain(|part| !part.is_empty());
+    for other in by {
+        if left.is_empty() {
+            break;
+        }
+        let without = |part: Range<usize>| {
+            let before = part.start..part.end.min(other.start);
+            let behind = part.start.max(other.end)..part.end;
+            [before, behind].into_iter().filter(|part| !part.is_empty())
+        };
+        left = left.into_iter().flat_map(without).collect();
+    }
+    left.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_covered_is_what_a_look_at_each_says(
+            envs in (0usize..12, 0usize..12), by in proptest::collection::vec((0usize..12, 0usize..12), 0..5)
+        ) {
+            let (envs, by) = (envs.0..envs.1, by.into_iter().map(|(first, end)| first..end).collect::<Vec<_>>());
+            let wanted = envs.clone().all(|env| by.iter().any(|other| other.contains(&env)));
+            prop_assert_eq!(is_covered(envs, &by), wanted);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Fuzz targets for journals and plans of which the crate `report` makes a report.
+
+use std::path::Path;
+
+use hostile::Target;
+use jobs::file;
+use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
+use report::{Context, Journals, Merged, Report, page, verify};
+use serde_json::json;
+
+/// Returns a plan of three jobs: one with episodes, one that is shared, and one whose policy
+/// determines its length.
+fn plan() -> RunPlan {
+    let entry = |name: &str| json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"});
+    let (mut counted, mut shared, replayed) = (entry("a"), entry("b"), entry("c"));
+    counted["num_episodes"] = json!(3);
+    shared["total_num_envs"] = json!(4);
+    shared["num_steps"] = json!(100);
+    let jobs =
+        file::parse(&json!({"jobs": [counted, shared, replayed]})).expect("the jobs are right");
+    RunPlan {
+        jobs,
+        ..RunPlan::default()
+    }
+}
+
+#[test]
+fn hostile_report_of_a_plan() {
+    let folder = RunFolder::new(Path::new("run"));
+    let words: &[&[u8]] = &[
+        b"\"jobs\":",
+        b"\"num_episodes\":",
+        b"\"total_num_envs\":",
+        b"\"length\":{\"episodes\":",
+        b"\"only\":\"0-9\"",
+        b"18446744073709551615",
+        b"-1",
+        b"null",
+    ];
+    Target::new("plan").dictionary(words).run(|input| {
+        let plan = RunPlan::parse(&folder, input).ok()?;
+        let report = Report::new(&plan, &[], Context::default());
+        Some((plan.jobs.len(), report.missing_count.min(9)))
+    });
+}
+
+#[test]
+fn hostile_report() {
+    let plan = plan();
+    let words: &[&[u8]] = &[
+        b"\"share\":{\"first\":0,\"count\":2,\"total\":4}",
+        b"\"type\":\"job_end\"",
+        b"18446744073709551615",
+        b"9223372036854775807",
+        b"1e308",
+        b"-1e308",
+        b"\n",
+        b"2026-11-21T10:00:00.000Z",
+        b"9999-99-99T99:99:99.999Z",
+    ];
+    Target::new("report").dictionary(words).run(|input| {
+        let journals = Journals::default().and_delivered(0, input.to_vec());
+        let merged = Merged::new(&plan, &journals).unwrap();
+        let report = Report::of(&merged, Context::default()).unwrap();
+        let wrong = verify::run(&merged).wrong.len();
+        let audits = plan
+            .jobs
+            .iter()
+            .map(|job| {
+                verify::job(&merged, &plan, job)
+                    .unwrap()
+                    .findings
+                    .wrong
+                    .len()
+            })
+            .sum::<usize>();
+        let counts = [
+            report.missing_count,
+            report.failures_count,
+            report.duplicates_count,
+            report.env_losses_count,
+        ];
+        (wrong, audits, counts, report.per_rank.len(), report.partial)
+    });
+}
+
+#[test]
+fn hostile_page() {
+    let plan = plan();
+    let words: &[&[u8]] = &[
+        b"<script>",
+        b"\"><img src=x onerror=",
+        b"javascript:",
+        b"1e308",
+        b"9999-12-31T23:59:59.999Z",
+    ];
+    Target::new("page")
+        .dictionary(words)
+        .one_in(20)
+        .run(|input| {
+            let journals = Journals::default().and_delivered(0, input.to_vec());
+            let merged = Merged::new(&plan, &journals).unwrap();
+            let report = Report::of(&merged, Context::default()).unwrap();
+            let page = page::render(&report, &page::Zone::utc());
+            // The page's own script is the only one, and names cannot add elements to the page.
+            assert_eq!(page.matches("<script").count(), 1);
+            assert!(!page.contains("<img") && !page.contains("href=\"javascript:"));
+            page.len() / 64
+        });
+}
