@@ -8,9 +8,12 @@
 //! ```
 
 mod clock;
+mod console;
 pub mod device;
 pub mod env;
+mod error_file;
 pub mod eval;
+mod latency;
 pub mod policy;
 mod prometheus;
 pub mod record;
@@ -33,6 +36,6 @@ pub fn tell_panics_briefly() {
             .unwrap_or_default();
         tracing::debug!("panic{at}: {text}");
         let line = format!("libtorch{at}: {}", c10d::torch_error::first_line(text));
-        eval::console::log(eval::console::Level::Warning, &line);
+        console::log(console::Level::Warning, &line);
     }));
 }

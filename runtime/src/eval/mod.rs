@@ -9,38 +9,10 @@
 //! all ranks have arrived ─► gather ─► rank 0 writes the report
 //! ```
 
-mod busy;
-#[cfg(test)]
-mod cable;
-pub(crate) mod console;
-pub(crate) mod device;
-mod ending;
-mod exporter;
-pub(crate) mod failure;
-mod film;
-mod group;
-mod heartbeat;
-mod history;
-mod job;
-pub(crate) mod latency;
-mod launch;
 pub mod lease;
-mod live;
-mod meter;
-mod outcome;
-mod peers;
-mod policy_files;
-mod policy_thread;
-mod progress;
+mod monitor;
 mod rank;
-mod ready;
-mod recording;
 mod rollout;
-mod schedule;
-mod seating;
-mod settings;
-mod stop;
-mod tally;
-mod view;
+mod setup;
 
 pub use rank::main;

@@ -8,7 +8,7 @@ use jobs::serve_args::PolicyChoice;
 use tch::Device;
 
 use crate::clock::now;
-use crate::eval::device;
+use crate::device::gpu;
 use crate::policy::gr00t::Models;
 use crate::policy::served::{self, Actions, Question, ServedSpec};
 use crate::policy::{Lifeline, PolicyError};
@@ -67,14 +67,14 @@ impl PolicyThread {
             }
             let (lifeline, words) = Lifeline::heard();
             let mut models = Models::heard_by(device, lifeline);
-            let made = device::using(device, || {
+            let made = gpu::using(device, || {
                 served::serve(&choice.policy_type, &choice.config, &mut models)
             });
             match made {
                 Ok(mut policy) => {
                     // Cannot fail: `start` waits for it.
                     let _ = told.send(Ok(policy.card()));
-                    let is_lost = |err: &PolicyError| device::loss(device, err);
+                    let is_lost = |err: &PolicyError| gpu::loss(device, err);
                     if let Some(err) = run(
                         policy.as_mut(),
                         &inbox,

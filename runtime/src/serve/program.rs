@@ -17,9 +17,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::clock::now;
-use crate::device::{Decision, DeviceRequest, resolve};
-use crate::eval::console::{self, Level, Style};
-use crate::eval::{device, failure};
+use crate::console::{self, Level, Style};
+use crate::device::{self, Decision, DeviceRequest, gpu, resolve};
+use crate::error_file;
 use crate::policy;
 use crate::serve::batcher::Limits;
 use crate::serve::decoder::Decoder;
@@ -66,7 +66,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
         Ok(code) => code,
         Err(reason) => {
             console::error(&reason);
-            failure::write_error_file(&reason);
+            error_file::write_error_file(&reason);
             ExitCode::from(FINAL)
         }
     }
@@ -108,7 +108,7 @@ fn run(args: &ServeArgs) -> Result<ExitCode, String> {
 }
 
 fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, String> {
-    let visible = device::visible()?;
+    let visible = gpu::visible()?;
     let request = DeviceRequest {
         local_rank: env.local_rank,
         local_world_size: env.local_world_size,
@@ -206,7 +206,7 @@ async fn serve(
     if reason == POLICY_IS_GONE {
         let reason = loss.get().map_or(POLICY_IS_GONE, String::as_str);
         console::error(reason);
-        failure::write_error_file(reason);
+        error_file::write_error_file(reason);
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

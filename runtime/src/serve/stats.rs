@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::eval::latency::Latency;
+use crate::latency::Latency;
 use crate::prometheus::Metrics;
 
 /// Length of a window; quantiles cover the current window and the previous one.

@@ -318,8 +318,8 @@ fn mistaken() -> DistError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eval::cable::Cable;
     use crate::eval::lease::testing::serve;
+    use crate::eval::monitor::cable::Cable;
 
     fn client(store: &Store, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
         clerk_at(store.port(), rank, blocks)

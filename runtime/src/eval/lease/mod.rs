@@ -15,14 +15,12 @@ use std::time::Duration;
 use c10d::{DistError, StoreAddr};
 
 mod client;
-mod expected;
-mod job_queue;
+pub mod expected;
 mod set;
 #[cfg(test)]
 mod testing;
 
 pub use client::{LeaseClient, LeaseConfig};
-pub use job_queue::{Bystander, JobQueue};
 pub use set::Leases;
 
 /// Time limit for an answer of the store: a busy machine may delay the launcher that serves it.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use jobs::rank_env::RankEnv;
 
 use crate::clock::now;
-use crate::eval::heartbeat::{Heartbeat, Watch};
-use crate::eval::stop::Stop;
+use crate::eval::monitor::heartbeat::{Heartbeat, Watch};
+use crate::eval::monitor::stop::Stop;
 use c10d::{DistError, Store, StoreAddr};
 
 /// Time limit for the first connection to the store; the ranks of a node start within seconds of
@@ -304,7 +304,7 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eval::cable::Cable;
+    use crate::eval::monitor::cable::Cable;
 
     fn rank(rank: usize, port: u16) -> Peers {
         let env = RankEnv::read(|name| match name {

@@ -9,10 +9,10 @@ use jobs::rank_env::RankEnv;
 use serde_json::{Value, json};
 
 use crate::clock::now;
-use crate::eval::console::{self, Level};
-use crate::eval::exporter::Exporter;
-use crate::eval::heartbeat::Heartbeat;
-use crate::eval::view::{Before, Snapshot, View};
+use crate::console::{self, Level};
+use crate::eval::monitor::exporter::Exporter;
+use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::view::{Before, Snapshot, View};
 
 /// Minimum time between two lines of one rank about the same job.
 const LINE_EVERY: Duration = Duration::from_secs(5);

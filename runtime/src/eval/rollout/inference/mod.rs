@@ -16,8 +16,8 @@ use serde_json::Value;
 use tch::Device;
 
 use crate::clock::now;
+use crate::device::gpu;
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::eval::device;
 use crate::policy::gr00t::Models;
 use crate::policy::{
     self, Account, Chunk, EpisodeStart, Lifeline, Made, Over, PolicyError, PolicySpec, Shortage,
@@ -263,7 +263,7 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
                 // Free the memory of the previous policy before the next one is loaded.
                 made = None;
                 let (name, config) = (&job.policy_type, &job.policy_config);
-                let answer = device::using(device, || {
+                let answer = gpu::using(device, || {
                     policy::make(name, config, &env, &mut models, lifeline)
                 });
                 is_lost = matches!(answer, Err(PolicyError::DeviceLost(_)));
@@ -312,7 +312,7 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
                         );
                     }
                     None => {
-                        let chunks = device::using(device, || act(made, &rows, max_batch));
+                        let chunks = gpu::using(device, || act(made, &rows, max_batch));
                         is_lost = matches!(chunks, Err(PolicyError::DeviceLost(_)));
                         give(chunks, made.policy.shortage());
                     }

@@ -15,14 +15,14 @@ use jobs::time::rfc3339;
 use tch::Device;
 
 use crate::env::{self, Answers, EnvError, Place};
-use crate::eval::heartbeat::Heartbeat;
 use crate::eval::lease::{LeaseError, Leases};
-use crate::eval::meter::Meter;
-use crate::eval::policy_thread::{Held, PolicyThread};
-use crate::eval::recording::Recording;
-use crate::eval::rollout::{Event, Rollout, Source, Totals};
-use crate::eval::settings;
-use crate::eval::stop::Stop;
+use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::meter::Meter;
+use crate::eval::monitor::stop::Stop;
+use crate::eval::rollout::episode_loop::{Event, Rollout, Source, Totals};
+use crate::eval::rollout::inference::{Held, PolicyThread};
+use crate::eval::rollout::recording::Recording;
+use crate::eval::rollout::settings;
 use crate::policy::PolicyError;
 use crate::record::{Amount, RecordError};
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jobs::job::Job;
 use serde_json::{Value, json};
 
-use crate::eval::device;
-use crate::eval::job::JobContext;
-use crate::eval::policy_thread::Held;
+use crate::device::gpu;
+use crate::eval::rollout::inference::Held;
+use crate::eval::rollout::job::JobContext;
 
 /// Returns the settings by name; `null` means no limit or no value of its own.
 pub fn effective(context: &JobContext, job: &Job, held: &Held) -> BTreeMap<String, Value> {
@@ -15,7 +15,7 @@ pub fn effective(context: &JobContext, job: &Job, held: &Held) -> BTreeMap<Strin
     let own = [
         ("chunk_length", json!(held.chunk_length)),
         ("action_horizon", json!(held.spec.action_horizon)),
-        ("device", json!(device::name(context.device))),
+        ("device", json!(gpu::name(context.device))),
         (
             "max_batch",
             if max_batch == usize::MAX {

@@ -10,13 +10,13 @@ use jobs::rank_env::RankEnv;
 use jobs::setup::Setup;
 use tch::Device;
 
-use crate::device::{Placed, Visible};
+use crate::device::{Placed, Visible, gpu};
 use crate::env::Place;
-use crate::eval::device;
+use crate::eval::setup::device;
 
 /// The placement of the ranks, and this rank's work.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seating {
+pub struct RankPlacement {
     /// Device of each rank and of its environments; one GPU for each rank if nothing is placed.
     placement: Placement,
     resources: Resources,
@@ -26,7 +26,7 @@ pub struct Seating {
     pub work: Vec<Work>,
 }
 
-impl Seating {
+impl RankPlacement {
     /// Computes the placement as the launcher does, or from the GPUs that CUDA shows under another
     /// launcher.
     ///
@@ -106,7 +106,7 @@ impl Seating {
     /// Sets this rank's work from the jobs of the settled plan, after its device is known.
     pub fn settle(&mut self, jobs: &[Job], env: &RankEnv, device: Device) {
         if !self.is_placed {
-            self.placement = Placement::of_ranks(vec![device::gpu(device); env.world_size]);
+            self.placement = Placement::of_ranks(vec![gpu::number(device); env.world_size]);
         }
         self.work = assign::work(jobs, &self.placement, self.assignment, env.rank);
     }
@@ -122,7 +122,7 @@ impl Seating {
         let gpus = work
             .seats
             .iter()
-            .map(|seat| device::of_machine(own(seat.gpu)))
+            .map(|seat| gpu::of_machine(own(seat.gpu)))
             .collect();
         Place {
             gpus,
@@ -141,12 +141,12 @@ impl Seating {
 mod tests {
     use super::*;
 
-    fn seating(
+    fn placed_rank(
         words: &[&str],
         rank: usize,
         world_size: usize,
         gpus: usize,
-    ) -> Result<Seating, String> {
+    ) -> Result<RankPlacement, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("behavior.yaml");
         std::fs::write(&path, "env: {eval: {environment: reach, total_num_envs: 4}}\nrollout: {policy_type: scripted}")
@@ -155,7 +155,7 @@ mod tests {
             .into_iter()
             .chain(words.iter().copied());
         let args = EvalArgs::parse_words(&words.map(Into::into).collect::<Vec<_>>()).unwrap();
-        Seating::new(
+        RankPlacement::new(
             &Setup::read(&args, &|_| None).unwrap(),
             &rank_env(rank, world_size),
             &Visible::Cuda { count: gpus },
@@ -198,13 +198,13 @@ mod tests {
 
     #[test]
     fn a_placed_rank_is_on_the_gpu_of_its_rollout_worker_and_its_environments_on_theirs() {
-        let seating = seating(&["--placement", "env: 0-1, rollout: 2-3"], 1, 2, 4).unwrap();
-        let placed = seating.placed(&args(&[]), &rank_env(1, 2)).unwrap();
+        let placement = placed_rank(&["--placement", "env: 0-1, rollout: 2-3"], 1, 2, 4).unwrap();
+        let placed = placement.placed(&args(&[]), &rank_env(1, 2)).unwrap();
         assert_eq!(
             (placed.device, placed.reason.as_str()),
             (3, "rollout worker 1 is placed on GPU 3")
         );
-        let seats: Vec<_> = seating.work[0]
+        let seats: Vec<_> = placement.work[0]
             .seats
             .iter()
             .map(|seat| (seat.worker, seat.gpu, seat.env))
@@ -214,14 +214,14 @@ mod tests {
 
     #[test]
     fn ranks_share_a_gpu_in_blocks() {
-        let seating = seating(&[], 3, 4, 2).unwrap();
-        assert_eq!(seating.placed(&args(&[]), &rank_env(3, 4)), None);
-        let placed = seating
+        let placement = placed_rank(&[], 3, 4, 2).unwrap();
+        assert_eq!(placement.placed(&args(&[]), &rank_env(3, 4)), None);
+        let placed = placement
             .placed(&args(&["--workers-per-gpu", "2"]), &rank_env(3, 4))
             .unwrap();
         assert_eq!(placed.device, 1);
         let ranks = |words: &[&str], count| {
-            seating.ranks_on_gpu(&args(words), &rank_env(3, 4), &Visible::Cuda { count })
+            placement.ranks_on_gpu(&args(words), &rank_env(3, 4), &Visible::Cuda { count })
         };
         assert_eq!(
             [
@@ -237,8 +237,8 @@ mod tests {
     #[test]
     fn policies_that_are_placed_on_one_gpu_share_it() {
         let ranks = |placement| {
-            let seating = seating(&["--placement", placement], 1, 2, 4).unwrap();
-            seating.ranks_on_gpu(&args(&[]), &rank_env(1, 2), &Visible::Cuda { count: 4 })
+            let placement = placed_rank(&["--placement", placement], 1, 2, 4).unwrap();
+            placement.ranks_on_gpu(&args(&[]), &rank_env(1, 2), &Visible::Cuda { count: 4 })
         };
         assert_eq!(
             [
@@ -251,10 +251,10 @@ mod tests {
 
     #[test]
     fn without_a_placement_a_worker_is_a_rank_on_the_device_it_got() {
-        let mut seating = seating(&[], 1, 2, 4).unwrap();
-        let jobs: Vec<_> = seating.work.iter().map(|work| work.job.clone()).collect();
-        seating.settle(&jobs, &rank_env(1, 2), Device::Cuda(1));
-        let seats: Vec<_> = seating.work[0]
+        let mut placement = placed_rank(&[], 1, 2, 4).unwrap();
+        let jobs: Vec<_> = placement.work.iter().map(|work| work.job.clone()).collect();
+        placement.settle(&jobs, &rank_env(1, 2), Device::Cuda(1));
+        let seats: Vec<_> = placement.work[0]
             .seats
             .iter()
             .map(|seat| (seat.worker, seat.gpu, seat.env))
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn another_number_of_ranks_than_the_placement_has_is_refused() {
-        let err = seating(&["--placement", "env: 0-1, rollout: 2-3"], 0, 4, 4).unwrap_err();
+        let err = placed_rank(&["--placement", "env: 0-1, rollout: 2-3"], 0, 4, 4).unwrap_err();
         assert!(
             err.starts_with("the placement has 2 rollout worker(s)")
                 && err.ends_with("but WORLD_SIZE is 4"),

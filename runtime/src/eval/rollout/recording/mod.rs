@@ -1,5 +1,7 @@
 //! The recorder of a job, and the finished episodes that wait for it.
 
+mod video_plan;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -10,9 +12,8 @@ use jobs::journal::Line;
 use jobs::layout::RunFolder;
 
 use crate::env::{EnvIndex, EnvSpec};
-use crate::eval::film;
-use crate::eval::heartbeat::Heartbeat;
-use crate::eval::job::{Counts, Earlier, EpisodeSink, JobContext, JobError};
+use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::rollout::job::{Counts, Earlier, EpisodeSink, JobContext, JobError};
 use crate::record::{
     Amount, DatasetPlan, Estimate, Export, Format, RecordPlan, Recorded, Recorder,
 };
@@ -45,7 +46,7 @@ impl<'a> Recording<'a> {
         let (folder, args) = (context.folder, context.args);
         let dataset = dataset(context, job, spec, earlier);
         let pictures = dataset.as_ref().is_some_and(|dataset| dataset.cameras);
-        let video = film::plan(args, job, &context.work.seats, folder, spec);
+        let video = video_plan::plan(args, job, &context.work.seats, folder, spec);
         let every_frame = video.is_some() || pictures;
         let mut recorder = None;
         if dataset.is_some() || video.is_some() {

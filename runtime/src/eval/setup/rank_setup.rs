@@ -14,14 +14,14 @@ use jobs::rank_env::RankEnv;
 use jobs::setup::Setup;
 use jobs::time::rfc3339;
 
-use crate::device::Decision;
-use crate::eval::device;
-use crate::eval::job::JobError;
-use crate::eval::seating::Seating;
+use crate::device::{Decision, gpu};
+use crate::eval::rollout::job::JobError;
+use crate::eval::setup::device;
+use crate::eval::setup::placement::RankPlacement;
 use crate::{env, policy};
 
 /// The configuration of a rank before anything is started.
-pub struct Ready {
+pub struct RankSetup {
     /// Rank, world size and the other variables of the launcher.
     pub env: RankEnv,
     /// Folder for all files of the run.
@@ -31,12 +31,12 @@ pub struct Ready {
     /// Device of the policy, with the reason for the choice.
     pub device: Decision,
     /// This rank's share of the work, and the placement of its environments.
-    pub seating: Seating,
+    pub placement: RankPlacement,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-impl Ready {
+impl RankSetup {
     /// Reads what the command line names, checks it, and writes the plan if it does not exist yet.
     ///
     /// # Errors
@@ -48,8 +48,8 @@ impl Ready {
         let jobs_file = setup.file.path.display().to_string();
         known::check(&setup.file.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
         let folder = RunFolder::new(&setup.output);
-        let visible = device::visible()?;
-        let mut seating = Seating::new(&setup, &env, &visible)?;
+        let visible = gpu::visible()?;
+        let mut placement = RankPlacement::new(&setup, &env, &visible)?;
         let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()))
             .started_in(Path::new("."))
             .of_launch(env.launch.clone());
@@ -58,12 +58,12 @@ impl Ready {
             .check(&folder, args.accept_changed_jobs)
             .map_err(|err| err.to_string())?;
         notes.retain(|_| env.rank == 0);
-        let device = device::decide(args, &env, &seating)?;
+        let device = device::decide(args, &env, &placement.work, placement.placed(args, &env))?;
         if let Some(bytes) = args.gpu_memory {
             notes.extend(device::limit(
                 device.device,
                 bytes,
-                seating.ranks_on_gpu(args, &env, &visible),
+                placement.ranks_on_gpu(args, &env, &visible),
             )?);
         }
         if env.rank == 0 {
@@ -72,13 +72,13 @@ impl Ready {
         let plan = plan
             .settle(&folder, args.accept_changed_jobs)
             .map_err(|err| err.to_string())?;
-        seating.settle(&plan.jobs, &env, device.device);
+        placement.settle(&plan.jobs, &env, device.device);
         Ok(Self {
             env,
             folder,
             plan,
             device,
-            seating,
+            placement,
             notes,
         })
     }

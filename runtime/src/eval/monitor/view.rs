@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use report::stats::wilson95;
 
-use crate::eval::heartbeat::Heartbeat;
+use crate::eval::monitor::heartbeat::Heartbeat;
 
 /// Maximum number of remarks at a time.
 const REMARKS: usize = 3;
@@ -385,7 +385,7 @@ fn clock(time: Duration) -> String {
 mod tests {
     use super::*;
     use crate::clock::now;
-    use crate::eval::meter::GpuBusy;
+    use crate::eval::monitor::meter::GpuBusy;
 
     fn beat(steps: u64, ended: u64, own: u64) -> Heartbeat {
         Heartbeat {

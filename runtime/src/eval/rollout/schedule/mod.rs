@@ -9,6 +9,8 @@
 //! group, the other steps. The number of an episode decides its group, not which environment is
 //! free first, so a run is reproducible.
 
+pub mod group;
+
 use std::ops::Range;
 
 use crate::env::EnvIndex;

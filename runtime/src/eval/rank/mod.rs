@@ -1,5 +1,10 @@
 //! Runs one rank, from its command line to its exit code.
 
+pub mod history;
+mod job_queue;
+mod outcome;
+mod policy_files;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -21,24 +26,28 @@ use jobs::time::rfc3339;
 use report::tables;
 
 use crate::clock::now;
-use crate::device::Decision;
-use crate::eval::exporter::Exporter;
-use crate::eval::heartbeat::Heartbeat;
-use crate::eval::history::History;
-use crate::eval::job::{Earlier, EpisodeSink, JobContext, JobError, JobObserver, run as run_job};
-use crate::eval::lease::{Bystander, JobQueue, Leases};
-use crate::eval::meter::Meter;
-use crate::eval::peers::Peers;
-use crate::eval::policy_files::{Found, Reading};
-use crate::eval::policy_thread::PolicyThread;
-use crate::eval::progress::Progress;
-use crate::eval::ready::Ready;
-use crate::eval::seating::Seating;
-use crate::eval::stop::Stop;
-use crate::eval::tally;
-use crate::eval::{console, device, failure, launch, outcome};
+use crate::device::{Decision, gpu};
+use crate::eval::lease::Leases;
+use crate::eval::monitor::exporter::Exporter;
+use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::meter::Meter;
+use crate::eval::monitor::peers::Peers;
+use crate::eval::monitor::progress::Progress;
+use crate::eval::monitor::stop::Stop;
+use crate::eval::monitor::tally;
+use crate::eval::rank::history::History;
+use crate::eval::rank::job_queue::{Bystander, JobQueue};
+use crate::eval::rank::policy_files::{Found, Reading};
+use crate::eval::rollout::inference::PolicyThread;
+use crate::eval::rollout::job::{
+    Earlier, EpisodeSink, JobContext, JobError, JobObserver, run as run_job,
+};
+use crate::eval::setup::launch;
+use crate::eval::setup::placement::RankPlacement;
+use crate::eval::setup::rank_setup::RankSetup;
 use crate::policy::PolicyError;
 use crate::versions::versions;
+use crate::{console, error_file};
 use c10d::torch_error::is_hardware_failure;
 
 /// The program `eval`: parses `words`, its arguments, and runs this rank's share.
@@ -57,12 +66,12 @@ pub fn main(words: &[OsString]) -> ExitCode {
         Err(Fault::Broken(reason)) => (reason, ExitCode::FAILURE),
     };
     console::error(&reason);
-    failure::write_error_file(&reason);
+    error_file::write_error_file(&reason);
     code
 }
 
 /// The reason why a rank ended before its work was done.
-pub(super) enum Fault {
+pub(in crate::eval) enum Fault {
     /// A retry would fail in the same way.
     Refused(String),
     /// A restart may help, for example after the store is gone or the disk was full.
@@ -72,16 +81,16 @@ pub(super) enum Fault {
 fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
     console::Style::of(args, |name| std::env::var(name).ok()).adopt();
     let stop = Stop::on_signals().map_err(|err| Fault::Broken(err.to_string()))?;
-    let mut ready = Ready::new(args).map_err(Fault::Refused)?;
+    let mut ready = RankSetup::new(args).map_err(Fault::Refused)?;
     let peers = Peers::meet(&ready.env).map_err(|err| Fault::Broken(err.to_string()))?;
     let lock = launch::join(&mut ready, peers.store())?;
     let journal = ready.open_journal().map_err(Fault::Refused)?;
-    let Ready {
+    let RankSetup {
         env,
         folder,
         plan,
         device,
-        seating,
+        placement,
         notes,
     } = &ready;
     let progress = Progress::new(env);
@@ -108,7 +117,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
         plan,
         folder,
         device,
-        seating,
+        placement,
         policy,
         stop: &stop,
         journal,
@@ -128,7 +137,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
         policy_files: None,
         leases: None,
     };
-    rank.run(&seating.work).map_err(Fault::Broken)
+    rank.run(&placement.work).map_err(Fault::Broken)
 }
 
 /// Returns the number of the episode that a line is about.
@@ -140,13 +149,22 @@ fn of_episode(line: &Line) -> Option<u64> {
     }
 }
 
+/// Returns the model name of the CPU from `/proc/cpuinfo`.
+fn cpu() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    name.map(|(_, name)| name.trim().to_owned())
+}
+
 struct Rank<'a> {
     args: &'a EvalArgs,
     env: &'a RankEnv,
     plan: &'a RunPlan,
     folder: &'a RunFolder,
     device: &'a Decision,
-    seating: &'a Seating,
+    placement: &'a RankPlacement,
     policy: PolicyThread,
     stop: &'a Stop,
     meter: Rc<Meter>,
@@ -186,7 +204,7 @@ impl JobObserver for Observers {
             self.progress.say(&format!("error: {reason}"));
             self.stop.call_off(reason.to_owned());
         }
-        let (gpu_used, gpu_total) = device::memory(self.device).unwrap_or_default();
+        let (gpu_used, gpu_total) = gpu::memory(self.device).unwrap_or_default();
         let gpu_busy = self.meter.busy();
         let beat = &Heartbeat {
             gpu_used,
@@ -379,7 +397,7 @@ impl Rank<'_> {
         // A rank that leases its work has no jobs of its own.
         let (jobs, own) = own.map_or((0, 0), |_| (counted.jobs, counted.own));
         Heartbeat {
-            device: device::name(self.device.device),
+            device: gpu::name(self.device.device),
             jobs,
             own,
             ..counted
@@ -412,11 +430,11 @@ impl Rank<'_> {
             local_rank: self.env.local_rank,
             pid: std::process::id(),
             host: jobs::host::name(),
-            cpu: device::cpu(),
+            cpu: cpu(),
             threads: usize::try_from(tch::get_num_threads()).ok(),
-            device: device::name(self.device.device),
+            device: gpu::name(self.device.device),
             device_reason: self.device.reason.clone(),
-            gpu: device::described(self.device.device),
+            gpu: gpu::described(self.device.device),
             versions: versions(),
             started: rfc3339(SystemTime::now()),
             launch: self.env.launch.clone(),
@@ -447,7 +465,7 @@ impl Rank<'_> {
             let Some(error) = error else { break };
             if attempt == self.args.job_attempts {
                 let reason = format!("{}: {error}", work.job.name);
-                failure::write_error_file(&reason);
+                error_file::write_error_file(&reason);
                 self.failed = Some(reason);
                 break;
             }
@@ -516,7 +534,7 @@ impl Rank<'_> {
             device: self.device.device,
             work,
             place: self
-                .seating
+                .placement
                 .place(self.args, self.env, work, self.device.device),
             policy: &self.policy,
             seed: self.plan.seed,
@@ -554,7 +572,7 @@ impl Rank<'_> {
                 .progress
                 .say(&format!("{} failed{left}: {error}", job.name));
         }
-        let (policy, job_use) = (device::take_peak(self.device.device), self.meter.job());
+        let (policy, job_use) = (gpu::take_peak(self.device.device), self.meter.job());
         self.append(&Line::JobEnd(JobEnd {
             job_index: job.index,
             rank: self.env.rank,
@@ -576,7 +594,7 @@ impl Rank<'_> {
             record_wait_s: totals.record_wait.as_secs_f64(),
             infer_ms: totals.infer.quantiles(),
             sim_ms: totals.sim.quantiles(),
-            peak_rss_bytes: failure::peak_rss_bytes(),
+            peak_rss_bytes: error_file::peak_rss_bytes(),
             peak_vram_bytes: policy.map(|peak| peak.reserved_bytes),
             peak_vram_allocated_bytes: policy.map(|peak| peak.allocated_bytes),
             peak_env_bytes: job_use.host_bytes,
@@ -658,7 +676,7 @@ impl Rank<'_> {
         if report.complete() {
             return Ok(ExitCode::SUCCESS);
         }
-        failure::write_error_file(&tables::conclusion(&report));
+        error_file::write_error_file(&tables::conclusion(&report));
         Ok(ExitCode::from(FINAL))
     }
 

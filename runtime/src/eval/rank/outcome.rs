@@ -9,8 +9,8 @@ use jobs::time::rfc3339;
 use report::tables;
 use report::{Context, Journals, Report};
 
-use crate::eval::console;
-use crate::eval::peers::Peers;
+use crate::console;
+use crate::eval::monitor::peers::Peers;
 use c10d::{Route, Who, gather};
 
 /// Time limit for the gather: all ranks have arrived or are lost, so only data is left to be moved.

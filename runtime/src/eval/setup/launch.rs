@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jobs::launch::{self, LaunchLock, LockError};
 
-use crate::eval::console;
+use crate::console;
 use crate::eval::rank::Fault;
-use crate::eval::ready::Ready;
+use crate::eval::setup::rank_setup::RankSetup;
 use c10d::Store;
 
 /// Time limit for rank 0, which may have to find out whether a launch on another machine still
@@ -23,7 +23,10 @@ const TAKEN: &str = "launch ";
 /// # Errors
 /// Returns [`Fault::Refused`] if another launch holds the folder, and [`Fault::Broken`] if the
 /// store does not answer.
-pub(super) fn join(ready: &mut Ready, store: Option<&Store>) -> Result<Option<LaunchLock>, Fault> {
+pub(in crate::eval) fn join(
+    ready: &mut RankSetup,
+    store: Option<&Store>,
+) -> Result<Option<LaunchLock>, Fault> {
     if ready.env.launch.is_some() {
         return Ok(None);
     }
@@ -44,7 +47,7 @@ pub(super) fn join(ready: &mut Ready, store: Option<&Store>) -> Result<Option<La
     Ok(lock)
 }
 
-fn take(ready: &Ready) -> Result<LaunchLock, Fault> {
+fn take(ready: &RankSetup) -> Result<LaunchLock, Fault> {
     let launch = launch::fresh_id()
         .map_err(|err| Fault::Broken(format!("cannot name this launch: {err}")))?;
     LaunchLock::take(&ready.folder, &launch, |text| {

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
-use crate::eval::view::{RankView, Snapshot};
+use crate::eval::monitor::view::{RankView, Snapshot};
 use crate::prometheus::Metrics;
 
 /// Maximum number of open connections. Usually there are one or two scrapers.
@@ -255,9 +255,9 @@ mod tests {
     use std::io::{Read, Write};
 
     use crate::clock::now;
-    use crate::eval::heartbeat::Heartbeat;
-    use crate::eval::meter::GpuBusy;
-    use crate::eval::view::{Before, View};
+    use crate::eval::monitor::heartbeat::Heartbeat;
+    use crate::eval::monitor::meter::GpuBusy;
+    use crate::eval::monitor::view::{Before, View};
 
     #[test]
     fn a_gpu_is_busy_where_its_driver_tells_and_there_alone() {

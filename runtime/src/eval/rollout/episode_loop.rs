@@ -24,17 +24,17 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step, VectorEnv};
-use crate::eval::busy::Busy;
-use crate::eval::ending::{Ending, Signs};
-use crate::eval::group::Group;
-use crate::eval::heartbeat::Heartbeat;
-use crate::eval::job::{EpisodeSink, JobContext, JobError};
-use crate::eval::latency::Latency;
 use crate::eval::lease::Leases;
-use crate::eval::live::{Live, Where};
-use crate::eval::policy_thread::{Acted, Held, PolicyThread};
-use crate::eval::recording::{Recording, journal_error};
-use crate::eval::schedule::{Due, Numbers, Schedule, Waiting, deal, groups};
+use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::rollout::busy::Busy;
+use crate::eval::rollout::episode::ending::{Ending, Signs};
+use crate::eval::rollout::episode::{Live, Where};
+use crate::eval::rollout::inference::{Acted, Held, PolicyThread};
+use crate::eval::rollout::job::{EpisodeSink, JobContext, JobError};
+use crate::eval::rollout::recording::{Recording, journal_error};
+use crate::eval::rollout::schedule::group::Group;
+use crate::eval::rollout::schedule::{Due, Numbers, Schedule, Waiting, deal, groups};
+use crate::latency::Latency;
 use crate::policy::{self, Account, Chunk, PolicyError, Shortage};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jobs::episode::Episode;
 use serde::{Deserialize, Serialize};
 
-use crate::eval::meter::GpuBusy;
+use crate::eval::monitor::meter::GpuBusy;
 
 /// The heartbeat of one rank: the state that it publishes to the other ranks once a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

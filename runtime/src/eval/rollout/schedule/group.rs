@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use crate::clock::now;
 use crate::env::{Answer, EnvIndex};
-use crate::eval::live::Live;
-use crate::eval::schedule::Schedule;
+use crate::eval::rollout::episode::Live;
+use crate::eval::rollout::schedule::Schedule;
 
 /// A group of environments that step and infer together.
 pub struct Group {
@@ -78,7 +78,7 @@ impl Group {
 mod tests {
     use super::*;
     use crate::env::{EnvError, Observation};
-    use crate::eval::schedule::Waiting;
+    use crate::eval::rollout::schedule::Waiting;
 
     #[test]
     fn whoever_has_not_answered_is_named_with_its_step() {

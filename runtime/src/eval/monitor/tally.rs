@@ -8,8 +8,8 @@ use jobs::job::{Job, JobIndex, Length, Status};
 use jobs::journal::Line;
 use serde_json::Value;
 
-use crate::eval::heartbeat::Heartbeat;
-use crate::eval::view::Before;
+use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::view::Before;
 
 /// Counts the episodes of the whole run, and those that were finished before this launch, which
 /// began at `launched`.

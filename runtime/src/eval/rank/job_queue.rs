@@ -11,9 +11,9 @@ use jobs::journal::Line;
 use jobs::progress;
 use jobs::rank_env::RankEnv;
 
-use crate::eval::history::History;
 use crate::eval::lease::expected::Cut;
 use crate::eval::lease::{LeaseClient, LeaseConfig, LeaseError, Leases};
+use crate::eval::rank::history::History;
 use c10d::StoreAddr;
 
 /// The jobs of a rank, one after the other.

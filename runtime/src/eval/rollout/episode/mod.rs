@@ -1,5 +1,7 @@
 //! The state of a running episode, and the journal line that it becomes.
 
+pub mod ending;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tch::Device;
 
 use crate::clock::now;
-use crate::eval::device;
+use crate::device::gpu;
 
 mod gauge;
 mod peaks;
@@ -116,7 +116,7 @@ impl Meter {
     pub fn begin(&self) {
         // The first query creates the CUDA context. Its memory belongs to the policy and must not
         // count as growth.
-        device::memory(self.shared.device);
+        gpu::memory(self.shared.device);
         let before_bytes = self.shared.others_bytes();
         let mut state = self.shared.state();
         let (number, busy_before) = (state.job.number + 1, state.busy);
@@ -231,12 +231,12 @@ impl Shared {
     /// Returns the bytes of the GPU in use outside libtorch.
     fn others_bytes(&self) -> Option<u64> {
         let used_bytes = self.gauge()?.used_bytes()?;
-        Some(used_bytes.saturating_sub(device::reserved_bytes(self.device)?))
+        Some(used_bytes.saturating_sub(gpu::reserved_bytes(self.device)?))
     }
 
     fn gauge(&self) -> Option<&Gauge> {
         let open = || {
-            let gpu = device::described(self.device)?;
+            let gpu = gpu::described(self.device)?;
             let opened = Gauge::open(gauge::LIBRARY, &gpu.uuid);
             opened
                 .inspect_err(|err| tracing::debug!("nothing is told of {}: {err}", gpu.uuid))

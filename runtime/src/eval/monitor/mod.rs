@@ -1,0 +1,27 @@
+//! What a rank tells and shows of its progress while it works, and what it learns about the others.
+//!
+//! ```text
+//! rank ─► peers ── heartbeats ──► store ──► peers of rank 0 ─► view ─┬─► progress (terminal)
+//!           ▲                                                        └─► exporter (Prometheus)
+//!           └── meter: memory and GPU, once a second
+//! ```
+//! `rank` owns all of it and calls it through its observers. The rollout sees no more than a
+//! [`heartbeat::Heartbeat`] and a [`stop::Stop`].
+//!
+//! * `heartbeat`: what a rank publishes; who is silent for too long.
+//! * `peers`: heartbeats through the store, the barrier at the end, the end of all ranks.
+//! * `tally`: what was done before this launch. `view`: rates, time left and remarks of the run.
+//! * `progress`, `exporter`: show the view to people and to Prometheus.
+//! * `meter`: memory of the environments, and how busy the GPU is.
+//! * `stop`: whether a signal or another rank asks this one to end.
+
+#[cfg(test)]
+pub mod cable;
+pub mod exporter;
+pub mod heartbeat;
+pub mod meter;
+pub mod peers;
+pub mod progress;
+pub mod stop;
+pub mod tally;
+pub mod view;
