@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::process::exit::Exit;
 use crate::process::usage::Usage;
-use crate::signals;
+use crate::say::About;
+use crate::signals::names::signal_name;
 
 /// Most bytes that are read from an error file, which holds one traceback.
 const ERROR_FILE_LIMIT: u64 = 16 << 20;
@@ -39,6 +40,16 @@ pub struct Casualty {
     pub at: SystemTime,
     /// The signal by which the launcher had told it to end, if any.
     pub stopped_by: Option<i32>,
+}
+
+impl Casualty {
+    /// Returns the rank, for a message about it.
+    pub fn about(&self) -> About {
+        About {
+            rank: self.rank,
+            pid: Some(self.pid),
+        }
+    }
 }
 
 /// The failure of a rank, as shown in the report.
@@ -152,7 +163,7 @@ fn explain(casualty: &Casualty) -> String {
         Exit::Signal(signal) => {
             let received = format!(
                 "Signal {signal} ({}) received by PID {}",
-                signals::name(signal),
+                signal_name(signal),
                 casualty.pid
             );
             if casualty.stopped_by == Some(signal) {

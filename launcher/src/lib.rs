@@ -1,12 +1,18 @@
 //! `rrun`: a torchrun-compatible rank launcher. Links no libtorch and starts in milliseconds.
 //!
 //! ```text
-//! main ─► tools (files of a run)
-//!   └───► cli ─► plan ─► agent ─► report
-//!                 │        ├─► rendezvous ─► store
-//!                node      ├─► process logs signals model_server
-//!                          └─► group (pure)
+//! main ─► tools                                       the files of a run
+//!   ├───► cli                                         words and PET_* become options
+//!   ├───► plan::decide ─► slurm  node  numa           options become a plan, or a refusal
+//!   ├───► agent ─┬─► rendezvous ─► store              the plan is carried out
+//!   │            ├─► model_server  logs
+//!   │            ├─► events  report ─► failure
+//!   │            └─► group (pure)
+//!   └───► partial_report                              the report of a run that ended early
 //! ```
+//! All of them read [`plan`], which is data and knows none of them, but for the errors that it hands
+//! on. [`process`], [`signals`], [`supervision`] and [`say`] are at the bottom. Imports between
+//! files form no circle.
 
 pub mod agent;
 pub mod cli;
@@ -21,8 +27,10 @@ pub mod plan;
 pub mod process;
 pub mod rendezvous;
 pub mod report;
+pub mod round;
 pub mod say;
 pub mod signals;
 pub mod slurm;
 pub mod store;
+pub mod supervision;
 pub mod tools;

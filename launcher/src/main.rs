@@ -14,8 +14,10 @@ use launcher::agent::folder_lock::FolderLock;
 use launcher::cli::{self, Cli, CliError, Environment, Request, built_in};
 use launcher::node::Node;
 use launcher::partial_report;
-use launcher::plan::{Plan, PlanError, missing};
-use launcher::say::{self, Level, Note, Style, trace};
+use launcher::plan::error::PlanError;
+use launcher::plan::{Plan, missing};
+use launcher::say::note::Note;
+use launcher::say::{self, Level, Style, trace};
 use launcher::tools;
 
 fn main() -> ExitCode {
@@ -32,7 +34,7 @@ fn main() -> ExitCode {
                     again.exec()
                 ));
             }
-            let style = say::style(&cli);
+            let style = cli.log_style();
             style.adopt();
             trace::start(&env, style);
             launch(&cli, &env)

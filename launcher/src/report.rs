@@ -1,14 +1,13 @@
 //! The failure report: the box that torchrun prints and that other tools parse.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
 use jobs::time;
 
 use crate::failure::{Failure, root_cause};
 use crate::process::exit::Exit;
-use crate::signals;
+use crate::signals::names::signal_name;
 
 /// Width of the widest rule in the box, in characters.
 const WIDTH: usize = 60;
@@ -52,27 +51,6 @@ pub fn render(title: &str, host: &str, failures: &[Failure]) -> String {
     )
 }
 
-/// Returns the full name of this machine according to `/etc/hosts`, or else its host name. No name
-/// server is asked, because a bad one takes seconds to answer.
-pub fn host() -> String {
-    let name = jobs::host::name();
-    let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
-    full_name(&name, &hosts).unwrap_or(name)
-}
-
-/// Returns the first name with a dot on the line of `/etc/hosts` that contains `name`.
-fn full_name(name: &str, hosts: &str) -> Option<String> {
-    let names = |line: &str| -> Vec<String> {
-        let line = line.split('#').next().unwrap_or_default();
-        line.split_whitespace().skip(1).map(str::to_owned).collect()
-    };
-    let known = hosts
-        .lines()
-        .map(names)
-        .find(|names| names.iter().any(|known| known == name))?;
-    known.into_iter().find(|known| known.contains('.'))
-}
-
 fn longest_line<'a>(texts: impl Iterator<Item = &'a String>) -> usize {
     texts
         .flat_map(|text| text.lines())
@@ -86,7 +64,7 @@ fn block(index: usize, host: &str, time: &str, failure: &Failure) -> String {
     let (rank, local_rank, pid) = (casualty.rank, casualty.local_rank, casualty.pid);
     let code = casualty.exit.returncode();
     let signal = match casualty.exit {
-        Exit::Signal(signal) => format!("  ({})", signals::name(signal)),
+        Exit::Signal(signal) => format!("  ({})", signal_name(signal)),
         Exit::Code(_) => String::new(),
     };
     let error_file = failure
@@ -162,18 +140,5 @@ mod tests {
     #[test]
     fn no_failure_is_no_report() {
         assert_eq!(render("t", "h", &[]), "");
-    }
-
-    #[test]
-    fn the_full_name_is_that_of_the_hosts_file() {
-        let hosts = "127.0.0.1 localhost # node1\n10.0.0.1 node1 node1.cluster.org\n";
-        assert_eq!(
-            full_name("node1", hosts).as_deref(),
-            Some("node1.cluster.org")
-        );
-        assert_eq!(
-            (full_name("localhost", hosts), full_name("node2", hosts)),
-            (None, None)
-        );
     }
 }

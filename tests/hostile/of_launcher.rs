@@ -7,7 +7,8 @@ use hostile::Target;
 use launcher::rendezvous::join::{Event, Member, Settings};
 use launcher::rendezvous::state::{NodeInfo, State};
 use launcher::slurm::hostlist;
-use launcher::store::table::{ClientId, Table};
+use launcher::store::table::Table;
+use launcher::store::waits::ClientId;
 use launcher::store::wire::{Parsed, parse};
 
 #[test]

@@ -10,19 +10,20 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::agent::event::LocalRank;
-use crate::agent::variables::Round;
-use crate::events::{self, EventLog, Happening, RankEnd, Who};
+use crate::events::{self, Happening, RankEnd, Who};
 use crate::failure::{Casualty, Failure};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::last_lines::last_lines;
 use crate::logs::tail::Tail;
+use crate::plan::event_log::EventLog;
 use crate::process::command::Command;
 use crate::process::environment::Environment;
 use crate::process::exit::Exit;
 use crate::process::rank::{Ended, Rank};
 use crate::process::start::{NotStarted, Start};
+use crate::round::Round;
 use crate::say::{self, About, Level};
-use crate::signals;
+use crate::signals::names::signal_name;
 
 /// Number of lines of a failed rank's captured output that are repeated at the end of the launch.
 const LAST_LINES: usize = 10;
@@ -182,7 +183,7 @@ impl Attempt {
                 )),
                 (None, _) => say::info(format_args!(
                     "Sending process {pid} closing signal {}",
-                    signals::name(signal)
+                    signal_name(signal)
                 )),
             }
             rank.signal(signal);
@@ -194,7 +195,7 @@ impl Attempt {
     pub fn was_sent(&mut self, signal: i32) {
         say::info(format_args!(
             "SLURM has sent {} to the ranks",
-            signals::name(signal)
+            signal_name(signal)
         ));
         self.sent = Some(signal);
     }

@@ -2,9 +2,10 @@
 
 use std::fmt::{Display, Formatter};
 
-use crate::agent::group::budget::Restart;
 use crate::process::exit::Exit;
-use crate::signals::{self, Received};
+use crate::signals::Received;
+use crate::signals::names::signal_name;
+use crate::supervision::Restart;
 
 /// Index of a rank on this node, in `0..nproc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,6 +156,18 @@ pub enum End {
     },
 }
 
+impl From<Received> for End {
+    /// Returns how the launch ends after this signal.
+    fn from(received: Received) -> End {
+        let signal = received.number;
+        if received.is_listed {
+            End::Stopped { signal }
+        } else {
+            End::Killed { signal }
+        }
+    }
+}
+
 impl End {
     /// Returns why other nodes that need this one cannot go on.
     pub fn reason(self) -> Option<String> {
@@ -163,7 +176,7 @@ impl End {
             End::Failed | End::NotStarted => Some("the launcher has failed".to_owned()),
             End::Stopped { signal } | End::Killed { signal } => Some(format!(
                 "the launcher, which hosts the rendezvous, got {}",
-                signals::name(signal)
+                signal_name(signal)
             )),
         }
     }

@@ -16,6 +16,7 @@ use std::path::Path;
 
 use crate::agent::attempt::Attempt;
 use crate::failure::{Failure, by_themselves};
+use crate::node::host;
 use crate::plan::Plan;
 use crate::process::exit::Exit;
 use crate::report;
@@ -33,7 +34,7 @@ pub fn say_all(plan: &Plan, attempt: &Attempt, failures: &[Failure], memory: &st
     say::of_rank(
         Level::Error,
         about(root),
-        headline(root, &report::host(), memory),
+        headline(root, &host::full_name(), memory),
     );
     for failure in blamed.iter().take(SHOWN) {
         say_last_lines(attempt, failure);
@@ -43,7 +44,7 @@ pub fn say_all(plan: &Plan, attempt: &Attempt, failures: &[Failure], memory: &st
     }
     say::block(
         Level::Error,
-        &report::render(&plan.title, &report::host(), failures),
+        &report::render(&plan.title, &host::full_name(), failures),
     );
     let own = env::var_os("TORCHELASTIC_ERROR_FILE").filter(|path| !path.is_empty());
     if let Some(Err(err)) = own.map(|path| root.forward_to(Path::new(&path))) {

@@ -16,7 +16,6 @@ pub mod group;
 pub mod last_words;
 pub mod own_name;
 pub mod peers;
-pub mod variables;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -27,7 +26,8 @@ use crate::agent::folder_lock::FolderLock;
 use crate::events;
 use crate::plan::Plan;
 use crate::process::leftover::Leftovers;
-use crate::say::{self, Note};
+use crate::say;
+use crate::say::note::Note;
 
 /// Launches `plan`, prints its outcome on stderr and returns how it ended. `lock` is taken before
 /// ranks are started, unless it is held already. Must be called on the main thread, because the
@@ -95,7 +95,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::events::EventLog;
+    use crate::plan::event_log::EventLog;
     use crate::plan::{FailurePolicy, LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams};
 
     /// Returns the plan of `nproc` ranks with default options.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::plan::Plan;
 use crate::plan::rendezvous::RendezvousPlan;
+use crate::rendezvous::Rendezvous;
+use crate::rendezvous::messages::{Command, Notice};
 use crate::rendezvous::place::{Assigned, Master, Place, RoleInfo};
 use crate::rendezvous::ranks_store::AgentStore;
-use crate::rendezvous::{Command, Notice, Rendezvous};
 use crate::store::{Client, StoreError};
 
 /// How long the ranks' store may take to answer when the loss of a rank is announced. Nothing waits

@@ -9,15 +9,16 @@ use jobs::known::nearest;
 use jobs::serve_args::{TOKEN_VARIABLE, take_token};
 
 use crate::cli::Cli;
-use crate::plan::program::Program;
-use crate::tools;
 
 /// Built-in programs that run in ranks.
 pub const PROGRAMS: [&str; 2] = ["eval", "serve"];
 
+/// Tools for the files of a run, which launch nothing.
+pub const TOOLS: [&str; 5] = ["compare", "fit", "merge", "report", "verify"];
+
 /// Returns the names of the programs and tools.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    PROGRAMS.into_iter().chain(tools::NAMES)
+    PROGRAMS.into_iter().chain(TOOLS)
 }
 
 /// Replaces `help` by `--help`, and `help eval` by `eval --help`. Returns other words unchanged,
@@ -49,8 +50,7 @@ pub fn meant_by(program: &OsStr) -> Option<&'static str> {
 /// which every user of the machine can read; `None` if the words contain no token. Ranks inherit
 /// both.
 pub fn with_token_in_environment(cli: &Cli, words: &[OsString]) -> Option<Command> {
-    let (left, token) =
-        take_token(&cli.args).filter(|_| Program::built_in(cli) == Some("serve"))?;
+    let (left, token) = take_token(&cli.args).filter(|_| cli.built_in() == Some("serve"))?;
     let before = &words[..words.len().checked_sub(cli.args.len())?];
     let mut command = Command::new(std::env::current_exe().ok()?);
     command

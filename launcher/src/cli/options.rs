@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{ArgAction, Parser, ValueHint};
 
+use jobs::say::Style;
+
 use crate::cli::python::{float, int, repr};
 
 /// The help text about the spelling of options, which is torchrun's.
@@ -290,6 +292,26 @@ impl Cli {
     /// Returns whether an option was given, even with its default value.
     pub fn is_given(&self, long: &str) -> bool {
         self.given.contains(long)
+    }
+
+    /// Returns the log style that is asked for.
+    pub fn log_style(&self) -> Style {
+        Style {
+            json: self.log_format.as_deref() == Some("json"),
+            quiet: self.quiet,
+        }
+    }
+
+    /// Returns the program's name if it may be a built-in program.
+    pub fn built_in(&self) -> Option<&str> {
+        self.program
+            .to_str()
+            .filter(|_| !(self.run_path || self.no_python || self.module))
+    }
+
+    /// Returns whether a built-in program is asked for that runs in ranks.
+    pub fn is_built_in(&self) -> bool {
+        matches!(self.built_in(), Some("eval" | "serve"))
     }
 }
 

@@ -5,7 +5,7 @@ use jobs::eval_args::EvalArgs;
 use jobs::serve_args::ServeArgs;
 
 use super::*;
-use crate::plan::failure::RESTARTS;
+use crate::plan::decide::failure::RESTARTS;
 
 fn request(words: &[&str], env: &Environment) -> Result<Request, CliError> {
     parse(words.iter().map(OsString::from).collect(), env)

@@ -4,11 +4,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::agent::variables::Round;
 use crate::events::{BEGIN, Happening, RankEnd, Who};
+use crate::node::host;
 use crate::plan::Plan;
 use crate::plan::rendezvous::Backend;
 use crate::rendezvous::place::Assigned;
+use crate::round::Round;
 
 /// The facts from which the fields of an event are made, torchrun's and the additional ones.
 struct Facts<'a> {
@@ -146,7 +147,7 @@ pub(super) fn event(round: &Round<'_>, happening: &Happening<'_>, now: SystemTim
         "group_rank": place.node,
         "worker_id": facts.who.map(|who| who.pid.to_string()),
         "role": plan.role,
-        "hostname": crate::report::host(),
+        "hostname": host::full_name(),
         "state": facts.state,
         "total_run_time": total.as_secs(),
         "rdzv_backend": backend(plan),

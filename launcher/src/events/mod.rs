@@ -18,36 +18,25 @@ mod line;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use jobs::printable::printable_json;
-use serde::Serialize;
 use serde_json::Value;
 
-use crate::agent::group::budget::Restart;
-use crate::agent::variables::Round;
+use crate::failure::Casualty;
+use crate::plan::event_log::EventLog;
+use crate::round::Round;
 use crate::say;
+use crate::supervision::Restart;
 
 /// When the launch began.
 static BEGIN: OnceLock<SystemTime> = OnceLock::new();
 
 /// Whether the error about an unwritable file has been printed.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
-
-/// The destination of events.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub enum EventLog {
-    /// Events are not written.
-    #[default]
-    None,
-    /// Standard error.
-    Console,
-    /// A file, to which events are appended.
-    File(PathBuf),
-}
 
 /// An event of a launch.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,14 +117,13 @@ pub struct Who {
     pub pid: i32,
 }
 
-impl EventLog {
-    /// Parses the option's value; returns `None` if there is no such handler.
-    pub fn parse(handler: &str) -> Option<EventLog> {
-        match (handler, handler.strip_prefix("json:")) {
-            ("null" | "dynamic_rendezvous", _) => Some(EventLog::None),
-            ("console", _) => Some(EventLog::Console),
-            (_, Some(path)) if !path.is_empty() => Some(EventLog::File(PathBuf::from(path))),
-            _ => None,
+impl From<&Casualty> for Who {
+    fn from(casualty: &Casualty) -> Who {
+        Who {
+            index: casualty.index,
+            rank: casualty.rank,
+            local_rank: casualty.local_rank,
+            pid: casualty.pid,
         }
     }
 }
@@ -186,31 +174,6 @@ mod tests {
     use crate::agent::peers::alone;
     use crate::agent::tests::plan;
     use crate::plan::Plan;
-
-    #[test]
-    fn handlers_have_torchrun_s_names_and_one_more() {
-        let handlers = [
-            "null",
-            "dynamic_rendezvous",
-            "console",
-            "json:e.jsonl",
-            "json:",
-            "foo",
-        ]
-        .map(EventLog::parse);
-        let file = Some(EventLog::File("e.jsonl".into()));
-        assert_eq!(
-            handlers,
-            [
-                Some(EventLog::None),
-                Some(EventLog::None),
-                Some(EventLog::Console),
-                file,
-                None,
-                None
-            ]
-        );
-    }
 
     #[test]
     fn every_line_of_a_file_is_an_event() {

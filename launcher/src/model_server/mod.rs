@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use tokio::select;
 use tokio::time::sleep_until;
 
-use crate::model_server::machine::{Action, Cause, Event, Limits, Loss, Machine, Role};
+use crate::model_server::machine::{Action, Cause, Event, Limits, Loss, Machine};
 use crate::model_server::probe::{Probe, ask};
 use crate::model_server::process::Process;
-use crate::plan::model_server::ServerPlan;
+use crate::plan::model_server::{Role, ServerPlan};
 use crate::process::leftover::{Leftovers, Spared};
 use crate::say;
 

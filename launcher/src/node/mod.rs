@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::node::nvml::Memory;
 use crate::process::files::FileLimit;
 
+pub mod host;
 pub mod nvml;
 
 /// The folder in which NVIDIA's kernel driver has one folder per GPU, each with a file

@@ -1,7 +1,7 @@
 //! Chooses the CPUs of a rank, by binding mode. Pure.
 
-use crate::numa::NumaError;
 use crate::numa::cpus::CpuList;
+use crate::numa::error::NumaError;
 use crate::numa::machine::{Cpu, Machine};
 
 /// The mode of `--numa-binding`.

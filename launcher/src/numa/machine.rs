@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-use crate::numa::NumaError;
 use crate::numa::cpus::CpuList;
+use crate::numa::error::NumaError;
 
 /// The topology of the machine, as far as binding needs it.
 #[derive(Clone, Debug, Default)]

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::numa::NumaError;
-use crate::slurm::SlurmError;
+use crate::numa::error::NumaError;
+use crate::slurm::error::SlurmError;
 
 /// A command line that can be parsed but not carried out. Where torchrun has a text for the error,
 /// that text is used.

@@ -2,40 +2,19 @@
 //! exists.
 //!
 //! ```text
-//! cli::Cli + environment + node::Node ──Plan::new──► Plan ──► agent::launch
-//!                                           └──► refused, with nothing started
+//! cli::Cli + environment + node::Node ──decide──► Plan ──► agent::launch
+//!                                          └──► PlanError, with nothing started
 //! ```
-//! `rrun --dry-run` prints it as JSON.
+//! [`decide`] makes the plan. The other modules, and the types below, are plain data, which those who
+//! carry out the plan may import. `rrun --dry-run` prints it as JSON.
 
-pub mod caveats;
-pub mod conf;
-pub mod crowd;
 pub mod decide;
-pub mod dedicated;
-pub mod endpoint;
 pub mod error;
 pub mod eval;
-pub mod failure;
-mod idle;
-pub mod limits;
-pub mod logs;
-pub mod meeting;
+pub mod event_log;
 pub mod missing;
 pub mod model_server;
-pub mod nodes;
-pub mod nproc;
-pub mod numa;
-pub mod program;
-pub mod python;
-pub mod ranks;
 pub mod rendezvous;
-pub mod room;
-pub mod seating;
-pub mod serve;
-pub mod signals;
-pub mod streams;
-pub mod template;
-pub mod variables;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -44,15 +23,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::events::EventLog;
 use crate::numa::CpuList;
-pub use crate::plan::error::PlanError;
 use crate::plan::eval::EvalPlan;
-pub use crate::plan::failure::FailurePolicy;
+use crate::plan::event_log::EventLog;
 use crate::plan::model_server::ServerPlan;
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::process::files::FileLimit;
-use crate::say::Note;
+use crate::say::note::Note;
 
 /// The plan of one launch on this node.
 #[derive(Clone, Debug, Serialize)]
@@ -105,6 +82,17 @@ pub struct Plan {
     /// The evaluation of the built-in program `eval`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<EvalPlan>,
+}
+
+/// What the failure of a rank means for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FailurePolicy {
+    /// All ranks end, and restart together while a restart is left.
+    Torchrun,
+    /// The others go on; the rank restarts alone while it has a restart left, and is lost after
+    /// that.
+    Isolate,
 }
 
 /// The store in which the ranks meet.

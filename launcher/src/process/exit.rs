@@ -4,7 +4,7 @@ use std::fmt::{Display, Formatter};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use crate::signals;
+use crate::signals::names::signal_name;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Display for Exit {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         match self {
             Exit::Code(code) => write!(f, "exited with code {code}"),
-            Exit::Signal(signal) => write!(f, "was killed by {}", signals::name(*signal)),
+            Exit::Signal(signal) => write!(f, "was killed by {}", signal_name(*signal)),
         }
     }
 }

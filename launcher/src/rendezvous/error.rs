@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::rendezvous::reach::Tries;
+use crate::rendezvous::tries::Tries;
 use crate::store::StoreError;
 
 /// The reason why nodes cannot meet or cannot stay together.

@@ -19,9 +19,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::error::RendezvousError;
+use crate::rendezvous::launch::LaunchFacts;
+use crate::rendezvous::messages::{Command, Notice, leave};
 use crate::rendezvous::place::{Assigned, MAX_LOCAL_WORLD_SIZE, Master, Place, RoleInfo, assign};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
-use crate::rendezvous::{Command, Job, Notice};
 use crate::store::{Client, StoreError};
 
 /// Interval between two reports of the missing nodes.
@@ -46,21 +47,24 @@ pub struct Fixed {
 }
 
 /// Meets the other nodes.
-pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed, RendezvousError> {
+pub async fn meet(
+    facts: &LaunchFacts,
+    notices: &UnboundedSender<Notice>,
+) -> Result<Fixed, RendezvousError> {
     let RendezvousPlan {
         ref host,
         port,
         timeout,
         ..
-    } = job.plan;
-    let store_endpoint = match job.node_rank() {
+    } = facts.plan;
+    let store_endpoint = match facts.node_rank() {
         0 => StoreEndpoint::hosted(host, port)?,
         _ => StoreEndpoint::elsewhere(host, port),
     };
     let mut client = store_endpoint.connect(timeout, timeout).await?;
     client.count_in().await?;
-    let key = format!("{}/rrun/agent/{}", job.run_id, job.node_rank());
-    let (mine, rank) = (job.name(), job.node_rank());
+    let key = format!("{}/rrun/agent/{}", facts.run_id, facts.node_rank());
+    let (mine, rank) = (facts.name(), facts.node_rank());
     let taken = client.compare_set(&key, b"", mine.as_bytes()).await?;
     if taken != mine.as_bytes() {
         return Err(RendezvousError::TakenRank {
@@ -69,7 +73,7 @@ pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed,
         });
     }
     let mut meeting = Meeting {
-        job,
+        facts,
         client,
         notices,
     };
@@ -81,7 +85,7 @@ pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed,
     let key = meeting.key("rrun/launch");
     let launch = meeting
         .client
-        .compare_set(&key, b"", job.launch.as_bytes())
+        .compare_set(&key, b"", facts.launch.as_bytes())
         .await?;
     let launch = String::from_utf8_lossy(&launch).into_owned();
     Ok(Fixed {
@@ -95,25 +99,28 @@ pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed,
 
 /// The exchange of role information and ranks.
 struct Meeting<'a> {
-    job: &'a Job,
+    facts: &'a LaunchFacts,
     client: Client,
     notices: &'a UnboundedSender<Notice>,
 }
 
 impl Meeting<'_> {
     fn key(&self, rest: &str) -> String {
-        format!("{}/{rest}", self.job.run_id)
+        format!("{}/{rest}", self.facts.run_id)
     }
 
     async fn ranks(&mut self) -> Result<Assigned, RendezvousError> {
-        let (rank, nodes, local_world_size) =
-            (self.job.node_rank(), self.job.plan.max, self.job.nproc);
-        if self.job.is_identical {
+        let (rank, nodes, local_world_size) = (
+            self.facts.node_rank(),
+            self.facts.plan.max,
+            self.facts.nproc,
+        );
+        if self.facts.is_identical {
             let (base, world) = (rank * local_world_size, nodes * local_world_size);
             return Ok(Assigned(base, world, base, world));
         }
         let info = RoleInfo {
-            role: self.job.role.clone(),
+            role: self.facts.role.clone(),
             rank,
             local_world_size,
         };
@@ -134,7 +141,7 @@ impl Meeting<'_> {
     /// Performs the part of node 0: collects the role information and assigns the ranks.
     async fn give(&mut self) -> Result<(), RendezvousError> {
         self.gather().await?;
-        let nodes = 0..self.job.plan.max;
+        let nodes = 0..self.facts.plan.max;
         let mut infos: Vec<RoleInfo> = Vec::new();
         for node in nodes.clone() {
             let key = self.key(&format!("torchelastic/role_info/{node}"));
@@ -175,7 +182,7 @@ impl Meeting<'_> {
 
     /// Waits for the role information of all nodes, and reports the missing ones meanwhile.
     async fn gather(&mut self) -> Result<(), RendezvousError> {
-        let (timeout, wanted) = (self.job.plan.timeout, self.job.plan.max);
+        let (timeout, wanted) = (self.facts.plan.timeout, self.facts.plan.max);
         let deadline = Instant::now() + timeout;
         let keys: Vec<String> = (0..wanted)
             .map(|node| self.key(&format!("torchelastic/role_info/{node}")))
@@ -220,16 +227,16 @@ impl Meeting<'_> {
 /// A node that shares the launch with a torchrun.
 #[derive(Debug)]
 pub struct Apart<'a> {
-    job: &'a Job,
+    facts: &'a LaunchFacts,
     fixed: Fixed,
     restarts: u32,
 }
 
 impl<'a> Apart<'a> {
     /// Continues after the nodes have met.
-    pub fn new(job: &'a Job, fixed: Fixed) -> Apart<'a> {
+    pub fn new(facts: &'a LaunchFacts, fixed: Fixed) -> Apart<'a> {
         Apart {
-            job,
+            facts,
             fixed,
             restarts: 0,
         }
@@ -249,7 +256,7 @@ impl<'a> Apart<'a> {
                 Command::Done => {
                     tokio::select! {
                         () = self.exit_barrier(notices) => drop(notices.send(Notice::Succeeded)),
-                        () = crate::rendezvous::leave(commands) => return Ok(()),
+                        () = leave(commands) => return Ok(()),
                     }
                 }
                 Command::Leave { .. } => return Ok(()),
@@ -264,13 +271,14 @@ impl<'a> Apart<'a> {
             port,
             max: nodes,
             ..
-        } = self.job.plan;
+        } = self.facts.plan;
         let master = Master {
             addr: host.clone(),
             port,
             is_agent_store: true,
         };
-        let (node, assigned, restarts) = (self.job.node_rank(), self.fixed.assigned, self.restarts);
+        let (node, assigned, restarts) =
+            (self.facts.node_rank(), self.fixed.assigned, self.restarts);
         let launch = self.fixed.launch.clone();
         Place {
             launch,
@@ -302,13 +310,13 @@ impl<'a> Apart<'a> {
         let key = |name: &str| {
             format!(
                 "{}/torchelastic/agent/terminal_state/{name}",
-                self.job.run_id
+                self.facts.run_id
             )
         };
         let last = key("last_member");
         let client = &mut self.fixed.client;
         if client.add(&key("num_members"), 1).await?
-            >= i64::try_from(self.job.plan.max).unwrap_or(i64::MAX)
+            >= i64::try_from(self.facts.plan.max).unwrap_or(i64::MAX)
         {
             client.set(&last, b"<val_ignored>").await?;
         }

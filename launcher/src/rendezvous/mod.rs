@@ -14,12 +14,15 @@ pub mod envelope;
 pub mod error;
 pub mod fixed;
 pub mod join;
+pub mod launch;
+pub mod messages;
 pub mod place;
 pub mod ranks_store;
 pub mod reach;
 pub mod shared;
 pub mod state;
 pub mod store_endpoint;
+pub mod tries;
 
 use std::env;
 use std::future::pending;
@@ -34,54 +37,13 @@ use crate::plan::Plan;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::fixed::Apart;
-use crate::rendezvous::place::Place;
+use crate::rendezvous::launch::LaunchFacts;
+use crate::rendezvous::messages::{Command, Notice, leave};
 use crate::rendezvous::shared::SharedRendezvous;
-use crate::rendezvous::state::Failure;
 use crate::rendezvous::store_endpoint::StoreEndpoint;
 
 /// How long the end of a launch is delayed so that the other nodes can learn about it.
 const FAREWELL: Duration = Duration::from_secs(5);
-
-/// A command from the agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Leave the round and join the next one; [`Notice::Joined`] follows.
-    Join,
-    /// Announce that a rank of this node has failed.
-    Failed {
-        /// The rank and its exit, as text for the other nodes.
-        failure: String,
-        /// Whether a restart is left; if not, the launch is over on all nodes.
-        restarts: bool,
-    },
-    /// Announce that all ranks of this node have succeeded; [`Notice::Succeeded`] follows when
-    /// those of all other nodes have too.
-    Done,
-    /// Leave for good.
-    Leave {
-        /// Why the launch cannot go on without this node, in case it hosts the store.
-        why: Option<String>,
-    },
-}
-
-/// A notice to the agent.
-#[derive(Debug)]
-pub enum Notice {
-    /// A line for the user.
-    Said(String),
-    /// The ranks of a round can start.
-    Joined(Place),
-    /// The round is over for this reason: end the ranks and join again.
-    Changed(String),
-    /// All ranks of all nodes have succeeded.
-    Succeeded,
-    /// The launch has failed on another node, for this reason.
-    Failed(String),
-    /// The rendezvous has ended with this error.
-    Lost(RendezvousError),
-    /// This node has left.
-    Left,
-}
 
 /// The agent's handle of a rendezvous. Dropping it closes the store, if this node hosts it.
 #[derive(Debug)]
@@ -96,7 +58,7 @@ impl Rendezvous {
     /// `launch` is the id of the launch if this node is the first.
     pub fn start(plan: &Plan, rendezvous: &RendezvousPlan, launch: String) -> Rendezvous {
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| value == "1");
-        let job = Job {
+        let facts = LaunchFacts {
             plan: rendezvous.clone(),
             run_id: plan.run_id.clone(),
             launch,
@@ -107,7 +69,7 @@ impl Rendezvous {
         };
         let (commands, received) = unbounded_channel();
         let (sent, notices) = unbounded_channel();
-        let task = tokio::spawn(attend(job, received, sent)).abort_handle();
+        let task = tokio::spawn(attend(facts, received, sent)).abort_handle();
         Rendezvous {
             commands,
             notices,
@@ -144,52 +106,13 @@ impl Drop for Rendezvous {
     }
 }
 
-/// What a rendezvous knows about the launch.
-#[derive(Clone, Debug)]
-pub struct Job {
-    plan: RendezvousPlan,
-    run_id: String,
-    /// The id that this node proposes for the launch.
-    launch: String,
-    role: String,
-    nproc: usize,
-    /// Whether the ranks are to use a store hosted by the launcher.
-    is_shared: bool,
-    /// `TORCH_ELASTIC_WORKER_IDENTICAL=1`: all nodes have the same number of ranks, so none has to
-    /// ask the others.
-    is_identical: bool,
-}
-
-impl Job {
-    fn node_rank(&self) -> usize {
-        usize::try_from(self.plan.node_rank).unwrap_or_default()
-    }
-
-    /// Returns a description of this launcher for other nodes.
-    fn name(&self) -> String {
-        format!(
-            "{}, pid {}, {}",
-            jobs::host::name(),
-            std::process::id(),
-            self.plan.node_id
-        )
-    }
-
-    fn failure(&self, addr: &str, what: String) -> Failure {
-        Failure {
-            node: format!("node {} ({addr})", jobs::host::name()),
-            what,
-        }
-    }
-}
-
 async fn attend(
-    job: Job,
+    facts: LaunchFacts,
     mut commands: UnboundedReceiver<Command>,
     notices: UnboundedSender<Notice>,
 ) {
     let ended = select! {
-        ended = meet(&job, &notices) => match ended {
+        ended = meet(&facts, &notices) => match ended {
             Ok(Met::Apart(apart)) => apart.run(&mut commands, &notices).await,
             Ok(Met::Together(shared)) => shared.run(&mut commands).await,
             Err(err) => Err(err),
@@ -210,32 +133,23 @@ enum Met<'a> {
 }
 
 async fn meet<'a>(
-    job: &'a Job,
+    facts: &'a LaunchFacts,
     notices: &'a UnboundedSender<Notice>,
 ) -> Result<Met<'a>, RendezvousError> {
-    let (key, store_endpoint) = match job.plan.backend {
+    let (key, store_endpoint) = match facts.plan.backend {
         Backend::Static => {
-            let met = fixed::meet(job, notices).await?;
+            let met = fixed::meet(facts, notices).await?;
             if !met.is_together {
-                return Ok(Met::Apart(Box::new(Apart::new(job, met))));
+                return Ok(Met::Apart(Box::new(Apart::new(facts, met))));
             }
-            (format!("{}/rrun/state", job.run_id), met.store_endpoint)
+            (format!("{}/rrun/state", facts.run_id), met.store_endpoint)
         }
         Backend::C10d => (
-            format!("torch.rendezvous.{}", job.run_id),
-            StoreEndpoint::find(&job.plan).await?,
+            format!("torch.rendezvous.{}", facts.run_id),
+            StoreEndpoint::find(&facts.plan).await?,
         ),
     };
     Ok(Met::Together(Box::new(
-        SharedRendezvous::enter(job, key, store_endpoint, notices).await?,
+        SharedRendezvous::enter(facts, key, store_endpoint, notices).await?,
     )))
-}
-
-/// Waits until the agent wants to leave.
-async fn leave(commands: &mut UnboundedReceiver<Command>) {
-    while let Some(command) = commands.recv().await {
-        if let Command::Leave { .. } = command {
-            return;
-        }
-    }
 }

@@ -23,9 +23,6 @@ use jobs::say::object;
 pub use jobs::say::{Level, Style};
 use serde_json::{Map, Value};
 
-use crate::cli::Cli;
-pub use crate::say::note::Note;
-
 /// The rank that a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct About {
@@ -33,14 +30,6 @@ pub struct About {
     pub rank: usize,
     /// Process id, if the rank was started.
     pub pid: Option<i32>,
-}
-
-/// Returns the log style that the command line asks for.
-pub fn style(cli: &Cli) -> Style {
-    Style {
-        json: cli.log_format.as_deref() == Some("json"),
-        quiet: cli.quiet,
-    }
 }
 
 /// Formats a message; returns `None` if its level is not shown.

@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::cli::Environment;
+use crate::cli::environment::Environment;
 use crate::say::Style;
 
 /// The variable of this program, and the common one; the first that is set counts.

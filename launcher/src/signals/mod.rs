@@ -10,18 +10,18 @@
 //!              SIGUSR1, SIGUSR2  unless listed, announce the end and end nothing: see [`Notices`]
 //! ```
 
+pub mod names;
 mod terms;
 
-use std::borrow::Cow;
 use std::fs;
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::plan::{Sender, SignalPlan};
+use crate::signals::names::signal_name;
 use crate::signals::terms::Terms;
 
 /// Signals that end a process by default and that users send to a launcher.
@@ -101,7 +101,10 @@ impl Signals {
             }
             match open(received.number) {
                 Ok(stream) => streams.push((received, stream)),
-                Err(err) => notes.push(format!("cannot handle {}: {err}", name(received.number))),
+                Err(err) => notes.push(format!(
+                    "cannot handle {}: {err}",
+                    signal_name(received.number)
+                )),
             }
         }
         let sender = plan.sender;
@@ -227,25 +230,11 @@ fn mask(number: i32) -> u64 {
         .unwrap_or(0)
 }
 
-/// Returns the name of a signal, as `SIGTERM`, or `signal 40` for one without a name.
-pub fn name(number: i32) -> Cow<'static, str> {
-    match Signal::try_from(number) {
-        Ok(signal) => Cow::Borrowed(signal.as_str()),
-        Err(_) => Cow::Owned(format!("signal {number}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use nix::sys::signal::Signal;
 
-    #[test]
-    fn a_real_time_signal_has_a_number_for_a_name() {
-        assert_eq!(
-            (name(15).as_ref(), name(40).as_ref()),
-            ("SIGTERM", "signal 40")
-        );
-    }
+    use super::*;
 
     #[test]
     fn the_ignored_signals_are_read_from_proc() {

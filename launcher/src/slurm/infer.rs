@@ -1,6 +1,6 @@
 //! Infers the options of a launch that the command line leaves out from its place in SLURM. Pure.
 
-use crate::say::Note;
+use crate::say::note::Note;
 use crate::slurm::error::SlurmError;
 use crate::slurm::gpus::Gpus;
 use crate::slurm::place::{Job, Place, Step};

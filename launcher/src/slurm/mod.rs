@@ -26,7 +26,7 @@ use std::time::Duration;
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::plan::{Plan, Sender};
-use crate::say::Note;
+use crate::say::note::Note;
 pub use crate::slurm::error::SlurmError;
 use crate::slurm::gpus::Gpus;
 pub use crate::slurm::infer::{Inference, Task};

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::*;
 use crate::cli::{Request, parse};
-use crate::plan::PlanError;
+use crate::plan::error::PlanError;
 
 /// Task number 3, on node2, of `srun` in a job with `-N2 --ntasks-per-node=2 --gres=gpu:2
 /// --cpus-per-task=3`.

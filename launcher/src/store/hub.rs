@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use crate::store::limits::{FREE_BUFFER, Limits};
 use crate::store::outbox::Outbox;
-use crate::store::table::{Action, ClientId, Refusal, Table};
+use crate::store::table::{Action, Refusal, Table};
+use crate::store::waits::ClientId;
 use crate::store::wire::Request;
 
 /// The state shared by all connections of one store. They all run on one thread, so the lock is

@@ -27,7 +27,8 @@ mod reply;
 mod retired;
 mod server;
 pub mod table;
-mod waits;
+mod value;
+pub mod waits;
 pub mod wire;
 
 pub use client::Client;

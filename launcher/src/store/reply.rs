@@ -4,10 +4,7 @@
 use std::sync::Arc;
 
 use crate::store::outbox::Outbox;
-
-/// A stored value, shared between the table and the replies not yet sent. `APPEND` grows it in
-/// place if no reply shares it.
-pub type Value = Arc<Vec<u8>>;
+use crate::store::value::Value;
 
 /// One-byte reply (torch: `CheckResponseType::READY` and `WaitResponseType::STOP_WAITING`).
 pub const READY: u8 = 0;

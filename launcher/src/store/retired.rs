@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::store::outbox::SHARE;
-use crate::store::reply::Value;
+use crate::store::value::Value;
 
 /// Least number of values that are worth a sweep.
 const SWEEP: usize = 256;

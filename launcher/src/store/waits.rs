@@ -11,10 +11,13 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::store::limits::{ENTRY, WAIT_ENTRY};
-use crate::store::table::ClientId;
 
 /// Least number of stale entries that are worth a sweep.
 const SWEEP: usize = 1024;
+
+/// Identifies one connection; ids are not reused during the life of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
 
 /// All waits that are not over.
 #[derive(Debug, Default)]

@@ -33,11 +33,10 @@ use jobs::plan::{RunFolderError, RunPlan};
 use jobs::printable::{printable, printable_json, printable_line};
 use jobs::usage::{option_of_file, plain, with_negative_values};
 
+use crate::cli::built_in::TOOLS;
+
 /// Number of bytes from the end of a failed run's output that are shown.
 const LAST_WORDS: u64 = 2000;
-
-/// The names of the tools.
-pub const NAMES: [&str; 5] = ["compare", "fit", "merge", "report", "verify"];
 
 #[derive(Debug, Parser)]
 #[command(
@@ -57,7 +56,7 @@ enum Tool {
 impl Tool {
     /// Parses the words, with `-` or `_` in options as the launcher and `eval` do.
     fn read(words: &[OsString]) -> Result<Self, clap::Error> {
-        let mut command = NAMES.into_iter().fold(Self::command(), |command, name| {
+        let mut command = TOOLS.into_iter().fold(Self::command(), |command, name| {
             command.mut_subcommand(name, with_negative_values)
         });
         let dashed = words.iter().map(|word| with_dashes(word));
@@ -104,7 +103,7 @@ pub fn is_asked(words: &[OsString]) -> bool {
     words
         .first()
         .and_then(|word| word.to_str())
-        .is_some_and(|word| NAMES.contains(&word))
+        .is_some_and(|word| TOOLS.contains(&word))
 }
 
 /// Runs the tool that the command line calls.

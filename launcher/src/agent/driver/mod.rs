@@ -18,14 +18,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::agent::attempt::Attempt;
-use crate::agent::driver::single::about;
 use crate::agent::error::AgentError;
 use crate::agent::event::{Action, End, Event, LocalRank};
 use crate::agent::folder_lock::FolderLock;
 use crate::agent::group::Group;
 use crate::agent::last_words;
 use crate::agent::peers::{Peers, alone};
-use crate::agent::variables::Round;
 use crate::events::{self, Happening};
 use crate::logs::folder::RunFolder;
 use crate::model_server::Server;
@@ -34,8 +32,10 @@ use crate::process::exit::{CANNOT_RUN, Exit};
 use crate::process::leftover::{Leftovers, Reach};
 use crate::process::oom::OomKills;
 use crate::rendezvous::place::Place;
+use crate::round::Round;
 use crate::say::{self, Level};
-use crate::signals::{self, Notices, Received, Signals};
+use crate::signals::names::signal_name;
+use crate::signals::{Notices, Received, Signals};
 
 /// Interval between two checks for leftover processes. They are polled because not all of them are
 /// children of the launcher, so not all send SIGCHLD when they end.
@@ -186,7 +186,7 @@ impl<'a> Driver<'a> {
     }
 
     fn say_received(&mut self, Received { number, .. }: Received) {
-        let name = signals::name(number);
+        let name = signal_name(number);
         say::warning(format_args!(
             "Received {number} death signal, shutting down workers ({name})"
         ));
@@ -199,7 +199,7 @@ impl<'a> Driver<'a> {
     /// process of a job step, but only to the launcher if the launcher runs in a batch script; then
     /// it is forwarded to the ranks.
     fn pass_on(&self, number: i32) {
-        let name = signals::name(number);
+        let name = signal_name(number);
         events::record(&self.round(), &Happening::Signal { name: &name });
         match self.plan.signals.sender {
             Sender::SlurmToStep => {
@@ -252,11 +252,11 @@ impl<'a> Driver<'a> {
             casualty.exit,
             self.hint(casualty.exit)
         );
-        say::of_rank(Level::Error, about(casualty), line);
+        say::of_rank(Level::Error, casualty.about(), line);
         let line = format!(
             "failed (exitcode: {code}) local_rank: {rank} (pid: {pid}) of binary: {program}"
         );
-        say::of_rank(Level::Error, about(casualty), line);
+        say::of_rank(Level::Error, casualty.about(), line);
     }
 
     /// Returns a hint at the likely cause of this exit; empty if there is none.
@@ -405,7 +405,7 @@ impl<'a> Driver<'a> {
             select! {
                 () = flush => {}
                 received = self.signals.recv() => {
-                    say::warning(format_args!("{} while log lines were still to be printed", signals::name(received.number)));
+                    say::warning(format_args!("{} while log lines were still to be printed", signal_name(received.number)));
                     return;
                 }
             }

@@ -8,7 +8,7 @@ use crate::agent::driver::Driver;
 use crate::agent::event::{End, Event, LocalRank};
 use crate::events::{self, Happening};
 use crate::model_server::Server;
-use crate::rendezvous::Notice;
+use crate::rendezvous::messages::Notice;
 use crate::rendezvous::place::Place;
 use crate::say::{self, Level};
 

@@ -11,7 +11,7 @@ use crate::agent::driver::{Driver, SWEEP_PERIOD};
 use crate::agent::event::{End, Event};
 use crate::model_server::{News, Server};
 use crate::say;
-use crate::signals;
+use crate::signals::names::signal_name;
 
 /// How long processes that the server left behind may take to end after SIGKILL.
 const LAST_GRACE: Duration = Duration::from_secs(5);
@@ -93,7 +93,7 @@ impl Driver<'_> {
             }
             select! {
                 received = self.signals.recv() => {
-                    say::warning(format_args!("{} while the model server was ending: killed", signals::name(received.number)));
+                    say::warning(format_args!("{} while the model server was ending: killed", signal_name(received.number)));
                     server.kill();
                 }
                 _ = self.exits.recv() => {}

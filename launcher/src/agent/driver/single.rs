@@ -5,12 +5,12 @@ use nix::sys::signal::Signal;
 
 use crate::agent::driver::Driver;
 use crate::agent::event::{Event, LocalRank, Loss};
-use crate::agent::group::budget::Restart;
-use crate::events::{self, Happening, Who};
+use crate::events::{self, Happening};
 use crate::failure::Casualty;
 use crate::logs::attempt::Writer;
 use crate::process::leftover::Trace;
-use crate::say::{self, About, Level};
+use crate::say::{self, Level};
+use crate::supervision::Restart;
 
 impl Driver<'_> {
     /// Reports that a rank will be restarted.
@@ -26,11 +26,11 @@ impl Driver<'_> {
             "{failure}; restart {number} of {of} in {} s{others}",
             after.as_secs()
         );
-        say::of_rank(Level::Warning, about(casualty), line);
+        say::of_rank(Level::Warning, casualty.about(), line);
         events::record(
             &self.round(),
             &Happening::Restart {
-                who: who(casualty),
+                who: casualty.into(),
                 restart,
             },
         );
@@ -49,13 +49,13 @@ impl Driver<'_> {
         let reason = format!("{}; {why}", self.failure(casualty));
         say::of_rank(
             Level::Error,
-            about(casualty),
+            casualty.about(),
             format_args!("{reason}{}", self.others(rank)),
         );
         events::record(
             &self.round(),
             &Happening::Lost {
-                who: who(casualty),
+                who: casualty.into(),
                 reason: &reason,
             },
         );
@@ -117,22 +117,5 @@ impl Driver<'_> {
         } else {
             ""
         }
-    }
-}
-
-/// Returns the rank that a line is about, after that rank has ended.
-pub(super) fn about(casualty: &Casualty) -> About {
-    About {
-        rank: casualty.rank,
-        pid: Some(casualty.pid),
-    }
-}
-
-fn who(casualty: &Casualty) -> Who {
-    Who {
-        index: casualty.index,
-        rank: casualty.rank,
-        local_rank: casualty.local_rank,
-        pid: casualty.pid,
     }
 }

@@ -19,7 +19,6 @@
 //! group. *Sweeping* waits for their leftover processes: at most [`LEFTOVER_GRACE`], then SIGKILL.
 //! After SIGKILL both wait [`UNINTERRUPTIBLE_GRACE`] and no longer.
 
-pub mod budget;
 pub mod isolation;
 pub mod stopping;
 
@@ -28,17 +27,8 @@ use std::time::{Duration, Instant};
 
 use crate::agent::event::{Action, End, Event, LocalRank};
 use crate::agent::group::isolation::Isolation;
-use crate::agent::group::stopping::end_by;
 use crate::process::exit::Exit;
-
-/// How long processes that outlive their rank may take to end after SIGTERM. Torchrun does not end
-/// them; five seconds let a data loader or a logger close its files and keep the end of a launch
-/// short.
-pub const LEFTOVER_GRACE: Duration = Duration::from_secs(5);
-
-/// How long to wait after SIGKILL for a process in an uninterruptible system call, for instance in
-/// a hung GPU driver or file server (torchrun waits without limit: pytorch/pytorch#185414).
-pub const UNINTERRUPTIBLE_GRACE: Duration = Duration::from_secs(30);
+use crate::supervision::{LEFTOVER_GRACE, Patience, UNINTERRUPTIBLE_GRACE};
 
 /// The worker group of one node.
 #[derive(Debug)]
@@ -63,13 +53,6 @@ enum State {
     Sweeping { then: Then, patience: Patience },
     Parting { end: End },
     Finished,
-}
-
-/// What happens when the awaited processes have not ended by a given time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    KillAt(Instant),
-    GiveUpAt(Instant),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +92,9 @@ impl Group {
     /// Returns when the group needs an [`Event::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Stopping { patience, .. } | State::Sweeping { patience, .. } => match patience {
-                Patience::KillAt(at) | Patience::GiveUpAt(at) => Some(at),
-            },
+            State::Stopping { patience, .. } | State::Sweeping { patience, .. } => {
+                Some(patience.deadline())
+            }
             State::Healthy => self.isolation.as_ref().and_then(Isolation::deadline),
             State::Joining | State::Parting { .. } | State::Finished => None,
         }
@@ -162,7 +145,7 @@ impl Group {
             (State::Joining, Event::Joined { attempt }) => self.spawn(attempt, now),
             (State::Joining, Event::Over(end)) => self.finish(end),
             (State::Joining | State::Parting { .. }, Event::Received(received)) => {
-                self.finish(end_by(received))
+                self.finish(End::from(received))
             }
             (State::Healthy, Event::NotStarted(rank)) => self.not_started(rank, now),
             (State::Healthy, Event::Changed) => {
@@ -217,7 +200,7 @@ impl Group {
                 Patience::GiveUpAt(_) => self.swept(then),
             },
             (State::Sweeping { then, .. }, Event::Received(received)) => {
-                self.kill_leftovers(without_restart(then, end_by(received)), now)
+                self.kill_leftovers(without_restart(then, End::from(received)), now)
             }
             (State::Sweeping { then, .. }, Event::Swept) => self.swept(then),
             (_, Event::EndAnnounced) => {

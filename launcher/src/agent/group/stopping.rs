@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use crate::agent::event::{Action, End};
-use crate::agent::group::{Group, Patience, State, Then, UNINTERRUPTIBLE_GRACE};
+use crate::agent::group::{Group, State, Then};
 use crate::signals::Received;
+use crate::supervision::{Patience, UNINTERRUPTIBLE_GRACE};
 
 /// Upper limit of the remaining grace period after a second signal. The signal is forwarded, as
 /// torchrun does, but its sender is in a hurry.
@@ -18,7 +19,7 @@ impl Group {
         grace: Duration,
         now: Instant,
     ) -> Vec<Action> {
-        let then = Then::Finish(end_by(received));
+        let then = Then::Finish(End::from(received));
         if !received.is_listed {
             return self.stop(then, libc::SIGKILL, grace, now);
         }
@@ -33,7 +34,7 @@ impl Group {
         let kills = self.signals > 0 && (received.number == libc::SIGINT || self.signals > 1);
         if kills {
             return self.stop(
-                Then::Finish(end_by(received)),
+                Then::Finish(End::from(received)),
                 libc::SIGKILL,
                 Duration::ZERO,
                 now,
@@ -82,19 +83,5 @@ impl Group {
             then
         };
         [abandoned, self.sweep(then, true, now)].concat()
-    }
-}
-
-/// Returns how the launch ends after this signal.
-pub(super) fn end_by(received: Received) -> End {
-    match received {
-        Received {
-            number: signal,
-            is_listed: true,
-        } => End::Stopped { signal },
-        Received {
-            number: signal,
-            is_listed: false,
-        } => End::Killed { signal },
     }
 }

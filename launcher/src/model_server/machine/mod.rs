@@ -15,11 +15,9 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
-use crate::agent::group::UNINTERRUPTIBLE_GRACE;
-use crate::agent::group::budget::{Budget, Restart};
+use crate::plan::model_server::Role;
 use crate::process::exit::Exit;
+use crate::supervision::{Patience, Restart, RestartBudget, UNINTERRUPTIBLE_GRACE};
 
 /// An event in the life of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,16 +77,6 @@ pub enum Loss {
     Spent,
 }
 
-/// Which launcher runs the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// This launcher starts the server.
-    Host,
-    /// Another launcher on this node does; this one only waits until it is healthy.
-    Guest,
-}
-
 /// Timeouts and restarts of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -105,7 +93,7 @@ pub struct Limits {
 pub struct Machine {
     role: Role,
     limits: Limits,
-    budget: Budget,
+    budget: RestartBudget,
     has_worked: bool,
     is_ending: bool,
     state: State,
@@ -127,16 +115,10 @@ enum Then {
     Retry(Cause),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    KillAt(Instant),
-    GiveUpAt(Instant),
-}
-
 impl Machine {
     /// Returns the state of a server that has not been started.
     pub fn new(role: Role, limits: Limits) -> Machine {
-        let budget = Budget::new(limits.max_restarts);
+        let budget = RestartBudget::new(limits.max_restarts);
         Machine {
             role,
             limits,
@@ -151,10 +133,7 @@ impl Machine {
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Starting { until, .. } | State::Pausing { until } => Some(until),
-            State::Ending {
-                patience: Patience::KillAt(at) | Patience::GiveUpAt(at),
-                ..
-            } => Some(at),
+            State::Ending { patience, .. } => Some(patience.deadline()),
             State::Idle | State::Healthy { .. } | State::Over => None,
         }
     }

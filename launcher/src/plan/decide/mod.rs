@@ -1,20 +1,26 @@
 //! [`Plan::new`]: makes all decisions of the plan, in the order in which torchrun reports errors.
 
+pub mod caveats;
+pub mod eval;
+pub mod failure;
+pub mod meeting;
+pub mod program;
+pub mod ranks;
+pub mod signals;
+pub mod timeouts;
+
 use crate::cli::{Cli, Environment};
-use crate::events::EventLog;
 use crate::node::Node;
+use crate::plan::decide::eval::Asked;
+use crate::plan::decide::eval::seating::Launch;
+use crate::plan::decide::meeting::{Meeting, conf, nodes};
+use crate::plan::decide::program::Program;
+use crate::plan::decide::ranks::{Ranks, nproc, numa, variables};
 use crate::plan::error::PlanError;
-use crate::plan::eval::Asked;
-use crate::plan::meeting::Meeting;
+use crate::plan::event_log::EventLog;
 use crate::plan::model_server::ServerPlan;
-use crate::plan::program::Program;
-use crate::plan::ranks::Ranks;
-use crate::plan::seating::Launch;
-use crate::plan::{
-    FailurePolicy, LogPlan, Plan, SignalPlan, caveats, conf, eval, limits, nodes, nproc, numa,
-    variables,
-};
-use crate::say::Note;
+use crate::plan::{FailurePolicy, LogPlan, Plan, SignalPlan};
+use crate::say::note::Note;
 use crate::slurm::{Slurm, Task};
 
 impl Plan {
@@ -105,8 +111,8 @@ impl Plan {
             store,
             rendezvous,
         } = Meeting::new(cli, nodes, &pairs, node)?;
-        limits::check_monitor_interval(cli)?;
-        let shutdown_timeout = limits::shutdown_timeout(cli, env)?;
+        timeouts::check_monitor_interval(cli)?;
+        let shutdown_timeout = timeouts::shutdown_timeout(cli, env)?;
         let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle);
         let (mut variables, thread_note) = variables::shared(env, nproc);
         if let Some(eval) = &eval {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::cli::{Environment, Request, parse};
 use crate::node::{Gpu, Node};
+use crate::plan::error::PlanError;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
-use crate::plan::{Plan, PlanError, RankPlan, Streams};
+use crate::plan::{Plan, RankPlan, Streams};
 
 const UUID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
@@ -144,7 +145,7 @@ fn eval_runs_the_binary_beside_rrun_with_its_words_untouched() {
     let Request::Launch(cli) = parse(words.to_vec(), &env).unwrap() else {
         panic!("no launch")
     };
-    let program = crate::plan::program::Program::new(&cli, &env, &node).unwrap();
+    let program = crate::plan::decide::program::Program::new(&cli, &env, &node).unwrap();
     assert_eq!(program.title(), "eval");
     assert_eq!(
         program.argv(1),

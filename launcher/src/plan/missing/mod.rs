@@ -19,7 +19,7 @@ use jobs::known::{canonical_policy, is_python_environment};
 use serde_json::Value;
 
 use crate::cli::Environment;
-use crate::plan::python::find;
+use crate::plan::decide::program::python::find;
 use modules::Probe;
 
 /// The interpreter of an environment that names none.

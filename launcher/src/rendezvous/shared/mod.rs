@@ -27,12 +27,13 @@ use crate::rendezvous::beats::Beats;
 use crate::rendezvous::envelope::{Content, open, seal};
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::join::{Action, Change, Event, Member, Settings};
+use crate::rendezvous::launch::LaunchFacts;
+use crate::rendezvous::messages::{Command, Notice, leave};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
 use crate::rendezvous::shared::watch::{bell, watch};
 use crate::rendezvous::state::{Closed, NodeInfo, State};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
-use crate::rendezvous::{Command, Job, Notice};
 use crate::store::{Client, StoreError};
 
 /// How long the host of the store stays so that the others can read that the launch is over.
@@ -48,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One node of the shared rendezvous.
 pub struct SharedRendezvous<'a> {
-    job: &'a Job,
+    facts: &'a LaunchFacts,
     key: String,
     addr: String,
     asker: Client,
@@ -73,12 +74,12 @@ pub struct SharedRendezvous<'a> {
 impl<'a> SharedRendezvous<'a> {
     /// Joins the nodes whose state has this key. `store_endpoint` is the endpoint of their store.
     pub async fn enter(
-        job: &'a Job,
+        facts: &'a LaunchFacts,
         key: String,
         store_endpoint: StoreEndpoint,
         notices: &'a UnboundedSender<Notice>,
     ) -> Result<SharedRendezvous<'a>, RendezvousError> {
-        let plan = &job.plan;
+        let plan = &facts.plan;
         let limit = plan.keep_alive();
         let mut asker = store_endpoint
             .connect(plan.read_timeout, limit.max(PATIENCE))
@@ -91,7 +92,7 @@ impl<'a> SharedRendezvous<'a> {
             None => store_endpoint.address(&asker).await,
         };
         let first = seal(&State {
-            launch: job.launch.clone(),
+            launch: facts.launch.clone(),
             ..State::default()
         });
         let text = asker.compare_set(&key, b"", &first).await?;
@@ -106,15 +107,15 @@ impl<'a> SharedRendezvous<'a> {
         let node_info = NodeInfo {
             addr: addr.clone(),
             node_rank: plan.node_rank,
-            role: job.role.clone(),
-            nproc: job.nproc,
+            role: facts.role.clone(),
+            nproc: facts.nproc,
         };
         let member = Member::new(plan.node_id.clone(), node_info, settings(plan));
         let (ranks_store, waiting) = (None, None);
         let beats = Beats::new(limit);
         let is_over = false;
         Ok(SharedRendezvous {
-            job,
+            facts,
             key,
             addr,
             asker,
@@ -145,7 +146,7 @@ impl<'a> SharedRendezvous<'a> {
         match ended {
             Err(err) if self.is_over => {
                 tracing::debug!("after the end: {err}");
-                crate::rendezvous::leave(commands).await;
+                leave(commands).await;
                 Ok(())
             }
             ended => ended,
@@ -177,7 +178,7 @@ impl<'a> SharedRendezvous<'a> {
                     Event::Seen
                 }
                 () = sleep_until(beat_at) => {
-                    beat_at = Instant::now() + self.job.plan.keep_alive_interval;
+                    beat_at = Instant::now() + self.facts.plan.keep_alive_interval;
                     self.beat().await?
                 }
                 () = deadline => Event::Deadline,
@@ -196,7 +197,7 @@ impl<'a> SharedRendezvous<'a> {
                 Event::Join
             }
             Command::Failed { failure, restarts } => Event::Failed {
-                failure: self.job.failure(&self.addr, failure),
+                failure: self.facts.failure(&self.addr, failure),
                 restarts,
             },
             Command::Done => Event::Done,
@@ -206,7 +207,7 @@ impl<'a> SharedRendezvous<'a> {
                 // that is gone.
                 let closes = why.filter(|_| self.store_endpoint.server.is_some());
                 Event::Leave {
-                    closes: closes.map(|what| self.job.failure(&self.addr, what)),
+                    closes: closes.map(|what| self.facts.failure(&self.addr, what)),
                 }
             }
         }
@@ -330,7 +331,7 @@ impl<'a> SharedRendezvous<'a> {
         self.beat_count += 1;
         self.asker
             .set(
-                &key(&self.job.plan.node_id),
+                &key(&self.facts.plan.node_id),
                 self.beat_count.to_string().as_bytes(),
             )
             .await?;
@@ -338,10 +339,10 @@ impl<'a> SharedRendezvous<'a> {
             .state
             .nodes()
             .into_iter()
-            .filter(|id| *id != self.job.plan.node_id)
+            .filter(|id| *id != self.facts.plan.node_id)
             .collect();
         // This node's own heartbeat is read too: an answer shows that the store lives.
-        let keys: Vec<String> = [&self.job.plan.node_id]
+        let keys: Vec<String> = [&self.facts.plan.node_id]
             .into_iter()
             .chain(&nodes)
             .map(|id| key(id))
@@ -358,7 +359,7 @@ impl<'a> SharedRendezvous<'a> {
 
     /// Hosts an empty store for the ranks of this round.
     async fn host(&mut self, round: u64) -> Result<Master, RendezvousError> {
-        let plan = &self.job.plan;
+        let plan = &self.facts.plan;
         if plan.backend == Backend::Static {
             if round > 0 {
                 self.wipe().await?;
@@ -374,7 +375,7 @@ impl<'a> SharedRendezvous<'a> {
             port: None,
             may_move: false,
         };
-        let store = AgentStore::open(&place, self.job.is_shared)?;
+        let store = AgentStore::open(&place, self.facts.is_shared)?;
         let master = Master {
             addr: place.master_addr,
             port: store.port(),
@@ -398,14 +399,14 @@ impl<'a> SharedRendezvous<'a> {
     /// those ranks have ended; a fast rank of the new round would use their keys to connect to a
     /// dead peer (pytorch/pytorch#135712).
     async fn wipe(&mut self) -> Result<(), RendezvousError> {
-        let ours = format!("/{}/", self.job.run_id).into_bytes();
+        let ours = format!("/{}/", self.facts.run_id).into_bytes();
         let mut keys = self.asker.keys().await?;
         keys.retain(|key| key.starts_with(b"/") && !key.starts_with(&ours));
         Ok(self.asker.delete_all(&keys).await?)
     }
 
     fn tell(&mut self, told: Action) -> Result<(), RendezvousError> {
-        let plan = &self.job.plan;
+        let plan = &self.facts.plan;
         let notice = match told {
             Action::Joined(place) => {
                 self.waiting = None;
@@ -418,7 +419,7 @@ impl<'a> SharedRendezvous<'a> {
                     Closed::Failed(failure) => format!("{}: {}", failure.node, failure.what),
                 };
                 return Err(RendezvousError::Closed {
-                    run_id: self.job.run_id.clone(),
+                    run_id: self.facts.run_id.clone(),
                     how,
                 });
             }
@@ -457,7 +458,7 @@ impl<'a> SharedRendezvous<'a> {
             max,
             ref node_id,
             ..
-        } = self.job.plan;
+        } = self.facts.plan;
         let here = self.state.participants.len();
         let text = if self.state.redundancy_list.contains(node_id) {
             format!("waiting as a spare: {here} of at most {max} nodes run")

@@ -41,7 +41,7 @@ impl Node {
     fn start(port: u16, node: usize) -> Node {
         let (run_id, role) = ("tonight".to_owned(), "default".to_owned());
         let plan = plan(port, node);
-        let job = Job {
+        let facts = LaunchFacts {
             plan,
             launch: "0123".to_owned(),
             run_id,
@@ -52,7 +52,7 @@ impl Node {
         };
         let (commands, received) = unbounded_channel();
         let (sent, notices) = unbounded_channel();
-        spawn(attend(job, received, sent));
+        spawn(attend(facts, received, sent));
         Node { commands, notices }
     }
 

@@ -15,14 +15,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::store::limits::{ENTRY, MAX_APPENDED, MAX_HELD};
-use crate::store::reply::{Reply, Value};
+use crate::store::reply::Reply;
 use crate::store::retired::Retired;
-use crate::store::waits::Waits;
+use crate::store::value::Value;
+use crate::store::waits::{ClientId, Waits};
 use crate::store::wire::Request;
-
-/// Identifies one connection; ids are not reused during the life of the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClientId(pub u64);
 
 /// An action for the server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,9 +26,9 @@ use serde::Serialize;
 
 use crate::cli::Environment;
 use crate::node::Node;
-use crate::plan::dedicated::Dedicated;
-use crate::plan::room::Room;
-use crate::plan::seating::{Launch, SeatingError};
+use crate::plan::decide::eval::dedicated::Dedicated;
+use crate::plan::decide::eval::room::Room;
+use crate::plan::decide::eval::seating::{Launch, SeatingError};
 use crate::tools::{ToolError, print, print_json};
 
 /// Check whether an evaluation fits into the memory of its GPUs, and suggest what would.

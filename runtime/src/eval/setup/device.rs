@@ -2,9 +2,9 @@
 //! renders.
 
 use jobs::assign::Work;
+use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
-use jobs::memory::ByteSize;
 use jobs::rank_env::RankEnv;
 use tch::Device;
 

@@ -19,9 +19,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::agent::event::{Action, End, LocalRank, Loss};
-use crate::agent::group::budget::{Budget, Restart};
-use crate::agent::group::{LEFTOVER_GRACE, Patience, UNINTERRUPTIBLE_GRACE};
 use crate::process::exit::Exit;
+use crate::supervision::{LEFTOVER_GRACE, Patience, Restart, RestartBudget, UNINTERRUPTIBLE_GRACE};
 
 /// The ranks of one node, each with its own state.
 #[derive(Debug)]
@@ -37,7 +36,7 @@ pub struct Isolation {
 
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    budget: Budget,
+    budget: RestartBudget,
     fate: Fate,
     /// The deadline of its leftovers while they are being swept.
     sweep: Option<Patience>,
@@ -61,7 +60,7 @@ impl Isolation {
         grace: Duration,
     ) -> Isolation {
         let member = Member {
-            budget: Budget::new(max_restarts),
+            budget: RestartBudget::new(max_restarts),
             fate: Fate::Succeeded,
             sweep: None,
         };
@@ -268,7 +267,7 @@ impl Member {
 
     fn deadline(&self) -> Option<Instant> {
         match (self.sweep, self.fate) {
-            (Some(Patience::KillAt(at) | Patience::GiveUpAt(at)), _) => Some(at),
+            (Some(patience), _) => Some(patience.deadline()),
             (None, Fate::Returning { due, .. }) => Some(due),
             (None, Fate::Running { .. } | Fate::Succeeded | Fate::Lost) => None,
         }

@@ -10,17 +10,19 @@
 //! ```
 //! `${local_rank}` is substituted in the user's words if they are arguments of a foreign program.
 
+pub mod python;
+pub mod serve;
+pub mod template;
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use crate::cli::built_in::meant_by;
+use crate::cli::built_in::{TOOLS, meant_by};
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
+use crate::plan::decide::program::python::{find, interpreter};
+use crate::plan::decide::program::template::substitute;
 use crate::plan::error::PlanError;
-use crate::plan::python::{find, interpreter};
-use crate::plan::serve;
-use crate::plan::template::substitute;
-use crate::tools;
 
 /// Runs a script by runpy and records its exception, as torchrun's `run_script_path` does.
 const RUN_PATH: &str = include_str!("run_path.py");
@@ -58,13 +60,13 @@ impl Program {
     /// Returns an error for flags that exclude each other, and if the program or interpreter is not
     /// found.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Program, PlanError> {
-        match Program::built_in(cli) {
+        match cli.built_in() {
             Some("eval") => return built_in("eval", cli, &node.executable),
             Some("serve") => {
                 let program = built_in("serve", cli, &node.executable)?;
                 return serve::check(&cli.args).map(|()| program);
             }
-            Some(word) if tools::NAMES.contains(&word) => {
+            Some(word) if TOOLS.contains(&word) => {
                 return Err(PlanError::ToolComesFirst(word.to_owned()));
             }
             Some(word) => {
@@ -112,18 +114,6 @@ impl Program {
             fixed,
             templates: words.collect(),
         })
-    }
-
-    /// Returns the program's name if it may be a built-in program.
-    pub fn built_in(cli: &Cli) -> Option<&str> {
-        cli.program
-            .to_str()
-            .filter(|_| !(cli.run_path || cli.no_python || cli.module))
-    }
-
-    /// Returns whether a built-in program is asked for that runs in ranks.
-    pub fn is_built_in(cli: &Cli) -> bool {
-        matches!(Program::built_in(cli), Some("eval" | "serve"))
     }
 
     /// Returns the name of the program in a failure report.

@@ -41,12 +41,7 @@ fn refusal(launch: Launch, placement: &str) -> String {
         .to_string()
 }
 
-fn notes(
-    gpus: usize,
-    environment: &str,
-    placement: &str,
-    capacity: &[Memory],
-) -> Vec<crate::say::Note> {
+fn notes(gpus: usize, environment: &str, placement: &str, capacity: &[Memory]) -> Vec<Note> {
     let setup = setup(environment, Some(placement));
     let (_, placement) = on(gpus).seat(&setup, None).unwrap();
     let resources = Resources::new(gpus, 1);

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
-use crate::numa::{Machine, Mode, NumaError, bind};
+use crate::numa::error::NumaError;
+use crate::numa::{Machine, Mode, bind};
 use crate::plan::RankPlan;
 use crate::plan::error::PlanError;
 

@@ -10,7 +10,7 @@ use jobs::bytes::ByteSize;
 use jobs::job::{Job, Length};
 
 use crate::node::Node;
-use crate::say::Note;
+use crate::say::note::Note;
 
 /// Number of ranks per core above which a warning is printed: ranks with simulators take turns at
 /// two or three per core.

@@ -24,16 +24,19 @@
 //! name, which on a single node may not resolve (pytorch/pytorch#150532) and has no advantage if it
 //! does.
 
+pub mod conf;
+pub mod endpoint;
+pub mod nodes;
+
 use std::net::IpAddr;
 
 use crate::cli::Cli;
 use crate::node::Node;
 use crate::plan::StorePlan;
-use crate::plan::conf::{self, Conf};
-use crate::plan::endpoint::Endpoint;
+use crate::plan::decide::meeting::conf::Conf;
+use crate::plan::decide::meeting::endpoint::Endpoint;
+use crate::plan::decide::meeting::nodes::Nodes;
 use crate::plan::error::PlanError;
-use crate::plan::nodes::Nodes;
-use crate::plan::program::Program;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
 
 /// MASTER_ADDR of the ranks of a single-node launch.
@@ -88,7 +91,7 @@ impl Meeting {
             name if ETCD.contains(&name) => return Err(PlanError::Etcd(name.to_owned())),
             name => return Err(PlanError::Backend(name.to_owned())),
         };
-        let is_alone = nodes.max == 1 && has_no_endpoint(cli) && Program::is_built_in(cli);
+        let is_alone = nodes.max == 1 && has_no_endpoint(cli) && cli.is_built_in();
         Ok(Meeting {
             run_id: run_id(cli, is_alone, node),
             store,
@@ -128,7 +131,7 @@ fn fixed(
     }
     let master_addr = cli.master_addr.as_deref().unwrap_or(LOOPBACK);
     let is_free_to_move = nodes.max == 1 && has_no_endpoint(cli);
-    if is_free_to_move && cli.master_addr.is_none() && Program::is_built_in(cli) {
+    if is_free_to_move && cli.master_addr.is_none() && cli.is_built_in() {
         return Ok((on_a_free_port(cli), None));
     }
     let text = match cli.rdzv_endpoint.as_str() {

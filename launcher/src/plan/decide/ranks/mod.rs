@@ -1,11 +1,17 @@
 //! Builds the plan of each rank.
 
+pub mod logs;
+pub mod nproc;
+pub mod numa;
+pub mod streams;
+pub mod variables;
+
 use crate::cli::{Cli, Environment};
+use crate::plan::decide::program::Program;
+use crate::plan::decide::ranks::logs::shown_ranks;
+use crate::plan::decide::ranks::streams::StreamMap;
 use crate::plan::error::PlanError;
-use crate::plan::logs::shown_ranks;
-use crate::plan::program::Program;
-use crate::plan::streams::StreamMap;
-use crate::plan::{RankPlan, Streams, variables};
+use crate::plan::{RankPlan, Streams};
 
 /// The options that differ by rank.
 #[derive(Clone, Debug)]

@@ -2,10 +2,10 @@
 //! asked for, mentioned in a note if they merely have no effect.
 
 use crate::cli::{Cli, Environment};
-use crate::events::EventLog;
 use crate::plan::Plan;
+use crate::plan::decide::ranks::streams::StreamMap;
 use crate::plan::error::PlanError;
-use crate::plan::streams::StreamMap;
+use crate::plan::event_log::EventLog;
 use crate::process::files::FileLimit;
 
 /// Number of files that the launcher has open besides those for its ranks.
@@ -130,7 +130,7 @@ mod tests {
                 port,
                 may_move: false,
             };
-            crate::plan::caveats::port(
+            crate::plan::decide::caveats::port(
                 &Plan {
                     store,
                     ..plan(&["true"], 1)

@@ -1,10 +1,7 @@
 //! Parses `--signals-to-handle`: signal names to numbers.
 
-use std::str::FromStr as _;
-
-use nix::sys::signal::Signal;
-
 use crate::plan::{Sender, SignalPlan};
+use crate::signals::names::signal_number;
 
 impl SignalPlan {
     /// Returns the signals of a comma-separated list, and a note for each unknown name.
@@ -15,7 +12,7 @@ impl SignalPlan {
             .map(str::trim)
             .filter(|name| !name.is_empty())
         {
-            match number(name) {
+            match signal_number(name) {
                 Some(number) if numbers.contains(&number) => {}
                 Some(number) => numbers.push(number),
                 None => notes.push(format!(
@@ -32,18 +29,6 @@ impl SignalPlan {
             notes,
         )
     }
-}
-
-/// Returns the number of a signal by a name that Python knows.
-fn number(name: &str) -> Option<i32> {
-    let number = match name {
-        "SIGCLD" => libc::SIGCHLD,
-        "SIGPOLL" => libc::SIGPOLL,
-        "SIGRTMIN" => libc::SIGRTMIN(),
-        "SIGRTMAX" => libc::SIGRTMAX(),
-        name => Signal::from_str(name).ok()? as i32,
-    };
-    Some(number)
 }
 
 #[cfg(test)]

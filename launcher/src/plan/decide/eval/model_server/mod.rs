@@ -1,33 +1,19 @@
 //! The plan of the model server of this node: its GPUs, its program and its folder, checked before
 //! anything is started.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jobs::layout::RunFolder;
 use jobs::model_server::{DEVICES_VARIABLE, ModelServer};
 use jobs::placement::Process;
-use serde::Serialize;
 
 use crate::cli::Environment;
-use crate::model_server::machine::Role;
-use crate::plan::PlanError;
-use crate::plan::eval::EvalPlan;
-use crate::plan::python::find;
-use crate::plan::seating::Seating;
-use crate::report;
-use crate::say::Note;
-
-/// A checked model server.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ServerPlan {
-    /// The server as in the jobs file, with the variable for its GPUs added.
-    #[serde(flatten)]
-    pub server: ModelServer,
-    /// The log file, to which its output is appended.
-    pub log: PathBuf,
-    /// Whether this launcher starts the server. Under SLURM, the first launcher of a node does.
-    pub role: Role,
-}
+use crate::node::host;
+use crate::plan::decide::program::python::find;
+use crate::plan::error::PlanError;
+use crate::plan::eval::{EvalPlan, Seating};
+use crate::plan::model_server::{Role, ServerPlan};
+use crate::say::note::Note;
 
 impl ServerPlan {
     /// Returns the server of `eval`, if there is one, and notes about it. `local_rank` is set if
@@ -60,7 +46,7 @@ impl ServerPlan {
                 .into_iter()
                 .map(Note::warning),
         );
-        let log = RunFolder::new(&eval.output).model_server_log(&report::host());
+        let log = RunFolder::new(&eval.output).model_server_log(&host::full_name());
         let role = if local_rank.unwrap_or(0) == 0 {
             Role::Host
         } else {

@@ -4,10 +4,10 @@
 use fit::memory::{Fit, Need, Planner};
 use jobs::placement::{Placement, PlacementError, Resources};
 use jobs::setup::Setup;
-use serde::Serialize;
 
-use crate::plan::room::Room;
-use crate::say::Note;
+use crate::plan::decide::eval::room::Room;
+use crate::plan::eval::Seating;
+use crate::say::note::Note;
 
 /// Most lines about GPUs or workers that are printed; `--dry-run` shows all of them.
 const LINES: usize = 32;
@@ -127,28 +127,6 @@ pub enum SeatingError {
         /// CUDA index of that rank's GPU.
         device: usize,
     },
-}
-
-/// The placement of a launch, and what is printed about it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Seating {
-    /// Environment workers and policies, and their GPUs.
-    pub placement: Placement,
-    /// What the numbers of the placement count.
-    pub resources: Resources,
-    /// Whether the user gave a placement; otherwise each rank has its own GPU, together with its
-    /// environments.
-    pub is_placed: bool,
-    /// Number of environments of the largest shared job.
-    pub total_num_envs: Option<usize>,
-    /// One line per GPU.
-    pub allocation: Vec<String>,
-    /// One line per worker, if environments are shared.
-    pub distribution: Vec<String>,
-    /// The memory needed on each GPU.
-    pub memory: Vec<Need>,
-    /// Warnings about the placement.
-    pub warnings: Vec<String>,
 }
 
 impl Launch {

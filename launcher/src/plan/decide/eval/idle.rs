@@ -3,7 +3,7 @@
 use jobs::assign::{Assignment, Shard, idle};
 use jobs::job::{Job, Status};
 
-use crate::say::Note;
+use crate::say::note::Note;
 
 /// Returns a note about ranks that have nothing to do, or `None` if each has something.
 pub(super) fn note(jobs: &[Job], world_size: usize, assignment: Assignment) -> Option<Note> {

@@ -11,7 +11,7 @@ use fit::memory::{Fit, Planner};
 use jobs::placement::{Components, Placement, Resources};
 use jobs::setup::Setup;
 
-use crate::plan::room::Room;
+use crate::plan::decide::eval::room::Room;
 
 /// A placement in which no GPU has both: environments on the first `env` GPUs, one rank on each of
 /// the next `ranks`.

@@ -1,7 +1,35 @@
-//! The restart budget of one rank: how often it may restart on its own, and how long each restart
-//! is delayed. Pure.
+//! The rules for processes that are supervised one by one, ranks as well as the model server: how
+//! often one may restart and how long each restart is delayed, and how long to wait for one that is
+//! told to end. Pure.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long processes that outlive their rank may take to end after SIGTERM. Torchrun does not end
+/// them; five seconds let a data loader or a logger close its files and keep the end of a launch
+/// short.
+pub const LEFTOVER_GRACE: Duration = Duration::from_secs(5);
+
+/// How long to wait after SIGKILL for a process in an uninterruptible system call, for instance in
+/// a hung GPU driver or file server (torchrun waits without limit: pytorch/pytorch#185414).
+pub const UNINTERRUPTIBLE_GRACE: Duration = Duration::from_secs(30);
+
+/// What happens when the awaited processes have not ended by a given time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// They get SIGKILL.
+    KillAt(Instant),
+    /// They have had SIGKILL, and are waited for no longer.
+    GiveUpAt(Instant),
+}
+
+impl Patience {
+    /// Returns when it ends.
+    pub fn deadline(self) -> Instant {
+        match self {
+            Patience::KillAt(at) | Patience::GiveUpAt(at) => at,
+        }
+    }
+}
 
 /// Delay of the first restart; doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -17,7 +45,7 @@ const GOOD_LIFE: Duration = Duration::from_secs(10 * 60);
 
 /// The restart budget of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct RestartBudget {
     max: u32,
     /// Restarts that count against `max`.
     spent: u32,
@@ -38,10 +66,10 @@ pub struct Restart {
     pub after: Duration,
 }
 
-impl Budget {
+impl RestartBudget {
     /// Returns a budget of `max` restarts.
-    pub fn new(max: u32) -> Budget {
-        Budget {
+    pub fn new(max: u32) -> RestartBudget {
+        RestartBudget {
             max,
             spent: 0,
             restarts: 0,
@@ -81,7 +109,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_secs(1);
 
-    fn pauses(budget: &mut Budget, count: usize) -> Vec<u64> {
+    fn pauses(budget: &mut RestartBudget, count: usize) -> Vec<u64> {
         (0..count)
             .filter_map(|_| budget.take(SHORT))
             .map(|restart| restart.after.as_secs())
@@ -91,25 +119,31 @@ mod tests {
     #[test]
     fn pauses_double_up_to_a_minute() {
         assert_eq!(
-            pauses(&mut Budget::new(100), 9),
+            pauses(&mut RestartBudget::new(100), 9),
             [1, 2, 4, 8, 16, 32, 60, 60, 60]
         );
-        assert_eq!(pauses(&mut Budget::new(u32::MAX), 40).last(), Some(&60));
+        assert_eq!(
+            pauses(&mut RestartBudget::new(u32::MAX), 40).last(),
+            Some(&60)
+        );
     }
 
     #[test]
     fn a_budget_is_spent_after_as_many_restarts_as_it_has() {
-        let mut budget = Budget::new(2);
+        let mut budget = RestartBudget::new(2);
         let numbers: Vec<_> = (0..3)
             .map(|_| budget.take(SHORT).map(|it| (it.number, it.of, it.attempt)))
             .collect();
         assert_eq!(numbers, [Some((1, 2, 1)), Some((2, 2, 2)), None]);
-        assert_eq!((budget.restarts(), Budget::new(0).take(SHORT)), (2, None));
+        assert_eq!(
+            (budget.restarts(), RestartBudget::new(0).take(SHORT)),
+            (2, None)
+        );
     }
 
     #[test]
     fn a_good_life_gives_budget_and_pause_back_but_not_the_count() {
-        let mut budget = Budget::new(2);
+        let mut budget = RestartBudget::new(2);
         pauses(&mut budget, 2);
         let again = budget.take(GOOD_LIFE).expect("it has its budget back");
         assert_eq!(
@@ -124,6 +158,6 @@ mod tests {
 
     #[test]
     fn no_restart_stays_none_however_long_the_life() {
-        assert_eq!(Budget::new(0).take(GOOD_LIFE), None);
+        assert_eq!(RestartBudget::new(0).take(GOOD_LIFE), None);
     }
 }

@@ -1,26 +1,13 @@
 //! The failure policy: what the failure of one rank means for the others (`--failure-policy`), and
 //! the number of restarts.
 
-use serde::Serialize;
-
 use crate::cli::Cli;
+use crate::plan::FailurePolicy;
 use crate::plan::error::PlanError;
-use crate::plan::program::Program;
 
 /// Default number of restarts per rank of a built-in program. A night of evaluations survives a few
 /// crashes of a simulator or a driver; a crash at every start uses them up within seconds.
 pub(crate) const RESTARTS: u32 = 6;
-
-/// What the failure of a rank means for the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FailurePolicy {
-    /// All ranks end, and restart together while a restart is left.
-    Torchrun,
-    /// The others go on; the rank restarts alone while it has a restart left, and is lost after
-    /// that.
-    Isolate,
-}
 
 impl FailurePolicy {
     /// Returns the policy for `--failure-policy`. By default ranks of a built-in program are
@@ -29,7 +16,7 @@ impl FailurePolicy {
         match cli.failure_policy.as_deref() {
             Some("isolate") => FailurePolicy::Isolate,
             Some(_) => FailurePolicy::Torchrun,
-            None if Program::is_built_in(cli) => FailurePolicy::Isolate,
+            None if cli.is_built_in() => FailurePolicy::Isolate,
             None => FailurePolicy::Torchrun,
         }
     }
@@ -39,10 +26,7 @@ impl FailurePolicy {
     /// # Errors
     /// Returns an error for a negative number.
     pub fn max_restarts(self, cli: &Cli) -> Result<u32, PlanError> {
-        if self == FailurePolicy::Isolate
-            && Program::is_built_in(cli)
-            && !cli.is_given("max-restarts")
-        {
+        if self == FailurePolicy::Isolate && cli.is_built_in() && !cli.is_given("max-restarts") {
             return Ok(RESTARTS);
         }
         u32::try_from(cli.max_restarts).map_err(|_| PlanError::MaxRestarts(cli.max_restarts))

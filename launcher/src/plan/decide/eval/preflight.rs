@@ -1,27 +1,15 @@
-//! The memory of the GPUs of a placement, and whether an evaluation fits into it: the preflight
-//! check of `eval`, also used by `fit`.
+//! The preflight check of `eval`: whether an evaluation fits into the memory of its GPUs.
 
-use std::collections::BTreeMap;
-
-use fit::memory::measured::MeasuredError;
-use fit::memory::{Budget, Fit, Measured, Need, Planner, Proposal, Terms};
+use fit::memory::{Fit, Need, Proposal};
 use jobs::bytes::ByteSize;
-use jobs::eval_args::EvalArgs;
 use jobs::placement::{Placement, Resources};
 use jobs::setup::Setup;
 
-use crate::node::nvml::Memory;
-use crate::plan::dedicated::Dedicated;
+use crate::plan::decide::eval::dedicated::Dedicated;
+use crate::plan::decide::eval::room::Room;
 
 /// Number of jobs whose proposals are printed with an error.
 const NAMED: usize = 4;
-
-/// The memory of the GPUs by their numbers, and the options that affect memory.
-#[derive(Clone, Debug, Default)]
-pub struct Room {
-    budgets: BTreeMap<usize, Budget>,
-    terms: Terms,
-}
 
 /// A GPU has too little memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,125 +32,47 @@ pub struct TooMuch {
     pub proposal: String,
 }
 
-impl Room {
-    /// Returns what is known before anything is started. `memory` is NVML's report on this node's
-    /// visible GPUs; other nodes are assumed to have the same ones. A GPU whose memory is not
-    /// reported gets a budget only by `--gpu-memory`; without GPUs there are no budgets.
-    ///
-    /// # Errors
-    /// Returns an error if the file of measurements cannot be read.
-    pub fn new(
-        args: &EvalArgs,
-        resources: Resources,
-        memory: &[Memory],
-    ) -> Result<Self, MeasuredError> {
-        let measured = args
-            .measured
-            .as_deref()
-            .map(Measured::read)
-            .transpose()?
-            .unwrap_or_default();
-        let terms = Terms {
-            max_batch: args.max_batch,
-            pipeline_stages: args.pipeline_stages,
-            are_policies_on_cpu: args
-                .policy_device
-                .as_deref()
-                .is_some_and(|device| device.trim() == "cpu"),
-            measured,
+/// Refuses an evaluation that cannot fit: weights and declared or measured environments alone
+/// need more than a GPU has free.
+///
+/// # Errors
+/// Returns [`TooMuch`] for the first such GPU, with a proposal that would fit.
+pub fn check(
+    room: &Room,
+    setup: &Setup,
+    placement: &Placement,
+    resources: Resources,
+) -> Result<(), TooMuch> {
+    let planner = room.planner(setup, placement);
+    for need in planner.needs() {
+        let Some(budget) = planner
+            .budget(need.gpu)
+            .filter(|budget| need.fit(Some(*budget)) == Fit::Never)
+        else {
+            continue;
         };
-        let mut budgets = BTreeMap::new();
-        if let Resources::Gpus { per_node, nodes } = resources {
-            for gpu in 0..per_node * nodes {
-                let found = resources.device(gpu).and_then(|device| memory.get(device));
-                let told =
-                    found.map(|memory| Budget::of_gpu(memory.total, memory.used, args.gpu_memory));
-                if let Some(budget) =
-                    told.or(args.gpu_memory.map(|ByteSize(bytes)| Budget::whole(bytes)))
-                {
-                    budgets.insert(gpu, budget);
-                }
+        let fewer = fewer(&planner.propose(), |num_envs| {
+            room.holds(setup, placement, num_envs)
+        });
+        let dedicated = match resources {
+            Resources::Gpus { per_node, nodes: 1 } => {
+                Dedicated::find(room, setup, placement, per_node)
             }
-        }
-        Ok(Self { budgets, terms })
+            Resources::Gpus { .. } | Resources::Labels => None,
+        };
+        let proposal = dedicated.map_or(fewer.clone(), |dedicated| format!("{fewer}; {dedicated}"));
+        let (certain, estimated) = (need.sum().certain, need.sum().bytes);
+        let parts = parts(&need);
+        return Err(TooMuch {
+            gpu: need.gpu,
+            free: budget.free,
+            certain,
+            parts,
+            need: estimated,
+            proposal,
+        });
     }
-
-    /// Replaces the memory of this machine by `bytes` on each of these GPUs.
-    #[must_use]
-    pub fn of_size(
-        mut self,
-        gpus: impl IntoIterator<Item = usize>,
-        ByteSize(bytes): ByteSize,
-    ) -> Self {
-        self.budgets = gpus
-            .into_iter()
-            .map(|gpu| (gpu, Budget::whole(bytes)))
-            .collect();
-        self
-    }
-
-    /// Returns the memory planner for the jobs on a placement.
-    pub fn planner<'a>(&self, setup: &'a Setup, placement: &'a Placement) -> Planner<'a> {
-        let of = (placement, setup.assignment);
-        Planner::new(
-            &setup.file.jobs,
-            of,
-            self.terms.clone(),
-            self.budgets.clone(),
-        )
-    }
-
-    /// Refuses an evaluation that cannot fit: weights and declared or measured environments alone
-    /// need more than a GPU has free.
-    ///
-    /// # Errors
-    /// Returns [`TooMuch`] for the first such GPU, with a proposal that would fit.
-    pub fn check(
-        &self,
-        setup: &Setup,
-        placement: &Placement,
-        resources: Resources,
-    ) -> Result<(), TooMuch> {
-        let planner = self.planner(setup, placement);
-        for need in planner.needs() {
-            let Some(budget) = planner
-                .budget(need.gpu)
-                .filter(|budget| need.fit(Some(*budget)) == Fit::Never)
-            else {
-                continue;
-            };
-            let fewer = fewer(&planner.propose(), |num_envs| {
-                self.holds(setup, placement, num_envs)
-            });
-            let dedicated = match resources {
-                Resources::Gpus { per_node, nodes: 1 } => {
-                    Dedicated::find(self, setup, placement, per_node)
-                }
-                Resources::Gpus { .. } | Resources::Labels => None,
-            };
-            let proposal =
-                dedicated.map_or(fewer.clone(), |dedicated| format!("{fewer}; {dedicated}"));
-            let (certain, estimated) = (need.sum().certain, need.sum().bytes);
-            let parts = parts(&need);
-            return Err(TooMuch {
-                gpu: need.gpu,
-                free: budget.free,
-                certain,
-                parts,
-                need: estimated,
-                proposal,
-            });
-        }
-        Ok(())
-    }
-
-    /// Returns whether everything fits if every job has `num_envs` environments.
-    fn holds(&self, setup: &Setup, placement: &Placement, num_envs: usize) -> bool {
-        let setup = setup.clone().with_num_envs(num_envs);
-        let planner = self.planner(&setup, placement);
-        let is_too_much = |need: &Need| need.fit(planner.budget(need.gpu)).is_too_much();
-        setup.check(placement).is_ok() && !planner.needs().iter().any(is_too_much)
-    }
+    Ok(())
 }
 
 /// Lists the certain parts of a need.
@@ -215,10 +125,10 @@ mod tests {
     use std::ffi::OsString;
     use std::path::Path;
 
-    use super::*;
     use crate::cli::Environment;
-    use crate::plan::eval::Asked;
-    use crate::plan::seating::Launch;
+    use crate::node::nvml::Memory;
+    use crate::plan::decide::eval::Asked;
+    use crate::plan::decide::eval::seating::Launch;
 
     const GIB: u64 = 1 << 30;
 

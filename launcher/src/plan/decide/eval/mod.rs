@@ -1,0 +1,384 @@
+//! The plan of an evaluation (`eval`): reads its command line and files, and checks everything
+//! before anything is started.
+
+pub mod crowd;
+pub mod dedicated;
+mod idle;
+pub mod model_server;
+pub mod preflight;
+pub mod room;
+pub mod seating;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::SystemTime;
+
+use fit::memory::measured::MeasuredError;
+use jobs::assign::{Assignment, Shard};
+use jobs::eval_args::EvalArgs;
+use jobs::known;
+use jobs::layout::RunFolder;
+use jobs::placement::{Placement, Resources};
+use jobs::plan::{RunFolderError, RunPlan, WordsError};
+use jobs::setup::{Setup, SetupError};
+use jobs::time::rfc3339;
+
+use crate::cli::{Cli, Environment};
+use crate::node::Node;
+use crate::node::nvml::Memory;
+use crate::plan::decide::eval::crowd::NoRoom;
+use crate::plan::decide::eval::preflight::TooMuch;
+use crate::plan::decide::eval::room::Room;
+use crate::plan::decide::eval::seating::{Launch, SeatingError};
+use crate::plan::decide::program::Program;
+use crate::plan::error::PlanError;
+use crate::plan::eval::{EvalPlan, Seating};
+use crate::say::note::Note;
+
+/// The variable that tells ranks how many GPUs a node has, so that they interpret a placement as
+/// the launcher does.
+pub const GPUS_VARIABLE: &str = "RRUN_GPUS_PER_NODE";
+
+/// The reason why an evaluation was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum EvalError {
+    /// The command line of `eval` is invalid or asks for help; print clap's text and use its exit
+    /// code.
+    #[error("{0}")]
+    Usage(clap::Error),
+    /// The jobs file, a configuration file or the placement is invalid.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The placement contradicts the launch or the machine.
+    #[error(transparent)]
+    Seating(#[from] SeatingError),
+    /// The jobs file has an unknown name.
+    #[error("`{path}`: {unknown}")]
+    Unknown {
+        /// Path of the jobs file.
+        path: String,
+        /// The unknown name.
+        unknown: Box<known::Refused>,
+    },
+    /// The run folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] RunFolderError),
+    /// The file of `--measured` cannot be read.
+    #[error(transparent)]
+    Measured(#[from] MeasuredError),
+    /// A GPU has too little memory.
+    #[error(transparent)]
+    Memory(#[from] TooMuch),
+    /// The node has too little memory for so many ranks.
+    #[error(transparent)]
+    Crowd(#[from] NoRoom),
+    /// `--policy-device-id` names a GPU that does not exist.
+    #[error("--policy-device-id is {found}, {visible}")]
+    Device {
+        /// The index given.
+        found: i64,
+        /// A clause that names the visible GPUs.
+        visible: String,
+    },
+}
+
+impl From<WordsError> for EvalError {
+    fn from(err: WordsError) -> Self {
+        match err {
+            WordsError::Usage(usage) => Self::Usage(usage),
+            WordsError::Folder(folder) => Self::Folder(folder),
+        }
+    }
+}
+
+impl From<EvalError> for PlanError {
+    fn from(err: EvalError) -> Self {
+        match err {
+            EvalError::Usage(usage) => {
+                let code = u8::try_from(usage.exit_code()).unwrap_or(2);
+                PlanError::EvalUsage {
+                    text: usage.render().to_string(),
+                    code,
+                }
+            }
+            other => PlanError::Eval(other.to_string()),
+        }
+    }
+}
+
+/// The evaluation that the command line of `eval` asks for.
+#[derive(Debug)]
+pub struct Asked {
+    args: EvalArgs,
+    setup: Setup,
+}
+
+impl Asked {
+    /// Reads the evaluation that `cli` asks for; returns `None` if it asks for another program.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::read`], and an error if the rank binary is missing.
+    pub fn of(cli: &Cli, env: &Environment, node: &Node) -> Result<Option<Self>, PlanError> {
+        if cli.built_in() != Some("eval") {
+            return Ok(None);
+        }
+        Program::new(cli, env, node)?;
+        Ok(Some(Self::read(&cli.args, env)?))
+    }
+
+    /// Reads the words after `eval` and the files that they name; `env` resolves `${oc.env:NAME}`.
+    ///
+    /// # Errors
+    /// Returns an [`EvalError`] for the first thing that is wrong.
+    pub fn read(words: &[OsString], env: &Environment) -> Result<Self, EvalError> {
+        let args = EvalArgs::read_words(words)?;
+        let variable = |name: &str| {
+            env.get(name)
+                .map(|value| value.to_string_lossy().into_owned())
+        };
+        let setup = Setup::read(&args, &variable)?;
+        let path = || setup.file.path.display().to_string();
+        known::check(&setup.file.jobs).map_err(|unknown| EvalError::Unknown {
+            path: path(),
+            unknown: Box::new(unknown),
+        })?;
+        Ok(Self { args, setup })
+    }
+
+    /// Returns the number of ranks on this node, if the placement or `--workers-per-gpu` determines
+    /// it.
+    ///
+    /// # Errors
+    /// Returns a [`SeatingError`] if that contradicts `launch`.
+    pub fn nproc(&self, launch: Launch) -> Result<Option<usize>, EvalError> {
+        if self.setup.components.is_none() && self.args.workers_per_gpu.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(launch.seat(&self.setup, self.per_gpu())?.0))
+    }
+
+    /// Returns the number of ranks to start on this node, which is less than `nproc` if not all of
+    /// them can have work, and notes about it. With an explicit placement the number is never
+    /// reduced.
+    ///
+    /// # Errors
+    /// Returns [`EvalError::Crowd`] if memory cannot hold the ranks.
+    pub fn ranks(
+        &self,
+        nproc: usize,
+        nodes: usize,
+        node: &Node,
+    ) -> Result<(usize, Vec<Note>), EvalError> {
+        let Setup {
+            file,
+            assignment,
+            components,
+            ..
+        } = &self.setup;
+        let units = components
+            .is_none()
+            .then(|| crowd::units(&file.jobs, *assignment))
+            .flatten();
+        let by_episodes = Assignment {
+            shard: Shard::Episodes,
+            ..*assignment
+        };
+        let (nproc, fewer) = crowd::useful(
+            nproc,
+            nodes,
+            (units, assignment.shard),
+            crowd::units(&file.jobs, by_episodes),
+        );
+        if !self.args.no_memory_check {
+            crowd::check(nproc, node)?;
+        }
+        Ok((
+            nproc,
+            fewer
+                .into_iter()
+                .chain(crowd::warning(nproc, node.cpus))
+                .collect(),
+        ))
+    }
+
+    /// Checks the rest of the evaluation. `memory` is that of the visible GPUs, as far as it is
+    /// known. Writes nothing.
+    ///
+    /// # Errors
+    /// Returns an [`EvalError`] for the first thing that is wrong.
+    pub fn check(self, launch: Launch, memory: &[Memory]) -> Result<EvalPlan, EvalError> {
+        let (nproc, placement) = launch.seat(&self.setup, self.per_gpu())?;
+        let world_size = nproc * launch.nodes.1;
+        let resources = Resources::new(launch.gpus, launch.nodes.1);
+        check_device(&self.args, world_size, launch.gpus)?;
+        self.check_places(&placement, resources)?;
+        self.setup.check(&placement)?;
+        let output = self.setup.output.clone();
+        let room = Room::new(&self.args, resources, memory)?;
+        if !self.args.no_memory_check {
+            preflight::check(&room, &self.setup, &placement, resources)?;
+        }
+        // With an elastic number of nodes, the number of ranks is not known yet.
+        let is_fixed = launch.nodes.0 == launch.nodes.1;
+        let idle = is_fixed
+            .then(|| idle::note(&self.setup.file.jobs, world_size, self.setup.assignment))
+            .flatten();
+        let seating = Seating::new(&self.setup, placement, resources, &room);
+        let run = RunPlan::new(
+            &self.args,
+            self.setup.file,
+            world_size,
+            rfc3339(SystemTime::now()),
+        )
+        .started_in(Path::new("."));
+        let accepts_changed_jobs = self.args.accept_changed_jobs;
+        let changes = run.check(&RunFolder::new(&output), accepts_changed_jobs)?;
+        let is_moot = self.args.gpu_memory.is_some() && resources == Resources::Labels;
+        let moot = is_moot.then(|| "--gpu-memory is of no use: there is no GPU here".to_owned());
+        let warnings = self
+            .setup
+            .notes
+            .into_iter()
+            .chain(changes)
+            .chain(moot)
+            .map(Note::warning);
+        let notes = warnings.chain(idle).chain(seating.notes()).collect();
+        Ok(EvalPlan {
+            run,
+            output,
+            gpus: launch.gpus,
+            seating,
+            accepts_changed_jobs,
+            notes,
+        })
+    }
+
+    fn per_gpu(&self) -> Option<usize> {
+        self.args.workers_per_gpu.map(|per_gpu| per_gpu as usize)
+    }
+
+    /// Checks that one device for all policies does not contradict the placement of each.
+    fn check_places(&self, placement: &Placement, resources: Resources) -> Result<(), EvalError> {
+        let (args, place) = (
+            &self.args,
+            if self.setup.components.is_some() {
+                "the placement"
+            } else {
+                "--workers-per-gpu"
+            },
+        );
+        if self.setup.components.is_none() && args.workers_per_gpu.is_none() {
+            return Ok(());
+        }
+        let by_id = args
+            .policy_device_id
+            .map(|asked| (format!("--policy-device-id {asked}"), asked));
+        let named = args.policy_device.as_deref().and_then(|name| {
+            Some((
+                format!("--policy-device {name}"),
+                name.trim().strip_prefix("cuda:")?.parse().ok()?,
+            ))
+        });
+        for (option, asked) in by_id.into_iter().chain(named) {
+            let devices = placement
+                .rollout
+                .iter()
+                .map(|process| resources.device(process.gpu()));
+            let other = devices.enumerate().find_map(|(rank, device)| {
+                device
+                    .filter(|device| i64::try_from(*device) != Ok(asked))
+                    .map(|device| (rank, device))
+            });
+            if let Some((rank, device)) = other {
+                return Err(SeatingError::Device {
+                    option,
+                    asked,
+                    place,
+                    rank,
+                    device,
+                }
+                .into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks the device of a single rank. Several ranks use their own devices, and report the conflict
+/// themselves.
+fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), EvalError> {
+    match args.policy_device_id {
+        Some(found) if world_size == 1 && usize::try_from(found).map_or(true, |id| id >= gpus) => {
+            let visible = match gpus {
+                0 => "but no CUDA device is visible here".to_owned(),
+                1 => "but only cuda:0 is visible here".to_owned(),
+                count => format!("but only cuda:0 to cuda:{} are visible here", count - 1),
+            };
+            Err(EvalError::Device { found, visible })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(extra: &[&str], gpus: usize) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let jobs = dir.path().join("jobs.json");
+        std::fs::write(
+            &jobs,
+            r#"{"jobs": [{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 1}]}"#,
+        )
+        .unwrap();
+        let out = dir.path().join("out");
+        let words = [
+            "--jobs",
+            jobs.to_str().unwrap(),
+            "--output",
+            out.to_str().unwrap(),
+        ];
+        let words: Vec<OsString> = words.iter().chain(extra).map(Into::into).collect();
+        let launch = Launch {
+            nproc: Some(1),
+            nodes: (1, 1),
+            gpus,
+            is_virtual: false,
+        };
+        let checked =
+            Asked::read(&words, &Environment::default()).and_then(|asked| asked.check(launch, &[]));
+        let answer = checked.map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
+        assert!(!out.exists(), "checking writes nothing");
+        answer
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_refused_with_those_that_are() {
+        assert_eq!(
+            refusal(&["--policy-device-id", "1"], 0),
+            "--policy-device-id is 1, but no CUDA device is visible here"
+        );
+        assert_eq!(
+            refusal(&["--policy-device-id", "4"], 4),
+            "--policy-device-id is 4, but only cuda:0 to cuda:3 are visible here"
+        );
+        assert_eq!(
+            refusal(&["--policy-device-id=-1"], 4),
+            "--policy-device-id is -1, but only cuda:0 to cuda:3 are visible here"
+        );
+        assert_eq!(refusal(&["--policy-device-id", "1"], 2), "accepted");
+    }
+
+    #[test]
+    fn a_missing_jobs_file_is_named() {
+        let words = ["--jobs".into(), "/nowhere/jobs.json".into()];
+        let text = Asked::read(&words, &Environment::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with("cannot read jobs file `/nowhere/jobs.json`: No such file"),
+            "{text}"
+        );
+    }
+}

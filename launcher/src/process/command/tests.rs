@@ -1,0 +1,117 @@
+use std::io::{Read as _, Seek as _};
+
+use super::*;
+use crate::plan::Streams;
+use crate::process::rank::Rank;
+use crate::process::start::Start;
+
+/// Returns the plan of a rank without variables of its own.
+pub(crate) fn plan(argv: &[&str]) -> RankPlan {
+    RankPlan {
+        local_rank: 0,
+        argv: argv.iter().map(OsString::from).collect(),
+        env: BTreeMap::new(),
+        redirect: Streams::default(),
+        tee: Streams::default(),
+        cpus: None,
+        shown: true,
+    }
+}
+
+/// Starts a single rank.
+pub(crate) fn start(rank: &RankPlan, stdout: Stream) -> io::Result<Rank> {
+    let common = Environment::inherited(&BTreeMap::new())?;
+    let output = Output {
+        stdout,
+        stderr: Stream::Inherit,
+    };
+    let mut start = Start::new()?;
+    start.spawn(&Command::new(rank, &common, &BTreeMap::new(), output)?)?;
+    let (mut ranks, failed) = start.finish();
+    failed.map_or_else(|| Ok(ranks.remove(0)), |failed| Err(failed.err))
+}
+
+/// Returns a rank's pid and what it writes to standard output until it ends.
+pub(crate) fn output(rank: &RankPlan) -> (i32, String) {
+    let mut file = tempfile::tempfile().expect("a file");
+    let rank = start(rank, Stream::File(file.try_clone().expect("a copy"))).expect("it starts");
+    let pid = rank.pid().as_raw();
+    rank.reap();
+    let mut text = String::new();
+    file.rewind().expect("a file");
+    file.read_to_string(&mut text).expect("text");
+    (pid, text)
+}
+
+#[test]
+fn the_program_is_looked_up_in_the_rank_s_own_path() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink("/bin/echo", folder.path().join("only-here")).expect("a link");
+    let env = BTreeMap::from([("PATH".to_owned(), folder.path().display().to_string())]);
+    assert_eq!(
+        output(&RankPlan {
+            env,
+            ..plan(&["only-here", "found"])
+        })
+        .1,
+        "found\n"
+    );
+}
+
+#[test]
+fn a_rank_has_the_limit_on_files_that_it_is_given() {
+    let common = Environment::inherited(&BTreeMap::new()).expect("an environment");
+    let limit = FileLimit {
+        soft: 77,
+        ..FileLimit::current().expect("Linux has limits")
+    };
+    let mut file = tempfile::tempfile().expect("a file");
+    let output = Output {
+        stdout: Stream::File(file.try_clone().expect("a copy")),
+        stderr: Stream::Inherit,
+    };
+    let plan = plan(&["sh", "-c", "ulimit -Sn"]);
+    let command = Command::new(&plan, &common, &BTreeMap::new(), output).expect("a command");
+    let mut start = Start::new().expect("a pipe");
+    start
+        .spawn(&command.with_open_files(Some(limit)))
+        .expect("it starts");
+    start.finish().0.remove(0).reap();
+    let mut text = String::new();
+    file.rewind().expect("a file");
+    file.read_to_string(&mut text).expect("text");
+    assert_eq!(text, "77\n");
+}
+
+#[test]
+fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    // Another process writes the script: a child that another test forks meanwhile would
+    // inherit a file that is open for writing here, and such a file cannot be executed.
+    let write = "echo 'echo \"$1\"' > \"$0\" && chmod 700 \"$0\"";
+    assert!(
+        std::process::Command::new("sh")
+            .args(["-c", write])
+            .arg(&script)
+            .status()
+            .expect("sh")
+            .success()
+    );
+    assert_eq!(
+        output(&plan(&[script.to_str().expect("text"), "word"])).1,
+        "word\n"
+    );
+}
+
+#[test]
+fn output_that_goes_nowhere_is_no_error() {
+    let rank = start(&plan(&["/bin/echo", "unheard"]), Stream::Null).expect("it starts");
+    rank.reap();
+}
+
+#[test]
+fn an_empty_command_line_has_no_command() {
+    let err = start(&plan(&[]), Stream::Null).expect_err("no program");
+    assert_eq!(err.to_string(), "there is no program");
+}
