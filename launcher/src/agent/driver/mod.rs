@@ -1,9 +1,10 @@
 //! The event loop of the agent: waits for an event, asks the worker group what it means, and
 //! executes the resulting actions.
 
+mod isolated;
 mod others;
 mod server;
-mod single;
+
 mod start;
 
 use std::collections::VecDeque;
