@@ -9,13 +9,13 @@
 use jobs::seed;
 
 use crate::policy::served::{Noise, ServedSpec};
-use crate::serve::batcher::ClientId;
+use crate::serve::connections::ConnectionId;
 use wire::Value;
 
 /// The current episode of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Episode {
-    client: ClientId,
+pub struct ClientEpisode {
+    client: ConnectionId,
     /// Number of episodes so far.
     number: u64,
     /// Seed that the client chose.
@@ -23,9 +23,9 @@ pub struct Episode {
     inferences: u64,
 }
 
-impl Episode {
+impl ClientEpisode {
     /// Creates the first episode of a client.
-    pub fn new(client: ClientId) -> Self {
+    pub fn new(client: ConnectionId) -> Self {
         Self {
             client,
             number: 0,

@@ -11,10 +11,12 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::serve::batcher::ClientId;
-
 /// Connections without the token share one part in this many of the memory.
 const UNAUTHENTICATED_SHARE: usize = 4;
+
+/// Identifies a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
 
 /// The connections and their state.
 #[derive(Debug)]
@@ -23,12 +25,12 @@ pub struct Connections {
     memory_bytes: usize,
     /// Bytes held by all connections, and by those without the token.
     held_bytes: [usize; 2],
-    taken: BTreeMap<ClientId, Connection>,
+    taken: BTreeMap<ConnectionId, ConnectionState>,
     next: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Connection {
+struct ConnectionState {
     /// Time of its last message.
     heard: Instant,
     /// True after the connection sent a readable request.
@@ -45,9 +47,9 @@ struct Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
     /// Identifies the new connection.
-    pub client: ClientId,
+    pub client: ConnectionId,
     /// The connection that has to be closed.
-    pub evicted: Option<ClientId>,
+    pub evicted: Option<ConnectionId>,
 }
 
 impl Connections {
@@ -95,10 +97,10 @@ impl Connections {
             evicted = Some(*longest);
         }
         evicted.iter().for_each(|client| self.leave(*client));
-        let client = ClientId(self.next);
+        let client = ConnectionId(self.next);
         self.next += 1;
         let is_authenticated = !needs_token;
-        let connection = Connection {
+        let connection = ConnectionState {
             heard: now,
             is_known: false,
             is_authenticated,
@@ -111,7 +113,7 @@ impl Connections {
 
     /// Records that the messages of a connection now use `bytes` bytes. Returns the connection to
     /// close if that exceeds the limit.
-    pub fn hold(&mut self, client: ClientId, bytes: usize) -> Option<ClientId> {
+    pub fn hold(&mut self, client: ConnectionId, bytes: usize) -> Option<ConnectionId> {
         self.set_held(client, bytes);
         let [all, unauthenticated] = self.held_bytes;
         let strangers_hold_too_much = unauthenticated > self.memory_bytes / UNAUTHENTICATED_SHARE;
@@ -128,7 +130,7 @@ impl Connections {
         Some(greediest)
     }
 
-    fn set_held(&mut self, client: ClientId, bytes: usize) {
+    fn set_held(&mut self, client: ConnectionId, bytes: usize) {
         let Some(connection) = self.taken.get_mut(&client) else {
             return;
         };
@@ -141,7 +143,7 @@ impl Connections {
     }
 
     /// Records that a connection has sent a whole message and waits for the answer.
-    pub fn asked(&mut self, client: ClientId, now: Instant) {
+    pub fn asked(&mut self, client: ConnectionId, now: Instant) {
         if let Some(connection) = self.taken.get_mut(&client) {
             connection.heard = now;
             connection.is_waiting = true;
@@ -149,7 +151,7 @@ impl Connections {
     }
 
     /// Records that a connection has sent the token.
-    pub fn authenticated(&mut self, client: ClientId) {
+    pub fn authenticated(&mut self, client: ConnectionId) {
         if let Some(connection) = self
             .taken
             .get_mut(&client)
@@ -161,14 +163,14 @@ impl Connections {
     }
 
     /// Records that a connection has sent a readable request.
-    pub fn known(&mut self, client: ClientId) {
+    pub fn known(&mut self, client: ConnectionId) {
         if let Some(connection) = self.taken.get_mut(&client) {
             connection.is_known = true;
         }
     }
 
     /// Records that a connection has its answer.
-    pub fn answered(&mut self, client: ClientId, now: Instant) {
+    pub fn answered(&mut self, client: ConnectionId, now: Instant) {
         self.set_held(client, 0);
         if let Some(connection) = self.taken.get_mut(&client) {
             connection.heard = now;
@@ -177,7 +179,7 @@ impl Connections {
     }
 
     /// Removes a connection that is closed.
-    pub fn leave(&mut self, client: ClientId) {
+    pub fn leave(&mut self, client: ConnectionId) {
         self.set_held(client, 0);
         self.taken.remove(&client);
     }
@@ -202,7 +204,7 @@ mod tests {
                     .admit(false, now + Duration::from_secs(number))
                     .unwrap()
                     .client,
-                ClientId(number)
+                ConnectionId(number)
             );
         }
         connections
@@ -212,30 +214,30 @@ mod tests {
     fn strangers_go_before_clients_and_the_longest_silent_first() {
         let now = start();
         let mut connections = full(3, now);
-        connections.asked(ClientId(0), now);
-        connections.known(ClientId(0));
-        connections.answered(ClientId(0), now);
+        connections.asked(ConnectionId(0), now);
+        connections.known(ConnectionId(0));
+        connections.answered(ConnectionId(0), now);
         let evicted = |connections: &mut Connections| {
             connections
                 .admit(false, now + Duration::from_secs(9))
                 .unwrap()
                 .evicted
         };
-        assert_eq!(evicted(&mut connections), Some(ClientId(1)));
-        assert_eq!(evicted(&mut connections), Some(ClientId(2)));
+        assert_eq!(evicted(&mut connections), Some(ConnectionId(1)));
+        assert_eq!(evicted(&mut connections), Some(ConnectionId(2)));
     }
 
     #[test]
     fn who_waits_for_an_answer_stays() {
         let now = start();
         let mut connections = full(2, now);
-        connections.asked(ClientId(0), now);
-        connections.asked(ClientId(1), now);
+        connections.asked(ConnectionId(0), now);
+        connections.asked(ConnectionId(1), now);
         assert_eq!(connections.admit(false, now), None);
-        connections.answered(ClientId(1), now);
+        connections.answered(ConnectionId(1), now);
         assert_eq!(
             connections.admit(false, now).unwrap().evicted,
-            Some(ClientId(1))
+            Some(ConnectionId(1))
         );
         assert_eq!(connections.count(), 2);
     }
@@ -244,17 +246,17 @@ mod tests {
     fn who_asks_without_the_token_is_no_client() {
         let now = start();
         let mut connections = full(2, now);
-        connections.known(ClientId(0));
+        connections.known(ConnectionId(0));
         for _ in 0..9 {
-            connections.asked(ClientId(1), now + Duration::from_secs(5));
-            connections.answered(ClientId(1), now + Duration::from_secs(5));
+            connections.asked(ConnectionId(1), now + Duration::from_secs(5));
+            connections.answered(ConnectionId(1), now + Duration::from_secs(5));
         }
         assert_eq!(
             connections
                 .admit(false, now + Duration::from_secs(9))
                 .unwrap()
                 .evicted,
-            Some(ClientId(1))
+            Some(ConnectionId(1))
         );
     }
 
@@ -262,11 +264,11 @@ mod tests {
     fn a_message_counts_until_it_is_answered() {
         let now = start();
         let mut connections = full(2, now);
-        assert_eq!(connections.hold(ClientId(0), 60), None);
-        connections.asked(ClientId(0), now);
-        assert_eq!(connections.hold(ClientId(1), 50), Some(ClientId(0)));
-        assert_eq!(connections.hold(ClientId(1), 100), None);
-        connections.answered(ClientId(1), now);
+        assert_eq!(connections.hold(ConnectionId(0), 60), None);
+        connections.asked(ConnectionId(0), now);
+        assert_eq!(connections.hold(ConnectionId(1), 50), Some(ConnectionId(0)));
+        assert_eq!(connections.hold(ConnectionId(1), 100), None);
+        connections.answered(ConnectionId(1), now);
         assert_eq!(connections.held_bytes, [0, 0]);
     }
 
@@ -289,9 +291,9 @@ mod tests {
     #[test]
     fn the_greediest_goes_when_the_memory_is_used_up() {
         let mut connections = full(3, start());
-        assert_eq!(connections.hold(ClientId(0), 30), None);
-        assert_eq!(connections.hold(ClientId(1), 60), None);
-        assert_eq!(connections.hold(ClientId(2), 20), Some(ClientId(1)));
-        assert_eq!(connections.hold(ClientId(2), 40), None);
+        assert_eq!(connections.hold(ConnectionId(0), 30), None);
+        assert_eq!(connections.hold(ConnectionId(1), 60), None);
+        assert_eq!(connections.hold(ConnectionId(2), 20), Some(ConnectionId(1)));
+        assert_eq!(connections.hold(ConnectionId(2), 40), None);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::serve::batcher::ClientId;
+use crate::serve::connections::ConnectionId;
 use crate::serve::fair_queue::FairQueue;
 
 /// Maximum size of a short message in bytes: a row with images of four cameras at 640 × 480 has 3.7
@@ -43,26 +43,26 @@ pub enum NotDecoded {
 /// The decoder threads for short and for long messages.
 #[derive(Debug)]
 pub struct Decoder {
-    short: Arc<Lane>,
-    long: Arc<Lane>,
+    short: Arc<DecodeLane>,
+    long: Arc<DecodeLane>,
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type DecodeJob = Box<dyn FnOnce() + Send>;
 
 /// One thread and its queue.
 #[derive(Default)]
-struct Lane {
-    waiting: Mutex<Waiting>,
+struct DecodeLane {
+    waiting: Mutex<LaneQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
-    jobs: FairQueue<Job>,
+struct LaneQueue {
+    jobs: FairQueue<DecodeJob>,
     is_closed: bool,
 }
 
-impl std::fmt::Debug for Lane {
+impl std::fmt::Debug for DecodeLane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lane")
             .field("waiting", &self.waiting().jobs.len())
@@ -77,8 +77,8 @@ impl Decoder {
     /// Returns the system's error if a thread cannot be started.
     pub fn start() -> std::io::Result<Self> {
         Ok(Self {
-            short: Lane::start("decode-short", 0)?,
-            long: Lane::start("decode-long", LONG_NICENESS)?,
+            short: DecodeLane::start("decode-short", 0)?,
+            long: DecodeLane::start("decode-long", LONG_NICENESS)?,
         })
     }
 
@@ -89,12 +89,12 @@ impl Decoder {
     /// Returns [`NotDecoded`], whose text is meant for the client.
     pub async fn run<T: Send + 'static>(
         &self,
-        client: ClientId,
+        client: ConnectionId,
         bytes: usize,
         decode: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDecoded> {
         let (reply, decoded) = oneshot::channel();
-        let job: Job = Box::new(move || {
+        let job: DecodeJob = Box::new(move || {
             if !reply.is_closed() {
                 // The receiver is gone if the client has disconnected meanwhile.
                 let _ = reply.send(decode());
@@ -116,7 +116,7 @@ impl Decoder {
     }
 
     /// Drops the queued messages of a client that has disconnected.
-    pub fn leave(&self, client: ClientId) {
+    pub fn leave(&self, client: ConnectionId) {
         for lane in [&self.short, &self.long] {
             lane.waiting().jobs.leave(client);
         }
@@ -132,7 +132,7 @@ impl Drop for Decoder {
     }
 }
 
-impl Lane {
+impl DecodeLane {
     fn start(name: &str, niceness: i32) -> std::io::Result<Arc<Self>> {
         let lane = Arc::new(Self::default());
         let own = Arc::clone(&lane);
@@ -147,7 +147,7 @@ impl Lane {
         Ok(lane)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, LaneQueue> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,7 +160,7 @@ impl Lane {
     }
 
     /// Waits for a job; returns `None` after the decoder was closed.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<DecodeJob> {
         let mut waiting = self.waiting();
         loop {
             if waiting.is_closed {
@@ -196,9 +196,9 @@ mod tests {
         let decoder = Decoder::start().unwrap();
         let (go_on, blocked) = mpsc::channel::<()>();
         block_on(async {
-            let long = decoder.run(ClientId(1), 60 << 20, move || blocked.recv().is_ok());
+            let long = decoder.run(ConnectionId(1), 60 << 20, move || blocked.recv().is_ok());
             let short = async {
-                let answer = decoder.run(ClientId(2), 1000, || 7).await;
+                let answer = decoder.run(ConnectionId(2), 1000, || 7).await;
                 go_on.send(()).unwrap();
                 answer
             };
@@ -212,10 +212,12 @@ mod tests {
         let decoder = Decoder::start().unwrap();
         block_on(async {
             let failed = decoder
-                .run(ClientId(1), 1, || -> u8 { panic!("as a test wants it") })
+                .run(ConnectionId(1), 1, || -> u8 {
+                    panic!("as a test wants it")
+                })
                 .await;
             assert_eq!(failed, Err(NotDecoded::Failed));
-            assert_eq!(decoder.run(ClientId(1), 1, || 7).await, Ok(7));
+            assert_eq!(decoder.run(ConnectionId(1), 1, || 7).await, Ok(7));
         });
     }
 }

@@ -9,35 +9,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::now;
 use crate::policy::served::{Actions, Question};
-use crate::serve::batcher::{Action, Batcher, ClientId, Event, Limits, Part, Ticket};
-use crate::serve::policy_thread::{Batch, PolicyThread};
-use crate::serve::server::ServerState;
-
-/// The reason for the exit of a server whose policy has panicked.
-pub const POLICY_IS_GONE: &str = "the policy's thread has ended";
-
-/// A message from a connection.
-#[derive(Debug)]
-pub enum Message {
-    /// A request for actions.
-    Request {
-        /// The client that asks.
-        client: ClientId,
-        /// Number of observations in the request.
-        rows: usize,
-        /// The observations and the noise.
-        question: Box<Question>,
-        /// Receives the answer.
-        reply: oneshot::Sender<Result<Actions, String>>,
-        /// Time of the request.
-        at: Instant,
-    },
-    /// The connection is closed.
-    Left(ClientId),
-}
+use crate::serve::batcher::{
+    BatchLimits, Batcher, BatcherAction, BatcherEvent, RequestRows, Ticket,
+};
+use crate::serve::inference_thread::{InferenceThread, RequestBatch};
+use crate::serve::server::{DispatcherMessage, POLICY_IS_GONE, ServerState};
 
 /// A request without an answer yet.
-struct Open {
+struct PendingRequest {
     question: Question,
     rows: usize,
     /// Actions of the rows that have been inferred.
@@ -47,14 +26,14 @@ struct Open {
 }
 
 /// The result of a batch: an answer for each part, and the duration.
-type Inferred = (Vec<Result<Actions, String>>, Duration);
+type InferredBatch = (Vec<Result<Actions, String>>, Duration);
 
 /// Runs the dispatcher until a stop was requested and all requests are answered.
 pub async fn run(
     server: Arc<ServerState>,
-    limits: Limits,
-    policy: PolicyThread,
-    mut inbox: mpsc::UnboundedReceiver<Message>,
+    limits: BatchLimits,
+    policy: InferenceThread,
+    mut inbox: mpsc::UnboundedReceiver<DispatcherMessage>,
 ) {
     let mut stop = server.stop.subscribe();
     let mut dispatcher = Dispatcher {
@@ -78,14 +57,14 @@ pub async fn run(
                     Ok(inferred) => dispatcher.answer(inferred, &mut batcher),
                     Err(_) => dispatcher.server.end(POLICY_IS_GONE),
                 }
-                Event::Inferred
+                BatcherEvent::Inferred
             }
             Some(message) = inbox.recv() => dispatcher.event(message),
             _ = stop.wait_for(Option::is_some), if !is_stopping => {
                 is_stopping = true;
-                Event::Stop
+                BatcherEvent::Stop
             }
-            () = tokio::time::sleep_until(wake.unwrap_or_else(now).into()), if wake.is_some() => Event::Woken,
+            () = tokio::time::sleep_until(wake.unwrap_or_else(now).into()), if wake.is_some() => BatcherEvent::Woken,
         };
         let actions = batcher.on(event, now());
         let is_finished = dispatcher.act(actions);
@@ -98,8 +77,8 @@ pub async fn run(
 
 /// Waits for the end of the current batch, or forever if there is none.
 async fn finished(
-    inferring: &mut Option<oneshot::Receiver<Inferred>>,
-) -> Result<Inferred, oneshot::error::RecvError> {
+    inferring: &mut Option<oneshot::Receiver<InferredBatch>>,
+) -> Result<InferredBatch, oneshot::error::RecvError> {
     match inferring {
         Some(inferring) => inferring.await,
         None => std::future::pending().await,
@@ -108,22 +87,22 @@ async fn finished(
 
 struct Dispatcher {
     server: Arc<ServerState>,
-    limits: Limits,
-    policy: PolicyThread,
+    limits: BatchLimits,
+    policy: InferenceThread,
     /// Receives the result of the current batch; closed if the policy thread has ended.
-    inferring: Option<oneshot::Receiver<Inferred>>,
+    inferring: Option<oneshot::Receiver<InferredBatch>>,
     /// Parts of the current batch.
-    parts: Vec<Part>,
-    open: BTreeMap<Ticket, Open>,
+    parts: Vec<RequestRows>,
+    open: BTreeMap<Ticket, PendingRequest>,
     next: u64,
     wake: Option<Instant>,
 }
 
 impl Dispatcher {
-    fn event(&mut self, message: Message) -> Event {
+    fn event(&mut self, message: DispatcherMessage) -> BatcherEvent {
         match message {
-            Message::Left(client) => Event::Left(client),
-            Message::Request {
+            DispatcherMessage::Left(client) => BatcherEvent::Left(client),
+            DispatcherMessage::Request {
                 client,
                 rows,
                 question,
@@ -134,7 +113,7 @@ impl Dispatcher {
                 self.next += 1;
                 self.open.insert(
                     ticket,
-                    Open {
+                    PendingRequest {
                         question: *question,
                         rows,
                         actions: None,
@@ -142,7 +121,7 @@ impl Dispatcher {
                         asked: at,
                     },
                 );
-                Event::Request {
+                BatcherEvent::Request {
                     ticket,
                     client,
                     rows,
@@ -153,17 +132,17 @@ impl Dispatcher {
 
     /// Carries out the batcher's actions. Returns whether everything is answered and nothing will
     /// follow.
-    fn act(&mut self, actions: Vec<Action>) -> bool {
+    fn act(&mut self, actions: Vec<BatcherAction>) -> bool {
         if !actions.is_empty() {
             self.wake = None;
         }
         let mut is_finished = false;
         for action in actions {
             match action {
-                Action::Infer(parts) => self.infer(parts),
-                Action::WakeAt(at) => self.wake = Some(at),
-                Action::Finished => is_finished = true,
-                Action::Refuse(ticket, refusal) => {
+                BatcherAction::Infer(parts) => self.infer(parts),
+                BatcherAction::WakeAt(at) => self.wake = Some(at),
+                BatcherAction::Finished => is_finished = true,
+                BatcherAction::Refuse(ticket, refusal) => {
                     if let Some(open) = self.open.remove(&ticket) {
                         self.server.stats.refused();
                         // The client may have disconnected.
@@ -177,7 +156,7 @@ impl Dispatcher {
         is_finished
     }
 
-    fn infer(&mut self, parts: Vec<Part>) {
+    fn infer(&mut self, parts: Vec<RequestRows>) {
         let mut questions = Vec::with_capacity(parts.len());
         let mut waits = Vec::new();
         self.parts.clear();
@@ -201,7 +180,7 @@ impl Dispatcher {
         self.inferring = Some(inferring);
         // The dispatcher is gone after the server has stopped.
         let give = move |answers, took| drop(done.send((answers, took)));
-        self.policy.infer(Batch {
+        self.policy.infer(RequestBatch {
             questions,
             max_rows: self.limits.max_rows,
             give: Box::new(give),
@@ -209,7 +188,7 @@ impl Dispatcher {
     }
 
     /// Processes the result of a batch, and answers the requests that are complete.
-    fn answer(&mut self, (answers, took): Inferred, batcher: &mut Batcher) {
+    fn answer(&mut self, (answers, took): InferredBatch, batcher: &mut Batcher) {
         self.server.stats.inferred(took, now());
         for (part, answer) in std::mem::take(&mut self.parts).into_iter().zip(answers) {
             let Some(open) = self.open.get_mut(&part.ticket) else {
@@ -228,7 +207,7 @@ impl Dispatcher {
                 answer => {
                     // After an error the rest of the request is dropped. The batcher starts no
                     // batch here, because the current one still counts as running.
-                    batcher.on(Event::Failed(part.ticket), now());
+                    batcher.on(BatcherEvent::Failed(part.ticket), now());
                     if let Some(open) = self.open.remove(&part.ticket) {
                         // The client may have disconnected.
                         let _ = open.reply.send(answer);

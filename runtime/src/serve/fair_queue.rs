@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::serve::batcher::ClientId;
+use crate::serve::connections::ConnectionId;
 
 /// A queue of the clients' jobs in fair order.
 #[derive(Debug)]
@@ -17,15 +17,15 @@ pub struct FairQueue<T> {
     virtual_time: u64,
     /// Ordered by tag. Among equal tags, the job of a client that was idle comes first, then the
     /// cheaper one, then the older one.
-    waiting: BTreeMap<Place, Waiting<T>>,
+    waiting: BTreeMap<QueuePosition, QueuedItem<T>>,
     /// Tags of the next jobs of clients that were served ahead of the virtual time.
-    served_until: HashMap<ClientId, u64>,
+    served_until: HashMap<ConnectionId, u64>,
     pushed: u64,
 }
 
 /// The position of a job in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct QueuePosition {
     tag: u64,
     /// True if the client has been served up to this tag; false if it was idle.
     is_backlogged: bool,
@@ -34,8 +34,8 @@ pub struct Place {
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
-    client: ClientId,
+struct QueuedItem<T> {
+    client: ConnectionId,
     job: T,
 }
 
@@ -62,7 +62,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Adds a job of a client that costs `cost`, in any unit that is the same for all jobs.
-    pub fn push(&mut self, client: ClientId, cost: u64, job: T) {
+    pub fn push(&mut self, client: ConnectionId, cost: u64, job: T) {
         let served_until = self.served_until.get(&client).copied().unwrap_or_default();
         let (tag, is_backlogged) = (
             served_until.max(self.virtual_time),
@@ -71,24 +71,24 @@ impl<T> FairQueue<T> {
         self.served_until.insert(client, tag.saturating_add(cost));
         self.pushed += 1;
         self.waiting.insert(
-            Place {
+            QueuePosition {
                 tag,
                 is_backlogged,
                 cost,
                 number: self.pushed,
             },
-            Waiting { client, job },
+            QueuedItem { client, job },
         );
     }
 
     /// Removes and returns the next job.
-    pub fn pop(&mut self) -> Option<(ClientId, T)> {
+    pub fn pop(&mut self) -> Option<(ConnectionId, T)> {
         let place = *self.waiting.first_key_value()?.0;
         self.take(place)
     }
 
     /// Returns the jobs in the order in which they would be taken if no others came.
-    pub fn iter(&self) -> impl Iterator<Item = (Place, ClientId, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (QueuePosition, ConnectionId, &T)> {
         self.waiting
             .iter()
             .map(|(place, waiting)| (*place, waiting.client, &waiting.job))
@@ -96,20 +96,20 @@ impl<T> FairQueue<T> {
 
     /// Removes a job out of turn. The virtual time of the queue is not set back by the jobs it
     /// overtook.
-    pub fn take(&mut self, place: Place) -> Option<(ClientId, T)> {
-        let Waiting { client, job } = self.waiting.remove(&place)?;
+    pub fn take(&mut self, place: QueuePosition) -> Option<(ConnectionId, T)> {
+        let QueuedItem { client, job } = self.waiting.remove(&place)?;
         self.virtual_time = self.virtual_time.max(place.tag);
         Some((client, job))
     }
 
     /// Drops the jobs for which `keep` returns false.
-    pub fn retain(&mut self, mut keep: impl FnMut(ClientId, &T) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(ConnectionId, &T) -> bool) {
         self.waiting
             .retain(|_, waiting| keep(waiting.client, &waiting.job));
     }
 
     /// Removes a client and its jobs.
-    pub fn leave(&mut self, client: ClientId) {
+    pub fn leave(&mut self, client: ConnectionId) {
         self.retain(|other, _| other != client);
         self.served_until.remove(&client);
     }
@@ -130,9 +130,9 @@ mod tests {
         let mut queue = FairQueue::default();
         "abc"
             .chars()
-            .for_each(|job| queue.push(ClientId(1), 10, job));
-        assert_eq!(queue.pop(), Some((ClientId(1), 'a')));
-        queue.push(ClientId(2), 1, 'x');
+            .for_each(|job| queue.push(ConnectionId(1), 10, job));
+        assert_eq!(queue.pop(), Some((ConnectionId(1), 'a')));
+        queue.push(ConnectionId(2), 1, 'x');
         assert_eq!(order(&mut queue), "xbc");
     }
 
@@ -140,7 +140,7 @@ mod tests {
     fn of_clients_that_come_together_the_cheapest_goes_first_and_equals_in_order() {
         let mut queue = FairQueue::default();
         for (client, cost, job) in [(1, 9, 'a'), (2, 1, 'b'), (3, 1, 'c')] {
-            queue.push(ClientId(client), cost, job);
+            queue.push(ConnectionId(client), cost, job);
         }
         assert_eq!(order(&mut queue), "bca");
     }
@@ -150,17 +150,17 @@ mod tests {
         let mut queue = FairQueue::default();
         "abcd"
             .chars()
-            .for_each(|job| queue.push(ClientId(1), 1, job));
+            .for_each(|job| queue.push(ConnectionId(1), 1, job));
         assert_eq!(
             [queue.pop(), queue.pop(), queue.pop()].map(|job| job.unwrap().1),
             ['a', 'b', 'c']
         );
         "wxyz"
             .chars()
-            .for_each(|job| queue.push(ClientId(2), 1, job));
+            .for_each(|job| queue.push(ConnectionId(2), 1, job));
         "efg"
             .chars()
-            .for_each(|job| queue.push(ClientId(1), 1, job));
+            .for_each(|job| queue.push(ConnectionId(1), 1, job));
         assert_eq!(order(&mut queue), "wdxyezfg");
     }
 
@@ -168,20 +168,20 @@ mod tests {
     fn a_client_that_was_idle_goes_before_those_that_are_at_the_same_point() {
         let mut queue = FairQueue::default();
         for client in 1..=3 {
-            queue.push(ClientId(client), 1, 'a');
-            queue.push(ClientId(client), 1, 'b');
+            queue.push(ConnectionId(client), 1, 'a');
+            queue.push(ConnectionId(client), 1, 'b');
         }
         (0..4).for_each(|_| assert!(queue.pop().is_some()));
-        queue.push(ClientId(4), 1, 'x');
+        queue.push(ConnectionId(4), 1, 'x');
         assert_eq!(order(&mut queue), "xbb");
     }
 
     #[test]
     fn jobs_of_a_client_that_left_are_gone() {
         let mut queue = FairQueue::default();
-        queue.push(ClientId(1), 1, 'a');
-        queue.push(ClientId(2), 1, 'b');
-        queue.leave(ClientId(1));
+        queue.push(ConnectionId(1), 1, 'a');
+        queue.push(ConnectionId(2), 1, 'b');
+        queue.leave(ConnectionId(1));
         assert_eq!((queue.len(), order(&mut queue)), (1, "b".to_owned()));
         assert!(queue.is_empty());
     }
@@ -197,7 +197,7 @@ mod tests {
             let mut queue = FairQueue::default();
             let largest: Vec<u64> = costs.iter().map(|costs| costs.iter().copied().max().unwrap_or(0)).collect();
             let push = |queue: &mut FairQueue<u64>, client: usize| {
-                costs[client].iter().for_each(|cost| queue.push(ClientId(client as u64), *cost, *cost));
+                costs[client].iter().for_each(|cost| queue.push(ConnectionId(client as u64), *cost, *cost));
             };
             (1..costs.len()).for_each(|client| push(&mut queue, client));
             for _ in 0..late {
@@ -221,7 +221,7 @@ mod tests {
         #[test]
         fn every_job_is_taken_once(jobs in proptest::collection::vec((0u64..5, 0u64..9), 0..100)) {
             let mut queue = FairQueue::default();
-            jobs.iter().enumerate().for_each(|(job, (client, cost))| queue.push(ClientId(*client), *cost, job));
+            jobs.iter().enumerate().for_each(|(job, (client, cost))| queue.push(ConnectionId(*client), *cost, job));
             let mut taken: Vec<usize> = std::iter::from_fn(|| queue.pop().map(|(_, job)| job)).collect();
             taken.sort_unstable();
             prop_assert_eq!(taken, (0..jobs.len()).collect::<Vec<_>>());

@@ -6,44 +6,44 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::policy::served::{Actions, ServedSpec};
-use crate::serve::batcher::ClientId;
-use crate::serve::client::{Episode, chosen_noise, chosen_seed};
+use crate::serve::client::{ClientEpisode, chosen_noise, chosen_seed};
+use crate::serve::connections::ConnectionId;
 use crate::serve::limits::{RequestLimits, shortened};
-use crate::serve::observation::{Refused, ValidatedRequest, asked, object};
-use crate::serve::server::{ServerState, Then};
+use crate::serve::observation::{RequestError, ValidatedRequest, asked, object};
+use crate::serve::server::{AfterAnswer, ServerState};
 use gr00t::processor::{Object, validate_flat};
 use wire::{Array, Dialect, Key, Value, WireError, peek_text, read, write};
 
 /// The state of one client while it is connected.
 #[derive(Debug)]
-pub struct Client {
+pub struct Gr00tClient {
     server: Arc<ServerState>,
-    id: ClientId,
-    episode: Episode,
+    id: ConnectionId,
+    episode: ClientEpisode,
     /// Encoding of the arrays in its last message.
     dialect: Dialect,
     is_authenticated: bool,
 }
 
 /// The answer to a request.
-enum Answer {
+enum EndpointAnswer {
     Value(Value),
     Killed,
 }
 
 /// A decoded message.
 #[derive(Debug)]
-struct Decoded {
+struct DecodedRequest {
     /// Encoding of its arrays, if it has any.
     dialect: Option<Dialect>,
     /// Name of the endpoint, if it could be read.
     endpoint: Option<String>,
-    request: Result<Request, Refused>,
+    request: Result<EndpointRequest, RequestError>,
 }
 
 /// A request of a client.
 #[derive(Debug)]
-enum Request {
+enum EndpointRequest {
     Ping,
     Kill,
     ModalityConfig,
@@ -56,12 +56,12 @@ enum Request {
     },
 }
 
-impl Client {
+impl Gr00tClient {
     /// Creates a client that has sent nothing yet.
-    pub fn new(server: Arc<ServerState>, id: ClientId) -> Self {
+    pub fn new(server: Arc<ServerState>, id: ConnectionId) -> Self {
         let is_authenticated = server.token.is_none();
         Self {
-            episode: Episode::new(id),
+            episode: ClientEpisode::new(id),
             dialect: server.arrays,
             server,
             id,
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// Answers one message; an invalid message gets an error as its answer.
-    pub async fn answer(&mut self, parts: Vec<Bytes>) -> Then {
+    pub async fn answer(&mut self, parts: Vec<Bytes>) -> AfterAnswer {
         let answer = match <[Bytes; 1]>::try_from(parts) {
             Ok([body]) => self.read(body).await,
             Err(parts) => Err(format!(
@@ -84,19 +84,19 @@ impl Client {
             )),
         };
         let (answer, ends) = match answer {
-            Ok(Answer::Value(value)) => (value, false),
-            Ok(Answer::Killed) => (Value::Nil, true),
+            Ok(EndpointAnswer::Value(value)) => (value, false),
+            Ok(EndpointAnswer::Killed) => (Value::Nil, true),
             Err(error) => (Value::map([("error", shortened(error).into())]), false),
         };
         let bytes = Bytes::from(write(&answer, self.dialect));
         if ends {
-            Then::End(bytes)
+            AfterAnswer::End(bytes)
         } else {
-            Then::GoOn(bytes)
+            AfterAnswer::GoOn(bytes)
         }
     }
 
-    async fn read(&mut self, body: Bytes) -> Result<Answer, String> {
+    async fn read(&mut self, body: Bytes) -> Result<EndpointAnswer, String> {
         // Check the token before anything is decoded, so that an unauthenticated message costs no
         // more than a scan of its keys.
         if self.server.token.is_some() && !self.server.lets_in(peek_text(&body, "api_token")) {
@@ -121,22 +121,23 @@ impl Client {
             .request
             .map_err(|refused| refused.counted(&self.server.stats))?
         {
-            Request::Ping => Ok(Answer::Value(Value::map([
+            EndpointRequest::Ping => Ok(EndpointAnswer::Value(Value::map([
                 ("status", "ok".into()),
                 ("message", "Server is running".into()),
             ]))),
-            Request::Kill if self.server.ignores_kill => {
+            EndpointRequest::Kill if self.server.ignores_kill => {
                 Err("this server is not ended by clients (--ignore-kill)".to_owned())
             }
-            Request::Kill => Ok(Answer::Killed),
-            Request::ModalityConfig => Ok(Answer::Value(self.modality_config())),
-            Request::Reset { seed } => {
+            EndpointRequest::Kill => Ok(EndpointAnswer::Killed),
+            EndpointRequest::ModalityConfig => Ok(EndpointAnswer::Value(self.modality_config())),
+            EndpointRequest::Reset { seed } => {
                 self.episode.reset(seed);
-                Ok(Answer::Value(Value::map([])))
+                Ok(EndpointAnswer::Value(Value::map([])))
             }
-            Request::GetAction { asked, is_flat } => {
-                self.get_action(*asked, is_flat).await.map(Answer::Value)
-            }
+            EndpointRequest::GetAction { asked, is_flat } => self
+                .get_action(*asked, is_flat)
+                .await
+                .map(EndpointAnswer::Value),
         }
     }
 
@@ -174,12 +175,12 @@ impl Client {
 
 /// Decodes a message of an authenticated client: all the work that takes time in proportion to its
 /// size.
-fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> Decoded {
+fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> DecodedRequest {
     let message = match read(body) {
         Ok(message) => message,
         Err(err) => {
-            let request = Err(Refused::Unreadable(WireError::in_python(&err)));
-            return Decoded {
+            let request = Err(RequestError::Unreadable(WireError::in_python(&err)));
+            return DecodedRequest {
                 dialect: None,
                 endpoint: None,
                 request,
@@ -189,10 +190,10 @@ fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> Decoded {
     let request = &message.value;
     if !matches!(request, Value::Map(_)) {
         let text = format!("'{}' object has no attribute 'get'", request.type_name());
-        return Decoded {
+        return DecodedRequest {
             dialect: message.dialect,
             endpoint: None,
-            request: Err(Refused::Wrong(text)),
+            request: Err(RequestError::Wrong(text)),
         };
     }
     let endpoint = match request.get("endpoint") {
@@ -200,7 +201,7 @@ fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> Decoded {
         Some(other) => other.as_text().unwrap_or(other.type_name()),
     };
     let request = understand(endpoint, request, card, limits);
-    Decoded {
+    DecodedRequest {
         dialect: message.dialect,
         endpoint: Some(endpoint.to_owned()),
         request,
@@ -212,19 +213,19 @@ fn understand(
     request: &Value,
     card: &ServedSpec,
     limits: &RequestLimits,
-) -> Result<Request, Refused> {
+) -> Result<EndpointRequest, RequestError> {
     match endpoint {
-        "ping" => Ok(Request::Ping),
-        "kill" => Ok(Request::Kill),
-        "get_modality_config" => Ok(Request::ModalityConfig),
+        "ping" => Ok(EndpointRequest::Ping),
+        "kill" => Ok(EndpointRequest::Kill),
+        "get_modality_config" => Ok(EndpointRequest::ModalityConfig),
         "reset" => {
             let [options] = arguments(request, "reset", ["options"])?;
-            Ok(Request::Reset {
+            Ok(EndpointRequest::Reset {
                 seed: chosen_seed(options)?,
             })
         }
         "get_action" => get_action(request, card, limits),
-        other => Err(Refused::Wrong(format!(
+        other => Err(RequestError::Wrong(format!(
             "Unknown endpoint: {}",
             shortened(other.to_owned())
         ))),
@@ -235,7 +236,7 @@ fn get_action(
     request: &Value,
     card: &ServedSpec,
     limits: &RequestLimits,
-) -> Result<Request, Refused> {
+) -> Result<EndpointRequest, RequestError> {
     let [observation, options] = arguments(request, "get_action", ["observation", "options"])?;
     let missing = "BasePolicy.get_action() missing 1 required positional argument: 'observation'";
     let observation = object(observation.ok_or_else(|| missing.to_owned())?);
@@ -246,7 +247,7 @@ fn get_action(
     };
     let mut asked = asked(&observation, card, limits)?;
     asked.noise = chosen_noise(asked.rows, options, card)?;
-    Ok(Request::GetAction {
+    Ok(EndpointRequest::GetAction {
         asked: Box::new(asked),
         is_flat,
     })

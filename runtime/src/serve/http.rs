@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use crate::serve::batcher::ClientId;
-use crate::serve::listener::Closed;
+use crate::serve::close::CloseReason;
+use crate::serve::connections::ConnectionId;
 use crate::serve::server::ServerState;
 use crate::serve::websocket;
 
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The parts of a request that are used.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct RequestHead {
     /// True if the method is GET.
     pub is_get: bool,
     /// Path without the query.
@@ -46,12 +46,12 @@ pub struct Head {
 pub(super) async fn serve(
     mut stream: TcpStream,
     server: Arc<ServerState>,
-    id: ClientId,
-) -> Result<(), Closed> {
+    id: ConnectionId,
+) -> Result<(), CloseReason> {
     let mut buffer = BytesMut::with_capacity(1024);
     let Some(head) = timeout(PATIENCE, read_head(&mut stream, &mut buffer))
         .await
-        .map_err(|_| Closed::Slow)??
+        .map_err(|_| CloseReason::Slow)??
     else {
         return Ok(());
     };
@@ -107,20 +107,23 @@ pub(super) async fn serve(
     write(&mut stream, answer.as_bytes()).await
 }
 
-async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Closed> {
+async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), CloseReason> {
     timeout(PATIENCE, stream.write_all(bytes))
         .await
-        .map_err(|_| Closed::Slow)?
-        .map_err(Closed::Io)
+        .map_err(|_| CloseReason::Slow)?
+        .map_err(CloseReason::Io)
 }
 
-async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Option<Head>, Closed> {
+async fn read_head(
+    stream: &mut TcpStream,
+    buffer: &mut BytesMut,
+) -> Result<Option<RequestHead>, CloseReason> {
     loop {
         if let Some(head) = parse(buffer)? {
             return Ok(Some(head));
         }
         if buffer.len() >= LONGEST_HEAD {
-            return Err(Closed::Http("its head is too long"));
+            return Err(CloseReason::Http("its head is too long"));
         }
         if stream.read_buf(buffer).await? == 0 {
             return Ok(None);
@@ -131,13 +134,13 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Opti
 /// Parses the request head at the start of `bytes`; returns `None` if it is incomplete.
 ///
 /// # Errors
-/// Returns [`Closed::Http`] if this is not an HTTP request.
-pub fn parse(bytes: &[u8]) -> Result<Option<Head>, Closed> {
+/// Returns [`CloseReason::Http`] if this is not an HTTP request.
+pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, CloseReason> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     let status = request
         .parse(bytes)
-        .map_err(|_| Closed::Http("it cannot be read"))?;
+        .map_err(|_| CloseReason::Http("it cannot be read"))?;
     let httparse::Status::Complete(length) = status else {
         return Ok(None);
     };
@@ -155,7 +158,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head>, Closed> {
         .split('?')
         .next()
         .unwrap_or_default();
-    Ok(Some(Head {
+    Ok(Some(RequestHead {
         is_get: request.method == Some("GET"),
         path: path.to_owned(),
         key: field("sec-websocket-key").filter(|_| is_upgrade),
@@ -165,7 +168,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head>, Closed> {
 }
 
 /// Returns the token after `Api-Key` (openpi) or `Bearer`.
-fn token(head: &Head) -> Option<&str> {
+fn token(head: &RequestHead) -> Option<&str> {
     let (scheme, token) = head.authorization.as_deref()?.split_once(' ')?;
     ["api-key", "bearer"]
         .contains(&&*scheme.to_ascii_lowercase())

@@ -5,7 +5,7 @@
 //! clients ◄──►├ zmtp ──────► gr00t (endpoints, 2 dialects) ─┬─► decoder (fair queue) ─► limits┐
 //!             ├ websocket ─► openpi ────────────────────────┘                                  │
 //!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄──────── dispatcher (batcher) ◄───┘
-//!                                                                        └─► policy thread
+//!                                                                        └─► inference thread
 //! ```
 //! All connections are tasks of one thread; decoding and inference have threads of their own. At
 //! most one request per connection is in flight between them. Nothing takes long in the
@@ -26,15 +26,16 @@ pub mod fair_queue;
 pub mod http;
 
 mod client;
+mod close;
 mod decoder;
 mod dispatcher;
 mod gr00t;
+mod inference_thread;
 mod limits;
 mod listener;
 mod metered;
 mod observation;
 mod openpi;
-mod policy_thread;
 mod program;
 mod server;
 mod stats;

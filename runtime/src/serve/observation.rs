@@ -32,7 +32,7 @@ impl ValidatedRequest {
 
 /// The reason why a message is answered with an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RequestError {
     /// The message cannot be decoded.
     #[error("{0}")]
     Unreadable(String),
@@ -44,13 +44,13 @@ pub enum Refused {
     Wrong(String),
 }
 
-impl From<String> for Refused {
+impl From<String> for RequestError {
     fn from(text: String) -> Self {
         Self::Wrong(text)
     }
 }
 
-impl Refused {
+impl RequestError {
     /// Counts the error and returns the text for the client.
     pub fn counted(self, stats: &Stats) -> String {
         match &self {
@@ -66,12 +66,12 @@ impl Refused {
 /// limits.
 ///
 /// # Errors
-/// Returns [`Refused`] for the first problem.
+/// Returns [`RequestError`] for the first problem.
 pub fn asked(
     observation: &Object,
     card: &ServedSpec,
     limits: &RequestLimits,
-) -> Result<ValidatedRequest, Refused> {
+) -> Result<ValidatedRequest, RequestError> {
     validate(observation, &card.modalities).map_err(|err| err.to_string())?;
     let rows = limits.check(observation, &card.modalities)?;
     Ok(ValidatedRequest {

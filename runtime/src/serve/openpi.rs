@@ -20,10 +20,10 @@ use serde_json::json;
 
 use crate::clock::now;
 use crate::policy::served::{Actions, ServedSpec};
-use crate::serve::batcher::ClientId;
-use crate::serve::client::{Episode, chosen_noise};
+use crate::serve::client::{ClientEpisode, chosen_noise};
+use crate::serve::connections::ConnectionId;
 use crate::serve::limits::RequestLimits;
-use crate::serve::observation::{Refused, ValidatedRequest, array, asked, object};
+use crate::serve::observation::{RequestError, ValidatedRequest, array, asked, object};
 use crate::serve::server::ServerState;
 use gr00t::processor::Object;
 use wire::{Array, Dialect, Value, read, write};
@@ -33,19 +33,19 @@ const LONGEST_STATES_BYTES: usize = 4 << 20;
 
 /// The state of one client while it is connected.
 #[derive(Debug)]
-pub struct Client {
+pub struct OpenpiClient {
     server: Arc<ServerState>,
-    id: ClientId,
-    episode: Episode,
+    id: ConnectionId,
+    episode: ClientEpisode,
     /// Time from the last request to its answer.
     last: Option<Duration>,
 }
 
-impl Client {
+impl OpenpiClient {
     /// Creates a client that has sent nothing yet.
-    pub fn new(server: Arc<ServerState>, id: ClientId) -> Self {
+    pub fn new(server: Arc<ServerState>, id: ConnectionId) -> Self {
         Self {
-            episode: Episode::new(id),
+            episode: ClientEpisode::new(id),
             server,
             id,
             last: None,
@@ -98,7 +98,7 @@ impl Client {
             .server
             .decode(self.id, bytes, move || decode(&body, &card, &limits))
             .await?;
-        if !matches!(decoded, Err(Refused::Unreadable(_))) {
+        if !matches!(decoded, Err(RequestError::Unreadable(_))) {
             self.server.stats.asked("infer");
             self.server.connections().known(self.id);
         }
@@ -135,8 +135,8 @@ fn decode(
     body: &Bytes,
     card: &ServedSpec,
     limits: &RequestLimits,
-) -> Result<ValidatedRequest, Refused> {
-    let message = read(body).map_err(|err| Refused::Unreadable(err.to_string()))?;
+) -> Result<ValidatedRequest, RequestError> {
+    let message = read(body).map_err(|err| RequestError::Unreadable(err.to_string()))?;
     let mut asked = asked(&nested(&message.value, card), card, limits)?;
     asked.noise = chosen_noise(asked.rows, Some(&options(&message.value)), card)?;
     Ok(asked)

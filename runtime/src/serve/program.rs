@@ -21,12 +21,11 @@ use crate::console::{self, Level, Style};
 use crate::device::{self, Decision, DeviceRequest, gpu, resolve};
 use crate::error_file;
 use crate::policy;
-use crate::serve::batcher::Limits;
+use crate::serve::batcher::BatchLimits;
 use crate::serve::decoder::Decoder;
-use crate::serve::dispatcher::POLICY_IS_GONE;
+use crate::serve::inference_thread::InferenceThread;
 use crate::serve::limits::RequestLimits;
-use crate::serve::policy_thread::PolicyThread;
-use crate::serve::server::{Rules, ServerState};
+use crate::serve::server::{POLICY_IS_GONE, ServerConfig, ServerState};
 use crate::serve::stats::Summary;
 use crate::serve::{dispatcher, listener};
 use c10d::cuda;
@@ -139,15 +138,16 @@ async fn serve(
     let name = choice.policy_type.clone();
     let own = reporter.clone();
     let say = move |text| own.say(&format!("warning: {text}"));
-    let (policy, card) = PolicyThread::start(choice, device, say).map_err(|err| err.to_string())?;
-    let limits = Limits {
+    let (policy, card) =
+        InferenceThread::start(choice, device, say).map_err(|err| err.to_string())?;
+    let limits = BatchLimits {
         max_rows: args
             .max_batch
             .unwrap_or(if device.is_cuda() { GPU_BATCH } else { 1 }),
         max_wait: args.max_wait(),
         max_queue: MOST_QUEUED,
     };
-    let rules = Rules {
+    let rules = ServerConfig {
         token: args.api_token.clone().filter(|token| !token.is_empty()),
         ignores_kill: args.ignore_kill,
         arrays: args.arrays,
@@ -165,9 +165,9 @@ async fn serve(
             .min(open_files().saturating_sub(OTHER_FILES).max(1)),
     };
     let loss = policy.loss();
-    let (to_desk, inbox) = mpsc::unbounded_channel();
+    let (to_dispatcher, inbox) = mpsc::unbounded_channel();
     let decoder = Decoder::start().map_err(|err| format!("no thread to read requests: {err}"))?;
-    let server = ServerState::new(card, rules, decoder, to_desk);
+    let server = ServerState::new(card, rules, decoder, to_dispatcher);
     end_on_signals(&server).map_err(|err| err.to_string())?;
     let facts: Vec<String> = server
         .card

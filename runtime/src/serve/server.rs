@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use jobs::serve_args::{Arrays, Protocol};
@@ -10,13 +11,35 @@ use tokio::task::AbortHandle;
 
 use crate::clock::now;
 use crate::policy::served::{Actions, Question, ServedSpec};
-use crate::serve::batcher::ClientId;
+use crate::serve::connections::ConnectionId;
 use crate::serve::connections::Connections;
 use crate::serve::decoder::Decoder;
-use crate::serve::dispatcher::Message;
 use crate::serve::limits::RequestLimits;
 use crate::serve::stats::Stats;
 use wire::Dialect;
+
+/// The reason for the exit of a server whose policy has panicked.
+pub const POLICY_IS_GONE: &str = "the policy's thread has ended";
+
+/// A message from a connection to the dispatcher.
+#[derive(Debug)]
+pub enum DispatcherMessage {
+    /// A request for actions.
+    Request {
+        /// The client that asks.
+        client: ConnectionId,
+        /// Number of observations in the request.
+        rows: usize,
+        /// The observations and the noise.
+        question: Box<Question>,
+        /// Receives the answer.
+        reply: oneshot::Sender<Result<Actions, String>>,
+        /// Time of the request.
+        at: Instant,
+    },
+    /// The connection is closed.
+    Left(ConnectionId),
+}
 
 /// The state that all connections of a server share.
 #[derive(Debug)]
@@ -43,15 +66,15 @@ pub struct ServerState {
     pub stop: watch::Sender<Option<&'static str>>,
     /// Queue of the dispatcher. The number of connections bounds it, because each has at most one
     /// request under way.
-    pub dispatcher: mpsc::UnboundedSender<Message>,
+    dispatcher: mpsc::UnboundedSender<DispatcherMessage>,
     decoder: Decoder,
     connections: Mutex<Connections>,
-    tasks: Mutex<BTreeMap<ClientId, AbortHandle>>,
+    tasks: Mutex<BTreeMap<ConnectionId, AbortHandle>>,
 }
 
 /// Configuration of a server.
 #[derive(Debug)]
-pub struct Rules {
+pub struct ServerConfig {
     /// Token that clients have to send; `None` if none is needed.
     pub token: Option<String>,
     /// True if the server ignores a client's request to stop.
@@ -77,9 +100,9 @@ impl ServerState {
     /// `decoder`.
     pub fn new(
         card: ServedSpec,
-        rules: Rules,
+        rules: ServerConfig,
         decoder: Decoder,
-        dispatcher: mpsc::UnboundedSender<Message>,
+        dispatcher: mpsc::UnboundedSender<DispatcherMessage>,
     ) -> Arc<Self> {
         Arc::new(Self {
             card: Arc::new(card),
@@ -110,13 +133,13 @@ impl ServerState {
     }
 
     /// Registers the task of a connection.
-    pub fn opened(&self, client: ClientId, task: AbortHandle) {
+    pub fn opened(&self, client: ConnectionId, task: AbortHandle) {
         self.tasks().insert(client, task);
     }
 
     /// Records that the messages of a connection now use `bytes` bytes. If that exceeds the limit,
     /// closes the connection that uses the most.
-    pub fn hold(&self, client: ClientId, bytes: usize) {
+    pub fn hold(&self, client: ConnectionId, bytes: usize) {
         let greediest = self.connections().hold(client, bytes);
         if let Some(greediest) = greediest {
             self.stats.violated();
@@ -125,19 +148,21 @@ impl ServerState {
     }
 
     /// Closes a connection by aborting its task.
-    pub fn close(&self, client: ClientId) {
+    pub fn close(&self, client: ConnectionId) {
         let task = self.tasks().remove(&client);
         task.iter().for_each(AbortHandle::abort);
     }
 
-    /// Removes a connection that is closed.
-    pub fn forget(&self, client: ClientId) {
+    /// Removes a connection that is closed, and its requests.
+    pub fn forget(&self, client: ConnectionId) {
         self.tasks().remove(&client);
         self.connections().leave(client);
         self.decoder.leave(client);
+        // The dispatcher has ended if the server is stopping.
+        let _ = self.dispatcher.send(DispatcherMessage::Left(client));
     }
 
-    fn tasks(&self) -> MutexGuard<'_, BTreeMap<ClientId, AbortHandle>> {
+    fn tasks(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, AbortHandle>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,7 +186,7 @@ impl ServerState {
     /// Returns a text for the client if the message was not decoded.
     pub async fn decode<T: Send + 'static>(
         &self,
-        client: ClientId,
+        client: ConnectionId,
         bytes: usize,
         decode: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, String> {
@@ -180,12 +205,12 @@ impl ServerState {
     /// Returns a text for the client if there are no actions.
     pub async fn ask(
         &self,
-        client: ClientId,
+        client: ConnectionId,
         rows: usize,
         question: Question,
     ) -> Result<Actions, String> {
         let (reply, answer) = oneshot::channel();
-        let asked = Message::Request {
+        let asked = DispatcherMessage::Request {
             client,
             rows,
             question: Box::new(question),
@@ -211,7 +236,7 @@ impl ServerState {
 
 /// An answer, and what follows it.
 #[derive(Debug)]
-pub enum Then {
+pub enum AfterAnswer {
     /// Send it and serve the next request.
     GoOn(Bytes),
     /// Send it and stop the server.

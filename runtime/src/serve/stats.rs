@@ -23,10 +23,10 @@ const ENDPOINTS: [&str; 6] = [
 
 /// The counters and latencies, behind a lock.
 #[derive(Debug)]
-pub struct Stats(Mutex<Counts>);
+pub struct Stats(Mutex<ServerCounts>);
 
 #[derive(Debug)]
-struct Counts {
+struct ServerCounts {
     requests: BTreeMap<&'static str, u64>,
     errors: u64,
     unreadable: u64,
@@ -76,7 +76,7 @@ impl Stats {
             now: Latency::default(),
             before: Latency::default(),
         };
-        Self(Mutex::new(Counts {
+        Self(Mutex::new(ServerCounts {
             requests: BTreeMap::new(),
             errors: 0,
             unreadable: 0,
@@ -280,7 +280,7 @@ impl Stats {
         metrics.into_text()
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, ServerCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,10 +17,10 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::clock::now;
-use crate::serve::batcher::ClientId;
-use crate::serve::listener::{Closed, gone};
+use crate::serve::close::{CloseReason, gone};
+use crate::serve::connections::ConnectionId;
 use crate::serve::metered::Metered;
-use crate::serve::openpi::Client;
+use crate::serve::openpi::OpenpiClient;
 use crate::serve::server::ServerState;
 
 /// Time limit from the first to the last byte of a message, and for sending an answer.
@@ -43,8 +43,8 @@ pub async fn serve(
     stream: TcpStream,
     rest: Vec<u8>,
     server: Arc<ServerState>,
-    id: ClientId,
-) -> Result<(), Closed> {
+    id: ConnectionId,
+) -> Result<(), CloseReason> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
         .max_message_size(Some(server.most_bytes))
@@ -58,9 +58,9 @@ pub async fn serve(
     );
     let socket =
         WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
-    let mut client = Client::new(Arc::clone(&server), id);
+    let mut client = OpenpiClient::new(Arc::clone(&server), id);
     let metadata = client.metadata();
-    let mut peer = Peer {
+    let mut peer = WebsocketPeer {
         socket,
         held,
         server,
@@ -86,17 +86,21 @@ pub async fn serve(
     Ok(())
 }
 
-struct Peer {
+struct WebsocketPeer {
     socket: WebSocketStream<Metered>,
     held: Arc<AtomicUsize>,
     server: Arc<ServerState>,
-    id: ClientId,
+    id: ConnectionId,
 }
 
-impl Peer {
+impl WebsocketPeer {
     /// Answers one message; returns `None` if the client has disconnected or its connection was
     /// closed.
-    async fn answer(&mut self, client: &mut Client, body: Bytes) -> Result<Option<()>, Closed> {
+    async fn answer(
+        &mut self,
+        client: &mut OpenpiClient,
+        body: Bytes,
+    ) -> Result<Option<()>, CloseReason> {
         let asked = now();
         self.server.connections().asked(self.id, asked);
         self.server.hold(self.id, body.len());
@@ -116,7 +120,7 @@ impl Peer {
 
     /// Returns the next message. A client may be silent between messages, but not in the middle of
     /// one.
-    async fn hear(&mut self) -> Result<Option<Message>, Closed> {
+    async fn hear(&mut self) -> Result<Option<Message>, CloseReason> {
         let mut since = None;
         loop {
             tokio::select! {
@@ -127,7 +131,7 @@ impl Peer {
                         // Most clients disconnect without a closing handshake.
                         Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Ok(None),
                         Some(Ok(message)) => Ok(Some(message)),
-                        Some(Err(Error::Io(err))) => Err(Closed::Io(err)),
+                        Some(Err(Error::Io(err))) => Err(CloseReason::Io(err)),
                         Some(Err(err)) => self.violated(err).await,
                     };
                 }
@@ -135,30 +139,30 @@ impl Peer {
                     let held = self.held.load(Ordering::Relaxed);
                     self.server.hold(self.id, held);
                     if held > 0 && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
-                        return Err(Closed::Slow);
+                        return Err(CloseReason::Slow);
                     }
                 }
             }
         }
     }
 
-    async fn violated(&mut self, err: Error) -> Result<Option<Message>, Closed> {
+    async fn violated(&mut self, err: Error) -> Result<Option<Message>, CloseReason> {
         let code = if matches!(err, Error::Capacity(_)) {
             CloseCode::Size
         } else {
             CloseCode::Protocol
         };
         self.close(code, &err.to_string()).await.ok();
-        Err(Closed::Websocket(err.to_string()))
+        Err(CloseReason::Websocket(err.to_string()))
     }
 
     /// Sends an error text and closes the connection.
-    async fn refuse(&mut self, text: &str) -> Result<(), Closed> {
+    async fn refuse(&mut self, text: &str) -> Result<(), CloseReason> {
         self.send(Message::text(text)).await?;
         self.close(CloseCode::Error, CLOSED).await
     }
 
-    async fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), Closed> {
+    async fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), CloseReason> {
         // A control frame has room for 125 bytes.
         let reason: String = reason.chars().filter(char::is_ascii).take(120).collect();
         let frame = CloseFrame {
@@ -167,21 +171,21 @@ impl Peer {
         };
         timeout(PATIENCE, self.socket.close(Some(frame)))
             .await
-            .map_err(|_| Closed::Slow)?
+            .map_err(|_| CloseReason::Slow)?
             .map_err(closed)
     }
 
-    async fn send(&mut self, message: Message) -> Result<(), Closed> {
+    async fn send(&mut self, message: Message) -> Result<(), CloseReason> {
         timeout(PATIENCE, self.socket.send(message))
             .await
-            .map_err(|_| Closed::Slow)?
+            .map_err(|_| CloseReason::Slow)?
             .map_err(closed)
     }
 }
 
-fn closed(err: Error) -> Closed {
+fn closed(err: Error) -> CloseReason {
     match err {
-        Error::Io(err) => Closed::Io(err),
-        other => Closed::Websocket(other.to_string()),
+        Error::Io(err) => CloseReason::Io(err),
+        other => CloseReason::Websocket(other.to_string()),
     }
 }

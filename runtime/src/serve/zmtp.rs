@@ -16,10 +16,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 
 use crate::clock::now;
-use crate::serve::batcher::ClientId;
-use crate::serve::gr00t::Client;
-use crate::serve::listener::{Closed, gone};
-use crate::serve::server::{ServerState, Then};
+use crate::serve::close::{CloseReason, gone};
+use crate::serve::connections::ConnectionId;
+use crate::serve::gr00t::Gr00tClient;
+use crate::serve::server::{AfterAnswer, ServerState};
 use wire::zmtp::{Heard, Reader, Request, Socket, answer_head, greeting, pong};
 
 /// Time limit for the greeting, and from the first to the last byte of a message.
@@ -39,16 +39,16 @@ const SLICE: usize = 256 << 10;
 pub async fn serve(
     stream: TcpStream,
     server: Arc<ServerState>,
-    id: ClientId,
-) -> Result<(), Closed> {
-    let mut client = Client::new(Arc::clone(&server), id);
+    id: ConnectionId,
+) -> Result<(), CloseReason> {
+    let mut client = Gr00tClient::new(Arc::clone(&server), id);
     let is_authenticated = client.is_authenticated();
     let most_bytes = if is_authenticated {
         server.most_bytes
     } else {
         server.unauthenticated_bytes
     };
-    let mut peer = Peer {
+    let mut peer = ZmtpPeer {
         reader: Reader::new(most_bytes),
         stream,
         buffer: BytesMut::new(),
@@ -80,24 +80,24 @@ pub async fn serve(
     Ok(())
 }
 
-struct Peer {
+struct ZmtpPeer {
     stream: TcpStream,
     reader: Reader,
     buffer: BytesMut,
     server: Arc<ServerState>,
-    id: ClientId,
+    id: ConnectionId,
     /// True if the client has sent the token, or none is needed.
     is_authenticated: bool,
     /// Bytes that it may still send: in one message, or in total until it has sent the token.
     most_bytes: usize,
 }
 
-impl Peer {
+impl ZmtpPeer {
     async fn answer(
         &mut self,
-        client: &mut Client,
+        client: &mut Gr00tClient,
         Request { envelope, body }: Request,
-    ) -> Result<(), Closed> {
+    ) -> Result<(), CloseReason> {
         let asked = now();
         let bytes: usize = body.iter().chain(&envelope).map(Bytes::len).sum();
         self.server.connections().asked(self.id, asked);
@@ -112,7 +112,7 @@ impl Peer {
             false => self.most_bytes.saturating_sub(bytes),
         };
         self.reader.set_most_bytes(self.most_bytes);
-        let (Then::GoOn(body) | Then::End(body)) = &then;
+        let (AfterAnswer::GoOn(body) | AfterAnswer::End(body)) = &then;
         let mut bytes = answer_head(&envelope, body.len());
         bytes.extend_from_slice(body);
         self.write(&bytes).await?;
@@ -120,7 +120,7 @@ impl Peer {
             .stats
             .answered(asked.elapsed(), is_error(body), now());
         self.server.connections().answered(self.id, now());
-        if let Then::End(_) = then {
+        if let AfterAnswer::End(_) = then {
             self.server.end("a client asked for it");
         }
         Ok(())
@@ -128,7 +128,7 @@ impl Peer {
 
     /// Returns what the peer sends next, or `None` if it has disconnected. Without `until` the peer
     /// may be silent between messages, but not in the middle of one.
-    async fn hear(&mut self, mut until: Option<Instant>) -> Result<Option<Heard>, Closed> {
+    async fn hear(&mut self, mut until: Option<Instant>) -> Result<Option<Heard>, CloseReason> {
         loop {
             if let Some(heard) = self.reader.next(&mut self.buffer)? {
                 if self.buffer.is_empty() {
@@ -159,7 +159,7 @@ impl Peer {
             let count = match until {
                 Some(until) => timeout_at(until.into(), read)
                     .await
-                    .map_err(|_| Closed::Slow)??,
+                    .map_err(|_| CloseReason::Slow)??,
                 None => read.await?,
             };
             match count {
@@ -170,10 +170,10 @@ impl Peer {
         }
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), Closed> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), CloseReason> {
         let written = timeout_at((now() + PATIENCE).into(), self.stream.write_all(bytes)).await;
         written
-            .map_err(|_| Closed::Slow)?
+            .map_err(|_| CloseReason::Slow)?
             .map_err(|err: io::Error| err.into())
     }
 }

@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::serve::fair_queue::{FairQueue, Place};
+use crate::serve::connections::ConnectionId;
+use crate::serve::fair_queue::{FairQueue, QueuePosition};
 
 /// A client without an answer for this long is not waited for: it is reading, or its robot stands
 /// still.
@@ -33,13 +34,9 @@ const LONG_TURN: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// Identifies a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClientId(pub u64);
-
 /// Limits of the batches and of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct BatchLimits {
     /// Maximum number of rows in a batch; a request with more is inferred in parts.
     pub max_rows: usize,
     /// Maximum time that the first request of a batch waits for others.
@@ -50,23 +47,23 @@ pub struct Limits {
 
 /// An input of the batcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum BatcherEvent {
     /// A client asks for the actions of `rows` rows.
     Request {
         /// Identifies the request.
         ticket: Ticket,
         /// The client that asks.
-        client: ClientId,
+        client: ConnectionId,
         /// Number of observations in the request.
         rows: usize,
     },
     /// A client has disconnected; its requests are dropped.
-    Left(ClientId),
+    Left(ConnectionId),
     /// The batch is done, and the policy is free.
     Inferred,
     /// Other rows of this request have failed; those that are still queued are dropped.
     Failed(Ticket),
-    /// The time of [`Action::WakeAt`] has come.
+    /// The time of [`BatcherAction::WakeAt`] has come.
     Woken,
     /// The server stops; new requests are refused.
     Stop,
@@ -74,12 +71,12 @@ pub enum Event {
 
 /// An output of the batcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum BatcherAction {
     /// Infer these parts together.
-    Infer(Vec<Part>),
+    Infer(Vec<RequestRows>),
     /// Refuse the request.
-    Refuse(Ticket, Refusal),
-    /// Send [`Event::Woken`] at this time, unless another event comes first.
+    Refuse(Ticket, QueueRefusal),
+    /// Send [`BatcherEvent::Woken`] at this time, unless another event comes first.
     WakeAt(Instant),
     /// Every request is answered, and none will follow.
     Finished,
@@ -87,7 +84,7 @@ pub enum Action {
 
 /// A range of rows of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct RequestRows {
     /// The request.
     pub ticket: Ticket,
     /// The range of its rows: all of them, or some that follow its previous part.
@@ -96,7 +93,7 @@ pub struct Part {
 
 /// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum QueueRefusal {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
@@ -106,7 +103,7 @@ pub enum Refusal {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedRequest {
     ticket: Ticket,
     /// Rows that were not yet handed to the policy.
     rows: Range<usize>,
@@ -118,24 +115,24 @@ struct Waiting {
 /// Combines rows of requests into batches.
 #[derive(Debug)]
 pub struct Batcher {
-    limits: Limits,
+    limits: BatchLimits,
     /// Requests that fit into one batch.
-    short: FairQueue<Waiting>,
+    short: FairQueue<QueuedRequest>,
     /// Requests with more rows than one batch.
-    long: FairQueue<Waiting>,
+    long: FairQueue<QueuedRequest>,
     /// Number of batches since the last one that began with a part of a long request, while one was
     /// waiting.
     passed_over: u32,
     /// Clients whose requests are complete with the current batch; `None` if the policy is free.
-    inferring: Option<Vec<ClientId>>,
+    inferring: Option<Vec<ConnectionId>>,
     /// Time of the last answer of each connected client.
-    answered: BTreeMap<ClientId, Instant>,
+    answered: BTreeMap<ConnectionId, Instant>,
     is_stopping: bool,
 }
 
 impl Batcher {
     /// Creates a batcher with an empty queue.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: BatchLimits) -> Self {
         Self {
             limits,
             short: FairQueue::default(),
@@ -152,20 +149,20 @@ impl Batcher {
         self.short.len() + self.long.len()
     }
 
-    fn waiting(&self) -> impl Iterator<Item = (Place, ClientId, &Waiting)> {
+    fn waiting(&self) -> impl Iterator<Item = (QueuePosition, ConnectionId, &QueuedRequest)> {
         self.short.iter().chain(self.long.iter())
     }
 
     /// Processes `event` and returns the actions to take.
-    pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+    pub fn on(&mut self, event: BatcherEvent, now: Instant) -> Vec<BatcherAction> {
         match event {
-            Event::Request { ticket, .. } if self.is_stopping => {
-                vec![Action::Refuse(ticket, Refusal::Stopping)]
+            BatcherEvent::Request { ticket, .. } if self.is_stopping => {
+                vec![BatcherAction::Refuse(ticket, QueueRefusal::Stopping)]
             }
-            Event::Request { ticket, .. } if self.queued() >= self.limits.max_queue => {
-                vec![Action::Refuse(ticket, Refusal::Full)]
+            BatcherEvent::Request { ticket, .. } if self.queued() >= self.limits.max_queue => {
+                vec![BatcherAction::Refuse(ticket, QueueRefusal::Full)]
             }
-            Event::Request {
+            BatcherEvent::Request {
                 ticket,
                 client,
                 rows,
@@ -173,7 +170,7 @@ impl Batcher {
                 let is_long = rows > self.limits.max_rows;
                 self.push(
                     client,
-                    Waiting {
+                    QueuedRequest {
                         ticket,
                         rows: 0..rows,
                         since: now,
@@ -182,7 +179,7 @@ impl Batcher {
                 );
                 self.next(now)
             }
-            Event::Left(client) => {
+            BatcherEvent::Left(client) => {
                 self.short.leave(client);
                 self.long.leave(client);
                 self.answered.remove(&client);
@@ -191,41 +188,41 @@ impl Batcher {
                     .for_each(|clients| clients.retain(|other| *other != client));
                 self.next(now)
             }
-            Event::Failed(ticket) => {
+            BatcherEvent::Failed(ticket) => {
                 self.short.retain(|_, waiting| waiting.ticket != ticket);
                 self.long.retain(|_, waiting| waiting.ticket != ticket);
                 self.next(now)
             }
-            Event::Inferred => {
+            BatcherEvent::Inferred => {
                 let clients = self.inferring.take().unwrap_or_default();
                 self.answered
                     .extend(clients.into_iter().map(|client| (client, now)));
                 self.next(now)
             }
-            Event::Woken => self.next(now),
-            Event::Stop => {
+            BatcherEvent::Woken => self.next(now),
+            BatcherEvent::Stop => {
                 self.is_stopping = true;
                 self.next(now)
             }
         }
     }
 
-    fn next(&mut self, now: Instant) -> Vec<Action> {
+    fn next(&mut self, now: Instant) -> Vec<BatcherAction> {
         if self.inferring.is_some() {
             return Vec::new();
         }
         let Some(oldest) = self.waiting().map(|(_, _, waiting)| waiting.since).min() else {
             return if self.is_stopping {
-                vec![Action::Finished]
+                vec![BatcherAction::Finished]
             } else {
                 Vec::new()
             };
         };
         let until = oldest + self.limits.max_wait;
         if now < until && !self.is_full() && !self.is_stopping && self.others_may_come(now) {
-            return vec![Action::WakeAt(until)];
+            return vec![BatcherAction::WakeAt(until)];
         }
-        vec![Action::Infer(self.take())]
+        vec![BatcherAction::Infer(self.take())]
     }
 
     fn is_full(&self) -> bool {
@@ -236,7 +233,7 @@ impl Batcher {
     }
 
     fn others_may_come(&self, now: Instant) -> bool {
-        let here: HashSet<ClientId> = self.waiting().map(|(_, client, _)| client).collect();
+        let here: HashSet<ConnectionId> = self.waiting().map(|(_, client, _)| client).collect();
         let is_recent = |answered: Instant| now.saturating_duration_since(answered) < RECENT;
         self.answered
             .iter()
@@ -245,7 +242,7 @@ impl Batcher {
 
     /// Takes the rows of the next batch, in fair order. A request that fits into a batch of its own
     /// is not split: if it does not fit behind the others, it keeps its place for the next batch.
-    fn take(&mut self) -> Vec<Part> {
+    fn take(&mut self) -> Vec<RequestRows> {
         self.passed_over = if self.long.is_empty() {
             0
         } else {
@@ -277,7 +274,7 @@ impl Batcher {
                 };
                 let part = waiting.rows.start..waiting.rows.start + rows;
                 waiting.rows.start = part.end;
-                batch.push(Part {
+                batch.push(RequestRows {
                     ticket: waiting.ticket,
                     rows: part,
                 });
@@ -292,7 +289,7 @@ impl Batcher {
         batch
     }
 
-    fn push(&mut self, client: ClientId, waiting: Waiting) {
+    fn push(&mut self, client: ConnectionId, waiting: QueuedRequest) {
         let cost = waiting.rows.len().min(self.limits.max_rows) as u64;
         let queue = if waiting.is_long {
             &mut self.long

@@ -10,23 +10,23 @@ fn start() -> Instant {
 }
 
 fn batcher(max_rows: usize) -> Batcher {
-    Batcher::new(Limits {
+    Batcher::new(BatchLimits {
         max_rows,
         max_wait: WAIT,
         max_queue: 100,
     })
 }
 
-fn asked(number: u64) -> Event {
-    Event::Request {
+fn asked(number: u64) -> BatcherEvent {
+    BatcherEvent::Request {
         ticket: Ticket(number),
-        client: ClientId(number),
+        client: ConnectionId(number),
         rows: 1,
     }
 }
 
 /// Expects a batch of these requests, with one row each.
-fn infer(numbers: &[u64]) -> Vec<Action> {
+fn infer(numbers: &[u64]) -> Vec<BatcherAction> {
     parts(
         &numbers
             .iter()
@@ -35,18 +35,18 @@ fn infer(numbers: &[u64]) -> Vec<Action> {
     )
 }
 
-fn parts(parts: &[(u64, Range<usize>)]) -> Vec<Action> {
-    let part = |(number, rows): &(u64, Range<usize>)| Part {
+fn parts(parts: &[(u64, Range<usize>)]) -> Vec<BatcherAction> {
+    let part = |(number, rows): &(u64, Range<usize>)| RequestRows {
         ticket: Ticket(*number),
         rows: rows.clone(),
     };
-    vec![Action::Infer(parts.iter().map(part).collect())]
+    vec![BatcherAction::Infer(parts.iter().map(part).collect())]
 }
 
-fn asked_rows(number: u64, rows: usize) -> Event {
-    Event::Request {
+fn asked_rows(number: u64, rows: usize) -> BatcherEvent {
+    BatcherEvent::Request {
         ticket: Ticket(number),
-        client: ClientId(number),
+        client: ConnectionId(number),
         rows,
     }
 }
@@ -56,7 +56,7 @@ fn after_answers(count: u64, max_rows: usize, now: Instant) -> Batcher {
     let mut batcher = batcher(max_rows);
     batcher
         .answered
-        .extend((1..=count).map(|number| (ClientId(number), now)));
+        .extend((1..=count).map(|number| (ConnectionId(number), now)));
     batcher
 }
 
@@ -75,18 +75,24 @@ fn what_comes_during_an_inference_is_inferred_together() {
     assert_eq!(batcher.on(asked(3), now), []);
     // Client 1 now has its answer and may ask again.
     assert_eq!(
-        batcher.on(Event::Inferred, now),
-        [Action::WakeAt(now + WAIT)]
+        batcher.on(BatcherEvent::Inferred, now),
+        [BatcherAction::WakeAt(now + WAIT)]
     );
-    assert_eq!(batcher.on(Event::Woken, now + WAIT), infer(&[2, 3]));
+    assert_eq!(batcher.on(BatcherEvent::Woken, now + WAIT), infer(&[2, 3]));
 }
 
 #[test]
 fn the_last_that_may_come_ends_the_wait() {
     let now = start();
     let mut batcher = after_answers(3, 8, now);
-    assert_eq!(batcher.on(asked(1), now), [Action::WakeAt(now + WAIT)]);
-    assert_eq!(batcher.on(asked(2), now), [Action::WakeAt(now + WAIT)]);
+    assert_eq!(
+        batcher.on(asked(1), now),
+        [BatcherAction::WakeAt(now + WAIT)]
+    );
+    assert_eq!(
+        batcher.on(asked(2), now),
+        [BatcherAction::WakeAt(now + WAIT)]
+    );
     assert_eq!(batcher.on(asked(3), now), infer(&[1, 2, 3]));
 }
 
@@ -95,7 +101,10 @@ fn nobody_waits_for_a_client_that_left_or_fell_silent() {
     let now = start();
     let mut batcher = after_answers(2, 8, now);
     batcher.on(asked(1), now);
-    assert_eq!(batcher.on(Event::Left(ClientId(2)), now), infer(&[1]));
+    assert_eq!(
+        batcher.on(BatcherEvent::Left(ConnectionId(2)), now),
+        infer(&[1])
+    );
     let mut batcher = after_answers(2, 8, now);
     assert_eq!(batcher.on(asked(1), now + RECENT), infer(&[1]));
 }
@@ -108,7 +117,7 @@ fn a_full_batch_does_not_wait_and_the_rest_is_next() {
     assert_eq!(batcher.on(asked(2), now), infer(&[1, 2]));
     batcher.on(asked(3), now);
     batcher.on(asked(4), now);
-    assert_eq!(batcher.on(Event::Inferred, now), infer(&[3, 4]));
+    assert_eq!(batcher.on(BatcherEvent::Inferred, now), infer(&[3, 4]));
 }
 
 #[test]
@@ -118,14 +127,14 @@ fn between_the_parts_of_a_long_request_others_have_their_turn() {
     batcher.on(asked(2), now);
     batcher.on(asked_rows(3, 4), now);
     assert_eq!(
-        batcher.on(Event::Inferred, now),
+        batcher.on(BatcherEvent::Inferred, now),
         parts(&[(2, 0..1)]),
         "what would fit alone is not split"
     );
-    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(3, 0..4)]));
-    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(1, 4..8)]));
+    assert_eq!(batcher.on(BatcherEvent::Inferred, now), parts(&[(3, 0..4)]));
+    assert_eq!(batcher.on(BatcherEvent::Inferred, now), parts(&[(1, 4..8)]));
     batcher.on(asked(4), now);
-    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(4, 0..1)]));
+    assert_eq!(batcher.on(BatcherEvent::Inferred, now), parts(&[(4, 0..1)]));
 }
 
 #[test]
@@ -137,7 +146,7 @@ fn long_requests_get_on_while_short_ones_never_end() {
         batches += 1;
         batcher.on(asked(batches), now);
         batcher.on(asked(1000 + batches), now);
-        let actions = batcher.on(Event::Inferred, now);
+        let actions = batcher.on(BatcherEvent::Inferred, now);
         long += usize::from(actions == parts(&[(0, long..long + 1)]));
         assert!(batches <= 2 * u64::from(LONG_TURN));
     }
@@ -149,10 +158,10 @@ fn the_last_rows_of_a_long_request_share_a_batch() {
     assert_eq!(batcher.on(asked_rows(1, 6), now), parts(&[(1, 0..4)]));
     batcher.on(asked(2), now);
     assert_eq!(
-        batcher.on(Event::Inferred, now),
+        batcher.on(BatcherEvent::Inferred, now),
         parts(&[(2, 0..1), (1, 4..6)])
     );
-    assert_eq!(batcher.on(Event::Inferred, now), []);
+    assert_eq!(batcher.on(BatcherEvent::Inferred, now), []);
 }
 
 #[test]
@@ -160,11 +169,11 @@ fn the_rest_of_a_request_that_failed_or_whose_client_left_is_not_inferred() {
     let (now, mut batcher) = (start(), batcher(1));
     batcher.on(asked_rows(1, 9), now);
     batcher.on(asked_rows(2, 9), now);
-    batcher.on(Event::Left(ClientId(1)), now);
-    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(2, 0..1)]));
-    assert_eq!(batcher.on(Event::Failed(Ticket(2)), now), []);
+    batcher.on(BatcherEvent::Left(ConnectionId(1)), now);
+    assert_eq!(batcher.on(BatcherEvent::Inferred, now), parts(&[(2, 0..1)]));
+    assert_eq!(batcher.on(BatcherEvent::Failed(Ticket(2)), now), []);
     assert_eq!(
-        (batcher.on(Event::Inferred, now), batcher.queued()),
+        (batcher.on(BatcherEvent::Inferred, now), batcher.queued()),
         (vec![], 0)
     );
 }
@@ -174,8 +183,8 @@ fn a_client_that_left_is_not_inferred_for() {
     let (now, mut batcher) = (start(), batcher(8));
     batcher.on(asked(1), now);
     batcher.on(asked(2), now);
-    batcher.on(Event::Left(ClientId(2)), now);
-    assert_eq!(batcher.on(Event::Inferred, now), []);
+    batcher.on(BatcherEvent::Left(ConnectionId(2)), now);
+    assert_eq!(batcher.on(BatcherEvent::Inferred, now), []);
 }
 
 #[test]
@@ -183,19 +192,22 @@ fn stopping_answers_what_is_there_and_refuses_what_comes() {
     let (now, mut batcher) = (start(), batcher(1));
     batcher.on(asked(1), now);
     batcher.on(asked(2), now);
-    assert_eq!(batcher.on(Event::Stop, now), []);
+    assert_eq!(batcher.on(BatcherEvent::Stop, now), []);
     assert_eq!(
         batcher.on(asked(3), now),
-        [Action::Refuse(Ticket(3), Refusal::Stopping)]
+        [BatcherAction::Refuse(Ticket(3), QueueRefusal::Stopping)]
     );
-    assert_eq!(batcher.on(Event::Inferred, now), infer(&[2]));
-    assert_eq!(batcher.on(Event::Inferred, now), [Action::Finished]);
+    assert_eq!(batcher.on(BatcherEvent::Inferred, now), infer(&[2]));
+    assert_eq!(
+        batcher.on(BatcherEvent::Inferred, now),
+        [BatcherAction::Finished]
+    );
 }
 
 #[test]
 fn a_full_queue_refuses() {
     let now = start();
-    let mut batcher = Batcher::new(Limits {
+    let mut batcher = Batcher::new(BatchLimits {
         max_rows: 8,
         max_wait: WAIT,
         max_queue: 1,
@@ -204,7 +216,7 @@ fn a_full_queue_refuses() {
     batcher.on(asked(2), now);
     assert_eq!(
         batcher.on(asked(3), now),
-        [Action::Refuse(Ticket(3), Refusal::Full)]
+        [BatcherAction::Refuse(Ticket(3), QueueRefusal::Full)]
     );
 }
 
@@ -218,7 +230,7 @@ proptest! {
         max_rows in 1usize..6,
     ) {
         let mut now = start();
-        let mut batcher = Batcher::new(Limits { max_rows, max_wait: WAIT, max_queue: 5 });
+        let mut batcher = Batcher::new(BatchLimits { max_rows, max_wait: WAIT, max_queue: 5 });
         // Client and remaining rows of each request.
         let mut open: BTreeMap<Ticket, (u64, Range<usize>)> = BTreeMap::new();
         let mut is_inferring = false;
@@ -229,17 +241,17 @@ proptest! {
             let event = match kind {
                 0 | 1 if !open.values().any(|(other, _)| *other == client) => {
                     open.insert(ticket, (client, 0..rows));
-                    Event::Request { ticket, client: ClientId(client), rows }
+                    BatcherEvent::Request { ticket, client: ConnectionId(client), rows }
                 }
                 2 | 4 if is_inferring => {
                     is_inferring = false;
-                    Event::Inferred
+                    BatcherEvent::Inferred
                 }
                 3 => {
                     open.retain(|_, (other, _)| *other != client);
-                    Event::Left(ClientId(client))
+                    BatcherEvent::Left(ConnectionId(client))
                 }
-                _ => Event::Woken,
+                _ => BatcherEvent::Woken,
             };
             let actions = batcher.on(event, now);
             if !actions.is_empty() {
@@ -247,7 +259,7 @@ proptest! {
             }
             for action in actions {
                 match action {
-                    Action::Infer(batch) => {
+                    BatcherAction::Infer(batch) => {
                         prop_assert!(!is_inferring && !batch.is_empty());
                         is_inferring = true;
                         prop_assert!(batch.iter().map(|part| part.rows.len()).sum::<usize>() <= max_rows);
@@ -260,9 +272,9 @@ proptest! {
                             }
                         }
                     }
-                    Action::Refuse(ticket, _) => prop_assert!(open.remove(&ticket).is_some()),
-                    Action::WakeAt(at) => wake = Some(at),
-                    Action::Finished => prop_assert!(false),
+                    BatcherAction::Refuse(ticket, _) => prop_assert!(open.remove(&ticket).is_some()),
+                    BatcherAction::WakeAt(at) => wake = Some(at),
+                    BatcherAction::Finished => prop_assert!(false),
                 }
             }
             prop_assert!(batcher.queued() == 0 || is_inferring || wake.is_some());
@@ -283,15 +295,15 @@ proptest! {
             batcher.on(asked_rows(number, rows), now);
         }
         for _ in 0..before {
-            batcher.on(Event::Inferred, now);
+            batcher.on(BatcherEvent::Inferred, now);
         }
         batcher.on(asked(count), now);
         let mut batches = 0;
         let mut is_done = batcher.queued() == 0;
         while !is_done {
             batches += 1;
-            let actions = batcher.on(Event::Inferred, now + WAIT);
-            let [Action::Infer(batch)] = &actions[..] else { panic!("{actions:?}") };
+            let actions = batcher.on(BatcherEvent::Inferred, now + WAIT);
+            let [BatcherAction::Infer(batch)] = &actions[..] else { panic!("{actions:?}") };
             is_done = batch.iter().any(|part| part.ticket == Ticket(count));
         }
         // Other new clients that came at the same moment go first, and one batch may begin with a

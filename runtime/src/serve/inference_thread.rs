@@ -18,29 +18,29 @@ use c10d::cuda;
 const STACK_BYTES: usize = 16 << 20;
 
 /// Requests that are inferred together.
-pub struct Batch {
+pub struct RequestBatch {
     /// One question for each request.
     pub questions: Vec<Question>,
     /// Maximum number of rows in one forward pass.
     pub max_rows: usize,
     /// Called with one answer for each question, and the duration.
-    pub give: Give,
+    pub give: GiveAnswers,
 }
 
 /// A callback that takes the answers in the policy thread.
-pub type Give = Box<dyn FnOnce(Vec<Result<Actions, String>>, Duration) + Send>;
+pub type GiveAnswers = Box<dyn FnOnce(Vec<Result<Actions, String>>, Duration) + Send>;
 
 /// The handle of the policy thread in the dispatcher.
 #[derive(Debug)]
-pub struct PolicyThread {
-    batches: SyncSender<Batch>,
-    loss: Loss,
+pub struct InferenceThread {
+    batches: SyncSender<RequestBatch>,
+    loss: DeviceLoss,
 }
 
 /// The error message of a lost GPU; empty until it is lost.
-pub type Loss = Arc<OnceLock<String>>;
+pub type DeviceLoss = Arc<OnceLock<String>>;
 
-impl PolicyThread {
+impl InferenceThread {
     /// Starts the thread and makes the policy in it, on `device`. `say` is called in the thread
     /// with messages for the user.
     ///
@@ -57,7 +57,7 @@ impl PolicyThread {
         let thread = std::thread::Builder::new()
             .name("policy".to_owned())
             .stack_size(STACK_BYTES);
-        let loss = Loss::default();
+        let loss = DeviceLoss::default();
         let own = Arc::clone(&loss);
         let body = move || {
             if let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load())
@@ -100,12 +100,12 @@ impl PolicyThread {
     }
 
     /// Returns the cell that holds the reason after the GPU was lost and the thread has ended.
-    pub fn loss(&self) -> Loss {
+    pub fn loss(&self) -> DeviceLoss {
         Arc::clone(&self.loss)
     }
 
     /// Sends a batch. If the thread is gone, the batch is dropped together with its replies.
-    pub fn infer(&self, batch: Batch) {
+    pub fn infer(&self, batch: RequestBatch) {
         self.batches.send(batch).ok();
     }
 }
@@ -113,11 +113,11 @@ impl PolicyThread {
 /// Answers batches until the channel is closed, or `lost` reports that the GPU is lost.
 fn run(
     policy: &mut dyn served::Served,
-    batches: &Receiver<Batch>,
+    batches: &Receiver<RequestBatch>,
     tell: impl Fn(),
     lost: impl Fn(&PolicyError) -> Option<PolicyError>,
 ) -> Option<PolicyError> {
-    for Batch {
+    for RequestBatch {
         questions,
         max_rows,
         give,

@@ -1,0 +1,47 @@
+//! How a connection ends: for which reason the server closes it, and how it notices that the client
+//! has closed it.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use wire::zmtp::Violation;
+
+/// Interval at which a waiting client that has sent more data is checked for disconnection.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The reason why the server closed a connection.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseReason {
+    /// An error of the network.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The client violated ZMTP.
+    #[error(transparent)]
+    Zmtp(#[from] Violation),
+    /// The client violated HTTP.
+    #[error("no HTTP request: {0}")]
+    Http(&'static str),
+    /// The client violated the WebSocket protocol.
+    #[error("websocket: {0}")]
+    Websocket(String),
+    /// The client sent or read too slowly.
+    #[error("nothing was heard in the middle of a message for too long")]
+    Slow,
+    /// The client speaks a protocol that is not served.
+    #[error("a protocol that --protocol leaves out")]
+    Unwanted,
+}
+
+/// Waits until the peer has closed the connection, even if unread data precedes the close.
+pub async fn gone(stream: &TcpStream) {
+    // Data is not read before the current request has its answer, so readiness does not change when
+    // the close arrives behind it. Poll instead.
+    while let Ok(1..) = stream.peek(&mut [0]).await {
+        match stream.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(LOOK).await,
+            _ => return,
+        }
+    }
+}
