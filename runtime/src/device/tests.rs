@@ -1,4 +1,4 @@
-//! The choice of a device, for each way to ask for one.
+//! Tests of the choice, as tables of requests.
 
 use super::*;
 
