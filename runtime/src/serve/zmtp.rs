@@ -20,7 +20,7 @@ use crate::serve::close::{CloseReason, gone};
 use crate::serve::connections::ConnectionId;
 use crate::serve::gr00t::Gr00tClient;
 use crate::serve::server::{AfterAnswer, ServerState};
-use wire::zmtp::{Heard, Reader, Request, Socket, answer_head, greeting, pong};
+use wire::zmtp::{Heard, Multipart, Reader, Socket, answer_head, greeting, pong};
 
 /// Time limit for the greeting, and from the first to the last byte of a message.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -96,7 +96,7 @@ impl ZmtpPeer {
     async fn answer(
         &mut self,
         client: &mut Gr00tClient,
-        Request { envelope, body }: Request,
+        Multipart { envelope, body }: Multipart,
     ) -> Result<(), CloseReason> {
         let asked = now();
         let bytes: usize = body.iter().chain(&envelope).map(Bytes::len).sum();

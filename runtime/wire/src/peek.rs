@@ -10,7 +10,7 @@ pub fn peek_text<'a>(message: &'a [u8], key: &str) -> Option<&'a str> {
         bytes: message,
         values_left: crate::read::MOST_VALUES,
     };
-    let Step::Map(members) = reader.step()? else {
+    let Token::Map(members) = reader.token()? else {
         return None;
     };
     let mut found = None;
@@ -31,7 +31,7 @@ struct Peek<'a> {
 }
 
 /// A value in the message; the contents of lists and maps follow it.
-enum Step<'a> {
+enum Token<'a> {
     Text(&'a [u8]),
     List(u64),
     Map(u64),
@@ -42,16 +42,16 @@ impl<'a> Peek<'a> {
     /// Skips a key and its value. Returns whether the key is `key`, and the value if it is a
     /// string.
     fn member(&mut self, key: &str) -> Option<(bool, Option<&'a str>)> {
-        let is_it = match self.step()? {
-            Step::Text(text) => text == key.as_bytes(),
+        let is_it = match self.token()? {
+            Token::Text(text) => text == key.as_bytes(),
             other => {
                 self.inside(&other)?;
                 false
             }
         };
-        let value = self.step()?;
+        let value = self.token()?;
         self.inside(&value)?;
-        let text = if let Step::Text(text) = value {
+        let text = if let Token::Text(text) = value {
             std::str::from_utf8(text).ok()
         } else {
             None
@@ -60,32 +60,32 @@ impl<'a> Peek<'a> {
     }
 
     /// Skips the contents of a list or a map.
-    fn inside(&mut self, step: &Step) -> Option<()> {
-        let mut left = Self::children(step);
+    fn inside(&mut self, token: &Token) -> Option<()> {
+        let mut left = Self::children(token);
         while left > 0 {
-            let step = self.step()?;
-            left = (left - 1).checked_add(Self::children(&step))?;
+            let token = self.token()?;
+            left = (left - 1).checked_add(Self::children(&token))?;
         }
         Some(())
     }
 
-    fn children(step: &Step) -> u64 {
-        match step {
-            Step::List(items) => *items,
-            Step::Map(members) => members * 2,
-            Step::Text(_) | Step::Other => 0,
+    fn children(token: &Token) -> u64 {
+        match token {
+            Token::List(items) => *items,
+            Token::Map(members) => members * 2,
+            Token::Text(_) | Token::Other => 0,
         }
     }
 
-    fn step(&mut self) -> Option<Step<'a>> {
+    fn token(&mut self) -> Option<Token<'a>> {
         self.values_left = self.values_left.checked_sub(1)?;
         let marker = *self.take(1)?.first()?;
         Some(match marker {
-            0x80..=0x8f => Step::Map(u64::from(marker & 0x0f)),
-            0x90..=0x9f => Step::List(u64::from(marker & 0x0f)),
-            0xa0..=0xbf => Step::Text(self.take(u64::from(marker & 0x1f))?),
+            0x80..=0x8f => Token::Map(u64::from(marker & 0x0f)),
+            0x90..=0x9f => Token::List(u64::from(marker & 0x0f)),
+            0xa0..=0xbf => Token::Text(self.take(u64::from(marker & 0x1f))?),
             0xc1 => return None,
-            0x00..=0x7f | 0xc0 | 0xc2 | 0xc3 | 0xe0..=0xff => Step::Other,
+            0x00..=0x7f | 0xc0 | 0xc2 | 0xc3 | 0xe0..=0xff => Token::Other,
             0xc4..=0xc6 => {
                 let length = self.number(1 << (marker - 0xc4))?;
                 self.skip(length)?
@@ -101,16 +101,16 @@ impl<'a> Peek<'a> {
             0xd4..=0xd8 => self.skip(1 + (1 << (marker - 0xd4)))?,
             0xd9..=0xdb => {
                 let length = self.number(1 << (marker - 0xd9))?;
-                Step::Text(self.take(length)?)
+                Token::Text(self.take(length)?)
             }
-            0xdc | 0xdd => Step::List(self.number(2 << (marker - 0xdc))?),
-            0xde | 0xdf => Step::Map(self.number(2 << (marker - 0xde))?),
+            0xdc | 0xdd => Token::List(self.number(2 << (marker - 0xdc))?),
+            0xde | 0xdf => Token::Map(self.number(2 << (marker - 0xde))?),
         })
     }
 
-    fn skip(&mut self, length: u64) -> Option<Step<'a>> {
+    fn skip(&mut self, length: u64) -> Option<Token<'a>> {
         self.take(length)?;
-        Some(Step::Other)
+        Some(Token::Other)
     }
 
     /// Reads an integer of up to four bytes.

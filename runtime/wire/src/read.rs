@@ -13,7 +13,7 @@ pub(super) const MOST_VALUES: usize = 1 << 16;
 
 /// A decoded message with the dialect of its arrays.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message {
+pub struct Decoded {
     /// The decoded content.
     pub value: Value,
     /// The dialect of its arrays; `None` if it has no arrays.
@@ -24,31 +24,31 @@ pub struct Message {
 ///
 /// # Errors
 /// Returns a [`WireError`] for the first error.
-pub fn read(bytes: &Bytes) -> Result<Message, WireError> {
-    let mut reader = Reader {
+pub fn read(bytes: &Bytes) -> Result<Decoded, WireError> {
+    let mut decoder = Decoder {
         bytes,
         at: 0,
         values_left: MOST_VALUES,
         dialect: None,
     };
-    let value = reader.value(0)?;
-    match bytes.len() - reader.at {
-        0 => Ok(Message {
+    let value = decoder.value(0)?;
+    match bytes.len() - decoder.at {
+        0 => Ok(Decoded {
             value,
-            dialect: reader.dialect,
+            dialect: decoder.dialect,
         }),
         more => Err(WireError::Trailing { bytes: more }),
     }
 }
 
-struct Reader<'a> {
+struct Decoder<'a> {
     bytes: &'a Bytes,
     at: usize,
     values_left: usize,
     dialect: Option<Dialect>,
 }
 
-impl Reader<'_> {
+impl Decoder<'_> {
     fn value(&mut self, depth: usize) -> Result<Value, WireError> {
         self.values_left = self
             .values_left

@@ -7,20 +7,20 @@ use crate::{Array, Dialect, Key, Value, dialect};
 /// # Panics
 /// Panics if a string, a list or an array has 4 GiB or more.
 pub fn write(value: &Value, dialect: Dialect) -> Vec<u8> {
-    let mut writer = Writer {
+    let mut encoder = Encoder {
         out: Vec::with_capacity(64),
         dialect,
     };
-    writer.value(value);
-    writer.out
+    encoder.value(value);
+    encoder.out
 }
 
-pub(super) struct Writer {
+pub(super) struct Encoder {
     out: Vec<u8>,
     dialect: Dialect,
 }
 
-impl Writer {
+impl Encoder {
     pub(super) fn value(&mut self, value: &Value) {
         match value {
             Value::Nil => self.out.push(0xc0),
@@ -72,7 +72,7 @@ impl Writer {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Writes the header of a byte string; [`Writer::raw`] must write the bytes themselves
+    /// Writes the header of a byte string; [`Encoder::raw`] must write the bytes themselves
     /// afterwards.
     pub(super) fn bytes_head(&mut self, length: usize) {
         self.head([0, 0], [Some(0xc4), Some(0xc5), Some(0xc6)], length);

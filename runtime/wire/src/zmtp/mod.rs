@@ -1,0 +1,233 @@
+//! ZeroMQ's REQ and REP over TCP: ZMTP 3.0 and 3.1 with the NULL mechanism. Parses a peer's bytes
+//! into greeting, commands and messages, and encodes ours, without sockets and clocks.
+//! <https://rfc.zeromq.org/spec/23/>, /37/ and /28/.
+//!
+//! ```text
+//! REQ    greeting, READY ─►            ◄─ greeting, READY    REP
+//!        delimiter, request ─►         ◄─ delimiter, reply
+//! ```
+
+use bytes::{Buf, Bytes, BytesMut};
+
+mod frame;
+mod socket;
+mod violation;
+
+pub use crate::zmtp::socket::Socket;
+pub use crate::zmtp::violation::Violation;
+
+use crate::zmtp::frame::{COMMAND, FrameHead, MORE, frame, frame_head};
+use crate::zmtp::violation::MOST_FRAMES;
+
+/// Size of the greeting in bytes: signature, version, mechanism, role, filler.
+pub const GREETING_BYTES: usize = 64;
+
+/// Maximum length of the name of a mechanism.
+const MECHANISM_BYTES: usize = 20;
+
+/// Maximum length of a command; libzmq's longest (READY with an identity of 255 bytes) has some 300
+/// bytes.
+const LONGEST_COMMAND: usize = 4096;
+
+/// One message with its envelope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Multipart {
+    /// Frames before the empty delimiter, which the reply to a request has to repeat; a reply has
+    /// none.
+    pub envelope: Vec<Bytes>,
+    /// Frames after the delimiter; exactly one for policy clients and servers.
+    pub body: Vec<Bytes>,
+}
+
+/// A parsed part of the peer's stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The peer's greeting is compatible.
+    Greeting,
+    /// Name and data of a command.
+    Command(Bytes, Bytes),
+    /// A complete message.
+    Request(Multipart),
+}
+
+/// Parses the stream of one peer.
+#[derive(Debug)]
+pub struct Reader {
+    most_bytes: usize,
+    is_greeted: bool,
+    /// Frames of the incomplete message, and their total size.
+    frames: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl Reader {
+    /// Creates a reader that accepts messages of at most `most_bytes`.
+    pub fn new(most_bytes: usize) -> Self {
+        Self {
+            most_bytes,
+            is_greeted: false,
+            frames: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Changes the maximum size of messages to `most_bytes`.
+    pub fn set_most_bytes(&mut self, most_bytes: usize) {
+        self.most_bytes = most_bytes;
+    }
+
+    /// Returns the number of bytes of the incomplete message that have been parsed, without those
+    /// still in the caller's buffer.
+    pub fn held(&self) -> usize {
+        self.bytes
+    }
+
+    /// Parses the next greeting, command or message from `buffer`, if it is complete.
+    ///
+    /// # Errors
+    /// Returns a [`Violation`], after which the connection must be closed.
+    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, Violation> {
+        if !self.is_greeted {
+            return self.greeting(buffer);
+        }
+        while let Some(head) = FrameHead::read(buffer)? {
+            self.check(&head)?;
+            let length = usize::try_from(head.length).unwrap_or(usize::MAX);
+            if buffer.len() - head.width < length {
+                return Ok(None);
+            }
+            buffer.advance(head.width);
+            let frame = buffer.split_to(length).freeze();
+            if head.flags & COMMAND > 0 {
+                return command(&frame).map(Some);
+            }
+            self.bytes += frame.len();
+            self.frames.push(frame);
+            if head.flags & MORE == 0 {
+                self.bytes = 0;
+                return Ok(Some(Heard::Request(request(std::mem::take(
+                    &mut self.frames,
+                )))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns how many bytes `buffer` needs for the next part, as far as that is known.
+    pub fn wants(&self, buffer: &[u8]) -> usize {
+        match FrameHead::read(buffer) {
+            Ok(Some(head)) if self.is_greeted => usize::try_from(head.length)
+                .unwrap_or(0)
+                .saturating_add(head.width),
+            _ => GREETING_BYTES,
+        }
+    }
+
+    fn greeting(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, Violation> {
+        if buffer.first().is_some_and(|byte| *byte != 0xff)
+            || buffer.get(9).is_some_and(|byte| byte & 1 == 0)
+        {
+            return Err(Violation::Signature);
+        }
+        if let Some(major) = buffer.get(10).filter(|major| **major < 3) {
+            return Err(Violation::Version(*major));
+        }
+        if buffer.len() < GREETING_BYTES {
+            return Ok(None);
+        }
+        let greeting = buffer.split_to(GREETING_BYTES);
+        let mechanism = &greeting[12..12 + MECHANISM_BYTES];
+        let name = mechanism
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or_default();
+        if name != b"NULL" {
+            return Err(Violation::Mechanism(
+                String::from_utf8_lossy(name).into_owned(),
+            ));
+        }
+        self.is_greeted = true;
+        Ok(Some(Heard::Greeting))
+    }
+
+    fn check(&self, head: &FrameHead) -> Result<(), Violation> {
+        if head.flags & COMMAND > 0 && !self.frames.is_empty() {
+            return Err(Violation::Interleaved);
+        }
+        if head.flags & COMMAND > 0 {
+            let is_long = head.length > LONGEST_COMMAND as u64;
+            return if is_long {
+                Err(Violation::LongCommand(head.length))
+            } else {
+                Ok(())
+            };
+        }
+        let found = head.length.saturating_add(self.bytes as u64);
+        if found > self.most_bytes as u64 {
+            return Err(Violation::Long {
+                found,
+                most: self.most_bytes,
+            });
+        }
+        if self.frames.len() >= MOST_FRAMES {
+            Err(Violation::Parts)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn command(frame: &Bytes) -> Result<Heard, Violation> {
+    let length = usize::from(*frame.first().ok_or(Violation::Ready)?);
+    if frame.len() <= length {
+        return Err(Violation::Ready);
+    }
+    Ok(Heard::Command(
+        frame.slice(1..=length),
+        frame.slice(length + 1..),
+    ))
+}
+
+/// Splits a message at the first empty frame, which ends the envelope. Without an empty frame the
+/// envelope is empty.
+fn request(mut frames: Vec<Bytes>) -> Multipart {
+    match frames.iter().position(Bytes::is_empty) {
+        Some(at) => {
+            let body = frames.split_off(at + 1);
+            frames.pop();
+            Multipart {
+                envelope: frames,
+                body,
+            }
+        }
+        None => Multipart {
+            envelope: Vec::new(),
+            body: frames,
+        },
+    }
+}
+
+/// Returns our greeting: version 3.1 and the NULL mechanism, the same for both socket types.
+pub fn greeting() -> [u8; GREETING_BYTES] {
+    let mut greeting = [0; GREETING_BYTES];
+    greeting[0] = 0xff;
+    greeting[8..12].copy_from_slice(&[1, 0x7f, 3, 1]);
+    greeting[12..16].copy_from_slice(b"NULL");
+    greeting
+}
+
+/// Returns the answer to a PING with this context.
+pub fn pong(context: &[u8]) -> Vec<u8> {
+    frame(COMMAND, &[b"\x04PONG".as_slice(), context].concat())
+}
+
+/// Returns the bytes before the body of a reply or, with an empty envelope, of a request.
+pub fn answer_head(envelope: &[Bytes], body_bytes: usize) -> Vec<u8> {
+    let mut head: Vec<u8> = envelope.iter().flat_map(|part| frame(MORE, part)).collect();
+    head.extend([MORE, 0]);
+    frame_head(0, body_bytes, &mut head);
+    head
+}
+
+#[cfg(test)]
+mod tests;

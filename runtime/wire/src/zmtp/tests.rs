@@ -1,0 +1,140 @@
+//! Tests with the bytes of libzmq, and with arbitrary ones.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The bytes that libzmq 4.3.5 sends on a REQ socket, up to its first message `hi`.
+fn libzmq() -> Vec<u8> {
+    let mut bytes = greeting().to_vec();
+    bytes.extend(b"\x04\x26\x05READY\x0bSocket-Type\0\0\0\x03REQ\x08Identity\0\0\0\0");
+    bytes.extend(b"\x01\x00\x00\x02hi");
+    bytes
+}
+
+fn hear(bytes: &[u8], step: usize) -> Result<Vec<Heard>, Violation> {
+    let (mut reader, mut buffer, mut heard) = (Reader::new(1000), BytesMut::new(), Vec::new());
+    for part in bytes.chunks(step) {
+        buffer.extend_from_slice(part);
+        while let Some(next) = reader.next(&mut buffer)? {
+            heard.push(next);
+        }
+    }
+    Ok(heard)
+}
+
+#[test]
+fn both_sides_say_what_they_are() {
+    let ready = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03REQ";
+    assert_eq!(Socket::Req.ready(), ready);
+    Socket::Rep.check_ready(b"READY", &ready[8..]).unwrap();
+    let refused = Socket::Req.check_ready(b"READY", &ready[8..]).unwrap_err();
+    assert_eq!(refused.to_string(), "a REQ socket, REP or ROUTER is needed");
+}
+
+#[test]
+fn a_request_is_heard_however_its_bytes_arrive() {
+    for step in 1..100 {
+        let heard = hear(&libzmq(), step).unwrap();
+        let [
+            Heard::Greeting,
+            Heard::Command(name, properties),
+            Heard::Request(request),
+        ] = &heard[..]
+        else {
+            panic!("{heard:?}")
+        };
+        Socket::Rep.check_ready(name, properties).unwrap();
+        assert_eq!(
+            *request,
+            Multipart {
+                envelope: Vec::new(),
+                body: vec![Bytes::from_static(b"hi")]
+            }
+        );
+    }
+}
+
+#[test]
+fn an_answer_has_the_envelope_of_its_request() {
+    let bytes = [&libzmq()[..104], b"\x01\x01a\x01\x00\x00\x01b"].concat();
+    let heard = hear(&bytes, 1000).unwrap();
+    let Some(Heard::Request(request)) = heard.last() else {
+        panic!("{heard:?}")
+    };
+    assert_eq!(
+        answer_head(&request.envelope, 300),
+        b"\x01\x01a\x01\x00\x02\0\0\0\0\0\0\x01\x2c"
+    );
+}
+
+#[test]
+fn other_protocols_and_sockets_are_refused() {
+    assert_eq!(hear(b"GET / HTTP/1.1", 99), Err(Violation::Signature));
+    let mut old = greeting();
+    old[10] = 2;
+    assert_eq!(hear(&old[..11], 99), Err(Violation::Version(2)));
+    let mut curve = greeting();
+    curve[12..17].copy_from_slice(b"CURVE");
+    assert_eq!(
+        hear(&curve, 99),
+        Err(Violation::Mechanism("CURVE".to_owned()))
+    );
+    let socket = b"\x0bSocket-Type\0\0\0\x03SUB";
+    let refused = Socket::Rep.check_ready(b"READY", socket).unwrap_err();
+    assert_eq!(refused.to_string(), "a SUB socket, REQ or DEALER is needed");
+    assert_eq!(
+        Socket::Rep.check_ready(b"READY", &socket[..10]),
+        Err(Violation::Ready)
+    );
+    assert_eq!(
+        Socket::Rep.check_ready(b"READY", b""),
+        Err(Violation::Ready)
+    );
+}
+
+/// If commands were allowed within a message, a peer could keep it open forever, a few seconds
+/// at a time.
+#[test]
+fn a_command_does_not_come_between_the_parts_of_a_message() {
+    let bytes = [&libzmq()[..104], b"\x01\x01a\x04\x05\x04PING"].concat();
+    assert_eq!(hear(&bytes, 1000), Err(Violation::Interleaved));
+}
+
+#[test]
+fn a_huge_length_is_refused_when_it_is_promised() {
+    let mut bytes = libzmq()[..104].to_vec();
+    bytes.extend(b"\x02\x7f\xff\xff\xff\xff\xff\xff\xff");
+    assert_eq!(
+        hear(&bytes, 500),
+        Err(Violation::Long {
+            found: i64::MAX as u64,
+            most: 1000
+        })
+    );
+    let many = [&libzmq()[..104], &b"\x01\x01x".repeat(99)].concat();
+    assert_eq!(hear(&many, 500), Err(Violation::Parts));
+    let several = [
+        &libzmq()[..104],
+        b"\x03\0\0\0\0\0\0\x03\0",
+        &[0; 768],
+        b"\x03\0\0\0\0\0\0\x03\0",
+    ]
+    .concat();
+    assert_eq!(
+        hear(&several, 5000),
+        Err(Violation::Long {
+            found: 1536,
+            most: 1000
+        })
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_heard_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), step in 1usize..50) {
+        let _ = hear(&bytes, step);
+        let _ = hear(&[&libzmq()[..104], &bytes].concat(), step);
+        let _ = Socket::Req.check_ready(b"READY", &bytes);
+    }
+}
