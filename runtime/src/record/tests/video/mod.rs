@@ -1,139 +1,19 @@
-//! Tests that read the mp4 boxes of videos (ISO/IEC 14496-12).
+//! Tests that read the mp4 boxes of videos.
+
+mod encoder;
+mod grid;
+mod movie;
+
+pub(super) use crate::record::tests::video::movie::{frames_in_fragments, frames_of};
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use crate::env::{EnvIndex, Frame};
+use crate::env::EnvIndex;
+use crate::record::tests::video::movie::{Movie, boxes, decoded, inner, u32_at};
 use crate::record::tests::{SUCCESS, begin, env, episode, observation, plan, step_to, steps};
-use crate::record::{EpisodeEnd, EpisodeMeta, GridPlan, RecordError, Recorder};
-
-/// Returns `(type, body)` of the boxes in `bytes`, without an incomplete last one.
-fn boxes(mut bytes: &[u8]) -> Vec<([u8; 4], &[u8])> {
-    let mut found = Vec::new();
-    while bytes.len() >= 8 && (8..=bytes.len()).contains(&(u32_at(bytes, 0) as usize)) {
-        let size = u32_at(bytes, 0) as usize;
-        found.push((bytes[4..8].try_into().unwrap(), &bytes[8..size]));
-        bytes = &bytes[size..];
-    }
-    found
-}
-
-fn inner<'a>(bytes: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
-    path.iter().fold(bytes, |bytes, name| {
-        boxes(bytes)
-            .into_iter()
-            .find(|(found, _)| found == *name)
-            .unwrap()
-            .1
-    })
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
-}
-
-/// Returns the number of images in the fragments of a file that is not closed.
-pub(super) fn frames_in_fragments(path: &Path) -> usize {
-    let bytes = fs::read(path).unwrap();
-    let moofs = boxes(&bytes)
-        .into_iter()
-        .filter(|(name, _)| name == b"moof");
-    moofs
-        .map(|(_, moof)| u32_at(inner(moof, &[b"traf", b"trun"]), 4) as usize)
-        .sum()
-}
-
-/// A closed file, with all sample positions before the images.
-struct Movie {
-    bytes: Vec<u8>,
-}
-
-impl Movie {
-    fn read(path: &Path) -> Self {
-        let bytes = fs::read(path).unwrap();
-        let names: Vec<_> = boxes(&bytes).iter().map(|(name, _)| *name).collect();
-        // The length of `mdat` has 64 bits, which `boxes` does not read.
-        assert_eq!(names, [*b"ftyp", *b"moov"], "{}", path.display());
-        Self { bytes }
-    }
-
-    fn media(&self) -> &[u8] {
-        inner(&self.bytes, &[b"moov", b"trak", b"mdia"])
-    }
-
-    /// Returns the words of a table, without version and flags.
-    fn table(&self, name: &[u8; 4]) -> Vec<u32> {
-        let body = inner(self.media(), &[b"minf", b"stbl", name]);
-        body[4..]
-            .chunks_exact(4)
-            .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
-            .collect()
-    }
-
-    /// Returns the numbers of the key frames, from 0.
-    fn keyframes(&self) -> Vec<u32> {
-        self.table(b"stss")[1..]
-            .iter()
-            .map(|number| number - 1)
-            .collect()
-    }
-
-    /// Checks that the positions lead to valid images, each a sequence of length-prefixed NAL
-    /// units, and returns their number.
-    fn check_pictures(&self) -> usize {
-        let sizes = &self.table(b"stsz")[2..];
-        let starts = self.table(b"co64");
-        let runs = self.table(b"stsc");
-        let mut sizes = sizes.iter();
-        let mut frames = 0;
-        for (chunk, start) in starts[1..].chunks_exact(2).enumerate() {
-            let run = runs[1..]
-                .chunks_exact(3)
-                .rfind(|run| run[0] as usize <= chunk + 1)
-                .unwrap();
-            let mut at = start[1] as usize;
-            for size in sizes.by_ref().take(run[1] as usize) {
-                let end = at + *size as usize;
-                while at < end {
-                    at += 4 + u32_at(&self.bytes, at) as usize;
-                }
-                assert_eq!(at, end);
-                frames += 1;
-            }
-        }
-        assert_eq!(sizes.next(), None);
-        frames
-    }
-}
-
-pub(super) fn frames_of(path: &Path) -> usize {
-    Movie::read(path).check_pictures()
-}
-
-/// Decodes a whole file with FFmpeg and returns the number of images.
-fn decoded(path: &Path) -> Option<usize> {
-    let words = [
-        "-v",
-        "error",
-        "-count_frames",
-        "-select_streams",
-        "v",
-        "-show_entries",
-    ];
-    let words = [&words[..], &["stream=nb_read_frames", "-of", "csv=p=0"]].concat();
-    let Ok(output) = Command::new("ffprobe").args(words).arg(path).output() else {
-        eprintln!("FFmpeg did not read the file: there is no ffprobe");
-        return None;
-    };
-    let (said, found) = (
-        String::from_utf8(output.stderr).unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-    );
-    assert!(output.status.success() && said.is_empty(), "{said}");
-    Some(found.trim().parse().unwrap())
-}
+use crate::record::{EpisodeEnd, RecordError, Recorder};
 
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
@@ -291,103 +171,6 @@ fn a_size_that_changes_ends_that_video_and_leaves_the_demo() {
     assert_eq!(frames_of(&recorded[0].video.as_ref().unwrap().path), 13);
 }
 
-/// Records an episode of three steps with images of this size; `colour` computes each byte from its
-/// position.
-fn film(
-    recorder: &mut Recorder,
-    number: u64,
-    (height, width): (u32, u32),
-    colour: impl Fn(u32, u32) -> u8,
-) {
-    let shown = |t: u32| {
-        let rgb: Vec<u8> = (0..height * width * 3).map(|at| colour(t, at)).collect();
-        let mut seen = observation(t, true);
-        let frame = Frame {
-            height,
-            width,
-            rgb: rgb.into(),
-        };
-        seen.video = ["front", "wrist"]
-            .map(|name| (name.to_owned(), frame.clone()))
-            .into();
-        seen
-    };
-    let meta = EpisodeMeta {
-        episode: number,
-        seed: number,
-        language: "lift".into(),
-    };
-    recorder.begin(EnvIndex(0), meta, &shown(0)).unwrap();
-    (1..4).for_each(|t| {
-        recorder
-            .step(EnvIndex(0), &[0.0, 0.0], None, &step_to(shown(t)))
-            .unwrap()
-    });
-    recorder.end(EnvIndex(0), SUCCESS).unwrap();
-}
-
-/// Returns a byte that is unrelated to its neighbours.
-fn noise(t: u32, at: u32) -> u8 {
-    let mut mixed = (at + 1).wrapping_mul(2_654_435_761) ^ (t + 1).wrapping_mul(0x9e37_79b9);
-    mixed ^= mixed >> 15;
-    mixed = mixed.wrapping_mul(0x85eb_ca6b);
-    (mixed ^ mixed >> 13) as u8
-}
-
-#[test]
-fn pictures_too_small_for_the_encoder_stand_in_a_black_frame() {
-    for size in [(1, 1), (8, 64), (64, 6), (15, 7)] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
-        film(&mut recorder, 0, size, |t, at| (t * 50 + at) as u8);
-        let recorded = recorder.finish().unwrap();
-        assert_eq!(
-            (recorded[0].warning.as_deref(), recorded[0].error.as_deref()),
-            (None, None),
-            "{size:?}"
-        );
-        assert_eq!(frames_of(&recorded[0].video.as_ref().unwrap().path), 4);
-    }
-}
-
-#[test]
-fn pictures_that_the_encoder_cannot_code_cost_the_video_and_no_episode() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut plan = plan(dir.path(), true, true);
-    let video = plan.video.as_mut().unwrap();
-    video.per_episode = true;
-    video.grids = vec![GridPlan {
-        stem: "grid".to_owned(),
-        envs: vec![0, 1],
-    }];
-    video.bitrate = 50_000_000;
-    let mut recorder = Recorder::start(plan).unwrap();
-    let plain = |t: u32, _: u32| (t * 50) as u8;
-    film(&mut recorder, 0, (96, 96), plain);
-    // At high bit rates OpenH264 fails on noise, and on every image after it.
-    film(&mut recorder, 1, (96, 96), noise);
-    film(&mut recorder, 2, (96, 96), plain);
-    let recorded = recorder.drain();
-    let warned: Vec<_> = recorded
-        .iter()
-        .map(|recorded| recorded.warning.is_some())
-        .collect();
-    assert_eq!(warned, [false, true, false]);
-    assert!(
-        recorded
-            .iter()
-            .all(|recorded| recorded.error.is_none() && recorded.demo.is_some())
-    );
-    let filmed: Vec<_> = recorded
-        .iter()
-        .map(|one| (one.video.is_some(), one.episode_video.is_some()))
-        .collect();
-    assert_eq!(filmed, [(true, true), (false, false), (false, false)]);
-    // Whether the grid continues depends on the position of its key frames; it must not fail
-    // either.
-    recorder.finish().unwrap();
-}
-
 #[test]
 fn an_unknown_camera_is_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
@@ -469,54 +252,6 @@ fn an_episode_has_a_file_of_its_own_that_says_how_it_ended() {
     assert!(decoded(&files[1]).is_none_or(|frames| frames == 4));
     assert_eq!(recorded[1].video.as_ref().unwrap().first_frame, 15);
     assert_eq!(frames_of(&videos.join(format!("{stem}1.mp4"))), 4);
-}
-
-#[test]
-fn a_grid_shows_every_picture_of_its_environments_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut plan = plan(dir.path(), false, true);
-    let stem = "lift_video_rank0_gpu0_grid".to_owned();
-    plan.video.as_mut().unwrap().grids = vec![GridPlan {
-        stem,
-        envs: vec![1, 0],
-    }];
-    let mut recorder = Recorder::start(plan).unwrap();
-    begin(&mut recorder, 0, 0, true);
-    begin(&mut recorder, 1, 1, true);
-    steps(&mut recorder, 0, 1, true);
-    steps(&mut recorder, 1, 1, true);
-    recorder.end(EnvIndex(1), SUCCESS).unwrap();
-    steps(&mut recorder, 0, 3, true);
-    recorder.end(EnvIndex(0), SUCCESS).unwrap();
-    recorder.finish().unwrap();
-    let path = dir.path().join("videos/lift_video_rank0_gpu0_grid.mp4");
-    // Both after the reset, both after a step, then three of the first alone while the second does
-    // not move.
-    assert_eq!(frames_of(&path), 5);
-    assert!(decoded(&path).is_none_or(|frames| frames == 5));
-    let movie = Movie::read(&path);
-    let entry = boxes(&inner(movie.media(), &[b"minf", b"stbl", b"stsd"])[8..])[0].1;
-    // Two environments of 62 columns side by side.
-    assert_eq!(
-        (u32_at(entry, 24) >> 16, u32_at(entry, 24) & 0xffff),
-        (124, 32)
-    );
-}
-
-#[test]
-fn a_grid_that_cannot_be_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let refusal = |envs: &[usize]| {
-        let mut plan = plan(dir.path(), false, true);
-        plan.video.as_mut().unwrap().grids = vec![GridPlan {
-            stem: "g".to_owned(),
-            envs: envs.to_vec(),
-        }];
-        Recorder::start(plan).unwrap_err().to_string()
-    };
-    assert_eq!(refusal(&[]), "grid `g` has no environment");
-    assert_eq!(refusal(&[0, 2]), "grid `g` has environment 2 of 2");
-    assert_eq!(refusal(&[1, 1]), "environment 1 is in two grids");
 }
 
 #[test]

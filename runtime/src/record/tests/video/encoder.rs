@@ -1,0 +1,103 @@
+//! Tests of images that the encoder refuses, or nearly.
+
+use crate::env::{EnvIndex, Frame};
+use crate::record::tests::video::movie::frames_of;
+use crate::record::tests::{SUCCESS, observation, plan, step_to};
+use crate::record::{EpisodeMeta, GridPlan, Recorder};
+
+/// Records an episode of three steps with images of this size; `colour` computes each byte from its
+/// position.
+fn film(
+    recorder: &mut Recorder,
+    number: u64,
+    (height, width): (u32, u32),
+    colour: impl Fn(u32, u32) -> u8,
+) {
+    let shown = |t: u32| {
+        let rgb: Vec<u8> = (0..height * width * 3).map(|at| colour(t, at)).collect();
+        let mut seen = observation(t, true);
+        let frame = Frame {
+            height,
+            width,
+            rgb: rgb.into(),
+        };
+        seen.video = ["front", "wrist"]
+            .map(|name| (name.to_owned(), frame.clone()))
+            .into();
+        seen
+    };
+    let meta = EpisodeMeta {
+        episode: number,
+        seed: number,
+        language: "lift".into(),
+    };
+    recorder.begin(EnvIndex(0), meta, &shown(0)).unwrap();
+    (1..4).for_each(|t| {
+        recorder
+            .step(EnvIndex(0), &[0.0, 0.0], None, &step_to(shown(t)))
+            .unwrap()
+    });
+    recorder.end(EnvIndex(0), SUCCESS).unwrap();
+}
+
+/// Returns a byte that is unrelated to its neighbours.
+fn noise(t: u32, at: u32) -> u8 {
+    let mut mixed = (at + 1).wrapping_mul(2_654_435_761) ^ (t + 1).wrapping_mul(0x9e37_79b9);
+    mixed ^= mixed >> 15;
+    mixed = mixed.wrapping_mul(0x85eb_ca6b);
+    (mixed ^ mixed >> 13) as u8
+}
+
+#[test]
+fn pictures_too_small_for_the_encoder_stand_in_a_black_frame() {
+    for size in [(1, 1), (8, 64), (64, 6), (15, 7)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
+        film(&mut recorder, 0, size, |t, at| (t * 50 + at) as u8);
+        let recorded = recorder.finish().unwrap();
+        assert_eq!(
+            (recorded[0].warning.as_deref(), recorded[0].error.as_deref()),
+            (None, None),
+            "{size:?}"
+        );
+        assert_eq!(frames_of(&recorded[0].video.as_ref().unwrap().path), 4);
+    }
+}
+
+#[test]
+fn pictures_that_the_encoder_cannot_code_cost_the_video_and_no_episode() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = plan(dir.path(), true, true);
+    let video = plan.video.as_mut().unwrap();
+    video.per_episode = true;
+    video.grids = vec![GridPlan {
+        stem: "grid".to_owned(),
+        envs: vec![0, 1],
+    }];
+    video.bitrate = 50_000_000;
+    let mut recorder = Recorder::start(plan).unwrap();
+    let plain = |t: u32, _: u32| (t * 50) as u8;
+    film(&mut recorder, 0, (96, 96), plain);
+    // At high bit rates OpenH264 fails on noise, and on every image after it.
+    film(&mut recorder, 1, (96, 96), noise);
+    film(&mut recorder, 2, (96, 96), plain);
+    let recorded = recorder.drain();
+    let warned: Vec<_> = recorded
+        .iter()
+        .map(|recorded| recorded.warning.is_some())
+        .collect();
+    assert_eq!(warned, [false, true, false]);
+    assert!(
+        recorded
+            .iter()
+            .all(|recorded| recorded.error.is_none() && recorded.demo.is_some())
+    );
+    let filmed: Vec<_> = recorded
+        .iter()
+        .map(|one| (one.video.is_some(), one.episode_video.is_some()))
+        .collect();
+    assert_eq!(filmed, [(true, true), (false, false), (false, false)]);
+    // Whether the grid continues depends on the position of its key frames; it must not fail
+    // either.
+    recorder.finish().unwrap();
+}

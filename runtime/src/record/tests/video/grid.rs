@@ -1,0 +1,54 @@
+//! Tests of the video of several environments.
+
+use crate::env::EnvIndex;
+use crate::record::tests::video::movie::{Movie, boxes, decoded, frames_of, inner, u32_at};
+use crate::record::tests::{SUCCESS, begin, plan, steps};
+use crate::record::{GridPlan, Recorder};
+
+#[test]
+fn a_grid_shows_every_picture_of_its_environments_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = plan(dir.path(), false, true);
+    let stem = "lift_video_rank0_gpu0_grid".to_owned();
+    plan.video.as_mut().unwrap().grids = vec![GridPlan {
+        stem,
+        envs: vec![1, 0],
+    }];
+    let mut recorder = Recorder::start(plan).unwrap();
+    begin(&mut recorder, 0, 0, true);
+    begin(&mut recorder, 1, 1, true);
+    steps(&mut recorder, 0, 1, true);
+    steps(&mut recorder, 1, 1, true);
+    recorder.end(EnvIndex(1), SUCCESS).unwrap();
+    steps(&mut recorder, 0, 3, true);
+    recorder.end(EnvIndex(0), SUCCESS).unwrap();
+    recorder.finish().unwrap();
+    let path = dir.path().join("videos/lift_video_rank0_gpu0_grid.mp4");
+    // Both after the reset, both after a step, then three of the first alone while the second does
+    // not move.
+    assert_eq!(frames_of(&path), 5);
+    assert!(decoded(&path).is_none_or(|frames| frames == 5));
+    let movie = Movie::read(&path);
+    let entry = boxes(&inner(movie.media(), &[b"minf", b"stbl", b"stsd"])[8..])[0].1;
+    // Two environments of 62 columns side by side.
+    assert_eq!(
+        (u32_at(entry, 24) >> 16, u32_at(entry, 24) & 0xffff),
+        (124, 32)
+    );
+}
+
+#[test]
+fn a_grid_that_cannot_be_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let refusal = |envs: &[usize]| {
+        let mut plan = plan(dir.path(), false, true);
+        plan.video.as_mut().unwrap().grids = vec![GridPlan {
+            stem: "g".to_owned(),
+            envs: envs.to_vec(),
+        }];
+        Recorder::start(plan).unwrap_err().to_string()
+    };
+    assert_eq!(refusal(&[]), "grid `g` has no environment");
+    assert_eq!(refusal(&[0, 2]), "grid `g` has environment 2 of 2");
+    assert_eq!(refusal(&[1, 1]), "environment 1 is in two grids");
+}
