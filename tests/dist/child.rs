@@ -2,7 +2,7 @@
 //! the name of one test.
 
 use crate::ranks::{PATIENCE, join, serve};
-use c10d::Group;
+use c10d::ProcessGroup;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio, abort};
 use std::{env, io};
@@ -46,7 +46,7 @@ fn port() -> Option<u16> {
 #[ignore = "a role, not a test"]
 fn dies_in_the_group() {
     let Some(port) = port() else { return };
-    let group = Group::gloo(&join(port), 1, 2, PATIENCE).unwrap();
+    let group = ProcessGroup::gloo(&join(port), 1, 2, PATIENCE).unwrap();
     group.barrier().unwrap();
     abort();
 }

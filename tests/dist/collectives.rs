@@ -2,7 +2,7 @@
 
 use crate::child;
 use crate::ranks::{PATIENCE, gloo, join, ranks, serve};
-use c10d::{DistError, Group, Reduction};
+use c10d::{DistError, ProcessGroup, Reduction};
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
@@ -70,18 +70,18 @@ fn reductions_and_broadcast_agree_on_four_ranks() {
 #[test]
 fn a_rank_outside_the_group_is_refused() {
     let store = serve();
-    let Err(err) = Group::gloo(&store, 2, 2, PATIENCE) else {
+    let Err(err) = ProcessGroup::gloo(&store, 2, 2, PATIENCE) else {
         panic!("joined")
     };
     assert_eq!(err.to_string(), "there is no rank 2 in a group of 2");
-    let alone = Group::gloo(&store, 0, 1, PATIENCE).unwrap();
+    let alone = ProcessGroup::gloo(&store, 0, 1, PATIENCE).unwrap();
     let err = alone.broadcast(&mut Tensor::from(1.0), 1).unwrap_err();
     assert_eq!(err.to_string(), "there is no rank 1 in a group of 1");
 }
 
 #[test]
 fn a_group_that_is_never_complete_is_a_timeout() {
-    let Err(err) = Group::gloo(&serve(), 0, 2, Duration::from_millis(300)) else {
+    let Err(err) = ProcessGroup::gloo(&serve(), 0, 2, Duration::from_millis(300)) else {
         panic!("joined")
     };
     assert!(err.is_timeout(), "{err}");
@@ -90,7 +90,7 @@ fn a_group_that_is_never_complete_is_a_timeout() {
 #[test]
 fn a_rank_that_stays_away_from_a_collective_is_a_timeout() {
     let found = ranks(2, |rank, store| {
-        let group = Group::gloo(&store, rank, 2, PATIENCE)
+        let group = ProcessGroup::gloo(&store, rank, 2, PATIENCE)
             .unwrap()
             .with_timeout(Duration::from_millis(200));
         let outcome = if rank == 0 {
@@ -113,8 +113,9 @@ fn a_rank_that_stays_away_from_a_collective_is_a_timeout() {
 fn groups_of_many_threads_begin_at_once() {
     let (store, start) = (serve(), Barrier::new(8));
     let begin = |thread: usize| {
-        let join =
-            |i| Group::gloo(&store.prefix(&format!("{thread}/{i}")), 0, 1, PATIENCE).unwrap();
+        let join = |i| {
+            ProcessGroup::gloo(&store.prefix(&format!("{thread}/{i}")), 0, 1, PATIENCE).unwrap()
+        };
         let groups: Vec<_> = (0..20).map(join).collect();
         start.wait();
         groups.iter().for_each(|group| group.barrier().unwrap());
@@ -133,7 +134,7 @@ fn groups_of_many_threads_begin_at_once() {
 fn a_rank_that_dies_is_a_lost_connection_at_once() {
     let server = serve();
     let mut peer = child::start("dies_in_the_group", server.port());
-    let group = Group::gloo(&join(server.port()), 0, 2, PATIENCE).unwrap();
+    let group = ProcessGroup::gloo(&join(server.port()), 0, 2, PATIENCE).unwrap();
     group.barrier().unwrap();
     let err = group.all_gather_bytes(b"mine").unwrap_err();
     assert!(matches!(err, DistError::Lost { .. }), "{err:?}");

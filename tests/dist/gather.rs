@@ -2,12 +2,12 @@
 
 use crate::child;
 use crate::ranks::{PATIENCE, join, ranks, serve};
-use c10d::{DistError, Gathered, Route, Store, Who, gather};
+use c10d::{DistError, Gathered, Participant, Route, Store, gather};
 use std::time::Duration;
 use tch::Device;
 
-fn who(rank: usize, world: usize) -> Who {
-    Who {
+fn who(rank: usize, world: usize) -> Participant {
+    Participant {
         rank,
         world,
         restart: 0,
@@ -15,7 +15,12 @@ fn who(rank: usize, world: usize) -> Who {
     }
 }
 
-fn on_cpu(store: &Store, who: Who, mine: &[u8], deadline: Duration) -> Result<Gathered, DistError> {
+fn on_cpu(
+    store: &Store,
+    who: Participant,
+    mine: &[u8],
+    deadline: Duration,
+) -> Result<Gathered, DistError> {
     gather(Some(store), who, Device::Cpu, false, mine, deadline)
 }
 
@@ -132,7 +137,7 @@ fn a_rank_that_dies_while_delivering_is_missing() {
 fn parts_of_an_earlier_attempt_are_not_taken() {
     let server = serve();
     on_cpu(&join(server.port()), who(1, 2), b"old", PATIENCE).unwrap();
-    let second = |rank| Who {
+    let second = |rank| Participant {
         restart: 1,
         ..who(rank, 2)
     };

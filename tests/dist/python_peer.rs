@@ -1,7 +1,7 @@
 //! Tests of Rust and Python ranks in one Gloo group, with torch 2.11 on both sides.
 
 use crate::ranks::{PATIENCE, join, serve};
-use c10d::{Group, Reduction, Store, StoreAddr};
+use c10d::{ProcessGroup, Reduction, Store, StoreAddr};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -50,7 +50,7 @@ fn start_python(rank: usize, world: usize, port: u16, agent_store: &str) -> Chil
 
 /// Makes the same calls as `fixtures/gloo_peer.py`.
 fn work_together(store: &Store, rank: usize, world: usize) {
-    let group = Group::gloo(&store.default_group("cpu"), rank, world, PATIENCE).unwrap();
+    let group = ProcessGroup::gloo(&store.default_group("cpu"), rank, world, PATIENCE).unwrap();
     let mut total = Tensor::from_slice(&[rank as f32 + 1.0; 4]);
     group.all_reduce(&mut total, Reduction::Sum).unwrap();
     assert_eq!(

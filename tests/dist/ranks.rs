@@ -1,6 +1,6 @@
 //! Ranks as threads of this process with one store.
 
-use c10d::{Group, Store, StoreAddr};
+use c10d::{ProcessGroup, Store, StoreAddr};
 use std::thread;
 use std::time::Duration;
 
@@ -41,8 +41,11 @@ pub fn ranks<T: Send>(world: usize, body: impl Fn(usize, Store) -> T + Sync) -> 
 }
 
 /// Works like [`ranks`], with a Gloo group.
-pub fn gloo<T: Send>(world: usize, body: impl Fn(usize, Group) -> T + Sync) -> Vec<T> {
+pub fn gloo<T: Send>(world: usize, body: impl Fn(usize, ProcessGroup) -> T + Sync) -> Vec<T> {
     ranks(world, |rank, store| {
-        body(rank, Group::gloo(&store, rank, world, PATIENCE).unwrap())
+        body(
+            rank,
+            ProcessGroup::gloo(&store, rank, world, PATIENCE).unwrap(),
+        )
     })
 }

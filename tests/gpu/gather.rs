@@ -3,7 +3,7 @@
 
 use crate::card::card;
 use crate::ranks::{PATIENCE, Seat, all_succeed, seat, serve, start};
-use c10d::{Gathered, Route, Who, cuda, gather};
+use c10d::{Gathered, Participant, Route, cuda, gather};
 use tch::Device;
 
 /// Maximum number of ranks in the test with several GPUs.
@@ -18,7 +18,7 @@ fn part(rank: usize) -> Vec<u8> {
 
 fn take_part(seat: &Seat) -> Gathered {
     cuda::load().unwrap().select(seat.card).unwrap();
-    let who = Who {
+    let who = Participant {
         rank: seat.rank,
         world: seat.world,
         restart: 0,

@@ -2,13 +2,14 @@
 
 use crate::card::card;
 use crate::ranks::{PATIENCE, serve};
-use c10d::{Group, Reduction};
+use c10d::{ProcessGroup, Reduction};
 use tch::{Kind, Tensor};
 
 #[test]
 fn gpu_a_group_of_one_runs_collectives() {
     let Some(card) = card() else { return };
-    let group = Group::nccl(&serve().default_group("cuda"), (0, 1), card.index, PATIENCE).unwrap();
+    let group =
+        ProcessGroup::nccl(&serve().default_group("cuda"), 0, 1, card.index, PATIENCE).unwrap();
     let mut one = Tensor::ones([4], (Kind::Float, card.device()));
     group.all_reduce(&mut one, Reduction::Sum).unwrap();
     assert_eq!(one.double_value(&[0]), 1.0);

@@ -5,11 +5,16 @@
 //! once and remembers the result.
 
 use crate::error::DistError;
-use crate::ffi::{CudaShim, GraphHandle, Library, RawDevice};
+use crate::ffi::cuda::{CudaShim, RawDevice};
+use crate::ffi::graph::GraphHandle;
+use crate::ffi::library::Library;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{fmt, fs};
 use tch::Tensor;
+
+pub use crate::ffi::cuda::CudaVersions;
+pub use crate::no_cuda::{NoCuda, NoLibtorch};
 
 /// The compiled `shim/cuda.cc`, built by build.rs.
 static SHIM: &[u8] = include_bytes!(env!("RRUN_CUDA_SHIM"));
@@ -17,14 +22,6 @@ static SHIM: &[u8] = include_bytes!(env!("RRUN_CUDA_SHIM"));
 /// Files that show an NVIDIA driver: on a host, in a container that only gets devices, and under
 /// WSL.
 const SIGNS_OF_A_DRIVER: [&str; 3] = ["/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"];
-
-/// The reason why CUDA cannot be used here.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct NoCuda {
-    /// What is missing and, if the user can fix it, how.
-    pub reason: String,
-}
 
 /// A handle that proves that libtorch's CUDA half is loaded.
 #[derive(Clone, Copy)]
@@ -62,18 +59,6 @@ pub struct DeviceMemory {
     pub reserved_peak_bytes: u64,
 }
 
-/// Versions of the CUDA libraries, in their own numbering.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct CudaVersions {
-    /// Version of CUDA's runtime: 13000 means 13.0.
-    pub runtime: i32,
-    /// The newest CUDA version that the driver supports.
-    pub driver: i32,
-    /// Version of NCCL: 22809 means 2.28.9.
-    pub nccl: i32,
-}
-
 /// The cached result of [`load`].
 static LOADED: OnceLock<Result<Cuda, NoCuda>> = OnceLock::new();
 
@@ -84,24 +69,20 @@ pub(crate) fn loaded() -> Option<&'static Cuda> {
 
 /// Loads CUDA once per process; later calls return the cached result.
 pub fn load() -> Result<Cuda, NoCuda> {
-    LOADED
-        .get_or_init(|| load_now().map_err(|reason| NoCuda { reason }))
-        .clone()
+    LOADED.get_or_init(load_now).clone()
 }
 
-fn load_now() -> Result<Cuda, String> {
+fn load_now() -> Result<Cuda, NoCuda> {
     if !SIGNS_OF_A_DRIVER
         .iter()
         .any(|sign| Path::new(sign).exists())
     {
-        return Err("no NVIDIA driver: /proc/driver/nvidia is missing".to_owned());
+        return Err(NoCuda::NoDriver);
     }
-    Library::open("libcuda.so.1", false).map_err(|err| format!("no NVIDIA driver: {err}"))?;
+    Library::open("libcuda.so.1", false).map_err(NoCuda::DriverLibrary)?;
     let cuda = load_libraries()?;
-    cuda.shim
-        .device_count()
-        .map_err(|fault| DistError::from(fault).to_string())?;
-    choose_attention(&cuda)?;
+    cuda.device_count().map_err(failed_call)?;
+    choose_attention(&cuda).map_err(failed_call)?;
     Ok(cuda)
 }
 
@@ -112,25 +93,30 @@ fn load_now() -> Result<Cuda, String> {
 /// other kernels return zeros: the memory-efficient kernel divides by one if the sum of weights is
 /// zero (`mem_eff_attention/epilogue/epilogue_rescale_output.h`), the plain one uses
 /// `_safe_softmax`, and flash attention takes no mask, so that every query sees a key.
-fn choose_attention(cuda: &Cuda) -> Result<(), String> {
-    cuda.shim
-        .choose_attention()
-        .map_err(|fault| DistError::from(fault).to_string())
+fn choose_attention(cuda: &Cuda) -> Result<(), DistError> {
+    Ok(cuda.shim.choose_attention()?)
+}
+
+fn failed_call(err: DistError) -> NoCuda {
+    NoCuda::Call {
+        reason: err.to_string(),
+    }
 }
 
 /// The folder of the libraries of libtorch that this process runs with.
-pub fn libtorch() -> Result<PathBuf, String> {
-    let maps = fs::read_to_string("/proc/self/maps")
-        .map_err(|err| format!("cannot read /proc/self/maps: {err}"))?;
-    libtorch_folder(&maps).ok_or_else(|| "libtorch_cpu.so is not loaded".to_owned())
+pub fn libtorch() -> Result<PathBuf, NoLibtorch> {
+    let maps = fs::read_to_string("/proc/self/maps").map_err(|err| NoLibtorch::Maps {
+        reason: err.to_string(),
+    })?;
+    libtorch_folder(&maps).ok_or(NoLibtorch::NotLoaded)
 }
 
-fn load_libraries() -> Result<Cuda, String> {
+fn load_libraries() -> Result<Cuda, NoCuda> {
     let library = libtorch()?.join("libtorch_cuda.so");
     // Loaded globally, so that the shim finds libtorch's symbols. libtorch's own run path finds the
     // NVIDIA libraries.
-    Library::open(&library.to_string_lossy(), true).map_err(|err| explain(&err))?;
-    let shim = Library::open_image(SHIM).map_err(|err| explain(&err))?;
+    Library::open(&library.to_string_lossy(), true).map_err(NoCuda::of_library)?;
+    let shim = Library::open_image(SHIM).map_err(NoCuda::of_library)?;
     Ok(Cuda {
         shim: CudaShim::bind(shim)?,
     })
@@ -145,17 +131,6 @@ fn libtorch_folder(maps: &str) -> Option<PathBuf> {
         .filter_map(file)
         .find(|file| file.ends_with("/libtorch_cpu.so"))?;
     Some(Path::new(&library).parent()?.to_owned())
-}
-
-/// Extends dlopen's error about a missing library with advice; other errors stay unchanged.
-fn explain(err: &str) -> String {
-    match err.split_once(": cannot open shared object file") {
-        Some((library, _)) => {
-            let name = library.rsplit('/').next().unwrap_or(library);
-            format!("{name} is missing: run ./setup.sh again on this machine")
-        }
-        None => err.to_owned(),
-    }
 }
 
 impl Cuda {
@@ -363,19 +338,6 @@ mod tests {
         assert!(tch::Tensor::from(1.0).double_value(&[]) == 1.0);
         let folder = libtorch_folder(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
         assert!(folder.join("libc10.so").exists());
-    }
-
-    #[test]
-    fn missing_library_says_what_to_do() {
-        let err = "libcusparse.so.12: cannot open shared object file: No such file or directory";
-        assert_eq!(
-            explain(err),
-            "libcusparse.so.12 is missing: run ./setup.sh again on this machine"
-        );
-        assert_eq!(
-            explain("x.so: undefined symbol: f"),
-            "x.so: undefined symbol: f"
-        );
     }
 
     #[test]

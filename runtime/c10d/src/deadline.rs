@@ -1,4 +1,4 @@
-//! Deadlines; the only place in `dist` that reads the clock.
+//! Deadlines; the only place of this crate that reads the clock.
 
 use std::sync::mpsc;
 use std::thread;

@@ -1,8 +1,8 @@
 //! The errors of communication between ranks.
 
-use crate::cuda::NoCuda;
-use crate::ffi::{Fault, Kind};
-use crate::store::StoreAddr;
+use crate::ffi::exception::{CppException, ExceptionKind};
+use crate::no_cuda::NoCuda;
+use crate::store_addr::StoreAddr;
 use std::time::Duration;
 
 /// The reason why ranks could not work together.
@@ -75,15 +75,15 @@ impl DistError {
     }
 }
 
-impl From<Fault> for DistError {
-    fn from(fault: Fault) -> Self {
-        let reason = first_lines(&fault.text);
-        match fault.kind {
-            Kind::OutOfMemory => Self::OutOfMemory { reason },
+impl From<CppException> for DistError {
+    fn from(exception: CppException) -> Self {
+        let reason = first_lines(&exception.text);
+        match exception.kind {
+            ExceptionKind::OutOfMemory => Self::OutOfMemory { reason },
             _ if says_timeout(&reason) => Self::TimedOut { reason },
-            Kind::Network => Self::Lost { reason },
+            ExceptionKind::Network => Self::Lost { reason },
             _ if says_lost(&reason) => Self::Lost { reason },
-            Kind::Store | Kind::Other => Self::Torch { reason },
+            ExceptionKind::Store | ExceptionKind::Other => Self::Torch { reason },
         }
     }
 }
@@ -126,8 +126,8 @@ fn first_lines(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn error(kind: Kind, text: &str) -> DistError {
-        Fault {
+    fn error(kind: ExceptionKind, text: &str) -> DistError {
+        CppException {
             kind,
             text: text.to_owned(),
         }
@@ -138,7 +138,7 @@ mod tests {
     fn backtrace_is_cut_and_lines_are_joined() {
         let text = "wait timeout after 50ms,\n keys: /a\nException raised from doWait at x.cpp:1\nframe #0: b";
         assert_eq!(
-            error(Kind::Store, text).to_string(),
+            error(ExceptionKind::Store, text).to_string(),
             "timed out: wait timeout after 50ms, keys: /a"
         );
     }
@@ -146,11 +146,14 @@ mod tests {
     #[test]
     fn a_peer_that_is_gone_is_a_lost_connection() {
         assert!(matches!(
-            error(Kind::Other, "[x.cc:1] Connection closed by peer [::1]:4"),
+            error(
+                ExceptionKind::Other,
+                "[x.cc:1] Connection closed by peer [::1]:4"
+            ),
             DistError::Lost { .. }
         ));
         assert!(matches!(
-            error(Kind::Network, "failed to recv, got 0 bytes"),
+            error(ExceptionKind::Network, "failed to recv, got 0 bytes"),
             DistError::Lost { .. }
         ));
     }
@@ -159,18 +162,18 @@ mod tests {
     fn a_timeout_is_one_whoever_says_it() {
         assert!(
             error(
-                Kind::Network,
+                ExceptionKind::Network,
                 "The client socket has timed out after 1000ms"
             )
             .is_timeout()
         );
         assert!(
             error(
-                Kind::Other,
+                ExceptionKind::Other,
                 "[unbound_buffer.cc:78] Timed out waiting 300ms for recv"
             )
             .is_timeout()
         );
-        assert!(!error(Kind::Other, "Tensor list must be nonempty").is_timeout());
+        assert!(!error(ExceptionKind::Other, "Tensor list must be nonempty").is_timeout());
     }
 }

@@ -5,7 +5,8 @@
 
 use crate::cuda;
 use crate::error::DistError;
-use crate::ffi::{Fault, GroupHandle};
+use crate::ffi::exception::CppException;
+use crate::ffi::group::GroupHandle;
 use crate::store::Store;
 use crate::torch_error::message;
 use std::time::Duration;
@@ -24,14 +25,14 @@ pub enum Reduction {
 
 /// This rank's membership in a process group.
 #[derive(Clone)]
-pub struct Group {
+pub struct ProcessGroup {
     handle: GroupHandle,
     world: usize,
     device: Device,
     timeout: Duration,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Joins the Gloo group that meets in `store`. The rendezvous and each collective wait for the
     /// other ranks at most `timeout`.
     pub fn gloo(
@@ -58,7 +59,8 @@ impl Group {
     /// until [`abort`](Self::abort).
     pub fn nccl(
         store: &Store,
-        (rank, world): (usize, usize),
+        rank: usize,
+        world: usize,
         device: usize,
         timeout: Duration,
     ) -> Result<Self, DistError> {
@@ -70,7 +72,7 @@ impl Group {
         let handle =
             cuda::load()?
                 .shim()
-                .nccl(store.handle(), [rank_index, world_size, index], watchdog)?;
+                .nccl(store.handle(), rank_index, world_size, index, watchdog)?;
         Ok(Self {
             handle,
             world,
@@ -169,6 +171,6 @@ fn misuse(what: String) -> DistError {
 
 impl From<TchError> for DistError {
     fn from(err: TchError) -> Self {
-        Fault::from_tch(message(&err.to_string())).into()
+        CppException::from_tch(message(&err.to_string())).into()
     }
 }

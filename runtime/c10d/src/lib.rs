@@ -1,11 +1,11 @@
 //! The only interface to c10d and CUDA.
 //!
 //! ```text
-//! gather ─► meeting ─┬► delivery ─► Store ─┐
-//!                    └► Group, NCCL ───────┼─► ffi ─┬► shim/c10d.cc    linked: TCPStore, Gloo,
-//!           device ───► cuda::load ────────┤        │                  collectives
-//!           weights ──► upload ────────────┘        └► shim/cuda.cc    embedded, loaded if there
-//!                                                      shim/upload.cc  is a driver
+//! gather ─► protocol ─┬► delivery ─► Store ────┐
+//!                     └► ProcessGroup, NCCL ───┼─► ffi ─┬► shim/c10d.cc    linked: TCPStore, Gloo,
+//!            device ───► cuda::load ───────────┤        │                  collectives
+//!            weights ──► upload ───────────────┘        └► shim/cuda.cc    embedded, loaded if there
+//!                                                          shim/upload.cc  is a driver
 //! ```
 //!
 //! The ranks of an evaluation work together only once, at the end, to bring the parts of the report
@@ -18,19 +18,20 @@
 
 pub mod cuda;
 mod deadline;
-mod delivery;
 mod error;
 mod ffi;
 mod gather;
 mod group;
-mod meeting;
+mod no_cuda;
 pub mod operators;
 mod store;
+mod store_addr;
 pub mod torch_error;
 pub mod upload;
 
 pub use error::DistError;
 pub use ffi::seed_cpu;
-pub use gather::{Gathered, Route, Who, gather};
-pub use group::{Group, Reduction};
-pub use store::{Store, StoreAddr};
+pub use gather::{Gathered, Participant, Route, gather};
+pub use group::{ProcessGroup, Reduction};
+pub use store::Store;
+pub use store_addr::StoreAddr;

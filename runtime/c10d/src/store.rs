@@ -1,28 +1,9 @@
 //! torchrun's TCP store, through which ranks find each other and an evaluation gathers its results.
 
 use crate::error::DistError;
-use crate::ffi::StoreHandle;
-use std::fmt;
+use crate::ffi::store::StoreHandle;
+use crate::store_addr::StoreAddr;
 use std::time::Duration;
-
-/// The address on which the store listens: `MASTER_ADDR` and `MASTER_PORT`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreAddr {
-    /// Host name or IP address, IPv6 without brackets.
-    pub host: String,
-    /// TCP port of the store.
-    pub port: u16,
-}
-
-impl fmt::Display for StoreAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
 
 /// A connection to the store; clones and prefixed stores share it.
 ///
@@ -46,9 +27,9 @@ impl Store {
         timeout: Duration,
     ) -> Result<Self, DistError> {
         let handle = StoreHandle::connect(&addr.host, addr.port, world, serve, timeout).map_err(
-            |fault| DistError::Unreachable {
+            |exception| DistError::Unreachable {
                 addr: addr.clone(),
-                reason: DistError::from(fault).to_string(),
+                reason: DistError::from(exception).to_string(),
             },
         )?;
         Ok(Self { handle })
@@ -262,18 +243,6 @@ mod tests {
                 WAIT
             )
             .is_err()
-        );
-    }
-
-    #[test]
-    fn an_ipv6_address_is_shown_in_brackets() {
-        assert_eq!(
-            StoreAddr {
-                host: "::1".to_owned(),
-                port: 29500
-            }
-            .to_string(),
-            "[::1]:29500"
         );
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::cuda::Cuda;
 use crate::error::DistError;
-pub use crate::ffi::Staging;
-use crate::ffi::UploadHandle;
+pub use crate::ffi::upload::Staging;
+use crate::ffi::upload::UploadHandle;
 use tch::Tensor;
 
 /// A stream of copies to one card, in groups that are called slots.

@@ -20,7 +20,7 @@ pub fn visible() -> Result<Visible, String> {
             count: cuda.device_count().map_err(|err| err.to_string())?,
         }),
         Err(none) => Ok(Visible::None {
-            reason: none.reason.clone(),
+            reason: none.to_string(),
         }),
     }
 }

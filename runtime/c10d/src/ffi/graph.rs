@@ -1,6 +1,8 @@
 //! Bindings of the streams and captured graphs in `shim/cuda.cc`.
 
-use crate::ffi::{Fault, LastWords, Library, OnDevice, RawTensor, boxed, checked, raw};
+use crate::ffi::exception::CppException;
+use crate::ffi::library::{Library, LibraryError};
+use crate::ffi::{LastWords, OnDevice, RawTensor, boxed, checked, raw};
 use libc::{c_int, c_void};
 use std::ptr;
 use std::ptr::NonNull;
@@ -12,8 +14,8 @@ struct RawGraph([u8; 0]);
 
 type Feed = unsafe extern "C" fn(c_int, *const RawTensor, *const RawTensor, usize) -> c_int;
 type Fetch = unsafe extern "C" fn(RawTensor, *mut RawTensor) -> c_int;
-type Begin = unsafe extern "C" fn(c_int, *mut *mut RawGraph) -> c_int;
-type End = unsafe extern "C" fn(*mut RawGraph, *mut u64) -> c_int;
+type BeginCapture = unsafe extern "C" fn(c_int, *mut *mut RawGraph) -> c_int;
+type EndCapture = unsafe extern "C" fn(*mut RawGraph, *mut u64) -> c_int;
 type OnGraph = unsafe extern "C" fn(*mut RawGraph) -> c_int;
 type DropGraph = unsafe extern "C" fn(*mut RawGraph);
 
@@ -25,8 +27,8 @@ pub struct GraphShim {
     synchronize: OnDevice,
     feed: Feed,
     fetch: Fetch,
-    begin: Begin,
-    end: End,
+    begin: BeginCapture,
+    end: EndCapture,
     replay: OnGraph,
     abort: DropGraph,
     free: DropGraph,
@@ -34,36 +36,36 @@ pub struct GraphShim {
 
 impl GraphShim {
     /// Looks up every function of the loaded shim.
-    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, String> {
+    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, LibraryError> {
         Ok(Self {
             last_words,
             own_stream: function!(shim, c"rr_cuda_own_stream" as OnDevice),
             synchronize: function!(shim, c"rr_cuda_synchronize" as OnDevice),
             feed: function!(shim, c"rr_cuda_feed" as Feed),
             fetch: function!(shim, c"rr_cuda_fetch" as Fetch),
-            begin: function!(shim, c"rr_graph_begin" as Begin),
-            end: function!(shim, c"rr_graph_end" as End),
+            begin: function!(shim, c"rr_graph_begin" as BeginCapture),
+            end: function!(shim, c"rr_graph_end" as EndCapture),
             replay: function!(shim, c"rr_graph_replay" as OnGraph),
             abort: function!(shim, c"rr_graph_abort" as DropGraph),
             free: function!(shim, c"rr_graph_free" as DropGraph),
         })
     }
 
-    fn check(&self, status: c_int) -> Result<(), Fault> {
+    fn check(&self, status: c_int) -> Result<(), CppException> {
         checked(status, self.last_words)
     }
 
-    pub fn own_stream(&self, device: i32) -> Result<(), Fault> {
+    pub fn own_stream(&self, device: i32) -> Result<(), CppException> {
         // SAFETY: an invalid index throws an exception.
         self.check(unsafe { (self.own_stream)(device) })
     }
 
-    pub fn synchronize(&self, device: i32) -> Result<(), Fault> {
+    pub fn synchronize(&self, device: i32) -> Result<(), CppException> {
         // SAFETY: an invalid index throws an exception.
         self.check(unsafe { (self.synchronize)(device) })
     }
 
-    pub fn feed(&self, device: i32, to: &[&Tensor], from: &[&Tensor]) -> Result<(), Fault> {
+    pub fn feed(&self, device: i32, to: &[&Tensor], from: &[&Tensor]) -> Result<(), CppException> {
         assert_eq!(to.len(), from.len(), "each tensor is copied into one");
         let (to, from): (Vec<_>, Vec<_>) = to
             .iter()
@@ -75,7 +77,7 @@ impl GraphShim {
         self.check(unsafe { (self.feed)(device, to.as_ptr(), from.as_ptr(), to.len()) })
     }
 
-    pub fn fetch(&self, from: &Tensor) -> Result<Tensor, Fault> {
+    pub fn fetch(&self, from: &Tensor) -> Result<Tensor, CppException> {
         let mut out = ptr::null_mut();
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call; `out` is
         // written before success is returned.
@@ -89,7 +91,7 @@ impl GraphShim {
         self,
         device: i32,
         work: impl FnOnce() -> T,
-    ) -> Result<(GraphHandle, T), Fault> {
+    ) -> Result<(GraphHandle, T), CppException> {
         let mut out = ptr::null_mut();
         // SAFETY: an invalid index throws an exception; `out` is written before success is
         // returned.
@@ -139,7 +141,7 @@ pub struct GraphHandle {
 }
 
 impl GraphHandle {
-    pub fn replay(&self) -> Result<(), Fault> {
+    pub fn replay(&self) -> Result<(), CppException> {
         // SAFETY: the box lives as long as `self`. The caller must keep the tensors alive that the
         // graph reads and writes. All of them are on the device, where access to freed memory gives
         // wrong numbers or an error, but does not affect the host.

@@ -1,6 +1,8 @@
 //! Bindings of `shim/upload.cc`, and host memory from which a GPU copies.
 
-use crate::ffi::{Fault, LastWords, Library, checked};
+use crate::ffi::exception::CppException;
+use crate::ffi::library::{Library, LibraryError};
+use crate::ffi::{LastWords, RawTensor, checked};
 use libc::{c_int, c_void};
 use std::ops::Range;
 use std::ptr;
@@ -11,13 +13,10 @@ use tch::{Device, Kind, Tensor};
 #[repr(C)]
 struct RawUpload([u8; 0]);
 
-/// An opaque `at::Tensor*`.
-type RawTensor = *mut c_void;
-
 type NewPinned = unsafe extern "C" fn(i64, *mut RawTensor) -> c_int;
-type New = unsafe extern "C" fn(c_int, c_int, *mut *mut RawUpload) -> c_int;
-type Free = unsafe extern "C" fn(*mut RawUpload) -> c_int;
-type Copy = unsafe extern "C" fn(*mut RawUpload, RawTensor, RawTensor) -> c_int;
+type NewUpload = unsafe extern "C" fn(c_int, c_int, *mut *mut RawUpload) -> c_int;
+type FreeUpload = unsafe extern "C" fn(*mut RawUpload) -> c_int;
+type CopyTensor = unsafe extern "C" fn(*mut RawUpload, RawTensor, RawTensor) -> c_int;
 type OfSlot = unsafe extern "C" fn(*mut RawUpload, c_int) -> c_int;
 
 /// The functions of `shim/upload.cc`.
@@ -25,28 +24,28 @@ type OfSlot = unsafe extern "C" fn(*mut RawUpload, c_int) -> c_int;
 pub struct UploadShim {
     last_words: LastWords,
     new_pinned: NewPinned,
-    new: New,
-    free: Free,
-    copy: Copy,
+    new: NewUpload,
+    free: FreeUpload,
+    copy: CopyTensor,
     mark: OfSlot,
     wait: OfSlot,
 }
 
 impl UploadShim {
     /// Looks up every function of the loaded shim.
-    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, String> {
+    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, LibraryError> {
         Ok(Self {
             last_words,
             new_pinned: function!(shim, c"rr_upload_pinned" as NewPinned),
-            new: function!(shim, c"rr_upload_new" as New),
-            free: function!(shim, c"rr_upload_free" as Free),
-            copy: function!(shim, c"rr_upload_copy" as Copy),
+            new: function!(shim, c"rr_upload_new" as NewUpload),
+            free: function!(shim, c"rr_upload_free" as FreeUpload),
+            copy: function!(shim, c"rr_upload_copy" as CopyTensor),
             mark: function!(shim, c"rr_upload_mark" as OfSlot),
             wait: function!(shim, c"rr_upload_wait" as OfSlot),
         })
     }
 
-    fn check(&self, status: c_int) -> Result<(), Fault> {
+    fn check(&self, status: c_int) -> Result<(), CppException> {
         checked(status, self.last_words)
     }
 }
@@ -72,7 +71,7 @@ impl Drop for UploadHandle {
 }
 
 impl UploadHandle {
-    pub fn new(shim: UploadShim, device: i32, slots: i32) -> Result<Self, Fault> {
+    pub fn new(shim: UploadShim, device: i32, slots: i32) -> Result<Self, CppException> {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is written before success is returned; an invalid index throws an
         // exception.
@@ -82,7 +81,7 @@ impl UploadHandle {
     }
 
     /// Allocates pinned memory of `bytes` bytes.
-    pub fn pinned(&self, bytes: i64) -> Result<Staging, Fault> {
+    pub fn pinned(&self, bytes: i64) -> Result<Staging, CppException> {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is written before success is returned.
         let status = unsafe { (self.shim.new_pinned)(bytes, &mut raw) };
@@ -97,20 +96,20 @@ impl UploadHandle {
     /// The memory of both is used until a `wait` for a later mark. Both are counted references: the
     /// memory stays allocated as long as the caller keeps the tensors, or the tensors of which they
     /// are views.
-    pub fn copy(&self, target: &Tensor, source: &Tensor) -> Result<(), Fault> {
+    pub fn copy(&self, target: &Tensor, source: &Tensor) -> Result<(), CppException> {
         let [target, source] = [target, source].map(|tensor| tensor.as_ptr().cast_mut().cast());
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call.
         self.shim
             .check(unsafe { (self.shim.copy)(self.raw.as_ptr(), target, source) })
     }
 
-    pub fn mark(&self, slot: i32) -> Result<(), Fault> {
+    pub fn mark(&self, slot: i32) -> Result<(), CppException> {
         // SAFETY: the box lives as long as `self`; an invalid slot throws an exception.
         self.shim
             .check(unsafe { (self.shim.mark)(self.raw.as_ptr(), slot) })
     }
 
-    pub fn wait(&self, slot: i32) -> Result<(), Fault> {
+    pub fn wait(&self, slot: i32) -> Result<(), CppException> {
         // SAFETY: as in `mark`.
         self.shim
             .check(unsafe { (self.shim.wait)(self.raw.as_ptr(), slot) })

@@ -1,4 +1,4 @@
-//! Bindings of `dist/shim/operators.cc`; all unsafe code of `operators` is in this file.
+//! Bindings of `shim/operators.cc`; all unsafe code of `operators` is in this file.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -32,8 +32,8 @@ pub(super) fn linear_activation([x, weight, bias]: [&Tensor; 3], use_gelu: bool)
     // `out` is written before success is returned.
     let status =
         unsafe { rr_linear_activation(raw(x), raw(weight), raw(bias), use_gelu, &mut out) };
-    if let Err(fault) = check(status) {
-        panic!("{}", fault.text);
+    if let Err(exception) = check(status) {
+        panic!("{}", exception.text);
     }
     // SAFETY: the shim returns a new `at::Tensor*`, which the new `Tensor` owns from here on.
     unsafe { Tensor::from_ptr(out.cast()) }

@@ -11,7 +11,7 @@ use report::{Context, Journals, Report};
 
 use crate::console;
 use crate::eval::monitor::peers::Peers;
-use c10d::{Route, Who, gather};
+use c10d::{Participant, Route, gather};
 
 /// Time limit for the gather: all ranks have arrived or are lost, so only data is left to be moved.
 const GATHER: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ pub fn bring_together(
     lost: &[usize],
 ) -> Together {
     let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
-    let who = Who {
+    let who = Participant {
         rank: env.rank,
         world: env.world_size,
         restart: env.round,

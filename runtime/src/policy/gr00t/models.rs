@@ -166,7 +166,7 @@ fn graphs(device: Device) -> Option<Graphs> {
     let Device::Cuda(index) = device else {
         return None;
     };
-    let cuda = cuda::load().map_err(|none| none.reason).ok()?;
+    let cuda = cuda::load().ok()?;
     let total = cuda.memory(index).map_or(0, |memory| memory.total_bytes);
     match CudaEngine::new(cuda, index) {
         Ok(engine) => Some(Graphs::new(

@@ -27,7 +27,7 @@ impl ToCard {
         let Device::Cuda(index) = device else {
             return Err(format!("{device:?} is not a card"));
         };
-        let cuda = cuda::load().map_err(|none| none.reason)?;
+        let cuda = cuda::load().map_err(|none| none.to_string())?;
         Ok(Self(
             Uploader::new(cuda, index, slots).map_err(|err| err.to_string())?,
         ))

@@ -20,7 +20,7 @@ const PIECE_WAIT: Duration = Duration::from_secs(10);
 
 /// The description of a rank's part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct PartLabel {
     pub bytes: usize,
     pub pieces: usize,
     pub crc32: u32,
@@ -28,7 +28,7 @@ pub struct Label {
     pub gpu: Option<String>,
 }
 
-impl Label {
+impl PartLabel {
     pub fn of(part: &[u8], gpu: Option<String>) -> Self {
         Self {
             bytes: part.len(),
@@ -58,7 +58,7 @@ impl Label {
     }
 }
 
-impl fmt::Display for Label {
+impl fmt::Display for PartLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -72,7 +72,12 @@ impl fmt::Display for Label {
 }
 
 /// Stores `part`; when this returns, the server has received all of it.
-pub fn deliver(store: &Store, rank: usize, part: &[u8], label: &Label) -> Result<(), DistError> {
+pub fn deliver(
+    store: &Store,
+    rank: usize,
+    part: &[u8],
+    label: &PartLabel,
+) -> Result<(), DistError> {
     for (i, piece) in part.chunks(PIECE_BYTES).enumerate() {
         store.set(&piece_key(rank, i), piece)?;
     }
@@ -84,16 +89,16 @@ pub fn deliver(store: &Store, rank: usize, part: &[u8], label: &Label) -> Result
 
 /// Waits at most `wait` for the label of `rank`; returns `None` if there is none or it cannot be
 /// parsed.
-pub fn label(store: &Store, rank: usize, wait: Duration) -> Result<Option<Label>, DistError> {
+pub fn label(store: &Store, rank: usize, wait: Duration) -> Result<Option<PartLabel>, DistError> {
     match store.get(&label_key(rank), wait) {
-        Ok(text) => Ok(Label::read(&text)),
+        Ok(text) => Ok(PartLabel::read(&text)),
         Err(err) if err.is_timeout() => Ok(None),
         Err(err) => Err(err),
     }
 }
 
 /// Returns the label of `rank` if it is present now.
-pub fn label_now(store: &Store, rank: usize) -> Result<Option<Label>, DistError> {
+pub fn label_now(store: &Store, rank: usize) -> Result<Option<PartLabel>, DistError> {
     // This must not call `label` with a wait of zero, because a busy server would answer too late.
     if store.check(&label_key(rank))? {
         label(store, rank, PIECE_WAIT)
@@ -103,7 +108,7 @@ pub fn label_now(store: &Store, rank: usize) -> Result<Option<Label>, DistError>
 }
 
 /// Reads a complete part from the store; returns `None` if its bytes do not match the label.
-pub fn take(store: &Store, rank: usize, label: &Label) -> Result<Option<Vec<u8>>, DistError> {
+pub fn take(store: &Store, rank: usize, label: &PartLabel) -> Result<Option<Vec<u8>>, DistError> {
     let mut part = Vec::new();
     for i in 0..label.pieces {
         match store.get(&piece_key(rank, i), PIECE_WAIT) {
@@ -116,7 +121,7 @@ pub fn take(store: &Store, rank: usize, label: &Label) -> Result<Option<Vec<u8>>
 }
 
 /// Deletes the pieces of a part that has arrived.
-pub fn forget(store: &Store, rank: usize, label: &Label) -> Result<(), DistError> {
+pub fn forget(store: &Store, rank: usize, label: &PartLabel) -> Result<(), DistError> {
     for i in 0..label.pieces {
         store.delete(&piece_key(rank, i))?;
     }
@@ -171,40 +176,40 @@ mod tests {
 
     #[test]
     fn an_empty_part_has_no_pieces_and_one_byte_more_than_a_piece_has_two() {
-        assert_eq!(Label::of(b"", None).pieces, 0);
-        assert_eq!(Label::of(&vec![0; PIECE_BYTES], None).pieces, 1);
-        assert_eq!(Label::of(&vec![0; PIECE_BYTES + 1], None).pieces, 2);
+        assert_eq!(PartLabel::of(b"", None).pieces, 0);
+        assert_eq!(PartLabel::of(&vec![0; PIECE_BYTES], None).pieces, 1);
+        assert_eq!(PartLabel::of(&vec![0; PIECE_BYTES + 1], None).pieces, 2);
     }
 
     #[test]
     fn a_label_of_another_protocol_is_not_read() {
-        assert_eq!(Label::read(b""), None);
-        assert_eq!(Label::read(b"5 1"), None);
-        assert_eq!(Label::read(b"5 1 0000002a"), None);
+        assert_eq!(PartLabel::read(b""), None);
+        assert_eq!(PartLabel::read(b"5 1"), None);
+        assert_eq!(PartLabel::read(b"5 1 0000002a"), None);
         assert_eq!(
-            Label::read(b"5 99999999999 0000002a -"),
+            PartLabel::read(b"5 99999999999 0000002a -"),
             None,
             "pieces beyond the bytes"
         );
-        assert_eq!(Label::read(b"\xff 1 0 -"), None);
+        assert_eq!(PartLabel::read(b"\xff 1 0 -"), None);
     }
 
     proptest! {
         #[test]
         fn a_label_reads_back(part: Vec<u8>, gpu in proptest::option::of("[a-z]{1,9}/GPU-[0-9a-f]{8}")) {
-            let label = Label::of(&part, gpu);
+            let label = PartLabel::of(&part, gpu);
             prop_assert!(label.fits(&part));
-            prop_assert_eq!(Label::read(label.to_string().as_bytes()), Some(label));
+            prop_assert_eq!(PartLabel::read(label.to_string().as_bytes()), Some(label));
         }
 
         #[test]
         fn reading_never_panics(text: Vec<u8>) {
-            let _ = Label::read(&text);
+            let _ = PartLabel::read(&text);
         }
 
         #[test]
         fn a_changed_byte_does_not_fit(mut part in proptest::collection::vec(any::<u8>(), 1..50), at: usize) {
-            let label = Label::of(&part, None);
+            let label = PartLabel::of(&part, None);
             let at = at % part.len();
             part[at] ^= 1;
             prop_assert!(!label.fits(&part));

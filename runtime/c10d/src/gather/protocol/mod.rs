@@ -14,10 +14,10 @@
 
 use crate::cuda;
 use crate::deadline::{Deadline, within};
-use crate::delivery::{self, Label};
 use crate::error::DistError;
-use crate::gather::{Gathered, Route, Who};
-use crate::group::Group;
+use crate::gather::delivery::{self, PartLabel};
+use crate::gather::result::{Gathered, Participant, Route};
+use crate::group::ProcessGroup;
 use crate::store::Store;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -50,20 +50,59 @@ pub fn longest_after_deadline(device: Device) -> Duration {
     }
 }
 
+/// The reason why NCCL did not bring the parts.
+#[derive(Debug, thiserror::Error)]
+enum NcclFailure {
+    /// This rank computes on the CPU.
+    #[error("this rank has no GPU")]
+    NoGpu,
+    /// The group was not formed, or its collective failed.
+    #[error(transparent)]
+    Group(#[from] DistError),
+    /// The collective was left behind.
+    #[error("no answer within {NCCL_WAIT:?}")]
+    NoAnswer,
+    /// The bytes of a rank do not match its label.
+    #[error("the part of rank {rank} came damaged")]
+    Damaged {
+        /// The rank.
+        rank: usize,
+    },
+}
+
+/// How the part of a rank reached rank 0, with a note for the user.
+struct RouteTaken {
+    route: Route,
+    note: Option<String>,
+}
+
+impl RouteTaken {
+    fn new(route: Route) -> Self {
+        Self { route, note: None }
+    }
+
+    fn store_because(note: String) -> Self {
+        Self {
+            route: Route::Store,
+            note: Some(note),
+        }
+    }
+}
+
 /// One rank's participation in one gather.
-pub struct Meeting {
+pub struct Gathering {
     /// A prefix of the store that only this gather uses.
     pub store: Store,
-    pub who: Who,
+    pub participant: Participant,
     pub device: Device,
     pub until: Deadline,
 }
 
-impl Meeting {
+impl Gathering {
     /// Runs the gather; `gpu` is the host and UUID of the GPU that only this rank uses.
-    pub fn hold(self, mine: Vec<u8>, gpu: Option<String>) -> Result<Gathered, DistError> {
-        let label = Label::of(&mine, gpu);
-        if self.who.rank == 0 {
+    pub fn run(self, mine: Vec<u8>, gpu: Option<String>) -> Result<Gathered, DistError> {
+        let label = PartLabel::of(&mine, gpu);
+        if self.participant.rank == 0 {
             self.collect(mine, label)
         } else {
             self.contribute(mine, &label)
@@ -71,45 +110,47 @@ impl Meeting {
     }
 
     /// Runs the gather on all ranks but rank 0.
-    fn contribute(&self, mine: Vec<u8>, label: &Label) -> Result<Gathered, DistError> {
-        delivery::deliver(&self.store, self.who.rank, &mine, label)?;
+    fn contribute(&self, mine: Vec<u8>, label: &PartLabel) -> Result<Gathered, DistError> {
+        delivery::deliver(&self.store, self.participant.rank, &mine, label)?;
         let closed = self.store.check(CLOSED)?;
-        let (route, note) = match (closed, &label.gpu) {
-            (true, _) => (
-                Route::Store,
-                Some(format!(
-                    "rank 0 had closed the report before rank {} came",
-                    self.who.rank
-                )),
-            ),
-            (false, None) => (Route::Store, None),
+        let taken = match (closed, &label.gpu) {
+            (true, _) => RouteTaken::store_because(format!(
+                "rank 0 had closed the report before rank {} came",
+                self.participant.rank
+            )),
+            (false, None) => RouteTaken::new(Route::Store),
             (false, Some(_)) => self.follow(&mine)?,
         };
         // The part is delivered, so errors of the store no longer matter.
-        drop(self.store.set(&left_key(self.who.rank), b""));
-        let mut parts = vec![None; self.who.world];
-        parts[self.who.rank] = Some(mine);
-        Ok(Gathered { parts, route, note })
+        drop(self.store.set(&left_key(self.participant.rank), b""));
+        let mut parts = vec![None; self.participant.world];
+        parts[self.participant.rank] = Some(mine);
+        Ok(Gathered {
+            parts,
+            route: taken.route,
+            note: taken.note,
+        })
     }
 
     /// Follows rank 0's decision. The part is in the store already, so a failure here loses
     /// nothing.
-    fn follow(&self, mine: &[u8]) -> Result<(Route, Option<String>), DistError> {
+    fn follow(&self, mine: &[u8]) -> Result<RouteTaken, DistError> {
         match self.store.get(WORD, self.until.plus(SLACK).left()) {
             Ok(word) if word == b"nccl" => match self.meet_by_nccl(mine) {
-                Ok(_) => Ok((Route::Nccl, None)),
-                Err(reason) => Ok((Route::Store, Some(format!("NCCL failed: {reason}")))),
+                Ok(_) => Ok(RouteTaken::new(Route::Nccl)),
+                Err(err) => Ok(RouteTaken::store_because(format!("NCCL failed: {err}"))),
             },
-            Ok(_) => Ok((Route::Store, None)),
+            Ok(_) => Ok(RouteTaken::new(Route::Store)),
             Err(err) if err.is_timeout() => {
-                Ok((Route::Store, Some("rank 0 did not answer".to_owned())))
+                let note = "rank 0 did not answer".to_owned();
+                Ok(RouteTaken::store_because(note))
             }
             Err(err) => Err(err),
         }
     }
 
     /// Runs the gather on rank 0.
-    fn collect(&self, mine: Vec<u8>, own: Label) -> Result<Gathered, DistError> {
+    fn collect(&self, mine: Vec<u8>, own: PartLabel) -> Result<Gathered, DistError> {
         let labels = self.labels(own)?;
         let why_not = why_not_nccl(&labels);
         self.store
@@ -128,7 +169,7 @@ impl Meeting {
                         note: None,
                     });
                 }
-                Err(reason) => notes.push(format!("NCCL failed ({reason}), the store was used")),
+                Err(err) => notes.push(format!("NCCL failed ({err}), the store was used")),
             }
         } else if self.device.is_cuda() {
             notes.extend(why_not.map(|reason| format!("NCCL was not used: {reason}")));
@@ -146,9 +187,9 @@ impl Meeting {
     ///
     /// A late rank learns from the key `closed` that it may be missing from the report: a rank that
     /// does not find the key is in the report.
-    fn labels(&self, own: Label) -> Result<Vec<Option<Label>>, DistError> {
+    fn labels(&self, own: PartLabel) -> Result<Vec<Option<PartLabel>>, DistError> {
         let mut labels = vec![Some(own)];
-        for rank in 1..self.who.world {
+        for rank in 1..self.participant.world {
             labels.push(delivery::label(&self.store, rank, self.until.left())?);
         }
         if labels.contains(&None) {
@@ -167,7 +208,7 @@ impl Meeting {
     fn parts(
         &self,
         mine: Vec<u8>,
-        labels: &[Option<Label>],
+        labels: &[Option<PartLabel>],
     ) -> Result<Vec<Option<Vec<u8>>>, DistError> {
         let mut parts = vec![Some(mine)];
         for (rank, label) in labels.iter().enumerate().skip(1) {
@@ -183,7 +224,7 @@ impl Meeting {
 
     /// Deletes the parts from the store, and waits until the ranks that delivered no longer need
     /// it.
-    fn clear_up(&self, labels: &[Option<Label>]) -> Result<(), DistError> {
+    fn clear_up(&self, labels: &[Option<PartLabel>]) -> Result<(), DistError> {
         let until = Deadline::after(SEE_OFF);
         for (rank, label) in labels.iter().enumerate().skip(1) {
             let Some(label) = label else { continue };
@@ -195,21 +236,21 @@ impl Meeting {
     }
 
     /// Returns all parts by rank, or the reason why NCCL did not deliver them in time.
-    fn meet_by_nccl(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    fn meet_by_nccl(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, NcclFailure> {
         let Device::Cuda(device) = self.device else {
-            return Err("this rank has no GPU".to_owned());
+            return Err(NcclFailure::NoGpu);
         };
-        let seat = (self.who.rank, self.who.world);
-        let group = Group::nccl(&self.store.prefix("nccl"), seat, device, NCCL_WAIT)
-            .map_err(|err| err.to_string())?;
+        let store = self.store.prefix("nccl");
+        let Participant { rank, world, .. } = self.participant;
+        let group = ProcessGroup::nccl(&store, rank, world, device, NCCL_WAIT)?;
         let (held, mine) = (group.clone(), mine.to_vec());
         let outcome = within(NCCL_WAIT, move || {
             cuda::load()?.select(device)?;
             held.all_gather_bytes(&mine)
         });
         let outcome = match outcome {
-            Some(outcome) => outcome.map_err(|err| err.to_string()),
-            None => Err(format!("no answer within {NCCL_WAIT:?}")),
+            Some(outcome) => outcome.map_err(NcclFailure::from),
+            None => Err(NcclFailure::NoAnswer),
         };
         let failed = outcome.is_err();
         // Both calls may wait for the device, so their time is limited.
@@ -226,7 +267,7 @@ fn left_key(rank: usize) -> String {
     format!("left/{rank}")
 }
 
-fn why_not_nccl(labels: &[Option<Label>]) -> Option<String> {
+fn why_not_nccl(labels: &[Option<PartLabel>]) -> Option<String> {
     let mut seen = HashSet::new();
     for (rank, label) in labels.iter().enumerate() {
         let Some(label) = label else {
@@ -243,18 +284,21 @@ fn why_not_nccl(labels: &[Option<Label>]) -> Option<String> {
 }
 
 /// Returns the parts, if each matches its rank's label.
-fn whole(parts: Vec<Vec<u8>>, labels: &[Option<Label>]) -> Result<Vec<Option<Vec<u8>>>, String> {
-    let fits = |(part, label): (&Vec<u8>, &Option<Label>)| {
+fn whole(
+    parts: Vec<Vec<u8>>,
+    labels: &[Option<PartLabel>],
+) -> Result<Vec<Option<Vec<u8>>>, NcclFailure> {
+    let fits = |(part, label): (&Vec<u8>, &Option<PartLabel>)| {
         label.as_ref().is_some_and(|label| label.fits(part))
     };
     match parts.iter().zip(labels).position(|pair| !fits(pair)) {
-        Some(rank) => Err(format!("the part of rank {rank} came damaged")),
+        Some(rank) => Err(NcclFailure::Damaged { rank }),
         None => Ok(parts.into_iter().map(Some).collect()),
     }
 }
 
 /// Names the ranks that did not deliver, and those whose parts do not match their labels.
-fn absent(labels: &[Option<Label>], parts: &[Option<Vec<u8>>]) -> Option<String> {
+fn absent(labels: &[Option<PartLabel>], parts: &[Option<Vec<u8>>]) -> Option<String> {
     let without = |labelled: bool| -> Vec<usize> {
         let lost = |rank: &usize| parts[*rank].is_none() && labels[*rank].is_some() == labelled;
         (0..parts.len()).filter(lost).collect()
@@ -281,114 +325,4 @@ fn named(ranks: &[usize]) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::StoreAddr;
-
-    fn label(gpu: &str) -> Option<Label> {
-        Some(Label::of(
-            b"part",
-            (!gpu.is_empty()).then(|| gpu.to_owned()),
-        ))
-    }
-
-    #[test]
-    fn nccl_needs_every_rank_with_a_gpu_of_its_own() {
-        assert_eq!(
-            why_not_nccl(&[label("a/1"), label("a/2"), label("b/1")]),
-            None
-        );
-        assert_eq!(
-            why_not_nccl(&[label("a/1"), None]).unwrap(),
-            "rank 1 did not come"
-        );
-        assert_eq!(
-            why_not_nccl(&[label("a/1"), label("")]).unwrap(),
-            "rank 1 has no GPU of its own"
-        );
-        assert_eq!(
-            why_not_nccl(&[label("a/1"), label("a/1")]).unwrap(),
-            "rank 1 shares a/1"
-        );
-    }
-
-    #[test]
-    fn a_damaged_part_is_not_taken() {
-        let labels = [label("a/1"), label("a/2")];
-        assert!(whole(vec![b"part".to_vec(), b"part".to_vec()], &labels).is_ok());
-        let err = whole(vec![b"part".to_vec(), b"Part".to_vec()], &labels).unwrap_err();
-        assert_eq!(err, "the part of rank 1 came damaged");
-    }
-
-    #[test]
-    fn who_is_missing_is_named() {
-        let labels = [label(""), None, label(""), None];
-        let parts = [Some(vec![]), None, None, None];
-        let note = "ranks 1, 3 did not deliver by the deadline; rank 2 delivered a damaged part";
-        assert_eq!(absent(&labels, &parts).unwrap(), note);
-        assert_eq!(absent(&labels[..1], &parts[..1]), None);
-    }
-
-    /// Runs a rank that claims to have a GPU of its own, on a machine where NCCL cannot succeed.
-    fn pretend(store: &Store, rank: usize, gpu: &str) -> Gathered {
-        let who = Who {
-            rank,
-            world: 2,
-            restart: 0,
-            run_id: "r".to_owned(),
-        };
-        let until = Deadline::after(Duration::from_secs(60));
-        let meeting = Meeting {
-            store: store.clone(),
-            who,
-            device: Device::Cpu,
-            until,
-        };
-        meeting
-            .hold(vec![rank as u8], Some(gpu.to_owned()))
-            .unwrap()
-    }
-
-    #[test]
-    fn where_nccl_fails_the_store_has_the_parts() {
-        let addr = |port| StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port,
-        };
-        let server = Store::connect(&addr(0), 2, true, Duration::from_secs(60)).unwrap();
-        let client =
-            Store::connect(&addr(server.port()), 2, false, Duration::from_secs(60)).unwrap();
-        let other = std::thread::spawn(move || pretend(&client, 1, "host/GPU-1"));
-        let first = pretend(&server, 0, "host/GPU-0");
-        assert_eq!(
-            (first.parts, first.route),
-            (vec![Some(vec![0]), Some(vec![1])], Route::Store)
-        );
-        assert_eq!(
-            first.note.unwrap(),
-            "NCCL failed (this rank has no GPU), the store was used"
-        );
-        assert_eq!(
-            other.join().unwrap().note.unwrap(),
-            "NCCL failed: this rank has no GPU"
-        );
-    }
-
-    #[test]
-    fn ranks_that_share_a_gpu_gather_through_the_store() {
-        let addr = |port| StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port,
-        };
-        let server = Store::connect(&addr(0), 2, true, Duration::from_secs(60)).unwrap();
-        let client =
-            Store::connect(&addr(server.port()), 2, false, Duration::from_secs(60)).unwrap();
-        let other = std::thread::spawn(move || pretend(&client, 1, "host/GPU-0"));
-        let first = pretend(&server, 0, "host/GPU-0");
-        assert_eq!(
-            (first.parts, first.route),
-            (vec![Some(vec![0]), Some(vec![1])], Route::Store)
-        );
-        assert_eq!(other.join().unwrap().note, None);
-    }
-}
+mod tests;

@@ -1,0 +1,100 @@
+//! Libraries that are loaded at run time: the driver, libtorch's CUDA half and our CUDA shim.
+
+use crate::ffi::c_string;
+use libc::c_void;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr::NonNull;
+
+/// The reason why a library or one of its functions cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LibraryError {
+    /// The path or the dynamic linker's own message.
+    #[error("{reason}")]
+    Load {
+        /// The message.
+        reason: String,
+    },
+    /// The bytes of the shim cannot be kept in a file in memory.
+    #[error("cannot keep the CUDA shim in memory: {reason}")]
+    Image {
+        /// The error of the system.
+        reason: String,
+    },
+    /// The shim lacks a function.
+    #[error("{name} is missing in the CUDA shim")]
+    Symbol {
+        /// Name of the function.
+        name: String,
+    },
+}
+
+/// A library that stays loaded until the process ends.
+#[derive(Clone, Copy)]
+pub struct Library(NonNull<c_void>);
+
+// SAFETY: a handle from dlopen is valid on every thread.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// Loads `path`; with `global`, libraries that are loaded later can use its symbols.
+    pub fn open(path: &str, global: bool) -> Result<Self, LibraryError> {
+        let path = c_string(path).map_err(|exception| LibraryError::Load {
+            reason: exception.text,
+        })?;
+        let scope = if global {
+            libc::RTLD_GLOBAL
+        } else {
+            libc::RTLD_LOCAL
+        };
+        // SAFETY: the path is terminated by a zero byte. The libraries named by `cuda.rs` (the
+        // driver, libtorch's own, our shim) run only their usual initializers.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | scope) };
+        NonNull::new(handle).map(Self).ok_or_else(|| {
+            // SAFETY: after a failed dlopen, dlerror returns a string of this thread that lives
+            // until the next call to dlerror.
+            let reason = unsafe { CStr::from_ptr(libc::dlerror()) };
+            LibraryError::Load {
+                reason: reason.to_string_lossy().into_owned(),
+            }
+        })
+    }
+
+    /// Loads a library from memory, given its bytes `image`, because there may be no writable
+    /// folder.
+    pub fn open_image(image: &[u8]) -> Result<Self, LibraryError> {
+        let file = memory_file(image).map_err(|err| LibraryError::Image {
+            reason: err.to_string(),
+        })?;
+        Self::open(&format!("/proc/self/fd/{}", file.as_raw_fd()), false)
+    }
+
+    /// Returns the address of a function of the CUDA shim.
+    pub(crate) fn symbol(self, name: &CStr) -> Result<*mut c_void, LibraryError> {
+        // SAFETY: the library is never closed, and the name is terminated by a zero byte.
+        let symbol = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        if symbol.is_null() {
+            Err(LibraryError::Symbol {
+                name: name.to_string_lossy().into_owned(),
+            })
+        } else {
+            Ok(symbol)
+        }
+    }
+}
+
+fn memory_file(bytes: &[u8]) -> io::Result<File> {
+    // SAFETY: the name is terminated by a zero byte.
+    let fd = unsafe { libc::memfd_create(c"librrun_cuda.so".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor has just been opened, and nothing else owns it.
+    let mut file = unsafe { File::from_raw_fd(fd) };
+    file.write_all(bytes)?;
+    Ok(file)
+}

@@ -1,0 +1,39 @@
+//! Where the store of a launch listens.
+
+use std::fmt;
+
+/// The address on which the store listens: `MASTER_ADDR` and `MASTER_PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreAddr {
+    /// Host name or IP address, IPv6 without brackets.
+    pub host: String,
+    /// TCP port of the store.
+    pub port: u16,
+}
+
+impl fmt::Display for StoreAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_address_is_shown_in_brackets() {
+        assert_eq!(
+            StoreAddr {
+                host: "::1".to_owned(),
+                port: 29500
+            }
+            .to_string(),
+            "[::1]:29500"
+        );
+    }
+}
