@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -43,6 +44,38 @@ pub struct Frame {
     pub width: u32,
     /// `height * width * 3` bytes, shared with recorder and policy without a copy.
     pub rgb: Bytes,
+}
+
+impl Frame {
+    /// Returns height and width.
+    pub fn size(&self) -> ImageSize {
+        ImageSize {
+            height: self.height,
+            width: self.width,
+        }
+    }
+}
+
+/// Height and width of an image in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageSize {
+    /// Height in pixels.
+    pub height: u32,
+    /// Width in pixels.
+    pub width: u32,
+}
+
+impl ImageSize {
+    /// Returns the number of bytes of an RGB image of this size.
+    pub fn rgb_bytes(self) -> usize {
+        self.height as usize * self.width as usize * 3
+    }
+}
+
+impl fmt::Display for ImageSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}×{}", self.height, self.width)
+    }
 }
 
 /// The observation of one environment.

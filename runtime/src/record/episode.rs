@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use crate::env::{EnvIndex, Frame};
-use crate::record::EpisodeMeta;
 use crate::record::snapshot::Snapshot;
+use crate::record::{EpisodeMeta, ImageError, RowError};
 
 /// Values of one name: `[rows, width]`, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,9 +82,8 @@ impl Episode {
         self.rewards.len()
     }
 
-    /// Adds a step. After an error (a clause that names the value) the episode cannot become a
-    /// demo.
-    pub(super) fn push(&mut self, row: StepRow) -> Result<(), String> {
+    /// Adds a step. After an error the episode cannot become a demo.
+    pub(super) fn push(&mut self, row: StepRow) -> Result<(), RowError> {
         let before = std::mem::replace(&mut self.before, row.after);
         for (name, values) in &before.state {
             add(&mut self.columns, format!("obs/{name}"), values)?;
@@ -105,7 +104,7 @@ impl Episode {
     }
 
     /// Checks that every name has a value in every row.
-    pub(super) fn complete(&self) -> Result<(), String> {
+    pub(super) fn complete(&self) -> Result<(), RowError> {
         let rows = self.rows();
         let short = self
             .columns
@@ -113,17 +112,22 @@ impl Episode {
             .find(|(_, column)| column.values.len() != rows * column.width);
         if let Some((name, column)) = short {
             let found = column.values.len() / column.width.max(1);
-            return Err(format!("`{name}` has {found} rows, the episode has {rows}"));
+            return Err(RowError::Rows {
+                name: name.clone(),
+                found,
+                rows,
+            });
         }
         match self
             .pictures
             .iter()
             .find(|(_, pictures)| pictures.frames.len() != rows)
         {
-            Some((name, pictures)) => Err(format!(
-                "camera `{name}` has {} pictures, the episode has {rows} rows",
-                pictures.frames.len()
-            )),
+            Some((name, pictures)) => Err(RowError::Images {
+                camera: name.clone(),
+                found: pictures.frames.len(),
+                rows,
+            }),
             None => Ok(()),
         }
     }
@@ -144,24 +148,12 @@ impl Episode {
         (columns + pictures + self.rows() * 5) as u64
     }
 
-    fn push_pictures(&mut self, video: &BTreeMap<String, Frame>) -> Result<(), String> {
+    fn push_pictures(&mut self, video: &BTreeMap<String, Frame>) -> Result<(), RowError> {
         for (name, frame) in video {
-            if frame.rgb.len() != frame.height as usize * frame.width as usize * 3 {
-                return Err(format!(
-                    "camera `{name}` gave {} bytes for {}×{}",
-                    frame.rgb.len(),
-                    frame.height,
-                    frame.width
-                ));
-            }
+            ImageError::check_bytes(name, frame)?;
             let frames = &mut self.pictures.entry(name.clone()).or_default().frames;
-            if let Some(first) = frames.first()
-                && (first.height, first.width) != (frame.height, frame.width)
-            {
-                return Err(format!(
-                    "camera `{name}` changed from {}×{} to {}×{}",
-                    first.height, first.width, frame.height, frame.width
-                ));
+            if let Some(first) = frames.first() {
+                ImageError::check_size(name, first.size(), frame.size())?;
             }
             frames.push(frame.clone());
         }
@@ -169,17 +161,21 @@ impl Episode {
     }
 }
 
-fn add(columns: &mut BTreeMap<String, Column>, name: String, values: &[f32]) -> Result<(), String> {
+fn add(
+    columns: &mut BTreeMap<String, Column>,
+    name: String,
+    values: &[f32],
+) -> Result<(), RowError> {
     let column = columns.entry(name.clone()).or_insert_with(|| Column {
         width: values.len(),
         values: Vec::new(),
     });
     if column.width != values.len() {
-        return Err(format!(
-            "`{name}` changed from {} to {} values",
-            column.width,
-            values.len()
-        ));
+        return Err(RowError::Width {
+            name,
+            before: column.width,
+            now: values.len(),
+        });
     }
     column.values.extend_from_slice(values);
     Ok(())
@@ -237,7 +233,7 @@ mod tests {
         let mut episode = begin();
         episode.push(step(snapshot(&[3.0], 11.0))).unwrap();
         let reason = episode.push(step(snapshot(&[3.0, 4.0], 11.0))).unwrap_err();
-        assert_eq!(reason, "`obs/q` changed from 2 to 1 values");
+        assert_eq!(reason.to_string(), "`obs/q` changed from 2 to 1 values");
     }
 
     #[test]
@@ -248,7 +244,7 @@ mod tests {
         late.processed = Some(vec![1.0, 1.0]);
         episode.push(late).unwrap();
         assert_eq!(
-            episode.complete().unwrap_err(),
+            episode.complete().unwrap_err().to_string(),
             "`processed_actions` has 1 rows, the episode has 2"
         );
     }

@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 use crate::env::{EnvIndex, EnvSpec};
 
+mod channel;
 mod closed;
 mod dataset;
 mod disk;
 mod episode;
 mod error;
 mod lerobot;
-mod line;
 mod parts;
 mod recorder;
 mod snapshot;
@@ -35,10 +35,10 @@ mod tests;
 mod video;
 mod writer;
 
+pub use channel::Waits;
 pub use dataset::{DatasetPlan, Export, Format};
 pub use disk::{Amount, Estimate};
-pub use error::RecordError;
-pub use line::Waits;
+pub use error::{ImageError, RecordError, RowError};
 pub use recorder::{Pressure, Recorder};
 pub use video::{CameraSize, GridPlan, VideoPlan};
 

@@ -5,13 +5,22 @@ use std::path::PathBuf;
 
 use crate::record::{Recorded, VideoSpan};
 
+/// Where an episode is in a dataset.
+#[derive(Debug)]
+pub(super) struct Demo {
+    /// Path of the dataset.
+    pub(super) dataset: PathBuf,
+    /// Its name in the dataset.
+    pub(super) name: String,
+}
+
 /// One thread's answer about a finished episode.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct EpisodePart {
     /// The ticket that `expect` returned for the episode.
     pub(super) ticket: u64,
-    /// File and name of the demo.
-    pub(super) demo: Option<(PathBuf, String)>,
+    /// The demo in the dataset.
+    pub(super) demo: Option<Demo>,
     /// Its part of the environment's video.
     pub(super) video: Option<VideoSpan>,
     /// Path of its own video.
@@ -26,8 +35,16 @@ pub(super) struct Part {
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     next: u64,
-    waiting: BTreeMap<u64, (usize, Recorded)>,
+    waiting: BTreeMap<u64, Unanswered>,
     ready: BTreeMap<u64, Recorded>,
+}
+
+/// A finished episode that lacks answers.
+#[derive(Debug)]
+struct Unanswered {
+    /// Number of threads that have not answered yet.
+    missing: usize,
+    recorded: Recorded,
 }
 
 impl Parts {
@@ -38,19 +55,23 @@ impl Parts {
         if threads == 0 {
             self.ready.insert(ticket, recorded);
         } else {
-            self.waiting.insert(ticket, (threads, recorded));
+            let unanswered = Unanswered {
+                missing: threads,
+                recorded,
+            };
+            self.waiting.insert(ticket, unanswered);
         }
         ticket
     }
 
     /// Adds the answer of a thread.
-    pub(super) fn add(&mut self, part: Part) {
-        let Some((missing, recorded)) = self.waiting.get_mut(&part.ticket) else {
+    pub(super) fn add(&mut self, part: EpisodePart) {
+        let Some(Unanswered { missing, recorded }) = self.waiting.get_mut(&part.ticket) else {
             return;
         };
-        if let Some((file, demo)) = part.demo {
-            recorded.dataset = Some(file);
-            recorded.demo = Some(demo);
+        if let Some(demo) = part.demo {
+            recorded.dataset = Some(demo.dataset);
+            recorded.demo = Some(demo.name);
         }
         recorded.video = part.video.or(recorded.video.take());
         recorded.episode_video = part.episode_video.or(recorded.episode_video.take());
@@ -64,7 +85,7 @@ impl Parts {
         recorded.error = (!errors.is_empty()).then(|| errors.join("; "));
         *missing -= 1;
         if *missing == 0
-            && let Some((_, recorded)) = self.waiting.remove(&part.ticket)
+            && let Some(Unanswered { recorded, .. }) = self.waiting.remove(&part.ticket)
         {
             self.ready.insert(part.ticket, recorded);
         }

@@ -6,13 +6,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::env::{EnvIndex, EnvSpec, Observation, Step};
+use crate::record::channel::{CountingSender, Waits, channel};
 use crate::record::closed::Closed;
 use crate::record::episode::StepRow;
-use crate::record::line::{Line, Waits, line};
-use crate::record::parts::{Part, Parts};
-use crate::record::snapshot::{Snapshot, Wanted};
+use crate::record::parts::{EpisodePart, Parts};
+use crate::record::snapshot::{Selection, Snapshot};
 use crate::record::video::Crew;
-use crate::record::writer::{Message, Slot, Writer};
+use crate::record::writer::{DatasetMessage, EpisodeCollector, OpenEpisode};
 use crate::record::{EpisodeEnd, EpisodeMeta, RecordError, RecordPlan, Recorded, dataset};
 
 /// Maximum bytes of rows in the channel to the dataset thread, so that the loop continues while a
@@ -28,11 +28,11 @@ const ROW_BYTES: u64 = 16 << 10;
 pub struct Recorder {
     crew: Option<Crew>,
     writer: Option<DatasetThread>,
-    pub(super) answers: Receiver<Part>,
+    pub(super) answers: Receiver<EpisodePart>,
     pub(super) parts: Parts,
     /// Number of the open episode of each environment.
     open: Vec<Option<u64>>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: Selection,
     actions: usize,
     closed: Closed,
     pressure: Pressure,
@@ -42,7 +42,7 @@ pub struct Recorder {
 /// The handle of the dataset thread.
 #[derive(Debug)]
 struct DatasetThread {
-    line: Line<Message>,
+    sender: CountingSender<DatasetMessage>,
     thread: JoinHandle<Closed>,
 }
 
@@ -63,7 +63,7 @@ impl Recorder {
             .map(|video| video.resolve(&plan.env, plan.num_envs))
             .transpose()?;
         let cameras = plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras);
-        let wanted = Wanted {
+        let wanted = Selection {
             state: plan.dataset.is_some(),
             pictures: video.is_some() || cameras,
         };
@@ -76,9 +76,9 @@ impl Recorder {
             None => None,
             Some(dataset) => {
                 let store = dataset::open(&dataset, &plan.env, &mut notes)?;
-                let slots = (0..plan.num_envs).map(|_| Slot::default()).collect();
+                let slots = (0..plan.num_envs).map(|_| OpenEpisode::default()).collect();
                 Some(DatasetThread::start(
-                    Writer {
+                    EpisodeCollector {
                         store,
                         cameras,
                         slots,
@@ -118,7 +118,7 @@ impl Recorder {
             .writer
             .as_ref()
             .map_or(self.pressure.dataset, |dataset_thread| {
-                dataset_thread.line.waits()
+                dataset_thread.sender.waits()
             });
         Pressure { video, dataset }
     }
@@ -146,7 +146,7 @@ impl Recorder {
             .as_mut()
             .is_none_or(|crew| crew.begin(env, meta.episode, Arc::clone(&first.video)));
         self.delivered(filmed)?;
-        self.send(Message::Begin { env, meta, first })
+        self.send(DatasetMessage::Begin { env, meta, first })
     }
 
     /// Records a step with `action`, which the environment processed to `processed`.
@@ -181,7 +181,7 @@ impl Recorder {
             reward: step.reward,
             done: step.terminated || step.truncated,
         };
-        self.send(Message::Step { env, row })
+        self.send(DatasetMessage::Step { env, row })
     }
 
     /// Ends the episode, which is then written; [`Recorder::poll`] returns where.
@@ -205,7 +205,7 @@ impl Recorder {
             .as_mut()
             .is_none_or(|crew| crew.end(env, ticket, end.success));
         self.delivered(filmed)?;
-        self.send(Message::End { env, ticket, end })
+        self.send(DatasetMessage::End { env, ticket, end })
     }
 
     /// Discards the open episode: it gets no demo and no answer. Its frames stay in the video.
@@ -214,7 +214,7 @@ impl Recorder {
         self.open[env.0] = None;
         let filmed = self.crew.as_mut().is_none_or(|crew| crew.discard(env));
         self.delivered(filmed)?;
-        self.send(Message::Discard { env })
+        self.send(DatasetMessage::Discard { env })
     }
 
     /// Discards the open episode, if there is one; see [`Recorder::discard`].
@@ -283,11 +283,11 @@ impl Recorder {
         }
     }
 
-    fn send(&mut self, message: Message) -> Result<(), RecordError> {
+    fn send(&mut self, message: DatasetMessage) -> Result<(), RecordError> {
         let sent = self
             .writer
             .as_mut()
-            .is_none_or(|dataset_thread| dataset_thread.line.send(message));
+            .is_none_or(|dataset_thread| dataset_thread.sender.send(message));
         self.delivered(sent)
     }
 
@@ -305,8 +305,8 @@ impl Recorder {
         self.pressure = self.pressure();
         let crew = self.crew.take();
         // Dataset and videos are closed in parallel.
-        let dataset_thread = self.writer.take().map(|DatasetThread { line, thread }| {
-            drop(line);
+        let dataset_thread = self.writer.take().map(|DatasetThread { sender, thread }| {
+            drop(sender);
             thread
         });
         let filmed = crew.map_or_else(Closed::default, |mut crew| crew.hang_up());
@@ -327,14 +327,14 @@ impl Drop for Recorder {
 }
 
 impl DatasetThread {
-    fn start(writer: Writer, env: &EnvSpec) -> Result<Self, RecordError> {
-        let (line, inbox) = line(depth(env, writer.cameras));
+    fn start(collector: EpisodeCollector, env: &EnvSpec) -> Result<Self, RecordError> {
+        let (sender, inbox) = channel(depth(env, collector.cameras));
         let thread = thread::Builder::new()
             .name("dataset".to_owned())
-            .spawn(move || writer.run(&inbox));
+            .spawn(move || collector.run(&inbox));
         let thread =
             thread.map_err(|err| RecordError::Plan(format!("no thread for the dataset: {err}")))?;
-        Ok(Self { line, thread })
+        Ok(Self { sender, thread })
     }
 }
 

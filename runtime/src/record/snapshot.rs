@@ -7,7 +7,7 @@ use crate::env::{Frame, Observation};
 
 /// Selects the parts of an observation that the plan needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct Selection {
     /// State vectors and simulator state, for the dataset.
     pub(super) state: bool,
     /// Images, for the dataset or a video.
@@ -27,7 +27,7 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// Copies the selected parts.
-    pub(super) fn of(observation: &Observation, wanted: Wanted) -> Self {
+    pub(super) fn of(observation: &Observation, wanted: Selection) -> Self {
         let mut snapshot = Self::default();
         if wanted.state {
             snapshot.state.clone_from(&observation.state);

@@ -1,18 +1,17 @@
 //! The dataset thread: collects episodes row by row and hands each to the store at its end.
 
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
 
 use crate::env::EnvIndex;
 use crate::record::closed::Closed;
 use crate::record::episode::{Episode, StepRow};
-use crate::record::parts::Part;
+use crate::record::parts::{Demo, EpisodePart};
 use crate::record::snapshot::Snapshot;
-use crate::record::{EpisodeEnd, EpisodeMeta, RecordError};
+use crate::record::{EpisodeEnd, EpisodeMeta, RecordError, RowError};
 
 /// A message from the recorder.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum DatasetMessage {
     /// An episode begins.
     Begin {
         /// Index of the environment.
@@ -46,64 +45,60 @@ pub(super) enum Message {
 }
 
 /// A dataset to which episodes are appended.
-pub(super) trait Store: Send {
-    /// Adds an episode and returns the file and the name in it, after it is on disk. Returns `None`
+pub(super) trait DatasetWriter: Send {
+    /// Adds an episode and returns where it is, after it is on disk. Returns `None`
     /// if the plan does not keep episodes with this end.
-    fn append(
-        &mut self,
-        episode: &Episode,
-        end: EpisodeEnd,
-    ) -> Result<Option<(PathBuf, String)>, RecordError>;
+    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<Demo>, RecordError>;
 
     /// Closes the dataset after the last episode.
     fn finish(self: Box<Self>) -> Closed;
 }
 
 /// The state of the dataset thread.
-pub(super) struct Writer {
+pub(super) struct EpisodeCollector {
     /// The dataset.
-    pub(super) store: Box<dyn Store>,
+    pub(super) store: Box<dyn DatasetWriter>,
     /// True if images are written to the dataset as well.
     pub(super) cameras: bool,
     /// The current episode of each environment.
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<OpenEpisode>,
     /// Destination of the answers.
-    pub(super) answers: Sender<Part>,
+    pub(super) answers: Sender<EpisodePart>,
 }
 
 /// The current episode of one environment.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct OpenEpisode {
     episode: Option<Episode>,
-    fault: Option<String>,
+    fault: Option<RowError>,
 }
 
-impl Writer {
+impl EpisodeCollector {
     /// Runs until the recorder closes the channel, then closes the files.
-    pub(super) fn run(mut self, inbox: &Receiver<Message>) -> Closed {
+    pub(super) fn run(mut self, inbox: &Receiver<DatasetMessage>) -> Closed {
         for message in inbox {
             match message {
-                Message::Begin { env, meta, first } => {
+                DatasetMessage::Begin { env, meta, first } => {
                     let episode = Episode::begin(env, meta, first, self.cameras);
-                    self.slots[env.0] = Slot {
+                    self.slots[env.0] = OpenEpisode {
                         episode: Some(episode),
                         fault: None,
                     };
                 }
-                Message::Step { env, row } => self.step(env, row),
-                Message::Discard { env } => self.slots[env.0] = Slot::default(),
-                Message::End { env, ticket, end } => {
+                DatasetMessage::Step { env, row } => self.step(env, row),
+                DatasetMessage::Discard { env } => self.slots[env.0] = OpenEpisode::default(),
+                DatasetMessage::End { env, ticket, end } => {
                     let (demo, error) = match self.end(env, end) {
                         Ok(demo) => (demo, None),
-                        Err(reason) => (None, Some(reason)),
+                        Err(err) => (None, Some(err.to_string())),
                     };
                     // The receiver is gone after the recorder has closed.
                     self.answers
-                        .send(Part {
+                        .send(EpisodePart {
                             ticket,
                             demo,
                             error,
-                            ..Part::default()
+                            ..EpisodePart::default()
                         })
                         .ok();
                 }
@@ -119,20 +114,16 @@ impl Writer {
         }
     }
 
-    fn end(&mut self, env: EnvIndex, end: EpisodeEnd) -> Result<Option<(PathBuf, String)>, String> {
+    fn end(&mut self, env: EnvIndex, end: EpisodeEnd) -> Result<Option<Demo>, RecordError> {
         match std::mem::take(&mut self.slots[env.0]) {
-            Slot {
-                fault: Some(reason),
-                ..
-            } => Err(reason),
-            Slot { episode: None, .. } => Ok(None),
-            Slot {
+            OpenEpisode {
+                fault: Some(fault), ..
+            } => Err(RecordError::Rows(fault)),
+            OpenEpisode { episode: None, .. } => Ok(None),
+            OpenEpisode {
                 episode: Some(episode),
                 ..
-            } => self
-                .store
-                .append(&episode, end)
-                .map_err(|err| err.to_string()),
+            } => self.store.append(&episode, end),
         }
     }
 }

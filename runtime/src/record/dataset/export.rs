@@ -1,11 +1,10 @@
 //! Chooses the dataset of an episode.
 
-use std::path::PathBuf;
-
 use crate::record::closed::Closed;
 use crate::record::dataset::plan::Export;
 use crate::record::episode::Episode;
-use crate::record::writer::Store;
+use crate::record::parts::Demo;
+use crate::record::writer::DatasetWriter;
 use crate::record::{EpisodeEnd, RecordError};
 
 /// The datasets of one plan.
@@ -13,17 +12,13 @@ pub(super) struct Exported {
     /// Selects the episodes to keep.
     pub(super) export: Export,
     /// The dataset of all episodes, or of the successful ones.
-    pub(super) first: Box<dyn Store>,
+    pub(super) first: Box<dyn DatasetWriter>,
     /// The dataset of the failed episodes, if they are kept separately.
-    pub(super) failed: Option<Box<dyn Store>>,
+    pub(super) failed: Option<Box<dyn DatasetWriter>>,
 }
 
-impl Store for Exported {
-    fn append(
-        &mut self,
-        episode: &Episode,
-        end: EpisodeEnd,
-    ) -> Result<Option<(PathBuf, String)>, RecordError> {
+impl DatasetWriter for Exported {
+    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<Demo>, RecordError> {
         match (self.export, end.success, &mut self.failed) {
             (Export::Separate, false, Some(failed)) => failed.append(episode, end),
             (Export::Succeeded, false, _) => Ok(None),
@@ -32,8 +27,9 @@ impl Store for Exported {
     }
 
     fn finish(self: Box<Self>) -> Closed {
-        self.first
-            .finish()
-            .and(self.failed.map_or_else(Closed::default, Store::finish))
+        self.first.finish().and(
+            self.failed
+                .map_or_else(Closed::default, DatasetWriter::finish),
+        )
     }
 }

@@ -25,23 +25,19 @@
 //! rename.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use hdf5::{FileBuilder, OpenMode};
+use hdf5::OpenMode;
 
 use crate::record::closed::Closed;
+use crate::record::dataset::hdf5_file::{BUILDING, DATA, open, reserve, sync};
 use crate::record::dataset::{demo, repack, root_table};
 use crate::record::episode::Episode;
 use crate::record::error::hdf5_reason;
-use crate::record::writer::Store;
+use crate::record::parts::Demo;
+use crate::record::writer::DatasetWriter;
 use crate::record::{EpisodeEnd, RecordError};
-
-/// The group that readers see.
-pub(super) const DATA: &str = "data";
-/// The group that is being written. Its name sorts before `data`, so that a lookup of `data`
-/// succeeds even while the library removes this name at the end.
-pub(super) const BUILDING: &str = "building";
 
 /// Bytes reserved for the parts of one HDF5 dataset beside its values: object header and chunk
 /// index, generously.
@@ -119,8 +115,10 @@ impl DemoFile {
     fn mend(&mut self) -> Result<(), RecordError> {
         if self.torn {
             let fresh = repack::start(&self.path, &self.env_args)?;
-            (self.next, self.total, self.lacking, self.torn) =
-                (fresh.next.max(self.next), fresh.total, None, false);
+            self.next = fresh.next.max(self.next);
+            self.total = fresh.total;
+            self.lacking = None;
+            self.torn = false;
         }
         Ok(())
     }
@@ -148,50 +146,18 @@ impl DemoFile {
     }
 }
 
-impl Store for DemoFile {
-    fn append(
-        &mut self,
-        episode: &Episode,
-        end: EpisodeEnd,
-    ) -> Result<Option<(PathBuf, String)>, RecordError> {
-        let demo = self.add(episode, end)?;
-        Ok(Some((self.path.clone(), demo)))
+impl DatasetWriter for DemoFile {
+    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<Demo>, RecordError> {
+        let name = self.add(episode, end)?;
+        Ok(Some(Demo {
+            dataset: self.path.clone(),
+            name,
+        }))
     }
 
     fn finish(mut self: Box<Self>) -> Closed {
         Closed::of(self.close())
     }
-}
-
-/// Opens a file with the settings that all dataset files need.
-pub(super) fn open(path: &Path, mode: OpenMode) -> hdf5::Result<hdf5::File> {
-    let mut builder = FileBuilder::new();
-    builder
-        .with_fapl(|fapl| fapl.libver_earliest().file_locking(false))
-        .open_as(path, mode)
-}
-
-/// Waits until the system has written the file to disk.
-pub(super) fn sync(path: &Path) -> io::Result<()> {
-    OpenOptions::new().write(true).open(path)?.sync_data()
-}
-
-/// Appends zeros, so that the file has the space before HDF5 needs it. Undoes this if the disk is
-/// full.
-pub(super) fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
-    static BLOCK: [u8; 1 << 16] = [0; 1 << 16];
-    let mut file = OpenOptions::new().write(true).open(path)?;
-    let end = file.seek(SeekFrom::End(0))?;
-    let mut left = bytes;
-    while left > 0 {
-        let part = left.min(BLOCK.len() as u64);
-        if let Err(err) = file.write_all(&BLOCK[..part as usize]) {
-            file.set_len(end)?;
-            return Err(err);
-        }
-        left -= part;
-    }
-    Ok(())
 }
 
 /// Returns the maximum number of bytes of an episode in the file.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 mod demo;
 mod export;
 mod file;
+mod hdf5_file;
 mod plan;
 mod repack;
 mod root_table;
@@ -15,7 +16,7 @@ pub use plan::{DatasetPlan, Export, Format};
 use crate::env::EnvSpec;
 use crate::record::RecordError;
 use crate::record::lerobot::Folder;
-use crate::record::writer::Store;
+use crate::record::writer::DatasetWriter;
 use export::Exported;
 use file::DemoFile;
 
@@ -24,8 +25,8 @@ pub(super) fn open(
     plan: &DatasetPlan,
     env: &EnvSpec,
     notes: &mut Vec<String>,
-) -> Result<Box<dyn Store>, RecordError> {
-    let mut open = |path: PathBuf, first_demo| -> Result<Box<dyn Store>, RecordError> {
+) -> Result<Box<dyn DatasetWriter>, RecordError> {
+    let mut open = |path: PathBuf, first_demo| -> Result<Box<dyn DatasetWriter>, RecordError> {
         match plan.format {
             Format::LeRobot => Ok(Box::new(Folder::open(&path, env, notes)?)),
             Format::Hdf5 => Ok(Box::new(DemoFile::open(

@@ -10,42 +10,44 @@ use hdf5::{Group, OpenMode};
 
 use crate::record::RecordError;
 use crate::record::dataset::demo::{set, set_text};
-use crate::record::dataset::file::{BUILDING, DATA, open, reserve, sync};
+use crate::record::dataset::hdf5_file::{BUILDING, DATA, open, reserve, sync};
 use crate::record::dataset::root_table;
 use crate::record::error::hdf5_reason;
 
 /// A file that is ready for more episodes.
 #[derive(Debug, Default)]
-pub(super) struct Fresh {
+pub(super) struct FreshFile {
     /// Number of the next demo: one more than the highest.
     pub(super) next: u64,
     /// Number of rows of all demos.
     pub(super) total: u64,
     /// Notes on what was lost or kept aside, one line each.
     pub(super) warnings: Vec<String>,
+    /// True if something of the existing file could not be copied.
+    is_incomplete: bool,
 }
 
 /// Makes `path` a file to which episodes can be appended.
-pub(super) fn start(path: &Path, env_args: &str) -> Result<Fresh, RecordError> {
+pub(super) fn start(path: &Path, env_args: &str) -> Result<FreshFile, RecordError> {
     let temporary = beside(path, "tmp");
     let exists = path
         .try_exists()
         .map_err(|err| RecordError::file(path, err))?;
-    let (fresh, damaged) = if exists {
+    let fresh = if exists {
         resume(path, &temporary, env_args)?
     } else {
-        (empty(&temporary, env_args)?, false)
+        empty(&temporary, env_args)?
     };
     check(&temporary)?;
-    if damaged {
+    if fresh.is_incomplete {
         set_aside(path)?;
     }
     fs::rename(&temporary, path).map_err(|err| RecordError::file(path, err))?;
     Ok(fresh)
 }
 
-/// Copies what can be read; returns `true` if something could not.
-fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<(Fresh, bool), RecordError> {
+/// Copies what can be read.
+fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<FreshFile, RecordError> {
     let found = open(path, OpenMode::Read).and_then(|file| Ok((file.group(DATA)?, file)));
     let (old, file) = match found {
         Ok(found) => found,
@@ -59,7 +61,8 @@ fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<(Fresh, bool)
                 aside.display()
             );
             fresh.warnings.push(line);
-            return Ok((fresh, true));
+            fresh.is_incomplete = true;
+            return Ok(fresh);
         }
     };
     // The copy may be smaller, and at most a few headers larger. A full disk shows here.
@@ -69,12 +72,10 @@ fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<(Fresh, bool)
     fs::File::create(temporary)
         .and_then(|_| reserve(temporary, size))
         .map_err(|err| RecordError::file(temporary, err))?;
-    let copied = write(temporary, env_args, Some(&old))
+    let mut fresh = write(temporary, env_args, Some(&old))
         .map_err(|err| RecordError::file(temporary, hdf5_reason(&err)))?;
     drop((old, file));
-    let damaged = !copied.warnings.is_empty();
-    let mut fresh = copied;
-    if damaged {
+    if fresh.is_incomplete {
         let aside = free_name(path, "damaged");
         fresh.warnings.push(format!(
             "`{}` is kept as `{}`",
@@ -82,18 +83,18 @@ fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<(Fresh, bool)
             aside.display()
         ));
     }
-    Ok((fresh, damaged))
+    Ok(fresh)
 }
 
-fn empty(temporary: &Path, env_args: &str) -> Result<Fresh, RecordError> {
+fn empty(temporary: &Path, env_args: &str) -> Result<FreshFile, RecordError> {
     write(temporary, env_args, None).map_err(|err| RecordError::file(temporary, hdf5_reason(&err)))
 }
 
 /// Creates the file with both groups and, in both, the complete demos of `old`.
-fn write(temporary: &Path, env_args: &str, old: Option<&Group>) -> hdf5::Result<Fresh> {
+fn write(temporary: &Path, env_args: &str, old: Option<&Group>) -> hdf5::Result<FreshFile> {
     let file = open(temporary, OpenMode::Create)?;
     let groups = [file.create_group(BUILDING)?, file.create_group(DATA)?];
-    let mut fresh = Fresh::default();
+    let mut fresh = FreshFile::default();
     for number in old.map(numbers).transpose()?.unwrap_or_default() {
         fresh.next = number + 1;
         let name = format!("demo_{number}");
@@ -108,6 +109,7 @@ fn write(temporary: &Path, env_args: &str, old: Option<&Group>) -> hdf5::Result<
                     "`{name}` cannot be read and is left out: {}",
                     hdf5_reason(&err)
                 ));
+                fresh.is_incomplete = true;
                 if groups[1].link_exists(&name) {
                     groups[1].unlink(&name)?;
                 }

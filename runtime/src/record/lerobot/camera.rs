@@ -7,6 +7,7 @@ use crate::env::{CameraSpec, Frame};
 use crate::record::RecordError;
 use crate::record::episode::Pictures;
 use crate::record::lerobot::moments::Moments;
+use crate::record::video::film::FilmError;
 use crate::record::video::h264::{H264, LEAST_BITRATE, Rate};
 use crate::record::video::mp4::{Mp4, Picture};
 use crate::record::video::tile::Tiling;
@@ -61,39 +62,24 @@ pub(super) fn write(
     camera: &str,
     pictures: &Pictures,
     fps: u32,
-) -> Result<(), String> {
+) -> Result<(), FilmError> {
     let Some((height, width)) = size(pictures) else {
         return Ok(());
     };
     let bits = (height * width) as u64 * u64::from(fps) * BITS_PER_PIXEL;
     let bitrate = bits.clamp(100_000, 200_000_000) as u32;
+    let rate = |bitrate| Rate {
+        fps,
+        bitrate,
+        keyframe_every: KEYFRAME_EVERY,
+    };
     // At high bit rates OpenH264 fails on noise, and a dataset must not lack a video because of
     // that.
-    code(
-        &path,
-        camera,
-        pictures,
-        Rate {
-            fps,
-            bitrate,
-            keyframe_every: KEYFRAME_EVERY,
-        },
-    )
-    .or_else(|_| {
-        code(
-            &path,
-            camera,
-            pictures,
-            Rate {
-                fps,
-                bitrate: LEAST_BITRATE,
-                keyframe_every: KEYFRAME_EVERY,
-            },
-        )
-    })
+    code(&path, camera, pictures, rate(bitrate))
+        .or_else(|_| code(&path, camera, pictures, rate(LEAST_BITRATE)))
 }
 
-fn code(path: &Path, camera: &str, pictures: &Pictures, rate: Rate) -> Result<(), String> {
+fn code(path: &Path, camera: &str, pictures: &Pictures, rate: Rate) -> Result<(), FilmError> {
     let Some((height, width)) = size(pictures) else {
         return Ok(());
     };
@@ -113,14 +99,14 @@ fn code(path: &Path, camera: &str, pictures: &Pictures, rate: Rate) -> Result<()
         };
         let open = match &mut file {
             Some(open) => open,
-            None => file.insert(
-                Mp4::replace(path.to_owned(), picture, &sample).map_err(|err| err.to_string())?,
-            ),
+            None => file.insert(Mp4::replace(path.to_owned(), picture, &sample)?),
         };
-        open.push(&sample).map_err(|err| err.to_string())?;
+        open.push(&sample)?;
     }
-    file.map_or(Ok(()), |file| file.close(None).map(drop))
-        .map_err(|err| err.to_string())
+    if let Some(file) = file {
+        file.close(None)?;
+    }
+    Ok(())
 }
 
 /// Returns the statistics of some of the images, spread over the episode.

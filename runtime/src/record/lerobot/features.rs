@@ -1,12 +1,13 @@
 //! Describes the columns and videos of a dataset: `info.json` and `modality.json`.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
 use crate::record::episode::Episode;
 use crate::record::lerobot::camera;
+use crate::record::lerobot::error::LeRobotError;
 
 /// Feature of all observed state vectors, concatenated.
 pub(super) const STATE: &str = "observation.state";
@@ -18,12 +19,12 @@ pub(super) const PROCESSED: &str = "processed_action";
 
 /// The features of a dataset, which its first episode determines.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Features {
+pub(super) struct DatasetFeatures {
     entries: Map<String, Value>,
     modality: Value,
 }
 
-impl Features {
+impl DatasetFeatures {
     /// Returns the features of an episode.
     pub(super) fn of(episode: &Episode, env: &EnvSpec) -> Self {
         let mut entries = Map::new();
@@ -101,25 +102,23 @@ impl Features {
         &self.modality
     }
 
-    /// Returns the reason why an episode with the features `other` does not fit into a dataset with
-    /// `entries`.
-    pub(super) fn refusal(entries: &Map<String, Value>, other: &Self) -> Option<String> {
-        let names: BTreeMap<&String, ()> = entries
-            .keys()
-            .chain(other.entries.keys())
-            .map(|name| (name, ()))
-            .collect();
-        let found = names
-            .into_keys()
-            .find(|name| entries.get(*name) != other.entries.get(*name))?;
-        let words = |entry: Option<&Value>| {
-            entry.map_or_else(|| "missing".to_owned(), |entry| entry["shape"].to_string())
+    /// Checks that an episode with these features fits into a dataset with `entries`.
+    pub(super) fn check(&self, entries: &Map<String, Value>) -> Result<(), LeRobotError> {
+        let names: BTreeSet<&String> = entries.keys().chain(self.entries.keys()).collect();
+        let differs = |name: &&String| entries.get(*name) != self.entries.get(*name);
+        let Some(name) = names.into_iter().find(differs) else {
+            return Ok(());
         };
-        let (dataset, episode) = (words(entries.get(found)), words(other.entries.get(found)));
-        Some(format!(
-            "`{found}` is {episode} in the episode and {dataset} in the dataset"
-        ))
+        Err(LeRobotError::Feature {
+            name: name.clone(),
+            episode: shape_of(self.entries.get(name)),
+            dataset: shape_of(entries.get(name)),
+        })
     }
+}
+
+fn shape_of(entry: Option<&Value>) -> String {
+    entry.map_or_else(|| "missing".to_owned(), |entry| entry["shape"].to_string())
 }
 
 /// Returns names and lengths of the observed vectors, in their order in [`STATE`].

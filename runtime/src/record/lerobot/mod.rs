@@ -24,6 +24,7 @@
 //! single episodes, which loading and training do not read.
 
 mod camera;
+mod error;
 mod features;
 mod moments;
 mod rows;

@@ -4,11 +4,40 @@ use crate::record::EpisodeEnd;
 use crate::record::episode::Episode;
 use crate::record::lerobot::CHUNK;
 use crate::record::lerobot::features::{PROCESSED, STATE, state_parts};
-use crate::record::lerobot::table::{Column, Values};
+use crate::record::lerobot::table::{TableColumn, Values};
+
+/// The values of one feature in all rows of an episode.
+pub(super) struct FeatureColumn {
+    /// Name of the feature.
+    pub(super) name: String,
+    /// Its values, row by row.
+    pub(super) values: Values,
+    /// Number of values in each row.
+    pub(super) width: usize,
+}
+
+impl FeatureColumn {
+    fn new(name: &str, values: Values, width: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            values,
+            width,
+        }
+    }
+
+    /// Returns the column of the table. lerobot stores a feature of shape [1] as a plain column.
+    pub(super) fn into_table(self) -> TableColumn {
+        if self.width == 1 {
+            TableColumn::of(self.name, self.values)
+        } else {
+            TableColumn::of_lists(self.name, self.values, self.width)
+        }
+    }
+}
 
 /// The position of an episode in its dataset.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct EpisodePosition {
     /// Number of the episode.
     pub(super) index: u64,
     /// Number of rows before it.
@@ -17,14 +46,9 @@ pub(super) struct Place {
     pub(super) fps: u64,
 }
 
-impl Place {
-    /// Returns name, values and list length of each column.
-    pub(super) fn rows(
-        &self,
-        episode: &Episode,
-        end: EpisodeEnd,
-        task: i64,
-    ) -> Vec<(String, Values, usize)> {
+impl EpisodePosition {
+    /// Returns the features of the rows of `episode`.
+    pub(super) fn rows(&self, episode: &Episode, end: EpisodeEnd, task: i64) -> Vec<FeatureColumn> {
         let rows = episode.rows();
         let mut columns = Vec::new();
         let parts: Vec<_> = state_parts(episode)
@@ -37,19 +61,13 @@ impl Place {
                     .iter()
                     .flat_map(move |part| &part.values[at * part.width..(at + 1) * part.width])
             };
-            columns.push((
-                STATE.to_owned(),
-                Values::F32((0..rows).flat_map(row).copied().collect()),
-                width,
-            ));
+            let values = (0..rows).flat_map(row).copied().collect();
+            columns.push(FeatureColumn::new(STATE, Values::F32(values), width));
         }
         for (name, key) in [("action", "actions"), (PROCESSED, "processed_actions")] {
             if let Some(column) = episode.columns.get(key) {
-                columns.push((
-                    name.to_owned(),
-                    Values::F32(column.values.clone()),
-                    column.width,
-                ));
+                let values = Values::F32(column.values.clone());
+                columns.push(FeatureColumn::new(name, values, column.width));
             }
         }
         let last = |at: usize| at + 1 == rows;
@@ -77,7 +95,7 @@ impl Place {
         columns.extend(
             scalars
                 .into_iter()
-                .map(|(name, values)| (name.to_owned(), values, 1)),
+                .map(|(name, values)| FeatureColumn::new(name, values, 1)),
         );
         columns
     }
@@ -87,8 +105,9 @@ impl Place {
         &self,
         episode: &Episode,
         videos: impl Iterator<Item = &'a String>,
-    ) -> Vec<Column> {
-        let number = |name: &str, value: u64| Column::of(name, Values::I64(vec![value as i64]));
+    ) -> Vec<TableColumn> {
+        let number =
+            |name: &str, value: u64| TableColumn::of(name, Values::I64(vec![value as i64]));
         let (chunk, file, rows) = (
             self.index / CHUNK,
             self.index % CHUNK,
@@ -96,7 +115,7 @@ impl Place {
         );
         let mut columns = vec![
             number("episode_index", self.index),
-            Column::of_lists(
+            TableColumn::of_lists(
                 "tasks",
                 Values::Text(vec![episode.meta.language.to_string()]),
                 1,
@@ -109,7 +128,7 @@ impl Place {
         ];
         for key in videos {
             let seconds = |name: &str, value| {
-                Column::of(format!("videos/{key}/{name}"), Values::F64(vec![value]))
+                TableColumn::of(format!("videos/{key}/{name}"), Values::F64(vec![value]))
             };
             columns.push(number(&format!("videos/{key}/chunk_index"), chunk));
             columns.push(number(&format!("videos/{key}/file_index"), file));
@@ -121,16 +140,6 @@ impl Place {
             number("meta/episodes/file_index", file),
         ]);
         columns
-    }
-}
-
-/// Creates the column of a feature.
-pub(super) fn column(name: String, values: Values, width: usize) -> Column {
-    // lerobot stores a feature of shape [1] as a plain column.
-    if width == 1 {
-        Column::of(name, values)
-    } else {
-        Column::of_lists(name, values, width)
     }
 }
 

@@ -10,12 +10,14 @@ use serde_json::{Map, Value, json};
 use crate::env::EnvSpec;
 use crate::record::closed::Closed;
 use crate::record::episode::Episode;
-use crate::record::lerobot::features::{CAMERA, Features, plain};
+use crate::record::lerobot::error::LeRobotError;
+use crate::record::lerobot::features::{CAMERA, DatasetFeatures, plain};
 use crate::record::lerobot::moments::Moments;
-use crate::record::lerobot::rows::{Place, column, in_f64};
-use crate::record::lerobot::table::{self, Column, Values};
+use crate::record::lerobot::rows::{EpisodePosition, FeatureColumn, in_f64};
+use crate::record::lerobot::table::{self, TableColumn, Values};
 use crate::record::lerobot::{CHUNK, camera};
-use crate::record::writer::Store;
+use crate::record::parts::Demo;
+use crate::record::writer::DatasetWriter;
 use crate::record::{EpisodeEnd, RecordError};
 
 /// A dataset to which episodes are added.
@@ -29,6 +31,13 @@ pub(in crate::record) struct Folder {
     /// Instructions in the order of their task numbers.
     tasks: Vec<String>,
     stats: BTreeMap<String, Moments>,
+}
+
+/// The size of a dataset.
+struct Totals {
+    episodes: u64,
+    frames: u64,
+    tasks: usize,
 }
 
 impl Folder {
@@ -78,42 +87,31 @@ impl Folder {
         Ok(folder)
     }
 
-    fn read(&mut self) -> Result<(), String> {
-        let json = |name: &str| -> Result<Value, String> {
-            let path = self.root.join("meta").join(name);
-            let text = fs::read(&path).map_err(|err| format!("`{}`: {err}", path.display()))?;
-            serde_json::from_slice(&text).map_err(|err| format!("`{}`: {err}", path.display()))
-        };
-        let (info, stats) = (json("info.json")?, json("stats.json")?);
-        let number = |name: &str| {
-            info[name]
-                .as_u64()
-                .ok_or_else(|| format!("`info.json` has no number `{name}`"))
-        };
-        (self.episodes, self.frames) = (number("total_episodes")?, number("total_frames")?);
-        let fps = number("fps")?;
-        if fps != self.fps() {
-            return Err(format!(
-                "it has {fps} pictures a second, the environment {}",
-                self.fps()
-            ));
+    fn read(&mut self) -> Result<(), LeRobotError> {
+        let (info, stats) = (self.read_json("info.json")?, self.read_json("stats.json")?);
+        let number =
+            |name: &'static str| info[name].as_u64().ok_or(LeRobotError::NoNumber { name });
+        self.episodes = number("total_episodes")?;
+        self.frames = number("total_frames")?;
+        let (found, wanted) = (number("fps")?, self.fps());
+        if found != wanted {
+            return Err(LeRobotError::Rate { found, wanted });
         }
-        self.features = Some(
-            info["features"]
-                .as_object()
-                .ok_or("`info.json` has no `features`")?
-                .clone(),
-        );
-        let stats = stats.as_object().ok_or("`stats.json` is no object")?.iter();
+        let features = info["features"].as_object();
+        self.features = Some(features.ok_or(LeRobotError::NoFeatures)?.clone());
+        let stats = stats.as_object().ok_or(LeRobotError::StatsForm)?.iter();
         let stats = stats.map(|(name, entry)| Some((name.clone(), Moments::from_json(entry)?)));
-        self.stats = stats
-            .collect::<Option<_>>()
-            .ok_or("`stats.json` has not all statistics")?;
-        let mut tasks = table::read_tasks(&self.root.join("meta/tasks.parquet"))
-            .map_err(|err| err.to_string())?;
+        self.stats = stats.collect::<Option<_>>().ok_or(LeRobotError::Stats)?;
+        let mut tasks = table::read_tasks(&self.root.join("meta/tasks.parquet"))?;
         tasks.sort();
         self.tasks = tasks.into_iter().map(|(_, task)| task).collect();
         Ok(())
+    }
+
+    fn read_json(&self, name: &str) -> Result<Value, LeRobotError> {
+        let path = self.root.join("meta").join(name);
+        let text = fs::read(&path).map_err(|err| LeRobotError::file(&path, err))?;
+        serde_json::from_slice(&text).map_err(|err| LeRobotError::file(&path, err))
     }
 
     /// Deletes the files of an episode during which the process was killed.
@@ -131,12 +129,10 @@ impl Folder {
         Ok(())
     }
 
-    fn add(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<(), String> {
-        let features = Features::of(episode, &self.env);
+    fn add(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<(), LeRobotError> {
+        let features = DatasetFeatures::of(episode, &self.env);
         let entries = self.features.as_ref().unwrap_or(features.entries());
-        if let Some(reason) = Features::refusal(entries, &features) {
-            return Err(reason);
-        }
+        features.check(entries)?;
         let mut tasks = self.tasks.clone();
         let task = tasks
             .iter()
@@ -158,17 +154,17 @@ impl Folder {
             .map(|(name, moments)| (name.clone(), moments.to_json()))
             .collect();
         self.write_json("stats.json", &Value::from(entries))?;
-        let counts = (
-            self.episodes + 1,
-            self.frames + episode.rows() as u64,
-            tasks.len(),
-        );
-        self.write_json(
-            "info.json",
-            &self.info(counts, self.features.as_ref().unwrap_or(features.entries())),
-        )?;
-        (self.episodes, self.frames) = (counts.0, counts.1);
-        (self.tasks, self.stats) = (tasks, stats);
+        let totals = Totals {
+            episodes: self.episodes + 1,
+            frames: self.frames + episode.rows() as u64,
+            tasks: tasks.len(),
+        };
+        let entries = self.features.as_ref().unwrap_or(features.entries());
+        self.write_json("info.json", &self.info(&totals, entries))?;
+        self.episodes = totals.episodes;
+        self.frames = totals.frames;
+        self.tasks = tasks;
+        self.stats = stats;
         self.features
             .get_or_insert_with(|| features.entries().clone());
         Ok(())
@@ -180,7 +176,7 @@ impl Folder {
         episode: &Episode,
         end: EpisodeEnd,
         task: i64,
-    ) -> Result<BTreeMap<String, Moments>, String> {
+    ) -> Result<BTreeMap<String, Moments>, LeRobotError> {
         let mut stats = BTreeMap::new();
         for (name, pictures) in &episode.pictures {
             let key = format!("{CAMERA}{}", plain(name));
@@ -188,21 +184,18 @@ impl Folder {
             camera::write(path, name, pictures, self.fps() as u32)?;
             stats.insert(key, camera::moments(pictures));
         }
-        let place = Place {
+        let place = EpisodePosition {
             index: self.episodes,
             first: self.frames,
             fps: self.fps(),
         };
         let row = place.row(episode, stats.keys());
         let data = place.rows(episode, end, task);
-        stats.extend(
-            data.iter()
-                .map(|(name, values, width)| (name.clone(), Moments::of(&in_f64(values), *width))),
-        );
-        let columns: Vec<Column> = data
-            .into_iter()
-            .map(|(name, values, width)| column(name, values, width))
-            .collect();
+        for feature in &data {
+            let moments = Moments::of(&in_f64(&feature.values), feature.width);
+            stats.insert(feature.name.clone(), moments);
+        }
+        let columns: Vec<_> = data.into_iter().map(FeatureColumn::into_table).collect();
         write_table(&self.made("data", "parquet")?, &columns, None)?;
         write_table(&self.made("meta/episodes", "parquet")?, &row, None)?;
         for (name, moments) in &mut stats {
@@ -215,7 +208,7 @@ impl Folder {
     }
 
     /// Appends the facts for which LeRobot has no field.
-    fn tell(&self, episode: &Episode, end: EpisodeEnd) -> Result<(), String> {
+    fn tell(&self, episode: &Episode, end: EpisodeEnd) -> Result<(), LeRobotError> {
         let line = json!({
             "episode_index": self.episodes, "episode": episode.meta.episode, "seed": episode.meta.seed,
             "env": episode.env.0, "success": end.success, "terminated": end.terminated, "truncated": end.truncated,
@@ -223,27 +216,23 @@ impl Folder {
         let path = self.root.join("meta/rrun_episodes.jsonl");
         let file = OpenOptions::new().append(true).create(true).open(&path);
         let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
-        written.map_err(|err| format!("`{}`: {err}", path.display()))
+        written.map_err(|err| LeRobotError::file(&path, err))
     }
 
-    fn info(
-        &self,
-        (episodes, frames, tasks): (u64, u64, usize),
-        features: &Map<String, Value>,
-    ) -> Value {
+    fn info(&self, totals: &Totals, features: &Map<String, Value>) -> Value {
         let chunked = "chunk-{chunk_index:03d}/file-{file_index:03d}";
         let videos = features.keys().any(|key| key.starts_with(CAMERA));
         json!({
             "codebase_version": "v3.0",
             "robot_type": self.env.name,
-            "total_episodes": episodes,
-            "total_frames": frames,
-            "total_tasks": tasks,
+            "total_episodes": totals.episodes,
+            "total_frames": totals.frames,
+            "total_tasks": totals.tasks,
             "chunks_size": CHUNK,
             "data_files_size_in_mb": 100,
             "video_files_size_in_mb": 200,
             "fps": self.fps(),
-            "splits": {"train": format!("0:{episodes}")},
+            "splits": {"train": format!("0:{}", totals.episodes)},
             "data_path": format!("data/{chunked}.parquet"),
             "video_path": videos.then(|| format!("videos/{{video_key}}/{chunked}.mp4")),
             "features": features,
@@ -263,34 +252,30 @@ impl Folder {
             .join(format!("file-{file:03}.{ending}"))
     }
 
-    fn made(&self, folder: &str, ending: &str) -> Result<PathBuf, String> {
+    fn made(&self, folder: &str, ending: &str) -> Result<PathBuf, LeRobotError> {
         let path = self.file(folder, ending);
         let parent = path.parent().unwrap_or(&self.root);
-        fs::create_dir_all(parent).map_err(|err| format!("`{}`: {err}", parent.display()))?;
+        fs::create_dir_all(parent).map_err(|err| LeRobotError::file(parent, err))?;
         Ok(path)
     }
 
     /// Writes a file of `meta` and moves it into place by a rename.
-    fn write_json(&self, name: &str, value: &Value) -> Result<(), String> {
+    fn write_json(&self, name: &str, value: &Value) -> Result<(), LeRobotError> {
         let path = self.root.join("meta").join(name);
         let temporary = path.with_added_extension("tmp");
-        let mut text = serde_json::to_vec_pretty(value).map_err(|err| err.to_string())?;
+        let mut text = serde_json::to_vec_pretty(value)?;
         text.push(b'\n');
         let written = fs::File::create(&temporary).and_then(|mut file| {
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&temporary, &path)
         });
-        written.map_err(|err| format!("`{}`: {err}", path.display()))
+        written.map_err(|err| LeRobotError::file(&path, err))
     }
 }
 
-impl Store for Folder {
-    fn append(
-        &mut self,
-        episode: &Episode,
-        end: EpisodeEnd,
-    ) -> Result<Option<(PathBuf, String)>, RecordError> {
+impl DatasetWriter for Folder {
+    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<Demo>, RecordError> {
         episode
             .complete()
             .map_err(|reason| RecordError::file(&self.root, reason))?;
@@ -299,10 +284,12 @@ impl Store for Folder {
             return Ok(None);
         }
         let name = format!("episode_{}", self.episodes);
-        let added = self.add(episode, end);
-        added
-            .map(|()| Some((self.root.clone(), name)))
-            .map_err(|reason| RecordError::file(&self.root, reason))
+        self.add(episode, end)
+            .map_err(|reason| RecordError::file(&self.root, reason))?;
+        Ok(Some(Demo {
+            dataset: self.root.clone(),
+            name,
+        }))
     }
 
     fn finish(self: Box<Self>) -> Closed {
@@ -312,7 +299,7 @@ impl Store for Folder {
 
 /// Writes the tasks like pandas writes a table with a named index, the task; lerobot looks tasks up
 /// by the index.
-fn write_tasks(path: &Path, tasks: &[String]) -> Result<(), String> {
+fn write_tasks(path: &Path, tasks: &[String]) -> Result<(), LeRobotError> {
     let entry = |name: &str, pandas: &str, numpy: &str| json!({"name": name, "field_name": name, "pandas_type": pandas, "numpy_type": numpy, "metadata": null});
     let pandas = json!({
         "index_columns": ["task"],
@@ -322,16 +309,16 @@ fn write_tasks(path: &Path, tasks: &[String]) -> Result<(), String> {
         "pandas_version": "2.2.3",
     });
     let columns = [
-        Column::of("task_index", Values::I64((0..tasks.len() as i64).collect())),
-        Column::of("task", Values::Text(tasks.to_vec())),
+        TableColumn::of("task_index", Values::I64((0..tasks.len() as i64).collect())),
+        TableColumn::of("task", Values::Text(tasks.to_vec())),
     ];
     write_table(path, &columns, Some(("pandas", pandas.to_string())))
 }
 
 fn write_table(
     path: &Path,
-    columns: &[Column],
+    columns: &[TableColumn],
     note: Option<(&str, String)>,
-) -> Result<(), String> {
-    table::write(path, columns, note).map_err(|err| format!("`{}`: {err}", path.display()))
+) -> Result<(), LeRobotError> {
+    table::write(path, columns, note).map_err(|err| LeRobotError::file(path, err))
 }

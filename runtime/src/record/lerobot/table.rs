@@ -29,14 +29,14 @@ pub(super) enum Values {
 
 /// One column.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
+pub(super) struct TableColumn {
     name: String,
     values: Values,
     /// Length of every list; `None` for single values.
     list: Option<usize>,
 }
 
-impl Column {
+impl TableColumn {
     /// Creates a column with one value per row.
     pub(super) fn of(name: impl Into<String>, values: Values) -> Self {
         Self {
@@ -134,10 +134,14 @@ impl Column {
 }
 
 /// Writes a file and moves it into place by a rename; `note` is a metadata key with its text.
-pub(super) fn write(path: &Path, columns: &[Column], note: Option<(&str, String)>) -> Result<()> {
+pub(super) fn write(
+    path: &Path,
+    columns: &[TableColumn],
+    note: Option<(&str, String)>,
+) -> Result<()> {
     let fields = columns
         .iter()
-        .map(Column::schema)
+        .map(TableColumn::schema)
         .collect::<Result<Vec<_>>>()?;
     let schema = Arc::new(
         Type::group_type_builder("schema")
@@ -186,8 +190,8 @@ mod tests {
         let path = dir.path().join("tasks.parquet");
         let texts = Values::Text(vec!["lift the cube".to_owned(), "öffne".to_owned()]);
         let columns = [
-            Column::of("task_index", Values::I64(vec![0, 1])),
-            Column::of("task", texts),
+            TableColumn::of("task_index", Values::I64(vec![0, 1])),
+            TableColumn::of("task", texts),
         ];
         write(&path, &columns, None).unwrap();
         assert_eq!(
@@ -201,7 +205,7 @@ mod tests {
     fn lists_have_as_many_values_as_they_should() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.parquet");
-        let lists = Column::of_lists("action", Values::F32(vec![1.0, 2.0, 3.0, 4.0]), 2);
+        let lists = TableColumn::of_lists("action", Values::F32(vec![1.0, 2.0, 3.0, 4.0]), 2);
         write(&path, &[lists], None).unwrap();
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
         let rows: Vec<String> = reader

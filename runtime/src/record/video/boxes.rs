@@ -3,6 +3,9 @@
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 
+/// Ticks per image. The file's time scale is this times the frame rate, so that all times are
+/// integers.
+pub(super) const TICKS: u64 = 1000;
 /// Maximum bytes of a `moov` or `moof`; that of a second of video has some hundred.
 const LARGEST_HEADER: u64 = 1 << 24;
 /// Flag of an image that depends on others (§8.8.3.1, `sample_is_non_sync_sample`).
@@ -21,7 +24,7 @@ pub(super) struct Fragment {
 
 /// All complete fragments of a file.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
+pub(super) struct Mp4Scan {
     moov: Vec<u8>,
     /// Fragments in order.
     pub(super) fragments: Vec<Fragment>,
@@ -31,7 +34,7 @@ pub(super) struct Scan {
     pub(super) keyframes: Vec<u32>,
 }
 
-impl Scan {
+impl Mp4Scan {
     /// Returns the body of the first box of this name inside `moov`, at any depth.
     pub(super) fn header(&self, name: &[u8; 4]) -> io::Result<&[u8]> {
         find(&self.moov, name).ok_or_else(|| broken(&format!("a `{}`", name.escape_ascii())))
@@ -75,9 +78,9 @@ impl Scan {
 }
 
 /// Reads all fragments up to the end, or to the first incomplete box, as after a kill.
-pub(super) fn scan(file: &mut File) -> io::Result<Scan> {
+pub(super) fn scan(file: &mut File) -> io::Result<Mp4Scan> {
     let end = file.seek(SeekFrom::End(0))?;
-    let (mut at, mut scan, mut moof) = (0, Scan::default(), None);
+    let (mut at, mut scan, mut moof) = (0, Mp4Scan::default(), None);
     while at + 8 <= end {
         let mut head = [0; 8];
         file.seek(SeekFrom::Start(at))?;

@@ -8,9 +8,9 @@ use std::thread::{self, JoinHandle};
 
 use crate::env::{EnvIndex, EnvSpec, Frame};
 use crate::record::RecordError;
+use crate::record::channel::{CountingSender, Waits, channel};
 use crate::record::closed::Closed;
-use crate::record::line::{Line, Waits, line};
-use crate::record::parts::Part;
+use crate::record::parts::EpisodePart;
 use crate::record::video::grid::Grid;
 use crate::record::video::plan::VideoPlan;
 use crate::record::video::track::Track;
@@ -22,42 +22,49 @@ const WAITING: u64 = 128 << 20;
 const QUEUE: (u64, u64) = (8, 512);
 
 /// The images of one step by camera, shared by all consumers.
-pub(in crate::record) type Pictures = Arc<BTreeMap<String, Frame>>;
+pub(in crate::record) type StepImages = Arc<BTreeMap<String, Frame>>;
 
 /// An event in an environment.
 #[derive(Debug)]
 enum Cue {
     Begin { episode: u64 },
-    Pictures(Pictures),
+    Pictures(StepImages),
     End { ticket: u64, success: bool },
     Discard,
 }
 
 #[derive(Debug)]
-enum Message {
+enum VideoMessage {
     Track(usize, Cue),
     Grid {
         grid: usize,
         cell: usize,
-        pictures: Pictures,
+        pictures: StepImages,
     },
 }
 
 /// The recorder's handle of the encoder threads.
 #[derive(Debug)]
 pub(in crate::record) struct Crew {
-    lines: Vec<Line<Message>>,
+    senders: Vec<CountingSender<VideoMessage>>,
     threads: Vec<JoinHandle<Closed>>,
     num_envs: usize,
-    /// Grid and cell of each environment; `None` if it is in no grid.
-    cells: Vec<Option<(usize, usize)>>,
+    /// Cell of each environment; `None` if it is in no grid.
+    cells: Vec<Option<GridCell>>,
+}
+
+/// The place of an environment in a grid.
+#[derive(Clone, Copy, Debug)]
+struct GridCell {
+    grid: usize,
+    cell: usize,
 }
 
 /// The videos of one thread.
 struct Coder {
     tracks: BTreeMap<usize, Track>,
     grids: BTreeMap<usize, Grid>,
-    answers: Sender<Part>,
+    answers: Sender<EpisodePart>,
 }
 
 impl Crew {
@@ -65,7 +72,7 @@ impl Crew {
     pub(in crate::record) fn start(
         plan: &VideoPlan,
         env: &EnvSpec,
-        answers: &Sender<Part>,
+        answers: &Sender<EpisodePart>,
     ) -> Result<Self, RecordError> {
         let num_envs = plan.stems.len();
         let mut cells = vec![None; num_envs];
@@ -73,7 +80,7 @@ impl Crew {
             grid.envs
                 .iter()
                 .enumerate()
-                .for_each(|(cell, env)| cells[*env] = Some((number, cell)));
+                .for_each(|(cell, env)| cells[*env] = Some(GridCell { grid: number, cell }));
         }
         let files = num_envs + plan.grids.len();
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
@@ -101,20 +108,20 @@ impl Crew {
                 .insert(number, Grid::new(plan, grid));
         }
         let mut crew = Self {
-            lines: Vec::new(),
+            senders: Vec::new(),
             threads: Vec::new(),
             num_envs,
             cells,
         };
         for (number, coder) in coders.into_iter().enumerate() {
-            let (line, inbox) = line(depth(env));
+            let (sender, inbox) = channel(depth(env));
             let thread = thread::Builder::new()
                 .name(format!("video-{number}"))
                 .spawn(move || coder.run(&inbox));
             crew.threads.push(
                 thread.map_err(|err| RecordError::Plan(format!("no thread for videos: {err}")))?,
             );
-            crew.lines.push(line);
+            crew.senders.push(sender);
         }
         Ok(crew)
     }
@@ -124,19 +131,19 @@ impl Crew {
         &mut self,
         env: EnvIndex,
         episode: u64,
-        first: Pictures,
+        first: StepImages,
     ) -> bool {
         self.cue(env, Cue::Begin { episode }) && self.pictures(env, first)
     }
 
     /// Adds the images of a step.
-    pub(in crate::record) fn pictures(&mut self, env: EnvIndex, pictures: Pictures) -> bool {
-        let Some((grid, cell)) = self.cells[env.0] else {
+    pub(in crate::record) fn pictures(&mut self, env: EnvIndex, pictures: StepImages) -> bool {
+        let Some(GridCell { grid, cell }) = self.cells[env.0] else {
             return self.cue(env, Cue::Pictures(pictures));
         };
-        let thread = (self.num_envs + grid) % self.lines.len();
+        let thread = (self.num_envs + grid) % self.senders.len();
         self.cue(env, Cue::Pictures(Arc::clone(&pictures)))
-            && self.lines[thread].send(Message::Grid {
+            && self.senders[thread].send(VideoMessage::Grid {
                 grid,
                 cell,
                 pictures,
@@ -155,12 +162,12 @@ impl Crew {
 
     /// Returns how often and how long the caller had to wait.
     pub(in crate::record) fn waits(&self) -> Waits {
-        self.lines.iter().map(Line::waits).sum()
+        self.senders.iter().map(CountingSender::waits).sum()
     }
 
     /// Waits until the threads have finished; they close their files in parallel.
     pub(in crate::record) fn hang_up(&mut self) -> Closed {
-        self.lines.clear();
+        self.senders.clear();
         let threads = std::mem::take(&mut self.threads).into_iter();
         let said = threads.map(|thread| {
             thread
@@ -171,18 +178,18 @@ impl Crew {
     }
 
     fn cue(&mut self, env: EnvIndex, cue: Cue) -> bool {
-        let threads = self.lines.len();
-        self.lines
+        let threads = self.senders.len();
+        self.senders
             .get_mut(env.0 % threads.max(1))
-            .is_some_and(|line| line.send(Message::Track(env.0, cue)))
+            .is_some_and(|sender| sender.send(VideoMessage::Track(env.0, cue)))
     }
 }
 
 impl Coder {
-    fn run(mut self, inbox: &Receiver<Message>) -> Closed {
+    fn run(mut self, inbox: &Receiver<VideoMessage>) -> Closed {
         for message in inbox {
             match message {
-                Message::Grid {
+                VideoMessage::Grid {
                     grid,
                     cell,
                     pictures,
@@ -191,15 +198,11 @@ impl Coder {
                         grid.push(cell, &pictures);
                     }
                 }
-                Message::Track(env, cue) => self.on(env, cue),
+                VideoMessage::Track(env, cue) => self.on(env, cue),
             }
         }
         let tracks = self.tracks.into_values().map(Track::finish);
         let closed = tracks.chain(self.grids.into_values().map(Grid::finish));
-        let closed = closed.map(|(notes, result)| Closed {
-            notes,
-            result: result.map_err(RecordError::Video),
-        });
         closed.fold(Closed::default(), Closed::and)
     }
 
@@ -213,17 +216,17 @@ impl Coder {
             Cue::Discard => track.discard(),
             Cue::End { ticket, success } => {
                 let part = match track.end(success) {
-                    Ok(ended) => Part {
+                    Ok(ended) => EpisodePart {
                         ticket,
                         video: ended.span,
                         episode_video: ended.file,
                         warning: ended.warning,
-                        ..Part::default()
+                        ..EpisodePart::default()
                     },
-                    Err(reason) => Part {
+                    Err(err) => EpisodePart {
                         ticket,
-                        error: Some(reason),
-                        ..Part::default()
+                        error: Some(err.to_string()),
+                        ..EpisodePart::default()
                     },
                 };
                 // The receiver is gone after the recorder has closed.

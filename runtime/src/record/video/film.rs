@@ -1,26 +1,35 @@
 //! Encodes canvases into a file: the common part of environment videos and grid videos.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
-use crate::record::video::h264::{H264, Rate, Sample};
+use crate::record::video::h264::{CodecError, EncodedImage, H264, Rate};
 use crate::record::video::mp4::{Mp4, Picture};
 use crate::record::video::yuv::Planes;
+use crate::record::{ImageError, RecordError};
 
 /// The reason why an image is not in a video.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Fault {
-    /// The images cannot be laid out or encoded; the encoder cannot be used any more.
-    #[error("{0}")]
-    Picture(String),
+pub(in crate::record) enum FilmError {
+    /// The images cannot be laid out.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The images cannot be encoded; the encoder cannot be used any more.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
     /// The file cannot be written.
-    #[error("{0}")]
-    File(String),
+    #[error("{reason}")]
+    File {
+        /// The error of the system.
+        reason: String,
+    },
 }
 
-impl Fault {
-    /// Creates an error about the file.
-    pub(super) fn file(err: impl ToString) -> Self {
-        Self::File(err.to_string())
+impl From<io::Error> for FilmError {
+    fn from(err: io::Error) -> Self {
+        Self::File {
+            reason: err.to_string(),
+        }
     }
 }
 
@@ -34,7 +43,7 @@ pub(super) struct Film {
 
 impl Film {
     /// Creates an encoder for canvases of this even size.
-    pub(super) fn new(height: usize, width: usize, rate: Rate) -> Result<Self, String> {
+    pub(super) fn new(height: usize, width: usize, rate: Rate) -> Result<Self, CodecError> {
         Ok(Self {
             planes: Planes::new(height, width),
             encoder: H264::new(rate)?,
@@ -49,17 +58,20 @@ impl Film {
     }
 
     /// Encodes a canvas, `[height, width, 3]`, and adds it to the file, `<dir>/<stem>.mp4`.
-    pub(super) fn push(&mut self, canvas: &[u8], dir: &Path, stem: &str) -> Result<Sample, Fault> {
+    pub(super) fn push(
+        &mut self,
+        canvas: &[u8],
+        dir: &Path,
+        stem: &str,
+    ) -> Result<EncodedImage, FilmError> {
         self.planes.fill(canvas);
-        let sample = self.encoder.encode(&self.planes).map_err(Fault::Picture)?;
+        let sample = self.encoder.encode(&self.planes)?;
         let picture = self.picture();
         let file = match &mut self.file {
             Some(file) => file,
-            None => self
-                .file
-                .insert(Mp4::create(dir, stem, picture, &sample).map_err(Fault::file)?),
+            None => self.file.insert(Mp4::create(dir, stem, picture, &sample)?),
         };
-        file.push(&sample).map_err(Fault::file)?;
+        file.push(&sample)?;
         Ok(sample)
     }
 
@@ -88,13 +100,14 @@ impl Film {
     }
 
     /// Closes the file. Returns a message for the user, if there is one.
-    pub(super) fn close(self) -> Result<Option<String>, String> {
+    pub(super) fn close(self) -> Result<Option<String>, RecordError> {
         let Some(file) = self.file else {
             return Ok(None);
         };
-        let path: PathBuf = file.path().to_owned();
-        file.close(None)
-            .map(|(_, note)| note)
-            .map_err(|err| format!("`{}`: {err}", path.display()))
+        let path = file.path().to_owned();
+        match file.close(None) {
+            Ok(closed) => Ok(closed.note),
+            Err(err) => Err(RecordError::file(&path, err)),
+        }
     }
 }

@@ -11,15 +11,19 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::env::Frame;
-use crate::record::video::film::{Fault, Film};
+use crate::env::{Frame, ImageSize};
+use crate::record::closed::Closed;
+use crate::record::video::film::{Film, FilmError};
 use crate::record::video::h264::Rate;
 use crate::record::video::tile::Tiling;
-use crate::record::{CameraSize, GridPlan, VideoPlan};
+use crate::record::{CameraSize, GridPlan, RecordError, VideoPlan};
 
 /// Maximum height and width of a grid: environments are scaled down rather than exceed what players
 /// decode.
-const LARGEST: (u32, u32) = (1080, 1920);
+const LARGEST: ImageSize = ImageSize {
+    height: 1080,
+    width: 1920,
+};
 
 /// The grid video of one worker.
 pub(super) struct Grid {
@@ -30,11 +34,11 @@ pub(super) struct Grid {
     rate: Rate,
     /// For each cell, whether it has an image that no frame has shown.
     fresh: Vec<bool>,
-    open: Option<Open>,
-    fault: Option<Fault>,
+    open: Option<OpenGrid>,
+    fault: Option<FilmError>,
 }
 
-struct Open {
+struct OpenGrid {
     tiling: Tiling,
     canvas: Vec<u8>,
     /// Bytes in a row of the canvas.
@@ -65,35 +69,42 @@ impl Grid {
         self.fault = self.try_push(cell, pictures).err();
     }
 
-    /// Shows the remaining images and closes the file. Returns messages for the user.
-    pub(super) fn finish(mut self) -> (Vec<String>, Result<(), String>) {
+    /// Shows the remaining images and closes the file.
+    pub(super) fn finish(mut self) -> Closed {
         if self.fault.is_none() && self.fresh.contains(&true) {
             self.fault = self.show().err();
         }
         let path = self.path();
         let closed = self.open.map_or(Ok(None), |open| open.film.close());
         match (self.fault, closed) {
-            (Some(Fault::File(reason)), _) => {
-                (Vec::new(), Err(format!("`{}`: {reason}", path.display())))
+            (Some(FilmError::File { reason }), _) => {
+                Closed::of(Err(RecordError::file(&path, reason)))
             }
-            (_, Err(reason)) => (Vec::new(), Err(reason)),
-            (Some(Fault::Picture(reason)), Ok(note)) => {
-                let warning = format!("warning: `{}` ends early: {reason}", path.display());
-                ([warning].into_iter().chain(note).collect(), Ok(()))
+            (_, Err(err)) => Closed::of(Err(err)),
+            (fault, Ok(note)) => {
+                let warning =
+                    fault.map(|fault| format!("warning: `{}` ends early: {fault}", path.display()));
+                Closed {
+                    notes: warning.into_iter().chain(note).collect(),
+                    result: Ok(()),
+                }
             }
-            (None, Ok(note)) => (note.into_iter().collect(), Ok(())),
         }
     }
 
-    fn try_push(&mut self, cell: usize, pictures: &BTreeMap<String, Frame>) -> Result<(), Fault> {
+    fn try_push(
+        &mut self,
+        cell: usize,
+        pictures: &BTreeMap<String, Frame>,
+    ) -> Result<(), FilmError> {
         if self.fresh[cell] {
             self.show()?;
         }
         if self.open.is_none() {
-            self.open = Some(self.begin(pictures).map_err(Fault::Picture)?);
+            self.open = Some(self.begin(pictures)?);
         }
-        let columns = layout(self.fresh.len()).1;
-        if let Some(Open {
+        let columns = GridShape::of(self.fresh.len()).columns;
+        if let Some(OpenGrid {
             tiling,
             canvas,
             stride,
@@ -101,15 +112,13 @@ impl Grid {
         }) = &mut self.open
         {
             let at = cell / columns * tiling.height * *stride + cell % columns * tiling.width * 3;
-            tiling
-                .draw_at(pictures, &mut canvas[at..], *stride)
-                .map_err(Fault::Picture)?;
+            tiling.draw_at(pictures, &mut canvas[at..], *stride)?;
         }
         self.fresh[cell] = true;
         Ok(())
     }
 
-    fn show(&mut self) -> Result<(), Fault> {
+    fn show(&mut self) -> Result<(), FilmError> {
         self.fresh.fill(false);
         let Some(open) = &mut self.open else {
             return Ok(());
@@ -119,16 +128,19 @@ impl Grid {
             .map(drop)
     }
 
-    fn begin(&self, pictures: &BTreeMap<String, Frame>) -> Result<Open, String> {
-        let (rows, columns) = layout(self.fresh.len());
+    fn begin(&self, pictures: &BTreeMap<String, Frame>) -> Result<OpenGrid, FilmError> {
+        let GridShape { rows, columns } = GridShape::of(self.fresh.len());
         let whole = Tiling::of(&self.cameras, pictures, |from| self.size.of(from))?;
-        let all = ((whole.height * rows) as u64, (whole.width * columns) as u64);
+        let all = ImageSize {
+            height: u32::try_from(whole.height * rows).unwrap_or(u32::MAX),
+            width: u32::try_from(whole.width * columns).unwrap_or(u32::MAX),
+        };
         let tiling = Tiling::of(&self.cameras, pictures, |from| {
             shrink(self.size.of(from), all)
         })?;
         let (height, stride) = (tiling.height * rows, tiling.width * columns * 3);
         let film = Film::new(height, tiling.width * columns, self.rate)?;
-        Ok(Open {
+        Ok(OpenGrid {
             tiling,
             canvas: vec![0; height * stride],
             stride,
@@ -141,27 +153,43 @@ impl Grid {
     }
 }
 
-/// Returns rows and columns for `count` environments, at least as wide as high.
-fn layout(count: usize) -> (usize, usize) {
-    let rows = count.isqrt().max(1);
-    (rows, count.div_ceil(rows).max(1))
+/// The number of rows and columns of a grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct GridShape {
+    rows: usize,
+    columns: usize,
 }
 
-/// Returns the size of one camera at which a grid of `all` rows and columns is no larger than
-/// [`LARGEST`].
-fn shrink((height, width): (u32, u32), all: (u64, u64)) -> (u32, u32) {
-    let (tall, wide) = (u64::from(LARGEST.0), u64::from(LARGEST.1));
-    if all.0 <= tall && all.1 <= wide {
-        return (height, width);
+impl GridShape {
+    /// Returns the shape for `count` environments, at least as wide as high.
+    fn of(count: usize) -> Self {
+        let rows = count.isqrt().max(1);
+        Self {
+            rows,
+            columns: count.div_ceil(rows).max(1),
+        }
     }
+}
+
+/// Returns the size of one camera at which a grid that would have the size `all` is no larger than
+/// [`LARGEST`].
+fn shrink(camera: ImageSize, all: ImageSize) -> ImageSize {
+    if all.height <= LARGEST.height && all.width <= LARGEST.width {
+        return camera;
+    }
+    let [height, width, tall, wide] =
+        [all.height, all.width, LARGEST.height, LARGEST.width].map(u64::from);
     // The side that exceeds the limit by the larger factor decides.
-    let (part, of) = if all.0 * wide > all.1 * tall {
-        (tall, all.0)
+    let (part, of) = if height * wide > width * tall {
+        (tall, height)
     } else {
-        (wide, all.1)
+        (wide, width)
     };
-    let side = |side: u32| (u64::from(side) * part / of).max(1) as u32;
-    (side(height), side(width))
+    let scaled = |side: u32| (u64::from(side) * part / of).max(1) as u32;
+    ImageSize {
+        height: scaled(camera.height),
+        width: scaled(camera.width),
+    }
 }
 
 #[cfg(test)]
@@ -171,15 +199,17 @@ mod tests {
     #[test]
     fn a_grid_is_as_wide_as_high_or_wider() {
         assert_eq!(
-            [1, 2, 3, 4, 5, 8, 9].map(layout),
+            [1, 2, 3, 4, 5, 8, 9].map(GridShape::of),
             [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (2, 4), (3, 3)]
+                .map(|(rows, columns)| GridShape { rows, columns })
         );
     }
 
     #[test]
     fn a_grid_that_is_too_large_keeps_its_shape() {
-        assert_eq!(shrink((224, 224), (448, 896)), (224, 224));
-        assert_eq!(shrink((960, 960), (1920, 3840)), (480, 480));
-        assert_eq!(shrink((960, 960), (2160, 960)), (480, 480));
+        let size = |height, width| ImageSize { height, width };
+        assert_eq!(shrink(size(224, 224), size(448, 896)), size(224, 224));
+        assert_eq!(shrink(size(960, 960), size(1920, 3840)), size(480, 480));
+        assert_eq!(shrink(size(960, 960), size(2160, 960)), size(480, 480));
     }
 }

@@ -13,7 +13,7 @@
 mod avx2;
 mod boxes;
 mod crew;
-mod film;
+pub(super) mod film;
 mod grid;
 pub(super) mod h264;
 pub(super) mod mp4;

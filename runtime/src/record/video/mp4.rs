@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 
 use muxide::fragmented::{FragmentConfig, FragmentedMuxer};
 
-use crate::record::video::h264::Sample;
+use crate::record::video::boxes::TICKS;
+use crate::record::video::h264::EncodedImage;
 use crate::record::video::progressive;
 
-/// Ticks per image. The file's time scale is this times the frame rate, so that all times are
-/// integers.
-pub(in crate::record) const TICKS: u64 = 1000;
 /// Minimum number of images in a fragment within an episode, because muxide guesses the duration of
 /// a single sample as 1/30 s.
 const LEAST: u64 = 2;
@@ -27,6 +25,15 @@ pub(in crate::record) struct Mp4 {
     pending: u64,
 }
 
+/// A file that is closed.
+#[derive(Debug)]
+pub(in crate::record) struct ClosedMp4 {
+    /// Path of the file.
+    pub(in crate::record) path: PathBuf,
+    /// Message for the user if the file could not be rewritten; it is playable nevertheless.
+    pub(in crate::record) note: Option<String>,
+}
+
 impl Mp4 {
     /// Creates `<dir>/<stem>.mp4`, or `<stem>_part2.mp4`, … if that exists, and writes the header,
     /// which depends on the first sample.
@@ -34,7 +41,7 @@ impl Mp4 {
         dir: &Path,
         stem: &str,
         picture: Picture,
-        first: &Sample,
+        first: &EncodedImage,
     ) -> io::Result<Self> {
         let (file, path) = create_new(dir, stem)?;
         Self::begin(file, path, picture, first)
@@ -44,12 +51,17 @@ impl Mp4 {
     pub(in crate::record) fn replace(
         path: PathBuf,
         picture: Picture,
-        first: &Sample,
+        first: &EncodedImage,
     ) -> io::Result<Self> {
         Self::begin(File::create(&path)?, path, picture, first)
     }
 
-    fn begin(file: File, path: PathBuf, picture: Picture, first: &Sample) -> io::Result<Self> {
+    fn begin(
+        file: File,
+        path: PathBuf,
+        picture: Picture,
+        first: &EncodedImage,
+    ) -> io::Result<Self> {
         let mut config =
             FragmentConfig::new(picture.width, picture.height, picture.fps * TICKS as u32);
         config.sps.clone_from(&first.sps);
@@ -96,7 +108,7 @@ impl Mp4 {
     }
 
     /// Adds an image; a fragment is written to the file once a second.
-    pub(in crate::record) fn push(&mut self, sample: &Sample) -> io::Result<()> {
+    pub(in crate::record) fn push(&mut self, sample: &EncodedImage) -> io::Result<()> {
         let time = self.frames() * TICKS;
         self.muxer
             .write_video(time, time, &sample.bytes, sample.keyframe)
@@ -117,16 +129,15 @@ impl Mp4 {
     }
 
     /// Writes the rest and rewrites the file for browsers, as `name` in its folder if a name is
-    /// given. The second value is the reason if the file could not be rewritten; it is playable
-    /// nevertheless.
-    pub(in crate::record) fn close(
-        mut self,
-        name: Option<&str>,
-    ) -> io::Result<(PathBuf, Option<String>)> {
+    /// given.
+    pub(in crate::record) fn close(mut self, name: Option<&str>) -> io::Result<ClosedMp4> {
         self.flush(1)?;
         let to = name.map_or_else(|| self.path.clone(), |name| self.path.with_file_name(name));
         let Err(reason) = progressive::rewrite(&self.path, &to) else {
-            return Ok((to, None));
+            return Ok(ClosedMp4 {
+                path: to,
+                note: None,
+            });
         };
         self.file.sync_data()?;
         fs::rename(&self.path, &to)?;
@@ -134,7 +145,10 @@ impl Mp4 {
             "`{}` stays in fragments, which some browsers play without its duration: {reason}",
             to.display()
         );
-        Ok((to, Some(line)))
+        Ok(ClosedMp4 {
+            path: to,
+            note: Some(line),
+        })
     }
 
     /// Deletes the file.

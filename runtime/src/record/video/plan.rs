@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::env::EnvSpec;
+use crate::env::{EnvSpec, ImageSize};
 use crate::record::RecordError;
 use crate::record::video::h264::{LEAST_BITRATE, Rate};
 
@@ -76,30 +76,33 @@ impl CameraSize {
         width: 128,
     };
 
-    /// Returns `(height, width)` in the video of a camera with this `(height, width)`.
-    pub fn of(self, (height, width): (u32, u32)) -> (u32, u32) {
+    /// Returns the size in the video of a camera whose images have this size.
+    pub fn of(self, rendered: ImageSize) -> ImageSize {
         match self {
-            Self::AsRendered => (height, width),
-            Self::Exactly { height, width } => (height, width),
-            Self::AtMost {
-                height: tall,
-                width: wide,
-            } if height <= tall && width <= wide => (height, width),
-            Self::AtMost {
-                height: tall,
-                width: wide,
-            } => {
-                let sides = [height, width, tall, wide].map(u64::from);
-                let (part, of) = if sides[0] * sides[3] > sides[1] * sides[2] {
-                    (tall, height)
-                } else {
-                    (wide, width)
-                };
-                let side =
-                    |side: u32| (u64::from(side) * u64::from(part) / u64::from(of)).max(1) as u32;
-                (side(height), side(width))
-            }
+            Self::AsRendered => rendered,
+            Self::Exactly { height, width } => ImageSize { height, width },
+            Self::AtMost { height, width } => at_most(rendered, ImageSize { height, width }),
         }
+    }
+}
+
+/// Returns the largest size within `limit` that has the aspect ratio of `size` and is no larger.
+fn at_most(size: ImageSize, limit: ImageSize) -> ImageSize {
+    if size.height <= limit.height && size.width <= limit.width {
+        return size;
+    }
+    let [height, width, tall, wide] =
+        [size.height, size.width, limit.height, limit.width].map(u64::from);
+    // The side that exceeds the limit by the larger factor decides.
+    let (part, of) = if height * wide > width * tall {
+        (tall, height)
+    } else {
+        (wide, width)
+    };
+    let scaled = |side: u64| (side * part / of).max(1) as u32;
+    ImageSize {
+        height: scaled(height),
+        width: scaled(width),
     }
 }
 
@@ -210,9 +213,10 @@ mod tests {
     #[test]
     fn low_resolution_keeps_the_shape_and_enlarges_nothing() {
         let low = CameraSize::LOW_RES;
+        let size = |(height, width)| ImageSize { height, width };
         assert_eq!(
-            [(480, 640), (960, 480), (64, 64)].map(|size| low.of(size)),
-            [(96, 128), (128, 64), (64, 64)]
+            [(480, 640), (960, 480), (64, 64)].map(|sides| low.of(size(sides))),
+            [(96, 128), (128, 64), (64, 64)].map(size)
         );
     }
 }

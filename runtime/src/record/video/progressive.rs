@@ -15,8 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::record::video::boxes::{self, Fragment};
-use crate::record::video::mp4::TICKS;
+use crate::record::video::boxes::{self, Fragment, TICKS};
 
 /// Rewrites `path` as `to`. On an error `path` is unchanged.
 pub(super) fn rewrite(path: &Path, to: &Path) -> io::Result<()> {
@@ -68,7 +67,7 @@ fn write(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Returns everything before the images: `ftyp`, `moov`, and the head of `mdat`.
-fn header(scan: &boxes::Scan) -> io::Result<Vec<u8>> {
+fn header(scan: &boxes::Mp4Scan) -> io::Result<Vec<u8>> {
     let frames = scan.sizes.len() as u32;
     let ticks = u64::from(frames) * TICKS;
     let bytes: u64 = scan.fragments.iter().map(|fragment| fragment.bytes).sum();
@@ -93,7 +92,7 @@ fn header(scan: &boxes::Scan) -> io::Result<Vec<u8>> {
 }
 
 /// Returns `moov` with one track; `data` is the offset of the first image.
-fn moov(scan: &boxes::Scan, ticks: u64, data: u64) -> io::Result<Vec<u8>> {
+fn moov(scan: &boxes::Mp4Scan, ticks: u64, data: u64) -> io::Result<Vec<u8>> {
     let timed = |name: &[u8; 4]| with_duration(scan.header(name)?, name, ticks);
     let media = |name: &[u8; 4]| Ok::<_, io::Error>(boxed(name, &[scan.header(name)?]));
     let table = boxed(

@@ -1,15 +1,25 @@
 //! Scales images by area: every new pixel is the exact mean of the area that it covers in the old
 //! image.
 
+use crate::env::ImageSize;
+
 /// The old pixels and their weights for each new pixel along one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Axis {
+struct AxisWeights {
     old: usize,
-    /// First old pixel and weights of each new pixel; the weights of one pixel sum to `old`.
-    taps: Vec<(usize, Vec<u32>)>,
+    taps: Vec<Taps>,
 }
 
-impl Axis {
+/// The old pixels of one new pixel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Taps {
+    /// The first old pixel.
+    first: usize,
+    /// Weights of the old pixels from there on, which sum to the number of old pixels.
+    weights: Vec<u32>,
+}
+
+impl AxisWeights {
     /// Computes the weights in units of `1 / new` old pixels: new pixel `i` covers `[i·old,
     /// (i+1)·old)`, old pixel `j` covers `[j·new, (j+1)·new)`.
     fn of(old: usize, new: usize) -> Self {
@@ -18,7 +28,10 @@ impl Axis {
             let first = start / new;
             let weights = (first..end.div_ceil(new))
                 .map(|j| (end.min((j + 1) * new) - start.max(j * new)) as u32);
-            (first, weights.collect())
+            Taps {
+                first,
+                weights: weights.collect(),
+            }
         });
         Self {
             old,
@@ -29,17 +42,17 @@ impl Axis {
 
 /// A change of size, computed once for many images.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Scale {
-    rows: Axis,
-    columns: Axis,
+pub(super) struct Resize {
+    rows: AxisWeights,
+    columns: AxisWeights,
 }
 
-impl Scale {
-    /// Creates the scaling from one `(height, width)` to another; all must be above 0.
-    pub(super) fn new(from: (usize, usize), to: (usize, usize)) -> Self {
+impl Resize {
+    /// Creates the scaling from one size to another; all sides must be above 0.
+    pub(super) fn new(from: ImageSize, to: ImageSize) -> Self {
         Self {
-            rows: Axis::of(from.0, to.0),
-            columns: Axis::of(from.1, to.1),
+            rows: AxisWeights::of(from.height as usize, to.height as usize),
+            columns: AxisWeights::of(from.width as usize, to.width as usize),
         }
     }
 
@@ -48,7 +61,7 @@ impl Scale {
         let width = self.columns.taps.len();
         let area = (self.rows.old * self.columns.old) as u64;
         let mut sums = vec![0_u64; width * 3];
-        for (target_row, (first, weights)) in self.rows.taps.iter().enumerate() {
+        for (target_row, Taps { first, weights }) in self.rows.taps.iter().enumerate() {
             sums.fill(0);
             for (offset, weight) in weights.iter().enumerate() {
                 let start = (first + offset) * self.columns.old * 3;
@@ -66,7 +79,7 @@ impl Scale {
     }
 
     fn add_row(&self, row: &[u8], weight: u64, sums: &mut [u64]) {
-        for (pixel, (first, weights)) in sums.chunks_exact_mut(3).zip(&self.columns.taps) {
+        for (pixel, Taps { first, weights }) in sums.chunks_exact_mut(3).zip(&self.columns.taps) {
             for (old, across) in row[first * 3..].chunks_exact(3).zip(weights) {
                 let weight = weight * u64::from(*across);
                 pixel[0] += weight * u64::from(old[0]);
@@ -83,29 +96,34 @@ mod tests {
 
     use super::*;
 
+    fn size(height: u32, width: u32) -> ImageSize {
+        ImageSize { height, width }
+    }
+
     #[test]
     fn two_by_two_pixels_become_their_mean() {
         let rgb = [0, 10, 255, 4, 10, 255, 8, 20, 255, 12, 20, 255];
         let mut target = [0; 3];
-        Scale::new((2, 2), (1, 1)).apply(&rgb, &mut target, 3);
+        Resize::new(size(2, 2), size(1, 1)).apply(&rgb, &mut target, 3);
         assert_eq!(target, [6, 15, 255]);
     }
 
     #[test]
     fn doubling_repeats_each_pixel() {
         let mut target = [0; 12];
-        Scale::new((1, 2), (1, 4)).apply(&[1, 2, 3, 7, 8, 9], &mut target, 12);
+        Resize::new(size(1, 2), size(1, 4)).apply(&[1, 2, 3, 7, 8, 9], &mut target, 12);
         assert_eq!(target, [1, 2, 3, 1, 2, 3, 7, 8, 9, 7, 8, 9]);
     }
 
     proptest! {
         #[test]
         fn one_colour_stays_that_colour(
-            from in (1..40_usize, 1..40_usize), to in (1..40_usize, 1..40_usize), colour in any::<u8>(),
+            from in (1..40_u32, 1..40_u32), to in (1..40_u32, 1..40_u32), colour in any::<u8>(),
         ) {
-            let rgb = vec![colour; from.0 * from.1 * 3];
-            let mut target = vec![0; to.0 * to.1 * 3];
-            Scale::new(from, to).apply(&rgb, &mut target, to.1 * 3);
+            let (from, to) = (size(from.0, from.1), size(to.0, to.1));
+            let rgb = vec![colour; from.rgb_bytes()];
+            let mut target = vec![0; to.rgb_bytes()];
+            Resize::new(from, to).apply(&rgb, &mut target, to.width as usize * 3);
             prop_assert!(target.iter().all(|byte| *byte == colour));
         }
     }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::env::Frame;
-use crate::record::video::scale::Scale;
+use crate::env::{Frame, ImageSize};
+use crate::record::ImageError;
+use crate::record::video::scale::Resize;
 
 /// Minimum height and width of a canvas: OpenH264 encodes no smaller image, and after one it fails
 /// on all others.
@@ -22,45 +23,46 @@ pub(in crate::record) struct Tiling {
 #[derive(Clone, Debug)]
 struct Tile {
     camera: String,
-    /// Height and width of the camera's images.
-    from: (u32, u32),
+    /// Size of the camera's images.
+    from: ImageSize,
     /// Columns on the canvas before this tile.
     left: usize,
     /// Columns on the canvas of this tile.
     width: usize,
-    scale: Option<Scale>,
+    scale: Option<Resize>,
 }
 
 impl Tiling {
-    /// Places `cameras` from left to right; `size` converts the camera's `(height, width)` to that
+    /// Places `cameras` from left to right; `size` converts the size of a camera's images to that
     /// on the canvas. H.264 with half-size colour planes needs even sizes. An odd canvas is padded
     /// with a black row or column, and one that is too small with as many as it needs.
     pub(in crate::record) fn of(
         cameras: &[String],
         pictures: &BTreeMap<String, Frame>,
-        size: impl Fn((u32, u32)) -> (u32, u32),
-    ) -> Result<Self, String> {
+        size: impl Fn(ImageSize) -> ImageSize,
+    ) -> Result<Self, ImageError> {
         let (mut tiles, mut height, mut width) = (Vec::new(), 0, 0);
         for camera in cameras {
             let frame = picture(pictures, camera)?;
-            let from = (frame.height, frame.width);
+            let from = frame.size();
             let to = size(from);
-            if from.0 == 0 || from.1 == 0 || to.0 == 0 || to.1 == 0 {
-                return Err(format!(
-                    "camera `{camera}` has pictures of {}×{} shown as {}×{}",
-                    from.0, from.1, to.0, to.1
-                ));
+            if from.rgb_bytes() == 0 || to.rgb_bytes() == 0 {
+                return Err(ImageError::Empty {
+                    camera: camera.clone(),
+                    size: from,
+                    shown: to,
+                });
             }
-            let scale = (from != to).then(|| Scale::new(sides(from), sides(to)));
+            let scale = (from != to).then(|| Resize::new(from, to));
             tiles.push(Tile {
                 camera: camera.clone(),
                 from,
                 left: width,
-                width: to.1 as usize,
+                width: to.width as usize,
                 scale,
             });
-            height = height.max(to.0 as usize);
-            width += to.1 as usize;
+            height = height.max(to.height as usize);
+            width += to.width as usize;
         }
         let side = |side: usize| side.max(SMALLEST).next_multiple_of(2);
         Ok(Self {
@@ -75,7 +77,7 @@ impl Tiling {
         &self,
         pictures: &BTreeMap<String, Frame>,
         canvas: &mut Vec<u8>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ImageError> {
         let stride = self.width * 3;
         canvas.resize(self.height * stride, 0);
         self.draw_at(pictures, canvas, stride)
@@ -88,16 +90,10 @@ impl Tiling {
         pictures: &BTreeMap<String, Frame>,
         canvas: &mut [u8],
         stride: usize,
-    ) -> Result<(), String> {
+    ) -> Result<(), ImageError> {
         for tile in &self.tiles {
             let frame = picture(pictures, &tile.camera)?;
-            if (frame.height, frame.width) != tile.from {
-                let (height, width) = tile.from;
-                return Err(format!(
-                    "camera `{}` changed from {height}×{width} to {}×{}",
-                    tile.camera, frame.height, frame.width
-                ));
-            }
+            ImageError::check_size(&tile.camera, tile.from, frame.size())?;
             let target = &mut canvas[tile.left * 3..];
             match &tile.scale {
                 Some(scale) => scale.apply(&frame.rgb, target, stride),
@@ -114,22 +110,14 @@ fn copy(rgb: &[u8], line: usize, target: &mut [u8], stride: usize) {
     }
 }
 
-fn sides((height, width): (u32, u32)) -> (usize, usize) {
-    (height as usize, width as usize)
-}
-
-fn picture<'a>(pictures: &'a BTreeMap<String, Frame>, camera: &str) -> Result<&'a Frame, String> {
-    let frame = pictures
-        .get(camera)
-        .ok_or_else(|| format!("camera `{camera}` gave no picture"))?;
-    if frame.rgb.len() != frame.height as usize * frame.width as usize * 3 {
-        return Err(format!(
-            "camera `{camera}` gave {} bytes for {}×{}",
-            frame.rgb.len(),
-            frame.height,
-            frame.width
-        ));
-    }
+fn picture<'a>(
+    pictures: &'a BTreeMap<String, Frame>,
+    camera: &str,
+) -> Result<&'a Frame, ImageError> {
+    let frame = pictures.get(camera).ok_or_else(|| ImageError::Missing {
+        camera: camera.to_owned(),
+    })?;
+    ImageError::check_bytes(camera, frame)?;
     Ok(frame)
 }
 
@@ -180,13 +168,13 @@ mod tests {
         let reason = tiling
             .draw(&pictures([(4, 2), (2, 2)]), &mut Vec::new())
             .unwrap_err();
-        assert_eq!(reason, "camera `a` changed from 2×2 to 4×2");
+        assert_eq!(reason.to_string(), "camera `a` changed from 2×2 to 4×2");
     }
 
     #[test]
     fn a_missing_camera_is_named() {
         let reason =
             Tiling::of(&["c".to_owned()], &pictures([(2, 2), (2, 2)]), |from| from).unwrap_err();
-        assert_eq!(reason, "camera `c` gave no picture");
+        assert_eq!(reason.to_string(), "camera `c` gave no picture");
     }
 }

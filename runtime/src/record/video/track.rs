@@ -5,27 +5,36 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::env::Frame;
-use crate::record::video::film::{Fault, Film};
-use crate::record::video::h264::{Rate, Sample};
+use crate::record::closed::Closed;
+use crate::record::video::film::{Film, FilmError};
+use crate::record::video::h264::{EncodedImage, Rate};
 use crate::record::video::mp4::Mp4;
 use crate::record::video::tile::Tiling;
-use crate::record::{CameraSize, VideoPlan, VideoSpan};
+use crate::record::{CameraSize, RecordError, VideoPlan, VideoSpan};
 
 /// The video of one environment. The file is created with the first image, which determines the
 /// size.
 pub(super) struct Track {
-    source: Source,
-    open: Option<Open>,
-    fault: Option<Fault>,
-    episode: Episode,
+    plan: TrackPlan,
+    open: Option<OpenTrack>,
+    fault: Option<TrackFault>,
+    episode: TrackEpisode,
     notes: Vec<String>,
     /// Warning that the video is lost, until it is reported.
     warning: Option<String>,
 }
 
+/// Why no more frames are added to a video.
+enum TrackFault {
+    /// The images cannot be laid out or encoded; the frames before are kept.
+    Images,
+    /// The file is broken.
+    File(RecordError),
+}
+
 /// The part of the plan for one environment.
 #[derive(Clone, Debug)]
-struct Source {
+struct TrackPlan {
     dir: PathBuf,
     stem: String,
     cameras: Vec<String>,
@@ -35,7 +44,7 @@ struct Source {
 }
 
 /// Everything that depends on the size of the images.
-struct Open {
+struct OpenTrack {
     tiling: Tiling,
     canvas: Vec<u8>,
     film: Film,
@@ -43,7 +52,7 @@ struct Open {
 
 /// The current episode.
 #[derive(Default)]
-struct Episode {
+struct TrackEpisode {
     number: u64,
     first_frame: u64,
     file: Option<Mp4>,
@@ -51,7 +60,7 @@ struct Episode {
 
 /// The files of an episode.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct EpisodeFiles {
     /// Its part of the environment's video.
     pub(super) span: Option<VideoSpan>,
     /// Path of its own file.
@@ -63,7 +72,7 @@ pub(super) struct Ended {
 impl Track {
     /// Creates the video `stem`, without a file. `plan` names its cameras and its frame rate.
     pub(super) fn new(plan: &VideoPlan, stem: &str) -> Self {
-        let source = Source {
+        let plan = TrackPlan {
             dir: plan.dir.clone(),
             stem: stem.to_owned(),
             cameras: plan.cameras.clone(),
@@ -72,10 +81,10 @@ impl Track {
             per_episode: plan.per_episode,
         };
         Self {
-            source,
+            plan,
             open: None,
             fault: None,
-            episode: Episode::default(),
+            episode: TrackEpisode::default(),
             notes: Vec::new(),
             warning: None,
         }
@@ -83,7 +92,7 @@ impl Track {
 
     /// Begins an episode with a key frame, to which players can seek.
     pub(super) fn begin(&mut self, number: u64) {
-        self.episode = Episode {
+        self.episode = TrackEpisode {
             number,
             first_frame: self.frames(),
             file: None,
@@ -105,20 +114,18 @@ impl Track {
 
     /// Ends the episode. Returns its files, which is nothing after images could not be encoded, or
     /// the reason why its file is broken.
-    pub(super) fn end(&mut self, success: bool) -> Result<Ended, String> {
-        let flushed = self
-            .file()
-            .map_or(Ok(()), Mp4::end_of_episode)
-            .map_err(Fault::file);
+    pub(super) fn end(&mut self, success: bool) -> Result<EpisodeFiles, RecordError> {
+        let flushed = self.file().map_or(Ok(()), Mp4::end_of_episode);
         let file = flushed
+            .map_err(FilmError::from)
             .and_then(|()| self.close_episode(success))
             .unwrap_or_else(|fault| {
                 self.fail(fault);
                 None
             });
         match &self.fault {
-            Some(Fault::File(reason)) => Err(reason.clone()),
-            Some(Fault::Picture(_)) | None => Ok(Ended {
+            Some(TrackFault::File(err)) => Err(err.clone()),
+            Some(TrackFault::Images) | None => Ok(EpisodeFiles {
                 span: self.span(),
                 file,
                 warning: self.warning.take(),
@@ -131,12 +138,12 @@ impl Track {
         let flushed = self.file().map_or(Ok(()), Mp4::end_of_episode);
         let gone = self.episode.file.take().map_or(Ok(()), Mp4::discard);
         if let Err(err) = flushed.and(gone) {
-            self.fail(Fault::file(err));
+            self.fail(err.into());
         }
     }
 
-    /// Closes the file. Returns messages for the user.
-    pub(super) fn finish(mut self) -> (Vec<String>, Result<(), String>) {
+    /// Closes the file.
+    pub(super) fn finish(mut self) -> Closed {
         self.discard();
         self.notes.extend(
             self.warning
@@ -145,59 +152,61 @@ impl Track {
         );
         let closed = self.open.take().map_or(Ok(None), |open| open.film.close());
         match closed {
-            Ok(note) => (self.notes.into_iter().chain(note).collect(), Ok(())),
-            Err(reason) => (self.notes, Err(reason)),
+            Ok(note) => Closed {
+                notes: self.notes.into_iter().chain(note).collect(),
+                result: Ok(()),
+            },
+            Err(err) => Closed {
+                notes: self.notes,
+                result: Err(err),
+            },
         }
     }
 
-    fn try_push(&mut self, pictures: &BTreeMap<String, Frame>) -> Result<(), Fault> {
-        let (dir, stem) = (&self.source.dir, &self.source.stem);
+    fn try_push(&mut self, pictures: &BTreeMap<String, Frame>) -> Result<(), FilmError> {
+        let (dir, stem) = (&self.plan.dir, &self.plan.stem);
         let open = match &mut self.open {
             Some(open) => open,
-            None => self
-                .open
-                .insert(Open::new(&self.source, pictures).map_err(Fault::Picture)?),
+            None => self.open.insert(OpenTrack::new(&self.plan, pictures)?),
         };
-        open.tiling
-            .draw(pictures, &mut open.canvas)
-            .map_err(Fault::Picture)?;
+        open.tiling.draw(pictures, &mut open.canvas)?;
         let sample = open.film.push(&open.canvas, dir, stem)?;
-        if self.source.per_episode {
+        if self.plan.per_episode {
             self.push_episode(&sample)
         } else {
             Ok(())
         }
     }
 
-    fn push_episode(&mut self, sample: &Sample) -> Result<(), Fault> {
+    fn push_episode(&mut self, sample: &EncodedImage) -> Result<(), FilmError> {
         let file = match (&mut self.episode.file, &self.open) {
             (Some(file), _) => file,
             (None, None) => return Ok(()),
             (None, Some(open)) => {
                 let path = self
-                    .source
+                    .plan
                     .dir
                     .join(format!("{}_unfinished.mp4", self.episode_stem()));
-                let made = Mp4::replace(path, open.film.picture(), sample).map_err(Fault::file)?;
+                let made = Mp4::replace(path, open.film.picture(), sample)?;
                 self.episode.file.insert(made)
             }
         };
-        file.push(sample).map_err(Fault::file)
+        Ok(file.push(sample)?)
     }
 
-    fn close_episode(&mut self, success: bool) -> Result<Option<PathBuf>, Fault> {
+    fn close_episode(&mut self, success: bool) -> Result<Option<PathBuf>, FilmError> {
         let Some(file) = self.episode.file.take() else {
             return Ok(None);
         };
         let outcome = if success { "success" } else { "failure" };
         let name = format!("{}_{outcome}.mp4", self.episode_stem());
-        let (path, note) = file.close(Some(&name)).map_err(Fault::file)?;
-        self.notes.extend(note);
-        Ok(Some(path))
+        let closed = file.close(Some(&name))?;
+        self.notes.extend(closed.note);
+        Ok(Some(closed.path))
     }
 
     fn episode_stem(&self) -> String {
-        format!("{}_episode{}", self.source.stem, self.episode.number)
+        format!("{}_episode{}", self.plan.stem, self.episode.number)
     }
 
     fn span(&self) -> Option<VideoSpan> {
@@ -222,16 +231,15 @@ impl Track {
 
     /// Keeps the reason and the frames so far. No more frames are added, because a gap would shift
     /// all later ones.
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, fault: FilmError) {
         let path = self
             .open
             .as_ref()
             .and_then(|open| open.film.path().map(ToOwned::to_owned));
-        let path =
-            path.unwrap_or_else(|| self.source.dir.join(format!("{}.mp4", self.source.stem)));
+        let path = path.unwrap_or_else(|| self.plan.dir.join(format!("{}.mp4", self.plan.stem)));
         match self.open.take().map(|open| open.film.close()) {
             Some(Err(err)) => {
-                tracing::debug!(err, "the frames before a fault are not all in the video")
+                tracing::debug!(%err, "the frames before a fault are not all in the video")
             }
             Some(Ok(note)) => self.notes.extend(note),
             None => {}
@@ -242,24 +250,23 @@ impl Track {
         if self.fault.is_some() {
             return;
         }
-        let path = path.display();
         self.fault = Some(match fault {
-            Fault::File(reason) => Fault::File(format!("`{path}`: {reason}")),
-            Fault::Picture(reason) => {
-                let episode = self.episode.number;
+            FilmError::File { reason } => TrackFault::File(RecordError::file(&path, reason)),
+            reason @ (FilmError::Image(_) | FilmError::Codec(_)) => {
+                let (path, episode) = (path.display(), self.episode.number);
                 self.warning = Some(format!(
                     "`{path}` has nothing from episode {episode} on: {reason}"
                 ));
-                Fault::Picture(reason)
+                TrackFault::Images
             }
         });
     }
 }
 
-impl Open {
-    fn new(source: &Source, pictures: &BTreeMap<String, Frame>) -> Result<Self, String> {
-        let tiling = Tiling::of(&source.cameras, pictures, |from| source.size.of(from))?;
-        let film = Film::new(tiling.height, tiling.width, source.rate)?;
+impl OpenTrack {
+    fn new(plan: &TrackPlan, pictures: &BTreeMap<String, Frame>) -> Result<Self, FilmError> {
+        let tiling = Tiling::of(&plan.cameras, pictures, |from| plan.size.of(from))?;
+        let film = Film::new(tiling.height, tiling.width, plan.rate)?;
         Ok(Self {
             tiling,
             canvas: Vec::new(),

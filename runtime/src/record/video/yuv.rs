@@ -1,8 +1,6 @@
 //! Converts RGB to the planes that H.264 encodes: BT.709, limited range, colour at half resolution
 //! in both directions (I420).
 
-use crate::record::video::avx2;
-
 /// Number of fraction bits of the factors below: 16.
 const SHIFT: i32 = 16;
 /// ITU-R BT.709-6 §3: `Y = 16 + 219 (0.2126 R + 0.7152 G + 0.0722 B) / 255`.
@@ -40,12 +38,7 @@ impl Planes {
         }
     }
 
-    /// Converts `[height, width, 3]`. Each block of four pixels has the mean of their colours.
-    pub(in crate::record) fn fill(&mut self, rgb: &[u8]) {
-        avx2::fill(self, rgb);
-    }
-
-    /// Implements [`Planes::fill`], and is compiled for the CPU features of its caller. Sums cannot
+    /// Implements `Planes::fill` (in `avx2`), and is compiled for the CPU features of its caller. Sums cannot
     /// overflow (see the factors); wrapping operations let the compiler vectorise although overflow
     /// checks are on.
     #[inline(always)]

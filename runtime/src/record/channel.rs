@@ -24,16 +24,16 @@ impl std::iter::Sum for Waits {
 
 /// The sending side of the channel.
 #[derive(Debug)]
-pub(super) struct Line<T> {
+pub(super) struct CountingSender<T> {
     sender: SyncSender<T>,
     waits: Waits,
 }
 
 /// Creates a channel with room for `depth` messages.
-pub(super) fn line<T>(depth: usize) -> (Line<T>, Receiver<T>) {
+pub(super) fn channel<T>(depth: usize) -> (CountingSender<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::sync_channel(depth);
     (
-        Line {
+        CountingSender {
             sender,
             waits: Waits::default(),
         },
@@ -41,7 +41,7 @@ pub(super) fn line<T>(depth: usize) -> (Line<T>, Receiver<T>) {
     )
 }
 
-impl<T> Line<T> {
+impl<T> CountingSender<T> {
     /// Sends a message, and waits for free space if necessary; returns `false` if the receiver is
     /// gone.
     pub(super) fn send(&mut self, message: T) -> bool {
@@ -77,25 +77,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_line_counts_the_wait_and_loses_nothing() {
-        let (mut line, receiver) = line(1);
-        assert!(line.send(1));
-        assert_eq!(line.waits(), Waits::default());
+    fn a_full_channel_counts_the_wait_and_loses_nothing() {
+        let (mut sender, receiver) = channel(1);
+        assert!(sender.send(1));
+        assert_eq!(sender.waits(), Waits::default());
         let received = thread::scope(|scope| {
             let reader = scope.spawn(move || receiver.iter().take(2).collect::<Vec<i32>>());
             // The second message waits until the reader has taken the first; after that it does
             // not.
-            assert!(line.send(2));
+            assert!(sender.send(2));
             reader.join().unwrap()
         });
         assert_eq!(received, [1, 2]);
-        assert!(!line.send(3));
+        assert!(!sender.send(3));
     }
 
     #[test]
     fn a_wait_is_counted_with_its_time() {
-        let (mut line, _receiver) = line(1);
-        assert!(line.wait(7));
-        assert_eq!(line.waits().count, 1);
+        let (mut sender, _receiver) = channel(1);
+        assert!(sender.wait(7));
+        assert_eq!(sender.waits().count, 1);
     }
 }
