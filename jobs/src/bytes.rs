@@ -58,11 +58,42 @@ impl Display for ByteSize {
     }
 }
 
-impl FromStr for ByteSize {
-    type Err = String;
+/// Why a text is no [`ByteSize`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ByteSizeError {
+    /// The letters after the number are no unit.
+    #[error(
+        "`{text}` has no known unit (KiB, MiB, GiB, TiB, KB, MB, GB, TB); a size above 0 is needed, \
+         as 12GiB, 12GB, 12288MiB or a number of bytes"
+    )]
+    UnknownUnit {
+        /// The text.
+        text: String,
+    },
+    /// A small number without a unit.
+    #[error("`{text}` is {bytes} bytes; write `{number}GiB` for {number} GiB")]
+    MissingUnit {
+        /// The text.
+        text: String,
+        /// The number in it.
+        number: String,
+        /// The bytes that it would be.
+        bytes: u64,
+    },
+    /// The text has no number above 0.
+    #[error(
+        "`{text}` is no size; a size above 0 is needed, as 12GiB, 12GB, 12288MiB or a number of bytes"
+    )]
+    NotASize {
+        /// The text.
+        text: String,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = "a size above 0 is needed, as 12GiB, 12GB, 12288MiB or a number of bytes";
+impl FromStr for ByteSize {
+    type Err = ByteSizeError;
+
+    fn from_str(text: &str) -> Result<Self, ByteSizeError> {
         let trimmed = text.trim();
         let letters = trimmed
             .find(|letter: char| letter.is_alphabetic())
@@ -70,17 +101,23 @@ impl FromStr for ByteSize {
         let (number, unit) = trimmed.split_at(letters);
         let unit = unit.to_lowercase();
         let Some((_, bytes)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-            return Err(format!(
-                "`{text}` has no known unit (KiB, MiB, GiB, TiB, KB, MB, GB, TB); {wanted}"
-            ));
+            return Err(ByteSizeError::UnknownUnit {
+                text: text.to_owned(),
+            });
         };
         let number = number.trim();
         match amount(number, *bytes) {
-            Some(few) if unit.is_empty() && few < FEWEST_BARE => Err(format!(
-                "`{text}` is {few} bytes; write `{number}GiB` for {number} GiB"
-            )),
+            Some(bytes) if unit.is_empty() && bytes < FEWEST_BARE => {
+                Err(ByteSizeError::MissingUnit {
+                    text: text.to_owned(),
+                    number: number.to_owned(),
+                    bytes,
+                })
+            }
             Some(bytes) => Ok(Self(bytes)),
-            None => Err(format!("`{text}` is no size; {wanted}")),
+            None => Err(ByteSizeError::NotASize {
+                text: text.to_owned(),
+            }),
         }
     }
 }
@@ -150,21 +187,26 @@ mod tests {
             assert_eq!(bytes(text), None, "{text}");
         }
         assert_eq!(
-            "12GO".parse::<ByteSize>().unwrap_err(),
+            "12GO".parse::<ByteSize>().unwrap_err().to_string(),
             "`12GO` has no known unit (KiB, MiB, GiB, TiB, KB, MB, GB, TB); a size above 0 is needed, as 12GiB, 12GB, \
              12288MiB or a number of bytes"
         );
-        assert!("x".parse::<ByteSize>().unwrap_err().contains("as 12GiB"));
+        assert!(
+            "x".parse::<ByteSize>()
+                .unwrap_err()
+                .to_string()
+                .contains("as 12GiB")
+        );
     }
 
     #[test]
     fn a_small_number_without_a_unit_is_taken_for_a_forgotten_unit() {
         assert_eq!(
-            "16".parse::<ByteSize>().unwrap_err(),
+            "16".parse::<ByteSize>().unwrap_err().to_string(),
             "`16` is 16 bytes; write `16GiB` for 16 GiB"
         );
         assert_eq!(
-            "1.5".parse::<ByteSize>().unwrap_err(),
+            "1.5".parse::<ByteSize>().unwrap_err().to_string(),
             "`1.5` is 1 bytes; write `1.5GiB` for 1.5 GiB"
         );
         assert_eq!(

@@ -186,10 +186,55 @@ pub struct PolicyChoice {
 /// The environment variable with the token of `--api-token`.
 pub const TOKEN_VARIABLE: &str = "RRUN_API_TOKEN";
 
+/// The token of `--api-token` is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is empty; leave it out to let everybody in")]
+struct EmptyToken;
+
+/// Why `--policy` or `--policy-config` does not name a policy.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyChoiceError {
+    /// The file of `--policy-config` cannot be read.
+    #[error("--policy-config `{path}`: {err}")]
+    Read {
+        /// Path of the file.
+        path: String,
+        /// The error of the file system.
+        err: std::io::Error,
+    },
+    /// A value is not a JSON object.
+    #[error("{option}: not a JSON object: {err}")]
+    Json {
+        /// The option.
+        option: &'static str,
+        /// The error of the parser.
+        err: serde_json::Error,
+    },
+    /// The object has a field that no policy has.
+    #[error("--policy has `{field}`, policy_type and policy_config_dict are known")]
+    UnknownField {
+        /// Name of the field.
+        field: String,
+    },
+    /// A field of the object is missing or has another type.
+    #[error("--policy needs a text `policy_type` and an object `policy_config_dict`")]
+    Incomplete,
+}
+
+/// There is no port for a local rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--port {port} leaves none for local rank {local_rank}")]
+pub struct PortError {
+    /// The port of local rank 0.
+    pub port: u16,
+    /// The local rank.
+    pub local_rank: usize,
+}
+
 /// Refuses an empty token, which would disable the check and admit clients that should be refused.
-fn token(text: &str) -> Result<String, String> {
+fn token(text: &str) -> Result<String, EmptyToken> {
     if text.is_empty() {
-        Err("it is empty; leave it out to let everybody in".to_owned())
+        Err(EmptyToken)
     } else {
         Ok(text.to_owned())
     }
@@ -234,17 +279,16 @@ impl ServeArgs {
     /// # Errors
     /// Returns an error with the name of the option if its value is not a JSON object of the
     /// expected form.
-    pub fn choice(&self) -> Result<PolicyChoice, String> {
+    pub fn choice(&self) -> Result<PolicyChoice, PolicyChoiceError> {
         let mut choice = chosen(&self.policy)?;
         if let Some(text) = &self.policy_config {
-            let from_file = || {
-                std::fs::read_to_string(text)
-                    .map_err(|err| format!("--policy-config `{text}`: {err}"))
-            };
             let json = if text.trim_start().starts_with('{') {
                 text.clone()
             } else {
-                from_file()?
+                std::fs::read_to_string(text).map_err(|err| PolicyChoiceError::Read {
+                    path: text.clone(),
+                    err,
+                })?
             };
             choice.config.extend(object("--policy-config", &json)?);
         }
@@ -267,23 +311,21 @@ impl ServeArgs {
     ///
     /// # Errors
     /// Returns an error if the number exceeds the last port.
-    pub fn port_of(&self, local_rank: usize) -> Result<u16, String> {
+    pub fn port_of(&self, local_rank: usize) -> Result<u16, PortError> {
         let port = u16::try_from(local_rank)
             .ok()
             .and_then(|rank| self.port.checked_add(rank));
         match self.port {
             0 => Ok(0),
-            _ => port.ok_or_else(|| {
-                format!(
-                    "--port {} leaves none for local rank {local_rank}",
-                    self.port
-                )
+            _ => port.ok_or(PortError {
+                port: self.port,
+                local_rank,
             }),
         }
     }
 }
 
-fn chosen(policy: &str) -> Result<PolicyChoice, String> {
+fn chosen(policy: &str) -> Result<PolicyChoice, PolicyChoiceError> {
     if Path::new(policy).is_dir() {
         let config = Map::from_iter([("model_path".to_owned(), policy.into())]);
         return Ok(PolicyChoice {
@@ -302,21 +344,19 @@ fn chosen(policy: &str) -> Result<PolicyChoice, String> {
         .remove("policy_config_dict")
         .unwrap_or_else(|| Map::new().into());
     match (job.remove("policy_type"), config, job.keys().next()) {
-        (_, _, Some(other)) => Err(format!(
-            "--policy has `{other}`, policy_type and policy_config_dict are known"
-        )),
+        (_, _, Some(field)) => Err(PolicyChoiceError::UnknownField {
+            field: field.clone(),
+        }),
         (Some(Value::String(policy_type)), Value::Object(config), None) => Ok(PolicyChoice {
             policy_type,
             config,
         }),
-        _ => {
-            Err("--policy needs a text `policy_type` and an object `policy_config_dict`".to_owned())
-        }
+        _ => Err(PolicyChoiceError::Incomplete),
     }
 }
 
-fn object(option: &str, text: &str) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text).map_err(|err| format!("{option}: not a JSON object: {err}"))
+fn object(option: &'static str, text: &str) -> Result<Map<String, Value>, PolicyChoiceError> {
+    serde_json::from_str(text).map_err(|err| PolicyChoiceError::Json { option, err })
 }
 
 #[cfg(test)]
@@ -389,7 +429,7 @@ mod tests {
 
     #[test]
     fn what_is_no_policy_is_refused_by_name() {
-        let refusal = |words: &[&str]| parse(words).unwrap().choice().unwrap_err();
+        let refusal = |words: &[&str]| parse(words).unwrap().choice().unwrap_err().to_string();
         assert!(refusal(&["--policy", "{"]).starts_with("--policy: not a JSON object"));
         assert!(refusal(&["--policy", r#"{"policy": 1}"#]).contains("--policy has `policy`"));
         assert!(

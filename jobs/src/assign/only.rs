@@ -159,10 +159,29 @@ impl Numbers {
     }
 }
 
-impl FromStr for Numbers {
-    type Err = String;
+/// Why a text is no [`Numbers`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no list of episodes, as `0,3-5` is")]
+pub struct NumbersError {
+    /// The text.
+    pub text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+/// Why a text is no [`Only`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OnlySyntaxError {
+    /// The text has no entry.
+    #[error("no job is named, `JOB` or `JOB:0,3-5` is needed")]
+    NoJob,
+    /// The numbers of an entry.
+    #[error(transparent)]
+    Numbers(#[from] NumbersError),
+}
+
+impl FromStr for Numbers {
+    type Err = NumbersError;
+
+    fn from_str(text: &str) -> Result<Self, NumbersError> {
         // A job has at most a million episodes; with `u32` no addition to a number can overflow.
         let number = |text: &str| text.trim().parse::<u32>().ok().map(u64::from);
         let range = |piece: &str| {
@@ -171,9 +190,9 @@ impl FromStr for Numbers {
             (range.start() <= range.end()).then_some(range)
         };
         let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
-        ranges
-            .map(Self::new)
-            .ok_or_else(|| format!("`{text}` is no list of episodes, as `0,3-5` is"))
+        ranges.map(Self::new).ok_or_else(|| NumbersError {
+            text: text.to_owned(),
+        })
     }
 }
 
@@ -191,11 +210,11 @@ impl fmt::Display for Numbers {
 }
 
 impl FromStr for Only {
-    type Err = String;
+    type Err = OnlySyntaxError;
 
     /// A job that is named twice runs the episodes of both entries; an entry without numbers
     /// selects the whole job.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, OnlySyntaxError> {
         let mut jobs: BTreeMap<String, Option<Numbers>> = BTreeMap::new();
         for piece in text
             .split(';')
@@ -213,7 +232,7 @@ impl FromStr for Only {
             jobs.insert(name, joined);
         }
         if jobs.is_empty() {
-            return Err("no job is named, `JOB` or `JOB:0,3-5` is needed".to_owned());
+            return Err(OnlySyntaxError::NoJob);
         }
         Ok(Self(jobs))
     }
@@ -221,7 +240,7 @@ impl FromStr for Only {
 
 /// Parses one entry. A job name may contain colons; text after the last one that looks like numbers
 /// is taken as numbers.
-fn entry(piece: &str) -> Result<(String, Option<Numbers>), String> {
+fn entry(piece: &str) -> Result<(String, Option<Numbers>), NumbersError> {
     let looks_like_numbers = |text: &str| {
         text.chars()
             .all(|letter| letter.is_ascii_digit() || ",- ".contains(letter))
@@ -248,9 +267,9 @@ impl fmt::Display for Only {
 }
 
 impl TryFrom<String> for Only {
-    type Error = String;
+    type Error = OnlySyntaxError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, OnlySyntaxError> {
         text.parse()
     }
 }
@@ -262,9 +281,9 @@ impl From<Only> for String {
 }
 
 impl TryFrom<String> for Numbers {
-    type Error = String;
+    type Error = NumbersError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, NumbersError> {
         text.parse()
     }
 }
@@ -293,7 +312,8 @@ mod tests {
 
     fn choose(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
         let chosen = text
-            .parse::<Only>()?
+            .parse::<Only>()
+            .map_err(|err| err.to_string())?
             .choose(jobs())
             .map_err(|err| err.to_string())?;
         Ok(chosen

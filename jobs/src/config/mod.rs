@@ -22,7 +22,7 @@ mod sections;
 mod set;
 pub mod tree;
 
-pub use set::Override;
+pub use set::{Override, OverrideError};
 
 /// Stands in for a file name in errors about `--set`.
 const SET: &str = "--set";

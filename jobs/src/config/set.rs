@@ -34,14 +34,43 @@ impl Override {
     }
 }
 
-impl FromStr for Override {
-    type Err = String;
+/// Why a text is no [`Override`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OverrideError {
+    /// The text has no value.
+    #[error("`{text}` has no `=`; KEY=VALUE is needed, as env.eval.total_num_envs=8")]
+    NoValue {
+        /// The text.
+        text: String,
+    },
+    /// A part of the key is empty, or there are too many.
+    #[error("`{key}` is no key; names joined by dots are needed, as env.eval.total_num_envs")]
+    BadKey {
+        /// The key as given.
+        key: String,
+    },
+    /// The value is not YAML.
+    #[error("`{value}` cannot be read as a value of YAML")]
+    BadValue {
+        /// The value as given.
+        value: String,
+    },
+    /// The value contains lines of other keys.
+    #[error("`{value}` is more than one value of YAML")]
+    SeveralValues {
+        /// The value as given.
+        value: String,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Override {
+    type Err = OverrideError;
+
+    fn from_str(text: &str) -> Result<Self, OverrideError> {
         let Some((key, value)) = text.split_once('=') else {
-            return Err(format!(
-                "`{text}` has no `=`; KEY=VALUE is needed, as env.eval.total_num_envs=8"
-            ));
+            return Err(OverrideError::NoValue {
+                text: text.to_owned(),
+            });
         };
         let parts: Vec<String> = key
             .trim()
@@ -49,17 +78,21 @@ impl FromStr for Override {
             .map(|part| part.trim().to_owned())
             .collect();
         if parts.iter().any(String::is_empty) || parts.len() > MOST_PARTS {
-            return Err(format!(
-                "`{key}` is no key; names joined by dots are needed, as env.eval.total_num_envs"
-            ));
+            return Err(OverrideError::BadKey {
+                key: key.to_owned(),
+            });
         }
         let read = tree::parse(Path::new("--set"), &format!("value: {value}"));
         let Ok(Value::Object(mut read)) = read else {
-            return Err(format!("`{value}` cannot be read as a value of YAML"));
+            return Err(OverrideError::BadValue {
+                value: value.to_owned(),
+            });
         };
         match (read.shift_remove("value"), read.is_empty()) {
             (Some(value), true) => Ok(Self { key: parts, value }),
-            _ => Err(format!("`{value}` is more than one value of YAML")),
+            _ => Err(OverrideError::SeveralValues {
+                value: value.to_owned(),
+            }),
         }
     }
 }
@@ -96,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_no_setting_is_refused() {
-        let refusal = |text: &str| text.parse::<Override>().unwrap_err();
+        let refusal = |text: &str| text.parse::<Override>().unwrap_err().to_string();
         assert!(refusal("a.b").contains("has no `=`"));
         assert!(refusal("a..b=1").contains("is no key"));
         assert!(refusal("=1").contains("is no key"));

@@ -223,7 +223,7 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
     let mut fields = Fields::new(&format!("job {index}"), entry)?;
     let name = fields.string("name")?;
     fields.rename(&format!("job {index} ({name})"));
-    check_name(&name).map_err(|reason| fields.refuse("name", &reason))?;
+    check_name(&name).map_err(|err| fields.refuse("name", &err.to_string()))?;
     let mut env = Fields::new(
         &fields.place("arena_env_args"),
         fields.require("arena_env_args")?,
@@ -282,12 +282,20 @@ const OWN_NAMES: &[&str] = &[
     "episodes.jsonl",
 ];
 
+/// Why the name of a job cannot be a file name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` cannot be a file name: {reason}", name.escape_debug())]
+pub(crate) struct FileNameError {
+    name: String,
+    reason: &'static str,
+}
+
 /// Checks that a name can be a file name: no separator, not hidden, short enough for
 /// `dataset_<name>_rank<r>.hdf5`.
 ///
 /// # Errors
 /// Returns the reason why it cannot.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
+pub(crate) fn check_name(name: &str) -> Result<(), FileNameError> {
     let reason = if name.is_empty() {
         "it is empty"
     } else if name.len() > 200 {
@@ -301,10 +309,10 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     } else {
         return Ok(());
     };
-    Err(format!(
-        "`{}` cannot be a file name: {reason}",
-        name.escape_debug()
-    ))
+    Err(FileNameError {
+        name: name.to_owned(),
+        reason,
+    })
 }
 
 fn policy_config(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {

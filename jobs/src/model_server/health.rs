@@ -29,31 +29,57 @@ pub struct HealthUrl {
     pub path: String,
 }
 
+/// Why a URL cannot be requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HealthUrlError {
+    /// The scheme is not `http`.
+    #[error("it does not begin with http://, which alone is spoken")]
+    NotHttp,
+    /// A character that no URL has.
+    #[error("it has a blank or a control character")]
+    Blank,
+    /// It has a user name.
+    #[error("it has a user name, which is not sent")]
+    UserName,
+    /// It has no host.
+    #[error("it has no host")]
+    NoHost,
+    /// The brackets hold no IPv6 address.
+    #[error("there is no address of IPv6 in its brackets")]
+    NotIpv6,
+    /// Brackets are not around the host.
+    #[error("its brackets are in the wrong place")]
+    Brackets,
+    /// The port is no number from 1 to 65535.
+    #[error("its port is no number from 1 to 65535")]
+    Port,
+}
+
 impl HealthUrl {
     /// Parses a URL.
     ///
     /// # Errors
     /// Returns the reason why it cannot be requested.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, HealthUrlError> {
         let Some(rest) = text.strip_prefix("http://") else {
-            return Err("it does not begin with http://, which alone is spoken".to_owned());
+            return Err(HealthUrlError::NotHttp);
         };
         if rest
             .chars()
             .any(|letter| letter.is_whitespace() || letter.is_control())
         {
-            return Err("it has a blank or a control character".to_owned());
+            return Err(HealthUrlError::Blank);
         }
         // A fragment is never sent to the server.
         let rest = rest.split('#').next().unwrap_or(rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         if authority.contains('@') {
-            return Err("it has a user name, which is not sent".to_owned());
+            return Err(HealthUrlError::UserName);
         }
         let (host, port) = split(authority)?;
         if host.is_empty() {
-            return Err("it has no host".to_owned());
+            return Err(HealthUrlError::NoHost);
         }
         let path = if path.starts_with('/') {
             path.to_owned()
@@ -79,16 +105,16 @@ impl HealthUrl {
 }
 
 /// Splits `host`, `host:80` or `[::1]:80` into host and port.
-fn split(authority: &str) -> Result<(&str, u16), String> {
+fn split(authority: &str) -> Result<(&str, u16), HealthUrlError> {
     let (host, port) = match authority.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(Some((host, rest)))
             if host.parse::<Ipv6Addr>().is_ok() && (rest.is_empty() || rest.starts_with(':')) =>
         {
             (host, rest.strip_prefix(':'))
         }
-        Some(_) => return Err("there is no address of IPv6 in its brackets".to_owned()),
+        Some(_) => return Err(HealthUrlError::NotIpv6),
         None if authority.contains(['[', ']']) => {
-            return Err("its brackets are in the wrong place".to_owned());
+            return Err(HealthUrlError::Brackets);
         }
         None => authority
             .split_once(':')
@@ -100,8 +126,7 @@ fn split(authority: &str) -> Result<(&str, u16), String> {
     // `parse` alone would accept a sign.
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let port = port.parse().ok().filter(|&found| is_number && found > 0);
-    port.map(|port| (host, port))
-        .ok_or_else(|| "its port is no number from 1 to 65535".to_owned())
+    port.map(|port| (host, port)).ok_or(HealthUrlError::Port)
 }
 
 /// Reads one of the two fields.
@@ -143,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    fn parts(text: &str) -> Result<(String, u16, String), String> {
+    fn parts(text: &str) -> Result<(String, u16, String), HealthUrlError> {
         HealthUrl::parse(text).map(|url| (url.host, url.port, url.path))
     }
 
@@ -182,7 +207,7 @@ mod tests {
         ];
         for (url, reason) in reasons {
             assert!(
-                parts(url).unwrap_err().contains(reason),
+                parts(url).unwrap_err().to_string().contains(reason),
                 "{url}: {:?}",
                 parts(url)
             );

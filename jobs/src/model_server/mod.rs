@@ -19,7 +19,7 @@ use crate::file::field::Fields;
 
 mod health;
 
-pub use health::{Health, HealthUrl};
+pub use health::{Health, HealthUrl, HealthUrlError};
 
 /// Name of the field.
 pub(crate) const FIELD: &str = "model_server";

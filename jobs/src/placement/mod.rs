@@ -27,7 +27,7 @@ pub mod seat;
 pub use check::Division;
 pub use components::Components;
 pub use error::{Fault, PlacementError};
-pub use seat::{Seat, Share};
+pub use seat::{Seat, Share, ShareError};
 
 /// The resources that the numbers of a placement refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

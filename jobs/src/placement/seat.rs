@@ -41,8 +41,22 @@ struct Written {
     total: usize,
 }
 
+/// Why a share of a journal is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "environments {first} and {count} more of {total} are no share; there are {MAX_TOTAL_ENVS} at most"
+)]
+pub struct ShareError {
+    /// Global index of the first environment.
+    pub first: usize,
+    /// Number of environments.
+    pub count: usize,
+    /// Number of environments over all ranks.
+    pub total: usize,
+}
+
 impl TryFrom<Written> for Share {
-    type Error = String;
+    type Error = ShareError;
 
     fn try_from(
         Written {
@@ -50,12 +64,19 @@ impl TryFrom<Written> for Share {
             count,
             total,
         }: Written,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ShareError> {
         let end = first
             .checked_add(count)
             .filter(|end| *end <= total && total as u64 <= MAX_TOTAL_ENVS);
-        end.map(|_| Self { first, count, total }).ok_or_else(|| {
-            format!("environments {first} and {count} more of {total} are no share; there are {MAX_TOTAL_ENVS} at most")
+        end.map(|_| Self {
+            first,
+            count,
+            total,
+        })
+        .ok_or(ShareError {
+            first,
+            count,
+            total,
         })
     }
 }

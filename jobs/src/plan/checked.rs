@@ -85,7 +85,7 @@ fn at_most(field: &str, found: u64, limit: u64) -> Result<(), Refusal> {
 
 /// Checks one job; the error names the field and the reason.
 fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
-    file::check_name(&job.name).map_err(|reason| ("name", reason))?;
+    file::check_name(&job.name).map_err(|err| ("name", err.to_string()))?;
     let episodes = if let Length::Episodes(count) = job.length {
         count
     } else {

@@ -73,10 +73,13 @@ pub fn main(words: &[OsString]) -> ExitCode {
 
 fn run(args: &ServeArgs) -> Result<ExitCode, String> {
     let env = RankEnv::read(|name| std::env::var(name).ok()).map_err(|err| err.to_string())?;
-    let choice = args.choice()?;
+    let choice = args.choice().map_err(|err| err.to_string())?;
     policy::check(&choice.policy_type, &choice.config).map_err(|err| err.to_string())?;
     let local_rank = env.local_rank.unwrap_or(0);
-    let address = SocketAddr::new(args.host, args.port_of(local_rank)?);
+    let address = SocketAddr::new(
+        args.host,
+        args.port_of(local_rank).map_err(|err| err.to_string())?,
+    );
     let reporter = Reporter {
         label: if env.world_size > 1 {
             format!("serve [rank {}/{}]:", env.rank, env.world_size)

@@ -72,10 +72,18 @@ impl fmt::Display for Hold {
     }
 }
 
-impl FromStr for Hold {
-    type Err = String;
+/// Why a text is no [`Hold`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no holder of a lease")]
+pub struct HoldError {
+    /// The text.
+    pub text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Hold {
+    type Err = HoldError;
+
+    fn from_str(text: &str) -> Result<Self, HoldError> {
         let holder = |text: &str| {
             let (rank, rest) = text.split_once(':')?;
             let (life, mark) = rest.split_once(':')?;
@@ -90,7 +98,9 @@ impl FromStr for Hold {
             Some(by) => holder(by).map(Self::Done),
             None => holder(text).map(Self::By),
         };
-        hold.ok_or_else(|| format!("`{text}` is no holder of a lease"))
+        hold.ok_or_else(|| HoldError {
+            text: text.to_owned(),
+        })
     }
 }
 

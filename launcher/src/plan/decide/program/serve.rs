@@ -19,7 +19,9 @@ pub fn check(words: &[OsString]) -> Result<(), PlanError> {
             code,
         }
     })?;
-    let choice = args.choice().map_err(PlanError::Serve)?;
+    let choice = args
+        .choice()
+        .map_err(|err| PlanError::Serve(err.to_string()))?;
     match known::canonical_policy(&choice.policy_type) {
         name if known::POLICIES.contains(&name) => Ok(()),
         _ => {

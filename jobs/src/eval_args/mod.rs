@@ -3,19 +3,27 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser};
-use serde::{Deserialize, Serialize};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::bytes::ByteSize;
 use crate::config::Override;
+use crate::eval_args::values::address;
 use crate::usage::{option_of_file, plain, with_negative_values};
+
+mod resume;
+mod values;
+
+pub(crate) use resume::is_taken_over;
+pub use values::{
+    AddressError, ExportMode, LogFormat, RecordFormat, Screen, ScreenError, VideoSize,
+    VideoSizeError,
+};
 
 /// Run the jobs of a file and report the results.
 ///
@@ -274,142 +282,6 @@ pub struct EvalArgs {
     pub given: BTreeMap<String, String>,
 }
 
-/// Format of messages on stderr.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
-    /// Human-readable lines.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-/// Parses an IP address or resolves a host name. Of several addresses, an IPv4 address is chosen,
-/// because every client can reach it.
-fn address(text: &str) -> Result<IpAddr, String> {
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    let found = (text, 0).to_socket_addrs();
-    let found: Vec<_> = found
-        .map_err(|err| format!("it is no address, and cannot be resolved: {err}"))?
-        .collect();
-    let chosen = found
-        .iter()
-        .find(|address| address.is_ipv4())
-        .or(found.first());
-    chosen
-        .map(SocketAddr::ip)
-        .ok_or_else(|| "it is no address, and the name has none".to_owned())
-}
-
-/// What `--resume` does not take over: it names the run, or what differs from start to start.
-const OF_ONE_START: &[&str] = &[
-    "jobs",
-    "config",
-    "set",
-    "output",
-    "resume",
-    "accept-changed-jobs",
-    "trust-plan",
-    "num-envs",
-    "lease",
-    "lease-timeout",
-];
-
-/// Headings whose options `--resume` does not take over either, because they name places or control
-/// the output.
-const HEADINGS_OF_ONE_START: &[&str] = &["Devices", "Output"];
-
-/// Format of a dataset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RecordFormat {
-    /// One HDF5 file, as in robomimic and Isaac Lab.
-    #[default]
-    Hdf5,
-    /// A folder, as in LeRobot v3.0.
-    Lerobot,
-}
-
-/// Which episodes a dataset has: Isaac Lab's `DatasetExportMode`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ExportMode {
-    /// All episodes.
-    #[default]
-    All,
-    /// Only episodes that succeeded.
-    Succeeded,
-    /// Failed episodes in a separate file.
-    Separate,
-    /// No datasets.
-    None,
-}
-
-/// Size of one camera's image in a video, written as `HEIGHTxWIDTH`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VideoSize {
-    /// Height in pixels, 16 to 4096.
-    pub height: u32,
-    /// Width in pixels, 16 to 4096.
-    pub width: u32,
-}
-
-impl std::str::FromStr for VideoSize {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let sides = text
-            .split_once('x')
-            .map(|(height, width)| (height.parse(), width.parse()));
-        match sides {
-            Some((Ok(height @ 16..=4096), Ok(width @ 16..=4096))) => Ok(Self { height, width }),
-            _ => Err(format!(
-                "`{text}` is no size, HEIGHTxWIDTH with 16 to 4096 is needed, as 224x224"
-            )),
-        }
-    }
-}
-
-/// Size of an X display, written as `WIDTHxHEIGHTxDEPTH`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Screen {
-    /// Width in pixels, 16 to 16384.
-    pub width: u32,
-    /// Height in pixels, 16 to 16384.
-    pub height: u32,
-    /// Bits per pixel: 8, 16 or 24.
-    pub depth: u32,
-}
-
-impl std::str::FromStr for Screen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let numbers: Vec<Option<u32>> = text.split('x').map(|number| number.parse().ok()).collect();
-        match numbers[..] {
-            [
-                Some(width @ 16..=16384),
-                Some(height @ 16..=16384),
-                Some(depth @ (8 | 16 | 24)),
-            ] => Ok(Self {
-                width,
-                height,
-                depth,
-            }),
-            _ => Err(format!(
-                "`{text}` is no screen, WIDTHxHEIGHTxDEPTH is needed, as 1024x768x24"
-            )),
-        }
-    }
-}
-
-impl std::fmt::Display for Screen {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}x{}x{}", self.width, self.height, self.depth)
-    }
-}
-
 impl EvalArgs {
     /// Parses the arguments after `eval`.
     ///
@@ -425,7 +297,7 @@ impl EvalArgs {
         let command = Self::command();
         let given = command
             .get_arguments()
-            .filter_map(|option| given(option, &matches))
+            .filter_map(|option| resume::given(option, &matches))
             .collect();
         let args = Self {
             given,
@@ -464,39 +336,6 @@ impl EvalArgs {
     }
 }
 
-/// Returns whether `--resume` takes over the option with this long name.
-pub(crate) fn is_taken_over(name: &str) -> bool {
-    EvalArgs::command()
-        .get_arguments()
-        .any(|option| option.get_long() == Some(name) && !is_of_one_start(option))
-}
-
-fn is_of_one_start(option: &Arg) -> bool {
-    let is_under = |heading: &str| HEADINGS_OF_ONE_START.contains(&heading);
-    option.get_help_heading().is_some_and(is_under)
-        || option
-            .get_long()
-            .is_some_and(|name| OF_ONE_START.contains(&name))
-}
-
-/// Returns the name and value of an option that was given on the command line and that `--resume`
-/// takes over.
-fn given(option: &Arg, matches: &ArgMatches) -> Option<(String, String)> {
-    let (id, name) = (option.get_id().as_str(), option.get_long()?);
-    if is_of_one_start(option) || matches.try_get_raw(id).is_err() {
-        return None;
-    }
-    (matches.value_source(id)? == ValueSource::CommandLine).then_some(())?;
-    let takes_values = option.get_action().takes_values();
-    let values = matches
-        .get_raw(id)
-        .into_iter()
-        .flatten()
-        .filter(|_| takes_values);
-    let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
-    Some((name.to_owned(), values.join(",")))
-}
-
 /// Replaces underscores in the name of an option by dashes: `--a_b=c_d` becomes `--a-b=c_d`.
 pub fn with_dashes(word: &OsStr) -> OsString {
     let Some(text) = word.to_str().filter(|text| text.starts_with("--")) else {
@@ -509,182 +348,4 @@ pub fn with_dashes(word: &OsStr) -> OsString {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(words: &[&str]) -> Result<EvalArgs, clap::Error> {
-        EvalArgs::parse_words(&words.iter().map(Into::into).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn both_spellings_are_read_and_values_are_left_alone() {
-        let args = parse(&[
-            "--eval_jobs_config=my_jobs.json",
-            "--policy_device_id",
-            "1",
-            "--continue_on_error",
-        ])
-        .unwrap();
-        assert_eq!(
-            (
-                args.jobs.as_deref().and_then(std::path::Path::to_str),
-                args.policy_device_id
-            ),
-            (Some("my_jobs.json"), Some(1))
-        );
-        assert!(args.continue_on_error);
-    }
-
-    #[test]
-    fn jobs_come_from_a_jobs_file_or_from_a_config() {
-        let args = parse(&[
-            "--config",
-            "a.yaml",
-            "--config",
-            "b.yaml",
-            "--placement",
-            "env,rollout: all",
-        ])
-        .unwrap();
-        assert_eq!((args.jobs, args.config.len()), (None, 2));
-        assert_eq!(parse(&["--resume", "out"]).unwrap().jobs, None);
-        assert!(parse(&["--resume", "out", "--output", "out"]).is_err());
-        assert!(
-            parse(&[])
-                .unwrap_err()
-                .to_string()
-                .contains("--jobs <FILE>")
-        );
-    }
-
-    #[test]
-    fn memory_of_a_gpu_has_a_unit_and_is_of_one_start() {
-        let args = parse(&["--jobs", "a", "--gpu_memory", "12GiB", "--no-memory-check"]).unwrap();
-        assert_eq!(
-            (args.gpu_memory, args.no_memory_check),
-            (Some(ByteSize(12 << 30)), true)
-        );
-        assert!(
-            args.given.is_empty(),
-            "another machine has other GPUs: {:?}",
-            args.given
-        );
-        let err = parse(&["--jobs", "a", "--gpu-memory", "much"])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            err.contains("as 12GiB, 12GB, 12288MiB or a number of bytes"),
-            "{err}"
-        );
-    }
-
-    #[test]
-    fn metrics_are_answered_at_an_address_or_at_that_of_a_name() {
-        let host =
-            |host: &str| parse(&["--jobs", "a", "--metrics-port", "9", "--metrics-host", host]);
-        assert!(host("localhost").unwrap().metrics_host.is_loopback());
-        assert_eq!(host("::1").unwrap().metrics_host.to_string(), "::1");
-        let err = host("no such host").unwrap_err().to_string();
-        assert!(
-            err.contains("'--metrics-host <ADDRESS>': it is no address, and cannot be resolved: "),
-            "{err}"
-        );
-    }
-
-    #[test]
-    fn what_was_meant_is_said() {
-        let refusal = |words: &[&str]| parse(words).unwrap_err().to_string();
-        for (words, text) in [
-            (
-                &["--jobs", "a", "--seed", "-1"][..],
-                "--seed is -1, a whole number that is not below 0 is needed",
-            ),
-            (
-                &["--jobs", "a", "--num-envs=-2"],
-                "--num-envs is -2, a whole number",
-            ),
-            (
-                &["jobs.json"],
-                "`jobs.json` stands alone; write `--jobs jobs.json`",
-            ),
-            (
-                &["two_gpus.yaml"],
-                "`two_gpus.yaml` stands alone; write `--config two_gpus.yaml`",
-            ),
-            (
-                &["--nproc_per_node", "2"],
-                "--nproc-per-node is an option of the launcher and goes before `eval`",
-            ),
-            (&["--jobs", "a", "b"], "unexpected argument 'b' found"),
-        ] {
-            assert!(refusal(words).contains(text), "{}", refusal(words));
-        }
-        assert_eq!(
-            parse(&["--jobs", "a", "--policy-device-id", "-1"])
-                .unwrap()
-                .policy_device_id,
-            Some(-1)
-        );
-    }
-
-    #[test]
-    fn leases_are_there_with_dynamic_only_and_are_of_episodes() {
-        let args = parse(&[
-            "--jobs",
-            "a",
-            "--assign",
-            "dynamic",
-            "--lease",
-            "2",
-            "--stall-timeout",
-            "7",
-        ])
-        .unwrap();
-        assert_eq!(
-            (args.assignment().shard, args.lease_timeout()),
-            (Shard::Episodes, Duration::from_secs(7))
-        );
-        let err = parse(&["--jobs", "a", "--lease", "2"]).unwrap_err();
-        assert!(
-            err.to_string()
-                .contains("of no use without --assign dynamic"),
-            "{err}"
-        );
-    }
-
-    #[test]
-    fn a_size_that_is_none_is_refused_with_an_example() {
-        assert!(
-            parse(&["--jobs", "a", "--video-size", "224"])
-                .unwrap_err()
-                .to_string()
-                .contains("as 224x224")
-        );
-        let screen = |words: &[&str]| {
-            parse(&[&["--jobs", "a"], words].concat()).map(|args| args.xvfb.map(|s| s.to_string()))
-        };
-        assert_eq!(screen(&["--xvfb"]).unwrap().as_deref(), Some("1024x768x24"));
-        assert_eq!(
-            screen(&["--xvfb", "640x480x16", "--no-video"])
-                .unwrap()
-                .as_deref(),
-            Some("640x480x16")
-        );
-        assert!(
-            screen(&["--xvfb=640x480"])
-                .unwrap_err()
-                .to_string()
-                .contains("as 1024x768x24")
-        );
-        let size = parse(&["--jobs", "a", "--video-size", "64x96"])
-            .unwrap()
-            .video_size;
-        assert_eq!(
-            size,
-            Some(VideoSize {
-                height: 64,
-                width: 96
-            })
-        );
-    }
-}
+mod tests;

@@ -1,0 +1,176 @@
+use super::*;
+
+fn parse(words: &[&str]) -> Result<EvalArgs, clap::Error> {
+    EvalArgs::parse_words(&words.iter().map(Into::into).collect::<Vec<_>>())
+}
+
+#[test]
+fn both_spellings_are_read_and_values_are_left_alone() {
+    let args = parse(&[
+        "--eval_jobs_config=my_jobs.json",
+        "--policy_device_id",
+        "1",
+        "--continue_on_error",
+    ])
+    .unwrap();
+    assert_eq!(
+        (
+            args.jobs.as_deref().and_then(std::path::Path::to_str),
+            args.policy_device_id
+        ),
+        (Some("my_jobs.json"), Some(1))
+    );
+    assert!(args.continue_on_error);
+}
+
+#[test]
+fn jobs_come_from_a_jobs_file_or_from_a_config() {
+    let args = parse(&[
+        "--config",
+        "a.yaml",
+        "--config",
+        "b.yaml",
+        "--placement",
+        "env,rollout: all",
+    ])
+    .unwrap();
+    assert_eq!((args.jobs, args.config.len()), (None, 2));
+    assert_eq!(parse(&["--resume", "out"]).unwrap().jobs, None);
+    assert!(parse(&["--resume", "out", "--output", "out"]).is_err());
+    assert!(
+        parse(&[])
+            .unwrap_err()
+            .to_string()
+            .contains("--jobs <FILE>")
+    );
+}
+
+#[test]
+fn memory_of_a_gpu_has_a_unit_and_is_of_one_start() {
+    let args = parse(&["--jobs", "a", "--gpu_memory", "12GiB", "--no-memory-check"]).unwrap();
+    assert_eq!(
+        (args.gpu_memory, args.no_memory_check),
+        (Some(ByteSize(12 << 30)), true)
+    );
+    assert!(
+        args.given.is_empty(),
+        "another machine has other GPUs: {:?}",
+        args.given
+    );
+    let err = parse(&["--jobs", "a", "--gpu-memory", "much"])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        err.contains("as 12GiB, 12GB, 12288MiB or a number of bytes"),
+        "{err}"
+    );
+}
+
+#[test]
+fn metrics_are_answered_at_an_address_or_at_that_of_a_name() {
+    let host = |host: &str| parse(&["--jobs", "a", "--metrics-port", "9", "--metrics-host", host]);
+    assert!(host("localhost").unwrap().metrics_host.is_loopback());
+    assert_eq!(host("::1").unwrap().metrics_host.to_string(), "::1");
+    let err = host("no such host").unwrap_err().to_string();
+    assert!(
+        err.contains("'--metrics-host <ADDRESS>': it is no address, and cannot be resolved: "),
+        "{err}"
+    );
+}
+
+#[test]
+fn what_was_meant_is_said() {
+    let refusal = |words: &[&str]| parse(words).unwrap_err().to_string();
+    for (words, text) in [
+        (
+            &["--jobs", "a", "--seed", "-1"][..],
+            "--seed is -1, a whole number that is not below 0 is needed",
+        ),
+        (
+            &["--jobs", "a", "--num-envs=-2"],
+            "--num-envs is -2, a whole number",
+        ),
+        (
+            &["jobs.json"],
+            "`jobs.json` stands alone; write `--jobs jobs.json`",
+        ),
+        (
+            &["two_gpus.yaml"],
+            "`two_gpus.yaml` stands alone; write `--config two_gpus.yaml`",
+        ),
+        (
+            &["--nproc_per_node", "2"],
+            "--nproc-per-node is an option of the launcher and goes before `eval`",
+        ),
+        (&["--jobs", "a", "b"], "unexpected argument 'b' found"),
+    ] {
+        assert!(refusal(words).contains(text), "{}", refusal(words));
+    }
+    assert_eq!(
+        parse(&["--jobs", "a", "--policy-device-id", "-1"])
+            .unwrap()
+            .policy_device_id,
+        Some(-1)
+    );
+}
+
+#[test]
+fn leases_are_there_with_dynamic_only_and_are_of_episodes() {
+    let args = parse(&[
+        "--jobs",
+        "a",
+        "--assign",
+        "dynamic",
+        "--lease",
+        "2",
+        "--stall-timeout",
+        "7",
+    ])
+    .unwrap();
+    assert_eq!(
+        (args.assignment().shard, args.lease_timeout()),
+        (Shard::Episodes, Duration::from_secs(7))
+    );
+    let err = parse(&["--jobs", "a", "--lease", "2"]).unwrap_err();
+    assert!(
+        err.to_string()
+            .contains("of no use without --assign dynamic"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_size_that_is_none_is_refused_with_an_example() {
+    assert!(
+        parse(&["--jobs", "a", "--video-size", "224"])
+            .unwrap_err()
+            .to_string()
+            .contains("as 224x224")
+    );
+    let screen = |words: &[&str]| {
+        parse(&[&["--jobs", "a"], words].concat()).map(|args| args.xvfb.map(|s| s.to_string()))
+    };
+    assert_eq!(screen(&["--xvfb"]).unwrap().as_deref(), Some("1024x768x24"));
+    assert_eq!(
+        screen(&["--xvfb", "640x480x16", "--no-video"])
+            .unwrap()
+            .as_deref(),
+        Some("640x480x16")
+    );
+    assert!(
+        screen(&["--xvfb=640x480"])
+            .unwrap_err()
+            .to_string()
+            .contains("as 1024x768x24")
+    );
+    let size = parse(&["--jobs", "a", "--video-size", "64x96"])
+        .unwrap()
+        .video_size;
+    assert_eq!(
+        size,
+        Some(VideoSize {
+            height: 64,
+            width: 96
+        })
+    );
+}
