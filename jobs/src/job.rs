@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::assign::Numbers;
+use crate::episode_numbers::EpisodeNumbers;
 
 /// Position of a job in its file, from 0; the assignment to ranks uses it.
 #[derive(
@@ -49,7 +49,7 @@ pub struct Job {
     pub num_rebuilds: u64,
     /// The episodes that are run (`--only`); `None` means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub only: Option<Numbers>,
+    pub only: Option<EpisodeNumbers>,
     /// Instruction that replaces the one of the task.
     pub language_instruction: Option<String>,
     /// Nested environment variations, passed on unchanged.
@@ -192,7 +192,7 @@ impl Job {
 
     /// Returns how many of `count` episodes are to be run.
     pub fn selected(&self, count: u64) -> u64 {
-        self.only.as_ref().map_or(count, Numbers::count)
+        self.only.as_ref().map_or(count, EpisodeNumbers::count)
     }
 
     /// Returns the range of episodes of each build of the environment. They are as even as

@@ -20,7 +20,7 @@ mod only;
 mod part;
 
 pub use idle::idle;
-pub use only::{Numbers, NumbersError, Only, OnlyError, OnlySyntaxError};
+pub use only::{Only, OnlyError, OnlySyntaxError};
 pub use part::Part;
 
 use clap::ValueEnum;

@@ -2,22 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::episode_numbers::{EpisodeNumbers, EpisodeNumbersError};
 use crate::job::{Job, Length, Status};
 
 /// The selected jobs with their selected episodes; written as `push;reach:0,3-5`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Only(BTreeMap<String, Option<Numbers>>);
-
-/// Episode numbers as ascending ranges that do not touch; written as `0,3-5`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Numbers(Vec<RangeInclusive<u64>>);
+pub struct Only(BTreeMap<String, Option<EpisodeNumbers>>);
 
 /// Why a selection does not fit the jobs.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +83,7 @@ impl Only {
     }
 }
 
-fn check(job: &Job, numbers: Option<&Numbers>) -> Result<(), OnlyError> {
+fn check(job: &Job, numbers: Option<&EpisodeNumbers>) -> Result<(), OnlyError> {
     let name = || job.name.clone();
     if job.status != Status::Pending {
         return Err(OnlyError::NotPending {
@@ -96,7 +91,7 @@ fn check(job: &Job, numbers: Option<&Numbers>) -> Result<(), OnlyError> {
             status: job.status,
         });
     }
-    match (numbers.map(Numbers::last), job.length) {
+    match (numbers.map(EpisodeNumbers::last), job.length) {
         (Some(found), Length::Episodes(count)) if found >= count => Err(OnlyError::Beyond {
             name: name(),
             count,
@@ -107,66 +102,6 @@ fn check(job: &Job, numbers: Option<&Numbers>) -> Result<(), OnlyError> {
     }
 }
 
-impl Numbers {
-    /// Returns whether `number` is in one of the ranges.
-    pub fn has(&self, number: u64) -> bool {
-        let next = self.0.partition_point(|range| *range.end() < number);
-        self.0
-            .get(next)
-            .is_some_and(|range| range.contains(&number))
-    }
-
-    /// Returns how many numbers there are.
-    pub fn count(&self) -> u64 {
-        self.0
-            .iter()
-            .map(|range| range.end() - range.start() + 1)
-            .sum()
-    }
-
-    /// Returns how many numbers are below `end`.
-    pub fn count_below(&self, end: u64) -> u64 {
-        self.0
-            .iter()
-            .map(|range| (range.end() + 1).min(end).saturating_sub(*range.start()))
-            .sum()
-    }
-
-    /// Returns the numbers below `end`, ascending.
-    pub fn below(&self, end: u64) -> impl Iterator<Item = u64> {
-        self.0
-            .iter()
-            .flat_map(move |range| *range.start()..(range.end() + 1).min(end))
-    }
-
-    fn last(&self) -> u64 {
-        self.0.last().map_or(0, |range| *range.end())
-    }
-
-    /// Sorts the ranges, and merges those that overlap or touch.
-    fn new(mut ranges: Vec<RangeInclusive<u64>>) -> Self {
-        ranges.sort_by_key(|range| *range.start());
-        let mut joined: Vec<RangeInclusive<u64>> = Vec::new();
-        for range in ranges {
-            match joined.last_mut() {
-                Some(last) if *range.start() <= last.end() + 1 => {
-                    *last = *last.start()..=*last.end().max(range.end());
-                }
-                _ => joined.push(range),
-            }
-        }
-        Self(joined)
-    }
-}
-
-/// Why a text is no [`Numbers`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no list of episodes, as `0,3-5` is")]
-pub struct NumbersError {
-    /// The text.
-    pub text: String,
-}
-
 /// Why a text is no [`Only`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OnlySyntaxError {
@@ -175,38 +110,7 @@ pub enum OnlySyntaxError {
     NoJob,
     /// The numbers of an entry.
     #[error(transparent)]
-    Numbers(#[from] NumbersError),
-}
-
-impl FromStr for Numbers {
-    type Err = NumbersError;
-
-    fn from_str(text: &str) -> Result<Self, NumbersError> {
-        // A job has at most a million episodes; with `u32` no addition to a number can overflow.
-        let number = |text: &str| text.trim().parse::<u32>().ok().map(u64::from);
-        let range = |piece: &str| {
-            let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
-            let range = number(first)?..=number(last)?;
-            (range.start() <= range.end()).then_some(range)
-        };
-        let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
-        ranges.map(Self::new).ok_or_else(|| NumbersError {
-            text: text.to_owned(),
-        })
-    }
-}
-
-impl fmt::Display for Numbers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, range) in self.0.iter().enumerate() {
-            f.write_str(if nth > 0 { "," } else { "" })?;
-            match range.start() == range.end() {
-                true => write!(f, "{}", range.start())?,
-                false => write!(f, "{}-{}", range.start(), range.end())?,
-            }
-        }
-        Ok(())
-    }
+    EpisodeNumbers(#[from] EpisodeNumbersError),
 }
 
 impl FromStr for Only {
@@ -215,7 +119,7 @@ impl FromStr for Only {
     /// A job that is named twice runs the episodes of both entries; an entry without numbers
     /// selects the whole job.
     fn from_str(text: &str) -> Result<Self, OnlySyntaxError> {
-        let mut jobs: BTreeMap<String, Option<Numbers>> = BTreeMap::new();
+        let mut jobs: BTreeMap<String, Option<EpisodeNumbers>> = BTreeMap::new();
         for piece in text
             .split(';')
             .map(str::trim)
@@ -224,9 +128,7 @@ impl FromStr for Only {
             let (name, numbers) = entry(piece)?;
             let joined = match (jobs.remove(&name), numbers) {
                 (None, numbers) => numbers,
-                (Some(Some(before)), Some(numbers)) => {
-                    Some(Numbers::new([before.0, numbers.0].concat()))
-                }
+                (Some(Some(before)), Some(numbers)) => Some(before.union(numbers)),
                 (Some(_), _) => None,
             };
             jobs.insert(name, joined);
@@ -240,7 +142,7 @@ impl FromStr for Only {
 
 /// Parses one entry. A job name may contain colons; text after the last one that looks like numbers
 /// is taken as numbers.
-fn entry(piece: &str) -> Result<(String, Option<Numbers>), NumbersError> {
+fn entry(piece: &str) -> Result<(String, Option<EpisodeNumbers>), EpisodeNumbersError> {
     let looks_like_numbers = |text: &str| {
         text.chars()
             .all(|letter| letter.is_ascii_digit() || ",- ".contains(letter))
@@ -277,20 +179,6 @@ impl TryFrom<String> for Only {
 impl From<Only> for String {
     fn from(only: Only) -> Self {
         only.to_string()
-    }
-}
-
-impl TryFrom<String> for Numbers {
-    type Error = NumbersError;
-
-    fn try_from(text: String) -> Result<Self, NumbersError> {
-        text.parse()
-    }
-}
-
-impl From<Numbers> for String {
-    fn from(numbers: Numbers) -> Self {
-        numbers.to_string()
     }
 }
 
@@ -365,13 +253,6 @@ mod tests {
             "`` is no list of episodes, as `0,3-5` is"
         );
         assert!(refusal(" ; ").starts_with("no job is named"));
-    }
-
-    #[test]
-    fn numbers_know_what_they_have() {
-        let numbers: Numbers = "7,0-2".parse().unwrap();
-        let had: Vec<_> = (0..10).filter(|number| numbers.has(*number)).collect();
-        assert_eq!((had, numbers.count()), (vec![0, 1, 2, 7], 4));
     }
 
     #[test]

@@ -3,8 +3,7 @@
 //!
 //! They were collected from evaluations/ and examples/embodiment/config/env/ of RLinf a3816b596.
 
-use crate::file::Refusal;
-use crate::file::field::Fields;
+use crate::fields::{FieldError, FileFields};
 
 /// Names of `env.eval` that are read.
 pub(super) const EVAL: &[&str] = &[
@@ -194,12 +193,12 @@ pub(super) fn nearest(name: &str) -> Option<String> {
 /// Adds names that only RLinf uses to `unused`, and refuses unknown names with the nearest known
 /// one.
 pub(super) fn sort_out(
-    fields: &Fields,
+    fields: &FileFields,
     place: &str,
     known: &[&str],
     theirs: &[&str],
     unused: &mut Vec<String>,
-) -> Result<(), Refusal> {
+) -> Result<(), FieldError> {
     for key in fields.left() {
         if !theirs.contains(&key) {
             return Err(fields.unknown(key, known));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::file::Refusal;
+use crate::fields::FieldError;
 use crate::model_server::ModelServer;
 use crate::placement::{Components, PlacementError};
 
@@ -79,7 +79,7 @@ pub enum ConfigError {
         /// Path of the last file with this field.
         path: PathBuf,
         /// The field, and why it is refused.
-        refusal: Refusal,
+        refusal: FieldError,
     },
     /// The placement is invalid.
     #[error("`{}`: {err}", path.display())]
@@ -139,7 +139,7 @@ impl Config {
             tree::merge(merged, tree.clone())
         });
         let merged = references::resolve(&merged, variable);
-        let refuse = |refusal: Refusal| ConfigError::Field {
+        let refuse = |refusal: FieldError| ConfigError::Field {
             path: culprit(&trees, &refusal),
             refusal,
         };
@@ -204,7 +204,7 @@ fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), ConfigError> 
     let reason = format!("no use is made of it here{hint}");
     Err(ConfigError::Field {
         path: PathBuf::from(SET),
-        refusal: Refusal {
+        refusal: FieldError {
             place: idle.name(),
             reason,
         },
@@ -219,7 +219,7 @@ fn names_environment(tree: &Value) -> bool {
 }
 
 /// Returns the last file that has the refused field, otherwise the last file.
-fn culprit(trees: &[(PathBuf, Value)], refusal: &Refusal) -> PathBuf {
+fn culprit(trees: &[(PathBuf, Value)], refusal: &FieldError) -> PathBuf {
     let path = refusal.place.replace(" field ", ".");
     let parts: Vec<&str> = path.split('.').collect();
     let has = |tree: &Value| {

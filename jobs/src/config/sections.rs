@@ -3,8 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::{Config, keys, references};
-use crate::file::Refusal;
-use crate::file::field::Fields;
+use crate::fields::{FieldError, FileFields};
 
 /// Top-level sections that are read.
 const TOP: &[&str] = &[
@@ -29,9 +28,9 @@ const TOP_UNUSED: &[&str] = &[
 ];
 
 /// Reads all sections of a merged tree.
-pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
+pub(super) fn read(tree: &Value) -> Result<Config, FieldError> {
     let mut config = Config::default();
-    let mut top = Fields::new("top level", tree)?;
+    let mut top = FileFields::new("top level", tree)?;
     if let Some(cluster) = section(&mut top, "cluster", "cluster")? {
         self::cluster(cluster, &mut config)?;
     }
@@ -69,17 +68,17 @@ pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
 
 /// Takes a mapping out of another; returns `None` if it is missing or `null`.
 fn section<'a>(
-    fields: &mut Fields<'a>,
+    fields: &mut FileFields<'a>,
     name: &str,
     place: &str,
-) -> Result<Option<Fields<'a>>, Refusal> {
+) -> Result<Option<FileFields<'a>>, FieldError> {
     match fields.take(name) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => Fields::new(place, value).map(Some),
+        Some(value) => FileFields::new(place, value).map(Some),
     }
 }
 
-fn cluster(mut cluster: Fields, config: &mut Config) -> Result<(), Refusal> {
+fn cluster(mut cluster: FileFields, config: &mut Config) -> Result<(), FieldError> {
     config.num_nodes = cluster.positive("num_nodes")?.map(|nodes| nodes as usize);
     if cluster.has("node_groups") {
         return Err(cluster.refuse(
@@ -102,14 +101,14 @@ const SAME: &[&str] = &[
     "seed",
 ];
 
-fn eval(mut eval: Fields, config: &mut Config) -> Result<(), Refusal> {
+fn eval(mut eval: FileFields, config: &mut Config) -> Result<(), FieldError> {
     for name in SAME {
         copy(&mut eval, name, &mut config.over)?;
     }
     if let Some(video) = eval.object("video_cfg")? {
         let place = "env.eval.video_cfg";
         let value = Value::Object(video.clone());
-        let mut fields = Fields::new(place, &value)?;
+        let mut fields = FileFields::new(place, &value)?;
         crate::file::video::KNOWN.iter().try_for_each(|name| {
             let value = fields.take(name);
             check_references(&fields, name, value)
@@ -160,7 +159,7 @@ fn eval(mut eval: Fields, config: &mut Config) -> Result<(), Refusal> {
     )
 }
 
-fn rollout(mut rollout: Fields, config: &mut Config) -> Result<(), Refusal> {
+fn rollout(mut rollout: FileFields, config: &mut Config) -> Result<(), FieldError> {
     copy(&mut rollout, "pipeline_stage_num", &mut config.over)?;
     copy(&mut rollout, "policy_type", &mut config.under)?;
     if rollout.bool("enable_offload")? == Some(true) {
@@ -199,7 +198,7 @@ fn rollout(mut rollout: Fields, config: &mut Config) -> Result<(), Refusal> {
     )
 }
 
-fn runner(mut runner: Fields, config: &mut Config) -> Result<(), Refusal> {
+fn runner(mut runner: FileFields, config: &mut Config) -> Result<(), FieldError> {
     if let Some(mut logger) = section(&mut runner, "logger", "runner.logger")? {
         let log_path = logger.optional_string("log_path")?;
         check_references(
@@ -215,7 +214,11 @@ fn runner(mut runner: Fields, config: &mut Config) -> Result<(), Refusal> {
 }
 
 /// Copies a setting that has the same name in a job; `null` counts as not set.
-fn copy(fields: &mut Fields, name: &str, to: &mut Map<String, Value>) -> Result<(), Refusal> {
+fn copy(
+    fields: &mut FileFields,
+    name: &str,
+    to: &mut Map<String, Value>,
+) -> Result<(), FieldError> {
     if let Some(value) = fields.take(name).filter(|value| !value.is_null()) {
         check_references(fields, name, Some(value))?;
         to.insert(name.to_owned(), value.clone());
@@ -223,7 +226,11 @@ fn copy(fields: &mut Fields, name: &str, to: &mut Map<String, Value>) -> Result<
     Ok(())
 }
 
-fn check_references(fields: &Fields, name: &str, value: Option<&Value>) -> Result<(), Refusal> {
+fn check_references(
+    fields: &FileFields,
+    name: &str,
+    value: Option<&Value>,
+) -> Result<(), FieldError> {
     match value
         .and_then(Value::as_str)
         .and_then(references::unresolved)
@@ -235,7 +242,7 @@ fn check_references(fields: &Fields, name: &str, value: Option<&Value>) -> Resul
     }
 }
 
-fn unused(fields: &Fields, place: &str, config: &mut Config) {
+fn unused(fields: &FileFields, place: &str, config: &mut Config) {
     config
         .unused
         .extend(fields.left().map(|key| format!("{place}.{key}")));

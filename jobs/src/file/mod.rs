@@ -10,15 +10,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::fields::{FieldError, FileFields};
 use crate::job::{Job, JobIndex, Status};
 use crate::model_server::{self, ModelServer};
 use crate::sha256;
 
-pub(crate) mod field;
 pub mod rollout;
 pub(crate) mod video;
-
-use field::Fields;
 
 /// Maximum size of a jobs file in bytes; the largest known real one has 509 KB.
 const MAX_BYTES: u64 = 64 << 20;
@@ -78,18 +76,8 @@ pub enum JobFileError {
         /// Path of the file.
         path: PathBuf,
         /// The field, and why it is refused.
-        refusal: Refusal,
+        refusal: FieldError,
     },
-}
-
-/// A refused field.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {reason}")]
-pub struct Refusal {
-    /// Job and field, as in `job 3 (push) field num_envs`.
-    pub place: String,
-    /// What was found and what is expected.
-    pub reason: String,
 }
 
 impl JobFile {
@@ -154,14 +142,14 @@ pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, JobFileError> {
 /// Converts parsed JSON to jobs.
 ///
 /// # Errors
-/// Returns [`Refusal`] for the first problem found.
-pub fn parse(file: &Value) -> Result<Vec<Job>, Refusal> {
+/// Returns [`FieldError`] for the first problem found.
+pub fn parse(file: &Value) -> Result<Vec<Job>, FieldError> {
     Ok(whole(file)?.0)
 }
 
 /// Converts everything in a jobs file: the jobs and the model server.
-fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), Refusal> {
-    let mut top = Fields::new("top level", file)?;
+fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), FieldError> {
+    let mut top = FileFields::new("top level", file)?;
     let entries = match top.take("jobs") {
         Some(Value::Array(entries)) => entries,
         other => return Err(top.wrong("jobs", other, "a list of jobs is needed")),
@@ -180,11 +168,11 @@ fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), Refusal> {
     Ok((jobs, model_server))
 }
 
-pub(crate) fn refuse_duplicates(jobs: &[Job]) -> Result<(), Refusal> {
+pub(crate) fn refuse_duplicates(jobs: &[Job]) -> Result<(), FieldError> {
     let mut seen = HashMap::new();
     for job in jobs {
         if let Some(JobIndex(first)) = seen.insert(job.name.to_lowercase(), job.index) {
-            return Err(Refusal {
+            return Err(FieldError {
                 place: format!("job {} field name", job.index.0),
                 reason: format!(
                     "`{}` is also the name of job {first}; names are file names and must differ",
@@ -219,12 +207,12 @@ const FIELDS: &[&str] = &[
     "video_cfg",
 ];
 
-fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
-    let mut fields = Fields::new(&format!("job {index}"), entry)?;
+fn job(index: usize, entry: &Value) -> Result<Job, FieldError> {
+    let mut fields = FileFields::new(&format!("job {index}"), entry)?;
     let name = fields.string("name")?;
     fields.rename(&format!("job {index} ({name})"));
     check_name(&name).map_err(|err| fields.refuse("name", &err.to_string()))?;
-    let mut env = Fields::new(
+    let mut env = FileFields::new(
         &fields.place("arena_env_args"),
         fields.require("arena_env_args")?,
     )?;
@@ -315,7 +303,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), FileNameError> {
     })
 }
 
-fn policy_config(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {
+fn policy_config(fields: &mut FileFields) -> Result<Map<String, Value>, FieldError> {
     match (
         fields.object("policy_config_dict")?,
         fields.object("policy_args")?,
@@ -328,7 +316,7 @@ fn policy_config(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {
     }
 }
 
-fn status(fields: &mut Fields) -> Result<Status, Refusal> {
+fn status(fields: &mut FileFields) -> Result<Status, FieldError> {
     match fields.take("status") {
         None | Some(Value::Null) => Ok(Status::Pending),
         Some(value) => serde_json::from_value(value.clone()).map_err(|_| {

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::file::Refusal;
-use crate::file::field::Fields;
+use crate::fields::{FieldError, FileFields};
 use crate::job::{Length, Rollout, Sharing};
 use crate::placement::check::check_steps;
 
@@ -15,9 +14,9 @@ pub(crate) const MAX_TOTAL_ENVS: u64 = 65_536;
 
 /// Reads `total_num_envs` and `group_size`; `num_envs` is the value of the field of that name.
 pub(super) fn sharing(
-    fields: &mut Fields,
+    fields: &mut FileFields,
     num_envs: Option<u64>,
-) -> Result<Option<Sharing>, Refusal> {
+) -> Result<Option<Sharing>, FieldError> {
     let total = fields.at_most("total_num_envs", MAX_TOTAL_ENVS)?;
     let group_size = fields.at_most("group_size", MAX_TOTAL_ENVS)?.unwrap_or(1) as usize;
     match (total, num_envs) {
@@ -35,7 +34,7 @@ pub(super) struct Said {
     has_epochs: bool,
 }
 
-pub(super) fn rollout(fields: &mut Fields) -> Result<Said, Refusal> {
+pub(super) fn rollout(fields: &mut FileFields) -> Result<Said, FieldError> {
     let rollout_epoch = fields.at_most("rollout_epoch", MAX_EPISODES)?;
     let settings = Rollout {
         auto_reset: fields.bool("auto_reset")?.unwrap_or(false),
@@ -56,11 +55,11 @@ pub(super) fn rollout(fields: &mut Fields) -> Result<Said, Refusal> {
 /// Returns the length of a job: `num_episodes` or `num_steps`, otherwise computed from the epochs
 /// of `num_envs` environments.
 pub(super) fn length(
-    fields: &mut Fields,
+    fields: &mut FileFields,
     said: &Said,
     num_envs: usize,
     num_rebuilds: u64,
-) -> Result<Length, Refusal> {
+) -> Result<Length, FieldError> {
     let given = (
         fields.at_most("num_episodes", MAX_EPISODES)?,
         fields.positive("num_steps")?,
@@ -104,7 +103,7 @@ pub(super) fn length(
 /// Computes the length from epochs as in rlinf/runners/embodied_eval_runner.py. Without
 /// `auto_reset`, each environment counts one episode per epoch. With it, every episode counts that
 /// ends within the steps of all epochs, and only the first epoch begins with a reset.
-fn of_epochs(fields: &Fields, said: &Said, num_envs: usize) -> Result<Length, Refusal> {
+fn of_epochs(fields: &FileFields, said: &Said, num_envs: usize) -> Result<Length, FieldError> {
     let Rollout {
         auto_reset,
         max_steps_per_rollout_epoch,
@@ -132,10 +131,10 @@ fn of_epochs(fields: &Fields, said: &Said, num_envs: usize) -> Result<Length, Re
 
 /// Checks that an epoch ends with an action chunk.
 pub(super) fn check_chunks(
-    fields: &Fields,
+    fields: &FileFields,
     said: &Said,
     policy: &Map<String, Value>,
-) -> Result<(), Refusal> {
+) -> Result<(), FieldError> {
     let chunk = policy.get("action_chunk_length").and_then(Value::as_u64);
     let steps = said.settings.max_steps_per_rollout_epoch;
     let (Some(chunk), Some(steps)) = (chunk, steps) else {

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::file::Refusal;
-use crate::file::field::Fields;
+use crate::fields::{FieldError, FileFields};
 use crate::job::VideoSettings;
 
 /// Names in `video_cfg` that are read.
@@ -21,13 +20,13 @@ pub(crate) const KNOWN: &[&str] = &[
 /// videos show.
 pub(crate) const UNUSED: &[&str] = &["info_on_video", "extra_info_on_video", "record_every"];
 
-pub(super) fn settings(fields: &mut Fields) -> Result<VideoSettings, Refusal> {
+pub(super) fn settings(fields: &mut FileFields) -> Result<VideoSettings, FieldError> {
     let place = fields.place("video_cfg");
     let value = match fields.take("video_cfg") {
         None | Some(Value::Null) => return Ok(VideoSettings::default()),
         Some(value) => value,
     };
-    let mut video = Fields::new(&place, value)?;
+    let mut video = FileFields::new(&place, value)?;
     let settings = VideoSettings {
         save: video.bool("save_video")?,
         base_dir: video.optional_string("video_base_dir")?.map(Into::into),
@@ -44,8 +43,8 @@ pub(super) fn settings(fields: &mut Fields) -> Result<VideoSettings, Refusal> {
     Ok(settings)
 }
 
-fn cameras(video: &mut Fields) -> Result<Option<Vec<String>>, Refusal> {
-    let wrong = |video: &Fields, found| {
+fn cameras(video: &mut FileFields) -> Result<Option<Vec<String>>, FieldError> {
+    let wrong = |video: &FileFields, found| {
         Err(video.wrong("cameras", found, "a list of names, or null, is needed"))
     };
     match video.take("cameras") {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::assign::Numbers;
+use crate::episode_numbers::EpisodeNumbers;
 use crate::job::JobIndex;
 use crate::journal::Line;
 
@@ -106,7 +106,7 @@ pub(crate) struct Planned {
     /// They are numbered from 0.
     pub(crate) count: u64,
     /// Of these the chosen ones; `None`: all.
-    pub(crate) only: Option<Numbers>,
+    pub(crate) only: Option<EpisodeNumbers>,
 }
 
 impl Planned {

@@ -5,8 +5,7 @@ use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::file::Refusal;
-use crate::file::field::Fields;
+use crate::fields::{FieldError, FileFields};
 
 /// How to check that a server works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,7 +129,7 @@ fn split(authority: &str) -> Result<(&str, u16), HealthUrlError> {
 }
 
 /// Reads one of the two fields.
-pub(super) fn read(fields: &mut Fields) -> Result<Health, Refusal> {
+pub(super) fn read(fields: &mut FileFields) -> Result<Health, FieldError> {
     let url = fields.optional_string("health_url")?;
     let port = fields.at_most("health_port", u64::from(u16::MAX))?;
     match (url, port) {

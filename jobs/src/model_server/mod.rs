@@ -14,8 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::file::Refusal;
-use crate::file::field::Fields;
+use crate::fields::{FieldError, FileFields};
 
 mod health;
 
@@ -85,16 +84,16 @@ const FIELDS: &[&str] = &[
 /// Takes the `model_server` field of a file; returns `None` if it is missing or `null`.
 ///
 /// # Errors
-/// Returns [`Refusal`] for the first problem found.
-pub(crate) fn take(top: &mut Fields) -> Result<Option<ModelServer>, Refusal> {
+/// Returns [`FieldError`] for the first problem found.
+pub(crate) fn take(top: &mut FileFields) -> Result<Option<ModelServer>, FieldError> {
     match top.take(FIELD) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => parse(value).map(Some),
     }
 }
 
-fn parse(value: &Value) -> Result<ModelServer, Refusal> {
-    let mut fields = Fields::new(FIELD, value)?;
+fn parse(value: &Value) -> Result<ModelServer, FieldError> {
+    let mut fields = FileFields::new(FIELD, value)?;
     let command = command(&mut fields)?;
     let health = health::read(&mut fields)?;
     let devices = devices(&mut fields)?;
@@ -106,11 +105,12 @@ fn parse(value: &Value) -> Result<ModelServer, Refusal> {
     {
         return Err(fields.refuse("cwd", "it is no path"));
     }
-    let seconds = |fields: &mut Fields, field, limit, default| -> Result<Duration, Refusal> {
-        Ok(fields
-            .at_most(field, limit)?
-            .map_or(default, Duration::from_secs))
-    };
+    let seconds =
+        |fields: &mut FileFields, field, limit, default| -> Result<Duration, FieldError> {
+            Ok(fields
+                .at_most(field, limit)?
+                .map_or(default, Duration::from_secs))
+        };
     let start_timeout = seconds(&mut fields, "start_timeout", LONGEST_START, START_TIMEOUT)?;
     let stop_timeout = seconds(&mut fields, "stop_timeout", LONGEST_STOP, STOP_TIMEOUT)?;
     let max_restarts = max_restarts(&mut fields)?;
@@ -128,7 +128,7 @@ fn parse(value: &Value) -> Result<ModelServer, Refusal> {
 }
 
 /// Returns the command: a list of words, or a text for the shell.
-fn command(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
+fn command(fields: &mut FileFields) -> Result<Vec<String>, FieldError> {
     let wanted = "a list of words or a command line for /bin/sh is needed";
     let command = match fields.require("command")? {
         Value::String(line) if !line.trim().is_empty() => {
@@ -158,7 +158,7 @@ fn command(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
     Ok(command)
 }
 
-fn devices(fields: &mut Fields) -> Result<Option<Vec<usize>>, Refusal> {
+fn devices(fields: &mut FileFields) -> Result<Option<Vec<usize>>, FieldError> {
     let wanted = "a list of GPU indices is needed, as [0, 1]";
     let items = match fields.take("devices") {
         None | Some(Value::Null) => return Ok(None),
@@ -177,7 +177,7 @@ fn devices(fields: &mut Fields) -> Result<Option<Vec<usize>>, Refusal> {
     Ok(Some(devices))
 }
 
-fn env(fields: &mut Fields, has_devices: bool) -> Result<BTreeMap<String, String>, Refusal> {
+fn env(fields: &mut FileFields, has_devices: bool) -> Result<BTreeMap<String, String>, FieldError> {
     let mut variables = BTreeMap::new();
     for (name, value) in fields.object("env")?.unwrap_or_default() {
         if name.is_empty() || name.contains(['=', '\0']) {
@@ -205,7 +205,7 @@ fn env(fields: &mut Fields, has_devices: bool) -> Result<BTreeMap<String, String
     Ok(variables)
 }
 
-fn max_restarts(fields: &mut Fields) -> Result<u32, Refusal> {
+fn max_restarts(fields: &mut FileFields) -> Result<u32, FieldError> {
     let Some(found) = fields.whole("max_restarts")? else {
         return Ok(MAX_RESTARTS);
     };

@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 
 use crate::eval_args;
+use crate::fields::FieldError;
 use crate::file::rollout::{MAX_EPISODES, MAX_TOTAL_ENVS};
-use crate::file::{self, MAX_ENVS, Refusal};
+use crate::file::{self, MAX_ENVS};
 use crate::job::{Job, Length};
 use crate::plan::RunPlan;
 
@@ -23,18 +24,18 @@ const MAX_INDEX: usize = 1 << 24;
 ///
 /// # Errors
 /// Returns the first field whose value `rrun` would never have written.
-pub(super) fn check(plan: &RunPlan) -> Result<(), Refusal> {
+pub(super) fn check(plan: &RunPlan) -> Result<(), FieldError> {
     at_most("world_size", plan.world_size as u64, MAX_WORLD_SIZE as u64)?;
     let (mut indices, mut episodes) = (HashSet::new(), 0_u64);
     for job in &plan.jobs {
         let place = format!("job {} ({})", job.index.0, job.name.escape_debug());
-        check_job(job).map_err(|(field, reason)| Refusal {
+        check_job(job).map_err(|(field, reason)| FieldError {
             place: format!("{place} field {field}"),
             reason,
         })?;
         if !indices.insert(job.index) {
             let reason = "another job has the same position".to_owned();
-            return Err(Refusal {
+            return Err(FieldError {
                 place: format!("{place} field index"),
                 reason,
             });
@@ -45,8 +46,8 @@ pub(super) fn check(plan: &RunPlan) -> Result<(), Refusal> {
             0
         };
     }
-    at_most("jobs", episodes, MAX_EPISODES_OF_ALL).map_err(|Refusal { place, reason }| {
-        Refusal {
+    at_most("jobs", episodes, MAX_EPISODES_OF_ALL).map_err(|FieldError { place, reason }| {
+        FieldError {
             place,
             reason: format!("episodes in all: {reason}"),
         }
@@ -59,11 +60,11 @@ pub(super) fn check(plan: &RunPlan) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// Returns the first option that no command line can have left in a plan.
-pub(super) fn check_options(plan: &RunPlan) -> Result<(), Refusal> {
+pub(super) fn check_options(plan: &RunPlan) -> Result<(), FieldError> {
     for name in plan.options.keys() {
         if !eval_args::is_taken_over(name) {
             let reason = "it is no option that --resume takes over".to_owned();
-            return Err(Refusal {
+            return Err(FieldError {
                 place: format!("options field {}", name.escape_debug()),
                 reason,
             });
@@ -72,12 +73,12 @@ pub(super) fn check_options(plan: &RunPlan) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn at_most(field: &str, found: u64, limit: u64) -> Result<(), Refusal> {
+fn at_most(field: &str, found: u64, limit: u64) -> Result<(), FieldError> {
     if found <= limit {
         return Ok(());
     }
     let reason = format!("{found} was found, a whole number up to {limit} is needed");
-    Err(Refusal {
+    Err(FieldError {
         place: format!("field {field}"),
         reason,
     })

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::launch::LockError;
 
-use crate::file::Refusal;
+use crate::fields::FieldError;
 
 /// Why a run folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ pub enum RunFolderError {
         /// Path of the plan.
         path: PathBuf,
         /// The field, and why it is refused.
-        refusal: Refusal,
+        refusal: FieldError,
     },
     /// The folder cannot be created or read.
     #[error("cannot use run folder `{}`: {err}", folder.display())]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use jobs::assign::{Numbers, Only};
+use jobs::assign::Only;
 use jobs::episode::Outcome;
+use jobs::episode_numbers::EpisodeNumbers;
 use jobs::job::{Job, Length, Status};
 use jobs::journal::Provenance;
 use jobs::plan::RunPlan;
@@ -66,7 +67,7 @@ fn outcomes(merged: &Merged, job: &Job, numbers: &[u64]) -> io::Result<BTreeMap<
 /// Returns the plan of a run of these episodes only, which `rrun eval --resume` can continue;
 /// `None` if `--only` cannot express a job name.
 pub fn plan(whole: &RunPlan, chosen: &Chosen) -> Option<RunPlan> {
-    let numbers = |name: &str| -> Option<Numbers> {
+    let numbers = |name: &str| -> Option<EpisodeNumbers> {
         let texts: Vec<_> = chosen.get(name)?.keys().map(u64::to_string).collect();
         texts.join(",").parse().ok()
     };

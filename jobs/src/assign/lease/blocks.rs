@@ -30,7 +30,7 @@ pub fn blocks(job: &Job, count: u64, most: u64, world_size: usize) -> Vec<Range<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::assign::Numbers;
+    use crate::episode_numbers::EpisodeNumbers;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_block_of_chosen_episodes_may_have_gaps() {
-        let only: Option<Numbers> = Some("0,5-7,900".parse().unwrap());
+        let only: Option<EpisodeNumbers> = Some("0,5-7,900".parse().unwrap());
         assert_eq!(
             blocks(&Job { only, ..job(1) }, 1000, 2, 1),
             [0..6, 6..8, 900..901]

@@ -2,20 +2,28 @@
 
 use serde_json::{Map, Value};
 
-use crate::file::Refusal;
+/// A refused field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {reason}")]
+pub struct FieldError {
+    /// Job and field, as in `job 3 (push) field num_envs`.
+    pub place: String,
+    /// What was found and what is expected.
+    pub reason: String,
+}
 
 /// The fields of a JSON object that were not taken yet, and the place of the object.
-pub(crate) struct Fields<'a> {
+pub(crate) struct FileFields<'a> {
     place: String,
     left: Map<String, Value>,
     object: &'a Map<String, Value>,
 }
 
-impl<'a> Fields<'a> {
-    pub(crate) fn new(place: &str, value: &'a Value) -> Result<Self, Refusal> {
+impl<'a> FileFields<'a> {
+    pub(crate) fn new(place: &str, value: &'a Value) -> Result<Self, FieldError> {
         let Value::Object(object) = value else {
             let reason = format!("{} was found, an object is needed", show(Some(value)));
-            return Err(Refusal {
+            return Err(FieldError {
                 place: place.to_owned(),
                 reason,
             });
@@ -45,19 +53,19 @@ impl<'a> Fields<'a> {
         self.object.get(field).is_some_and(|value| !value.is_null())
     }
 
-    pub(crate) fn require(&mut self, field: &str) -> Result<&'a Value, Refusal> {
+    pub(crate) fn require(&mut self, field: &str) -> Result<&'a Value, FieldError> {
         self.take(field)
             .ok_or_else(|| self.refuse(field, "it is missing"))
     }
 
-    pub(crate) fn string(&mut self, field: &str) -> Result<String, Refusal> {
+    pub(crate) fn string(&mut self, field: &str) -> Result<String, FieldError> {
         match self.require(field)? {
             Value::String(text) => Ok(text.clone()),
             other => Err(self.wrong(field, Some(other), "a string is needed")),
         }
     }
 
-    pub(crate) fn optional_string(&mut self, field: &str) -> Result<Option<String>, Refusal> {
+    pub(crate) fn optional_string(&mut self, field: &str) -> Result<Option<String>, FieldError> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -65,7 +73,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(crate) fn bool(&mut self, field: &str) -> Result<Option<bool>, Refusal> {
+    pub(crate) fn bool(&mut self, field: &str) -> Result<Option<bool>, FieldError> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
@@ -73,7 +81,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(crate) fn whole(&mut self, field: &str) -> Result<Option<u64>, Refusal> {
+    pub(crate) fn whole(&mut self, field: &str) -> Result<Option<u64>, FieldError> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Number(number)) if number.is_u64() => Ok(number.as_u64()),
@@ -81,7 +89,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(crate) fn positive(&mut self, field: &str) -> Result<Option<u64>, Refusal> {
+    pub(crate) fn positive(&mut self, field: &str) -> Result<Option<u64>, FieldError> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => match value.as_u64() {
@@ -91,7 +99,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(crate) fn at_most(&mut self, field: &str, limit: u64) -> Result<Option<u64>, Refusal> {
+    pub(crate) fn at_most(&mut self, field: &str, limit: u64) -> Result<Option<u64>, FieldError> {
         match self.positive(field)? {
             Some(number) if number > limit => Err(self.refuse(
                 field,
@@ -101,7 +109,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(crate) fn object(&mut self, field: &str) -> Result<Option<Map<String, Value>>, Refusal> {
+    pub(crate) fn object(&mut self, field: &str) -> Result<Option<Map<String, Value>>, FieldError> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object.clone())),
@@ -120,7 +128,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Refuses the first remaining field.
-    pub(crate) fn finish(&self, known: &[&str]) -> Result<(), Refusal> {
+    pub(crate) fn finish(&self, known: &[&str]) -> Result<(), FieldError> {
         self.left
             .keys()
             .next()
@@ -128,7 +136,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the error for an unknown name, with the nearest known one.
-    pub(crate) fn unknown(&self, field: &str, known: &[&str]) -> Refusal {
+    pub(crate) fn unknown(&self, field: &str, known: &[&str]) -> FieldError {
         let nearest = known.iter().max_by(|a, b| {
             let closeness = |name: &str| strsim::jaro_winkler(name, field);
             closeness(a).total_cmp(&closeness(b))
@@ -143,14 +151,14 @@ impl<'a> Fields<'a> {
         self.refuse(field, &format!("unknown field{hint}"))
     }
 
-    pub(crate) fn refuse(&self, field: &str, reason: &str) -> Refusal {
-        Refusal {
+    pub(crate) fn refuse(&self, field: &str, reason: &str) -> FieldError {
+        FieldError {
             place: self.place(field),
             reason: reason.to_owned(),
         }
     }
 
-    pub(crate) fn wrong(&self, field: &str, found: Option<&Value>, wanted: &str) -> Refusal {
+    pub(crate) fn wrong(&self, field: &str, found: Option<&Value>, wanted: &str) -> FieldError {
         self.refuse(field, &format!("{} was found, {wanted}", show(found)))
     }
 }
