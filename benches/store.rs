@@ -25,7 +25,7 @@ use std::process::exit;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use launcher::store::Server;
+use launcher::store::StoreServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -71,7 +71,7 @@ fn main() {
 fn serve() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let server = Server::bind("localhost", None)
+        let server = StoreServer::bind("localhost", None)
             .map_err(io::Error::other)?
             .spawn();
         println!("{}", server.port());

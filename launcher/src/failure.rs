@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::process::exit::Exit;
 use crate::process::usage::Usage;
-use crate::say::About;
+use crate::say::AboutRank;
 use crate::signals::names::signal_name;
 
 /// Most bytes that are read from an error file, which holds one traceback.
@@ -44,8 +44,8 @@ pub struct Casualty {
 
 impl Casualty {
     /// Returns the rank, for a message about it.
-    pub fn about(&self) -> About {
-        About {
+    pub fn about(&self) -> AboutRank {
+        AboutRank {
             rank: self.rank,
             pid: Some(self.pid),
         }
@@ -54,7 +54,7 @@ impl Casualty {
 
 /// The failure of a rank, as shown in the report.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct RankFailure {
     /// The rank and its exit.
     pub casualty: Casualty,
     /// Seconds since 1970, from the error file if it has a timestamp.
@@ -67,24 +67,24 @@ pub struct Failure {
     pub message: String,
 }
 
-impl Failure {
+impl RankFailure {
     /// Reads what the failed rank left in `error_file`.
-    pub fn read(casualty: Casualty, error_file: Option<&Path>) -> Failure {
+    pub fn read(casualty: Casualty, error_file: Option<&Path>) -> RankFailure {
         let content = error_file.map_or(Ok(None), read);
-        Failure::new(casualty, error_file, content)
+        RankFailure::new(casualty, error_file, content)
     }
 
     fn new(
         casualty: Casualty,
         error_file: Option<&Path>,
         content: Result<Option<Value>, String>,
-    ) -> Failure {
+    ) -> RankFailure {
         let seen = casualty
             .at
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
         let default_message = explain(&casualty);
-        let mut failure = Failure {
+        let mut failure = RankFailure {
             casualty,
             timestamp: seen,
             error_file: None,
@@ -132,7 +132,7 @@ impl Failure {
 }
 
 /// Returns the failures that the launcher did not cause, the root cause first.
-pub fn by_themselves(failures: &[Failure]) -> Vec<&Failure> {
+pub fn by_themselves(failures: &[RankFailure]) -> Vec<&RankFailure> {
     let root = root_cause(failures);
     let others = (0..failures.len()).filter(|index| Some(*index) != root);
     let others = others
@@ -146,7 +146,7 @@ pub fn by_themselves(failures: &[Failure]) -> Vec<&Failure> {
 
 /// Returns the index of the failure that came first. Within the same second, failures that the
 /// launcher did not cause precede others, then the one seen first counts.
-pub fn root_cause(failures: &[Failure]) -> Option<usize> {
+pub fn root_cause(failures: &[RankFailure]) -> Option<usize> {
     let key = |index: &usize| {
         (
             failures[*index].timestamp,
@@ -249,19 +249,19 @@ mod tests {
         }
     }
 
-    fn with(error: Value) -> Failure {
-        Failure::new(
+    fn with(error: Value) -> RankFailure {
+        RankFailure::new(
             casualty(Exit::Code(9)),
             Some(Path::new("/e/error.json")),
             Ok(Some(error)),
         )
     }
 
-    fn from_bytes(bytes: &[u8]) -> Failure {
+    fn from_bytes(bytes: &[u8]) -> RankFailure {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("error.json");
         std::fs::write(&path, bytes).expect("written");
-        Failure::read(casualty(Exit::Code(9)), Some(&path))
+        RankFailure::read(casualty(Exit::Code(9)), Some(&path))
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn no_file_is_no_error() {
-        let failure = Failure::read(
+        let failure = RankFailure::read(
             casualty(Exit::Signal(9)),
             Some(Path::new("/nonexistent/error.json")),
         );
@@ -315,7 +315,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("error.json");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        let failure = Failure::read(casualty(Exit::Code(9)), Some(&path));
+        let failure = RankFailure::read(casualty(Exit::Code(9)), Some(&path));
         assert!(
             failure.message.contains("The error file is unusable"),
             "{}",
@@ -343,11 +343,11 @@ mod tests {
 
     #[test]
     fn a_rank_that_was_told_to_end_is_not_the_root_of_the_same_second() {
-        let mut stopped = Failure::new(casualty(Exit::Signal(15)), None, Ok(None));
+        let mut stopped = RankFailure::new(casualty(Exit::Signal(15)), None, Ok(None));
         stopped.casualty.stopped_by = Some(15);
         let failures = [
             stopped,
-            Failure::new(casualty(Exit::Code(5)), None, Ok(None)),
+            RankFailure::new(casualty(Exit::Code(5)), None, Ok(None)),
         ];
         assert_eq!(root_cause(&failures), Some(1));
     }
@@ -360,9 +360,9 @@ mod tests {
                 stopped_by,
                 ..casualty(Exit::Code(1))
             };
-            Failure {
+            RankFailure {
                 timestamp: if rank == 2 { 99 } else { 100 },
-                ..Failure::new(casualty, None, Ok(None))
+                ..RankFailure::new(casualty, None, Ok(None))
             }
         };
         let failures = [
@@ -383,7 +383,7 @@ mod tests {
     fn a_rank_without_error_file_hands_nothing_on() {
         let folder = tempfile::tempdir().expect("a folder");
         let own = folder.path().join("own.json");
-        Failure::read(casualty(Exit::Code(1)), None)
+        RankFailure::read(casualty(Exit::Code(1)), None)
             .forward_to(&own)
             .expect("nothing to do");
         assert!(!own.exists());

@@ -10,9 +10,9 @@
 //!   │            └─► group (pure)
 //!   └───► partial_report                              the report of a run that ended early
 //! ```
-//! All of them read [`plan`], which is data and knows none of them, but for the errors that it hands
-//! on. [`process`], [`signals`], [`supervision`] and [`say`] are at the bottom. Imports between
-//! files form no circle.
+//! All of them read [`plan`], which is data and knows none of them, but for the errors that it
+//! hands on. [`process`], [`signals`], [`supervision`] and [`say`] are at the bottom. Imports
+//! between files form no circle.
 
 pub mod agent;
 pub mod cli;

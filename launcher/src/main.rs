@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use jobs::layout::RunFolder;
 use jobs::printable::{printable, printable_json};
 use launcher::agent;
-use launcher::agent::event::End;
+use launcher::agent::event::LaunchEnd;
 use launcher::agent::folder_lock::FolderLock;
-use launcher::cli::{self, Cli, CliError, Environment, Request, built_in};
+use launcher::cli::{self, Cli, CliError, CliRequest, Environment, built_in};
 use launcher::node::Node;
 use launcher::partial_report;
 use launcher::plan::error::PlanError;
-use launcher::plan::{Plan, missing};
+use launcher::plan::{LaunchPlan, missing};
 use launcher::say::note::Note;
 use launcher::say::{self, Level, Style, trace};
 use launcher::tools;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         return tools::run(words);
     }
     match cli::parse(words.clone(), &env) {
-        Ok(Request::Launch(cli)) => {
+        Ok(CliRequest::Launch(cli)) => {
             if let Some(mut again) = built_in::with_token_in_environment(&cli, &words) {
                 return refuse(format_args!(
                     "cannot start again with the token in the environment: {}",
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
             trace::start(&env, style);
             launch(&cli, &env)
         }
-        Ok(Request::Print(text)) => print(&text),
+        Ok(CliRequest::Print(text)) => print(&text),
         Err(err) => {
             if let CliError::Usage(_) = err {
                 eprintln!("{}", cli::usage());
@@ -55,7 +55,7 @@ fn launch(cli: &Cli, env: &Environment) -> ExitCode {
         Ok(node) => node,
         Err(err) => return refuse(format_args!("cannot read the facts of this node: {err}")),
     };
-    let plan = match Plan::new(cli, env, &node) {
+    let plan = match LaunchPlan::new(cli, env, &node) {
         Ok(plan) => plan,
         Err(PlanError::EvalUsage { text, code: 0 }) => return print(&text),
         Err(PlanError::EvalUsage { text, code }) => {
@@ -72,7 +72,7 @@ fn launch(cli: &Cli, env: &Environment) -> ExitCode {
     }
 }
 
-fn run(plan: &Plan, env: &Environment) -> ExitCode {
+fn run(plan: &LaunchPlan, env: &Environment) -> ExitCode {
     let lock = FolderLock::new(plan);
     if let Some(eval) = &plan.eval {
         if let Err(err) = missing::check(&eval.run.jobs, env) {
@@ -87,7 +87,7 @@ fn run(plan: &Plan, env: &Environment) -> ExitCode {
     }
     let end = agent::launch(plan, &lock);
     if let Some(eval) = &plan.eval
-        && end != End::Succeeded
+        && end != LaunchEnd::Succeeded
     {
         partial_report::write(eval, &lock);
     }
@@ -96,7 +96,7 @@ fn run(plan: &Plan, env: &Environment) -> ExitCode {
 
 /// Locks the run folder before anything else is done. With several nodes, the lock is taken after
 /// they have met.
-fn taken(plan: &Plan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error>> {
+fn taken(plan: &LaunchPlan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error>> {
     let Some(eval) = &plan.eval else {
         return Ok(());
     };
@@ -108,7 +108,7 @@ fn taken(plan: &Plan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error
     Ok(())
 }
 
-fn show(plan: &Plan) -> ExitCode {
+fn show(plan: &LaunchPlan) -> ExitCode {
     plan.notes.iter().for_each(Note::say);
     match serde_json::to_string_pretty(plan) {
         Ok(text) => print(&format!("{}\n", printable_json(&text))),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use jobs::time;
 
-use crate::failure::{Failure, root_cause};
+use crate::failure::{RankFailure, root_cause};
 use crate::process::exit::Exit;
 use crate::signals::names::signal_name;
 
@@ -14,7 +14,7 @@ const WIDTH: usize = 60;
 
 /// Formats the report of `failures`, which are in the order in which they were seen; empty if there
 /// are none.
-pub fn render(title: &str, host: &str, failures: &[Failure]) -> String {
+pub fn render(title: &str, host: &str, failures: &[RankFailure]) -> String {
     let Some(root) = root_cause(failures) else {
         return String::new();
     };
@@ -59,7 +59,7 @@ fn longest_line<'a>(texts: impl Iterator<Item = &'a String>) -> usize {
         .unwrap_or(0)
 }
 
-fn block(index: usize, host: &str, time: &str, failure: &Failure) -> String {
+fn block(index: usize, host: &str, time: &str, failure: &RankFailure) -> String {
     let casualty = &failure.casualty;
     let (rank, local_rank, pid) = (casualty.rank, casualty.local_rank, casualty.pid);
     let code = casualty.exit.returncode();
@@ -85,10 +85,10 @@ mod tests {
     use super::*;
     use crate::failure::Casualty;
 
-    fn failure(local_rank: usize, exit: Exit) -> Failure {
+    fn failure(local_rank: usize, exit: Exit) -> RankFailure {
         let at = UNIX_EPOCH + Duration::from_secs(1_795_233_885);
         let stopped_by = (local_rank != 1).then_some(15);
-        Failure::read(
+        RankFailure::read(
             Casualty {
                 index: local_rank,
                 local_rank,

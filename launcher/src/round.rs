@@ -5,8 +5,8 @@ use std::path::Path;
 
 use jobs::launch::LAUNCH_VARIABLE;
 
-use crate::plan::{FailurePolicy, Plan, RankPlan};
-use crate::rendezvous::place::{Assigned, Place};
+use crate::plan::{FailurePolicy, LaunchPlan, RankPlan};
+use crate::rendezvous::place::{Assigned, NodePlace};
 
 /// The variable that marks a rank and all its descendants, so that leftover processes can be
 /// attributed to their rank.
@@ -16,9 +16,9 @@ const MARK: &str = "RRUN_RANK_MARK";
 #[derive(Clone, Debug)]
 pub struct Round<'a> {
     /// The plan of the launch.
-    pub plan: &'a Plan,
+    pub plan: &'a LaunchPlan,
     /// The place of this node among the nodes of the launch.
-    pub place: Place,
+    pub place: NodePlace,
 }
 
 impl Round<'_> {
@@ -105,14 +105,14 @@ mod tests {
     use crate::agent::tests::plan;
     use crate::rendezvous::place::Master;
 
-    fn place(is_agent_store: bool) -> Place {
+    fn place(is_agent_store: bool) -> NodePlace {
         let master = Master {
             addr: "node0".to_owned(),
             port: 4321,
             is_agent_store,
         };
         let launch = "0123".to_owned();
-        Place {
+        NodePlace {
             launch,
             node: 1,
             nodes: 3,
@@ -172,11 +172,11 @@ mod tests {
     #[test]
     fn only_ranks_that_restart_alone_know_the_round() {
         let together = plan(&["true"], 2);
-        let isolated = Plan {
+        let isolated = LaunchPlan {
             failure_policy: FailurePolicy::Isolate,
             ..together.clone()
         };
-        let variables = |plan: &Plan| {
+        let variables = |plan: &LaunchPlan| {
             Round {
                 plan,
                 place: place(true),

@@ -15,18 +15,18 @@ pub const UNINTERRUPTIBLE_GRACE: Duration = Duration::from_secs(30);
 
 /// What happens when the awaited processes have not ended by a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum StopDeadline {
     /// They get SIGKILL.
     KillAt(Instant),
     /// They have had SIGKILL, and are waited for no longer.
     GiveUpAt(Instant),
 }
 
-impl Patience {
+impl StopDeadline {
     /// Returns when it ends.
     pub fn deadline(self) -> Instant {
         match self {
-            Patience::KillAt(at) | Patience::GiveUpAt(at) => at,
+            StopDeadline::KillAt(at) | StopDeadline::GiveUpAt(at) => at,
         }
     }
 }

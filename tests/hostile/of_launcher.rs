@@ -4,10 +4,10 @@ use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
 use hostile::Target;
-use launcher::rendezvous::join::{Event, Member, Settings};
-use launcher::rendezvous::state::{NodeInfo, State};
+use launcher::rendezvous::join::{JoinEvent, JoinSettings, Member};
+use launcher::rendezvous::state::{NodeInfo, RendezvousState};
 use launcher::slurm::hostlist;
-use launcher::store::table::Table;
+use launcher::store::table::StoreTable;
 use launcher::store::waits::ClientId;
 use launcher::store::wire::{Parsed, parse};
 
@@ -45,7 +45,7 @@ fn hostile_store() {
         b"9223372036854775807",
     ]);
     Target::new("store").dictionary(&words).run(|input| {
-        let (mut table, mut at, mut outcome) = (Table::with_limit(4096), 0, Vec::new());
+        let (mut table, mut at, mut outcome) = (StoreTable::with_limit(4096), 0, Vec::new());
         for client in (0..3).cycle() {
             match parse(&input[at..]) {
                 Ok(Parsed::Request(request, length)) => {
@@ -85,11 +85,11 @@ fn hostile_rendezvous() {
     ];
     let now = Instant::now();
     Target::new("rendezvous").dictionary(&words).run(|input| {
-        let state: State = serde_json::from_slice(input)
+        let state: RendezvousState = serde_json::from_slice(input)
             .ok()
-            .filter(State::is_plausible)?;
+            .filter(RendezvousState::is_plausible)?;
         let second = Duration::from_secs(1);
-        let settings = Settings {
+        let settings = JoinSettings {
             min: 1,
             max: 2,
             last_call: second,
@@ -104,11 +104,11 @@ fn hostile_rendezvous() {
         };
         let mut member = Member::new("me".to_owned(), card, settings);
         let events = [
-            Event::Join,
-            Event::Seen,
-            Event::Done,
-            Event::Deadline,
-            Event::Leave { closes: None },
+            JoinEvent::Join,
+            JoinEvent::Seen,
+            JoinEvent::Done,
+            JoinEvent::Deadline,
+            JoinEvent::Leave { closes: None },
         ];
         let actions = events
             .into_iter()

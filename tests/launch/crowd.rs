@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use launcher::process::files::FileLimit;
-use launcher::store::Client;
+use launcher::store::StoreClient;
 
 use crate::command::Rrun;
 use crate::running::wait_until;
@@ -90,7 +90,7 @@ fn ten_thousand_idle_connections_harm_nobody() {
         .enable_all()
         .build()
         .unwrap();
-    let connect = || Client::connect("127.0.0.1", port, Duration::from_secs(60));
+    let connect = || StoreClient::connect("127.0.0.1", port, Duration::from_secs(60));
     let mut friend = runtime.block_on(connect()).unwrap();
     let mut idle = Vec::new();
     for number in 0..IDLE {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use launcher::store::{Client, Server};
+use launcher::store::{StoreClient, StoreServer};
 use tokio::runtime::Runtime;
 
 use crate::cluster::{Cluster, RECORD, free_port, sh};
@@ -22,7 +22,7 @@ pub fn serve() -> u16 {
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         runtime().block_on(async {
-            let _server = Server::bind("127.0.0.1", Some(port)).unwrap().spawn();
+            let _server = StoreServer::bind("127.0.0.1", Some(port)).unwrap().spawn();
             ready.send(()).unwrap();
             std::future::pending::<()>().await;
         });
@@ -32,15 +32,15 @@ pub fn serve() -> u16 {
 }
 
 /// Returns a runtime and a client of the store on it.
-fn client(port: u16) -> (Runtime, Client) {
+fn client(port: u16) -> (Runtime, StoreClient) {
     client_of(port, Duration::from_secs(20))
 }
 
 /// Works like [`client`], with a timeout.
-fn client_of(port: u16, patience: Duration) -> (Runtime, Client) {
+fn client_of(port: u16, patience: Duration) -> (Runtime, StoreClient) {
     let runtime = runtime();
     let client = runtime
-        .block_on(Client::connect("127.0.0.1", port, patience))
+        .block_on(StoreClient::connect("127.0.0.1", port, patience))
         .unwrap();
     (runtime, client)
 }

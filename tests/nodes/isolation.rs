@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use launcher::store::Client;
+use launcher::store::StoreClient;
 
 use crate::cluster::{Cluster, Record, sh};
 
@@ -25,7 +25,7 @@ fn stored(record: &Record, key: &str) -> String {
         .expect("a runtime");
     let limit = Duration::from_secs(60);
     let value = runtime.block_on(async {
-        let mut client = Client::connect(host, port.parse().expect("a port"), limit).await?;
+        let mut client = StoreClient::connect(host, port.parse().expect("a port"), limit).await?;
         client.get(key).await
     });
     String::from_utf8(value.expect("the key comes")).expect("text")

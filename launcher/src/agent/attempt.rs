@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::agent::event::LocalRank;
-use crate::events::{self, Happening, RankEnd, Who};
-use crate::failure::{Casualty, Failure};
+use crate::events::{self, EventRank, Happening, RankEnding};
+use crate::failure::{Casualty, RankFailure};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::last_lines::last_lines;
 use crate::logs::tail::Tail;
 use crate::plan::event_log::EventLog;
-use crate::process::command::Command;
-use crate::process::environment::Environment;
+use crate::process::command::ChildCommand;
+use crate::process::environment::ChildEnvironment;
 use crate::process::exit::Exit;
-use crate::process::rank::{Ended, Rank};
-use crate::process::start::{NotStarted, Start};
+use crate::process::rank::{RankEnded, RankProcess};
+use crate::process::start::{NotStarted, ParallelStart};
 use crate::round::Round;
-use crate::say::{self, About, Level};
+use crate::say::{self, AboutRank, Level};
 use crate::signals::names::signal_name;
 
 /// Number of lines of a failed rank's captured output that are repeated at the end of the launch.
@@ -31,7 +31,7 @@ const LAST_LINES: usize = 10;
 /// The ranks of one attempt. `ranks` is shorter than `logs` if a rank could not be started.
 #[derive(Debug, Default)]
 pub struct Attempt {
-    ranks: Vec<Rank>,
+    ranks: Vec<RankProcess>,
     logs: Vec<RankLogs>,
     /// Follows the log files of the ranks that were started together.
     tail: Option<Tail>,
@@ -128,7 +128,7 @@ impl Attempt {
     pub fn exited(&mut self, round: &Round<'_>, now: SystemTime) -> Vec<(LocalRank, Exit)> {
         let mut exited = Vec::new();
         for (index, rank) in self.ranks.iter_mut().enumerate() {
-            let Some(Ended { exit, usage, .. }) = rank.peek(now) else {
+            let Some(RankEnded { exit, usage, .. }) = rank.peek(now) else {
                 continue;
             };
             exited.push((LocalRank(index), exit));
@@ -220,7 +220,7 @@ impl Attempt {
         self.ranks
             .drain(..)
             .filter(|rank| rank.ended().is_some())
-            .for_each(Rank::reap);
+            .for_each(RankProcess::reap);
         self.tail
             .take()
             .into_iter()
@@ -229,11 +229,11 @@ impl Attempt {
     }
 
     /// Returns the failures of this attempt in the order in which they were seen.
-    pub fn failures(&self) -> Vec<Failure> {
+    pub fn failures(&self) -> Vec<RankFailure> {
         let error_file = |casualty: &Casualty| self.logs.get(casualty.index)?.error_file.as_deref();
         self.casualties
             .iter()
-            .map(|casualty| Failure::read(casualty.clone(), error_file(casualty)))
+            .map(|casualty| RankFailure::read(casualty.clone(), error_file(casualty)))
             .collect()
     }
 
@@ -254,12 +254,13 @@ type Starter<'a> = (LocalRank, u32, &'a mut RankLogs);
 fn start<'a>(
     round: &Round<'_>,
     ranks: impl Iterator<Item = Starter<'a>>,
-) -> (Vec<Rank>, Option<NotStarted>) {
-    let (common, mut start) =
-        match Environment::inherited(&round.plan.env).and_then(|env| Ok((env, Start::new()?))) {
-            Ok(both) => both,
-            Err(err) => return (Vec::new(), Some(NotStarted { index: 0, err })),
-        };
+) -> (Vec<RankProcess>, Option<NotStarted>) {
+    let (common, mut start) = match ChildEnvironment::inherited(&round.plan.env)
+        .and_then(|env| Ok((env, ParallelStart::new()?)))
+    {
+        Ok(both) => both,
+        Err(err) => return (Vec::new(), Some(NotStarted { index: 0, err })),
+    };
     let mut failures = ranks.enumerate().filter_map(|(index, starter)| {
         let spawned = command(round, &common, starter).and_then(|command| start.spawn(&command));
         spawned.err().map(|err| NotStarted { index, err })
@@ -272,9 +273,9 @@ fn start<'a>(
 
 fn command<'a>(
     round: &Round<'_>,
-    common: &'a Environment,
+    common: &'a ChildEnvironment,
     (rank, attempt, logs): Starter<'_>,
-) -> io::Result<Command<'a>> {
+) -> io::Result<ChildCommand<'a>> {
     let plan = round
         .plan
         .ranks
@@ -285,17 +286,17 @@ fn command<'a>(
         .take()
         .ok_or_else(|| io::Error::other("it runs already"))?;
     let variables = round.variables(plan, attempt, logs.error_file.as_deref());
-    Ok(Command::new(plan, common, &variables, output)?.with_open_files(round.plan.open_files))
+    Ok(ChildCommand::new(plan, common, &variables, output)?.with_open_files(round.plan.open_files))
 }
 
 /// Records the start of the rank at `index` in the event log.
-fn started(round: &Round<'_>, index: usize, rank: &Rank) {
+fn started(round: &Round<'_>, index: usize, rank: &RankProcess) {
     let local_rank = round
         .plan
         .ranks
         .get(index)
         .map_or(index, |rank| rank.local_rank);
-    let who = Who {
+    let who = EventRank {
         index,
         rank: round.rank(index),
         local_rank,
@@ -313,7 +314,7 @@ fn say_not_started(round: &Round<'_>, LocalRank(index): LocalRank, err: &io::Err
     let program = program.map_or_else(String::new, |program| {
         format!("`{}`: ", program.to_string_lossy())
     });
-    let about = About {
+    let about = AboutRank {
         rank: round.rank(index),
         pid: None,
     };
@@ -338,7 +339,7 @@ fn tell(round: &Round<'_>, ended: &Casualty, error_file: Option<&Path>) {
         ..
     } = *ended;
     if let Some(usage) = usage.filter(|_| round.plan.reports_usage) {
-        let about = About {
+        let about = AboutRank {
             rank,
             pid: Some(pid),
         };
@@ -353,18 +354,18 @@ fn tell(round: &Round<'_>, ended: &Casualty, error_file: Option<&Path>) {
     }
     let code = exit.returncode();
     let end = match stopped_by {
-        _ if exit.is_success() => RankEnd::Succeeded,
-        Some(_) => RankEnd::Terminated { code },
-        None => RankEnd::Failed {
+        _ if exit.is_success() => RankEnding::Succeeded,
+        Some(_) => RankEnding::Terminated { code },
+        None => RankEnding::Failed {
             code,
-            error: Failure::read(ended.clone(), error_file).error,
+            error: RankFailure::read(ended.clone(), error_file).error,
         },
     };
     let usage = usage.and_then(|usage| serde_json::to_value(usage).ok());
     events::record(
         round,
         &Happening::Ended {
-            who: Who {
+            who: EventRank {
                 index,
                 rank,
                 local_rank,

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Formatter};
 
 use crate::process::exit::Exit;
-use crate::signals::Received;
+use crate::signals::ReceivedSignal;
 use crate::signals::names::signal_name;
 use crate::supervision::Restart;
 
@@ -19,7 +19,7 @@ impl Display for LocalRank {
 
 /// Something that happened to the worker group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum GroupEvent {
     /// The log folder exists, and this node can join the rendezvous.
     Ready,
     /// A round can start.
@@ -31,7 +31,7 @@ pub enum Event {
     /// The round is over for a reason on another node, and another round will follow.
     Changed,
     /// The launch is over, for a reason on another node or because all nodes have succeeded.
-    Over(End),
+    Over(LaunchEnd),
     /// This rank could not be started. Those before it run; those after it were not tried.
     NotStarted(LocalRank),
     /// The launcher received a signal before all ranks had been started.
@@ -39,13 +39,13 @@ pub enum Event {
         /// The first rank that was not started; those before it run.
         started: LocalRank,
         /// The signal that was received.
-        received: Received,
+        received: ReceivedSignal,
     },
     /// The process of this rank has ended.
     Exited(LocalRank, Exit),
     /// The launcher received a signal.
-    Received(Received),
-    /// The time returned by [`crate::agent::group::Group::deadline`] has come.
+    Received(ReceivedSignal),
+    /// The time returned by [`crate::agent::group::WorkerGroup::deadline`] has come.
     Deadline,
     /// No process of this attempt is alive.
     Swept,
@@ -59,8 +59,8 @@ pub enum Event {
 
 /// Something for the driver to do. Actions are executed in the order given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Join the next round, and answer with [`Event::Joined`].
+pub enum GroupAction {
+    /// Join the next round, and answer with [`GroupEvent::Joined`].
     Join,
     /// Tell the other nodes that a rank failed.
     Tell {
@@ -69,7 +69,7 @@ pub enum Action {
         /// Whether a restart is left.
         restarts: bool,
     },
-    /// Wait until the other nodes have succeeded too, and answer with [`Event::Over`].
+    /// Wait until the other nodes have succeeded too, and answer with [`GroupEvent::Over`].
     Part,
     /// Start all ranks.
     Spawn {
@@ -82,9 +82,9 @@ pub enum Action {
         signal: i32,
     },
     /// Send SIGTERM to the processes that ranks left behind, unless their process groups have
-    /// already had it, and answer with [`Event::Swept`] when they have ended.
+    /// already had it, and answer with [`GroupEvent::Swept`] when they have ended.
     Sweep {
-        /// Whether the process groups have had a signal by [`Action::Send`].
+        /// Whether the process groups have had a signal by [`GroupAction::Send`].
         groups_know: bool,
         /// Whether every rank has exited with code 0. Processes that ranks moved into sessions of
         /// their own may then be meant to live on.
@@ -106,10 +106,10 @@ pub enum Action {
         /// The rank that failed.
         rank: LocalRank,
         /// Why it is not restarted.
-        why: Loss,
+        why: LossReason,
     },
     /// Send SIGTERM to the processes that this rank left behind, and answer with
-    /// [`Event::RankSwept`] when they have ended.
+    /// [`GroupEvent::RankSwept`] when they have ended.
     SweepRank(LocalRank),
     /// Send SIGKILL to the processes that this rank left behind.
     KillLeftoversOf(LocalRank),
@@ -121,12 +121,12 @@ pub enum Action {
         attempt: u32,
     },
     /// End the launch.
-    Finish(End),
+    Finish(LaunchEnd),
 }
 
 /// The reason why a failed rank is not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum LossReason {
     /// It has used up its restarts.
     Spent,
     /// It exited with [`jobs::exit::FINAL`]: a restart would fail in the same way.
@@ -137,7 +137,7 @@ pub enum Loss {
 
 /// How a launch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum LaunchEnd {
     /// Every rank exited with code 0.
     Succeeded,
     /// A rank failed and had no restart left.
@@ -156,25 +156,25 @@ pub enum End {
     },
 }
 
-impl From<Received> for End {
+impl From<ReceivedSignal> for LaunchEnd {
     /// Returns how the launch ends after this signal.
-    fn from(received: Received) -> End {
+    fn from(received: ReceivedSignal) -> LaunchEnd {
         let signal = received.number;
         if received.is_listed {
-            End::Stopped { signal }
+            LaunchEnd::Stopped { signal }
         } else {
-            End::Killed { signal }
+            LaunchEnd::Killed { signal }
         }
     }
 }
 
-impl End {
+impl LaunchEnd {
     /// Returns why other nodes that need this one cannot go on.
     pub fn reason(self) -> Option<String> {
         match self {
-            End::Succeeded => None,
-            End::Failed | End::NotStarted => Some("the launcher has failed".to_owned()),
-            End::Stopped { signal } | End::Killed { signal } => Some(format!(
+            LaunchEnd::Succeeded => None,
+            LaunchEnd::Failed | LaunchEnd::NotStarted => Some("the launcher has failed".to_owned()),
+            LaunchEnd::Stopped { signal } | LaunchEnd::Killed { signal } => Some(format!(
                 "the launcher, which hosts the rendezvous, got {}",
                 signal_name(signal)
             )),

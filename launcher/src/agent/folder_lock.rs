@@ -8,7 +8,7 @@ use jobs::launch::{LaunchLock, LockError};
 use jobs::layout::RunFolder;
 use tokio::time::sleep;
 
-use crate::plan::Plan;
+use crate::plan::LaunchPlan;
 use crate::say;
 
 /// Interval between two checks that the lock is still in place.
@@ -25,7 +25,7 @@ pub struct FolderLock {
 
 impl FolderLock {
     /// Returns the lock for `plan`, not yet taken. Only built-in evaluations have a run folder.
-    pub fn new(plan: &Plan) -> FolderLock {
+    pub fn new(plan: &LaunchPlan) -> FolderLock {
         let folder = plan.eval.as_ref().map(|eval| RunFolder::new(&eval.output));
         FolderLock {
             folder,

@@ -15,12 +15,12 @@ use std::env;
 use std::path::Path;
 
 use crate::agent::attempt::Attempt;
-use crate::failure::{Failure, by_themselves};
+use crate::failure::{RankFailure, by_themselves};
 use crate::node::host;
-use crate::plan::Plan;
+use crate::plan::LaunchPlan;
 use crate::process::exit::Exit;
 use crate::report;
-use crate::say::{self, About, Level};
+use crate::say::{self, AboutRank, Level};
 
 /// Number of ranks whose last lines are shown. If many ranks fail on their own, the first ones are
 /// the most useful.
@@ -28,7 +28,7 @@ const SHOWN: usize = 4;
 
 /// Prints the report, and hands the root cause on to the process that started this launcher.
 /// `memory` is the hint for a rank that was killed by SIGKILL.
-pub fn say_all(plan: &Plan, attempt: &Attempt, failures: &[Failure], memory: &str) {
+pub fn say_all(plan: &LaunchPlan, attempt: &Attempt, failures: &[RankFailure], memory: &str) {
     let blamed = by_themselves(failures);
     let Some(root) = blamed.first() else { return };
     say::of_rank(
@@ -54,14 +54,14 @@ pub fn say_all(plan: &Plan, attempt: &Attempt, failures: &[Failure], memory: &st
     }
 }
 
-fn about(failure: &Failure) -> About {
-    About {
+fn about(failure: &RankFailure) -> AboutRank {
+    AboutRank {
         rank: failure.casualty.rank,
         pid: Some(failure.casualty.pid),
     }
 }
 
-fn headline(root: &Failure, host: &str, memory: &str) -> String {
+fn headline(root: &RankFailure, host: &str, memory: &str) -> String {
     let casualty = &root.casualty;
     let (rank, local_rank, pid, exit) = (
         casualty.rank,
@@ -83,7 +83,7 @@ fn headline(root: &Failure, host: &str, memory: &str) -> String {
     )
 }
 
-fn say_last_lines(attempt: &Attempt, failure: &Failure) {
+fn say_last_lines(attempt: &Attempt, failure: &RankFailure) {
     if let Some((path, lines)) = attempt.last_lines(failure.casualty.index) {
         let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
         let what = format!(
@@ -96,7 +96,7 @@ fn say_last_lines(attempt: &Attempt, failure: &Failure) {
 }
 
 /// Returns advice on how to learn more the next time, if the rank left no output to read.
-fn advice(plan: &Plan, attempt: &Attempt, root: &Failure) -> Option<String> {
+fn advice(plan: &LaunchPlan, attempt: &Attempt, root: &RankFailure) -> Option<String> {
     let casualty = &root.casualty;
     let is_told = root.error_file.is_some() || attempt.last_lines(casualty.index).is_some();
     let planned = plan.ranks.get(casualty.index)?;
@@ -125,7 +125,7 @@ mod tests {
     use crate::plan::Streams;
     use crate::process::usage::Usage;
 
-    fn failure(exit: Exit, usage: Option<Usage>) -> Failure {
+    fn failure(exit: Exit, usage: Option<Usage>) -> RankFailure {
         let casualty = Casualty {
             index: 1,
             local_rank: 1,
@@ -136,7 +136,7 @@ mod tests {
             at: UNIX_EPOCH,
             stopped_by: None,
         };
-        Failure::read(casualty, None)
+        RankFailure::read(casualty, None)
     }
 
     #[test]
@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn where_nothing_was_kept_it_is_said_how_to_keep_it() {
-        let advice = |plan: &Plan| advice(plan, &Attempt::default(), &failure(Exit::Code(1), None));
+        let advice =
+            |plan: &LaunchPlan| advice(plan, &Attempt::default(), &failure(Exit::Code(1), None));
         let mut plan = plan(&["true"], 2);
         assert_eq!(
             advice(&plan),

@@ -21,10 +21,10 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use crate::agent::driver::Driver;
-use crate::agent::event::End;
+use crate::agent::event::LaunchEnd;
 use crate::agent::folder_lock::FolderLock;
 use crate::events;
-use crate::plan::Plan;
+use crate::plan::LaunchPlan;
 use crate::process::leftover::Leftovers;
 use crate::say;
 use crate::say::note::Note;
@@ -32,7 +32,7 @@ use crate::say::note::Note;
 /// Launches `plan`, prints its outcome on stderr and returns how it ended. `lock` is taken before
 /// ranks are started, unless it is held already. Must be called on the main thread, because the
 /// ranks die with the thread that started them.
-pub fn launch(plan: &Plan, lock: &FolderLock) -> End {
+pub fn launch(plan: &LaunchPlan, lock: &FolderLock) -> LaunchEnd {
     events::begin();
     plan.notes.iter().for_each(Note::say);
     own_name::check(plan);
@@ -46,31 +46,33 @@ pub fn launch(plan: &Plan, lock: &FolderLock) -> End {
         Ok(runtime) => runtime.block_on(run_async(plan, lock, Leftovers::adopt())),
         Err(err) => {
             say::error(format_args!("cannot start: {err}"));
-            End::NotStarted
+            LaunchEnd::NotStarted
         }
     }
 }
 
 /// Launches `plan` as [`launch`] does, on the current runtime, which must be single-threaded.
-pub async fn run_async(plan: &Plan, lock: &FolderLock, leftovers: Leftovers) -> End {
+pub async fn run_async(plan: &LaunchPlan, lock: &FolderLock, leftovers: Leftovers) -> LaunchEnd {
     match Driver::new(plan, lock, leftovers) {
         Ok(driver) => driver.run().await,
         Err(err) => {
             say::error(chain(&err));
-            End::NotStarted
+            LaunchEnd::NotStarted
         }
     }
 }
 
-impl End {
+impl LaunchEnd {
     /// Returns torchrun's exit code: 0 for success, 1 for everything else. A signal that is not in
     /// the list of handled signals gives `128 + n`, as a shell reports a process killed by signal
     /// n.
     pub fn exit_code(self) -> ExitCode {
         match self {
-            End::Succeeded => ExitCode::SUCCESS,
-            End::Failed | End::NotStarted | End::Stopped { .. } => ExitCode::FAILURE,
-            End::Killed { signal } => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+            LaunchEnd::Succeeded => ExitCode::SUCCESS,
+            LaunchEnd::Failed | LaunchEnd::NotStarted | LaunchEnd::Stopped { .. } => {
+                ExitCode::FAILURE
+            }
+            LaunchEnd::Killed { signal } => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
         }
     }
 }
@@ -99,7 +101,7 @@ pub(crate) mod tests {
     use crate::plan::{FailurePolicy, LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams};
 
     /// Returns the plan of `nproc` ranks with default options.
-    pub(crate) fn plan(argv: &[&str], nproc: usize) -> Plan {
+    pub(crate) fn plan(argv: &[&str], nproc: usize) -> LaunchPlan {
         let rank = |local_rank: usize| RankPlan {
             local_rank,
             argv: argv.iter().map(OsString::from).collect(),
@@ -109,7 +111,7 @@ pub(crate) mod tests {
             cpus: None,
             shown: true,
         };
-        Plan {
+        LaunchPlan {
             nnodes: 1,
             run_id: "none".to_owned(),
             role: "default".to_owned(),
@@ -148,12 +150,12 @@ pub(crate) mod tests {
         }
     }
 
-    fn sh(script: &str, nproc: usize) -> Plan {
+    fn sh(script: &str, nproc: usize) -> LaunchPlan {
         plan(&["/bin/sh", "-c", script], nproc)
     }
 
     /// Redirects the ranks' streams to files below `dir`, with nothing on the console.
-    fn logged(mut plan: Plan, dir: &Path) -> Plan {
+    fn logged(mut plan: LaunchPlan, dir: &Path) -> LaunchPlan {
         plan.logs.dir = Some(dir.to_path_buf());
         plan.logs.disabled = false;
         for rank in &mut plan.ranks {
@@ -165,7 +167,7 @@ pub(crate) mod tests {
         plan
     }
 
-    fn launched(plan: &Plan) -> End {
+    fn launched(plan: &LaunchPlan) -> LaunchEnd {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -194,14 +196,14 @@ pub(crate) mod tests {
 
     #[test]
     fn ranks_that_exit_with_zero_succeed() {
-        assert_eq!(launched(&sh("exit 0", 3)), End::Succeeded);
+        assert_eq!(launched(&sh("exit 0", 3)), LaunchEnd::Succeeded);
     }
 
     #[test]
     fn one_failure_ends_ranks_that_would_run_on() {
         assert_eq!(
             launched(&sh("[ $RANK = 1 ] && exit 5; exec sleep 100", 3)),
-            End::Failed
+            LaunchEnd::Failed
         );
     }
 
@@ -214,19 +216,19 @@ pub(crate) mod tests {
         let mut plan = sh(script, 2);
         plan.env.insert("READY".to_owned(), ready);
         plan.shutdown_timeout = Duration::from_millis(200);
-        assert_eq!(launched(&plan), End::Failed);
+        assert_eq!(launched(&plan), LaunchEnd::Failed);
     }
 
     #[test]
     fn a_program_that_does_not_exist_is_not_started() {
-        assert_eq!(launched(&plan(&["/nonexistent"], 2)), End::NotStarted);
+        assert_eq!(launched(&plan(&["/nonexistent"], 2)), LaunchEnd::NotStarted);
     }
 
     #[test]
     fn a_later_rank_that_cannot_start_ends_the_earlier_ones() {
         let mut plan = sh("exec sleep 100", 2);
         plan.ranks[1].argv = vec![OsString::from("/nonexistent")];
-        assert_eq!(launched(&plan), End::NotStarted);
+        assert_eq!(launched(&plan), LaunchEnd::NotStarted);
     }
 
     #[test]
@@ -237,7 +239,7 @@ pub(crate) mod tests {
             folder.path(),
         );
         plan.max_restarts = 1;
-        assert_eq!(launched(&plan), End::Failed);
+        assert_eq!(launched(&plan), LaunchEnd::Failed);
         let run = only(folder.path());
         let log = |path: &str| fs::read_to_string(run.join(path)).expect("a log");
         assert_eq!(
@@ -250,7 +252,7 @@ pub(crate) mod tests {
     fn a_restart_that_works_is_success() {
         let mut plan = sh("[ $TORCHELASTIC_RESTART_COUNT = 2 ]", 2);
         plan.max_restarts = 2;
-        assert_eq!(launched(&plan), End::Succeeded);
+        assert_eq!(launched(&plan), LaunchEnd::Succeeded);
     }
 
     #[test]
@@ -260,7 +262,7 @@ pub(crate) mod tests {
             sh("trap '' HUP; sleep 100 & echo $!; exit 0", 1),
             folder.path(),
         );
-        assert_eq!(launched(&plan), End::Succeeded);
+        assert_eq!(launched(&plan), LaunchEnd::Succeeded);
         let log = only(folder.path()).join("attempt_0/0/stdout.log");
         let pid = fs::read_to_string(log).expect("a log").trim().to_owned();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -278,7 +280,7 @@ pub(crate) mod tests {
             folder.path(),
         );
         plan.env.insert("X".to_owned(), "plan".to_owned());
-        assert_eq!(launched(&plan), End::Succeeded);
+        assert_eq!(launched(&plan), LaunchEnd::Succeeded);
         let log = only(folder.path()).join("attempt_0/1/stdout.log");
         assert_eq!(fs::read_to_string(log).expect("a log"), "1/2 1 plan\n");
     }
@@ -288,7 +290,7 @@ pub(crate) mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         assert_eq!(
             launched(&logged(sh("exit 0", 1), file.path())),
-            End::NotStarted
+            LaunchEnd::NotStarted
         );
     }
 }

@@ -9,12 +9,12 @@ use std::env;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
-use crate::plan::Plan;
+use crate::plan::LaunchPlan;
 use crate::say;
 
 /// Warns about an unusable host name, if several nodes take part and no interface is set for gloo.
 /// Name resolution may be slow, so it runs beside the launch, which does not wait for its result.
-pub fn check(plan: &Plan) {
+pub fn check(plan: &LaunchPlan) {
     let is_local =
         |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     let concerns = plan

@@ -4,13 +4,13 @@ use std::env;
 use std::future::pending;
 use std::time::Duration;
 
-use crate::plan::Plan;
+use crate::plan::LaunchPlan;
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::Rendezvous;
-use crate::rendezvous::messages::{Command, Notice};
-use crate::rendezvous::place::{Assigned, Master, Place, RoleInfo};
+use crate::rendezvous::messages::{Notice, RendezvousCommand};
+use crate::rendezvous::place::{Assigned, Master, NodePlace, RoleInfo};
 use crate::rendezvous::ranks_store::AgentStore;
-use crate::store::{Client, StoreError};
+use crate::store::{StoreClient, StoreError};
 
 /// How long the ranks' store may take to answer when the loss of a rank is announced. Nothing waits
 /// for the answer, and a rank that misses the announcement still notices that the lost one is
@@ -23,7 +23,7 @@ pub enum Peers<'a> {
     /// There are none: this node hosts the store, and there is nothing to agree on.
     Alone {
         /// The plan of the launch.
-        plan: &'a Plan,
+        plan: &'a LaunchPlan,
         /// The id of the launch.
         launch: String,
         /// The store of the ranks; `None` while it is being renewed.
@@ -34,7 +34,7 @@ pub enum Peers<'a> {
     /// There are several nodes, which meet in a rendezvous.
     Nodes {
         /// The plan of the launch.
-        plan: &'a Plan,
+        plan: &'a LaunchPlan,
         /// How the nodes meet.
         how: &'a RendezvousPlan,
         /// The id of the launch if this node turns out to be the first.
@@ -48,7 +48,7 @@ impl<'a> Peers<'a> {
     /// Opens the store of a single-node launch; with several nodes, nothing starts before the first
     /// [`Peers::join`]. `launch` is the id of the launch; several nodes agree on the id of the
     /// first of them.
-    pub fn new(plan: &'a Plan, launch: String) -> Result<Peers<'a>, StoreError> {
+    pub fn new(plan: &'a LaunchPlan, launch: String) -> Result<Peers<'a>, StoreError> {
         if let Some(how) = &plan.rendezvous {
             return Ok(Peers::Nodes {
                 plan,
@@ -71,7 +71,7 @@ impl<'a> Peers<'a> {
 
     /// Joins the next round. On a single node the round begins at once; among several nodes,
     /// [`Notice::Joined`] reports its beginning.
-    pub async fn join(&mut self) -> Result<Option<Place>, StoreError> {
+    pub async fn join(&mut self) -> Result<Option<NodePlace>, StoreError> {
         match self {
             Peers::Alone {
                 plan,
@@ -85,7 +85,7 @@ impl<'a> Peers<'a> {
                     *store = Some(old.renew(&plan.store).await?);
                 }
                 *rounds += 1;
-                let place = Place {
+                let place = NodePlace {
                     launch: launch.clone(),
                     ..alone(plan, store.as_ref(), *rounds - 1)
                 };
@@ -96,7 +96,7 @@ impl<'a> Peers<'a> {
                 rendezvous: Some(rendezvous),
                 ..
             } => {
-                rendezvous.command(Command::Join);
+                rendezvous.command(RendezvousCommand::Join);
                 Ok(None)
             }
             Peers::Nodes {
@@ -133,7 +133,7 @@ impl<'a> Peers<'a> {
             ..
         } = self
         {
-            rendezvous.command(Command::Failed { failure, restarts });
+            rendezvous.command(RendezvousCommand::Failed { failure, restarts });
         }
     }
 
@@ -147,13 +147,13 @@ impl<'a> Peers<'a> {
         else {
             return false;
         };
-        rendezvous.command(Command::Done);
+        rendezvous.command(RendezvousCommand::Done);
         true
     }
 
     /// Tells the other ranks that rank `rank` will not come back, by a key in the store where the
     /// ranks of `place` meet.
-    pub fn lost(&self, place: &Place, rank: usize, reason: &str) {
+    pub fn lost(&self, place: &NodePlace, rank: usize, reason: &str) {
         let (Peers::Alone { plan, .. } | Peers::Nodes { plan, .. }) = self;
         let key = format!("rrun/lost/{}/{}/{rank}", plan.run_id, place.round);
         if let Peers::Alone {
@@ -187,7 +187,7 @@ impl<'a> Peers<'a> {
 }
 
 /// Returns the place of the only node, with an empty launch id.
-pub fn alone(plan: &Plan, store: Option<&AgentStore>, restarts: u32) -> Place {
+pub fn alone(plan: &LaunchPlan, store: Option<&AgentStore>, restarts: u32) -> NodePlace {
     let nproc = plan.ranks.len();
     let master = Master {
         addr: plan.store.master_addr.clone(),
@@ -195,7 +195,7 @@ pub fn alone(plan: &Plan, store: Option<&AgentStore>, restarts: u32) -> Place {
         is_agent_store: store.is_none_or(AgentStore::is_hosted),
     };
     let assigned = Assigned(0, nproc, 0, nproc);
-    Place {
+    NodePlace {
         launch: String::new(),
         node: 0,
         nodes: 1,
@@ -208,14 +208,14 @@ pub fn alone(plan: &Plan, store: Option<&AgentStore>, restarts: u32) -> Place {
 
 /// Stores a value in the ranks' store and waits until it can be read.
 async fn put(host: &str, port: u16, key: &str, value: &[u8]) -> Result<(), StoreError> {
-    let mut client = Client::connect(host, port, SHORT).await?;
+    let mut client = StoreClient::connect(host, port, SHORT).await?;
     client.set(key, value).await?;
     client.get(key).await.map(drop)
 }
 
 /// Writes the keys that torchrun leaves in the store with the static backend, whose port other
 /// processes may know.
-fn show(plan: &Plan, store: Option<&AgentStore>, assigned: Assigned) {
+fn show(plan: &LaunchPlan, store: Option<&AgentStore>, assigned: Assigned) {
     let (Some(_), Some(AgentStore::Hosted { handle, .. })) = (plan.store.port, store) else {
         return;
     };

@@ -87,7 +87,7 @@ mod tests {
             words.to_vec(),
             &crate::cli::Environment::default(),
         ) {
-            Ok(crate::cli::Request::Launch(cli)) => cli,
+            Ok(crate::cli::CliRequest::Launch(cli)) => cli,
             other => panic!("{other:?}"),
         };
         let command = with_token_in_environment(&read(&words), &words).unwrap();

@@ -25,11 +25,11 @@ use clap::error::{ContextKind, ContextValue};
 
 pub use crate::cli::environment::Environment;
 pub use crate::cli::options::Cli;
-use crate::cli::words::{Spelling, Split, split};
+use crate::cli::words::{GivenOption, Spelling, Split, split};
 
 /// The request that a command line makes.
 #[derive(Clone, Debug)]
-pub enum Request {
+pub enum CliRequest {
     /// Start a launch.
     Launch(Box<Cli>),
     /// Print a text on stdout: help, or the version.
@@ -62,12 +62,12 @@ impl CliError {
 ///
 /// # Errors
 /// Returns a [`CliError`] for a command line that torchrun would refuse.
-pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<Request, CliError> {
+pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<CliRequest, CliError> {
     let spellings = Spelling::of(&Cli::command());
     let defaults = pet::options(env, &spellings).map_err(CliError::Flag)?;
     let split = split(words, &spellings).map_err(CliError::Usage)?;
     if let Some(text) = information(&split)? {
-        return Ok(Request::Print(text));
+        return Ok(CliRequest::Print(text));
     }
     let given = split
         .options
@@ -80,7 +80,7 @@ pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<Request, CliErro
         .map_err(|err| CliError::Usage(in_argparse_words(&err, &spellings)))?;
     check(&split)?;
     cli.given = given;
-    Ok(Request::Launch(Box::new(cli)))
+    Ok(CliRequest::Launch(Box::new(cli)))
 }
 
 /// Returns the usage line that precedes a usage error.
@@ -95,7 +95,7 @@ pub fn help() -> String {
 
 fn information(split: &Split<'_>) -> Result<Option<String>, CliError> {
     let text =
-        |(spelling, value): &Found<'_>| match (spelling.long.as_str(), value) {
+        |(spelling, value): &GivenOption<'_>| match (spelling.long.as_str(), value) {
             ("help", _) => Some(Ok(help())),
             ("version", _) => Some(Ok(Cli::command().render_version())),
             ("print-completion", Some(shell)) => {
@@ -131,7 +131,10 @@ fn check(split: &Split<'_>) -> Result<(), CliError> {
 
 /// Returns the command line in the one spelling that clap gets: `--long=value`, `--flag`, `--`,
 /// program, arguments.
-fn normalized(split: &Split<'_>, defaults: Vec<Found<'_>>) -> Result<Vec<OsString>, CliError> {
+fn normalized(
+    split: &Split<'_>,
+    defaults: Vec<GivenOption<'_>>,
+) -> Result<Vec<OsString>, CliError> {
     let is_given = |long: &str| {
         split
             .options
@@ -169,12 +172,9 @@ fn normalized(split: &Split<'_>, defaults: Vec<Found<'_>>) -> Result<Vec<OsStrin
     Ok(words)
 }
 
-/// An option and its value.
-type Found<'a> = (&'a Spelling, Option<OsString>);
-
 /// Returns whether a default has to be checked: torchrun does not check variables against an
 /// option's choices, and the only option with choices and a variable has no effect here.
-fn is_checked((spelling, _): &Found<'_>) -> bool {
+fn is_checked((spelling, _): &GivenOption<'_>) -> bool {
     spelling.long != "start-method"
 }
 

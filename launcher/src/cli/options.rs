@@ -67,8 +67,8 @@ pub struct Cli {
     #[arg(long, help_heading = "Ranks")]
     pub virtual_local_rank: bool,
 
-    /// Bind each rank to CPUs near its GPU: node, socket, exclusive (physical cores of its own) or core-complex (CPUs
-    /// that share a cache)
+    /// Bind each rank to CPUs near its GPU: node, socket, exclusive (physical cores of its own) or
+    /// core-complex (CPUs that share a cache)
     #[arg(long, value_name = "MODE", value_parser = parse_numa_binding, help_heading = "Ranks")]
     pub numa_binding: Option<String>,
 

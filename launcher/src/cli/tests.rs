@@ -7,14 +7,14 @@ use jobs::serve_args::ServeArgs;
 use super::*;
 use crate::plan::decide::failure::RESTARTS;
 
-fn request(words: &[&str], env: &Environment) -> Result<Request, CliError> {
+fn request(words: &[&str], env: &Environment) -> Result<CliRequest, CliError> {
     parse(words.iter().map(OsString::from).collect(), env)
 }
 
 fn cli_with<const N: usize>(words: &[&str], variables: [(&str, &str); N]) -> Cli {
     match request(words, &Environment::from(variables)).unwrap() {
-        Request::Launch(cli) => *cli,
-        Request::Print(text) => panic!("no launch but {text}"),
+        CliRequest::Launch(cli) => *cli,
+        CliRequest::Print(text) => panic!("no launch but {text}"),
     }
 }
 
@@ -451,7 +451,8 @@ fn a_flag_s_variable_that_is_no_number_exits_with_one() {
 
 #[test]
 fn help_is_as_in_the_file() {
-    let Request::Print(text) = request(&["-r3", "-h", "--bogus"], &Environment::default()).unwrap()
+    let CliRequest::Print(text) =
+        request(&["-r3", "-h", "--bogus"], &Environment::default()).unwrap()
     else {
         panic!("no help")
     };
@@ -567,7 +568,7 @@ fn defaults_in_the_docs_are_those_of_the_options() {
 
 #[test]
 fn the_version_is_printed_on_demand() {
-    let Request::Print(text) = request(&["-V"], &Environment::default()).unwrap() else {
+    let CliRequest::Print(text) = request(&["-V"], &Environment::default()).unwrap() else {
         panic!("no version")
     };
     assert_eq!(text, concat!("rrun ", env!("CARGO_PKG_VERSION"), "\n"));
@@ -575,7 +576,7 @@ fn the_version_is_printed_on_demand() {
 
 #[test]
 fn completions_are_printed_without_a_program() {
-    let Request::Print(text) =
+    let CliRequest::Print(text) =
         request(&["--print-completion", "bash"], &Environment::default()).unwrap()
     else {
         panic!("no script")

@@ -117,8 +117,8 @@ pub fn split<'a>(words: Vec<OsString>, spellings: &'a [Spelling]) -> Result<Spli
     Ok(split)
 }
 
-/// An option that a word names, with the value in the same word.
-type Found<'a> = (&'a Spelling, Option<OsString>);
+/// An option that a word names, and its value if it has one.
+pub type GivenOption<'a> = (&'a Spelling, Option<OsString>);
 
 fn is_dashed(word: &OsStr) -> bool {
     word.len() > 1 && word.as_bytes()[0] == b'-'
@@ -147,7 +147,10 @@ fn is_negative_number(word: &OsStr) -> bool {
 }
 
 /// Returns the options that a word with a leading dash names, or `None` if it is unknown.
-fn find<'a>(word: &OsStr, spellings: &'a [Spelling]) -> Result<Option<Vec<Found<'a>>>, String> {
+fn find<'a>(
+    word: &OsStr,
+    spellings: &'a [Spelling],
+) -> Result<Option<Vec<GivenOption<'a>>>, String> {
     let bytes = word.as_bytes();
     if !bytes.starts_with(b"--") {
         return find_short(bytes, spellings);
@@ -212,8 +215,8 @@ fn find_long<'a>(
 fn find_short<'a>(
     word: &[u8],
     spellings: &'a [Spelling],
-) -> Result<Option<Vec<Found<'a>>>, String> {
-    let mut found: Vec<Found<'a>> = Vec::new();
+) -> Result<Option<Vec<GivenOption<'a>>>, String> {
+    let mut found: Vec<GivenOption<'a>> = Vec::new();
     let mut rest = &word[1..];
     while let Some((&short, after)) = rest.split_first() {
         let Some(spelling) = spellings

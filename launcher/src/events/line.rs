@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::events::{BEGIN, Happening, RankEnd, Who};
+use crate::events::{BEGIN, EventRank, Happening, RankEnding};
 use crate::node::host;
-use crate::plan::Plan;
+use crate::plan::LaunchPlan;
 use crate::plan::rendezvous::Backend;
 use crate::rendezvous::place::Assigned;
 use crate::round::Round;
@@ -15,7 +15,7 @@ use crate::round::Round;
 struct Facts<'a> {
     name: String,
     state: Option<&'static str>,
-    who: Option<Who>,
+    who: Option<EventRank>,
     /// The exit code of a rank that has failed.
     code: Option<i32>,
     raw_error: Option<String>,
@@ -24,7 +24,7 @@ struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    fn of_state(state: &'static str, who: Option<Who>, own: Vec<(&'a str, Value)>) -> Self {
+    fn of_state(state: &'static str, who: Option<EventRank>, own: Vec<(&'a str, Value)>) -> Self {
         let name = format!("torchelastic.worker.status.{state}");
         Facts {
             name,
@@ -37,7 +37,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    fn of_ours(name: &str, who: Option<Who>, own: Vec<(&'a str, Value)>) -> Self {
+    fn of_ours(name: &str, who: Option<EventRank>, own: Vec<(&'a str, Value)>) -> Self {
         Facts {
             name: name.to_owned(),
             state: None,
@@ -86,22 +86,22 @@ impl<'a> Facts<'a> {
         }
     }
 
-    fn of_end(who: Who, end: &RankEnd, usage: Option<&Value>) -> Self {
+    fn of_end(who: EventRank, end: &RankEnding, usage: Option<&Value>) -> Self {
         let (state, code) = match end {
-            RankEnd::Succeeded => ("SUCCEEDED", 0),
-            RankEnd::Failed { code, .. } => ("FAILED", *code),
-            RankEnd::Terminated { code } => ("TERMINATED", *code),
+            RankEnding::Succeeded => ("SUCCEEDED", 0),
+            RankEnding::Failed { code, .. } => ("FAILED", *code),
+            RankEnding::Terminated { code } => ("TERMINATED", *code),
         };
         let mut own = vec![("exit_code", code.into())];
         own.extend(usage.map(|usage| ("usage", usage.clone())));
         let facts = Facts::of_state(state, Some(who), own);
         match end {
-            RankEnd::Failed { code, error } => Facts {
+            RankEnding::Failed { code, error } => Facts {
                 code: Some(*code),
                 raw_error: Some(raw_error(error.as_ref())),
                 ..facts
             },
-            RankEnd::Succeeded | RankEnd::Terminated { .. } => facts,
+            RankEnding::Succeeded | RankEnding::Terminated { .. } => facts,
         }
     }
 
@@ -179,7 +179,7 @@ pub(super) fn event(round: &Round<'_>, happening: &Happening<'_>, now: SystemTim
 
 /// Returns the name of the rendezvous backend. A single-node launch has no rendezvous; with a free
 /// port it is what torchrun calls standalone.
-fn backend(plan: &Plan) -> &'static str {
+fn backend(plan: &LaunchPlan) -> &'static str {
     match (&plan.rendezvous, plan.store.port) {
         (Some(rendezvous), _) if rendezvous.backend == Backend::Static => "static",
         (None, Some(_)) => "static",
@@ -193,7 +193,7 @@ mod tests {
     use crate::agent::peers::alone;
     use crate::agent::tests::plan;
 
-    const WHO: Who = Who {
+    const WHO: EventRank = EventRank {
         index: 1,
         rank: 5,
         local_rank: 1,
@@ -213,7 +213,7 @@ mod tests {
         )
     }
 
-    fn ended(end: RankEnd) -> Value {
+    fn ended(end: RankEnding) -> Value {
         event_of(&Happening::Ended {
             who: WHO,
             end,
@@ -224,14 +224,14 @@ mod tests {
     #[test]
     fn the_end_of_a_rank_has_torchrun_s_name_and_its_exit_code() {
         assert_eq!(
-            ended(RankEnd::Succeeded)["name"],
+            ended(RankEnding::Succeeded)["name"],
             "torchelastic.worker.status.SUCCEEDED"
         );
         assert_eq!(
-            ended(RankEnd::Terminated { code: -15 })["metadata"]["state"],
+            ended(RankEnding::Terminated { code: -15 })["metadata"]["state"],
             "TERMINATED"
         );
-        let failed = ended(RankEnd::Failed {
+        let failed = ended(RankEnding::Failed {
             code: -9,
             error: None,
         });
@@ -277,7 +277,7 @@ mod tests {
                 .cloned()
                 .collect()
         };
-        let failed = ended(RankEnd::Failed {
+        let failed = ended(RankEnding::Failed {
             code: 5,
             error: None,
         });

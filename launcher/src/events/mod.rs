@@ -42,27 +42,27 @@ static IS_TOLD: AtomicBool = AtomicBool::new(false);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Happening<'a> {
     /// A rank was started.
-    Started(Who),
+    Started(EventRank),
     /// A rank has ended.
     Ended {
         /// The rank.
-        who: Who,
+        who: EventRank,
         /// How it ended.
-        end: RankEnd,
+        end: RankEnding,
         /// The resources that it used, if the kernel reports them.
         usage: Option<Value>,
     },
     /// A rank has failed and will restart alone.
     Restart {
         /// The rank, with its old pid.
-        who: Who,
+        who: EventRank,
         /// Delay and number of the restart.
         restart: Restart,
     },
     /// A rank has failed and will not come back.
     Lost {
         /// The rank, with its old pid.
-        who: Who,
+        who: EventRank,
         /// The reason.
         reason: &'a str,
     },
@@ -87,7 +87,7 @@ pub enum Happening<'a> {
 
 /// How a rank ended.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RankEnd {
+pub enum RankEnding {
     /// It exited with code 0.
     Succeeded,
     /// It exited with another code, or by a signal that the launcher had not sent.
@@ -106,7 +106,7 @@ pub enum RankEnd {
 
 /// Identifies one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who {
+pub struct EventRank {
     /// Index among the ranks of this node.
     pub index: usize,
     /// Global rank.
@@ -117,9 +117,9 @@ pub struct Who {
     pub pid: i32,
 }
 
-impl From<&Casualty> for Who {
-    fn from(casualty: &Casualty) -> Who {
-        Who {
+impl From<&Casualty> for EventRank {
+    fn from(casualty: &Casualty) -> EventRank {
+        EventRank {
             index: casualty.index,
             rank: casualty.rank,
             local_rank: casualty.local_rank,
@@ -173,13 +173,13 @@ mod tests {
     use super::*;
     use crate::agent::peers::alone;
     use crate::agent::tests::plan;
-    use crate::plan::Plan;
+    use crate::plan::LaunchPlan;
 
     #[test]
     fn every_line_of_a_file_is_an_event() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("events.jsonl");
-        let plan = Plan {
+        let plan = LaunchPlan {
             events: EventLog::File(path.clone()),
             ..plan(&["true"], 1)
         };
@@ -189,7 +189,7 @@ mod tests {
         };
         record(
             &round,
-            &Happening::Started(Who {
+            &Happening::Started(EventRank {
                 index: 0,
                 rank: 0,
                 local_rank: 0,

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crate::logs::LogError;
 use crate::logs::console;
-use crate::logs::folder::RunFolder;
-use crate::logs::prefix::{Names, prefix};
+use crate::logs::folder::LogFolder;
+use crate::logs::prefix::{PrefixNames, prefix};
 use crate::logs::tail::{Filtered, Followed, Tail};
-use crate::plan::{LogPlan, Plan, RankPlan};
-use crate::process::command::{Output, Stream};
+use crate::plan::{LaunchPlan, LogPlan, RankPlan};
+use crate::process::command::{ChildOutput, OutputStream};
 
 /// The log files of ranks that are started together.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct AttemptLogs {
 #[derive(Debug)]
 pub struct RankLogs {
     /// The output streams for the process; taken when it starts.
-    pub output: Option<Output>,
+    pub output: Option<ChildOutput>,
     /// Path for `TORCHELASTIC_ERROR_FILE`; `None` with `--log-dir /dev/null`.
     pub error_file: Option<PathBuf>,
     /// The captured files of standard error and standard output, in this order, because errors are
@@ -36,7 +36,7 @@ pub struct RankLogs {
 
 /// A rank that needs log files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Writer {
+pub struct LoggedRank {
     /// Index among the ranks of this node.
     pub index: usize,
     /// Global rank.
@@ -47,7 +47,7 @@ pub struct Writer {
 
 /// What the lines of all ranks of one attempt have in common.
 struct Tee<'a> {
-    plan: &'a Plan,
+    plan: &'a LaunchPlan,
     hostname: String,
     stdout: Option<Arc<Filtered>>,
     stderr: Option<Arc<Filtered>>,
@@ -58,9 +58,9 @@ impl AttemptLogs {
     /// were to be redirected.
     pub fn disabled(nproc: usize) -> AttemptLogs {
         let rank = || RankLogs {
-            output: Some(Output {
-                stdout: Stream::Inherit,
-                stderr: Stream::Inherit,
+            output: Some(ChildOutput {
+                stdout: OutputStream::Inherit,
+                stderr: OutputStream::Inherit,
             }),
             error_file: None,
             captured: Vec::new(),
@@ -73,9 +73,9 @@ impl AttemptLogs {
 
     /// Creates folders and files for these ranks of `plan`.
     pub fn create(
-        run: &RunFolder,
-        plan: &Plan,
-        writers: &[Writer],
+        run: &LogFolder,
+        plan: &LaunchPlan,
+        writers: &[LoggedRank],
     ) -> Result<AttemptLogs, LogError> {
         let mut tees: BTreeMap<PathBuf, Tee<'_>> = BTreeMap::new();
         let mut followed = Vec::new();
@@ -109,7 +109,7 @@ impl RankLogs {
     fn create(folder: &Path, rank: &RankPlan) -> Result<RankLogs, LogError> {
         let (stdout, stderr) = (stdout_log(folder), stderr_log(folder));
         let captures = rank.redirect.or(rank.tee);
-        let output = Output {
+        let output = ChildOutput {
             stdout: stdio(captures.stdout, rank.shown, &stdout)?,
             stderr: stdio(captures.stderr, rank.shown, &stderr)?,
         };
@@ -129,7 +129,7 @@ impl RankLogs {
 }
 
 impl<'a> Tee<'a> {
-    fn new(plan: &'a Plan, folder: &Path) -> Result<Tee<'a>, LogError> {
+    fn new(plan: &'a LaunchPlan, folder: &Path) -> Result<Tee<'a>, LogError> {
         let LogPlan {
             duplicate_stdout,
             duplicate_stderr,
@@ -147,7 +147,7 @@ impl<'a> Tee<'a> {
     }
 
     fn followed(&self, folder: &Path, rank: &RankPlan, global: usize) -> Vec<Followed> {
-        let names = Names {
+        let names = PrefixNames {
             role_name: &self.plan.role,
             local_rank: rank.local_rank,
             rank: global,
@@ -161,14 +161,20 @@ impl<'a> Tee<'a> {
             is_shown: rank.shown,
             filtered: filtered.clone(),
         };
-        let stdout = rank
-            .tee
-            .stdout
-            .then(|| followed(console::Stream::Stdout, stdout_log(folder), &self.stdout));
-        let stderr = rank
-            .tee
-            .stderr
-            .then(|| followed(console::Stream::Stderr, stderr_log(folder), &self.stderr));
+        let stdout = rank.tee.stdout.then(|| {
+            followed(
+                console::ConsoleStream::Stdout,
+                stdout_log(folder),
+                &self.stdout,
+            )
+        });
+        let stderr = rank.tee.stderr.then(|| {
+            followed(
+                console::ConsoleStream::Stderr,
+                stderr_log(folder),
+                &self.stderr,
+            )
+        });
         stdout
             .into_iter()
             .chain(stderr)
@@ -185,13 +191,13 @@ fn stderr_log(folder: &Path) -> PathBuf {
     folder.join("stderr.log")
 }
 
-fn stdio(is_captured: bool, is_shown: bool, path: &Path) -> Result<Stream, LogError> {
+fn stdio(is_captured: bool, is_shown: bool, path: &Path) -> Result<OutputStream, LogError> {
     match (is_captured, is_shown) {
         (true, _) => {
-            open(OpenOptions::new().create_new(true), path.to_path_buf()).map(Stream::File)
+            open(OpenOptions::new().create_new(true), path.to_path_buf()).map(OutputStream::File)
         }
-        (false, true) => Ok(Stream::Inherit),
-        (false, false) => Ok(Stream::Null),
+        (false, true) => Ok(OutputStream::Inherit),
+        (false, false) => Ok(OutputStream::Null),
     }
 }
 

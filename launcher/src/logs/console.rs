@@ -10,7 +10,7 @@ use crate::logs::long_line::LongLine;
 
 /// One of the two output streams of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum ConsoleStream {
     /// Standard output.
     Stdout,
     /// Standard error.
@@ -21,16 +21,16 @@ pub enum Stream {
 /// effect.
 #[derive(Debug)]
 pub struct Console {
-    stream: Stream,
+    stream: ConsoleStream,
     file: Option<File>,
 }
 
 impl Console {
     /// Opens one of the launcher's streams.
-    pub fn open(stream: Stream) -> Console {
+    pub fn open(stream: ConsoleStream) -> Console {
         let fd = match stream {
-            Stream::Stdout => io::stdout().as_fd().try_clone_to_owned(),
-            Stream::Stderr => io::stderr().as_fd().try_clone_to_owned(),
+            ConsoleStream::Stdout => io::stdout().as_fd().try_clone_to_owned(),
+            ConsoleStream::Stderr => io::stderr().as_fd().try_clone_to_owned(),
         };
         Console {
             stream,
@@ -58,11 +58,11 @@ impl Console {
             return;
         };
         let result = match self.stream {
-            Stream::Stdout => {
+            ConsoleStream::Stdout => {
                 let _lock = io::stdout().lock();
                 write(file)
             }
-            Stream::Stderr => {
+            ConsoleStream::Stderr => {
                 let _lock = io::stderr().lock();
                 write(file)
             }
@@ -120,7 +120,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         drop(theirs);
         let mut console = Console {
-            stream: Stream::Stdout,
+            stream: ConsoleStream::Stdout,
             file: Some(File::from(OwnedFd::from(ours))),
         };
         console.write(b"line\n");

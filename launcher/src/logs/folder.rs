@@ -20,14 +20,14 @@ const TRIES: usize = 100;
 
 /// The log folder of one launch, with mode 0700.
 #[derive(Clone, Debug)]
-pub struct RunFolder {
+pub struct LogFolder {
     path: PathBuf,
 }
 
-impl RunFolder {
+impl LogFolder {
     /// Creates a folder `<run_id>_<random>`, below `log_dir`, which is created with its parents, or
     /// below a new folder in `TMPDIR`.
-    pub fn create(log_dir: Option<&Path>, run_id: &str) -> Result<RunFolder, LogError> {
+    pub fn create(log_dir: Option<&Path>, run_id: &str) -> Result<LogFolder, LogError> {
         let root = match log_dir {
             Some(path) if path.is_file() => {
                 return Err(LogError::NotAFolder {
@@ -41,7 +41,7 @@ impl RunFolder {
         // their error file.
         let root = std::path::absolute(&root).unwrap_or(root);
         // A slash in the run id would name a folder that does not exist.
-        Ok(RunFolder {
+        Ok(LogFolder {
             path: unique(&root, &format!("{}_", run_id.replace('/', "_")))?,
         })
     }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_run_folder_is_ours_alone_and_below_new_parents() {
         let root = tempfile::tempdir().expect("a folder");
-        let run = RunFolder::create(Some(&root.path().join("a/b")), "job/7").expect("made");
+        let run = LogFolder::create(Some(&root.path().join("a/b")), "job/7").expect("made");
         let name = run
             .path
             .file_name()
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn an_attempt_made_again_is_empty_and_wipes_nothing() {
         let root = tempfile::tempdir().expect("a folder");
-        let run = RunFolder::create(Some(root.path()), "none").expect("made");
+        let run = LogFolder::create(Some(root.path()), "none").expect("made");
         let first = run.attempt(0, 0).expect("made");
         fs::write(first.join("0/old"), "").expect("written");
         let again = run.attempt(0, 0).expect("made");
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn ranks_share_the_folder_of_an_attempt() {
         let root = tempfile::tempdir().expect("a folder");
-        let run = RunFolder::create(Some(root.path()), "none").expect("made");
+        let run = LogFolder::create(Some(root.path()), "none").expect("made");
         assert_eq!(
             run.attempt(1, 0).expect("made"),
             run.attempt(1, 3).expect("made")
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_log_dir_that_is_a_file_is_refused() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let err = RunFolder::create(Some(file.path()), "none").expect_err("a file is no folder");
+        let err = LogFolder::create(Some(file.path()), "none").expect_err("a file is no folder");
         assert_eq!(
             err.to_string(),
             format!("log_dir: {} is a file", file.path().display())

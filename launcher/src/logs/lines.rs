@@ -8,7 +8,7 @@ const LONGEST: usize = 1 << 20;
 
 /// One line, without its line end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line<'a> {
+pub enum LogLine<'a> {
     /// The bytes of the line.
     Kept(&'a [u8]),
     /// The position in the stream of a line that was not kept.
@@ -33,7 +33,7 @@ pub struct Lines {
 
 impl Lines {
     /// Adds `bytes`, and calls `give` for each line that they complete.
-    pub fn push(&mut self, bytes: &[u8], give: &mut impl FnMut(Line<'_>)) {
+    pub fn push(&mut self, bytes: &[u8], give: &mut impl FnMut(LogLine<'_>)) {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             self.extend(&rest[..end]);
@@ -44,7 +44,7 @@ impl Lines {
     }
 
     /// Ends the stream, and passes an unfinished line to `give`.
-    pub fn finish(&mut self, give: &mut impl FnMut(Line<'_>)) {
+    pub fn finish(&mut self, give: &mut impl FnMut(LogLine<'_>)) {
         if self.length > 0 {
             give(self.line());
             self.begin_line(0);
@@ -61,7 +61,7 @@ impl Lines {
         }
     }
 
-    fn end_line(&mut self, end: u8, give: &mut impl FnMut(Line<'_>)) {
+    fn end_line(&mut self, end: u8, give: &mut impl FnMut(LogLine<'_>)) {
         let is_second_half = end == b'\n' && std::mem::take(&mut self.after_return);
         let is_empty_return = end == b'\r' && self.length == 0;
         // A `\r` before any text begins a progress bar. A `\n` right after it still ends an empty
@@ -74,11 +74,11 @@ impl Lines {
         self.after_return = end == b'\r' && !is_beginning;
     }
 
-    fn line(&self) -> Line<'_> {
+    fn line(&self) -> LogLine<'_> {
         if self.length > LONGEST as u64 {
-            Line::Long(self.start..self.start + self.length)
+            LogLine::Long(self.start..self.start + self.length)
         } else {
-            Line::Kept(&self.partial)
+            LogLine::Kept(&self.partial)
         }
     }
 
@@ -99,9 +99,9 @@ mod tests {
     fn cut(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
         let (mut lines, mut out) = (Lines::default(), Vec::new());
         let stream = pieces.concat();
-        let mut give = |line: Line<'_>| match line {
-            Line::Kept(line) => out.push(line.to_vec()),
-            Line::Long(place) => {
+        let mut give = |line: LogLine<'_>| match line {
+            LogLine::Kept(line) => out.push(line.to_vec()),
+            LogLine::Long(place) => {
                 out.push(stream[place.start as usize..place.end as usize].to_vec())
             }
         };

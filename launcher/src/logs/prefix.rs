@@ -2,7 +2,7 @@
 
 /// The values that a prefix template may use.
 #[derive(Clone, Debug)]
-pub struct Names<'a> {
+pub struct PrefixNames<'a> {
     /// Value of `${role_name}`.
     pub role_name: &'a str,
     /// Value of `${local_rank}`.
@@ -14,7 +14,7 @@ pub struct Names<'a> {
 }
 
 /// Returns the prefix of a rank's lines; `[default0]:` without a template.
-pub fn prefix(template: Option<&str>, names: &Names<'_>) -> String {
+pub fn prefix(template: Option<&str>, names: &PrefixNames<'_>) -> String {
     match template {
         Some(template) => substitute(template, names),
         None => format!("[{}{}]:", names.role_name, names.local_rank),
@@ -23,7 +23,7 @@ pub fn prefix(template: Option<&str>, names: &Names<'_>) -> String {
 
 /// Substitutes `$name`, `${name}` and `$$` as Python's `string.Template.safe_substitute` does;
 /// unknown names are kept.
-fn substitute(template: &str, names: &Names<'_>) -> String {
+fn substitute(template: &str, names: &PrefixNames<'_>) -> String {
     let mut out = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('$') {
@@ -36,7 +36,7 @@ fn substitute(template: &str, names: &Names<'_>) -> String {
 }
 
 /// Returns the replacement of a `$` that is followed by `after`, and the rest of `after`.
-fn placeholder<'a>(after: &'a str, names: &Names<'_>) -> (String, &'a str) {
+fn placeholder<'a>(after: &'a str, names: &PrefixNames<'_>) -> (String, &'a str) {
     if let Some(left) = after.strip_prefix('$') {
         return ("$".to_owned(), left);
     }
@@ -54,7 +54,7 @@ fn placeholder<'a>(after: &'a str, names: &Names<'_>) -> (String, &'a str) {
         .map_or_else(|| ("$".to_owned(), after), |value| (value, &after[end..]))
 }
 
-fn value(name: &str, names: &Names<'_>) -> Option<String> {
+fn value(name: &str, names: &PrefixNames<'_>) -> Option<String> {
     match name {
         "role_name" => Some(names.role_name.to_owned()),
         "local_rank" => Some(names.local_rank.to_string()),
@@ -68,7 +68,7 @@ fn value(name: &str, names: &Names<'_>) -> Option<String> {
 mod tests {
     use super::*;
 
-    const NAMES: Names<'_> = Names {
+    const NAMES: PrefixNames<'_> = PrefixNames {
         role_name: "default",
         local_rank: 1,
         rank: 9,

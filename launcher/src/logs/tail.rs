@@ -20,8 +20,8 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tokio::sync::oneshot;
 
 use crate::logs::LogError;
-use crate::logs::console::{Console, Stream};
-use crate::logs::lines::{Line, Lines};
+use crate::logs::console::{Console, ConsoleStream};
+use crate::logs::lines::{Lines, LogLine};
 use crate::logs::long_line::{LongLine, contains};
 
 /// Bytes to read from one file before the next one has its turn.
@@ -39,7 +39,7 @@ pub struct Followed {
     /// Prefix of every line.
     pub prefix: String,
     /// The output stream for its lines.
-    pub stream: Stream,
+    pub stream: ConsoleStream,
     /// Whether its lines are shown on the console.
     pub is_shown: bool,
     /// The file for lines that contain one of the substrings.
@@ -94,13 +94,13 @@ impl Tail {
 struct Follower {
     inotify: Option<Inotify>,
     index_of: HashMap<WatchDescriptor, usize>,
-    files: Vec<Open>,
+    files: Vec<OpenLog>,
     chunk: Vec<u8>,
     stdout: Console,
     stderr: Console,
 }
 
-struct Open {
+struct OpenLog {
     file: File,
     lines: Lines,
     followed: Followed,
@@ -119,14 +119,17 @@ impl Follower {
             watches_all &= watch.is_some();
             index_of.extend(watch.map(|watch| (watch, files.len())));
             let file = File::open(&followed.path).map_err(LogError::Follow)?;
-            files.push(Open {
+            files.push(OpenLog {
                 file,
                 lines: Lines::default(),
                 followed,
             });
         }
         let inotify = inotify.filter(|_| watches_all);
-        let (stdout, stderr) = (Console::open(Stream::Stdout), Console::open(Stream::Stderr));
+        let (stdout, stderr) = (
+            Console::open(ConsoleStream::Stdout),
+            Console::open(ConsoleStream::Stderr),
+        );
         Ok(Follower {
             inotify,
             index_of,
@@ -205,14 +208,14 @@ impl Follower {
         // A read error is treated as no new data.
         let length = open.file.read(&mut self.chunk).unwrap_or(0);
         let console = match open.followed.stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+            ConsoleStream::Stdout => &mut self.stdout,
+            ConsoleStream::Stderr => &mut self.stderr,
         };
         let mut lines = Vec::new();
         let (file, followed) = (&open.file, &open.followed);
-        let mut give = |line: Line<'_>| match line {
-            Line::Kept(line) => followed.give(line, &mut lines),
-            Line::Long(place) => {
+        let mut give = |line: LogLine<'_>| match line {
+            LogLine::Kept(line) => followed.give(line, &mut lines),
+            LogLine::Long(place) => {
                 console.write(&std::mem::take(&mut lines));
                 followed.give_long(&LongLine { file, place }, console);
             }
@@ -279,7 +282,7 @@ mod tests {
         Followed {
             path,
             prefix: "[p]:".to_owned(),
-            stream: Stream::Stdout,
+            stream: ConsoleStream::Stdout,
             is_shown: false,
             filtered,
         }

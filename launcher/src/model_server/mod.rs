@@ -21,10 +21,12 @@ use std::time::{Duration, Instant};
 use tokio::select;
 use tokio::time::sleep_until;
 
-use crate::model_server::machine::{Action, Cause, Event, Limits, Loss, Machine};
-use crate::model_server::probe::{Probe, ask};
-use crate::model_server::process::Process;
-use crate::plan::model_server::{Role, ServerPlan};
+use crate::model_server::machine::{
+    GiveUpReason, ServerAction, ServerEvent, ServerFailure, ServerLimits, ServerMachine,
+};
+use crate::model_server::probe::{HealthProbe, ask};
+use crate::model_server::process::ServerProcess;
+use crate::plan::model_server::{ServerPlan, ServerRole};
 use crate::process::leftover::{Leftovers, Spared};
 use crate::say;
 
@@ -42,11 +44,11 @@ pub enum News {
 
 /// The model server of this node.
 #[derive(Debug)]
-pub struct Server<'a> {
+pub struct SupervisedServer<'a> {
     plan: &'a ServerPlan,
-    machine: Machine,
-    process: Option<Process>,
-    probe: Option<Probe>,
+    machine: ServerMachine,
+    process: Option<ServerProcess>,
+    probe: Option<HealthProbe>,
     progress_at: Instant,
     /// Whether it has been healthy since its last start.
     was_healthy: bool,
@@ -54,17 +56,17 @@ pub struct Server<'a> {
     unanswered: String,
 }
 
-impl<'a> Server<'a> {
+impl<'a> SupervisedServer<'a> {
     /// Returns a server that has not been started.
-    pub fn new(plan: &'a ServerPlan) -> Server<'a> {
+    pub fn new(plan: &'a ServerPlan) -> SupervisedServer<'a> {
         let server = &plan.server;
-        let limits = Limits {
+        let limits = ServerLimits {
             start_timeout: server.start_timeout,
             max_restarts: server.max_restarts,
             stop_timeout: server.stop_timeout,
         };
-        let machine = Machine::new(plan.role, limits);
-        Server {
+        let machine = ServerMachine::new(plan.role, limits);
+        SupervisedServer {
             plan,
             machine,
             process: None,
@@ -89,7 +91,7 @@ impl<'a> Server<'a> {
     pub fn spared(&self) -> Spared {
         self.process
             .as_ref()
-            .map(Process::spared)
+            .map(ServerProcess::spared)
             .unwrap_or_default()
     }
 
@@ -97,23 +99,23 @@ impl<'a> Server<'a> {
     /// address.
     pub async fn begin(&mut self) -> Vec<News> {
         let health = &self.plan.server.health;
-        if self.plan.role == Role::Host && ask(health).await.is_ok() {
+        if self.plan.role == ServerRole::Host && ask(health).await.is_ok() {
             let why = format!(
                 "{health} answers already; another server, or one of another launch, is there"
             );
             say::error(format_args!("the model server was not started: {why}"));
-            self.on(Event::Stop);
+            self.on(ServerEvent::Stop);
             return vec![News::Failed(format!(
                 "the model server was not started: {why}"
             ))];
         }
-        if self.plan.role == Role::Guest {
+        if self.plan.role == ServerRole::Guest {
             say::info(format_args!(
                 "waiting for the model server of this node, {health}"
             ));
             self.ask();
         }
-        self.on(Event::Begin)
+        self.on(ServerEvent::Begin)
     }
 
     /// Waits for the next news other than an exit. Cancel-safe: dropping the future loses nothing.
@@ -134,10 +136,10 @@ impl<'a> Server<'a> {
             }
         };
         select! {
-            () = answered => self.on(Event::Answered),
+            () = answered => self.on(ServerEvent::Answered),
             () = deadline => {
-                self.unanswered = self.probe.as_ref().map(Probe::why).unwrap_or_default();
-                self.on(Event::Deadline)
+                self.unanswered = self.probe.as_ref().map(HealthProbe::why).unwrap_or_default();
+                self.on(ServerEvent::Deadline)
             }
             () = sleep_until(progress_at.into()), if is_starting => {
                 self.say_progress();
@@ -148,29 +150,29 @@ impl<'a> Server<'a> {
 
     /// Checks whether the server has exited, and if so ends its leftovers.
     pub fn exited(&mut self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> Vec<News> {
-        let Some(exit) = self.process.as_mut().and_then(Process::exited) else {
+        let Some(exit) = self.process.as_mut().and_then(ServerProcess::exited) else {
             return Vec::new();
         };
         if let Some(process) = &self.process {
             process.kill_leftovers(leftovers, ranks);
         }
         self.probe = None;
-        self.on(Event::Exited(exit))
+        self.on(ServerEvent::Exited(exit))
     }
 
     /// Announces the end of the launch: from now on an exit of the server is not reported.
     pub fn end_is_near(&mut self) {
-        self.on(Event::EndIsNear);
+        self.on(ServerEvent::EndIsNear);
     }
 
     /// Tells the server to end.
     pub fn stop(&mut self) {
-        self.on(Event::Stop);
+        self.on(ServerEvent::Stop);
     }
 
     /// Kills the server.
     pub fn kill(&mut self) {
-        self.on(Event::Kill);
+        self.on(ServerEvent::Kill);
     }
 
     /// Kills the leftovers of a server that has exited. Returns the number of living processes.
@@ -187,7 +189,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn on(&mut self, event: Event) -> Vec<News> {
+    fn on(&mut self, event: ServerEvent) -> Vec<News> {
         let actions = self.machine.on(event, now());
         actions
             .into_iter()
@@ -195,10 +197,10 @@ impl<'a> Server<'a> {
             .collect()
     }
 
-    fn act(&mut self, action: Action) -> Vec<News> {
+    fn act(&mut self, action: ServerAction) -> Vec<News> {
         match action {
-            Action::Start => return self.start(),
-            Action::Ready(after) => {
+            ServerAction::Start => return self.start(),
+            ServerAction::Ready(after) => {
                 (self.probe, self.was_healthy) = (None, true);
                 say::info(format_args!(
                     "model server: {} answers after {} s",
@@ -207,26 +209,26 @@ impl<'a> Server<'a> {
                 ));
                 return vec![News::Ready];
             }
-            Action::Send(signal) => self
+            ServerAction::Send(signal) => self
                 .process
                 .iter()
                 .for_each(|process| process.signal(signal)),
-            Action::Promise(cause, restart) => {
+            ServerAction::Promise(cause, restart) => {
                 let (number, of, after) = (restart.number, restart.of, restart.after.as_secs());
                 let restart = format!("restart {number} of {of} in {after} s, the ranks go on");
                 say::warning(format_args!("{}; {restart}", self.failure(cause)));
                 self.say_last_lines();
             }
-            Action::GiveUp(cause, loss) => {
+            ServerAction::GiveUp(cause, loss) => {
                 let why = match loss {
-                    Loss::NeverWorked => self.failure(cause),
-                    Loss::Spent => format!("{}; no restart is left", self.failure(cause)),
+                    GiveUpReason::NeverWorked => self.failure(cause),
+                    GiveUpReason::Spent => format!("{}; no restart is left", self.failure(cause)),
                 };
                 say::error(&why);
                 self.say_last_lines();
                 return vec![News::Failed(why)];
             }
-            Action::Abandon => {
+            ServerAction::Abandon => {
                 say::error(format_args!(
                     "{} does not end even by SIGKILL and is left behind",
                     self.name()
@@ -239,7 +241,7 @@ impl<'a> Server<'a> {
     fn start(&mut self) -> Vec<News> {
         self.reap();
         self.was_healthy = false;
-        match Process::start(self.plan) {
+        match ServerProcess::start(self.plan) {
             Ok(process) => {
                 let (pid, log) = (process.pid(), self.plan.log.display());
                 self.process = Some(process);
@@ -258,13 +260,13 @@ impl<'a> Server<'a> {
                     "cannot start the model server `{}`: {err}",
                     self.plan.server.command[0]
                 ));
-                self.on(Event::NotStarted)
+                self.on(ServerEvent::NotStarted)
             }
         }
     }
 
     fn ask(&mut self) {
-        self.probe = Some(Probe::start(&self.plan.server.health));
+        self.probe = Some(HealthProbe::start(&self.plan.server.health));
         self.progress_at = now() + PROGRESS;
     }
 
@@ -276,7 +278,10 @@ impl<'a> Server<'a> {
         let (time, limit) = (now() - since, self.plan.server.start_timeout);
         let (health, why) = (
             &self.plan.server.health,
-            self.probe.as_ref().map(Probe::why).unwrap_or_default(),
+            self.probe
+                .as_ref()
+                .map(HealthProbe::why)
+                .unwrap_or_default(),
         );
         say::info(format_args!(
             "model server: still waiting for {health} after {} of {} s: {why}",
@@ -285,19 +290,19 @@ impl<'a> Server<'a> {
         ));
     }
 
-    fn failure(&self, cause: Cause) -> String {
+    fn failure(&self, cause: ServerFailure) -> String {
         let (name, health) = (self.name(), &self.plan.server.health);
         match cause {
-            Cause::Exited(exit) if self.was_healthy => format!("{name} {exit}"),
-            Cause::Exited(exit) => format!("{name} {exit} before {health} had answered"),
-            Cause::Silent(time) => {
+            ServerFailure::Exited(exit) if self.was_healthy => format!("{name} {exit}"),
+            ServerFailure::Exited(exit) => format!("{name} {exit} before {health} had answered"),
+            ServerFailure::Silent(time) => {
                 format!(
                     "{name} was ended: {health} had not answered after {} s ({})",
                     time.as_secs(),
                     self.unanswered
                 )
             }
-            Cause::NotStarted => format!("{name} could not be started"),
+            ServerFailure::NotStarted => format!("{name} could not be started"),
         }
     }
 
@@ -317,7 +322,7 @@ impl<'a> Server<'a> {
     }
 
     fn say_last_lines(&self) {
-        if self.plan.role == Role::Guest {
+        if self.plan.role == ServerRole::Guest {
             return;
         }
         last_words::say(&self.plan.log);

@@ -23,15 +23,15 @@ const STATUS_LINE: u64 = 12;
 
 /// Probes a server until it is healthy. Dropping it stops that.
 #[derive(Debug)]
-pub struct Probe {
+pub struct HealthProbe {
     /// The last error; `None` once the server is healthy.
     news: watch::Receiver<Option<String>>,
     task: AbortHandle,
 }
 
-impl Probe {
+impl HealthProbe {
     /// Starts to probe. Must be called on a runtime.
-    pub fn start(health: &Health) -> Probe {
+    pub fn start(health: &Health) -> HealthProbe {
         let (said, news) = watch::channel(Some("it has not been asked yet".to_owned()));
         let health = health.clone();
         let task = tokio::spawn(async move {
@@ -41,7 +41,7 @@ impl Probe {
             }
             said.send_replace(None);
         });
-        Probe {
+        HealthProbe {
             news,
             task: task.abort_handle(),
         }
@@ -59,7 +59,7 @@ impl Probe {
     }
 }
 
-impl Drop for Probe {
+impl Drop for HealthProbe {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -189,7 +189,7 @@ mod tests {
             .expect("a port");
         let address = listener.local_addr().expect("an address");
         drop(listener);
-        let mut probe = Probe::start(&Health::Port(address.port()));
+        let mut probe = HealthProbe::start(&Health::Port(address.port()));
         while probe.why() != "connection refused" {
             tokio::task::yield_now().await;
         }

@@ -14,12 +14,12 @@ use nix::sys::signal::Signal;
 
 use crate::model_server::guard::Guard;
 use crate::plan::model_server::ServerPlan;
-use crate::process::command::{Command, Output, Stream};
-use crate::process::environment::Environment;
+use crate::process::command::{ChildCommand, ChildOutput, OutputStream};
+use crate::process::environment::ChildEnvironment;
 use crate::process::exit::Exit;
 use crate::process::leftover::{Leftovers, Spared, Trace};
-use crate::process::rank::Rank;
-use crate::process::start::Start;
+use crate::process::rank::RankProcess;
+use crate::process::start::ParallelStart;
 
 /// The variable that marks the descendants of this launcher's model server.
 const MARK: &str = "RRUN_MODEL_SERVER_MARK";
@@ -29,30 +29,35 @@ pub const START: &str = "--- rrun starts";
 
 /// The process of a started server.
 #[derive(Debug)]
-pub struct Process {
-    leader: Rank,
+pub struct ServerProcess {
+    leader: RankProcess,
     /// `None` if there is no shell; then the server's descendants may outlive a launcher that is
     /// killed.
     guard: Option<Guard>,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts the server. The calling thread must live as long as the server.
-    pub fn start(plan: &ServerPlan) -> io::Result<Process> {
+    pub fn start(plan: &ServerPlan) -> io::Result<ServerProcess> {
         let server = &plan.server;
         let file = log(&plan.log, &server.command)?;
-        let env = Environment::inherited(&server.env)?;
+        let env = ChildEnvironment::inherited(&server.env)?;
         let mark = [(MARK.to_owned(), std::process::id().to_string())]
             .into_iter()
             .collect();
         let env: Vec<Cow<'_, CStr>> = env.with(&[&mark])?;
-        let output = Output {
-            stdout: Stream::File(file.try_clone()?),
-            stderr: Stream::File(file),
+        let output = ChildOutput {
+            stdout: OutputStream::File(file.try_clone()?),
+            stderr: OutputStream::File(file),
         };
         let argv: Vec<OsString> = server.command.iter().map(OsString::from).collect();
-        let mut start = Start::new()?;
-        start.spawn(&Command::of(&argv, server.cwd.as_deref(), env, output)?)?;
+        let mut start = ParallelStart::new()?;
+        start.spawn(&ChildCommand::of(
+            &argv,
+            server.cwd.as_deref(),
+            env,
+            output,
+        )?)?;
         let (mut started, failed) = start.finish();
         let Some(leader) = started.pop() else {
             return Err(failed.map_or_else(
@@ -64,7 +69,7 @@ impl Process {
         let guard = guard.inspect_err(
             |err| tracing::warn!(%err, "nobody watches over the children of the server"),
         );
-        Ok(Process {
+        Ok(ServerProcess {
             leader,
             guard: guard.ok(),
         })

@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
-use crate::node::nvml::Memory;
+use crate::node::nvml::GpuMemory;
 use crate::process::files::FileLimit;
 
 pub mod host;
@@ -32,7 +32,7 @@ pub struct Node {
     pub called_as: PathBuf,
     /// Queries the memory of [`Node::gpus`], in their order. The query takes a moment, so it is
     /// made only if needed.
-    pub gpu_memory: Option<fn() -> Vec<Memory>>,
+    pub gpu_memory: Option<fn() -> Vec<GpuMemory>>,
     /// Bytes of memory and swap that the processes of a launch can use in all, if that can be read.
     pub memory: Option<u64>,
     /// A random UUID (version 4), the run id of a launch without one.
@@ -101,7 +101,7 @@ impl Node {
     }
 
     /// Returns the memory of the GPUs that CUDA shows, in its order; empty if it is not known.
-    pub fn memory_of(&self, visible_devices: Option<&str>) -> Vec<Memory> {
+    pub fn memory_of(&self, visible_devices: Option<&str>) -> Vec<GpuMemory> {
         let visible = self.whole_gpus(visible_devices);
         let all = self
             .gpu_memory

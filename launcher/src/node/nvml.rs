@@ -12,7 +12,7 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// The memory of a GPU, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct GpuMemory {
     /// Total memory.
     pub total: u64,
     /// Memory that is not free: used by any process, or reserved by the driver.
@@ -21,15 +21,15 @@ pub struct Memory {
 
 /// Returns the memory of every GPU in the order of bus addresses, which is that of
 /// [`crate::node::Node::gpus`]. Empty if the library is missing or returns an error.
-pub fn memory() -> Vec<Memory> {
+pub fn memory() -> Vec<GpuMemory> {
     memory_by(LIBRARY).unwrap_or_default()
 }
 
-fn memory_by(library: impl AsRef<OsStr>) -> Result<Vec<Memory>, NvmlError> {
+fn memory_by(library: impl AsRef<OsStr>) -> Result<Vec<GpuMemory>, NvmlError> {
     let nvml = Nvml::builder().lib_path(library.as_ref()).init()?;
     let of = |index| {
         let found = nvml.device_by_index(index)?.memory_info()?;
-        Ok(Memory {
+        Ok(GpuMemory {
             total: found.total,
             used: found.total.saturating_sub(found.free),
         })
@@ -66,7 +66,7 @@ mod tests {
                 .unwrap()
                 .success()
         );
-        let gib = |total: u64, used: u64| Memory {
+        let gib = |total: u64, used: u64| GpuMemory {
             total: total << 30,
             used: used << 30,
         };

@@ -20,7 +20,7 @@ pub struct EvalPlan {
     /// Number of visible GPUs per node.
     pub gpus: usize,
     /// The placement of ranks and environment workers.
-    pub seating: Seating,
+    pub seating: SeatingPlan,
     /// `--accept-changed-jobs`: whether the jobs may differ from those of the existing run.
     pub accepts_changed_jobs: bool,
     /// Lines to print before the start.
@@ -30,7 +30,7 @@ pub struct EvalPlan {
 
 /// The placement of a launch, and what is printed about it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Seating {
+pub struct SeatingPlan {
     /// Environment workers and policies, and their GPUs.
     pub placement: Placement,
     /// What the numbers of the placement count.

@@ -5,8 +5,8 @@
 //! cli::Cli + environment + node::Node ──decide──► Plan ──► agent::launch
 //!                                          └──► PlanError, with nothing started
 //! ```
-//! [`decide`] makes the plan. The other modules, and the types below, are plain data, which those who
-//! carry out the plan may import. `rrun --dry-run` prints it as JSON.
+//! [`decide`] makes the plan. The other modules, and the types below, are plain data, which those
+//! who carry out the plan may import. `rrun --dry-run` prints it as JSON.
 
 pub mod decide;
 pub mod error;
@@ -33,7 +33,7 @@ use crate::say::note::Note;
 
 /// The plan of one launch on this node.
 #[derive(Clone, Debug, Serialize)]
-pub struct Plan {
+pub struct LaunchPlan {
     /// Largest number of nodes that take part.
     pub nnodes: usize,
     /// The run id, `TORCHELASTIC_RUN_ID`.
@@ -159,7 +159,7 @@ pub struct RankPlan {
     #[serde(serialize_with = "lossy")]
     pub argv: Vec<OsString>,
     /// `LOCAL_RANK` as the rank sees it, `CUDA_VISIBLE_DEVICES` and the like; overrides
-    /// [`Plan::env`].
+    /// [`LaunchPlan::env`].
     pub env: BTreeMap<String, String>,
     /// Streams that go to a file.
     pub redirect: Streams,

@@ -14,13 +14,13 @@ pub struct ServerPlan {
     /// The log file, to which its output is appended.
     pub log: PathBuf,
     /// Whether this launcher starts the server. Under SLURM, the first launcher of a node does.
-    pub role: Role,
+    pub role: ServerRole,
 }
 
 /// Which launcher runs the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum ServerRole {
     /// This launcher starts the server.
     Host,
     /// Another launcher on this node does; this one only waits until it is healthy.

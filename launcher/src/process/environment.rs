@@ -11,18 +11,18 @@ use std::os::unix::ffi::OsStringExt as _;
 /// The environment that all ranks of this node share, as `NAME=value` entries for `exec`, sorted by
 /// name.
 #[derive(Debug)]
-pub struct Environment(BTreeMap<Vec<u8>, CString>);
+pub struct ChildEnvironment(BTreeMap<Vec<u8>, CString>);
 
-impl Environment {
+impl ChildEnvironment {
     /// Returns the launcher's environment, overridden by these variables.
-    pub fn inherited(over: &BTreeMap<String, String>) -> io::Result<Environment> {
+    pub fn inherited(over: &BTreeMap<String, String>) -> io::Result<ChildEnvironment> {
         let ours = env::vars_os().map(|(name, value)| (name.into_vec(), value));
         let over = over
             .iter()
             .map(|(name, value)| (name.clone().into_bytes(), OsString::from(value)));
         let entry =
             |(name, value): (Vec<u8>, OsString)| Ok((name.clone(), entry(name, value.into_vec())?));
-        Ok(Environment(
+        Ok(ChildEnvironment(
             ours.chain(over).map(entry).collect::<io::Result<_>>()?,
         ))
     }
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn each_variable_is_there_once_and_the_last_word_counts() {
         let launch =
-            Environment::inherited(&map(&[("A", "launch"), ("B", "launch"), ("C", "launch")]));
+            ChildEnvironment::inherited(&map(&[("A", "launch"), ("B", "launch"), ("C", "launch")]));
         let launch = launch.expect("no NUL in it");
         let own = [
             map(&[("A", "round"), ("B", "round")]),
@@ -91,6 +91,6 @@ mod tests {
 
     #[test]
     fn a_value_that_no_program_can_be_given_is_refused() {
-        assert!(Environment::inherited(&map(&[("A", "a\0b")])).is_err());
+        assert!(ChildEnvironment::inherited(&map(&[("A", "a\0b")])).is_err());
     }
 }

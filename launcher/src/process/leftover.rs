@@ -288,7 +288,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::process::command::Stream;
+    use crate::process::command::OutputStream;
     use crate::process::command::tests::{plan, start};
 
     #[test]
@@ -314,7 +314,8 @@ mod tests {
     fn a_child_in_another_group_of_the_session_is_found_and_killed() {
         // With `set -m`, the background job gets a process group of its own.
         let script = "set -m; sleep 100 & wait";
-        let rank = start(&plan(&["/bin/sh", "-c", script]), Stream::Null).expect("/bin/sh starts");
+        let rank =
+            start(&plan(&["/bin/sh", "-c", script]), OutputStream::Null).expect("/bin/sh starts");
         let ranks = BTreeSet::from([rank.pid().as_raw()]);
         let deadline = SystemTime::now() + std::time::Duration::from_secs(20);
         while Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, None) == 0

@@ -12,17 +12,17 @@ use crate::process::usage::Usage;
 
 /// A started rank: the leader of a session and of a process group, whose ids are its pid.
 ///
-/// [`Rank::peek`] does not reap, so the pid stays reserved until [`Rank::reap`], and
-/// [`Rank::signal`] cannot hit another process with the same pid.
+/// [`RankProcess::peek`] does not reap, so the pid stays reserved until [`RankProcess::reap`], and
+/// [`RankProcess::signal`] cannot hit another process with the same pid.
 #[derive(Debug)]
-pub struct Rank {
+pub struct RankProcess {
     pid: Pid,
-    ended: Option<Ended>,
+    ended: Option<RankEnded>,
 }
 
 /// How and when a rank ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct RankEnded {
     /// Its exit code or signal.
     pub exit: Exit,
     /// The resources that it used; unknown for a process that is no longer a child of the launcher.
@@ -31,10 +31,10 @@ pub struct Ended {
     pub at: SystemTime,
 }
 
-impl Rank {
+impl RankProcess {
     /// Returns the rank for this child, which leads a session or is about to create it.
-    pub(crate) fn new(pid: Pid) -> Rank {
-        Rank { pid, ended: None }
+    pub(crate) fn new(pid: Pid) -> RankProcess {
+        RankProcess { pid, ended: None }
     }
 
     /// Returns its pid, which is also the id of its process group and session.
@@ -43,12 +43,12 @@ impl Rank {
     }
 
     /// Returns how it ended, if the launcher has noticed.
-    pub fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<RankEnded> {
         self.ended
     }
 
     /// Checks whether the leader has ended. Returns `Some` only on the first call that finds it so.
-    pub fn peek(&mut self, now: SystemTime) -> Option<Ended> {
+    pub fn peek(&mut self, now: SystemTime) -> Option<RankEnded> {
         if self.ended.is_some() {
             return None;
         }
@@ -57,7 +57,7 @@ impl Rank {
             // It is no longer a child of the launcher, so its exit status is lost.
             Err(_) => (Exit::Signal(libc::SIGKILL), None),
         };
-        self.ended = Some(Ended {
+        self.ended = Some(RankEnded {
             exit,
             usage,
             at: now,
@@ -84,10 +84,10 @@ mod tests {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
     use super::*;
-    use crate::process::command::Stream;
+    use crate::process::command::OutputStream;
     use crate::process::command::tests::{plan, start};
 
-    impl Rank {
+    impl RankProcess {
         /// Waits for the end of the rank and reaps it.
         pub(crate) fn wait(mut self) -> Exit {
             // An error is due to a real-time signal; the rank has ended all the same.
@@ -109,8 +109,8 @@ mod tests {
         }
     }
 
-    fn sh(script: &str) -> Rank {
-        start(&plan(&["/bin/sh", "-c", script]), Stream::Null).expect("/bin/sh starts")
+    fn sh(script: &str) -> RankProcess {
+        start(&plan(&["/bin/sh", "-c", script]), OutputStream::Null).expect("/bin/sh starts")
     }
 
     #[test]

@@ -6,23 +6,23 @@
 //! finish: read the pipe to its end ─► ranks, or the first that could not be started
 //! ```
 //! Waiting for each rank before the next is forked, as `std` does, would leave all CPUs but one
-//! idle. No rank may be signalled before [`Start::finish`]: until `exec`, the launcher's own
-//! handlers would take the signal.
+//! idle. No rank may be signalled before [`ParallelStart::finish`]: until `exec`, the launcher's
+//! own handlers would take the signal.
 
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 
 use nix::sys::signal::Signal;
 
-use crate::process::command::Command;
-use crate::process::pre_exec::{self, Report};
-use crate::process::rank::Rank;
+use crate::process::command::ChildCommand;
+use crate::process::pre_exec::{self, ExecReport};
+use crate::process::rank::RankProcess;
 
 /// Ranks that are being started.
 #[derive(Debug)]
-pub struct Start {
+pub struct ParallelStart {
     reader: PipeReader,
     writer: PipeWriter,
-    ranks: Vec<Rank>,
+    ranks: Vec<RankProcess>,
 }
 
 /// A rank that could not be started.
@@ -34,11 +34,11 @@ pub struct NotStarted {
     pub err: io::Error,
 }
 
-impl Start {
+impl ParallelStart {
     /// Returns a start without ranks.
-    pub fn new() -> io::Result<Start> {
+    pub fn new() -> io::Result<ParallelStart> {
         let (reader, writer) = io::pipe()?;
-        Ok(Start {
+        Ok(ParallelStart {
             reader,
             writer,
             ranks: Vec::new(),
@@ -47,16 +47,16 @@ impl Start {
 
     /// Forks the next rank. The calling thread must live as long as the rank, because the kernel
     /// kills the rank when the thread ends.
-    pub fn spawn(&mut self, command: &Command<'_>) -> io::Result<()> {
+    pub fn spawn(&mut self, command: &ChildCommand<'_>) -> io::Result<()> {
         let pid = pre_exec::fork(command, self.ranks.len(), &self.writer)?;
-        self.ranks.push(Rank::new(pid));
+        self.ranks.push(RankProcess::new(pid));
         Ok(())
     }
 
     /// Waits until every rank executes its program. If one cannot, the ranks after it are killed,
     /// as if ranks had been started one after another.
-    pub fn finish(self) -> (Vec<Rank>, Option<NotStarted>) {
-        let Start {
+    pub fn finish(self) -> (Vec<RankProcess>, Option<NotStarted>) {
+        let ParallelStart {
             mut reader,
             writer,
             mut ranks,
@@ -82,7 +82,7 @@ fn first(reports: &[u8]) -> Option<NotStarted> {
     let (reports, _) = reports.as_chunks();
     let (index, errno) = reports
         .iter()
-        .map(|bytes| Report::from_bytes(*bytes))
+        .map(|bytes| ExecReport::from_bytes(*bytes))
         .map(|it| (it.index, it.errno))
         .min()?;
     Some(NotStarted {
@@ -97,20 +97,20 @@ mod tests {
 
     use super::*;
     use crate::process::command::tests::plan;
-    use crate::process::command::{Output, Stream};
-    use crate::process::environment::Environment;
+    use crate::process::command::{ChildOutput, OutputStream};
+    use crate::process::environment::ChildEnvironment;
     use crate::process::exit::Exit;
 
-    fn start(programs: &[&[&str]]) -> (Vec<Rank>, Option<NotStarted>) {
-        let common = Environment::inherited(&BTreeMap::new()).expect("no NUL in it");
-        let mut start = Start::new().expect("a pipe");
+    fn start(programs: &[&[&str]]) -> (Vec<RankProcess>, Option<NotStarted>) {
+        let common = ChildEnvironment::inherited(&BTreeMap::new()).expect("no NUL in it");
+        let mut start = ParallelStart::new().expect("a pipe");
         for argv in programs {
-            let output = Output {
-                stdout: Stream::Inherit,
-                stderr: Stream::Inherit,
+            let output = ChildOutput {
+                stdout: OutputStream::Inherit,
+                stderr: OutputStream::Inherit,
             };
-            let command =
-                Command::new(&plan(argv), &common, &BTreeMap::new(), output).expect("a command");
+            let command = ChildCommand::new(&plan(argv), &common, &BTreeMap::new(), output)
+                .expect("a command");
             start.spawn(&command).expect("it forks");
         }
         start.finish()
@@ -125,7 +125,7 @@ mod tests {
         ]);
         assert!(failed.is_none());
         assert_eq!(
-            ranks.into_iter().map(Rank::wait).collect::<Vec<_>>(),
+            ranks.into_iter().map(RankProcess::wait).collect::<Vec<_>>(),
             [Exit::Code(3), Exit::Code(4), Exit::Code(5)]
         );
     }
@@ -145,7 +145,7 @@ mod tests {
         );
         ranks[0].signal(libc::SIGTERM);
         assert_eq!(
-            ranks.into_iter().map(Rank::wait).collect::<Vec<_>>(),
+            ranks.into_iter().map(RankProcess::wait).collect::<Vec<_>>(),
             [Exit::Signal(libc::SIGTERM)]
         );
     }

@@ -56,7 +56,7 @@ mod tests {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
     use super::*;
-    use crate::process::command::Stream;
+    use crate::process::command::OutputStream;
     use crate::process::command::tests::{plan, start};
     use crate::process::pre_exec::ended;
 
@@ -64,7 +64,8 @@ mod tests {
     fn a_zombie_still_tells_what_it_used() {
         // Uses some CPU time and memory, in the shell itself and in a child.
         let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; head -c 50000000 /dev/zero | tail -c 1 | wc";
-        let rank = start(&plan(&["/bin/sh", "-c", work]), Stream::Null).expect("/bin/sh starts");
+        let rank =
+            start(&plan(&["/bin/sh", "-c", work]), OutputStream::Null).expect("/bin/sh starts");
         waitid(
             Id::Pid(rank.pid()),
             WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,

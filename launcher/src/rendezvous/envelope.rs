@@ -9,7 +9,7 @@
 //! PROTO 4 · "builtins" · "int" · STACK_GLOBAL · "rrun keeps …" · TUPLE1 · REDUCE · STOP · {JSON…}
 //! ```
 
-use crate::rendezvous::state::State;
+use crate::rendezvous::state::RendezvousState;
 
 /// The text that Python's error repeats, cut after 200 characters: `ValueError: invalid literal for
 /// int() with base 10: 'rrun keeps …'`.
@@ -26,7 +26,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A state of rrun.
-    State(Box<State>),
+    State(Box<RendezvousState>),
     /// A state of torchrun.
     Torchrun,
     /// Neither of them.
@@ -34,7 +34,7 @@ pub enum Content {
 }
 
 /// Encodes a state.
-pub fn seal(state: &State) -> Vec<u8> {
+pub fn seal(state: &RendezvousState) -> Vec<u8> {
     let json = serde_json::to_vec(state).expect("a state is names, numbers and lists");
     encode(&[&head(), json.as_slice()].concat())
 }
@@ -48,7 +48,7 @@ pub fn open(text: &[u8]) -> Content {
         return Content::Unknown;
     };
     let json = bytes.strip_prefix(head().as_slice());
-    match json.map(serde_json::from_slice::<Box<State>>) {
+    match json.map(serde_json::from_slice::<Box<RendezvousState>>) {
         Some(Ok(state)) if state.is_plausible() => Content::State(state),
         Some(_) => Content::Unknown,
         None if bytes.starts_with(b"\x80") => Content::Torchrun,
@@ -131,10 +131,10 @@ mod tests {
 
     #[test]
     fn a_state_comes_back() {
-        let state = State {
+        let state = RendezvousState {
             version: 3,
             round: 2,
-            ..State::default()
+            ..RendezvousState::default()
         };
         assert_eq!(open(&seal(&state)), Content::State(Box::new(state)));
     }
@@ -147,25 +147,25 @@ mod tests {
             role: "default".to_owned(),
             nproc,
         };
-        let of = |nproc| State {
+        let of = |nproc| RendezvousState {
             world: vec![("a".to_owned(), node_info(nproc))],
-            ..State::default()
+            ..RendezvousState::default()
         };
         assert!(matches!(open(&seal(&of(8))), Content::State(_)));
         let rubbish = [
             of(0),
             of(usize::MAX),
-            State {
+            RendezvousState {
                 version: u64::MAX,
-                ..State::default()
+                ..RendezvousState::default()
             },
-            State {
+            RendezvousState {
                 round: u64::MAX,
-                ..State::default()
+                ..RendezvousState::default()
             },
-            State {
+            RendezvousState {
                 restarts: u32::MAX,
-                ..State::default()
+                ..RendezvousState::default()
             },
         ];
         for state in rubbish {

@@ -20,10 +20,12 @@ use tokio::time::{Instant, timeout_at};
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::launch::LaunchFacts;
-use crate::rendezvous::messages::{Command, Notice, leave};
-use crate::rendezvous::place::{Assigned, MAX_LOCAL_WORLD_SIZE, Master, Place, RoleInfo, assign};
+use crate::rendezvous::messages::{Notice, RendezvousCommand, leave};
+use crate::rendezvous::place::{
+    Assigned, MAX_LOCAL_WORLD_SIZE, Master, NodePlace, RoleInfo, assign,
+};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
-use crate::store::{Client, StoreError};
+use crate::store::{StoreClient, StoreError};
 
 /// Interval between two reports of the missing nodes.
 const LOOK: Duration = Duration::from_secs(5);
@@ -37,7 +39,7 @@ const EXIT_BARRIER: Duration = Duration::from_secs(300);
 pub struct Fixed {
     /// The store, hosted by node 0.
     pub store_endpoint: StoreEndpoint,
-    client: Client,
+    client: StoreClient,
     /// Whether every node runs rrun.
     pub is_together: bool,
     /// The ranks of this node.
@@ -72,7 +74,7 @@ pub async fn meet(
             by: String::from_utf8_lossy(&taken).into_owned(),
         });
     }
-    let mut meeting = Meeting {
+    let mut meeting = StaticMeeting {
         facts,
         client,
         notices,
@@ -98,13 +100,13 @@ pub async fn meet(
 }
 
 /// The exchange of role information and ranks.
-struct Meeting<'a> {
+struct StaticMeeting<'a> {
     facts: &'a LaunchFacts,
-    client: Client,
+    client: StoreClient,
     notices: &'a UnboundedSender<Notice>,
 }
 
-impl Meeting<'_> {
+impl StaticMeeting<'_> {
     fn key(&self, rest: &str) -> String {
         format!("{}/{rest}", self.facts.run_id)
     }
@@ -245,27 +247,27 @@ impl<'a> Apart<'a> {
     /// Executes the agent's commands until it leaves.
     pub async fn run(
         mut self,
-        commands: &mut UnboundedReceiver<Command>,
+        commands: &mut UnboundedReceiver<RendezvousCommand>,
         notices: &UnboundedSender<Notice>,
     ) -> Result<(), RendezvousError> {
         let _ = notices.send(Notice::Joined(self.place()));
         while let Some(command) = commands.recv().await {
             match command {
-                Command::Join => drop(notices.send(Notice::Joined(self.place()))),
-                Command::Failed { restarts, .. } => self.restarts += u32::from(restarts),
-                Command::Done => {
+                RendezvousCommand::Join => drop(notices.send(Notice::Joined(self.place()))),
+                RendezvousCommand::Failed { restarts, .. } => self.restarts += u32::from(restarts),
+                RendezvousCommand::Done => {
                     tokio::select! {
                         () = self.exit_barrier(notices) => drop(notices.send(Notice::Succeeded)),
                         () = leave(commands) => return Ok(()),
                     }
                 }
-                Command::Leave { .. } => return Ok(()),
+                RendezvousCommand::Leave { .. } => return Ok(()),
             }
         }
         Ok(())
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> NodePlace {
         let RendezvousPlan {
             ref host,
             port,
@@ -280,7 +282,7 @@ impl<'a> Apart<'a> {
         let (node, assigned, restarts) =
             (self.facts.node_rank(), self.fixed.assigned, self.restarts);
         let launch = self.fixed.launch.clone();
-        Place {
+        NodePlace {
             launch,
             node,
             nodes,

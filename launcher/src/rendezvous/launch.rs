@@ -1,7 +1,7 @@
 //! What a rendezvous knows about the launch.
 
 use crate::plan::rendezvous::RendezvousPlan;
-use crate::rendezvous::state::Failure;
+use crate::rendezvous::state::NodeFailure;
 
 /// What a rendezvous knows about the launch.
 #[derive(Clone, Debug)]
@@ -42,8 +42,8 @@ impl LaunchFacts {
 
     /// Returns the report for other nodes that `what` failed on this node, which has the address
     /// `addr`.
-    pub fn failure(&self, addr: &str, what: String) -> Failure {
-        Failure {
+    pub fn failure(&self, addr: &str, what: String) -> NodeFailure {
+        NodeFailure {
             node: format!("node {} ({addr})", jobs::host::name()),
             what,
         }

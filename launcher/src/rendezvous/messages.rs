@@ -3,11 +3,11 @@
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::place::Place;
+use crate::rendezvous::place::NodePlace;
 
 /// A command from the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum RendezvousCommand {
     /// Leave the round and join the next one; [`Notice::Joined`] follows.
     Join,
     /// Announce that a rank of this node has failed.
@@ -33,7 +33,7 @@ pub enum Notice {
     /// A line for the user.
     Said(String),
     /// The ranks of a round can start.
-    Joined(Place),
+    Joined(NodePlace),
     /// The round is over for this reason: end the ranks and join again.
     Changed(String),
     /// All ranks of all nodes have succeeded.
@@ -47,9 +47,9 @@ pub enum Notice {
 }
 
 /// Waits until the agent wants to leave.
-pub async fn leave(commands: &mut UnboundedReceiver<Command>) {
+pub async fn leave(commands: &mut UnboundedReceiver<RendezvousCommand>) {
     while let Some(command) = commands.recv().await {
-        if let Command::Leave { .. } = command {
+        if let RendezvousCommand::Leave { .. } = command {
             return;
         }
     }

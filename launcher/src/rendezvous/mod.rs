@@ -33,12 +33,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::plan::Plan;
+use crate::plan::LaunchPlan;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::fixed::Apart;
 use crate::rendezvous::launch::LaunchFacts;
-use crate::rendezvous::messages::{Command, Notice, leave};
+use crate::rendezvous::messages::{Notice, RendezvousCommand, leave};
 use crate::rendezvous::shared::SharedRendezvous;
 use crate::rendezvous::store_endpoint::StoreEndpoint;
 
@@ -48,7 +48,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// The agent's handle of a rendezvous. Dropping it closes the store, if this node hosts it.
 #[derive(Debug)]
 pub struct Rendezvous {
-    commands: UnboundedSender<Command>,
+    commands: UnboundedSender<RendezvousCommand>,
     notices: UnboundedReceiver<Notice>,
     task: AbortHandle,
 }
@@ -56,7 +56,7 @@ pub struct Rendezvous {
 impl Rendezvous {
     /// Starts to meet the other nodes and to join the first round. Must be called on a runtime.
     /// `launch` is the id of the launch if this node is the first.
-    pub fn start(plan: &Plan, rendezvous: &RendezvousPlan, launch: String) -> Rendezvous {
+    pub fn start(plan: &LaunchPlan, rendezvous: &RendezvousPlan, launch: String) -> Rendezvous {
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| value == "1");
         let facts = LaunchFacts {
             plan: rendezvous.clone(),
@@ -78,7 +78,7 @@ impl Rendezvous {
     }
 
     /// Sends a command to the rendezvous.
-    pub fn command(&self, command: Command) {
+    pub fn command(&self, command: RendezvousCommand) {
         // The task ends only after it has been told to leave.
         let _ = self.commands.send(command);
     }
@@ -93,7 +93,7 @@ impl Rendezvous {
 
     /// Leaves, and waits for a limited time until the other nodes know.
     pub async fn leave(mut self, why: Option<String>) {
-        self.command(Command::Leave { why });
+        self.command(RendezvousCommand::Leave { why });
         let left = async { while !matches!(self.recv().await, Notice::Left) {} };
         // Nodes that cannot be told in time will notice that this one is gone.
         let _ = timeout(FAREWELL, left).await;
@@ -108,7 +108,7 @@ impl Drop for Rendezvous {
 
 async fn attend(
     facts: LaunchFacts,
-    mut commands: UnboundedReceiver<Command>,
+    mut commands: UnboundedReceiver<RendezvousCommand>,
     notices: UnboundedSender<Notice>,
 ) {
     let ended = select! {

@@ -80,7 +80,7 @@ pub struct Master {
 
 /// This node's place in a round: everything that its ranks are told about the other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct NodePlace {
     /// The unique id of the launch; see [`jobs::launch`].
     pub launch: String,
     /// Index of this node, `GROUP_RANK`.

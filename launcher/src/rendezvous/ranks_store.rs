@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::plan::StorePlan;
 use crate::say;
-use crate::store::{PortOwner, Server, ServerHandle, StoreError};
+use crate::store::{PortOwner, ServerHandle, StoreError, StoreServer};
 
 /// Attempts to bind the port again that the previous attempt's store has just freed.
 const REBINDS: u32 = 100;
@@ -86,7 +86,7 @@ impl AgentStore {
     }
 
     fn host(plan: &StorePlan, port: Option<u16>) -> Result<AgentStore, StoreError> {
-        let server = Server::bind(&plan.master_addr, port)?;
+        let server = StoreServer::bind(&plan.master_addr, port)?;
         let port = server.port();
         Ok(AgentStore::Hosted {
             handle: server.spawn(),

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::tries::{HUNG_UP, Tries};
-use crate::store::{Client, StoreError};
+use crate::store::{StoreClient, StoreError};
 
 /// Pause before the second attempt to connect. It doubles up to [`LAST_RETRY`], because hosts
 /// usually start within seconds but may take minutes.
@@ -29,7 +29,7 @@ pub async fn connect(
     port: u16,
     patience: Duration,
     request_timeout: Duration,
-) -> Result<Client, RendezvousError> {
+) -> Result<StoreClient, RendezvousError> {
     let deadline = Instant::now() + patience;
     let mut tries = Tries {
         host: host.to_owned(),
@@ -42,7 +42,7 @@ pub async fn connect(
                 stream.peer_addr(),
                 deadline.saturating_duration_since(Instant::now()),
             );
-            match Client::over(stream, (host, port), left, request_timeout).await {
+            match StoreClient::over(stream, (host, port), left, request_timeout).await {
                 // A host that shuts down during the handshake may come back.
                 Err(StoreError::Lost { err, .. }) => {
                     tries
@@ -137,7 +137,7 @@ pub async fn address_of_host(host: &str) -> String {
 /// Returns the address under which other nodes reach this one: the local address of its connection
 /// to the store. Torch uses the host name instead, which may not resolve or may lead to another
 /// network (pytorch/pytorch#150532).
-pub fn address_of_client(client: &Client) -> String {
+pub fn address_of_client(client: &StoreClient) -> String {
     match client.local_ip().map(|ip| ip.to_canonical()) {
         Some(ip) if !ip.is_loopback() => ip.to_string(),
         _ => loopback(),

@@ -17,7 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::rendezvous::place::{Assigned, MAX_LOCAL_WORLD_SIZE, Master, Place, RoleInfo, assign};
+use crate::rendezvous::place::{
+    Assigned, MAX_LOCAL_WORLD_SIZE, Master, NodePlace, RoleInfo, assign,
+};
 
 /// Upper limit of the counters of writes and rounds, which no launch reaches, so that sums of two
 /// cannot overflow.
@@ -41,7 +43,7 @@ pub struct NodeInfo {
 
 /// The failure of a rank or the loss of a node, as text for other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct NodeFailure {
     /// The node on which it happened.
     pub node: String,
     /// What happened, for example `rank 3 exited with code 1`.
@@ -54,12 +56,12 @@ pub enum Closed {
     /// Every rank of every node exited with code 0.
     Succeeded,
     /// A rank or node failed and no restart was left.
-    Failed(Failure),
+    Failed(NodeFailure),
 }
 
 /// The shared state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct RendezvousState {
     /// The id of the launch, chosen by its first node.
     #[serde(default)]
     pub launch: String,
@@ -74,7 +76,7 @@ pub struct State {
     /// Where the ranks of the complete round meet, once the store there listens.
     pub master: Option<Master>,
     /// Why the complete round ends.
-    pub failure: Option<Failure>,
+    pub failure: Option<NodeFailure>,
     /// How the launch ended; never changes once it is set.
     pub closed: Option<Closed>,
     /// The nodes in this round.
@@ -92,7 +94,7 @@ pub struct State {
     pub left: BTreeSet<NodeId>,
 }
 
-impl State {
+impl RendezvousState {
     /// Returns whether the counters have values that nodes can have reached. Larger ones would
     /// overflow, and are not written by rrun.
     pub fn is_plausible(&self) -> bool {
@@ -200,7 +202,7 @@ impl State {
     }
 
     /// Sets the reason why the round ends, unless one is set. Returns whether it was set now.
-    pub fn fail(&mut self, failure: Failure, restarts: bool) -> bool {
+    pub fn fail(&mut self, failure: NodeFailure, restarts: bool) -> bool {
         if self.failure.is_some() || self.closed.is_some() {
             return false;
         }
@@ -230,7 +232,7 @@ impl State {
     }
 
     /// Returns the place of a node in the complete round, once the ranks' store is known.
-    pub fn place(&self, id: &str) -> Option<Place> {
+    pub fn place(&self, id: &str) -> Option<NodePlace> {
         let (node, master) = (self.node(id)?, self.master.clone()?);
         let info = |(rank, (_, node_info)): (usize, &(NodeId, NodeInfo))| RoleInfo {
             role: node_info.role.clone(),
@@ -240,7 +242,7 @@ impl State {
         let assigned: Vec<Assigned> =
             assign(&self.world.iter().enumerate().map(info).collect::<Vec<_>>());
         let (nodes, assigned, launch) = (self.world.len(), assigned[node], self.launch.clone());
-        Some(Place {
+        Some(NodePlace {
             launch,
             node,
             nodes,
@@ -296,14 +298,14 @@ mod tests {
         }
     }
 
-    fn complete(ids: &[&str]) -> State {
-        let mut state = State::default();
+    fn complete(ids: &[&str]) -> RendezvousState {
+        let mut state = RendezvousState::default();
         ids.iter().for_each(|id| state.add(id, node_info(id)));
         state.complete();
         state
     }
 
-    fn ids(state: &State) -> Vec<&str> {
+    fn ids(state: &RendezvousState) -> Vec<&str> {
         state.world.iter().map(|(id, _)| id.as_str()).collect()
     }
 
@@ -326,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_node_rank_goes_before_the_address() {
-        let mut state = State::default();
+        let mut state = RendezvousState::default();
         state.add(
             "a",
             NodeInfo {
@@ -357,7 +359,7 @@ mod tests {
     #[test]
     fn one_failure_a_round_counts() {
         let mut state = complete(&["a", "b"]);
-        let failure = |node: &str| Failure {
+        let failure = |node: &str| NodeFailure {
             node: node.to_owned(),
             what: "x".to_owned(),
         };

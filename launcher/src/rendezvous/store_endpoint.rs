@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::reach;
-use crate::store::{Client, Scope, Server, ServerHandle, StoreError};
+use crate::store::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};
 
 /// Interval between two reads of a file into which the host has not written yet.
 const LOOK: Duration = Duration::from_millis(20);
@@ -34,7 +34,7 @@ impl StoreEndpoint {
     /// Hosts a store at this endpoint. It listens on all addresses: nodes on other machines may
     /// know this one under other names.
     pub fn hosted(host: &str, port: u16) -> Result<StoreEndpoint, StoreError> {
-        let server = Server::bind_in(Scope::Everybody, host, Some(port))?.spawn();
+        let server = StoreServer::bind_in(Scope::Everybody, host, Some(port))?.spawn();
         let port = server.port();
         Ok(StoreEndpoint {
             server: Some(server),
@@ -116,7 +116,7 @@ impl StoreEndpoint {
         &self,
         patience: Duration,
         request_timeout: Duration,
-    ) -> Result<Client, RendezvousError> {
+    ) -> Result<StoreClient, RendezvousError> {
         let host = if self.server.is_some() {
             LOOPBACK
         } else {
@@ -126,7 +126,7 @@ impl StoreEndpoint {
     }
 
     /// Returns the address under which other nodes reach this one.
-    pub async fn address(&self, client: &Client) -> String {
+    pub async fn address(&self, client: &StoreClient) -> String {
         match self.server {
             Some(_) => reach::address_of_host(&self.host).await,
             None => reach::address_of_client(client),

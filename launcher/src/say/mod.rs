@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 /// The rank that a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct AboutRank {
     /// Global rank.
     pub rank: usize,
     /// Process id, if the rank was started.
@@ -62,7 +62,7 @@ pub fn say(level: Level, line: impl Display) {
 }
 
 /// Prints a message about a rank.
-pub fn of_rank(level: Level, about: About, line: impl Display) {
+pub fn of_rank(level: Level, about: AboutRank, line: impl Display) {
     let pid = about.pid.map(|pid| ("pid".to_owned(), pid.into()));
     let facts = [("rank".to_owned(), about.rank.into())]
         .into_iter()

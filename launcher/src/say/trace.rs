@@ -53,11 +53,11 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = Fields::default();
+        let mut fields = EventFields::default();
         event.record(&mut fields);
         let (
             metadata,
-            Fields {
+            EventFields {
                 message,
                 mut others,
             },
@@ -75,12 +75,12 @@ where
 }
 
 #[derive(Default)]
-struct Fields {
+struct EventFields {
     message: String,
     others: Map<String, Value>,
 }
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),

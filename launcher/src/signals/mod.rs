@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::plan::{Sender, SignalPlan};
 use crate::signals::names::signal_name;
-use crate::signals::terms::Terms;
+use crate::signals::terms::TermSource;
 
 /// Signals that end a process by default and that users send to a launcher.
 const DEADLY: [i32; 6] = [
@@ -40,7 +40,7 @@ const NOTICES: [i32; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 
 /// A signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedSignal {
     /// Number of the signal.
     pub number: i32,
     /// Whether it is one of `--signals-to-handle`.
@@ -50,9 +50,9 @@ pub struct Received {
 /// The signal streams of the launcher.
 #[derive(Debug)]
 pub struct Signals {
-    streams: Vec<(Received, tokio::signal::unix::Signal)>,
+    streams: Vec<(ReceivedSignal, tokio::signal::unix::Signal)>,
     /// The source of SIGTERM, if it is not among the streams.
-    terms: Option<(Received, Terms)>,
+    terms: Option<(ReceivedSignal, TermSource)>,
     sender: Sender,
     /// Whether SIGTERM has been received.
     is_terminated: bool,
@@ -80,11 +80,11 @@ impl Signals {
         let unlisted = DEADLY
             .into_iter()
             .filter(|number| is_unlisted(number) && !is_ignored(*number));
-        let listed = listed.map(|number| Received {
+        let listed = listed.map(|number| ReceivedSignal {
             number,
             is_listed: true,
         });
-        let unlisted = unlisted.map(|number| Received {
+        let unlisted = unlisted.map(|number| ReceivedSignal {
             number,
             is_listed: false,
         });
@@ -94,7 +94,7 @@ impl Signals {
         for received in listed.chain(unlisted) {
             if received.number == libc::SIGTERM
                 && plan.sender == Sender::SlurmToStep
-                && let Ok(opened) = Terms::listen()
+                && let Ok(opened) = TermSource::listen()
             {
                 terms = Some((received, opened));
                 continue;
@@ -127,7 +127,7 @@ impl Signals {
     }
 
     /// Waits for the next signal. Cancel-safe: dropping the future loses none.
-    pub async fn recv(&mut self) -> Received {
+    pub async fn recv(&mut self) -> ReceivedSignal {
         poll_fn(|context| {
             for (received, stream) in &mut self.streams {
                 // A duplicate is dropped, and the stream polled again, so that it wakes the task
@@ -143,7 +143,7 @@ impl Signals {
         .await
     }
 
-    fn poll_terms(&mut self, context: &mut Context<'_>) -> Poll<Received> {
+    fn poll_terms(&mut self, context: &mut Context<'_>) -> Poll<ReceivedSignal> {
         let Some((received, terms)) = &self.terms else {
             return Poll::Pending;
         };
@@ -277,7 +277,7 @@ mod tests {
         nix::sys::signal::raise(Signal::SIGWINCH).expect("our own process");
         assert_eq!(
             signals.recv().await,
-            Received {
+            ReceivedSignal {
                 number: libc::SIGWINCH,
                 is_listed: true
             }

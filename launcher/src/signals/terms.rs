@@ -21,20 +21,20 @@ const INFO: usize = 128;
 
 /// A descriptor from which received SIGTERMs are read.
 #[derive(Debug)]
-pub struct Terms(Receiver);
+pub struct TermSource(Receiver);
 
-impl Terms {
+impl TermSource {
     /// Starts to receive SIGTERM. The signal is blocked in this thread, and in those that it starts
     /// from now on; ranks start with no signal blocked. Must be called on a runtime, on the only
     /// thread.
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn listen() -> io::Result<Terms> {
+    pub fn listen() -> io::Result<TermSource> {
         let mask = SigSet::from_iter([Signal::SIGTERM]);
         mask.thread_block()?;
         let fd = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Terms(Receiver::from_owned_fd_unchecked(fd.into())?))
+        Ok(TermSource(Receiver::from_owned_fd_unchecked(fd.into())?))
     }
 
     /// Polls for the next SIGTERM. Returns whether it came from SLURM.

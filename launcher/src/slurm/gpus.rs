@@ -7,18 +7,18 @@ type Count = fn(&str) -> usize;
 
 /// The number of GPUs, and the variable that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gpus {
+pub struct SlurmGpus {
     /// Number of GPUs, at least 1.
     pub count: usize,
     /// Name of the variable: `CUDA_VISIBLE_DEVICES`, or one of SLURM's.
     pub source: &'static str,
 }
 
-impl Gpus {
+impl SlurmGpus {
     /// Returns the GPUs of this task, or of the batch script. `SLURM_JOB_GPUS` is not used, because
     /// it describes the batch node on every node. `SLURM_GPUS_ON_NODE` comes last, because with
     /// `--gpus-per-task` it also counts the GPUs of the other tasks.
-    pub fn read(env: &Environment) -> Option<Gpus> {
+    pub fn read(env: &Environment) -> Option<SlurmGpus> {
         let sources: [(&str, Count); 3] = [
             ("CUDA_VISIBLE_DEVICES", devices),
             ("SLURM_STEP_GPUS", indices),
@@ -28,7 +28,7 @@ impl Gpus {
             let value = env.get(name)?.to_string_lossy().into_owned();
             Some((name, count(&value)))
         })?;
-        (count > 0).then_some(Gpus { count, source })
+        (count > 0).then_some(SlurmGpus { count, source })
     }
 
     /// Returns how many devices CUDA shows this process, if the variable is set.
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     fn gpus<const N: usize>(variables: [(&str, &str); N]) -> Option<(usize, &'static str)> {
-        Gpus::read(&Environment::from(variables)).map(|gpus| (gpus.count, gpus.source))
+        SlurmGpus::read(&Environment::from(variables)).map(|gpus| (gpus.count, gpus.source))
     }
 
     #[test]

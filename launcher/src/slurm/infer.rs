@@ -2,8 +2,8 @@
 
 use crate::say::note::Note;
 use crate::slurm::error::SlurmError;
-use crate::slurm::gpus::Gpus;
-use crate::slurm::place::{Job, Place, Step};
+use crate::slurm::gpus::SlurmGpus;
+use crate::slurm::place::{SlurmJob, SlurmPlace, SlurmStep};
 
 /// The lowest port used. It is above the ports of system services, and the range ends below 32768,
 /// where the kernel's range for outgoing connections begins (`net.ipv4.ip_local_port_range`), so
@@ -19,22 +19,22 @@ const PORTS_A_JOB: u64 = 8;
 
 /// The inferred options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inference {
+pub struct SlurmInference {
     /// How the launchers meet, if there are several.
-    pub meeting: Option<Meeting>,
+    pub meeting: Option<InferredMeeting>,
     /// Job and step as run id, for example `14.0`; after a requeue `14.0.r1`.
     pub run_id: Option<String>,
     /// Number of ranks of this launcher, if it differs from torchrun's default.
     pub nproc: Option<usize>,
     /// Set if this is one of several tasks on its node and therefore a single rank.
-    pub task: Option<Task>,
+    pub task: Option<SlurmTask>,
     /// Notes for the user.
     pub notes: Vec<Note>,
 }
 
 /// Where launchers meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Meeting {
+pub struct InferredMeeting {
     /// `--nnodes`: number of nodes, or of tasks if each task is a rank.
     pub nnodes: usize,
     /// `--node-rank`: index of this launcher.
@@ -47,7 +47,7 @@ pub struct Meeting {
 
 /// The place of a rank for which SLURM has started a launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct SlurmTask {
     /// Value of `SLURM_LOCALID`.
     pub local_rank: usize,
     /// Number of tasks of the step on this node.
@@ -61,7 +61,7 @@ pub struct Task {
     pub has_own_devices: bool,
 }
 
-impl Inference {
+impl SlurmInference {
     /// Infers the options. `nproc` is `--nproc-per-node` if it was given, `gpus` are the GPUs of
     /// this process.
     ///
@@ -69,38 +69,42 @@ impl Inference {
     /// Returns an error for a step whose launchers could not find each other, or whose tasks would
     /// each start several ranks.
     pub fn new(
-        place: &Place,
-        gpus: Option<Gpus>,
+        place: &SlurmPlace,
+        gpus: Option<SlurmGpus>,
         nproc: Option<&str>,
-    ) -> Result<Inference, SlurmError> {
+    ) -> Result<SlurmInference, SlurmError> {
         match place {
-            Place::Outside => Ok(Inference::default()),
-            Place::Shell(job) => Ok(shell(job)),
-            Place::Batch { job, nnodes, tasks } => Ok(batch(job, *nnodes, *tasks, gpus, nproc)),
-            Place::Step(step) if step.num_tasks == step.nodes.len() => Ok(node(step, gpus, nproc)),
-            Place::Step(step) => task(step, gpus, nproc),
+            SlurmPlace::Outside => Ok(SlurmInference::default()),
+            SlurmPlace::Shell(job) => Ok(shell(job)),
+            SlurmPlace::Batch { job, nnodes, tasks } => {
+                Ok(batch(job, *nnodes, *tasks, gpus, nproc))
+            }
+            SlurmPlace::Step(step) if step.num_tasks == step.nodes.len() => {
+                Ok(node(step, gpus, nproc))
+            }
+            SlurmPlace::Step(step) => task(step, gpus, nproc),
         }
     }
 }
 
-fn shell(job: &Job) -> Inference {
+fn shell(job: &SlurmJob) -> SlurmInference {
     let job = name(job);
     let note = format!(
         "SLURM {job}: this launch is on this machine alone; `srun rrun …` is on the job's nodes"
     );
-    Inference {
+    SlurmInference {
         notes: vec![Note::warning(note)],
-        ..Inference::default()
+        ..SlurmInference::default()
     }
 }
 
 fn batch(
-    job: &Job,
+    job: &SlurmJob,
     nnodes: usize,
     tasks: Option<usize>,
-    gpus: Option<Gpus>,
+    gpus: Option<SlurmGpus>,
     nproc: Option<&str>,
-) -> Inference {
+) -> SlurmInference {
     let by_gpus = gpus.map(|gpus| (gpus.count, gpus.source));
     let by_tasks = tasks.map(|tasks| (tasks, "tasks per node"));
     let inferred = by_gpus.or(by_tasks).filter(|_| nproc.is_none());
@@ -120,26 +124,26 @@ fn batch(
         );
         notes.push(Note::warning(note));
     }
-    Inference {
+    SlurmInference {
         nproc: inferred.map(|(count, _)| count),
         notes,
-        ..Inference::default()
+        ..SlurmInference::default()
     }
 }
 
 /// One task per node: the launcher starts the ranks of its node.
-fn node(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
+fn node(step: &SlurmStep, gpus: Option<SlurmGpus>, nproc: Option<&str>) -> SlurmInference {
     let inferred = gpus.filter(|_| nproc.is_none());
     let here = match (nproc, inferred) {
         (Some(given), _) => format!("--nproc-per-node {given}"),
-        (None, Some(Gpus { count, source })) => format!("{} here ({source})", ranks(count)),
+        (None, Some(SlurmGpus { count, source })) => format!("{} here ({source})", ranks(count)),
         (None, None) => format!("{} here (no GPU)", ranks(1)),
     };
     let nnodes = step.nodes.len();
-    let mut inference = Inference {
+    let mut inference = SlurmInference {
         run_id: Some(run_id(step)),
         nproc: inferred.map(|gpus| gpus.count),
-        ..Inference::default()
+        ..SlurmInference::default()
     };
     let label = label(step);
     if nnodes == 1 {
@@ -149,7 +153,7 @@ fn node(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
         return inference;
     }
     let meeting = meeting(step, nnodes, step.node_id);
-    let Meeting {
+    let InferredMeeting {
         node_rank,
         master_addr,
         master_port,
@@ -164,7 +168,11 @@ fn node(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
 }
 
 /// More tasks than nodes: each task is a rank, and its launcher joins as a node with one rank.
-fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inference, SlurmError> {
+fn task(
+    step: &SlurmStep,
+    gpus: Option<SlurmGpus>,
+    nproc: Option<&str>,
+) -> Result<SlurmInference, SlurmError> {
     if let Some(nproc) = nproc.filter(|nproc| nproc.trim() != "1") {
         return Err(SlurmError::Launchers {
             tasks: step.tasks_here,
@@ -174,7 +182,7 @@ fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inferenc
     if step.is_arbitrary {
         return Err(SlurmError::Arbitrary);
     }
-    let task = Task {
+    let task = SlurmTask {
         local_rank: step.local_id,
         local_world_size: step.tasks_here,
         group_rank: step.node_id,
@@ -185,7 +193,7 @@ fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inferenc
     let mut notes = Vec::new();
     // Print one line for the step, not one per rank.
     if step.proc_id == 0 {
-        let Meeting {
+        let InferredMeeting {
             nnodes: tasks,
             master_addr,
             master_port,
@@ -209,7 +217,7 @@ fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inferenc
         notes.push(Note::info(note));
     }
     let run_id = Some(run_id(step));
-    Ok(Inference {
+    Ok(SlurmInference {
         meeting: Some(meeting),
         run_id,
         nproc: Some(1),
@@ -220,12 +228,12 @@ fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inferenc
 
 /// Returns the meeting point on the first node, where task 0 is with every distribution but an
 /// arbitrary one.
-fn meeting(step: &Step, nnodes: usize, node_rank: usize) -> Meeting {
+fn meeting(step: &SlurmStep, nnodes: usize, node_rank: usize) -> InferredMeeting {
     let master_addr = step.nodes.first().cloned().unwrap_or_default();
     let master_port = step
         .reserved_port
         .unwrap_or_else(|| port(step.job.id, step.id));
-    Meeting {
+    InferredMeeting {
         nnodes,
         node_rank,
         master_addr,
@@ -239,7 +247,7 @@ fn port(job: u64, step: u64) -> u16 {
     u16::try_from(FIRST_PORT + offset).expect("the range ends below 32768")
 }
 
-fn run_id(step: &Step) -> String {
+fn run_id(step: &SlurmStep) -> String {
     let (job, id) = (step.job.id, step.id);
     match step.job.restarts {
         0 => format!("{job}.{id}"),
@@ -247,12 +255,12 @@ fn run_id(step: &Step) -> String {
     }
 }
 
-fn label(step: &Step) -> String {
+fn label(step: &SlurmStep) -> String {
     format!("{} step {}", name(&step.job), step.id)
 }
 
 /// Returns the name of a job: `job 14`, `job 14 (array element 12_3, requeue 1)`.
-fn name(job: &Job) -> String {
+fn name(job: &SlurmJob) -> String {
     let element = job
         .element
         .as_ref()
@@ -278,8 +286,8 @@ fn ranks(count: usize) -> String {
 mod tests {
     use super::*;
 
-    fn job(id: u64) -> Job {
-        Job {
+    fn job(id: u64) -> SlurmJob {
+        SlurmJob {
             id,
             element: None,
             restarts: 0,
@@ -287,8 +295,8 @@ mod tests {
     }
 
     /// Task 3 of 4 on the second of two nodes.
-    fn step() -> Step {
-        Step {
+    fn step() -> SlurmStep {
+        SlurmStep {
             job: job(14),
             id: 0,
             nodes: vec!["node1".to_owned(), "node2".to_owned()],
@@ -303,8 +311,8 @@ mod tests {
     }
 
     /// The only task of the second of two nodes.
-    fn alone() -> Step {
-        Step {
+    fn alone() -> SlurmStep {
+        SlurmStep {
             num_tasks: 2,
             tasks_here: 1,
             proc_id: 1,
@@ -313,21 +321,21 @@ mod tests {
         }
     }
 
-    fn gpus(count: usize) -> Option<Gpus> {
-        Some(Gpus {
+    fn gpus(count: usize) -> Option<SlurmGpus> {
+        Some(SlurmGpus {
             count,
             source: "CUDA_VISIBLE_DEVICES",
         })
     }
 
-    fn inferred(step: Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
-        Inference::new(&Place::Step(step), gpus, nproc).expect("an inference")
+    fn inferred(step: SlurmStep, gpus: Option<SlurmGpus>, nproc: Option<&str>) -> SlurmInference {
+        SlurmInference::new(&SlurmPlace::Step(step), gpus, nproc).expect("an inference")
     }
 
     #[test]
     fn one_task_a_node_launches_a_rank_a_gpu_and_meets_at_the_first_host() {
         let inference = inferred(alone(), gpus(4), None);
-        let meeting = Meeting {
+        let meeting = InferredMeeting {
             nnodes: 2,
             node_rank: 1,
             master_addr: "node1".to_owned(),
@@ -356,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_single_node_meets_on_any_free_port() {
-        let alone = Step {
+        let alone = SlurmStep {
             nodes: vec!["node1".to_owned()],
             num_tasks: 1,
             node_id: 0,
@@ -384,7 +392,7 @@ mod tests {
             inference.meeting.map(|it| (it.nnodes, it.node_rank)),
             Some((4, 3))
         );
-        let task = Task {
+        let task = SlurmTask {
             local_rank: 1,
             local_world_size: 2,
             group_rank: 1,
@@ -413,7 +421,7 @@ mod tests {
 
     #[test]
     fn the_first_task_speaks_for_all() {
-        let first = Step {
+        let first = SlurmStep {
             proc_id: 0,
             local_id: 0,
             node_id: 0,
@@ -425,7 +433,7 @@ mod tests {
 
     #[test]
     fn tasks_that_would_each_launch_several_ranks_are_refused() {
-        let err = Inference::new(&Place::Step(step()), gpus(2), Some("2"))
+        let err = SlurmInference::new(&SlurmPlace::Step(step()), gpus(2), Some("2"))
             .expect_err("refused")
             .to_string();
         assert!(
@@ -439,8 +447,8 @@ mod tests {
     #[test]
     fn an_arbitrary_distribution_hides_task_0() {
         let arbitrary = |step| {
-            Inference::new(
-                &Place::Step(Step {
+            SlurmInference::new(
+                &SlurmPlace::Step(SlurmStep {
                     is_arbitrary: true,
                     ..step
                 }),
@@ -458,8 +466,8 @@ mod tests {
     #[test]
     fn the_batch_script_launches_on_its_own_node() {
         let batch = |nnodes, tasks, gpus| {
-            let inference = Inference::new(
-                &Place::Batch {
+            let inference = SlurmInference::new(
+                &SlurmPlace::Batch {
                     job: job(7),
                     nnodes,
                     tasks,
@@ -495,13 +503,13 @@ mod tests {
 
     #[test]
     fn requeued_jobs_have_an_id_of_their_own() {
-        let again = Job {
+        let again = SlurmJob {
             restarts: 1,
             element: Some("12_3".to_owned()),
             ..job(14)
         };
         let inference = inferred(
-            Step {
+            SlurmStep {
                 job: again,
                 ..alone()
             },
@@ -525,7 +533,7 @@ mod tests {
 
     #[test]
     fn a_reserved_port_is_taken() {
-        let reserved = Step {
+        let reserved = SlurmStep {
             reserved_port: Some(12_001),
             ..alone()
         };

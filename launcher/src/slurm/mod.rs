@@ -10,7 +10,7 @@
 //!
 //! With one task per node, each launcher starts the ranks of its node. With more tasks than nodes,
 //! each task is a rank: its launcher joins as a node with one rank, so that the store, failures and
-//! the end of the launch work as usual, and [`Task`] sets the rank's real place: `LOCAL_RANK`,
+//! the end of the launch work as usual, and [`SlurmTask`] sets the rank's real place: `LOCAL_RANK`,
 //! `LOCAL_WORLD_SIZE`, `GROUP_RANK`.
 
 pub mod counts;
@@ -25,12 +25,12 @@ use std::time::Duration;
 
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
-use crate::plan::{Plan, Sender};
+use crate::plan::{LaunchPlan, Sender};
 use crate::say::note::Note;
 pub use crate::slurm::error::SlurmError;
-use crate::slurm::gpus::Gpus;
-pub use crate::slurm::infer::{Inference, Task};
-use crate::slurm::place::{Place, Step};
+use crate::slurm::gpus::SlurmGpus;
+pub use crate::slurm::infer::{SlurmInference, SlurmTask};
+use crate::slurm::place::{SlurmPlace, SlurmStep};
 
 /// The rendezvous options: which nodes take part and where they meet.
 const MEETING: [&str; 7] = [
@@ -52,8 +52,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(27);
 pub struct Slurm {
     /// The options, given or inferred.
     pub cli: Cli,
-    place: Option<Place>,
-    task: Option<Task>,
+    place: Option<SlurmPlace>,
+    task: Option<SlurmTask>,
     notes: Vec<Note>,
 }
 
@@ -74,7 +74,7 @@ impl Slurm {
             return Ok(unchanged(None));
         }
         if MEETING.iter().any(|option| cli.is_given(option)) {
-            let place = Place::read(env).ok();
+            let place = SlurmPlace::read(env).ok();
             let notes = place
                 .iter()
                 .filter_map(|place| crowded(place, cli))
@@ -85,11 +85,11 @@ impl Slurm {
                 ..unchanged(place)
             });
         }
-        let place = Place::read(env)?;
+        let place = SlurmPlace::read(env)?;
         let nproc = cli
             .is_given("nproc-per-node")
             .then_some(cli.nproc_per_node.as_str());
-        let inference = Inference::new(&place, Gpus::read(env), nproc)?;
+        let inference = SlurmInference::new(&place, SlurmGpus::read(env), nproc)?;
         let task = inference.task;
         let cli = completed(cli, &inference);
         Ok(Slurm {
@@ -101,28 +101,28 @@ impl Slurm {
     }
 
     /// Returns the place of this launcher's only rank, if SLURM has started the ranks as tasks.
-    pub fn task(&self) -> Option<Task> {
+    pub fn task(&self) -> Option<SlurmTask> {
         self.task
     }
 
     /// Adds to the plan what is not an option: the place of a rank that is a task, the meaning of
     /// SLURM's signals, the shutdown timeout, and notes.
-    pub fn complete(self, plan: &mut Plan, env: &Environment, node: &Node) {
+    pub fn complete(self, plan: &mut LaunchPlan, env: &Environment, node: &Node) {
         let (task, rank) = (self.task, self.cli.node_rank);
         if let (Some(task), Some(only)) = (task, plan.ranks.first_mut()) {
             only.env.extend(of_task(&task, rank, env));
         }
         plan.signals.sender = match &self.place {
-            Some(Place::Step(_)) => Sender::SlurmToStep,
-            Some(Place::Batch { .. }) => Sender::SlurmToScript,
-            Some(Place::Outside | Place::Shell(_)) | None => Sender::Anyone,
+            Some(SlurmPlace::Step(_)) => Sender::SlurmToStep,
+            Some(SlurmPlace::Batch { .. }) => Sender::SlurmToScript,
+            Some(SlurmPlace::Outside | SlurmPlace::Shell(_)) | None => Sender::Anyone,
         };
         let is_default =
             self.cli.shutdown_timeout.is_none() && !env.has("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
         if is_default && plan.signals.sender != Sender::Anyone {
             plan.shutdown_timeout = SHUTDOWN_TIMEOUT;
         }
-        let bound = matches!(self.place, Some(Place::Step(_)))
+        let bound = matches!(self.place, Some(SlurmPlace::Step(_)))
             .then(|| bound(node.cpus, plan.ranks.len()))
             .flatten();
         plan.notes
@@ -130,7 +130,7 @@ impl Slurm {
     }
 }
 
-fn completed(cli: &Cli, inference: &Inference) -> Cli {
+fn completed(cli: &Cli, inference: &SlurmInference) -> Cli {
     let mut cli = cli.clone();
     if let Some(meeting) = &inference.meeting {
         cli.nnodes = meeting.nnodes.to_string();
@@ -154,7 +154,7 @@ fn completed(cli: &Cli, inference: &Inference) -> Cli {
 }
 
 /// Returns the variables of a rank that is the task `rank`.
-fn of_task(task: &Task, rank: i64, env: &Environment) -> BTreeMap<String, String> {
+fn of_task(task: &SlurmTask, rank: i64, env: &Environment) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
     set("RANK", rank.to_string());
@@ -183,8 +183,8 @@ fn of_task(task: &Task, rank: i64, env: &Environment) -> BTreeMap<String, String
 /// Returns a warning if several launchers run on one node with rendezvous options. That is usually
 /// a mistake: two launchers of one node are enough to form a launch of two nodes, and the others
 /// wait forever.
-fn crowded(place: &Place, cli: &Cli) -> Option<String> {
-    let Place::Step(Step {
+fn crowded(place: &SlurmPlace, cli: &Cli) -> Option<String> {
+    let SlurmPlace::Step(SlurmStep {
         tasks_here,
         num_tasks,
         ..

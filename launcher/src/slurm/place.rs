@@ -17,27 +17,27 @@ use crate::slurm::{counts, hostlist};
 
 /// The place of this process in SLURM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SlurmPlace {
     /// Not in a job.
     Outside,
     /// In the shell that `salloc` starts.
-    Shell(Job),
+    Shell(SlurmJob),
     /// In the batch script, or started by it without `srun`.
     Batch {
         /// The job.
-        job: Job,
+        job: SlurmJob,
         /// Number of nodes of the job; this is the first.
         nnodes: usize,
         /// Number of tasks requested for this node, if any were.
         tasks: Option<usize>,
     },
     /// In a task of a step.
-    Step(Step),
+    Step(SlurmStep),
 }
 
 /// The identity of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct SlurmJob {
     /// Value of `SLURM_JOB_ID`. Every element of an array has its own; the parts of a heterogeneous
     /// job share the leader's.
     pub id: u64,
@@ -49,9 +49,9 @@ pub struct Job {
 
 /// One task of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct SlurmStep {
     /// The job.
-    pub job: Job,
+    pub job: SlurmJob,
     /// Value of `SLURM_STEP_ID`.
     pub id: u64,
     /// The step's nodes in order; `SLURM_NODEID` is an index into this list.
@@ -72,37 +72,37 @@ pub struct Step {
     pub is_arbitrary: bool,
 }
 
-impl Place {
+impl SlurmPlace {
     /// Reads the variables.
     ///
     /// # Errors
     /// Returns an error if the variables of a step are incomplete or contradict each other.
-    pub fn read(env: &Environment) -> Result<Place, SlurmError> {
+    pub fn read(env: &Environment) -> Result<SlurmPlace, SlurmError> {
         let Some(job) = job(env)? else {
-            return Ok(Place::Outside);
+            return Ok(SlurmPlace::Outside);
         };
         if env.has("SLURM_STEP_ID") && env.has("SLURM_STEP_NUM_NODES") && !is_of_another_step(env) {
-            return step(env, job).map(Place::Step);
+            return step(env, job).map(SlurmPlace::Step);
         }
         if text(env, "ENVIRONMENT").as_deref() == Some("BATCH") {
             let nnodes = optional(env, "SLURM_NNODES")?.unwrap_or(1);
-            return Ok(Place::Batch {
+            return Ok(SlurmPlace::Batch {
                 job,
                 nnodes,
                 tasks: tasks_of_batch(env),
             });
         }
-        Ok(Place::Shell(job))
+        Ok(SlurmPlace::Shell(job))
     }
 }
 
-fn job(env: &Environment) -> Result<Option<Job>, SlurmError> {
+fn job(env: &Environment) -> Result<Option<SlurmJob>, SlurmError> {
     let Some(id) = optional(env, "SLURM_JOB_ID")? else {
         return Ok(None);
     };
     let element = text(env, "SLURM_ARRAY_JOB_ID").zip(text(env, "SLURM_ARRAY_TASK_ID"));
     let element = element.map(|(array, task)| format!("{array}_{task}"));
-    Ok(Some(Job {
+    Ok(Some(SlurmJob {
         id,
         element,
         restarts: optional(env, "SLURM_RESTART_COUNT")?.unwrap_or(0),
@@ -131,7 +131,7 @@ fn tasks_of_batch(env: &Environment) -> Option<usize> {
         .copied()
 }
 
-fn step(env: &Environment, job: Job) -> Result<Step, SlurmError> {
+fn step(env: &Environment, job: SlurmJob) -> Result<SlurmStep, SlurmError> {
     let nnodes = required(env, "SLURM_STEP_NUM_NODES")?;
     let node_id: usize = required(env, "SLURM_NODEID")?;
     let name = "SLURM_STEP_NODELIST";
@@ -163,7 +163,7 @@ fn step(env: &Environment, job: Job) -> Result<Step, SlurmError> {
         found: node_id.to_string(),
         wanted: "the index of a node of this step",
     })?;
-    Ok(Step {
+    Ok(SlurmStep {
         job,
         id: required(env, "SLURM_STEP_ID")?,
         nodes,
@@ -214,25 +214,28 @@ mod tests {
     use super::*;
     use crate::slurm::tests::{BATCH, STEP};
 
-    fn changed(base: &[(&str, &str)], changes: &[(&str, &str)]) -> Result<Place, SlurmError> {
+    fn changed(base: &[(&str, &str)], changes: &[(&str, &str)]) -> Result<SlurmPlace, SlurmError> {
         let variables = base.iter().chain(changes);
-        Place::read(
+        SlurmPlace::read(
             &variables.fold(Environment::default(), |env, (name, value)| {
                 env.with(name, value)
             }),
         )
     }
 
-    fn step(changes: &[(&str, &str)]) -> Step {
+    fn step(changes: &[(&str, &str)]) -> SlurmStep {
         match changed(&STEP, changes).expect("a step") {
-            Place::Step(step) => step,
+            SlurmPlace::Step(step) => step,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn without_a_job_it_is_outside() {
-        assert_eq!(Place::read(&Environment::default()), Ok(Place::Outside));
+        assert_eq!(
+            SlurmPlace::read(&Environment::default()),
+            Ok(SlurmPlace::Outside)
+        );
     }
 
     #[test]
@@ -301,14 +304,14 @@ mod tests {
 
     #[test]
     fn the_batch_script_looks_like_rank_0_and_is_told_by_its_environment() {
-        let job = Job {
+        let job = SlurmJob {
             id: 1,
             element: None,
             restarts: 0,
         };
         assert_eq!(
             changed(&BATCH, &[]),
-            Ok(Place::Batch {
+            Ok(SlurmPlace::Batch {
                 job,
                 nnodes: 2,
                 tasks: Some(2)
@@ -326,7 +329,7 @@ mod tests {
         ];
         assert!(matches!(
             changed(&STEP, &own),
-            Ok(Place::Batch {
+            Ok(SlurmPlace::Batch {
                 nnodes: 1,
                 tasks: Some(1),
                 ..
@@ -337,7 +340,7 @@ mod tests {
     #[test]
     fn counts_of_cpus_are_no_tasks() {
         // --exclusive without -n: SLURM_TASKS_PER_NODE repeats the number of CPUs.
-        let Ok(Place::Batch { tasks, .. }) = changed(
+        let Ok(SlurmPlace::Batch { tasks, .. }) = changed(
             &BATCH,
             &[("SLURM_NTASKS", ""), ("SLURM_TASKS_PER_NODE", "8(x2)")],
         ) else {
@@ -351,7 +354,7 @@ mod tests {
         let place = changed(&[("SLURM_JOB_ID", "7"), ("SLURM_NNODES", "2")], &[]);
         assert_eq!(
             place,
-            Ok(Place::Shell(Job {
+            Ok(SlurmPlace::Shell(SlurmJob {
                 id: 7,
                 element: None,
                 restarts: 0
@@ -368,7 +371,7 @@ mod tests {
         ];
         assert_eq!(
             step(&changes).job,
-            Job {
+            SlurmJob {
                 id: 1,
                 element: Some("12_3".to_owned()),
                 restarts: 2

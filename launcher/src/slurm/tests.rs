@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::*;
-use crate::cli::{Request, parse};
+use crate::cli::{CliRequest, parse};
 use crate::plan::error::PlanError;
 
 /// Task number 3, on node2, of `srun` in a job with `-N2 --ntasks-per-node=2 --gres=gpu:2
@@ -81,8 +81,8 @@ fn environment(parts: &[&[(&str, &str)]]) -> Environment {
 
 fn cli(line: &str, env: &Environment) -> Cli {
     match parse(line.split(' ').map(OsString::from).collect(), env).expect("a command line") {
-        Request::Launch(cli) => *cli,
-        Request::Print(text) => panic!("no launch but {text}"),
+        CliRequest::Launch(cli) => *cli,
+        CliRequest::Print(text) => panic!("no launch but {text}"),
     }
 }
 
@@ -91,9 +91,9 @@ fn slurm(line: &str, parts: &[&[(&str, &str)]]) -> Slurm {
     Slurm::new(&cli(line, &env), &env).expect("an inference")
 }
 
-fn plan(line: &str, parts: &[&[(&str, &str)]]) -> Result<Plan, PlanError> {
+fn plan(line: &str, parts: &[&[(&str, &str)]]) -> Result<LaunchPlan, PlanError> {
     let env = environment(parts);
-    Plan::new(&cli(line, &env), &env, &node())
+    LaunchPlan::new(&cli(line, &env), &env, &node())
 }
 
 /// Returns the inferred options as a command line.

@@ -19,26 +19,26 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, Interest, Ready};
 use tokio::net::TcpStream;
 
-use crate::store::hub::{Evicted, Session};
+use crate::store::hub::{Evicted, StoreSession};
 use crate::store::limits::{
     FREE_BUFFER, HALF_REQUEST_PATIENCE, HIGH_WATER, PATIENCE, TURN, TURN_BYTES,
 };
 use crate::store::outbox::Outbox;
-use crate::store::table::Refusal;
-use crate::store::wire::{Parsed, Request, WireError, parse};
+use crate::store::table::StoreRefusal;
+use crate::store::wire::{Parsed, StoreRequest, StoreWireError, parse};
 
 /// Bytes to reserve for one read.
 const READ: usize = 4096;
 
 /// The reason why the server closed a connection, or why it broke.
 #[derive(Debug, thiserror::Error)]
-pub enum Ended {
+pub enum ConnectionEnd {
     /// The client sent bytes of another protocol, or exceeded a limit.
     #[error(transparent)]
-    Wire(#[from] WireError),
+    Wire(#[from] StoreWireError),
     /// The store refused a request.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] StoreRefusal),
     /// The first request was not the handshake.
     #[error("the first request is not VALIDATE")]
     Greeting,
@@ -54,17 +54,17 @@ pub enum Ended {
     Io(#[from] io::Error),
 }
 
-impl From<Evicted> for Ended {
-    fn from(_: Evicted) -> Ended {
-        Ended::Evicted
+impl From<Evicted> for ConnectionEnd {
+    fn from(_: Evicted) -> ConnectionEnd {
+        ConnectionEnd::Evicted
     }
 }
 
 /// One client connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct StoreConnection {
     stream: TcpStream,
-    session: Session,
+    session: StoreSession,
     input: Vec<u8>,
     /// Offset of the first byte of `input` that has not been answered.
     at: usize,
@@ -76,11 +76,11 @@ pub struct Connection {
     is_greeted: bool,
 }
 
-impl Connection {
+impl StoreConnection {
     /// Returns the connection of a client that has just been accepted.
-    pub fn new(stream: TcpStream, session: Session) -> Connection {
+    pub fn new(stream: TcpStream, session: StoreSession) -> StoreConnection {
         let (input, output) = (Vec::new(), Outbox::default());
-        Connection {
+        StoreConnection {
             stream,
             session,
             input,
@@ -93,7 +93,7 @@ impl Connection {
     }
 
     /// Answers requests until the client closes the connection.
-    pub async fn serve(mut self) -> Result<(), Ended> {
+    pub async fn serve(mut self) -> Result<(), ConnectionEnd> {
         loop {
             self.answer()?;
             self.flush()?;
@@ -109,7 +109,7 @@ impl Connection {
                 ready = self.stream.ready(self.interest()) => ready?,
                 () = self.session.ready() => Ready::EMPTY,
                 () = tokio::time::sleep(patience.unwrap_or_default()), if patience.is_some() => {
-                    return Err(Ended::Stalled(patience.unwrap_or_default()));
+                    return Err(ConnectionEnd::Stalled(patience.unwrap_or_default()));
                 }
             };
             if !ready.is_empty() {
@@ -124,15 +124,15 @@ impl Connection {
 
     /// Answers the complete requests in the buffer, until the turn is over or the replies have
     /// reached their limit.
-    fn answer(&mut self) -> Result<(), Ended> {
+    fn answer(&mut self) -> Result<(), ConnectionEnd> {
         let mut left = TURN;
         while left > 0 && self.has_work() {
             match parse(&self.input[self.at..])? {
                 Parsed::Needs(needed) => self.needed = needed,
                 Parsed::Request(request, length) => {
-                    self.is_greeted |= request == Request::Validate;
+                    self.is_greeted |= request == StoreRequest::Validate;
                     if !self.is_greeted {
-                        return Err(Ended::Greeting);
+                        return Err(ConnectionEnd::Greeting);
                     }
                     let items = request.items().max(1);
                     let cost_of_one = 1 + length / items / TURN_BYTES;
@@ -178,7 +178,7 @@ impl Connection {
 
     /// Reads once; returns false at the end of the connection. The buffer grows with the bytes
     /// received, not with the length announced.
-    async fn receive(&mut self) -> Result<bool, Ended> {
+    async fn receive(&mut self) -> Result<bool, ConnectionEnd> {
         self.input.drain(..self.at);
         self.at = 0;
         let more = self
@@ -195,7 +195,7 @@ impl Connection {
         // again would keep the others waiting.
         let mut read = pin!(self.stream.read_buf(&mut self.input));
         match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
-            Poll::Ready(read) => Ok(read.map_err(Ended::Io)? > 0),
+            Poll::Ready(read) => Ok(read.map_err(ConnectionEnd::Io)? > 0),
             Poll::Pending => Ok(true),
         }
     }
@@ -229,34 +229,34 @@ impl Connection {
 /// completely. Requests of other clients may be answered between two parts, as if the parts were
 /// separate requests.
 fn answer_part(
-    session: &Session,
-    request: &Request<'_>,
+    session: &StoreSession,
+    request: &StoreRequest<'_>,
     part: Range<usize>,
     out: &mut Outbox,
-) -> Result<bool, Refusal> {
+) -> Result<bool, StoreRefusal> {
     let is_last = part.end >= request.items();
     let of_part = match request {
         _ if is_last && part.start == 0 => return session.on(request, out).map(|()| true),
-        Request::Wait { keys } if !is_last => {
+        StoreRequest::Wait { keys } if !is_last => {
             return session.begin_wait(&keys[part]).map(|()| false);
         }
-        Request::Check { keys } if !is_last && session.has_all(&keys[part.clone()]) => {
+        StoreRequest::Check { keys } if !is_last && session.has_all(&keys[part.clone()]) => {
             return Ok(false);
         }
-        Request::Wait { keys } => Request::Wait {
+        StoreRequest::Wait { keys } => StoreRequest::Wait {
             keys: keys[part].to_vec(),
         },
-        Request::MultiGet { keys } => Request::MultiGet {
+        StoreRequest::MultiGet { keys } => StoreRequest::MultiGet {
             keys: keys[part].to_vec(),
         },
-        Request::MultiSet { pairs } => Request::MultiSet {
+        StoreRequest::MultiSet { pairs } => StoreRequest::MultiSet {
             pairs: pairs[part].to_vec(),
         },
         // One missing key decides the answer.
-        Request::Check { keys } => {
+        StoreRequest::Check { keys } => {
             return session
                 .on(
-                    &Request::Check {
+                    &StoreRequest::Check {
                         keys: keys[part].to_vec(),
                     },
                     out,

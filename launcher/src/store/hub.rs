@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::store::limits::{FREE_BUFFER, Limits};
+use crate::store::limits::{FREE_BUFFER, StoreLimits};
 use crate::store::outbox::Outbox;
-use crate::store::table::{Action, Refusal, Table};
+use crate::store::table::{StoreRefusal, StoreTable, TableAction};
 use crate::store::waits::ClientId;
-use crate::store::wire::Request;
+use crate::store::wire::StoreRequest;
 
 /// The state shared by all connections of one store. They all run on one thread, so the lock is
 /// never contended.
@@ -25,10 +25,10 @@ pub struct Hub(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
-    table: Table,
-    peers: HashMap<ClientId, Peer>,
+    table: StoreTable,
+    peers: HashMap<ClientId, ClientRecord>,
     next: u64,
-    limits: Limits,
+    limits: StoreLimits,
     /// Bytes that all connections buffer beyond [`FREE_BUFFER`] each.
     buffered: usize,
 }
@@ -36,7 +36,7 @@ struct Inner {
 /// What a connection has to fetch: its replies and its eviction. A client has at most one wait, so
 /// other clients can add little more than one byte for it here.
 #[derive(Debug)]
-struct Peer {
+struct ClientRecord {
     outbox: Outbox,
     ready: Arc<Notify>,
     /// Whether it has sent a request besides the handshake and `PING`.
@@ -51,7 +51,7 @@ struct Peer {
 
 /// The handle of one connection; dropping it cancels the client's waits.
 #[derive(Debug)]
-pub struct Session {
+pub struct StoreSession {
     hub: Hub,
     client: ClientId,
     ready: Arc<Notify>,
@@ -65,8 +65,8 @@ pub struct Evicted;
 
 impl Hub {
     /// Returns an empty store.
-    pub fn new(limits: Limits) -> Hub {
-        let (peers, table) = (HashMap::new(), Table::with_limit(limits.held));
+    pub fn new(limits: StoreLimits) -> Hub {
+        let (peers, table) = (HashMap::new(), StoreTable::with_limit(limits.held));
         Hub(Arc::new(Mutex::new(Inner {
             table,
             peers,
@@ -77,12 +77,12 @@ impl Hub {
     }
 
     /// Registers a new client.
-    pub fn enter(&self) -> Session {
+    pub fn enter(&self) -> StoreSession {
         let mut inner = self.lock();
         let client = ClientId(inner.next);
         inner.next += 1;
         let ready = Arc::new(Notify::new());
-        let peer = Peer {
+        let peer = ClientRecord {
             outbox: Outbox::default(),
             ready: Arc::clone(&ready),
             has_asked: false,
@@ -91,7 +91,7 @@ impl Hub {
             is_evicted: false,
         };
         inner.peers.insert(client, peer);
-        Session {
+        StoreSession {
             hub: self.clone(),
             client,
             ready,
@@ -100,9 +100,9 @@ impl Hub {
     }
 
     /// Stores a value without a connection.
-    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Refusal> {
+    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), StoreRefusal> {
         let session = self.enter();
-        session.on(&Request::Set { key, value }, &mut Outbox::default())
+        session.on(&StoreRequest::Set { key, value }, &mut Outbox::default())
     }
 
     /// Evicts clients that have sent no request for a while, at most an eighth of all. Returns
@@ -124,22 +124,23 @@ impl Hub {
     }
 }
 
-impl Session {
+impl StoreSession {
     /// Answers a request. Appends to `out` everything that is due to this client, for this request
     /// and earlier ones.
-    pub fn on(&self, request: &Request<'_>, out: &mut Outbox) -> Result<(), Refusal> {
+    pub fn on(&self, request: &StoreRequest<'_>, out: &mut Outbox) -> Result<(), StoreRefusal> {
         let mut inner = self.hub.lock();
         let actions = inner.table.on(self.client, request);
         let refused = inner.deliver(self.client, actions);
         if let Some(peer) = inner.peers.get_mut(&self.client) {
-            peer.has_asked |= !matches!(request, Request::Validate | Request::Ping { .. });
+            peer.has_asked |=
+                !matches!(request, StoreRequest::Validate | StoreRequest::Ping { .. });
             out.append(&mut peer.outbox);
         }
         refused.map_or(Ok(()), Err)
     }
 
     /// Begins a wait for these keys; more will follow.
-    pub fn begin_wait(&self, keys: &[&[u8]]) -> Result<(), Refusal> {
+    pub fn begin_wait(&self, keys: &[&[u8]]) -> Result<(), StoreRefusal> {
         self.hub.lock().table.begin_wait(self.client, keys)
     }
 
@@ -167,7 +168,7 @@ impl Session {
 
     /// Sets the number of bytes that this connection buffers or is about to buffer. Other
     /// connections may be evicted for that.
-    pub fn buffer(&mut self, bytes: usize) -> Result<(), Refusal> {
+    pub fn buffer(&mut self, bytes: usize) -> Result<(), StoreRefusal> {
         let bytes = bytes.saturating_sub(FREE_BUFFER);
         if bytes != self.buffered {
             self.hub.lock().buffer(self.client, bytes)?;
@@ -182,7 +183,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for StoreSession {
     fn drop(&mut self) {
         let mut inner = self.hub.lock();
         inner.release(self.client);
@@ -195,11 +196,11 @@ impl Drop for Session {
 impl Inner {
     /// Puts replies into the outboxes of their clients and wakes them, except `from`, which looks
     /// there anyway.
-    fn deliver(&mut self, from: ClientId, actions: Vec<Action>) -> Option<Refusal> {
+    fn deliver(&mut self, from: ClientId, actions: Vec<TableAction>) -> Option<StoreRefusal> {
         let mut refused = None;
         for action in actions {
             match action {
-                Action::Send(to, reply) => {
+                TableAction::Send(to, reply) => {
                     let Some(peer) = self.peers.get_mut(&to) else {
                         continue;
                     };
@@ -208,13 +209,13 @@ impl Inner {
                         peer.ready.notify_one();
                     }
                 }
-                Action::Close(_, refusal) => refused = Some(refusal),
+                TableAction::Close(_, refusal) => refused = Some(refusal),
             }
         }
         refused
     }
 
-    fn buffer(&mut self, client: ClientId, bytes: usize) -> Result<(), Refusal> {
+    fn buffer(&mut self, client: ClientId, bytes: usize) -> Result<(), StoreRefusal> {
         let before = self.peers.get(&client).map_or(0, |peer| peer.buffered);
         let mut refused = self.exchange(before, bytes);
         if refused.is_err() {
@@ -234,10 +235,10 @@ impl Inner {
         Ok(())
     }
 
-    fn exchange(&mut self, before: usize, now: usize) -> Result<(), Refusal> {
+    fn exchange(&mut self, before: usize, now: usize) -> Result<(), StoreRefusal> {
         let (held, most) = (self.buffered - before, self.limits.buffered);
         if now > before && now > most.saturating_sub(held) {
-            return Err(Refusal::Buffers {
+            return Err(StoreRefusal::Buffers {
                 held: self.buffered,
                 most,
             });
@@ -248,9 +249,9 @@ impl Inner {
     }
 
     /// Returns the clients that have been silent for the grace period, the longest silent first.
-    fn idle(&self, is_meant: impl Fn(&Peer) -> bool) -> Vec<ClientId> {
+    fn idle(&self, is_meant: impl Fn(&ClientRecord) -> bool) -> Vec<ClientId> {
         let now = Instant::now();
-        let is_idle = |peer: &Peer| now.duration_since(peer.heard_at) >= self.limits.grace;
+        let is_idle = |peer: &ClientRecord| now.duration_since(peer.heard_at) >= self.limits.grace;
         let idle = self
             .peers
             .iter()

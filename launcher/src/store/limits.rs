@@ -79,7 +79,7 @@ const USUAL_FILES: usize = 1024;
 
 /// The limits that depend on the process, or that tests lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct StoreLimits {
     /// Most connections. Further ones wait to be accepted, so that a flood of them cannot keep the
     /// launcher from opening files.
     pub clients: usize,
@@ -91,23 +91,23 @@ pub struct Limits {
     pub buffered: usize,
 }
 
-impl Limits {
+impl StoreLimits {
     /// Returns the limits of this process.
-    pub fn of_process() -> Limits {
+    pub fn of_process() -> StoreLimits {
         let soft =
             FileLimit::current().map(|limit| usize::try_from(limit.soft).unwrap_or(usize::MAX));
         let files = soft.unwrap_or(USUAL_FILES);
         let clients = files.saturating_sub(LEFT_OVER).max(files / 2).max(1);
-        Limits {
+        StoreLimits {
             clients,
-            ..Limits::default()
+            ..StoreLimits::default()
         }
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for StoreLimits {
+    fn default() -> StoreLimits {
+        StoreLimits {
             clients: USUAL_FILES - LEFT_OVER,
             grace: GRACE,
             held: MAX_HELD,

@@ -31,8 +31,8 @@ mod value;
 pub mod waits;
 pub mod wire;
 
-pub use client::Client;
+pub use client::StoreClient;
 pub use error::StoreError;
 pub use port_owner::PortOwner;
-pub use server::{Scope, Server, ServerHandle};
-pub use table::Refusal;
+pub use server::{Scope, ServerHandle, StoreServer};
+pub use table::StoreRefusal;

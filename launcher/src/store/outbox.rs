@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use crate::store::value::Value;
+use crate::store::value::StoreValue;
 
 /// Texts of at least this many bytes are shared: copying shorter ones is cheaper than a piece of
 /// their own.
@@ -20,7 +20,7 @@ const AT_ONCE: usize = 32;
 /// The bytes to send to one client.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<OutboxPiece>,
     /// Bytes of the first piece that have been sent.
     sent: usize,
     /// Bytes that have not been sent.
@@ -30,20 +30,20 @@ pub struct Outbox {
 }
 
 #[derive(Debug)]
-enum Piece {
+enum OutboxPiece {
     Own(Vec<u8>),
     /// A length as it is on the wire, and the value.
-    Value([u8; 8], Value),
+    Value([u8; 8], StoreValue),
     /// A length as it is on the wire, and the key.
     Key([u8; 8], Arc<[u8]>),
 }
 
-impl Piece {
+impl OutboxPiece {
     fn parts(&self) -> [&[u8]; 2] {
         match self {
-            Piece::Own(bytes) => [bytes, &[]],
-            Piece::Value(length, value) => [length, value],
-            Piece::Key(length, key) => [length, key],
+            OutboxPiece::Own(bytes) => [bytes, &[]],
+            OutboxPiece::Value(length, value) => [length, value],
+            OutboxPiece::Key(length, key) => [length, key],
         }
     }
 
@@ -52,12 +52,12 @@ impl Piece {
     }
 
     fn owned(&self) -> usize {
-        let bytes = if let Piece::Own(bytes) = self {
+        let bytes = if let OutboxPiece::Own(bytes) = self {
             bytes.len()
         } else {
             0
         };
-        size_of::<Piece>() + bytes
+        size_of::<OutboxPiece>() + bytes
     }
 }
 
@@ -79,16 +79,18 @@ impl Outbox {
     }
 
     /// Appends the length of a value, then the value.
-    pub fn value(&mut self, value: &Value) {
-        self.text(value, |length| Piece::Value(length, Arc::clone(value)));
+    pub fn value(&mut self, value: &StoreValue) {
+        self.text(value, |length| {
+            OutboxPiece::Value(length, Arc::clone(value))
+        });
     }
 
     /// Appends the length of a key, then the key.
     pub fn key(&mut self, key: &Arc<[u8]>) {
-        self.text(key, |length| Piece::Key(length, Arc::clone(key)));
+        self.text(key, |length| OutboxPiece::Key(length, Arc::clone(key)));
     }
 
-    fn text(&mut self, text: &[u8], share: impl FnOnce([u8; 8]) -> Piece) {
+    fn text(&mut self, text: &[u8], share: impl FnOnce([u8; 8]) -> OutboxPiece) {
         let length = (text.len() as u64).to_le_bytes();
         if text.len() < SHARE && self.length < SHARE_ALL {
             self.raw(&length);
@@ -98,7 +100,7 @@ impl Outbox {
         self.push(share(length));
     }
 
-    fn push(&mut self, piece: Piece) {
+    fn push(&mut self, piece: OutboxPiece) {
         self.owned += piece.owned();
         self.pieces.push_back(piece);
     }
@@ -110,11 +112,11 @@ impl Outbox {
         }
         self.length += bytes.len();
         match self.pieces.back_mut() {
-            Some(Piece::Own(piece)) => {
+            Some(OutboxPiece::Own(piece)) => {
                 self.owned += bytes.len();
                 piece.extend_from_slice(bytes);
             }
-            _ => self.push(Piece::Own(bytes.to_vec())),
+            _ => self.push(OutboxPiece::Own(bytes.to_vec())),
         }
     }
 
@@ -136,7 +138,11 @@ impl Outbox {
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<()> {
         while !self.is_empty() {
-            let parts = self.pieces.iter().take(AT_ONCE).flat_map(Piece::parts);
+            let parts = self
+                .pieces
+                .iter()
+                .take(AT_ONCE)
+                .flat_map(OutboxPiece::parts);
             let mut slices: Vec<_> = parts
                 .filter(|part| !part.is_empty())
                 .map(IoSlice::new)
@@ -168,7 +174,7 @@ impl Outbox {
     pub fn to_bytes(&self) -> Vec<u8> {
         self.pieces
             .iter()
-            .flat_map(Piece::parts)
+            .flat_map(OutboxPiece::parts)
             .flatten()
             .copied()
             .skip(self.sent)
@@ -185,21 +191,21 @@ mod tests {
 
     #[test]
     fn a_large_value_is_shared_with_the_table() {
-        let value = Value::new(vec![7; SHARE]);
+        let value = StoreValue::new(vec![7; SHARE]);
         let mut out = Outbox::default();
         out.value(&value);
-        assert_eq!(Value::strong_count(&value), 2);
+        assert_eq!(StoreValue::strong_count(&value), 2);
         out.drain(|slices| Ok(slices.iter().map(|slice| slice.len()).sum()))
             .unwrap();
-        assert_eq!((Value::strong_count(&value), out.len()), (1, 0));
+        assert_eq!((StoreValue::strong_count(&value), out.len()), (1, 0));
     }
 
     #[test]
     fn a_long_reply_of_small_values_is_shared_too() {
-        let value = Value::new(vec![7; 100]);
+        let value = StoreValue::new(vec![7; 100]);
         let mut out = Outbox::default();
         (0..10_000).for_each(|_| out.value(&value));
-        assert!(Value::strong_count(&value) > 9_000);
+        assert!(StoreValue::strong_count(&value) > 9_000);
         assert_eq!(out.len(), 108 * 10_000);
     }
 
@@ -230,7 +236,7 @@ mod tests {
             let mut out = Outbox::default();
             for (i, size) in sizes.iter().enumerate() {
                 let mut other = Outbox::default();
-                other.value(&Value::new(vec![i as u8; *size]));
+                other.value(&StoreValue::new(vec![i as u8; *size]));
                 other.key(&Arc::from(vec![!(i as u8); *size]));
                 out.append(&mut other);
             }

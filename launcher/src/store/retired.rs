@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::store::outbox::SHARE;
-use crate::store::value::Value;
+use crate::store::value::StoreValue;
 
 /// Least number of values that are worth a sweep.
 const SWEEP: usize = 256;
@@ -22,7 +22,7 @@ pub struct Retired {
 
 impl Retired {
     /// Adds a value that has just left the table.
-    pub fn add(&mut self, value: Value) {
+    pub fn add(&mut self, value: StoreValue) {
         if Arc::strong_count(&value) > 1 {
             self.add_sent(&value);
         }
@@ -30,7 +30,7 @@ impl Retired {
 
     /// Adds a value that is about to be sent to a client. Short values are copied, and count as
     /// that client's buffer.
-    pub fn add_sent(&mut self, value: &Value) {
+    pub fn add_sent(&mut self, value: &StoreValue) {
         if value.len() < SHARE {
             return;
         }
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_value_counts_until_the_last_reply_with_it_is_sent() {
         let mut retired = Retired::default();
-        let reply = Value::new(vec![0; SHARE]);
+        let reply = StoreValue::new(vec![0; SHARE]);
         retired.add(Arc::clone(&reply));
         retired.sweep();
         assert_eq!(retired.held(), SHARE);
@@ -73,9 +73,9 @@ mod tests {
     #[test]
     fn values_that_nobody_is_sent_are_not_kept() {
         let mut retired = Retired::default();
-        (0..10_000).for_each(|_| retired.add(Value::new(vec![0; SHARE])));
+        (0..10_000).for_each(|_| retired.add(StoreValue::new(vec![0; SHARE])));
         assert_eq!(retired.held(), 0);
-        (0..10_000).for_each(|_| retired.add_sent(&Value::new(vec![0; SHARE])));
+        (0..10_000).for_each(|_| retired.add_sent(&StoreValue::new(vec![0; SHARE])));
         assert!(retired.held() <= SWEEP * SHARE && retired.values.len() <= SWEEP);
     }
 }

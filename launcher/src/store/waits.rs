@@ -25,7 +25,7 @@ pub struct Waits {
     current: HashMap<ClientId, Wait>,
     /// The waits for each key, in the order in which they began. No list is empty.
     waiters: HashMap<Box<[u8]>, VecDeque<Waiter>>,
-    next: Turn,
+    next: WaitNumber,
     /// Number of entries in all lists.
     entries: usize,
     /// Number of entries of cancelled waits.
@@ -35,13 +35,13 @@ pub struct Waits {
 }
 
 /// Sequence number of a wait; an earlier wait has a smaller one.
-type Turn = u64;
+type WaitNumber = u64;
 
-type Waiter = (Turn, ClientId);
+type Waiter = (WaitNumber, ClientId);
 
 #[derive(Debug)]
 struct Wait {
-    turn: Turn,
+    turn: WaitNumber,
     /// Number of keys that have not appeared.
     missing: usize,
     /// Whether all parts of the wait have begun.

@@ -17,7 +17,7 @@ use crate::tools::{ToolError, print, print_json};
 /// with a continuity correction beyond that) and Newcombe's interval for paired rates; returns,
 /// largest rewards and steps: mean difference with Student's interval.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct CompareArgs {
     /// Run folder, report.json or episodes.jsonl
     #[arg(value_name = "A")]
     a: PathBuf,
@@ -48,7 +48,7 @@ fn names(text: &str) -> Result<(String, String), String> {
         .ok_or_else(|| format!("`{text}` is no pair, as `reach=reach_new` is"))
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, ToolError> {
     let (a, b) = (Side::read(&args.a)?, Side::read(&args.b)?);
     let renamed: BTreeMap<_, _> = args.pairs.iter().cloned().collect();
     for (of_a, of_b) in &args.pairs {

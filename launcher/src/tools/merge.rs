@@ -20,7 +20,7 @@ const NAMED: usize = 20;
 /// Jobs with the same name must be equal. The output holds the plan, journals and report; datasets
 /// and videos stay where they are. It is never read as an input.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct MergeArgs {
     /// Run folders, or folders that contain run folders
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
@@ -30,7 +30,7 @@ pub(super) struct Args {
     output: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &MergeArgs) -> Result<ExitCode, ToolError> {
     let merge = Merge::of(&args.dirs, &args.output)?;
     for input in merge.inputs() {
         let root = input.folder().root().display();

@@ -46,11 +46,11 @@ const LAST_WORDS: u64 = 2000;
     disable_help_subcommand = true
 )]
 enum Tool {
-    Compare(compare::Args),
-    Fit(Box<fit::Args>),
-    Merge(merge::Args),
-    Report(report::Args),
-    Verify(verify::Args),
+    Compare(compare::CompareArgs),
+    Fit(Box<fit::FitArgs>),
+    Merge(merge::MergeArgs),
+    Report(report::ReportArgs),
+    Verify(verify::VerifyArgs),
 }
 
 impl Tool {

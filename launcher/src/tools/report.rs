@@ -18,7 +18,7 @@ use crate::tools::{ToolError, open, print};
 /// The result depends only on these files, except for the time of writing; what only the run itself
 /// knew (its command line) is copied from the existing report.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct ReportArgs {
     /// Run folder
     #[arg(value_name = "DIR")]
     folder: OsString,
@@ -54,7 +54,7 @@ pub(super) enum ReportError {
     Browser { page: String, status: ExitStatus },
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
     let (folder, plan) = open(&args.folder)?;
     let journals = Journals::of(&folder)?;
     let merged = Merged::new(&plan, &journals)?;

@@ -4,10 +4,10 @@
 use nix::sys::signal::Signal;
 
 use crate::agent::driver::Driver;
-use crate::agent::event::{Event, LocalRank, Loss};
+use crate::agent::event::{GroupEvent, LocalRank, LossReason};
 use crate::events::{self, Happening};
 use crate::failure::Casualty;
-use crate::logs::attempt::Writer;
+use crate::logs::attempt::LoggedRank;
 use crate::process::leftover::Trace;
 use crate::say::{self, Level};
 use crate::supervision::Restart;
@@ -37,14 +37,14 @@ impl Driver<'_> {
     }
 
     /// Reports to the user, and to the other ranks, that a rank has died for good.
-    pub(super) fn lose(&self, rank: LocalRank, why: Loss) {
+    pub(super) fn lose(&self, rank: LocalRank, why: LossReason) {
         let Some(casualty) = self.attempt.casualty(rank) else {
             return;
         };
         let why = match why {
-            Loss::Spent => "no restart is left",
-            Loss::Final => "a restart would not change that",
-            Loss::Ending => "the end of the launch was announced",
+            LossReason::Spent => "no restart is left",
+            LossReason::Final => "a restart would not change that",
+            LossReason::Ending => "the end of the launch was announced",
         };
         let reason = format!("{}; {why}", self.failure(casualty));
         say::of_rank(
@@ -65,7 +65,7 @@ impl Driver<'_> {
     /// Restarts a rank.
     pub(super) fn restart(&mut self, rank: LocalRank, attempt: u32) -> Result<(), LocalRank> {
         let round = self.round();
-        let writer = Writer {
+        let writer = LoggedRank {
             index: rank.0,
             rank: round.rank(rank.0),
             attempt,
@@ -77,10 +77,10 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Sends `signal` to the leftovers of a rank that has ended. Returns [`Event::RankSwept`] if
-    /// none of them is alive.
-    pub(super) fn sweep_rank(&self, rank: LocalRank, signal: Option<Signal>) -> Option<Event> {
-        (self.leftovers_of(rank, signal) == 0).then_some(Event::RankSwept(rank))
+    /// Sends `signal` to the leftovers of a rank that has ended. Returns [`GroupEvent::RankSwept`]
+    /// if none of them is alive.
+    pub(super) fn sweep_rank(&self, rank: LocalRank, signal: Option<Signal>) -> Option<GroupEvent> {
+        (self.leftovers_of(rank, signal) == 0).then_some(GroupEvent::RankSwept(rank))
     }
 
     /// Kills the leftovers of a rank that did not end after SIGTERM.

@@ -20,23 +20,23 @@ use tokio::time::sleep;
 
 use crate::agent::attempt::Attempt;
 use crate::agent::error::AgentError;
-use crate::agent::event::{Action, End, Event, LocalRank};
+use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, LocalRank};
 use crate::agent::folder_lock::FolderLock;
-use crate::agent::group::Group;
+use crate::agent::group::WorkerGroup;
 use crate::agent::last_words;
 use crate::agent::peers::{Peers, alone};
 use crate::events::{self, Happening};
-use crate::logs::folder::RunFolder;
-use crate::model_server::Server;
-use crate::plan::{FailurePolicy, Plan, Sender};
+use crate::logs::folder::LogFolder;
+use crate::model_server::SupervisedServer;
+use crate::plan::{FailurePolicy, LaunchPlan, Sender};
 use crate::process::exit::{CANNOT_RUN, Exit};
 use crate::process::leftover::{Leftovers, Reach};
 use crate::process::oom::OomKills;
-use crate::rendezvous::place::Place;
+use crate::rendezvous::place::NodePlace;
 use crate::round::Round;
 use crate::say::{self, Level};
 use crate::signals::names::signal_name;
-use crate::signals::{Notices, Received, Signals};
+use crate::signals::{Notices, ReceivedSignal, Signals};
 
 /// Interval between two checks for leftover processes. They are polled because not all of them are
 /// children of the launcher, so not all send SIGCHLD when they end.
@@ -47,27 +47,27 @@ type Flush = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The state of one launch.
 pub struct Driver<'a> {
-    plan: &'a Plan,
+    plan: &'a LaunchPlan,
     /// The lock of the run folder.
     lock: &'a FolderLock,
-    group: Group,
+    group: WorkerGroup,
     signals: Signals,
     notices: Notices,
     exits: tokio::signal::unix::Signal,
     peers: Peers<'a>,
-    place: Place,
+    place: NodePlace,
     /// When this node began to wait for the current round.
     joining_since: SystemTime,
-    folder: Option<RunFolder>,
+    folder: Option<LogFolder>,
     leftovers: Leftovers,
     memory: OomKills,
     attempt: Attempt,
     flushes: Vec<Flush>,
     /// The model server, which runs beside the ranks.
-    server: Option<Server<'a>>,
+    server: Option<SupervisedServer<'a>>,
     /// A round that this node has joined, and whose ranks wait for the model server to become
     /// healthy.
-    held: Option<Place>,
+    held: Option<NodePlace>,
     /// Whether the launch ended for a reason outside the ranks of this node.
     ended_by_others: bool,
     /// Whether a signal that ends the launch has been received.
@@ -78,7 +78,7 @@ impl<'a> Driver<'a> {
     /// Installs the signal handlers, opens the store of a single-node launch, and creates the log
     /// folder.
     pub fn new(
-        plan: &'a Plan,
+        plan: &'a LaunchPlan,
         lock: &'a FolderLock,
         leftovers: Leftovers,
     ) -> Result<Driver<'a>, AgentError> {
@@ -93,9 +93,9 @@ impl<'a> Driver<'a> {
         let place = alone(plan, None, 0);
         let folder = match plan.logs.disabled {
             true => None,
-            false => Some(RunFolder::create(plan.logs.dir.as_deref(), &plan.run_id)?),
+            false => Some(LogFolder::create(plan.logs.dir.as_deref(), &plan.run_id)?),
         };
-        let group = Group::new(plan.ranks.len(), plan.max_restarts, plan.shutdown_timeout);
+        let group = WorkerGroup::new(plan.ranks.len(), plan.max_restarts, plan.shutdown_timeout);
         let group = match plan.failure_policy {
             FailurePolicy::Torchrun => group,
             FailurePolicy::Isolate => group.isolated(final_codes(plan)),
@@ -118,7 +118,7 @@ impl<'a> Driver<'a> {
             memory,
             attempt,
             flushes,
-            server: plan.model_server.as_ref().map(Server::new),
+            server: plan.model_server.as_ref().map(SupervisedServer::new),
             held: None,
             ended_by_others: false,
             is_told_to_end: false,
@@ -126,14 +126,14 @@ impl<'a> Driver<'a> {
     }
 
     /// Runs the launch to its end.
-    pub async fn run(mut self) -> End {
-        let mut actions = VecDeque::from(self.on(Event::Ready));
+    pub async fn run(mut self) -> LaunchEnd {
+        let mut actions = VecDeque::from(self.on(GroupEvent::Ready));
         for event in self.begin_server().await {
             actions.extend(self.on(event));
         }
         loop {
             while let Some(action) = actions.pop_front() {
-                if let Action::Finish(end) = action {
+                if let GroupAction::Finish(end) = action {
                     return self.finish(end).await;
                 }
                 if let Some(event) = self.act(action).await {
@@ -150,11 +150,11 @@ impl<'a> Driver<'a> {
         clippy::disallowed_methods,
         reason = "the loop is where the clock is read"
     )]
-    fn on(&mut self, event: Event) -> Vec<Action> {
+    fn on(&mut self, event: GroupEvent) -> Vec<GroupAction> {
         self.group.on(event, Instant::now())
     }
 
-    async fn next(&mut self) -> Vec<Event> {
+    async fn next(&mut self) -> Vec<GroupEvent> {
         let deadline = self.group.deadline();
         let deadline = async {
             match deadline {
@@ -165,11 +165,11 @@ impl<'a> Driver<'a> {
         select! {
             received = self.signals.recv() => {
                 self.say_received(received);
-                vec![Event::Received(received)]
+                vec![GroupEvent::Received(received)]
             }
             number = self.notices.recv() => {
                 self.pass_on(number);
-                vec![Event::EndAnnounced]
+                vec![GroupEvent::EndAnnounced]
             }
             notice = self.peers.recv() => self.heard(notice).into_iter().collect(),
             () = self.lock.lost() => {
@@ -177,22 +177,24 @@ impl<'a> Driver<'a> {
                     "the lock of this launch is gone from `launch.lock` in its run folder: somebody has removed it, or another \
                      launch took this one for dead; the ranks are stopped",
                 );
-                vec![Event::Over(End::Failed)]
+                vec![GroupEvent::Over(LaunchEnd::Failed)]
             }
             news = server::news(&mut self.server) => self.served(news),
             _ = self.exits.recv() => self.exited(),
             () = sleep(SWEEP_PERIOD), if self.is_sweeping() => self.swept(),
-            () = deadline => vec![Event::Deadline],
+            () = deadline => vec![GroupEvent::Deadline],
         }
     }
 
-    fn say_received(&mut self, Received { number, .. }: Received) {
+    fn say_received(&mut self, ReceivedSignal { number, .. }: ReceivedSignal) {
         let name = signal_name(number);
         say::warning(format_args!(
             "Received {number} death signal, shutting down workers ({name})"
         ));
         events::record(&self.round(), &Happening::Signal { name: &name });
-        self.server.iter_mut().for_each(Server::end_is_near);
+        self.server
+            .iter_mut()
+            .for_each(SupervisedServer::end_is_near);
         self.is_told_to_end = true;
     }
 
@@ -217,7 +219,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn exited(&mut self) -> Vec<Event> {
+    fn exited(&mut self) -> Vec<GroupEvent> {
         let round = self.round();
         let exited = self.attempt.exited(&round, SystemTime::now());
         let served = self.server_exited();
@@ -235,7 +237,7 @@ impl<'a> Driver<'a> {
         let swept = self.swept();
         exited
             .into_iter()
-            .map(|(rank, exit)| Event::Exited(rank, exit))
+            .map(|(rank, exit)| GroupEvent::Exited(rank, exit))
             .chain(swept)
             .chain(served)
             .collect()
@@ -273,7 +275,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Returns an event for every awaited set of leftovers that has ended.
-    fn swept(&self) -> Vec<Event> {
+    fn swept(&self) -> Vec<GroupEvent> {
         if !self.group.is_sweeping() {
             return self
                 .group
@@ -285,29 +287,34 @@ impl<'a> Driver<'a> {
         let living = self
             .leftovers
             .signal(&self.attempt.pids(), Reach::All, None);
-        (living == 0).then_some(Event::Swept).into_iter().collect()
+        (living == 0)
+            .then_some(GroupEvent::Swept)
+            .into_iter()
+            .collect()
     }
 
-    async fn act(&mut self, action: Action) -> Option<Event> {
+    async fn act(&mut self, action: GroupAction) -> Option<GroupEvent> {
         match action {
-            Action::Join => self.join().await,
-            Action::Spawn { .. } => self.spawn().await,
-            Action::Tell { rank, restarts } => {
+            GroupAction::Join => self.join().await,
+            GroupAction::Spawn { .. } => self.spawn().await,
+            GroupAction::Tell { rank, restarts } => {
                 self.tell(rank, restarts);
                 None
             }
-            Action::Part => (!self.peers.done()).then_some(Event::Over(End::Succeeded)),
-            Action::Send {
+            GroupAction::Part => {
+                (!self.peers.done()).then_some(GroupEvent::Over(LaunchEnd::Succeeded))
+            }
+            GroupAction::Send {
                 signal: libc::SIGTERM,
             } if self.signals.is_known_to_ranks() => {
                 self.attempt.was_sent(libc::SIGTERM);
                 None
             }
-            Action::Send { signal } => {
+            GroupAction::Send { signal } => {
                 self.attempt.send(signal);
                 None
             }
-            Action::Sweep {
+            GroupAction::Sweep {
                 groups_know,
                 is_success,
             } => {
@@ -323,9 +330,9 @@ impl<'a> Driver<'a> {
                 let living =
                     self.leftovers
                         .signal(&self.attempt.pids(), reach, Some(Signal::SIGTERM));
-                (living == 0).then_some(Event::Swept)
+                (living == 0).then_some(GroupEvent::Swept)
             }
-            Action::KillLeftovers => {
+            GroupAction::KillLeftovers => {
                 let living =
                     self.leftovers
                         .signal(&self.attempt.pids(), Reach::All, Some(Signal::SIGKILL));
@@ -334,30 +341,31 @@ impl<'a> Driver<'a> {
                 ));
                 None
             }
-            Action::Abandon(rank) => {
+            GroupAction::Abandon(rank) => {
                 let pid = self.attempt.pid(rank).unwrap_or_default();
                 say::error(format_args!(
                     "rank {rank} (pid {pid}) does not end even by SIGKILL and is left behind"
                 ));
                 None
             }
-            Action::Promise { rank, restart } => {
+            GroupAction::Promise { rank, restart } => {
                 self.promise(rank, restart);
                 None
             }
-            Action::Lose { rank, why } => {
+            GroupAction::Lose { rank, why } => {
                 self.lose(rank, why);
                 None
             }
-            Action::SweepRank(rank) => self.sweep_rank(rank, Some(Signal::SIGTERM)),
-            Action::KillLeftoversOf(rank) => {
+            GroupAction::SweepRank(rank) => self.sweep_rank(rank, Some(Signal::SIGTERM)),
+            GroupAction::KillLeftoversOf(rank) => {
                 self.kill_leftovers_of(rank);
                 None
             }
-            Action::Restart { rank, attempt } => {
-                self.restart(rank, attempt).err().map(Event::NotRestarted)
-            }
-            Action::Finish(_) => None,
+            GroupAction::Restart { rank, attempt } => self
+                .restart(rank, attempt)
+                .err()
+                .map(GroupEvent::NotRestarted),
+            GroupAction::Finish(_) => None,
         }
     }
 
@@ -374,7 +382,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    async fn finish(mut self, end: End) -> End {
+    async fn finish(mut self, end: LaunchEnd) -> LaunchEnd {
         self.end_attempt();
         self.tell_server(end);
         self.peers.leave(end.reason()).await;
@@ -383,13 +391,13 @@ impl<'a> Driver<'a> {
         events::record(
             &self.round(),
             &Happening::Over {
-                is_success: end == End::Succeeded,
+                is_success: end == LaunchEnd::Succeeded,
             },
         );
         match end {
-            End::Succeeded | End::NotStarted => {}
-            End::Failed => self.report(),
-            End::Stopped { signal } | End::Killed { signal } => {
+            LaunchEnd::Succeeded | LaunchEnd::NotStarted => {}
+            LaunchEnd::Failed => self.report(),
+            LaunchEnd::Stopped { signal } | LaunchEnd::Killed { signal } => {
                 say::error(format_args!(
                     "Process {} got signal: {signal}",
                     std::process::id()
@@ -428,7 +436,7 @@ impl<'a> Driver<'a> {
 
 /// Returns the exit codes after which a restart would fail in the same way. What other codes mean
 /// in a foreign program is unknown.
-fn final_codes(plan: &Plan) -> Vec<i32> {
+fn final_codes(plan: &LaunchPlan) -> Vec<i32> {
     CANNOT_RUN
         .into_iter()
         .chain(plan.is_built_in.then_some(FINAL.into()))

@@ -5,16 +5,16 @@ use std::time::SystemTime;
 
 use crate::agent::chain;
 use crate::agent::driver::Driver;
-use crate::agent::event::{End, Event, LocalRank};
+use crate::agent::event::{GroupEvent, LaunchEnd, LocalRank};
 use crate::events::{self, Happening};
-use crate::model_server::Server;
+use crate::model_server::SupervisedServer;
 use crate::rendezvous::messages::Notice;
-use crate::rendezvous::place::Place;
+use crate::rendezvous::place::NodePlace;
 use crate::say::{self, Level};
 
 impl Driver<'_> {
     /// Handles a notice of the rendezvous; returns the event that it amounts to, if any.
-    pub(super) fn heard(&mut self, notice: Notice) -> Option<Event> {
+    pub(super) fn heard(&mut self, notice: Notice) -> Option<GroupEvent> {
         match notice {
             Notice::Said(line) => {
                 say::info(line);
@@ -25,24 +25,24 @@ impl Driver<'_> {
                 self.say_of_others(Level::Warning, why);
                 // No rank of this round has been started, so nothing has to be stopped.
                 Some(if self.held.take().is_some() {
-                    Event::Ready
+                    GroupEvent::Ready
                 } else {
-                    Event::Changed
+                    GroupEvent::Changed
                 })
             }
-            Notice::Succeeded => Some(Event::Over(End::Succeeded)),
+            Notice::Succeeded => Some(GroupEvent::Over(LaunchEnd::Succeeded)),
             Notice::Failed(why) => {
                 self.say_of_others(Level::Error, format_args!("the launch has failed on {why}"));
                 self.ended_by_others = true;
-                Some(Event::Over(End::Failed))
+                Some(GroupEvent::Over(LaunchEnd::Failed))
             }
             Notice::Lost(err) => {
                 self.say_of_others(Level::Error, chain(&err));
                 self.ended_by_others = true;
-                Some(Event::Over(if self.group.is_joining() {
-                    End::NotStarted
+                Some(GroupEvent::Over(if self.group.is_joining() {
+                    LaunchEnd::NotStarted
                 } else {
-                    End::Failed
+                    LaunchEnd::Failed
                 }))
             }
             Notice::Left => None,
@@ -60,15 +60,19 @@ impl Driver<'_> {
     }
 
     /// Begins the round, or holds it back until the model server is healthy.
-    fn may_join(&mut self, place: Place) -> Option<Event> {
-        if self.server.as_ref().is_none_or(Server::is_healthy) {
+    fn may_join(&mut self, place: NodePlace) -> Option<GroupEvent> {
+        if self
+            .server
+            .as_ref()
+            .is_none_or(SupervisedServer::is_healthy)
+        {
             return Some(self.joined(place));
         }
         self.held = Some(place);
         None
     }
 
-    pub(super) fn joined(&mut self, place: Place) -> Event {
+    pub(super) fn joined(&mut self, place: NodePlace) -> GroupEvent {
         let attempt = place.restarts;
         if attempt > self.place.restarts {
             say::warning(format_args!(
@@ -81,18 +85,18 @@ impl Driver<'_> {
         events::record(&self.round(), &Happening::Met { after });
         events::record(&self.round(), &Happening::Assigned);
         self.end_attempt();
-        Event::Joined { attempt }
+        GroupEvent::Joined { attempt }
     }
 
     /// Joins the next round.
-    pub(super) async fn join(&mut self) -> Option<Event> {
+    pub(super) async fn join(&mut self) -> Option<GroupEvent> {
         self.joining_since = SystemTime::now();
         match self.peers.join().await {
             Ok(Some(place)) => self.may_join(place),
             Ok(None) => None,
             Err(err) => {
                 say::error(chain(&err));
-                Some(Event::Over(End::NotStarted))
+                Some(GroupEvent::Over(LaunchEnd::NotStarted))
             }
         }
     }

@@ -8,8 +8,8 @@ use tokio::select;
 use tokio::time::{sleep, timeout};
 
 use crate::agent::driver::{Driver, SWEEP_PERIOD};
-use crate::agent::event::{End, Event};
-use crate::model_server::{News, Server};
+use crate::agent::event::{GroupEvent, LaunchEnd};
+use crate::model_server::{News, SupervisedServer};
 use crate::say;
 use crate::signals::names::signal_name;
 
@@ -18,7 +18,7 @@ const LAST_GRACE: Duration = Duration::from_secs(5);
 
 /// Waits for news of the server; waits forever if there is none. Cancel-safe: dropping the future
 /// loses nothing.
-pub(super) async fn news(server: &mut Option<Server<'_>>) -> Vec<News> {
+pub(super) async fn news(server: &mut Option<SupervisedServer<'_>>) -> Vec<News> {
     match server {
         Some(server) => server.recv().await,
         None => pending().await,
@@ -27,7 +27,7 @@ pub(super) async fn news(server: &mut Option<Server<'_>>) -> Vec<News> {
 
 impl Driver<'_> {
     /// Starts the server. Only the ranks wait for it; this node can meet the other nodes meanwhile.
-    pub(super) async fn begin_server(&mut self) -> Vec<Event> {
+    pub(super) async fn begin_server(&mut self) -> Vec<GroupEvent> {
         let Some(server) = &mut self.server else {
             return Vec::new();
         };
@@ -36,31 +36,31 @@ impl Driver<'_> {
     }
 
     /// Turns news of the server into events for the worker group.
-    pub(super) fn served(&mut self, news: Vec<News>) -> Vec<Event> {
+    pub(super) fn served(&mut self, news: Vec<News>) -> Vec<GroupEvent> {
         self.spare_server();
         news.into_iter()
             .filter_map(|news| self.heard_of_server(news))
             .collect()
     }
 
-    fn heard_of_server(&mut self, news: News) -> Option<Event> {
+    fn heard_of_server(&mut self, news: News) -> Option<GroupEvent> {
         match news {
             News::Ready => self.held.take().map(|place| self.joined(place)),
             News::Failed(why) => {
                 // The ranks of this node are not the cause.
                 self.ended_by_others = true;
                 self.peers.failed(why, false);
-                Some(Event::Over(if self.group.is_joining() {
-                    End::NotStarted
+                Some(GroupEvent::Over(if self.group.is_joining() {
+                    LaunchEnd::NotStarted
                 } else {
-                    End::Failed
+                    LaunchEnd::Failed
                 }))
             }
         }
     }
 
     /// Checks whether the server has ended, and returns the events that follow from that.
-    pub(super) fn server_exited(&mut self) -> Vec<Event> {
+    pub(super) fn server_exited(&mut self) -> Vec<GroupEvent> {
         let ranks = self.attempt.pids();
         let Some(server) = &mut self.server else {
             return Vec::new();
@@ -70,13 +70,16 @@ impl Driver<'_> {
     }
 
     /// Tells the server that the launch is over: kills it or lets it stop, depending on `end`.
-    pub(super) fn tell_server(&mut self, end: End) {
+    pub(super) fn tell_server(&mut self, end: LaunchEnd) {
         let Some(server) = &mut self.server else {
             return;
         };
         match end {
-            End::Killed { .. } => server.kill(),
-            End::Succeeded | End::Failed | End::NotStarted | End::Stopped { .. } => server.stop(),
+            LaunchEnd::Killed { .. } => server.kill(),
+            LaunchEnd::Succeeded
+            | LaunchEnd::Failed
+            | LaunchEnd::NotStarted
+            | LaunchEnd::Stopped { .. } => server.stop(),
         }
     }
 
@@ -114,7 +117,7 @@ impl Driver<'_> {
     }
 
     fn spare_server(&mut self) {
-        let spared = self.server.as_ref().map(Server::spared);
+        let spared = self.server.as_ref().map(SupervisedServer::spared);
         self.leftovers.spare(spared.unwrap_or_default());
     }
 }

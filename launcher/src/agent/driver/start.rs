@@ -6,8 +6,8 @@ use tokio::task::yield_now;
 use crate::agent::attempt::Attempt;
 use crate::agent::chain;
 use crate::agent::driver::Driver;
-use crate::agent::event::{Event, LocalRank};
-use crate::logs::attempt::{AttemptLogs, Writer};
+use crate::agent::event::{GroupEvent, LocalRank};
+use crate::logs::attempt::{AttemptLogs, LoggedRank};
 use crate::say;
 
 /// Number of ranks started between two checks for a signal: thousands of ranks take minutes on a
@@ -17,19 +17,19 @@ const AT_A_TIME: usize = 64;
 impl Driver<'_> {
     /// Starts the ranks in batches. A signal between two batches stops the ranks that run, and no
     /// more are started.
-    pub(super) async fn spawn(&mut self) -> Option<Event> {
+    pub(super) async fn spawn(&mut self) -> Option<GroupEvent> {
         if let Some(event) = self.lock_folder().await {
             return Some(event);
         }
         let round = self.round();
-        let writer = |index| Writer {
+        let writer = |index| LoggedRank {
             index,
             rank: round.rank(index),
             attempt: self.group.attempt(LocalRank(index)),
         };
         let logs = self.logs(&(0..self.plan.ranks.len()).map(writer).collect::<Vec<_>>());
         let Ok(logs) = logs else {
-            return Some(Event::NotStarted(LocalRank(0)));
+            return Some(GroupEvent::NotStarted(LocalRank(0)));
         };
         self.attempt = Attempt::new(logs);
         loop {
@@ -37,7 +37,7 @@ impl Driver<'_> {
                 .attempt
                 .spawn(&round, AT_A_TIME, |rank| self.group.attempt(rank))
             {
-                return Some(Event::NotStarted(rank));
+                return Some(GroupEvent::NotStarted(rank));
             }
             let started = self.attempt.started()?;
             let arrived = select! {
@@ -51,7 +51,7 @@ impl Driver<'_> {
                     "{started} of {} ranks were started, no more will be",
                     self.plan.ranks.len()
                 ));
-                return Some(Event::Interrupted {
+                return Some(GroupEvent::Interrupted {
                     started: LocalRank(started),
                     received,
                 });
@@ -61,7 +61,7 @@ impl Driver<'_> {
 
     /// Locks the run folder. That may take a while, because another launch may have to be watched
     /// for signs of life; a signal ends the wait.
-    async fn lock_folder(&mut self) -> Option<Event> {
+    async fn lock_folder(&mut self) -> Option<GroupEvent> {
         let taken = select! {
             biased;
             received = self.signals.recv() => Err(received),
@@ -71,11 +71,11 @@ impl Driver<'_> {
             Ok(Ok(())) => None,
             Ok(Err(err)) => {
                 say::error(chain(&err));
-                Some(Event::NotStarted(LocalRank(0)))
+                Some(GroupEvent::NotStarted(LocalRank(0)))
             }
             Err(received) => {
                 self.say_received(received);
-                Some(Event::Interrupted {
+                Some(GroupEvent::Interrupted {
                     started: LocalRank(0),
                     received,
                 })
@@ -84,7 +84,7 @@ impl Driver<'_> {
     }
 
     /// Creates new log files for these ranks. Prints what is wrong if that fails.
-    pub(super) fn logs(&self, writers: &[Writer]) -> Result<AttemptLogs, ()> {
+    pub(super) fn logs(&self, writers: &[LoggedRank]) -> Result<AttemptLogs, ()> {
         match &self.folder {
             Some(folder) => AttemptLogs::create(folder, self.plan, writers)
                 .map_err(|err| say::error(chain(&err))),

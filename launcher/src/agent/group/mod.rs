@@ -25,14 +25,14 @@ pub mod stopping;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::agent::event::{Action, End, Event, LocalRank};
+use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, LocalRank};
 use crate::agent::group::isolation::Isolation;
 use crate::process::exit::Exit;
-use crate::supervision::{LEFTOVER_GRACE, Patience, UNINTERRUPTIBLE_GRACE};
+use crate::supervision::{LEFTOVER_GRACE, StopDeadline, UNINTERRUPTIBLE_GRACE};
 
 /// The worker group of one node.
 #[derive(Debug)]
-pub struct Group {
+pub struct WorkerGroup {
     size: usize,
     grace: Duration,
     max_restarts: u32,
@@ -40,63 +40,71 @@ pub struct Group {
     living: BTreeSet<LocalRank>,
     /// Number of listed signals received so far.
     signals: u32,
-    state: State,
+    state: GroupState,
     /// Set if ranks fail independently; `None` if one failure stops all ranks.
     isolation: Option<Isolation>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum GroupState {
     Joining,
     Healthy,
-    Stopping { then: Then, patience: Patience },
-    Sweeping { then: Then, patience: Patience },
-    Parting { end: End },
+    Stopping {
+        then: AfterStop,
+        patience: StopDeadline,
+    },
+    Sweeping {
+        then: AfterStop,
+        patience: StopDeadline,
+    },
+    Parting {
+        end: LaunchEnd,
+    },
     Finished,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum AfterStop {
     Restart,
     /// Wait for the other nodes, then finish.
-    Part(End),
-    Finish(End),
+    Part(LaunchEnd),
+    Finish(LaunchEnd),
 }
 
-impl Group {
+impl WorkerGroup {
     /// Returns a group of `size` ranks. `grace` is the time between SIGTERM and SIGKILL.
-    pub fn new(size: usize, max_restarts: u32, grace: Duration) -> Group {
+    pub fn new(size: usize, max_restarts: u32, grace: Duration) -> WorkerGroup {
         let living = BTreeSet::new();
-        Group {
+        WorkerGroup {
             size,
             grace,
             max_restarts,
             attempt: 0,
             living,
             signals: 0,
-            state: State::Joining,
+            state: GroupState::Joining,
             isolation: None,
         }
     }
 
     /// Lets ranks fail independently: `max_restarts` then applies to each rank, and a rank that
     /// exits with one of `final_codes` is not restarted.
-    pub fn isolated(self, final_codes: Vec<i32>) -> Group {
+    pub fn isolated(self, final_codes: Vec<i32>) -> WorkerGroup {
         let isolation = Isolation::new(self.size, self.max_restarts, final_codes, self.grace);
-        Group {
+        WorkerGroup {
             isolation: Some(isolation),
             ..self
         }
     }
 
-    /// Returns when the group needs an [`Event::Deadline`].
+    /// Returns when the group needs a [`GroupEvent::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Stopping { patience, .. } | State::Sweeping { patience, .. } => {
+            GroupState::Stopping { patience, .. } | GroupState::Sweeping { patience, .. } => {
                 Some(patience.deadline())
             }
-            State::Healthy => self.isolation.as_ref().and_then(Isolation::deadline),
-            State::Joining | State::Parting { .. } | State::Finished => None,
+            GroupState::Healthy => self.isolation.as_ref().and_then(Isolation::deadline),
+            GroupState::Joining | GroupState::Parting { .. } | GroupState::Finished => None,
         }
     }
 
@@ -109,20 +117,20 @@ impl Group {
 
     /// Returns whether the ranks are being stopped.
     pub fn is_stopping(&self) -> bool {
-        matches!(self.state, State::Stopping { .. })
+        matches!(self.state, GroupState::Stopping { .. })
     }
 
-    /// Returns whether the group waits for [`Event::Swept`].
+    /// Returns whether the group waits for [`GroupEvent::Swept`].
     pub fn is_sweeping(&self) -> bool {
-        matches!(self.state, State::Sweeping { .. })
+        matches!(self.state, GroupState::Sweeping { .. })
     }
 
-    /// Returns the ranks for which the group waits for [`Event::RankSwept`].
+    /// Returns the ranks for which the group waits for [`GroupEvent::RankSwept`].
     pub fn sweeping(&self) -> BTreeSet<LocalRank> {
         let isolation = self
             .isolation
             .as_ref()
-            .filter(|_| self.state == State::Healthy);
+            .filter(|_| self.state == GroupState::Healthy);
         isolation.map(Isolation::sweeping).unwrap_or_default()
     }
 
@@ -135,122 +143,128 @@ impl Group {
 
     /// Returns whether the ranks of this round have not been started yet.
     pub fn is_joining(&self) -> bool {
-        self.state == State::Joining
+        self.state == GroupState::Joining
     }
 
     /// Handles an event that happened at `now`, and returns the actions that follow from it.
-    pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+    pub fn on(&mut self, event: GroupEvent, now: Instant) -> Vec<GroupAction> {
         match (self.state, event) {
-            (State::Joining, Event::Ready) => vec![Action::Join],
-            (State::Joining, Event::Joined { attempt }) => self.spawn(attempt, now),
-            (State::Joining, Event::Over(end)) => self.finish(end),
-            (State::Joining | State::Parting { .. }, Event::Received(received)) => {
-                self.finish(End::from(received))
+            (GroupState::Joining, GroupEvent::Ready) => vec![GroupAction::Join],
+            (GroupState::Joining, GroupEvent::Joined { attempt }) => self.spawn(attempt, now),
+            (GroupState::Joining, GroupEvent::Over(end)) => self.finish(end),
+            (GroupState::Joining | GroupState::Parting { .. }, GroupEvent::Received(received)) => {
+                self.finish(LaunchEnd::from(received))
             }
-            (State::Healthy, Event::NotStarted(rank)) => self.not_started(rank, now),
-            (State::Healthy, Event::Changed) => {
-                self.stop(Then::Restart, libc::SIGTERM, self.grace, now)
+            (GroupState::Healthy, GroupEvent::NotStarted(rank)) => self.not_started(rank, now),
+            (GroupState::Healthy, GroupEvent::Changed) => {
+                self.stop(AfterStop::Restart, libc::SIGTERM, self.grace, now)
             }
-            (State::Healthy, Event::Over(end)) => {
-                self.stop(Then::Finish(end), libc::SIGTERM, self.grace, now)
+            (GroupState::Healthy, GroupEvent::Over(end)) => {
+                self.stop(AfterStop::Finish(end), libc::SIGTERM, self.grace, now)
             }
-            (State::Stopping { then, patience }, Event::Over(end)) => {
-                self.state = State::Stopping {
+            (GroupState::Stopping { then, patience }, GroupEvent::Over(end)) => {
+                self.state = GroupState::Stopping {
                     then: without_restart(then, end),
                     patience,
                 };
                 Vec::new()
             }
-            (State::Sweeping { then, patience }, Event::Over(end)) => {
-                self.state = State::Sweeping {
+            (GroupState::Sweeping { then, patience }, GroupEvent::Over(end)) => {
+                self.state = GroupState::Sweeping {
                     then: without_restart(then, end),
                     patience,
                 };
                 Vec::new()
             }
-            (State::Parting { .. }, Event::Changed) => self.join(),
+            (GroupState::Parting { .. }, GroupEvent::Changed) => self.join(),
             // As in torchrun, the fate of other nodes does not change the result of the ranks here.
-            (State::Parting { end }, Event::Over(_)) => self.finish(end),
-            (State::Healthy | State::Stopping { .. }, Event::Exited(rank, exit)) => {
+            (GroupState::Parting { end }, GroupEvent::Over(_)) => self.finish(end),
+            (GroupState::Healthy | GroupState::Stopping { .. }, GroupEvent::Exited(rank, exit)) => {
                 self.living.remove(&rank);
                 self.exited(rank, exit, now)
             }
-            (State::Healthy, Event::NotRestarted(rank)) => {
+            (GroupState::Healthy, GroupEvent::NotRestarted(rank)) => {
                 self.isolate(now, |ranks| ranks.not_restarted(rank, now))
             }
-            (State::Healthy, Event::RankSwept(rank)) => {
+            (GroupState::Healthy, GroupEvent::RankSwept(rank)) => {
                 self.isolate(now, |ranks| ranks.swept(rank, now))
             }
-            (State::Healthy, Event::Deadline) => {
+            (GroupState::Healthy, GroupEvent::Deadline) => {
                 self.isolate(now, |ranks| ranks.deadline_has_come(now))
             }
-            (State::Healthy, Event::EndAnnounced) => self.isolate(now, Isolation::announce_end),
-            (State::Healthy, Event::Received(received)) => self.stop_by(received, self.grace, now),
-            (State::Healthy, Event::Interrupted { started, received }) => {
+            (GroupState::Healthy, GroupEvent::EndAnnounced) => {
+                self.isolate(now, Isolation::announce_end)
+            }
+            (GroupState::Healthy, GroupEvent::Received(received)) => {
+                self.stop_by(received, self.grace, now)
+            }
+            (GroupState::Healthy, GroupEvent::Interrupted { started, received }) => {
                 self.living.split_off(&started);
                 self.stop_by(received, self.grace, now)
             }
-            (State::Stopping { .. }, Event::Received(received)) => self.hurry(received, now),
-            (State::Stopping { then, patience }, Event::Deadline) => match patience {
-                Patience::KillAt(_) => self.stop(then, libc::SIGKILL, self.grace, now),
-                Patience::GiveUpAt(_) => self.abandon(then, now),
-            },
-            (State::Sweeping { then, patience }, Event::Deadline) => match patience {
-                Patience::KillAt(_) => self.kill_leftovers(then, now),
-                Patience::GiveUpAt(_) => self.swept(then),
-            },
-            (State::Sweeping { then, .. }, Event::Received(received)) => {
-                self.kill_leftovers(without_restart(then, End::from(received)), now)
+            (GroupState::Stopping { .. }, GroupEvent::Received(received)) => {
+                self.hurry(received, now)
             }
-            (State::Sweeping { then, .. }, Event::Swept) => self.swept(then),
-            (_, Event::EndAnnounced) => {
+            (GroupState::Stopping { then, patience }, GroupEvent::Deadline) => match patience {
+                StopDeadline::KillAt(_) => self.stop(then, libc::SIGKILL, self.grace, now),
+                StopDeadline::GiveUpAt(_) => self.abandon(then, now),
+            },
+            (GroupState::Sweeping { then, patience }, GroupEvent::Deadline) => match patience {
+                StopDeadline::KillAt(_) => self.kill_leftovers(then, now),
+                StopDeadline::GiveUpAt(_) => self.swept(then),
+            },
+            (GroupState::Sweeping { then, .. }, GroupEvent::Received(received)) => {
+                self.kill_leftovers(without_restart(then, LaunchEnd::from(received)), now)
+            }
+            (GroupState::Sweeping { then, .. }, GroupEvent::Swept) => self.swept(then),
+            (_, GroupEvent::EndAnnounced) => {
                 // Ranks that are stopping are not affected; ranks of a further round are not
                 // restarted either.
                 self.isolation.as_mut().map(Isolation::announce_end);
                 Vec::new()
             }
             (
-                State::Joining
-                | State::Healthy
-                | State::Stopping { .. }
-                | State::Sweeping { .. }
-                | State::Parting { .. }
-                | State::Finished,
+                GroupState::Joining
+                | GroupState::Healthy
+                | GroupState::Stopping { .. }
+                | GroupState::Sweeping { .. }
+                | GroupState::Parting { .. }
+                | GroupState::Finished,
                 _,
             ) => Vec::new(),
         }
     }
 
-    fn join(&mut self) -> Vec<Action> {
-        self.state = State::Joining;
-        vec![Action::Join]
+    fn join(&mut self) -> Vec<GroupAction> {
+        self.state = GroupState::Joining;
+        vec![GroupAction::Join]
     }
 
-    fn spawn(&mut self, attempt: u32, now: Instant) -> Vec<Action> {
+    fn spawn(&mut self, attempt: u32, now: Instant) -> Vec<GroupAction> {
         self.attempt = attempt;
         self.living = (0..self.size).map(LocalRank).collect();
         if let Some(isolation) = &mut self.isolation {
             isolation.begin(now);
         }
-        self.state = State::Healthy;
-        vec![Action::Spawn { attempt }]
+        self.state = GroupState::Healthy;
+        vec![GroupAction::Spawn { attempt }]
     }
 
-    fn finish(&mut self, end: End) -> Vec<Action> {
-        self.state = State::Finished;
-        vec![Action::Finish(end)]
+    fn finish(&mut self, end: LaunchEnd) -> Vec<GroupAction> {
+        self.state = GroupState::Finished;
+        vec![GroupAction::Finish(end)]
     }
 
-    fn not_started(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
+    fn not_started(&mut self, rank: LocalRank, now: Instant) -> Vec<GroupAction> {
         self.living.split_off(&rank);
         let stop = self.stop(
-            Then::Finish(End::NotStarted),
+            AfterStop::Finish(LaunchEnd::NotStarted),
             libc::SIGTERM,
             self.grace,
             now,
         );
         [
-            vec![Action::Tell {
+            vec![GroupAction::Tell {
                 rank,
                 restarts: false,
             }],
@@ -260,22 +274,24 @@ impl Group {
     }
 
     /// Handles the end of a rank, which has been removed from `living`.
-    fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<Action> {
+    fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<GroupAction> {
         match self.state {
-            State::Stopping { then, .. } if self.living.is_empty() => self.sweep(then, true, now),
-            State::Healthy if self.isolation.is_some() => {
+            GroupState::Stopping { then, .. } if self.living.is_empty() => {
+                self.sweep(then, true, now)
+            }
+            GroupState::Healthy if self.isolation.is_some() => {
                 self.isolate(now, |ranks| ranks.exited(rank, exit, now))
             }
-            State::Healthy if !exit.is_success() => self.failed(rank, now),
-            State::Healthy if self.living.is_empty() => {
-                self.sweep(Then::Part(End::Succeeded), false, now)
+            GroupState::Healthy if !exit.is_success() => self.failed(rank, now),
+            GroupState::Healthy if self.living.is_empty() => {
+                self.sweep(AfterStop::Part(LaunchEnd::Succeeded), false, now)
             }
-            State::Joining
-            | State::Healthy
-            | State::Stopping { .. }
-            | State::Sweeping { .. }
-            | State::Parting { .. }
-            | State::Finished => Vec::new(),
+            GroupState::Joining
+            | GroupState::Healthy
+            | GroupState::Stopping { .. }
+            | GroupState::Sweeping { .. }
+            | GroupState::Parting { .. }
+            | GroupState::Finished => Vec::new(),
         }
     }
 
@@ -283,8 +299,8 @@ impl Group {
     fn isolate(
         &mut self,
         now: Instant,
-        on: impl FnOnce(&mut Isolation) -> Vec<Action>,
-    ) -> Vec<Action> {
+        on: impl FnOnce(&mut Isolation) -> Vec<GroupAction>,
+    ) -> Vec<GroupAction> {
         let Some(isolation) = &mut self.isolation else {
             return Vec::new();
         };
@@ -293,59 +309,59 @@ impl Group {
         if !isolation.is_over() {
             return actions;
         }
-        let then = Then::Part(isolation.end());
+        let then = AfterStop::Part(isolation.end());
         // All remaining leftovers are swept together.
-        actions.retain(|action| !matches!(action, Action::SweepRank(_)));
+        actions.retain(|action| !matches!(action, GroupAction::SweepRank(_)));
         [actions, self.sweep(then, false, now)].concat()
     }
 
-    fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
+    fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<GroupAction> {
         let restarts = self.attempt < self.max_restarts;
         let then = if restarts {
-            Then::Restart
+            AfterStop::Restart
         } else {
-            Then::Finish(End::Failed)
+            AfterStop::Finish(LaunchEnd::Failed)
         };
         let stop = self.stop(then, libc::SIGTERM, self.grace, now);
-        [vec![Action::Tell { rank, restarts }], stop].concat()
+        [vec![GroupAction::Tell { rank, restarts }], stop].concat()
     }
 
-    fn sweep(&mut self, then: Then, groups_know: bool, now: Instant) -> Vec<Action> {
-        self.state = State::Sweeping {
+    fn sweep(&mut self, then: AfterStop, groups_know: bool, now: Instant) -> Vec<GroupAction> {
+        self.state = GroupState::Sweeping {
             then,
-            patience: Patience::KillAt(now + LEFTOVER_GRACE.min(self.grace)),
+            patience: StopDeadline::KillAt(now + LEFTOVER_GRACE.min(self.grace)),
         };
-        vec![Action::Sweep {
+        vec![GroupAction::Sweep {
             groups_know,
-            is_success: then == Then::Part(End::Succeeded),
+            is_success: then == AfterStop::Part(LaunchEnd::Succeeded),
         }]
     }
 
-    fn kill_leftovers(&mut self, then: Then, now: Instant) -> Vec<Action> {
-        self.state = State::Sweeping {
+    fn kill_leftovers(&mut self, then: AfterStop, now: Instant) -> Vec<GroupAction> {
+        self.state = GroupState::Sweeping {
             then,
-            patience: Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
+            patience: StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
         };
-        vec![Action::KillLeftovers]
+        vec![GroupAction::KillLeftovers]
     }
 
-    fn swept(&mut self, then: Then) -> Vec<Action> {
+    fn swept(&mut self, then: AfterStop) -> Vec<GroupAction> {
         match then {
-            Then::Restart => self.join(),
-            Then::Part(end) => {
-                self.state = State::Parting { end };
-                vec![Action::Part]
+            AfterStop::Restart => self.join(),
+            AfterStop::Part(end) => {
+                self.state = GroupState::Parting { end };
+                vec![GroupAction::Part]
             }
-            Then::Finish(end) => self.finish(end),
+            AfterStop::Finish(end) => self.finish(end),
         }
     }
 }
 
 /// Cancels a restart because the launch ends; otherwise keeps the end that was decided before.
-fn without_restart(then: Then, end: End) -> Then {
+fn without_restart(then: AfterStop, end: LaunchEnd) -> AfterStop {
     match then {
-        Then::Restart => Then::Finish(end),
-        Then::Part(_) | Then::Finish(_) => then,
+        AfterStop::Restart => AfterStop::Finish(end),
+        AfterStop::Part(_) | AfterStop::Finish(_) => then,
     }
 }
 

@@ -3,23 +3,23 @@
 
 use std::time::{Duration, Instant};
 
-use crate::agent::event::{Action, End};
-use crate::agent::group::{Group, State, Then};
-use crate::signals::Received;
-use crate::supervision::{Patience, UNINTERRUPTIBLE_GRACE};
+use crate::agent::event::{GroupAction, LaunchEnd};
+use crate::agent::group::{AfterStop, GroupState, WorkerGroup};
+use crate::signals::ReceivedSignal;
+use crate::supervision::{StopDeadline, UNINTERRUPTIBLE_GRACE};
 
 /// Upper limit of the remaining grace period after a second signal. The signal is forwarded, as
 /// torchrun does, but its sender is in a hurry.
 pub const LAST_GRACE: Duration = Duration::from_secs(2);
 
-impl Group {
+impl WorkerGroup {
     pub(super) fn stop_by(
         &mut self,
-        received: Received,
+        received: ReceivedSignal,
         grace: Duration,
         now: Instant,
-    ) -> Vec<Action> {
-        let then = Then::Finish(End::from(received));
+    ) -> Vec<GroupAction> {
+        let then = AfterStop::Finish(LaunchEnd::from(received));
         if !received.is_listed {
             return self.stop(then, libc::SIGKILL, grace, now);
         }
@@ -30,11 +30,11 @@ impl Group {
     /// Handles a signal while the ranks are stopping. The first signal received is forwarded if the
     /// launcher itself began the stop; the second one is forwarded too and shortens the grace
     /// period; a second Ctrl-C, and any third signal, kills at once.
-    pub(super) fn hurry(&mut self, received: Received, now: Instant) -> Vec<Action> {
+    pub(super) fn hurry(&mut self, received: ReceivedSignal, now: Instant) -> Vec<GroupAction> {
         let kills = self.signals > 0 && (received.number == libc::SIGINT || self.signals > 1);
         if kills {
             return self.stop(
-                Then::Finish(End::from(received)),
+                AfterStop::Finish(LaunchEnd::from(received)),
                 libc::SIGKILL,
                 Duration::ZERO,
                 now,
@@ -53,32 +53,32 @@ impl Group {
 
     pub(super) fn stop(
         &mut self,
-        then: Then,
+        then: AfterStop,
         signal: i32,
         grace: Duration,
         now: Instant,
-    ) -> Vec<Action> {
-        let send = Action::Send { signal };
+    ) -> Vec<GroupAction> {
+        let send = GroupAction::Send { signal };
         if self.living.is_empty() {
             return [vec![send], self.sweep(then, true, now)].concat();
         }
         let patience = match signal {
-            libc::SIGKILL => Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
-            _ => Patience::KillAt(now + grace),
+            libc::SIGKILL => StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
+            _ => StopDeadline::KillAt(now + grace),
         };
-        self.state = State::Stopping { then, patience };
+        self.state = GroupState::Stopping { then, patience };
         vec![send]
     }
 
     /// Gives up ranks that SIGKILL did not end. They still hold their devices, so the launch is not
     /// restarted.
-    pub(super) fn abandon(&mut self, then: Then, now: Instant) -> Vec<Action> {
-        let abandoned: Vec<Action> = std::mem::take(&mut self.living)
+    pub(super) fn abandon(&mut self, then: AfterStop, now: Instant) -> Vec<GroupAction> {
+        let abandoned: Vec<GroupAction> = std::mem::take(&mut self.living)
             .into_iter()
-            .map(Action::Abandon)
+            .map(GroupAction::Abandon)
             .collect();
-        let then = if then == Then::Restart {
-            Then::Finish(End::Failed)
+        let then = if then == AfterStop::Restart {
+            AfterStop::Finish(LaunchEnd::Failed)
         } else {
             then
         };

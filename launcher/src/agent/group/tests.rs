@@ -1,50 +1,50 @@
 use super::*;
 use crate::agent::group::stopping::LAST_GRACE;
 use crate::process::exit::Exit;
-use crate::signals::Received;
+use crate::signals::ReceivedSignal;
 
 const GRACE: Duration = Duration::from_secs(30);
-const TERM: Action = Action::Send {
+const TERM: GroupAction = GroupAction::Send {
     signal: libc::SIGTERM,
 };
-const KILL: Action = Action::Send {
+const KILL: GroupAction = GroupAction::Send {
     signal: libc::SIGKILL,
 };
-const SWEEP_TOLD: Action = Action::Sweep {
+const SWEEP_TOLD: GroupAction = GroupAction::Sweep {
     groups_know: true,
     is_success: false,
 };
 
-fn started(size: usize, max_restarts: u32, now: Instant) -> Group {
-    let mut group = Group::new(size, max_restarts, GRACE);
-    assert_eq!(group.on(Event::Ready, now), [Action::Join]);
+fn started(size: usize, max_restarts: u32, now: Instant) -> WorkerGroup {
+    let mut group = WorkerGroup::new(size, max_restarts, GRACE);
+    assert_eq!(group.on(GroupEvent::Ready, now), [GroupAction::Join]);
     assert_eq!(
-        group.on(Event::Joined { attempt: 0 }, now),
-        [Action::Spawn { attempt: 0 }]
+        group.on(GroupEvent::Joined { attempt: 0 }, now),
+        [GroupAction::Spawn { attempt: 0 }]
     );
     group
 }
 
-fn tell(rank: usize, restarts: bool) -> Action {
-    Action::Tell {
+fn tell(rank: usize, restarts: bool) -> GroupAction {
+    GroupAction::Tell {
         rank: LocalRank(rank),
         restarts,
     }
 }
 
-fn exited(rank: usize, code: i32) -> Event {
-    Event::Exited(LocalRank(rank), Exit::Code(code))
+fn exited(rank: usize, code: i32) -> GroupEvent {
+    GroupEvent::Exited(LocalRank(rank), Exit::Code(code))
 }
 
-fn received(number: i32) -> Event {
-    Event::Received(Received {
+fn received(number: i32) -> GroupEvent {
+    GroupEvent::Received(ReceivedSignal {
         number,
         is_listed: true,
     })
 }
 
-fn unlisted(number: i32) -> Event {
-    Event::Received(Received {
+fn unlisted(number: i32) -> GroupEvent {
+    GroupEvent::Received(ReceivedSignal {
         number,
         is_listed: false,
     })
@@ -57,15 +57,15 @@ fn all_exits_with_zero_are_success() {
     assert_eq!(group.on(exited(1, 0), now), []);
     assert_eq!(
         group.on(exited(0, 0), now),
-        [Action::Sweep {
+        [GroupAction::Sweep {
             groups_know: false,
             is_success: true
         }]
     );
-    assert_eq!(group.on(Event::Swept, now), [Action::Part]);
+    assert_eq!(group.on(GroupEvent::Swept, now), [GroupAction::Part]);
     assert_eq!(
-        group.on(Event::Over(End::Succeeded), now),
-        [Action::Finish(End::Succeeded)]
+        group.on(GroupEvent::Over(LaunchEnd::Succeeded), now),
+        [GroupAction::Finish(LaunchEnd::Succeeded)]
     );
 }
 
@@ -77,7 +77,10 @@ fn a_failure_terminates_the_others_and_fails_the_launch() {
     assert_eq!(group.deadline(), Some(now + GRACE));
     assert_eq!(group.on(exited(0, 0), now), []);
     assert_eq!(group.on(exited(2, 1), now), [SWEEP_TOLD]);
-    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+    assert_eq!(
+        group.on(GroupEvent::Swept, now),
+        [GroupAction::Finish(LaunchEnd::Failed)]
+    );
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn who_outlives_the_grace_is_killed() {
     let now = Instant::now();
     let mut group = started(2, 0, now);
     group.on(exited(0, 1), now);
-    assert_eq!(group.on(Event::Deadline, now + GRACE), [KILL]);
+    assert_eq!(group.on(GroupEvent::Deadline, now + GRACE), [KILL]);
     assert_eq!(group.on(exited(1, 0), now + GRACE), [SWEEP_TOLD]);
 }
 
@@ -104,13 +107,16 @@ fn who_survives_even_sigkill_is_abandoned_without_restart() {
     let now = Instant::now();
     let mut group = started(2, 1, now);
     group.on(exited(0, 1), now);
-    group.on(Event::Deadline, now + GRACE);
+    group.on(GroupEvent::Deadline, now + GRACE);
     let at = group.deadline().expect("the wait has a limit");
     assert_eq!(
-        group.on(Event::Deadline, at),
-        [Action::Abandon(LocalRank(1)), SWEEP_TOLD]
+        group.on(GroupEvent::Deadline, at),
+        [GroupAction::Abandon(LocalRank(1)), SWEEP_TOLD]
     );
-    assert_eq!(group.on(Event::Swept, at), [Action::Finish(End::Failed)]);
+    assert_eq!(
+        group.on(GroupEvent::Swept, at),
+        [GroupAction::Finish(LaunchEnd::Failed)]
+    );
 }
 
 #[test]
@@ -118,9 +124,9 @@ fn leftovers_that_survive_sigkill_are_not_waited_for_without_limit() {
     let now = Instant::now();
     let mut group = started(1, 0, now);
     group.on(exited(0, 0), now);
-    group.on(Event::Deadline, now + LEFTOVER_GRACE);
+    group.on(GroupEvent::Deadline, now + LEFTOVER_GRACE);
     let at = group.deadline().expect("the wait has a limit");
-    assert_eq!(group.on(Event::Deadline, at), [Action::Part]);
+    assert_eq!(group.on(GroupEvent::Deadline, at), [GroupAction::Part]);
 }
 
 #[test]
@@ -130,10 +136,10 @@ fn leftovers_that_outlive_their_grace_are_killed() {
     group.on(exited(0, 0), now);
     assert_eq!(group.deadline(), Some(now + LEFTOVER_GRACE));
     assert_eq!(
-        group.on(Event::Deadline, now + LEFTOVER_GRACE),
-        [Action::KillLeftovers]
+        group.on(GroupEvent::Deadline, now + LEFTOVER_GRACE),
+        [GroupAction::KillLeftovers]
     );
-    assert_eq!(group.on(Event::Swept, now), [Action::Part]);
+    assert_eq!(group.on(GroupEvent::Swept, now), [GroupAction::Part]);
 }
 
 #[test]
@@ -142,14 +148,17 @@ fn a_restart_comes_after_everything_ended_and_counts() {
     let mut group = started(2, 1, now);
     assert_eq!(group.on(exited(0, 3), now), [tell(0, true), TERM]);
     assert_eq!(group.on(exited(1, 3), now), [SWEEP_TOLD]);
-    assert_eq!(group.on(Event::Swept, now), [Action::Join]);
+    assert_eq!(group.on(GroupEvent::Swept, now), [GroupAction::Join]);
     assert_eq!(
-        group.on(Event::Joined { attempt: 1 }, now),
-        [Action::Spawn { attempt: 1 }]
+        group.on(GroupEvent::Joined { attempt: 1 }, now),
+        [GroupAction::Spawn { attempt: 1 }]
     );
     assert_eq!(group.on(exited(0, 3), now), [tell(0, false), TERM]);
     group.on(exited(1, 3), now);
-    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+    assert_eq!(
+        group.on(GroupEvent::Swept, now),
+        [GroupAction::Finish(LaunchEnd::Failed)]
+    );
 }
 
 #[test]
@@ -158,14 +167,14 @@ fn a_signal_is_forwarded_and_ends_without_restart() {
     let mut group = started(1, 5, now);
     assert_eq!(
         group.on(received(libc::SIGUSR1), now),
-        [Action::Send {
+        [GroupAction::Send {
             signal: libc::SIGUSR1
         }]
     );
     assert_eq!(group.on(exited(0, 0), now), [SWEEP_TOLD]);
     assert_eq!(
-        group.on(Event::Swept, now),
-        [Action::Finish(End::Stopped {
+        group.on(GroupEvent::Swept, now),
+        [GroupAction::Finish(LaunchEnd::Stopped {
             signal: libc::SIGUSR1
         })]
     );
@@ -177,7 +186,7 @@ fn second_interrupt_kills_at_once() {
     let mut group = started(2, 0, now);
     assert_eq!(
         group.on(received(libc::SIGINT), now),
-        [Action::Send {
+        [GroupAction::Send {
             signal: libc::SIGINT
         }]
     );
@@ -208,8 +217,8 @@ fn a_signal_during_the_stop_before_a_restart_cancels_the_restart() {
     );
     group.on(exited(1, 0), later);
     assert_eq!(
-        group.on(Event::Swept, later),
-        [Action::Finish(End::Stopped {
+        group.on(GroupEvent::Swept, later),
+        [GroupAction::Finish(LaunchEnd::Stopped {
             signal: libc::SIGTERM
         })]
     );
@@ -222,11 +231,11 @@ fn a_signal_while_sweeping_cancels_the_restart_but_not_success() {
     restarting.on(exited(0, 1), now);
     assert_eq!(
         restarting.on(received(libc::SIGTERM), now),
-        [Action::KillLeftovers]
+        [GroupAction::KillLeftovers]
     );
     assert_eq!(
-        restarting.on(Event::Swept, now),
-        [Action::Finish(End::Stopped {
+        restarting.on(GroupEvent::Swept, now),
+        [GroupAction::Finish(LaunchEnd::Stopped {
             signal: libc::SIGTERM
         })]
     );
@@ -234,9 +243,9 @@ fn a_signal_while_sweeping_cancels_the_restart_but_not_success() {
     succeeded.on(exited(0, 0), now);
     assert_eq!(
         succeeded.on(received(libc::SIGTERM), now),
-        [Action::KillLeftovers]
+        [GroupAction::KillLeftovers]
     );
-    assert_eq!(succeeded.on(Event::Swept, now), [Action::Part]);
+    assert_eq!(succeeded.on(GroupEvent::Swept, now), [GroupAction::Part]);
 }
 
 #[test]
@@ -247,8 +256,8 @@ fn an_unlisted_signal_kills_the_ranks() {
     group.on(exited(0, 0), now);
     group.on(exited(1, 0), now);
     assert_eq!(
-        group.on(Event::Swept, now),
-        [Action::Finish(End::Killed {
+        group.on(GroupEvent::Swept, now),
+        [GroupAction::Finish(LaunchEnd::Killed {
             signal: libc::SIGUSR1
         })]
     );
@@ -257,10 +266,10 @@ fn an_unlisted_signal_kills_the_ranks() {
 #[test]
 fn a_signal_before_the_start_finishes() {
     let now = Instant::now();
-    let mut group = Group::new(1, 0, GRACE);
+    let mut group = WorkerGroup::new(1, 0, GRACE);
     assert_eq!(
         group.on(received(libc::SIGTERM), now),
-        [Action::Finish(End::Stopped {
+        [GroupAction::Finish(LaunchEnd::Stopped {
             signal: libc::SIGTERM
         })]
     );
@@ -271,13 +280,13 @@ fn a_rank_that_cannot_start_stops_those_before_it() {
     let now = Instant::now();
     let mut group = started(3, 3, now);
     assert_eq!(
-        group.on(Event::NotStarted(LocalRank(1)), now),
+        group.on(GroupEvent::NotStarted(LocalRank(1)), now),
         [tell(1, false), TERM]
     );
     assert_eq!(group.on(exited(0, 0), now), [SWEEP_TOLD]);
     assert_eq!(
-        group.on(Event::Swept, now),
-        [Action::Finish(End::NotStarted)]
+        group.on(GroupEvent::Swept, now),
+        [GroupAction::Finish(LaunchEnd::NotStarted)]
     );
 }
 
@@ -286,7 +295,7 @@ fn the_first_rank_that_cannot_start_leaves_nothing_to_wait_for() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
     assert_eq!(
-        group.on(Event::NotStarted(LocalRank(0)), now),
+        group.on(GroupEvent::NotStarted(LocalRank(0)), now),
         [tell(0, false), TERM, SWEEP_TOLD]
     );
 }
@@ -295,12 +304,12 @@ fn the_first_rank_that_cannot_start_leaves_nothing_to_wait_for() {
 fn another_round_stops_the_ranks_and_costs_no_restart() {
     let now = Instant::now();
     let mut group = started(1, 0, now);
-    assert_eq!(group.on(Event::Changed, now), [TERM]);
+    assert_eq!(group.on(GroupEvent::Changed, now), [TERM]);
     assert_eq!(group.on(exited(0, 143), now), [SWEEP_TOLD]);
-    assert_eq!(group.on(Event::Swept, now), [Action::Join]);
+    assert_eq!(group.on(GroupEvent::Swept, now), [GroupAction::Join]);
     assert_eq!(
-        group.on(Event::Joined { attempt: 0 }, now),
-        [Action::Spawn { attempt: 0 }]
+        group.on(GroupEvent::Joined { attempt: 0 }, now),
+        [GroupAction::Spawn { attempt: 0 }]
     );
 }
 
@@ -308,12 +317,12 @@ fn another_round_stops_the_ranks_and_costs_no_restart() {
 fn restarts_on_other_nodes_count_too() {
     let now = Instant::now();
     let mut group = started(1, 1, now);
-    group.on(Event::Changed, now);
+    group.on(GroupEvent::Changed, now);
     group.on(exited(0, 143), now);
-    group.on(Event::Swept, now);
+    group.on(GroupEvent::Swept, now);
     assert_eq!(
-        group.on(Event::Joined { attempt: 1 }, now),
-        [Action::Spawn { attempt: 1 }]
+        group.on(GroupEvent::Joined { attempt: 1 }, now),
+        [GroupAction::Spawn { attempt: 1 }]
     );
     assert_eq!(group.on(exited(0, 3), now)[0], tell(0, false));
 }
@@ -322,9 +331,12 @@ fn restarts_on_other_nodes_count_too() {
 fn the_end_of_the_launch_elsewhere_ends_the_ranks() {
     let now = Instant::now();
     let mut group = started(1, 5, now);
-    assert_eq!(group.on(Event::Over(End::Failed), now), [TERM]);
+    assert_eq!(group.on(GroupEvent::Over(LaunchEnd::Failed), now), [TERM]);
     group.on(exited(0, 143), now);
-    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+    assert_eq!(
+        group.on(GroupEvent::Swept, now),
+        [GroupAction::Finish(LaunchEnd::Failed)]
+    );
 }
 
 #[test]
@@ -332,8 +344,11 @@ fn the_end_of_the_launch_elsewhere_cancels_a_restart() {
     let now = Instant::now();
     let mut group = started(1, 5, now);
     group.on(exited(0, 1), now);
-    assert_eq!(group.on(Event::Over(End::Failed), now), []);
-    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+    assert_eq!(group.on(GroupEvent::Over(LaunchEnd::Failed), now), []);
+    assert_eq!(
+        group.on(GroupEvent::Swept, now),
+        [GroupAction::Finish(LaunchEnd::Failed)]
+    );
 }
 
 #[test]
@@ -341,18 +356,18 @@ fn who_has_succeeded_joins_a_new_round_of_the_others() {
     let now = Instant::now();
     let mut group = started(1, 0, now);
     group.on(exited(0, 0), now);
-    group.on(Event::Swept, now);
-    assert_eq!(group.on(Event::Changed, now), [Action::Join]);
+    group.on(GroupEvent::Swept, now);
+    assert_eq!(group.on(GroupEvent::Changed, now), [GroupAction::Join]);
 }
 
 #[test]
 fn a_node_that_is_not_needed_ends_without_ranks() {
     let now = Instant::now();
-    let mut group = Group::new(1, 0, GRACE);
-    group.on(Event::Ready, now);
+    let mut group = WorkerGroup::new(1, 0, GRACE);
+    group.on(GroupEvent::Ready, now);
     assert_eq!(
-        group.on(Event::Over(End::Succeeded), now),
-        [Action::Finish(End::Succeeded)]
+        group.on(GroupEvent::Over(LaunchEnd::Succeeded), now),
+        [GroupAction::Finish(LaunchEnd::Succeeded)]
     );
 }
 
@@ -360,9 +375,9 @@ fn a_node_that_is_not_needed_ends_without_ranks() {
 fn a_signal_while_ranks_are_started_waits_for_those_that_run_alone() {
     let now = Instant::now();
     let mut group = started(500, 0, now);
-    let interrupted = Event::Interrupted {
+    let interrupted = GroupEvent::Interrupted {
         started: LocalRank(2),
-        received: Received {
+        received: ReceivedSignal {
             number: libc::SIGTERM,
             is_listed: true,
         },

@@ -15,13 +15,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::plan::model_server::Role;
+use crate::plan::model_server::ServerRole;
 use crate::process::exit::Exit;
-use crate::supervision::{Patience, Restart, RestartBudget, UNINTERRUPTIBLE_GRACE};
+use crate::supervision::{Restart, RestartBudget, StopDeadline, UNINTERRUPTIBLE_GRACE};
 
 /// An event in the life of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ServerEvent {
     /// The server is needed: ranks start when it is healthy.
     Begin,
     /// The server has answered a probe, so it is healthy.
@@ -30,7 +30,7 @@ pub enum Event {
     Exited(Exit),
     /// The server could not be started.
     NotStarted,
-    /// The time returned by [`Machine::deadline`] has come.
+    /// The time returned by [`ServerMachine::deadline`] has come.
     Deadline,
     /// The launch is ending: from now on an exit of the server is not reported.
     EndIsNear,
@@ -42,7 +42,7 @@ pub enum Event {
 
 /// Something for the caller to do. Actions are executed in the order given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum ServerAction {
     /// Start the server, and probe it until it answers.
     Start,
     /// Report that the server is healthy, this long after its start.
@@ -50,16 +50,16 @@ pub enum Action {
     /// Send this signal to its process group.
     Send(i32),
     /// Report that the server has failed and will be restarted.
-    Promise(Cause, Restart),
+    Promise(ServerFailure, Restart),
     /// Report that the server has failed for good: the launch fails with it.
-    GiveUp(Cause, Loss),
+    GiveUp(ServerFailure, GiveUpReason),
     /// Report that the server does not end even after SIGKILL.
     Abandon,
 }
 
 /// The cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum ServerFailure {
     /// The server exited.
     Exited(Exit),
     /// The server had not answered for this long, and was stopped.
@@ -70,7 +70,7 @@ pub enum Cause {
 
 /// The reason why the server is not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum GiveUpReason {
     /// It has never been healthy.
     NeverWorked,
     /// It has used up its restarts.
@@ -79,7 +79,7 @@ pub enum Loss {
 
 /// Timeouts and restarts of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Time from a start to the first answer.
     pub start_timeout: Duration,
     /// Number of restarts of a server that has been healthy.
@@ -90,204 +90,218 @@ pub struct Limits {
 
 /// The state of one server.
 #[derive(Debug)]
-pub struct Machine {
-    role: Role,
-    limits: Limits,
+pub struct ServerMachine {
+    role: ServerRole,
+    limits: ServerLimits,
     budget: RestartBudget,
     has_worked: bool,
     is_ending: bool,
-    state: State,
+    state: ServerState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ServerState {
     Idle,
-    Starting { since: Instant, until: Instant },
-    Healthy { since: Instant },
-    Pausing { until: Instant },
-    Ending { then: Then, patience: Patience },
+    Starting {
+        since: Instant,
+        until: Instant,
+    },
+    Healthy {
+        since: Instant,
+    },
+    Pausing {
+        until: Instant,
+    },
+    Ending {
+        then: AfterEnd,
+        patience: StopDeadline,
+    },
     Over,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum AfterEnd {
     Over,
-    Retry(Cause),
+    Retry(ServerFailure),
 }
 
-impl Machine {
+impl ServerMachine {
     /// Returns the state of a server that has not been started.
-    pub fn new(role: Role, limits: Limits) -> Machine {
+    pub fn new(role: ServerRole, limits: ServerLimits) -> ServerMachine {
         let budget = RestartBudget::new(limits.max_restarts);
-        Machine {
+        ServerMachine {
             role,
             limits,
             budget,
             has_worked: false,
             is_ending: false,
-            state: State::Idle,
+            state: ServerState::Idle,
         }
     }
 
-    /// Returns when the machine needs an [`Event::Deadline`].
+    /// Returns when the machine needs a [`ServerEvent::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Starting { until, .. } | State::Pausing { until } => Some(until),
-            State::Ending { patience, .. } => Some(patience.deadline()),
-            State::Idle | State::Healthy { .. } | State::Over => None,
+            ServerState::Starting { until, .. } | ServerState::Pausing { until } => Some(until),
+            ServerState::Ending { patience, .. } => Some(patience.deadline()),
+            ServerState::Idle | ServerState::Healthy { .. } | ServerState::Over => None,
         }
     }
 
     /// Returns when the current start began, if the server is starting.
     pub fn starting(&self) -> Option<Instant> {
         match self.state {
-            State::Starting { since, .. } => Some(since),
+            ServerState::Starting { since, .. } => Some(since),
             _ => None,
         }
     }
 
     /// Returns whether the server is healthy, as far as is known.
     pub fn is_healthy(&self) -> bool {
-        matches!(self.state, State::Healthy { .. })
+        matches!(self.state, ServerState::Healthy { .. })
     }
 
     /// Returns whether the server does not run and will not be started.
     pub fn is_over(&self) -> bool {
-        matches!(self.state, State::Idle | State::Over)
+        matches!(self.state, ServerState::Idle | ServerState::Over)
     }
 
     /// Handles an event that happened at `now`, and returns the actions that follow from it.
-    pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+    pub fn on(&mut self, event: ServerEvent, now: Instant) -> Vec<ServerAction> {
         match (self.state, event) {
-            (State::Idle, Event::Begin) => self.start(now),
-            (State::Starting { since, .. }, Event::Answered) => {
+            (ServerState::Idle, ServerEvent::Begin) => self.start(now),
+            (ServerState::Starting { since, .. }, ServerEvent::Answered) => {
                 self.has_worked = true;
-                self.state = State::Healthy { since: now };
-                vec![Action::Ready(now - since)]
+                self.state = ServerState::Healthy { since: now };
+                vec![ServerAction::Ready(now - since)]
             }
-            (State::Starting { .. }, Event::NotStarted) => {
-                self.failed(Cause::NotStarted, Duration::ZERO, now)
+            (ServerState::Starting { .. }, ServerEvent::NotStarted) => {
+                self.failed(ServerFailure::NotStarted, Duration::ZERO, now)
             }
-            (State::Starting { .. }, Event::Exited(exit)) => {
-                self.failed(Cause::Exited(exit), Duration::ZERO, now)
+            (ServerState::Starting { .. }, ServerEvent::Exited(exit)) => {
+                self.failed(ServerFailure::Exited(exit), Duration::ZERO, now)
             }
-            (State::Healthy { since }, Event::Exited(exit)) => {
-                self.failed(Cause::Exited(exit), now - since, now)
+            (ServerState::Healthy { since }, ServerEvent::Exited(exit)) => {
+                self.failed(ServerFailure::Exited(exit), now - since, now)
             }
-            (State::Starting { .. }, Event::Deadline) => self.silent(now),
-            (State::Pausing { .. }, Event::Deadline) => self.start(now),
-            (State::Ending { then, .. }, Event::Exited(_)) => self.ended(then, now),
+            (ServerState::Starting { .. }, ServerEvent::Deadline) => self.silent(now),
+            (ServerState::Pausing { .. }, ServerEvent::Deadline) => self.start(now),
+            (ServerState::Ending { then, .. }, ServerEvent::Exited(_)) => self.ended(then, now),
             (
-                State::Ending {
+                ServerState::Ending {
                     then,
-                    patience: Patience::KillAt(_),
+                    patience: StopDeadline::KillAt(_),
                 },
-                Event::Deadline,
+                ServerEvent::Deadline,
             ) => self.kill(then, now),
-            (State::Ending { .. }, Event::Deadline) => {
-                self.state = State::Over;
-                vec![Action::Abandon]
+            (ServerState::Ending { .. }, ServerEvent::Deadline) => {
+                self.state = ServerState::Over;
+                vec![ServerAction::Abandon]
             }
-            (State::Pausing { .. }, Event::EndIsNear | Event::Stop | Event::Kill)
-            | (State::Idle, Event::Stop) => self.over(),
-            (State::Starting { .. } | State::Healthy { .. }, Event::Stop | Event::Kill)
-                if self.role == Role::Guest =>
-            {
-                self.over()
+            (
+                ServerState::Pausing { .. },
+                ServerEvent::EndIsNear | ServerEvent::Stop | ServerEvent::Kill,
+            )
+            | (ServerState::Idle, ServerEvent::Stop) => self.over(),
+            (
+                ServerState::Starting { .. } | ServerState::Healthy { .. },
+                ServerEvent::Stop | ServerEvent::Kill,
+            ) if self.role == ServerRole::Guest => self.over(),
+            (ServerState::Starting { .. } | ServerState::Healthy { .. }, ServerEvent::Stop) => {
+                self.end(AfterEnd::Over, now)
             }
-            (State::Starting { .. } | State::Healthy { .. }, Event::Stop) => {
-                self.end(Then::Over, now)
-            }
-            (State::Ending { patience, .. }, Event::Stop) => {
-                self.state = State::Ending {
-                    then: Then::Over,
+            (ServerState::Ending { patience, .. }, ServerEvent::Stop) => {
+                self.state = ServerState::Ending {
+                    then: AfterEnd::Over,
                     patience,
                 };
                 Vec::new()
             }
             (
-                State::Starting { .. } | State::Healthy { .. } | State::Ending { .. },
-                Event::Kill,
-            ) => self.kill(Then::Over, now),
-            (_, Event::EndIsNear) => {
+                ServerState::Starting { .. }
+                | ServerState::Healthy { .. }
+                | ServerState::Ending { .. },
+                ServerEvent::Kill,
+            ) => self.kill(AfterEnd::Over, now),
+            (_, ServerEvent::EndIsNear) => {
                 self.is_ending = true;
                 Vec::new()
             }
             (
-                State::Idle
-                | State::Starting { .. }
-                | State::Healthy { .. }
-                | State::Pausing { .. }
-                | State::Ending { .. }
-                | State::Over,
+                ServerState::Idle
+                | ServerState::Starting { .. }
+                | ServerState::Healthy { .. }
+                | ServerState::Pausing { .. }
+                | ServerState::Ending { .. }
+                | ServerState::Over,
                 _,
             ) => Vec::new(),
         }
     }
 
-    fn start(&mut self, now: Instant) -> Vec<Action> {
-        self.state = State::Starting {
+    fn start(&mut self, now: Instant) -> Vec<ServerAction> {
+        self.state = ServerState::Starting {
             since: now,
             until: now + self.limits.start_timeout,
         };
-        if self.role == Role::Host {
-            vec![Action::Start]
+        if self.role == ServerRole::Host {
+            vec![ServerAction::Start]
         } else {
             Vec::new()
         }
     }
 
-    fn silent(&mut self, now: Instant) -> Vec<Action> {
-        let cause = Cause::Silent(self.limits.start_timeout);
+    fn silent(&mut self, now: Instant) -> Vec<ServerAction> {
+        let cause = ServerFailure::Silent(self.limits.start_timeout);
         match self.role {
-            Role::Host => self.end(Then::Retry(cause), now),
-            Role::Guest => self.failed(cause, Duration::ZERO, now),
+            ServerRole::Host => self.end(AfterEnd::Retry(cause), now),
+            ServerRole::Guest => self.failed(cause, Duration::ZERO, now),
         }
     }
 
-    fn end(&mut self, then: Then, now: Instant) -> Vec<Action> {
-        self.state = State::Ending {
+    fn end(&mut self, then: AfterEnd, now: Instant) -> Vec<ServerAction> {
+        self.state = ServerState::Ending {
             then,
-            patience: Patience::KillAt(now + self.limits.stop_timeout),
+            patience: StopDeadline::KillAt(now + self.limits.stop_timeout),
         };
-        vec![Action::Send(libc::SIGTERM)]
+        vec![ServerAction::Send(libc::SIGTERM)]
     }
 
-    fn kill(&mut self, then: Then, now: Instant) -> Vec<Action> {
-        self.state = State::Ending {
+    fn kill(&mut self, then: AfterEnd, now: Instant) -> Vec<ServerAction> {
+        self.state = ServerState::Ending {
             then,
-            patience: Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
+            patience: StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
         };
-        vec![Action::Send(libc::SIGKILL)]
+        vec![ServerAction::Send(libc::SIGKILL)]
     }
 
-    fn ended(&mut self, then: Then, now: Instant) -> Vec<Action> {
+    fn ended(&mut self, then: AfterEnd, now: Instant) -> Vec<ServerAction> {
         match then {
-            Then::Over => self.over(),
-            Then::Retry(cause) => self.failed(cause, Duration::ZERO, now),
+            AfterEnd::Over => self.over(),
+            AfterEnd::Retry(cause) => self.failed(cause, Duration::ZERO, now),
         }
     }
 
-    fn failed(&mut self, cause: Cause, life: Duration, now: Instant) -> Vec<Action> {
+    fn failed(&mut self, cause: ServerFailure, life: Duration, now: Instant) -> Vec<ServerAction> {
         if self.is_ending {
             return self.over();
         }
         if !self.has_worked {
-            self.state = State::Over;
-            return vec![Action::GiveUp(cause, Loss::NeverWorked)];
+            self.state = ServerState::Over;
+            return vec![ServerAction::GiveUp(cause, GiveUpReason::NeverWorked)];
         }
         let Some(restart) = self.budget.take(life) else {
-            self.state = State::Over;
-            return vec![Action::GiveUp(cause, Loss::Spent)];
+            self.state = ServerState::Over;
+            return vec![ServerAction::GiveUp(cause, GiveUpReason::Spent)];
         };
-        self.state = State::Pausing {
+        self.state = ServerState::Pausing {
             until: now + restart.after,
         };
-        vec![Action::Promise(cause, restart)]
+        vec![ServerAction::Promise(cause, restart)]
     }
 
-    fn over(&mut self) -> Vec<Action> {
-        self.state = State::Over;
+    fn over(&mut self) -> Vec<ServerAction> {
+        self.state = ServerState::Over;
         Vec::new()
     }
 }

@@ -2,25 +2,25 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIMITS: Limits = Limits {
+const LIMITS: ServerLimits = ServerLimits {
     start_timeout: Duration::from_secs(600),
     max_restarts: 2,
     stop_timeout: Duration::from_secs(30),
 };
 
-const CRASH: Event = Event::Exited(Exit::Code(1));
+const CRASH: ServerEvent = ServerEvent::Exited(Exit::Code(1));
 
 /// A server and its clock.
 struct Life {
-    machine: Machine,
+    machine: ServerMachine,
     start: Instant,
     now: Instant,
 }
 
-fn life(role: Role) -> Life {
+fn life(role: ServerRole) -> Life {
     let now = Instant::now();
     Life {
-        machine: Machine::new(role, LIMITS),
+        machine: ServerMachine::new(role, LIMITS),
         start: now,
         now,
     }
@@ -28,26 +28,26 @@ fn life(role: Role) -> Life {
 
 impl Life {
     /// Returns the actions after an event that follows `seconds` after the previous one.
-    fn on(&mut self, seconds: u64, event: Event) -> Vec<Action> {
+    fn on(&mut self, seconds: u64, event: ServerEvent) -> Vec<ServerAction> {
         self.now += Duration::from_secs(seconds);
         self.machine.on(event, self.now)
     }
 
     /// Waits for the next deadline. Returns its time in seconds since the beginning, and the
     /// actions.
-    fn wait(&mut self) -> (u64, Vec<Action>) {
+    fn wait(&mut self) -> (u64, Vec<ServerAction>) {
         self.now = self.machine.deadline().expect("it waits for something");
         (
             (self.now - self.start).as_secs(),
-            self.machine.on(Event::Deadline, self.now),
+            self.machine.on(ServerEvent::Deadline, self.now),
         )
     }
 }
 
 fn healthy() -> Life {
-    let mut life = life(Role::Host);
-    life.on(0, Event::Begin);
-    life.on(10, Event::Answered);
+    let mut life = life(ServerRole::Host);
+    life.on(0, ServerEvent::Begin);
+    life.on(10, ServerEvent::Answered);
     life
 }
 
@@ -62,52 +62,72 @@ fn restart(number: u32, after: u64) -> Restart {
 
 #[test]
 fn a_server_is_started_and_works_when_it_answers() {
-    let mut life = life(Role::Host);
-    assert_eq!(life.on(0, Event::Begin), [Action::Start]);
+    let mut life = life(ServerRole::Host);
+    assert_eq!(life.on(0, ServerEvent::Begin), [ServerAction::Start]);
     assert!(life.machine.starting().is_some() && !life.machine.is_healthy());
     assert_eq!(
-        life.on(10, Event::Answered),
-        [Action::Ready(Duration::from_secs(10))]
+        life.on(10, ServerEvent::Answered),
+        [ServerAction::Ready(Duration::from_secs(10))]
     );
     assert!(life.machine.is_healthy() && life.machine.deadline().is_none());
 }
 
 #[test]
 fn one_that_has_never_worked_is_not_tried_again() {
-    let begun = |event: Event| {
-        let mut life = life(Role::Host);
-        life.on(0, Event::Begin);
+    let begun = |event: ServerEvent| {
+        let mut life = life(ServerRole::Host);
+        life.on(0, ServerEvent::Begin);
         (life.on(1, event), life.machine.is_over())
     };
-    let lost = |cause| (vec![Action::GiveUp(cause, Loss::NeverWorked)], true);
-    assert_eq!(begun(CRASH), lost(Cause::Exited(Exit::Code(1))));
+    let lost = |cause| {
+        (
+            vec![ServerAction::GiveUp(cause, GiveUpReason::NeverWorked)],
+            true,
+        )
+    };
+    assert_eq!(begun(CRASH), lost(ServerFailure::Exited(Exit::Code(1))));
     assert_eq!(
-        begun(Event::Exited(Exit::Code(0))),
-        lost(Cause::Exited(Exit::Code(0)))
+        begun(ServerEvent::Exited(Exit::Code(0))),
+        lost(ServerFailure::Exited(Exit::Code(0)))
     );
-    assert_eq!(begun(Event::NotStarted), lost(Cause::NotStarted));
+    assert_eq!(
+        begun(ServerEvent::NotStarted),
+        lost(ServerFailure::NotStarted)
+    );
 }
 
 #[test]
 fn one_that_never_answers_is_ended_and_the_launch_fails() {
-    let mut life = life(Role::Host);
-    life.on(0, Event::Begin);
-    assert_eq!(life.wait(), (600, vec![Action::Send(libc::SIGTERM)]));
-    assert_eq!(life.wait(), (630, vec![Action::Send(libc::SIGKILL)]));
-    let lost = Action::GiveUp(Cause::Silent(LIMITS.start_timeout), Loss::NeverWorked);
-    assert_eq!(life.on(0, Event::Exited(Exit::Signal(9))), [lost]);
+    let mut life = life(ServerRole::Host);
+    life.on(0, ServerEvent::Begin);
+    assert_eq!(life.wait(), (600, vec![ServerAction::Send(libc::SIGTERM)]));
+    assert_eq!(life.wait(), (630, vec![ServerAction::Send(libc::SIGKILL)]));
+    let lost = ServerAction::GiveUp(
+        ServerFailure::Silent(LIMITS.start_timeout),
+        GiveUpReason::NeverWorked,
+    );
+    assert_eq!(life.on(0, ServerEvent::Exited(Exit::Signal(9))), [lost]);
 }
 
 #[test]
 fn one_that_crashes_is_started_again_after_pauses_until_no_restart_is_left() {
-    let (mut life, cause) = (healthy(), Cause::Exited(Exit::Code(1)));
-    assert_eq!(life.on(5, CRASH), [Action::Promise(cause, restart(1, 1))]);
-    assert_eq!(life.wait(), (16, vec![Action::Start]));
+    let (mut life, cause) = (healthy(), ServerFailure::Exited(Exit::Code(1)));
+    assert_eq!(
+        life.on(5, CRASH),
+        [ServerAction::Promise(cause, restart(1, 1))]
+    );
+    assert_eq!(life.wait(), (16, vec![ServerAction::Start]));
     // A crash during a start counts like one of a healthy server.
-    assert_eq!(life.on(0, CRASH), [Action::Promise(cause, restart(2, 2))]);
-    assert_eq!(life.wait(), (18, vec![Action::Start]));
-    life.on(0, Event::Answered);
-    assert_eq!(life.on(0, CRASH), [Action::GiveUp(cause, Loss::Spent)]);
+    assert_eq!(
+        life.on(0, CRASH),
+        [ServerAction::Promise(cause, restart(2, 2))]
+    );
+    assert_eq!(life.wait(), (18, vec![ServerAction::Start]));
+    life.on(0, ServerEvent::Answered);
+    assert_eq!(
+        life.on(0, CRASH),
+        [ServerAction::GiveUp(cause, GiveUpReason::Spent)]
+    );
     assert!(life.machine.is_over());
 }
 
@@ -116,11 +136,11 @@ fn a_restart_that_stays_silent_is_ended_and_counts() {
     let mut life = healthy();
     life.on(0, CRASH);
     life.wait();
-    assert_eq!(life.wait().1, [Action::Send(libc::SIGTERM)]);
+    assert_eq!(life.wait().1, [ServerAction::Send(libc::SIGTERM)]);
     assert_eq!(
         life.on(0, CRASH),
-        [Action::Promise(
-            Cause::Silent(LIMITS.start_timeout),
+        [ServerAction::Promise(
+            ServerFailure::Silent(LIMITS.start_timeout),
             restart(2, 2)
         )]
     );
@@ -132,30 +152,36 @@ fn a_long_life_gives_the_restarts_back() {
     for _ in 0..5 {
         assert!(matches!(
             life.on(3600, CRASH)[..],
-            [Action::Promise(_, Restart { number: 1, .. })]
+            [ServerAction::Promise(_, Restart { number: 1, .. })]
         ));
         life.wait();
-        life.on(10, Event::Answered);
+        life.on(10, ServerEvent::Answered);
     }
 }
 
 #[test]
 fn it_is_told_to_end_and_killed_when_it_does_not() {
     let mut life = healthy();
-    assert_eq!(life.on(0, Event::Stop), [Action::Send(libc::SIGTERM)]);
-    assert_eq!(life.wait(), (40, vec![Action::Send(libc::SIGKILL)]));
-    assert_eq!(life.wait(), (70, vec![Action::Abandon]));
+    assert_eq!(
+        life.on(0, ServerEvent::Stop),
+        [ServerAction::Send(libc::SIGTERM)]
+    );
+    assert_eq!(life.wait(), (40, vec![ServerAction::Send(libc::SIGKILL)]));
+    assert_eq!(life.wait(), (70, vec![ServerAction::Abandon]));
     assert!(life.machine.is_over());
 }
 
 #[test]
 fn a_second_signal_kills_it_at_once() {
     let mut life = healthy();
-    life.on(0, Event::Stop);
-    assert_eq!(life.on(0, Event::Kill), [Action::Send(libc::SIGKILL)]);
+    life.on(0, ServerEvent::Stop);
+    assert_eq!(
+        life.on(0, ServerEvent::Kill),
+        [ServerAction::Send(libc::SIGKILL)]
+    );
     assert_eq!(
         (
-            life.on(0, Event::Exited(Exit::Signal(9))),
+            life.on(0, ServerEvent::Exited(Exit::Signal(9))),
             life.machine.is_over()
         ),
         (vec![], true)
@@ -165,10 +191,10 @@ fn a_second_signal_kills_it_at_once() {
 #[test]
 fn its_end_is_none_to_speak_of_when_the_launch_is_ending() {
     let mut life = healthy();
-    life.on(0, Event::EndIsNear);
+    life.on(0, ServerEvent::EndIsNear);
     assert_eq!(
         (
-            life.on(0, Event::Exited(Exit::Signal(15))),
+            life.on(0, ServerEvent::Exited(Exit::Signal(15))),
             life.machine.is_over()
         ),
         (vec![], true)
@@ -176,7 +202,7 @@ fn its_end_is_none_to_speak_of_when_the_launch_is_ending() {
     let mut life = healthy();
     life.on(0, CRASH);
     assert_eq!(
-        (life.on(0, Event::EndIsNear), life.machine.is_over()),
+        (life.on(0, ServerEvent::EndIsNear), life.machine.is_over()),
         (vec![], true),
         "no restart is begun any more"
     );
@@ -184,41 +210,44 @@ fn its_end_is_none_to_speak_of_when_the_launch_is_ending() {
 
 #[test]
 fn a_silent_one_that_is_not_needed_any_more_is_not_tried_again() {
-    let mut life = life(Role::Host);
-    life.on(0, Event::Begin);
+    let mut life = life(ServerRole::Host);
+    life.on(0, ServerEvent::Begin);
     life.wait();
-    life.on(0, Event::Stop);
+    life.on(0, ServerEvent::Stop);
     assert_eq!((life.on(0, CRASH), life.machine.is_over()), (vec![], true));
 }
 
 #[test]
 fn a_guest_waits_and_neither_starts_nor_ends_it() {
-    let mut guest = life(Role::Guest);
-    assert_eq!(guest.on(0, Event::Begin), []);
+    let mut guest = life(ServerRole::Guest);
+    assert_eq!(guest.on(0, ServerEvent::Begin), []);
     assert_eq!(
-        guest.on(3, Event::Answered),
-        [Action::Ready(Duration::from_secs(3))]
+        guest.on(3, ServerEvent::Answered),
+        [ServerAction::Ready(Duration::from_secs(3))]
     );
     assert_eq!(
-        (guest.on(0, Event::Stop), guest.machine.is_over()),
+        (guest.on(0, ServerEvent::Stop), guest.machine.is_over()),
         (vec![], true)
     );
-    let mut guest = life(Role::Guest);
-    guest.on(0, Event::Begin);
-    let lost = Action::GiveUp(Cause::Silent(LIMITS.start_timeout), Loss::NeverWorked);
+    let mut guest = life(ServerRole::Guest);
+    guest.on(0, ServerEvent::Begin);
+    let lost = ServerAction::GiveUp(
+        ServerFailure::Silent(LIMITS.start_timeout),
+        GiveUpReason::NeverWorked,
+    );
     assert_eq!(guest.wait(), (600, vec![lost]));
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = ServerEvent> {
     prop_oneof![
-        Just(Event::Begin),
-        Just(Event::Answered),
+        Just(ServerEvent::Begin),
+        Just(ServerEvent::Answered),
         Just(CRASH),
-        Just(Event::NotStarted),
-        Just(Event::Deadline),
-        Just(Event::EndIsNear),
-        Just(Event::Stop),
-        Just(Event::Kill)
+        Just(ServerEvent::NotStarted),
+        Just(ServerEvent::Deadline),
+        Just(ServerEvent::EndIsNear),
+        Just(ServerEvent::Stop),
+        Just(ServerEvent::Kill)
     ]
 }
 
@@ -227,28 +256,28 @@ proptest! {
     /// the server comes to an end.
     #[test]
     fn no_order_of_events_starts_two_or_leaves_one(events in prop::collection::vec((0_u64..700, event()), 0..60)) {
-        let mut life = life(Role::Host);
+        let mut life = life(ServerRole::Host);
         let mut is_running = false;
         let mut stopped = false;
         for (seconds, event) in events {
             // Events that cannot happen: the exit, or the failed start, of a process that does not
             // run.
-            if matches!(event, Event::Exited(_) | Event::NotStarted) && !is_running {
+            if matches!(event, ServerEvent::Exited(_) | ServerEvent::NotStarted) && !is_running {
                 continue;
             }
-            is_running &= !matches!(event, Event::Exited(_) | Event::NotStarted);
-            stopped |= matches!(event, Event::Stop);
+            is_running &= !matches!(event, ServerEvent::Exited(_) | ServerEvent::NotStarted);
+            stopped |= matches!(event, ServerEvent::Stop);
             for action in life.on(seconds, event) {
-                if action == Action::Start {
+                if action == ServerAction::Start {
                     prop_assert!(!is_running && !stopped);
                     is_running = true;
                 }
             }
         }
-        life.on(0, Event::Stop);
+        life.on(0, ServerEvent::Stop);
         while life.machine.deadline().is_some() {
             let (_, actions) = life.wait();
-            prop_assert!(!actions.contains(&Action::Start));
+            prop_assert!(!actions.contains(&ServerAction::Start));
         }
         prop_assert!(life.machine.is_over());
     }

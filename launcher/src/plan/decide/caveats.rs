@@ -2,7 +2,7 @@
 //! asked for, mentioned in a note if they merely have no effect.
 
 use crate::cli::{Cli, Environment};
-use crate::plan::Plan;
+use crate::plan::LaunchPlan;
 use crate::plan::decide::ranks::streams::StreamMap;
 use crate::plan::error::PlanError;
 use crate::plan::event_log::EventLog;
@@ -103,7 +103,7 @@ pub fn open_files(limit: Option<FileLimit>, nnodes: usize, nproc: usize) -> Opti
 /// Returns a warning if the rendezvous port is in the range for outgoing connections, one of which
 /// may use it by chance, now or at the next launch. Only ports given by the user are checked: a
 /// port chosen by the launch stays bound from beginning to end.
-pub fn port(plan: &Plan, connections: Option<(u16, u16)>) -> Option<String> {
+pub fn port(plan: &LaunchPlan, connections: Option<(u16, u16)>) -> Option<String> {
     let port = match &plan.rendezvous {
         Some(meeting) if meeting.file.is_some() => return None,
         Some(meeting) => meeting.port,
@@ -131,7 +131,7 @@ mod tests {
                 may_move: false,
             };
             crate::plan::decide::caveats::port(
-                &Plan {
+                &LaunchPlan {
                     store,
                     ..plan(&["true"], 1)
                 },

@@ -38,11 +38,11 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::cli::{Environment, Request, parse};
+    use crate::cli::{CliRequest, Environment, parse};
 
     fn policy(line: &str) -> (FailurePolicy, u32) {
         let words = line.split(' ').map(OsString::from).collect();
-        let Ok(Request::Launch(cli)) = parse(words, &Environment::default()) else {
+        let Ok(CliRequest::Launch(cli)) = parse(words, &Environment::default()) else {
             panic!("no launch: {line}")
         };
         let policy = FailurePolicy::new(&cli);

@@ -1,4 +1,5 @@
-//! [`Plan::new`]: makes all decisions of the plan, in the order in which torchrun reports errors.
+//! [`LaunchPlan::new`]: makes all decisions of the plan, in the order in which torchrun reports
+//! errors.
 
 pub mod caveats;
 pub mod eval;
@@ -11,27 +12,27 @@ pub mod timeouts;
 
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
-use crate::plan::decide::eval::Asked;
-use crate::plan::decide::eval::seating::Launch;
-use crate::plan::decide::meeting::{Meeting, conf, nodes};
+use crate::plan::decide::eval::EvalRequest;
+use crate::plan::decide::eval::seating::LaunchSize;
+use crate::plan::decide::meeting::{MeetingPlan, conf, nodes};
 use crate::plan::decide::program::Program;
 use crate::plan::decide::ranks::{Ranks, nproc, numa, variables};
 use crate::plan::error::PlanError;
 use crate::plan::event_log::EventLog;
 use crate::plan::model_server::ServerPlan;
-use crate::plan::{FailurePolicy, LogPlan, Plan, SignalPlan};
+use crate::plan::{FailurePolicy, LaunchPlan, LogPlan, SignalPlan};
 use crate::say::note::Note;
-use crate::slurm::{Slurm, Task};
+use crate::slurm::{Slurm, SlurmTask};
 
-impl Plan {
+impl LaunchPlan {
     /// Returns the plan for what `cli` asks for in `env` on `node`. Accesses the file system only
     /// to look up names.
     ///
     /// # Errors
     /// Returns an error for the first request that cannot be fulfilled.
-    pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
+    pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<LaunchPlan, PlanError> {
         let slurm = Slurm::new(cli, env)?;
-        let mut plan = Plan::of_options(&slurm.cli, slurm.task(), env, node)?;
+        let mut plan = LaunchPlan::of_options(&slurm.cli, slurm.task(), env, node)?;
         numa::place(&slurm.cli, env, node, &mut plan.ranks)?;
         slurm.complete(&mut plan, env, node);
         let open_files = caveats::open_files(node.open_files, plan.nnodes, plan.ranks.len());
@@ -44,20 +45,20 @@ impl Plan {
     /// Returns the plan of options into which SLURM's variables have already been merged.
     fn of_options(
         cli: &Cli,
-        task: Option<Task>,
+        task: Option<SlurmTask>,
         env: &Environment,
         node: &Node,
-    ) -> Result<Plan, PlanError> {
+    ) -> Result<LaunchPlan, PlanError> {
         let nodes = nodes::nodes(&cli.nnodes)?;
         let failure_policy = FailurePolicy::new(cli);
         let max_restarts = failure_policy.max_restarts(cli)?;
         let visible_devices = env
             .get("CUDA_VISIBLE_DEVICES")
             .map(|list| list.to_string_lossy());
-        let asked = Asked::of(cli, env, node)?;
+        let asked = EvalRequest::of(cli, env, node)?;
         let given = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
         let gpus = node.visible_gpus(visible_devices.as_deref());
-        let launch = Launch {
+        let launch = LaunchSize {
             nproc: cli.is_given("nproc-per-node").then_some(given),
             nodes: (nodes.min, nodes.max),
             gpus,
@@ -77,7 +78,7 @@ impl Plan {
         let (nproc, crowd_notes) = alone.map_or(Ok((nproc, Vec::new())), |asked| {
             asked.ranks(nproc, nodes.min, node)
         })?;
-        let launch = Launch {
+        let launch = LaunchSize {
             nproc: launch.nproc.filter(|_| alone.is_none()).or(Some(nproc)),
             ..launch
         };
@@ -106,11 +107,11 @@ impl Plan {
             .flatten();
         let (model_server, server_notes) =
             served.map_or_else(Default::default, |(plan, notes)| (Some(plan), notes));
-        let Meeting {
+        let MeetingPlan {
             run_id,
             store,
             rendezvous,
-        } = Meeting::new(cli, nodes, &pairs, node)?;
+        } = MeetingPlan::new(cli, nodes, &pairs, node)?;
         timeouts::check_monitor_interval(cli)?;
         let shutdown_timeout = timeouts::shutdown_timeout(cli, env)?;
         let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle);
@@ -135,7 +136,7 @@ impl Plan {
             .chain(thread_note.map(Note::info))
             .chain(seats)
             .collect();
-        Ok(Plan {
+        Ok(LaunchPlan {
             nnodes: nodes.max,
             run_id,
             role: cli.role.clone(),

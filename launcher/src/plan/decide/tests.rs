@@ -3,11 +3,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::{Environment, Request, parse};
+use crate::cli::{CliRequest, Environment, parse};
 use crate::node::{Gpu, Node};
 use crate::plan::error::PlanError;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
-use crate::plan::{Plan, RankPlan, Streams};
+use crate::plan::{LaunchPlan, RankPlan, Streams};
 
 const UUID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
@@ -26,19 +26,19 @@ fn node() -> Node {
     }
 }
 
-fn plan_with(line: &str, variables: &[(&str, &str)]) -> Result<Plan, PlanError> {
+fn plan_with(line: &str, variables: &[(&str, &str)]) -> Result<LaunchPlan, PlanError> {
     let base = [("PYTHON_EXEC", "py"), ("PATH", "/usr/bin:/bin")];
     let variables = base.into_iter().chain(variables.iter().copied());
     let env = variables.fold(Environment::default(), |env, (name, value)| {
         env.with(name, value)
     });
     match parse(line.split(' ').map(OsString::from).collect(), &env).unwrap() {
-        Request::Launch(cli) => Plan::new(&cli, &env, &node()),
-        Request::Print(text) => panic!("no launch but {text}"),
+        CliRequest::Launch(cli) => LaunchPlan::new(&cli, &env, &node()),
+        CliRequest::Print(text) => panic!("no launch but {text}"),
     }
 }
 
-fn plan(line: &str) -> Plan {
+fn plan(line: &str) -> LaunchPlan {
     plan_with(line, &[]).unwrap()
 }
 
@@ -142,7 +142,7 @@ fn eval_runs_the_binary_beside_rrun_with_its_words_untouched() {
     };
     let words = ["--nproc-per-node", "2", "eval", "--jobs", "${local_rank}$$"].map(OsString::from);
     let env = Environment::default();
-    let Request::Launch(cli) = parse(words.to_vec(), &env).unwrap() else {
+    let CliRequest::Launch(cli) = parse(words.to_vec(), &env).unwrap() else {
         panic!("no launch")
     };
     let program = crate::plan::decide::program::Program::new(&cli, &env, &node).unwrap();

@@ -13,12 +13,12 @@ use nix::sched::CpuSet;
 
 use crate::numa::CpuList;
 use crate::plan::RankPlan;
-use crate::process::environment::Environment;
+use crate::process::environment::ChildEnvironment;
 use crate::process::files::FileLimit;
 
 /// The destination of an output stream.
 #[derive(Debug)]
-pub enum Stream {
+pub enum OutputStream {
     /// The launcher's own stream.
     Inherit,
     /// No destination: the output is discarded.
@@ -29,16 +29,16 @@ pub enum Stream {
 
 /// The destinations of a rank's two output streams. Standard input is always inherited.
 #[derive(Debug)]
-pub struct Output {
+pub struct ChildOutput {
     /// Destination of standard output.
-    pub stdout: Stream,
+    pub stdout: OutputStream,
     /// Destination of standard error.
-    pub stderr: Stream,
+    pub stderr: OutputStream,
 }
 
 /// The command of one rank, ready to be started.
 #[derive(Debug)]
-pub struct Command<'a> {
+pub struct ChildCommand<'a> {
     /// The program and its arguments. The program is looked up in the `PATH` of `env`, as `execvpe`
     /// does.
     pub argv: Vec<CString>,
@@ -56,16 +56,16 @@ pub struct Command<'a> {
     pub folder: Option<CString>,
 }
 
-impl<'a> Command<'a> {
+impl<'a> ChildCommand<'a> {
     /// Returns the command of `rank`. `env` overrides the `common` environment, and the rank's own
     /// variables override both.
     pub fn new(
         rank: &RankPlan,
-        common: &'a Environment,
+        common: &'a ChildEnvironment,
         env: &BTreeMap<String, String>,
-        output: Output,
-    ) -> io::Result<Command<'a>> {
-        Ok(Command {
+        output: ChildOutput,
+    ) -> io::Result<ChildCommand<'a>> {
+        Ok(ChildCommand {
             argv: argv(&rank.argv)?,
             env: common.with(&[env, &rank.env])?,
             stdout: output.stdout.open()?,
@@ -82,9 +82,9 @@ impl<'a> Command<'a> {
         argv_of: &[OsString],
         folder: Option<&Path>,
         env: Vec<Cow<'a, CStr>>,
-        output: Output,
-    ) -> io::Result<Command<'a>> {
-        Ok(Command {
+        output: ChildOutput,
+    ) -> io::Result<ChildCommand<'a>> {
+        Ok(ChildCommand {
             argv: argv(argv_of)?,
             env,
             stdout: output.stdout.open()?,
@@ -98,20 +98,20 @@ impl<'a> Command<'a> {
     }
 
     /// Sets the limits on open files.
-    pub fn with_open_files(self, limit: Option<FileLimit>) -> Command<'a> {
-        Command {
+    pub fn with_open_files(self, limit: Option<FileLimit>) -> ChildCommand<'a> {
+        ChildCommand {
             open_files: limit,
             ..self
         }
     }
 }
 
-impl Stream {
+impl OutputStream {
     fn open(self) -> io::Result<Option<File>> {
         match self {
-            Stream::Inherit => Ok(None),
-            Stream::Null => OpenOptions::new().write(true).open("/dev/null").map(Some),
-            Stream::File(file) => Ok(Some(file)),
+            OutputStream::Inherit => Ok(None),
+            OutputStream::Null => OpenOptions::new().write(true).open("/dev/null").map(Some),
+            OutputStream::File(file) => Ok(Some(file)),
         }
     }
 }

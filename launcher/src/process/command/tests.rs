@@ -2,8 +2,8 @@ use std::io::{Read as _, Seek as _};
 
 use super::*;
 use crate::plan::Streams;
-use crate::process::rank::Rank;
-use crate::process::start::Start;
+use crate::process::rank::RankProcess;
+use crate::process::start::ParallelStart;
 
 /// Returns the plan of a rank without variables of its own.
 pub(crate) fn plan(argv: &[&str]) -> RankPlan {
@@ -19,14 +19,14 @@ pub(crate) fn plan(argv: &[&str]) -> RankPlan {
 }
 
 /// Starts a single rank.
-pub(crate) fn start(rank: &RankPlan, stdout: Stream) -> io::Result<Rank> {
-    let common = Environment::inherited(&BTreeMap::new())?;
-    let output = Output {
+pub(crate) fn start(rank: &RankPlan, stdout: OutputStream) -> io::Result<RankProcess> {
+    let common = ChildEnvironment::inherited(&BTreeMap::new())?;
+    let output = ChildOutput {
         stdout,
-        stderr: Stream::Inherit,
+        stderr: OutputStream::Inherit,
     };
-    let mut start = Start::new()?;
-    start.spawn(&Command::new(rank, &common, &BTreeMap::new(), output)?)?;
+    let mut start = ParallelStart::new()?;
+    start.spawn(&ChildCommand::new(rank, &common, &BTreeMap::new(), output)?)?;
     let (mut ranks, failed) = start.finish();
     failed.map_or_else(|| Ok(ranks.remove(0)), |failed| Err(failed.err))
 }
@@ -34,7 +34,8 @@ pub(crate) fn start(rank: &RankPlan, stdout: Stream) -> io::Result<Rank> {
 /// Returns a rank's pid and what it writes to standard output until it ends.
 pub(crate) fn output(rank: &RankPlan) -> (i32, String) {
     let mut file = tempfile::tempfile().expect("a file");
-    let rank = start(rank, Stream::File(file.try_clone().expect("a copy"))).expect("it starts");
+    let rank =
+        start(rank, OutputStream::File(file.try_clone().expect("a copy"))).expect("it starts");
     let pid = rank.pid().as_raw();
     rank.reap();
     let mut text = String::new();
@@ -60,19 +61,19 @@ fn the_program_is_looked_up_in_the_rank_s_own_path() {
 
 #[test]
 fn a_rank_has_the_limit_on_files_that_it_is_given() {
-    let common = Environment::inherited(&BTreeMap::new()).expect("an environment");
+    let common = ChildEnvironment::inherited(&BTreeMap::new()).expect("an environment");
     let limit = FileLimit {
         soft: 77,
         ..FileLimit::current().expect("Linux has limits")
     };
     let mut file = tempfile::tempfile().expect("a file");
-    let output = Output {
-        stdout: Stream::File(file.try_clone().expect("a copy")),
-        stderr: Stream::Inherit,
+    let output = ChildOutput {
+        stdout: OutputStream::File(file.try_clone().expect("a copy")),
+        stderr: OutputStream::Inherit,
     };
     let plan = plan(&["sh", "-c", "ulimit -Sn"]);
-    let command = Command::new(&plan, &common, &BTreeMap::new(), output).expect("a command");
-    let mut start = Start::new().expect("a pipe");
+    let command = ChildCommand::new(&plan, &common, &BTreeMap::new(), output).expect("a command");
+    let mut start = ParallelStart::new().expect("a pipe");
     start
         .spawn(&command.with_open_files(Some(limit)))
         .expect("it starts");
@@ -106,12 +107,12 @@ fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
 
 #[test]
 fn output_that_goes_nowhere_is_no_error() {
-    let rank = start(&plan(&["/bin/echo", "unheard"]), Stream::Null).expect("it starts");
+    let rank = start(&plan(&["/bin/echo", "unheard"]), OutputStream::Null).expect("it starts");
     rank.reap();
 }
 
 #[test]
 fn an_empty_command_line_has_no_command() {
-    let err = start(&plan(&[]), Stream::Null).expect_err("no program");
+    let err = start(&plan(&[]), OutputStream::Null).expect_err("no program");
     assert_eq!(err.to_string(), "there is no program");
 }

@@ -18,7 +18,7 @@ use nix::unistd::{
     ForkResult, Pid, chdir, dup2_stderr, dup2_stdout, getpid, getppid, setsid, write,
 };
 
-use crate::process::command::Command;
+use crate::process::command::ChildCommand;
 use crate::process::exit::Exit;
 use crate::process::usage::Usage;
 
@@ -29,22 +29,22 @@ unsafe extern "C" {
 
 /// The report of a child that could not execute its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct ExecReport {
     /// Index of the child.
     pub index: u32,
     /// The error number of the failed call.
     pub errno: i32,
 }
 
-impl Report {
+impl ExecReport {
     fn to_bytes(self) -> [u8; 8] {
         ((u64::from(self.index) << 32) | u64::from(self.errno.cast_unsigned())).to_ne_bytes()
     }
 
     /// Decodes a report as it was read from the pipe.
-    pub fn from_bytes(bytes: [u8; 8]) -> Report {
+    pub fn from_bytes(bytes: [u8; 8]) -> ExecReport {
         let both = u64::from_ne_bytes(bytes);
-        Report {
+        ExecReport {
             index: (both >> 32) as u32,
             errno: (both as u32).cast_signed(),
         }
@@ -58,7 +58,7 @@ impl Report {
 ///
 /// The thread that forks must live as long as the ranks: `PR_SET_PDEATHSIG` refers to the thread,
 /// not to the process.
-pub fn fork(command: &Command<'_>, index: usize, reports: &PipeWriter) -> io::Result<Pid> {
+pub fn fork(command: &ChildCommand<'_>, index: usize, reports: &PipeWriter) -> io::Result<Pid> {
     let null_ended = |pointers: &mut dyn Iterator<Item = *const c_char>| -> Vec<*const c_char> {
         pointers.chain([ptr::null()]).collect()
     };
@@ -76,7 +76,7 @@ pub fn fork(command: &Command<'_>, index: usize, reports: &PipeWriter) -> io::Re
             // If the pipe has no reader, the launcher is gone and nothing waits for this rank.
             let _ = write(
                 reports,
-                &Report {
+                &ExecReport {
                     index,
                     errno: errno as i32,
                 }
@@ -89,7 +89,7 @@ pub fn fork(command: &Command<'_>, index: usize, reports: &PipeWriter) -> io::Re
 }
 
 /// In the child: does everything that has to happen before `exec`.
-fn prepare(command: &Command<'_>, launcher: Pid) -> nix::Result<()> {
+fn prepare(command: &ChildCommand<'_>, launcher: Pid) -> nix::Result<()> {
     setsid()?;
     set_pdeathsig(Signal::SIGKILL)?;
     // The launcher may have died before the call above took effect; then nothing would kill this

@@ -1,9 +1,9 @@
 use super::*;
 use crate::numa::CpuList;
 use crate::plan::RankPlan;
-use crate::process::command::Stream;
+use crate::process::command::OutputStream;
 use crate::process::command::tests::{output, plan, start};
-use crate::process::rank::Rank;
+use crate::process::rank::RankProcess;
 
 fn sh(script: &str) -> (i32, String) {
     output(&plan(&["/bin/sh", "-c", script]))
@@ -11,11 +11,11 @@ fn sh(script: &str) -> (i32, String) {
 
 #[test]
 fn a_report_survives_the_pipe() {
-    let report = Report {
+    let report = ExecReport {
         index: u32::MAX - 1,
         errno: libc::ENOENT,
     };
-    assert_eq!(Report::from_bytes(report.to_bytes()), report);
+    assert_eq!(ExecReport::from_bytes(report.to_bytes()), report);
 }
 
 #[test]
@@ -69,15 +69,15 @@ fn a_descriptor_of_ours_does_not_reach_a_rank() {
 
 #[test]
 fn a_rank_dies_with_the_thread_that_started_it() {
-    let start = || start(&plan(&["sleep", "100"]), Stream::Inherit).expect("sleep starts");
+    let start = || start(&plan(&["sleep", "100"]), OutputStream::Inherit).expect("sleep starts");
     let rank = std::thread::spawn(start).join().expect("no panic");
     assert_eq!(rank.wait(), Exit::Signal(libc::SIGKILL));
 }
 
 #[test]
 fn a_program_that_does_not_exist_is_an_error_of_its_start() {
-    let err = start(&plan(&["/nonexistent"]), Stream::Inherit)
-        .map(Rank::reap)
+    let err = start(&plan(&["/nonexistent"]), OutputStream::Inherit)
+        .map(RankProcess::reap)
         .expect_err("no such file");
     assert_eq!(err.kind(), io::ErrorKind::NotFound);
 }

@@ -13,12 +13,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::rendezvous::place::{Master, Place};
-use crate::rendezvous::state::{Closed, Failure, NodeId, NodeInfo, State};
+use crate::rendezvous::place::{Master, NodePlace};
+use crate::rendezvous::state::{Closed, NodeFailure, NodeId, NodeInfo, RendezvousState};
 
 /// The limits on the number of nodes and the timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct JoinSettings {
     /// Fewest nodes of a round.
     pub min: usize,
     /// Most nodes of a round.
@@ -33,7 +33,7 @@ pub struct Settings {
 
 /// An event other than a change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum JoinEvent {
     /// The shared state was read or written.
     Seen,
     /// This node shall leave its round, if it is in one, and join the next.
@@ -41,7 +41,7 @@ pub enum Event {
     /// A rank of this node failed.
     Failed {
         /// The failure.
-        failure: Failure,
+        failure: NodeFailure,
         /// Whether a restart is left.
         restarts: bool,
     },
@@ -50,9 +50,9 @@ pub enum Event {
     /// This node leaves for good, and ends the launch for all if it gives a reason.
     Leave {
         /// The reason why no node can go on.
-        closes: Option<Failure>,
+        closes: Option<NodeFailure>,
     },
-    /// The ranks' store that [`Action::Host`] asked for is ready.
+    /// The ranks' store that [`JoinAction::Host`] asked for is ready.
     Hosted {
         /// The round of the store.
         round: u64,
@@ -67,18 +67,19 @@ pub enum Event {
 
 /// Something for the shared rendezvous to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Replace the shared state by this one. [`Event::Seen`] follows, whether that worked or not.
-    Write(Box<State>),
+pub enum JoinAction {
+    /// Replace the shared state by this one. [`JoinEvent::Seen`] follows, whether that worked or
+    /// not.
+    Write(Box<RendezvousState>),
     /// Host a store for the ranks of this round.
     Host {
         /// The round.
         round: u64,
     },
     /// Tell the agent to start the ranks.
-    Joined(Place),
+    Joined(NodePlace),
     /// Tell the agent that the round is over: end the ranks and join again.
-    Changed(Change),
+    Changed(RoundChange),
     /// Tell the agent that the launch is over for all nodes.
     Over {
         /// How it ended.
@@ -97,9 +98,9 @@ pub enum Action {
 
 /// The reason why a round ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RoundChange {
     /// A rank of another node failed, and there will be a restart.
-    Failed(Failure),
+    Failed(NodeFailure),
     /// The nodes with these addresses died.
     Lost(Vec<String>),
     /// The nodes with these addresses were stopped and left in an orderly way.
@@ -115,7 +116,7 @@ pub enum Change {
 pub struct Member {
     me: NodeId,
     node_info: NodeInfo,
-    settings: Settings,
+    settings: JoinSettings,
     goal: Goal,
     /// Whether the state has listed this node since it began to join.
     was_known: bool,
@@ -135,12 +136,12 @@ enum Goal {
     },
     Staying {
         round: u64,
-        failed: Option<(Failure, bool)>,
+        failed: Option<(NodeFailure, bool)>,
         is_done: bool,
         is_told: bool,
     },
     Leaving {
-        closes: Option<Failure>,
+        closes: Option<NodeFailure>,
         is_told: bool,
     },
     Out,
@@ -148,7 +149,7 @@ enum Goal {
 
 impl Member {
     /// Returns a node without a goal.
-    pub fn new(me: NodeId, node_info: NodeInfo, settings: Settings) -> Member {
+    pub fn new(me: NodeId, node_info: NodeInfo, settings: JoinSettings) -> Member {
         Member {
             me,
             node_info,
@@ -162,7 +163,7 @@ impl Member {
         }
     }
 
-    /// Returns when the node needs an [`Event::Deadline`].
+    /// Returns when the node needs a [`JoinEvent::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         let Goal::Joining { until, .. } = self.goal else {
             return None;
@@ -177,7 +178,12 @@ impl Member {
 
     /// Handles an event that happened at `now`; `state` is the last known state. Returns the
     /// actions that follow from it.
-    pub fn on(&mut self, event: Event, state: &State, now: Instant) -> Vec<Action> {
+    pub fn on(
+        &mut self,
+        event: JoinEvent,
+        state: &RendezvousState,
+        now: Instant,
+    ) -> Vec<JoinAction> {
         self.want(event, now);
         self.was_known |= self.is_joining() && state.knows(&self.me);
         self.keep_time(state, now);
@@ -195,10 +201,11 @@ impl Member {
             .collect()
     }
 
-    fn want(&mut self, event: Event, now: Instant) {
+    fn want(&mut self, event: JoinEvent, now: Instant) {
         match (event, &mut self.goal) {
-            (Event::Seen | Event::Deadline, _) | (Event::Join, Goal::Joining { .. }) => {}
-            (Event::Join, goal) => {
+            (JoinEvent::Seen | JoinEvent::Deadline, _)
+            | (JoinEvent::Join, Goal::Joining { .. }) => {}
+            (JoinEvent::Join, goal) => {
                 let but = if let Goal::Staying { round, .. } = goal {
                     Some(*round)
                 } else {
@@ -210,22 +217,22 @@ impl Member {
                 };
                 self.was_known = false;
             }
-            (Event::Failed { failure, restarts }, Goal::Staying { failed, .. }) => {
+            (JoinEvent::Failed { failure, restarts }, Goal::Staying { failed, .. }) => {
                 failed.get_or_insert((failure, restarts));
             }
-            (Event::Done, Goal::Staying { is_done, .. }) => *is_done = true,
-            (Event::Leave { closes }, goal) => {
+            (JoinEvent::Done, Goal::Staying { is_done, .. }) => *is_done = true,
+            (JoinEvent::Leave { closes }, goal) => {
                 *goal = Goal::Leaving {
                     closes,
                     is_told: false,
                 }
             }
-            (Event::Hosted { round, master }, _) => self.hosted = Some((round, master)),
-            (Event::Gone(ids), _) => self
+            (JoinEvent::Hosted { round, master }, _) => self.hosted = Some((round, master)),
+            (JoinEvent::Gone(ids), _) => self
                 .gone
                 .extend(ids.into_iter().filter(|id| *id != self.me)),
             (
-                Event::Failed { .. } | Event::Done,
+                JoinEvent::Failed { .. } | JoinEvent::Done,
                 Goal::Joining { .. } | Goal::Leaving { .. } | Goal::Out,
             ) => {}
         }
@@ -233,7 +240,7 @@ impl Member {
 
     /// Updates the last call, which begins when this node sees `min` participants. The first node
     /// whose last call ends completes the round for all.
-    fn keep_time(&mut self, state: &State, now: Instant) {
+    fn keep_time(&mut self, state: &RendezvousState, now: Instant) {
         let is_called = !state.is_complete() && state.participants.len() >= self.settings.min;
         self.last_call = match self.last_call {
             _ if !is_called => None,
@@ -248,7 +255,7 @@ impl Member {
     }
 
     /// Changes the state towards this node's goal.
-    fn change(&self, next: &mut State, now: Instant) {
+    fn change(&self, next: &mut RendezvousState, now: Instant) {
         self.gone.iter().for_each(|id| next.remove(id));
         match &self.goal {
             Goal::Joining { until, .. } if next.closed.is_some() || now >= *until => {
@@ -282,7 +289,7 @@ impl Member {
         }
     }
 
-    fn join(&self, next: &mut State, but: Option<u64>, now: Instant) {
+    fn join(&self, next: &mut RendezvousState, but: Option<u64>, now: Instant) {
         let is_in = next.participants.contains_key(&self.me);
         let is_usable = but != Some(next.round) && next.is_whole() && next.failure.is_none();
         if is_in && next.is_complete() && !is_usable {
@@ -305,7 +312,7 @@ impl Member {
         }
     }
 
-    fn come(&self, next: &mut State) {
+    fn come(&self, next: &mut RendezvousState) {
         if next.has_place_for(&self.me, self.settings.max) {
             next.add(&self.me, self.node_info.clone());
         } else if next.participants.len() < self.settings.max {
@@ -317,7 +324,7 @@ impl Member {
         }
     }
 
-    fn is_full(&self, state: &State, now: Instant) -> bool {
+    fn is_full(&self, state: &RendezvousState, now: Instant) -> bool {
         let count = state.participants.len();
         let is_over = self
             .last_call
@@ -327,7 +334,7 @@ impl Member {
     }
 
     /// Returns what the agent has to know, once the state agrees with this node's goal.
-    fn tell(&mut self, state: &State, now: Instant) -> Option<Action> {
+    fn tell(&mut self, state: &RendezvousState, now: Instant) -> Option<JoinAction> {
         match &mut self.goal {
             Goal::Joining { until, .. } => {
                 let is_over = now >= *until;
@@ -335,23 +342,23 @@ impl Member {
             }
             Goal::Staying { is_told: false, .. } => self.tell_staying(state),
             Goal::Leaving { is_told, .. } if !state.knows(&self.me) => {
-                (!std::mem::replace(is_told, true)).then_some(Action::Left)
+                (!std::mem::replace(is_told, true)).then_some(JoinAction::Left)
             }
             Goal::Staying { .. } | Goal::Leaving { .. } | Goal::Out => None,
         }
     }
 
-    fn tell_joining(&mut self, state: &State, is_over: bool) -> Option<Action> {
+    fn tell_joining(&mut self, state: &RendezvousState, is_over: bool) -> Option<JoinAction> {
         if let Some(how) = &state.closed {
             self.goal = Goal::Out;
-            return Some(Action::Over {
+            return Some(JoinAction::Over {
                 how: how.clone(),
                 is_late: !self.was_known,
             });
         }
         if is_over {
             self.goal = Goal::Out;
-            return Some(Action::TimedOut {
+            return Some(JoinAction::TimedOut {
                 came: state.participants.len() + 1,
             });
         }
@@ -367,17 +374,17 @@ impl Member {
                     is_done: false,
                     is_told: false,
                 };
-                Some(Action::Joined(place))
+                Some(JoinAction::Joined(place))
             }
             None if node == 0 && self.hosting != Some(state.round) => {
                 self.hosting = Some(state.round);
-                Some(Action::Host { round: state.round })
+                Some(JoinAction::Host { round: state.round })
             }
             None => None,
         }
     }
 
-    fn tell_staying(&mut self, state: &State) -> Option<Action> {
+    fn tell_staying(&mut self, state: &RendezvousState) -> Option<JoinAction> {
         let Goal::Staying {
             round,
             failed,
@@ -390,11 +397,11 @@ impl Member {
         let action = match &state.closed {
             // The agent knows about a failure of this node.
             Some(Closed::Failed(_)) if failed.is_some() => None,
-            Some(how @ Closed::Failed(_)) => Some(Action::Over {
+            Some(how @ Closed::Failed(_)) => Some(JoinAction::Over {
                 how: how.clone(),
                 is_late: false,
             }),
-            Some(how @ Closed::Succeeded) => is_done.then(|| Action::Over {
+            Some(how @ Closed::Succeeded) => is_done.then(|| JoinAction::Over {
                 how: how.clone(),
                 is_late: false,
             }),
@@ -402,26 +409,31 @@ impl Member {
             None => broken(state, *round, &self.me, &self.settings),
         };
         *is_told = action.is_some();
-        if let Some(Action::Over { .. }) = action {
+        if let Some(JoinAction::Over { .. }) = action {
             self.goal = Goal::Out;
         }
         action
     }
 }
 
-fn write(mut next: State) -> Action {
+fn write(mut next: RendezvousState) -> JoinAction {
     next.version += 1;
-    Action::Write(Box::new(next))
+    JoinAction::Write(Box::new(next))
 }
 
-/// Returns [`Action::Changed`] if the round of this node has to end.
-fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Action> {
-    let changed = |change| Some(Action::Changed(change));
+/// Returns [`JoinAction::Changed`] if the round of this node has to end.
+fn broken(
+    state: &RendezvousState,
+    round: u64,
+    me: &str,
+    settings: &JoinSettings,
+) -> Option<JoinAction> {
+    let changed = |change| Some(JoinAction::Changed(change));
     if state.round != round || !state.participants.contains_key(me) {
-        return changed(Change::Expelled);
+        return changed(RoundChange::Expelled);
     }
     if let Some(failure) = &state.failure {
-        return changed(Change::Failed(failure.clone()));
+        return changed(RoundChange::Failed(failure.clone()));
     }
     match departed(state) {
         Some(change) => changed(change),
@@ -431,7 +443,7 @@ fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Ac
             && !state.wait_list.is_empty()
             && state.participants.len() < settings.max =>
         {
-            changed(Change::Waiting(state.wait_list.len()))
+            changed(RoundChange::Waiting(state.wait_list.len()))
         }
         None => None,
     }
@@ -440,7 +452,7 @@ fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Ac
 /// Returns the nodes that have left the round: those that died if there are any, otherwise those
 /// that left in an orderly way. Nodes that wait for the next round did not cause its end; they are
 /// named only if no other node is missing.
-fn departed(state: &State) -> Option<Change> {
+fn departed(state: &RendezvousState) -> Option<RoundChange> {
     let is_out = |(id, _): &&(NodeId, NodeInfo)| !state.participants.contains_key(id);
     let out: Vec<&(NodeId, NodeInfo)> = state.world.iter().filter(is_out).collect();
     let addrs = |is_meant: &dyn Fn(&NodeId) -> bool| -> Option<Vec<String>> {
@@ -450,19 +462,19 @@ fn departed(state: &State) -> Option<Change> {
     };
     let dead = addrs(&|id| !state.knows(id) && !state.left.contains(id));
     let left = || addrs(&|id| state.left.contains(id));
-    dead.map(Change::Lost)
-        .or_else(|| left().map(Change::Left))
-        .or_else(|| addrs(&|_| true).map(Change::Lost))
+    dead.map(RoundChange::Lost)
+        .or_else(|| left().map(RoundChange::Left))
+        .or_else(|| addrs(&|_| true).map(RoundChange::Lost))
 }
 
 /// Returns the failure of a launch that cannot replace a lost node.
-fn loss(state: &State) -> Option<Failure> {
+fn loss(state: &RendezvousState) -> Option<NodeFailure> {
     let (nodes, what) = match departed(state)? {
-        Change::Lost(nodes) => (nodes, "the node is gone"),
-        Change::Left(nodes) => (nodes, "the node was stopped"),
-        Change::Failed(_) | Change::Waiting(_) | Change::Expelled => return None,
+        RoundChange::Lost(nodes) => (nodes, "the node is gone"),
+        RoundChange::Left(nodes) => (nodes, "the node was stopped"),
+        RoundChange::Failed(_) | RoundChange::Waiting(_) | RoundChange::Expelled => return None,
     };
-    Some(Failure {
+    Some(NodeFailure {
         node: nodes.into_iter().next()?,
         what: what.to_owned(),
     })

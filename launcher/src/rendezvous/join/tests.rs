@@ -12,17 +12,17 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Nodes around one shared state, with a clock and the actions that each node returned.
 struct World {
-    state: State,
+    state: RendezvousState,
     members: Vec<Member>,
     /// The state as each node last saw it.
-    views: Vec<State>,
+    views: Vec<RendezvousState>,
     now: Instant,
-    told: Vec<(usize, Action)>,
+    told: Vec<(usize, JoinAction)>,
 }
 
 impl World {
     fn new(nodes: usize, min: usize, max: usize) -> World {
-        let settings = Settings {
+        let settings = JoinSettings {
             min,
             max,
             last_call: 2 * SECOND,
@@ -39,9 +39,9 @@ impl World {
             Member::new(id(index), node_info, settings)
         };
         let members = (0..nodes).map(member).collect();
-        let views = vec![State::default(); nodes];
+        let views = vec![RendezvousState::default(); nodes];
         World {
-            state: State::default(),
+            state: RendezvousState::default(),
             members,
             views,
             now: Instant::now(),
@@ -50,27 +50,27 @@ impl World {
     }
 
     /// Lets one node act until it writes nothing more; its view may be stale at first.
-    fn on(&mut self, node: usize, event: Event) {
+    fn on(&mut self, node: usize, event: JoinEvent) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             for action in self.members[node].on(event, &self.views[node], self.now) {
                 match action {
-                    Action::Write(next) => {
+                    JoinAction::Write(next) => {
                         assert_eq!(next.version, self.views[node].version + 1);
                         if self.views[node].version == self.state.version {
                             assert!(next.round >= self.state.round, "{next:?}");
                             self.state = *next;
                         }
                         self.views[node] = self.state.clone();
-                        events.push(Event::Seen);
+                        events.push(JoinEvent::Seen);
                     }
-                    Action::Host { round } => {
+                    JoinAction::Host { round } => {
                         let master = Master {
                             addr: format!("node{node}"),
                             port: 1,
                             is_agent_store: true,
                         };
-                        events.push(Event::Hosted { round, master });
+                        events.push(JoinEvent::Hosted { round, master });
                     }
                     told => self.told.push((node, told)),
                 }
@@ -84,7 +84,7 @@ impl World {
             let before = self.state.version;
             for node in 0..self.members.len() {
                 self.views[node] = self.state.clone();
-                self.on(node, Event::Seen);
+                self.on(node, JoinEvent::Seen);
             }
             if self.state.version == before {
                 return;
@@ -93,7 +93,9 @@ impl World {
     }
 
     fn join(&mut self, nodes: &[usize]) {
-        nodes.iter().for_each(|&node| self.on(node, Event::Join));
+        nodes
+            .iter()
+            .for_each(|&node| self.on(node, JoinEvent::Join));
         self.settle();
     }
 
@@ -102,14 +104,14 @@ impl World {
         self.settle();
     }
 
-    fn told(&mut self) -> Vec<(usize, Action)> {
+    fn told(&mut self) -> Vec<(usize, JoinAction)> {
         std::mem::take(&mut self.told)
     }
 
     /// Returns the nodes that have joined, each with its index and the size of the round.
     fn joined(&mut self) -> Vec<(usize, usize, usize)> {
-        let place = |(node, action): (usize, Action)| match action {
-            Action::Joined(place) => (node, place.node, place.nodes),
+        let place = |(node, action): (usize, JoinAction)| match action {
+            JoinAction::Joined(place) => (node, place.node, place.nodes),
             other => panic!("node {node}: {other:?}"),
         };
         let mut joined: Vec<_> = self.told().into_iter().map(place).collect();
@@ -122,19 +124,19 @@ fn id(node: usize) -> NodeId {
     format!("id{node}")
 }
 
-fn failure(node: usize) -> Failure {
-    Failure {
+fn failure(node: usize) -> NodeFailure {
+    NodeFailure {
         node: format!("node{node}"),
         what: "rank 1 exited with code 3".to_owned(),
     }
 }
 
-fn gone(node: usize) -> Event {
-    Event::Gone(BTreeSet::from([id(node)]))
+fn gone(node: usize) -> JoinEvent {
+    JoinEvent::Gone(BTreeSet::from([id(node)]))
 }
 
-fn changed(node: usize, change: Change) -> (usize, Action) {
-    (node, Action::Changed(change))
+fn changed(node: usize, change: RoundChange) -> (usize, JoinAction) {
+    (node, JoinAction::Changed(change))
 }
 
 #[test]
@@ -161,7 +163,7 @@ fn ranks_count_over_nodes_of_different_size() {
     let mut world = World::new(2, 2, 2);
     world.join(&[1, 0]);
     let places: Vec<_> = world.told().into_iter().map(|(_, action)| action).collect();
-    let second = |action: &Action| matches!(action, Action::Joined(place) if place.assigned == Assigned(1, 3, 1, 3));
+    let second = |action: &JoinAction| matches!(action, JoinAction::Joined(place) if place.assigned == Assigned(1, 3, 1, 3));
     assert!(places.iter().any(second), "{places:?}");
 }
 
@@ -172,7 +174,7 @@ fn a_late_node_makes_a_new_round_without_last_call() {
     world.wait(2);
     assert_eq!(world.joined(), [(0, 0, 1)]);
     world.join(&[1]);
-    assert_eq!(world.told(), [changed(0, Change::Waiting(1))]);
+    assert_eq!(world.told(), [changed(0, RoundChange::Waiting(1))]);
     world.join(&[0]);
     assert_eq!(
         (world.joined(), world.state.restarts),
@@ -187,16 +189,16 @@ fn a_failure_restarts_all_nodes_and_counts_once() {
     world.told();
     world.on(
         1,
-        Event::Failed {
+        JoinEvent::Failed {
             failure: failure(1),
             restarts: true,
         },
     );
     world.settle();
-    assert_eq!(world.told(), [changed(0, Change::Failed(failure(1)))]);
+    assert_eq!(world.told(), [changed(0, RoundChange::Failed(failure(1)))]);
     world.on(
         0,
-        Event::Failed {
+        JoinEvent::Failed {
             failure: failure(0),
             restarts: true,
         },
@@ -217,7 +219,7 @@ fn a_failure_without_restart_is_the_end_for_all() {
     world.told();
     world.on(
         1,
-        Event::Failed {
+        JoinEvent::Failed {
             failure: failure(1),
             restarts: false,
         },
@@ -227,7 +229,7 @@ fn a_failure_without_restart_is_the_end_for_all() {
         world.told(),
         [(
             0,
-            Action::Over {
+            JoinAction::Over {
                 how: Closed::Failed(failure(1)),
                 is_late: false
             }
@@ -242,18 +244,18 @@ fn the_rest_goes_on_without_a_dead_node() {
     world.told();
     world.on(0, gone(1));
     world.views[2] = world.state.clone();
-    world.on(2, Event::Seen);
-    let lost = Change::Lost(vec!["node1".to_owned()]);
+    world.on(2, JoinEvent::Seen);
+    let lost = RoundChange::Lost(vec!["node1".to_owned()]);
     assert_eq!(world.told(), [changed(0, lost.clone()), changed(2, lost)]);
-    world.on(0, Event::Join);
-    world.on(2, Event::Join);
+    world.on(0, JoinEvent::Join);
+    world.on(2, JoinEvent::Join);
     world.views[0] = world.state.clone();
-    world.on(0, Event::Seen);
+    world.on(0, JoinEvent::Seen);
     assert_eq!(world.told(), [], "one that may come back is waited for");
     world.now += 2 * SECOND;
     for node in [0, 2, 0] {
         world.views[node] = world.state.clone();
-        world.on(node, Event::Deadline);
+        world.on(node, JoinEvent::Deadline);
     }
     assert_eq!(
         (world.joined(), world.state.restarts),
@@ -268,7 +270,7 @@ fn who_was_taken_for_dead_hears_of_it_and_comes_again() {
     world.told();
     world.on(0, gone(1));
     world.settle();
-    assert!(world.told().contains(&changed(1, Change::Expelled)));
+    assert!(world.told().contains(&changed(1, RoundChange::Expelled)));
     world.join(&[0, 1]);
     assert_eq!(world.joined(), [(0, 0, 2), (1, 1, 2)]);
 }
@@ -293,9 +295,9 @@ fn a_spare_waits_without_limit_and_goes_in_peace() {
     world.join(&[1]);
     (0..3).for_each(|_| world.wait(99));
     world.told();
-    world.on(0, Event::Done);
+    world.on(0, JoinEvent::Done);
     world.settle();
-    let over = |is_late| Action::Over {
+    let over = |is_late| JoinAction::Over {
         how: Closed::Succeeded,
         is_late,
     };
@@ -307,14 +309,14 @@ fn a_spare_waits_without_limit_and_goes_in_peace() {
 fn a_node_that_comes_after_the_end_is_late() {
     let mut world = World::new(2, 1, 1);
     world.join(&[0]);
-    world.on(0, Event::Done);
+    world.on(0, JoinEvent::Done);
     world.told();
     world.join(&[1]);
     assert_eq!(
         world.told(),
         [(
             1,
-            Action::Over {
+            JoinAction::Over {
                 how: Closed::Succeeded,
                 is_late: true
             }
@@ -328,10 +330,10 @@ fn nodes_that_are_done_wait_for_the_others_and_let_nobody_in() {
     world.join(&[0, 1]);
     world.wait(2);
     world.told();
-    world.on(0, Event::Done);
+    world.on(0, JoinEvent::Done);
     world.join(&[2]);
     assert_eq!(world.told(), []);
-    world.on(1, Event::Done);
+    world.on(1, JoinEvent::Done);
     world.settle();
     assert_eq!(world.told().len(), 3);
 }
@@ -343,7 +345,7 @@ fn too_few_nodes_time_out() {
     world.wait(100);
     assert_eq!(
         (world.told(), world.state.nodes().len()),
-        (vec![(0, Action::TimedOut { came: 1 })], 0)
+        (vec![(0, JoinAction::TimedOut { came: 1 })], 0)
     );
 }
 
@@ -352,12 +354,12 @@ fn who_leaves_by_a_signal_leaves_the_door_open() {
     let mut world = World::new(2, 1, 2);
     world.join(&[0, 1]);
     world.told();
-    world.on(1, Event::Leave { closes: None });
+    world.on(1, JoinEvent::Leave { closes: None });
     world.settle();
-    let left = changed(0, Change::Left(vec!["node1".to_owned()]));
+    let left = changed(0, RoundChange::Left(vec!["node1".to_owned()]));
     assert_eq!(
         (world.told(), world.state.closed.clone()),
-        (vec![(1, Action::Left), left], None)
+        (vec![(1, JoinAction::Left), left], None)
     );
 }
 
@@ -370,17 +372,17 @@ fn with_fixed_nodes_one_that_was_stopped_is_not_called_gone() {
         .for_each(|member| member.settings.is_fixed = true);
     world.join(&[0, 1]);
     world.told();
-    world.on(1, Event::Leave { closes: None });
+    world.on(1, JoinEvent::Leave { closes: None });
     world.settle();
-    let failure = Failure {
+    let failure = NodeFailure {
         node: "node1".to_owned(),
         what: "the node was stopped".to_owned(),
     };
-    let over = Action::Over {
+    let over = JoinAction::Over {
         how: Closed::Failed(failure),
         is_late: false,
     };
-    assert_eq!(world.told(), [(1, Action::Left), (0, over)]);
+    assert_eq!(world.told(), [(1, JoinAction::Left), (0, over)]);
 }
 
 #[test]
@@ -388,12 +390,12 @@ fn who_died_is_named_before_who_was_stopped() {
     let mut world = World::new(3, 1, 3);
     world.join(&[0, 1, 2]);
     world.told();
-    world.on(1, Event::Leave { closes: None });
+    world.on(1, JoinEvent::Leave { closes: None });
     world.views[0] = world.state.clone();
     world.on(0, gone(2));
     assert_eq!(
         world.told()[1],
-        changed(0, Change::Lost(vec!["node2".to_owned()]))
+        changed(0, RoundChange::Lost(vec!["node2".to_owned()]))
     );
 }
 
@@ -413,7 +415,7 @@ fn with_fixed_nodes_a_lost_one_is_the_end() {
             &told[..],
             [(
                 0,
-                Action::Over {
+                JoinAction::Over {
                     how: Closed::Failed(_),
                     ..
                 }
@@ -434,11 +436,11 @@ fn with_fixed_nodes_all_blame_the_one_that_was_lost_first() {
     world.told();
     world.on(0, gone(1));
     world.settle();
-    let failure = Failure {
+    let failure = NodeFailure {
         node: "node1".to_owned(),
         what: "the node is gone".to_owned(),
     };
-    let over = Action::Over {
+    let over = JoinAction::Over {
         how: Closed::Failed(failure),
         is_late: false,
     };
@@ -451,10 +453,10 @@ fn who_hears_late_of_a_dead_node_does_not_count_those_that_wait_already() {
     world.join(&[0, 1, 2]);
     world.told();
     world.on(0, gone(1));
-    world.on(0, Event::Join);
+    world.on(0, JoinEvent::Join);
     world.views[2] = world.state.clone();
-    world.on(2, Event::Seen);
-    let lost = Change::Lost(vec!["node1".to_owned()]);
+    world.on(2, JoinEvent::Seen);
+    let lost = RoundChange::Lost(vec!["node1".to_owned()]);
     assert_eq!(world.told(), [changed(0, lost.clone()), changed(2, lost)]);
 }
 
@@ -494,15 +496,15 @@ proptest! {
                 Step::Join | Step::Fail | Step::Gone(_) | Step::Leave => {}
             }
             world.on(node, match step {
-                Step::Read => Event::Seen,
-                Step::Wait(_) => Event::Deadline,
-                Step::Join => Event::Join,
-                Step::Fail => Event::Failed { failure: failure(node), restarts: true },
+                Step::Read => JoinEvent::Seen,
+                Step::Wait(_) => JoinEvent::Deadline,
+                Step::Join => JoinEvent::Join,
+                Step::Fail => JoinEvent::Failed { failure: failure(node), restarts: true },
                 Step::Gone(other) => gone(other),
-                Step::Leave => Event::Leave { closes: None },
+                Step::Leave => JoinEvent::Leave { closes: None },
             });
             for (node, told) in world.told() {
-                if let Action::Joined(place) = told {
+                if let JoinAction::Joined(place) = told {
                     prop_assert!((min..=min + more).contains(&place.nodes));
                     rounds.entry(world.views[node].round).or_default().push((place.node, place.nodes));
                 }
@@ -523,11 +525,11 @@ proptest! {
         for (node, step) in steps {
             match step {
                 Step::Read => world.views[node] = world.state.clone(),
-                Step::Join => world.on(node, Event::Join),
-                Step::Fail => world.on(node, Event::Failed { failure: failure(node), restarts: true }),
+                Step::Join => world.on(node, JoinEvent::Join),
+                Step::Fail => world.on(node, JoinEvent::Failed { failure: failure(node), restarts: true }),
                 Step::Gone(other) => world.on(node, gone(other)),
                 Step::Wait(seconds) => world.now += seconds * SECOND,
-                Step::Leave => world.on(node, Event::Leave { closes: None }),
+                Step::Leave => world.on(node, JoinEvent::Leave { closes: None }),
             }
         }
         world.told();
@@ -535,7 +537,7 @@ proptest! {
         for _ in 0..8 {
             world.wait(3);
             let told = world.told();
-            let changed = told.into_iter().filter(|(_, action)| matches!(action, Action::Changed(_)));
+            let changed = told.into_iter().filter(|(_, action)| matches!(action, JoinAction::Changed(_)));
             let changed: Vec<usize> = changed.map(|(node, _)| node).collect();
             world.join(&changed);
         }

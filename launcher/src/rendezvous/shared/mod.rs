@@ -26,15 +26,15 @@ use crate::plan::rendezvous::{Backend, RendezvousPlan};
 use crate::rendezvous::beats::Beats;
 use crate::rendezvous::envelope::{Content, open, seal};
 use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::join::{Action, Change, Event, Member, Settings};
+use crate::rendezvous::join::{JoinAction, JoinEvent, JoinSettings, Member, RoundChange};
 use crate::rendezvous::launch::LaunchFacts;
-use crate::rendezvous::messages::{Command, Notice, leave};
+use crate::rendezvous::messages::{Notice, RendezvousCommand, leave};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
 use crate::rendezvous::shared::watch::{bell, watch};
-use crate::rendezvous::state::{Closed, NodeInfo, State};
+use crate::rendezvous::state::{Closed, NodeInfo, RendezvousState};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
-use crate::store::{Client, StoreError};
+use crate::store::{StoreClient, StoreError};
 
 /// How long the host of the store stays so that the others can read that the launch is over.
 const LINGER: Duration = Duration::from_secs(3);
@@ -52,10 +52,10 @@ pub struct SharedRendezvous<'a> {
     facts: &'a LaunchFacts,
     key: String,
     addr: String,
-    asker: Client,
+    asker: StoreClient,
     /// The encoded `state`, which the next write replaces.
     text: Vec<u8>,
-    state: State,
+    state: RendezvousState,
     member: Member,
     beats: Beats,
     store_endpoint: StoreEndpoint,
@@ -91,9 +91,9 @@ impl<'a> SharedRendezvous<'a> {
             Some(addr) => addr.clone(),
             None => store_endpoint.address(&asker).await,
         };
-        let first = seal(&State {
+        let first = seal(&RendezvousState {
             launch: facts.launch.clone(),
-            ..State::default()
+            ..RendezvousState::default()
         });
         let text = asker.compare_set(&key, b"", &first).await?;
         let state = read(&key, &text)?;
@@ -139,7 +139,7 @@ impl<'a> SharedRendezvous<'a> {
     /// the end of the launch are ignored.
     pub async fn run(
         mut self,
-        commands: &mut UnboundedReceiver<Command>,
+        commands: &mut UnboundedReceiver<RendezvousCommand>,
     ) -> Result<(), RendezvousError> {
         let ended = self.turn(commands).await;
         self.watch.abort();
@@ -155,11 +155,11 @@ impl<'a> SharedRendezvous<'a> {
 
     async fn turn(
         &mut self,
-        commands: &mut UnboundedReceiver<Command>,
+        commands: &mut UnboundedReceiver<RendezvousCommand>,
     ) -> Result<(), RendezvousError> {
         let mut beat_at = Instant::now();
         self.beat().await?;
-        self.handle(Event::Join).await?;
+        self.handle(JoinEvent::Join).await?;
         loop {
             let deadline = self.member.deadline();
             let deadline = async {
@@ -175,13 +175,13 @@ impl<'a> SharedRendezvous<'a> {
                 },
                 Some(seen) = self.seen.recv() => {
                     self.adopt(&seen?).await?;
-                    Event::Seen
+                    JoinEvent::Seen
                 }
                 () = sleep_until(beat_at) => {
                     beat_at = Instant::now() + self.facts.plan.keep_alive_interval;
                     self.beat().await?
                 }
-                () = deadline => Event::Deadline,
+                () = deadline => JoinEvent::Deadline,
             };
             if self.handle(event).await? {
                 return Ok(());
@@ -190,23 +190,23 @@ impl<'a> SharedRendezvous<'a> {
         }
     }
 
-    fn event(&mut self, command: Command) -> Event {
+    fn event(&mut self, command: RendezvousCommand) -> JoinEvent {
         match command {
-            Command::Join => {
+            RendezvousCommand::Join => {
                 self.ranks_store = None;
-                Event::Join
+                JoinEvent::Join
             }
-            Command::Failed { failure, restarts } => Event::Failed {
+            RendezvousCommand::Failed { failure, restarts } => JoinEvent::Failed {
                 failure: self.facts.failure(&self.addr, failure),
                 restarts,
             },
-            Command::Done => Event::Done,
-            Command::Leave { why } => {
+            RendezvousCommand::Done => JoinEvent::Done,
+            RendezvousCommand::Leave { why } => {
                 self.is_over = true;
                 // No node can go on without the store; a reason tells the others more than a store
                 // that is gone.
                 let closes = why.filter(|_| self.store_endpoint.server.is_some());
-                Event::Leave {
+                JoinEvent::Leave {
                     closes: closes.map(|what| self.facts.failure(&self.addr, what)),
                 }
             }
@@ -214,7 +214,7 @@ impl<'a> SharedRendezvous<'a> {
     }
 
     /// Executes the actions that follow from an event. Returns whether this node has left.
-    async fn handle(&mut self, event: Event) -> Result<bool, RendezvousError> {
+    async fn handle(&mut self, event: JoinEvent) -> Result<bool, RendezvousError> {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             for action in self
@@ -222,15 +222,15 @@ impl<'a> SharedRendezvous<'a> {
                 .on(event, &self.state, Instant::now().into_std())
             {
                 match action {
-                    Action::Write(next) => {
+                    JoinAction::Write(next) => {
                         self.write(*next).await?;
-                        events.push_back(Event::Seen);
+                        events.push_back(JoinEvent::Seen);
                     }
-                    Action::Host { round } => {
+                    JoinAction::Host { round } => {
                         let master = self.host(round).await?;
-                        events.push_back(Event::Hosted { round, master });
+                        events.push_back(JoinEvent::Hosted { round, master });
                     }
-                    Action::Left => {
+                    JoinAction::Left => {
                         self.linger().await;
                         return Ok(true);
                     }
@@ -241,7 +241,7 @@ impl<'a> SharedRendezvous<'a> {
         Ok(false)
     }
 
-    async fn write(&mut self, next: State) -> Result<(), RendezvousError> {
+    async fn write(&mut self, next: RendezvousState) -> Result<(), RendezvousError> {
         let desired = seal(&next);
         let text = self
             .asker
@@ -305,7 +305,7 @@ impl<'a> SharedRendezvous<'a> {
                 "somebody has deleted or replaced `{key}` in the store; it is put back, but ranks may have lost keys too"
             )));
         }
-        let state = State {
+        let state = RendezvousState {
             version: self.state.version + PUT_BACK,
             ..self.state.clone()
         };
@@ -326,7 +326,7 @@ impl<'a> SharedRendezvous<'a> {
 
     /// Writes this node's heartbeat and reads those of the others. If another client deletes or
     /// replaces a heartbeat, that at most counts as a change of it; no node waits for a heartbeat.
-    async fn beat(&mut self) -> Result<Event, RendezvousError> {
+    async fn beat(&mut self) -> Result<JoinEvent, RendezvousError> {
         let key = |id: &str| format!("{}/rrun/beat/{id}", self.key);
         self.beat_count += 1;
         self.asker
@@ -352,7 +352,7 @@ impl<'a> SharedRendezvous<'a> {
             .peek(&keys.iter().map(String::as_str).collect::<Vec<_>>())
             .await?;
         let others = nodes.into_iter().zip(beats.into_iter().skip(1));
-        Ok(Event::Gone(
+        Ok(JoinEvent::Gone(
             self.beats.on(others, Instant::now().into_std()),
         ))
     }
@@ -405,15 +405,15 @@ impl<'a> SharedRendezvous<'a> {
         Ok(self.asker.delete_all(&keys).await?)
     }
 
-    fn tell(&mut self, told: Action) -> Result<(), RendezvousError> {
+    fn tell(&mut self, told: JoinAction) -> Result<(), RendezvousError> {
         let plan = &self.facts.plan;
         let notice = match told {
-            Action::Joined(place) => {
+            JoinAction::Joined(place) => {
                 self.waiting = None;
                 Notice::Joined(place)
             }
-            Action::Changed(change) => Notice::Changed(reason(&change)),
-            Action::Over { how, is_late: true } => {
+            JoinAction::Changed(change) => Notice::Changed(reason(&change)),
+            JoinAction::Over { how, is_late: true } => {
                 let how = match how {
                     Closed::Succeeded => "it has succeeded".to_owned(),
                     Closed::Failed(failure) => format!("{}: {}", failure.node, failure.what),
@@ -423,7 +423,7 @@ impl<'a> SharedRendezvous<'a> {
                     how,
                 });
             }
-            Action::Over {
+            JoinAction::Over {
                 how,
                 is_late: false,
             } => {
@@ -435,14 +435,14 @@ impl<'a> SharedRendezvous<'a> {
                     }
                 }
             }
-            Action::TimedOut { came } => {
+            JoinAction::TimedOut { came } => {
                 return Err(RendezvousError::TimedOut {
                     came,
                     wanted: plan.min,
                     timeout: plan.join_timeout,
                 });
             }
-            Action::Write(_) | Action::Host { .. } | Action::Left => return Ok(()),
+            JoinAction::Write(_) | JoinAction::Host { .. } | JoinAction::Left => return Ok(()),
         };
         // The channel is closed if the launch is over; then nobody needs the notice.
         let _ = self.notices.send(notice);
@@ -498,7 +498,7 @@ impl Drop for SharedRendezvous<'_> {
     }
 }
 
-fn settings(plan: &RendezvousPlan) -> Settings {
+fn settings(plan: &RendezvousPlan) -> JoinSettings {
     let RendezvousPlan {
         min,
         max,
@@ -506,7 +506,7 @@ fn settings(plan: &RendezvousPlan) -> Settings {
         join_timeout,
         ..
     } = *plan;
-    Settings {
+    JoinSettings {
         min,
         max,
         last_call,
@@ -515,7 +515,7 @@ fn settings(plan: &RendezvousPlan) -> Settings {
     }
 }
 
-fn read(key: &str, text: &[u8]) -> Result<State, RendezvousError> {
+fn read(key: &str, text: &[u8]) -> Result<RendezvousState, RendezvousError> {
     match open(text) {
         Content::State(state) => Ok(*state),
         Content::Torchrun => Err(RendezvousError::Torchrun(key.to_owned())),
@@ -523,19 +523,23 @@ fn read(key: &str, text: &[u8]) -> Result<State, RendezvousError> {
     }
 }
 
-fn reason(change: &Change) -> String {
+fn reason(change: &RoundChange) -> String {
     match change {
-        Change::Failed(failure) => format!("{}: {}; all nodes restart", failure.node, failure.what),
-        Change::Lost(nodes) => format!(
+        RoundChange::Failed(failure) => {
+            format!("{}: {}; all nodes restart", failure.node, failure.what)
+        }
+        RoundChange::Lost(nodes) => format!(
             "node {} is gone; the others begin a new round",
             nodes.join(", ")
         ),
-        Change::Left(nodes) => format!(
+        RoundChange::Left(nodes) => format!(
             "node {} was stopped; the others begin a new round",
             nodes.join(", ")
         ),
-        Change::Waiting(count) => format!("{count} more nodes have come; all begin a new round"),
-        Change::Expelled => {
+        RoundChange::Waiting(count) => {
+            format!("{count} more nodes have come; all begin a new round")
+        }
+        RoundChange::Expelled => {
             "the other nodes took this one for dead; it joins them again".to_owned()
         }
     }

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::rendezvous::attend;
-use crate::rendezvous::place::Place;
-use crate::store::{Server, ServerHandle};
+use crate::rendezvous::place::NodePlace;
+use crate::store::{ServerHandle, StoreServer};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -33,7 +33,7 @@ fn plan(port: u16, node: usize) -> RendezvousPlan {
 }
 
 struct Node {
-    commands: UnboundedSender<Command>,
+    commands: UnboundedSender<RendezvousCommand>,
     notices: UnboundedReceiver<Notice>,
 }
 
@@ -56,7 +56,7 @@ impl Node {
         Node { commands, notices }
     }
 
-    fn command(&self, command: Command) {
+    fn command(&self, command: RendezvousCommand) {
         self.commands.send(command).expect("the node listens");
     }
 
@@ -75,7 +75,7 @@ impl Node {
             .expect("it happens in a minute")
     }
 
-    async fn joins(&mut self) -> Place {
+    async fn joins(&mut self) -> NodePlace {
         match self.hears().await {
             Notice::Joined(place) => place,
             other => panic!("{other:?}"),
@@ -91,20 +91,24 @@ impl Node {
 }
 
 /// Returns two nodes in their first round, and an unrelated client.
-async fn launch() -> (ServerHandle, [Node; 2], Client) {
-    let store = Server::bind("127.0.0.1", None).expect("a port").spawn();
+async fn launch() -> (ServerHandle, [Node; 2], StoreClient) {
+    let store = StoreServer::bind("127.0.0.1", None)
+        .expect("a port")
+        .spawn();
     let mut nodes = [0, 1].map(|node| Node::start(store.port(), node));
     for node in &mut nodes {
         assert_eq!(node.joins().await.nodes, 2);
     }
-    let stranger = Client::connect("127.0.0.1", store.port(), LONG)
+    let stranger = StoreClient::connect("127.0.0.1", store.port(), LONG)
         .await
         .expect("a store");
     (store, nodes, stranger)
 }
 
 async fn both_succeed(nodes: &mut [Node; 2]) {
-    nodes.iter().for_each(|node| node.command(Command::Done));
+    nodes
+        .iter()
+        .for_each(|node| node.command(RendezvousCommand::Done));
     for node in nodes {
         let heard = node.hears().await;
         assert!(matches!(heard, Notice::Succeeded), "{heard:?}");
@@ -125,12 +129,12 @@ async fn a_state_that_a_stranger_deletes_is_put_back() {
 #[tokio::test]
 async fn what_a_node_wants_is_not_lost_with_a_state_that_a_stranger_deletes() {
     let (_store, mut nodes, mut stranger) = launch().await;
-    nodes[0].command(Command::Done);
+    nodes[0].command(RendezvousCommand::Done);
     stranger
         .delete(format!("/{KEY}").as_bytes())
         .await
         .expect("deleted");
-    nodes[1].command(Command::Done);
+    nodes[1].command(RendezvousCommand::Done);
     stranger
         .delete(format!("/{KEY}").as_bytes())
         .await
@@ -145,7 +149,7 @@ async fn what_a_node_wants_is_not_lost_with_a_state_that_a_stranger_deletes() {
 async fn an_old_state_that_a_stranger_puts_back_changes_nothing() {
     let (_store, mut nodes, mut stranger) = launch().await;
     stranger
-        .set(KEY, &seal(&State::default()))
+        .set(KEY, &seal(&RendezvousState::default()))
         .await
         .expect("set");
     both_succeed(&mut nodes).await;
@@ -171,9 +175,9 @@ async fn numbers_that_no_launch_reaches_are_rubbish_too() {
     stranger
         .set(
             KEY,
-            &seal(&State {
+            &seal(&RendezvousState {
                 version: u64::MAX,
-                ..State::default()
+                ..RendezvousState::default()
             }),
         )
         .await
@@ -235,9 +239,11 @@ async fn count_requests(
 
 #[tokio::test]
 async fn a_bell_that_a_stranger_rings_makes_nobody_hurry() {
-    let store = Server::bind("127.0.0.1", None).expect("a port").spawn();
+    let store = StoreServer::bind("127.0.0.1", None)
+        .expect("a port")
+        .spawn();
     store
-        .set(&format!("/{KEY}"), &seal(&State::default()))
+        .set(&format!("/{KEY}"), &seal(&RendezvousState::default()))
         .expect("room");
     store
         .set(&format!("/{}", watch::bell(KEY, 1)), b"")
@@ -250,7 +256,7 @@ async fn a_bell_that_a_stranger_rings_makes_nobody_hurry() {
         std::cell::Cell::new(0),
     );
     let looks = async {
-        let client = Client::connect("127.0.0.1", port, LONG)
+        let client = StoreClient::connect("127.0.0.1", port, LONG)
             .await
             .expect("a store");
         let (seen_by, _seen) = unbounded_channel();

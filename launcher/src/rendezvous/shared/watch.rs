@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::rendezvous::envelope::{Content, open};
-use crate::store::{Client, StoreError};
+use crate::store::{StoreClient, StoreError};
 
 /// Pause after the bell rang although the state has not changed. Only unrelated clients cause that.
 const FALSE_BELL: Duration = Duration::from_millis(100);
@@ -17,7 +17,7 @@ pub fn bell(key: &str, version: u64) -> String {
 
 /// Reads the state whenever its bell rings, and every `period` in case that a bell was never rung.
 pub async fn watch(
-    mut client: Client,
+    mut client: StoreClient,
     key: String,
     period: Duration,
     seen: UnboundedSender<Result<Vec<u8>, StoreError>>,

@@ -1,8 +1,9 @@
 //! The store client, for agents on nodes that do not host the store.
 //!
 //! Keys are the caller's: the client puts a `/` before each, as torch's client does. Every request
-//! has the timeout given to [`Client::connect`]; [`Client::wait`] takes its own. A request whose
-//! future is dropped half way makes the connection unusable, and the next request reports that.
+//! has the timeout given to [`StoreClient::connect`]; [`StoreClient::wait`] takes its own. A
+//! request whose future is dropped half way makes the connection unusable, and the next request
+//! reports that.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::store::error::{StoreError, authority};
 use crate::store::port_owner::PortOwner;
 use crate::store::reply::READY;
-use crate::store::wire::Request;
+use crate::store::wire::StoreRequest;
 
 /// Pause before the second attempt to connect. It doubles up to [`LAST_RETRY`], because hosts
 /// usually start within seconds but may take minutes.
@@ -37,7 +38,7 @@ const READ: u64 = 64 * 1024;
 
 /// A connection to a store.
 #[derive(Debug)]
-pub struct Client {
+pub struct StoreClient {
     stream: TcpStream,
     addr: Arc<str>,
     timeout: Duration,
@@ -45,10 +46,14 @@ pub struct Client {
     is_idle: bool,
 }
 
-impl Client {
+impl StoreClient {
     /// Connects to a store, retrying until one answers or `timeout` has passed. Every later request
     /// has the same timeout.
-    pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<Client, StoreError> {
+    pub async fn connect(
+        host: &str,
+        port: u16,
+        timeout: Duration,
+    ) -> Result<StoreClient, StoreError> {
         let addr: Arc<str> = authority(host, port).into();
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now + FOREVER);
@@ -56,7 +61,7 @@ impl Client {
         loop {
             let err = match timeout_at(deadline, TcpStream::connect((host, port))).await {
                 Ok(Ok(stream)) => {
-                    return Client {
+                    return StoreClient {
                         stream,
                         addr,
                         timeout,
@@ -87,9 +92,9 @@ impl Client {
         (host, port): (&str, u16),
         patience: Duration,
         timeout: Duration,
-    ) -> Result<Client, StoreError> {
+    ) -> Result<StoreClient, StoreError> {
         let addr = authority(host, port).into();
-        let greeted = Client {
+        let greeted = StoreClient {
             stream,
             addr,
             timeout: timeout.min(patience),
@@ -97,7 +102,7 @@ impl Client {
         }
         .greet()
         .await?;
-        Ok(Client { timeout, ..greeted })
+        Ok(StoreClient { timeout, ..greeted })
     }
 
     /// Returns the local address of the connection to the store.
@@ -106,7 +111,7 @@ impl Client {
     }
 
     /// Performs the handshake, which checks that the other end is a store.
-    async fn greet(self) -> Result<Client, StoreError> {
+    async fn greet(self) -> Result<StoreClient, StoreError> {
         let owner = self.owner();
         match self.exchange_greetings().await {
             Err(StoreError::Silent { addr, timeout }) => Err(StoreError::Mute {
@@ -133,14 +138,14 @@ impl Client {
         }
     }
 
-    async fn exchange_greetings(mut self) -> Result<Client, StoreError> {
+    async fn exchange_greetings(mut self) -> Result<StoreClient, StoreError> {
         self.stream
             .set_nodelay(true)
             .map_err(|err| self.lost(err))?;
         let sent = std::process::id();
         let mut greeting = Vec::new();
-        Request::Validate.encode(&mut greeting); // with the ping in one segment: torch 2.11 refuses a split one
-        Request::Ping { nonce: sent }.encode(&mut greeting);
+        StoreRequest::Validate.encode(&mut greeting); // with the ping in one segment: torch 2.11 refuses a split one
+        StoreRequest::Ping { nonce: sent }.encode(&mut greeting);
         let read = async |stream: &mut TcpStream| {
             let mut answer = [0; 4];
             stream.read_exact(&mut answer).await.map(|_| answer)
@@ -160,7 +165,7 @@ impl Client {
 
     /// Stores a value.
     pub async fn set(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.send(&Request::Set {
+        self.send(&StoreRequest::Set {
             key: &wire(key),
             value,
         })
@@ -170,7 +175,7 @@ impl Client {
     /// Waits until the key exists, and returns its value.
     pub async fn get(&mut self, key: &str) -> Result<Vec<u8>, StoreError> {
         self.wait(&[key], self.timeout).await?;
-        self.ask(&Request::Get { key: &wire(key) }, async |stream| {
+        self.ask(&StoreRequest::Get { key: &wire(key) }, async |stream| {
             read_value(stream).await
         })
         .await
@@ -179,7 +184,7 @@ impl Client {
     /// Adds `delta` to the decimal number stored under the key (0 if absent), and returns the sum.
     pub async fn add(&mut self, key: &str, delta: i64) -> Result<i64, StoreError> {
         self.ask(
-            &Request::Add {
+            &StoreRequest::Add {
                 key: &wire(key),
                 delta,
             },
@@ -193,7 +198,7 @@ impl Client {
     /// workers.
     pub async fn count_in(&mut self) -> Result<i64, StoreError> {
         self.ask(
-            &Request::Add {
+            &StoreRequest::Add {
                 key: b"init/",
                 delta: 1,
             },
@@ -212,7 +217,7 @@ impl Client {
             }
             Ok(keys)
         };
-        self.ask(&Request::ListKeys, read).await
+        self.ask(&StoreRequest::ListKeys, read).await
     }
 
     /// Deletes a key, given as it is on the wire.
@@ -226,7 +231,7 @@ impl Client {
         for some in keys.chunks(DELETED_AT_ONCE) {
             let mut bytes = Vec::new();
             some.iter()
-                .for_each(|key| Request::Delete { key: key.as_ref() }.encode(&mut bytes));
+                .for_each(|key| StoreRequest::Delete { key: key.as_ref() }.encode(&mut bytes));
             let read = async |stream: &mut TcpStream| {
                 for _ in some {
                     stream.read_i64_le().await?;
@@ -248,7 +253,7 @@ impl Client {
         desired: &[u8],
     ) -> Result<Vec<u8>, StoreError> {
         self.ask(
-            &Request::CompareSet {
+            &StoreRequest::CompareSet {
                 key: &wire(key),
                 expected,
                 desired,
@@ -261,7 +266,7 @@ impl Client {
     /// Returns the current values without waiting, empty where a key is absent.
     pub async fn peek(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, StoreError> {
         let wire: Vec<_> = keys.iter().map(|key| wire(key)).collect();
-        let request = Request::MultiGet {
+        let request = StoreRequest::MultiGet {
             keys: wire.iter().map(Vec::as_slice).collect(),
         };
         let read = async |stream: &mut TcpStream| {
@@ -277,7 +282,7 @@ impl Client {
     /// Returns whether all keys exist.
     pub async fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError> {
         let keys: Vec<_> = keys.iter().map(|key| wire(key)).collect();
-        let request = Request::Check {
+        let request = StoreRequest::Check {
             keys: keys.iter().map(Vec::as_slice).collect(),
         };
         Ok(self
@@ -292,7 +297,7 @@ impl Client {
             .iter()
             .map(|(key, value)| (wire(key), *value))
             .collect();
-        self.send(&Request::MultiSet {
+        self.send(&StoreRequest::MultiSet {
             pairs: pairs
                 .iter()
                 .map(|(key, value)| (key.as_slice(), *value))
@@ -310,7 +315,7 @@ impl Client {
     /// Waits until all keys exist.
     pub async fn wait(&mut self, keys: &[&str], timeout: Duration) -> Result<(), StoreError> {
         let wire: Vec<_> = keys.iter().map(|key| wire(key)).collect();
-        self.send(&Request::Wait {
+        self.send(&StoreRequest::Wait {
             keys: wire.iter().map(Vec::as_slice).collect(),
         })
         .await?;
@@ -339,16 +344,16 @@ impl Client {
             }
             Ok(came)
         };
-        self.ask(&Request::CancelWait, read).await
+        self.ask(&StoreRequest::CancelWait, read).await
     }
 
-    async fn send(&mut self, request: &Request<'_>) -> Result<(), StoreError> {
+    async fn send(&mut self, request: &StoreRequest<'_>) -> Result<(), StoreError> {
         self.ask(request, async |_| Ok(())).await
     }
 
     async fn ask<T>(
         &mut self,
-        request: &Request<'_>,
+        request: &StoreRequest<'_>,
         read: impl AsyncFnOnce(&mut TcpStream) -> io::Result<T>,
     ) -> Result<T, StoreError> {
         let mut bytes = Vec::new();

@@ -6,17 +6,17 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::store::server::{Server, ServerHandle};
+use crate::store::server::{ServerHandle, StoreServer};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
 
 fn host() -> ServerHandle {
-    Server::bind("127.0.0.1", None).unwrap().spawn()
+    StoreServer::bind("127.0.0.1", None).unwrap().spawn()
 }
 
-async fn join(store: &ServerHandle) -> Client {
-    Client::connect("127.0.0.1", store.port(), LONG)
+async fn join(store: &ServerHandle) -> StoreClient {
+    StoreClient::connect("127.0.0.1", store.port(), LONG)
         .await
         .unwrap()
 }
@@ -87,9 +87,9 @@ async fn a_request_given_up_half_way_spoils_the_connection() {
 async fn a_client_that_comes_first_waits_for_the_store() {
     let held = hold_port();
     let port = port_of(&held);
-    let early = tokio::spawn(async move { Client::connect("127.0.0.1", port, LONG).await });
+    let early = tokio::spawn(async move { StoreClient::connect("127.0.0.1", port, LONG).await });
     tokio::task::yield_now().await;
-    let _store = Server::bind("127.0.0.1", Some(port)).unwrap().spawn();
+    let _store = StoreServer::bind("127.0.0.1", Some(port)).unwrap().spawn();
     assert_eq!(early.await.unwrap().unwrap().add("n", 1).await.unwrap(), 1);
 }
 
@@ -97,7 +97,9 @@ async fn a_client_that_comes_first_waits_for_the_store() {
 async fn a_store_that_never_comes_is_an_error_in_time() {
     let held = hold_port();
     let port = port_of(&held);
-    let err = Client::connect("127.0.0.1", port, SHORT).await.unwrap_err();
+    let err = StoreClient::connect("127.0.0.1", port, SHORT)
+        .await
+        .unwrap_err();
     assert!(matches!(err, StoreError::Unreachable { .. }), "{err}");
 }
 
@@ -110,7 +112,9 @@ async fn a_listener_that_is_no_store_is_named() {
         stream.write_all(b"SSH-2.0-").await.unwrap();
         stream.read_to_end(&mut Vec::new()).await
     });
-    let err = Client::connect("127.0.0.1", port, LONG).await.unwrap_err();
+    let err = StoreClient::connect("127.0.0.1", port, LONG)
+        .await
+        .unwrap_err();
     assert!(matches!(err, StoreError::NotAStore { .. }), "{err}");
 }
 
@@ -118,7 +122,9 @@ async fn a_listener_that_is_no_store_is_named() {
 async fn a_listener_that_says_nothing_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let err = Client::connect("127.0.0.1", port, SHORT).await.unwrap_err();
+    let err = StoreClient::connect("127.0.0.1", port, SHORT)
+        .await
+        .unwrap_err();
     assert!(matches!(err, StoreError::Mute { .. }), "{err}");
 }
 

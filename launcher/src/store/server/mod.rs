@@ -11,12 +11,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::say;
-use crate::store::connection::Connection;
+use crate::store::connection::StoreConnection;
 use crate::store::error::{StoreError, authority};
 use crate::store::hub::Hub;
-use crate::store::limits::Limits;
+use crate::store::limits::StoreLimits;
 use crate::store::port_owner::PortOwner;
-use crate::store::table::Refusal;
+use crate::store::table::StoreRefusal;
 
 /// Length of the accept queue, because all ranks of a job connect at once. The kernel caps it at
 /// `net.core.somaxconn`.
@@ -41,10 +41,10 @@ const LOOPBACK_TRIES: u32 = 16;
 
 /// A store that listens on its port but does not answer yet.
 #[derive(Debug)]
-pub struct Server {
+pub struct StoreServer {
     listeners: Vec<StdListener>,
     port: u16,
-    limits: Limits,
+    limits: StoreLimits,
 }
 
 /// The machines from which a store can be reached.
@@ -68,17 +68,17 @@ impl Scope {
     }
 }
 
-impl Server {
+impl StoreServer {
     /// Binds `port`, or any free port if it is `None` or 0. `host` is the name under which ranks
     /// reach the store; it decides on which addresses the store listens. Clients can connect from
-    /// now on, and are answered after [`Server::spawn`].
-    pub fn bind(host: &str, port: Option<u16>) -> Result<Server, StoreError> {
-        Server::bind_in(Scope::of(host), host, port)
+    /// now on, and are answered after [`StoreServer::spawn`].
+    pub fn bind(host: &str, port: Option<u16>) -> Result<StoreServer, StoreError> {
+        StoreServer::bind_in(Scope::of(host), host, port)
     }
 
-    /// Binds as [`Server::bind`] does, with an explicit scope for clients that know the store under
-    /// other names. `host` then only appears in messages.
-    pub fn bind_in(scope: Scope, host: &str, port: Option<u16>) -> Result<Server, StoreError> {
+    /// Binds as [`StoreServer::bind`] does, with an explicit scope for clients that know the store
+    /// under other names. `host` then only appears in messages.
+    pub fn bind_in(scope: Scope, host: &str, port: Option<u16>) -> Result<StoreServer, StoreError> {
         let port = port.unwrap_or(0);
         let addr = || authority(host, port);
         let listening = match scope {
@@ -96,17 +96,17 @@ impl Server {
             .local_addr()
             .map_err(|err| StoreError::Listen { addr: addr(), err })?
             .port();
-        Ok(Server {
+        Ok(StoreServer {
             listeners,
             port,
-            limits: Limits::of_process(),
+            limits: StoreLimits::of_process(),
         })
     }
 
     /// Replaces the limits of this process by others.
     #[must_use]
-    pub fn with_limits(self, limits: Limits) -> Server {
-        Server { limits, ..self }
+    pub fn with_limits(self, limits: StoreLimits) -> StoreServer {
+        StoreServer { limits, ..self }
     }
 
     /// Returns the port that was bound.
@@ -134,7 +134,7 @@ impl Server {
 pub struct ServerHandle {
     listeners: Arc<Vec<StdListener>>,
     port: u16,
-    limits: Limits,
+    limits: StoreLimits,
     hub: Hub,
     task: AbortHandle,
 }
@@ -147,7 +147,7 @@ impl ServerHandle {
 
     /// Stores a value as a client would, and wakes the clients that wait for it. The key is as on
     /// the wire: torch's clients put a `/` before theirs.
-    pub fn set(&self, key: &str, value: &[u8]) -> Result<(), Refusal> {
+    pub fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreRefusal> {
         self.hub.set(key.as_bytes(), value)
     }
 
@@ -223,7 +223,7 @@ fn listen_on(ip: IpAddr, port: u16) -> io::Result<StdListener> {
     Ok(socket.into())
 }
 
-fn start(listeners: &Arc<Vec<StdListener>>, limits: Limits) -> (Hub, AbortHandle) {
+fn start(listeners: &Arc<Vec<StdListener>>, limits: StoreLimits) -> (Hub, AbortHandle) {
     let hub = Hub::new(limits);
     let task = tokio::spawn(serve(Arc::clone(listeners), hub.clone(), limits)).abort_handle();
     (hub, task)
@@ -231,7 +231,7 @@ fn start(listeners: &Arc<Vec<StdListener>>, limits: Limits) -> (Hub, AbortHandle
 
 /// Accepts connections until the task is aborted. The connections live in this task and end with
 /// it.
-async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: Limits) {
+async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: StoreLimits) {
     let first = register(&listeners[0]).await;
     let second = match listeners.get(1) {
         Some(listener) => Some(register(listener).await),
@@ -301,7 +301,7 @@ async fn attend(stream: TcpStream, peer: SocketAddr, hub: Hub) {
     if let Err(err) = options {
         tracing::debug!("the store cannot tune the connection of {peer}: {err}");
     }
-    if let Err(ended) = Connection::new(stream, hub.enter()).serve().await {
+    if let Err(ended) = StoreConnection::new(stream, hub.enter()).serve().await {
         tracing::warn!("the store closed the connection of {peer}: {ended}");
     }
 }

@@ -5,18 +5,18 @@ use std::future::Future;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::store::client::Client;
+use crate::store::client::StoreClient;
 use crate::store::limits::{MAX_KEYS, MAX_VALUE, TURN};
-use crate::store::wire::Request;
+use crate::store::wire::StoreRequest;
 
 const LONG: Duration = Duration::from_secs(30);
 
 fn host() -> ServerHandle {
-    Server::bind("127.0.0.1", None).unwrap().spawn()
+    StoreServer::bind("127.0.0.1", None).unwrap().spawn()
 }
 
-async fn join(store: &ServerHandle) -> Client {
-    Client::connect("127.0.0.1", store.port(), LONG)
+async fn join(store: &ServerHandle) -> StoreClient {
+    StoreClient::connect("127.0.0.1", store.port(), LONG)
         .await
         .unwrap()
 }
@@ -33,7 +33,7 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
         .expect("it happens in 30 s")
 }
 
-fn bytes(requests: &[Request]) -> Vec<u8> {
+fn bytes(requests: &[StoreRequest]) -> Vec<u8> {
     let mut out = Vec::new();
     requests.iter().for_each(|request| request.encode(&mut out));
     out
@@ -50,7 +50,7 @@ async fn ranks_meet() {
         .map(|rank: u8| {
             let port = store.port();
             tokio::spawn(async move {
-                let mut client = Client::connect("localhost", port, LONG).await.unwrap();
+                let mut client = StoreClient::connect("localhost", port, LONG).await.unwrap();
                 client.set(&format!("addr/{rank}"), &[rank]).await.unwrap();
                 client
                     .multi_get(&["addr/0", "addr/1", "addr/2", "addr/3"])
@@ -79,7 +79,7 @@ async fn a_greeting_in_pieces_is_taken() {
     let store = host();
     let mut stream = connect(&store).await;
     stream.set_nodelay(true).unwrap();
-    for byte in bytes(&[Request::Validate, Request::Ping { nonce: 7 }]) {
+    for byte in bytes(&[StoreRequest::Validate, StoreRequest::Ping { nonce: 7 }]) {
         stream.write_all(&[byte]).await.unwrap();
         tokio::task::yield_now().await;
     }
@@ -90,30 +90,30 @@ async fn a_greeting_in_pieces_is_taken() {
 async fn strangers_are_closed_and_harm_nobody() {
     let store = host();
     let mut friend = join(&store).await;
-    let greeted = |rest: &[u8]| [&bytes(&[Request::Validate])[..], rest].concat();
+    let greeted = |rest: &[u8]| [&bytes(&[StoreRequest::Validate])[..], rest].concat();
     let table = [
         b"GET / HTTP/1.0\r\n\r\n".to_vec(),
         b"\x00\xde\xad\xbe\xef".to_vec(),
-        bytes(&[Request::Ping { nonce: 1 }]),
-        bytes(&[Request::NumKeys]),
+        bytes(&[StoreRequest::Ping { nonce: 1 }]),
+        bytes(&[StoreRequest::NumKeys]),
         greeted(b"\xff"),
         greeted(b"\x03\xff\xff\xff\xff\xff\xff\xff\xff"),
         greeted(b"\x06\xff\xff\xff\xff\xff\xff\xff\x7f"),
         greeted(&bytes(&[
-            Request::Set {
+            StoreRequest::Set {
                 key: b"n",
                 value: b"text",
             },
-            Request::Add {
+            StoreRequest::Add {
                 key: b"n",
                 delta: 1,
             },
         ])),
         greeted(&bytes(&[
-            Request::Wait {
+            StoreRequest::Wait {
                 keys: vec![b"never"],
             },
-            Request::Wait {
+            StoreRequest::Wait {
                 keys: vec![b"never"],
             },
         ])),
@@ -132,8 +132,8 @@ async fn half_a_request_holds_nobody_up_and_leaves_nothing() {
     let store = host();
     let mut friend = join(&store).await;
     let whole = bytes(&[
-        Request::Validate,
-        Request::Set {
+        StoreRequest::Validate,
+        StoreRequest::Set {
             key: b"/half",
             value: &[7; 1 << 20],
         },
@@ -174,8 +174,8 @@ async fn who_reads_slowly_gets_all_and_keeps_nobody_waiting() {
     // A SET has no reply: other clients may ask before it has arrived.
     assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     let mut slow = connect(&store).await;
-    let gets = vec![Request::Get { key: b"/big" }; 3];
-    slow.write_all(&[bytes(&[Request::Validate]), bytes(&gets)].concat())
+    let gets = vec![StoreRequest::Get { key: b"/big" }; 3];
+    slow.write_all(&[bytes(&[StoreRequest::Validate]), bytes(&gets)].concat())
         .await
         .unwrap();
     let (mut got, mut sip) = (0, vec![0; 100_000]);
@@ -194,8 +194,10 @@ async fn who_does_not_read_is_not_read_from_and_others_are_served() {
     // A SET has no reply: other clients may ask before it has arrived.
     assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     let mut deaf = connect(&store).await;
-    deaf.write_all(&bytes(&[Request::Validate])).await.unwrap();
-    let flood = bytes(&vec![Request::Get { key: b"/big" }; 4096]);
+    deaf.write_all(&bytes(&[StoreRequest::Validate]))
+        .await
+        .unwrap();
+    let flood = bytes(&vec![StoreRequest::Get { key: b"/big" }; 4096]);
     let is_refused = async {
         while tokio::time::timeout(Duration::from_millis(500), deaf.write_all(&flood))
             .await
@@ -222,12 +224,12 @@ async fn requests_sent_at_once_are_answered_in_order() {
     let store = host();
     let mut stream = connect(&store).await;
     let adds: Vec<_> = (0..20_000)
-        .map(|_| Request::Add {
+        .map(|_| StoreRequest::Add {
             key: b"n",
             delta: 1,
         })
         .collect();
-    let all = [bytes(&[Request::Validate]), bytes(&adds)].concat();
+    let all = [bytes(&[StoreRequest::Validate]), bytes(&adds)].concat();
     let (mut from, mut to) = stream.split();
     let write = async { to.write_all(&all).await.unwrap() };
     let read = async {
@@ -243,8 +245,8 @@ async fn a_client_that_goes_is_forgotten() {
     let store = host();
     let mut gone = connect(&store).await;
     gone.write_all(&bytes(&[
-        Request::Validate,
-        Request::Wait { keys: vec![b"/k"] },
+        StoreRequest::Validate,
+        StoreRequest::Wait { keys: vec![b"/k"] },
     ]))
     .await
     .unwrap();
@@ -269,7 +271,7 @@ async fn idle_connections_cost_nobody_anything() {
 #[tokio::test]
 async fn a_busy_port_is_named_with_its_holder_and_the_way_out() {
     let store = host();
-    let err = Server::bind("node7", Some(store.port()))
+    let err = StoreServer::bind("node7", Some(store.port()))
         .unwrap_err()
         .to_string();
     assert!(
@@ -293,7 +295,8 @@ async fn a_busy_port_is_named_with_its_holder_and_the_way_out() {
 async fn a_port_busy_on_one_family_only_is_busy() {
     for addr in ["127.0.0.1:0", "0.0.0.0:0"] {
         let other = StdListener::bind(addr).unwrap();
-        let err = Server::bind("localhost", Some(other.local_addr().unwrap().port())).unwrap_err();
+        let err =
+            StoreServer::bind("localhost", Some(other.local_addr().unwrap().port())).unwrap_err();
         assert!(matches!(err, StoreError::PortInUse { .. }), "{addr}: {err}");
     }
 }
@@ -303,7 +306,7 @@ async fn a_dropped_store_frees_its_port_at_once_and_closes_its_clients() {
     let store = host();
     let (port, mut client) = (store.port(), join(&store).await);
     drop(store);
-    let next = Server::bind("127.0.0.1", Some(port)).unwrap();
+    let next = StoreServer::bind("127.0.0.1", Some(port)).unwrap();
     assert_eq!(next.port(), port);
     assert!(matches!(
         within(client.add("n", 1)).await,
@@ -326,8 +329,8 @@ async fn a_renewed_store_is_empty_and_keeps_its_port() {
     assert_eq!(store.port(), port);
 }
 
-fn host_with(limits: Limits) -> ServerHandle {
-    Server::bind("127.0.0.1", None)
+fn host_with(limits: StoreLimits) -> ServerHandle {
+    StoreServer::bind("127.0.0.1", None)
         .unwrap()
         .with_limits(limits)
         .spawn()
@@ -335,10 +338,10 @@ fn host_with(limits: Limits) -> ServerHandle {
 
 #[tokio::test]
 async fn connections_that_greet_and_ask_for_nothing_make_room_for_ranks() {
-    let store = host_with(Limits {
+    let store = host_with(StoreLimits {
         clients: 64,
         grace: Duration::from_millis(100),
-        ..Limits::default()
+        ..StoreLimits::default()
     });
     let mut rank = join(&store).await;
     rank.set("k", b"v").await.unwrap();
@@ -346,7 +349,10 @@ async fn connections_that_greet_and_ask_for_nothing_make_room_for_ranks() {
     for _ in 0..200 {
         let mut stream = connect(&store).await;
         stream
-            .write_all(&bytes(&[Request::Validate, Request::Ping { nonce: 1 }]))
+            .write_all(&bytes(&[
+                StoreRequest::Validate,
+                StoreRequest::Ping { nonce: 1 },
+            ]))
             .await
             .unwrap();
         idle.push(stream);
@@ -362,10 +368,10 @@ async fn connections_that_greet_and_ask_for_nothing_make_room_for_ranks() {
 
 #[tokio::test]
 async fn a_rank_that_waits_is_not_taken_for_idle() {
-    let store = host_with(Limits {
+    let store = host_with(StoreLimits {
         clients: 8,
         grace: Duration::from_millis(50),
-        ..Limits::default()
+        ..StoreLimits::default()
     });
     let mut waiting = join(&store).await;
     let waiting = tokio::spawn(async move { waiting.get("k").await });
@@ -381,15 +387,15 @@ async fn a_rank_that_waits_is_not_taken_for_idle() {
 
 #[tokio::test]
 async fn half_requests_make_room_when_another_needs_it() {
-    let limits = Limits {
+    let limits = StoreLimits {
         buffered: 8 << 20,
         grace: Duration::from_millis(50),
-        ..Limits::default()
+        ..StoreLimits::default()
     };
     let store = host_with(limits);
     let whole = bytes(&[
-        Request::Validate,
-        Request::Set {
+        StoreRequest::Validate,
+        StoreRequest::Set {
             key: b"/half",
             value: &[7; 2 << 20],
         },
@@ -418,16 +424,16 @@ async fn half_requests_make_room_when_another_needs_it() {
 
 #[tokio::test]
 async fn small_requests_are_taken_when_long_ones_have_all_the_room() {
-    let store = host_with(Limits {
+    let store = host_with(StoreLimits {
         buffered: 1 << 20,
         grace: LONG,
-        ..Limits::default()
+        ..StoreLimits::default()
     });
     let mut rank = join(&store).await;
     let mut greedy = connect(&store).await;
     let whole = bytes(&[
-        Request::Validate,
-        Request::Set {
+        StoreRequest::Validate,
+        StoreRequest::Set {
             key: b"/half",
             value: &[7; MAX_VALUE],
         },
@@ -487,14 +493,14 @@ async fn a_wait_for_very_many_keys_leaves_others_their_turn() {
         .collect();
     let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     let request = bytes(&[
-        Request::Validate,
-        Request::Wait { keys: keys.clone() },
-        Request::Ping { nonce: 9 },
+        StoreRequest::Validate,
+        StoreRequest::Wait { keys: keys.clone() },
+        StoreRequest::Ping { nonce: 9 },
     ]);
     let all = async {
         stream.write_all(&request).await.unwrap();
         stream
-            .write_all(&bytes(&[Request::CancelWait]))
+            .write_all(&bytes(&[StoreRequest::CancelWait]))
             .await
             .unwrap();
         assert_eq!(stream.read_u32_le().await.unwrap(), 9);
@@ -513,7 +519,7 @@ async fn a_wait_for_very_many_keys_leaves_others_their_turn() {
 #[tokio::test]
 async fn a_store_of_this_machine_listens_nowhere_else() {
     for host in ["127.0.0.1", "localhost", "::1"] {
-        let server = Server::bind(host, None).unwrap();
+        let server = StoreServer::bind(host, None).unwrap();
         let addrs: Vec<_> = server
             .listeners
             .iter()
@@ -528,12 +534,14 @@ async fn a_store_of_this_machine_listens_nowhere_else() {
 
 #[tokio::test]
 async fn a_store_of_this_machine_is_found_at_both_loopback_addresses() {
-    let store = Server::bind("localhost", None).unwrap().spawn();
+    let store = StoreServer::bind("localhost", None).unwrap().spawn();
     for host in ["127.0.0.1", "::1", "localhost"] {
         if host == "::1" && StdListener::bind("[::1]:0").is_err() {
             continue; // no IPv6 here
         }
-        let mut client = Client::connect(host, store.port(), LONG).await.unwrap();
+        let mut client = StoreClient::connect(host, store.port(), LONG)
+            .await
+            .unwrap();
         assert!(client.add("n", 1).await.unwrap() > 0);
     }
 }

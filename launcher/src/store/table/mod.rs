@@ -15,24 +15,24 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::store::limits::{ENTRY, MAX_APPENDED, MAX_HELD};
-use crate::store::reply::Reply;
+use crate::store::reply::StoreReply;
 use crate::store::retired::Retired;
-use crate::store::value::Value;
+use crate::store::value::StoreValue;
 use crate::store::waits::{ClientId, Waits};
-use crate::store::wire::Request;
+use crate::store::wire::StoreRequest;
 
 /// An action for the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum TableAction {
     /// Send this reply, after those before it.
-    Send(ClientId, Reply),
+    Send(ClientId, StoreReply),
     /// Close the connection and answer none of its requests any more.
-    Close(ClientId, Refusal),
+    Close(ClientId, StoreRefusal),
 }
 
 /// The reason why the table refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum StoreRefusal {
     /// `ADD` or `BARRIER` on a value that is not a number.
     #[error("the value to add to is not a number of 64 bits")]
     NotANumber,
@@ -62,10 +62,10 @@ pub enum Refusal {
 
 /// The contents of a store: values, queues and waits.
 #[derive(Debug)]
-pub struct Table {
-    values: HashMap<Arc<[u8]>, Value>,
+pub struct StoreTable {
+    values: HashMap<Arc<[u8]>, StoreValue>,
     /// The queues; none of them is empty.
-    queues: HashMap<Box<[u8]>, VecDeque<Value>>,
+    queues: HashMap<Box<[u8]>, VecDeque<StoreValue>>,
     waits: Waits,
     barriers: Waits,
     /// Clients that a push has woken and that have sent nothing since, with the key of the queue.
@@ -77,16 +77,16 @@ pub struct Table {
     most: usize,
 }
 
-impl Default for Table {
-    fn default() -> Table {
-        Table::with_limit(MAX_HELD)
+impl Default for StoreTable {
+    fn default() -> StoreTable {
+        StoreTable::with_limit(MAX_HELD)
     }
 }
 
-impl Table {
+impl StoreTable {
     /// Returns an empty store that holds at most `most` bytes.
-    pub fn with_limit(most: usize) -> Table {
-        Table {
+    pub fn with_limit(most: usize) -> StoreTable {
+        StoreTable {
             values: HashMap::new(),
             queues: HashMap::new(),
             waits: Waits::default(),
@@ -99,24 +99,24 @@ impl Table {
     }
 
     /// Answers one request of one client.
-    pub fn on(&mut self, client: ClientId, request: &Request<'_>) -> Vec<Action> {
+    pub fn on(&mut self, client: ClientId, request: &StoreRequest<'_>) -> Vec<TableAction> {
         let mut actions = Vec::new();
-        let pops = if let Request::QueuePop { key } = request {
+        let pops = if let StoreRequest::QueuePop { key } = request {
             Some(*key)
         } else {
             None
         };
         self.pass_on(client, pops, &mut actions);
         match self.answer(client, request, &mut actions) {
-            Ok(Some(reply)) => actions.push(Action::Send(client, reply)),
+            Ok(Some(reply)) => actions.push(TableAction::Send(client, reply)),
             Ok(None) => {}
-            Err(refusal) => actions.push(Action::Close(client, refusal)),
+            Err(refusal) => actions.push(TableAction::Close(client, refusal)),
         }
         actions
     }
 
     /// Begins a client's wait for these keys; a further part or a `WAIT` names the rest.
-    pub fn begin_wait(&mut self, client: ClientId, keys: &[&[u8]]) -> Result<(), Refusal> {
+    pub fn begin_wait(&mut self, client: ClientId, keys: &[&[u8]]) -> Result<(), StoreRefusal> {
         self.is_free_to_wait(client)?;
         let missing: Vec<&[u8]> = keys.iter().copied().filter(|key| !self.has(key)).collect();
         // This only checks that there is room; the reservation is undone at once.
@@ -132,12 +132,12 @@ impl Table {
     }
 
     /// Updates the bytes that connections buffer from `before` to `now`.
-    pub fn buffer(&mut self, before: usize, now: usize) -> Result<(), Refusal> {
+    pub fn buffer(&mut self, before: usize, now: usize) -> Result<(), StoreRefusal> {
         self.exchange(before, now)
     }
 
     /// Handles the end of a client's connection, whatever the reason.
-    pub fn leave(&mut self, client: ClientId) -> Vec<Action> {
+    pub fn leave(&mut self, client: ClientId) -> Vec<TableAction> {
         let mut actions = Vec::new();
         self.waits.cancel(client);
         self.barriers.cancel(client);
@@ -148,50 +148,54 @@ impl Table {
     fn answer(
         &mut self,
         client: ClientId,
-        request: &Request<'_>,
-        actions: &mut Vec<Action>,
-    ) -> Result<Option<Reply>, Refusal> {
+        request: &StoreRequest<'_>,
+        actions: &mut Vec<TableAction>,
+    ) -> Result<Option<StoreReply>, StoreRefusal> {
         let reply = match *request {
-            Request::Validate => return Ok(None),
-            Request::Set { key, value } => return self.set(key, value, actions).map(|()| None),
-            Request::CompareSet {
+            StoreRequest::Validate => return Ok(None),
+            StoreRequest::Set { key, value } => {
+                return self.set(key, value, actions).map(|()| None);
+            }
+            StoreRequest::CompareSet {
                 key,
                 expected,
                 desired,
-            } => Reply::Value(self.compare_set(key, expected, desired, actions)?),
-            Request::Get { key } => Reply::Value(self.get(key)),
-            Request::Add { key, delta } => Reply::Number(self.add(key, delta, actions)?),
-            Request::Check { ref keys } => Reply::Exist(self.has_all(keys)),
-            Request::Wait { ref keys } => return self.wait(client, keys),
-            Request::NumKeys => Reply::Number(number(self.values.len())),
-            Request::Delete { key } => Reply::Number(i64::from(self.delete(key))),
-            Request::Append { key, value } => {
+            } => StoreReply::Value(self.compare_set(key, expected, desired, actions)?),
+            StoreRequest::Get { key } => StoreReply::Value(self.get(key)),
+            StoreRequest::Add { key, delta } => StoreReply::Number(self.add(key, delta, actions)?),
+            StoreRequest::Check { ref keys } => StoreReply::Exist(self.has_all(keys)),
+            StoreRequest::Wait { ref keys } => return self.wait(client, keys),
+            StoreRequest::NumKeys => StoreReply::Number(number(self.values.len())),
+            StoreRequest::Delete { key } => StoreReply::Number(i64::from(self.delete(key))),
+            StoreRequest::Append { key, value } => {
                 return self.append(key, value, actions).map(|()| None);
             }
-            Request::MultiGet { ref keys } => {
-                Reply::Values(keys.iter().map(|key| self.get(key)).collect())
+            StoreRequest::MultiGet { ref keys } => {
+                StoreReply::Values(keys.iter().map(|key| self.get(key)).collect())
             }
-            Request::MultiSet { ref pairs } => {
+            StoreRequest::MultiSet { ref pairs } => {
                 pairs
                     .iter()
                     .try_for_each(|(key, value)| self.set(key, value, actions))?;
                 return Ok(None);
             }
-            Request::CancelWait => {
+            StoreRequest::CancelWait => {
                 self.waits.cancel(client);
                 self.barriers.cancel(client);
-                Reply::WaitCanceled
+                StoreReply::WaitCanceled
             }
-            Request::Ping { nonce } => Reply::Nonce(nonce),
-            Request::QueuePush { key, value } => {
+            StoreRequest::Ping { nonce } => StoreReply::Nonce(nonce),
+            StoreRequest::QueuePush { key, value } => {
                 return self.push(key, value, actions).map(|()| None);
             }
-            Request::QueuePop { key } => Reply::Popped(self.pop(key)),
-            Request::QueueLen { key } => {
-                Reply::Number(number(self.queues.get(key).map_or(0, VecDeque::len)))
+            StoreRequest::QueuePop { key } => StoreReply::Popped(self.pop(key)),
+            StoreRequest::QueueLen { key } => {
+                StoreReply::Number(number(self.queues.get(key).map_or(0, VecDeque::len)))
             }
-            Request::ListKeys => Reply::Keys(self.values.keys().cloned().collect()),
-            Request::Barrier { key, world } => return self.barrier(client, key, world, actions),
+            StoreRequest::ListKeys => StoreReply::Keys(self.values.keys().cloned().collect()),
+            StoreRequest::Barrier { key, world } => {
+                return self.barrier(client, key, world, actions);
+            }
         };
         Ok(Some(reply))
     }
@@ -200,11 +204,16 @@ impl Table {
         self.values.contains_key(key) || self.queues.contains_key(key)
     }
 
-    fn get(&self, key: &[u8]) -> Value {
+    fn get(&self, key: &[u8]) -> StoreValue {
         self.values.get(key).cloned().unwrap_or_default()
     }
 
-    fn set(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
+    fn set(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        actions: &mut Vec<TableAction>,
+    ) -> Result<(), StoreRefusal> {
         let old = self
             .values
             .get(key)
@@ -226,8 +235,8 @@ impl Table {
         key: &[u8],
         expected: &[u8],
         desired: &[u8],
-        actions: &mut Vec<Action>,
-    ) -> Result<Value, Refusal> {
+        actions: &mut Vec<TableAction>,
+    ) -> Result<StoreValue, StoreRefusal> {
         match self.values.get(key) {
             None if !expected.is_empty() => return Ok(Arc::new(expected.to_vec())),
             Some(value) if value.as_slice() != expected => return Ok(Arc::clone(value)),
@@ -236,12 +245,17 @@ impl Table {
         Ok(self.get(key))
     }
 
-    fn add(&mut self, key: &[u8], delta: i64, actions: &mut Vec<Action>) -> Result<i64, Refusal> {
+    fn add(
+        &mut self,
+        key: &[u8],
+        delta: i64,
+        actions: &mut Vec<TableAction>,
+    ) -> Result<i64, StoreRefusal> {
         let sum = self
             .values
             .get(key)
             .map_or(Some(0), |value| leading_number(value))
-            .ok_or(Refusal::NotANumber)?;
+            .ok_or(StoreRefusal::NotANumber)?;
         let sum = sum.wrapping_add(delta);
         self.set(key, sum.to_string().as_bytes(), actions)?;
         Ok(sum)
@@ -251,14 +265,14 @@ impl Table {
         &mut self,
         key: &[u8],
         value: &[u8],
-        actions: &mut Vec<Action>,
-    ) -> Result<(), Refusal> {
+        actions: &mut Vec<TableAction>,
+    ) -> Result<(), StoreRefusal> {
         let Some(old) = self.values.get(key) else {
             return self.set(key, value, actions);
         };
         let length = old.len() + value.len();
         if length > MAX_APPENDED {
-            return Err(Refusal::TooLong(length));
+            return Err(StoreRefusal::TooLong(length));
         }
         self.exchange(0, value.len())?;
         if let Some(old) = self.values.get_mut(key) {
@@ -279,7 +293,12 @@ impl Table {
         true
     }
 
-    fn push(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
+    fn push(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        actions: &mut Vec<TableAction>,
+    ) -> Result<(), StoreRefusal> {
         self.exchange(0, ENTRY + key.len() + value.len())?;
         let value = Arc::new(value.to_vec());
         match self.queues.get_mut(key) {
@@ -290,7 +309,7 @@ impl Table {
         Ok(())
     }
 
-    fn pop(&mut self, key: &[u8]) -> Option<(i64, Value)> {
+    fn pop(&mut self, key: &[u8]) -> Option<(i64, StoreValue)> {
         let queue = self.queues.get_mut(key)?;
         let length = number(queue.len());
         let value = queue.pop_front()?;
@@ -302,9 +321,16 @@ impl Table {
         Some((length, value))
     }
 
-    fn wait(&mut self, client: ClientId, keys: &[&[u8]]) -> Result<Option<Reply>, Refusal> {
+    fn wait(
+        &mut self,
+        client: ClientId,
+        keys: &[&[u8]],
+    ) -> Result<Option<StoreReply>, StoreRefusal> {
         self.begin_wait(client, keys)?;
-        Ok(self.waits.end_parts(client).then_some(Reply::StopWaiting))
+        Ok(self
+            .waits
+            .end_parts(client)
+            .then_some(StoreReply::StopWaiting))
     }
 
     fn barrier(
@@ -312,8 +338,8 @@ impl Table {
         client: ClientId,
         key: &[u8],
         world: i64,
-        actions: &mut Vec<Action>,
-    ) -> Result<Option<Reply>, Refusal> {
+        actions: &mut Vec<TableAction>,
+    ) -> Result<Option<StoreReply>, StoreRefusal> {
         self.is_free_to_wait(client)?;
         if self.add(key, 1, actions)? < world {
             self.exchange(0, Waits::cost([key]))?;
@@ -323,15 +349,15 @@ impl Table {
             return Ok(None);
         }
         actions.extend(self.barriers.appeared(key).into_iter().map(stop_waiting));
-        Ok(Some(Reply::StopWaiting))
+        Ok(Some(StoreReply::StopWaiting))
     }
 
     /// Accounts for `new` bytes that will replace `old` ones.
-    fn exchange(&mut self, old: usize, new: usize) -> Result<(), Refusal> {
+    fn exchange(&mut self, old: usize, new: usize) -> Result<(), StoreRefusal> {
         if new > old && !self.has_room(new - old) {
             self.retired.sweep();
             if !self.has_room(new - old) {
-                return Err(Refusal::Full {
+                return Err(StoreRefusal::Full {
                     held: self.held,
                     most: self.most,
                 });
@@ -346,19 +372,19 @@ impl Table {
         more <= self.most.saturating_sub(held)
     }
 
-    fn is_free_to_wait(&self, client: ClientId) -> Result<(), Refusal> {
+    fn is_free_to_wait(&self, client: ClientId) -> Result<(), StoreRefusal> {
         if self.waits.has_whole(client) || self.barriers.has_whole(client) {
-            Err(Refusal::SecondWait)
+            Err(StoreRefusal::SecondWait)
         } else {
             Ok(())
         }
     }
 
-    fn wake(&mut self, key: &[u8], actions: &mut Vec<Action>) {
+    fn wake(&mut self, key: &[u8], actions: &mut Vec<TableAction>) {
         actions.extend(self.waits.appeared(key).into_iter().map(stop_waiting));
     }
 
-    fn wake_one(&mut self, key: &[u8], actions: &mut Vec<Action>) {
+    fn wake_one(&mut self, key: &[u8], actions: &mut Vec<TableAction>) {
         let Some(client) = self.waits.appeared_for_one(key) else {
             return;
         };
@@ -368,7 +394,7 @@ impl Table {
 
     /// Wakes the next waiting client if this one was woken by a push and sends any request but the
     /// pop.
-    fn pass_on(&mut self, client: ClientId, pops: Option<&[u8]>, actions: &mut Vec<Action>) {
+    fn pass_on(&mut self, client: ClientId, pops: Option<&[u8]>, actions: &mut Vec<TableAction>) {
         if self.woken.is_empty() {
             return; // nearly always: no need to hash
         }
@@ -381,8 +407,8 @@ impl Table {
     }
 }
 
-fn stop_waiting(client: ClientId) -> Action {
-    Action::Send(client, Reply::StopWaiting)
+fn stop_waiting(client: ClientId) -> TableAction {
+    TableAction::Send(client, StoreReply::StopWaiting)
 }
 
 /// Returns a length in the type of the wire format.

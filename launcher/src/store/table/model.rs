@@ -7,7 +7,7 @@ use super::*;
 
 /// The model. It has no barriers, whose waits are [`crate::store::waits::Waits`] like the others.
 #[derive(Debug, Default)]
-struct Model {
+struct TableModel {
     values: Vec<(Vec<u8>, Vec<u8>)>,
     items: Vec<(Vec<u8>, Vec<u8>)>,
     /// The waits in the order in which they began, with the keys that have not appeared.
@@ -16,7 +16,7 @@ struct Model {
     woken: Vec<(ClientId, Vec<u8>)>,
 }
 
-impl Model {
+impl TableModel {
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.values
             .iter()
@@ -32,7 +32,7 @@ impl Model {
         self.items.iter().filter(|(k, _)| k == key).count()
     }
 
-    fn put(&mut self, key: &[u8], value: Vec<u8>) -> Vec<Action> {
+    fn put(&mut self, key: &[u8], value: Vec<u8>) -> Vec<TableAction> {
         self.values.retain(|(k, _)| k != key);
         self.values.push((key.to_vec(), value));
         self.waits
@@ -44,7 +44,7 @@ impl Model {
             .collect()
     }
 
-    fn wake_one(&mut self, key: &[u8]) -> Vec<Action> {
+    fn wake_one(&mut self, key: &[u8]) -> Vec<TableAction> {
         for i in 0..self.waits.len() {
             let (client, keys) = &mut self.waits[i];
             let before = keys.len();
@@ -59,7 +59,7 @@ impl Model {
         vec![]
     }
 
-    fn pass_on(&mut self, client: ClientId, pops: Option<&[u8]>) -> Vec<Action> {
+    fn pass_on(&mut self, client: ClientId, pops: Option<&[u8]>) -> Vec<TableAction> {
         let Some(i) = self.woken.iter().position(|(c, _)| *c == client) else {
             return vec![];
         };
@@ -71,13 +71,13 @@ impl Model {
         }
     }
 
-    fn leave(&mut self, client: ClientId) -> Vec<Action> {
+    fn leave(&mut self, client: ClientId) -> Vec<TableAction> {
         self.waits.retain(|(c, _)| *c != client);
         self.pass_on(client, None)
     }
 
-    fn on(&mut self, client: ClientId, request: &Request) -> Vec<Action> {
-        let pops = if let Request::QueuePop { key } = request {
+    fn on(&mut self, client: ClientId, request: &StoreRequest) -> Vec<TableAction> {
+        let pops = if let StoreRequest::QueuePop { key } = request {
             Some(*key)
         } else {
             None
@@ -86,72 +86,78 @@ impl Model {
         [passed, self.answer(client, request)].concat()
     }
 
-    fn answer(&mut self, client: ClientId, request: &Request) -> Vec<Action> {
-        let send = |reply| vec![Action::Send(client, reply)];
+    fn answer(&mut self, client: ClientId, request: &StoreRequest) -> Vec<TableAction> {
+        let send = |reply| vec![TableAction::Send(client, reply)];
         let shared = |value: Option<Vec<u8>>| Arc::new(value.unwrap_or_default());
         match *request {
-            Request::Set { key, value } => self.put(key, value.to_vec()),
-            Request::Append { key, value } => {
+            StoreRequest::Set { key, value } => self.put(key, value.to_vec()),
+            StoreRequest::Append { key, value } => {
                 self.put(key, [&self.get(key).unwrap_or_default(), value].concat())
             }
-            Request::MultiSet { ref pairs } => pairs
+            StoreRequest::MultiSet { ref pairs } => pairs
                 .iter()
                 .flat_map(|(key, value)| self.put(key, value.to_vec()))
                 .collect(),
-            Request::CompareSet {
+            StoreRequest::CompareSet {
                 key,
                 expected,
                 desired,
             } => match self.get(key) {
-                None if !expected.is_empty() => send(Reply::Value(shared(Some(expected.to_vec())))),
-                Some(old) if old != expected => send(Reply::Value(shared(Some(old)))),
+                None if !expected.is_empty() => {
+                    send(StoreReply::Value(shared(Some(expected.to_vec()))))
+                }
+                Some(old) if old != expected => send(StoreReply::Value(shared(Some(old)))),
                 _ => [
                     self.put(key, desired.to_vec()),
-                    send(Reply::Value(shared(Some(desired.to_vec())))),
+                    send(StoreReply::Value(shared(Some(desired.to_vec())))),
                 ]
                 .concat(),
             },
-            Request::Add { key, delta } => match leading(&self.get(key).unwrap_or(b"0".to_vec())) {
-                Some(old) => {
-                    let sum = old + delta;
-                    [
-                        self.put(key, sum.to_string().into_bytes()),
-                        send(Reply::Number(sum)),
-                    ]
-                    .concat()
+            StoreRequest::Add { key, delta } => {
+                match leading(&self.get(key).unwrap_or(b"0".to_vec())) {
+                    Some(old) => {
+                        let sum = old + delta;
+                        [
+                            self.put(key, sum.to_string().into_bytes()),
+                            send(StoreReply::Number(sum)),
+                        ]
+                        .concat()
+                    }
+                    None => vec![TableAction::Close(client, StoreRefusal::NotANumber)],
                 }
-                None => vec![Action::Close(client, Refusal::NotANumber)],
-            },
-            Request::Get { key } => send(Reply::Value(shared(self.get(key)))),
-            Request::MultiGet { ref keys } => send(Reply::Values(
+            }
+            StoreRequest::Get { key } => send(StoreReply::Value(shared(self.get(key)))),
+            StoreRequest::MultiGet { ref keys } => send(StoreReply::Values(
                 keys.iter().map(|key| shared(self.get(key))).collect(),
             )),
-            Request::Check { ref keys } => send(Reply::Exist(keys.iter().all(|key| self.has(key)))),
-            Request::NumKeys => send(Reply::Number(self.values.len() as i64)),
-            Request::Delete { key } => {
+            StoreRequest::Check { ref keys } => {
+                send(StoreReply::Exist(keys.iter().all(|key| self.has(key))))
+            }
+            StoreRequest::NumKeys => send(StoreReply::Number(self.values.len() as i64)),
+            StoreRequest::Delete { key } => {
                 let before = self.values.len();
                 self.values.retain(|(k, _)| k != key);
-                send(Reply::Number((before - self.values.len()) as i64))
+                send(StoreReply::Number((before - self.values.len()) as i64))
             }
-            Request::QueuePush { key, value } => {
+            StoreRequest::QueuePush { key, value } => {
                 self.items.push((key.to_vec(), value.to_vec()));
                 self.wake_one(key)
             }
-            Request::QueuePop { key } => {
+            StoreRequest::QueuePop { key } => {
                 let length = self.count(key) as i64;
                 let at = self.items.iter().position(|(k, _)| k == key);
-                send(Reply::Popped(
+                send(StoreReply::Popped(
                     at.map(|at| (length, Arc::new(self.items.remove(at).1))),
                 ))
             }
-            Request::QueueLen { key } => send(Reply::Number(self.count(key) as i64)),
-            Request::Wait { .. } if self.waits.iter().any(|(c, _)| *c == client) => {
-                vec![Action::Close(client, Refusal::SecondWait)]
+            StoreRequest::QueueLen { key } => send(StoreReply::Number(self.count(key) as i64)),
+            StoreRequest::Wait { .. } if self.waits.iter().any(|(c, _)| *c == client) => {
+                vec![TableAction::Close(client, StoreRefusal::SecondWait)]
             }
-            Request::Wait { ref keys } if keys.iter().all(|key| self.has(key)) => {
+            StoreRequest::Wait { ref keys } if keys.iter().all(|key| self.has(key)) => {
                 vec![stop(client)]
             }
-            Request::Wait { ref keys } => {
+            StoreRequest::Wait { ref keys } => {
                 let missing = keys
                     .iter()
                     .filter(|key| !self.has(key))
@@ -160,9 +166,9 @@ impl Model {
                 self.waits.push((client, missing));
                 vec![]
             }
-            Request::CancelWait => {
+            StoreRequest::CancelWait => {
                 self.waits.retain(|(c, _)| *c != client);
-                send(Reply::WaitCanceled)
+                send(StoreReply::WaitCanceled)
             }
             _ => vec![],
         }
@@ -191,23 +197,23 @@ fn text() -> impl Strategy<Value = &'static [u8]> {
     ]
 }
 
-fn request() -> impl Strategy<Value = Request<'static>> {
+fn request() -> impl Strategy<Value = StoreRequest<'static>> {
     prop_oneof![
-        1 => (key(), text()).prop_map(|(key, value)| Request::Set { key, value }),
-        1 => (key(), text()).prop_map(|(key, value)| Request::Append { key, value }),
-        1 => (key(), text(), text()).prop_map(|(key, expected, desired)| Request::CompareSet { key, expected, desired }),
-        1 => (key(), -9..9_i64).prop_map(|(key, delta)| Request::Add { key, delta }),
-        1 => vec((key(), text()), 0..3).prop_map(|pairs| Request::MultiSet { pairs }),
-        1 => key().prop_map(|key| Request::Get { key }),
-        1 => vec(key(), 0..4).prop_map(|keys| Request::MultiGet { keys }),
-        1 => vec(key(), 0..4).prop_map(|keys| Request::Check { keys }),
-        3 => key().prop_map(|key| Request::Delete { key }),
-        1 => Just(Request::NumKeys),
-        2 => (key(), text()).prop_map(|(key, value)| Request::QueuePush { key, value }),
-        2 => key().prop_map(|key| Request::QueuePop { key }),
-        1 => key().prop_map(|key| Request::QueueLen { key }),
-        4 => vec(key(), 0..4).prop_map(|keys| Request::Wait { keys }),
-        1 => Just(Request::CancelWait),
+        1 => (key(), text()).prop_map(|(key, value)| StoreRequest::Set { key, value }),
+        1 => (key(), text()).prop_map(|(key, value)| StoreRequest::Append { key, value }),
+        1 => (key(), text(), text()).prop_map(|(key, expected, desired)| StoreRequest::CompareSet { key, expected, desired }),
+        1 => (key(), -9..9_i64).prop_map(|(key, delta)| StoreRequest::Add { key, delta }),
+        1 => vec((key(), text()), 0..3).prop_map(|pairs| StoreRequest::MultiSet { pairs }),
+        1 => key().prop_map(|key| StoreRequest::Get { key }),
+        1 => vec(key(), 0..4).prop_map(|keys| StoreRequest::MultiGet { keys }),
+        1 => vec(key(), 0..4).prop_map(|keys| StoreRequest::Check { keys }),
+        3 => key().prop_map(|key| StoreRequest::Delete { key }),
+        1 => Just(StoreRequest::NumKeys),
+        2 => (key(), text()).prop_map(|(key, value)| StoreRequest::QueuePush { key, value }),
+        2 => key().prop_map(|key| StoreRequest::QueuePop { key }),
+        1 => key().prop_map(|key| StoreRequest::QueueLen { key }),
+        4 => vec(key(), 0..4).prop_map(|keys| StoreRequest::Wait { keys }),
+        1 => Just(StoreRequest::CancelWait),
     ]
 }
 
@@ -216,7 +222,7 @@ proptest! {
     fn the_table_does_what_the_model_does(
         steps in vec((0..3_u64, proptest::option::weighted(0.95, request())), 0..80),
     ) {
-        let (mut table, mut model) = (Table::default(), Model::default());
+        let (mut table, mut model) = (StoreTable::default(), TableModel::default());
         for (client, request) in steps {
             let client = ClientId(client);
             let (got, wanted) = match &request {
@@ -224,7 +230,7 @@ proptest! {
                 None => (table.leave(client), model.leave(client)),
             };
             prop_assert_eq!(&got, &wanted, "{:?}", request);
-            if matches!(got.last(), Some(Action::Close(..))) {
+            if matches!(got.last(), Some(TableAction::Close(..))) {
                 prop_assert_eq!(table.leave(client), model.leave(client));
             }
         }

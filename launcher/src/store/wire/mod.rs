@@ -37,7 +37,7 @@ const BARRIER: u8 = 0x12;
 /// than torch 2.11.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the sentence of each variant names its fields")]
-pub enum Request<'a> {
+pub enum StoreRequest<'a> {
     /// Handshake: states that the client speaks this protocol. No reply.
     Validate,
     /// Stores the value. No reply.
@@ -86,14 +86,14 @@ pub enum Request<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
     /// A request, and its length in bytes.
-    Request(Request<'a>, usize),
+    Request(StoreRequest<'a>, usize),
     /// An incomplete request; it cannot be complete before there are this many bytes.
     Needs(usize),
 }
 
 /// The reason why bytes are not a request of this protocol, or exceed a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WireError {
+pub enum StoreWireError {
     /// The first byte is not an op byte.
     #[error("unknown operation {0:#04x}")]
     Op(u8),
@@ -116,102 +116,103 @@ pub enum WireError {
 
 /// Parses the request at the start of `bytes`. Allocates memory for the bytes received, not for the
 /// lengths announced.
-pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, WireError> {
-    let mut fields = Fields { bytes, at: 0 };
+pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, StoreWireError> {
+    let mut fields = FieldReader { bytes, at: 0 };
     let needed = match fields.request() {
         Ok(request) if fields.at <= MAX_REQUEST => return Ok(Parsed::Request(request, fields.at)),
         Ok(_) => fields.at,
-        Err(Stop::Needs(needed)) => needed,
-        Err(Stop::Refused(err)) => return Err(err),
+        Err(ParseStop::Needs(needed)) => needed,
+        Err(ParseStop::Refused(err)) => return Err(err),
     };
     if needed > MAX_REQUEST {
-        Err(WireError::RequestLength(needed))
+        Err(StoreWireError::RequestLength(needed))
     } else {
         Ok(Parsed::Needs(needed))
     }
 }
 
 /// The reason why a field could not be read.
-enum Stop {
+enum ParseStop {
     Needs(usize),
-    Refused(WireError),
+    Refused(StoreWireError),
 }
 
 /// Reads one field after the other.
-struct Fields<'a> {
+struct FieldReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Fields<'a> {
-    fn request(&mut self) -> Result<Request<'a>, Stop> {
+impl<'a> FieldReader<'a> {
+    fn request(&mut self) -> Result<StoreRequest<'a>, ParseStop> {
         let [op] = self.array()?;
         Ok(match op {
             VALIDATE => self.magic()?,
-            SET => Request::Set {
+            SET => StoreRequest::Set {
                 key: self.key()?,
                 value: self.value()?,
             },
-            COMPARE_SET => Request::CompareSet {
+            COMPARE_SET => StoreRequest::CompareSet {
                 key: self.key()?,
                 expected: self.value()?,
                 desired: self.value()?,
             },
-            GET => Request::Get { key: self.key()? },
-            ADD => Request::Add {
+            GET => StoreRequest::Get { key: self.key()? },
+            ADD => StoreRequest::Add {
                 key: self.key()?,
                 delta: self.number()?,
             },
-            CHECK => Request::Check { keys: self.keys()? },
-            WAIT => Request::Wait { keys: self.keys()? },
-            NUM_KEYS => Request::NumKeys,
-            DELETE => Request::Delete { key: self.key()? },
-            APPEND => Request::Append {
+            CHECK => StoreRequest::Check { keys: self.keys()? },
+            WAIT => StoreRequest::Wait { keys: self.keys()? },
+            NUM_KEYS => StoreRequest::NumKeys,
+            DELETE => StoreRequest::Delete { key: self.key()? },
+            APPEND => StoreRequest::Append {
                 key: self.key()?,
                 value: self.value()?,
             },
-            MULTI_GET => Request::MultiGet { keys: self.keys()? },
-            MULTI_SET => Request::MultiSet {
+            MULTI_GET => StoreRequest::MultiGet { keys: self.keys()? },
+            MULTI_SET => StoreRequest::MultiSet {
                 pairs: self.list(2 * WORD, |fields| Ok((fields.key()?, fields.value()?)))?,
             },
-            CANCEL_WAIT => Request::CancelWait,
-            PING => Request::Ping {
+            CANCEL_WAIT => StoreRequest::CancelWait,
+            PING => StoreRequest::Ping {
                 nonce: u32::from_le_bytes(self.array()?),
             },
-            QUEUE_PUSH => Request::QueuePush {
+            QUEUE_PUSH => StoreRequest::QueuePush {
                 key: self.key()?,
                 value: self.value()?,
             },
-            QUEUE_POP => Request::QueuePop { key: self.key()? },
-            QUEUE_LEN => Request::QueueLen { key: self.key()? },
-            LIST_KEYS => Request::ListKeys,
-            BARRIER => Request::Barrier {
+            QUEUE_POP => StoreRequest::QueuePop { key: self.key()? },
+            QUEUE_LEN => StoreRequest::QueueLen { key: self.key()? },
+            LIST_KEYS => StoreRequest::ListKeys,
+            BARRIER => StoreRequest::Barrier {
                 key: self.key()?,
                 world: self.number()?,
             },
-            op => return Err(Stop::Refused(WireError::Op(op))),
+            op => return Err(ParseStop::Refused(StoreWireError::Op(op))),
         })
     }
 
-    fn magic(&mut self) -> Result<Request<'a>, Stop> {
+    fn magic(&mut self) -> Result<StoreRequest<'a>, ParseStop> {
         match u32::from_le_bytes(self.array()?) {
-            MAGIC => Ok(Request::Validate),
-            other => Err(Stop::Refused(WireError::Magic(other))),
+            MAGIC => Ok(StoreRequest::Validate),
+            other => Err(ParseStop::Refused(StoreWireError::Magic(other))),
         }
     }
 
-    fn keys(&mut self) -> Result<Vec<&'a [u8]>, Stop> {
-        self.list(WORD, Fields::key)
+    fn keys(&mut self) -> Result<Vec<&'a [u8]>, ParseStop> {
+        self.list(WORD, FieldReader::key)
     }
 
     /// Reads a count and that many items, each of at least `least` bytes.
     fn list<T>(
         &mut self,
         least: usize,
-        item: impl Fn(&mut Self) -> Result<T, Stop>,
-    ) -> Result<Vec<T>, Stop> {
+        item: impl Fn(&mut Self) -> Result<T, ParseStop>,
+    ) -> Result<Vec<T>, ParseStop> {
         let count = self.word()?;
-        let count = within(count, MAX_KEYS).ok_or(Stop::Refused(WireError::KeyCount(count)))?;
+        let count =
+            within(count, MAX_KEYS).ok_or(ParseStop::Refused(StoreWireError::KeyCount(count)))?;
         let mut items = Vec::with_capacity(count.min((self.bytes.len() - self.at) / least));
         for left in (0..count).rev() {
             items.push(item(self).map_err(|stop| stop.with_more(left * least))?);
@@ -219,44 +220,49 @@ impl<'a> Fields<'a> {
         Ok(items)
     }
 
-    fn key(&mut self) -> Result<&'a [u8], Stop> {
+    fn key(&mut self) -> Result<&'a [u8], ParseStop> {
         let length = self.word()?;
-        self.take(within(length, MAX_KEY).ok_or(Stop::Refused(WireError::KeyLength(length)))?)
+        self.take(
+            within(length, MAX_KEY).ok_or(ParseStop::Refused(StoreWireError::KeyLength(length)))?,
+        )
     }
 
-    fn value(&mut self) -> Result<&'a [u8], Stop> {
+    fn value(&mut self) -> Result<&'a [u8], ParseStop> {
         let length = self.word()?;
-        self.take(within(length, MAX_VALUE).ok_or(Stop::Refused(WireError::ValueLength(length)))?)
+        self.take(
+            within(length, MAX_VALUE)
+                .ok_or(ParseStop::Refused(StoreWireError::ValueLength(length)))?,
+        )
     }
 
-    fn word(&mut self) -> Result<u64, Stop> {
+    fn word(&mut self) -> Result<u64, ParseStop> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn number(&mut self) -> Result<i64, Stop> {
+    fn number(&mut self) -> Result<i64, ParseStop> {
         self.array().map(i64::from_le_bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], ParseStop> {
         let bytes = self.bytes[self.at..]
             .first_chunk()
-            .ok_or(Stop::Needs(self.at + N))?;
+            .ok_or(ParseStop::Needs(self.at + N))?;
         self.at += N;
         Ok(*bytes)
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Stop> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], ParseStop> {
         let end = self.at + length;
-        let bytes = self.bytes.get(self.at..end).ok_or(Stop::Needs(end))?;
+        let bytes = self.bytes.get(self.at..end).ok_or(ParseStop::Needs(end))?;
         self.at = end;
         Ok(bytes)
     }
 }
 
-impl Stop {
-    fn with_more(self, bytes: usize) -> Stop {
+impl ParseStop {
+    fn with_more(self, bytes: usize) -> ParseStop {
         match self {
-            Stop::Needs(needed) => Stop::Needs(needed + bytes),
+            ParseStop::Needs(needed) => ParseStop::Needs(needed + bytes),
             refused => refused,
         }
     }
@@ -266,57 +272,59 @@ fn within(found: u64, most: usize) -> Option<usize> {
     usize::try_from(found).ok().filter(|found| *found <= most)
 }
 
-impl Request<'_> {
+impl StoreRequest<'_> {
     /// Returns the number of keys, or of key-value pairs, of this request.
     pub fn items(&self) -> usize {
         match self {
-            Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => {
-                keys.len()
-            }
-            Request::MultiSet { pairs } => pairs.len(),
+            StoreRequest::Check { keys }
+            | StoreRequest::Wait { keys }
+            | StoreRequest::MultiGet { keys } => keys.len(),
+            StoreRequest::MultiSet { pairs } => pairs.len(),
             _ => 1,
         }
     }
 
     /// Appends the bytes of this request to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let to = &mut Writer(out);
+        let to = &mut FieldWriter(out);
         match *self {
-            Request::Validate => to.op(VALIDATE).raw(&MAGIC.to_le_bytes()),
-            Request::Set { key, value } => to.op(SET).text(key).text(value),
-            Request::CompareSet {
+            StoreRequest::Validate => to.op(VALIDATE).raw(&MAGIC.to_le_bytes()),
+            StoreRequest::Set { key, value } => to.op(SET).text(key).text(value),
+            StoreRequest::CompareSet {
                 key,
                 expected,
                 desired,
             } => to.op(COMPARE_SET).text(key).text(expected).text(desired),
-            Request::Get { key } => to.op(GET).text(key),
-            Request::Add { key, delta } => to.op(ADD).text(key).raw(&delta.to_le_bytes()),
-            Request::Check { ref keys } => to.op(CHECK).texts(keys),
-            Request::Wait { ref keys } => to.op(WAIT).texts(keys),
-            Request::NumKeys => to.op(NUM_KEYS),
-            Request::Delete { key } => to.op(DELETE).text(key),
-            Request::Append { key, value } => to.op(APPEND).text(key).text(value),
-            Request::MultiGet { ref keys } => to.op(MULTI_GET).texts(keys),
-            Request::MultiSet { ref pairs } => pairs
+            StoreRequest::Get { key } => to.op(GET).text(key),
+            StoreRequest::Add { key, delta } => to.op(ADD).text(key).raw(&delta.to_le_bytes()),
+            StoreRequest::Check { ref keys } => to.op(CHECK).texts(keys),
+            StoreRequest::Wait { ref keys } => to.op(WAIT).texts(keys),
+            StoreRequest::NumKeys => to.op(NUM_KEYS),
+            StoreRequest::Delete { key } => to.op(DELETE).text(key),
+            StoreRequest::Append { key, value } => to.op(APPEND).text(key).text(value),
+            StoreRequest::MultiGet { ref keys } => to.op(MULTI_GET).texts(keys),
+            StoreRequest::MultiSet { ref pairs } => pairs
                 .iter()
                 .fold(to.op(MULTI_SET).count(pairs.len()), |to, (key, value)| {
                     to.text(key).text(value)
                 }),
-            Request::CancelWait => to.op(CANCEL_WAIT),
-            Request::Ping { nonce } => to.op(PING).raw(&nonce.to_le_bytes()),
-            Request::QueuePush { key, value } => to.op(QUEUE_PUSH).text(key).text(value),
-            Request::QueuePop { key } => to.op(QUEUE_POP).text(key),
-            Request::QueueLen { key } => to.op(QUEUE_LEN).text(key),
-            Request::ListKeys => to.op(LIST_KEYS),
-            Request::Barrier { key, world } => to.op(BARRIER).text(key).raw(&world.to_le_bytes()),
+            StoreRequest::CancelWait => to.op(CANCEL_WAIT),
+            StoreRequest::Ping { nonce } => to.op(PING).raw(&nonce.to_le_bytes()),
+            StoreRequest::QueuePush { key, value } => to.op(QUEUE_PUSH).text(key).text(value),
+            StoreRequest::QueuePop { key } => to.op(QUEUE_POP).text(key),
+            StoreRequest::QueueLen { key } => to.op(QUEUE_LEN).text(key),
+            StoreRequest::ListKeys => to.op(LIST_KEYS),
+            StoreRequest::Barrier { key, world } => {
+                to.op(BARRIER).text(key).raw(&world.to_le_bytes())
+            }
         };
     }
 }
 
 /// Writes one field after the other.
-struct Writer<'a>(&'a mut Vec<u8>);
+struct FieldWriter<'a>(&'a mut Vec<u8>);
 
-impl Writer<'_> {
+impl FieldWriter<'_> {
     fn op(&mut self, op: u8) -> &mut Self {
         self.raw(&[op])
     }

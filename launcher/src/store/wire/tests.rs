@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn bytes(request: &Request) -> Vec<u8> {
+fn bytes(request: &StoreRequest) -> Vec<u8> {
     let mut out = Vec::new();
     request.encode(&mut out);
     out
@@ -15,26 +15,26 @@ fn bytes(request: &Request) -> Vec<u8> {
 /// quotes used there.
 #[test]
 fn captured_requests_are_read_and_written() {
-    let table: [(&[u8], Request); 10] = [
-        (b"\x00\xce\xf7\x85\x3c", Request::Validate),
-        (b"\x0d\x83\x2e\0\0", Request::Ping { nonce: 0x2e83 }),
-        (b"\x01\x02\0\0\0\0\0\0\0/k\x01\0\0\0\0\0\0\0v", Request::Set { key: b"/k", value: b"v" }),
-        (b"\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k", Request::Wait { keys: vec![b"/k"] }),
-        (b"\x04\x04\0\0\0\0\0\0\0/cnt\xfe\xff\xff\xff\xff\xff\xff\xff", Request::Add { key: b"/cnt", delta: -2 }),
+    let table: [(&[u8], StoreRequest); 10] = [
+        (b"\x00\xce\xf7\x85\x3c", StoreRequest::Validate),
+        (b"\x0d\x83\x2e\0\0", StoreRequest::Ping { nonce: 0x2e83 }),
+        (b"\x01\x02\0\0\0\0\0\0\0/k\x01\0\0\0\0\0\0\0v", StoreRequest::Set { key: b"/k", value: b"v" }),
+        (b"\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k", StoreRequest::Wait { keys: vec![b"/k"] }),
+        (b"\x04\x04\0\0\0\0\0\0\0/cnt\xfe\xff\xff\xff\xff\xff\xff\xff", StoreRequest::Add { key: b"/cnt", delta: -2 }),
         (
             b"\x02\x03\0\0\0\0\0\0\0/cs\0\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0first",
-            Request::CompareSet { key: b"/cs", expected: b"", desired: b"first" },
+            StoreRequest::CompareSet { key: b"/cs", expected: b"", desired: b"first" },
         ),
         (
             b"\x05\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k\x06\0\0\0\0\0\0\0/nokey",
-            Request::Check { keys: vec![b"/k", b"/nokey"] },
+            StoreRequest::Check { keys: vec![b"/k", b"/nokey"] },
         ),
-        (b"\x0c", Request::CancelWait),
+        (b"\x0c", StoreRequest::CancelWait),
         (
             b"\x0b\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0/m1\x02\0\0\0\0\0\0\0v1\x03\0\0\0\0\0\0\0/m2\x03\0\0\0\0\0\0\0v22",
-            Request::MultiSet { pairs: vec![(b"/m1", b"v1"), (b"/m2", b"v22")] },
+            StoreRequest::MultiSet { pairs: vec![(b"/m1", b"v1"), (b"/m2", b"v22")] },
         ),
-        (b"\x0e\x02\0\0\0\0\0\0\0/q\x01\0\0\0\0\0\0\0a", Request::QueuePush { key: b"/q", value: b"a" }),
+        (b"\x0e\x02\0\0\0\0\0\0\0/q\x01\0\0\0\0\0\0\0a", StoreRequest::QueuePush { key: b"/q", value: b"a" }),
     ];
     for (wire, request) in table {
         assert_eq!(bytes(&request), wire);
@@ -47,11 +47,11 @@ fn lengths_are_refused_when_they_arrive() {
     let announced = |op: &[u8], length: u64| [op, &length.to_le_bytes()].concat();
     assert_eq!(
         parse(&announced(b"\x03", 8193)),
-        Err(WireError::KeyLength(8193))
+        Err(StoreWireError::KeyLength(8193))
     );
     assert_eq!(
         parse(&announced(b"\x03", u64::MAX)),
-        Err(WireError::KeyLength(u64::MAX))
+        Err(StoreWireError::KeyLength(u64::MAX))
     );
     assert_eq!(
         parse(&announced(b"\x03", 8192)),
@@ -59,7 +59,7 @@ fn lengths_are_refused_when_they_arrive() {
     );
     assert_eq!(
         parse(&announced(b"\x01\0\0\0\0\0\0\0\0", 8_388_609)),
-        Err(WireError::ValueLength(8_388_609))
+        Err(StoreWireError::ValueLength(8_388_609))
     );
     assert_eq!(
         parse(&announced(b"\x01\0\0\0\0\0\0\0\0", 8_388_608)),
@@ -67,7 +67,7 @@ fn lengths_are_refused_when_they_arrive() {
     );
     assert_eq!(
         parse(&announced(b"\x06", 131_073)),
-        Err(WireError::KeyCount(131_073))
+        Err(StoreWireError::KeyCount(131_073))
     );
     assert_eq!(
         parse(&announced(b"\x06", 131_072)),
@@ -81,21 +81,27 @@ fn a_request_longer_than_any_buffer_is_refused_before_it_arrives() {
     let mut wire = vec![MULTI_SET];
     wire.extend(20_u64.to_le_bytes());
     for _ in 0..15 {
-        Writer(&mut wire).text(b"k").text(&value);
+        FieldWriter(&mut wire).text(b"k").text(&value);
     }
     assert!(matches!(parse(&wire), Ok(Parsed::Needs(_))));
-    Writer(&mut wire).text(b"k").count(MAX_VALUE);
-    assert!(matches!(parse(&wire), Err(WireError::RequestLength(_))));
+    FieldWriter(&mut wire).text(b"k").count(MAX_VALUE);
+    assert!(matches!(
+        parse(&wire),
+        Err(StoreWireError::RequestLength(_))
+    ));
 }
 
 #[test]
 fn other_protocols_are_refused() {
-    assert_eq!(parse(b"GET / HTTP/1.0\r\n\r\n"), Err(WireError::Op(b'G')));
+    assert_eq!(
+        parse(b"GET / HTTP/1.0\r\n\r\n"),
+        Err(StoreWireError::Op(b'G'))
+    );
     assert_eq!(
         parse(b"\x00\xde\xad\xbe\xef"),
-        Err(WireError::Magic(0xefbe_adde))
+        Err(StoreWireError::Magic(0xefbe_adde))
     );
-    assert_eq!(parse(b"\x13"), Err(WireError::Op(0x13)));
+    assert_eq!(parse(b"\x13"), Err(StoreWireError::Op(0x13)));
 }
 
 /// Owned fields for any request.
@@ -107,41 +113,41 @@ struct Any {
 }
 
 impl Any {
-    fn request(&self) -> Request<'_> {
+    fn request(&self) -> StoreRequest<'_> {
         let at = |i: usize| self.texts.get(i).map_or(&b""[..], Vec::as_slice);
         let (key, value) = (at(0), at(1));
         let keys = self.texts.iter().map(Vec::as_slice).collect();
         match self.op {
-            VALIDATE => Request::Validate,
-            SET => Request::Set { key, value },
-            COMPARE_SET => Request::CompareSet {
+            VALIDATE => StoreRequest::Validate,
+            SET => StoreRequest::Set { key, value },
+            COMPARE_SET => StoreRequest::CompareSet {
                 key,
                 expected: value,
                 desired: at(2),
             },
-            GET => Request::Get { key },
-            ADD => Request::Add {
+            GET => StoreRequest::Get { key },
+            ADD => StoreRequest::Add {
                 key,
                 delta: self.number,
             },
-            CHECK => Request::Check { keys },
-            WAIT => Request::Wait { keys },
-            NUM_KEYS => Request::NumKeys,
-            DELETE => Request::Delete { key },
-            APPEND => Request::Append { key, value },
-            MULTI_GET => Request::MultiGet { keys },
-            MULTI_SET => Request::MultiSet {
+            CHECK => StoreRequest::Check { keys },
+            WAIT => StoreRequest::Wait { keys },
+            NUM_KEYS => StoreRequest::NumKeys,
+            DELETE => StoreRequest::Delete { key },
+            APPEND => StoreRequest::Append { key, value },
+            MULTI_GET => StoreRequest::MultiGet { keys },
+            MULTI_SET => StoreRequest::MultiSet {
                 pairs: self.texts.iter().map(|t| (t.as_slice(), value)).collect(),
             },
-            CANCEL_WAIT => Request::CancelWait,
-            PING => Request::Ping {
+            CANCEL_WAIT => StoreRequest::CancelWait,
+            PING => StoreRequest::Ping {
                 nonce: self.number as u32,
             },
-            QUEUE_PUSH => Request::QueuePush { key, value },
-            QUEUE_POP => Request::QueuePop { key },
-            QUEUE_LEN => Request::QueueLen { key },
-            LIST_KEYS => Request::ListKeys,
-            _ => Request::Barrier {
+            QUEUE_PUSH => StoreRequest::QueuePush { key, value },
+            QUEUE_POP => StoreRequest::QueuePop { key },
+            QUEUE_LEN => StoreRequest::QueueLen { key },
+            LIST_KEYS => StoreRequest::ListKeys,
+            _ => StoreRequest::Barrier {
                 key,
                 world: self.number,
             },

@@ -13,7 +13,7 @@ const MOST_OF_A_TRAINING: u64 = 1 << 24;
 
 /// Options of `eval`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Asked {
+pub(super) struct AskedEvaluation {
     /// Jobs file, as in eval
     #[arg(long, value_name = "FILE", required_unless_present_any = ["config", "ppo", "preset", "ppo_table"])]
     jobs: Option<PathBuf>,
@@ -66,7 +66,7 @@ pub(super) struct Asked {
     pub(super) measured: Option<PathBuf>,
 }
 
-impl Asked {
+impl AskedEvaluation {
     /// Returns the settings of a PPO training that are given here: `--set` in order, then
     /// `--num-envs`, which overrides them.
     pub(super) fn settings(&self) -> Vec<Override> {

@@ -27,8 +27,8 @@ use serde::Serialize;
 use crate::cli::Environment;
 use crate::node::Node;
 use crate::plan::decide::eval::dedicated::Dedicated;
-use crate::plan::decide::eval::room::Room;
-use crate::plan::decide::eval::seating::{Launch, SeatingError};
+use crate::plan::decide::eval::room::GpuBudgets;
+use crate::plan::decide::eval::seating::{LaunchSize, SeatingError};
 use crate::tools::{ToolError, print, print_json};
 
 /// Check whether an evaluation fits into the memory of its GPUs, and suggest what would.
@@ -38,9 +38,9 @@ use crate::tools::{ToolError, print, print_json};
 /// for every job the largest num_envs and batch that fit. Starts nothing without --probe. The exit
 /// code is 0 unless something does not fit.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct FitArgs {
     #[command(flatten)]
-    asked: asked::Asked,
+    asked: asked::AskedEvaluation,
 
     /// Number of ranks on this node, as in the launch [default: as the placement says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
@@ -61,7 +61,7 @@ pub(super) struct Args {
     gpus: Option<usize>,
 
     #[command(flatten)]
-    probe: probe::Probe,
+    probe: probe::ProbeArgs,
 
     #[command(flatten)]
     ppo: ppo::Ppo,
@@ -99,7 +99,7 @@ pub(super) enum FitError {
 
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
-struct Told<'a> {
+struct FitJson<'a> {
     schema: &'static str,
     fits: bool,
     gpus: Vec<OfGpu>,
@@ -124,7 +124,7 @@ struct OfHost {
     available: Option<ByteSize>,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &FitArgs) -> Result<ExitCode, ToolError> {
     if args.ppo.is_asked() {
         let of_training = args
             .ppo
@@ -134,7 +134,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     Ok(plan(args)?)
 }
 
-fn plan(args: &Args) -> Result<ExitCode, FitError> {
+fn plan(args: &FitArgs) -> Result<ExitCode, FitError> {
     let env = Environment::inherited();
     let node = Node::read().map_err(FitError::Node)?;
     let visible = env
@@ -152,7 +152,7 @@ fn plan(args: &Args) -> Result<ExitCode, FitError> {
         unknown: Box::new(unknown),
     };
     known::check(&setup.file.jobs).map_err(unknown)?;
-    let machine = probe::Machine {
+    let machine = probe::ProbedMachine {
         node: &node,
         visible: visible.as_deref(),
         is_quiet: args.json,
@@ -168,7 +168,7 @@ fn plan(args: &Args) -> Result<ExitCode, FitError> {
         .map_err(Box::new)?;
 
     let per_gpu = eval.workers_per_gpu.map(|per_gpu| per_gpu as usize);
-    let launch = Launch {
+    let launch = LaunchSize {
         nproc: args.nproc_per_node,
         nodes: (args.nnodes, args.nnodes),
         gpus: args.gpus(&node, visible.as_deref(), &setup, per_gpu),
@@ -177,9 +177,9 @@ fn plan(args: &Args) -> Result<ExitCode, FitError> {
     let (nproc, placement) = launch.seat(&setup, per_gpu).map_err(Box::new)?;
     setup.check(&placement).map_err(Box::new)?;
     let room = match args.gpu_memory {
-        Some(size) => Room::new(&eval, Resources::Labels, &[])?
+        Some(size) => GpuBudgets::new(&eval, Resources::Labels, &[])?
             .of_size(0..args.planned_gpus(&placement), size),
-        None => Room::new(
+        None => GpuBudgets::new(
             &eval,
             Resources::new(launch.gpus, args.nnodes),
             &node.memory_of(visible.as_deref()),
@@ -199,7 +199,7 @@ fn plan(args: &Args) -> Result<ExitCode, FitError> {
     tell(
         args,
         &planner,
-        Found {
+        FitResult {
             nproc,
             is_measured: eval.measured.is_some(),
             dedicated,
@@ -208,7 +208,7 @@ fn plan(args: &Args) -> Result<ExitCode, FitError> {
 }
 
 /// Results apart from the planner's.
-struct Found {
+struct FitResult {
     nproc: usize,
     is_measured: bool,
     dedicated: Option<Dedicated>,
@@ -223,7 +223,7 @@ fn reason(text: &str) -> String {
         .to_owned()
 }
 
-impl Args {
+impl FitArgs {
     /// Returns the number of GPUs to plan for with `--gpu-memory`: `--gpus`, but at least as many
     /// as the placement names. Without `--gpus` it is twice that number, so that a proposal can use
     /// more GPUs.
@@ -259,8 +259,8 @@ impl Args {
     }
 }
 
-fn tell(args: &Args, planner: &Planner<'_>, found: Found) -> Result<ExitCode, FitError> {
-    let Found {
+fn tell(args: &FitArgs, planner: &Planner<'_>, found: FitResult) -> Result<ExitCode, FitError> {
+    let FitResult {
         nproc,
         is_measured,
         dedicated,
@@ -290,7 +290,7 @@ fn tell(args: &Args, planner: &Planner<'_>, found: Found) -> Result<ExitCode, Fi
             }
         };
         let gpus = needs.into_iter().map(of_gpu).collect();
-        serde_json::to_string_pretty(&Told {
+        serde_json::to_string_pretty(&FitJson {
             schema: "rrun/fit/1",
             fits,
             gpus,
@@ -337,7 +337,7 @@ impl OfHost {
 }
 
 /// Returns notes about what is unknown, and how it could be found out.
-fn notes(planner: &Planner<'_>, args: &Args) -> Vec<String> {
+fn notes(planner: &Planner<'_>, args: &FitArgs) -> Vec<String> {
     let mut notes = planner.unknown();
     if planner
         .needs()

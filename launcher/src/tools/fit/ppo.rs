@@ -72,7 +72,7 @@ pub(in crate::tools) enum PpoToolError {
 
 /// The result for one training; also the output of `--json`.
 #[derive(Debug, Serialize)]
-struct Found {
+struct PpoResult {
     schema: &'static str,
     sizes: Sizes,
     valid: bool,
@@ -113,7 +113,7 @@ impl Ppo {
                 err,
             })?;
         }
-        let found = Found::new(&training, self.devices, gpu)?;
+        let found = PpoResult::new(&training, self.devices, gpu)?;
         let is_good = found.valid && found.fits != Some(false);
         if json {
             print_json(&serde_json::to_string_pretty(&found)?)?
@@ -128,7 +128,7 @@ impl Ppo {
     }
 }
 
-impl Found {
+impl PpoResult {
     fn new(training: &Training, devices: u64, gpu: Option<ByteSize>) -> Result<Self, PpoError> {
         let sizes = training.sizes(devices)?;
         let reason = sizes.check().err().map(|violation| violation.to_string());

@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// How environments are measured.
 #[derive(Debug, clap::Args)]
-pub(super) struct Probe {
+pub(super) struct ProbeArgs {
     /// Measure the memory use of environments with two short runs of each, and write it to the file
     /// of --measured
     #[arg(long)]
@@ -100,12 +100,12 @@ pub(in crate::tools) enum ProbeError {
 
 /// The peak memory of one run, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Peak {
+struct ProbePeak {
     host: u64,
     gpu: Option<u64>,
 }
 
-impl Probe {
+impl ProbeArgs {
     /// Measures the environments if that was asked for. Returns the evaluation with the file of
     /// measurements to use.
     pub(super) fn run(
@@ -113,7 +113,7 @@ impl Probe {
         jobs: &[Job],
         file: Option<&Path>,
         eval: EvalArgs,
-        on: &Machine<'_>,
+        on: &ProbedMachine<'_>,
     ) -> Result<EvalArgs, ProbeError> {
         if !self.probe {
             return Ok(EvalArgs {
@@ -145,7 +145,7 @@ impl Probe {
             }
             let peak = |num_envs: usize| self.measure(job, num_envs, &folder, on);
             let (low, high) = (peak(few)?, peak(many)?);
-            let line = |of: fn(&Peak) -> Option<u64>| {
+            let line = |of: fn(&ProbePeak) -> Option<u64>| {
                 Some(Line::through((few, of(&low)?), (many, of(&high)?)))
             };
             let host = line(|peak| Some(peak.host)).unwrap_or_default();
@@ -181,14 +181,14 @@ impl Probe {
         job: &Job,
         num_envs: usize,
         folder: &Path,
-        on: &Machine<'_>,
-    ) -> Result<Peak, ProbeError> {
+        on: &ProbedMachine<'_>,
+    ) -> Result<ProbePeak, ProbeError> {
         let environment = || job.environment.clone();
         let named = |err| ProbeError::Io {
             folder: folder.display().to_string(),
             err,
         };
-        let run = Run::new(folder, job, num_envs, self.probe_steps).map_err(named)?;
+        let run = ProbeRun::new(folder, job, num_envs, self.probe_steps).map_err(named)?;
         let before = on.gpu_used();
         let mut child = run.start(self.no_video).map_err(named)?;
         let (status, host, used) = watch(&mut child, on).map_err(named)?;
@@ -215,7 +215,7 @@ impl Probe {
                 num_envs,
             });
         }
-        Ok(Peak {
+        Ok(ProbePeak {
             host,
             gpu: before.and_then(|before| Some(used?.saturating_sub(before))),
         })
@@ -223,14 +223,14 @@ impl Probe {
 }
 
 /// The machine on which the runs are measured.
-pub(super) struct Machine<'a> {
+pub(super) struct ProbedMachine<'a> {
     pub(super) node: &'a Node,
     pub(super) visible: Option<&'a str>,
     /// Whether to print nothing during the measurement.
     pub(super) is_quiet: bool,
 }
 
-impl Machine<'_> {
+impl ProbedMachine<'_> {
     /// Returns the bytes in use on the first visible GPU, which is that of the only rank.
     fn gpu_used(&self) -> Option<u64> {
         self.node
@@ -241,13 +241,13 @@ impl Machine<'_> {
 }
 
 /// The files of one run.
-struct Run {
+struct ProbeRun {
     jobs: PathBuf,
     output: PathBuf,
     log: PathBuf,
 }
 
-impl Run {
+impl ProbeRun {
     fn new(folder: &Path, job: &Job, num_envs: usize, steps: u64) -> io::Result<Self> {
         let name = format!("{}_{num_envs}", job.index.0);
         let run = Self {
@@ -318,7 +318,7 @@ fn entry(job: &Job, num_envs: usize, steps: u64) -> Value {
 )]
 fn watch(
     child: &mut Child,
-    on: &Machine<'_>,
+    on: &ProbedMachine<'_>,
 ) -> io::Result<(Option<ExitStatus>, u64, Option<u64>)> {
     let (start, mut host, mut used, mut looks) = (Instant::now(), 0, None, 0_u32);
     loop {

@@ -57,7 +57,7 @@ pub(super) fn check(path: &Path, demos: &[Demo], values: bool) -> Findings {
 
 fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> Result<(), Error> {
     // Reads at positions: a memory map would end the process if the file were truncated meanwhile.
-    let mut budget = Budget::of(&files::open(path)?.metadata()?, values);
+    let mut budget = DatasetBudget::of(&files::open(path)?.metadata()?, values);
     let options = OpenOptions::default()
         .with_max_chunk_bytes(MAX_CHUNK_BYTES)
         .with_max_read_bytes(MAX_READ_BYTES);
@@ -102,7 +102,7 @@ fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> R
 }
 
 /// Returns what is wrong with one demonstration.
-fn reasons(group: &Group, demo: &Demo, budget: &mut Budget) -> Vec<String> {
+fn reasons(group: &Group, demo: &Demo, budget: &mut DatasetBudget) -> Vec<String> {
     let mut reasons = Vec::new();
     for (name, wanted) in [("num_samples", demo.length), ("seed", demo.seed)] {
         match group
@@ -123,13 +123,13 @@ fn reasons(group: &Group, demo: &Demo, budget: &mut Budget) -> Vec<String> {
 
 /// Limits the bytes of a file that are read. A malicious file can have groups that contain
 /// themselves, and huge dimensions that take no space in it.
-struct Budget {
+struct DatasetBudget {
     values: bool,
     /// Remaining bytes, in the size that values have in memory.
     bytes: u64,
 }
 
-impl Budget {
+impl DatasetBudget {
     /// Returns a budget proportional to the space that the file takes on disk.
     fn of(file: &Metadata, values: bool) -> Self {
         // Some user-space file systems do not report blocks.

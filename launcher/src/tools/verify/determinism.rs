@@ -77,7 +77,7 @@ pub(in crate::tools) enum RerunError {
 }
 
 /// The result of the second run.
-pub(super) struct Again {
+pub(super) struct RerunResult {
     /// What was done, as a line for the user.
     pub(super) note: String,
     /// The outcomes that differ.
@@ -91,7 +91,7 @@ impl Rerun {
         of: &RunFolder,
         plan: &RunPlan,
         merged: &Merged,
-    ) -> Result<Option<Again>, RerunError> {
+    ) -> Result<Option<RerunResult>, RerunError> {
         let Some(count) = self.determinism else {
             return Ok(None);
         };
@@ -150,7 +150,7 @@ impl Rerun {
             many(envs, "environment"),
         );
         let note = format!("run again: {episodes}, by {ranks} with {envs}{kept}");
-        Ok(Some(Again { note, wrong }))
+        Ok(Some(RerunResult { note, wrong }))
     }
 
     /// Checks that the user trusts the plan. The launch would refuse it as well, but with a message

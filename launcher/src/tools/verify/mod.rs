@@ -33,7 +33,7 @@ use crate::tools::{ToolError, open, print, print_line};
 /// Check that every episode of the plan exists once, and that every dataset and video that the
 /// journals name exists and is complete. Exit with 1 if something is wrong.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct VerifyArgs {
     /// Run folder
     #[arg(value_name = "DIR")]
     folder: OsString,
@@ -47,7 +47,7 @@ pub(super) struct Args {
 }
 
 /// One row of the table.
-struct Row {
+struct VerifyRow {
     job: String,
     audit: JobAudit,
     datasets: usize,
@@ -56,7 +56,7 @@ struct Row {
     wrong: usize,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
     let (folder, plan) = open(&args.folder)?;
     let journals = Journals::of(&folder)?;
     let merged = Merged::new(&plan, &journals)?;
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     let mut rows = Vec::new();
     let work: Vec<_> = plan.jobs.iter().zip(&report.per_job).collect();
     let (is_over, values) = (at_work.is_none(), !args.no_values);
-    let site = Site {
+    let site = VerifiedRun {
         folder: &folder,
         plan: &plan,
         merged: &merged,
@@ -116,7 +116,7 @@ fn at_work(folder: &RunFolder, journals: &Journals) -> Option<String> {
     launch.or_else(|| journals.in_use().then(|| "a rank is at work".to_owned()))
 }
 
-struct Site<'a> {
+struct VerifiedRun<'a> {
     folder: &'a RunFolder,
     plan: &'a RunPlan,
     merged: &'a Merged<'a>,
@@ -124,8 +124,8 @@ struct Site<'a> {
     is_over: bool,
 }
 
-impl Site<'_> {
-    fn row(&self, job: &Job, report: &JobReport) -> io::Result<Row> {
+impl VerifiedRun<'_> {
+    fn row(&self, job: &Job, report: &JobReport) -> io::Result<VerifyRow> {
         let mut audit = verify::job(self.merged, self.plan, job)?;
         let mut findings = std::mem::take(&mut audit.findings);
         let unfinished = std::mem::take(&mut audit.unfinished);
@@ -192,7 +192,7 @@ impl Site<'_> {
         );
         let demos = audit.datasets.values().map(Vec::len).sum();
         let wrong = findings.wrong.len();
-        Ok(Row {
+        Ok(VerifyRow {
             job: job.name.clone(),
             audit: JobAudit { findings, ..audit },
             datasets,
@@ -249,7 +249,7 @@ fn stem(file: &str) -> &str {
         .map_or(stem, |(stem, _)| stem)
 }
 
-fn shown(rows: &[Row]) -> String {
+fn shown(rows: &[VerifyRow]) -> String {
     let head = [
         "Job",
         "Episodes",
@@ -259,7 +259,7 @@ fn shown(rows: &[Row]) -> String {
         "Videos",
         "Findings",
     ];
-    let cells = |row: &Row| {
+    let cells = |row: &VerifyRow| {
         let expected = row
             .audit
             .expected

@@ -26,7 +26,7 @@ const CONTAINERS: [&[u8; 4]; 6] = [b"moov", b"trak", b"mdia", b"minf", b"stbl", 
 
 /// The contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Film {
+struct BoxSizes {
     frames: u64,
     /// Bytes of the frames that `stsz` lists.
     listed: u64,
@@ -101,10 +101,10 @@ fn broken(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-fn read(path: &Path) -> io::Result<Film> {
+fn read(path: &Path) -> io::Result<BoxSizes> {
     let file = files::open(path)?;
     let end = file.metadata()?.len();
-    let (mut film, mut at, mut has_header) = (Film::default(), 0, false);
+    let (mut film, mut at, mut has_header) = (BoxSizes::default(), 0, false);
     while at < end {
         let Some((name, head, length)) = header(&file, at, end)? else {
             film.cut = end - at;
@@ -165,7 +165,7 @@ fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u6
 }
 
 /// Adds the counts in the boxes of a `moov` or `moof`, nested at most `depth` deep.
-fn count(mut body: &[u8], film: &mut Film, depth: usize) -> io::Result<()> {
+fn count(mut body: &[u8], film: &mut BoxSizes, depth: usize) -> io::Result<()> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(broken(
             "its boxes lie too deep within each other".to_owned(),

@@ -18,14 +18,16 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::agent::event::{Action, End, LocalRank, Loss};
+use crate::agent::event::{GroupAction, LaunchEnd, LocalRank, LossReason};
 use crate::process::exit::Exit;
-use crate::supervision::{LEFTOVER_GRACE, Patience, Restart, RestartBudget, UNINTERRUPTIBLE_GRACE};
+use crate::supervision::{
+    LEFTOVER_GRACE, Restart, RestartBudget, StopDeadline, UNINTERRUPTIBLE_GRACE,
+};
 
 /// The ranks of one node, each with its own state.
 #[derive(Debug)]
 pub struct Isolation {
-    ranks: Vec<Member>,
+    ranks: Vec<IsolatedRank>,
     /// Exit codes after which a restart would not help.
     final_codes: Vec<i32>,
     /// How long leftovers may take to end after SIGTERM.
@@ -35,15 +37,15 @@ pub struct Isolation {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Member {
+struct IsolatedRank {
     budget: RestartBudget,
-    fate: Fate,
+    fate: RankState,
     /// The deadline of its leftovers while they are being swept.
-    sweep: Option<Patience>,
+    sweep: Option<StopDeadline>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum RankState {
     Running { since: Instant },
     Returning { due: Instant, attempt: u32 },
     Succeeded,
@@ -59,9 +61,9 @@ impl Isolation {
         final_codes: Vec<i32>,
         grace: Duration,
     ) -> Isolation {
-        let member = Member {
+        let member = IsolatedRank {
             budget: RestartBudget::new(max_restarts),
-            fate: Fate::Succeeded,
+            fate: RankState::Succeeded,
             sweep: None,
         };
         Isolation {
@@ -75,8 +77,8 @@ impl Isolation {
     /// Begins a round: all ranks are started, including those that were lost in the round before.
     pub fn begin(&mut self, now: Instant) {
         for rank in &mut self.ranks {
-            *rank = Member {
-                fate: Fate::Running { since: now },
+            *rank = IsolatedRank {
+                fate: RankState::Running { since: now },
                 sweep: None,
                 ..*rank
             };
@@ -92,7 +94,7 @@ impl Isolation {
 
     /// Returns the ranks that run.
     pub fn running(&self) -> BTreeSet<LocalRank> {
-        self.select(|member| matches!(member.fate, Fate::Running { .. }))
+        self.select(|member| matches!(member.fate, RankState::Running { .. }))
     }
 
     /// Returns the ranks whose leftovers have not all ended.
@@ -102,7 +104,7 @@ impl Isolation {
 
     /// Returns whether no rank runs and none will be restarted.
     pub fn is_over(&self) -> bool {
-        self.ranks.iter().all(Member::is_over)
+        self.ranks.iter().all(IsolatedRank::is_over)
     }
 
     /// Returns whether another rank runs or will be restarted.
@@ -114,24 +116,24 @@ impl Isolation {
     }
 
     /// Returns how the round ended; valid once it is over.
-    pub fn end(&self) -> End {
-        let is_lost = |member: &Member| matches!(member.fate, Fate::Lost);
+    pub fn end(&self) -> LaunchEnd {
+        let is_lost = |member: &IsolatedRank| matches!(member.fate, RankState::Lost);
         if self.ranks.iter().any(is_lost) {
-            End::Failed
+            LaunchEnd::Failed
         } else {
-            End::Succeeded
+            LaunchEnd::Succeeded
         }
     }
 
     /// Returns when to call [`Isolation::deadline_has_come`].
     pub fn deadline(&self) -> Option<Instant> {
-        self.ranks.iter().filter_map(Member::deadline).min()
+        self.ranks.iter().filter_map(IsolatedRank::deadline).min()
     }
 
     /// Handles the end of a rank that ran.
-    pub fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<Action> {
+    pub fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<GroupAction> {
         if exit.is_success() {
-            self.set(rank, Fate::Succeeded);
+            self.set(rank, RankState::Succeeded);
             return Vec::new();
         }
         let is_final = self
@@ -139,24 +141,24 @@ impl Isolation {
             .iter()
             .any(|&code| exit == Exit::Code(code));
         let mut actions = if is_final {
-            self.lose(rank, Loss::Final)
+            self.lose(rank, LossReason::Final)
         } else {
             self.failed(rank, now)
         };
         if let Some(member) = self.ranks.get_mut(rank.0) {
-            member.sweep = Some(Patience::KillAt(now + self.grace));
-            actions.push(Action::SweepRank(rank));
+            member.sweep = Some(StopDeadline::KillAt(now + self.grace));
+            actions.push(GroupAction::SweepRank(rank));
         }
         actions
     }
 
     /// Handles a rank that could not be restarted; it has left nothing behind.
-    pub fn not_restarted(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
+    pub fn not_restarted(&mut self, rank: LocalRank, now: Instant) -> Vec<GroupAction> {
         self.failed(rank, now)
     }
 
     /// Handles the end of the last leftover process of a rank.
-    pub fn swept(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
+    pub fn swept(&mut self, rank: LocalRank, now: Instant) -> Vec<GroupAction> {
         let Some(member) = self.ranks.get_mut(rank.0) else {
             return Vec::new();
         };
@@ -165,7 +167,7 @@ impl Isolation {
     }
 
     /// Handles the deadline that [`Isolation::deadline`] returned, for one or more ranks.
-    pub fn deadline_has_come(&mut self, now: Instant) -> Vec<Action> {
+    pub fn deadline_has_come(&mut self, now: Instant) -> Vec<GroupAction> {
         let ranks = (0..self.ranks.len()).map(LocalRank);
         ranks
             .filter_map(|rank| {
@@ -177,80 +179,80 @@ impl Isolation {
 
     /// Handles the announcement that the launch will end; ranks end by themselves when they have
     /// saved their work.
-    pub fn announce_end(&mut self) -> Vec<Action> {
+    pub fn announce_end(&mut self) -> Vec<GroupAction> {
         self.ends = true;
-        let returning = self.select(|member| matches!(member.fate, Fate::Returning { .. }));
+        let returning = self.select(|member| matches!(member.fate, RankState::Returning { .. }));
         returning
             .into_iter()
-            .flat_map(|rank| self.lose(rank, Loss::Ending))
+            .flat_map(|rank| self.lose(rank, LossReason::Ending))
             .collect()
     }
 
-    fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
+    fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<GroupAction> {
         if self.ends {
-            return self.lose(rank, Loss::Ending);
+            return self.lose(rank, LossReason::Ending);
         }
         let Some(member) = self.ranks.get_mut(rank.0) else {
             return Vec::new();
         };
         let life = match member.fate {
-            Fate::Running { since } => now.saturating_duration_since(since),
-            Fate::Returning { .. } | Fate::Succeeded | Fate::Lost => Duration::ZERO,
+            RankState::Running { since } => now.saturating_duration_since(since),
+            RankState::Returning { .. } | RankState::Succeeded | RankState::Lost => Duration::ZERO,
         };
         let Some(restart) = member.budget.take(life) else {
-            return self.lose(rank, Loss::Spent);
+            return self.lose(rank, LossReason::Spent);
         };
         let Restart { after, attempt, .. } = restart;
-        member.fate = Fate::Returning {
+        member.fate = RankState::Returning {
             due: now + after,
             attempt,
         };
-        vec![Action::Promise { rank, restart }]
+        vec![GroupAction::Promise { rank, restart }]
     }
 
-    fn lose(&mut self, rank: LocalRank, why: Loss) -> Vec<Action> {
-        self.set(rank, Fate::Lost);
-        vec![Action::Lose { rank, why }]
+    fn lose(&mut self, rank: LocalRank, why: LossReason) -> Vec<GroupAction> {
+        self.set(rank, RankState::Lost);
+        vec![GroupAction::Lose { rank, why }]
     }
 
     /// Restarts a rank if its delay is over and its leftovers have ended.
-    fn restart(&mut self, rank: LocalRank, now: Instant) -> Option<Action> {
+    fn restart(&mut self, rank: LocalRank, now: Instant) -> Option<GroupAction> {
         let member = self
             .ranks
             .get_mut(rank.0)
             .filter(|member| member.sweep.is_none())?;
-        let Fate::Returning { due, attempt } = member.fate else {
+        let RankState::Returning { due, attempt } = member.fate else {
             return None;
         };
         (now >= due).then(|| {
-            member.fate = Fate::Running { since: now };
-            Action::Restart { rank, attempt }
+            member.fate = RankState::Running { since: now };
+            GroupAction::Restart { rank, attempt }
         })
     }
 
     /// Kills leftovers that did not end, and later stops waiting for them.
-    fn lose_patience(&mut self, rank: LocalRank, now: Instant) -> Option<Action> {
+    fn lose_patience(&mut self, rank: LocalRank, now: Instant) -> Option<GroupAction> {
         let member = self.ranks.get_mut(rank.0)?;
         match member.sweep {
-            Some(Patience::KillAt(at)) if now >= at => {
-                member.sweep = Some(Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE));
-                Some(Action::KillLeftoversOf(rank))
+            Some(StopDeadline::KillAt(at)) if now >= at => {
+                member.sweep = Some(StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE));
+                Some(GroupAction::KillLeftoversOf(rank))
             }
-            Some(Patience::GiveUpAt(at)) if now >= at => {
+            Some(StopDeadline::GiveUpAt(at)) if now >= at => {
                 member.sweep = None;
                 None
             }
-            Some(Patience::KillAt(_) | Patience::GiveUpAt(_)) | None => None,
+            Some(StopDeadline::KillAt(_) | StopDeadline::GiveUpAt(_)) | None => None,
         }
     }
 
-    fn set(&mut self, rank: LocalRank, fate: Fate) {
+    fn set(&mut self, rank: LocalRank, fate: RankState) {
         if let Some(member) = self.ranks.get_mut(rank.0) {
             member.fate = fate;
         }
     }
 
-    fn select(&self, is_meant: impl Fn(&Member) -> bool) -> BTreeSet<LocalRank> {
+    fn select(&self, is_meant: impl Fn(&IsolatedRank) -> bool) -> BTreeSet<LocalRank> {
         let ranks = self
             .ranks
             .iter()
@@ -260,16 +262,16 @@ impl Isolation {
     }
 }
 
-impl Member {
+impl IsolatedRank {
     fn is_over(&self) -> bool {
-        matches!(self.fate, Fate::Succeeded | Fate::Lost)
+        matches!(self.fate, RankState::Succeeded | RankState::Lost)
     }
 
     fn deadline(&self) -> Option<Instant> {
         match (self.sweep, self.fate) {
             (Some(patience), _) => Some(patience.deadline()),
-            (None, Fate::Returning { due, .. }) => Some(due),
-            (None, Fate::Running { .. } | Fate::Succeeded | Fate::Lost) => None,
+            (None, RankState::Returning { due, .. }) => Some(due),
+            (None, RankState::Running { .. } | RankState::Succeeded | RankState::Lost) => None,
         }
     }
 }

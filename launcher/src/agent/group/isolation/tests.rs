@@ -1,76 +1,76 @@
 use super::*;
-use crate::agent::event::Event;
-use crate::agent::group::Group;
-use crate::signals::Received;
+use crate::agent::event::GroupEvent;
+use crate::agent::group::WorkerGroup;
+use crate::signals::ReceivedSignal;
 
 const GRACE: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const FINAL: i32 = 3;
-const TERM: Action = Action::Send {
+const TERM: GroupAction = GroupAction::Send {
     signal: libc::SIGTERM,
 };
-const SWEEP: Action = Action::Sweep {
+const SWEEP: GroupAction = GroupAction::Sweep {
     groups_know: false,
     is_success: false,
 };
-const SWEEP_SUCCESS: Action = Action::Sweep {
+const SWEEP_SUCCESS: GroupAction = GroupAction::Sweep {
     groups_know: false,
     is_success: true,
 };
-const SWEEP_TOLD: Action = Action::Sweep {
+const SWEEP_TOLD: GroupAction = GroupAction::Sweep {
     groups_know: true,
     is_success: false,
 };
 
-fn started(size: usize, max_restarts: u32, now: Instant) -> Group {
-    let mut group = Group::new(size, max_restarts, GRACE).isolated(vec![FINAL, 127]);
-    assert_eq!(group.on(Event::Ready, now), [Action::Join]);
+fn started(size: usize, max_restarts: u32, now: Instant) -> WorkerGroup {
+    let mut group = WorkerGroup::new(size, max_restarts, GRACE).isolated(vec![FINAL, 127]);
+    assert_eq!(group.on(GroupEvent::Ready, now), [GroupAction::Join]);
     assert_eq!(
-        group.on(Event::Joined { attempt: 0 }, now),
-        [Action::Spawn { attempt: 0 }]
+        group.on(GroupEvent::Joined { attempt: 0 }, now),
+        [GroupAction::Spawn { attempt: 0 }]
     );
     group
 }
 
-fn exited(rank: usize, code: i32) -> Event {
-    Event::Exited(LocalRank(rank), Exit::Code(code))
+fn exited(rank: usize, code: i32) -> GroupEvent {
+    GroupEvent::Exited(LocalRank(rank), Exit::Code(code))
 }
 
-fn killed(rank: usize) -> Event {
-    Event::Exited(LocalRank(rank), Exit::Signal(libc::SIGKILL))
+fn killed(rank: usize) -> GroupEvent {
+    GroupEvent::Exited(LocalRank(rank), Exit::Signal(libc::SIGKILL))
 }
 
-fn swept(rank: usize) -> Event {
-    Event::RankSwept(LocalRank(rank))
+fn swept(rank: usize) -> GroupEvent {
+    GroupEvent::RankSwept(LocalRank(rank))
 }
 
-fn sweep(rank: usize) -> Action {
-    Action::SweepRank(LocalRank(rank))
+fn sweep(rank: usize) -> GroupAction {
+    GroupAction::SweepRank(LocalRank(rank))
 }
 
-fn promise(rank: usize, number: u32, of: u32, seconds: u64) -> Action {
+fn promise(rank: usize, number: u32, of: u32, seconds: u64) -> GroupAction {
     let restart = Restart {
         number,
         of,
         attempt: number,
         after: Duration::from_secs(seconds),
     };
-    Action::Promise {
+    GroupAction::Promise {
         rank: LocalRank(rank),
         restart,
     }
 }
 
-fn restart(rank: usize, attempt: u32) -> Action {
-    Action::Restart {
+fn restart(rank: usize, attempt: u32) -> GroupAction {
+    GroupAction::Restart {
         rank: LocalRank(rank),
         attempt,
     }
 }
 
-fn lose(rank: usize, why: Loss) -> Action {
-    Action::Lose {
+fn lose(rank: usize, why: LossReason) -> GroupAction {
+    GroupAction::Lose {
         rank: LocalRank(rank),
         why,
     }
@@ -79,9 +79,9 @@ fn lose(rank: usize, why: Loss) -> Action {
 /// Feeds events to the group at times after `start`, and checks the actions that each returns.
 #[track_caller]
 fn play(
-    group: &mut Group,
+    group: &mut WorkerGroup,
     start: Instant,
-    steps: impl IntoIterator<Item = (Duration, Event, Vec<Action>)>,
+    steps: impl IntoIterator<Item = (Duration, GroupEvent, Vec<GroupAction>)>,
 ) {
     for (after, event, expected) in steps {
         assert_eq!(
@@ -99,15 +99,15 @@ fn a_rank_that_fails_is_started_again_alone_after_its_pause() {
     let steps = [
         (SECOND, killed(1), vec![promise(1, 1, 3, 1), sweep(1)]),
         (SECOND, swept(1), vec![]),
-        (2 * SECOND, Event::Deadline, vec![restart(1, 1)]),
+        (2 * SECOND, GroupEvent::Deadline, vec![restart(1, 1)]),
         (3 * SECOND, exited(0, 0), vec![]),
         (3 * SECOND, exited(1, 0), vec![]),
         (3 * SECOND, exited(2, 0), vec![SWEEP_SUCCESS]),
-        (3 * SECOND, Event::Swept, vec![Action::Part]),
+        (3 * SECOND, GroupEvent::Swept, vec![GroupAction::Part]),
         (
             3 * SECOND,
-            Event::Over(End::Succeeded),
-            vec![Action::Finish(End::Succeeded)],
+            GroupEvent::Over(LaunchEnd::Succeeded),
+            vec![GroupAction::Finish(LaunchEnd::Succeeded)],
         ),
     ];
     play(&mut group, now, steps);
@@ -125,7 +125,7 @@ fn the_end_of_a_pause_is_the_deadline() {
     );
     group.on(swept(0), now);
     assert_eq!(group.deadline(), Some(now + SECOND));
-    group.on(Event::Deadline, now + SECOND);
+    group.on(GroupEvent::Deadline, now + SECOND);
     assert_eq!(group.deadline(), None);
 }
 
@@ -140,7 +140,7 @@ fn pauses_double_and_ranks_have_a_budget_each() {
         (SECOND, swept(1), vec![]),
         (
             2 * SECOND,
-            Event::Deadline,
+            GroupEvent::Deadline,
             vec![restart(0, 1), restart(1, 1)],
         ),
         (
@@ -149,19 +149,19 @@ fn pauses_double_and_ranks_have_a_budget_each() {
             vec![promise(0, 2, 2, 2), sweep(0)],
         ),
         (2 * SECOND, swept(0), vec![]),
-        (3 * SECOND, Event::Deadline, vec![]),
-        (4 * SECOND, Event::Deadline, vec![restart(0, 2)]),
+        (3 * SECOND, GroupEvent::Deadline, vec![]),
+        (4 * SECOND, GroupEvent::Deadline, vec![restart(0, 2)]),
         (
             4 * SECOND,
             exited(0, 1),
-            vec![lose(0, Loss::Spent), sweep(0)],
+            vec![lose(0, LossReason::Spent), sweep(0)],
         ),
         (5 * SECOND, exited(1, 0), vec![SWEEP]),
-        (5 * SECOND, Event::Swept, vec![Action::Part]),
+        (5 * SECOND, GroupEvent::Swept, vec![GroupAction::Part]),
         (
             5 * SECOND,
-            Event::Over(End::Succeeded),
-            vec![Action::Finish(End::Failed)],
+            GroupEvent::Over(LaunchEnd::Succeeded),
+            vec![GroupAction::Finish(LaunchEnd::Failed)],
         ),
     ];
     play(&mut group, now, steps);
@@ -173,7 +173,7 @@ fn a_rank_that_has_lived_ten_minutes_begins_anew() {
     let mut group = started(2, 1, now);
     group.on(killed(0), now);
     group.on(swept(0), now);
-    group.on(Event::Deadline, now + SECOND);
+    group.on(GroupEvent::Deadline, now + SECOND);
     let later = now + SECOND + 10 * MINUTE;
     let again = Restart {
         number: 1,
@@ -184,7 +184,7 @@ fn a_rank_that_has_lived_ten_minutes_begins_anew() {
     assert_eq!(
         group.on(killed(0), later),
         [
-            Action::Promise {
+            GroupAction::Promise {
                 rank: LocalRank(0),
                 restart: again
             },
@@ -192,10 +192,10 @@ fn a_rank_that_has_lived_ten_minutes_begins_anew() {
         ]
     );
     group.on(swept(0), later);
-    group.on(Event::Deadline, later + SECOND);
+    group.on(GroupEvent::Deadline, later + SECOND);
     assert_eq!(
         group.on(killed(0), later + SECOND + 9 * MINUTE)[0],
-        lose(0, Loss::Spent)
+        lose(0, LossReason::Spent)
     );
 }
 
@@ -205,21 +205,24 @@ fn a_rank_that_says_so_is_lost_at_once() {
     let mut group = started(2, 3, now);
     assert_eq!(
         group.on(exited(1, FINAL), now),
-        [lose(1, Loss::Final), sweep(1)]
+        [lose(1, LossReason::Final), sweep(1)]
     );
-    assert_eq!(group.on(exited(0, 127), now), [lose(0, Loss::Final), SWEEP]);
-    group.on(Event::Swept, now);
     assert_eq!(
-        group.on(Event::Over(End::Succeeded), now),
-        [Action::Finish(End::Failed)]
+        group.on(exited(0, 127), now),
+        [lose(0, LossReason::Final), SWEEP]
+    );
+    group.on(GroupEvent::Swept, now);
+    assert_eq!(
+        group.on(GroupEvent::Over(LaunchEnd::Succeeded), now),
+        [GroupAction::Finish(LaunchEnd::Failed)]
     );
 }
 
 #[test]
 fn a_foreign_program_may_exit_with_any_code() {
     let now = Instant::now();
-    let mut group = Group::new(1, 1, GRACE).isolated(Vec::new());
-    group.on(Event::Joined { attempt: 0 }, now);
+    let mut group = WorkerGroup::new(1, 1, GRACE).isolated(Vec::new());
+    group.on(GroupEvent::Joined { attempt: 0 }, now);
     assert_eq!(
         group.on(exited(0, FINAL), now),
         [promise(0, 1, 1, 1), sweep(0)]
@@ -230,24 +233,27 @@ fn a_foreign_program_may_exit_with_any_code() {
 fn the_launch_ends_when_every_rank_is_lost() {
     let now = Instant::now();
     let mut group = started(2, 0, now);
-    assert_eq!(group.on(killed(0), now), [lose(0, Loss::Spent), sweep(0)]);
+    assert_eq!(
+        group.on(killed(0), now),
+        [lose(0, LossReason::Spent), sweep(0)]
+    );
     assert_eq!(
         group.on(killed(1), now),
-        [lose(1, Loss::Spent), SWEEP],
+        [lose(1, LossReason::Spent), SWEEP],
         "all is swept together"
     );
-    assert_eq!(group.on(Event::Swept, now), [Action::Part]);
+    assert_eq!(group.on(GroupEvent::Swept, now), [GroupAction::Part]);
 }
 
 #[test]
 fn leftovers_hold_a_rank_back_and_are_killed_in_the_end() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
-    let kill = Action::KillLeftoversOf(LocalRank(0));
+    let kill = GroupAction::KillLeftoversOf(LocalRank(0));
     group.on(killed(0), now);
     let steps = [
-        (SECOND, Event::Deadline, vec![]),
-        (LEFTOVER_GRACE, Event::Deadline, vec![kill]),
+        (SECOND, GroupEvent::Deadline, vec![]),
+        (LEFTOVER_GRACE, GroupEvent::Deadline, vec![kill]),
         (LEFTOVER_GRACE, swept(0), vec![restart(0, 1)]),
     ];
     play(&mut group, now, steps);
@@ -258,10 +264,10 @@ fn leftovers_that_survive_sigkill_are_not_waited_for_without_limit() {
     let now = Instant::now();
     let mut group = started(1, 3, now);
     group.on(killed(0), now);
-    group.on(Event::Deadline, now + LEFTOVER_GRACE);
+    group.on(GroupEvent::Deadline, now + LEFTOVER_GRACE);
     let at = group.deadline().expect("the wait has a limit");
     assert_eq!(at, now + LEFTOVER_GRACE + UNINTERRUPTIBLE_GRACE);
-    assert_eq!(group.on(Event::Deadline, at), [restart(0, 1)]);
+    assert_eq!(group.on(GroupEvent::Deadline, at), [restart(0, 1)]);
 }
 
 #[test]
@@ -270,19 +276,19 @@ fn a_rank_that_cannot_be_started_again_has_failed_once_more() {
     let mut group = started(2, 2, now);
     group.on(killed(0), now);
     group.on(swept(0), now);
-    let not_restarted = Event::NotRestarted(LocalRank(0));
+    let not_restarted = GroupEvent::NotRestarted(LocalRank(0));
     let steps = [
-        (SECOND, Event::Deadline, vec![restart(0, 1)]),
+        (SECOND, GroupEvent::Deadline, vec![restart(0, 1)]),
         (SECOND, not_restarted, vec![promise(0, 2, 2, 2)]),
-        (3 * SECOND, Event::Deadline, vec![restart(0, 2)]),
-        (3 * SECOND, not_restarted, vec![lose(0, Loss::Spent)]),
+        (3 * SECOND, GroupEvent::Deadline, vec![restart(0, 2)]),
+        (3 * SECOND, not_restarted, vec![lose(0, LossReason::Spent)]),
         (4 * SECOND, exited(1, 0), vec![SWEEP]),
     ];
     play(&mut group, now, steps);
 }
 
-fn received(number: i32) -> Event {
-    Event::Received(Received {
+fn received(number: i32) -> GroupEvent {
+    GroupEvent::Received(ReceivedSignal {
         number,
         is_listed: true,
     })
@@ -293,14 +299,14 @@ fn a_signal_during_a_pause_ends_the_launch_and_nothing_is_started() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
     group.on(killed(0), now);
-    let stopped = Action::Finish(End::Stopped {
+    let stopped = GroupAction::Finish(LaunchEnd::Stopped {
         signal: libc::SIGTERM,
     });
     let steps = [
         (SECOND / 2, received(libc::SIGTERM), vec![TERM]),
         (SECOND / 2, swept(0), vec![]),
         (SECOND, exited(1, 143), vec![SWEEP_TOLD]),
-        (SECOND, Event::Swept, vec![stopped]),
+        (SECOND, GroupEvent::Swept, vec![stopped]),
     ];
     play(&mut group, now, steps);
 }
@@ -313,7 +319,7 @@ fn a_signal_while_the_only_rank_pauses_has_nobody_to_wait_for() {
     assert_eq!(
         group.on(received(libc::SIGINT), now),
         [
-            Action::Send {
+            GroupAction::Send {
                 signal: libc::SIGINT
             },
             SWEEP_TOLD
@@ -327,10 +333,18 @@ fn after_the_end_was_announced_nothing_is_started_any_more() {
     let mut group = started(3, 3, now);
     group.on(killed(0), now);
     let steps = [
-        (SECOND / 2, Event::EndAnnounced, vec![lose(0, Loss::Ending)]),
+        (
+            SECOND / 2,
+            GroupEvent::EndAnnounced,
+            vec![lose(0, LossReason::Ending)],
+        ),
         (SECOND / 2, swept(0), vec![]),
-        (SECOND, Event::Deadline, vec![]),
-        (SECOND, exited(1, 1), vec![lose(1, Loss::Ending), sweep(1)]),
+        (SECOND, GroupEvent::Deadline, vec![]),
+        (
+            SECOND,
+            exited(1, 1),
+            vec![lose(1, LossReason::Ending), sweep(1)],
+        ),
         (SECOND, exited(2, 0), vec![SWEEP]),
     ];
     play(&mut group, now, steps);
@@ -342,16 +356,16 @@ fn a_new_round_starts_all_ranks_and_each_keeps_its_count() {
     let mut group = started(2, 1, now);
     group.on(killed(0), now);
     group.on(swept(0), now);
-    group.on(Event::Deadline, now + SECOND);
+    group.on(GroupEvent::Deadline, now + SECOND);
     group.on(killed(0), now + SECOND);
     let steps = [
-        (SECOND, Event::Changed, vec![TERM]),
+        (SECOND, GroupEvent::Changed, vec![TERM]),
         (SECOND, exited(1, 143), vec![SWEEP_TOLD]),
-        (SECOND, Event::Swept, vec![Action::Join]),
+        (SECOND, GroupEvent::Swept, vec![GroupAction::Join]),
         (
             SECOND,
-            Event::Joined { attempt: 0 },
-            vec![Action::Spawn { attempt: 0 }],
+            GroupEvent::Joined { attempt: 0 },
+            vec![GroupAction::Spawn { attempt: 0 }],
         ),
     ];
     play(&mut group, now, steps);
@@ -362,10 +376,10 @@ fn a_new_round_starts_all_ranks_and_each_keeps_its_count() {
         [SWEEP_SUCCESS],
         "who was lost before has made good for it"
     );
-    group.on(Event::Swept, now);
+    group.on(GroupEvent::Swept, now);
     assert_eq!(
-        group.on(Event::Over(End::Succeeded), now),
-        [Action::Finish(End::Succeeded)]
+        group.on(GroupEvent::Over(LaunchEnd::Succeeded), now),
+        [GroupAction::Finish(LaunchEnd::Succeeded)]
     );
 }
 
@@ -374,10 +388,10 @@ fn a_node_that_has_lost_ranks_waits_for_the_others() {
     let now = Instant::now();
     let mut group = started(1, 0, now);
     group.on(killed(0), now);
-    assert_eq!(group.on(Event::Swept, now), [Action::Part]);
+    assert_eq!(group.on(GroupEvent::Swept, now), [GroupAction::Part]);
     assert_eq!(
-        group.on(Event::Changed, now),
-        [Action::Join],
+        group.on(GroupEvent::Changed, now),
+        [GroupAction::Join],
         "and joins a new round of theirs"
     );
 }
@@ -387,18 +401,24 @@ fn the_failure_of_the_launch_elsewhere_ends_ranks_and_pauses() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
     group.on(killed(0), now);
-    assert_eq!(group.on(Event::Over(End::Failed), now), [TERM]);
+    assert_eq!(group.on(GroupEvent::Over(LaunchEnd::Failed), now), [TERM]);
     assert_eq!(group.on(exited(1, 143), now), [SWEEP_TOLD]);
-    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+    assert_eq!(
+        group.on(GroupEvent::Swept, now),
+        [GroupAction::Finish(LaunchEnd::Failed)]
+    );
 }
 
 #[test]
 fn a_rank_that_cannot_start_at_all_ends_the_launch() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
-    let tell = Action::Tell {
+    let tell = GroupAction::Tell {
         rank: LocalRank(1),
         restarts: false,
     };
-    assert_eq!(group.on(Event::NotStarted(LocalRank(1)), now), [tell, TERM]);
+    assert_eq!(
+        group.on(GroupEvent::NotStarted(LocalRank(1)), now),
+        [tell, TERM]
+    );
 }

@@ -11,7 +11,7 @@ use fit::memory::{Fit, Planner};
 use jobs::placement::{Components, Placement, Resources};
 use jobs::setup::Setup;
 
-use crate::plan::decide::eval::room::Room;
+use crate::plan::decide::eval::room::GpuBudgets;
 
 /// A placement in which no GPU has both: environments on the first `env` GPUs, one rank on each of
 /// the next `ranks`.
@@ -25,7 +25,12 @@ impl Dedicated {
     /// Returns the dedicated placement that fits on `gpus` GPUs of one node with the environments
     /// of the jobs: with as many ranks as now if possible, otherwise with as many as possible.
     /// Returns `None` if everything fits already, or if sharing a GPU is not the reason.
-    pub fn find(room: &Room, setup: &Setup, placement: &Placement, gpus: usize) -> Option<Self> {
+    pub fn find(
+        room: &GpuBudgets,
+        setup: &Setup,
+        placement: &Placement,
+        gpus: usize,
+    ) -> Option<Self> {
         if !is_too_much_for_a_shared_gpu(&room.planner(setup, placement)) {
             return None;
         }
@@ -37,7 +42,7 @@ impl Dedicated {
             .find(|dedicated| dedicated.fits(room, setup, gpus))
     }
 
-    fn fits(self, room: &Room, setup: &Setup, gpus: usize) -> bool {
+    fn fits(self, room: &GpuBudgets, setup: &Setup, gpus: usize) -> bool {
         let resources = Resources::new(gpus, 1);
         let placed = Components::parse(&self.line())
             .and_then(|components| Placement::new(&components, resources));

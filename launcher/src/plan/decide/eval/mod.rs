@@ -25,14 +25,14 @@ use jobs::time::rfc3339;
 
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
-use crate::node::nvml::Memory;
+use crate::node::nvml::GpuMemory;
 use crate::plan::decide::eval::crowd::NoRoom;
 use crate::plan::decide::eval::preflight::TooMuch;
-use crate::plan::decide::eval::room::Room;
-use crate::plan::decide::eval::seating::{Launch, SeatingError};
+use crate::plan::decide::eval::room::GpuBudgets;
+use crate::plan::decide::eval::seating::{LaunchSize, SeatingError};
 use crate::plan::decide::program::Program;
 use crate::plan::error::PlanError;
-use crate::plan::eval::{EvalPlan, Seating};
+use crate::plan::eval::{EvalPlan, SeatingPlan};
 use crate::say::note::Note;
 
 /// The variable that tells ranks how many GPUs a node has, so that they interpret a placement as
@@ -108,12 +108,12 @@ impl From<EvalError> for PlanError {
 
 /// The evaluation that the command line of `eval` asks for.
 #[derive(Debug)]
-pub struct Asked {
+pub struct EvalRequest {
     args: EvalArgs,
     setup: Setup,
 }
 
-impl Asked {
+impl EvalRequest {
     /// Reads the evaluation that `cli` asks for; returns `None` if it asks for another program.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Asked {
     ///
     /// # Errors
     /// Returns a [`SeatingError`] if that contradicts `launch`.
-    pub fn nproc(&self, launch: Launch) -> Result<Option<usize>, EvalError> {
+    pub fn nproc(&self, launch: LaunchSize) -> Result<Option<usize>, EvalError> {
         if self.setup.components.is_none() && self.args.workers_per_gpu.is_none() {
             return Ok(None);
         }
@@ -206,7 +206,7 @@ impl Asked {
     ///
     /// # Errors
     /// Returns an [`EvalError`] for the first thing that is wrong.
-    pub fn check(self, launch: Launch, memory: &[Memory]) -> Result<EvalPlan, EvalError> {
+    pub fn check(self, launch: LaunchSize, memory: &[GpuMemory]) -> Result<EvalPlan, EvalError> {
         let (nproc, placement) = launch.seat(&self.setup, self.per_gpu())?;
         let world_size = nproc * launch.nodes.1;
         let resources = Resources::new(launch.gpus, launch.nodes.1);
@@ -214,7 +214,7 @@ impl Asked {
         self.check_places(&placement, resources)?;
         self.setup.check(&placement)?;
         let output = self.setup.output.clone();
-        let room = Room::new(&self.args, resources, memory)?;
+        let room = GpuBudgets::new(&self.args, resources, memory)?;
         if !self.args.no_memory_check {
             preflight::check(&room, &self.setup, &placement, resources)?;
         }
@@ -223,7 +223,7 @@ impl Asked {
         let idle = is_fixed
             .then(|| idle::note(&self.setup.file.jobs, world_size, self.setup.assignment))
             .flatten();
-        let seating = Seating::new(&self.setup, placement, resources, &room);
+        let seating = SeatingPlan::new(&self.setup, placement, resources, &room);
         let run = RunPlan::new(
             &self.args,
             self.setup.file,
@@ -340,14 +340,14 @@ mod tests {
             out.to_str().unwrap(),
         ];
         let words: Vec<OsString> = words.iter().chain(extra).map(Into::into).collect();
-        let launch = Launch {
+        let launch = LaunchSize {
             nproc: Some(1),
             nodes: (1, 1),
             gpus,
             is_virtual: false,
         };
-        let checked =
-            Asked::read(&words, &Environment::default()).and_then(|asked| asked.check(launch, &[]));
+        let checked = EvalRequest::read(&words, &Environment::default())
+            .and_then(|asked| asked.check(launch, &[]));
         let answer = checked.map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
         assert!(!out.exists(), "checking writes nothing");
         answer
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn a_missing_jobs_file_is_named() {
         let words = ["--jobs".into(), "/nowhere/jobs.json".into()];
-        let text = Asked::read(&words, &Environment::default())
+        let text = EvalRequest::read(&words, &Environment::default())
             .unwrap_err()
             .to_string();
         assert!(

@@ -6,7 +6,7 @@ use jobs::placement::{Placement, Resources};
 use jobs::setup::Setup;
 
 use crate::plan::decide::eval::dedicated::Dedicated;
-use crate::plan::decide::eval::room::Room;
+use crate::plan::decide::eval::room::GpuBudgets;
 
 /// Number of jobs whose proposals are printed with an error.
 const NAMED: usize = 4;
@@ -38,7 +38,7 @@ pub struct TooMuch {
 /// # Errors
 /// Returns [`TooMuch`] for the first such GPU, with a proposal that would fit.
 pub fn check(
-    room: &Room,
+    room: &GpuBudgets,
     setup: &Setup,
     placement: &Placement,
     resources: Resources,
@@ -126,9 +126,9 @@ mod tests {
     use std::path::Path;
 
     use crate::cli::Environment;
-    use crate::node::nvml::Memory;
-    use crate::plan::decide::eval::Asked;
-    use crate::plan::decide::eval::seating::Launch;
+    use crate::node::nvml::GpuMemory;
+    use crate::plan::decide::eval::EvalRequest;
+    use crate::plan::decide::eval::seating::LaunchSize;
 
     const GIB: u64 = 1 << 30;
 
@@ -149,17 +149,18 @@ mod tests {
             .map(Into::into)
             .chain(extra.iter().map(Into::into))
             .collect();
-        let launch = Launch {
+        let launch = LaunchSize {
             nproc: Some(1),
             nodes: (1, 1),
             gpus: 1,
             is_virtual: false,
         };
-        let memory = Memory {
+        let memory = GpuMemory {
             total: total * GIB,
             used: used * GIB,
         };
-        let asked = Asked::read(&words, &Environment::default()).map_err(|err| err.to_string())?;
+        let asked =
+            EvalRequest::read(&words, &Environment::default()).map_err(|err| err.to_string())?;
         let plan = asked
             .check(launch, &[memory])
             .map_err(|err| err.to_string())?;

@@ -9,16 +9,16 @@ use jobs::eval_args::EvalArgs;
 use jobs::placement::{Placement, Resources};
 use jobs::setup::Setup;
 
-use crate::node::nvml::Memory;
+use crate::node::nvml::GpuMemory;
 
 /// The memory of the GPUs by their numbers, and the options that affect memory.
 #[derive(Clone, Debug, Default)]
-pub struct Room {
+pub struct GpuBudgets {
     budgets: BTreeMap<usize, Budget>,
     terms: Terms,
 }
 
-impl Room {
+impl GpuBudgets {
     /// Returns what is known before anything is started. `memory` is NVML's report on this node's
     /// visible GPUs; other nodes are assumed to have the same ones. A GPU whose memory is not
     /// reported gets a budget only by `--gpu-memory`; without GPUs there are no budgets.
@@ -28,7 +28,7 @@ impl Room {
     pub fn new(
         args: &EvalArgs,
         resources: Resources,
-        memory: &[Memory],
+        memory: &[GpuMemory],
     ) -> Result<Self, MeasuredError> {
         let measured = args
             .measured

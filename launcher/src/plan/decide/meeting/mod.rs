@@ -54,7 +54,7 @@ const ETCD: [&str; 2] = ["etcd", "etcd-v2"];
 
 /// Run id, store and rendezvous of a launch.
 #[derive(Clone, Debug)]
-pub struct Meeting {
+pub struct MeetingPlan {
     /// The run id, `TORCHELASTIC_RUN_ID`.
     pub run_id: String,
     /// The store of a single-node launch.
@@ -63,7 +63,7 @@ pub struct Meeting {
     pub rendezvous: Option<RendezvousPlan>,
 }
 
-impl Meeting {
+impl MeetingPlan {
     /// Returns what `cli` asks for. `pairs` are the settings of `--rdzv-conf`.
     ///
     /// # Errors
@@ -73,13 +73,13 @@ impl Meeting {
         nodes: Nodes,
         pairs: &[(String, String)],
         node: &Node,
-    ) -> Result<Meeting, PlanError> {
+    ) -> Result<MeetingPlan, PlanError> {
         if cli.standalone {
             conf::check_c10d(pairs)?;
             if nodes.min > 1 {
                 return Err(PlanError::Standalone(cli.nnodes.clone()));
             }
-            return Ok(Meeting {
+            return Ok(MeetingPlan {
                 run_id: node.uuid.clone(),
                 store: on_a_free_port(cli),
                 rendezvous: None,
@@ -92,7 +92,7 @@ impl Meeting {
             name => return Err(PlanError::Backend(name.to_owned())),
         };
         let is_alone = nodes.max == 1 && has_no_endpoint(cli) && cli.is_built_in();
-        Ok(Meeting {
+        Ok(MeetingPlan {
             run_id: run_id(cli, is_alone, node),
             store,
             rendezvous,

@@ -11,8 +11,8 @@ use crate::cli::Environment;
 use crate::node::host;
 use crate::plan::decide::program::python::find;
 use crate::plan::error::PlanError;
-use crate::plan::eval::{EvalPlan, Seating};
-use crate::plan::model_server::{Role, ServerPlan};
+use crate::plan::eval::{EvalPlan, SeatingPlan};
+use crate::plan::model_server::{ServerPlan, ServerRole};
 use crate::say::note::Note;
 
 impl ServerPlan {
@@ -48,9 +48,9 @@ impl ServerPlan {
         );
         let log = RunFolder::new(&eval.output).model_server_log(&host::full_name());
         let role = if local_rank.unwrap_or(0) == 0 {
-            Role::Host
+            ServerRole::Host
         } else {
-            Role::Guest
+            ServerRole::Guest
         };
         Ok(Some((ServerPlan { server, log, role }, notes)))
     }
@@ -106,7 +106,7 @@ fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String,
 
 /// Returns warnings about GPUs that the server shares with ranks. That is not an error: a machine
 /// with one GPU has no alternative, and the memory that a server needs is not known.
-fn caveats(server: &ModelServer, gpus: usize, seating: &Seating) -> Vec<String> {
+fn caveats(server: &ModelServer, gpus: usize, seating: &SeatingPlan) -> Vec<String> {
     let Some(devices) = &server.devices else {
         let note = "model_server has no `devices`: it sees all GPUs, and so those of the ranks";
         return if gpus > 0 {

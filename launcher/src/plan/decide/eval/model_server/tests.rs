@@ -13,10 +13,10 @@ fn block(command: &[&str], devices: Option<&[usize]>) -> Value {
            "stop_timeout": time})
 }
 
-fn seating(gpus: usize, placement: &str) -> Seating {
+fn seating(gpus: usize, placement: &str) -> SeatingPlan {
     let resources = Resources::new(gpus, 1);
     let placement = Placement::new(&Components::parse(placement).unwrap(), resources).unwrap();
-    Seating {
+    SeatingPlan {
         placement,
         resources,
         is_placed: true,

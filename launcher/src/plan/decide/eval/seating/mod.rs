@@ -5,8 +5,8 @@ use fit::memory::{Fit, Need, Planner};
 use jobs::placement::{Placement, PlacementError, Resources};
 use jobs::setup::Setup;
 
-use crate::plan::decide::eval::room::Room;
-use crate::plan::eval::Seating;
+use crate::plan::decide::eval::room::GpuBudgets;
+use crate::plan::eval::SeatingPlan;
 use crate::say::note::Note;
 
 /// Most lines about GPUs or workers that are printed; `--dry-run` shows all of them.
@@ -14,7 +14,7 @@ const LINES: usize = 32;
 
 /// The facts about the launch that affect the placement.
 #[derive(Clone, Copy, Debug)]
-pub struct Launch {
+pub struct LaunchSize {
     /// Number of ranks on this node, if the user or SLURM has set it.
     pub nproc: Option<usize>,
     /// Smallest and largest number of nodes.
@@ -129,7 +129,7 @@ pub enum SeatingError {
     },
 }
 
-impl Launch {
+impl LaunchSize {
     /// Adapts the launch to a rank that SLURM has started as a task: the tasks on a node are the
     /// ranks of that node.
     pub fn of_task(self, local_world_size: usize, nodes: usize) -> Self {
@@ -266,9 +266,14 @@ fn refuse_strangers(
     Ok(())
 }
 
-impl Seating {
+impl SeatingPlan {
     /// Collects the notes about `placement`; `room` is the memory of its GPUs.
-    pub fn new(setup: &Setup, placement: Placement, resources: Resources, room: &Room) -> Self {
+    pub fn new(
+        setup: &Setup,
+        placement: Placement,
+        resources: Resources,
+        room: &GpuBudgets,
+    ) -> Self {
         let total_num_envs = setup.total_num_envs();
         let planner = room.planner(setup, &placement);
         let memory = planner.needs();

@@ -3,12 +3,12 @@ use std::ffi::OsString;
 use jobs::eval_args::EvalArgs;
 
 use super::*;
-use crate::node::nvml::Memory;
+use crate::node::nvml::GpuMemory;
 
 const GIB: u64 = 1 << 30;
 
-fn on(gpus: usize) -> Launch {
-    Launch {
+fn on(gpus: usize) -> LaunchSize {
+    LaunchSize {
         nproc: None,
         nodes: (1, 1),
         gpus,
@@ -34,20 +34,20 @@ fn setup(environment: &str, placement: Option<&str>) -> Setup {
     Setup::read(&EvalArgs::parse_words(&words).unwrap(), &|_| None).unwrap()
 }
 
-fn refusal(launch: Launch, placement: &str) -> String {
+fn refusal(launch: LaunchSize, placement: &str) -> String {
     launch
         .seat(&setup("reach", Some(placement)), None)
         .unwrap_err()
         .to_string()
 }
 
-fn notes(gpus: usize, environment: &str, placement: &str, capacity: &[Memory]) -> Vec<Note> {
+fn notes(gpus: usize, environment: &str, placement: &str, capacity: &[GpuMemory]) -> Vec<Note> {
     let setup = setup(environment, Some(placement));
     let (_, placement) = on(gpus).seat(&setup, None).unwrap();
     let resources = Resources::new(gpus, 1);
     let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
-    let room = Room::new(&args, resources, capacity).unwrap();
-    Seating::new(&setup, placement, resources, &room).notes()
+    let room = GpuBudgets::new(&args, resources, capacity).unwrap();
+    SeatingPlan::new(&setup, placement, resources, &room).notes()
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn the_number_of_ranks_is_that_of_rollout_workers() {
 
 #[test]
 fn another_number_of_ranks_is_refused_with_both() {
-    let launch = Launch {
+    let launch = LaunchSize {
         nproc: Some(4),
         ..on(4)
     };
@@ -87,7 +87,7 @@ fn another_number_of_ranks_is_refused_with_both() {
          a rank; leave --nproc-per-node out, or change one of them"
     );
     assert!(
-        Launch {
+        LaunchSize {
             nproc: Some(2),
             ..on(4)
         }
@@ -105,7 +105,7 @@ fn gpus_that_are_not_there_are_refused_with_those_that_are() {
 
 #[test]
 fn ranks_and_environments_stay_on_the_node_of_their_gpu() {
-    let two = Launch {
+    let two = LaunchSize {
         nodes: (2, 2),
         ..on(4)
     };
@@ -136,7 +136,7 @@ fn ranks_and_environments_stay_on_the_node_of_their_gpu() {
     assert!(refusal(two, "env: 0, rollout: 0-2").contains("cannot be shared evenly by 2 nodes"));
     assert!(
         refusal(
-            Launch {
+            LaunchSize {
                 nodes: (1, 2),
                 ..on(4)
             },
@@ -148,7 +148,7 @@ fn ranks_and_environments_stay_on_the_node_of_their_gpu() {
 
 #[test]
 fn workers_share_gpus_in_blocks() {
-    let gpus = |launch: Launch| {
+    let gpus = |launch: LaunchSize| {
         let (nproc, placement) = launch.seat(&setup("reach", None), Some(4)).unwrap();
         (
             nproc,
@@ -162,13 +162,13 @@ fn workers_share_gpus_in_blocks() {
     assert_eq!(gpus(on(2)), (8, vec![0, 0, 0, 0, 1, 1, 1, 1]));
     assert_eq!(gpus(on(0)).0, 4);
     assert_eq!(
-        gpus(Launch {
+        gpus(LaunchSize {
             nproc: Some(5),
             ..on(2)
         }),
         (5, vec![0, 0, 0, 0, 1])
     );
-    let crowd = Launch {
+    let crowd = LaunchSize {
         nproc: Some(20),
         ..on(4)
     }
@@ -183,7 +183,7 @@ fn workers_share_gpus_in_blocks() {
 
 #[test]
 fn a_rank_that_sees_one_gpu_alone_cannot_be_placed() {
-    let launch = Launch {
+    let launch = LaunchSize {
         is_virtual: true,
         ..on(4)
     };
@@ -196,7 +196,7 @@ fn a_rank_that_sees_one_gpu_alone_cannot_be_placed() {
 
 #[test]
 fn who_sits_where_is_said_with_memory_and_distribution() {
-    let capacity = [Memory {
+    let capacity = [GpuMemory {
         total: 80 * GIB,
         used: 0,
     }; 4];
@@ -225,7 +225,7 @@ fn without_a_gpu_the_numbers_are_called_labels() {
 
 #[test]
 fn a_tight_gpu_and_isaac_above_gpu_0_are_warned_about() {
-    let capacity = [Memory {
+    let capacity = [GpuMemory {
         total: 24 * GIB,
         used: 0,
     }; 4];
