@@ -212,5 +212,18 @@ fn name(device: Device) -> String {
     }
 }
 
+/// Returns the device that a policy configuration requests; `policy_device_id` wins over
+/// `policy_device`.
+pub fn of_config(config: &serde_json::Map<String, serde_json::Value>) -> Option<String> {
+    let id = config
+        .get("policy_device_id")
+        .and_then(serde_json::Value::as_u64);
+    let device = config
+        .get("policy_device")
+        .and_then(serde_json::Value::as_str);
+    id.map(|id| format!("cuda:{id}"))
+        .or(device.map(str::to_owned))
+}
+
 #[cfg(test)]
 mod tests;
