@@ -31,6 +31,7 @@ pub mod layout;
 pub mod model_server;
 pub mod placement;
 pub mod plan;
+pub mod policies;
 pub mod printable;
 pub mod progress;
 mod random;

@@ -20,8 +20,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::job::{Job, Status};
-use crate::known::{canonical_policy, is_python_environment};
+use crate::known::is_python_environment;
 use crate::model_server::ModelServer;
+use crate::policies::canonical_policy;
 use crate::{files, sha256};
 
 /// Maximum size in bytes of the list of digests, enough for half a million. A longer list is

@@ -3,10 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::Config;
-use crate::known::canonical_policy;
-
-/// Policies with a checkpoint, to which `rollout.model` applies.
-const WITH_CHECKPOINT: &[&str] = &["gr00t", "torchscript"];
+use crate::policies::PolicyType;
 
 impl Config {
     /// Returns the jobs in the form of a jobs file: those of `jobs` (a parsed jobs file), otherwise
@@ -83,7 +80,8 @@ impl Config {
         let policy = job.get("policy_type");
         let has_checkpoint = policy
             .and_then(Value::as_str)
-            .is_some_and(|name| WITH_CHECKPOINT.contains(&canonical_policy(name)));
+            .and_then(PolicyType::of)
+            .is_some_and(|policy| policy.row().has_checkpoint);
         let same = is_of_config(policy, self.under.get("policy_type"));
         let names_policy = self.under.contains_key("policy_type");
         if let Some(Value::Object(ours)) = self

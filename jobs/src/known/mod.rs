@@ -2,6 +2,7 @@
 //! refused before anything is started.
 
 use crate::job::{Job, Status};
+use crate::policies::{PolicyType, canonical_policy};
 
 pub mod fields;
 
@@ -13,44 +14,6 @@ pub const ENVIRONMENTS: &[&str] = &["reach", "push", "pick_and_place"];
 pub fn is_python_environment(name: &str) -> bool {
     let is_spec_file = name.ends_with(".yaml") || name.ends_with(".yml");
     !is_spec_file && !name.contains(char::is_whitespace) && name.contains([':', '.'])
-}
-
-/// Names of the policies of `rrun-rank`.
-pub const POLICIES: &[&str] = &[
-    "zero_action",
-    "random_action",
-    "replay_action",
-    "scripted",
-    "gr00t",
-    "torchscript",
-    "gr00t_remote_closedloop",
-    "pi0_remote",
-    "openai_agent",
-];
-
-/// Other names of policies, those of Isaac Lab Arena.
-const ALIASES: &[(&str, &str)] = &[
-    ("gr00t_closedloop", "gr00t"),
-    (
-        "isaaclab_arena_gr00t.policy.gr00t_closedloop_policy.Gr00tClosedloopPolicy",
-        "gr00t",
-    ),
-    (
-        "isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy",
-        "gr00t_remote_closedloop",
-    ),
-    (
-        "isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy",
-        "pi0_remote",
-    ),
-];
-
-/// Returns the name in [`POLICIES`] of a policy that may be given by another name.
-pub fn canonical_policy(name: &str) -> &str {
-    ALIASES
-        .iter()
-        .find(|(alias, _)| *alias == name)
-        .map_or(name, |(_, canonical)| canonical)
 }
 
 /// Why a job is refused.
@@ -138,7 +101,7 @@ pub fn check(jobs: &[Job]) -> Result<(), Refused> {
             job,
             "policy_type",
             canonical_policy(&job.policy_type),
-            POLICIES,
+            &PolicyType::names(),
         )?;
     }
     Ok(())
@@ -250,8 +213,10 @@ mod tests {
     #[test]
     fn arenas_names_of_policies_are_known() {
         assert_eq!(check(&jobs("push", "gr00t_closedloop", "pending")), Ok(()));
-        for (dotted, _) in ALIASES {
-            assert_eq!(check(&jobs("push", dotted, "pending")), Ok(()));
+        for row in PolicyType::ALL.iter().map(|policy| policy.row()) {
+            for alias in row.aliases {
+                assert_eq!(check(&jobs("push", alias, "pending")), Ok(()));
+            }
         }
         let dotted = "isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy";
         assert_eq!(canonical_policy(dotted), "pi0_remote");

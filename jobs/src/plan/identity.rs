@@ -10,23 +10,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::job::{Job, Length, Status};
-use crate::known::canonical_policy;
-
-/// Fields of `policy_config_dict` that name a place or a timeout, and Arena's copy of `num_envs`.
-const PLACES: &[&str] = &[
-    "policy_device",
-    "policy_device_id",
-    "num_envs",
-    "remote_host",
-    "remote_port",
-    "remote_api_token",
-    "remote_api_token_env",
-    "remote_timeout_s",
-    "remote_retry_s",
-    "remote_connections",
-    "ping_interval",
-    "ping_timeout",
-];
+use crate::policies::{canonical_policy, is_of_place};
 
 /// Fields that set how many episodes run; they change no episode's result.
 const COVERAGE: &[&str] = &["num_episodes", "only", "status"];
@@ -51,7 +35,7 @@ impl Identity {
         for (key, value) in job
             .policy_config
             .iter()
-            .filter(|(key, _)| !PLACES.contains(&key.as_str()))
+            .filter(|(key, _)| !is_of_place(&job.policy_type, key))
         {
             fields.value(&format!("policy_config_dict.{key}"), value);
         }

@@ -26,7 +26,7 @@ use crate::job::{Job, Length};
 use crate::journal::Provenance;
 use crate::layout::RunFolder;
 use crate::model_server::ModelServer;
-use crate::{secrets, trust};
+use crate::{policies, secrets, trust};
 
 mod carry;
 mod checked;
@@ -123,7 +123,7 @@ impl RunPlan {
             if let (Length::Policy, Some(steps), false) = (
                 job.length,
                 args.num_steps,
-                job.policy_type == "replay_action",
+                policies::has_length(&job.policy_type),
             ) {
                 job.length = Length::Steps(steps);
             }

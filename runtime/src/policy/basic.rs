@@ -2,8 +2,55 @@
 
 use std::collections::BTreeMap;
 
+use jobs::policies::{PolicyType, SettingsReader};
+use serde_json::{Map, Value};
+
 use crate::env::{ActionSpec, EnvIndex, Observation};
+use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
+
+/// The settings of a policy whose chunks have one action.
+pub(crate) struct OneActionSettings {
+    chunk_length: usize,
+    make: fn(&ActionSpec) -> Box<dyn Policy>,
+}
+
+impl OneActionSettings {
+    /// Reads the settings of [`ZeroAction`].
+    pub(crate) fn zero(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        Self::read(PolicyType::ZeroAction, config, |action| {
+            Box::new(ZeroAction::new(action))
+        })
+    }
+
+    /// Reads the settings of [`RandomAction`].
+    pub(crate) fn random(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        Self::read(PolicyType::RandomAction, config, |action| {
+            Box::new(RandomAction::new(action))
+        })
+    }
+
+    fn read(
+        policy: PolicyType,
+        config: &Map<String, Value>,
+        make: fn(&ActionSpec) -> Box<dyn Policy>,
+    ) -> Result<Self, PolicyError> {
+        let mut fields = SettingsReader::new(policy, config);
+        let chunk_length = fields.chunk_length(1, 1)?;
+        fields.finish()?;
+        Ok(Self { chunk_length, make })
+    }
+}
+
+impl PolicySettings for OneActionSettings {
+    fn chunk_length(&self) -> Option<usize> {
+        Some(self.chunk_length)
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        Ok((self.make)(&context.env.action))
+    }
+}
 
 /// Takes the action closest to zero: zero in every dimension, or the bound that is nearest to it.
 #[derive(Debug)]

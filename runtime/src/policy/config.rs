@@ -1,23 +1,22 @@
-//! Creates policies from `policy_config_dict`: known fields with types and ranges; unknown names
-//! are refused.
+//! Creates policies from `policy_config_dict`, whose settings `jobs::policies` lists.
 
 use std::path::PathBuf;
 
+use jobs::policies::PolicyType;
 use serde_json::{Map, Value};
 
 use crate::env::EnvSpec;
-use crate::policy::agent::{AgentSettings, OpenaiAgent};
-use crate::policy::fields::{Fields, argument};
-use crate::policy::gr00t::remote::{Gr00tRemote, RemoteSettings};
-use crate::policy::gr00t::{Gr00tPolicy, Models, Settings};
-use crate::policy::openpi::{Openpi, OpenpiSettings};
+use crate::policy::agent::AgentSettings;
+use crate::policy::basic::OneActionSettings;
+use crate::policy::gr00t::remote::RemoteSettings;
+use crate::policy::gr00t::{Models, Settings};
+use crate::policy::openpi::OpenpiSettings;
 use crate::policy::remote::Lifeline;
-use crate::policy::torchscript::{ScriptSettings, TorchScript};
-use crate::policy::{Policy, PolicyError, RandomAction, ReplayAction, Scripted, ZeroAction};
-
-/// Default number of steps that the scripted expert plans ahead, and how many of them are executed.
-const SCRIPTED_HORIZON: usize = 8;
-const SCRIPTED_CHUNK_LENGTH: usize = 4;
+use crate::policy::replay::ReplaySettings;
+use crate::policy::scripted::ScriptedSettings;
+use crate::policy::settings::{MakeContext, PolicySettings};
+use crate::policy::torchscript::ScriptSettings;
+use crate::policy::{Policy, PolicyError, argument};
 
 /// A policy, and how many actions of a chunk are executed.
 pub struct Made {
@@ -25,24 +24,8 @@ pub struct Made {
     pub policy: Box<dyn Policy>,
     /// Number of actions of a chunk that are executed, at most the policy's `action_horizon`.
     pub chunk_length: usize,
-}
-
-/// The policy that a configuration asks for.
-struct Wanted {
-    kind: Kind,
-    chunk_length: Option<usize>,
-}
-
-enum Kind {
-    Zero,
-    Random,
-    Replay { path: PathBuf, only: Option<String> },
-    Scripted { horizon: usize },
-    Gr00t(Box<Settings>),
-    Script(ScriptSettings),
-    Agent(Box<AgentSettings>),
-    Gr00tRemote(Box<RemoteSettings>),
-    Openpi(Box<OpenpiSettings>),
+    /// Whether another process runs the inference.
+    pub is_remote: bool,
 }
 
 /// Checks names, types and ranges without an environment, before anything is started.
@@ -50,22 +33,14 @@ enum Kind {
 /// # Errors
 /// Returns a [`PolicyError`] for an unknown type or a wrong field.
 pub fn check(policy_type: &str, config: &Map<String, Value>) -> Result<(), PolicyError> {
-    Wanted::read(policy_type, config).map(drop)
+    read(known(policy_type)?, config).map(drop)
 }
 
 /// Returns the files and folders from which a configuration makes a policy; empty if the
 /// configuration is invalid.
 pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
-    match Wanted::read(policy_type, config).map(|wanted| wanted.kind) {
-        Ok(Kind::Replay { path, .. }) => vec![path],
-        Ok(Kind::Gr00t(settings)) => settings.files(config),
-        Ok(Kind::Script(settings)) => settings.files(),
-        Ok(Kind::Agent(settings)) => settings.files(),
-        Ok(Kind::Gr00tRemote(settings)) => settings.file.into_iter().collect(),
-        Ok(Kind::Zero | Kind::Random | Kind::Scripted { .. } | Kind::Openpi(_)) | Err(_) => {
-            Vec::new()
-        }
-    }
+    let settings = known(policy_type).and_then(|policy| read(policy, config));
+    settings.map_or_else(|_| Vec::new(), |settings| settings.files())
 }
 
 /// Creates the policy of a job for an environment. `lifeline` reports waiting for servers, and ends
@@ -81,20 +56,16 @@ pub fn make(
     models: &mut Models,
     lifeline: &Lifeline,
 ) -> Result<Made, PolicyError> {
-    let wanted = Wanted::read(policy_type, config)?;
-    let policy: Box<dyn Policy> = match wanted.kind {
-        Kind::Zero => Box::new(ZeroAction::new(&env.action)),
-        Kind::Random => Box::new(RandomAction::new(&env.action)),
-        Kind::Replay { path, only } => Box::new(ReplayAction::open(&path, only.as_deref(), env)?),
-        Kind::Gr00t(settings) => Box::new(Gr00tPolicy::new(*settings, env, models)?),
-        Kind::Script(settings) => Box::new(TorchScript::open(&settings, env, models)?),
-        Kind::Gr00tRemote(settings) => Box::new(Gr00tRemote::new(*settings, env, lifeline)?),
-        Kind::Openpi(settings) => Box::new(Openpi::new(*settings, env, lifeline)?),
-        Kind::Scripted { horizon } => Box::new(Scripted::new(env, horizon)?),
-        Kind::Agent(settings) => Box::new(OpenaiAgent::new(*settings, env, lifeline)?),
-    };
+    let policy_type = known(policy_type)?;
+    let settings = read(policy_type, config)?;
+    let chunk_length = settings.chunk_length();
+    let policy = settings.make(MakeContext {
+        env,
+        models,
+        lifeline,
+    })?;
     let horizon = policy.spec().action_horizon;
-    let chunk_length = wanted.chunk_length.unwrap_or(horizon);
+    let chunk_length = chunk_length.unwrap_or(horizon);
     if chunk_length > horizon {
         let wanted = format!("at most the policy's {horizon} actions are needed");
         return Err(argument(
@@ -106,90 +77,43 @@ pub fn make(
     Ok(Made {
         policy,
         chunk_length,
+        is_remote: policy_type.row().is_remote,
     })
 }
 
-impl Wanted {
-    fn read(policy_type: &str, config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let policy_type = jobs::known::canonical_policy(policy_type);
-        if policy_type == "gr00t" {
-            let settings = Settings::read(config)?;
-            return Ok(Self {
-                chunk_length: settings.chunk_length,
-                kind: Kind::Gr00t(Box::new(settings)),
-            });
-        }
-        if policy_type == "torchscript" {
-            let settings = ScriptSettings::read(config)?;
-            return Ok(Self {
-                chunk_length: settings.chunk_length,
-                kind: Kind::Script(settings),
-            });
-        }
-        if policy_type == "openai_agent" {
-            // A skill's steps are one chunk, all of which are executed.
-            return Ok(Self {
-                chunk_length: None,
-                kind: Kind::Agent(Box::new(AgentSettings::read(config)?)),
-            });
-        }
-        if policy_type == "gr00t_remote_closedloop" {
-            let settings = RemoteSettings::read(config)?;
-            return Ok(Self {
-                chunk_length: settings.chunk_length,
-                kind: Kind::Gr00tRemote(Box::new(settings)),
-            });
-        }
-        if policy_type == "pi0_remote" {
-            let settings = OpenpiSettings::read(config)?;
-            return Ok(Self {
-                chunk_length: None,
-                kind: Kind::Openpi(Box::new(settings)),
-            });
-        }
-        let mut fields = Fields::of_job(config);
-        let (kind, chunk_length) = match policy_type {
-            "zero_action" => (Kind::Zero, Some(fields.chunk_length(1, 1)?)),
-            "random_action" => (Kind::Random, Some(fields.chunk_length(1, 1)?)),
-            "replay_action" => {
-                // A demonstration is one chunk, all of whose actions are executed.
-                let missing = || argument("replay_file_path", "missing", "a file name is needed");
-                let path = fields.path("replay_file_path")?.ok_or_else(missing)?;
-                (
-                    Kind::Replay {
-                        path,
-                        only: fields.string("episode_name")?,
-                    },
-                    None,
-                )
-            }
-            "scripted" => {
-                let horizon = fields
-                    .positive("action_horizon")?
-                    .unwrap_or(SCRIPTED_HORIZON);
-                (
-                    Kind::Scripted { horizon },
-                    Some(fields.chunk_length(horizon, SCRIPTED_CHUNK_LENGTH.min(horizon))?),
-                )
-            }
-            _ => {
-                let known = jobs::known::POLICIES.join(", ");
-                return Err(PolicyError::Unknown {
-                    name: policy_type.to_owned(),
-                    known,
-                });
-            }
-        };
-        fields.finish()?;
-        Ok(Self { kind, chunk_length })
-    }
+/// Returns the policy of a name.
+pub(super) fn known(name: &str) -> Result<PolicyType, PolicyError> {
+    PolicyType::of(name).ok_or_else(|| PolicyError::Unknown {
+        name: name.to_owned(),
+        known: PolicyType::names().join(", "),
+    })
+}
+
+/// Reads and checks the settings of a policy.
+fn read(
+    policy: PolicyType,
+    config: &Map<String, Value>,
+) -> Result<Box<dyn PolicySettings>, PolicyError> {
+    Ok(match policy {
+        PolicyType::ZeroAction => Box::new(OneActionSettings::zero(config)?),
+        PolicyType::RandomAction => Box::new(OneActionSettings::random(config)?),
+        PolicyType::ReplayAction => Box::new(ReplaySettings::read(config)?),
+        PolicyType::Scripted => Box::new(ScriptedSettings::read(config)?),
+        PolicyType::Gr00t => Box::new(Settings::read(config)?),
+        PolicyType::Torchscript => Box::new(ScriptSettings::read(config)?),
+        PolicyType::Gr00tRemote => Box::new(RemoteSettings::read(config)?),
+        PolicyType::Pi0Remote => Box::new(OpenpiSettings::read(config)?),
+        PolicyType::OpenaiAgent => Box::new(AgentSettings::read(config)?),
+    })
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::policy::tests::env_spec;
+    use jobs::policies::{PathTo, Setting, ValueKind};
     use serde_json::json;
+    use std::path::Path;
 
     /// Makes a policy for the environment of the tests.
     fn made(policy_type: &str, config: &Map<String, Value>) -> Result<Made, PolicyError> {
@@ -213,27 +137,51 @@ mod tests {
             .to_string()
     }
 
+    /// Returns the settings without which a policy is refused. `folder` has the files that they
+    /// name.
+    pub(crate) fn required(policy: PolicyType, folder: &Path) -> Map<String, Value> {
+        let settings = policy.row().settings();
+        let required = settings.filter(|setting| setting.required.is_some());
+        let value = |setting: &Setting| match setting.kind {
+            ValueKind::Path(PathTo::Checkpoint) => json!(folder),
+            ValueKind::Path(_) => json!(folder.join("file")),
+            _ => json!("http://localhost:8000/v1"),
+        };
+        required
+            .map(|setting| (setting.name.to_owned(), value(setting)))
+            .collect()
+    }
+
     #[test]
-    fn every_known_policy_is_made() {
-        for name in jobs::known::POLICIES
-            .iter()
-            .filter(|name| !needs_settings(name))
-        {
-            assert!(made(name, &Map::new()).is_ok(), "{name}");
+    fn every_setting_of_a_row_is_read_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        for policy in PolicyType::ALL.iter().copied() {
+            let config = required(policy, folder.path());
+            let read = |config: &Map<String, Value>| check(policy.name(), config);
+            assert!(read(&config).is_ok(), "{policy:?}: {:?}", read(&config));
+            for setting in policy.row().settings() {
+                let mut config = config.clone();
+                let example = setting.kind.example();
+                config.entry(setting.name).or_insert(example);
+                let Err(err) = read(&config) else { continue };
+                let text = err.to_string();
+                let is_unread = text.contains("no such field") || text.contains("no such setting");
+                assert!(!is_unread, "{policy:?}: {text}");
+            }
         }
     }
 
-    /// Returns whether the policy needs a file or a server.
-    fn needs_settings(name: &str) -> bool {
-        let others = [
-            "replay_action",
-            "gr00t",
-            "torchscript",
-            "gr00t_remote_closedloop",
-            "pi0_remote",
-            "openai_agent",
-        ];
-        others.contains(&name)
+    #[test]
+    fn a_policy_without_required_settings_is_made_unless_it_needs_a_server() {
+        let folder = Path::new("/nowhere");
+        for policy in PolicyType::ALL.iter().copied() {
+            let is_alone = required(policy, folder).is_empty() && !policy.row().is_remote;
+            assert!(
+                !is_alone || made(policy.name(), &Map::new()).is_ok(),
+                "{policy:?}"
+            );
+        }
     }
 
     #[test]

@@ -5,13 +5,14 @@
 
 use std::path::PathBuf;
 
+use jobs::policies::SettingError;
+
 use crate::env::{EnvIndex, EnvSpec, Observation};
 
 mod agent;
 mod basic;
 mod batches;
 mod config;
-mod fields;
 pub mod gr00t;
 pub mod openpi;
 mod planner;
@@ -19,6 +20,7 @@ pub mod remote;
 mod replay;
 mod scripted;
 pub mod served;
+mod settings;
 mod torchscript;
 
 pub use basic::{RandomAction, ZeroAction};
@@ -102,16 +104,9 @@ pub enum PolicyError {
         /// The known types, separated by commas.
         known: String,
     },
-    /// A policy argument has a wrong name, type or value.
-    #[error("{place} is {found}, {wanted}")]
-    Argument {
-        /// Name of the argument, and the file that contains it.
-        place: String,
-        /// The argument's value.
-        found: String,
-        /// The accepted values, as a clause.
-        wanted: String,
-    },
+    /// A setting has a wrong name or value, or is missing.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// A file that the policy is made from cannot be used.
     #[error("`{}`: {reason}", path.display())]
     File {
@@ -181,12 +176,6 @@ pub trait Policy {
         Vec::new()
     }
 
-    /// Returns whether another process runs the inference. It is then best to send all rows in one
-    /// inference, even if this rank's device is a CPU.
-    fn is_remote(&self) -> bool {
-        false
-    }
-
     /// Returns how often the policy ran out of memory, and to what batch size that led.
     fn shortage(&self) -> Shortage {
         Shortage::default()
@@ -220,6 +209,11 @@ pub trait Policy {
     /// Returns [`PolicyError::Inference`] if the model fails; the rows' episodes then count as
     /// errors, not as failures.
     fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError>;
+}
+
+/// Returns an error about a field of the job.
+pub(crate) fn argument(field: &str, found: &str, wanted: &str) -> PolicyError {
+    SettingError::argument(field, found, wanted).into()
 }
 
 /// Checks that the environment provides the state vectors that a policy reads.

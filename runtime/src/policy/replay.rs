@@ -7,10 +7,51 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hdf5::{File, Group};
+use jobs::policies::{PolicyType, SettingsReader};
+use serde_json::{Map, Value};
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::policy::fields::argument;
+use crate::policy::argument;
+use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
+
+/// The settings of a replay.
+pub(crate) struct ReplaySettings {
+    path: PathBuf,
+    /// The only demonstration to replay.
+    only: Option<String>,
+}
+
+impl ReplaySettings {
+    /// Reads the settings.
+    pub(crate) fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        const PATH: &str = "replay_file_path";
+        let mut fields = SettingsReader::new(PolicyType::ReplayAction, config);
+        let path = fields.path(PATH)?;
+        let settings = Self {
+            path: path.ok_or_else(|| fields.missing(PATH))?,
+            only: fields.string("episode_name")?,
+        };
+        fields.finish()?;
+        Ok(settings)
+    }
+}
+
+impl PolicySettings for ReplaySettings {
+    fn chunk_length(&self) -> Option<usize> {
+        // A demonstration is one chunk, all of whose actions are executed.
+        None
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.path.clone()]
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        let replay = ReplayAction::open(&self.path, self.only.as_deref(), context.env)?;
+        Ok(Box::new(replay))
+    }
+}
 
 /// A policy that replays recorded actions.
 #[derive(Debug)]
@@ -42,7 +83,7 @@ impl ReplayAction {
     /// Reads all actions of a dataset in robomimic layout, or those of one of its demonstrations.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Argument`] with file and demonstration if it cannot be read, or if
+    /// Returns [`PolicyError::Setting`] with file and demonstration if it cannot be read, or if
     /// the actions do not fit this environment.
     pub fn open(path: &Path, only: Option<&str>, env: &EnvSpec) -> Result<Self, PolicyError> {
         let refuse = |found: String, wanted: &str| {

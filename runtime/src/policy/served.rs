@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
+use jobs::policies::{PolicyType, not_served};
 use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
-use crate::policy::fields::argument;
+use crate::policy::config::known;
 use crate::policy::gr00t::{Gr00tServed, Models, Settings};
 use gr00t::processor::{Modalities, Object};
 
@@ -127,12 +128,16 @@ pub fn serve(
     models: &mut Models,
 ) -> Result<Box<dyn Served>, PolicyError> {
     crate::policy::check(policy_type, config)?;
-    match jobs::known::canonical_policy(policy_type) {
-        "gr00t" => Ok(Box::new(Gr00tServed::new(Settings::read(config)?, models)?)),
-        _ => {
-            let wanted = "a policy that says what it looks at is needed to be served: gr00t";
-            Err(argument("policy_type", &format!("`{policy_type}`"), wanted))
-        }
+    match known(policy_type)? {
+        PolicyType::Gr00t => Ok(Box::new(Gr00tServed::new(Settings::read(config)?, models)?)),
+        PolicyType::ZeroAction
+        | PolicyType::RandomAction
+        | PolicyType::ReplayAction
+        | PolicyType::Scripted
+        | PolicyType::Torchscript
+        | PolicyType::Gr00tRemote
+        | PolicyType::Pi0Remote
+        | PolicyType::OpenaiAgent => Err(not_served(policy_type).into()),
     }
 }
 
@@ -140,6 +145,21 @@ pub fn serve(
 mod tests {
     use super::*;
     use gr00t::processor::Array;
+
+    #[test]
+    fn what_is_served_is_what_the_table_says() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        for policy in PolicyType::ALL.iter().copied() {
+            let config = crate::policy::config::tests::required(policy, folder.path());
+            let mut models = Models::new(tch::Device::Cpu);
+            let Err(err) = serve(policy.name(), &config, &mut models) else {
+                continue;
+            };
+            let is_refused = err.to_string().contains("is needed to be served");
+            assert_eq!(is_refused, !policy.row().is_served, "{err}");
+        }
+    }
 
     #[test]
     fn a_part_of_a_question_has_its_rows_and_no_others() {

@@ -19,11 +19,12 @@ use tokenizers::Tokenizer;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::batches::{Batches, Shortage};
-use crate::policy::fields::{Fields, argument};
 use crate::policy::gr00t::Models;
+use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, message};
+use jobs::policies::{PolicyType, SettingsReader};
 
 const NAME: &str = "torchscript";
 
@@ -41,30 +42,24 @@ pub struct ScriptSettings {
     /// Names of the state vectors; all of them in the environment's order if not given.
     state_keys: Option<Vec<String>>,
     /// Number of actions of a chunk that are executed.
-    pub(crate) chunk_length: Option<usize>,
+    chunk_length: Option<usize>,
 }
 
 impl ScriptSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Argument`] with the name of the field.
+    /// Returns [`PolicyError::Setting`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = Fields::of_job(config);
-        let missing = || {
-            argument(
-                "model_path",
-                "missing",
-                "the file of a TorchScript module is needed",
-            )
-        };
+        let mut fields = SettingsReader::new(PolicyType::Torchscript, config);
+        let model_path = fields.path("model_path")?;
         let settings = Self {
-            model_path: fields.path("model_path")?.ok_or_else(missing)?,
+            model_path: model_path.ok_or_else(|| fields.missing("model_path"))?,
             tokenizer_path: fields.path("tokenizer_path")?,
-            max_tokens: fields.positive("max_tokens")?.unwrap_or(MAX_TOKENS),
+            max_tokens: fields.count("max_tokens")?.unwrap_or(MAX_TOKENS),
             cameras: fields.strings("cameras")?,
             state_keys: fields.strings("state_keys")?,
-            chunk_length: fields.positive("action_chunk_length")?,
+            chunk_length: fields.count("action_chunk_length")?,
         };
         fields.finish()?;
         for path in [Some(&settings.model_path), settings.tokenizer_path.as_ref()]
@@ -80,12 +75,25 @@ impl ScriptSettings {
         }
         Ok(settings)
     }
+}
 
-    /// Returns the files that the policy is made from.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
+impl PolicySettings for ScriptSettings {
+    fn chunk_length(&self) -> Option<usize> {
+        self.chunk_length
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
         std::iter::once(self.model_path.clone())
             .chain(self.tokenizer_path.clone())
             .collect()
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        Ok(Box::new(TorchScript::open(
+            &self,
+            context.env,
+            context.models,
+        )?))
     }
 }
 

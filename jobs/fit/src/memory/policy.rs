@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use jobs::captured_graphs;
 use jobs::job::Job;
-use jobs::known::canonical_policy;
 use serde_json::{Map, Value};
 
 use crate::memory::checkpoint::{self, Tensor};
 use crate::memory::gr00t::{Network, Weights, Widths};
 use crate::memory::need::Need;
 use crate::memory::part::Part;
+use jobs::policies::{PolicyMemory, PolicyType};
 
 /// Working memory in addition to the weights, as a share of them, for a policy of which only the
 /// file sizes are known. OpenVLA has 14 GB of bfloat16 weights and takes 14 to 16 GB (s000,
@@ -43,21 +43,20 @@ pub(super) enum Policy {
 impl Policy {
     /// Examines the files that a job names.
     pub(super) fn of(job: &Job) -> Self {
-        let name = canonical_policy(&job.policy_type);
-        if !["gr00t", "torchscript"].contains(&name) {
+        let Some(policy) = PolicyType::of(&job.policy_type) else {
             return Self::Elsewhere;
-        }
-        let Some(path) = path(&job.policy_config, "model_path") else {
-            return Self::Unknown;
         };
-        let gr00t = if name == "gr00t" {
-            Self::gr00t(&path, &job.policy_config)
-        } else {
-            None
+        let path = path(&job.policy_config, "model_path");
+        let files = |path: &Path| checkpoint::file_bytes(path).map(Self::Files);
+        let found = match (policy.row().memory, path) {
+            (PolicyMemory::Nothing, _) => return Self::Elsewhere,
+            (PolicyMemory::Gr00t, Some(path)) => {
+                Self::gr00t(&path, &job.policy_config).or_else(|| files(&path))
+            }
+            (PolicyMemory::Files, Some(path)) => files(&path),
+            (PolicyMemory::Gr00t | PolicyMemory::Files, None) => None,
         };
-        gr00t
-            .or_else(|| checkpoint::file_bytes(&path).map(Self::Files))
-            .unwrap_or(Self::Unknown)
+        found.unwrap_or(Self::Unknown)
     }
 
     fn gr00t(folder: &Path, config: &Map<String, Value>) -> Option<Self> {

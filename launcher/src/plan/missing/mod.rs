@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use jobs::hub;
 use jobs::job::{Job, Status};
-use jobs::known::{canonical_policy, is_python_environment};
+use jobs::known::is_python_environment;
+use jobs::policies::{PathTo, PolicyType, ValueKind};
 use serde_json::Value;
 
 use crate::cli::Environment;
@@ -64,25 +65,32 @@ pub fn check(jobs: &[Job], env: &Environment) -> Result<(), Missing> {
     probes.into_iter().try_for_each(Probe::run)
 }
 
-/// Checks the files of a policy that runs inside the rank.
+/// Checks the files that the job itself names for its policy. Whatever is in a YAML file of
+/// settings is left to the ranks.
 fn check_policy(job: &Job, env: &Environment) -> Result<(), String> {
-    let text = |field: &str| job.policy_config.get(field).and_then(Value::as_str);
-    let file = |field: &str| match text(field).filter(|path| !Path::new(path).is_file()) {
-        Some(path) => Err(format!(
-            "`policy_config_dict.{field}` is `{path}`, and there is no such file"
-        )),
-        None => Ok(()),
+    let Some(policy) = PolicyType::of(&job.policy_type) else {
+        return Ok(());
     };
-    match (
-        canonical_policy(&job.policy_type),
-        text("policy_config_yaml_path"),
-    ) {
-        ("gr00t", Some(_)) => file("policy_config_yaml_path"),
-        ("gr00t", None) => {
-            text("model_path").map_or(Ok(()), |path| check_checkpoint(Path::new(path), env))
+    for setting in policy.row().settings() {
+        let ValueKind::Path(to) = setting.kind else {
+            continue;
+        };
+        let given = job.policy_config.get(setting.name);
+        if let Some(path) = given.and_then(Value::as_str) {
+            check_path(setting.name, path, to, env)?;
         }
-        ("torchscript", _) => file("model_path").and_then(|()| file("tokenizer_path")),
-        _ => Ok(()),
+    }
+    Ok(())
+}
+
+fn check_path(setting: &str, path: &str, to: PathTo, env: &Environment) -> Result<(), String> {
+    match to {
+        PathTo::Anything => Ok(()),
+        PathTo::File if Path::new(path).is_file() => Ok(()),
+        PathTo::File => Err(format!(
+            "`policy_config_dict.{setting}` is `{path}`, and there is no such file"
+        )),
+        PathTo::Checkpoint => check_checkpoint(Path::new(path), env),
     }
 }
 

@@ -57,7 +57,7 @@ impl Reading {
             })
             .map(|(job, path)| {
                 (
-                    jobs::known::canonical_policy(&job.policy_type).to_owned(),
+                    jobs::policies::canonical_policy(&job.policy_type).to_owned(),
                     path,
                 )
             })

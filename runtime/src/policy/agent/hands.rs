@@ -2,7 +2,7 @@
 //! with named actions.
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::fields::argument;
+use crate::policy::argument;
 use crate::policy::scripted::skill::{Motion, SKILL_CHUNK, Skills};
 use crate::policy::{Chunk, PolicyError};
 

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Account, Chunk, EpisodeStart, Give, Lifeline, Over, Planner, Policy, PolicyError, PolicySpec,
 };
@@ -152,6 +153,25 @@ fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, Polic
     match asked.iter().find(|name| !there.contains(name)) {
         Some(missing) => Err(mismatch(format!("camera `{missing}`"))),
         None => Ok(asked),
+    }
+}
+
+impl PolicySettings for AgentSettings {
+    fn chunk_length(&self) -> Option<usize> {
+        // A skill's steps are one chunk, all of which are executed.
+        None
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.role_file.iter().cloned().collect()
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        Ok(Box::new(OpenaiAgent::new(
+            *self,
+            context.env,
+            context.lifeline,
+        )?))
     }
 }
 

@@ -10,7 +10,8 @@ use crate::policy::agent::chat::Model;
 use crate::policy::agent::retry::Limits;
 use crate::policy::agent::server::{Certificates, Key, Terms};
 use crate::policy::agent::session::Rules;
-use crate::policy::fields::{Fields, argument};
+use crate::policy::argument;
+use jobs::policies::{PolicyType, SettingsReader};
 
 /// Default timeout in seconds: enough for a large model with a long answer on a busy server.
 const TIMEOUT_S: f64 = 120.0;
@@ -19,12 +20,12 @@ const TIMEOUT_S: f64 = 120.0;
 const MAX_RETRIES: u64 = 5;
 const RETRY_WAIT_S: f64 = 1.0;
 /// Default number of simultaneous requests, which a server with one GPU batches well.
-const MAX_CONCURRENT_REQUESTS: u64 = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 /// Default number of invalid actions, as in EmbodiedBench: `_max_invalid_actions` of its ALFRED and
 /// Habitat environments.
 const MAX_INVALID_ACTIONS: u64 = 10;
 /// Default maximum length of an answer, as in EmbodiedBench: `max_completion_tokens`.
-const MAX_TOKENS: u64 = 2048;
+const MAX_TOKENS: usize = 2048;
 
 /// The settings of a job's planner.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,22 +57,11 @@ impl AgentSettings {
             let wanted = "but plan and journal show what stands there: `api_key_env` names the variable that has it";
             return Err(argument("api_key", "a key", wanted));
         }
-        let mut fields = Fields::of_job(config);
-        let url = fields.string("model_url")?.ok_or_else(|| {
-            argument(
-                "model_url",
-                "missing",
-                "the address of a server is needed, as http://localhost:8000/v1",
-            )
-        })?;
+        let mut fields = SettingsReader::new(PolicyType::OpenaiAgent, config);
+        let url = fields.string("model_url")?;
+        let url = url.ok_or_else(|| fields.missing("model_url"))?;
         let name = fields.string("model")?.filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| {
-            argument(
-                "model",
-                "missing",
-                "the name that the server knows is needed",
-            )
-        })?;
+        let name = name.ok_or_else(|| fields.missing("model"))?;
         let key_variable = fields.string("api_key_env")?;
         let key = key_variable
             .as_deref()
@@ -81,18 +71,16 @@ impl AgentSettings {
         let chat_history = fields.flag("chat_history")?.unwrap_or(false);
         let role_file = fields.path("system_prompt_file")?;
         let role = role_file.as_deref().map(read_role).transpose()?;
-        let max_invalid_actions =
-            whole(&mut fields, "max_invalid_actions", 1, MAX_INVALID_ACTIONS)?;
-        let wait_s = number(&mut fields, "retry_wait_s", 0.0..=60.0)?.unwrap_or(RETRY_WAIT_S);
+        let max_invalid_actions = fields.whole("max_invalid_actions")?;
+        let wait_s = fields.number("retry_wait_s")?.unwrap_or(RETRY_WAIT_S);
         let certificates = fields
             .path("ca_file")?
             .map(|path| Certificates::read(&path))
             .transpose()?;
-        let timeout_s =
-            number(&mut fields, "request_timeout_s", 0.1..=3600.0)?.unwrap_or(TIMEOUT_S);
+        let timeout_s = fields.number("request_timeout_s")?.unwrap_or(TIMEOUT_S);
+        let max_retries = fields.whole("max_retries")?.unwrap_or(MAX_RETRIES);
         let limits = Limits {
-            max_retries: u32::try_from(whole(&mut fields, "max_retries", 0, MAX_RETRIES)?)
-                .unwrap_or(u32::MAX),
+            max_retries: u32::try_from(max_retries).unwrap_or(u32::MAX),
             wait: Duration::from_secs_f64(wait_s),
         };
         let terms = Terms {
@@ -100,26 +88,21 @@ impl AgentSettings {
             timeout: Duration::from_secs_f64(timeout_s),
             limits,
             certificates,
-            max_concurrent_requests: whole(
-                &mut fields,
-                "max_concurrent_requests",
-                1,
-                MAX_CONCURRENT_REQUESTS,
-            )? as usize,
+            max_concurrent_requests: fields
+                .count("max_concurrent_requests")?
+                .unwrap_or(MAX_CONCURRENT_REQUESTS),
         };
-        let extra = fields.read("extra_body", "an object is needed", |value| {
-            value.as_object().cloned()
-        })?;
+        let extra = fields.map("extra_body")?;
         let model = Model {
             name,
-            temperature: number(&mut fields, "temperature", 0.0..=2.0)?.unwrap_or(0.0),
+            temperature: fields.number("temperature")?.unwrap_or(0.0),
             max_tokens: max_tokens(&mut fields)?,
             extra: extra.unwrap_or_default(),
         };
         let (cameras, actions) = (fields.strings("cameras")?, fields.strings("actions")?);
         fields.finish()?;
         let rules = Rules {
-            max_invalid_actions,
+            max_invalid_actions: max_invalid_actions.unwrap_or(MAX_INVALID_ACTIONS),
             chat_history,
             role,
             sees,
@@ -135,48 +118,17 @@ impl AgentSettings {
             role_file,
         })
     }
-
-    /// Returns the files that the policy is made from.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
-        self.role_file.iter().cloned().collect()
-    }
-}
-
-fn whole(fields: &mut Fields, field: &str, least: u64, default: u64) -> Result<u64, PolicyError> {
-    let most = 1_000_000;
-    let wanted = format!("a whole number from {least} to {most} is needed");
-    let read = fields.read(field, &wanted, |value| {
-        value
-            .as_u64()
-            .filter(|number| (least..=most).contains(number))
-    });
-    Ok(read?.unwrap_or(default))
-}
-
-fn number(
-    fields: &mut Fields,
-    field: &str,
-    range: std::ops::RangeInclusive<f64>,
-) -> Result<Option<f64>, PolicyError> {
-    let wanted = format!(
-        "a number from {} to {} is needed",
-        range.start(),
-        range.end()
-    );
-    fields.read(field, &wanted, |value| {
-        value.as_f64().filter(|number| range.contains(number))
-    })
 }
 
 /// Returns the maximum length of an answer with the field name that the job uses: newer models of
 /// OpenAI refuse `max_tokens`, and older servers do not know `max_completion_tokens`.
-fn max_tokens(fields: &mut Fields) -> Result<(&'static str, usize), PolicyError> {
-    let old = whole(fields, "max_tokens", 0, 0)?;
-    let new = whole(fields, "max_completion_tokens", 0, 0)?;
+fn max_tokens(fields: &mut SettingsReader) -> Result<(&'static str, usize), PolicyError> {
+    let old = fields.count("max_tokens")?.unwrap_or(0);
+    let new = fields.count("max_completion_tokens")?.unwrap_or(0);
     match (old, new) {
-        (0, 0) => Ok(("max_tokens", MAX_TOKENS as usize)),
-        (old, 0) => Ok(("max_tokens", old as usize)),
-        (0, new) => Ok(("max_completion_tokens", new as usize)),
+        (0, 0) => Ok(("max_tokens", MAX_TOKENS)),
+        (old, 0) => Ok(("max_tokens", old)),
+        (0, new) => Ok(("max_completion_tokens", new)),
         (_, new) => Err(argument(
             "max_completion_tokens",
             &new.to_string(),

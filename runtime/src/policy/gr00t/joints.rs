@@ -16,7 +16,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
-use crate::policy::fields::{Fields, argument, read_yaml};
+use crate::policy::argument;
+use jobs::policies::{SettingsReader, read_yaml};
 
 /// The configuration fields that name the files.
 const POLICY: &str = "policy_joints_config_path";
@@ -39,7 +40,7 @@ pub struct Joints {
 
 impl Joints {
     /// Reads the files if they are named; either all of them must be named or none.
-    pub(super) fn read(fields: &mut Fields) -> Result<Option<Self>, PolicyError> {
+    pub(super) fn read(fields: &mut SettingsReader) -> Result<Option<Self>, PolicyError> {
         let [policy, state, action] = [
             fields.path(POLICY)?,
             fields.path(STATE)?,
@@ -177,7 +178,11 @@ mod tests {
             fs::write(&path, text).unwrap();
             config.insert((*field).to_owned(), json!(path));
         }
-        Joints::read(&mut Fields::of_job(&config)).map_err(|err| err.to_string())
+        Joints::read(&mut SettingsReader::new(
+            jobs::policies::PolicyType::Gr00t,
+            &config,
+        ))
+        .map_err(|err| err.to_string())
     }
 
     const GROUPS: &str = "joints: {arm: [b, a], hand: [c]}";

@@ -10,6 +10,7 @@
 //! does not depend on what else is inferred.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use jobs::seed;
 use serde_json::Value;
@@ -21,6 +22,7 @@ use crate::policy::gr00t::inference::{self, Inference, inference};
 use crate::policy::gr00t::models::Models;
 use crate::policy::gr00t::settings::Settings;
 use crate::policy::gr00t::wiring::{Keys, Wiring};
+use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, Shortage};
 use gr00t::processor::{ActionRows, Picture, Processor, Raw, Rows};
 
@@ -117,6 +119,28 @@ impl Gr00tPolicy {
         let seed = seed::noise(self.settings.seed, *episode, *inferences);
         *inferences += 1;
         self.inference.noise(seed)
+    }
+}
+
+impl PolicySettings for Settings {
+    fn chunk_length(&self) -> Option<usize> {
+        self.chunk_length
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        [&Some(self.model_path.clone()), &self.vlm_path, &self.file]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        Ok(Box::new(Gr00tPolicy::new(
+            *self,
+            context.env,
+            context.models,
+        )?))
     }
 }
 

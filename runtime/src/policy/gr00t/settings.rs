@@ -11,19 +11,9 @@ use serde_json::{Map, Value};
 use tch::Kind;
 
 use crate::policy::PolicyError;
-use crate::policy::fields::{Fields, argument};
+use crate::policy::argument;
 use crate::policy::gr00t::joints::Joints;
-
-/// Fields of Arena's files that have no effect here: image sizes are taken from the images, the
-/// Python folder of modalities is replaced by the checkpoint's own, and videos are not read from
-/// files.
-pub(super) const WITHOUT_EFFECT: &[&str] = &[
-    "modality_config_path",
-    "original_image_size",
-    "target_image_size",
-    "task_mode_name",
-    "video_backend",
-];
+use jobs::policies::{PolicyType, SettingsReader, YAML};
 
 /// Arena's default for `seed`.
 pub(super) const SEED: u64 = 10;
@@ -31,6 +21,8 @@ pub(super) const SEED: u64 = 10;
 /// The settings of a job's GR00T policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// Path of the YAML file with the same settings.
+    pub file: Option<PathBuf>,
     /// Directory of the checkpoint.
     pub model_path: PathBuf,
     /// Directory of the backbone's tokenizer and configuration, unless it is `vlm/` in the
@@ -67,29 +59,25 @@ impl Settings {
     /// Reads the settings and the files that they name.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Argument`] or [`PolicyError::File`] for a wrong field or a missing
+    /// Returns [`PolicyError::Setting`] or [`PolicyError::File`] for a wrong field or a missing
     /// checkpoint.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = Fields::of_job(config);
-        if let Some(file) = fields.path("policy_config_yaml_path")? {
-            fields.under(&file)?;
+        let mut fields = SettingsReader::new(PolicyType::Gr00t, config);
+        let file = fields.path(YAML)?;
+        if let Some(file) = &file {
+            fields.under(file)?;
         }
-        fields.ignore(WITHOUT_EFFECT);
-        let missing = || {
-            argument(
-                "model_path",
-                "missing",
-                "a checkpoint is needed, here or in the policy_config_yaml_path",
-            )
-        };
         let (action_horizon, chunk_length) = fields.horizon_and_chunk_length()?;
+        let model_path = fields.path("model_path")?;
+        let model_path = model_path.ok_or_else(|| fields.missing("model_path"))?;
         let settings = Self {
-            model_path: find_model(&fields.path("model_path")?.ok_or_else(missing)?)?,
+            file,
+            model_path: find_model(&model_path)?,
             vlm_path: fields.path("vlm_path")?,
             embodiment_tag: fields.string("embodiment_tag")?,
             action_horizon,
             chunk_length,
-            denoising_steps: fields.positive("denoising_steps")?,
+            denoising_steps: fields.count("denoising_steps")?,
             language: fields
                 .string("language_instruction")?
                 .filter(|text| !text.is_empty()),
@@ -99,7 +87,7 @@ impl Settings {
                 "dtype",
                 &[("bfloat16", Kind::BFloat16), ("float32", Kind::Float)],
             )?,
-            seed: fields.seed("seed")?.unwrap_or(SEED),
+            seed: fields.whole("seed")?.unwrap_or(SEED),
             padded_batches: fields
                 .one_of("batching", &[("by_length", false), ("padded", true)])?
                 .unwrap_or_default(),
@@ -107,19 +95,6 @@ impl Settings {
         };
         fields.finish()?;
         Ok(settings)
-    }
-
-    /// Returns the files and folders that the policy is made from; `config` is what the settings
-    /// were read from.
-    pub fn files(&self, config: &Map<String, Value>) -> Vec<PathBuf> {
-        let yaml = config
-            .get("policy_config_yaml_path")
-            .and_then(Value::as_str)
-            .map(PathBuf::from);
-        [Some(self.model_path.clone()), self.vlm_path.clone(), yaml]
-            .into_iter()
-            .flatten()
-            .collect()
     }
 }
 

@@ -79,7 +79,7 @@ impl Wiring {
             .map(|(key, width)| Ok((key.clone(), source(key, *width, env, joints)?)));
         Ok(Self {
             cameras: views(keys, env, cameras)?,
-            states: states.collect::<Result<_, _>>()?,
+            states: states.collect::<Result<_, PolicyError>>()?,
             actions: BTreeMap::new(),
             action_dim: env.action.names.len(),
         })

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::env::{EnvSpec, Observation};
 use crate::policy::PolicyError;
-use crate::policy::fields::argument;
+use crate::policy::argument;
 
 /// The keys that a server expects for a kind of robot.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl Adapter {
     ///
     /// # Errors
     /// Returns [`PolicyError::Mismatch`] with both sides if they do not fit, and
-    /// [`PolicyError::Argument`] for a malformed mapping.
+    /// [`PolicyError::Setting`] for a malformed mapping.
     pub(super) fn new(
         embodiment: &Embodiment,
         env: &EnvSpec,

@@ -10,6 +10,7 @@ use crate::policy::openpi::adapter::{self, Adapter, Source};
 use crate::policy::openpi::picture;
 use crate::policy::openpi::settings::OpenpiSettings;
 use crate::policy::remote::{Caller, Lifeline, Websocket};
+use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
 use wire::{Array, Dialect, Key, Value};
 
@@ -115,6 +116,17 @@ fn chunk(answer: &Bytes, horizon: usize, dim: usize) -> Result<Chunk, String> {
     }
 }
 
+impl PolicySettings for OpenpiSettings {
+    fn chunk_length(&self) -> Option<usize> {
+        // The policy cuts its chunks itself.
+        None
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        Ok(Box::new(Openpi::new(*self, context.env, context.lifeline)?))
+    }
+}
+
 impl Policy for Openpi {
     fn spec(&self) -> PolicySpec {
         PolicySpec {
@@ -139,10 +151,6 @@ impl Policy for Openpi {
 
     fn notes(&self) -> Vec<String> {
         self.settings.notes.clone()
-    }
-
-    fn is_remote(&self) -> bool {
-        true
     }
 
     /// The protocol has no episodes.

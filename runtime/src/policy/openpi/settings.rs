@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
-use crate::policy::fields::{Fields, argument};
+use crate::policy::argument;
 use crate::policy::openpi::adapter::{CUSTOM, DROID, Embodiment, LIBERO};
 use crate::policy::remote::{Defaults, Server};
+use jobs::policies::{PolicyType, SettingsReader};
 
 /// Default timeout. openpi's own client waits forever; the first inference of a server compiles its
 /// network.
@@ -48,12 +49,9 @@ impl OpenpiSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Argument`] with the name of the field.
+    /// Returns [`PolicyError::Setting`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = Fields::of_job(config);
-        // A pong is sent whenever the connection is read, and the timeout detects what a ping would
-        // detect.
-        fields.ignore(&["ping_interval", "ping_timeout"]);
+        let mut fields = SettingsReader::new(PolicyType::Pi0Remote, config);
         let words: [(&str, &'static Embodiment); 3] =
             [("droid", &DROID), ("libero", &LIBERO), ("custom", &CUSTOM)];
         let embodiment = fields
@@ -62,11 +60,11 @@ impl OpenpiSettings {
         let variant = fields
             .string("policy_variant")?
             .unwrap_or_else(|| "pi05".to_owned());
-        let chunk_length = match fields.positive("action_chunk_length")? {
+        let chunk_length = match fields.count("action_chunk_length")? {
             Some(length) => length,
             None => default_length(embodiment, &variant)?,
         };
-        let mapping = fields.object("observation_mapping")?;
+        let mapping = fields.map("observation_mapping")?;
         if embodiment.name == "custom" && mapping.as_ref().is_none_or(Map::is_empty) {
             let wanted = "the server's names are needed with openpi_embodiment_adapter custom";
             return Err(argument("observation_mapping", "missing", wanted));
@@ -96,9 +94,7 @@ impl OpenpiSettings {
             cameras: fields.strings("pov_cam_name_sim")?,
             mapping,
             picture: fields.edges("target_image_size")?.unwrap_or(PICTURE),
-            connections: fields
-                .positive("remote_connections")?
-                .unwrap_or(CONNECTIONS),
+            connections: fields.count("remote_connections")?.unwrap_or(CONNECTIONS),
             notes,
         };
         fields.finish()?;

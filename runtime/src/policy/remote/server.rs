@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::policy::PolicyError;
-use crate::policy::fields::{Fields, argument};
+use crate::policy::argument;
+use jobs::policies::SettingsReader;
 
 /// How long a server may be unreachable unless `remote_retry_s` says otherwise; large models take
 /// minutes to load.
@@ -50,8 +51,11 @@ impl Server {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Argument`] with the name of the field.
-    pub(crate) fn read(fields: &mut Fields, defaults: Defaults) -> Result<Self, PolicyError> {
+    /// Returns [`PolicyError::Setting`] with the name of the field.
+    pub(crate) fn read(
+        fields: &mut SettingsReader,
+        defaults: Defaults,
+    ) -> Result<Self, PolicyError> {
         let given = fields
             .string("remote_host")?
             .unwrap_or_else(|| "localhost".to_owned());
@@ -112,7 +116,7 @@ impl fmt::Debug for Token {
     }
 }
 
-fn timeout(fields: &mut Fields) -> Result<Option<Duration>, PolicyError> {
+fn timeout(fields: &mut SettingsReader) -> Result<Option<Duration>, PolicyError> {
     let timeout = fields.seconds("remote_timeout_s")?;
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
         return Err(argument(
@@ -126,7 +130,7 @@ fn timeout(fields: &mut Fields) -> Result<Option<Duration>, PolicyError> {
 
 /// Reads `remote_api_token`, or the environment variable that `remote_api_token_env` names, so that
 /// no file has to contain the token.
-fn token(fields: &mut Fields) -> Result<Option<Token>, PolicyError> {
+fn token(fields: &mut SettingsReader) -> Result<Option<Token>, PolicyError> {
     let (given, name) = (
         fields.string("remote_api_token")?,
         fields.string("remote_api_token_env")?,
@@ -154,6 +158,7 @@ fn token(fields: &mut Fields) -> Result<Option<Token>, PolicyError> {
 
 #[cfg(test)]
 mod tests {
+    use jobs::policies::PolicyType;
     use serde_json::{Value, json};
 
     use super::*;
@@ -167,7 +172,11 @@ mod tests {
             port: 8000,
             timeout: Duration::from_secs(7),
         };
-        Server::read(&mut Fields::of_job(&config), defaults).map_err(|err| err.to_string())
+        Server::read(
+            &mut SettingsReader::new(PolicyType::Pi0Remote, &config),
+            defaults,
+        )
+        .map_err(|err| err.to_string())
     }
 
     #[test]

@@ -15,10 +15,14 @@
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
+use jobs::policies::{PolicyType, SettingsReader};
+use serde_json::{Map, Value};
+
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, norm, shorten};
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::policy::fields::argument;
+use crate::policy::argument;
+use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
 use view::{ACTION_DIM, HOLDING, View, nearest_to_zero};
 
@@ -91,6 +95,40 @@ struct Waypoint {
     speed: f64,
 }
 
+/// Default number of steps that the expert plans ahead, and how many of them are executed.
+const HORIZON: usize = 8;
+const CHUNK_LENGTH: usize = 4;
+
+/// The settings of the expert.
+pub(crate) struct ScriptedSettings {
+    horizon: usize,
+    chunk_length: usize,
+}
+
+impl ScriptedSettings {
+    /// Reads the settings.
+    pub(crate) fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        let mut fields = SettingsReader::new(PolicyType::Scripted, config);
+        let horizon = fields.count("action_horizon")?.unwrap_or(HORIZON);
+        let chunk_length = fields.chunk_length(horizon, CHUNK_LENGTH.min(horizon))?;
+        fields.finish()?;
+        Ok(Self {
+            horizon,
+            chunk_length,
+        })
+    }
+}
+
+impl PolicySettings for ScriptedSettings {
+    fn chunk_length(&self) -> Option<usize> {
+        Some(self.chunk_length)
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        Ok(Box::new(Scripted::new(context.env, self.horizon)?))
+    }
+}
+
 /// Solves the tasks of [`crate::env::mujoco`] from the privileged state.
 pub struct Scripted {
     task: TaskName,
@@ -103,7 +141,7 @@ impl Scripted {
     ///
     /// # Errors
     /// Returns [`PolicyError::Mismatch`] for an environment that is not a task of the suite or
-    /// lacks state, and [`PolicyError::Argument`] for a horizon of 0.
+    /// lacks state, and [`PolicyError::Setting`] for a horizon of 0.
     pub fn new(env: &EnvSpec, horizon: usize) -> Result<Self, PolicyError> {
         let task = task_of(env)?;
         if horizon == 0 {

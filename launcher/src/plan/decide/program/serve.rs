@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use jobs::known;
+use jobs::policies::{PolicyType, not_served};
 use jobs::serve_args::ServeArgs;
 
 use crate::plan::error::PlanError;
@@ -22,10 +22,12 @@ pub fn check(words: &[OsString]) -> Result<(), PlanError> {
     let choice = args
         .choice()
         .map_err(|err| PlanError::Serve(err.to_string()))?;
-    match known::canonical_policy(&choice.policy_type) {
-        name if known::POLICIES.contains(&name) => Ok(()),
-        _ => {
-            let (found, known) = (choice.policy_type, known::POLICIES.join(", "));
+    let found = choice.policy_type;
+    match PolicyType::of(&found) {
+        Some(policy) if policy.row().is_served => Ok(()),
+        Some(_) => Err(PlanError::Serve(not_served(&found).to_string())),
+        None => {
+            let known = PolicyType::names().join(", ");
             Err(PlanError::Serve(format!(
                 "--policy `{found}` is neither a folder nor a known policy; known are {known}"
             )))
@@ -48,6 +50,7 @@ mod tests {
             refusal(&["--policy", "gr00d"])
                 .starts_with("--policy `gr00d` is neither a folder nor a known policy")
         );
+        assert!(refusal(&["--policy", "scripted"]).ends_with("is needed to be served: gr00t"));
         assert!(refusal(&["--policy", "gr00t", "--max-batch", "0"]).contains("--max-batch"));
         assert!(check(&["--policy".into(), "gr00t".into()]).is_ok());
     }

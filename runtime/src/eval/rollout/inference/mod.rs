@@ -363,11 +363,7 @@ fn held(made: &mut Made) -> Held {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
-    let (notes, is_remote, is_planner) = (
-        made.policy.notes(),
-        made.policy.is_remote(),
-        made.policy.planner().is_some(),
-    );
+    let (notes, is_planner) = (made.policy.notes(), made.policy.planner().is_some());
     Held {
         spec,
         chunk_length: made.chunk_length,
@@ -375,7 +371,7 @@ fn held(made: &mut Made) -> Held {
         facts,
         is_planner,
         notes,
-        is_remote,
+        is_remote: made.is_remote,
     }
 }
 

@@ -13,8 +13,8 @@ use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
 use crate::policy::PolicyError;
+use crate::policy::argument;
 use crate::policy::batches::{Batches, Shortage};
-use crate::policy::fields::argument;
 use crate::policy::gr00t::models::{Loaded, Models};
 use crate::policy::gr00t::settings::Settings;
 use c10d::operators::{self, InferenceMode};
@@ -294,7 +294,7 @@ impl Inference {
 /// Opens the processor of the requested embodiment, or of the checkpoint's only one.
 ///
 /// # Errors
-/// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Argument`] if the
+/// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Setting`] if the
 /// user has to choose an embodiment.
 pub fn open_processor(settings: &Settings) -> Result<Processor, PolicyError> {
     let dir =
@@ -315,7 +315,7 @@ pub fn open_processor(settings: &Settings) -> Result<Processor, PolicyError> {
 /// Returns how many actions of a chunk may be used: all that the embodiment has, or fewer.
 ///
 /// # Errors
-/// Returns [`PolicyError::Argument`] if the settings ask for more than there are.
+/// Returns [`PolicyError::Setting`] if the settings ask for more than there are.
 pub fn horizon(settings: &Settings, inference: &Inference) -> Result<usize, PolicyError> {
     let has = inference.horizon();
     let asked = settings.action_horizon.unwrap_or(has);

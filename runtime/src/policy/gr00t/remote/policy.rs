@@ -2,18 +2,20 @@
 //! chunks of actions from the answer.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use jobs::seed;
 use serde_json::Value as Json;
 
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
-use crate::policy::fields::argument;
+use crate::policy::argument;
 use crate::policy::gr00t::history::History;
 use crate::policy::gr00t::remote::protocol::{self, Modalities, Seen};
 use crate::policy::gr00t::remote::settings::RemoteSettings;
 use crate::policy::gr00t::wiring::{Keys, Wiring};
 use crate::policy::remote::{Caller, Lifeline, Req};
+use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
 use gr00t::processor::ActionRows;
 use wire::Value;
@@ -205,6 +207,24 @@ fn keys(modalities: &Modalities, action: Vec<(String, usize)>) -> Keys {
     }
 }
 
+impl PolicySettings for RemoteSettings {
+    fn chunk_length(&self) -> Option<usize> {
+        self.chunk_length
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.file.iter().cloned().collect()
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        Ok(Box::new(Gr00tRemote::new(
+            *self,
+            context.env,
+            context.lifeline,
+        )?))
+    }
+}
+
 impl Policy for Gr00tRemote {
     fn spec(&self) -> PolicySpec {
         PolicySpec {
@@ -225,10 +245,6 @@ impl Policy for Gr00tRemote {
 
     fn notes(&self) -> Vec<String> {
         self.settings.notes.clone()
-    }
-
-    fn is_remote(&self) -> bool {
-        true
     }
 
     fn reset(&mut self, starts: &[EpisodeStart]) {

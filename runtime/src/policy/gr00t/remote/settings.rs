@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
-use crate::policy::fields::Fields;
 use crate::policy::gr00t::joints::Joints;
-use crate::policy::gr00t::settings::{SEED, WITHOUT_EFFECT};
+use crate::policy::gr00t::settings::SEED;
 use crate::policy::remote::{Defaults, Server};
+use jobs::policies::{PolicyType, SettingsReader, YAML};
 
 /// Default timeout of GR00T's client.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -54,15 +54,13 @@ impl RemoteSettings {
     /// Reads the settings and the files that they name.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Argument`] or [`PolicyError::File`] for a wrong field.
+    /// Returns [`PolicyError::Setting`] or [`PolicyError::File`] for a wrong field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = Fields::of_job(config);
-        let file = fields.path("policy_config_yaml_path")?;
+        let mut fields = SettingsReader::new(PolicyType::Gr00tRemote, config);
+        let file = fields.path(YAML)?;
         if let Some(file) = &file {
             fields.under(file)?;
         }
-        fields.ignore(WITHOUT_EFFECT);
-        fields.ignore(OF_THE_SERVER);
         let (action_horizon, chunk_length) = fields.horizon_and_chunk_length()?;
         let server = Server::read(
             &mut fields,
@@ -80,7 +78,7 @@ impl RemoteSettings {
                     .to_owned(),
             );
         }
-        let seed = fields.seed("seed")?.unwrap_or(SEED);
+        let seed = fields.whole("seed")?.unwrap_or(SEED);
         let tells_seeds = fields.flag("remote_noise_seeds")?.unwrap_or(true);
         let settings = Self {
             server,

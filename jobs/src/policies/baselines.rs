@@ -1,0 +1,80 @@
+//! The rows of the policies that need no model.
+
+use crate::policies::setting::COUNT;
+use crate::policies::{PathTo, PolicyMemory, PolicyRow, Setting, ValueKind};
+
+const ONE_ACTION: &[Setting] = &[Setting::new(
+    "action_chunk_length",
+    COUNT,
+    "1",
+    "number of actions to execute; a chunk has one",
+)];
+
+/// What the policies here have in common.
+const BASELINE: PolicyRow = PolicyRow {
+    name: "",
+    aliases: &[],
+    about: "",
+    settings: &[],
+    memory: PolicyMemory::Nothing,
+    has_checkpoint: false,
+    has_length: false,
+    is_served: false,
+    is_remote: false,
+};
+
+pub(super) static ZERO_ACTION: PolicyRow = PolicyRow {
+    name: "zero_action",
+    about: "a baseline: the action closest to zero",
+    settings: &[ONE_ACTION],
+    ..BASELINE
+};
+
+pub(super) static RANDOM_ACTION: PolicyRow = PolicyRow {
+    name: "random_action",
+    about: "a baseline: random actions within the action space",
+    settings: &[ONE_ACTION],
+    ..BASELINE
+};
+
+pub(super) static REPLAY_ACTION: PolicyRow = PolicyRow {
+    name: "replay_action",
+    about: "replays the actions of a recorded dataset",
+    settings: &[&[
+        Setting::required(
+            "replay_file_path",
+            // An earlier job of the same run may record it.
+            ValueKind::Path(PathTo::Anything),
+            "a file name is needed",
+            "the dataset, in robomimic layout",
+        ),
+        Setting::new(
+            "episode_name",
+            ValueKind::Text,
+            "all",
+            "the demonstration to replay, as `demo_3`",
+        ),
+    ]],
+    has_length: true,
+    ..BASELINE
+};
+
+pub(super) static SCRIPTED: PolicyRow = PolicyRow {
+    name: "scripted",
+    about: "the expert for the built-in tasks",
+    settings: &[&[
+        Setting::new(
+            "action_horizon",
+            COUNT,
+            "8",
+            "number of steps that it plans ahead",
+        ),
+        Setting::new(
+            "action_chunk_length",
+            COUNT,
+            "4",
+            "number of actions to execute",
+        ),
+    ]],
+    ..BASELINE
+};

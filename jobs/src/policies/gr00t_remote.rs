@@ -1,0 +1,44 @@
+//! The row of `gr00t_remote_closedloop`.
+
+use crate::policies::gr00t::{IN_BOTH, UNUSED};
+use crate::policies::remote::SERVER;
+use crate::policies::{PolicyMemory, PolicyRow, Setting, ValueKind};
+
+pub(super) static ROW: PolicyRow = PolicyRow {
+    name: "gr00t_remote_closedloop",
+    aliases: &[
+        "isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy",
+    ],
+    about: "queries a GR00T server: remote policies",
+    settings: &[SERVER, SETTINGS, IN_BOTH, OF_THE_SERVER, UNUSED],
+    memory: PolicyMemory::Nothing,
+    has_checkpoint: false,
+    has_length: false,
+    is_served: false,
+    is_remote: true,
+};
+
+const SETTINGS: &[Setting] = &[
+    Setting::new(
+        "scheduler",
+        ValueKind::OneOf(&["chunk", "synced_batch"]),
+        "chunk",
+        "`synced_batch` is treated as `chunk`",
+    ),
+    Setting::new(
+        "remote_noise_seeds",
+        ValueKind::Flag,
+        "true",
+        "whether the seeds of the noise are sent",
+    ),
+];
+
+/// Fields of Arena's files that the server decides, because it has the checkpoint.
+const OF_THE_SERVER: &[Setting] = &[
+    Setting::unused("model_path", "the checkpoint is on the server"),
+    Setting::unused("vlm_path", "the checkpoint is on the server"),
+    Setting::unused("embodiment_tag", "the checkpoint is on the server"),
+    Setting::unused("denoising_steps", "the checkpoint is on the server"),
+    Setting::unused("dtype", "the checkpoint is on the server"),
+    Setting::unused("batching", "the checkpoint is on the server"),
+];

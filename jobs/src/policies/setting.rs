@@ -1,0 +1,207 @@
+//! A setting of a policy: its name, its values, and what depends on it.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+/// Largest edge of a picture in pixels, and most actions of a chunk or tokens of a text.
+const MOST: u64 = 4096;
+
+/// Longest duration in seconds: a day.
+const MAX_SECONDS: f64 = 86400.0;
+
+/// A setting: a field of `policy_config_dict`.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Name of the field.
+    pub name: &'static str,
+    /// The values that it may have.
+    pub kind: ValueKind,
+    /// The default, as documentation says it; empty if there is none.
+    pub default: &'static str,
+    /// What is needed, as a clause, if the setting must be given.
+    pub required: Option<&'static str>,
+    /// Whether it says only where the policy is or how long it is waited for, so that results do
+    /// not depend on it.
+    pub is_of_place: bool,
+    /// What it means, in one line.
+    pub about: &'static str,
+}
+
+impl Setting {
+    /// Creates a setting that may be missing.
+    pub(super) const fn new(
+        name: &'static str,
+        kind: ValueKind,
+        default: &'static str,
+        about: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            default,
+            required: None,
+            is_of_place: false,
+            about,
+        }
+    }
+
+    /// Creates a setting that must be given; `wanted` is the clause of the error.
+    pub(super) const fn required(
+        name: &'static str,
+        kind: ValueKind,
+        wanted: &'static str,
+        about: &'static str,
+    ) -> Self {
+        Self {
+            required: Some(wanted),
+            ..Self::new(name, kind, "", about)
+        }
+    }
+
+    /// Creates a setting of Arena that is accepted and has no effect.
+    pub(super) const fn unused(name: &'static str, about: &'static str) -> Self {
+        Self::new(name, ValueKind::Unused, "", about)
+    }
+
+    /// Makes it a setting on which no result depends.
+    pub(super) const fn of_place(self) -> Self {
+        Self {
+            is_of_place: true,
+            ..self
+        }
+    }
+}
+
+/// The values that a setting may have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ValueKind {
+    /// A string.
+    Text,
+    /// The path of a file or folder.
+    Path(PathTo),
+    /// A string or a list of strings.
+    Texts,
+    /// `true` or `false`.
+    Flag,
+    /// A whole number from 0.
+    Seed,
+    /// A whole number between two bounds, inclusive.
+    Whole(u64, u64),
+    /// A number between two bounds, inclusive.
+    Number(f64, f64),
+    /// A duration in seconds, up to a day.
+    Seconds,
+    /// A TCP port.
+    Port,
+    /// Height and width of pictures in pixels; Arena's files add the number of colour channels.
+    Edges,
+    /// A map with string keys; messages call it by this word.
+    Map(&'static str),
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// Anything: the setting has no effect.
+    Unused,
+}
+
+/// What a path leads to, as far as the launcher looks before ranks start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathTo {
+    /// A file that must exist.
+    File,
+    /// The folder of a checkpoint, or the name of a downloaded model.
+    Checkpoint,
+    /// Something that may not exist yet, because an earlier job may make it, or that only the rank
+    /// looks for.
+    Anything,
+}
+
+/// A whole number of things: actions, steps, tokens.
+pub(super) const COUNT: ValueKind = ValueKind::Whole(1, MOST);
+
+impl ValueKind {
+    /// Returns whether this is such a value.
+    pub fn accepts(self, value: &Value) -> bool {
+        match self {
+            Self::Text | Self::Path(_) => value.is_string(),
+            Self::Texts => match value {
+                Value::Array(items) => items.iter().all(Value::is_string),
+                other => other.is_string(),
+            },
+            Self::Flag => value.is_boolean(),
+            Self::Seed => value.is_u64(),
+            Self::Whole(least, most) => is_whole(value, least, most),
+            Self::Number(least, most) => is_number(value, least, most),
+            Self::Seconds => is_number(value, 0.0, MAX_SECONDS),
+            Self::Port => is_whole(value, 1, u16::MAX.into()),
+            Self::Edges => match value.as_array().map(Vec::as_slice) {
+                Some([height, width]) => [height, width].iter().all(|edge| is_whole(edge, 1, MOST)),
+                Some([height, width, channels]) => {
+                    channels == 3 && [height, width].iter().all(|edge| is_whole(edge, 1, MOST))
+                }
+                _ => false,
+            },
+            Self::Map(_) => value.is_object(),
+            Self::OneOf(words) => words.iter().any(|word| value == word),
+            Self::Unused => true,
+        }
+    }
+
+    /// Describes the values for errors, as a clause.
+    pub fn wanted(self) -> Cow<'static, str> {
+        match self {
+            Self::Text => "a string is needed".into(),
+            Self::Path(_) => "a path is needed".into(),
+            Self::Texts => "a string or a list of strings is needed".into(),
+            Self::Flag => "true or false is needed".into(),
+            Self::Seed => "a whole number from 0 is needed".into(),
+            Self::Whole(least, most) => {
+                format!("a whole number from {least} to {most} is needed").into()
+            }
+            Self::Number(least, most) => {
+                format!("a number from {least} to {most} is needed").into()
+            }
+            Self::Seconds => {
+                format!("a number of seconds from 0 to {MAX_SECONDS} is needed").into()
+            }
+            Self::Port => format!("a port from 1 to {} is needed", u16::MAX).into(),
+            Self::Edges => format!("height and width from 1 to {MOST} are needed").into(),
+            Self::Map(word) => {
+                let article = if word.starts_with('o') { "an" } else { "a" };
+                format!("{article} {word} is needed").into()
+            }
+            Self::OneOf(words) => format!("one of {} is needed", words.join(", ")).into(),
+            Self::Unused => "anything is accepted".into(),
+        }
+    }
+
+    /// Returns a value of this kind, for tests and documentation.
+    pub fn example(self) -> Value {
+        match self {
+            Self::Text => json!("text"),
+            Self::Path(_) => json!("/nowhere"),
+            Self::Texts => json!(["text"]),
+            Self::Flag => json!(true),
+            Self::Seed | Self::Port => json!(1),
+            Self::Whole(least, _) => json!(least.max(1)),
+            Self::Number(_, most) => json!(most),
+            Self::Seconds => json!(1.5),
+            Self::Edges => json!([2, 3]),
+            Self::Map(_) => json!({"key": "value"}),
+            Self::OneOf(words) => words.first().copied().into(),
+            Self::Unused => Value::Null,
+        }
+    }
+}
+
+fn is_whole(value: &Value, least: u64, most: u64) -> bool {
+    value
+        .as_u64()
+        .is_some_and(|number| (least..=most).contains(&number))
+}
+
+fn is_number(value: &Value, least: f64, most: f64) -> bool {
+    value
+        .as_f64()
+        .is_some_and(|number| (least..=most).contains(&number))
+}

@@ -1,0 +1,178 @@
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::*;
+
+fn refusal(policy: PolicyType, config: Value) -> String {
+    let Value::Object(config) = config else {
+        panic!("an object is meant")
+    };
+    check(policy, &config).unwrap_err().to_string()
+}
+
+#[test]
+fn names_and_settings_are_there_once() {
+    let mut names = BTreeSet::new();
+    for policy in PolicyType::ALL {
+        let row = policy.row();
+        for name in row.aliases.iter().chain([&row.name]) {
+            assert!(names.insert(*name), "{name} is there twice");
+            assert_eq!(PolicyType::of(name), Some(*policy));
+        }
+        let mut settings = BTreeSet::new();
+        for setting in row.settings().chain(OF_EVERY_POLICY) {
+            assert!(
+                settings.insert(setting.name),
+                "{}: {} is there twice",
+                row.name,
+                setting.name
+            );
+            assert!(setting.kind.accepts(&setting.kind.example()));
+        }
+    }
+}
+
+#[test]
+fn what_a_rank_would_refuse_is_refused_in_the_same_words() {
+    let table = [
+        (
+            PolicyType::ReplayAction,
+            json!({}),
+            "`policy_config_dict.replay_file_path` is missing, a file name is needed",
+        ),
+        (
+            PolicyType::Scripted,
+            json!({"action_horizont": 8}),
+            "`policy_config_dict.action_horizont` is 8, but this policy has no such field",
+        ),
+        (
+            PolicyType::Scripted,
+            json!({"action_horizon": 0}),
+            "`policy_config_dict.action_horizon` is 0, a whole number from 1 to 4096 is needed",
+        ),
+        (
+            PolicyType::OpenaiAgent,
+            json!({"model_url": "http://a/v1", "model": "m", "temperature": 3}),
+            "`policy_config_dict.temperature` is 3, a number from 0 to 2 is needed",
+        ),
+        (
+            PolicyType::OpenaiAgent,
+            json!({"model_url": "http://a/v1", "model": "m", "extra_body": 3}),
+            "`policy_config_dict.extra_body` is 3, an object is needed",
+        ),
+        (
+            PolicyType::Pi0Remote,
+            json!({"remote_port": 70_000}),
+            "`policy_config_dict.remote_port` is 70000, a port from 1 to 65535 is needed",
+        ),
+        (
+            PolicyType::Pi0Remote,
+            json!({"remote_retry_s": -1}),
+            "`policy_config_dict.remote_retry_s` is -1, a number of seconds from 0 to 86400 is needed",
+        ),
+        (
+            PolicyType::Gr00tRemote,
+            json!({"scheduler": "fifo"}),
+            "`policy_config_dict.scheduler` is \"fifo\", one of chunk, synced_batch is needed",
+        ),
+    ];
+    for (policy, config, reason) in table {
+        assert_eq!(refusal(policy, config), reason);
+    }
+}
+
+#[test]
+fn a_setting_may_be_in_arenas_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let yaml = dir.path().join("policy.yaml");
+    let config = json!({ YAML: yaml });
+    let config = config.as_object().unwrap();
+    assert_eq!(
+        check(PolicyType::Gr00t, config),
+        Ok(()),
+        "who looks for files says that it is missing"
+    );
+    std::fs::write(&yaml, "model_path: a\nvideo_backend: decord\n").unwrap();
+    assert_eq!(check(PolicyType::Gr00t, config), Ok(()));
+    std::fs::write(&yaml, "model_path: a\ndtype: float64\n").unwrap();
+    let text = check(PolicyType::Gr00t, config).unwrap_err().to_string();
+    assert!(
+        text.ends_with("field dtype is \"float64\", one of bfloat16, float32 is needed"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_arena_gives_to_every_policy_is_accepted() {
+    let config = json!({"policy_device": "cuda:0", "num_envs": 4});
+    for policy in [PolicyType::ZeroAction, PolicyType::Pi0Remote] {
+        assert_eq!(check(policy, config.as_object().unwrap()), Ok(()));
+    }
+}
+
+#[test]
+fn settings_of_place_are_those_of_servers() {
+    assert!(is_of_place("pi0_remote", "ping_interval"));
+    assert!(!is_of_place("pi0_remote", "policy_variant"));
+    assert!(is_of_place("scripted", "policy_device"));
+    assert!(is_of_place("a policy of later", "remote_host"));
+}
+
+/// Returns a page of the documentation.
+fn page(name: &str) -> String {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+    std::fs::read_to_string(format!("{docs}/{name}")).unwrap()
+}
+
+/// Returns a text without its links: `[text](address)` becomes `text`.
+fn unlinked(text: &str) -> String {
+    let mut parts = text.split("](");
+    let mut plain = parts.next().unwrap_or_default().replace('[', "");
+    for part in parts {
+        let (_, rest) = part.split_once(')').unwrap_or(("", part));
+        plain.push_str(&rest.replace('[', ""));
+    }
+    plain
+}
+
+#[test]
+fn the_table_of_the_documentation_is_that_of_the_rows() {
+    let page = page("policy.md");
+    let rows = page.lines().skip_while(|line| !line.starts_with("|---"));
+    let documented: Vec<String> = rows
+        .skip(1)
+        .take_while(|line| line.starts_with('|'))
+        .map(unlinked)
+        .collect();
+    let wanted = PolicyType::ALL.iter().map(|policy| {
+        let row = policy.row();
+        format!("| `{}` | {} |", row.name, row.about)
+    });
+    let (documented, wanted): (BTreeSet<_>, BTreeSet<_>) =
+        (documented.into_iter().collect(), wanted.collect());
+    assert_eq!(documented, wanted);
+}
+
+#[test]
+fn every_setting_with_an_effect_is_documented() {
+    let pages = [
+        "policy.md",
+        "remote-policies.md",
+        "vision-language-agents.md",
+    ]
+    .map(page);
+    let text = pages.concat();
+    for row in PolicyType::ALL.iter().map(|policy| policy.row()) {
+        let settings = row.settings();
+        for setting in settings.filter(|setting| setting.kind != ValueKind::Unused) {
+            let is_there = ["`", "\""].map(|quote| format!("{quote}{}{quote}", setting.name));
+            assert!(
+                is_there.iter().any(|name| text.contains(name)),
+                "{}: no page has {}",
+                row.name,
+                setting.name
+            );
+        }
+    }
+}

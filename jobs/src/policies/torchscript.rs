@@ -1,0 +1,55 @@
+//! The row of `torchscript`.
+
+use crate::policies::setting::COUNT;
+use crate::policies::{PathTo, PolicyMemory, PolicyRow, Setting, ValueKind};
+
+pub(super) static ROW: PolicyRow = PolicyRow {
+    name: "torchscript",
+    aliases: &[],
+    about: "runs any TorchScript module",
+    settings: &[SETTINGS],
+    memory: PolicyMemory::Files,
+    has_checkpoint: true,
+    has_length: false,
+    is_served: false,
+    is_remote: false,
+};
+
+const SETTINGS: &[Setting] = &[
+    Setting::required(
+        "model_path",
+        ValueKind::Path(PathTo::File),
+        "the file of a TorchScript module is needed",
+        "the module, as `torch.jit.save` writes it",
+    ),
+    Setting::new(
+        "tokenizer_path",
+        ValueKind::Path(PathTo::File),
+        "UTF-8 bytes as tokens",
+        "a `tokenizer.json`",
+    ),
+    Setting::new(
+        "max_tokens",
+        COUNT,
+        "64",
+        "number of tokens of an instruction",
+    ),
+    Setting::new(
+        "cameras",
+        ValueKind::Texts,
+        "all",
+        "cameras of the environment, in order",
+    ),
+    Setting::new(
+        "state_keys",
+        ValueKind::Texts,
+        "all",
+        "state vectors of the environment, in order",
+    ),
+    Setting::new(
+        "action_chunk_length",
+        COUNT,
+        "all actions of a chunk",
+        "number of actions to execute",
+    ),
+];
