@@ -44,6 +44,7 @@ pub mod seed;
 pub mod serve_args;
 pub mod setup;
 pub mod sha256;
+pub mod simulators;
 pub mod suspects;
 pub mod table;
 pub mod threads;

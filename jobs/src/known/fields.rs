@@ -5,12 +5,13 @@
 //! `embodiment`; only a name that resembles one of its own fields is refused.
 
 use crate::job::Job;
+use crate::simulators::Simulator;
 
 /// The environment argument that declares its memory.
 pub const DECLARED_MEMORY: &str = "env_memory_gb";
 
 /// Fields of every environment.
-const COMMON: &[&str] = &["environment", "num_envs", "enable_cameras", DECLARED_MEMORY];
+pub const COMMON: &[&str] = &["environment", "num_envs", "enable_cameras", DECLARED_MEMORY];
 
 /// Additional fields of a Python environment.
 pub const PYTHON: &[&str] = &[
@@ -30,20 +31,6 @@ pub const PYTHON: &[&str] = &[
     "clip_actions",
     "end_on_success",
     "vector",
-];
-
-/// Additional fields of an environment of `rrun-rank`.
-pub const SUITE: &[&str] = &[
-    "camera_height",
-    "camera_width",
-    "max_episode_steps",
-    "episode_length_s",
-    "success_hold_steps",
-    "success_threshold",
-    "light_intensity",
-    "task_description",
-    "object",
-    "render_quality",
 ];
 
 /// Fields that Arena sets for every environment, which have no effect here.
@@ -66,7 +53,13 @@ pub(super) struct Misspelt {
 
 /// Returns the first unknown field of a job's environment, if that is a reason to refuse it.
 pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
-    let known = [COMMON, if is_python { PYTHON } else { SUITE }].concat();
+    let simulator = Simulator::of(&job.environment);
+    let own = match simulator {
+        Some(simulator) => simulator.row().fields,
+        None if is_python => PYTHON,
+        None => &[],
+    };
+    let known = [COMMON, own].concat();
     let threshold = if is_python { NEAR } else { MISSPELT };
     let unknown = job
         .env_args

@@ -3,11 +3,9 @@
 
 use crate::job::{Job, Status};
 use crate::policies::{PolicyType, canonical_policy};
+use crate::simulators::Simulator;
 
 pub mod fields;
-
-/// Names of the environments of `rrun-rank`.
-pub const ENVIRONMENTS: &[&str] = &["reach", "push", "pick_and_place"];
 
 /// Returns whether a name refers to a Python environment: `gym:<id>`, `file.py:factory`,
 /// `package.module:factory` or `package.module.factory`. Only Python can tell whether it exists.
@@ -18,7 +16,7 @@ pub fn is_python_environment(name: &str) -> bool {
 
 /// Why a job is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum JobRefusal {
     /// The job names an unknown environment or policy.
     #[error("job {index} ({job}) field {field}: `{found}` is not known{hint}; known are {known}")]
     Unknown {
@@ -70,11 +68,11 @@ const LIKE: f64 = 0.85;
 /// environments.
 ///
 /// # Errors
-/// Returns [`Refused`] for the first job that is refused.
-pub fn check(jobs: &[Job]) -> Result<(), Refused> {
+/// Returns [`JobRefusal`] for the first job that is refused.
+pub fn check(jobs: &[Job]) -> Result<(), JobRefusal> {
     // Jobs that will not run are checked, too, because the plan shows all jobs.
     if let Some(job) = jobs.iter().find(|job| job.policy_config.contains_key(KEY)) {
-        return Err(Refused::Key {
+        return Err(JobRefusal::Key {
             index: job.index.0,
             job: job.name.clone(),
         });
@@ -86,11 +84,11 @@ pub fn check(jobs: &[Job]) -> Result<(), Refused> {
                 job,
                 "arena_env_args.environment",
                 &job.environment,
-                ENVIRONMENTS,
+                &Simulator::environments(),
             )?;
         }
         if let Some(fields::Misspelt { field, hint }) = fields::misspelt(job, is_python) {
-            return Err(Refused::Field {
+            return Err(JobRefusal::Field {
                 index: job.index.0,
                 job: job.name.clone(),
                 field,
@@ -107,12 +105,12 @@ pub fn check(jobs: &[Job]) -> Result<(), Refused> {
     Ok(())
 }
 
-fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Result<(), Refused> {
+fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Result<(), JobRefusal> {
     if known.contains(&found) {
         return Ok(());
     }
     let close = nearest(found, known);
-    Err(Refused::Unknown {
+    Err(JobRefusal::Unknown {
         index: job.index.0,
         job: job.name.clone(),
         field,

@@ -2,11 +2,11 @@
 //! documentation read.
 //!
 //! ```text
-//! <policy>.rs ─► row ─► TYPES ─┬─► known, config, identity     names, aliases, what a job depends on
-//!                              ├─► check, SettingsReader       settings: unknown, wrong, missing
-//!                              ├─► launcher/src/plan/missing    files that have to exist
-//!                              ├─► jobs/src/memory/policy.rs   GPU memory
-//!                              └─► runtime/src/policy          a constructor for each `PolicyType`
+//! <policy>.rs ─► row of a PolicyType ─┬─► known, config, identity    names, aliases, identity of a job
+//!                                     ├─► check, SettingsReader      wrong and missing settings
+//!                                     ├─► launcher/src/plan/missing  files that have to exist
+//!                                     ├─► jobs/src/memory/policy.rs  GPU memory
+//!                                     └─► runtime/src/policy         a constructor for each
 //! ```
 //! A new policy is a file with its row here, a line in [`PolicyType`], and a folder in
 //! `runtime/src/policy`. The compiler asks for the rest.

@@ -157,6 +157,7 @@ fn the_table_of_the_documentation_is_that_of_the_rows() {
 #[test]
 fn every_setting_with_an_effect_is_documented() {
     let pages = [
+        "evaluate.md",
         "policy.md",
         "remote-policies.md",
         "vision-language-agents.md",

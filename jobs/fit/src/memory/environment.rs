@@ -8,8 +8,9 @@ use serde_json::Value;
 use crate::memory::CONTEXT;
 use crate::memory::measured::Measured;
 use crate::memory::part::Part;
+use jobs::simulators::{Simulator, SimulatorMemory};
 
-/// Simulators with published memory needs: a part of the environment's name, and GiB per
+/// Simulators in Python with published memory needs: a part of the environment's name, and GiB per
 /// environment.
 ///
 /// OmniGibson, which BEHAVIOR is built on, takes about 10 (RLinf's BEHAVIOR report: 11.5 before
@@ -47,9 +48,14 @@ impl Environment {
                 each: Part::certain(line.slope.0),
             };
         }
-        let name = job.environment.to_lowercase();
-        let published = PUBLISHED.iter().find(|(part, _)| name.contains(part));
-        let each = published.and_then(|(_, gib)| ByteSize::of_gib(*gib));
+        let memory = match Simulator::of(&job.environment) {
+            Some(simulator) => simulator.row().memory,
+            None => published(&job.environment),
+        };
+        let each = match memory {
+            SimulatorMemory::Gib(gib) => ByteSize::of_gib(gib),
+            SimulatorMemory::Unknown => None,
+        };
         Self {
             base: nothing,
             each: each.map_or(Part::UNKNOWN, |ByteSize(bytes)| Part::estimated(bytes)),
@@ -64,6 +70,15 @@ impl Environment {
             self.base + self.each * count as u64
         }
     }
+}
+
+/// Returns what is published about an environment in Python.
+fn published(environment: &str) -> SimulatorMemory {
+    let name = environment.to_lowercase();
+    let found = PUBLISHED.iter().find(|(part, _)| name.contains(part));
+    found.map_or(SimulatorMemory::Unknown, |(_, gib)| {
+        SimulatorMemory::Gib(*gib)
+    })
 }
 
 #[cfg(test)]

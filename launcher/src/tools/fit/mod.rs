@@ -81,7 +81,7 @@ pub(super) enum FitError {
     #[error("`{}`: {unknown}", path.display())]
     Unknown {
         path: PathBuf,
-        unknown: Box<known::Refused>,
+        unknown: Box<known::JobRefusal>,
     },
     #[error(transparent)]
     Seating(#[from] Box<SeatingError>),

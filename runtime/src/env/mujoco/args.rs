@@ -1,6 +1,6 @@
 //! Parses the `arena_env_args` of a job, and checks them before anything is built.
 
-use jobs::known::fields::DECLARED_MEMORY;
+use jobs::known::fields::COMMON;
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;
@@ -54,7 +54,10 @@ impl Settings {
             name: config.task.clone(),
             known: TASKS.join(", "),
         })?;
-        let mut args = Args::new(args);
+        Self::read(config, task, &mut Args::new(args))
+    }
+
+    fn read(config: &MujocoConfig, task: &'static Task, args: &mut Args) -> Result<Self, EnvError> {
         let camera_height = args
             .integer("camera_height", CAMERA_EDGE)?
             .unwrap_or(config.camera_height.into());
@@ -107,7 +110,7 @@ impl<'a> Args<'a> {
     fn new(values: &'a Map<String, Value>) -> Self {
         Self {
             values,
-            known: vec!["environment", "num_envs", "enable_cameras", DECLARED_MEMORY],
+            known: COMMON.to_vec(),
         }
     }
 
@@ -258,10 +261,12 @@ fn refuse(field: &str, found: &Value, wanted: String) -> EnvError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use std::collections::BTreeSet;
 
-    use crate::env::mujoco::MujocoConfig;
-    use crate::env::mujoco::args::{Quality, Settings};
+    use jobs::simulators::Simulator;
+    use serde_json::json;
+
+    use super::*;
 
     fn settings(task: &str, args: Value) -> Result<Settings, String> {
         Settings::new(&MujocoConfig::new(task), args.as_object().unwrap())
@@ -327,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_the_launcher_knows_is_read() {
-        let fields = jobs::known::fields::SUITE.iter().chain([&"env_memory_gb"]);
-        let args = Value::Object(
-            fields
-                .map(|field| ((*field).to_owned(), Value::Null))
-                .collect(),
-        );
-        assert_eq!(settings("reach", args).ok().unwrap().ignored, [""; 0]);
+    fn every_field_that_the_launcher_knows_is_read_and_no_other() {
+        let config = MujocoConfig::new("reach");
+        let values = serde_json::Map::new();
+        let mut args = Args::new(&values);
+        Settings::read(&config, find("reach").unwrap(), &mut args).unwrap();
+        let row = Simulator::TableTop.row();
+        let known: BTreeSet<&str> = row.fields.iter().chain(COMMON).copied().collect();
+        assert_eq!(args.known.into_iter().collect::<BTreeSet<_>>(), known);
     }
 
     #[test]

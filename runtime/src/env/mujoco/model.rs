@@ -112,6 +112,12 @@ mod tests {
     use crate::env::mujoco::task::TASKS;
 
     #[test]
+    fn the_cameras_are_those_that_the_launcher_knows() {
+        let row = jobs::simulators::Simulator::TableTop.row();
+        assert_eq!(row.cameras, crate::env::mujoco::model::CAMERAS);
+    }
+
+    #[test]
     fn every_task_compiles_with_each_of_its_objects() {
         install_log_handler();
         for task in TASKS {

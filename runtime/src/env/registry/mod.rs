@@ -7,6 +7,7 @@ use std::time::Duration;
 use jobs::eval_args::Screen;
 use jobs::job::Job;
 use jobs::known::is_python_environment;
+use jobs::simulators::Simulator;
 
 use crate::env::egl::{self, EglDevice, Gpu, Wanted};
 use crate::env::mujoco::{self, MujocoConfig};
@@ -34,10 +35,11 @@ pub struct Made {
 /// Returns an [`EnvError`] for an unknown name or a wrong argument.
 pub fn check(job: &Job) -> Result<(), EnvError> {
     let job = variation::applied(job);
-    if is_python_environment(&job.environment) {
-        return python::check(&job);
+    match Simulator::of(&job.environment) {
+        Some(Simulator::TableTop) => mujoco::check_args(&job.environment, &job.env_args),
+        None if is_python_environment(&job.environment) => python::check(&job),
+        None => Err(unknown(&job)),
     }
-    mujoco::check_args(&job.environment, &job.env_args)
 }
 
 /// The placement of an environment's copies.
@@ -86,10 +88,13 @@ impl Place {
 /// start.
 pub fn make(job: &Job, first_seed: u64, place: &Place, answers: Answers) -> Result<Made, EnvError> {
     let varied: Cow<Job> = variation::applied(job);
-    if is_python_environment(&job.environment) {
-        return make_python(&varied, first_seed, place, answers);
-    }
-    let mut made = make_mujoco(&varied, place, answers)?;
+    let mut made = match Simulator::of(&job.environment) {
+        Some(Simulator::TableTop) => make_mujoco(&varied, place, answers)?,
+        None if is_python_environment(&job.environment) => {
+            return make_python(&varied, first_seed, place, answers);
+        }
+        None => return Err(unknown(job)),
+    };
     for name in made
         .ignored
         .iter_mut()
@@ -98,6 +103,13 @@ pub fn make(job: &Job, first_seed: u64, place: &Place, answers: Answers) -> Resu
         *name = format!("variations.{name}");
     }
     Ok(made)
+}
+
+fn unknown(job: &Job) -> EnvError {
+    EnvError::Unknown {
+        name: job.environment.clone(),
+        known: Simulator::environments().join(", "),
+    }
 }
 
 fn make_python(
@@ -169,13 +181,6 @@ fn told(place: &Place, devices: Option<&[EglDevice]>) -> Result<Told, String> {
 }
 
 fn make_mujoco(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
-    if !mujoco::TASKS.contains(&job.environment.as_str()) {
-        let known = jobs::known::ENVIRONMENTS.join(", ");
-        return Err(EnvError::Unknown {
-            name: job.environment.clone(),
-            known,
-        });
-    }
     let config = MujocoConfig {
         task: job.environment.clone(),
         num_envs: place.gpus.len(),
@@ -276,6 +281,6 @@ mod tests {
 
     #[test]
     fn the_launcher_knows_the_environments_that_are_here() {
-        assert_eq!(jobs::known::ENVIRONMENTS, mujoco::TASKS);
+        assert_eq!(Simulator::TableTop.row().environments, mujoco::TASKS);
     }
 }

@@ -443,6 +443,21 @@ mod tests {
         assert_eq!(run(&mut env, &mut policy, 3, 4), first);
     }
 
+    /// Tasks that the expert is not meant to solve.
+    const WITHOUT_EXPERT: &[&str] = &[];
+
+    #[test]
+    fn the_expert_knows_every_task_but_those_that_are_listed() {
+        let known = |task: &str| {
+            let mut spec = crate::policy::tests::env_spec();
+            spec.name = task.to_owned();
+            crate::policy::scripted::task_of(&spec).is_ok()
+        };
+        for task in crate::env::mujoco::TASKS {
+            assert_eq!(known(task), !WITHOUT_EXPERT.contains(task), "{task}");
+        }
+    }
+
     #[test]
     fn other_environments_are_refused_by_name() {
         let mut spec = env("reach").spec().clone();

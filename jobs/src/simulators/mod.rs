@@ -1,0 +1,73 @@
+//! The simulators that run inside `rrun-rank`: one row each, which launcher, memory planner and
+//! ranks read.
+//!
+//! A new simulator is a file with its row here, a line in [`Simulator`], and a folder in
+//! `runtime/src/env`. The compiler asks for the rest. A simulator in Python needs none of this.
+
+mod table_top;
+
+/// What is known about a simulator without building it.
+#[derive(Debug)]
+pub struct SimulatorRow {
+    /// Its environments, by the name in `arena_env_args.environment`.
+    pub environments: &'static [&'static str],
+    /// The fields of `arena_env_args` that it reads, besides those of every environment.
+    pub fields: &'static [&'static str],
+    /// Names of the cameras that every environment has.
+    pub cameras: &'static [&'static str],
+    /// GPU memory of one environment that neither the job declares nor a probe has measured.
+    pub memory: SimulatorMemory,
+}
+
+/// The GPU memory of one environment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SimulatorMemory {
+    /// It depends on the scene and the size of its images, so it has to be measured.
+    Unknown,
+    /// About this many GiB.
+    Gib(f64),
+}
+
+/// Makes the enum of all simulators, each with its row.
+macro_rules! simulators {
+    ($($(#[$about:meta])* $simulator:ident => $row:path,)+) => {
+        /// A simulator of `rrun-rank`. A `match` on it has an arm for each.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Simulator {
+            $($(#[$about])* $simulator,)+
+        }
+
+        impl Simulator {
+            /// All simulators, in the order in which messages name their environments.
+            pub const ALL: &[Self] = &[$(Self::$simulator,)+];
+
+            /// Returns what is known about this simulator.
+            pub fn row(self) -> &'static SimulatorRow {
+                match self {
+                    $(Self::$simulator => &$row,)+
+                }
+            }
+        }
+    };
+}
+
+simulators! {
+    /// The table-top tasks, on MuJoCo.
+    TableTop => table_top::ROW,
+}
+
+impl Simulator {
+    /// Returns the simulator of an environment; `None` for one in Python, or an unknown one.
+    pub fn of(environment: &str) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|simulator| simulator.row().environments.contains(&environment))
+    }
+
+    /// Returns the environments of all simulators.
+    pub fn environments() -> Vec<&'static str> {
+        let rows = Self::ALL.iter().map(|simulator| simulator.row());
+        rows.flat_map(|row| row.environments).copied().collect()
+    }
+}
