@@ -2,10 +2,13 @@
 //! refused before anything is started.
 
 use crate::job::{Job, Status};
-use crate::policies::{PolicyType, canonical_policy};
+use crate::policies::{PolicyType, SettingError, canonical_policy};
 use crate::simulators::Simulator;
 
 pub mod fields;
+mod to_run;
+
+pub use to_run::{check_to_run, is_filmed};
 
 /// Returns whether a name refers to a Python environment: `gym:<id>`, `file.py:factory`,
 /// `package.module:factory` or `package.module.factory`. Only Python can tell whether it exists.
@@ -55,6 +58,43 @@ pub enum JobRefusal {
         index: usize,
         /// Name of the job.
         job: String,
+    },
+    /// A setting of the job's policy is wrong or missing.
+    #[error("job {index} ({job}): {reason}")]
+    Setting {
+        /// Position of the job in the file.
+        index: usize,
+        /// Name of the job.
+        job: String,
+        /// What is wrong.
+        reason: SettingError,
+    },
+    /// Neither the job nor its policy says when it ends.
+    #[error(
+        "job {index} ({job}): neither num_episodes nor num_steps is given, and policy `{policy}` has no length of its own; \
+         --num-steps is one way"
+    )]
+    NoLength {
+        /// Position of the job in the file.
+        index: usize,
+        /// Name of the job.
+        job: String,
+        /// The policy, as the job names it.
+        policy: String,
+    },
+    /// A camera is to be filmed that the job's environment does not have.
+    #[error("job {index} ({job}): `{environment}` has no camera `{camera}`: known are {known}")]
+    Camera {
+        /// Position of the job in the file.
+        index: usize,
+        /// Name of the job.
+        job: String,
+        /// The environment.
+        environment: String,
+        /// The camera that it does not have.
+        camera: String,
+        /// Those that it has, separated by commas.
+        known: String,
     },
 }
 

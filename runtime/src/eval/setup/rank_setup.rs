@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use jobs::eval_args::EvalArgs;
-use jobs::job::{Job, Length, Status};
+use jobs::job::{Job, Status};
 use jobs::journal::Journal;
 use jobs::known;
 use jobs::layout::RunFolder;
@@ -15,7 +15,6 @@ use jobs::setup::Setup;
 use jobs::time::rfc3339;
 
 use crate::device::{Decision, gpu};
-use crate::eval::rollout::job::JobError;
 use crate::eval::setup::device;
 use crate::eval::setup::placement::RankPlacement;
 use crate::{env, policy};
@@ -54,6 +53,7 @@ impl RankSetup {
             .started_in(Path::new("."))
             .of_launch(env.launch.clone());
         check_arguments(&plan.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
+        known::check_to_run(&plan.jobs, args).map_err(|err| format!("`{jobs_file}`: {err}"))?;
         let mut notes = plan
             .check(&folder, args.accept_changed_jobs)
             .map_err(|err| err.to_string())?;
@@ -111,15 +111,6 @@ fn check_arguments(jobs: &[Job]) -> Result<(), String> {
             let place = |err: String| format!("job {} ({}): {err}", job.index.0, job.name);
             env::check(job).map_err(|err| place(err.to_string()))?;
             policy::check(&job.policy_type, &job.policy_config)
-                .map_err(|err| place(err.to_string()))?;
-            if job.length == Length::Policy && job.policy_type != "replay_action" {
-                return Err(place(
-                    JobError::NoLength {
-                        policy: job.policy_type.clone(),
-                    }
-                    .to_string(),
-                ));
-            }
-            Ok(())
+                .map_err(|err| place(err.to_string()))
         })
 }

@@ -58,7 +58,7 @@ pub enum EvalError {
         /// Path of the jobs file.
         path: String,
         /// The unknown name.
-        unknown: Box<known::Refused>,
+        unknown: Box<known::JobRefusal>,
     },
     /// The run folder cannot be used.
     #[error(transparent)]
@@ -139,6 +139,10 @@ impl EvalRequest {
         let setup = Setup::read(&args, &variable)?;
         let path = || setup.file.path.display().to_string();
         known::check(&setup.file.jobs).map_err(|unknown| EvalError::Unknown {
+            path: path(),
+            unknown: Box::new(unknown),
+        })?;
+        known::check_to_run(&setup.file.jobs, &args).map_err(|unknown| EvalError::Unknown {
             path: path(),
             unknown: Box::new(unknown),
         })?;
@@ -322,16 +326,21 @@ fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), E
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn refusal(extra: &[&str], gpus: usize) -> String {
+        let reach = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+                           "num_episodes": 1});
+        refusal_of(&[reach], extra, gpus)
+    }
+
+    fn refusal_of(jobs: &[Value], extra: &[&str], gpus: usize) -> String {
         let dir = tempfile::tempdir().unwrap();
+        let text = json!({ "jobs": jobs }).to_string();
         let jobs = dir.path().join("jobs.json");
-        std::fs::write(
-            &jobs,
-            r#"{"jobs": [{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 1}]}"#,
-        )
-        .unwrap();
+        std::fs::write(&jobs, text).unwrap();
         let out = dir.path().join("out");
         let words = [
             "--jobs",
@@ -350,7 +359,74 @@ mod tests {
             .and_then(|asked| asked.check(launch, &[]));
         let answer = checked.map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
         assert!(!out.exists(), "checking writes nothing");
-        answer
+        answer.replace(&format!("`{}`: ", jobs.display()), "")
+    }
+
+    /// Checks one job on `reach` with more fields.
+    fn refusal_of_job(fields: Value, extra: &[&str]) -> String {
+        let mut job = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"});
+        let fields = fields.as_object().unwrap().clone();
+        job.as_object_mut().unwrap().extend(fields);
+        refusal_of(&[job], extra, 0)
+    }
+
+    #[test]
+    fn a_job_without_a_length_is_refused_if_its_policy_needs_one() {
+        assert_eq!(
+            refusal_of_job(json!({}), &[]),
+            "job 0 (a): neither num_episodes nor num_steps is given, and policy `scripted` has no length of its own; \
+             --num-steps is one way"
+        );
+        assert_eq!(refusal_of_job(json!({}), &["--num-steps", "9"]), "accepted");
+        let replay = json!({"policy_type": "replay_action", "policy_config_dict": {"replay_file_path": "/later"}});
+        assert_eq!(refusal_of_job(replay, &[]), "accepted");
+        let over = json!({"status": "completed"});
+        assert_eq!(refusal_of_job(over, &[]), "accepted");
+    }
+
+    #[test]
+    fn a_wrong_or_missing_setting_of_a_policy_is_refused() {
+        assert_eq!(
+            refusal_of_job(json!({"policy_type": "replay_action"}), &[]),
+            "job 0 (a): `policy_config_dict.replay_file_path` is missing, a file name is needed"
+        );
+        let wrong = json!({"num_episodes": 1, "policy_config_dict": {"action_horizon": "many"}});
+        assert_eq!(
+            refusal_of_job(wrong, &[]),
+            "job 0 (a): `policy_config_dict.action_horizon` is \"many\", a whole number from 1 to 4096 is needed"
+        );
+        let unknown = json!({"num_episodes": 1, "policy_config_dict": {"horizon": 4}});
+        assert_eq!(
+            refusal_of_job(unknown, &[]),
+            "job 0 (a): `policy_config_dict.horizon` is 4, but this policy has no such field"
+        );
+    }
+
+    #[test]
+    fn a_camera_that_no_environment_has_is_refused() {
+        let refused = "job 0 (a): `reach` has no camera `back`: known are front, wrist";
+        let job = |fields: Value| {
+            let mut job = json!({"num_episodes": 1});
+            job.as_object_mut()
+                .unwrap()
+                .extend(fields.as_object().unwrap().clone());
+            job
+        };
+        let back = &["--video-cameras", "front,back"];
+        assert_eq!(refusal_of_job(job(json!({})), back), refused);
+        assert_eq!(
+            refusal_of_job(job(json!({})), &["--video-cameras", "wrist"]),
+            "accepted"
+        );
+        let own = json!({"video_cfg": {"cameras": ["back"]}});
+        assert_eq!(refusal_of_job(job(own.clone()), &[]), refused);
+        assert_eq!(
+            refusal_of_job(job(own), &["--no-video"]),
+            "accepted",
+            "nothing is filmed"
+        );
+        let python = job(json!({"arena_env_args": {"environment": "gym:Pusher-v5"}}));
+        assert_eq!(refusal_of_job(python, back), "accepted", "ranks know them");
     }
 
     #[test]

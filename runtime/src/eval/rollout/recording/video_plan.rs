@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jobs::eval_args::{EvalArgs, VideoSize};
 use jobs::job::Job;
+use jobs::known::is_filmed;
 use jobs::layout::RunFolder;
 use jobs::placement::Seat;
 
@@ -18,9 +19,7 @@ pub fn plan(
     folder: &RunFolder,
     spec: &EnvSpec,
 ) -> Option<VideoPlan> {
-    let is_wanted =
-        !args.no_video && job.video.save != Some(false) && job.enable_cameras != Some(false);
-    (is_wanted && !spec.cameras.is_empty()).then(|| VideoPlan {
+    (is_filmed(job, args) && !spec.cameras.is_empty()).then(|| VideoPlan {
         dir: folder.videos(job),
         stems: seats
             .iter()

@@ -1,0 +1,85 @@
+//! Refuses jobs that a rank would refuse when their turn comes: wrong settings of their policy, no
+//! length, cameras that their environment does not have.
+
+use crate::eval_args::EvalArgs;
+use crate::job::{Job, Length, Status};
+use crate::known::JobRefusal;
+use crate::policies::{self, PolicyType};
+use crate::simulators::Simulator;
+
+/// Checks the jobs that are to run, as far as that is possible without their simulators, their
+/// policies' files and servers. `known::check` has accepted their names.
+///
+/// # Errors
+/// Returns a [`JobRefusal`] for the first job that is refused.
+pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), JobRefusal> {
+    let pending = || jobs.iter().filter(|job| job.status == Status::Pending);
+    for job in pending() {
+        if let Some(policy) = PolicyType::of(&job.policy_type) {
+            policies::check(policy, &job.policy_config).map_err(|reason| JobRefusal::Setting {
+                index: job.index.0,
+                job: job.name.clone(),
+                reason,
+            })?;
+        }
+        let has_length = job.length != Length::Policy || args.num_steps.is_some();
+        if !has_length && !policies::has_length(&job.policy_type) {
+            return Err(JobRefusal::NoLength {
+                index: job.index.0,
+                job: job.name.clone(),
+                policy: job.policy_type.clone(),
+            });
+        }
+    }
+    let filmed = || pending().filter(|job| is_filmed(job, args));
+    match &args.video_cameras {
+        Some(cameras) => check_option(&filmed().collect::<Vec<_>>(), cameras),
+        None => filmed().try_for_each(check_own),
+    }
+}
+
+/// Returns whether videos of a job are made, if its environment has a camera.
+pub fn is_filmed(job: &Job, args: &EvalArgs) -> bool {
+    !args.no_video && job.video.save != Some(false) && job.enable_cameras != Some(false)
+}
+
+/// Checks `--video-cameras`: some job must have each camera. What environments in Python have is
+/// known to the ranks alone.
+fn check_option(filmed: &[&Job], cameras: &[String]) -> Result<(), JobRefusal> {
+    let lacks = |job: &&Job, camera: &String| lacks(job, camera);
+    let unknown = cameras
+        .iter()
+        .find(|camera| filmed.iter().all(|job| lacks(job, camera)));
+    match (filmed.first(), unknown) {
+        (Some(job), Some(camera)) => Err(no_camera(job, camera)),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the cameras that a job names itself.
+fn check_own(job: &Job) -> Result<(), JobRefusal> {
+    let mut cameras = job.video.cameras.iter().flatten();
+    match cameras.find(|camera| lacks(job, camera)) {
+        Some(camera) => Err(no_camera(job, camera)),
+        None => Ok(()),
+    }
+}
+
+/// Returns whether the environment of a job certainly does not have a camera.
+fn lacks(job: &Job, camera: &str) -> bool {
+    cameras(job).is_some_and(|known| !known.contains(&camera))
+}
+
+fn cameras(job: &Job) -> Option<&'static [&'static str]> {
+    Simulator::of(&job.environment).map(|simulator| simulator.row().cameras)
+}
+
+fn no_camera(job: &Job, camera: &str) -> JobRefusal {
+    JobRefusal::Camera {
+        index: job.index.0,
+        job: job.name.clone(),
+        environment: job.environment.clone(),
+        camera: camera.to_owned(),
+        known: cameras(job).unwrap_or_default().join(", "),
+    }
+}
