@@ -10,14 +10,19 @@ pub mod ranks;
 pub mod signals;
 pub mod timeouts;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::plan::decide::eval::EvalRequest;
 use crate::plan::decide::eval::seating::LaunchSize;
+use crate::plan::decide::meeting::nodes::Nodes;
 use crate::plan::decide::meeting::{MeetingPlan, conf, nodes};
 use crate::plan::decide::program::Program;
 use crate::plan::decide::ranks::{Ranks, nproc, numa, variables};
 use crate::plan::error::PlanError;
+use crate::plan::eval::EvalPlan;
 use crate::plan::event_log::EventLog;
 use crate::plan::model_server::ServerPlan;
 use crate::plan::{FailurePolicy, LaunchPlan, LogPlan, SignalPlan};
@@ -32,7 +37,13 @@ impl LaunchPlan {
     /// Returns an error for the first request that cannot be fulfilled.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<LaunchPlan, PlanError> {
         let slurm = Slurm::new(cli, env)?;
-        let mut plan = LaunchPlan::of_options(&slurm.cli, slurm.task(), env, node)?;
+        let inputs = PlanInputs {
+            cli: &slurm.cli,
+            task: slurm.task(),
+            env,
+            node,
+        };
+        let mut plan = inputs.plan()?;
         numa::place(&slurm.cli, env, node, &mut plan.ranks)?;
         slurm.complete(&mut plan, env, node);
         let open_files = caveats::open_files(node.open_files, plan.nnodes, plan.ranks.len());
@@ -41,72 +52,42 @@ impl LaunchPlan {
             .extend(open_files.into_iter().chain(port).map(Note::warning));
         Ok(plan)
     }
+}
 
-    /// Returns the plan of options into which SLURM's variables have already been merged.
-    fn of_options(
-        cli: &Cli,
-        task: Option<SlurmTask>,
-        env: &Environment,
-        node: &Node,
-    ) -> Result<LaunchPlan, PlanError> {
+/// What the plan is made from, after SLURM's variables have been merged into the options.
+#[derive(Clone, Copy)]
+struct PlanInputs<'a> {
+    cli: &'a Cli,
+    /// The place of the only rank, if SLURM has started it as a task.
+    task: Option<SlurmTask>,
+    env: &'a Environment,
+    node: &'a Node,
+}
+
+/// How many ranks run, and the facts that decide it.
+struct RankCount {
+    /// Number of ranks on this node.
+    nproc: usize,
+    launch: LaunchSize,
+    notes: Vec<Note>,
+}
+
+impl PlanInputs<'_> {
+    fn plan(self) -> Result<LaunchPlan, PlanError> {
+        let PlanInputs { cli, env, node, .. } = self;
         let nodes = nodes::nodes(&cli.nnodes)?;
         let failure_policy = FailurePolicy::new(cli);
         let max_restarts = failure_policy.max_restarts(cli)?;
-        let visible_devices = env
-            .get("CUDA_VISIBLE_DEVICES")
-            .map(|list| list.to_string_lossy());
-        let asked = EvalRequest::of(cli, env, node)?;
-        let given = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
-        let gpus = node.visible_gpus(visible_devices.as_deref());
-        let launch = LaunchSize {
-            nproc: cli.is_given("nproc-per-node").then_some(given),
-            nodes: (nodes.min, nodes.max),
-            gpus,
-            is_virtual: cli.virtual_local_rank,
-        };
-        let launch = task.map_or(launch, |task| {
-            launch.of_task(task.local_world_size, task.group_world_size)
-        });
-        let placed = asked
-            .as_ref()
-            .map(|asked| asked.nproc(launch))
-            .transpose()?
-            .flatten();
-        let nproc = placed.filter(|_| task.is_none()).unwrap_or(given);
-        // SLURM decides the number of tasks.
-        let alone = asked.as_ref().filter(|_| task.is_none());
-        let (nproc, crowd_notes) = alone.map_or(Ok((nproc, Vec::new())), |asked| {
-            asked.ranks(nproc, nodes.min, node)
-        })?;
-        let launch = LaunchSize {
-            nproc: launch.nproc.filter(|_| alone.is_none()).or(Some(nproc)),
-            ..launch
-        };
+        let request = EvalRequest::of(cli, env, node)?;
+        let count = self.rank_count(nodes, request.as_ref())?;
         let pairs = conf::pairs(&cli.rdzv_conf)?;
         caveats::refuse(cli)?;
-        let ranks = Ranks::new(cli, task.map_or(0, |task| task.local_rank), nproc)?;
+        let first = self.task.map_or(0, |task| task.local_rank);
+        let ranks = Ranks::new(cli, first, count.nproc)?;
         let logs = LogPlan::new(cli, env)?;
         let program = Program::new(cli, env, node)?;
-        let mut memory = asked
-            .as_ref()
-            .map(|_| node.memory_of(visible_devices.as_deref()))
-            .unwrap_or_default();
-        if task.is_some() {
-            // Launchers of other tasks may already have started ranks on these GPUs; the planner
-            // counts those anyway.
-            memory.iter_mut().for_each(|memory| memory.used = 0);
-        }
-        let eval = asked
-            .map(|asked| asked.check(launch, &memory))
-            .transpose()?;
-        let local_rank = task.map(|task| task.local_rank);
-        let served = eval
-            .as_ref()
-            .map(|eval| ServerPlan::of(eval, env, local_rank))
-            .transpose()?
-            .flatten();
-        let (model_server, server_notes) =
-            served.map_or_else(Default::default, |(plan, notes)| (Some(plan), notes));
+        let eval = self.evaluation(request, count.launch)?;
+        let (model_server, server_notes) = self.model_server(eval.as_ref())?;
         let MeetingPlan {
             run_id,
             store,
@@ -115,26 +96,15 @@ impl LaunchPlan {
         timeouts::check_monitor_interval(cli)?;
         let shutdown_timeout = timeouts::shutdown_timeout(cli, env)?;
         let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle);
-        let (mut variables, thread_note) = variables::shared(env, nproc);
-        if let Some(eval) = &eval {
-            variables.insert(eval::GPUS_VARIABLE.to_owned(), eval.gpus.to_string());
-            variables.extend(variables::of_style(cli));
-            variables.extend(variables::of_waiting(env));
-        }
-        // The default is right for the built-in program, so there is nothing to tune.
-        let thread_note = thread_note.filter(|_| eval.is_none());
-        let seats = eval
-            .iter()
-            .flat_map(|eval| eval.notes.clone())
-            .chain(server_notes)
-            .chain(crowd_notes);
-        let caveats = caveats::notes(cli, env)
-            .into_iter()
-            .chain(signal_notes)
-            .map(Note::warning);
-        let notes = caveats
+        let (variables, thread_note) = self.variables(count.nproc, eval.as_ref());
+        let warnings = caveats::notes(cli, env).into_iter().chain(signal_notes);
+        let eval_notes = eval.iter().flat_map(|eval| eval.notes.clone());
+        let notes = warnings
+            .map(Note::warning)
             .chain(thread_note.map(Note::info))
-            .chain(seats)
+            .chain(eval_notes)
+            .chain(server_notes)
+            .chain(count.notes)
             .collect();
         Ok(LaunchPlan {
             nnodes: nodes.max,
@@ -158,6 +128,107 @@ impl LaunchPlan {
             model_server,
             eval,
         })
+    }
+
+    fn visible_devices(&self) -> Option<Cow<'_, str>> {
+        let list = self.env.get("CUDA_VISIBLE_DEVICES")?;
+        Some(list.to_string_lossy())
+    }
+
+    /// Decides the number of ranks: SLURM's tasks come first, then the placement of an evaluation,
+    /// then `--nproc-per-node`, which is reduced if not all of them can have work.
+    fn rank_count(
+        self,
+        nodes: Nodes,
+        request: Option<&EvalRequest>,
+    ) -> Result<RankCount, PlanError> {
+        let PlanInputs {
+            cli, task, node, ..
+        } = self;
+        let visible_devices = self.visible_devices();
+        let given = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
+        let launch = LaunchSize {
+            nproc: cli.is_given("nproc-per-node").then_some(given),
+            nodes: (nodes.min, nodes.max),
+            gpus: node.visible_gpus(visible_devices.as_deref()),
+            is_virtual: cli.virtual_local_rank,
+        };
+        let launch = task.map_or(launch, |task| {
+            launch.of_task(task.local_world_size, task.group_world_size)
+        });
+        let placed = match request {
+            Some(request) => request.nproc(launch)?,
+            None => None,
+        };
+        // SLURM decides the number of tasks.
+        let Some(request) = request.filter(|_| task.is_none()) else {
+            return Ok(RankCount {
+                nproc: given,
+                launch: LaunchSize {
+                    nproc: launch.nproc.or(Some(given)),
+                    ..launch
+                },
+                notes: Vec::new(),
+            });
+        };
+        let (nproc, notes) = request.ranks(placed.unwrap_or(given), nodes.min, node)?;
+        Ok(RankCount {
+            nproc,
+            launch: LaunchSize {
+                nproc: Some(nproc),
+                ..launch
+            },
+            notes,
+        })
+    }
+
+    /// Checks the evaluation that is asked for.
+    fn evaluation(
+        self,
+        request: Option<EvalRequest>,
+        launch: LaunchSize,
+    ) -> Result<Option<EvalPlan>, PlanError> {
+        let Some(request) = request else {
+            return Ok(None);
+        };
+        let mut memory = self.node.memory_of(self.visible_devices().as_deref());
+        if self.task.is_some() {
+            // Launchers of other tasks may already have started ranks on these GPUs; the planner
+            // counts those anyway.
+            memory.iter_mut().for_each(|memory| memory.used = 0);
+        }
+        Ok(Some(request.check(launch, &memory)?))
+    }
+
+    /// Returns the model server of an evaluation, if there is one, and notes about it.
+    fn model_server(
+        self,
+        eval: Option<&EvalPlan>,
+    ) -> Result<(Option<ServerPlan>, Vec<Note>), PlanError> {
+        let local_rank = self.task.map(|task| task.local_rank);
+        let planned = match eval {
+            Some(eval) => ServerPlan::of(eval, self.env, local_rank)?,
+            None => None,
+        };
+        let (server, notes) = planned.unzip();
+        Ok((server, notes.unwrap_or_default()))
+    }
+
+    /// Returns the variables for every rank, and a note about the number of threads.
+    fn variables(
+        self,
+        nproc: usize,
+        eval: Option<&EvalPlan>,
+    ) -> (BTreeMap<String, String>, Option<String>) {
+        let (mut variables, thread_note) = variables::shared(self.env, nproc);
+        let Some(eval) = eval else {
+            return (variables, thread_note);
+        };
+        variables.insert(eval::GPUS_VARIABLE.to_owned(), eval.gpus.to_string());
+        variables.extend(variables::of_style(self.cli));
+        variables.extend(variables::of_waiting(self.env));
+        // The default is right for the built-in program, so there is nothing to tune.
+        (variables, None)
     }
 }
 
