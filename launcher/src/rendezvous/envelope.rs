@@ -9,6 +9,7 @@
 //! PROTO 4 · "builtins" · "int" · STACK_GLOBAL · "rrun keeps …" · TUPLE1 · REDUCE · STOP · {JSON…}
 //! ```
 
+use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::state::RendezvousState;
 
 /// The text that Python's error repeats, cut after 200 characters: `ValueError: invalid literal for
@@ -53,6 +54,18 @@ pub fn open(text: &[u8]) -> Content {
         Some(_) => Content::Unknown,
         None if bytes.starts_with(b"\x80") => Content::Torchrun,
         None => Content::Unknown,
+    }
+}
+
+/// Reads the state that the store has under `key`.
+///
+/// # Errors
+/// Returns an error if `text` is a state of torchrun or something else.
+pub fn read(key: &str, text: &[u8]) -> Result<RendezvousState, RendezvousError> {
+    match open(text) {
+        Content::State(state) => Ok(*state),
+        Content::Torchrun => Err(RendezvousError::Torchrun(key.to_owned())),
+        Content::Unknown => Err(RendezvousError::Unknown(key.to_owned())),
     }
 }
 

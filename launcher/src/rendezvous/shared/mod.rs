@@ -10,6 +10,7 @@
 //! is written, which is what the other nodes wait for; `<key>/rrun/beat/<node>` is a counter that
 //! grows while the node lives.
 
+mod stored_state;
 mod watch;
 
 use std::collections::VecDeque;
@@ -24,25 +25,20 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::plan::StorePlan;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
 use crate::rendezvous::beats::Beats;
-use crate::rendezvous::envelope::{Content, open, seal};
+use crate::rendezvous::envelope::{read, seal};
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::join::{JoinAction, JoinEvent, JoinSettings, Member, RoundChange};
 use crate::rendezvous::launch::LaunchFacts;
 use crate::rendezvous::messages::{Notice, RendezvousCommand, leave};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
-use crate::rendezvous::shared::watch::{bell, watch};
+use crate::rendezvous::shared::watch::watch;
 use crate::rendezvous::state::{Closed, NodeInfo, RendezvousState};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
 use crate::store::{StoreClient, StoreError};
 
 /// How long the host of the store stays so that the others can read that the launch is over.
 const LINGER: Duration = Duration::from_secs(3);
-
-/// Added to the version of a state that is restored after another client has deleted or replaced
-/// it. It exceeds the number of writes that this node may have missed, so every other node takes
-/// the restored state for newer than its own.
-const PUT_BACK: u64 = 1 << 20;
 
 /// A node that has waited for longer than this reports for which nodes.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -241,89 +237,6 @@ impl<'a> SharedRendezvous<'a> {
         Ok(false)
     }
 
-    async fn write(&mut self, next: RendezvousState) -> Result<(), RendezvousError> {
-        let desired = seal(&next);
-        let text = self
-            .asker
-            .compare_set(&self.key, &self.text, &desired)
-            .await?;
-        if text == desired {
-            let bell = bell(&self.key, next.version);
-            (self.text, self.state) = (desired, next);
-            return Ok(self.asker.set(&bell, b"").await?);
-        }
-        if text == self.text {
-            // The store answers like this if the key is absent. The next event leads to the same
-            // write again.
-            return self.put_back(&[]).await;
-        }
-        // Another node that was faster has increased the version; an older state was written by
-        // some other client.
-        if read(&self.key, &text)?.version < self.state.version {
-            return self.put_back(&text).await;
-        }
-        self.take(&text)
-    }
-
-    /// Adopts the state that the watch has read, unless it is older than the one that this node
-    /// wrote since.
-    async fn adopt(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
-        if self.is_newer(text)? || text == self.text {
-            return self.take(text);
-        }
-        // Either the watch was late, or another client has deleted or replaced the state; this
-        // connection reads which it is.
-        let now = self
-            .asker
-            .peek(&[&self.key])
-            .await?
-            .pop()
-            .unwrap_or_default();
-        if self.is_newer(&now)? || now == self.text {
-            self.take(&now)
-        } else {
-            self.put_back(&now).await
-        }
-    }
-
-    fn is_newer(&self, text: &[u8]) -> Result<bool, RendezvousError> {
-        Ok(!text.is_empty() && read(&self.key, text)?.version > self.state.version)
-    }
-
-    fn take(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
-        (self.text, self.state) = (text.to_vec(), read(&self.key, text)?);
-        Ok(())
-    }
-
-    /// Restores the last known state in place of `found`; the store has no authentication, so
-    /// another client may have written that. If another node was faster, its state is adopted.
-    async fn put_back(&mut self, found: &[u8]) -> Result<(), RendezvousError> {
-        if !std::mem::replace(&mut self.is_warned, true) {
-            let key = &self.key;
-            // The channel is closed if the launch is over; then nobody needs the notice.
-            let _ = self.notices.send(Notice::Said(format!(
-                "somebody has deleted or replaced `{key}` in the store; it is put back, but ranks may have lost keys too"
-            )));
-        }
-        let state = RendezvousState {
-            version: self.state.version + PUT_BACK,
-            ..self.state.clone()
-        };
-        let desired = seal(&state);
-        let text = self.asker.compare_set(&self.key, found, &desired).await?;
-        if text == desired {
-            let bell = bell(&self.key, state.version);
-            (self.text, self.state) = (desired, state);
-            return Ok(self.asker.set(&bell, b"").await?);
-        }
-        // If the state has vanished meanwhile, the watch reports it.
-        if text == found {
-            Ok(())
-        } else {
-            self.take(&text)
-        }
-    }
-
     /// Writes this node's heartbeat and reads those of the others. If another client deletes or
     /// replaces a heartbeat, that at most counts as a change of it; no node waits for a heartbeat.
     async fn beat(&mut self) -> Result<JoinEvent, RendezvousError> {
@@ -512,14 +425,6 @@ fn settings(plan: &RendezvousPlan) -> JoinSettings {
         last_call,
         join_timeout,
         is_fixed: plan.backend == Backend::Static,
-    }
-}
-
-fn read(key: &str, text: &[u8]) -> Result<RendezvousState, RendezvousError> {
-    match open(text) {
-        Content::State(state) => Ok(*state),
-        Content::Torchrun => Err(RendezvousError::Torchrun(key.to_owned())),
-        Content::Unknown => Err(RendezvousError::Unknown(key.to_owned())),
     }
 }
 

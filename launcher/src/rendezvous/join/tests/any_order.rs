@@ -1,0 +1,90 @@
+//! Nodes that act in any order.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum JoinStep {
+    Read,
+    Join,
+    Fail,
+    Gone(usize),
+    Wait(u32),
+    Leave,
+}
+
+fn step() -> impl Strategy<Value = JoinStep> {
+    prop_oneof![
+        8 => Just(JoinStep::Read),
+        4 => Just(JoinStep::Join),
+        1 => Just(JoinStep::Fail),
+        1 => (0..5_usize).prop_map(JoinStep::Gone),
+        2 => (0..4_u32).prop_map(JoinStep::Wait),
+        1 => Just(JoinStep::Leave),
+    ]
+}
+
+proptest! {
+    /// Lets nodes act in any order, on views of any age; some die, fail or leave.
+    #[test]
+    fn every_participant_has_a_rank_of_its_own(
+        steps in prop::collection::vec((0..5_usize, step()), 0..200), min in 1..3_usize, more in 0..3_usize,
+    ) {
+        let mut world = World::new(5, min, min + more);
+        let mut rounds = std::collections::BTreeMap::<u64, Vec<(usize, usize)>>::new();
+        for (node, step) in steps {
+            match step {
+                JoinStep::Read => world.views[node] = world.state.clone(),
+                JoinStep::Wait(seconds) => world.now += seconds * SECOND,
+                JoinStep::Join | JoinStep::Fail | JoinStep::Gone(_) | JoinStep::Leave => {}
+            }
+            world.on(node, match step {
+                JoinStep::Read => JoinEvent::Seen,
+                JoinStep::Wait(_) => JoinEvent::Deadline,
+                JoinStep::Join => JoinEvent::Join,
+                JoinStep::Fail => JoinEvent::Failed { failure: failure(node), restarts: true },
+                JoinStep::Gone(other) => gone(other),
+                JoinStep::Leave => JoinEvent::Leave { closes: None },
+            });
+            for (node, told) in world.told() {
+                if let JoinAction::Joined(place) = told {
+                    prop_assert!((min..=min + more).contains(&place.nodes));
+                    rounds.entry(world.views[node].round).or_default().push((place.node, place.nodes));
+                }
+            }
+        }
+        for (round, places) in rounds {
+            let indices: BTreeSet<usize> = places.iter().map(|(index, _)| *index).collect();
+            prop_assert_eq!(indices.len(), places.len(), "round {}", round);
+            prop_assert!(places.iter().all(|(index, size)| *size == places[0].1 && index < size));
+        }
+    }
+
+    /// Whatever happened before: when all nodes join, and join again when told to, they end up in
+    /// one round.
+    #[test]
+    fn nodes_always_find_together_again(steps in prop::collection::vec((0..4_usize, step()), 0..100)) {
+        let mut world = World::new(4, 1, 4);
+        for (node, step) in steps {
+            match step {
+                JoinStep::Read => world.views[node] = world.state.clone(),
+                JoinStep::Join => world.on(node, JoinEvent::Join),
+                JoinStep::Fail => world.on(node, JoinEvent::Failed { failure: failure(node), restarts: true }),
+                JoinStep::Gone(other) => world.on(node, gone(other)),
+                JoinStep::Wait(seconds) => world.now += seconds * SECOND,
+                JoinStep::Leave => world.on(node, JoinEvent::Leave { closes: None }),
+            }
+        }
+        world.told();
+        world.join(&[0, 1, 2, 3]);
+        for _ in 0..8 {
+            world.wait(3);
+            let told = world.told();
+            let changed = told.into_iter().filter(|(_, action)| matches!(action, JoinAction::Changed(_)));
+            let changed: Vec<usize> = changed.map(|(node, _)| node).collect();
+            world.join(&changed);
+        }
+        prop_assert_eq!(world.state.world.len(), 4, "{:?}", world.state);
+    }
+}

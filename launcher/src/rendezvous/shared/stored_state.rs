@@ -1,0 +1,99 @@
+//! The state of the shared rendezvous in the store: written by compare-and-set, adopted from other
+//! nodes, and restored if another client deletes or replaces it.
+
+use crate::rendezvous::envelope::{read, seal};
+use crate::rendezvous::error::RendezvousError;
+use crate::rendezvous::messages::Notice;
+use crate::rendezvous::shared::SharedRendezvous;
+use crate::rendezvous::shared::watch::bell;
+use crate::rendezvous::state::RendezvousState;
+
+/// Added to the version of a state that is restored after another client has deleted or replaced
+/// it. It exceeds the number of writes that this node may have missed, so every other node takes
+/// the restored state for newer than its own.
+const PUT_BACK: u64 = 1 << 20;
+
+impl SharedRendezvous<'_> {
+    pub(super) async fn write(&mut self, next: RendezvousState) -> Result<(), RendezvousError> {
+        let desired = seal(&next);
+        let text = self
+            .asker
+            .compare_set(&self.key, &self.text, &desired)
+            .await?;
+        if text == desired {
+            let bell = bell(&self.key, next.version);
+            (self.text, self.state) = (desired, next);
+            return Ok(self.asker.set(&bell, b"").await?);
+        }
+        if text == self.text {
+            // The store answers like this if the key is absent. The next event leads to the same
+            // write again.
+            return self.put_back(&[]).await;
+        }
+        // Another node that was faster has increased the version; an older state was written by
+        // some other client.
+        if read(&self.key, &text)?.version < self.state.version {
+            return self.put_back(&text).await;
+        }
+        self.take(&text)
+    }
+
+    /// Adopts the state that the watch has read, unless it is older than the one that this node
+    /// wrote since.
+    pub(super) async fn adopt(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
+        if self.is_newer(text)? || text == self.text {
+            return self.take(text);
+        }
+        // Either the watch was late, or another client has deleted or replaced the state; this
+        // connection reads which it is.
+        let now = self
+            .asker
+            .peek(&[&self.key])
+            .await?
+            .pop()
+            .unwrap_or_default();
+        if self.is_newer(&now)? || now == self.text {
+            self.take(&now)
+        } else {
+            self.put_back(&now).await
+        }
+    }
+
+    fn is_newer(&self, text: &[u8]) -> Result<bool, RendezvousError> {
+        Ok(!text.is_empty() && read(&self.key, text)?.version > self.state.version)
+    }
+
+    fn take(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
+        (self.text, self.state) = (text.to_vec(), read(&self.key, text)?);
+        Ok(())
+    }
+
+    /// Restores the last known state in place of `found`; the store has no authentication, so
+    /// another client may have written that. If another node was faster, its state is adopted.
+    async fn put_back(&mut self, found: &[u8]) -> Result<(), RendezvousError> {
+        if !std::mem::replace(&mut self.is_warned, true) {
+            let key = &self.key;
+            // The channel is closed if the launch is over; then nobody needs the notice.
+            let _ = self.notices.send(Notice::Said(format!(
+                "somebody has deleted or replaced `{key}` in the store; it is put back, but ranks may have lost keys too"
+            )));
+        }
+        let state = RendezvousState {
+            version: self.state.version + PUT_BACK,
+            ..self.state.clone()
+        };
+        let desired = seal(&state);
+        let text = self.asker.compare_set(&self.key, found, &desired).await?;
+        if text == desired {
+            let bell = bell(&self.key, state.version);
+            (self.text, self.state) = (desired, state);
+            return Ok(self.asker.set(&bell, b"").await?);
+        }
+        // If the state has vanished meanwhile, the watch reports it.
+        if text == found {
+            Ok(())
+        } else {
+            self.take(&text)
+        }
+    }
+}
