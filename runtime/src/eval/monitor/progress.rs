@@ -12,7 +12,8 @@ use crate::clock::now;
 use crate::console::{self, Level};
 use crate::eval::monitor::exporter::Exporter;
 use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::monitor::view::{Before, Snapshot, View};
+use crate::eval::monitor::view::snapshot::RunSnapshot;
+use crate::eval::monitor::view::{EarlierResults, RunView};
 
 /// Minimum time between two lines of one rank about the same job.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -29,7 +30,7 @@ pub struct Progress {
     label: String,
     show: Show,
     /// The state of the whole run; only on rank 0.
-    view: Option<View>,
+    view: Option<RunView>,
     told: Instant,
     exporter: Option<Exporter>,
 }
@@ -76,12 +77,12 @@ impl Progress {
     /// Sets what is known of the whole run, and the exporter for its metrics.
     pub fn begin(
         &mut self,
-        before: impl FnOnce() -> Before,
+        before: impl FnOnce() -> EarlierResults,
         world_size: usize,
         exporter: Option<Exporter>,
     ) {
         if self.rank == 0 {
-            self.view = Some(View::new(before(), world_size));
+            self.view = Some(RunView::new(before(), world_size));
             self.exporter = exporter;
         }
     }
@@ -191,7 +192,7 @@ fn facts(rank: usize, beat: &Heartbeat) -> Value {
     json!({"rank": rank, "job": beat.job, "done": beat.done, "of": beat.of, "solved": beat.solved, "steps": beat.steps})
 }
 
-fn whole(snapshot: &Snapshot) -> Value {
+fn whole(snapshot: &RunSnapshot) -> Value {
     json!({"done": snapshot.done, "expected": snapshot.expected, "solved": snapshot.solved,
            "errors": snapshot.errors, "episodes_per_s": snapshot.rate,
            "left_s": snapshot.left.map(|left| left.as_secs_f64())})

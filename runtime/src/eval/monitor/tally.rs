@@ -9,11 +9,11 @@ use jobs::journal::Line;
 use serde_json::Value;
 
 use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::monitor::view::Before;
+use crate::eval::monitor::view::EarlierResults;
 
 /// Counts the episodes of the whole run, and those that were finished before this launch, which
 /// began at `launched`.
-pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
+pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> EarlierResults {
     let pending = jobs.iter().filter(|job| job.status == Status::Pending);
     let selected = |job: &Job| Some(job.selected(count(job)?));
     let policies: BTreeSet<_> = pending
@@ -26,10 +26,10 @@ pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
         })
         .collect();
     let expected = pending.map(selected).sum();
-    let mut before = Before {
+    let mut before = EarlierResults {
         expected,
         policies: policies.len(),
-        ..Before::default()
+        ..EarlierResults::default()
     };
     let mut seen = BTreeSet::new();
     for episode in scored(lines).filter(|episode| episode.ended.as_str() < launched) {

@@ -1,0 +1,200 @@
+//! The state of a whole run at one moment, and how it is shown: a summary or a table.
+
+use std::time::Duration;
+
+use report::stats::wilson95;
+
+use crate::eval::monitor::heartbeat::Heartbeat;
+
+/// The state of a whole run at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunSnapshot {
+    /// One entry for each rank.
+    pub ranks: Vec<RankView>,
+    /// Number of jobs, or parts of jobs, that ranks have finished in this launch.
+    pub jobs_done: u64,
+    /// Number of jobs, or parts of jobs, that are assigned to ranks; 0 with leases.
+    pub jobs: u64,
+    /// Number of finished episodes, including those of earlier launches.
+    pub done: u64,
+    /// Number of episodes in all, if known.
+    pub expected: Option<u64>,
+    /// Number of finished episodes that were successful.
+    pub solved: u64,
+    /// Number of policies of the jobs.
+    pub policies: usize,
+    /// Number of finished episodes that an error ended.
+    pub errors: u64,
+    /// Episodes per second over the last minute.
+    pub rate: f64,
+    /// Time until the last rank is done, at the current rates.
+    pub left: Option<Duration>,
+    /// Remarks about ranks that are slow or still.
+    pub remarks: Vec<String>,
+}
+
+/// The state of one rank at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankView {
+    /// Its last heartbeat.
+    pub beat: Heartbeat,
+    /// Episodes per second over the last minute.
+    pub rate: f64,
+    /// Steps per second over the last minute.
+    pub steps_per_s: f64,
+    /// Share of the last minute in which environments were at work, 0 to 1.
+    pub sim_busy: f64,
+    /// Share of the last minute in which the policy ran inference, 0 to 1.
+    pub infer_busy: f64,
+    /// Share of the last minute in which its GPU was busy, for any process; `None` if the driver
+    /// does not report it.
+    pub gpu_busy: Option<f64>,
+    /// Time until the rank is done.
+    pub left: Option<Duration>,
+}
+
+impl RunSnapshot {
+    /// Returns the time until the slowest rank is done; with leases, until all ranks together are.
+    pub fn time_left(&self) -> Option<Duration> {
+        let busy = || self.ranks.iter().filter(|rank| !rank.beat.arrived);
+        if busy().all(|rank| rank.left.is_some()) {
+            return busy().filter_map(|rank| rank.left).max();
+        }
+        let to_do = self.expected?.saturating_sub(self.done);
+        (self.rate > 0.0).then(|| Duration::from_secs_f64((to_do as f64 / self.rate).min(1e9)))
+    }
+
+    /// Returns one line about the whole run.
+    pub fn summary(&self) -> String {
+        let of = self
+            .expected
+            .map_or_else(String::new, |expected| format!("/{expected}"));
+        let jobs = if self.jobs > 0 {
+            format!("{}/{} jobs, ", self.jobs_done, self.jobs)
+        } else {
+            String::new()
+        };
+        let mut text = format!("{jobs}{}{of} episodes", self.done);
+        if self.policies > 1 {
+            text += &format!(", {} solved by {} policies", self.solved, self.policies);
+        } else if let Some([low, high]) = wilson95(self.solved, self.done) {
+            let rate = self.solved as f64 / self.done as f64;
+            text += &format!(
+                ", {:.1} % solved (95 %: {:.1} to {:.1})",
+                rate * 100.0,
+                low * 100.0,
+                high * 100.0
+            );
+        }
+        if self.errors > 0 {
+            text += &format!(", {} errors", self.errors);
+        }
+        if self.rate > 0.0 {
+            text += &format!(", {} episodes/s", short(self.rate));
+        }
+        if let Some(left) = self.left {
+            text += &format!(", {} left", clock(left));
+        }
+        text
+    }
+
+    /// Returns a table with a row for each rank and a line for all. At most `rows` ranks are shown:
+    /// those that need the most time.
+    pub fn table(&self, rows: usize) -> Vec<String> {
+        let mut shown: Vec<usize> = (0..self.ranks.len()).collect();
+        if shown.len() > rows {
+            shown.sort_by_key(|rank| {
+                std::cmp::Reverse(self.ranks[*rank].left.unwrap_or(Duration::MAX))
+            });
+            shown.truncate(rows);
+            shown.sort_unstable();
+        }
+        let width = shown
+            .iter()
+            .map(|rank| self.ranks[*rank].beat.job.chars().count())
+            .max()
+            .unwrap_or(0)
+            .clamp(3, 32);
+        let has_gpus = self.ranks.iter().any(|rank| rank.gpu_busy.is_some());
+        let mut lines = vec![format!(
+            "{:>4}  {:<width$}  {:>11}  {:>6}  {:>8}  {:>4}  {:>5}{}  {:>8}  device",
+            "rank",
+            "job",
+            "episodes",
+            "solved",
+            "steps/s",
+            "sim",
+            "infer",
+            if has_gpus { "   gpu" } else { "" },
+            "left"
+        )];
+        lines.extend(shown.iter().map(|rank| self.row(*rank, width, has_gpus)));
+        if shown.len() < self.ranks.len() {
+            lines.push(format!(
+                "      … and {} ranks that will be done before them",
+                self.ranks.len() - shown.len()
+            ));
+        }
+        lines.push(format!(" all  {}", self.summary()));
+        lines.extend(self.remarks.iter().map(|remark| format!("      {remark}")));
+        lines
+    }
+
+    fn row(&self, rank: usize, width: usize, has_gpus: bool) -> String {
+        let view = &self.ranks[rank];
+        let beat = &view.beat;
+        let job: String = match beat.arrived {
+            true => "done".to_owned(),
+            false => beat.job.chars().take(width).collect(),
+        };
+        let episodes = if beat.of > 0 {
+            format!("{}/{}", beat.done, beat.of)
+        } else {
+            beat.done.to_string()
+        };
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let left = view.left.map_or_else(|| "?".to_owned(), clock);
+        let gpu = match (has_gpus, view.gpu_busy) {
+            (false, _) => String::new(),
+            (true, None) => format!("  {:>4}", "-"),
+            (true, Some(share)) => format!("  {:>4}", percent(share)),
+        };
+        let device = match (beat.gpu_used, beat.gpu_total) {
+            (used, total) if total > 0 => {
+                format!("{} {:.1}/{:.1} GiB", beat.device, gib(used), gib(total))
+            }
+            _ => beat.device.clone(),
+        };
+        format!(
+            "{rank:>4}  {job:<width$}  {episodes:>11}  {:>6}  {:>8}  {:>4}  {:>5}{gpu}  {left:>8}  {device}",
+            beat.solved,
+            short(view.steps_per_s),
+            percent(view.sim_busy),
+            percent(view.infer_busy),
+        )
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
+/// Formats a number with about three digits.
+fn short(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 1.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+/// Formats a duration as `1:02:03` or `2:03`.
+pub fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
+    }
+}

@@ -1,0 +1,177 @@
+//! Rates, time left, remarks and the table of a run.
+
+use super::*;
+use crate::clock::now;
+use crate::eval::monitor::meter::GpuBusy;
+
+fn beat(steps: u64, ended: u64, own: u64) -> Heartbeat {
+    Heartbeat {
+        job: "push".to_owned(),
+        steps,
+        ended,
+        ended_solved: ended / 2,
+        own,
+        jobs: 1,
+        done: ended,
+        of: own,
+        solved: ended / 2,
+        device: "cpu".to_owned(),
+        sim_s: steps as f64 / 20.0,
+        ..Heartbeat::default()
+    }
+}
+
+fn after(seconds: u64, start: Instant) -> Instant {
+    start + Duration::from_secs(seconds)
+}
+
+#[test]
+fn rates_and_the_time_left_are_those_of_the_last_minute() {
+    let start = now();
+    let mut view = RunView::new(
+        EarlierResults {
+            expected: Some(220),
+            done: 20,
+            solved: 10,
+            policies: 1,
+        },
+        2,
+    );
+    view.on(&[beat(0, 0, 100), beat(0, 0, 100)], start);
+    let snapshot = view.on(&[beat(100, 10, 100), beat(50, 20, 100)], after(10, start));
+    assert_eq!(
+        (snapshot.done, snapshot.solved, snapshot.rate),
+        (50, 25, 3.0)
+    );
+    assert_eq!(
+        snapshot.left,
+        Some(Duration::from_secs(90)),
+        "the slower rank has 90 left at 1 a second"
+    );
+    assert_eq!(
+        (snapshot.ranks[0].steps_per_s, snapshot.ranks[0].sim_busy),
+        (10.0, 0.5)
+    );
+    assert_eq!(
+        snapshot.summary(),
+        "0/2 jobs, 50/220 episodes, 50.0 % solved (95 %: 36.6 to 63.4), 3.0 episodes/s, 1:30 left"
+    );
+}
+
+#[test]
+fn several_policies_have_no_rate_in_common() {
+    let mut view = RunView::new(
+        EarlierResults {
+            expected: Some(100),
+            policies: 3,
+            ..EarlierResults::default()
+        },
+        1,
+    );
+    let snapshot = view.on(&[beat(10, 6, 100)], now());
+    assert_eq!(
+        snapshot.summary(),
+        "0/1 jobs, 6/100 episodes, 3 solved by 3 policies"
+    );
+}
+
+#[test]
+fn ranks_that_take_what_comes_are_done_together() {
+    let start = now();
+    let mut view = RunView::new(
+        EarlierResults {
+            expected: Some(100),
+            ..EarlierResults::default()
+        },
+        2,
+    );
+    view.on(&[beat(0, 0, 0), beat(0, 0, 0)], start);
+    let snapshot = view.on(&[beat(10, 5, 0), beat(10, 15, 0)], after(10, start));
+    assert_eq!(snapshot.left, Some(Duration::from_secs(40)));
+}
+
+#[test]
+fn a_slow_rank_and_a_still_one_are_named() {
+    let start = now();
+    let mut view = RunView::new(EarlierResults::default(), 3);
+    view.on(&[beat(1, 0, 400), beat(1, 0, 400), beat(1, 0, 400)], start);
+    let beats = [beat(90, 40, 400), beat(90, 40, 400), beat(9, 4, 400)];
+    let snapshot = view.on(&beats, after(10, start));
+    assert_eq!(
+        snapshot.remarks,
+        ["rank 2 is slow: 16:30 left, 1:30 in the middle"]
+    );
+    let moved = [beat(900, 80, 400), beat(90, 40, 400), beat(900, 80, 400)];
+    let snapshot = view.on(&moved, after(45, start));
+    assert_eq!(snapshot.remarks, ["rank 1: no step for 0:35"]);
+}
+
+#[test]
+fn a_rank_that_is_started_again_has_no_negative_rate() {
+    let start = now();
+    let mut view = RunView::new(EarlierResults::default(), 1);
+    view.on(&[beat(100, 10, 0)], start);
+    let snapshot = view.on(&[beat(0, 8, 0)], after(10, start));
+    assert_eq!((snapshot.rate, snapshot.ranks[0].steps_per_s), (0.0, 0.0));
+}
+
+#[test]
+fn a_gpu_has_a_column_where_its_driver_tells_and_no_other() {
+    let (start, mut view) = (now(), RunView::new(EarlierResults::default(), 2));
+    let busy = |busy_s, seen_s| Some(GpuBusy { busy_s, seen_s });
+    let beats = |gpu_busy| {
+        [
+            Heartbeat {
+                gpu_busy,
+                ..beat(1, 0, 4)
+            },
+            beat(1, 0, 4),
+        ]
+    };
+    let table = view.on(&beats(None), start).table(8);
+    assert!(!table[0].contains("gpu"), "{table:#?}");
+    view.on(&beats(busy(5.0, 10.0)), start);
+    let snapshot = view.on(&beats(busy(8.0, 14.0)), after(4, start));
+    assert_eq!(
+        [snapshot.ranks[0].gpu_busy, snapshot.ranks[1].gpu_busy],
+        [Some(8.0 / 14.0), None]
+    );
+    let table = snapshot.table(8);
+    let at = table[0].find("gpu").unwrap();
+    assert_eq!(
+        [&table[1][at - 1..at + 3], &table[2][at - 1..at + 3]],
+        ["57 %", "   -"],
+        "{table:#?}"
+    );
+}
+
+#[test]
+fn a_table_of_many_ranks_shows_those_that_take_longest() {
+    let start = now();
+    let mut view = RunView::new(
+        EarlierResults {
+            expected: Some(6400),
+            ..EarlierResults::default()
+        },
+        64,
+    );
+    view.on(&vec![beat(0, 0, 100); 64], start);
+    let beats: Vec<_> = (0..64).map(|rank| beat(10, 1 + rank, 100)).collect();
+    let table = view.on(&beats, after(10, start)).table(8);
+    assert!(
+        table.len() <= 15 && table[1].starts_with("   0  push"),
+        "{table:#?}"
+    );
+    assert!(
+        table.iter().any(|line| line.contains("and 56 ranks")),
+        "{table:#?}"
+    );
+    let rows: Vec<_> = table[..9]
+        .iter()
+        .map(|line| line.chars().position(|c| c == 'p'))
+        .collect();
+    assert!(
+        rows[1..].iter().all(|at| *at == rows[1]),
+        "columns stand below each other: {table:#?}"
+    );
+}
