@@ -36,23 +36,23 @@ pub struct LeaseConfig {
 
 /// The handle of the lease thread in the rank's main loop.
 pub struct LeaseClient {
-    questions: Sender<Request>,
+    questions: Sender<LeaseRequest>,
     addr: StoreAddr,
 }
 
-type Answered<T> = Sender<Result<T, DistError>>;
+type LeaseReply<T> = Sender<Result<T, DistError>>;
 
-enum Request {
+enum LeaseRequest {
     Claim {
         want: Want,
         gone: BTreeSet<usize>,
-        reply: Answered<Answer>,
+        reply: LeaseReply<Answer>,
     },
     Mark {
         holder: Holder,
         job: JobIndex,
         block: usize,
-        reply: Answered<Option<Holder>>,
+        reply: LeaseReply<Option<Holder>>,
     },
     Done {
         holder: Holder,
@@ -71,7 +71,7 @@ impl LeaseClient {
         let (questions, inbox) = channel();
         let (reply, answer) = channel();
         let addr = config.addr.clone();
-        let serve = move || match Worker::open(&config) {
+        let serve = move || match LeaseWorker::open(&config) {
             Ok((worker, me)) => {
                 drop(reply.send(Ok(me)));
                 worker.serve(Claimer::new(me, tasks), &inbox);
@@ -93,7 +93,7 @@ impl LeaseClient {
     /// Returns a [`LeaseError`] if the store is gone or does not answer.
     pub fn claim(&self, want: Want, gone: BTreeSet<usize>) -> Result<Answer, LeaseError> {
         let (reply, answer) = channel();
-        self.ask(Request::Claim { want, gone, reply });
+        self.ask(LeaseRequest::Claim { want, gone, reply });
         self.wait(&answer, ANSWER)
     }
 
@@ -109,7 +109,7 @@ impl LeaseClient {
         block: usize,
     ) -> Result<Option<Holder>, LeaseError> {
         let (reply, answer) = channel();
-        self.ask(Request::Mark {
+        self.ask(LeaseRequest::Mark {
             holder,
             job,
             block,
@@ -120,20 +120,20 @@ impl LeaseClient {
 
     /// Reports that all episodes of a block are written. Does not wait.
     pub fn done(&self, holder: Holder, job: JobIndex, block: usize) {
-        self.ask(Request::Done { holder, job, block });
+        self.ask(LeaseRequest::Done { holder, job, block });
     }
 
     /// Reports that the rank begins (1) or leaves (-1) a job. Does not wait.
     pub fn helps(&self, job: JobIndex, delta: i64) {
-        self.ask(Request::Tell(vec![Op::Add(Key::Helpers(job), delta)]));
+        self.ask(LeaseRequest::Tell(vec![Op::Add(Key::Helpers(job), delta)]));
     }
 
     /// Closes a job for all ranks. Does not wait.
     pub fn shut(&self, job: JobIndex) {
-        self.ask(Request::Tell(lease::shut(job).into()));
+        self.ask(LeaseRequest::Tell(lease::shut(job).into()));
     }
 
-    fn ask(&self, question: Request) {
+    fn ask(&self, question: LeaseRequest) {
         // If the thread has ended, the next call that waits for an answer reports it.
         let _ = self.questions.send(question);
     }
@@ -161,12 +161,12 @@ impl LeaseClient {
 }
 
 /// The side of the lease thread that holds the connection.
-struct Worker {
+struct LeaseWorker {
     config: LeaseConfig,
     store: Store,
 }
 
-impl Worker {
+impl LeaseWorker {
     fn open(config: &LeaseConfig) -> Result<(Self, Holder), DistError> {
         let worker = Self {
             config: config.clone(),
@@ -185,14 +185,14 @@ impl Worker {
         ))
     }
 
-    fn serve(mut self, mut claimer: Claimer, inbox: &Receiver<Request>) {
+    fn serve(mut self, mut claimer: Claimer, inbox: &Receiver<LeaseRequest>) {
         for question in inbox {
             // An answer that cannot be sent has no receiver any more.
             match question {
-                Request::Claim { want, gone, reply } => {
+                LeaseRequest::Claim { want, gone, reply } => {
                     drop(reply.send(self.claim(&mut claimer, want, gone)));
                 }
-                Request::Mark {
+                LeaseRequest::Mark {
                     holder,
                     job,
                     block,
@@ -200,8 +200,8 @@ impl Worker {
                 } => {
                     drop(reply.send(self.mark(holder, job, block)));
                 }
-                Request::Done { holder, job, block } => self.done(holder, job, block),
-                Request::Tell(ops) => {
+                LeaseRequest::Done { holder, job, block } => self.done(holder, job, block),
+                LeaseRequest::Tell(ops) => {
                     for op in ops {
                         self.told(op);
                     }
