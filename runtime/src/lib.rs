@@ -13,6 +13,7 @@ pub mod device;
 pub mod env;
 mod error_file;
 pub mod eval;
+mod host;
 mod latency;
 pub mod policy;
 mod prometheus;

@@ -7,17 +7,17 @@ use tch::Device;
 use crate::device::Visible;
 use crate::env;
 use crate::policy::PolicyError;
-use c10d::cuda;
 use c10d::torch_error::{caught_of_libtorch, first_line, is_context_lost};
+use c10d::{DistError, cuda};
 
 /// Returns the CUDA devices that this process can see.
 ///
 /// # Errors
 /// Returns an error if the driver does not answer.
-pub fn visible() -> Result<Visible, String> {
+pub fn visible() -> Result<Visible, DistError> {
     match cuda::load() {
         Ok(cuda) => Ok(Visible::Cuda {
-            count: cuda.device_count().map_err(|err| err.to_string())?,
+            count: cuda.device_count()?,
         }),
         Err(none) => Ok(Visible::None {
             reason: none.to_string(),
@@ -62,7 +62,7 @@ pub fn described(device: Device) -> Option<Gpu> {
 
 /// Peak GPU memory of libtorch's allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peak {
+pub struct AllocatorPeak {
     /// Bytes that libtorch had reserved from the device.
     pub reserved_bytes: u64,
     /// Bytes that tensors occupied.
@@ -70,14 +70,14 @@ pub struct Peak {
 }
 
 /// Returns the peak memory of libtorch since the last call, and resets it.
-pub fn take_peak(device: Device) -> Option<Peak> {
+pub fn take_peak(device: Device) -> Option<AllocatorPeak> {
     let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
         return None;
     };
     let memory = cuda.memory(index).ok()?;
     // If the reset fails, the next peak covers a longer time; it is still a correct upper bound.
     cuda.reset_peak(index).ok();
-    Some(Peak {
+    Some(AllocatorPeak {
         reserved_bytes: memory.reserved_peak_bytes,
         allocated_bytes: memory.allocated_peak_bytes,
     })

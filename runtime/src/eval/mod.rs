@@ -8,11 +8,21 @@
 //!                ended episode ─► recorder writes it ─► journal line, synced
 //! all ranks have arrived ─► gather ─► rank 0 writes the report
 //! ```
+//! Who calls whom:
+//!
+//! ```text
+//! program ─┬─► setup      what is refused, chosen and locked before anything starts
+//!          └─► rank ─┬─► rollout    the episodes of one job
+//!                    ├─► lease      which episodes this rank may run (also called by rollout)
+//!                    └─► monitor    the other ranks, the user, memory and GPU
+//! ```
 
+mod error;
 pub mod lease;
 mod monitor;
+mod program;
 mod rank;
 mod rollout;
 mod setup;
 
-pub use rank::main;
+pub use program::main;

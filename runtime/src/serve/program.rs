@@ -110,7 +110,7 @@ fn run(args: &ServeArgs) -> Result<ExitCode, String> {
 }
 
 fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, String> {
-    let visible = gpu::visible()?;
+    let visible = gpu::visible().map_err(|err| err.to_string())?;
     let request = DeviceRequest {
         local_rank: env.local_rank,
         local_world_size: env.local_world_size,

@@ -20,7 +20,7 @@ const WHOLE: Range<u64> = 0..u64::MAX;
 
 /// How jobs are cut into blocks.
 #[derive(Clone, Copy, Debug)]
-pub struct Cut {
+pub struct BlockCut {
     /// The unit of work (`--shard`).
     pub shard: Shard,
     /// Maximum number of episodes in a block (`--lease`); `None` means as many as the job has
@@ -30,7 +30,7 @@ pub struct Cut {
     pub world_size: usize,
 }
 
-impl Cut {
+impl BlockCut {
     /// Returns whether a job is leased in blocks; otherwise one lease covers all of it.
     pub fn is_in_blocks(&self, job: &Job) -> bool {
         self.shard == Shard::Episodes && matches!(job.length, Length::Episodes(_))
@@ -39,7 +39,7 @@ impl Cut {
     /// Returns the lease tasks of `work`, given the lines of the journals.
     pub fn tasks(&self, work: &[Work], lines: &[Line]) -> Vec<Task> {
         let done = progress::done(lines);
-        let times = Times::of(lines);
+        let times = StepTimes::of(lines);
         let task = |work: &Work| {
             self.task(
                 &work.job,
@@ -50,7 +50,7 @@ impl Cut {
         work.iter().map(task).collect()
     }
 
-    fn task(&self, job: &Job, finished: &[u64], times: &Times) -> Task {
+    fn task(&self, job: &Job, finished: &[u64], times: &StepTimes) -> Task {
         let has = |episode: &u64| finished.binary_search(episode).is_ok();
         let (blocks, done) = match job.length {
             Length::Episodes(count) if self.is_in_blocks(job) => {
@@ -85,14 +85,14 @@ impl Cut {
 
 /// Durations of episodes and steps according to the journals.
 #[derive(Debug, Default)]
-struct Times {
+struct StepTimes {
     /// Seconds and number of episodes of each job.
     jobs: BTreeMap<JobIndex, (f64, u64)>,
     /// Seconds and steps of all jobs.
     all: (f64, u64),
 }
 
-impl Times {
+impl StepTimes {
     fn of(lines: &[Line]) -> Self {
         let mut times = Self::default();
         for line in lines {
@@ -149,7 +149,7 @@ mod tests {
     use jobs::placement::Placement;
     use serde_json::{Value, json};
 
-    const CUT: Cut = Cut {
+    const CUT: BlockCut = BlockCut {
         shard: Shard::Episodes,
         most: None,
         world_size: 2,
@@ -189,13 +189,13 @@ mod tests {
             (&tasks[0].blocks[..2], &tasks[1].blocks[..]),
             (&[0..3, 3..6][..], &[WHOLE][..])
         );
-        let whole = Cut {
+        let whole = BlockCut {
             shard: Shard::Jobs,
             ..CUT
         }
         .tasks(&work, &[]);
         assert_eq!(whole[0].blocks, [WHOLE]);
-        let small = Cut {
+        let small = BlockCut {
             most: Some(1),
             ..CUT
         }

@@ -15,12 +15,13 @@ use std::time::Duration;
 use c10d::{DistError, StoreAddr};
 
 mod client;
-pub mod expected;
+mod expected;
 mod set;
 #[cfg(test)]
 mod testing;
 
 pub use client::{LeaseClient, LeaseConfig};
+pub use expected::BlockCut;
 pub use set::Leases;
 
 /// Time limit for an answer of the store: a busy machine may delay the launcher that serves it.

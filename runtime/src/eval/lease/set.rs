@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
-use std::rc::Rc;
 
 use jobs::assign::Work;
 use jobs::assign::lease::{Answer, Claim, Holder, Want};
@@ -11,22 +10,22 @@ use jobs::job::{JobIndex, Length};
 
 use crate::eval::lease::{LeaseClient, LeaseError};
 
-/// The leases of a rank. Clones share the same state.
-#[derive(Clone)]
-pub struct Leases(Rc<RefCell<LeaseSet>>);
+/// The leases of a rank. The queue of its jobs owns them; schedule and journal of a running job
+/// borrow them, and take turns.
+pub struct Leases(RefCell<LeaseSet>);
 
 struct LeaseSet {
     client: LeaseClient,
     me: Holder,
     /// Blocks that this rank holds and that are not done.
-    open: BTreeMap<(JobIndex, usize), Open>,
+    open: BTreeMap<(JobIndex, usize), OpenBlock>,
     visit: Option<Visit>,
     /// The error of the store that ended [`Leases::numbers`] early.
     error: Option<LeaseError>,
 }
 
 /// A block that this rank holds.
-struct Open {
+struct OpenBlock {
     holder: Holder,
     episodes: Range<u64>,
     /// Episodes that no journal has; `None` if the whole job is one lease, where nothing is
@@ -64,7 +63,7 @@ impl Leases {
             visit: None,
             error: None,
         };
-        Self(Rc::new(RefCell::new(set)))
+        Self(RefCell::new(set))
     }
 
     /// Claims a block of any job, or returns why there is none.
@@ -127,9 +126,8 @@ impl Leases {
     /// Returns the episodes of the current build for any free environment. They are claimed from
     /// the store on demand. At the end, call [`Leases::check`] to see whether an error ended the
     /// iterator.
-    pub fn numbers(&self) -> impl Iterator<Item = u64> + use<> {
-        let set = Rc::clone(&self.0);
-        std::iter::from_fn(move || set.borrow_mut().next())
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        std::iter::from_fn(|| self.0.borrow_mut().next())
     }
 
     /// Returns the episodes of the current build that have to run alone.
@@ -182,7 +180,7 @@ impl Leases {
         let mut set = self.0.borrow_mut();
         set.client.helps(job, -1);
         set.visit = None;
-        let whole = |((of, block), open): (&(JobIndex, usize), &Open)| {
+        let whole = |((of, block), open): (&(JobIndex, usize), &OpenBlock)| {
             (*of == job && open.left.is_none()).then_some(*block)
         };
         let whole: Vec<_> = set.open.iter().filter_map(whole).collect();
@@ -231,7 +229,7 @@ fn left(claim: &Claim, work: &Work, done: &[u64]) -> BTreeSet<u64> {
 impl LeaseSet {
     fn hold(&mut self, claim: &Claim, left: Option<BTreeSet<u64>>) -> bool {
         let is_empty = left.as_ref().is_some_and(BTreeSet::is_empty);
-        let open = Open {
+        let open = OpenBlock {
             holder: self.me,
             episodes: claim.episodes.clone(),
             left,
@@ -354,7 +352,7 @@ impl LeaseSet {
     }
 }
 
-fn enqueue(visit: &mut Visit, open: &Open) {
+fn enqueue(visit: &mut Visit, open: &OpenBlock) {
     let left = open.left.iter().flatten().copied();
     let (apart, queue): (Vec<_>, Vec<_>) =
         left.partition(|episode| visit.suspects.contains(episode));

@@ -6,7 +6,7 @@ use jobs::assign::{self, Assign, Assignment, Shard, Work};
 use jobs::placement::Placement;
 use serde_json::json;
 
-use crate::eval::lease::expected::Cut;
+use crate::eval::lease::expected::BlockCut;
 use crate::eval::lease::{LeaseClient, LeaseConfig, Leases};
 use c10d::{Store, StoreAddr};
 
@@ -37,7 +37,7 @@ pub fn client(store: &Store, rank: usize, work: &[Work], most: u64) -> Leases {
         host: "127.0.0.1".to_owned(),
         port: store.port(),
     };
-    let cut = Cut {
+    let cut = BlockCut {
         shard: Shard::Episodes,
         most: Some(most),
         world_size: 2,

@@ -6,7 +6,7 @@
 //!           └── meter: memory and GPU, once a second
 //! ```
 //! `rank` owns all of it and calls it through its observers. The rollout sees no more than a
-//! [`heartbeat::Heartbeat`] and a [`stop::Stop`].
+//! [`heartbeat::Heartbeat`] and a [`stop::StopRequest`].
 //!
 //! * `heartbeat`: what a rank publishes; who is silent for too long.
 //! * `peers`: heartbeats through the store, the barrier at the end, the end of all ranks.

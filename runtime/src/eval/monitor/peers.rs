@@ -6,7 +6,7 @@ use jobs::rank_env::RankEnv;
 
 use crate::clock::now;
 use crate::eval::monitor::heartbeat::{Heartbeat, Watch};
-use crate::eval::monitor::stop::Stop;
+use crate::eval::monitor::stop::StopRequest;
 use c10d::{DistError, Store, StoreAddr};
 
 /// Time limit for the first connection to the store; the ranks of a node start within seconds of
@@ -23,7 +23,7 @@ const MENDS: u32 = 3;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// The other ranks, seen through the store. A single rank has no store.
-pub struct Peers {
+pub struct RankPeers {
     rank: usize,
     world_size: usize,
     addr: Option<StoreAddr>,
@@ -40,7 +40,7 @@ pub struct Peers {
     mended: Option<Instant>,
 }
 
-impl Peers {
+impl RankPeers {
     /// Connects to the store of this launch if there is more than one rank.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Peers {
         }
     }
 
-    /// Wakes the ranks that wait in [`Peers::rest`], because all leases are done.
+    /// Wakes the ranks that wait in [`RankPeers::rest`], because all leases are done.
     pub fn leased(&self) {
         if let Some(eval_store) = &self.eval_store {
             let _ = eval_store.set("leased", b"");
@@ -231,7 +231,7 @@ impl Peers {
         &mut self,
         beat: Heartbeat,
         timeout: Duration,
-        stop: &Stop,
+        stop: &StopRequest,
         mut meanwhile: impl FnMut(&[Heartbeat]),
     ) -> Vec<usize> {
         let beat = Heartbeat {
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
     use crate::eval::monitor::cable::Cable;
 
-    fn rank(rank: usize, port: u16) -> Peers {
+    fn rank(rank: usize, port: u16) -> RankPeers {
         let env = RankEnv::read(|name| match name {
             "RANK" => Some(rank.to_string()),
             "WORLD_SIZE" => Some("2".to_owned()),
@@ -315,7 +315,7 @@ mod tests {
             "TORCHELASTIC_USE_AGENT_STORE" => Some("True".to_owned()),
             _ => None,
         });
-        Peers::meet(&env.unwrap()).unwrap()
+        RankPeers::meet(&env.unwrap()).unwrap()
     }
 
     fn beat(steps: u64) -> Heartbeat {
@@ -370,8 +370,8 @@ mod tests {
             port: 0,
         };
         let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
-        let arrive = |mut peers: Peers| {
-            let stop = Stop::default();
+        let arrive = |mut peers: RankPeers| {
+            let stop = StopRequest::default();
             stop.call_off("the test does not wait".to_owned());
             peers.wait_for_all(beat(1), CONNECT, &stop, |_| {})
         };

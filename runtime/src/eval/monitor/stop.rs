@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 
 /// A stop request by a signal or another rank, polled by the loop.
 #[derive(Clone, Debug, Default)]
-pub struct Stop {
+pub struct StopRequest {
     signals: Arc<AtomicUsize>,
     called_off: Arc<OnceLock<String>>,
 }
 
-impl Stop {
+impl StopRequest {
     /// Installs the signal handlers. A second signal ends the process at once.
     ///
     /// # Errors

@@ -1,17 +1,19 @@
 //! The history of a run: the journal lines that earlier attempts of any rank wrote.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 
 use jobs::job::JobIndex;
-use jobs::journal::{self, Line};
-use jobs::layout::RunFolder;
-use jobs::plan::RunPlan;
-use jobs::rank_env::RankEnv;
+use jobs::journal::{self, Contents, Line};
 use jobs::suspects::Suspects;
+
+use crate::eval::error::RankError;
+use crate::eval::monitor::progress::Progress;
+use crate::eval::setup::rank_setup::RankSetup;
 
 /// The journal lines that earlier attempts of any rank wrote.
 #[derive(Debug, Default)]
-pub struct History {
+pub struct JournalHistory {
     /// All lines of all journals.
     pub lines: Vec<Line>,
     /// Indices of the lines about each job.
@@ -24,67 +26,57 @@ pub struct History {
     /// journals know; empty before their first lines. What a faster rank has done since then is not
     /// earlier work.
     pub launched: String,
-    /// Notes for the user about the journal files.
-    pub notes: Vec<String>,
 }
 
-impl History {
-    /// Reads all journals of the run `plan`, for the rank described by `env`.
+impl JournalHistory {
+    /// Reads all journals of the run. Rank 0 warns the user of lines that are left out.
     ///
     /// # Errors
-    /// Returns an error that names the folder if the journals cannot be read.
-    pub fn read(folder: &RunFolder, plan: &RunPlan, env: &RankEnv) -> Result<Self, String> {
-        let own = folder.journal(env.rank);
-        let journals = journal::read_own(&folder.journals(), &plan.accepted()).map_err(|err| {
-            format!(
-                "cannot read the journals in `{}`: {err}",
-                folder.journals().display()
-            )
+    /// Returns [`RankError::Journals`] if the journals cannot be read.
+    pub fn read(setup: &RankSetup, progress: &Progress) -> Result<Self, RankError> {
+        let RankSetup {
+            folder, plan, env, ..
+        } = setup;
+        let read = journal::read_own(&folder.journals(), &plan.accepted());
+        let journals = read.map_err(|err| RankError::Journals {
+            folder: folder.journals(),
+            err,
         })?;
+        let of_launch: Vec<_> = (0..env.world_size)
+            .map(|rank| folder.journal(rank))
+            .collect();
         let mut history = Self::default();
         for (path, contents) in journals {
             history.suspects.add(&contents.lines);
-            let began = if path == own {
-                let launch = this_launch(&contents.lines, env.launch.as_deref());
-                history.given_up = failed_for_good(launch);
-                launch.first().and_then(started)
-            } else {
-                named(&contents.lines, env.launch.as_deref())
-                    .and_then(|first| started(&contents.lines[first]))
-            };
-            history.began(began);
-            // The torn line of a rank of this launch may be a line that is being written now.
-            if contents.torn > 0 && (0..env.world_size).all(|rank| path != folder.journal(rank)) {
-                let (path, torn) = (path.display(), contents.torn);
-                history.notes.push(format!(
-                    "`{path}` ends in a torn line: {torn} bytes are left out"
-                ));
-            }
-            if !contents.foreign.is_empty() {
-                let (path, foreign) = (path.display(), &contents.foreign);
-                history.notes.push(format!(
-                    "`{path}` lines {foreign:?} belong to another run, to a job that has changed since \
-                     or to no episode of the plan, and are left out"
-                ));
-            }
-            if !contents.damaged.is_empty() {
-                let (path, damaged) = (path.display(), &contents.damaged);
-                history.notes.push(format!(
-                    "`{path}` lines {damaged:?} mean nothing and are left out"
-                ));
-            }
-            for line in contents.lines {
-                if let Some(job) = line.job() {
-                    history
-                        .by_job
-                        .entry(job)
-                        .or_default()
-                        .push(history.lines.len());
+            if env.rank == 0 {
+                // The torn line of a rank of this launch may be a line that is being written now.
+                let is_live = of_launch.contains(&path);
+                for warning in left_out(&path, &contents, is_live) {
+                    progress.say(&format!("warning: {warning}"));
                 }
-                history.lines.push(line);
             }
+            let is_own = path == folder.journal(env.rank);
+            history.add(contents.lines, env.launch.as_deref(), is_own);
         }
         Ok(history)
+    }
+
+    /// Adds the lines of one journal; `is_own` says that this rank writes it.
+    fn add(&mut self, lines: Vec<Line>, launch: Option<&str>, is_own: bool) {
+        let began = if is_own {
+            let launch = this_launch(&lines, launch);
+            self.given_up = failed_for_good(launch);
+            launch.first().and_then(started)
+        } else {
+            named(&lines, launch).and_then(|first| started(&lines[first]))
+        };
+        self.began(began);
+        for line in lines {
+            if let Some(job) = line.job() {
+                self.by_job.entry(job).or_default().push(self.lines.len());
+            }
+            self.lines.push(line);
+        }
     }
 
     /// Takes note of when a rank of this launch began.
@@ -105,6 +97,32 @@ impl History {
             .map(|at| &self.lines[*at])
             .collect()
     }
+}
+
+/// Returns what the user has to know about the lines of a journal that are no results. `is_live`
+/// says that a rank of this launch may be writing it.
+fn left_out(path: &Path, contents: &Contents, is_live: bool) -> Vec<String> {
+    let (path, torn) = (path.display(), contents.torn);
+    let mut warnings = Vec::new();
+    if torn > 0 && !is_live {
+        warnings.push(format!(
+            "`{path}` ends in a torn line: {torn} bytes are left out"
+        ));
+    }
+    if !contents.foreign.is_empty() {
+        let foreign = &contents.foreign;
+        warnings.push(format!(
+            "`{path}` lines {foreign:?} belong to another run, to a job that has changed since \
+             or to no episode of the plan, and are left out"
+        ));
+    }
+    if !contents.damaged.is_empty() {
+        let damaged = &contents.damaged;
+        warnings.push(format!(
+            "`{path}` lines {damaged:?} mean nothing and are left out"
+        ));
+    }
+    warnings
 }
 
 /// Returns the lines since this rank's launch began. A launcher that does not name its launches
@@ -155,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_launch_began_with_the_first_of_its_ranks() {
-        let mut history = History::default();
+        let mut history = JournalHistory::default();
         // Rank 1 was faster; rank 2 is of an earlier launch.
         for (launch, second) in [("b", 30), ("b", 20), ("a", 10)] {
             let lines = [Line::Rank(RankStart {

@@ -11,9 +11,10 @@ use jobs::journal::Line;
 use jobs::progress;
 use jobs::rank_env::RankEnv;
 
-use crate::eval::lease::expected::Cut;
-use crate::eval::lease::{LeaseClient, LeaseConfig, LeaseError, Leases};
-use crate::eval::rank::history::History;
+use crate::eval::error::RankError;
+use crate::eval::lease::{BlockCut, LeaseClient, LeaseConfig, LeaseError, Leases};
+use crate::eval::rank::history::JournalHistory;
+use crate::eval::rank::idle::IdleRank;
 use c10d::StoreAddr;
 
 /// The jobs of a rank, one after the other.
@@ -25,31 +26,13 @@ pub struct JobQueue {
 /// The jobs that are leased.
 struct Leased {
     works: BTreeMap<JobIndex, Work>,
-    cut: Cut,
+    cut: BlockCut,
     leases: Leases,
     /// Time without a heartbeat after which the leases of a rank are taken over.
     timeout: Duration,
     /// Jobs of which this rank has already run a part: its journal has newer lines than it has
     /// read.
     begun: BTreeSet<JobIndex>,
-}
-
-/// Callbacks while this rank has nothing to run.
-pub trait Bystander {
-    /// Publishes that this rank is idle and waits a moment; returns false if the rank has to stop.
-    fn rest(&mut self) -> bool;
-
-    /// Returns the ranks that do not come back, or have made no progress for `timeout`.
-    fn lost(&mut self, timeout: Duration) -> BTreeSet<usize>;
-
-    /// Reads the journals again.
-    fn history(&mut self) -> Result<History, String>;
-
-    /// Called when no rank has work left.
-    fn finished(&mut self);
-
-    /// Tells the user something.
-    fn say(&mut self, text: &str);
 }
 
 impl JobQueue {
@@ -73,7 +56,7 @@ impl JobQueue {
             });
         };
         let (own, work): (Vec<_>, Vec<_>) = work.into_iter().partition(|work| work.share.is_some());
-        let cut = Cut {
+        let cut = BlockCut {
             shard: args.assignment().shard,
             most: args.lease,
             world_size: env.world_size,
@@ -106,11 +89,11 @@ impl JobQueue {
     }
 
     /// Returns the leases for `work`; `None` if it is not leased.
-    pub fn leases(&self, work: &Work) -> Option<Leases> {
+    pub fn leases(&self, work: &Work) -> Option<&Leases> {
         self.leased
             .as_ref()
             .filter(|_| work.share.is_none())
-            .map(|leased| leased.leases.clone())
+            .map(|leased| &leased.leases)
     }
 
     /// Returns the next job. Waits while other ranks hold all that is left, because they may die.
@@ -120,9 +103,9 @@ impl JobQueue {
     /// Returns an error if the store is gone or the journals cannot be read.
     pub fn next(
         &mut self,
-        history: &mut History,
-        bystander: &mut dyn Bystander,
-    ) -> Result<Option<Work>, String> {
+        history: &mut JournalHistory,
+        idle: &mut IdleRank,
+    ) -> Result<Option<Work>, RankError> {
         if let Some(work) = self.own.next() {
             return Ok(Some(work));
         }
@@ -131,25 +114,21 @@ impl JobQueue {
         };
         let mut gone = BTreeSet::new();
         loop {
-            match leased
-                .leases
-                .claim(std::mem::take(&mut gone))
-                .map_err(|err| err.to_string())?
-            {
+            match leased.leases.claim(std::mem::take(&mut gone))? {
                 Answer::Run(claim) => {
-                    if let Some(work) = leased.take(&claim, history, bystander)? {
+                    if let Some(work) = leased.take(&claim, history, idle)? {
                         return Ok(Some(work));
                     }
                 }
                 Answer::Finished => {
-                    bystander.finished();
+                    idle.finished();
                     return Ok(None);
                 }
                 Answer::Nothing | Answer::Ask(_) => {
-                    if !bystander.rest() {
+                    if !idle.rest() {
                         return Ok(None);
                     }
-                    gone = bystander.lost(leased.timeout);
+                    gone = idle.lost(leased.timeout);
                 }
             }
         }
@@ -169,17 +148,17 @@ impl Leased {
     fn take(
         &mut self,
         claim: &Claim,
-        history: &mut History,
-        bystander: &mut dyn Bystander,
-    ) -> Result<Option<Work>, String> {
+        history: &mut JournalHistory,
+        idle: &mut IdleRank,
+    ) -> Result<Option<Work>, RankError> {
         let Some(work) = self.works.get(&claim.job) else {
             return Ok(None);
         };
         if claim.is_taken_over || self.begun.contains(&claim.job) {
-            *history = bystander.history()?;
+            *history = idle.history()?;
         }
         if claim.is_taken_over {
-            bystander.say(&format!(
+            idle.say(&format!(
                 "{}: takes over what another rank has left",
                 work.job.name
             ));

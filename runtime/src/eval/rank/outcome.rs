@@ -2,15 +2,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use jobs::layout::RunFolder;
-use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
 use jobs::time::rfc3339;
 use report::tables;
 use report::{Context, Journals, Report};
 
 use crate::console;
-use crate::eval::monitor::peers::Peers;
+use crate::eval::error::RankError;
+use crate::eval::monitor::peers::RankPeers;
+use crate::eval::setup::rank_setup::RankSetup;
 use c10d::{Participant, Route, gather};
 
 /// Time limit for the gather: all ranks have arrived or are lost, so only data is left to be moved.
@@ -28,13 +28,8 @@ pub struct Together {
 }
 
 /// Gathers the journals of all ranks on rank 0. The other ranks send theirs and get nothing back.
-pub fn bring_together(
-    env: &RankEnv,
-    folder: &RunFolder,
-    peers: &Peers,
-    device: tch::Device,
-    lost: &[usize],
-) -> Together {
+pub fn bring_together(setup: &RankSetup, peers: &RankPeers, lost: &[usize]) -> Together {
+    let (env, folder, device) = (&setup.env, &setup.folder, setup.device.device);
     let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
     let who = Participant {
         rank: env.rank,
@@ -114,13 +109,12 @@ fn context(env: &RankEnv) -> Context {
 /// Writes the report and prints the tables.
 ///
 /// # Errors
-/// Returns an error that names the folder if a file cannot be read or written.
-pub fn report(folder: &RunFolder, plan: &RunPlan, together: Together) -> Result<Report, String> {
-    let failed = |err: std::io::Error| {
-        format!(
-            "cannot write the report into `{}`: {err}",
-            folder.root().display()
-        )
+/// Returns [`RankError::Report`] if a file cannot be read or written.
+pub fn report(setup: &RankSetup, together: Together) -> Result<Report, RankError> {
+    let (folder, plan) = (&setup.folder, &setup.plan);
+    let failed = |err| RankError::Report {
+        folder: folder.root().to_owned(),
+        err,
     };
     let on_disk = Journals::of(folder).map_err(failed)?;
     let add = |journals: Journals, (rank, bytes)| journals.and_delivered(rank, bytes);

@@ -29,7 +29,7 @@ use crate::policy;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The handle of the hashing thread.
-pub struct Reading {
+pub struct PolicyHashing {
     found: Receiver<PolicyFiles>,
     /// Lines that are already in the journals.
     known: Vec<PolicyFiles>,
@@ -37,14 +37,14 @@ pub struct Reading {
 }
 
 /// A new journal line, with an optional warning for the user.
-pub struct Found {
+pub struct HashedFiles {
     /// The journal line.
     pub line: Line,
     /// Set if the files differ from those that the run has used before.
     pub warning: Option<String>,
 }
 
-impl Reading {
+impl PolicyHashing {
     /// Starts to hash the files that `jobs` name. `lines` are the lines of the journals; `cache` is
     /// the path of the file cache.
     pub fn start(jobs: &[Job], lines: &[Line], cache: PathBuf) -> Self {
@@ -86,7 +86,7 @@ impl Reading {
     }
 
     /// Returns the lines that are new since the last call.
-    pub fn take(&mut self) -> Vec<Found> {
+    pub fn take(&mut self) -> Vec<HashedFiles> {
         let found: Vec<_> = self.found.try_iter().collect();
         found
             .into_iter()
@@ -95,7 +95,7 @@ impl Reading {
     }
 
     /// Returns the remaining lines. Waits for them up to the time limit.
-    pub fn finish(&mut self) -> Vec<Found> {
+    pub fn finish(&mut self) -> Vec<HashedFiles> {
         #[expect(clippy::disallowed_methods, reason = "a deadline of reading files")]
         let end = std::time::Instant::now() + PATIENCE;
         let mut found = Vec::new();
@@ -109,7 +109,7 @@ impl Reading {
         found
     }
 
-    fn note(&mut self, files: PolicyFiles) -> Option<Found> {
+    fn note(&mut self, files: PolicyFiles) -> Option<HashedFiles> {
         let mut before = self.known.iter().filter(|known| is_of(known, &files));
         let warning = match before.next_back() {
             Some(last) if last.sha256 == files.sha256 => return None,
@@ -120,14 +120,14 @@ impl Reading {
             None => None,
         };
         self.known.push(files.clone());
-        Some(Found {
+        Some(HashedFiles {
             line: Line::PolicyFiles(files),
             warning,
         })
     }
 }
 
-impl Drop for Reading {
+impl Drop for PolicyHashing {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -143,7 +143,7 @@ fn read_all(
     found: &Sender<PolicyFiles>,
     stop: &AtomicBool,
 ) {
-    let mut cache = Cache::open(cache);
+    let mut cache = HashCache::open(cache);
     for (policy_type, path) in wanted {
         match read(&path, &mut cache, stop) {
             Ok(Sum { sha256, bytes }) => {
@@ -171,7 +171,7 @@ fn read_all(
 }
 
 /// Returns the hash of a file, or of all files in a folder.
-fn read(path: &Path, cache: &mut Cache, stop: &AtomicBool) -> io::Result<Sum> {
+fn read(path: &Path, cache: &mut HashCache, stop: &AtomicBool) -> io::Result<Sum> {
     if !path.is_dir() {
         return cache.file(path, stop);
     }
@@ -217,20 +217,20 @@ fn files_below(root: &Path) -> io::Result<BTreeSet<String>> {
 }
 
 /// The hashes of known files, valid as long as size and modification time stay the same.
-struct Cache {
+struct HashCache {
     path: PathBuf,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, HashedFile>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
+struct HashedFile {
     bytes: u64,
     /// Modification time in nanoseconds since 1970.
     modified: i128,
     sha256: String,
 }
 
-impl Cache {
+impl HashCache {
     /// Opens a cache; a missing or unreadable file gives an empty one.
     fn open(path: &Path) -> Self {
         let entries = fs::read(path)
@@ -247,7 +247,8 @@ impl Cache {
         let found = fs::metadata(path)?;
         let modified = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
         let name = path.canonicalize()?.display().to_string();
-        let is_same = |entry: &&Entry| (entry.bytes, entry.modified) == (found.len(), modified);
+        let is_same =
+            |entry: &&HashedFile| (entry.bytes, entry.modified) == (found.len(), modified);
         if let Some(entry) = self.entries.get(&name).filter(is_same) {
             return Ok(Sum {
                 sha256: entry.sha256.clone(),
@@ -255,7 +256,7 @@ impl Cache {
             });
         }
         let sum = hash(path, stop)?;
-        let entry = Entry {
+        let entry = HashedFile {
             bytes: sum.bytes,
             modified,
             sha256: sum.sha256.clone(),
@@ -353,8 +354,8 @@ mod tests {
             .to_owned()
     }
 
-    fn lines(found: Vec<Found>) -> Vec<PolicyFiles> {
-        let files = |found: Found| match found.line {
+    fn lines(found: Vec<HashedFiles>) -> Vec<PolicyFiles> {
+        let files = |found: HashedFiles| match found.line {
             Line::PolicyFiles(files) => files,
             other => panic!("{other:?}"),
         };
@@ -366,7 +367,7 @@ mod tests {
         let dir = checkpoint();
         let model = dir.path().join("model");
         let jobs = jobs_of(&model, &dir.path().join("blob"));
-        let found = lines(Reading::start(&jobs, &[], dir.path().join("cache")).finish());
+        let found = lines(PolicyHashing::start(&jobs, &[], dir.path().join("cache")).finish());
         let of_folder = "find -L . -type f -not -path '*/.*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum | sha256sum";
         let wanted = [
             shell(&model, of_folder),
@@ -392,8 +393,9 @@ mod tests {
         let dir = checkpoint();
         let model = dir.path().join("model");
         let jobs = jobs_of(&model, &dir.path().join("blob"));
-        let read =
-            |before: &[Line]| Reading::start(&jobs, before, dir.path().join("cache")).finish();
+        let read = |before: &[Line]| {
+            PolicyHashing::start(&jobs, before, dir.path().join("cache")).finish()
+        };
         let first: Vec<Line> = read(&[]).into_iter().map(|found| found.line).collect();
         assert_eq!(read(&first).len(), 0);
         fs::write(model.join("config.json"), "other").unwrap();
@@ -411,20 +413,20 @@ mod tests {
         let dir = checkpoint();
         let (blob, path) = (dir.path().join("blob"), dir.path().join("cache"));
         let go_on = AtomicBool::new(false);
-        let first = Cache::open(&path).file(&blob, &go_on).unwrap();
+        let first = HashCache::open(&path).file(&blob, &go_on).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace(&first.sha256, "remembered")).unwrap();
         assert_eq!(
-            Cache::open(&path).file(&blob, &go_on).unwrap().sha256,
+            HashCache::open(&path).file(&blob, &go_on).unwrap().sha256,
             "remembered"
         );
         fs::write(&blob, "other").unwrap();
         assert_ne!(
-            Cache::open(&path).file(&blob, &go_on).unwrap().sha256,
+            HashCache::open(&path).file(&blob, &go_on).unwrap().sha256,
             "remembered"
         );
         fs::write(&path, "no cache").unwrap();
-        assert_eq!(Cache::open(&path).file(&blob, &go_on).unwrap().bytes, 5);
+        assert_eq!(HashCache::open(&path).file(&blob, &go_on).unwrap().bytes, 5);
     }
 
     #[test]

@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! rank ─► job ─┬─► inference      the policy, in a thread of its own
-//!              ├─► recording      dataset and videos, then the journal
-//!              └─► episode_loop ─┬─► schedule   which environment runs which episode and action
-//!                                ├─► episode    a running episode, and when it ends
-//!                                └─► inference, recording
+//!              ├─► episode_loop ─┬─► schedule    which environment runs which episode and action
+//!              │                 ├─► episode     a running episode, and when it ends
+//!              │                 └─► inference
+//!              └─► recording      dataset and videos, then the line in the journal
 //! ```
+//! Each owner lends what it has to the next: the rank its [`job::context::JobContext`] and the log
+//! of the journal, the job the policy's properties, and the loop alone changes what runs.
 
-mod busy;
 mod episode;
 mod episode_loop;
 pub mod inference;
 pub mod job;
-mod recording;
+pub mod recording;
 mod schedule;
-mod settings;
+pub mod totals;

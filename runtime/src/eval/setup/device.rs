@@ -9,7 +9,8 @@ use jobs::rank_env::RankEnv;
 use tch::Device;
 
 use crate::device::{self, Decision, DeviceRequest, Placed, gpu, resolve};
-use c10d::cuda;
+use crate::eval::setup::error::SetupRefusal;
+use c10d::{DistError, cuda};
 
 /// Selects the device of a rank with this `work` and makes it current, before anything else uses
 /// CUDA. `placed` is the GPU that the placement assigns to it.
@@ -21,7 +22,7 @@ pub fn decide(
     env: &RankEnv,
     work: &[Work],
     placed: Option<Placed>,
-) -> Result<Decision, String> {
+) -> Result<Decision, SetupRefusal> {
     let (loaded, visible) = (cuda::load(), gpu::visible()?);
     let request = DeviceRequest {
         local_rank: env.local_rank,
@@ -31,9 +32,9 @@ pub fn decide(
         config_device: work.iter().find_map(|work| config_device(&work.job)),
         placed,
     };
-    let decision = resolve(&request, &visible).map_err(|err| err.to_string())?;
+    let decision = resolve(&request, &visible)?;
     if let (Ok(cuda), Device::Cuda(index)) = (loaded, decision.device) {
-        cuda.select(index).map_err(|err| err.to_string())?;
+        cuda.select(index)?;
     }
     Ok(decision)
 }
@@ -44,12 +45,12 @@ pub fn decide(
 ///
 /// # Errors
 /// Returns an error if the driver does not answer.
-pub fn limit(device: Device, bytes: ByteSize, ranks: usize) -> Result<Option<String>, String> {
+pub fn limit(device: Device, bytes: ByteSize, ranks: usize) -> Result<Option<String>, DistError> {
     let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
         return Ok(None);
     };
     let own = part(bytes, ranks);
-    cuda.limit(index, own.0).map_err(|err| err.to_string())?;
+    cuda.limit(index, own.0)?;
     let shared = if ranks > 1 {
         format!(", one part in {ranks} of --gpu-memory")
     } else {
@@ -91,7 +92,7 @@ mod tests {
             [part(gib(12), 3), part(gib(12), 1), part(gib(12), 0)],
             [gib(4), gib(12), gib(12)]
         );
-        assert_eq!(limit(Device::Cpu, gib(12), 1), Ok(None));
+        assert_eq!(limit(Device::Cpu, gib(12), 1).unwrap(), None);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use jobs::launch::{self, LaunchLock, LockError};
+use jobs::launch::{self, LaunchLock};
 
 use crate::console;
-use crate::eval::rank::Fault;
+use crate::eval::error::RankError;
 use crate::eval::setup::rank_setup::RankSetup;
 use c10d::Store;
 
@@ -21,20 +21,16 @@ const TAKEN: &str = "launch ";
 /// the lock.
 ///
 /// # Errors
-/// Returns [`Fault::Refused`] if another launch holds the folder, and [`Fault::Broken`] if the
-/// store does not answer.
-pub(in crate::eval) fn join(
-    ready: &mut RankSetup,
-    store: Option<&Store>,
-) -> Result<Option<LaunchLock>, Fault> {
-    if ready.env.launch.is_some() {
+/// Returns a [`RankError`] if another launch holds the folder, or if the store does not answer.
+pub fn join(setup: &mut RankSetup, store: Option<&Store>) -> Result<Option<LaunchLock>, RankError> {
+    if setup.env.launch.is_some() {
         return Ok(None);
     }
-    let key = format!("rrun/launch/{}/{}", ready.env.run_id, ready.env.round);
+    let key = format!("rrun/launch/{}/{}", setup.env.run_id, setup.env.round);
     let (launch, lock) = match store {
-        Some(store) if ready.env.rank > 0 => (heard(store, &key)?, None),
+        Some(store) if setup.env.rank > 0 => (heard(store, &key)?, None),
         store => {
-            let lock = take(ready);
+            let lock = take(setup);
             if let Some(store) = store {
                 tell(store, &key, &lock)?;
             }
@@ -42,15 +38,14 @@ pub(in crate::eval) fn join(
             (lock.launch().to_owned(), Some(lock))
         }
     };
-    ready.env.launch = Some(launch.clone());
-    ready.plan.launch = Some(launch);
+    setup.env.launch = Some(launch.clone());
+    setup.plan.launch = Some(launch);
     Ok(lock)
 }
 
-fn take(ready: &RankSetup) -> Result<LaunchLock, Fault> {
-    let launch = launch::fresh_id()
-        .map_err(|err| Fault::Broken(format!("cannot name this launch: {err}")))?;
-    LaunchLock::take(&ready.folder, &launch, |text| {
+fn take(setup: &RankSetup) -> Result<LaunchLock, RankError> {
+    let launch = launch::fresh_id().map_err(RankError::LaunchName)?;
+    LaunchLock::take(&setup.folder, &launch, |text| {
         console::say(
             console::Level::Info,
             "rrun-rank:",
@@ -58,28 +53,21 @@ fn take(ready: &RankSetup) -> Result<LaunchLock, Fault> {
             serde_json::json!({}),
         )
     })
-    .map_err(|err| match err {
-        LockError::Held { .. } | LockError::Link { .. } => Fault::Refused(err.to_string()),
-        LockError::Io { .. } => Fault::Broken(err.to_string()),
-    })
+    .map_err(RankError::Lock)
 }
 
-fn tell(store: &Store, key: &str, lock: &Result<LaunchLock, Fault>) -> Result<(), Fault> {
+fn tell(store: &Store, key: &str, lock: &Result<LaunchLock, RankError>) -> Result<(), RankError> {
     let said = match lock {
         Ok(lock) => format!("{TAKEN}{}", lock.launch()),
-        Err(Fault::Refused(reason) | Fault::Broken(reason)) => reason.clone(),
+        Err(err) => err.to_string(),
     };
-    store
-        .set(key, said.as_bytes())
-        .map_err(|err| Fault::Broken(err.to_string()))
+    store.set(key, said.as_bytes()).map_err(RankError::Store)
 }
 
-fn heard(store: &Store, key: &str) -> Result<String, Fault> {
-    let said = store
-        .get(key, VERDICT)
-        .map_err(|err| Fault::Broken(format!("rank 0 has not taken the run folder: {err}")))?;
+fn heard(store: &Store, key: &str) -> Result<String, RankError> {
+    let said = store.get(key, VERDICT).map_err(RankError::NotTold)?;
     let said = String::from_utf8_lossy(&said).into_owned();
     said.strip_prefix(TAKEN)
         .map(str::to_owned)
-        .ok_or(Fault::Refused(said))
+        .ok_or(RankError::RefusedByRankZero(said))
 }

@@ -8,6 +8,7 @@
 //! ```
 
 mod device;
+pub mod error;
 pub mod launch;
 pub mod placement;
 pub mod rank_setup;

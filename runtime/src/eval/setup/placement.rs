@@ -13,6 +13,7 @@ use tch::Device;
 use crate::device::{Placed, Visible, gpu};
 use crate::env::Place;
 use crate::eval::setup::device;
+use crate::eval::setup::error::SetupRefusal;
 
 /// The placement of the ranks, and this rank's work.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +34,7 @@ impl RankPlacement {
     /// # Errors
     /// Returns an error if the placement is for another number of ranks, and the errors of
     /// [`Setup::placement`] and [`Setup::check`].
-    pub fn new(setup: &Setup, env: &RankEnv, visible: &Visible) -> Result<Self, String> {
+    pub fn new(setup: &Setup, env: &RankEnv, visible: &Visible) -> Result<Self, SetupRefusal> {
         let seen = if let Visible::Cuda { count } = visible {
             *count
         } else {
@@ -41,16 +42,16 @@ impl RankPlacement {
         };
         let nodes = env.world_size.div_ceil(env.local_world_size);
         let resources = Resources::new(env.gpus_per_node.unwrap_or(seen), nodes);
-        let placed = setup.placement(resources).map_err(|err| err.to_string())?;
+        let placed = setup.placement(resources)?;
         let is_placed = placed.is_some();
         let placement = placed.unwrap_or_else(|| Placement::of_ranks(vec![0; env.world_size]));
         if placement.world_size() != env.world_size {
-            let (found, world) = (placement.world_size(), env.world_size);
-            return Err(format!(
-                "the placement has {found} rollout worker(s), each of which is a rank, but WORLD_SIZE is {world}"
-            ));
+            return Err(SetupRefusal::WorldSize {
+                found: placement.world_size(),
+                world_size: env.world_size,
+            });
         }
-        setup.check(&placement).map_err(|err| err.to_string())?;
+        setup.check(&placement)?;
         let assignment = setup.assignment;
         let work = assign::work(&setup.file.jobs, &placement, assignment, env.rank);
         Ok(Self {
@@ -146,7 +147,7 @@ mod tests {
         rank: usize,
         world_size: usize,
         gpus: usize,
-    ) -> Result<RankPlacement, String> {
+    ) -> Result<RankPlacement, SetupRefusal> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("behavior.yaml");
         std::fs::write(&path, "env: {eval: {environment: reach, total_num_envs: 4}}\nrollout: {policy_type: scripted}")
@@ -264,7 +265,9 @@ mod tests {
 
     #[test]
     fn another_number_of_ranks_than_the_placement_has_is_refused() {
-        let err = placed_rank(&["--placement", "env: 0-1, rollout: 2-3"], 0, 4, 4).unwrap_err();
+        let err = placed_rank(&["--placement", "env: 0-1, rollout: 2-3"], 0, 4, 4)
+            .unwrap_err()
+            .to_string();
         assert!(
             err.starts_with("the placement has 2 rollout worker(s)")
                 && err.ends_with("but WORLD_SIZE is 4"),

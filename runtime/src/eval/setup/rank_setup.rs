@@ -15,7 +15,9 @@ use jobs::setup::Setup;
 use jobs::time::rfc3339;
 
 use crate::device::{Decision, gpu};
+use crate::eval::rollout::job::error::JobError;
 use crate::eval::setup::device;
+use crate::eval::setup::error::SetupRefusal;
 use crate::eval::setup::placement::RankPlacement;
 use crate::{env, policy};
 
@@ -40,23 +42,27 @@ impl RankSetup {
     ///
     /// # Errors
     /// Returns the first problem; a retry would fail in the same way.
-    pub fn new(args: &EvalArgs) -> Result<Self, String> {
+    pub fn new(args: &EvalArgs) -> Result<Self, SetupRefusal> {
         let variable = |name: &str| std::env::var(name).ok();
-        let env = RankEnv::read(variable).map_err(|err| err.to_string())?;
-        let setup = Setup::read(args, &variable).map_err(|err| err.to_string())?;
+        let env = RankEnv::read(variable)?;
+        let setup = Setup::read(args, &variable)?;
         let jobs_file = setup.file.path.display().to_string();
-        known::check(&setup.file.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
+        known::check(&setup.file.jobs).map_err(|err| SetupRefusal::Unknown {
+            file: setup.file.path.display().to_string(),
+            err,
+        })?;
         let folder = RunFolder::new(&setup.output);
         let visible = gpu::visible()?;
         let mut placement = RankPlacement::new(&setup, &env, &visible)?;
         let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()))
             .started_in(Path::new("."))
             .of_launch(env.launch.clone());
-        check_arguments(&plan.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
-        known::check_to_run(&plan.jobs, args).map_err(|err| format!("`{jobs_file}`: {err}"))?;
-        let mut notes = plan
-            .check(&folder, args.accept_changed_jobs)
-            .map_err(|err| err.to_string())?;
+        check_jobs(&plan.jobs, &jobs_file)?;
+        known::check_to_run(&plan.jobs, args).map_err(|err| SetupRefusal::Unknown {
+            file: jobs_file.clone(),
+            err,
+        })?;
+        let mut notes = plan.check(&folder, args.accept_changed_jobs)?;
         notes.retain(|_| env.rank == 0);
         let device = device::decide(args, &env, &placement.work, placement.placed(args, &env))?;
         if let Some(bytes) = args.gpu_memory {
@@ -67,11 +73,9 @@ impl RankSetup {
             )?);
         }
         if env.rank == 0 {
-            plan.prepare(&folder).map_err(|err| err.to_string())?;
+            plan.prepare(&folder)?;
         }
-        let plan = plan
-            .settle(&folder, args.accept_changed_jobs)
-            .map_err(|err| err.to_string())?;
+        let plan = plan.settle(&folder, args.accept_changed_jobs)?;
         placement.settle(&plan.jobs, &env, device.device);
         Ok(Self {
             env,
@@ -87,11 +91,8 @@ impl RankSetup {
     ///
     /// # Errors
     /// Returns an error if another evaluation uses this folder, or if the disk cannot be written.
-    pub fn open_journal(&mut self) -> Result<Journal, String> {
-        let journal = self
-            .plan
-            .open_journal(&self.folder, &self.env)
-            .map_err(|err| err.to_string())?;
+    pub fn open_journal(&mut self) -> Result<Journal, SetupRefusal> {
+        let journal = self.plan.open_journal(&self.folder, &self.env)?;
         if journal.torn() > 0 {
             let (path, bytes) = (journal.path().display(), journal.torn());
             self.notes.push(format!(
@@ -104,13 +105,20 @@ impl RankSetup {
 
 /// Checks all jobs now for what would otherwise be refused when their turn comes, perhaps hours
 /// later.
-fn check_arguments(jobs: &[Job]) -> Result<(), String> {
-    jobs.iter()
-        .filter(|job| job.status == Status::Pending)
-        .try_for_each(|job| {
-            let place = |err: String| format!("job {} ({}): {err}", job.index.0, job.name);
-            env::check(job).map_err(|err| place(err.to_string()))?;
-            policy::check(&job.policy_type, &job.policy_config)
-                .map_err(|err| place(err.to_string()))
-        })
+fn check_jobs(jobs: &[Job], file: &str) -> Result<(), SetupRefusal> {
+    for job in jobs.iter().filter(|job| job.status == Status::Pending) {
+        check_job(job).map_err(|err| SetupRefusal::Job {
+            file: file.to_owned(),
+            index: job.index.0,
+            name: job.name.clone(),
+            err: Box::new(err),
+        })?;
+    }
+    Ok(())
+}
+
+fn check_job(job: &Job) -> Result<(), JobError> {
+    env::check(job)?;
+    policy::check(&job.policy_type, &job.policy_config)?;
+    Ok(())
 }

@@ -40,7 +40,7 @@ const MEMORY_EVERY: u64 = 5;
 
 /// The handle of the measuring thread.
 pub struct Meter {
-    shared: Arc<Shared>,
+    shared: Arc<MeterShared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -55,25 +55,25 @@ pub struct JobUse {
     pub gpu_busy: Option<f64>,
 }
 
-struct Shared {
+struct MeterShared {
     device: Device,
     /// The NVML handle; `None` without a GPU or if the driver does not answer.
     gauge: OnceLock<Option<Gauge>>,
-    state: Mutex<State>,
+    state: Mutex<MeterState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct MeterState {
     is_over: bool,
     /// Utilization since the rank began.
     busy: GpuBusy,
-    job: Job,
+    job: JobMeasure,
 }
 
 /// Measurements of the current job.
 #[derive(Clone, Copy, Default)]
-struct Job {
+struct JobMeasure {
     /// Number of the job, so that a sample that began in an earlier job is dropped.
     number: u64,
     busy_before: GpuBusy,
@@ -102,7 +102,7 @@ impl Meter {
     fn at_rest(device: Device) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(MeterShared {
                 device,
                 gauge: OnceLock::new(),
                 state,
@@ -120,12 +120,17 @@ impl Meter {
         let before_bytes = self.shared.others_bytes();
         let mut state = self.shared.state();
         let (number, busy_before) = (state.job.number + 1, state.busy);
-        state.job = Job {
+        state.job = JobMeasure {
             number,
             busy_before,
             before_bytes,
             peaks: Peaks::default(),
         };
+    }
+
+    /// Returns the device of the policy.
+    pub fn device(&self) -> Device {
+        self.shared.device
     }
 
     /// Samples the memory now.
@@ -136,7 +141,7 @@ impl Meter {
     /// Returns the resources that the job has used so far.
     pub fn job(&self) -> JobUse {
         let state = self.shared.state();
-        let Job {
+        let JobMeasure {
             busy_before,
             peaks: Peaks { host_bytes, gpu },
             ..
@@ -166,8 +171,8 @@ impl Drop for Meter {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl MeterShared {
+    fn state(&self) -> MutexGuard<'_, MeterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -193,7 +198,7 @@ impl Shared {
     }
 
     fn look(&self) {
-        let Job {
+        let JobMeasure {
             number,
             before_bytes,
             ..

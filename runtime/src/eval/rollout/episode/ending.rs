@@ -1,9 +1,10 @@
-//! The rules for when an episode ends, and with which outcome.
+//! The rules for when an episode ends, and with which outcome. Pure: no I/O.
 
 use jobs::episode::End;
 use jobs::job::Rollout;
 
 use crate::env::{EnvSpec, Step};
+use crate::record::EpisodeEnd;
 
 /// The rules of one job for the end of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,29 @@ impl Signs {
             terminated,
             truncated,
             length,
+        }
+    }
+}
+
+/// How an episode ended.
+#[derive(Clone, Copy, Debug)]
+pub struct EpisodeOutcome {
+    /// The outcome in the journal.
+    pub end: End,
+    /// The outcome in the dataset.
+    pub recorded: EpisodeEnd,
+}
+
+impl EpisodeOutcome {
+    /// Returns the outcome of an episode that ends with `step`.
+    pub fn of(end: End, step: &Step) -> Self {
+        Self {
+            end,
+            recorded: EpisodeEnd {
+                success: end == End::Success,
+                terminated: step.terminated,
+                truncated: step.truncated || end == End::TimeLimit,
+            },
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::env::{EnvIndex, Observation};
 use crate::policy::Over;
 
 /// A running episode.
-pub struct Live {
+pub struct LiveEpisode {
     /// Episode number within the job.
     pub episode: u64,
     /// Seed of its reset.
@@ -40,9 +40,9 @@ pub struct Live {
     pub out_of_bounds: u64,
 }
 
-/// Where an episode ran: rank, environment and build.
+/// EpisodePlace an episode ran: rank, environment and build.
 #[derive(Clone, Copy, Debug)]
-pub struct Where {
+pub struct EpisodePlace {
     /// Global rank.
     pub rank: usize,
     /// Index of the environment within the rank.
@@ -51,7 +51,7 @@ pub struct Where {
     pub rebuild: u64,
 }
 
-impl Live {
+impl LiveEpisode {
     /// Creates an episode without an observation.
     pub fn new(episode: u64, seed: u64) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl Live {
     }
 
     /// Returns the journal line of an episode that ended with `end`.
-    pub fn ended(self, job: &Job, at: Where, end: End) -> Episode {
+    pub fn ended(self, job: &Job, at: EpisodePlace, end: End) -> Episode {
         let is_scored = end != End::Error;
         Episode {
             job: job.name.clone(),
@@ -120,7 +120,7 @@ impl Live {
     }
 
     /// Returns the journal line of an episode that an error ended.
-    pub fn errored(self, job: &Job, at: Where, reason: String) -> Episode {
+    pub fn errored(self, job: &Job, at: EpisodePlace, reason: String) -> Episode {
         Episode {
             error: Some(reason),
             ..self.ended(job, at, End::Error)
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_largest_reward_may_be_negative_and_is_none_before_the_first_step() {
-        let mut live = Live::new(0, 7);
+        let mut live = LiveEpisode::new(0, 7);
         assert_eq!((live.return_, live.max_reward), (0.0, None));
         [-2.0, -0.5, -1.0]
             .into_iter()

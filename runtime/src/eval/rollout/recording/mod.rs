@@ -1,86 +1,69 @@
-//! The recorder of a job, and the finished episodes that wait for it.
+//! The way of an episode to disk: dataset and video first, then its journal line.
 
+mod dataset;
+pub mod episode_log;
 mod video_plan;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jobs::episode::{DemoRef, Episode, VideoRef};
-use jobs::eval_args::{ExportMode, RecordFormat};
-use jobs::job::Job;
-use jobs::journal::Line;
 use jobs::layout::RunFolder;
 
 use crate::env::{EnvIndex, EnvSpec};
-use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::rollout::job::{Counts, Earlier, EpisodeSink, JobContext, JobError};
-use crate::record::{
-    Amount, DatasetPlan, Estimate, Export, Format, RecordPlan, Recorded, Recorder,
-};
+use crate::eval::rollout::job::context::JobContext;
+use crate::eval::rollout::job::earlier::Earlier;
+use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::recording::episode_log::EpisodeLog;
+use crate::eval::rollout::totals::Totals;
+use crate::record::{Amount, EpisodeEnd, Estimate, RecordPlan, Recorded, Recorder};
 
 /// Time between two looks at what the recorder has finished.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The recorder of a job, and the finished episodes that wait for it.
-pub struct Recording<'a> {
+/// The recorder of a job, the finished episodes that wait for it, and the log that they go to.
+pub struct Recording<'a, 'l> {
     recorder: Option<Recorder>,
     waiting: BTreeMap<(EnvIndex, u64), Episode>,
     folder: &'a RunFolder,
     /// True if every step has to be rendered.
     pub every_frame: bool,
+    /// Journal, heartbeat and observer of the job.
+    pub log: &'a mut EpisodeLog<'l>,
 }
 
-impl<'a> Recording<'a> {
-    /// Opens the files for the rest of a job.
+impl<'a, 'l> Recording<'a, 'l> {
+    /// Opens the files for the rest of a job, of which at most `amount` will be recorded.
     ///
     /// # Errors
     /// Returns an error if the plan does not fit the environment, a file cannot be written, or the
     /// file system is full.
     pub fn start(
         context: &'a JobContext<'a>,
-        job: &Job,
         spec: &EnvSpec,
-        (earlier, amount): (&Earlier, Amount),
-        sink: &mut EpisodeSink,
+        earlier: &Earlier,
+        amount: Amount,
+        log: &'a mut EpisodeLog<'l>,
     ) -> Result<Self, JobError> {
-        let (folder, args) = (context.folder, context.args);
-        let dataset = dataset(context, job, spec, earlier);
-        let pictures = dataset.as_ref().is_some_and(|dataset| dataset.cameras);
-        let video = video_plan::plan(args, job, &context.work.seats, folder, spec);
-        let every_frame = video.is_some() || pictures;
-        let mut recorder = None;
-        if dataset.is_some() || video.is_some() {
-            let dirs = [
-                Some(folder.job(&job.name)),
-                video.as_ref().map(|video| video.dir.clone()),
-            ];
-            for dir in dirs.into_iter().flatten() {
-                std::fs::create_dir_all(&dir).map_err(|err| JobError::Journal {
-                    path: dir.clone(),
-                    err,
-                })?;
-            }
-            let plan = RecordPlan {
-                dataset,
-                video,
-                num_envs: job.num_envs,
-                env: spec.clone(),
-            };
-            if let Some(warning) = Estimate::of(&plan, amount).check(&folder.job(&job.name))? {
-                sink.observer.say(&format!("warning: {warning}"));
-            }
-            let started = Recorder::start(plan)?;
-            started
-                .warnings()
-                .iter()
-                .for_each(|warning| sink.observer.say(warning));
-            recorder = Some(started);
-        }
+        let (folder, job) = (context.folder, context.job());
+        let plan = RecordPlan {
+            dataset: dataset::plan(context, spec, earlier),
+            video: video_plan::plan(context.args, job, &context.work.seats, folder, spec),
+            num_envs: job.num_envs,
+            env: spec.clone(),
+        };
+        let has_cameras = plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras);
+        let every_frame = plan.video.is_some() || has_cameras;
+        let recorder = match plan.dataset.is_some() || plan.video.is_some() {
+            true => Some(open(context, plan, amount, log)?),
+            false => None,
+        };
         Ok(Self {
             recorder,
             waiting: BTreeMap::new(),
             folder,
             every_frame,
+            log,
         })
     }
 
@@ -89,39 +72,57 @@ impl<'a> Recording<'a> {
         self.recorder.as_mut()
     }
 
-    /// Ends an episode: its journal line is written after dataset and video have it.
-    pub fn ended(
+    /// Drops what was recorded of an environment's running episode.
+    ///
+    /// # Errors
+    /// Returns an error if the recorder has failed.
+    pub fn forget(&mut self, env: EnvIndex) -> Result<(), JobError> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.forget(env)?;
+        }
+        Ok(())
+    }
+
+    /// Ends an episode: its journal line is written after dataset and video have it. Nothing is
+    /// written if another rank has taken it over.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be written or the store of the leases fails.
+    pub fn end(
         &mut self,
         env: EnvIndex,
         episode: Episode,
-        sink: &mut EpisodeSink,
-        beat: &mut Heartbeat,
+        end: EpisodeEnd,
     ) -> Result<(), JobError> {
-        if self.recorder.is_some() {
-            self.waiting.insert((env, episode.episode), episode);
-            return Ok(());
+        let Some(recorder) = &mut self.recorder else {
+            return self.log.episode(episode);
+        };
+        if !self.log.may_write(&episode)? {
+            return Ok(recorder.forget(env)?);
         }
-        journal(episode, sink, beat)
+        recorder.end(env, end)?;
+        self.waiting.insert((env, episode.episode), episode);
+        Ok(())
     }
 
     /// Writes the journal lines of the episodes that the recorder has finished.
-    pub fn settle(&mut self, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Result<(), JobError> {
+    ///
+    /// # Errors
+    /// Returns an error if the recorder lost an episode or the journal cannot be written.
+    pub fn settle(&mut self) -> Result<(), JobError> {
         let recorded = self
             .recorder
             .as_mut()
             .map(Recorder::poll)
             .unwrap_or_default();
-        recorded
-            .into_iter()
-            .try_for_each(|recorded| self.on_recorded(recorded, sink, beat))
+        self.on_all_recorded(recorded)
     }
 
     /// Waits until the journal lines of all finished episodes are written.
-    pub fn catch_up(
-        &mut self,
-        sink: &mut EpisodeSink,
-        beat: &mut Heartbeat,
-    ) -> Result<(), JobError> {
+    ///
+    /// # Errors
+    /// Returns the errors of [`Recording::settle`].
+    pub fn catch_up(&mut self) -> Result<(), JobError> {
         while !self.waiting.is_empty() {
             // If the threads of the recorder have ended, its next use returns the reason.
             let Some(recorded) = self
@@ -131,42 +132,44 @@ impl<'a> Recording<'a> {
             else {
                 return Ok(());
             };
-            recorded
-                .into_iter()
-                .try_for_each(|recorded| self.on_recorded(recorded, sink, beat))?;
+            self.on_all_recorded(recorded)?;
         }
         Ok(())
     }
 
-    /// Waits for the files, and writes the last journal lines.
-    pub fn finish(mut self, sink: &mut EpisodeSink, counts: &mut Counts) -> Result<(), JobError> {
+    /// Waits for the files, writes the last journal lines, and counts in `totals` how long the loop
+    /// has waited for the disk.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Recording::settle`], or the reason why a file is not complete.
+    pub fn finish(mut self, totals: &mut Totals) -> Result<(), JobError> {
         let Some(mut recorder) = self.recorder.take() else {
             return Ok(());
         };
         // Report first what was written before something failed.
         let said = recorder.warnings().len();
         let recorded = recorder.drain();
-        let told = recorded
-            .into_iter()
-            .try_for_each(|recorded| self.on_recorded(recorded, sink, counts.beat));
-        recorder
-            .warnings()
-            .iter()
-            .skip(said)
-            .for_each(|warning| sink.observer.say(warning));
+        let written = self.on_all_recorded(recorded);
+        for warning in recorder.warnings().iter().skip(said) {
+            self.log.observer.say(warning);
+        }
         let pressure = recorder.pressure();
-        counts.totals.record_waits = pressure.video.count + pressure.dataset.count;
-        counts.totals.record_wait = pressure.video.time + pressure.dataset.time;
+        totals.record_waits = pressure.video.count + pressure.dataset.count;
+        totals.record_wait = pressure.video.time + pressure.dataset.time;
         recorder.finish()?;
-        told
+        written
     }
 
-    fn on_recorded(
+    fn on_all_recorded(
         &mut self,
-        recorded: Recorded,
-        sink: &mut EpisodeSink,
-        beat: &mut Heartbeat,
+        recorded: impl IntoIterator<Item = Recorded>,
     ) -> Result<(), JobError> {
+        recorded
+            .into_iter()
+            .try_for_each(|recorded| self.on_recorded(recorded))
+    }
+
+    fn on_recorded(&mut self, recorded: Recorded) -> Result<(), JobError> {
         let Some(mut episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else {
             return Ok(());
         };
@@ -177,7 +180,7 @@ impl<'a> Recording<'a> {
             });
         }
         if let Some(warning) = recorded.warning {
-            sink.observer.say(&format!("warning: {warning}"));
+            self.log.observer.say(&format!("warning: {warning}"));
         }
         let file = recorded.dataset.map(|path| self.folder.relative(&path));
         episode.dataset = file
@@ -192,81 +195,28 @@ impl<'a> Recording<'a> {
         episode.episode_video = recorded
             .episode_video
             .map(|path| self.folder.relative(&path));
-        journal(episode, sink, beat)
+        self.log.episode(episode)
     }
 }
 
-fn dataset(
+/// Creates the folders of `plan`, checks that the disk has room for it, and starts its recorder.
+fn open(
     context: &JobContext,
-    job: &Job,
-    spec: &EnvSpec,
-    earlier: &Earlier,
-) -> Option<DatasetPlan> {
-    let (folder, args) = (context.folder, context.args);
-    let export = match args.export_mode {
-        _ if args.no_dataset => return None,
-        ExportMode::None => return None,
-        ExportMode::All => Export::All,
-        ExportMode::Succeeded => Export::Succeeded,
-        ExportMode::Separate => Export::Separate,
-    };
-    let file = folder.dataset(&job.name, context.env.rank, context.env.world_size);
-    // A dataset for training needs its images; one for analysis is far smaller without them.
-    let (format, path, cameras) = match args.record_format {
-        RecordFormat::Hdf5 => (Format::Hdf5, file, args.record_cameras),
-        RecordFormat::Lerobot => (Format::LeRobot, file.with_extension(""), true),
-    };
-    Some(DatasetPlan {
-        format,
-        export,
-        first_demo: earlier.first_demo(&folder.relative(&path)),
-        first_failed_demo: earlier.first_demo(&folder.relative(&DatasetPlan::failed_path(&path))),
-        env_args: serde_json::json!({
-            "env_name": job.environment,
-            "type": 2,
-            "sim_args": {"dt": spec.sim_dt, "decimation": spec.decimation, "render_interval": spec.decimation,
-                         "num_envs": job.num_envs},
-        }),
-        cameras: cameras && job.enable_cameras != Some(false),
-        path,
-    })
-}
-
-fn journal(episode: Episode, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Result<(), JobError> {
-    if !sink.may_write(&episode)? {
-        return Ok(());
+    plan: RecordPlan,
+    amount: Amount,
+    log: &mut EpisodeLog,
+) -> Result<Recorder, JobError> {
+    let folder = context.folder.job(&context.job().name);
+    let videos = plan.video.as_ref().map(|video| video.dir.clone());
+    for dir in std::iter::once(folder.clone()).chain(videos) {
+        std::fs::create_dir_all(&dir).map_err(|err| JobError::Journal { path: dir, err })?;
     }
-    let line = Line::Episode(Box::new(episode));
-    sink.write(&line)?;
-    if let Line::Episode(episode) = &line {
-        let (number, success) = (episode.episode, episode.success);
-        tracing::info!(
-            episode = number,
-            env = episode.env,
-            success,
-            length = episode.length,
-            "episode ended"
-        );
-        if let Some(leases) = &sink.leases {
-            leases.written(episode.job_index, episode.episode);
-        }
-        beat.count(episode);
-        sink.observer.on(beat, Some(episode));
+    if let Some(warning) = Estimate::of(&plan, amount).check(&folder)? {
+        log.observer.say(&format!("warning: {warning}"));
     }
-    Ok(())
-}
-
-/// Writes an episode that an error ended to the journal at once.
-pub fn journal_error(
-    episode: Episode,
-    sink: &mut EpisodeSink,
-    beat: &mut Heartbeat,
-) -> Result<(), JobError> {
-    if let Some(reason) = &episode.error {
-        sink.observer.say(&format!(
-            "{} episode {}: {reason}",
-            episode.job, episode.episode
-        ));
+    let recorder = Recorder::start(plan)?;
+    for warning in recorder.warnings() {
+        log.observer.say(warning);
     }
-    journal(episode, sink, beat)
+    Ok(recorder)
 }

@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use crate::clock::now;
 use crate::env::{Answer, EnvIndex};
-use crate::eval::rollout::episode::Live;
+use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::schedule::Schedule;
 
 /// A group of environments that step and infer together.
-pub struct Group {
+pub struct EnvGroup<'l> {
     /// Indices of the group's environments.
     pub envs: Range<usize>,
     /// The next command of each environment.
-    pub schedule: Schedule,
+    pub schedule: Schedule<'l>,
     /// Environments for which the policy runs inference.
     pub thinking: Vec<EnvIndex>,
     /// Number of commands to environments without an answer yet.
@@ -27,9 +27,9 @@ pub struct Group {
     pub since: Instant,
 }
 
-impl Group {
+impl<'l> EnvGroup<'l> {
     /// Creates a group without commands or inferences under way.
-    pub fn new(envs: Range<usize>, schedule: Schedule) -> Self {
+    pub fn new(envs: Range<usize>, schedule: Schedule<'l>) -> Self {
         let (answers, actions) = (BTreeMap::new(), BTreeMap::new());
         Self {
             envs,
@@ -48,7 +48,7 @@ impl Group {
     }
 
     /// Returns a description of what the group waits for, for the message about a stall.
-    pub fn waits_for(&self, live: &BTreeMap<EnvIndex, Live>) -> String {
+    pub fn waits_for(&self, live: &BTreeMap<EnvIndex, LiveEpisode>) -> String {
         if !self.thinking.is_empty() {
             let envs: Vec<_> = self.thinking.iter().map(|env| env.0.to_string()).collect();
             return format!("the policy infers for environments {}", envs.join(", "));
@@ -78,19 +78,19 @@ impl Group {
 mod tests {
     use super::*;
     use crate::env::{EnvError, Observation};
-    use crate::eval::rollout::schedule::Waiting;
+    use crate::eval::rollout::schedule::WaitingEpisodes;
 
     #[test]
     fn whoever_has_not_answered_is_named_with_its_step() {
-        let schedule = Schedule::new(Waiting::Anyone(Box::new(0..2)), 2..4, 1, None);
-        let mut group = Group::new(2..4, schedule);
+        let schedule = Schedule::new(WaitingEpisodes::Anyone(Box::new(0..2)), 2..4, 1, None);
+        let mut group = EnvGroup::new(2..4, schedule);
         let live = BTreeMap::from([
-            (EnvIndex(2), Live::new(0, 7)),
+            (EnvIndex(2), LiveEpisode::new(0, 7)),
             (
                 EnvIndex(3),
-                Live {
+                LiveEpisode {
                     length: 17,
-                    ..Live::new(1, 8)
+                    ..LiveEpisode::new(1, 8)
                 },
             ),
         ]);

@@ -1,0 +1,75 @@
+//! The program `eval`, from its command line to its exit code.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use jobs::eval_args::EvalArgs;
+use jobs::exit::FINAL;
+use jobs::plan::WordsError;
+
+use crate::eval::error::RankError;
+use crate::eval::monitor::meter::Meter;
+use crate::eval::monitor::peers::RankPeers;
+use crate::eval::monitor::progress::Progress;
+use crate::eval::monitor::stop::StopRequest;
+use crate::eval::rank::Evaluation;
+use crate::eval::rank::observers::Observers;
+use crate::eval::rollout::inference::InferenceThread;
+use crate::eval::setup::launch;
+use crate::eval::setup::rank_setup::RankSetup;
+use crate::{console, error_file};
+
+/// The program `eval`: parses `words`, its arguments, and runs this rank's share.
+pub fn main(words: &[OsString]) -> ExitCode {
+    let args = match EvalArgs::read_words(words) {
+        Err(WordsError::Usage(err)) => {
+            // A closed stderr does not change the exit code.
+            let _ = err.print();
+            return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
+        }
+        args => args.map_err(RankError::Arguments),
+    };
+    let err = match args.and_then(|args| run(&args)) {
+        Ok(code) => return code,
+        Err(err) => err,
+    };
+    let reason = err.to_string();
+    console::error(&reason);
+    error_file::write_error_file(&reason);
+    match err.is_final() {
+        true => ExitCode::from(FINAL),
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn run(args: &EvalArgs) -> Result<ExitCode, RankError> {
+    console::Style::of(args, |name| std::env::var(name).ok()).adopt();
+    let stop = StopRequest::on_signals()?;
+    let mut setup = RankSetup::new(args)?;
+    let peers = RankPeers::meet(&setup.env)?;
+    let lock = launch::join(&mut setup, peers.store())?;
+    let journal = setup.open_journal()?;
+    let progress = Progress::new(&setup.env);
+    introduce(&setup, &progress);
+    let device = setup.device.device;
+    let no_thread = |owner| move |err| RankError::Thread { owner, err };
+    let inference = InferenceThread::start(device).map_err(no_thread("the policy"))?;
+    let meter = Meter::start(device).map_err(no_thread("the meter"))?;
+    let observers = Observers::new(peers, progress, stop.clone(), lock, &meter);
+    Evaluation::new(args, &setup, &stop, inference, journal, observers).run()
+}
+
+/// Opens the log of this rank, and tells the user about its device and its setup.
+fn introduce(setup: &RankSetup, progress: &Progress) {
+    let log = setup.folder.log(setup.env.rank);
+    if let Err(err) = console::log_into(&log) {
+        progress.say(&format!("warning: no log in `{}`: {err}", log.display()));
+    }
+    progress.say(&format!("device {}", setup.device.reason));
+    for warning in &setup.device.warnings {
+        progress.say(&format!("warning: {warning}"));
+    }
+    for note in &setup.notes {
+        progress.say(note);
+    }
+}

@@ -1,0 +1,237 @@
+//! The attempts of a rank at one job, and the journal line with which each of them ends.
+
+use std::time::{Duration, SystemTime};
+
+use jobs::assign::Work;
+use jobs::journal::{JobEnd, Line};
+use jobs::time::rfc3339;
+
+use crate::clock::now;
+use crate::device::gpu;
+use crate::eval::error::RankError;
+use crate::eval::lease::Leases;
+use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::rank::Evaluation;
+use crate::eval::rank::history::JournalHistory;
+use crate::eval::rollout::job::context::JobContext;
+use crate::eval::rollout::job::earlier::Earlier;
+use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::job::run as run_job;
+use crate::eval::rollout::recording::episode_log::EpisodeLog;
+use crate::eval::rollout::totals::Totals;
+use crate::policy::PolicyError;
+use crate::{error_file, host};
+
+/// One attempt at a job.
+struct Attempt<'t> {
+    /// The part of the job that this rank runs.
+    work: &'t Work,
+    /// The leases under which it runs; `None` if it is not leased.
+    leases: Option<&'t Leases>,
+    /// 1 for the first attempt.
+    number: u32,
+}
+
+/// How an attempt ended.
+struct AttemptEnd {
+    beat: Heartbeat,
+    /// The reason why it failed.
+    error: Option<String>,
+}
+
+impl AttemptEnd {
+    fn without_error(beat: Heartbeat) -> Self {
+        Self { beat, error: None }
+    }
+}
+
+impl Evaluation<'_> {
+    /// Runs the rest of a job, and retries it if it fails.
+    ///
+    /// # Errors
+    /// Returns a [`RankError`] if the journal cannot be written, the store of the leases fails, or
+    /// the GPU is lost.
+    pub(super) fn job(
+        &mut self,
+        work: &Work,
+        leases: Option<&Leases>,
+        history: &mut JournalHistory,
+        last: Heartbeat,
+    ) -> Result<Heartbeat, RankError> {
+        let (job, mut beat) = (&work.job, last);
+        if history.given_up.contains(&job.index) {
+            self.failed.get_or_insert_with(|| {
+                format!("{} has failed before this rank was restarted", job.name)
+            });
+            return Ok(beat);
+        }
+        for number in 1..=self.args.job_attempts {
+            let attempt = Attempt {
+                work,
+                leases,
+                number,
+            };
+            let ended = self.attempt(&attempt, history, &beat)?;
+            beat = ended.beat;
+            let Some(error) = ended.error else { break };
+            if number == self.args.job_attempts {
+                let reason = format!("{}: {error}", job.name);
+                error_file::write_error_file(&reason);
+                self.failed = Some(reason);
+                break;
+            }
+            *history = self.history()?;
+        }
+        beat.jobs_done += u64::from(!self.stop.asked());
+        Ok(beat)
+    }
+
+    fn attempt(
+        &mut self,
+        attempt: &Attempt,
+        history: &JournalHistory,
+        last: &Heartbeat,
+    ) -> Result<AttemptEnd, RankError> {
+        let Attempt { work, leases, .. } = *attempt;
+        let (index, suspects) = (work.job.index, &history.suspects);
+        let earlier = Earlier::of(work, history.about(index), suspects, attempt.number - 1);
+        let mut beat = last.of_job(&work.job.name);
+        match leases {
+            None => (beat.done, beat.solved) = (earlier.done.len() as u64, earlier.solved),
+            // With leases, finished episodes of other ranks do not count for this one.
+            Some(leases) => leases.visit(work, earlier.done.clone(), suspects.of(index)),
+        }
+        let leave = |is_done| {
+            leases
+                .iter()
+                .for_each(|leases| leases.leave(index, is_done))
+        };
+        if earlier.is_finished(work) {
+            leave(true);
+            return Ok(AttemptEnd::without_error(beat));
+        }
+        let started = now();
+        let mut totals = Totals::default();
+        let result = self.run_job(attempt, &earlier, &mut totals, &mut beat);
+        leave(result.is_ok());
+        self.busy_s += started.elapsed().as_secs_f64();
+        let error = match result {
+            Err(JobError::Stopped | JobError::TakenOver) => {
+                return Ok(AttemptEnd::without_error(beat));
+            }
+            Err(JobError::Leases(err)) => return Err(err.into()),
+            Err(JobError::Policy(PolicyError::DeviceLost(reason))) => {
+                return Err(self.lose(reason)?);
+            }
+            Err(JobError::Journal { path, err }) => return Err(RankError::Journal { path, err }),
+            Err(err) => Some(err.to_string()),
+            Ok(()) => None,
+        };
+        let took = started.elapsed();
+        self.observers.progress.job_ended(&beat, took);
+        self.note_end(attempt, &totals, error.as_deref(), took)?;
+        Ok(AttemptEnd { beat, error })
+    }
+
+    /// Runs the job with what this rank provides, and counts its episodes in `beat`.
+    fn run_job(
+        &mut self,
+        attempt: &Attempt,
+        earlier: &Earlier,
+        totals: &mut Totals,
+        beat: &mut Heartbeat,
+    ) -> Result<(), JobError> {
+        let (setup, work) = (self.setup, attempt.work);
+        let (name, rank) = (&work.job.name, setup.env.rank);
+        let _span = tracing::info_span!("job", %name, rank, attempt = attempt.number).entered();
+        let device = setup.device.device;
+        let meter = self.observers.meter;
+        let context = JobContext {
+            args: self.args,
+            env: &setup.env,
+            device,
+            work,
+            place: setup.placement.place(self.args, &setup.env, work, device),
+            inference: &self.inference,
+            seed: setup.plan.seed,
+            folder: &setup.folder,
+            stop: self.stop,
+            meter,
+        };
+        meter.begin();
+        let mut log = EpisodeLog {
+            journal: &mut self.journal,
+            observer: &mut self.observers,
+            leases: attempt.leases,
+            beat: std::mem::take(beat),
+        };
+        let result = run_job(&context, earlier, &mut log, totals);
+        *beat = log.beat;
+        result
+    }
+
+    /// Tells the user how an attempt failed, and writes its last journal line.
+    fn note_end(
+        &mut self,
+        attempt: &Attempt,
+        totals: &Totals,
+        error: Option<&str>,
+        took: Duration,
+    ) -> Result<(), RankError> {
+        let is_retried = error.is_some() && attempt.number < self.args.job_attempts;
+        if let Some(error) = error {
+            let left = if is_retried {
+                ", and is tried again"
+            } else {
+                ""
+            };
+            let name = &attempt.work.job.name;
+            self.observers
+                .progress
+                .say(&format!("{name} failed{left}: {error}"));
+        }
+        let (folder, rank) = (&self.setup.folder, self.setup.env.rank);
+        let line = JobEnd {
+            error: error.map(str::to_owned),
+            retried: is_retried,
+            log: error.map(|_| folder.relative(&folder.log(rank))),
+            ..self.job_end_line(attempt, totals, took)
+        };
+        self.append(&Line::JobEnd(line))
+    }
+
+    /// Returns the line of an attempt without an error.
+    fn job_end_line(&self, attempt: &Attempt, totals: &Totals, took: Duration) -> JobEnd {
+        let Attempt { work, number, .. } = attempt;
+        let libtorch = gpu::take_peak(self.setup.device.device);
+        let envs = self.observers.meter.job();
+        JobEnd {
+            job_index: work.job.index,
+            rank: self.setup.env.rank,
+            share: work.share,
+            attempt: number - 1,
+            wall_s: took.as_secs_f64(),
+            env_steps: totals.env_steps,
+            frames: totals.frames,
+            policy_calls: totals.infer.count(),
+            infer_busy_s: totals.infer_busy().as_secs_f64(),
+            sim_busy_s: totals.sim_busy.total().as_secs_f64(),
+            env_restarts: totals.env_restarts,
+            record_waits: totals.record_waits,
+            record_wait_s: totals.record_wait.as_secs_f64(),
+            infer_ms: totals.infer.quantiles(),
+            sim_ms: totals.sim.quantiles(),
+            peak_rss_bytes: host::peak_rss_bytes(),
+            peak_vram_bytes: libtorch.map(|peak| peak.reserved_bytes),
+            peak_vram_allocated_bytes: libtorch.map(|peak| peak.allocated_bytes),
+            peak_env_bytes: envs.host_bytes,
+            peak_env_vram_bytes: envs.gpu.map(|gpu| gpu.bytes),
+            env_vram_is_estimate: envs.gpu.is_some_and(|gpu| gpu.is_estimate),
+            out_of_memory: totals.shortage.count,
+            out_of_memory_batch: totals.shortage.batch.map(|rows| rows as u64),
+            gpu_busy: envs.gpu_busy,
+            ended: rfc3339(SystemTime::now()),
+            ..JobEnd::default()
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The end of a rank: its last journal line, the wait for the other ranks, and the exit code.
+
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use jobs::exit::FINAL;
+use jobs::journal::{Line, RankEnd};
+use jobs::time::rfc3339;
+use report::tables;
+
+use crate::error_file;
+use crate::eval::error::RankError;
+use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::rank::observers::Observers;
+use crate::eval::rank::policy_files::PolicyHashing;
+use crate::eval::rank::{Evaluation, outcome};
+use c10d::torch_error::is_hardware_failure;
+
+impl Evaluation<'_> {
+    /// Waits for the other ranks and writes the report. A rank that was stopped, or whose job
+    /// failed without `--continue-on-error`, does not wait; in the second case it also calls off
+    /// the other ranks.
+    ///
+    /// # Errors
+    /// Returns a [`RankError`] if the journal or the report cannot be written.
+    pub(super) fn conclude(&mut self, last: Heartbeat) -> Result<ExitCode, RankError> {
+        if let Some(reason) = self.reason_not_to_wait() {
+            self.end()?;
+            return self.conclude_early(reason);
+        }
+        let timeout = self.args.gather_timeout();
+        let Observers {
+            peers, progress, ..
+        } = &mut self.observers;
+        let lost = peers.wait_for_all(last, timeout, self.stop, |beats| progress.all(beats));
+        self.end()?;
+        if let Some(reason) = self.stop.reason() {
+            return self.conclude_early(reason);
+        }
+        let together = outcome::bring_together(self.setup, &self.observers.peers, &lost);
+        let Observers {
+            peers, progress, ..
+        } = &self.observers;
+        progress.finish();
+        if let Some(note) = &together.note {
+            progress.say(&format!("warning: {note}"));
+        }
+        if self.setup.env.rank != 0 {
+            if self.failed.is_none() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            peers.wait_for_report(timeout);
+            return Ok(ExitCode::from(FINAL));
+        }
+        let report = outcome::report(self.setup, together)?;
+        peers.report_is_written();
+        if report.complete() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        error_file::write_error_file(&tables::conclusion(&report));
+        Ok(ExitCode::from(FINAL))
+    }
+
+    /// Returns why this rank ends without the others: it was stopped, or its job failed for good.
+    fn reason_not_to_wait(&self) -> Option<String> {
+        if let Some(reason) = self.stop.reason() {
+            return Some(reason);
+        }
+        let failed = self.failed.as_ref()?;
+        if self.args.continue_on_error {
+            return None;
+        }
+        let reason = format!("a job failed, and --continue-on-error is not given: {failed}");
+        self.observers.peers.call_off(&reason);
+        Some(reason)
+    }
+
+    fn conclude_early(&self, reason: String) -> Result<ExitCode, RankError> {
+        self.observers.progress.finish();
+        if self.setup.env.rank == 0 {
+            outcome::report(self.setup, outcome::from_disk(&self.setup.env, reason))?;
+        }
+        Ok(ExitCode::from(FINAL))
+    }
+
+    /// Writes the last journal line. The other ranks have been waited for, or will not be.
+    fn end(&mut self) -> Result<(), RankError> {
+        self.note_policy_files(match self.stop.asked() {
+            true => PolicyHashing::take,
+            false => PolicyHashing::finish,
+        })?;
+        let line = RankEnd {
+            stopped: self.stop.asked(),
+            ..self.rank_end_line()
+        };
+        self.append(&Line::RankEnd(line))
+    }
+
+    /// Writes the last journal line of a rank that has lost its GPU; returns the error with which
+    /// it ends.
+    pub(super) fn lose(&mut self, reason: String) -> Result<RankError, RankError> {
+        let line = RankEnd {
+            is_hardware: is_hardware_failure(&reason),
+            failure: Some(reason.clone()),
+            ..self.rank_end_line()
+        };
+        self.append(&Line::RankEnd(line))?;
+        let rank = self.setup.env.rank;
+        Ok(RankError::GpuLost { rank, reason })
+    }
+
+    fn rank_end_line(&self) -> RankEnd {
+        RankEnd {
+            rank: self.setup.env.rank,
+            wall_s: self.begun.elapsed().as_secs_f64(),
+            busy_s: self.busy_s,
+            ended: rfc3339(SystemTime::now()),
+            ..RankEnd::default()
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What a rank does while it waits for leases.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::eval::error::RankError;
+use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::stop::StopRequest;
+use crate::eval::rank::history::JournalHistory;
+use crate::eval::rank::observers::Observers;
+use crate::eval::rollout::recording::episode_log::JobObserver;
+use crate::eval::setup::rank_setup::RankSetup;
+
+/// A rank that waits for leases.
+pub struct IdleRank<'r, 'a> {
+    /// Its setup, which names the journals.
+    pub setup: &'r RankSetup,
+    /// Who is told that it waits.
+    pub observers: &'r mut Observers<'a>,
+    /// Tells whether it has to stop.
+    pub stop: &'r StopRequest,
+    /// Its last heartbeat.
+    pub last: &'r Heartbeat,
+}
+
+impl IdleRank<'_, '_> {
+    /// Publishes that this rank is idle and waits a moment; returns false if the rank has to stop.
+    pub fn rest(&mut self) -> bool {
+        self.observers.on(&Heartbeat {
+            arrived: true,
+            ..self.last.clone()
+        });
+        self.observers.peers.rest();
+        !self.stop.asked()
+    }
+
+    /// Returns the ranks that do not come back, or have made no progress for `timeout`.
+    pub fn lost(&mut self, timeout: Duration) -> BTreeSet<usize> {
+        self.observers.peers.lost(timeout).into_iter().collect()
+    }
+
+    /// Reads the journals again.
+    ///
+    /// # Errors
+    /// Returns [`RankError::Journals`] if they cannot be read.
+    pub fn history(&self) -> Result<JournalHistory, RankError> {
+        JournalHistory::read(self.setup, &self.observers.progress)
+    }
+
+    /// Tells the other ranks that no rank has work left.
+    pub fn finished(&self) {
+        self.observers.peers.leased();
+    }
+
+    /// Tells the user something.
+    pub fn say(&self, text: &str) {
+        self.observers.progress.say(text);
+    }
+}

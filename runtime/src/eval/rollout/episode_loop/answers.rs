@@ -1,0 +1,260 @@
+//! What follows from the answers of a group's environments, and from its inference.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use jobs::episode::{End, Episode};
+use jobs::job::Length;
+use jobs::journal::{EnvLost, Line};
+use jobs::time::rfc3339;
+
+use crate::clock::now;
+use crate::env::{Answer, EnvError, EnvIndex, Observation, Step};
+use crate::eval::rollout::episode::LiveEpisode;
+use crate::eval::rollout::episode::ending::{Ending, EpisodeOutcome, Signs};
+use crate::eval::rollout::episode_loop::EpisodeLoop;
+use crate::eval::rollout::inference::Inference;
+use crate::eval::rollout::job::error::JobError;
+use crate::policy::{Account, Chunk, EpisodeStart, PolicyError};
+use crate::record::{EpisodeEnd, EpisodeMeta};
+
+impl EpisodeLoop<'_, '_> {
+    /// Gives the chunks of an inference to the environments of a group.
+    pub(super) fn on_inference(
+        &mut self,
+        index: usize,
+        inference: Inference,
+    ) -> Result<(), JobError> {
+        let Inference {
+            chunks,
+            took,
+            shortage,
+        } = inference;
+        self.totals.shortage = shortage;
+        let chunks = chunks?;
+        self.totals.infer.add(took);
+        tracing::trace!(
+            group = index,
+            rows = chunks.len(),
+            ms = took.as_secs_f64() * 1e3,
+            "inferred"
+        );
+        if self.active.policy.is_planner {
+            self.totals.thinking.end(now());
+        } else {
+            self.totals.inferred += took;
+        }
+        let needs_chunk = std::mem::take(&mut self.groups[index].thinking);
+        self.check(&chunks, needs_chunk.len())?;
+        for (env, chunk) in needs_chunk.into_iter().zip(chunks) {
+            if let Some(live) = self.live.get_mut(&env) {
+                live.infer_calls += 1;
+            }
+            if chunk.is_end() {
+                self.ended_by_policy(index, env)?;
+            } else {
+                self.groups[index].schedule.set_chunk(env, chunk);
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, chunks: &[Chunk], rows: usize) -> Result<(), JobError> {
+        let dim = self.envs.spec().action.names.len();
+        let has_dim = |chunk: &Chunk| chunk.action(0).is_some_and(|row| row.len() == dim);
+        if chunks.len() == rows && chunks.iter().all(has_dim) {
+            return Ok(());
+        }
+        let (policy, found) = (&self.job().policy_type, chunks.len());
+        let reason =
+            format!("policy `{policy}` gave {found} chunks for {rows} rows of {dim} actions");
+        Err(PolicyError::Inference(reason).into())
+    }
+
+    /// Ends an episode because the policy says so.
+    fn ended_by_policy(&mut self, index: usize, env: EnvIndex) -> Result<(), JobError> {
+        self.groups[index].schedule.end(env);
+        let Some(live) = self.live.remove(&env) else {
+            return Ok(());
+        };
+        if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
+            let (policy, episode) = (&self.job().policy_type, live.episode);
+            let reason = format!(
+                "policy `{policy}` ended episode {episode} before its first step: num_steps would \
+                 never be taken, num_episodes is one way"
+            );
+            return Err(PolicyError::Inference(reason).into());
+        }
+        let outcome = EpisodeOutcome {
+            end: match live.solved_once {
+                true => End::Success,
+                false => End::Terminated,
+            },
+            recorded: EpisodeEnd {
+                success: live.solved_once,
+                terminated: true,
+                truncated: false,
+            },
+        };
+        self.on_end(env, live, outcome)
+    }
+
+    /// Processes the answers of a group after all its environments have answered.
+    pub(super) fn on_answers(&mut self, index: usize) -> Result<(), JobError> {
+        let answers = std::mem::take(&mut self.groups[index].answers);
+        let mut actions = std::mem::take(&mut self.groups[index].actions);
+        for (env, answer) in answers {
+            match answer {
+                Answer::Reset(Ok(observation)) => self.on_reset(env, observation)?,
+                Answer::Step(Ok(step)) => {
+                    let action = actions.remove(&env).unwrap_or_default();
+                    let outcome = self.on_step(env, &action, step)?;
+                    if let Some(outcome) = outcome
+                        && let Some(live) = self.live.remove(&env)
+                    {
+                        self.groups[index].schedule.end(env);
+                        self.on_end(env, live, outcome)?;
+                    }
+                }
+                Answer::Reset(Err(err)) | Answer::Step(Err(err)) => {
+                    self.on_failure(index, env, err)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_reset(&mut self, env: EnvIndex, observation: Observation) -> Result<(), JobError> {
+        let Some(live) = self.live.get_mut(&env) else {
+            return Ok(());
+        };
+        let (episode, seed) = (live.episode, live.seed);
+        self.totals.frames += observation.video.len() as u64;
+        if let Some(recorder) = self.recording.recorder() {
+            let meta = EpisodeMeta {
+                episode,
+                seed,
+                language: observation.language.clone(),
+            };
+            recorder.begin(env, meta, &observation)?;
+        }
+        let observation = Arc::new(observation);
+        live.observation = Arc::clone(&observation);
+        let start = EpisodeStart { env, episode, seed };
+        self.active.context.inference.reset(start);
+        self.show(env, observation);
+        Ok(())
+    }
+
+    /// Records a step; returns how the episode ended, if it did.
+    fn on_step(
+        &mut self,
+        env: EnvIndex,
+        action: &[f32],
+        step: Step,
+    ) -> Result<Option<EpisodeOutcome>, JobError> {
+        let ending = Ending::new(&self.job().rollout, self.envs.spec());
+        let Some(live) = self.live.get_mut(&env) else {
+            return Ok(None);
+        };
+        live.length += 1;
+        live.reward(step.reward);
+        self.totals.frames += step.observation.video.len() as u64;
+        let signs = Signs::of(&step, live.length, live.solved_once);
+        (live.solved_once, live.solved_now) = (signs.success, step.success);
+        live.out_of_bounds += u64::from(step.out_of_bounds);
+        self.totals.out_of_bounds += u64::from(step.out_of_bounds);
+        let outcome = ending
+            .after(signs)
+            .map(|end| EpisodeOutcome::of(end, &step));
+        if let Some(recorder) = self.recording.recorder() {
+            recorder.step(env, action, Some(&step.processed_action), &step)?;
+        }
+        let observation = Arc::new(step.observation);
+        live.observation = Arc::clone(&observation);
+        if outcome.is_none() {
+            self.show(env, observation);
+        }
+        Ok(outcome)
+    }
+
+    /// Hands a finished episode to the recorder, and from there to the journal, unless another rank
+    /// has taken it over.
+    fn on_end(
+        &mut self,
+        env: EnvIndex,
+        live: LiveEpisode,
+        outcome: EpisodeOutcome,
+    ) -> Result<(), JobError> {
+        let EpisodeOutcome { end, recorded } = outcome;
+        let account = if self.active.policy.is_planner {
+            let over = live.over(env, recorded.success);
+            self.active.context.inference.end(over)?
+        } else {
+            Account::default()
+        };
+        for note in &account.notes {
+            self.say(note);
+        }
+        let episode = Episode {
+            metrics: account.metrics,
+            ..live.ended(self.job(), self.place(env), end)
+        };
+        self.recording.end(env, episode, recorded)
+    }
+
+    /// Handles an error of one environment: its episode ends as an error, or starts again if the
+    /// environment's process was lost.
+    fn on_failure(&mut self, index: usize, env: EnvIndex, err: EnvError) -> Result<(), JobError> {
+        let (reason, stderr) = match err {
+            EnvError::Episode { reason, .. } => (reason, None),
+            EnvError::Lost { reason, stderr, .. } => (reason, Some(stderr)),
+            other => return Err(other.into()),
+        };
+        self.recording.forget(env)?;
+        let Some(live) = self.live.remove(&env) else {
+            return Ok(());
+        };
+        let attempt = self.attempts.entry(live.episode).or_insert(0);
+        let again = stderr.is_some() && *attempt < self.active.env_restarts();
+        if let Some(stderr) = stderr {
+            *attempt += 1;
+            let lost = EnvLost {
+                job_index: self.active.job().index,
+                rank: self.active.context.env.rank,
+                env: env.0,
+                episode: live.episode,
+                step: live.length,
+                attempt: *attempt,
+                reason: reason.clone(),
+                stderr,
+                at: rfc3339(SystemTime::now()),
+            };
+            self.recording.log.write(&Line::EnvLost(Box::new(lost)))?;
+        }
+        let schedule = &mut self.groups[index].schedule;
+        if again {
+            self.totals.env_restarts += 1;
+            schedule.again(env);
+            let text = format!(
+                "{} episode {} begins again: environment {}: {reason}",
+                self.job().name,
+                live.episode,
+                env.0
+            );
+            self.recording.log.observer.say(&text);
+            return Ok(());
+        }
+        schedule.end(env);
+        let errored = live.errored(self.job(), self.place(env), reason);
+        self.recording.log.errored_episode(errored)
+    }
+
+    /// Shows an observation to a policy that looks back. Most policies see only the observations
+    /// they are asked about.
+    fn show(&self, env: EnvIndex, observation: Arc<Observation>) {
+        if self.active.policy.spec.looks_back > 0 {
+            self.active.context.inference.observe(env, observation);
+        }
+    }
+}

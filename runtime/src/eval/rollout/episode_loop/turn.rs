@@ -1,0 +1,117 @@
+//! The turn of a group: resets and steps, or an inference if no reset is due.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use jobs::journal::{EpisodeStart, Line};
+use jobs::time::rfc3339;
+
+use crate::clock::now;
+use crate::env::{Command, EnvIndex, Render};
+use crate::eval::rollout::episode::LiveEpisode;
+use crate::eval::rollout::episode_loop::EpisodeLoop;
+use crate::eval::rollout::job::builds::LoopEvent;
+use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::schedule::DueStep;
+
+/// Commands for the environments of a group.
+type Commands = Vec<(EnvIndex, Command)>;
+
+impl EpisodeLoop<'_, '_> {
+    /// Starts the next turn of a group.
+    pub(super) fn start_turn(&mut self, index: usize) -> Result<(), JobError> {
+        let schedule = &mut self.groups[index].schedule;
+        let starts = schedule.start();
+        if starts.is_empty() {
+            let needs_chunk = schedule.needs_chunk();
+            if !needs_chunk.is_empty() {
+                self.infer(index, needs_chunk);
+                return Ok(());
+            }
+        }
+        let mut resets = Vec::new();
+        for (env, episode) in starts {
+            resets.push((env, self.reset(env, episode)?));
+        }
+        self.send(index, resets);
+        Ok(())
+    }
+
+    /// Asks the policy for the chunks of `needs_chunk`.
+    fn infer(&mut self, index: usize, needs_chunk: Vec<EnvIndex>) {
+        let rows = needs_chunk
+            .iter()
+            .filter_map(|env| Some((*env, Arc::clone(&self.live.get(env)?.observation))))
+            .collect();
+        let events = self.envs.events.clone();
+        let give = move |inference| {
+            // The receiver is gone after the loop was stopped.
+            events.send(LoopEvent::Inference(index, inference)).ok();
+        };
+        self.active
+            .context
+            .inference
+            .infer(rows, self.active.max_batch(), give);
+        self.groups[index].thinking = needs_chunk;
+        if self.active.policy.is_planner {
+            self.totals.thinking.begin(1, now());
+        }
+    }
+
+    /// Notes the start of an episode, and returns the command for it.
+    fn reset(&mut self, env: EnvIndex, episode: u64) -> Result<Command, JobError> {
+        let seed = self.active.seed(episode);
+        self.live.insert(env, LiveEpisode::new(episode, seed));
+        tracing::debug!(episode, env = env.0, seed, "reset");
+        self.recording.log.note(&Line::EpisodeStart(EpisodeStart {
+            job_index: self.job().index,
+            episode,
+            rank: self.active.context.env.rank,
+            env: env.0,
+            alone: self.alone,
+            started: rfc3339(SystemTime::now()),
+        }))?;
+        Ok(Command::Reset { seed, episode })
+    }
+
+    /// Sends `resets` and the steps that are due. Images are rendered where somebody looks at them:
+    /// the recorder at all, the policy at those that it infers from.
+    fn send(&mut self, index: usize, resets: Commands) {
+        let group = &mut self.groups[index];
+        let due = group.schedule.due();
+        self.totals.env_steps += due.len() as u64;
+        self.recording.log.beat.steps += due.len() as u64;
+        group.actions = due
+            .iter()
+            .map(|due| (due.env, due.action.clone()))
+            .collect();
+        let spec = &self.active.policy.spec;
+        let (seen, unseen): (Vec<_>, Vec<_>) = due
+            .into_iter()
+            .partition(|due| spec.needs_video && (spec.looks_back > 0 || due.last));
+        group.since = now();
+        let batches = [
+            (resets, spec.needs_video),
+            (steps(seen), true),
+            (steps(unseen), false),
+        ];
+        for (commands, is_looked_at) in batches {
+            if commands.is_empty() {
+                continue;
+            }
+            group.outstanding += commands.len();
+            self.totals.sim_busy.begin(commands.len(), now());
+            let render = match self.recording.every_frame || is_looked_at {
+                true => Render::Yes,
+                false => Render::No,
+            };
+            self.envs.env().send(commands, render);
+        }
+    }
+}
+
+fn steps(due: Vec<DueStep>) -> Commands {
+    due.into_iter()
+        .map(|DueStep { env, action, .. }| (env, Command::Step { action }))
+        .collect()
+}

@@ -1,0 +1,117 @@
+//! What the episode loop asks of the inference thread, and what comes back.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use jobs::job::Job;
+use serde_json::Value;
+
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::{Account, Chunk, EpisodeStart, Over, PolicyError, PolicySpec, Shortage};
+
+/// The properties of the policy that the thread holds.
+#[derive(Clone, Debug)]
+pub struct PolicyInfo {
+    /// Its constant specification.
+    pub spec: PolicySpec,
+    /// Number of actions taken from each chunk.
+    pub chunk_length: usize,
+    /// Seeds that the policy prescribes for its episodes, in place of those of the plan.
+    pub seeds: Vec<Option<u64>>,
+    /// Facts about the policy for the journal.
+    pub facts: BTreeMap<String, Value>,
+    /// True for a planner: it computes elsewhere, and is told how episodes end.
+    pub is_planner: bool,
+    /// Notes for the user about the policy.
+    pub notes: Vec<String>,
+    /// True if another process runs the inference.
+    pub is_remote: bool,
+}
+
+/// The result of an inference.
+#[derive(Debug)]
+pub struct Inference {
+    /// One chunk for each row, in order.
+    pub chunks: Result<Vec<Chunk>, PolicyError>,
+    /// Duration of the call.
+    pub took: Duration,
+    /// Memory shortages that the policy has reported since it was made.
+    pub shortage: Shortage,
+}
+
+/// One row of an inference: environment and observation.
+pub type InferenceRow = (EnvIndex, Arc<Observation>);
+
+/// Sends the answer to an inference, exactly once. If the thread dies, dropping it sends an error.
+pub struct InferenceReply(Option<Box<dyn FnOnce(Inference) + Send>>);
+
+impl InferenceReply {
+    /// Creates the reply of a request whose result goes to `give`.
+    pub fn new(give: impl FnOnce(Inference) + Send + 'static) -> Self {
+        Self(Some(Box::new(give)))
+    }
+
+    /// Sends the result.
+    pub fn give(mut self, acted: Inference) {
+        if let Some(give) = self.0.take() {
+            give(acted);
+        }
+    }
+}
+
+impl Drop for InferenceReply {
+    fn drop(&mut self) {
+        if let Some(give) = self.0.take() {
+            give(Inference {
+                chunks: Err(gone()),
+                took: Duration::ZERO,
+                shortage: Shortage::default(),
+            });
+        }
+    }
+}
+
+/// A request to the inference thread.
+pub enum PolicyRequest {
+    /// Makes the policy of a job.
+    Make {
+        /// The job.
+        job: Box<Job>,
+        /// Its environments.
+        env: Box<EnvSpec>,
+        /// Folder for files that the policy keeps.
+        folder: PathBuf,
+        /// Where the properties of the policy go.
+        reply: Sender<Result<PolicyInfo, PolicyError>>,
+    },
+    /// Announces the number of rows.
+    WarmUp {
+        /// Usual number of rows.
+        rows: usize,
+        /// Maximum number of rows.
+        max_rows: usize,
+    },
+    /// An episode starts.
+    Reset(EpisodeStart),
+    /// Shows an observation.
+    Observe(EnvIndex, Arc<Observation>),
+    /// Asks for action chunks.
+    Infer {
+        /// One row for each environment.
+        rows: Vec<InferenceRow>,
+        /// Maximum number of rows in one call of the policy.
+        max_batch: usize,
+        /// Where the chunks go.
+        reply: InferenceReply,
+    },
+    /// An episode is over.
+    End(Over, Sender<Result<Account, PolicyError>>),
+}
+
+/// Returns the error of a thread that has ended.
+pub fn gone() -> PolicyError {
+    PolicyError::Inference("the policy's thread has ended".to_owned())
+}

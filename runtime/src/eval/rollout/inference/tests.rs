@@ -1,0 +1,124 @@
+//! Rows, batches and failures of the inference thread.
+
+use std::sync::mpsc::channel;
+
+use serde_json::json;
+
+use super::*;
+use crate::policy::Chunk;
+use crate::policy::tests::env_spec;
+
+fn job(policy: &str) -> Job {
+    let entry = json!({"name": "a", "arena_env_args": {"environment": "push"}, "policy_type": policy,
+                       "num_episodes": 1});
+    jobs::file::parse(&json!({"jobs": [entry]}))
+        .unwrap()
+        .remove(0)
+}
+
+fn rows(count: usize) -> Vec<InferenceRow> {
+    (0..count)
+        .map(|env| (EnvIndex(env), Arc::new(Observation::empty())))
+        .collect()
+}
+
+fn chunks(
+    thread: &InferenceThread,
+    count: usize,
+    max_batch: usize,
+) -> Result<Vec<Chunk>, PolicyError> {
+    let (give, answer) = channel();
+    thread.infer(rows(count), max_batch, move |acted| {
+        drop(give.send(acted.chunks))
+    });
+    answer.recv().unwrap()
+}
+
+#[test]
+fn rows_are_answered_in_order_in_batches_of_any_size() {
+    let thread = InferenceThread::start(Device::Cpu).unwrap();
+    thread
+        .make(&job("random_action"), &env_spec(), Path::new(""), |_| true)
+        .unwrap();
+    let begin = || {
+        (0..3).for_each(|n| {
+            thread.reset(EpisodeStart {
+                env: EnvIndex(n),
+                episode: 0,
+                seed: n as u64,
+            })
+        })
+    };
+    begin();
+    let together = chunks(&thread, 3, usize::MAX).unwrap();
+    begin();
+    assert_eq!(chunks(&thread, 3, 2).unwrap(), together);
+    assert_ne!(together[0], together[1]);
+}
+
+#[test]
+fn an_inference_without_a_policy_is_an_error() {
+    let thread = InferenceThread::start(Device::Cpu).unwrap();
+    assert_eq!(
+        chunks(&thread, 1, 1).unwrap_err().to_string(),
+        "no policy was made"
+    );
+}
+
+#[test]
+fn a_policy_that_cannot_be_made_says_why() {
+    let thread = InferenceThread::start(Device::Cpu).unwrap();
+    let err = thread
+        .make(&job("pi0"), &env_spec(), Path::new(""), |_| true)
+        .unwrap_err();
+    assert!(
+        err.to_string().starts_with("unknown policy_type `pi0`"),
+        "{err}"
+    );
+}
+
+/// Returns a job whose server does not exist.
+fn remote() -> Job {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let mut job = job("gr00t_remote_closedloop");
+    job.policy_config
+        .insert("remote_host".to_owned(), "127.0.0.1".into());
+    job.policy_config
+        .insert("remote_port".to_owned(), port.into());
+    job
+}
+
+#[test]
+fn what_is_waited_for_is_told_and_the_waiting_can_be_ended() {
+    let thread = InferenceThread::start(Device::Cpu).unwrap();
+    let mut told = Vec::new();
+    let err = thread.make(&remote(), &env_spec(), Path::new(""), |said| {
+        told.extend(said);
+        told.is_empty()
+    });
+    assert!(
+        err.unwrap_err()
+            .to_string()
+            .ends_with("given up, as the evaluation ends")
+    );
+    assert!(
+        told[0].ends_with("get_modality_config: connection refused; it is tried again for 300 s"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn an_unanswered_question_answers_itself() {
+    let (give, answer) = channel();
+    drop(InferenceReply::new(move |acted: Inference| {
+        drop(give.send(acted.chunks))
+    }));
+    assert_eq!(
+        answer.recv().unwrap().unwrap_err().to_string(),
+        "the policy's thread has ended"
+    );
+}

@@ -1,0 +1,146 @@
+//! The builds of a job's environments: most jobs have one, a job with `rebuild` several.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::env::{self, Answer, Answers, EnvError, EnvIndex, EnvSpec, Made, VectorEnv};
+use crate::eval::lease::Leases;
+use crate::eval::rollout::inference::Inference;
+use crate::eval::rollout::job::context::JobContext;
+use crate::eval::rollout::job::earlier::Earlier;
+use crate::eval::rollout::schedule::source::EpisodeSource;
+
+/// An event that the episode loop waits for.
+pub enum LoopEvent {
+    /// An environment has answered a command.
+    Env(EnvIndex, Answer),
+    /// The policy has finished an inference for a group.
+    Inference(usize, Inference),
+}
+
+/// One build of the environments, with the channel for their answers and those of the policy.
+pub struct EnvBuild {
+    made: Made,
+    /// Number of the build within the job.
+    pub number: u64,
+    /// Where the policy's answers go.
+    pub events: Sender<LoopEvent>,
+    /// Answers that have arrived.
+    pub inbox: Receiver<LoopEvent>,
+}
+
+impl EnvBuild {
+    /// Makes the environments of a job.
+    ///
+    /// # Errors
+    /// Returns an [`EnvError`] if the simulator cannot be started.
+    pub fn make(context: &JobContext) -> Result<Self, EnvError> {
+        let (events, inbox) = channel();
+        let outbox = events.clone();
+        let answers = Answers::new(move |env, answer| {
+            // The receiver is gone after the loop was stopped.
+            outbox.send(LoopEvent::Env(env, answer)).ok();
+        });
+        let seed = jobs::seed::episode(context.seed, context.job(), 0);
+        Ok(Self {
+            made: env::make(context.job(), seed, &context.place, answers)?,
+            number: 0,
+            events,
+            inbox,
+        })
+    }
+
+    /// Returns the environments.
+    pub fn env(&mut self) -> &mut dyn VectorEnv {
+        self.made.env.as_mut()
+    }
+
+    /// Returns the specification of the environments.
+    pub fn spec(&self) -> &EnvSpec {
+        self.made.env.spec()
+    }
+
+    /// Returns the number of environments.
+    pub fn num_envs(&self) -> usize {
+        self.made.env.num_envs()
+    }
+
+    /// Returns messages for the user about the environments of the job.
+    pub fn notes(&self, context: &JobContext) -> Vec<String> {
+        let ignored = &self.made.ignored;
+        let without_effect = (!ignored.is_empty()).then(|| {
+            format!(
+                "environment `{}` makes no use of {}",
+                context.job().environment,
+                ignored.join(", ")
+            )
+        });
+        without_effect
+            .into_iter()
+            .chain(self.made.notes.iter().cloned())
+            .collect()
+    }
+}
+
+/// A build that has episodes left to run.
+pub struct Build<'l> {
+    /// Number of the build within the job.
+    pub number: u64,
+    /// Its episodes.
+    pub source: EpisodeSource<'l>,
+}
+
+/// The builds of the environments that have episodes left to run.
+pub enum BuildQueue<'l> {
+    /// Builds that are known in advance.
+    Fixed(std::vec::IntoIter<Build<'l>>),
+    /// Builds that follow from the leases.
+    Leased(&'l Leases),
+}
+
+impl<'l> BuildQueue<'l> {
+    /// Returns the builds of a job with `episodes` episodes, or of a job in steps. `leases` are
+    /// those under which the job runs.
+    pub fn new(
+        context: &JobContext,
+        episodes: Option<u64>,
+        earlier: &Earlier,
+        leases: Option<&'l Leases>,
+    ) -> Self {
+        if let Some(leases) = leases.filter(|leases| leases.is_in_blocks()) {
+            return Self::Leased(leases);
+        }
+        let Some(count) = episodes else {
+            let all = Build {
+                number: 0,
+                source: EpisodeSource::Steps,
+            };
+            return Self::Fixed(vec![all].into_iter());
+        };
+        let mut builds = Vec::new();
+        for (number, range) in (0..).zip(context.job().rebuilds(count)) {
+            let own = context.work.episodes(range);
+            let left: Vec<u64> = own.filter(|episode| earlier.is_left(*episode)).collect();
+            if !left.is_empty() {
+                builds.push(Build {
+                    number,
+                    source: EpisodeSource::These(left),
+                });
+            }
+        }
+        Self::Fixed(builds.into_iter())
+    }
+}
+
+impl<'l> Iterator for BuildQueue<'l> {
+    type Item = Build<'l>;
+
+    fn next(&mut self) -> Option<Build<'l>> {
+        match self {
+            Self::Fixed(builds) => builds.next(),
+            Self::Leased(leases) => Some(Build {
+                number: leases.next_build()?,
+                source: EpisodeSource::Leased(*leases),
+            }),
+        }
+    }
+}

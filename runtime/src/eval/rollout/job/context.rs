@@ -1,0 +1,118 @@
+//! What a job finds in its rank, and what follows from it together with the job's policy.
+
+use std::time::Duration;
+
+use jobs::assign::Work;
+use jobs::eval_args::EvalArgs;
+use jobs::job::{Job, Length};
+use jobs::layout::RunFolder;
+use jobs::rank_env::RankEnv;
+use tch::Device;
+
+use crate::env::Place;
+use crate::eval::monitor::meter::Meter;
+use crate::eval::monitor::stop::StopRequest;
+use crate::eval::rollout::inference::{InferenceThread, PolicyInfo};
+use crate::eval::rollout::job::error::JobError;
+
+/// The context of a job: what the rank provides to it.
+pub struct JobContext<'a> {
+    /// The parsed command line.
+    pub args: &'a EvalArgs,
+    /// Rank, world size and the other variables of the launcher.
+    pub env: &'a RankEnv,
+    /// Device of the policy.
+    pub device: Device,
+    /// The part of the job that is assigned to this rank.
+    pub work: &'a Work,
+    /// Place where the environments run: GPUs, processes, render device.
+    pub place: Place,
+    /// Thread that owns the policy.
+    pub inference: &'a InferenceThread,
+    /// Base seed of the run.
+    pub seed: u64,
+    /// Folder for all files of the run.
+    pub folder: &'a RunFolder,
+    /// Tells whether a signal has asked the rank to stop.
+    pub stop: &'a StopRequest,
+    /// Samples the memory of the environments.
+    pub meter: &'a Meter,
+}
+
+impl JobContext<'_> {
+    /// Returns the job.
+    pub fn job(&self) -> &Job {
+        &self.work.job
+    }
+}
+
+/// A job whose policy is made.
+pub struct ActiveJob<'a> {
+    /// What the rank provides.
+    pub context: &'a JobContext<'a>,
+    /// The properties of the policy.
+    pub policy: PolicyInfo,
+}
+
+impl ActiveJob<'_> {
+    /// Returns the job.
+    pub fn job(&self) -> &Job {
+        self.context.job()
+    }
+
+    /// Returns the number of episodes; `None` if the job ends after a number of steps.
+    ///
+    /// # Errors
+    /// Returns [`JobError::NoLength`] if neither job nor policy has a length.
+    pub fn num_episodes(&self) -> Result<Option<u64>, JobError> {
+        match (self.job().length, self.policy.spec.num_episodes) {
+            (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Ok(Some(count)),
+            (Length::Steps(_), _) => Ok(None),
+            (Length::Policy, None) => Err(JobError::NoLength {
+                policy: self.job().policy_type.clone(),
+            }),
+        }
+    }
+
+    /// Returns the seed of an episode: the policy's own, or the one that follows from the plan.
+    pub fn seed(&self, episode: u64) -> u64 {
+        let own = self.policy.seeds.get(episode as usize).copied().flatten();
+        own.unwrap_or_else(|| jobs::seed::episode(self.context.seed, self.job(), episode))
+    }
+
+    /// Returns the number of pipeline stages: groups of environments that take turns with the
+    /// policy. With two stages, simulation and inference overlap. With a planner each environment
+    /// is its own stage, so that none waits for another's answer.
+    pub fn stages(&self) -> usize {
+        if self.policy.is_planner {
+            return self.context.place.gpus.len();
+        }
+        self.job()
+            .rollout
+            .pipeline_stage_num
+            .unwrap_or(self.context.args.pipeline_stages)
+    }
+
+    /// Returns the maximum number of rows in one inference. The last bits of a matrix product
+    /// depend on its number of rows, and a CPU gains little from large batches. On a CPU each row
+    /// is therefore inferred alone by default, so that an episode does not depend on the others in
+    /// its batch. A remote policy has no such limit, because its server batches as it likes.
+    pub fn max_batch(&self) -> usize {
+        let default = if self.context.device == Device::Cpu && !self.policy.is_remote {
+            1
+        } else {
+            usize::MAX
+        };
+        self.context.args.max_batch.unwrap_or(default)
+    }
+
+    /// Returns how often an episode is started again after its environment was lost.
+    pub fn env_restarts(&self) -> u32 {
+        self.context.args.env_restarts
+    }
+
+    /// Returns the time without progress after which a stall is reported.
+    pub fn stall_timeout(&self) -> Duration {
+        Duration::from_secs(self.context.args.stall_timeout)
+    }
+}

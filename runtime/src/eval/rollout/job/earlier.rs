@@ -1,0 +1,82 @@
+//! What the journals say about a job before an attempt at it. Pure: no I/O.
+
+use jobs::assign::Work;
+use jobs::job::Length;
+use jobs::journal::Line;
+use jobs::progress;
+use jobs::suspects::Suspects;
+
+/// What earlier attempts recorded about a job.
+pub struct Earlier<'a> {
+    /// Numbers of the finished episodes that belong to this rank's work, ascending.
+    pub done: Vec<u64>,
+    /// Number of those episodes that were successful.
+    pub solved: u64,
+    /// Journal lines about the job.
+    lines: Vec<&'a Line>,
+    /// Episodes that may have killed a rank.
+    pub suspects: &'a Suspects,
+    /// Number of earlier failures of the job in this rank.
+    pub attempt: u32,
+}
+
+impl<'a> Earlier<'a> {
+    /// Reads the journal lines about the job of `work`.
+    pub fn of(work: &Work, lines: Vec<&'a Line>, suspects: &'a Suspects, attempt: u32) -> Self {
+        let job = &work.job;
+        // An interrupted job in steps starts from the beginning: its episodes are not those of an
+        // earlier attempt.
+        let counted = match job.length {
+            Length::Steps(_) => Vec::new(),
+            Length::Episodes(_) | Length::Policy => lines.clone(),
+        };
+        let mut done = progress::done(counted.iter().copied())
+            .remove(&job.index)
+            .unwrap_or_default();
+        done.retain(|episode| work.runs(*episode));
+        let is_own = |line: &&Line| episode_of(line).is_none_or(|episode| work.runs(episode));
+        let solved = progress::solved(counted.into_iter().filter(is_own), job.index);
+        Self {
+            done,
+            solved,
+            lines,
+            suspects,
+            attempt,
+        }
+    }
+
+    /// Returns whether nothing of `work` is left to run.
+    pub fn is_finished(&self, work: &Work) -> bool {
+        match work.job.length {
+            Length::Episodes(_) => work.is_done(&self.done),
+            Length::Steps(_) | Length::Policy => {
+                progress::finished(self.lines.iter().copied(), &work.job, work.share)
+            }
+        }
+    }
+
+    /// Returns whether an episode still has to run.
+    pub fn is_left(&self, episode: u64) -> bool {
+        self.done.binary_search(&episode).is_err()
+    }
+
+    /// Returns the first free demonstration number of a dataset: one more than the highest in the
+    /// journals, whether the file still exists or not.
+    pub fn first_demo(&self, file: &str) -> u64 {
+        let demos = self.lines.iter().filter_map(|line| match line {
+            Line::Episode(episode) => episode.dataset.as_ref().filter(|demo| demo.file == file),
+            _ => None,
+        });
+        let numbers = demos.filter_map(|demo| demo.demo.strip_prefix("demo_")?.parse::<u64>().ok());
+        numbers.max().map_or(0, |last| last + 1)
+    }
+}
+
+/// Returns the number of the episode that a line is about.
+fn episode_of(line: &Line) -> Option<u64> {
+    if let Line::Episode(episode) = line {
+        Some(episode.episode)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,58 @@
+//! Why a job did not run to its end.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::env::EnvError;
+use crate::eval::lease::LeaseError;
+use crate::policy::PolicyError;
+use crate::record::RecordError;
+
+/// The reason why a job did not run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// The simulator failed.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// The policy failed.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// Writing the dataset or a video failed.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The recorder lost an episode.
+    #[error("episode {episode} is not recorded: {reason}")]
+    Unrecorded {
+        /// Episode number within the job.
+        episode: u64,
+        /// The recorder's reason.
+        reason: String,
+    },
+    /// Writing to the journal failed.
+    #[error("cannot write `{}`: {err}", path.display())]
+    Journal {
+        /// Path of the journal.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        err: io::Error,
+    },
+    /// Neither the job nor the policy says when it ends.
+    #[error(
+        "neither num_episodes nor num_steps is given, and policy `{policy}` has no length of its \
+         own; --num-steps is one way"
+    )]
+    NoLength {
+        /// Policy type of the job.
+        policy: String,
+    },
+    /// The store of the leases failed.
+    #[error(transparent)]
+    Leases(#[from] LeaseError),
+    /// The job was a single lease, and another rank has taken it over.
+    #[error("another rank has taken it over, as this one was still for too long")]
+    TakenOver,
+    /// A signal asked the rank to stop.
+    #[error("stopped by a signal")]
+    Stopped,
+}

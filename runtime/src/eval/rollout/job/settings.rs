@@ -1,0 +1,33 @@
+//! The settings in effect when a job starts in a rank, from all sources, for the journal.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::device::gpu;
+use crate::eval::rollout::job::context::ActiveJob;
+
+/// Returns the settings by name; `null` means no limit or no value of its own.
+pub fn effective(active: &ActiveJob) -> BTreeMap<String, Value> {
+    let (job, context, policy) = (active.job(), active.context, &active.policy);
+    let max_batch = match active.max_batch() {
+        usize::MAX => Value::Null,
+        rows => json!(rows),
+    };
+    let own = [
+        ("chunk_length", json!(policy.chunk_length)),
+        ("action_horizon", json!(policy.spec.action_horizon)),
+        ("device", json!(gpu::name(context.device))),
+        ("max_batch", max_batch),
+        ("pipeline_stages", json!(active.stages())),
+        ("num_envs", json!(job.num_envs)),
+        ("base_seed", json!(context.seed)),
+        ("seed", json!(job.seed)),
+        ("env_restarts", json!(active.env_restarts())),
+    ];
+    // The rank's own settings win over facts of the policy with the same name.
+    let facts = policy.facts.clone().into_iter();
+    facts
+        .chain(own.map(|(name, value)| (name.to_owned(), value)))
+        .collect()
+}

@@ -1,0 +1,50 @@
+//! The episodes of one build of the environments, and how they are dealt to the environments.
+
+use std::ops::Range;
+
+use jobs::placement::Share;
+
+use crate::eval::lease::Leases;
+use crate::eval::rollout::schedule::{EpisodeNumbers, WaitingEpisodes, deal};
+
+/// The episodes of one build of the environments.
+pub enum EpisodeSource<'l> {
+    /// A fixed list of episodes.
+    These(Vec<u64>),
+    /// As many episodes as fit into the job's steps.
+    Steps,
+    /// The episodes that the rank gets leases for.
+    Leased(&'l Leases),
+}
+
+impl<'l> EpisodeSource<'l> {
+    /// Returns the episodes for the environments `envs` of `num_envs`. Those of a shared job belong
+    /// to environments, so that each environment has the same ones at any number of ranks. Those of
+    /// another job go to any free environment.
+    pub fn waiting(
+        &self,
+        envs: Range<usize>,
+        num_envs: usize,
+        share: Option<Share>,
+    ) -> WaitingEpisodes<'l> {
+        match (self, share) {
+            (Self::Leased(leases), _) => WaitingEpisodes::Anyone(Box::new(leases.numbers())),
+            (Self::Steps, None) => WaitingEpisodes::Anyone(Box::new(deal(0.., num_envs, envs))),
+            (Self::These(episodes), None) => {
+                WaitingEpisodes::Anyone(Box::new(deal(episodes.clone(), num_envs, envs)))
+            }
+            (Self::Steps, Some(share)) => {
+                let own = |slot| -> EpisodeNumbers<'l> { Box::new(share.numbers(slot)) };
+                WaitingEpisodes::Own(envs.map(own).collect())
+            }
+            (Self::These(episodes), Some(share)) => {
+                let own = |slot| -> EpisodeNumbers<'l> {
+                    let is_own = |episode: &u64| share.slot(*episode) == Some(slot);
+                    let own: Vec<_> = episodes.iter().copied().filter(is_own).collect();
+                    Box::new(own.into_iter())
+                };
+                WaitingEpisodes::Own(envs.map(own).collect())
+            }
+        }
+    }
+}

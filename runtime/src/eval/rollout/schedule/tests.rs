@@ -1,0 +1,151 @@
+//! Which environment runs which episode, and which action comes next.
+
+use super::*;
+use proptest::prelude::*;
+
+fn envs(indices: &[usize]) -> Vec<EnvIndex> {
+    indices.iter().copied().map(EnvIndex).collect()
+}
+
+fn anyone(episodes: impl Iterator<Item = u64> + 'static) -> WaitingEpisodes<'static> {
+    WaitingEpisodes::Anyone(Box::new(episodes))
+}
+
+fn starts(schedule: &mut Schedule) -> Vec<(usize, u64)> {
+    schedule
+        .start()
+        .into_iter()
+        .map(|(env, episode)| (env.0, episode))
+        .collect()
+}
+
+fn due(schedule: &mut Schedule) -> Vec<(usize, f32, bool)> {
+    schedule
+        .due()
+        .into_iter()
+        .map(|due| (due.env.0, due.action[0], due.last))
+        .collect()
+}
+
+#[test]
+fn only_environments_without_actions_are_hungry() {
+    let mut schedule = Schedule::new(anyone(0..2), 0..2, 2, None);
+    assert_eq!(starts(&mut schedule), [(0, 0), (1, 1)]);
+    schedule.set_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0, 3.0]));
+    assert_eq!(schedule.needs_chunk(), envs(&[1]));
+    assert_eq!(due(&mut schedule), [(0, 1.0, false)]);
+    assert_eq!(schedule.needs_chunk(), envs(&[1]));
+    assert_eq!(due(&mut schedule), [(0, 2.0, true)]);
+    assert_eq!(
+        schedule.needs_chunk(),
+        envs(&[0, 1]),
+        "the third action lies beyond the chunk length"
+    );
+}
+
+#[test]
+fn a_new_episode_does_not_get_the_old_ones_actions() {
+    let mut schedule = Schedule::new(anyone(0..2), 0..1, 4, None);
+    schedule.start();
+    schedule.set_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0]));
+    schedule.due();
+    schedule.end(EnvIndex(0));
+    assert_eq!(starts(&mut schedule), [(0, 1)]);
+    assert_eq!(schedule.needs_chunk(), envs(&[0]));
+    assert!(schedule.due().is_empty());
+}
+
+#[test]
+fn the_last_step_of_a_chunk_has_to_be_looked_at() {
+    let mut schedule = Schedule::new(anyone(0..1), 0..1, 3, None);
+    schedule.start();
+    schedule.set_chunk(EnvIndex(0), Chunk::new(1, vec![0.0; 3]));
+    let last: Vec<_> = (0..3).map(|_| due(&mut schedule)[0].2).collect();
+    assert_eq!(last, [false, false, true]);
+}
+
+#[test]
+fn a_lost_episode_begins_again_where_it_was() {
+    let mut schedule = Schedule::new(anyone(5..9), 2..4, 3, None);
+    assert_eq!(starts(&mut schedule), [(2, 5), (3, 6)]);
+    schedule.again(EnvIndex(3));
+    assert_eq!(starts(&mut schedule), [(3, 6)]);
+    schedule.end(EnvIndex(2));
+    assert_eq!(starts(&mut schedule), [(2, 7)]);
+}
+
+#[test]
+fn episodes_of_their_own_stay_with_their_environments() {
+    let own: Vec<EpisodeNumbers<'_>> =
+        vec![Box::new([0, 2].into_iter()), Box::new([1, 3].into_iter())];
+    let mut schedule = Schedule::new(WaitingEpisodes::Own(own), 0..2, 3, None);
+    assert_eq!(starts(&mut schedule), [(0, 0), (1, 1)]);
+    schedule.end(EnvIndex(1));
+    assert_eq!(starts(&mut schedule), [(1, 3)]);
+    schedule.end(EnvIndex(1));
+    assert_eq!(starts(&mut schedule), []);
+}
+
+#[test]
+fn each_environment_takes_as_many_steps_as_it_may() {
+    let mut schedule = Schedule::new(anyone(0..), 0..2, 2, Some(3));
+    let mut taken = [0; 2];
+    loop {
+        schedule.start();
+        schedule
+            .needs_chunk()
+            .into_iter()
+            .for_each(|env| schedule.set_chunk(env, Chunk::new(1, vec![0.0; 2])));
+        let due = schedule.due();
+        due.iter().for_each(|due| taken[due.env.0] += 1);
+        if due.is_empty() {
+            break;
+        }
+        schedule.end(EnvIndex(0));
+    }
+    assert_eq!(taken, [3, 3]);
+}
+
+#[test]
+fn groups_are_even_and_share_out_the_episodes() {
+    assert_eq!(groups(5, 2), [0..2, 2..5]);
+    assert_eq!(groups(1, 2), vec![0..1; 1]);
+    assert_eq!(deal(10..17, 5, 0..2).collect::<Vec<_>>(), [10, 11, 15, 16]);
+    assert_eq!(deal(10..17, 5, 2..5).collect::<Vec<_>>(), [12, 13, 14]);
+}
+
+proptest! {
+    #[test]
+    fn every_episode_runs_exactly_once_however_long_each_takes(
+        lengths in proptest::collection::vec(1usize..12, 0..30), num_envs in 1usize..6, chunk in 1usize..5,
+        stages in 1usize..4
+    ) {
+        let mut ended = Vec::new();
+        for group in groups(num_envs, stages) {
+            let episodes: Vec<_> = deal(0..lengths.len() as u64, num_envs, group.clone()).collect();
+            let mut schedule = Schedule::new(anyone(episodes.into_iter()), group, chunk, None);
+            let mut running = vec![None; num_envs];
+            for _ in 0..1000 {
+                for (env, episode) in schedule.start() {
+                    prop_assert!(running[env.0].replace((episode, 0)).is_none());
+                }
+                for env in schedule.needs_chunk() {
+                    schedule.set_chunk(env, Chunk::new(1, vec![0.0; 4]));
+                }
+                let due = schedule.due();
+                if due.is_empty() { break; }
+                for DueStep { env, .. } in due {
+                    let (episode, steps) = running[env.0].as_mut().unwrap();
+                    *steps += 1;
+                    if *steps == lengths[*episode as usize] {
+                        ended.push(*episode);
+                        running[env.0] = None;
+                        schedule.end(env);
+                    }
+                }
+            }
+        }
+        ended.sort_unstable();
+        prop_assert_eq!(ended, (0..lengths.len() as u64).collect::<Vec<_>>());
+    }
+}
