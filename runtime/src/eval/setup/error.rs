@@ -25,7 +25,7 @@ pub enum SetupRefusal {
         file: String,
         /// The first such name.
         #[source]
-        err: known::JobRefusal,
+        err: Box<known::JobRefusal>,
     },
     /// A job has arguments with which it cannot run.
     #[error("`{file}`: job {index} ({name}): {err}")]

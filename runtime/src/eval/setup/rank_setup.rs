@@ -48,8 +48,8 @@ impl RankSetup {
         let setup = Setup::read(args, &variable)?;
         let jobs_file = setup.file.path.display().to_string();
         known::check(&setup.file.jobs).map_err(|err| SetupRefusal::Unknown {
-            file: setup.file.path.display().to_string(),
-            err,
+            file: jobs_file.clone(),
+            err: Box::new(err),
         })?;
         let folder = RunFolder::new(&setup.output);
         let visible = gpu::visible()?;
@@ -60,7 +60,7 @@ impl RankSetup {
         check_jobs(&plan.jobs, &jobs_file)?;
         known::check_to_run(&plan.jobs, args).map_err(|err| SetupRefusal::Unknown {
             file: jobs_file.clone(),
-            err,
+            err: Box::new(err),
         })?;
         let mut notes = plan.check(&folder, args.accept_changed_jobs)?;
         notes.retain(|_| env.rank == 0);

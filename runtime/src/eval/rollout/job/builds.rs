@@ -139,7 +139,7 @@ impl<'l> Iterator for BuildQueue<'l> {
             Self::Fixed(builds) => builds.next(),
             Self::Leased(leases) => Some(Build {
                 number: leases.next_build()?,
-                source: EpisodeSource::Leased(*leases),
+                source: EpisodeSource::Leased(leases),
             }),
         }
     }
