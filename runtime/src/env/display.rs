@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -26,22 +26,59 @@ const STOP_LIMIT: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// The reason why there is no display.
+#[derive(Debug, thiserror::Error)]
+pub enum DisplayError {
+    /// There is no file for the output of the server.
+    #[error(transparent)]
+    Log(#[from] io::Error),
+    /// The server is not installed.
+    #[error("there is no Xvfb for a display of its own: apt install xvfb")]
+    NoProgram,
+    /// The server cannot be started.
+    #[error("cannot start {}: {reason}", program.display())]
+    Start {
+        /// Path of the server.
+        program: PathBuf,
+        /// The error of the system.
+        reason: io::Error,
+    },
+    /// The output of the server is not connected.
+    #[error("Xvfb has no output")]
+    NoOutput,
+    /// The server did not report its display in time.
+    #[error("Xvfb named no display in {} s", limit.as_secs())]
+    Silent {
+        /// The time limit.
+        limit: Duration,
+    },
+    /// The server reported something that is not a number.
+    #[error("Xvfb named no display")]
+    NoNumber,
+    /// The server ended.
+    #[error("Xvfb ended: {line}")]
+    Ended {
+        /// The last line of its output.
+        line: String,
+    },
+}
+
 /// A running Xvfb. It is stopped when this value is dropped, and when the thread that started it
 /// ends.
 #[derive(Debug)]
-pub struct Display {
+pub struct VirtualDisplay {
     server: Child,
     /// Its stderr, in a memory file because a pipe would fill up.
     log: File,
     name: String,
 }
 
-impl Display {
+impl VirtualDisplay {
     /// Starts `program` (`Xvfb`) with the given screen, and waits until the display can be used.
     ///
     /// # Errors
     /// Returns the reason why there is no display, and what to do about it.
-    pub fn start(program: &Path, screen: Screen, limit: Duration) -> Result<Self, String> {
+    pub fn start(program: &Path, screen: Screen, limit: Duration) -> Result<Self, DisplayError> {
         let mut command = Command::new(program);
         command.args([
             "-displayfd",
@@ -53,12 +90,9 @@ impl Display {
             "tcp",
             "-noreset",
         ]);
-        let log = memfd_create("xvfb", MemfdFlags::CLOEXEC)
-            .map(File::from)
-            .map_err(io::Error::from);
-        let (log, stderr) = log
-            .and_then(|log| Ok((log.try_clone()?, log)))
-            .map_err(|err| err.to_string())?;
+        let stderr = memfd_create("xvfb", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
+        let stderr = File::from(stderr);
+        let log = stderr.try_clone()?;
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -66,10 +100,11 @@ impl Display {
         // On SIGTERM Xvfb removes its socket and its lock file.
         pre_exec::guard(&mut command, Signal::TERM, &[]);
         let server = command.spawn().map_err(|err| match err.kind() {
-            io::ErrorKind::NotFound => {
-                "there is no Xvfb for a display of its own: apt install xvfb".to_owned()
-            }
-            _ => format!("cannot start {}: {err}", program.display()),
+            io::ErrorKind::NotFound => DisplayError::NoProgram,
+            _ => DisplayError::Start {
+                program: program.to_owned(),
+                reason: err,
+            },
         })?;
         let mut display = Self {
             server,
@@ -86,9 +121,9 @@ impl Display {
     }
 
     /// Reads the display number, which Xvfb reports when it listens.
-    fn number(&mut self, limit: Duration) -> Result<u32, String> {
+    fn number(&mut self, limit: Duration) -> Result<u32, DisplayError> {
         let Some(mut said) = self.server.stdout.take() else {
-            return Err("Xvfb has no output".to_owned());
+            return Err(DisplayError::NoOutput);
         };
         let deadline = now() + limit;
         let mut text = Vec::new();
@@ -99,7 +134,7 @@ impl Display {
                 tv_nsec: left.subsec_nanos().into(),
             };
             if poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&left)) == Ok(0) {
-                return Err(format!("Xvfb named no display in {} s", limit.as_secs()));
+                return Err(DisplayError::Silent { limit });
             }
             let mut piece = [0; 32];
             match said.read(&mut piece) {
@@ -111,10 +146,10 @@ impl Display {
         String::from_utf8_lossy(&text)
             .trim()
             .parse()
-            .map_err(|_| "Xvfb named no display".to_owned())
+            .map_err(|_| DisplayError::NoNumber)
     }
 
-    fn last_words(&mut self) -> String {
+    fn last_words(&mut self) -> DisplayError {
         self.kill();
         let mut text = Vec::new();
         // If the log cannot be read, there is no message.
@@ -128,7 +163,9 @@ impl Display {
             .rev()
             .find(|line| !line.trim().is_empty())
             .unwrap_or("it says nothing");
-        format!("Xvfb ended: {}", line.trim())
+        DisplayError::Ended {
+            line: line.trim().to_owned(),
+        }
     }
 
     fn kill(&mut self) {
@@ -145,7 +182,7 @@ impl Display {
     }
 }
 
-impl Drop for Display {
+impl Drop for VirtualDisplay {
     fn drop(&mut self) {
         self.kill();
     }
@@ -173,9 +210,9 @@ mod tests {
         (folder, path)
     }
 
-    fn start(script: &str, limit: Duration) -> Result<Display, String> {
+    fn start(script: &str, limit: Duration) -> Result<VirtualDisplay, DisplayError> {
         let (_folder, path) = server(script);
-        Display::start(&path, SCREEN, limit)
+        VirtualDisplay::start(&path, SCREEN, limit)
     }
 
     #[test]
@@ -203,20 +240,24 @@ mod tests {
             "echo 'Fatal server error:' >&2; echo '(EE) no screens found' >&2; exit 1",
             START_LIMIT,
         );
-        assert_eq!(reason.unwrap_err(), "Xvfb ended: (EE) no screens found");
+        assert_eq!(
+            reason.unwrap_err().to_string(),
+            "Xvfb ended: (EE) no screens found"
+        );
     }
 
     #[test]
     fn a_server_that_says_nothing_is_given_up() {
         let reason = start("exec sleep 100", Duration::from_millis(50)).unwrap_err();
-        assert_eq!(reason, "Xvfb named no display in 0 s");
+        assert_eq!(reason.to_string(), "Xvfb named no display in 0 s");
     }
 
     #[test]
     fn without_the_program_the_package_is_named() {
-        let reason = Display::start(Path::new("/nowhere/Xvfb"), SCREEN, START_LIMIT).unwrap_err();
+        let reason =
+            VirtualDisplay::start(Path::new("/nowhere/Xvfb"), SCREEN, START_LIMIT).unwrap_err();
         assert_eq!(
-            reason,
+            reason.to_string(),
             "there is no Xvfb for a display of its own: apt install xvfb"
         );
     }

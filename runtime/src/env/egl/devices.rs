@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use glutin::api::egl::device::Device;
 
 use crate::env::egl::ffi::cuda_device;
-use crate::env::egl::{Driver, EglDevice};
+use crate::env::egl::{EglDevice, EglDriver};
 
 /// Folder in which the kernel describes graphics cards.
 const DRM: &str = "/sys/class/drm";
@@ -19,19 +19,29 @@ pub struct Devices {
     pub handles: Vec<Device>,
 }
 
+/// EGL is not installed, or too old to list devices.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct EglUnavailable {
+    /// The message of the library.
+    pub reason: String,
+}
+
 /// Returns the EGL devices of this process. The first call loads EGL and its drivers, which takes
 /// some milliseconds and megabytes; later calls return the cached result.
 ///
 /// # Errors
 /// Returns an error if EGL is not installed, or too old to list devices.
-pub fn devices() -> Result<&'static Devices, String> {
-    static DEVICES: OnceLock<Result<Devices, String>> = OnceLock::new();
-    DEVICES.get_or_init(query).as_ref().map_err(String::clone)
+pub fn devices() -> Result<&'static Devices, EglUnavailable> {
+    static DEVICES: OnceLock<Result<Devices, EglUnavailable>> = OnceLock::new();
+    DEVICES.get_or_init(query).as_ref().map_err(Clone::clone)
 }
 
-fn query() -> Result<Devices, String> {
+fn query() -> Result<Devices, EglUnavailable> {
     let handles: Vec<Device> = Device::query_devices()
-        .map_err(|error| error.to_string())?
+        .map_err(|error| EglUnavailable {
+            reason: error.to_string(),
+        })?
         .collect();
     let known = handles.iter().map(describe).collect();
     tracing::debug!(devices = ?known, "EGL lists");
@@ -50,12 +60,12 @@ fn describe(device: &Device) -> EglDevice {
         .as_ref()
         .and_then(|card| name_of(&card.join("driver").canonicalize().ok()?));
     let driver = match device.extensions() {
-        has if has.contains("EGL_NV_device_cuda") => Driver::Nvidia {
+        has if has.contains("EGL_NV_device_cuda") => EglDriver::Nvidia {
             cuda: cuda_device(device),
         },
-        has if has.contains("EGL_MESA_device_software") => Driver::Software,
-        _ if kernel_driver.as_deref() == Some("nvidia") => Driver::MesaOnNvidia,
-        _ => Driver::OtherCard,
+        has if has.contains("EGL_MESA_device_software") => EglDriver::Software,
+        _ if kernel_driver.as_deref() == Some("nvidia") => EglDriver::MesaOnNvidia,
+        _ => EglDriver::OtherCard,
     };
     let pci = card.and_then(|card| without_function(&name_of(&card.canonicalize().ok()?)?));
     EglDevice { driver, pci }
@@ -92,7 +102,7 @@ mod tests {
         assert_eq!(devices.known.len(), devices.handles.len());
         if devices.known.len() == 1 && !Path::new("/dev/dri").exists() {
             let software = EglDevice {
-                driver: Driver::Software,
+                driver: EglDriver::Software,
                 pci: None,
             };
             assert_eq!(devices.known, [software]);

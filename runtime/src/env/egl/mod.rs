@@ -27,7 +27,7 @@ mod ffi;
 #[cfg(test)]
 mod tests;
 
-pub use devices::devices;
+pub use devices::{EglUnavailable, devices};
 
 /// How to make NVIDIA's EGL driver available in a container; without it EGL lists only Mesa.
 const CONTAINER_HELP: &str = "a container gets that of the GPU with NVIDIA_DRIVER_CAPABILITIES=all \
@@ -37,14 +37,14 @@ const CONTAINER_HELP: &str = "a container gets that of the GPU with NVIDIA_DRIVE
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EglDevice {
     /// The driver that renders on it.
-    pub driver: Driver,
+    pub driver: EglDriver,
     /// PCI address `domain:bus:device`, if EGL names the DRM file of the card.
     pub pci: Option<String>,
 }
 
 /// The driver of an EGL device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driver {
+pub enum EglDriver {
     /// NVIDIA's driver.
     Nvidia {
         /// CUDA index of the device in this process.
@@ -61,12 +61,12 @@ pub enum Driver {
 impl fmt::Display for EglDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.driver {
-            Driver::Nvidia { .. } => "NVIDIA",
-            Driver::OtherCard => "another card",
-            Driver::MesaOnNvidia => "Mesa on an NVIDIA card",
-            Driver::Software => "Mesa on the CPU",
+            EglDriver::Nvidia { .. } => "NVIDIA",
+            EglDriver::OtherCard => "another card",
+            EglDriver::MesaOnNvidia => "Mesa on an NVIDIA card",
+            EglDriver::Software => "Mesa on the CPU",
         })?;
-        if let Driver::Nvidia { cuda: Some(cuda) } = self.driver {
+        if let EglDriver::Nvidia { cuda: Some(cuda) } = self.driver {
             write!(f, ", cuda:{cuda}")?;
         }
         self.pci.as_ref().map_or(Ok(()), |pci| write!(f, ", {pci}"))
@@ -86,7 +86,7 @@ pub struct Gpu {
 
 /// The request for an EGL device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wanted {
+pub struct EglRequest {
     /// Index of the EGL device to use, with no alternative.
     pub device: Option<u32>,
     /// The GPU whose EGL device is preferred.
@@ -97,7 +97,7 @@ pub struct Wanted {
 
 /// How well a device suits a GPU, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum Suitability {
     Own,
     Unidentified,
     OfAnotherGpu,
@@ -110,13 +110,16 @@ enum Standing {
 ///
 /// # Errors
 /// Returns an error with the available devices if the requested index does not exist.
-pub fn candidates(devices: &[EglDevice], wanted: &Wanted) -> Result<Vec<usize>, String> {
+pub fn candidates(devices: &[EglDevice], wanted: &EglRequest) -> Result<Vec<usize>, NoSuchDevice> {
     if let Some(device) = wanted.device {
         let index = device as usize;
         return devices
             .get(index)
             .map(|_| vec![index])
-            .ok_or_else(|| refusal(device, devices));
+            .ok_or_else(|| NoSuchDevice {
+                device,
+                devices: devices.to_vec(),
+            });
     }
     let mut order: Vec<usize> = (0..devices.len()).collect();
     if let Some(gpu) = &wanted.gpu {
@@ -129,12 +132,12 @@ pub fn candidates(devices: &[EglDevice], wanted: &Wanted) -> Result<Vec<usize>, 
     Ok(order)
 }
 
-fn standing(devices: &[EglDevice], device: &EglDevice, gpu: &Gpu) -> Standing {
+fn standing(devices: &[EglDevice], device: &EglDevice, gpu: &Gpu) -> Suitability {
     let cuda = match device.driver {
-        Driver::Nvidia { cuda } => cuda,
-        Driver::OtherCard => return Standing::OtherCard,
-        Driver::MesaOnNvidia => return Standing::DoesNotOpen,
-        Driver::Software => return Standing::Software,
+        EglDriver::Nvidia { cuda } => cuda,
+        EglDriver::OtherCard => return Suitability::OtherCard,
+        EglDriver::MesaOnNvidia => return Suitability::DoesNotOpen,
+        EglDriver::Software => return Suitability::Software,
     };
     let is_own = match (&device.pci, &gpu.pci) {
         (Some(device), Some(gpu)) => Some(device == gpu),
@@ -143,13 +146,13 @@ fn standing(devices: &[EglDevice], device: &EglDevice, gpu: &Gpu) -> Standing {
             .map(|cuda| cuda == gpu.index),
     };
     match is_own {
-        Some(true) => Standing::Own,
-        Some(false) => Standing::OfAnotherGpu,
-        None => Standing::Unidentified,
+        Some(true) => Suitability::Own,
+        Some(false) => Suitability::OfAnotherGpu,
+        None => Suitability::Unidentified,
     }
 }
 
-fn is_unique(devices: &[EglDevice], driver: Driver) -> bool {
+fn is_unique(devices: &[EglDevice], driver: EglDriver) -> bool {
     devices
         .iter()
         .filter(|device| device.driver == driver)
@@ -166,12 +169,22 @@ fn list(devices: &[EglDevice]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-fn refusal(device: u32, devices: &[EglDevice]) -> String {
+/// The user names an EGL device that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--egl-device {device}: {}", there_are(devices))]
+pub struct NoSuchDevice {
+    /// The index that the user names.
+    pub device: u32,
+    /// The devices that exist.
+    pub devices: Vec<EglDevice>,
+}
+
+fn there_are(devices: &[EglDevice]) -> String {
     let list = list(devices);
     match devices.len() {
-        0 => format!("--egl-device {device}: there is no EGL device"),
-        1 => format!("--egl-device {device}: there is 1 EGL device ({list})"),
-        count => format!("--egl-device {device}: there are {count} EGL devices ({list})"),
+        0 => "there is no EGL device".to_owned(),
+        1 => format!("there is 1 EGL device ({list})"),
+        count => format!("there are {count} EGL devices ({list})"),
     }
 }
 
@@ -180,7 +193,7 @@ fn refusal(device: u32, devices: &[EglDevice]) -> String {
 /// open.
 pub fn note(
     devices: &[EglDevice],
-    wanted: &Wanted,
+    wanted: &EglRequest,
     taken: usize,
     reasons: &[String],
 ) -> Option<String> {
@@ -190,16 +203,16 @@ pub fn note(
         .iter()
         .map(|device| standing(devices, device, gpu))
         .collect::<Vec<_>>();
-    if standings[taken] == Standing::Own {
+    if standings[taken] == Suitability::Own {
         return None;
     }
     let cuda = gpu.index;
-    let why = if standings.contains(&Standing::Own) {
+    let why = if standings.contains(&Suitability::Own) {
         format!(
             "the EGL device of cuda:{cuda} does not open ({})",
             reasons.join("; ")
         )
-    } else if standings.contains(&Standing::Unidentified) {
+    } else if standings.contains(&Suitability::Unidentified) {
         format!(
             "which EGL device belongs to cuda:{cuda} is not known ({})",
             list(devices)
@@ -208,7 +221,7 @@ pub fn note(
         format!("no EGL device belongs to cuda:{cuda} ({})", list(devices))
     };
     let mut note = match device.driver {
-        Driver::Software => format!("EGL draws pictures on the CPU: {why}; {CONTAINER_HELP}"),
+        EglDriver::Software => format!("EGL draws pictures on the CPU: {why}; {CONTAINER_HELP}"),
         _ => format!("EGL draws pictures on device {taken}: {why}"),
     };
     if devices.len() > 1 {

@@ -3,33 +3,33 @@
 use super::*;
 
 const SOFTWARE: EglDevice = EglDevice {
-    driver: Driver::Software,
+    driver: EglDriver::Software,
     pci: None,
 };
 
 fn nvidia(cuda: impl Into<Option<usize>>, pci: &str) -> EglDevice {
     let pci = Some(pci.to_owned()).filter(|pci| !pci.is_empty());
     EglDevice {
-        driver: Driver::Nvidia { cuda: cuda.into() },
+        driver: EglDriver::Nvidia { cuda: cuda.into() },
         pci,
     }
 }
 
-fn gpu(index: usize, pci: &str) -> Wanted {
+fn gpu(index: usize, pci: &str) -> EglRequest {
     let pci = Some(pci.to_owned()).filter(|pci| !pci.is_empty());
     let gpu = Gpu {
         index,
         number: None,
         pci,
     };
-    Wanted {
+    EglRequest {
         gpu: Some(gpu),
         local_rank: index,
-        ..Wanted::default()
+        ..EglRequest::default()
     }
 }
 
-fn first(devices: &[EglDevice], wanted: &Wanted) -> usize {
+fn first(devices: &[EglDevice], wanted: &EglRequest) -> usize {
     candidates(devices, wanted).unwrap()[0]
 }
 
@@ -115,11 +115,11 @@ fn where_there_is_only_mesa_every_gpu_gets_it_and_the_container_option_is_told()
 #[test]
 fn mesas_entries_for_nvidia_cards_are_tried_last() {
     let card = |pci: &str| EglDevice {
-        driver: Driver::MesaOnNvidia,
+        driver: EglDriver::MesaOnNvidia,
         pci: Some(pci.to_owned()),
     };
     let other = EglDevice {
-        driver: Driver::OtherCard,
+        driver: EglDriver::OtherCard,
         pci: Some("0000:00:02".to_owned()),
     };
     let devices = [card("0000:3b:00"), card("0000:81:00"), SOFTWARE, other];
@@ -143,23 +143,29 @@ fn the_reason_is_told_when_the_gpus_own_device_does_not_open() {
 #[test]
 fn a_device_that_is_asked_for_is_taken_or_refused_but_never_replaced() {
     let devices = [nvidia(0, ""), SOFTWARE];
-    let asked = |device| Wanted {
+    let asked = |device| EglRequest {
         device: Some(device),
         ..gpu(0, "")
     };
     assert_eq!(candidates(&devices, &asked(1)), Ok(vec![1]));
     assert_eq!(note(&devices, &asked(1), 1, &[]), None);
     let refused = "--egl-device 3: there are 2 EGL devices (0: NVIDIA, cuda:0; 1: Mesa on the CPU)";
-    assert_eq!(candidates(&devices, &asked(3)), Err(refused.to_owned()));
+    assert_eq!(
+        candidates(&devices, &asked(3)).unwrap_err().to_string(),
+        refused
+    );
     let refused = "--egl-device 1: there is 1 EGL device (0: Mesa on the CPU)";
-    assert_eq!(candidates(&[SOFTWARE], &asked(1)), Err(refused.to_owned()));
+    assert_eq!(
+        candidates(&[SOFTWARE], &asked(1)).unwrap_err().to_string(),
+        refused
+    );
 }
 
 #[test]
 fn without_a_gpu_devices_are_tried_in_egls_order_and_nothing_is_told() {
-    let wanted = Wanted {
+    let wanted = EglRequest {
         local_rank: 1,
-        ..Wanted::default()
+        ..EglRequest::default()
     };
     let devices = [nvidia(0, ""), nvidia(1, ""), SOFTWARE];
     assert_eq!(candidates(&devices, &wanted), Ok(vec![0, 1, 2]));

@@ -91,7 +91,8 @@ impl Commander {
         &mut self,
         model: &Model,
         scratch: &mut MjData<Arc<MjModel>>,
-        (measured, action): (Pose, &[f32]),
+        measured: Pose,
+        action: &[f32],
     ) -> [f64; ARM_JOINTS] {
         self.pose = leashed(moved(self.pose, action), measured);
         let start = self.joints;

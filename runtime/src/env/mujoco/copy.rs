@@ -40,8 +40,42 @@ struct Episode {
     held: u32,
 }
 
+/// The reason why an episode cannot continue.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(super) enum StepError {
+    /// There is no episode to step in.
+    #[error("it was stepped before a reset, or after its episode's last step")]
+    NoEpisode,
+    /// The action has another number of values.
+    #[error("its action has {found} values, {ACTION_DIM} are needed")]
+    ActionLength {
+        /// Number of its values.
+        found: usize,
+    },
+    /// A value of the action is not finite.
+    #[error("value {index} of its action is {value}")]
+    ActionValue {
+        /// Position of the value.
+        index: usize,
+        /// The value.
+        value: f32,
+    },
+    /// MuJoCo warned about a value of its state.
+    #[error("the simulation diverged: {what} {index} is not finite or too large in step {step}")]
+    Diverged {
+        /// `position`, `velocity` or `acceleration`.
+        what: &'static str,
+        /// Index of the value.
+        index: i32,
+        /// Number of the step.
+        step: u32,
+    },
+}
+
 /// The result of a step without the observation.
 pub(super) struct Outcome {
+    /// The action that was taken, clamped to its range.
+    pub(super) action: [f32; ACTION_DIM],
     pub(super) reward: f32,
     pub(super) success: bool,
     pub(super) terminated: bool,
@@ -105,21 +139,17 @@ impl Copy {
     /// Returns the reason if the episode cannot continue; the copy then needs a reset.
     pub(super) fn step(
         &mut self,
-        (model, scratch): (&Model, &mut MjData<Arc<MjModel>>),
+        model: &Model,
+        scratch: &mut MjData<Arc<MjModel>>,
         settings: &Settings,
         action: &[f32],
-    ) -> Result<(Outcome, [f32; ACTION_DIM]), String> {
-        let mut episode = self
-            .episode
-            .take()
-            .ok_or("it was stepped before a reset, or after its episode's last step")?;
+    ) -> Result<Outcome, StepError> {
+        let mut episode = self.episode.take().ok_or(StepError::NoEpisode)?;
         episode.step += 1;
         let action = checked(action)?;
         let measured = Pose::of_hand(model, &self.data);
         let from = *episode.commander.joints();
-        let to = episode
-            .commander
-            .command(model, scratch, (measured, &action));
+        let to = episode.commander.command(model, scratch, measured, &action);
         self.data.ctrl_mut()[ARM_JOINTS..].fill(if action[6] > 0.0 { 0.0 } else { OPEN });
         for tick in 1..=DECIMATION {
             // Targets move evenly through the step: a jump of the servos would throw a held object.
@@ -129,20 +159,19 @@ impl Copy {
                 .zip(from.iter().zip(&to))
                 .for_each(|(ctrl, (from, to))| *ctrl = from + (to - from) * part);
             self.data.step();
-            self.check()
-                .map_err(|what| format!("{what} in step {}", episode.step))?;
+            self.check(episode.step)?;
         }
         self.refresh();
-        let outcome = self.judge(&mut episode, model, settings);
+        let outcome = self.judge(&mut episode, model, settings, action);
         // A caller that ignores the termination can continue until the time limit.
         if episode.step < settings.max_episode_steps {
             self.episode = Some(episode);
         }
-        Ok((outcome, action))
+        Ok(outcome)
     }
 
     /// Checks for divergence. MuJoCo resets diverged data by itself and only counts it.
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, step: u32) -> Result<(), StepError> {
         let bad = [
             (MjtWarning::mjWARN_BADQPOS, "position"),
             (MjtWarning::mjWARN_BADQVEL, "velocity"),
@@ -151,10 +180,11 @@ impl Copy {
         for (warning, what) in bad {
             let found = &self.data.warning()[warning as usize];
             if found.number > 0 {
-                return Err(format!(
-                    "the simulation diverged: {what} {} is not finite or too large",
-                    found.lastinfo
-                ));
+                return Err(StepError::Diverged {
+                    what,
+                    index: found.lastinfo,
+                    step,
+                });
             }
         }
         Ok(())
@@ -168,7 +198,13 @@ impl Copy {
         self.data.camlight();
     }
 
-    fn judge(&self, episode: &mut Episode, model: &Model, settings: &Settings) -> Outcome {
+    fn judge(
+        &self,
+        episode: &mut Episode,
+        model: &Model,
+        settings: &Settings,
+        action: [f32; ACTION_DIM],
+    ) -> Outcome {
         let scene = Scene {
             hand: Pose::of_hand(model, &self.data).position,
             goal: self.data.mocap_pos()[0],
@@ -183,6 +219,7 @@ impl Copy {
         let terminated = success || scene.object[2] < FALLEN;
         let truncated = !terminated && episode.step >= settings.max_episode_steps;
         Outcome {
+            action,
             reward: f32::from(u8::from(holds)),
             success,
             terminated,
@@ -295,15 +332,15 @@ fn named<const N: usize>(parts: [(&str, &[f64]); N]) -> BTreeMap<String, Vec<f32
         .collect()
 }
 
-fn checked(action: &[f32]) -> Result<[f32; ACTION_DIM], String> {
-    let action: [f32; ACTION_DIM] = action.try_into().map_err(|_| {
-        format!(
-            "its action has {} values, {ACTION_DIM} are needed",
-            action.len()
-        )
+fn checked(action: &[f32]) -> Result<[f32; ACTION_DIM], StepError> {
+    let action: [f32; ACTION_DIM] = action.try_into().map_err(|_| StepError::ActionLength {
+        found: action.len(),
     })?;
     match action.iter().position(|value| !value.is_finite()) {
-        Some(index) => Err(format!("value {index} of its action is {}", action[index])),
+        Some(index) => Err(StepError::ActionValue {
+            index,
+            value: action[index],
+        }),
         None => Ok(action.map(|value| value.clamp(-1.0, 1.0))),
     }
 }

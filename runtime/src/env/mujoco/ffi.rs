@@ -18,7 +18,7 @@ use glutin::surface::{PbufferSurface, SurfaceAttributesBuilder};
 use mujoco_rs::logging::set_log_handler;
 use mujoco_rs::prelude::{MjLogMessage, MjModel, MjrContext, MjtLogLevel};
 
-use crate::env::egl::{Wanted, candidates, devices, note};
+use crate::env::egl::{EglRequest, NoSuchDevice, candidates, devices, note};
 
 /// Makes Mesa render in the calling thread instead of its own threads.
 ///
@@ -66,8 +66,8 @@ impl Drop for Current {
 
 impl Gl {
     /// Opens an off-screen context on the most suitable EGL device that opens.
-    pub(super) fn new(model: &MjModel, wanted: &Wanted) -> Result<Self, NoGl> {
-        let (current, note) = open(wanted)?;
+    pub(super) fn new(model: &MjModel, wanted: &EglRequest) -> Result<Self, NoGl> {
+        let Opened { current, note } = open(wanted)?;
         // SAFETY: `open` has just made a context current on this thread. It stays current until
         // drop: this file makes no other context current on a thread that has one (a worker has one
         // renderer), and `Gl` is not `Send`, because neither of its two contexts is.
@@ -82,19 +82,39 @@ impl Gl {
 }
 
 /// The reason why nothing can be rendered.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum NoGl {
     /// The requested device index does not exist.
-    Refused(String),
+    #[error(transparent)]
+    Refused(#[from] NoSuchDevice),
     /// No device opens.
-    Absent(String),
+    #[error(
+        "cannot render without a display: {reason}; install the packages libegl1 libegl-mesa0 \
+         libgl1-mesa-dri (or a GPU driver with EGL), or switch pictures off with --no-video"
+    )]
+    Absent {
+        /// What EGL says, or each device and why it does not open.
+        reason: String,
+    },
 }
 
-fn open(wanted: &Wanted) -> Result<(Current, Option<String>), NoGl> {
-    let devices = devices().map_err(NoGl::Absent)?;
+/// A context, and the message for the user about its device.
+struct Opened {
+    current: Current,
+    note: Option<String>,
+}
+
+fn open(wanted: &EglRequest) -> Result<Opened, NoGl> {
+    let devices = devices().map_err(|none| NoGl::Absent {
+        reason: none.reason,
+    })?;
     let mut reasons = Vec::new();
-    for index in candidates(&devices.known, wanted).map_err(NoGl::Refused)? {
+    for index in candidates(&devices.known, wanted)? {
         match on_device(&devices.handles[index]) {
-            Ok(current) => return Ok((current, note(&devices.known, wanted, index, &reasons))),
+            Ok(current) => {
+                let note = note(&devices.known, wanted, index, &reasons);
+                return Ok(Opened { current, note });
+            }
             Err(error) => {
                 let device = &devices.known[index];
                 reasons.push(format!("EGL device {index} ({device}): {error}"));
@@ -106,7 +126,7 @@ fn open(wanted: &Wanted) -> Result<(Current, Option<String>), NoGl> {
     } else {
         reasons.join("; ")
     };
-    Err(NoGl::Absent(reason))
+    Err(NoGl::Absent { reason })
 }
 
 /// Opens a compatibility context, which MuJoCo's renderer needs. The surface has one pixel, because

@@ -19,7 +19,7 @@ use std::sync::mpsc::channel;
 
 use serde_json::{Map, Value};
 
-use crate::env::egl::Wanted;
+use crate::env::egl::EglRequest;
 use crate::env::{
     ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, Render,
     VectorEnv,
@@ -58,7 +58,7 @@ pub struct MujocoConfig {
     /// Image width in pixels; `arena_env_args.camera_width` wins.
     pub camera_width: u32,
     /// The requested EGL device of each copy; missing entries request none.
-    pub egl: Vec<Wanted>,
+    pub egl: Vec<EglRequest>,
     /// Task instruction in place of the task's own.
     pub language: Option<String>,
     /// Steps until truncation; wins over `arena_env_args`.
@@ -150,8 +150,8 @@ pub fn make(
 
 /// Deals the copies to threads in turn. Copies on different EGL devices have separate threads,
 /// because a thread has one renderer.
-fn charges(num_envs: usize, egl: &[Wanted], threads: usize) -> Vec<Charge> {
-    let mut by_device: BTreeMap<Wanted, Vec<EnvIndex>> = BTreeMap::new();
+fn charges(num_envs: usize, egl: &[EglRequest], threads: usize) -> Vec<Charge> {
+    let mut by_device: BTreeMap<EglRequest, Vec<EnvIndex>> = BTreeMap::new();
     for env in 0..num_envs {
         by_device
             .entry(egl.get(env).cloned().unwrap_or_default())

@@ -17,6 +17,31 @@ pub(super) const ROBOT_JOINTS: usize = 9;
 /// Names of the cameras, from left to right in a video.
 pub(super) const CAMERAS: [&str; 2] = ["front", "wrist"];
 
+/// The reason why the scene of a task cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SceneError {
+    /// MuJoCo refuses a file or the whole scene.
+    #[error("the scene of task `{task}` does not compile: {reason}")]
+    Refused {
+        /// Name of the task.
+        task: &'static str,
+        /// MuJoCo's message.
+        reason: String,
+    },
+    /// The scene lacks a part that every task needs.
+    #[error("the scene of task `{task}` lacks a part of the arm or a camera")]
+    LacksPart {
+        /// Name of the task.
+        task: &'static str,
+    },
+}
+
+impl From<SceneError> for EnvError {
+    fn from(err: SceneError) -> Self {
+        Self::Setup(err.to_string())
+    }
+}
+
 /// A model and the indices that every step needs.
 #[derive(Clone)]
 pub(super) struct Model {
@@ -31,20 +56,11 @@ pub(super) struct Model {
 
 impl Model {
     /// Compiles the scene of a task.
-    pub(super) fn new(settings: &Settings) -> Result<Self, EnvError> {
-        let mut mj = compile(settings).map_err(|reason| {
-            EnvError::Setup(format!(
-                "the scene of task `{}` does not compile: {reason}",
-                settings.task.name
-            ))
-        })?;
+    pub(super) fn new(settings: &Settings) -> Result<Self, SceneError> {
+        let task = settings.task.name;
+        let mut mj = compile(settings)?;
         look(&mut mj, settings);
-        Self::with_indices(mj).ok_or_else(|| {
-            EnvError::Setup(format!(
-                "the scene of task `{}` lacks a part of the arm or a camera",
-                settings.task.name
-            ))
-        })
+        Self::with_indices(mj).ok_or(SceneError::LacksPart { task })
     }
 
     fn with_indices(mj: MjModel) -> Option<Self> {
@@ -66,12 +82,16 @@ impl Model {
     }
 }
 
-fn compile(settings: &Settings) -> Result<MjModel, String> {
+fn compile(settings: &Settings) -> Result<MjModel, SceneError> {
+    let refused = |reason: String| SceneError::Refused {
+        task: settings.task.name,
+        reason,
+    };
     let mut files = MjVfs::new();
     let mut add = |name: &str, text: &str| {
         files
             .add_from_buffer(name, text.as_bytes())
-            .map_err(|error| format!("{name}: {error}"))
+            .map_err(|error| refused(format!("{name}: {error}")))
     };
     add("scene.xml", include_str!("assets/scene.xml"))?;
     add("arm.xml", include_str!("assets/arm.xml"))?;
@@ -79,7 +99,7 @@ fn compile(settings: &Settings) -> Result<MjModel, String> {
     if let Some(object) = settings.object {
         add("object.xml", object.mjcf)?;
     }
-    MjModel::from_xml_vfs("task.xml", &files).map_err(|error| error.to_string())
+    MjModel::from_xml_vfs("task.xml", &files).map_err(|error| refused(error.to_string()))
 }
 
 /// Sets image size, light and quality.

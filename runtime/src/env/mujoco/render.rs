@@ -7,13 +7,41 @@ use mujoco_rs::prelude::{
     MjData, MjModel, MjrRectangle, MjvCamera, MjvOption, MjvPerturb, MjvScene,
 };
 
-use crate::env::Frame;
-use crate::env::egl::Wanted;
+use crate::env::egl::EglRequest;
 use crate::env::mujoco::ffi::{Gl, NoGl};
 use crate::env::mujoco::model::{CAMERAS, Model};
+use crate::env::{EnvError, Frame};
 
 /// Maximum number of geoms in a scene; the largest task has 35.
 const MAX_GEOMS: usize = 200;
+
+/// The reason why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RenderError {
+    /// There is no OpenGL context.
+    #[error(transparent)]
+    NoGl(#[from] NoGl),
+    /// The off-screen buffer has another size than the images.
+    #[error("pictures of {height} x {width} do not fit the OpenGL driver")]
+    Size {
+        /// Height in pixels.
+        height: i32,
+        /// Width in pixels.
+        width: i32,
+    },
+    /// The image cannot be read from the buffer.
+    #[error("{reason}")]
+    Read {
+        /// MuJoCo's message.
+        reason: String,
+    },
+}
+
+impl From<RenderError> for EnvError {
+    fn from(err: RenderError) -> Self {
+        Self::Setup(err.to_string())
+    }
+}
 
 /// Renders the copies of one thread.
 pub(super) struct Renderer {
@@ -29,15 +57,15 @@ impl Renderer {
     ///
     /// # Errors
     /// Returns what is missing, and what the user can do.
-    pub(super) fn new(model: &Model, wanted: &Wanted) -> Result<Self, String> {
-        let gl = Gl::new(&model.mj, wanted).map_err(explain)?;
+    pub(super) fn new(model: &Model, wanted: &EglRequest) -> Result<Self, RenderError> {
+        let gl = Gl::new(&model.mj, wanted)?;
         let global = &model.mj.vis().global;
         let viewport = MjrRectangle::new(0, 0, global.offwidth, global.offheight);
         if (gl.context.off_width(), gl.context.off_height()) != (viewport.width, viewport.height) {
-            return Err(format!(
-                "pictures of {} x {} do not fit the OpenGL driver",
-                viewport.height, viewport.width
-            ));
+            return Err(RenderError::Size {
+                height: viewport.height,
+                width: viewport.width,
+            });
         }
         Ok(Self {
             gl,
@@ -57,7 +85,7 @@ impl Renderer {
     pub(super) fn draw(
         &mut self,
         data: &mut MjData<Arc<MjModel>>,
-    ) -> Result<BTreeMap<String, Frame>, String> {
+    ) -> Result<BTreeMap<String, Frame>, RenderError> {
         let mut video = BTreeMap::new();
         for (name, camera) in CAMERAS.iter().zip(&mut self.cameras) {
             self.scene
@@ -69,23 +97,15 @@ impl Renderer {
     }
 }
 
-fn explain(none: NoGl) -> String {
-    match none {
-        NoGl::Refused(reason) => reason,
-        NoGl::Absent(reason) => format!(
-            "cannot render without a display: {reason}; install the packages libegl1 libegl-mesa0 libgl1-mesa-dri \
-             (or a GPU driver with EGL), or switch pictures off with --no-video"
-        ),
-    }
-}
-
 /// Reads the rendered image. OpenGL's first row is the bottom, an image's first row the top.
-fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, String> {
+fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, RenderError> {
     let (height, width) = (viewport.height as usize, viewport.width as usize);
     let mut pixels = vec![0_u8; height * width * 3];
     gl.context
         .read_pixels(Some(&mut pixels), None, &viewport)
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| RenderError::Read {
+            reason: error.to_string(),
+        })?;
     let mut rgb = Vec::with_capacity(pixels.len());
     pixels
         .chunks_exact(width * 3)

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
-use crate::env::egl::{self, Driver, EglDevice, Gpu, Wanted};
+use crate::env::egl::{self, EglDevice, EglDriver, EglRequest, Gpu};
 use crate::env::mujoco::{MujocoConfig, MujocoEnv, TASKS, check_args, default_threads, make};
 use crate::env::{EnvError, EnvIndex, Lockstep, Observation, Render, Step, VectorEnv as _};
 
@@ -344,23 +344,23 @@ fn pictures_larger_than_mujocos_default_buffer_are_whole() {
 }
 
 /// Returns the request of a rank on this GPU.
-fn on_gpu(index: usize) -> Wanted {
+fn on_gpu(index: usize) -> EglRequest {
     let gpu = Gpu {
         index,
         number: u32::try_from(index).ok(),
         pci: Some("0000:81:00".to_owned()),
     };
-    Wanted {
+    EglRequest {
         gpu: Some(gpu),
         local_rank: index,
-        ..Wanted::default()
+        ..EglRequest::default()
     }
 }
 
 /// Returns the EGL devices of this machine if none is NVIDIA's; then no GPU has its own device.
 fn devices_without_nvidia() -> Option<&'static [EglDevice]> {
     let known = &egl::devices().ok()?.known;
-    let is_nvidia = |device: &EglDevice| matches!(device.driver, Driver::Nvidia { .. });
+    let is_nvidia = |device: &EglDevice| matches!(device.driver, EglDriver::Nvidia { .. });
     (!known.is_empty() && !known.iter().any(is_nvidia)).then_some(known)
 }
 
@@ -402,7 +402,7 @@ fn a_device_that_is_asked_for_and_not_there_is_refused_with_those_that_are() {
     let Some(devices) = devices_without_nvidia() else {
         return;
     };
-    let asked = Wanted {
+    let asked = EglRequest {
         device: Some(77),
         ..on_gpu(0)
     };

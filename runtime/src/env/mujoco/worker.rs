@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use mujoco_rs::prelude::{MjData, MjModel};
 
-use crate::env::egl::Wanted;
+use crate::env::egl::EglRequest;
 use crate::env::mujoco::args::Settings;
 use crate::env::mujoco::copy::{Copy, Outcome};
 use crate::env::mujoco::ffi::{Doing, set_doing};
@@ -27,7 +27,7 @@ pub(super) struct Shared {
 /// The copies of one thread, and its EGL device.
 pub(super) struct Charge {
     pub(super) envs: Vec<EnvIndex>,
-    pub(super) egl: Wanted,
+    pub(super) egl: EglRequest,
 }
 
 /// Work for one thread, about its own copies only.
@@ -118,12 +118,27 @@ fn dead(env: EnvIndex) -> EnvError {
     ))
 }
 
+/// A copy with the seed of its episode.
+struct OwnedCopy {
+    copy: Copy,
+    seed: Option<u64>,
+}
+
+impl OwnedCopy {
+    fn new(model: &Model) -> Self {
+        Self {
+            copy: Copy::new(model),
+            seed: None,
+        }
+    }
+}
+
 /// The state of a simulation thread.
 struct Worker {
     shared: Arc<Shared>,
     scratch: MjData<Arc<MjModel>>,
-    copies: BTreeMap<EnvIndex, (Copy, Option<u64>)>,
-    egl: Wanted,
+    copies: BTreeMap<EnvIndex, OwnedCopy>,
+    egl: EglRequest,
     renderer: Option<Renderer>,
 }
 
@@ -132,7 +147,7 @@ impl Worker {
         let copies = charge
             .envs
             .iter()
-            .map(|&env| (env, (Copy::new(&shared.model), None)))
+            .map(|&env| (env, OwnedCopy::new(&shared.model)))
             .collect();
         let scratch = MjData::new(Arc::clone(&shared.model.mj));
         Self {
@@ -156,7 +171,7 @@ impl Worker {
                     to.send(note).ok();
                 }
                 #[cfg(test)]
-                Batch::Corrupt(env) => self.copies.get_mut(&env).unwrap().0.corrupt(),
+                Batch::Corrupt(env) => self.copies.get_mut(&env).unwrap().copy.corrupt(),
                 #[cfg(test)]
                 Batch::FatalError(env) => {
                     self.say(env);
@@ -186,28 +201,35 @@ impl Worker {
     }
 
     fn reset(&mut self, env: EnvIndex, seed: u64, render: Render) -> Result<Observation, EnvError> {
-        let Some((copy, episode)) = self.copies.get_mut(&env) else {
+        let Some(owned) = self.copies.get_mut(&env) else {
             return Err(no_such(env));
         };
-        *episode = Some(seed);
-        copy.reset(&self.shared.model, &self.shared.settings, seed);
+        owned.seed = Some(seed);
+        owned
+            .copy
+            .reset(&self.shared.model, &self.shared.settings, seed);
         self.say(env);
         self.observe(env, render)
     }
 
     fn step(&mut self, env: EnvIndex, action: &[f32], render: Render) -> Result<Step, EnvError> {
         self.say(env);
-        let Some((copy, _)) = self.copies.get_mut(&env) else {
+        let Some(owned) = self.copies.get_mut(&env) else {
             return Err(no_such(env));
         };
-        let outcome = copy.step(
-            (&self.shared.model, &mut self.scratch),
+        let outcome = owned.copy.step(
+            &self.shared.model,
+            &mut self.scratch,
             &self.shared.settings,
             action,
         );
-        let (outcome, taken) = outcome.map_err(|reason| EnvError::Episode { env, reason })?;
+        let outcome = outcome.map_err(|reason| EnvError::Episode {
+            env,
+            reason: reason.to_string(),
+        })?;
         let observation = self.observe(env, render)?;
         let Outcome {
+            action: taken,
             reward,
             success,
             terminated,
@@ -229,12 +251,12 @@ impl Worker {
         if render == Render::Yes {
             self.renderer()?;
         }
-        let Some((copy, _)) = self.copies.get_mut(&env) else {
+        let Some(OwnedCopy { copy, .. }) = self.copies.get_mut(&env) else {
             return Err(no_such(env));
         };
         let mut observation = copy.observe(&self.shared.model, &self.shared.language);
         if let (Render::Yes, Some(renderer)) = (render, &mut self.renderer) {
-            observation.video = renderer.draw(copy.data_mut()).map_err(EnvError::Setup)?;
+            observation.video = renderer.draw(copy.data_mut())?;
         }
         Ok(observation)
     }
@@ -243,10 +265,7 @@ impl Worker {
     fn renderer(&mut self) -> Result<&mut Renderer, EnvError> {
         match &mut self.renderer {
             Some(renderer) => Ok(renderer),
-            none => {
-                Ok(none
-                    .insert(Renderer::new(&self.shared.model, &self.egl).map_err(EnvError::Setup)?))
-            }
+            none => Ok(none.insert(Renderer::new(&self.shared.model, &self.egl)?)),
         }
     }
 
@@ -255,7 +274,7 @@ impl Worker {
         let (step, seed) = self
             .copies
             .get(&env)
-            .map_or((0, None), |(copy, seed)| (copy.step_count(), *seed));
+            .map_or((0, None), |owned| (owned.copy.step_count(), owned.seed));
         set_doing(Doing {
             task: self.shared.settings.task.name,
             env: env.0,

@@ -14,11 +14,11 @@ use jobs::eval_args::Screen;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::clock::now;
-use crate::env::display::{Display, START_LIMIT};
-use crate::env::python::args::Display as Wanted;
+use crate::env::display::{START_LIMIT, VirtualDisplay};
+use crate::env::python::args::DisplayChoice;
 use crate::env::python::child::{CLOSE_LIMIT, Child};
 use crate::env::python::hello::Hello;
-use crate::env::python::host::{Host, Ready, Terms};
+use crate::env::python::host::{Host, ProcessEvent, Ready, Terms};
 use crate::env::{Answers, Command, EnvError, EnvIndex, Render};
 
 /// Screen of an X display if the job gives no size.
@@ -89,7 +89,7 @@ impl Handle {
                 inbox,
                 wake: woken,
                 epoll: waiting,
-                owner: Vec::new(),
+                owners: Vec::new(),
                 children: Vec::new(),
                 closing: None,
                 display: None,
@@ -125,17 +125,26 @@ impl Drop for Handle {
     }
 }
 
+/// The child that owns a copy.
+#[derive(Clone, Copy)]
+struct CopyOwner {
+    /// Index of the child.
+    index: usize,
+    /// Position of the copy in it.
+    local: usize,
+}
+
 struct Bridge {
     host: Host,
     inbox: Receiver<Request>,
     wake: Arc<OwnedFd>,
     epoll: Arc<OwnedFd>,
-    /// Index of the child that owns each copy, and the position of the copy in it.
-    owner: Vec<(usize, usize)>,
+    /// The owner of each copy.
+    owners: Vec<CopyOwner>,
     children: Vec<Child>,
     /// Time at which closing began.
     closing: Option<Instant>,
-    display: Option<Display>,
+    display: Option<VirtualDisplay>,
 }
 
 type Opened = Sender<Result<Arc<Hello>, EnvError>>;
@@ -163,8 +172,8 @@ impl Bridge {
     fn open(&mut self, shares: &[Share], screen: Option<Screen>) -> Result<(), EnvError> {
         self.host.display = self.display(screen)?;
         for (index, share) in shares.iter().enumerate() {
-            self.owner
-                .extend((0..share.envs.len()).map(|local| (index, local)));
+            let owner = |local| CopyOwner { index, local };
+            self.owners.extend((0..share.envs.len()).map(owner));
             self.children
                 .push(Child::new(index, &share.envs, share.gpu, now()));
         }
@@ -177,12 +186,12 @@ impl Bridge {
     /// Returns the X display for the processes, and starts it if necessary.
     fn display(&mut self, screen: Option<Screen>) -> Result<Option<String>, EnvError> {
         let wanted = match (&self.host.terms.settings.display, screen) {
-            (Wanted::Named(name), _) => return Ok(Some(name.clone())),
-            (Wanted::Inherited, None) => return Ok(None),
-            (Wanted::Own | Wanted::Inherited, screen) => screen.unwrap_or(SCREEN),
+            (DisplayChoice::Named(name), _) => return Ok(Some(name.clone())),
+            (DisplayChoice::Inherited, None) => return Ok(None),
+            (DisplayChoice::Own | DisplayChoice::Inherited, screen) => screen.unwrap_or(SCREEN),
         };
-        let started =
-            Display::start(Path::new("Xvfb"), wanted, START_LIMIT).map_err(EnvError::Setup)?;
+        let started = VirtualDisplay::start(Path::new("Xvfb"), wanted, START_LIMIT)
+            .map_err(|err| EnvError::Setup(err.to_string()))?;
         Ok(Some(self.display.insert(started).name().to_owned()))
     }
 
@@ -233,7 +242,12 @@ impl Bridge {
             rustix::io::read(&*self.wake, &mut [0; 8]).ok();
             return;
         }
-        let Some((process, owner, ready)) = self.host.event(token) else {
+        let Some(ProcessEvent {
+            process,
+            owner,
+            ready,
+        }) = self.host.event(token)
+        else {
             return;
         };
         let child = owner.and_then(|index| self.children.get_mut(index));
@@ -263,7 +277,7 @@ impl Bridge {
     fn work(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {
         let mut touched = Vec::new();
         for (env, command) in work {
-            let Some(&(index, local)) = self.owner.get(env.0) else {
+            let Some(&CopyOwner { index, local }) = self.owners.get(env.0) else {
                 let err = EnvError::Episode {
                     env,
                     reason: "there is no such copy".to_owned(),

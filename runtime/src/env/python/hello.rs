@@ -49,7 +49,7 @@ pub struct Hello {
 
 /// The action vector in JSON, where a null bound means infinity.
 #[derive(Deserialize)]
-struct Action {
+struct ActionJson {
     names: Vec<String>,
     low: Vec<Option<f64>>,
     high: Vec<Option<f64>>,
@@ -58,12 +58,12 @@ struct Action {
 }
 
 fn action<'de, D: Deserializer<'de>>(from: D) -> Result<ActionSpec, D::Error> {
-    let Action {
+    let ActionJson {
         names,
         low,
         high,
         grid,
-    } = Action::deserialize(from)?;
+    } = ActionJson::deserialize(from)?;
     let ends = |ends: Vec<Option<f64>>, infinite: f32| {
         ends.into_iter()
             .map(|end| end.map_or(infinite, |end| end as f32))
@@ -77,43 +77,127 @@ fn action<'de, D: Deserializer<'de>>(from: D) -> Result<ActionSpec, D::Error> {
     })
 }
 
+/// What is wrong with the description of an environment, as a clause.
+#[derive(Debug, thiserror::Error)]
+pub enum HelloError {
+    /// It does not have the form of a description.
+    #[error("its description is broken: {0}")]
+    Form(#[from] serde_json::Error),
+    /// The action has no dimensions, too many, or not both ends for each.
+    #[error("its action has {dim} dimensions, 1 to {LONGEST_VECTOR} with both ends are needed")]
+    ActionBounds {
+        /// Number of dimensions.
+        dim: usize,
+    },
+    /// The steps between neighbouring actions are not numbers from 0 on.
+    #[error(
+        "the grid of its {dim} actions is {grid:?}, a finite number from 0 on is needed for each"
+    )]
+    ActionGrid {
+        /// Number of dimensions.
+        dim: usize,
+        /// The steps.
+        grid: Vec<f32>,
+    },
+    /// The control frequency is too high.
+    #[error("it has {control_hz} steps a second, at most {FASTEST} are taken")]
+    Fast {
+        /// Steps per second.
+        control_hz: u32,
+    },
+    /// Control frequency or episode length is zero.
+    #[error("it has 0 steps a second or an episode")]
+    NoSteps,
+    /// A state vector is empty or too long.
+    #[error("state `{name}` has {length} numbers, 1 to {LONGEST_VECTOR} are needed")]
+    StateLength {
+        /// Name of the state vector.
+        name: String,
+        /// Its length.
+        length: usize,
+    },
+    /// The discrete action space does not fit the action vector or its own names.
+    #[error("it has {names} names for {count} actions in {dim} dimensions")]
+    Discrete {
+        /// Number of names.
+        names: usize,
+        /// Number of actions.
+        count: usize,
+        /// Number of dimensions of the action vector.
+        dim: usize,
+    },
+    /// A camera is empty or too large.
+    #[error("camera `{name}` is {height}x{width}, sides of 1 to {LARGEST_SIDE} are needed")]
+    CameraSize {
+        /// Name of the camera.
+        name: String,
+        /// Its height in pixels.
+        height: u32,
+        /// Its width in pixels.
+        width: u32,
+    },
+    /// A name is empty, too long or not printable.
+    #[error(
+        "one of its {what} is called `{start}`, 1 to {LONGEST_NAME} printable bytes are needed"
+    )]
+    Name {
+        /// `state vectors` or `cameras`.
+        what: &'static str,
+        /// The beginning of the name, escaped.
+        start: String,
+    },
+    /// A name occurs twice.
+    #[error("two of its {what} are called `{name}`")]
+    Twice {
+        /// `state vectors` or `cameras`.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// There are too many names.
+    #[error("it has {count} {what}, at most {MOST_NAMES} are taken")]
+    Many {
+        /// `state vectors` or `cameras`.
+        what: &'static str,
+        /// Their number.
+        count: usize,
+    },
+}
+
 impl Hello {
     /// Parses and validates a child's description.
     ///
     /// # Errors
-    /// Returns what is wrong with it, as a clause.
-    pub fn new(value: Value) -> Result<Self, String> {
-        let hello: Self = serde_json::from_value(value)
-            .map_err(|err| format!("its description is broken: {err}"))?;
+    /// Returns what is wrong with it.
+    pub fn new(value: Value) -> Result<Self, HelloError> {
+        let hello: Self = serde_json::from_value(value)?;
         hello.check()?;
         Ok(hello)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), HelloError> {
         let dim = self.action.names.len();
         if dim == 0
             || dim > LONGEST_VECTOR
             || self.action.low.len() != dim
             || self.action.high.len() != dim
         {
-            return Err(format!(
-                "its action has {dim} dimensions, 1 to {LONGEST_VECTOR} with both ends are needed"
-            ));
+            return Err(HelloError::ActionBounds { dim });
         }
         let grid = &self.action.grid;
         if grid.len() > dim || !grid.iter().all(|step| step.is_finite() && *step >= 0.0) {
-            return Err(format!(
-                "the grid of its {dim} actions is {grid:?}, a finite number from 0 on is needed for each"
-            ));
+            return Err(HelloError::ActionGrid {
+                dim,
+                grid: grid.clone(),
+            });
         }
         if self.control_hz > FASTEST {
-            return Err(format!(
-                "it has {} steps a second, at most {FASTEST} are taken",
-                self.control_hz
-            ));
+            return Err(HelloError::Fast {
+                control_hz: self.control_hz,
+            });
         }
         if self.control_hz == 0 || self.max_episode_steps == 0 {
-            return Err("it has 0 steps a second or an episode".to_owned());
+            return Err(HelloError::NoSteps);
         }
         unique("state vectors", self.state.iter().map(|(name, _)| name))?;
         unique("cameras", self.cameras.iter().map(|(name, _, _)| name))?;
@@ -122,17 +206,19 @@ impl Hello {
             .iter()
             .find(|(_, length)| !(1..=LONGEST_VECTOR).contains(length))
         {
-            return Err(format!(
-                "state `{name}` has {length} numbers, 1 to {LONGEST_VECTOR} are needed"
-            ));
+            return Err(HelloError::StateLength {
+                name: name.clone(),
+                length: *length,
+            });
         }
         if let Some(Discrete { count, names, .. }) = &self.discrete
             && (*count == 0 || names.len() > *count || dim != 1)
         {
-            return Err(format!(
-                "it has {} names for {count} actions in {dim} dimensions",
-                names.len()
-            ));
+            return Err(HelloError::Discrete {
+                names: names.len(),
+                count: *count,
+                dim,
+            });
         }
         let side = 1..=LARGEST_SIDE;
         match self
@@ -140,9 +226,11 @@ impl Hello {
             .iter()
             .find(|(_, height, width)| !side.contains(height) || !side.contains(width))
         {
-            Some((name, height, width)) => Err(format!(
-                "camera `{name}` is {height}x{width}, sides of 1 to {LARGEST_SIDE} are needed"
-            )),
+            Some((name, height, width)) => Err(HelloError::CameraSize {
+                name: name.clone(),
+                height: *height,
+                width: *width,
+            }),
             None => Ok(()),
         }
     }
@@ -184,24 +272,28 @@ impl Hello {
     }
 }
 
-fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), String> {
+fn unique<'a>(
+    what: &'static str,
+    names: impl Iterator<Item = &'a String>,
+) -> Result<(), HelloError> {
     let mut seen = BTreeSet::new();
     for name in names {
         if name.is_empty() || name.len() > LONGEST_NAME || name.contains(char::is_control) {
             let start: String = name.escape_debug().take(LONGEST_NAME).collect();
-            return Err(format!(
-                "one of its {what} is called `{start}`, 1 to {LONGEST_NAME} printable bytes are needed"
-            ));
+            return Err(HelloError::Name { what, start });
         }
         if !seen.insert(name) {
-            return Err(format!("two of its {what} are called `{name}`"));
+            return Err(HelloError::Twice {
+                what,
+                name: name.clone(),
+            });
         }
     }
     if seen.len() > MOST_NAMES {
-        return Err(format!(
-            "it has {} {what}, at most {MOST_NAMES} are taken",
-            seen.len()
-        ));
+        return Err(HelloError::Many {
+            what,
+            count: seen.len(),
+        });
     }
     Ok(())
 }
@@ -223,7 +315,7 @@ pub(super) mod tests {
     fn refusal(pointer: &str, value: Value) -> String {
         let mut broken = hello();
         *broken.pointer_mut(pointer).unwrap() = value;
-        Hello::new(broken).unwrap_err()
+        Hello::new(broken).unwrap_err().to_string()
     }
 
     #[test]

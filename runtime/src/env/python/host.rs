@@ -42,6 +42,17 @@ pub enum Ready {
     Output,
 }
 
+/// An event of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessEvent {
+    /// Number of the process.
+    pub process: u64,
+    /// The child that owns it; `None` if the process is being reaped.
+    pub owner: Option<usize>,
+    /// Its descriptor that is ready.
+    pub ready: Ready,
+}
+
 const READY: [Ready; 3] = [Ready::Socket, Ready::Ended, Ready::Output];
 
 /// The settings of an environment that do not change.
@@ -117,8 +128,6 @@ impl Host {
             envs.first().map_or(0, |env| env.0),
             envs.last().map_or(0, |env| env.0),
         );
-        let rank = self.terms.rank;
-        let numbers = |env: usize| Numbers { gpu, env, rank };
         let label = format!(
             "rrun-env job={} rank={} envs={first}-{last}",
             self.terms.job, self.terms.rank
@@ -127,7 +136,7 @@ impl Host {
         let given: Vec<_> = settings
             .variables
             .iter()
-            .map(|entry| numbers(first).fill_variable(entry))
+            .map(|entry| self.numbers(first, gpu).fill_variable(entry))
             .collect();
         let place = ProcessPlace {
             gpu,
@@ -140,7 +149,7 @@ impl Host {
         let set = variables(&place, &given, |name| std::env::var_os(name).is_some());
         let process = Process::start(self.next_id, &settings.python, &label, &set)?;
         self.next_id += 1;
-        if let Err(err) = self.introduce(&process, envs, &numbers) {
+        if let Err(err) = self.introduce(&process, envs, gpu) {
             self.bury(process);
             return Err(err);
         }
@@ -148,13 +157,17 @@ impl Host {
         Ok(process)
     }
 
+    /// Returns the values of the placeholders of a copy.
+    fn numbers(&self, env: usize, gpu: Option<u32>) -> Numbers {
+        Numbers {
+            gpu,
+            env,
+            rank: self.terms.rank,
+        }
+    }
+
     /// Sends a process its configuration, and watches its descriptors.
-    fn introduce(
-        &self,
-        process: &Process,
-        envs: &[EnvIndex],
-        numbers: &impl Fn(usize) -> Numbers,
-    ) -> io::Result<()> {
+    fn introduce(&self, process: &Process, envs: &[EnvIndex], gpu: Option<u32>) -> io::Result<()> {
         let settings = &self.terms.settings;
         let kwargs = Value::from(settings.env_kwargs.clone());
         let config = json!({
@@ -162,7 +175,7 @@ impl Host {
             "memory_fd": process.memfd.as_raw_fd(),
             "envs": envs.iter().map(|env| env.0).collect::<Vec<_>>(),
             "environment": settings.environment,
-            "env_kwargs": envs.iter().map(|env| numbers(env.0).fill_value(&kwargs)).collect::<Vec<_>>(),
+            "env_kwargs": envs.iter().map(|env| self.numbers(env.0, gpu).fill_value(&kwargs)).collect::<Vec<_>>(),
             "imports": settings.imports,
             "control_hz": settings.control_hz,
             "max_episode_steps": settings.max_episode_steps,
@@ -199,11 +212,14 @@ impl Host {
         epoll::delete(&*self.epoll, fd).ok();
     }
 
-    /// Decodes an event token: the process, the child that owns it (`None` if the process is being
-    /// reaped), and the ready descriptor.
-    pub fn event(&self, token: u64) -> Option<(u64, Option<usize>, Ready)> {
-        let ready = *READY.get((token % 4) as usize)?;
-        Some((token / 4, self.owners.get(&(token / 4)).copied(), ready))
+    /// Decodes an event token.
+    pub fn event(&self, token: u64) -> Option<ProcessEvent> {
+        let process = token / 4;
+        Some(ProcessEvent {
+            process,
+            owner: self.owners.get(&process).copied(),
+            ready: *READY.get((token % 4) as usize)?,
+        })
     }
 
     /// Kills a process and everything it started. The process is reaped when it has ended, which

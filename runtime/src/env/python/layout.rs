@@ -23,6 +23,27 @@ pub const CALL_NOW: Range<usize> = 0..8;
 
 const LINE: usize = 64;
 
+/// The reason why a child gets no memory, as a clause about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// One observation is too large.
+    #[error("shows {bytes} bytes at once, at most {LARGEST_OBSERVATION} are taken")]
+    Observation {
+        /// Bytes of one copy.
+        bytes: usize,
+    },
+    /// All copies together are too large.
+    #[error(
+        "needs {needed} bytes of shared memory for {copies} copies, at most {MOST_BYTES} are given"
+    )]
+    Memory {
+        /// Bytes of all copies.
+        needed: u128,
+        /// Number of copies.
+        copies: usize,
+    },
+}
+
 /// Byte ranges in the memory of one child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -41,8 +62,8 @@ impl Layout {
     /// Computes the layout of `copies` copies.
     ///
     /// # Errors
-    /// Returns the required size, as a clause, if it exceeds a limit.
-    pub fn new(hello: &Hello, copies: usize) -> Result<Self, String> {
+    /// Returns the required size if it exceeds a limit.
+    pub fn new(hello: &Hello, copies: usize) -> Result<Self, LayoutError> {
         let mut free = Cursor(0);
         let pixels = |height: u32, width: u32| height as usize * width as usize * 3;
         let action = free.take(hello.action.names.len() * 4);
@@ -59,15 +80,11 @@ impl Layout {
             .collect();
         let copy = free.0;
         if copy > LARGEST_OBSERVATION {
-            return Err(format!(
-                "shows {copy} bytes at once, at most {LARGEST_OBSERVATION} are taken"
-            ));
+            return Err(LayoutError::Observation { bytes: copy });
         }
         let needed = copy as u128 * copies as u128 + LINE as u128;
         if needed > MOST_BYTES as u128 {
-            return Err(format!(
-                "needs {needed} bytes of shared memory for {copies} copies, at most {MOST_BYTES} are given"
-            ));
+            return Err(LayoutError::Memory { needed, copies });
         }
         Ok(Self {
             bytes: LINE + copy * copies,
@@ -182,9 +199,13 @@ mod tests {
 
     #[test]
     fn what_no_machine_has_is_refused() {
-        let reason = Layout::new(&shows(&[(8192, 8192); 5], &[], 1), 4096).unwrap_err();
+        let reason = Layout::new(&shows(&[(8192, 8192); 5], &[], 1), 4096)
+            .unwrap_err()
+            .to_string();
         assert!(reason.contains("for 4096 copies, at most"), "{reason}");
-        let reason = Layout::new(&shows(&[(8192, 8192); 6], &[], 1), 1).unwrap_err();
+        let reason = Layout::new(&shows(&[(8192, 8192); 6], &[], 1), 1)
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             reason,
             "shows 1207959616 bytes at once, at most 1073741824 are taken"

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;
-use crate::env::python::args::{refuse, unknown};
+use crate::env::python::refusal::{refuse, unknown};
 
 /// Reads a mapping: an object, or the path of a YAML or JSON file with one.
 ///
@@ -18,9 +18,8 @@ use crate::env::python::args::{refuse, unknown};
 pub fn read(value: &Value) -> Result<Map<String, Value>, EnvError> {
     let map = match value {
         Value::Object(map) => map.clone(),
-        Value::String(path) => {
-            from_file(Path::new(path)).map_err(|reason| refuse("mapping", value, &reason))?
-        }
+        Value::String(path) => from_file(Path::new(path))
+            .map_err(|reason| refuse("mapping", value, &reason.to_string()))?,
         other => {
             return Err(refuse(
                 "mapping",
@@ -33,15 +32,28 @@ pub fn read(value: &Value) -> Result<Map<String, Value>, EnvError> {
     Ok(map)
 }
 
-fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
-    let text =
-        std::fs::read_to_string(path).map_err(|err| format!("which cannot be read: {err}"))?;
+/// The reason why a mapping cannot be read from a file, as a clause.
+#[derive(Debug, thiserror::Error)]
+enum FileRefusal {
+    /// The file cannot be read.
+    #[error("which cannot be read: {0}")]
+    Unreadable(#[from] std::io::Error),
+    /// The file holds something other than a map.
+    #[error("a file with a map of video, state, language and action is needed")]
+    NotAMap,
+    /// The file is not valid YAML.
+    #[error("which is no YAML: {0}")]
+    Yaml(String),
+}
+
+fn from_file(path: &Path) -> Result<Map<String, Value>, FileRefusal> {
+    let text = std::fs::read_to_string(path)?;
     // Only `true` and `false` are booleans, because `y` is the name of an axis.
     let options = serde_saphyr::options! { strict_booleans: true };
     match serde_saphyr::from_str_with_options::<Value>(&text, options) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err("a file with a map of video, state, language and action is needed".to_owned()),
-        Err(err) => Err(format!("which is no YAML: {err}")),
+        Ok(_) => Err(FileRefusal::NotAMap),
+        Err(err) => Err(FileRefusal::Yaml(err.to_string())),
     }
 }
 
@@ -90,7 +102,7 @@ fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
         map,
         &["from", "render", "flip", "layout", "convert", "range"],
     )?;
-    let field = |name: &str| (format!("{place}.{name}"), map.get(name));
+    let field = |name: &str| MappingField::of(map, place, name);
     match (map.get("from"), map.get("render")) {
         (Some(from), None) => text(&format!("{place}.from"), from, "a key")?,
         (None, Some(Value::Bool(true))) => {}
@@ -102,7 +114,11 @@ fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
             ));
         }
     }
-    if let (place, Some(flip)) = field("flip") {
+    if let MappingField {
+        place,
+        value: Some(flip),
+    } = field("flip")
+    {
         let words = flip
             .as_array()
             .map_or(std::slice::from_ref(flip), Vec::as_slice);
@@ -117,15 +133,14 @@ fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
             ));
         }
     }
-    conversions(field("convert"), field("range"))?;
-    one_of(field("layout"), &["hwc", "chw"])
+    conversions(&field("convert"), &field("range"))?;
+    one_of(&field("layout"), &["hwc", "chw"])
 }
 
 /// Checks how images that are not three channels of bytes are converted.
-fn conversions(
-    (place, convert): (String, Option<&Value>),
-    (range_place, range): (String, Option<&Value>),
-) -> Result<(), EnvError> {
+fn conversions(convert: &MappingField<'_>, range: &MappingField<'_>) -> Result<(), EnvError> {
+    let (place, convert) = (&convert.place, convert.value);
+    let (range_place, range) = (&range.place, range.value);
     let words = convert.map_or(&[][..], |convert| {
         convert
             .as_array()
@@ -137,7 +152,7 @@ fn conversions(
             .any(|word| !matches!(word.as_str(), Some("scale" | "gray" | "drop_alpha")))
     {
         return Err(refuse(
-            &place,
+            place,
             convert,
             "`scale`, `gray`, `drop_alpha` or a list of them is needed",
         ));
@@ -151,7 +166,7 @@ fn conversions(
         .collect();
     if ends.len() != 2 || ends[0] >= ends[1] {
         return Err(refuse(
-            &range_place,
+            range_place,
             range,
             "two different numbers, the lower one first, are needed",
         ));
@@ -159,7 +174,7 @@ fn conversions(
     match words.iter().any(|word| word == "scale") {
         true => Ok(()),
         false => Err(refuse(
-            &range_place,
+            range_place,
             range,
             "which means nothing without `convert: scale`",
         )),
@@ -175,15 +190,18 @@ fn state(place: &str, entry: &Value) -> Result<(), EnvError> {
         map,
         &["from", "convert", "order", "index", "scale", "offset"],
     )?;
-    let field = |name: &str| (format!("{place}.{name}"), map.get(name));
+    let field = |name: &str| MappingField::of(map, place, name);
     match map.get("from") {
         Some(Value::Array(keys)) if !keys.is_empty() && keys.iter().all(Value::is_string) => {}
         Some(from) => text(&format!("{place}.from"), from, "a key or a list of keys")?,
         None => return Err(refuse(place, entry, "`from` is needed")),
     }
-    one_of(field("convert"), &["quat_to_axis_angle", "quat_to_rpy"])?;
-    one_of(field("order"), &["xyzw", "wxyz"])?;
-    if let (place, Some(index)) = field("index")
+    one_of(&field("convert"), &["quat_to_axis_angle", "quat_to_rpy"])?;
+    one_of(&field("order"), &["xyzw", "wxyz"])?;
+    if let MappingField {
+        place,
+        value: Some(index),
+    } = field("index")
         && !is_index(index)
     {
         return Err(refuse(
@@ -192,8 +210,8 @@ fn state(place: &str, entry: &Value) -> Result<(), EnvError> {
             "a number, a list of numbers or a slice as `0:3` is needed",
         ));
     }
-    number(field("scale"))?;
-    number(field("offset"))
+    number(&field("scale"))?;
+    number(&field("offset"))
 }
 
 fn is_index(index: &Value) -> bool {
@@ -284,25 +302,38 @@ fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
         map,
         &["scale", "offset", "invert", "binarize", "clip"],
     )?;
-    let field = |name: &str| (format!("{place}.{name}"), map.get(name));
-    number(field("scale"))?;
-    number(field("offset"))?;
-    if let (place, Some(scale)) = field("scale")
+    let field = |name: &str| MappingField::of(map, place, name);
+    number(&field("scale"))?;
+    number(&field("offset"))?;
+    if let MappingField {
+        place,
+        value: Some(scale),
+    } = field("scale")
         && scale.as_f64() == Some(0.0)
     {
         return Err(refuse(&place, scale, "another number than 0 is needed"));
     }
-    if let (place, Some(value)) = field("invert")
+    if let MappingField {
+        place,
+        value: Some(value),
+    } = field("invert")
         && !value.is_boolean()
     {
         return Err(refuse(&place, value, "true or false is needed"));
     }
-    if let (place, Some(value)) = field("binarize")
+    if let MappingField {
+        place,
+        value: Some(value),
+    } = field("binarize")
         && !(value.is_boolean() || value.is_number())
     {
         return Err(refuse(&place, value, "true or a threshold is needed"));
     }
-    if let (place, Some(value)) = field("clip") {
+    if let MappingField {
+        place,
+        value: Some(value),
+    } = field("clip")
+    {
         let ends: Vec<_> = value
             .as_array()
             .into_iter()
@@ -318,6 +349,22 @@ fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
         }
     }
     Ok(())
+}
+
+/// A field of an entry, which may be absent.
+struct MappingField<'a> {
+    /// The path of the field, for messages: `mapping.video.view.flip`.
+    place: String,
+    value: Option<&'a Value>,
+}
+
+impl<'a> MappingField<'a> {
+    fn of(map: &'a Map<String, Value>, place: &str, name: &str) -> Self {
+        Self {
+            place: format!("{place}.{name}"),
+            value: map.get(name),
+        }
+    }
 }
 
 fn fields(place: &str, map: &Map<String, Value>, known: &[&str]) -> Result<(), EnvError> {
@@ -339,17 +386,17 @@ fn text(place: &str, value: &Value, wanted: &str) -> Result<(), EnvError> {
     }
 }
 
-fn number((place, value): (String, Option<&Value>)) -> Result<(), EnvError> {
-    match value {
-        Some(value) if !value.is_number() => Err(refuse(&place, value, "a number is needed")),
+fn number(field: &MappingField<'_>) -> Result<(), EnvError> {
+    match field.value {
+        Some(value) if !value.is_number() => Err(refuse(&field.place, value, "a number is needed")),
         _ => Ok(()),
     }
 }
 
-fn one_of((place, value): (String, Option<&Value>), words: &[&str]) -> Result<(), EnvError> {
-    match value {
+fn one_of(field: &MappingField<'_>, words: &[&str]) -> Result<(), EnvError> {
+    match field.value {
         Some(value) if !value.as_str().is_some_and(|word| words.contains(&word)) => Err(refuse(
-            &place,
+            &field.place,
             value,
             &format!("one of {} is needed", words.join(", ")),
         )),

@@ -6,9 +6,9 @@
 //!                        └────── shared memory ─────┘   actions in, state and images out
 //! ```
 //!
-//! A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Its observations
-//! are copied out of shared memory once, by the kernel, because the process may write there at any
-//! moment. A process that dies, hangs or raises loses the episodes of its copies
+//! A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Each observation is
+//! copied out of shared memory once, because the process may write there at any moment
+//! (`env::shm`). A process that dies, hangs or raises loses the episodes of its copies
 //! ([`EnvError::Lost`]), and the next reset starts another. An invalid value ends one episode
 //! ([`EnvError::Episode`]), and the process goes on.
 //!
@@ -36,9 +36,10 @@ mod last_lines;
 mod layout;
 mod mapping;
 mod message;
+mod observation;
 pub(super) mod pre_exec;
 mod process;
-mod seen;
+mod refusal;
 mod variables;
 
 #[cfg(test)]

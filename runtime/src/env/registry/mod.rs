@@ -9,7 +9,7 @@ use jobs::job::Job;
 use jobs::known::is_python_environment;
 use jobs::simulators::Simulator;
 
-use crate::env::egl::{self, EglDevice, Gpu, Wanted};
+use crate::env::egl::{self, EglDevice, EglRequest, Gpu, NoSuchDevice};
 use crate::env::mujoco::{self, MujocoConfig};
 use crate::env::python::{self, PythonConfig};
 use crate::env::{Answers, EnvError, VectorEnv};
@@ -65,8 +65,8 @@ pub struct Place {
 
 impl Place {
     /// Returns the EGL request of each copy.
-    fn egl(&self) -> Vec<Wanted> {
-        let wanted = |gpu: &Option<Gpu>| Wanted {
+    fn egl(&self) -> Vec<EglRequest> {
+        let wanted = |gpu: &Option<Gpu>| EglRequest {
             device: self.egl_device,
             gpu: gpu.clone(),
             local_rank: self.local_rank,
@@ -118,7 +118,7 @@ fn make_python(
     place: &Place,
     answers: Answers,
 ) -> Result<Made, EnvError> {
-    let egl = tell_egl_devices(place).map_err(EnvError::Setup)?;
+    let egl = tell_egl_devices(place).map_err(|err| EnvError::Setup(err.to_string()))?;
     let config = PythonConfig {
         gpus: place.numbers(),
         egl_devices: egl.devices,
@@ -141,7 +141,7 @@ fn make_python(
 
 /// The EGL devices for simulators in Python.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Told {
+struct EglAdvice {
     /// EGL device by GPU number.
     devices: BTreeMap<Option<u32>, u32>,
     /// Message for the user about the devices.
@@ -150,7 +150,7 @@ struct Told {
 
 /// Queries EGL only if a copy has a GPU or the user names a device; otherwise simulators find a
 /// device themselves.
-fn tell_egl_devices(place: &Place) -> Result<Told, String> {
+fn tell_egl_devices(place: &Place) -> Result<EglAdvice, NoSuchDevice> {
     let asks = place.egl_device.is_some() || place.numbers().iter().any(Option::is_some);
     let devices = if asks { egl::devices().ok() } else { None };
     told(place, devices.map(|devices| devices.known.as_slice()))
@@ -159,8 +159,8 @@ fn tell_egl_devices(place: &Place) -> Result<Told, String> {
 /// Chooses devices like those of in-process rendering. But a simulator opens its device itself, and
 /// reports an error if that fails. If EGL cannot be queried, only a device that the user names is
 /// passed on.
-fn told(place: &Place, devices: Option<&[EglDevice]>) -> Result<Told, String> {
-    let mut told = Told::default();
+fn told(place: &Place, devices: Option<&[EglDevice]>) -> Result<EglAdvice, NoSuchDevice> {
+    let mut told = EglAdvice::default();
     for (wanted, number) in place.egl().iter().zip(place.numbers()) {
         if number.is_none() && wanted.device.is_none() {
             continue;
@@ -203,10 +203,10 @@ fn make_mujoco(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::egl::Driver;
+    use crate::env::egl::EglDriver;
 
     const SOFTWARE: EglDevice = EglDevice {
-        driver: Driver::Software,
+        driver: EglDriver::Software,
         pci: None,
     };
 
@@ -235,7 +235,7 @@ mod tests {
 
     fn nvidia(pci: &str) -> EglDevice {
         EglDevice {
-            driver: Driver::Nvidia { cuda: None },
+            driver: EglDriver::Nvidia { cuda: None },
             pci: Some(pci.to_owned()),
         }
     }
@@ -246,7 +246,7 @@ mod tests {
         let found = told(&place(&[0, 1], None), Some(&devices)).unwrap();
         assert_eq!(
             found,
-            Told {
+            EglAdvice {
                 devices: [(Some(0), 1), (Some(1), 0)].into(),
                 note: None
             }
@@ -265,14 +265,14 @@ mod tests {
         );
         let refused = told(&place(&[1], Some(3)), Some(&[SOFTWARE])).unwrap_err();
         assert_eq!(
-            refused,
+            refused.to_string(),
             "--egl-device 3: there is 1 EGL device (0: Mesa on the CPU)"
         );
     }
 
     #[test]
     fn where_egl_cannot_be_asked_simulators_are_told_what_the_user_names() {
-        assert_eq!(told(&place(&[1], None), None), Ok(Told::default()));
+        assert_eq!(told(&place(&[1], None), None), Ok(EglAdvice::default()));
         assert_eq!(
             told(&place(&[1], Some(3)), None).unwrap().devices,
             [(Some(1), 3)].into()

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::env::EnvError;
 use crate::env::python::mapping;
+use crate::env::python::refusal::{refuse, unknown};
 use crate::env::python::variables::Variable;
 
 /// Maximum bytes of `env_kwargs` and the mapping, which are sent in one packet of at most some 200
@@ -40,7 +41,7 @@ pub struct Settings {
     /// Environment variables of the process; a null value removes one.
     pub variables: Vec<Variable>,
     /// X display of the process.
-    pub display: Display,
+    pub display: DisplayChoice,
     /// Number of episodes after which a process is replaced.
     pub recycle_after: Option<u64>,
     /// True if `reset` receives the number of the episode.
@@ -57,7 +58,7 @@ pub struct Settings {
 
 /// The X display of a simulator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Display {
+pub enum DisplayChoice {
     /// The display of the rank, if there is one; the command line may request another.
     Inherited,
     /// A display that is started for the simulator.
@@ -333,38 +334,18 @@ impl<'a> Fields<'a> {
         read.collect()
     }
 
-    fn display(&self, field: &str) -> Result<Display, EnvError> {
+    fn display(&self, field: &str) -> Result<DisplayChoice, EnvError> {
         let read = self.read(
             field,
             "`auto`, `none` or a display as `:1` is needed",
             |value| match value.as_str()? {
-                "auto" => Some(Display::Own),
-                "none" => Some(Display::Inherited),
-                name if name.contains(':') => Some(Display::Named(name.to_owned())),
+                "auto" => Some(DisplayChoice::Own),
+                "none" => Some(DisplayChoice::Inherited),
+                name if name.contains(':') => Some(DisplayChoice::Named(name.to_owned())),
                 _ => None,
             },
         );
-        Ok(read?.unwrap_or(Display::Inherited))
-    }
-}
-
-/// Returns the text that a key is unknown, with the nearest known key.
-pub(super) fn unknown(key: &str, known: &[&str]) -> String {
-    let nearest = known
-        .iter()
-        .map(|name| (strsim::jaro_winkler(name, key), name))
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    match nearest {
-        Some((close, name)) if close > 0.8 => format!("which is not known; did you mean `{name}`?"),
-        _ => format!("which is not known; known are {}", known.join(", ")),
-    }
-}
-
-pub(super) fn refuse(field: &str, found: &Value, wanted: &str) -> EnvError {
-    EnvError::Argument {
-        field: field.to_owned(),
-        found: found.to_string(),
-        wanted: wanted.to_owned(),
+        Ok(read?.unwrap_or(DisplayChoice::Inherited))
     }
 }
 

@@ -36,7 +36,7 @@ fn every_field_is_read() {
             ("B".to_owned(), None)
         ]
     );
-    assert_eq!(found.display, Display::Named(":3".to_owned()));
+    assert_eq!(found.display, DisplayChoice::Named(":3".to_owned()));
     assert_eq!(
         (found.recycle_after, found.pass_episode, found.renders()),
         (Some(9), true, true)
@@ -53,7 +53,7 @@ fn defaults_are_one_copy_a_process_and_python3() {
     );
     assert_eq!(
         (found.renders(), found.display, found.success),
-        (false, Display::Inherited, None)
+        (false, DisplayChoice::Inherited, None)
     );
 }
 

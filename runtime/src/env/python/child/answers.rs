@@ -3,13 +3,22 @@
 use std::sync::Arc;
 
 use crate::env::python::child::Child;
+use crate::env::python::child::error::ChildError;
 use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
 use crate::env::python::layout::Layout;
 use crate::env::python::message::{Entry, Op, Reply};
-use crate::env::python::seen::Memory;
+use crate::env::python::observation::{InvalidValue, ProcessMemory};
 use crate::env::shm::SharedMemory;
-use crate::env::{Answer, Step};
+use crate::env::{Answer, Observation, Step};
+
+/// A reply, and what its copy has written into shared memory.
+struct ReadReply<'a> {
+    local: usize,
+    reply: &'a Reply,
+    observation: Result<Observation, InvalidValue>,
+    processed_action: Vec<f32>,
+}
 
 impl Child {
     /// Checks the description of the environment, and maps shared memory of the size it needs.
@@ -17,11 +26,11 @@ impl Child {
         &mut self,
         value: serde_json::Value,
         host: &mut Host,
-    ) -> Result<(), String> {
+    ) -> Result<(), ChildError> {
         let hello = Hello::new(value)?;
         let hello = match &host.hello {
             Some(first) if !first.same(&hello) => {
-                return Err(format!("shows something else than the first: {hello:?}"));
+                return Err(ChildError::OtherEnvironment(Box::new(hello)));
             }
             Some(first) => Arc::clone(first),
             None => Arc::clone(host.hello.insert(Arc::new(hello))),
@@ -31,19 +40,17 @@ impl Child {
         };
         let layout = Layout::new(&hello, self.copies.len())?;
         let shared = SharedMemory::with_size(&process.memfd, layout.bytes, 2 * self.copies.len())
-            .map_err(|err| {
-            format!(
-                "cannot be given {} bytes of shared memory: {err}",
-                layout.bytes
-            )
+            .map_err(|reason| ChildError::Memory {
+            bytes: layout.bytes,
+            reason,
         })?;
         let sent = process.send(layout.to_json().to_string().as_bytes());
-        sent.map_err(|err| format!("does not read where its memory is: {err}"))?;
+        sent.map_err(ChildError::DeafAtStart)?;
         let language = host.terms.language.as_ref().unwrap_or(&hello.language);
         self.copies
             .iter_mut()
             .for_each(|copy| copy.language = Arc::from(language.as_str()));
-        self.memory = Some(Memory { shared, layout });
+        self.memory = Some(ProcessMemory { shared, layout });
         Ok(())
     }
 
@@ -53,43 +60,48 @@ impl Child {
         sequence: u32,
         replies: &[Reply],
         host: &mut Host,
-    ) -> Result<(), String> {
+    ) -> Result<(), ChildError> {
         let front = self
             .batches
             .front()
             .filter(|batch| batch.sequence == sequence);
         let (Some(batch), Some(memory), Some(hello)) = (front, &self.memory, &host.hello) else {
-            return Err(format!("answered work {sequence}, which it was not given"));
+            return Err(ChildError::UnknownBatch { sequence });
         };
         let fits = |(entry, reply): (&Entry, &Reply)| {
             let is_rendered = entry.render == reply.rendered || reply.told.wrong.is_some();
             (entry.local, entry.op) == (reply.local, reply.op) && is_rendered
         };
         if batch.entries.len() != replies.len() || !batch.entries.iter().zip(replies).all(fits) {
-            return Err("answered something else than it was asked".to_owned());
+            return Err(ChildError::OtherAnswer);
         }
         let mut answers = Vec::with_capacity(replies.len());
         for (entry, reply) in batch.entries.iter().zip(replies) {
             let local = usize::from(entry.local);
             let copy = &mut self.copies[local];
-            let bytes = memory
-                .read(local, reply)
-                .map_err(|err| format!("has shared memory that cannot be read: {err}"))?;
+            let bytes = memory.read(local, reply).map_err(ChildError::Unreadable)?;
             let mut seen = memory.observe(hello, &bytes, reply, copy);
             if let (Ok(observation), Some(language)) = (&mut seen, &host.terms.language) {
                 copy.language = Arc::from(language.as_str());
                 observation.language = Arc::clone(&copy.language);
             }
             let processed_action = memory.action(&bytes);
-            answers.push((
+            answers.push(ReadReply {
                 local,
                 reply,
-                seen.map(|observation| (observation, processed_action)),
-            ));
+                observation: seen,
+                processed_action,
+            });
         }
         self.batches.pop_front();
         let end_on_success = host.terms.settings.end_on_success;
-        for (local, reply, seen) in answers {
+        for ReadReply {
+            local,
+            reply,
+            observation,
+            processed_action,
+        } in answers
+        {
             let copy = &mut self.copies[local];
             copy.doing = None;
             self.served += u64::from(reply.op == Op::Reset);
@@ -104,10 +116,11 @@ impl Child {
             if let Some(episode) = &mut copy.episode {
                 episode.is_over = terminated || truncated || (success && end_on_success);
             }
-            let seen = seen.map_err(|reason| copy.fault(&reason, &host.terms));
+            let observation =
+                observation.map_err(|reason| copy.fault(&reason.to_string(), &host.terms));
             let answer = match reply.op {
-                Op::Reset => Answer::Reset(seen.map(|(observation, _)| observation)),
-                Op::Step => Answer::Step(seen.map(|(observation, processed_action)| Step {
+                Op::Reset => Answer::Reset(observation),
+                Op::Step => Answer::Step(observation.map(|observation| Step {
                     observation,
                     processed_action,
                     out_of_bounds,

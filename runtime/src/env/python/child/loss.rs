@@ -6,8 +6,8 @@ use crate::env::python::child::{CLOSE_LIMIT, Child, Held, LONGEST_REASON, State}
 use crate::env::python::copy::{Loss, Under};
 use crate::env::python::host::Host;
 use crate::env::python::message::Op;
+use crate::env::python::observation::{CallNow, ProcessMemory};
 use crate::env::python::process::Process;
-use crate::env::python::seen::Memory;
 use crate::env::{Answer, Command, EnvError};
 
 /// Time from the end of its socket to the end of a process, in which its exit code may still
@@ -127,24 +127,24 @@ impl Child {
                 &stage[..stage.floor_char_boundary(LONGEST_REASON)]
             );
         }
-        let now = self.memory.as_ref().and_then(Memory::call_now);
-        let under = now.and_then(|(copy, call)| {
-            let copy = self.copies.get(copy as usize)?;
-            Some((call, copy.env.0, copy.episode?))
-        });
-        let Some((
-            call,
-            env,
-            Under {
-                episode,
-                seed,
-                steps,
-                ..
-            },
-        )) = under
-        else {
-            return "it was not at work".to_owned();
+        let now = self.memory.as_ref().and_then(ProcessMemory::call_now);
+        let idle = || "it was not at work".to_owned();
+        let Some(CallNow { copy, call }) = now else {
+            return idle();
         };
+        let Some(copy) = self.copies.get(copy as usize) else {
+            return idle();
+        };
+        let Some(Under {
+            episode,
+            seed,
+            steps,
+            ..
+        }) = copy.episode
+        else {
+            return idle();
+        };
+        let env = copy.env.0;
         let call = match call {
             1 => "reset".to_owned(),
             2 => format!("step {steps}"),

@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use crate::env::python::copy::CopyState;
 use crate::env::python::host::Host;
 use crate::env::python::message::{self, Entry, Packet};
+use crate::env::python::observation::ProcessMemory;
 use crate::env::python::process::{Process, Received};
-use crate::env::python::seen::Memory;
 use crate::env::{Command, EnvIndex};
 
 mod answers;
+mod error;
 mod loss;
 mod work;
 
@@ -39,7 +40,7 @@ pub struct Child {
     gpu: Option<u32>,
     state: State,
     process: Option<Process>,
-    memory: Option<Memory>,
+    memory: Option<ProcessMemory>,
     copies: Vec<CopyState>,
     held: Vec<Held>,
     batches: VecDeque<Batch>,
@@ -214,7 +215,7 @@ impl Child {
             }
             (State::Starting { .. }, Packet::Hello(value)) if self.memory.is_none() => {
                 if let Err(reason) = self.attach(value, host) {
-                    self.lose(&reason, host);
+                    self.lose(&reason.to_string(), host);
                 }
             }
             (State::Starting { .. }, Packet::Ready) if self.memory.is_some() => {
@@ -230,7 +231,7 @@ impl Child {
                         self.since = now;
                         self.flush(host, now);
                     }
-                    Err(reason) => self.lose(&reason, host),
+                    Err(reason) => self.lose(&reason.to_string(), host),
                 }
             }
             (_, Packet::Error { local, reason }) => {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
+use crate::env::python::child::error::ChildError;
 use crate::env::python::child::{Batch, Child, Held, State};
 use crate::env::python::copy::{CopyState, Loss, Under};
 use crate::env::python::host::Host;
@@ -137,7 +138,7 @@ impl Child {
                     // The entries that were prepared already wait for an answer; the others have to
                     // be held again.
                     self.held.extend(work.into_iter().skip(entries.len()));
-                    return self.lose(&reason, host);
+                    return self.lose(&reason.to_string(), host);
                 }
             }
         }
@@ -198,9 +199,8 @@ impl Child {
     ///
     /// # Errors
     /// Returns the reason why the process cannot be used any more, as a clause.
-    fn prepare(&mut self, held: &Held) -> Result<Entry, String> {
-        let local =
-            u16::try_from(held.local).map_err(|_| format!("has more than {} copies", u16::MAX))?;
+    fn prepare(&mut self, held: &Held) -> Result<Entry, ChildError> {
+        let local = u16::try_from(held.local).map_err(|_| ChildError::Copies)?;
         let mut entry = Entry {
             local,
             op: Op::Reset,
@@ -223,13 +223,8 @@ impl Child {
             }
             Command::Step { action } => {
                 entry.op = Op::Step;
-                let memory = self
-                    .memory
-                    .as_ref()
-                    .ok_or_else(|| "has no shared memory".to_owned())?;
-                memory
-                    .act(held.local, action)
-                    .map_err(|err| format!("cannot be given its action: {err}"))?;
+                let memory = self.memory.as_ref().ok_or(ChildError::NoMemory)?;
+                memory.act(held.local, action).map_err(ChildError::Action)?;
                 if let Some(episode) = &mut copy.episode {
                     episode.steps += 1;
                 }

@@ -13,15 +13,48 @@ use crate::env::python::message::Reply;
 use crate::env::shm::{SharedMemory, numbers};
 use crate::env::{Frame, Observation};
 
+/// What a process is doing, as it says itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallNow {
+    /// The copy that it is working on.
+    pub copy: u32,
+    /// Number of its current call; `rrun_worker.py` has the list.
+    pub call: u32,
+}
+
+/// The reason why an answer holds no observation: the environment's values are invalid.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum InvalidValue {
+    /// The process found an invalid value.
+    #[error("{0}")]
+    Reported(String),
+    /// A state vector has a number that is not finite.
+    #[error("{number} as number {at} of state `{name}`, a finite number is needed")]
+    State {
+        /// Name of the state vector.
+        name: String,
+        /// Position of the number.
+        at: usize,
+        /// The number.
+        number: f32,
+    },
+    /// The reward is not finite.
+    #[error("the reward {reward}, a finite number is needed")]
+    Reward {
+        /// The reward.
+        reward: f32,
+    },
+}
+
 /// The shared memory of one process.
-pub struct Memory {
+pub struct ProcessMemory {
     /// The mapped memory.
     pub shared: SharedMemory,
     /// The byte ranges in it.
     pub layout: Layout,
 }
 
-impl Memory {
+impl ProcessMemory {
     /// Writes the action of a copy.
     ///
     /// # Errors
@@ -33,14 +66,16 @@ impl Memory {
         )
     }
 
-    /// Returns the copy that the process is working on and the number of its current call; `None`
-    /// if the memory cannot be read.
-    pub fn call_now(&self) -> Option<(u32, u32)> {
+    /// Returns what the process is doing; `None` if the memory cannot be read.
+    pub fn call_now(&self) -> Option<CallNow> {
         let bytes = self.shared.read(CALL_NOW).ok()?;
         let [copy, call] = *bytes.as_chunks().0 else {
             return None;
         };
-        Some((u32::from_ne_bytes(copy), u32::from_ne_bytes(call)))
+        Some(CallNow {
+            copy: u32::from_ne_bytes(copy),
+            call: u32::from_ne_bytes(call),
+        })
     }
 
     /// Copies out everything that a copy has written with one read: action, numbers and, if there
@@ -52,12 +87,12 @@ impl Memory {
         self.shared.read(self.layout.copy(local, reply.rendered))
     }
 
-    /// Returns the action that the environment took, from the bytes of [`Memory::read`].
+    /// Returns the action that the environment took, from the bytes of [`ProcessMemory::read`].
     pub fn action(&self, bytes: &[u8]) -> Vec<f32> {
         numbers(&bytes[self.layout.action()])
     }
 
-    /// Returns the observation in the bytes of [`Memory::read`]. Its images share these bytes.
+    /// Returns the observation in the bytes of [`ProcessMemory::read`]. Its images share these bytes.
     ///
     /// # Errors
     /// Returns the problem that the process reported, or the first value that is not a finite
@@ -68,26 +103,26 @@ impl Memory {
         bytes: &Bytes,
         reply: &Reply,
         copy: &mut CopyState,
-    ) -> Result<Observation, String> {
+    ) -> Result<Observation, InvalidValue> {
         if let Some(reason) = &reply.told.wrong {
-            return Err(reason.clone());
+            return Err(InvalidValue::Reported(reason.clone()));
         }
         let mut state = BTreeMap::new();
         for ((name, _), range) in hello.state.iter().zip(self.layout.states()) {
             let numbers = numbers(&bytes[range]);
             if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
-                return Err(format!(
-                    "{} as number {at} of state `{name}`, a finite number is needed",
-                    numbers[at]
-                ));
+                return Err(InvalidValue::State {
+                    name: name.clone(),
+                    at,
+                    number: numbers[at],
+                });
             }
             state.insert(name.clone(), numbers);
         }
         if !reply.reward.is_finite() {
-            return Err(format!(
-                "the reward {}, a finite number is needed",
-                reply.reward
-            ));
+            return Err(InvalidValue::Reward {
+                reward: reply.reward,
+            });
         }
         if let Some(language) = &reply.told.language {
             copy.language = Arc::from(language.as_str());
