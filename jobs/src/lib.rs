@@ -16,6 +16,7 @@ pub mod captured_graphs;
 pub mod config;
 pub mod episode;
 pub mod episode_numbers;
+pub mod error_chain;
 pub mod eval_args;
 pub mod exit;
 pub mod fields;

@@ -17,8 +17,9 @@ pub mod last_words;
 pub mod own_name;
 pub mod peers;
 
-use std::error::Error;
 use std::process::ExitCode;
+
+use jobs::error_chain::chain;
 
 use crate::agent::driver::Driver;
 use crate::agent::event::LaunchEnd;
@@ -75,17 +76,6 @@ impl LaunchEnd {
             LaunchEnd::Killed { signal } => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
         }
     }
-}
-
-/// Formats an error and its sources as `what: why: why`.
-pub(crate) fn chain(err: &dyn Error) -> String {
-    let mut text = err.to_string();
-    let mut source = err.source();
-    while let Some(err) = source {
-        text = format!("{text}: {err}");
-        source = err.source();
-    }
-    text
 }
 
 #[cfg(test)]

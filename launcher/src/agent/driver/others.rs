@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::time::SystemTime;
 
-use crate::agent::chain;
+use jobs::error_chain::chain;
+
 use crate::agent::driver::Driver;
 use crate::agent::event::{GroupEvent, LaunchEnd, LocalRank};
 use crate::events::{self, Happening};

@@ -1,10 +1,10 @@
 //! Starts all ranks of a round.
 
+use jobs::error_chain::chain;
 use tokio::select;
 use tokio::task::yield_now;
 
 use crate::agent::attempt::Attempt;
-use crate::agent::chain;
 use crate::agent::driver::Driver;
 use crate::agent::event::{GroupEvent, LocalRank};
 use crate::logs::attempt::{AttemptLogs, LoggedRank};

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use jobs::error_chain::chain;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
@@ -330,16 +331,11 @@ pub fn horizon(settings: &Settings, inference: &Inference) -> Result<usize, Poli
 }
 
 fn checkpoint(err: impl std::error::Error) -> PolicyError {
-    PolicyError::Checkpoint(with_sources(&err))
+    PolicyError::Checkpoint(chain(&err))
 }
 
 pub(super) fn inference(err: impl std::error::Error) -> PolicyError {
-    PolicyError::Inference(with_sources(&err))
-}
-
-fn with_sources(err: &dyn std::error::Error) -> String {
-    let sources = std::iter::successors(err.source(), |err| err.source());
-    sources.fold(err.to_string(), |text, source| format!("{text}: {source}"))
+    PolicyError::Inference(chain(&err))
 }
 
 #[cfg(test)]
