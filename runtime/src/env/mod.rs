@@ -27,7 +27,7 @@ mod shm;
 pub use egl::Gpu;
 pub use feedback::{Discrete, Feedback};
 pub use lockstep::Lockstep;
-pub use registry::{Made, Place, check, make};
+pub use registry::{EnvPlacement, NewEnv, check, make};
 
 /// Index of one copy inside a [`VectorEnv`], `0..num_envs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

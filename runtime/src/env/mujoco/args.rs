@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::env::EnvError;
 use crate::env::mujoco::MujocoConfig;
-use crate::env::mujoco::task::{Object, TASKS, Task, find};
+use crate::env::mujoco::task::{MujocoTask, TASKS, TaskObject, find};
 
 /// Control frequency in steps per second.
 pub(super) const CONTROL_HZ: u32 = 20;
@@ -29,9 +29,9 @@ pub(super) enum Quality {
 }
 
 /// A job's environment, with all defaults filled in.
-pub(super) struct Settings {
-    pub(super) task: &'static Task,
-    pub(super) object: Option<&'static Object>,
+pub(super) struct MujocoSettings {
+    pub(super) task: &'static MujocoTask,
+    pub(super) object: Option<&'static TaskObject>,
     pub(super) language: String,
     pub(super) camera_height: u32,
     pub(super) camera_width: u32,
@@ -46,7 +46,7 @@ pub(super) struct Settings {
     pub(super) ignored: Vec<String>,
 }
 
-impl Settings {
+impl MujocoSettings {
     /// Reads the arguments. A value in `config` wins over the same one in `args`, but `args` is
     /// checked anyway.
     pub(super) fn new(config: &MujocoConfig, args: &Map<String, Value>) -> Result<Self, EnvError> {
@@ -54,10 +54,10 @@ impl Settings {
             name: config.task.clone(),
             known: TASKS.join(", "),
         })?;
-        Self::read(config, task, &mut Args::new(args))
+        Self::read(config, task, &mut MujocoArgs::new(args))
     }
 
-    fn read(config: &MujocoConfig, task: &'static Task, args: &mut Args) -> Result<Self, EnvError> {
+    fn read(config: &MujocoConfig, task: &'static Task, args: &mut MujocoArgs) -> Result<Self, EnvError> {
         let camera_height = args
             .integer("camera_height", CAMERA_EDGE)?
             .unwrap_or(config.camera_height.into());
@@ -101,12 +101,12 @@ impl Settings {
 }
 
 /// The arguments, and the names of those that were read.
-struct Args<'a> {
+struct MujocoArgs<'a> {
     values: &'a Map<String, Value>,
     known: Vec<&'static str>,
 }
 
-impl<'a> Args<'a> {
+impl<'a> MujocoArgs<'a> {
     fn new(values: &'a Map<String, Value>) -> Self {
         Self {
             values,
@@ -182,7 +182,10 @@ impl<'a> Args<'a> {
         Ok(steps.or(seconds.map(|seconds| (seconds * f64::from(CONTROL_HZ)).round() as u32)))
     }
 
-    fn object(&mut self, task: &'static Task) -> Result<Option<&'static Object>, EnvError> {
+    fn object(
+        &mut self,
+        task: &'static MujocoTask,
+    ) -> Result<Option<&'static TaskObject>, EnvError> {
         let Some(value) = self.get("object") else {
             return Ok(task.objects.first());
         };
@@ -268,8 +271,8 @@ mod tests {
 
     use super::*;
 
-    fn settings(task: &str, args: Value) -> Result<Settings, String> {
-        Settings::new(&MujocoConfig::new(task), args.as_object().unwrap())
+    fn settings(task: &str, args: Value) -> Result<MujocoSettings, String> {
+        MujocoSettings::new(&MujocoConfig::new(task), args.as_object().unwrap())
             .map_err(|error| error.to_string())
     }
 
@@ -313,7 +316,7 @@ mod tests {
         };
         let args = json!({"max_episode_steps": 50});
         assert_eq!(
-            Settings::new(&config, args.as_object().unwrap())
+            MujocoSettings::new(&config, args.as_object().unwrap())
                 .unwrap()
                 .max_episode_steps,
             7
@@ -335,8 +338,8 @@ mod tests {
     fn every_field_that_the_launcher_knows_is_read_and_no_other() {
         let config = MujocoConfig::new("reach");
         let values = serde_json::Map::new();
-        let mut args = Args::new(&values);
-        Settings::read(&config, find("reach").unwrap(), &mut args).unwrap();
+        let mut args = MujocoArgs::new(&values);
+        MujocoSettings::read(&config, find("reach").unwrap(), &mut args).unwrap();
         let row = Simulator::TableTop.row();
         let known: BTreeSet<&str> = row.fields.iter().chain(COMMON).copied().collect();
         assert_eq!(args.known.into_iter().collect::<BTreeSet<_>>(), known);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mujoco_rs::prelude::{MjData, MjModel};
 
-use crate::env::mujoco::model::{ARM_JOINTS, Model};
+use crate::env::mujoco::model::{ARM_JOINTS, SceneModel};
 use crate::env::mujoco::rotation::{
     difference, from_matrix, from_vector, minus, multiply, norm, normalize, shorten,
 };
@@ -51,7 +51,7 @@ impl Pose {
     ///
     /// Of the two quaternions of an orientation it returns the one with `y >= 0`. A hand that
     /// points down is near `[0, 0, 1, 0]`, so the sign does not jump there.
-    pub(super) fn of_hand(model: &Model, data: &MjData<Arc<MjModel>>) -> Self {
+    pub(super) fn of_hand(model: &SceneModel, data: &MjData<Arc<MjModel>>) -> Self {
         let q = from_matrix(&data.site_xmat()[model.grip]);
         let quaternion = if q[2] < 0.0 { q.map(|v| -v) } else { q };
         Self {
@@ -89,7 +89,7 @@ impl Commander {
     /// used for kinematics; nothing in it outlives the call.
     pub(super) fn command(
         &mut self,
-        model: &Model,
+        model: &SceneModel,
         scratch: &mut MjData<Arc<MjModel>>,
         measured: Pose,
         action: &[f32],
@@ -117,7 +117,7 @@ impl Commander {
 
     /// If the command is out of reach, replaces it with the reached pose, so that the way back
     /// starts at once.
-    fn give_way(&mut self, model: &Model, scratch: &mut MjData<Arc<MjModel>>) {
+    fn give_way(&mut self, model: &SceneModel, scratch: &mut MjData<Arc<MjModel>>) {
         let reached = self.kinematics(model, scratch);
         let [x, y, z, a, b, c] = reached.error(&self.pose);
         if norm([x, y, z]) > 0.005 || norm([a, b, c]) > 0.05 {
@@ -125,7 +125,7 @@ impl Commander {
         }
     }
 
-    fn kinematics(&self, model: &Model, scratch: &mut MjData<Arc<MjModel>>) -> Pose {
+    fn kinematics(&self, model: &SceneModel, scratch: &mut MjData<Arc<MjModel>>) -> Pose {
         scratch.qpos_mut()[..ARM_JOINTS].copy_from_slice(&self.joints);
         scratch.kinematics();
         scratch.com_pos();

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use mujoco_rs::prelude::{MjData, MjModel, MjtWarning};
 
 use crate::env::Observation;
-use crate::env::mujoco::args::Settings;
+use crate::env::mujoco::args::MujocoSettings;
 use crate::env::mujoco::arm::{Commander, HOME, Pose};
-use crate::env::mujoco::model::{ARM_JOINTS, Model, ROBOT_JOINTS};
+use crate::env::mujoco::model::{ARM_JOINTS, ROBOT_JOINTS, SceneModel};
 use crate::env::mujoco::rng::Rng;
 use crate::env::mujoco::rotation::{from_vector, rotate};
-use crate::env::mujoco::task::Scene;
+use crate::env::mujoco::task::TaskState;
 
 /// Physics steps in one control step: 20 of 2.5 ms make 50 ms.
 pub(super) const DECIMATION: u32 = 20;
@@ -29,12 +29,12 @@ const START_NOISE: f64 = 0.03;
 const FALLEN: f64 = -0.05;
 
 /// One copy of the environment.
-pub(super) struct Copy {
+pub(super) struct EnvCopy {
     data: MjData<Arc<MjModel>>,
-    episode: Option<Episode>,
+    episode: Option<CopyEpisode>,
 }
 
-struct Episode {
+struct CopyEpisode {
     commander: Commander,
     step: u32,
     held: u32,
@@ -73,7 +73,7 @@ pub(super) enum StepError {
 }
 
 /// The result of a step without the observation.
-pub(super) struct Outcome {
+pub(super) struct StepOutcome {
     /// The action that was taken, clamped to its range.
     pub(super) action: [f32; ACTION_DIM],
     pub(super) reward: f32,
@@ -82,8 +82,8 @@ pub(super) struct Outcome {
     pub(super) truncated: bool,
 }
 
-impl Copy {
-    pub(super) fn new(model: &Model) -> Self {
+impl EnvCopy {
+    pub(super) fn new(model: &SceneModel) -> Self {
         Self {
             data: MjData::new(Arc::clone(&model.mj)),
             episode: None,
@@ -100,7 +100,7 @@ impl Copy {
     }
 
     /// Starts an episode whose randomness comes from `seed` alone.
-    pub(super) fn reset(&mut self, model: &Model, settings: &Settings, seed: u64) {
+    pub(super) fn reset(&mut self, model: &SceneModel, settings: &MujocoSettings, seed: u64) {
         let mut rng = Rng::new(seed);
         let layout = (settings.task.sample)(&mut rng);
         let joints = HOME.map(|angle| angle + rng.uniform(-START_NOISE, START_NOISE));
@@ -126,7 +126,7 @@ impl Copy {
         }
         self.refresh();
         let commander = Commander::new(Pose::of_hand(model, &self.data), joints);
-        self.episode = Some(Episode {
+        self.episode = Some(CopyEpisode {
             commander,
             step: 0,
             held: 0,
@@ -139,11 +139,11 @@ impl Copy {
     /// Returns the reason if the episode cannot continue; the copy then needs a reset.
     pub(super) fn step(
         &mut self,
-        model: &Model,
+        model: &SceneModel,
         scratch: &mut MjData<Arc<MjModel>>,
-        settings: &Settings,
+        settings: &MujocoSettings,
         action: &[f32],
-    ) -> Result<Outcome, StepError> {
+    ) -> Result<StepOutcome, StepError> {
         let mut episode = self.episode.take().ok_or(StepError::NoEpisode)?;
         episode.step += 1;
         let action = checked(action)?;
@@ -200,12 +200,12 @@ impl Copy {
 
     fn judge(
         &self,
-        episode: &mut Episode,
-        model: &Model,
-        settings: &Settings,
+        episode: &mut CopyEpisode,
+        model: &SceneModel,
+        settings: &MujocoSettings,
         action: [f32; ACTION_DIM],
-    ) -> Outcome {
-        let scene = Scene {
+    ) -> StepOutcome {
+        let scene = TaskState {
             hand: Pose::of_hand(model, &self.data).position,
             goal: self.data.mocap_pos()[0],
             object: self
@@ -218,7 +218,7 @@ impl Copy {
         let success = episode.held >= settings.success_hold_steps;
         let terminated = success || scene.object[2] < FALLEN;
         let truncated = !terminated && episode.step >= settings.max_episode_steps;
-        Outcome {
+        StepOutcome {
             action,
             reward: f32::from(u8::from(holds)),
             success,
@@ -233,7 +233,7 @@ impl Copy {
     }
 
     /// Returns the current observation without images.
-    pub(super) fn observe(&self, model: &Model, language: &Arc<str>) -> Observation {
+    pub(super) fn observe(&self, model: &SceneModel, language: &Arc<str>) -> Observation {
         let hand = Pose::of_hand(model, &self.data);
         let (qpos, qvel) = (self.data.qpos(), self.data.qvel());
         let goal = self.data.mocap_pos()[0];
@@ -287,7 +287,7 @@ impl Copy {
 }
 
 /// Returns names and lengths of the state vectors.
-pub(super) fn state_spec(settings: &Settings) -> Vec<(String, usize)> {
+pub(super) fn state_spec(settings: &MujocoSettings) -> Vec<(String, usize)> {
     let always: [(&str, usize); 6] = [
         ("joint_position", ARM_JOINTS),
         ("joint_velocity", ARM_JOINTS),

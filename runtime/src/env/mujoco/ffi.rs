@@ -159,7 +159,7 @@ fn on_device(device: &Device) -> Result<Current, glutin::error::Error> {
 
 /// What a thread is simulating, for the message of a fatal error.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Doing {
+pub(super) struct CurrentWork {
     pub(super) task: &'static str,
     pub(super) env: usize,
     pub(super) seed: Option<u64>,
@@ -167,11 +167,11 @@ pub(super) struct Doing {
 }
 
 thread_local! {
-    static DOING: Cell<Option<Doing>> = const { Cell::new(None) };
+    static DOING: Cell<Option<CurrentWork>> = const { Cell::new(None) };
 }
 
 /// Sets what this thread is about to simulate.
-pub(super) fn set_doing(doing: Doing) {
+pub(super) fn set_doing(doing: CurrentWork) {
     DOING.set(Some(doing));
 }
 
@@ -204,8 +204,8 @@ fn on_message(message: &MjLogMessage) {
     unsafe { libc::_exit(1) }
 }
 
-fn describe(reason: &str, doing: Option<Doing>) -> String {
-    let Some(Doing {
+fn describe(reason: &str, doing: Option<CurrentWork>) -> String {
+    let Some(CurrentWork {
         task,
         env,
         seed,

@@ -24,10 +24,10 @@ use crate::env::{
     ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, Render,
     VectorEnv,
 };
-use args::{CONTROL_HZ, Settings};
+use args::{CONTROL_HZ, MujocoSettings};
 use copy::DECIMATION;
-use model::{CAMERAS, Model};
-use worker::{Batch, Charge, Handle, Shared};
+use model::{CAMERAS, SceneModel};
+use worker::{Charge, SharedSetup, WorkerHandle, WorkerMessage};
 
 mod args;
 pub(crate) mod arm;
@@ -88,7 +88,7 @@ impl MujocoConfig {
 /// # Errors
 /// Returns [`EnvError::Unknown`] for the task, or [`EnvError::Argument`] for an argument.
 pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), EnvError> {
-    Settings::new(&MujocoConfig::new(task), args).map(drop)
+    MujocoSettings::new(&MujocoConfig::new(task), args).map(drop)
 }
 
 /// Builds the copies. OpenGL is only needed from the first step with [`Render::Yes`].
@@ -106,7 +106,7 @@ pub fn make(
     args: &Map<String, Value>,
     answers: Answers,
 ) -> Result<MujocoEnv, EnvError> {
-    let settings = Settings::new(&config, args)?;
+    let settings = MujocoSettings::new(&config, args)?;
     if config.num_envs == 0 {
         let wanted = "at least 1 is needed".to_owned();
         return Err(EnvError::Argument {
@@ -116,10 +116,10 @@ pub fn make(
         });
     }
     ffi::install_log_handler();
-    let model = Model::new(&settings)?;
+    let model = SceneModel::new(&settings)?;
     let (spec, ignored) = (spec(&settings, &model), settings.ignored.clone());
     let language = Arc::from(settings.language.as_str());
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SharedSetup {
         model,
         settings,
         language,
@@ -133,7 +133,7 @@ pub fn make(
         charge.envs.iter().for_each(|env| owners[env.0] = worker);
     }
     let spawn =
-        |(index, charge)| Handle::spawn(Arc::clone(&shared), index, charge, answers.clone());
+        |(index, charge)| WorkerHandle::spawn(Arc::clone(&shared), index, charge, answers.clone());
     let workers = charges
         .into_iter()
         .enumerate()
@@ -187,7 +187,7 @@ fn local_world_size() -> usize {
         .unwrap_or(1)
 }
 
-fn spec(settings: &Settings, model: &Model) -> EnvSpec {
+fn spec(settings: &MujocoSettings, model: &SceneModel) -> EnvSpec {
     let names = ["dx", "dy", "dz", "droll", "dpitch", "dyaw", "gripper"];
     let camera = |name: &str| CameraSpec {
         name: name.to_owned(),
@@ -220,7 +220,7 @@ pub struct MujocoEnv {
     ignored: Vec<String>,
     /// Index of the worker that owns each copy.
     owners: Vec<usize>,
-    workers: Vec<Handle>,
+    workers: Vec<WorkerHandle>,
     answers: Answers,
 }
 
@@ -233,13 +233,13 @@ impl MujocoEnv {
     /// Makes the next step of a copy diverge.
     #[cfg(test)]
     fn corrupt(&self, env: EnvIndex) {
-        self.workers[self.owners[env.0]].send(Batch::Corrupt(env));
+        self.workers[self.owners[env.0]].send(WorkerMessage::Corrupt(env));
     }
 
     /// Raises a MuJoCo error in the thread of a copy.
     #[cfg(test)]
     fn fail(&self, env: EnvIndex) {
-        self.workers[self.owners[env.0]].send(Batch::FatalError(env));
+        self.workers[self.owners[env.0]].send(WorkerMessage::FatalError(env));
     }
 }
 
@@ -256,7 +256,7 @@ impl VectorEnv for MujocoEnv {
         let (to, notes) = channel();
         self.workers
             .iter()
-            .for_each(|worker| worker.send(Batch::OpenRenderer(to.clone())));
+            .for_each(|worker| worker.send(WorkerMessage::OpenRenderer(to.clone())));
         // A thread that has ended reports that at its first command.
         drop(to);
         let notes = notes.iter().collect::<Result<Vec<_>, _>>()?;
@@ -283,7 +283,7 @@ impl VectorEnv for MujocoEnv {
             .iter()
             .zip(shares)
             .filter(|(_, share)| !share.is_empty());
-        busy.for_each(|(worker, share)| worker.send(Batch::Work(share, render)));
+        busy.for_each(|(worker, share)| worker.send(WorkerMessage::Work(share, render)));
     }
 }
 

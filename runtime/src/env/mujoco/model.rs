@@ -6,7 +6,7 @@ use mujoco_rs::prelude::{MjModel, MjtObjBase};
 use mujoco_rs::wrappers::mj_auxiliary::MjVfs;
 
 use crate::env::EnvError;
-use crate::env::mujoco::args::{Quality, Settings};
+use crate::env::mujoco::args::{MujocoSettings, Quality};
 
 /// Number of joints of the arm. They come first in the model, then the fingers, then the object.
 pub(super) const ARM_JOINTS: usize = 7;
@@ -44,7 +44,7 @@ impl From<SceneError> for EnvError {
 
 /// A model and the indices that every step needs.
 #[derive(Clone)]
-pub(super) struct Model {
+pub(super) struct SceneModel {
     pub(super) mj: Arc<MjModel>,
     /// Index of the site between the finger tips.
     pub(super) grip: usize,
@@ -54,9 +54,9 @@ pub(super) struct Model {
     pub(super) limits: [[f64; 2]; ARM_JOINTS],
 }
 
-impl Model {
+impl SceneModel {
     /// Compiles the scene of a task.
-    pub(super) fn new(settings: &Settings) -> Result<Self, SceneError> {
+    pub(super) fn new(settings: &MujocoSettings) -> Result<Self, SceneError> {
         let task = settings.task.name;
         let mut mj = compile(settings)?;
         look(&mut mj, settings);
@@ -82,7 +82,7 @@ impl Model {
     }
 }
 
-fn compile(settings: &Settings) -> Result<MjModel, SceneError> {
+fn compile(settings: &MujocoSettings) -> Result<MjModel, SceneError> {
     let refused = |reason: String| SceneError::Refused {
         task: settings.task.name,
         reason,
@@ -103,7 +103,7 @@ fn compile(settings: &Settings) -> Result<MjModel, SceneError> {
 }
 
 /// Sets image size, light and quality.
-fn look(mj: &mut MjModel, settings: &Settings) {
+fn look(mj: &mut MjModel, settings: &MujocoSettings) {
     let visual = mj.vis_mut();
     visual.global.offwidth = settings.camera_width as i32;
     visual.global.offheight = settings.camera_height as i32;
@@ -126,9 +126,9 @@ mod tests {
     use serde_json::json;
 
     use crate::env::mujoco::MujocoConfig;
-    use crate::env::mujoco::args::Settings;
+    use crate::env::mujoco::args::MujocoSettings;
     use crate::env::mujoco::ffi::install_log_handler;
-    use crate::env::mujoco::model::{Model, ROBOT_JOINTS};
+    use crate::env::mujoco::model::{ROBOT_JOINTS, SceneModel};
     use crate::env::mujoco::task::TASKS;
 
     #[test]
@@ -143,14 +143,15 @@ mod tests {
         for task in TASKS {
             let none = json!({});
             let settings =
-                Settings::new(&MujocoConfig::new(task), none.as_object().unwrap()).unwrap();
-            assert!(Model::new(&settings).unwrap().mj.ffi().nq as usize >= ROBOT_JOINTS);
+                MujocoSettings::new(&MujocoConfig::new(task), none.as_object().unwrap()).unwrap();
+            assert!(SceneModel::new(&settings).unwrap().mj.ffi().nq as usize >= ROBOT_JOINTS);
             for object in settings.task.objects {
                 let args = json!({"object": object.name});
                 let settings =
-                    Settings::new(&MujocoConfig::new(task), args.as_object().unwrap()).unwrap();
+                    MujocoSettings::new(&MujocoConfig::new(task), args.as_object().unwrap())
+                        .unwrap();
                 assert_eq!(
-                    Model::new(&settings).unwrap().mj.ffi().nq as usize,
+                    SceneModel::new(&settings).unwrap().mj.ffi().nq as usize,
                     ROBOT_JOINTS + 7
                 );
             }

@@ -9,7 +9,7 @@ use mujoco_rs::prelude::{
 
 use crate::env::egl::EglRequest;
 use crate::env::mujoco::ffi::{Gl, NoGl};
-use crate::env::mujoco::model::{CAMERAS, Model};
+use crate::env::mujoco::model::{CAMERAS, SceneModel};
 use crate::env::{EnvError, Frame};
 
 /// Maximum number of geoms in a scene; the largest task has 35.
@@ -57,7 +57,7 @@ impl Renderer {
     ///
     /// # Errors
     /// Returns what is missing, and what the user can do.
-    pub(super) fn new(model: &Model, wanted: &EglRequest) -> Result<Self, RenderError> {
+    pub(super) fn new(model: &SceneModel, wanted: &EglRequest) -> Result<Self, RenderError> {
         let gl = Gl::new(&model.mj, wanted)?;
         let global = &model.mj.vis().global;
         let viewport = MjrRectangle::new(0, 0, global.offwidth, global.offheight);

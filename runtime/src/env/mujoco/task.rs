@@ -8,40 +8,40 @@ use crate::env::mujoco::rotation::{minus, norm};
 pub const TASKS: &[&str] = &["reach", "push", "pick_and_place"];
 
 /// An object to manipulate: name, MJCF, and the height of its centre above its support in metres.
-pub(super) struct Object {
+pub(super) struct TaskObject {
     pub(super) name: &'static str,
     pub(super) mjcf: &'static str,
     pub(super) rest_height: f64,
 }
 
 /// One task.
-pub(super) struct Task {
+pub(super) struct MujocoTask {
     pub(super) name: &'static str,
     pub(super) language: &'static str,
     pub(super) mjcf: &'static str,
     /// Objects of the task, the default first; empty for a task without an object.
-    pub(super) objects: &'static [Object],
+    pub(super) objects: &'static [TaskObject],
     /// Steps until truncation: several times what the scripted expert needs.
     pub(super) max_episode_steps: u32,
     /// Largest distance that counts as success, in metres.
     pub(super) success_threshold: f64,
     /// Draws a random initial state.
-    pub(super) sample: fn(&mut Rng) -> Layout,
+    pub(super) sample: fn(&mut Rng) -> InitialState,
     /// Returns the distance of a state from success, in metres.
-    pub(super) distance: fn(&Scene) -> f64,
+    pub(super) distance: fn(&TaskState) -> f64,
 }
 
 /// Initial positions of the goal and, if the task has one, the object: in metres, and in radians
 /// about the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Layout {
+pub(super) struct InitialState {
     pub(super) goal: [f64; 3],
     pub(super) object: [f64; 2],
     pub(super) object_yaw: f64,
 }
 
 /// The inputs of a success predicate, in metres.
-pub(super) struct Scene {
+pub(super) struct TaskState {
     pub(super) hand: [f64; 3],
     pub(super) goal: [f64; 3],
     pub(super) object: [f64; 3],
@@ -49,17 +49,17 @@ pub(super) struct Scene {
     pub(super) rest_height: f64,
 }
 
-const CUBE: Object = Object {
+const CUBE: TaskObject = TaskObject {
     name: "cube",
     mjcf: include_str!("assets/cube.xml"),
     rest_height: 0.02,
 };
-const CYLINDER: Object = Object {
+const CYLINDER: TaskObject = TaskObject {
     name: "cylinder",
     mjcf: include_str!("assets/cylinder.xml"),
     rest_height: 0.025,
 };
-const PUCK: Object = Object {
+const PUCK: TaskObject = TaskObject {
     name: "puck",
     mjcf: include_str!("assets/puck.xml"),
     rest_height: 0.015,
@@ -72,15 +72,15 @@ const PLATE_HEIGHT: f64 = 0.01;
 /// that holds it is nearer.
 const RELEASED: f64 = 0.06;
 
-static TABLE: [Task; 3] = [
-    Task {
+static TABLE: [MujocoTask; 3] = [
+    MujocoTask {
         name: "reach",
         language: "move the gripper to the green ball",
         mjcf: include_str!("assets/reach.xml"),
         objects: &[],
         max_episode_steps: 100,
         success_threshold: 0.02,
-        sample: |rng| Layout {
+        sample: |rng| InitialState {
             goal: [
                 rng.uniform(0.36, 0.56),
                 rng.uniform(-0.24, 0.24),
@@ -91,7 +91,7 @@ static TABLE: [Task; 3] = [
         },
         distance: |scene| norm(minus(scene.hand, scene.goal)),
     },
-    Task {
+    MujocoTask {
         name: "push",
         language: "push the yellow puck onto the green target",
         mjcf: include_str!("assets/push.xml"),
@@ -100,7 +100,7 @@ static TABLE: [Task; 3] = [
         success_threshold: 0.025,
         sample: |rng| {
             let (object, goal) = apart(rng, 0.12, 0.24);
-            Layout {
+            InitialState {
                 goal: [goal[0], goal[1], 0.001],
                 object,
                 object_yaw: 0.0,
@@ -108,7 +108,7 @@ static TABLE: [Task; 3] = [
         },
         distance: |scene| flat_distance(scene.object, scene.goal),
     },
-    Task {
+    MujocoTask {
         name: "pick_and_place",
         language: "pick up the block and place it on the green plate",
         mjcf: include_str!("assets/pick_and_place.xml"),
@@ -118,7 +118,7 @@ static TABLE: [Task; 3] = [
         sample: |rng| {
             let (object, goal) = apart(rng, 0.14, 0.36);
             let quarter = std::f64::consts::FRAC_PI_4;
-            Layout {
+            InitialState {
                 goal: [goal[0], goal[1], PLATE_HEIGHT / 2.0],
                 object,
                 object_yaw: rng.uniform(-quarter, quarter),
@@ -137,7 +137,7 @@ static TABLE: [Task; 3] = [
 ];
 
 /// Returns the task of a name.
-pub(super) fn find(name: &str) -> Option<&'static Task> {
+pub(super) fn find(name: &str) -> Option<&'static MujocoTask> {
     TABLE.iter().find(|task| task.name == name)
 }
 
@@ -159,7 +159,7 @@ fn flat_distance(a: [f64; 3], b: [f64; 3]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::env::mujoco::task::{Rng, Scene, TABLE, TASKS, find};
+    use crate::env::mujoco::task::{Rng, TABLE, TASKS, TaskState, find};
 
     #[test]
     fn names_are_those_of_the_table() {
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_block_still_in_the_hand_is_not_placed() {
         let task = find("pick_and_place").unwrap();
-        let mut scene = Scene {
+        let mut scene = TaskState {
             hand: [0.5, 0.0, 0.03],
             goal: [0.5, 0.0, 0.005],
             object: [0.5, 0.0, 0.03],

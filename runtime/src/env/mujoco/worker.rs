@@ -9,18 +9,18 @@ use std::thread::JoinHandle;
 use mujoco_rs::prelude::{MjData, MjModel};
 
 use crate::env::egl::EglRequest;
-use crate::env::mujoco::args::Settings;
-use crate::env::mujoco::copy::{Copy, Outcome};
-use crate::env::mujoco::ffi::{Doing, set_doing};
-use crate::env::mujoco::model::Model;
+use crate::env::mujoco::args::MujocoSettings;
+use crate::env::mujoco::copy::{EnvCopy, StepOutcome};
+use crate::env::mujoco::ffi::{CurrentWork, set_doing};
+use crate::env::mujoco::model::SceneModel;
 use crate::env::mujoco::no_such;
 use crate::env::mujoco::render::Renderer;
 use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, Observation, Render, Step};
 
 /// The data that all threads of an environment share.
-pub(super) struct Shared {
-    pub(super) model: Model,
-    pub(super) settings: Settings,
+pub(super) struct SharedSetup {
+    pub(super) model: SceneModel,
+    pub(super) settings: MujocoSettings,
     pub(super) language: Arc<str>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Charge {
 }
 
 /// Work for one thread, about its own copies only.
-pub(super) enum Batch {
+pub(super) enum WorkerMessage {
     Work(Vec<(EnvIndex, Command)>, Render),
     /// Opens the renderer and sends a message for the user, if there is one.
     OpenRenderer(Sender<Result<Option<String>, EnvError>>),
@@ -42,24 +42,24 @@ pub(super) enum Batch {
 }
 
 /// The caller's handle of a thread.
-pub(super) struct Handle {
+pub(super) struct WorkerHandle {
     // `None` after the thread was told to end.
-    batches: Option<Sender<Batch>>,
+    batches: Option<Sender<WorkerMessage>>,
     answers: Answers,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Handle {
+impl WorkerHandle {
     /// Starts the thread that owns the copies in `charge`.
     pub(super) fn spawn(
-        shared: Arc<Shared>,
+        shared: Arc<SharedSetup>,
         index: usize,
         charge: Charge,
         answers: Answers,
     ) -> Result<Self, EnvError> {
         let (batches, inbox) = channel();
         let outbox = answers.clone();
-        let run = move || Worker::new(shared, charge).run(&inbox, &outbox);
+        let run = move || SimulationThread::new(shared, charge).run(&inbox, &outbox);
         let thread = std::thread::Builder::new()
             .name(format!("mujoco-{index}"))
             .spawn(run);
@@ -74,10 +74,10 @@ impl Handle {
     }
 
     /// Sends a batch. If the thread has ended, the commands are answered here with errors.
-    pub(super) fn send(&self, batch: Batch) {
+    pub(super) fn send(&self, batch: WorkerMessage) {
         let Some(batches) = &self.batches else { return };
         if let Err(unsent) = batches.send(batch)
-            && let Batch::Work(work, _) = unsent.0
+            && let WorkerMessage::Work(work, _) = unsent.0
         {
             work.iter().for_each(|(env, command)| {
                 self.answers.give(*env, Answer::refuse(command, dead(*env)))
@@ -86,7 +86,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for WorkerHandle {
     fn drop(&mut self) {
         self.batches.take();
         if let Some(thread) = self.thread.take() {
@@ -120,30 +120,30 @@ fn dead(env: EnvIndex) -> EnvError {
 
 /// A copy with the seed of its episode.
 struct OwnedCopy {
-    copy: Copy,
+    copy: EnvCopy,
     seed: Option<u64>,
 }
 
 impl OwnedCopy {
-    fn new(model: &Model) -> Self {
+    fn new(model: &SceneModel) -> Self {
         Self {
-            copy: Copy::new(model),
+            copy: EnvCopy::new(model),
             seed: None,
         }
     }
 }
 
 /// The state of a simulation thread.
-struct Worker {
-    shared: Arc<Shared>,
+struct SimulationThread {
+    shared: Arc<SharedSetup>,
     scratch: MjData<Arc<MjModel>>,
     copies: BTreeMap<EnvIndex, OwnedCopy>,
     egl: EglRequest,
     renderer: Option<Renderer>,
 }
 
-impl Worker {
-    fn new(shared: Arc<Shared>, charge: Charge) -> Self {
+impl SimulationThread {
+    fn new(shared: Arc<SharedSetup>, charge: Charge) -> Self {
         let copies = charge
             .envs
             .iter()
@@ -159,11 +159,11 @@ impl Worker {
         }
     }
 
-    fn run(&mut self, inbox: &Receiver<Batch>, answers: &Answers) {
+    fn run(&mut self, inbox: &Receiver<WorkerMessage>, answers: &Answers) {
         while let Ok(batch) = inbox.recv() {
             match batch {
-                Batch::Work(work, render) => self.work(work, render, answers),
-                Batch::OpenRenderer(to) => {
+                WorkerMessage::Work(work, render) => self.work(work, render, answers),
+                WorkerMessage::OpenRenderer(to) => {
                     let note = self
                         .renderer()
                         .map(|renderer| renderer.note().map(str::to_owned));
@@ -171,9 +171,9 @@ impl Worker {
                     to.send(note).ok();
                 }
                 #[cfg(test)]
-                Batch::Corrupt(env) => self.copies.get_mut(&env).unwrap().copy.corrupt(),
+                WorkerMessage::Corrupt(env) => self.copies.get_mut(&env).unwrap().copy.corrupt(),
                 #[cfg(test)]
-                Batch::FatalError(env) => {
+                WorkerMessage::FatalError(env) => {
                     self.say(env);
                     mujoco_rs::prelude::log_error("the stack is full")
                 }
@@ -228,7 +228,7 @@ impl Worker {
             reason: reason.to_string(),
         })?;
         let observation = self.observe(env, render)?;
-        let Outcome {
+        let StepOutcome {
             action: taken,
             reward,
             success,
@@ -275,7 +275,7 @@ impl Worker {
             .copies
             .get(&env)
             .map_or((0, None), |owned| (owned.copy.step_count(), owned.seed));
-        set_doing(Doing {
+        set_doing(CurrentWork {
             task: self.shared.settings.task.name,
             env: env.0,
             seed,

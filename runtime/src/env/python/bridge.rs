@@ -18,7 +18,7 @@ use crate::env::display::{START_LIMIT, VirtualDisplay};
 use crate::env::python::args::DisplayChoice;
 use crate::env::python::child::{CLOSE_LIMIT, Child};
 use crate::env::python::hello::Hello;
-use crate::env::python::host::{Host, ProcessEvent, Ready, Terms};
+use crate::env::python::host::{Host, HostSettings, ProcessEvent, ReadyDescriptor};
 use crate::env::{Answers, Command, EnvError, EnvIndex, Render};
 
 /// Screen of an X display if the job gives no size.
@@ -33,7 +33,7 @@ const WAKE: u64 = u64::MAX;
 const EVENTS: usize = 64;
 
 /// A request of the evaluation loop.
-pub enum Request {
+pub enum BridgeRequest {
     /// Commands, at most one for each copy.
     Work(Vec<(EnvIndex, Command)>, Render),
     /// Close all processes.
@@ -42,7 +42,7 @@ pub enum Request {
 
 /// The copies that share a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct ProcessShare {
     /// Indices of the copies.
     pub envs: Vec<EnvIndex>,
     /// GPU of the process, as `nvidia-smi` counts.
@@ -50,21 +50,21 @@ pub struct Share {
 }
 
 /// The handle of the bridge thread in the evaluation loop.
-pub struct Handle {
-    requests: Sender<Request>,
+pub struct BridgeHandle {
+    requests: Sender<BridgeRequest>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Handle {
+impl BridgeHandle {
     /// Starts the thread, and a process for each share. Returns when all of them are ready for
     /// work.
     ///
     /// # Errors
     /// Returns the error of the first process that does not become ready.
     pub fn start(
-        terms: Terms,
-        shares: Vec<Share>,
+        terms: HostSettings,
+        shares: Vec<ProcessShare>,
         screen: Option<Screen>,
         answers: Answers,
     ) -> Result<(Self, Arc<Hello>), EnvError> {
@@ -111,16 +111,16 @@ impl Handle {
     }
 
     /// Sends a request to the thread.
-    pub fn ask(&self, request: Request) {
+    pub fn ask(&self, request: BridgeRequest) {
         // If the thread is gone, its panic was printed.
         self.requests.send(request).ok();
         rustix::io::write(&*self.wake, &1u64.to_ne_bytes()).ok();
     }
 }
 
-impl Drop for Handle {
+impl Drop for BridgeHandle {
     fn drop(&mut self) {
-        self.ask(Request::Close);
+        self.ask(BridgeRequest::Close);
         self.thread.take().map(JoinHandle::join);
     }
 }
@@ -136,7 +136,7 @@ struct CopyOwner {
 
 struct Bridge {
     host: Host,
-    inbox: Receiver<Request>,
+    inbox: Receiver<BridgeRequest>,
     wake: Arc<OwnedFd>,
     epoll: Arc<OwnedFd>,
     /// The owner of each copy.
@@ -150,7 +150,7 @@ struct Bridge {
 type Opened = Sender<Result<Arc<Hello>, EnvError>>;
 
 impl Bridge {
-    fn run(&mut self, shares: &[Share], screen: Option<Screen>, opened: &Opened) {
+    fn run(&mut self, shares: &[ProcessShare], screen: Option<Screen>, opened: &Opened) {
         let made = self.open(shares, screen);
         let made =
             made.and_then(|()| self.turn_until(|bridge| bridge.children.iter().all(Child::is_up)));
@@ -169,7 +169,7 @@ impl Bridge {
         self.close();
     }
 
-    fn open(&mut self, shares: &[Share], screen: Option<Screen>) -> Result<(), EnvError> {
+    fn open(&mut self, shares: &[ProcessShare], screen: Option<Screen>) -> Result<(), EnvError> {
         self.host.display = self.display(screen)?;
         for (index, share) in shares.iter().enumerate() {
             let owner = |local| CopyOwner { index, local };
@@ -255,9 +255,9 @@ impl Bridge {
             child.filter(|child| child.process_id() == Some(process)),
             ready,
         ) {
-            (Some(child), Ready::Socket) => drop(child.on_socket(&mut self.host, now())),
-            (Some(child), Ready::Output) => child.on_output(&self.host),
-            (Some(child), Ready::Ended) => child.on_end(&mut self.host, now()),
+            (Some(child), ReadyDescriptor::Socket) => drop(child.on_socket(&mut self.host, now())),
+            (Some(child), ReadyDescriptor::Output) => child.on_output(&self.host),
+            (Some(child), ReadyDescriptor::Ended) => child.on_end(&mut self.host, now()),
             (None, _) => self.host.reap(process),
         }
         if let Some(child) = owner.and_then(|index| self.children.get_mut(index)) {
@@ -268,8 +268,8 @@ impl Bridge {
     fn take_requests(&mut self) {
         while let Ok(request) = self.inbox.try_recv() {
             match request {
-                Request::Close => self.closing = Some(now()),
-                Request::Work(work, render) => self.work(work, render),
+                BridgeRequest::Close => self.closing = Some(now()),
+                BridgeRequest::Work(work, render) => self.work(work, render),
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::env::python::host::Terms;
-use crate::env::python::message::Op;
+use crate::env::python::host::HostSettings;
+use crate::env::python::message::CommandKind;
 use crate::env::{EnvError, EnvIndex};
 
 /// One copy of an environment.
@@ -12,18 +12,18 @@ pub struct CopyState {
     /// Its index in the whole environment.
     pub env: EnvIndex,
     /// The command that is being executed.
-    pub doing: Option<Op>,
+    pub doing: Option<CommandKind>,
     /// Its episode, from the reset until the next one.
-    pub episode: Option<Under>,
+    pub episode: Option<RunningEpisode>,
     /// The reason, if its episode was lost with the process and the loop was not told yet.
-    pub lost: Option<Loss>,
+    pub lost: Option<ProcessLoss>,
     /// The task instruction.
     pub language: Arc<str>,
 }
 
 /// A running episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Under {
+pub struct RunningEpisode {
     /// Number of the episode.
     pub episode: u64,
     /// Seed of the episode.
@@ -38,7 +38,7 @@ pub struct Under {
 
 /// The reason why a process is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct ProcessLoss {
     /// What happened, and where.
     pub reason: String,
     /// The last lines of its output.
@@ -74,11 +74,11 @@ impl CopyState {
 
     /// Ends the episode because the environment returned an invalid value; the process goes on with
     /// the next episode.
-    pub fn fault(&mut self, reason: &str, terms: &Terms) -> EnvError {
+    pub fn fault(&mut self, reason: &str, terms: &HostSettings) -> EnvError {
         let (rank, job) = (terms.rank, &terms.job);
         let when = self.episode.take().map_or_else(
             String::new,
-            |Under {
+            |RunningEpisode {
                  episode,
                  seed,
                  steps,
@@ -96,7 +96,7 @@ impl CopyState {
     }
 
     /// Returns the error for the evaluation loop.
-    pub fn loss(&self, loss: &Loss) -> EnvError {
+    pub fn loss(&self, loss: &ProcessLoss) -> EnvError {
         EnvError::Lost {
             env: self.env,
             reason: loss.reason.clone(),

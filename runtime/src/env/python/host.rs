@@ -10,10 +10,10 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use crate::env::python::args::Settings;
+use crate::env::python::args::PythonSettings;
 use crate::env::python::hello::Hello;
-use crate::env::python::process::Process;
-use crate::env::python::variables::{Numbers, ProcessPlace, pci, variables};
+use crate::env::python::process::SimulatorProcess;
+use crate::env::python::variables::{Placeholders, ProcessPlace, pci, variables};
 use crate::env::{Answers, EnvError, EnvIndex};
 
 /// The worker's Python modules, in the order of their dependencies.
@@ -33,7 +33,7 @@ const MODULES: &[(&str, &str)] = &[
 
 /// The descriptor of a process that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
+pub enum ReadyDescriptor {
     /// The socket has a packet.
     Socket,
     /// The process has ended.
@@ -50,16 +50,20 @@ pub struct ProcessEvent {
     /// The child that owns it; `None` if the process is being reaped.
     pub owner: Option<usize>,
     /// Its descriptor that is ready.
-    pub ready: Ready,
+    pub ready: ReadyDescriptor,
 }
 
-const READY: [Ready; 3] = [Ready::Socket, Ready::Ended, Ready::Output];
+const READY: [ReadyDescriptor; 3] = [
+    ReadyDescriptor::Socket,
+    ReadyDescriptor::Ended,
+    ReadyDescriptor::Output,
+];
 
 /// The settings of an environment that do not change.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct HostSettings {
     /// Settings of the job.
-    pub settings: Settings,
+    pub settings: PythonSettings,
     /// Name of the job.
     pub job: String,
     /// Task instruction in place of the environment's own.
@@ -83,7 +87,7 @@ pub struct Terms {
 /// Starts, watches and reaps processes.
 pub struct Host {
     /// The settings that do not change.
-    pub terms: Terms,
+    pub terms: HostSettings,
     /// Destination of the answers.
     pub answers: Answers,
     /// Description sent by the first process; the others have to send the same.
@@ -96,13 +100,13 @@ pub struct Host {
     pub buffer: Vec<u8>,
     epoll: Arc<OwnedFd>,
     owners: BTreeMap<u64, usize>,
-    dying: Vec<Process>,
+    dying: Vec<SimulatorProcess>,
     next_id: u64,
 }
 
 impl Host {
     /// Creates a host without processes.
-    pub fn new(terms: Terms, answers: Answers, epoll: Arc<OwnedFd>) -> Self {
+    pub fn new(terms: HostSettings, answers: Answers, epoll: Arc<OwnedFd>) -> Self {
         Self {
             terms,
             answers,
@@ -123,7 +127,7 @@ impl Host {
         owner: usize,
         envs: &[EnvIndex],
         gpu: Option<u32>,
-    ) -> io::Result<Process> {
+    ) -> io::Result<SimulatorProcess> {
         let (first, last) = (
             envs.first().map_or(0, |env| env.0),
             envs.last().map_or(0, |env| env.0),
@@ -147,7 +151,7 @@ impl Host {
             processes: self.terms.processes,
         };
         let set = variables(&place, &given, |name| std::env::var_os(name).is_some());
-        let process = Process::start(self.next_id, &settings.python, &label, &set)?;
+        let process = SimulatorProcess::start(self.next_id, &settings.python, &label, &set)?;
         self.next_id += 1;
         if let Err(err) = self.introduce(&process, envs, gpu) {
             self.bury(process);
@@ -158,8 +162,8 @@ impl Host {
     }
 
     /// Returns the values of the placeholders of a copy.
-    fn numbers(&self, env: usize, gpu: Option<u32>) -> Numbers {
-        Numbers {
+    fn numbers(&self, env: usize, gpu: Option<u32>) -> Placeholders {
+        Placeholders {
             gpu,
             env,
             rank: self.terms.rank,
@@ -167,7 +171,12 @@ impl Host {
     }
 
     /// Sends a process its configuration, and watches its descriptors.
-    fn introduce(&self, process: &Process, envs: &[EnvIndex], gpu: Option<u32>) -> io::Result<()> {
+    fn introduce(
+        &self,
+        process: &SimulatorProcess,
+        envs: &[EnvIndex],
+        gpu: Option<u32>,
+    ) -> io::Result<()> {
         let settings = &self.terms.settings;
         let kwargs = Value::from(settings.env_kwargs.clone());
         let config = json!({
@@ -224,7 +233,7 @@ impl Host {
 
     /// Kills a process and everything it started. The process is reaped when it has ended, which
     /// may take long if a driver hangs.
-    pub fn bury(&mut self, mut process: Process) {
+    pub fn bury(&mut self, mut process: SimulatorProcess) {
         process.kill();
         self.owners.remove(&process.id);
         self.ignore(&process.socket);

@@ -46,7 +46,7 @@ pub enum LayoutError {
 
 /// Byte ranges in the memory of one child.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct MemoryLayout {
     /// Size of the memory in bytes.
     pub bytes: usize,
     /// Size of a copy, and of its numbers, which precede its images.
@@ -58,7 +58,7 @@ pub struct Layout {
     states: Vec<Range<usize>>,
 }
 
-impl Layout {
+impl MemoryLayout {
     /// Computes the layout of `copies` copies.
     ///
     /// # Errors
@@ -172,7 +172,7 @@ mod tests {
             states in prop::collection::vec(1usize..100, 0..4),
             dim in 1usize..40, copies in 1usize..6,
         ) {
-            let layout = Layout::new(&shows(&cameras, &states, dim), copies).unwrap();
+            let layout = MemoryLayout::new(&shows(&cameras, &states, dim), copies).unwrap();
             let words = 0..8;
             let mut ranges = vec![words];
             for copy in 0..copies {
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_child_is_told_offsets() {
-        let layout = Layout::new(&shows(&[(4, 5)], &[3], 2), 1).unwrap();
+        let layout = MemoryLayout::new(&shows(&[(4, 5)], &[3], 2), 1).unwrap();
         let wanted =
             json!({"bytes": 256, "begin": 64, "copy": 192, "cameras": [128], "states": [64]});
         assert_eq!(layout.to_json(), wanted);
@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn what_no_machine_has_is_refused() {
-        let reason = Layout::new(&shows(&[(8192, 8192); 5], &[], 1), 4096)
+        let reason = MemoryLayout::new(&shows(&[(8192, 8192); 5], &[], 1), 4096)
             .unwrap_err()
             .to_string();
         assert!(reason.contains("for 4096 copies, at most"), "{reason}");
-        let reason = Layout::new(&shows(&[(8192, 8192); 6], &[], 1), 1)
+        let reason = MemoryLayout::new(&shows(&[(8192, 8192); 6], &[], 1), 1)
             .unwrap_err()
             .to_string();
         assert_eq!(

@@ -11,7 +11,7 @@ use crate::env::Feedback;
 
 /// The kind of a command: reset or step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum CommandKind {
     /// Starts an episode.
     Reset,
     /// Takes one step.
@@ -20,11 +20,11 @@ pub enum Op {
 
 /// A command to one copy. The action, if any, is in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct CommandEntry {
     /// Index of the copy within the process.
     pub local: u16,
     /// The kind of the command.
-    pub op: Op,
+    pub op: CommandKind,
     /// True if images are needed.
     pub render: bool,
     /// Seed of the episode; 0 for a step.
@@ -39,7 +39,7 @@ pub struct Reply {
     /// Index of the copy within the process.
     pub local: u16,
     /// The kind of the command.
-    pub op: Op,
+    pub op: CommandKind,
     /// True if the success rule holds.
     pub success: bool,
     /// `terminated` as gymnasium defines it.
@@ -117,7 +117,7 @@ const OUT_OF_BOUNDS: u8 = 16;
 pub const CLOSE: &[u8] = b"C";
 
 /// Encodes a batch of commands as a packet.
-pub fn work(sequence: u32, entries: &[Entry]) -> Vec<u8> {
+pub fn work(sequence: u32, entries: &[CommandEntry]) -> Vec<u8> {
     let count = u16::try_from(entries.len())
         .expect("a process has at most 4096 copies, each with one command");
     let mut packet = vec![b'W', 0];
@@ -126,7 +126,7 @@ pub fn work(sequence: u32, entries: &[Entry]) -> Vec<u8> {
     for entry in entries {
         packet.extend(entry.local.to_ne_bytes());
         packet.extend([
-            u8::from(entry.op == Op::Step),
+            u8::from(entry.op == CommandKind::Step),
             u8::from(entry.render),
             0,
             0,
@@ -197,8 +197,8 @@ fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
         return Err("a reply ends early");
     };
     let op = match op {
-        0 => Op::Reset,
-        1 => Op::Step,
+        0 => CommandKind::Reset,
+        1 => CommandKind::Step,
         _ => return Err("a reply is to neither reset nor step"),
     };
     if flags & !(SUCCESS | TERMINATED | TRUNCATED | RENDERED | OUT_OF_BOUNDS) != 0 {
@@ -250,7 +250,7 @@ mod tests {
                 .rev()
                 .fold(0, |all, &flag| all << 1 | u8::from(flag));
             packet.extend(reply.local.to_ne_bytes());
-            packet.extend([u8::from(reply.op == Op::Step), flags]);
+            packet.extend([u8::from(reply.op == CommandKind::Step), flags]);
             packet.extend(reply.reward.to_ne_bytes());
             packet.extend((text(reply).len() as u32).to_ne_bytes());
         }
@@ -276,7 +276,7 @@ mod tests {
     prop_compose! {
         fn any_reply()(local: u16, step: bool, flags: [bool; 5], reward in -1e9f32..1e9, words in prop::option::of("[a-zé\" ]{0,20}"), says: bool) -> Reply {
             let [success, terminated, truncated, rendered, out_of_bounds] = flags;
-            let op = if step { Op::Step } else { Op::Reset };
+            let op = if step { CommandKind::Step } else { CommandKind::Reset };
             let feedback = says.then(|| Feedback { env_feedback: words.clone(), task_progress: Some(0.5), ..Feedback::default() });
             let told = Told { wrong: words.clone().filter(|_| reward < 0.0), language: words, feedback };
             Reply { local, op, success, terminated, truncated, rendered, out_of_bounds, reward, told }
@@ -315,9 +315,9 @@ mod tests {
 
     #[test]
     fn work_has_eight_bytes_and_then_24_an_entry() {
-        let entry = Entry {
+        let entry = CommandEntry {
             local: 1,
-            op: Op::Reset,
+            op: CommandKind::Reset,
             render: true,
             seed: 3,
             episode: 4,

@@ -22,9 +22,9 @@ use jobs::eval_args::Screen;
 use jobs::job::Job;
 
 use crate::env::{Answers, Command, EnvError, EnvIndex, EnvSpec, Render, VectorEnv};
-use args::Settings;
-use bridge::{Handle, Request, Share};
-use host::Terms;
+use args::PythonSettings;
+use bridge::{BridgeHandle, BridgeRequest, ProcessShare};
+use host::HostSettings;
 
 mod args;
 mod bridge;
@@ -91,7 +91,7 @@ impl PythonConfig {
 /// # Errors
 /// Returns [`EnvError::Argument`] for the first argument that is wrong or unknown.
 pub fn check(job: &Job) -> Result<(), EnvError> {
-    Settings::new(job).map(drop)
+    PythonSettings::new(job).map(drop)
 }
 
 /// Starts the processes of a job's environment and returns when all are ready.
@@ -100,7 +100,7 @@ pub fn check(job: &Job) -> Result<(), EnvError> {
 /// Returns the errors of [`check`], and [`EnvError::Setup`] if a process does not start or its
 /// environment does not fit the mapping.
 pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonEnv, EnvError> {
-    let settings = Settings::new(job)?;
+    let settings = PythonSettings::new(job)?;
     let shares = shares(&config.gpus, settings.envs_per_process);
     if shares.is_empty() {
         let wanted = "at least 1 is needed".to_owned();
@@ -110,7 +110,7 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
             wanted,
         });
     }
-    let terms = Terms {
+    let terms = HostSettings {
         job: job.name.clone(),
         language: job.language_instruction.clone(),
         rank: config.rank,
@@ -124,7 +124,7 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
     };
     let (name, ignored) = (job.environment.clone(), terms.settings.ignored.clone());
     let ends_on_success = terms.settings.end_on_success;
-    let (bridge, hello) = Handle::start(terms, shares, config.xvfb, answers)?;
+    let (bridge, hello) = BridgeHandle::start(terms, shares, config.xvfb, answers)?;
     let spec = hello.spec(&name, job.language_instruction.as_deref(), ends_on_success);
     let (num_envs, notes) = (config.gpus.len(), hello.notes.clone());
     Ok(PythonEnv {
@@ -138,14 +138,14 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
 }
 
 /// Groups neighbouring copies on the same GPU into processes, as far as the job allows.
-fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<Share> {
-    let mut shares: Vec<Share> = Vec::new();
+fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<ProcessShare> {
+    let mut shares: Vec<ProcessShare> = Vec::new();
     for (env, gpu) in gpus.iter().enumerate() {
         match shares.last_mut() {
             Some(last) if last.gpu == *gpu && last.envs.len() < envs_per_process => {
                 last.envs.push(EnvIndex(env))
             }
-            _ => shares.push(Share {
+            _ => shares.push(ProcessShare {
                 envs: vec![EnvIndex(env)],
                 gpu: *gpu,
             }),
@@ -161,7 +161,7 @@ pub struct PythonEnv {
     ignored: Vec<String>,
     notes: Vec<String>,
     egl_note: Option<String>,
-    bridge: Handle,
+    bridge: BridgeHandle,
 }
 
 impl PythonEnv {
@@ -191,6 +191,6 @@ impl VectorEnv for PythonEnv {
     }
 
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {
-        self.bridge.ask(Request::Work(work, render));
+        self.bridge.ask(BridgeRequest::Work(work, render));
     }
 }

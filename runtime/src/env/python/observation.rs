@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::env::python::copy::CopyState;
 use crate::env::python::hello::Hello;
-use crate::env::python::layout::{CALL_NOW, Layout};
+use crate::env::python::layout::{CALL_NOW, MemoryLayout};
 use crate::env::python::message::Reply;
 use crate::env::shm::{SharedMemory, numbers};
 use crate::env::{Frame, Observation};
@@ -51,7 +51,7 @@ pub struct ProcessMemory {
     /// The mapped memory.
     pub shared: SharedMemory,
     /// The byte ranges in it.
-    pub layout: Layout,
+    pub layout: MemoryLayout,
 }
 
 impl ProcessMemory {

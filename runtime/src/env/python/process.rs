@@ -25,7 +25,7 @@ const BOOTSTRAP: &str = include_str!("worker/bootstrap.py");
 const LARGEST_PACKET: usize = 1 << 18;
 
 /// A started process. [`crate::env::python::bridge`], whose thread starts it, kills and reaps it.
-pub struct Process {
+pub struct SimulatorProcess {
     /// Number of the process within its environment, from 0; identifies its events.
     pub id: u64,
     /// Socket for commands and answers.
@@ -53,7 +53,7 @@ pub enum Received {
     Closed,
 }
 
-impl Process {
+impl SimulatorProcess {
     /// Starts `python` with these variables and a label for `ps`. The calling thread has to outlive
     /// the process.
     ///
@@ -164,7 +164,7 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Returns how the process ended, as text, without reaping it; see [`Process::reap`].
+    /// Returns how the process ended, as text, without reaping it; see [`SimulatorProcess::reap`].
     pub fn ending(&self) -> String {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

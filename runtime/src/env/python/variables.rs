@@ -107,7 +107,7 @@ pub fn pci(gpu: u32) -> Option<String> {
 
 /// Values of the placeholders in `env_kwargs` and `env`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Numbers {
+pub struct Placeholders {
     /// `{gpu}`: GPU of the process, as `nvidia-smi` counts.
     pub gpu: Option<u32>,
     /// `{env}`: index of the copy.
@@ -116,7 +116,7 @@ pub struct Numbers {
     pub rank: usize,
 }
 
-impl Numbers {
+impl Placeholders {
     /// Fills in the placeholders of a variable. A variable that is just `{gpu}` is removed if there
     /// is no GPU.
     pub fn fill_variable(&self, (name, value): &Variable) -> Variable {
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn placeholders_become_numbers_where_they_stand_alone() {
-        let numbers = Numbers {
+        let numbers = Placeholders {
             gpu: Some(2),
             env: 5,
             rank: 1,
@@ -294,7 +294,7 @@ mod tests {
             json!({"device": "{gpu}", "port": ["90{env}"], "url": "r{rank}-e{env}", "n": 3});
         let wanted = json!({"device": 2, "port": ["905"], "url": "r1-e5", "n": 3});
         assert_eq!(numbers.fill_value(&value), wanted);
-        let nowhere = Numbers {
+        let nowhere = Placeholders {
             gpu: None,
             ..numbers
         };

@@ -20,7 +20,7 @@ mod variation;
 const CAMERA_SIDE: u32 = 224;
 
 /// A new environment, and what it does not use of its job.
-pub struct Made {
+pub struct NewEnv {
     /// The environment.
     pub env: Box<dyn VectorEnv>,
     /// Names of the fields in `arena_env_args` and `variations` without effect.
@@ -44,7 +44,7 @@ pub fn check(job: &Job) -> Result<(), EnvError> {
 
 /// The placement of an environment's copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct EnvPlacement {
     /// The GPU that simulates and renders each copy.
     pub gpus: Vec<Option<Gpu>>,
     /// EGL device of all copies, if the user names one.
@@ -63,7 +63,7 @@ pub struct Place {
     pub xvfb: Option<Screen>,
 }
 
-impl Place {
+impl EnvPlacement {
     /// Returns the EGL request of each copy.
     fn egl(&self) -> Vec<EglRequest> {
         let wanted = |gpu: &Option<Gpu>| EglRequest {
@@ -86,7 +86,12 @@ impl Place {
 /// # Errors
 /// Returns an [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not
 /// start.
-pub fn make(job: &Job, first_seed: u64, place: &Place, answers: Answers) -> Result<Made, EnvError> {
+pub fn make(
+    job: &Job,
+    first_seed: u64,
+    place: &EnvPlacement,
+    answers: Answers,
+) -> Result<NewEnv, EnvError> {
     let varied: Cow<Job> = variation::applied(job);
     let mut made = match Simulator::of(&job.environment) {
         Some(Simulator::TableTop) => make_mujoco(&varied, place, answers)?,
@@ -115,9 +120,9 @@ fn unknown(job: &Job) -> EnvError {
 fn make_python(
     job: &Job,
     first_seed: u64,
-    place: &Place,
+    place: &EnvPlacement,
     answers: Answers,
-) -> Result<Made, EnvError> {
+) -> Result<NewEnv, EnvError> {
     let egl = tell_egl_devices(place).map_err(|err| EnvError::Setup(err.to_string()))?;
     let config = PythonConfig {
         gpus: place.numbers(),
@@ -132,7 +137,7 @@ fn make_python(
     };
     let env = python::make(job, config, answers)?;
     let (ignored, notes) = (env.ignored_args().to_vec(), env.notes().to_vec());
-    Ok(Made {
+    Ok(NewEnv {
         env: Box::new(env),
         ignored,
         notes,
@@ -150,7 +155,7 @@ struct EglAdvice {
 
 /// Queries EGL only if a copy has a GPU or the user names a device; otherwise simulators find a
 /// device themselves.
-fn tell_egl_devices(place: &Place) -> Result<EglAdvice, NoSuchDevice> {
+fn tell_egl_devices(place: &EnvPlacement) -> Result<EglAdvice, NoSuchDevice> {
     let asks = place.egl_device.is_some() || place.numbers().iter().any(Option::is_some);
     let devices = if asks { egl::devices().ok() } else { None };
     told(place, devices.map(|devices| devices.known.as_slice()))
@@ -159,7 +164,7 @@ fn tell_egl_devices(place: &Place) -> Result<EglAdvice, NoSuchDevice> {
 /// Chooses devices like those of in-process rendering. But a simulator opens its device itself, and
 /// reports an error if that fails. If EGL cannot be queried, only a device that the user names is
 /// passed on.
-fn told(place: &Place, devices: Option<&[EglDevice]>) -> Result<EglAdvice, NoSuchDevice> {
+fn told(place: &EnvPlacement, devices: Option<&[EglDevice]>) -> Result<EglAdvice, NoSuchDevice> {
     let mut told = EglAdvice::default();
     for (wanted, number) in place.egl().iter().zip(place.numbers()) {
         if number.is_none() && wanted.device.is_none() {
@@ -180,7 +185,7 @@ fn told(place: &Place, devices: Option<&[EglDevice]>) -> Result<EglAdvice, NoSuc
     Ok(told)
 }
 
-fn make_mujoco(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
+fn make_mujoco(job: &Job, place: &EnvPlacement, answers: Answers) -> Result<NewEnv, EnvError> {
     let config = MujocoConfig {
         task: job.environment.clone(),
         num_envs: place.gpus.len(),
@@ -193,7 +198,7 @@ fn make_mujoco(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvEr
     };
     let env = mujoco::make(config, &job.env_args, answers)?;
     let ignored = env.ignored_args().to_vec();
-    Ok(Made {
+    Ok(NewEnv {
         env: Box::new(env),
         ignored,
         notes: Vec::new(),
@@ -212,7 +217,7 @@ mod tests {
 
     /// Returns a place with one copy on each GPU, for which CUDA and `nvidia-smi` use the same
     /// numbers.
-    fn place(numbers: &[u32], egl_device: Option<u32>) -> Place {
+    fn place(numbers: &[u32], egl_device: Option<u32>) -> EnvPlacement {
         let gpu = |&number: &u32| {
             let pci = Some(format!("0000:{number}0:00"));
             Some(Gpu {
@@ -221,7 +226,7 @@ mod tests {
                 pci,
             })
         };
-        Place {
+        EnvPlacement {
             gpus: numbers.iter().map(gpu).collect(),
             egl_device,
             rank: 0,

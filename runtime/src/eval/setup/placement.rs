@@ -11,7 +11,7 @@ use jobs::setup::Setup;
 use tch::Device;
 
 use crate::device::{Placed, Visible, gpu};
-use crate::env::Place;
+use crate::env::EnvPlacement;
 use crate::eval::setup::device;
 use crate::eval::setup::error::SetupRefusal;
 
@@ -114,7 +114,13 @@ impl RankPlacement {
 
     /// Returns where the environments of `work` run: each on the GPU of its worker, or on the
     /// policy's device if nothing is placed.
-    pub fn place(&self, args: &EvalArgs, env: &RankEnv, work: &Work, device: Device) -> Place {
+    pub fn place(
+        &self,
+        args: &EvalArgs,
+        env: &RankEnv,
+        work: &Work,
+        device: Device,
+    ) -> EnvPlacement {
         let own = |gpu: usize| match (self.is_placed, self.resources.device(gpu)) {
             (true, Some(index)) => Device::Cuda(index),
             (true, None) => Device::Cpu,
@@ -125,7 +131,7 @@ impl RankPlacement {
             .iter()
             .map(|seat| gpu::of_machine(own(seat.gpu)))
             .collect();
-        Place {
+        EnvPlacement {
             gpus,
             egl_device: device::egl(args),
             rank: env.rank,

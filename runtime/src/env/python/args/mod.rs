@@ -18,7 +18,7 @@ const LONGEST_CONFIG: usize = 64 << 10;
 
 /// The configuration of a job's Python environment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct PythonSettings {
     /// Name of the environment: `gym:<id>`, `pkg.mod:factory`, `pkg.mod.factory` or
     /// `file.py:factory`.
     pub environment: String,
@@ -67,13 +67,13 @@ pub enum DisplayChoice {
     Named(String),
 }
 
-impl Settings {
+impl PythonSettings {
     /// Reads the fields of a job.
     ///
     /// # Errors
     /// Returns [`EnvError::Argument`] for the first field that is wrong or unknown.
     pub fn new(job: &Job) -> Result<Self, EnvError> {
-        let fields = Fields(&job.env_args);
+        let fields = PythonFields(&job.env_args);
         fields.refuse_unknown()?;
         check_name(&job.environment)?;
         let mapping = match fields.get("mapping") {
@@ -234,9 +234,9 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// Access to the fields of `arena_env_args`; null counts as absent.
-struct Fields<'a>(&'a Map<String, Value>);
+struct PythonFields<'a>(&'a Map<String, Value>);
 
-impl<'a> Fields<'a> {
+impl<'a> PythonFields<'a> {
     fn refuse_unknown(&self) -> Result<(), EnvError> {
         // The planner uses the declared GPU memory.
         let known =

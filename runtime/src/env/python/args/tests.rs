@@ -2,9 +2,9 @@ use serde_json::json;
 
 use super::*;
 
-fn settings(args: Value) -> Result<Settings, String> {
+fn settings(args: Value) -> Result<PythonSettings, String> {
     let entry = json!({"jobs": [{"name": "a", "arena_env_args": args, "policy_type": "zero_action", "num_episodes": 1}]});
-    Settings::new(&jobs::file::parse(&entry).unwrap()[0]).map_err(|error| error.to_string())
+    PythonSettings::new(&jobs::file::parse(&entry).unwrap()[0]).map_err(|error| error.to_string())
 }
 
 fn refusal(args: Value) -> String {

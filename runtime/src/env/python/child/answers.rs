@@ -6,8 +6,8 @@ use crate::env::python::child::Child;
 use crate::env::python::child::error::ChildError;
 use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
-use crate::env::python::layout::Layout;
-use crate::env::python::message::{Entry, Op, Reply};
+use crate::env::python::layout::MemoryLayout;
+use crate::env::python::message::{CommandEntry, CommandKind, Reply};
 use crate::env::python::observation::{InvalidValue, ProcessMemory};
 use crate::env::shm::SharedMemory;
 use crate::env::{Answer, Observation, Step};
@@ -38,7 +38,7 @@ impl Child {
         let Some(process) = &self.process else {
             return Ok(());
         };
-        let layout = Layout::new(&hello, self.copies.len())?;
+        let layout = MemoryLayout::new(&hello, self.copies.len())?;
         let shared = SharedMemory::with_size(&process.memfd, layout.bytes, 2 * self.copies.len())
             .map_err(|reason| ChildError::Memory {
             bytes: layout.bytes,
@@ -68,7 +68,7 @@ impl Child {
         let (Some(batch), Some(memory), Some(hello)) = (front, &self.memory, &host.hello) else {
             return Err(ChildError::UnknownBatch { sequence });
         };
-        let fits = |(entry, reply): (&Entry, &Reply)| {
+        let fits = |(entry, reply): (&CommandEntry, &Reply)| {
             let is_rendered = entry.render == reply.rendered || reply.told.wrong.is_some();
             (entry.local, entry.op) == (reply.local, reply.op) && is_rendered
         };
@@ -104,7 +104,7 @@ impl Child {
         {
             let copy = &mut self.copies[local];
             copy.doing = None;
-            self.served += u64::from(reply.op == Op::Reset);
+            self.served += u64::from(reply.op == CommandKind::Reset);
             let Reply {
                 out_of_bounds,
                 reward,
@@ -119,8 +119,8 @@ impl Child {
             let observation =
                 observation.map_err(|reason| copy.fault(&reason.to_string(), &host.terms));
             let answer = match reply.op {
-                Op::Reset => Answer::Reset(observation),
-                Op::Step => Answer::Step(observation.map(|observation| Step {
+                CommandKind::Reset => Answer::Reset(observation),
+                CommandKind::Step => Answer::Step(observation.map(|observation| Step {
                     observation,
                     processed_action,
                     out_of_bounds,

@@ -16,7 +16,7 @@ pub enum ChildError {
     OtherEnvironment(Box<Hello>),
     /// Its memory would be too large.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
+    MemoryLayout(#[from] LayoutError),
     /// Its memory cannot be made.
     #[error("cannot be given {bytes} bytes of shared memory: {reason}")]
     Memory {

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::env::python::child::{CLOSE_LIMIT, Child, Held, LONGEST_REASON, State};
-use crate::env::python::copy::{Loss, Under};
+use crate::env::python::child::{CLOSE_LIMIT, Child, ChildState, HeldCommand, LONGEST_REASON};
+use crate::env::python::copy::{ProcessLoss, RunningEpisode};
 use crate::env::python::host::Host;
-use crate::env::python::message::Op;
+use crate::env::python::message::CommandKind;
 use crate::env::python::observation::{CallNow, ProcessMemory};
-use crate::env::python::process::Process;
+use crate::env::python::process::SimulatorProcess;
 use crate::env::{Answer, Command, EnvError};
 
 /// Time from the end of its socket to the end of a process, in which its exit code may still
@@ -19,11 +19,11 @@ impl Child {
     pub fn deadline(&self, host: &Host) -> Option<Instant> {
         let stall = host.terms.stall_timeout;
         let waits = match self.state {
-            State::Starting { .. } => Some(self.since + stall),
-            State::Up if !self.batches.is_empty() => Some(self.since + stall),
-            State::Up => self.held.iter().map(|held| held.since + stall).min(),
-            State::Closing => Some(self.since + CLOSE_LIMIT),
-            State::Down => None,
+            ChildState::Starting { .. } => Some(self.since + stall),
+            ChildState::Up if !self.batches.is_empty() => Some(self.since + stall),
+            ChildState::Up => self.held.iter().map(|held| held.since + stall).min(),
+            ChildState::Closing => Some(self.since + CLOSE_LIMIT),
+            ChildState::Down => None,
         };
         let ended = self
             .ended
@@ -39,13 +39,13 @@ impl Child {
         }
         let seconds = host.terms.stall_timeout.as_secs_f64();
         match &self.state {
-            State::Closing => {
+            ChildState::Closing => {
                 // The exit of the process arrives as an event.
-                self.process.iter().for_each(Process::kill);
+                self.process.iter().for_each(SimulatorProcess::kill);
                 self.since = now + host.terms.stall_timeout;
             }
             _ if self.ended.is_some() => self.lose("closed its connection", host),
-            State::Up if self.batches.is_empty() => {
+            ChildState::Up if self.batches.is_empty() => {
                 // Copies of a VectorEnv that do not move: a job in steps ends in the middle of an
                 // episode.
                 for local in self.missing() {
@@ -76,7 +76,7 @@ impl Child {
         let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
         let doing = self.doing();
         let (rank, job) = (host.terms.rank, &host.terms.job);
-        let mut loss = Loss {
+        let mut loss = ProcessLoss {
             reason: format!("the simulator {reason}; {doing}; rank {rank}, job `{job}`"),
             stderr: Vec::new(),
         };
@@ -85,19 +85,19 @@ impl Child {
             loss.stderr = process.lines.all();
             host.bury(process);
         }
-        let starting = matches!(self.state, State::Starting { .. });
+        let starting = matches!(self.state, ChildState::Starting { .. });
         if starting {
             host.failure
                 .get_or_insert_with(|| EnvError::Setup(with_lines(&loss)));
         }
-        (self.state, self.memory, self.ended) = (State::Down, None, None);
+        (self.state, self.memory, self.ended) = (ChildState::Down, None, None);
         self.batches.clear();
         for copy in &mut self.copies {
             match copy.doing.take() {
-                Some(Op::Reset) => host
+                Some(CommandKind::Reset) => host
                     .answers
                     .give(copy.env, Answer::Reset(Err(copy.loss(&loss)))),
-                Some(Op::Step) => host
+                Some(CommandKind::Step) => host
                     .answers
                     .give(copy.env, Answer::Step(Err(copy.loss(&loss)))),
                 None if copy.episode.is_some() => copy.lost = Some(loss.clone()),
@@ -111,7 +111,7 @@ impl Child {
             .into_iter()
             .partition(|held| starting || matches!(held.command, Command::Step { .. }));
         self.held = held;
-        for Held { local, command, .. } in told {
+        for HeldCommand { local, command, .. } in told {
             let copy = &mut self.copies[local];
             copy.lost = None;
             host.answers
@@ -121,7 +121,7 @@ impl Child {
 
     /// Returns a description of the last known activity of the process.
     fn doing(&self) -> String {
-        if let State::Starting { stage } = &self.state {
+        if let ChildState::Starting { stage } = &self.state {
             return format!(
                 "it was at `{}`",
                 &stage[..stage.floor_char_boundary(LONGEST_REASON)]
@@ -135,7 +135,7 @@ impl Child {
         let Some(copy) = self.copies.get(copy as usize) else {
             return idle();
         };
-        let Some(Under {
+        let Some(RunningEpisode {
             episode,
             seed,
             steps,
@@ -157,7 +157,7 @@ impl Child {
 }
 
 /// Returns a reason with the last lines of the process's output.
-fn with_lines(loss: &Loss) -> String {
+fn with_lines(loss: &ProcessLoss) -> String {
     let last = loss.stderr.iter().rev().take(20).rev();
     last.fold(loss.reason.clone(), |text, line| text + "\n    " + line)
 }

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use crate::env::python::copy::CopyState;
 use crate::env::python::host::Host;
-use crate::env::python::message::{self, Entry, Packet};
+use crate::env::python::message::{self, CommandEntry, Packet};
 use crate::env::python::observation::ProcessMemory;
-use crate::env::python::process::{Process, Received};
+use crate::env::python::process::{Received, SimulatorProcess};
 use crate::env::{Command, EnvIndex};
 
 mod answers;
@@ -38,12 +38,12 @@ const LONGEST_REASON: usize = 16_000;
 pub struct Child {
     index: usize,
     gpu: Option<u32>,
-    state: State,
-    process: Option<Process>,
+    state: ChildState,
+    process: Option<SimulatorProcess>,
     memory: Option<ProcessMemory>,
     copies: Vec<CopyState>,
-    held: Vec<Held>,
-    batches: VecDeque<Batch>,
+    held: Vec<HeldCommand>,
+    batches: VecDeque<SentBatch>,
     /// Time of the last expected sign of life from the process.
     since: Instant,
     /// Time at which its socket was closed.
@@ -56,7 +56,7 @@ pub struct Child {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum ChildState {
     Down,
     Starting { stage: String },
     Up,
@@ -64,7 +64,7 @@ enum State {
 }
 
 /// A command that was not sent yet.
-struct Held {
+struct HeldCommand {
     local: usize,
     command: Command,
     render: bool,
@@ -72,9 +72,9 @@ struct Held {
 }
 
 /// Commands that were sent together and are answered together.
-struct Batch {
+struct SentBatch {
     sequence: u32,
-    entries: Vec<Entry>,
+    entries: Vec<CommandEntry>,
 }
 
 impl Child {
@@ -83,7 +83,7 @@ impl Child {
         Self {
             index,
             gpu,
-            state: State::Down,
+            state: ChildState::Down,
             process: None,
             memory: None,
             copies: envs.iter().map(|env| CopyState::new(*env)).collect(),
@@ -104,13 +104,13 @@ impl Child {
 
     /// Returns whether the process can take commands.
     pub fn is_up(&self) -> bool {
-        self.state == State::Up
+        self.state == ChildState::Up
     }
 
     /// Starts the process.
     pub fn start(&mut self, host: &mut Host, now: Instant) {
         let envs: Vec<_> = self.copies.iter().map(|copy| copy.env).collect();
-        self.state = State::Starting {
+        self.state = ChildState::Starting {
             stage: "start of the interpreter".to_owned(),
         };
         (self.since, self.ended, self.served, self.stages) = (now, None, 0, 0);
@@ -128,9 +128,9 @@ impl Child {
     pub fn shut(&mut self, host: &mut Host, now: Instant) {
         self.held.clear();
         self.batches.clear();
-        if self.state == State::Up {
+        if self.state == ChildState::Up {
             self.close(now);
-        } else if self.state != State::Closing {
+        } else if self.state != ChildState::Closing {
             self.process
                 .take()
                 .into_iter()
@@ -143,7 +143,7 @@ impl Child {
         if let Some(process) = &self.process {
             // If the packet cannot be sent, the process is killed after the time limit.
             process.send(message::CLOSE).ok();
-            (self.state, self.since) = (State::Closing, now);
+            (self.state, self.since) = (ChildState::Closing, now);
         }
     }
 
@@ -189,7 +189,7 @@ impl Child {
         // Earlier packets explain more than the exit code.
         while self.on_socket(host, now) {}
         let Some(process) = &self.process else { return };
-        if self.state != State::Closing {
+        if self.state != ChildState::Closing {
             return self.lose(&process.ending(), host);
         }
         self.on_output(host);
@@ -197,35 +197,35 @@ impl Child {
             .take()
             .into_iter()
             .for_each(|process| host.bury(process));
-        (self.state, self.memory) = (State::Down, None);
+        (self.state, self.memory) = (ChildState::Down, None);
         self.flush(host, now);
     }
 
     fn on_packet(&mut self, packet: Packet, host: &mut Host, now: Instant) {
         match (&mut self.state, packet) {
-            (State::Starting { stage }, Packet::Stage(text))
+            (ChildState::Starting { stage }, Packet::Stage(text))
                 if self.stages < MOST_STAGES + host.terms.settings.imports.len() =>
             {
                 *stage = text;
                 self.stages += 1;
                 self.since = now;
             }
-            (State::Starting { .. }, Packet::Stage(_)) => {
+            (ChildState::Starting { .. }, Packet::Stage(_)) => {
                 self.lose("has too many stages of its start", host)
             }
-            (State::Starting { .. }, Packet::Hello(value)) if self.memory.is_none() => {
+            (ChildState::Starting { .. }, Packet::Hello(value)) if self.memory.is_none() => {
                 if let Err(reason) = self.attach(value, host) {
                     self.lose(&reason.to_string(), host);
                 }
             }
-            (State::Starting { .. }, Packet::Ready) if self.memory.is_some() => {
-                self.state = State::Up;
+            (ChildState::Starting { .. }, Packet::Ready) if self.memory.is_some() => {
+                self.state = ChildState::Up;
                 self.flush(host, now);
             }
-            (State::Starting { .. }, Packet::Refused(reason)) => self.refuse(&reason, host),
+            (ChildState::Starting { .. }, Packet::Refused(reason)) => self.refuse(&reason, host),
             // The environment is being closed, so the answers are not needed.
-            (State::Closing, Packet::Answers { .. }) => {}
-            (State::Up, Packet::Answers { sequence, replies }) => {
+            (ChildState::Closing, Packet::Answers { .. }) => {}
+            (ChildState::Up, Packet::Answers { sequence, replies }) => {
                 match self.answer(sequence, &replies, host) {
                     Ok(()) => {
                         self.since = now;

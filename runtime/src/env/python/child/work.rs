@@ -5,10 +5,10 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use crate::env::python::child::error::ChildError;
-use crate::env::python::child::{Batch, Child, Held, State};
-use crate::env::python::copy::{CopyState, Loss, Under};
+use crate::env::python::child::{Child, ChildState, HeldCommand, SentBatch};
+use crate::env::python::copy::{CopyState, ProcessLoss, RunningEpisode};
 use crate::env::python::host::Host;
-use crate::env::python::message::{self, Entry, Op};
+use crate::env::python::message::{self, CommandEntry, CommandKind};
 use crate::env::{Answer, Command, EnvError, Render};
 
 impl Child {
@@ -26,7 +26,7 @@ impl Child {
                 .give(self.copies[local].env, Answer::refuse(&command, err));
             return;
         }
-        self.held.push(Held {
+        self.held.push(HeldCommand {
             local,
             command,
             render: render == Render::Yes,
@@ -55,11 +55,11 @@ impl Child {
         }
         match copy.episode {
             None => return Err(episode_error("it has no episode".to_owned())),
-            Some(Under {
+            Some(RunningEpisode {
                 is_spoilt: true, ..
             }) => {
                 let reason = "its VectorEnv stepped on without an action for it".to_owned();
-                return Err(copy.loss(&Loss {
+                return Err(copy.loss(&ProcessLoss {
                     reason,
                     stderr: Vec::new(),
                 }));
@@ -95,10 +95,10 @@ impl Child {
             return;
         }
         match self.state {
-            State::Down => self.start(host, now),
-            State::Up if self.is_worn(host) => self.close(now),
-            State::Up => self.send(host, now),
-            State::Starting { .. } | State::Closing => {}
+            ChildState::Down => self.start(host, now),
+            ChildState::Up if self.is_worn(host) => self.close(now),
+            ChildState::Up => self.send(host, now),
+            ChildState::Starting { .. } | ChildState::Closing => {}
         }
     }
 
@@ -142,7 +142,7 @@ impl Child {
                 }
             }
         }
-        if entries.iter().any(|entry| entry.op == Op::Step) {
+        if entries.iter().any(|entry| entry.op == CommandKind::Step) {
             self.spoil(&entries, host);
         }
         self.sequence = self.sequence.wrapping_add(1);
@@ -151,7 +151,7 @@ impl Child {
         if self.batches.is_empty() {
             self.since = now;
         }
-        self.batches.push_back(Batch {
+        self.batches.push_back(SentBatch {
             sequence: self.sequence,
             entries,
         });
@@ -180,7 +180,7 @@ impl Child {
     }
 
     /// Marks the copies of a VectorEnv that take a step without an action.
-    fn spoil(&mut self, entries: &[Entry], host: &Host) {
+    fn spoil(&mut self, entries: &[CommandEntry], host: &Host) {
         if !host.hello.as_ref().is_some_and(|hello| hello.together) {
             return;
         }
@@ -199,11 +199,11 @@ impl Child {
     ///
     /// # Errors
     /// Returns the reason why the process cannot be used any more, as a clause.
-    fn prepare(&mut self, held: &Held) -> Result<Entry, ChildError> {
+    fn prepare(&mut self, held: &HeldCommand) -> Result<CommandEntry, ChildError> {
         let local = u16::try_from(held.local).map_err(|_| ChildError::Copies)?;
-        let mut entry = Entry {
+        let mut entry = CommandEntry {
             local,
-            op: Op::Reset,
+            op: CommandKind::Reset,
             render: held.render,
             seed: 0,
             episode: 0,
@@ -212,7 +212,7 @@ impl Child {
         match &held.command {
             Command::Reset { seed, episode } => {
                 (entry.seed, entry.episode) = (*seed, *episode);
-                let fresh = Under {
+                let fresh = RunningEpisode {
                     episode: *episode,
                     seed: *seed,
                     steps: 0,
@@ -222,7 +222,7 @@ impl Child {
                 copy.episode = Some(fresh);
             }
             Command::Step { action } => {
-                entry.op = Op::Step;
+                entry.op = CommandKind::Step;
                 let memory = self.memory.as_ref().ok_or(ChildError::NoMemory)?;
                 memory.act(held.local, action).map_err(ChildError::Action)?;
                 if let Some(episode) = &mut copy.episode {

@@ -9,7 +9,7 @@ use jobs::layout::RunFolder;
 use jobs::rank_env::RankEnv;
 use tch::Device;
 
-use crate::env::Place;
+use crate::env::EnvPlacement;
 use crate::eval::monitor::meter::Meter;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::rollout::inference::{InferenceThread, PolicyInfo};
@@ -25,8 +25,8 @@ pub struct JobContext<'a> {
     pub device: Device,
     /// The part of the job that is assigned to this rank.
     pub work: &'a Work,
-    /// Place where the environments run: GPUs, processes, render device.
-    pub place: Place,
+    /// EnvPlacement where the environments run: GPUs, processes, render device.
+    pub place: EnvPlacement,
     /// Thread that owns the policy.
     pub inference: &'a InferenceThread,
     /// Base seed of the run.
