@@ -77,7 +77,7 @@ impl RankFailure {
     fn new(
         casualty: Casualty,
         error_file: Option<&Path>,
-        content: Result<Option<Value>, String>,
+        content: Result<Option<Value>, ErrorFileError>,
     ) -> RankFailure {
         let seen = casualty
             .at
@@ -175,20 +175,25 @@ fn explain(casualty: &Casualty) -> String {
     }
 }
 
-fn read(path: &Path) -> Result<Option<Value>, String> {
+/// The reason why an error file is unusable.
+#[derive(Debug, thiserror::Error)]
+enum ErrorFileError {
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+fn read(path: &Path) -> Result<Option<Value>, ErrorFileError> {
     // A rank may have put anything in its place.
     let file = match jobs::files::open(path) {
         Ok(file) => file,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(err) => return Err(err.to_string()),
+        Err(err) => return Err(err.into()),
     };
     let mut bytes = Vec::new();
-    file.take(ERROR_FILE_LIMIT)
-        .read_to_end(&mut bytes)
-        .map_err(|err| err.to_string())?;
-    serde_json::from_slice(&bytes)
-        .map(Some)
-        .map_err(|err| err.to_string())
+    file.take(ERROR_FILE_LIMIT).read_to_end(&mut bytes)?;
+    Ok(Some(serde_json::from_slice(&bytes)?))
 }
 
 /// Returns `message.extraInfo.timestamp`, or `timestamp` beside a `message` that is a string; as a

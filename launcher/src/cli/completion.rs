@@ -4,7 +4,7 @@ use clap::Command;
 use clap_complete::Shell;
 use clap_complete::generate;
 
-use crate::cli::python::repr;
+use crate::cli::error::ValueError;
 
 /// The supported shells: torchrun's in its order, and fish.
 const SHELLS: [&str; 4] = ["bash", "zsh", "tcsh", "fish"];
@@ -13,13 +13,13 @@ const SHELLS: [&str; 4] = ["bash", "zsh", "tcsh", "fish"];
 ///
 /// # Errors
 /// Returns argparse's message for an unknown shell.
-pub fn script(shell: &str, mut command: Command) -> Result<String, String> {
+pub fn script(shell: &str, mut command: Command) -> Result<String, ValueError> {
     let generator = match shell {
         "bash" => Shell::Bash,
         "zsh" => Shell::Zsh,
         "fish" => Shell::Fish,
         "tcsh" => return Ok(tcsh(&command)),
-        _ => return Err(refusal(shell)),
+        _ => return Err(ValueError::choice(shell, &SHELLS)),
     };
     let mut script = Vec::new();
     generate(generator, &mut command, "rrun", &mut script);
@@ -41,15 +41,6 @@ fn tcsh(command: &Command) -> String {
         "complete rrun 'c/--/({})/' 'c/-/({})/' 'p/*/f/'\n",
         longs.join(" "),
         shorts.join(" ")
-    )
-}
-
-fn refusal(shell: &str) -> String {
-    let choices: Vec<String> = SHELLS.iter().map(|shell| repr(shell)).collect();
-    format!(
-        "invalid choice: {} (choose from {})",
-        repr(shell),
-        choices.join(", ")
     )
 }
 
@@ -77,6 +68,7 @@ mod tests {
     #[test]
     fn another_shell_is_refused() {
         let text = "invalid choice: 'ksh' (choose from 'bash', 'zsh', 'tcsh', 'fish')";
-        assert_eq!(script("ksh", Cli::command()), Err(text.to_owned()));
+        let err = script("ksh", Cli::command()).unwrap_err();
+        assert_eq!(err.to_string(), text);
     }
 }

@@ -11,6 +11,7 @@
 pub mod built_in;
 pub mod completion;
 pub mod environment;
+pub mod error;
 pub mod options;
 pub mod pet;
 pub mod python;
@@ -24,6 +25,7 @@ use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue};
 
 pub use crate::cli::environment::Environment;
+use crate::cli::error::FlagError;
 pub use crate::cli::options::Cli;
 use crate::cli::words::{GivenOption, Spelling, Split, split};
 
@@ -44,8 +46,8 @@ pub enum CliError {
     Usage(String),
     /// A `PET_<FLAG>` that is not a whole number; torchrun fails on it before it parses the command
     /// line.
-    #[error("{0}")]
-    Flag(String),
+    #[error(transparent)]
+    Flag(#[from] FlagError),
 }
 
 impl CliError {
@@ -64,8 +66,8 @@ impl CliError {
 /// Returns a [`CliError`] for a command line that torchrun would refuse.
 pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<CliRequest, CliError> {
     let spellings = Spelling::of(&Cli::command());
-    let defaults = pet::options(env, &spellings).map_err(CliError::Flag)?;
-    let split = split(words, &spellings).map_err(CliError::Usage)?;
+    let defaults = pet::options(env, &spellings)?;
+    let split = split(words, &spellings).map_err(|err| CliError::Usage(err.to_string()))?;
     if let Some(text) = information(&split)? {
         return Ok(CliRequest::Print(text));
     }

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{ArgAction, Parser, ValueHint};
-
 use jobs::say::Style;
 
-use crate::cli::python::{float, int, repr};
+use crate::cli::error::ValueError;
+use crate::cli::python::{float, int};
 
 /// The help text about the spelling of options, which is torchrun's.
 const SPELLINGS: &str = "\
@@ -315,42 +315,38 @@ impl Cli {
     }
 }
 
-fn parse_int(text: &str) -> Result<i64, String> {
-    int(text).ok_or_else(|| format!("invalid int value: {}", repr(text)))
+fn parse_int(text: &str) -> Result<i64, ValueError> {
+    int(text).ok_or_else(|| ValueError::Int(text.to_owned()))
 }
 
-fn parse_float(text: &str) -> Result<f64, String> {
-    float(text).ok_or_else(|| format!("invalid float value: {}", repr(text)))
+fn parse_float(text: &str) -> Result<f64, ValueError> {
+    float(text).ok_or_else(|| ValueError::Float(text.to_owned()))
 }
 
-fn parse_start_method(text: &str) -> Result<String, String> {
+fn parse_start_method(text: &str) -> Result<String, ValueError> {
     choice(text, &["spawn", "fork", "forkserver"])
 }
 
-fn parse_numa_binding(text: &str) -> Result<String, String> {
+fn parse_numa_binding(text: &str) -> Result<String, ValueError> {
     choice(text, &["node", "socket", "exclusive", "core-complex"])
 }
 
-fn parse_failure_policy(text: &str) -> Result<String, String> {
+fn parse_failure_policy(text: &str) -> Result<String, ValueError> {
     choice(text, &["isolate", "torchrun"])
 }
 
-fn parse_log_format(text: &str) -> Result<String, String> {
+fn parse_log_format(text: &str) -> Result<String, ValueError> {
     choice(text, &["text", "json"])
 }
 
-fn parse_slurm(text: &str) -> Result<String, String> {
+fn parse_slurm(text: &str) -> Result<String, ValueError> {
     choice(text, &["auto", "off"])
 }
 
-fn choice(text: &str, choices: &[&str]) -> Result<String, String> {
+fn choice(text: &str, choices: &'static [&'static str]) -> Result<String, ValueError> {
     if choices.contains(&text) {
-        return Ok(text.to_owned());
+        Ok(text.to_owned())
+    } else {
+        Err(ValueError::choice(text, choices))
     }
-    let choices: Vec<String> = choices.iter().map(|choice| repr(choice)).collect();
-    Err(format!(
-        "invalid choice: {} (choose from {})",
-        repr(text),
-        choices.join(", ")
-    ))
 }

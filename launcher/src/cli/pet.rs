@@ -3,11 +3,10 @@
 //! A value is parsed by the option's type as on the command line; a flag is a whole number, and on
 //! unless it is zero.
 
-use std::ffi::OsString;
-
 use crate::cli::environment::Environment;
-use crate::cli::python::{int, repr};
-use crate::cli::words::Spelling;
+use crate::cli::error::FlagError;
+use crate::cli::python::int;
+use crate::cli::words::{GivenOption, Spelling};
 
 /// Options without a variable: torchrun has none for them, or does not have the option.
 const WITHOUT: [&str; 6] = [
@@ -26,7 +25,7 @@ const WITHOUT: [&str; 6] = [
 pub fn options<'a>(
     env: &Environment,
     spellings: &'a [Spelling],
-) -> Result<Vec<(&'a Spelling, Option<OsString>)>, String> {
+) -> Result<Vec<GivenOption<'a>>, FlagError> {
     let mut options = Vec::new();
     for spelling in spellings
         .iter()
@@ -45,21 +44,21 @@ pub fn options<'a>(
     Ok(options)
 }
 
-fn is_on(variable: &str, value: &str) -> Result<bool, String> {
-    let number = int(value).ok_or_else(|| {
-        format!(
-            "{variable}: invalid literal for int() with base 10: {}",
-            repr(value)
-        )
-    });
-    number.map(|number| number != 0)
+fn is_on(variable: &str, value: &str) -> Result<bool, FlagError> {
+    let number = int(value).ok_or_else(|| FlagError {
+        variable: variable.to_owned(),
+        value: value.to_owned(),
+    })?;
+    Ok(number != 0)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
 
-    fn set(variables: [(&str, &str); 1]) -> Result<Vec<(String, Option<OsString>)>, String> {
+    fn set(variables: [(&str, &str); 1]) -> Result<Vec<(String, Option<OsString>)>, FlagError> {
         let spelling = |long: &str, takes_value| Spelling {
             long: long.to_owned(),
             short: None,
@@ -101,7 +100,7 @@ mod tests {
     #[test]
     fn a_flag_that_is_no_number_is_refused() {
         let text = "PET_MODULE: invalid literal for int() with base 10: ''";
-        assert_eq!(set([("PET_MODULE", "")]).unwrap_err(), text);
+        assert_eq!(set([("PET_MODULE", "")]).unwrap_err().to_string(), text);
     }
 
     #[test]

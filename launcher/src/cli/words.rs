@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use clap::{ArgAction, Command};
 
-use crate::cli::python::repr;
+use crate::cli::error::WordError;
 
 /// Options that torchrun does not have. They cannot be abbreviated, so that they never make an
 /// abbreviation of torchrun's ambiguous.
@@ -87,7 +87,7 @@ pub struct Split<'a> {
 ///
 /// # Errors
 /// Returns argparse's text for an ambiguous option, a missing value, or an unexpected value.
-pub fn split<'a>(words: Vec<OsString>, spellings: &'a [Spelling]) -> Result<Split<'a>, String> {
+pub fn split<'a>(words: Vec<OsString>, spellings: &'a [Spelling]) -> Result<Split<'a>, WordError> {
     let mut split = Split::default();
     let mut words = words.into_iter().peekable();
     let mut has_dashes = false;
@@ -102,9 +102,12 @@ pub fn split<'a>(words: Vec<OsString>, spellings: &'a [Spelling]) -> Result<Spli
         };
         for (spelling, value) in found {
             let value = match (spelling.takes_value, value) {
-                (true, None) => Some(words.next_if(|word| is_value(word, spellings)).ok_or_else(
-                    || format!("argument {}: expected one argument", spelling.names()),
-                )?),
+                (true, None) => {
+                    let value = words.next_if(|word| is_value(word, spellings));
+                    Some(value.ok_or_else(|| WordError::NoValue {
+                        names: spelling.names(),
+                    })?)
+                }
                 (_, value) => value,
             };
             split.options.push((spelling, value));
@@ -150,7 +153,7 @@ fn is_negative_number(word: &OsStr) -> bool {
 fn find<'a>(
     word: &OsStr,
     spellings: &'a [Spelling],
-) -> Result<Option<Vec<GivenOption<'a>>>, String> {
+) -> Result<Option<Vec<GivenOption<'a>>>, WordError> {
     let bytes = word.as_bytes();
     if !bytes.starts_with(b"--") {
         return find_short(bytes, spellings);
@@ -179,7 +182,7 @@ fn find_long<'a>(
     name: &str,
     word: &OsStr,
     spellings: &'a [Spelling],
-) -> Result<Option<&'a Spelling>, String> {
+) -> Result<Option<&'a Spelling>, WordError> {
     if let Some(exact) = spellings
         .iter()
         .find(|spelling| spelling.longs().iter().any(|long| long == name))
@@ -202,11 +205,10 @@ fn find_long<'a>(
         [(spelling, _)] => Ok(Some(spelling)),
         several => {
             let longs: Vec<&str> = several.iter().map(|(_, long)| long.as_str()).collect();
-            Err(format!(
-                "ambiguous option: {} could match {}",
-                word.to_string_lossy(),
-                longs.join(", ")
-            ))
+            Err(WordError::Ambiguous {
+                word: word.to_string_lossy().into_owned(),
+                options: longs.join(", "),
+            })
         }
     }
 }
@@ -215,7 +217,7 @@ fn find_long<'a>(
 fn find_short<'a>(
     word: &[u8],
     spellings: &'a [Spelling],
-) -> Result<Option<Vec<GivenOption<'a>>>, String> {
+) -> Result<Option<Vec<GivenOption<'a>>>, WordError> {
     let mut found: Vec<GivenOption<'a>> = Vec::new();
     let mut rest = &word[1..];
     while let Some((&short, after)) = rest.split_first() {
@@ -240,12 +242,11 @@ fn find_short<'a>(
     Ok(Some(found))
 }
 
-fn superfluous(flag: &Spelling, value: &OsStr) -> String {
-    format!(
-        "argument {}: ignored explicit argument {}",
-        flag.names(),
-        repr(&value.to_string_lossy())
-    )
+fn superfluous(flag: &Spelling, value: &OsStr) -> WordError {
+    WordError::ValueOfFlag {
+        names: flag.names(),
+        value: value.to_string_lossy().into_owned(),
+    }
 }
 
 fn os(bytes: &[u8]) -> OsString {
@@ -283,7 +284,7 @@ mod tests {
         let words = words.iter().map(OsString::from).collect();
         let split = match split(words, &spellings) {
             Ok(split) => split,
-            Err(text) => return text,
+            Err(err) => return err.to_string(),
         };
         let option = |(spelling, value): &(&Spelling, Option<OsString>)| match value {
             Some(value) => format!("{}={}", spelling.long, value.to_string_lossy()),

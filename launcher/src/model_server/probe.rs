@@ -36,7 +36,7 @@ impl HealthProbe {
         let health = health.clone();
         let task = tokio::spawn(async move {
             while let Err(why) = ask(&health).await {
-                said.send_replace(Some(why));
+                said.send_replace(Some(why.to_string()));
                 sleep(PERIOD).await;
             }
             said.send_replace(None);
@@ -65,34 +65,52 @@ impl Drop for HealthProbe {
     }
 }
 
+/// The reason why a server is not healthy.
+#[derive(Debug, thiserror::Error)]
+pub enum HealthError {
+    /// Nothing listens on the port.
+    #[error("connection refused")]
+    Refused,
+    /// There was no connection, or no answer that can be read.
+    #[error(transparent)]
+    Io(io::Error),
+    /// The answer is not one of success.
+    #[error("it answers with status {0}")]
+    Status(u16),
+    /// There was no answer in time.
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    Silent,
+}
+
+impl From<io::Error> for HealthError {
+    fn from(err: io::Error) -> HealthError {
+        match err.kind() {
+            io::ErrorKind::ConnectionRefused => HealthError::Refused,
+            _ => HealthError::Io(err),
+        }
+    }
+}
+
 /// Probes once.
 ///
 /// # Errors
-/// Returns the reason why the server is not healthy, as text for users.
-pub async fn ask(health: &Health) -> Result<(), String> {
+/// Returns the reason why the server is not healthy.
+pub async fn ask(health: &Health) -> Result<(), HealthError> {
     let asked = async {
         match health {
-            Health::Port(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, *port))
-                .await
-                .map(drop)
-                .map_err(reason),
-            Health::Url(url) => match status(url).await.map_err(reason)? {
+            Health::Port(port) => {
+                TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).await?;
+                Ok(())
+            }
+            Health::Url(url) => match status(url).await? {
                 200..300 => Ok(()),
-                status => Err(format!("it answers with status {status}")),
+                status => Err(HealthError::Status(status)),
             },
         }
     };
     timeout(PATIENCE, asked)
         .await
-        .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
-}
-
-/// Returns the system's message without the error number.
-fn reason(err: io::Error) -> String {
-    match err.kind() {
-        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
-        _ => err.to_string(),
-    }
+        .unwrap_or(Err(HealthError::Silent))
 }
 
 async fn status(url: &HealthUrl) -> io::Result<u16> {
@@ -147,9 +165,13 @@ mod tests {
         port
     }
 
+    async fn health(health: &Health) -> Result<(), String> {
+        ask(health).await.map_err(|err| err.to_string())
+    }
+
     async fn answer_to(answer: &'static [u8]) -> Result<(), String> {
         let url = format!("http://127.0.0.1:{}/health", server(answer).await);
-        ask(&Health::Url(HealthUrl::parse(&url).expect("a URL"))).await
+        health(&Health::Url(HealthUrl::parse(&url).expect("a URL"))).await
     }
 
     #[tokio::test]
@@ -176,10 +198,10 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
             .expect("a port");
-        let health = Health::Port(listener.local_addr().expect("an address").port());
-        assert_eq!(ask(&health).await, Ok(()));
+        let port = Health::Port(listener.local_addr().expect("an address").port());
+        assert_eq!(health(&port).await, Ok(()));
         drop(listener);
-        assert_eq!(ask(&health).await, Err("connection refused".to_owned()));
+        assert_eq!(health(&port).await, Err("connection refused".to_owned()));
     }
 
     #[tokio::test]

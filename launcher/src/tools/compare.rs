@@ -39,13 +39,18 @@ pub(super) struct CompareArgs {
     json: bool,
 }
 
-fn names(text: &str) -> Result<(String, String), String> {
+/// A value of `--pair` that is not of the form `JOB=JOB`.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("`{0}` is no pair, as `reach=reach_new` is")]
+struct PairError(String);
+
+fn names(text: &str) -> Result<(String, String), PairError> {
     let names = text
         .split_once('=')
         .filter(|(a, b)| !a.is_empty() && !b.is_empty());
     names
         .map(|(a, b)| (a.to_owned(), b.to_owned()))
-        .ok_or_else(|| format!("`{text}` is no pair, as `reach=reach_new` is"))
+        .ok_or_else(|| PairError(text.to_owned()))
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, ToolError> {

@@ -21,7 +21,7 @@ pub(super) fn check(root: &Path, demos: &[Demo]) -> Findings {
     let info = match info(root) {
         Ok(info) => info,
         Err(err) => {
-            findings.wrong.push(err);
+            findings.wrong.push(err.to_string());
             return findings;
         }
     };
@@ -71,10 +71,18 @@ pub(super) fn check(root: &Path, demos: &[Demo]) -> Findings {
     findings
 }
 
-fn info(root: &Path) -> Result<Value, String> {
-    let text = files::read(&root.join("meta/info.json"), MAX_DOCUMENT_BYTES)
-        .map_err(|err| format!("`meta/info.json` cannot be read: {err}"))?;
-    serde_json::from_slice(&text).map_err(|err| format!("`meta/info.json` is no JSON: {err}"))
+/// The reason why the description of a dataset is not known.
+#[derive(Debug, thiserror::Error)]
+enum InfoError {
+    #[error("`meta/info.json` cannot be read: {0}")]
+    Read(#[from] io::Error),
+    #[error("`meta/info.json` is no JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+fn info(root: &Path) -> Result<Value, InfoError> {
+    let text = files::read(&root.join("meta/info.json"), MAX_DOCUMENT_BYTES)?;
+    Ok(serde_json::from_slice(&text)?)
 }
 
 /// Returns the paths of all files below a folder; empty if it does not exist. Links to folders are

@@ -162,10 +162,8 @@ fn integer(pairs: &[(String, String)], key: &str) -> Result<Option<i64>, PlanErr
 mod tests {
     use super::*;
 
-    fn c10d(text: &str) -> Result<Conf, String> {
-        pairs(text)
-            .and_then(|pairs| check_c10d(&pairs))
-            .map_err(|err| err.to_string())
+    fn c10d(text: &str) -> Result<Conf, PlanError> {
+        pairs(text).and_then(|pairs| check_c10d(&pairs))
     }
 
     #[test]
@@ -204,19 +202,17 @@ mod tests {
     #[test]
     fn types_are_checked_for_the_backend_that_knows_the_key() {
         let text = "The rendezvous configuration option 'join_timeout' does not represent a valid integer value.";
-        assert_eq!(c10d("join_timeout=x"), Err(text.to_owned()));
+        let refused = |conf: &str| c10d(conf).unwrap_err().to_string();
+        assert_eq!(refused("join_timeout=x"), text);
         assert_eq!(
-            c10d("join_timeout=0"),
-            Err("The join timeout (0 s) must be positive.".to_owned())
+            refused("join_timeout=0"),
+            "The join timeout (0 s) must be positive."
         );
         assert_eq!(
             c10d("is_host=maybe"),
-            Err(PlanError::ConfBoolean("is_host".to_owned()).to_string())
+            Err(PlanError::ConfBoolean("is_host".to_owned()))
         );
-        assert_eq!(
-            c10d("store_type=etcd"),
-            Err(PlanError::StoreType.to_string())
-        );
+        assert_eq!(c10d("store_type=etcd"), Err(PlanError::StoreType));
         assert_eq!(
             c10d("timeout=x,unknown=y,is_host=Yes").map(|conf| conf.is_host),
             Ok(Some(true))

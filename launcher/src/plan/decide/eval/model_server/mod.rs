@@ -1,7 +1,7 @@
 //! The plan of the model server of this node: its GPUs, its program and its folder, checked before
 //! anything is started.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jobs::layout::RunFolder;
 use jobs::model_server::{DEVICES_VARIABLE, ModelServer};
@@ -14,6 +14,36 @@ use crate::plan::error::PlanError;
 use crate::plan::eval::{EvalPlan, SeatingPlan};
 use crate::plan::model_server::{ServerPlan, ServerRole};
 use crate::say::note::Note;
+
+/// A field of `model_server` in the jobs file that cannot be fulfilled on this node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum ServerError {
+    #[error("model_server field cwd: there is no folder `{}`", .0.display())]
+    Folder(PathBuf),
+    #[error("model_server field command: there is no program `{}`", .0.display())]
+    Program(PathBuf),
+    #[error("model_server field devices: GPU {device} is not there, {} visible", seen(*.gpus))]
+    Device {
+        /// The index given.
+        device: usize,
+        /// Number of visible GPUs, at least one.
+        gpus: usize,
+    },
+}
+
+impl From<ServerError> for PlanError {
+    fn from(err: ServerError) -> PlanError {
+        PlanError::Eval(err.to_string())
+    }
+}
+
+fn seen(gpus: usize) -> String {
+    if gpus == 1 {
+        "GPU 0 alone is".to_owned()
+    } else {
+        format!("GPUs 0 to {} are", gpus - 1)
+    }
+}
 
 impl ServerPlan {
     /// Returns the server of `eval`, if there is one, and notes about it. `local_rank` is set if
@@ -29,16 +59,12 @@ impl ServerPlan {
         let Some(server) = &eval.run.model_server else {
             return Ok(None);
         };
-        let refuse = |field: &str, reason: String| {
-            PlanError::Eval(format!("model_server field {field}: {reason}"))
-        };
-        check_program(server, env).map_err(|(field, reason)| refuse(field, reason))?;
+        check_program(server, env)?;
         let mut server = server.clone();
         let mut notes = Vec::new();
         if let Some(devices) = &server.devices {
             let list = env.get(DEVICES_VARIABLE).map(|list| list.to_string_lossy());
-            let list = visible(devices, eval.gpus, list.as_deref())
-                .map_err(|reason| refuse("devices", reason))?;
+            let list = visible(devices, eval.gpus, list.as_deref())?;
             server.env.insert(DEVICES_VARIABLE.to_owned(), list);
         }
         notes.extend(
@@ -58,9 +84,9 @@ impl ServerPlan {
 
 /// Checks that its working directory exists, and its program, which is looked up as it will be at
 /// the start.
-fn check_program(server: &ModelServer, env: &Environment) -> Result<(), (&'static str, String)> {
+fn check_program(server: &ModelServer, env: &Environment) -> Result<(), ServerError> {
     if let Some(cwd) = server.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
-        return Err(("cwd", format!("there is no folder `{}`", cwd.display())));
+        return Err(ServerError::Folder(cwd.to_owned()));
     }
     let program = Path::new(&server.command[0]);
     let own_path = server
@@ -75,23 +101,15 @@ fn check_program(server: &ModelServer, env: &Environment) -> Result<(), (&'stati
         .map_or(program.to_owned(), |cwd| cwd.join(program));
     match find(place.as_os_str(), own_path.as_ref().unwrap_or(env)) {
         Some(_) => Ok(()),
-        None => Err((
-            "command",
-            format!("there is no program `{}`", place.display()),
-        )),
+        None => Err(ServerError::Program(place)),
     }
 }
 
 /// Returns its `CUDA_VISIBLE_DEVICES`. `devices` are indices into the GPUs that `rrun` sees, which
 /// `list` may have restricted already. Without a GPU the numbers are mere labels.
-fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String, String> {
-    if let Some(device) = devices.iter().find(|device| gpus > 0 && **device >= gpus) {
-        let seen = if gpus == 1 {
-            "GPU 0 alone is".to_owned()
-        } else {
-            format!("GPUs 0 to {} are", gpus - 1)
-        };
-        return Err(format!("GPU {device} is not there, {seen} visible"));
+fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String, ServerError> {
+    if let Some(&device) = devices.iter().find(|device| gpus > 0 && **device >= gpus) {
+        return Err(ServerError::Device { device, gpus });
     }
     let entries: Vec<&str> = list
         .map(|list| list.split(',').map(str::trim).collect())

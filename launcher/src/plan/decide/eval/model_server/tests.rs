@@ -43,12 +43,12 @@ fn devices_count_what_the_launcher_sees() {
 #[test]
 fn a_device_that_is_not_there_is_refused_with_those_that_are() {
     assert_eq!(
-        visible(&[0, 4], 4, None),
-        Err("GPU 4 is not there, GPUs 0 to 3 are visible".to_owned())
+        visible(&[0, 4], 4, None).unwrap_err().to_string(),
+        "model_server field devices: GPU 4 is not there, GPUs 0 to 3 are visible"
     );
     assert_eq!(
-        visible(&[1], 1, None),
-        Err("GPU 1 is not there, GPU 0 alone is visible".to_owned())
+        visible(&[1], 1, None).unwrap_err().to_string(),
+        "model_server field devices: GPU 1 is not there, GPU 0 alone is visible"
     );
 }
 
@@ -99,10 +99,10 @@ fn folder_and_program_are_looked_up_as_they_will_be() {
     assert_eq!(check("serve", None, Some(folder)), Ok(()));
     assert_eq!(
         check("serve", None, None),
-        Err(("command", "there is no program `serve`".to_owned()))
+        Err(ServerError::Program("serve".into()))
     );
     assert_eq!(
         check("/bin/sh", Some("/nowhere"), None),
-        Err(("cwd", "there is no folder `/nowhere`".to_owned()))
+        Err(ServerError::Folder("/nowhere".into()))
     );
 }
