@@ -98,20 +98,11 @@ fn the_words_of_a_worker_are_a_launch_that_meets_by_a_file() {
         .iter()
         .position(|word| word == "eval")
         .expect("an evaluation");
-    // The launcher does not know the available policies, so any will do.
-    let rrun = Rrun::new().file(
-        "other.yaml",
-        "rollout: {policy_type: scripted, policy_config_dict: {}}\n",
-    );
-    let rrun = rrun
+    let rrun = Rrun::new()
         .executable("bin/rrun-rank", "#!/bin/sh\n")
         .options(&["--dry-run"]);
     let options: Vec<&str> = words[..eval].iter().map(String::as_str).collect();
-    let program: Vec<&str> = words[eval..]
-        .iter()
-        .map(String::as_str)
-        .chain(["--config", "other.yaml"])
-        .collect();
+    let program: Vec<&str> = words[eval..].iter().map(String::as_str).collect();
     let rrun = rrun.options(&options).program(&program);
     let ended = rrun
         .start_below("cp \"$1\" bin/rrun && shift && exec bin/rrun \"$@\"")

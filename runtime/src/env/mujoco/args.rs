@@ -57,7 +57,11 @@ impl MujocoSettings {
         Self::read(config, task, &mut MujocoArgs::new(args))
     }
 
-    fn read(config: &MujocoConfig, task: &'static Task, args: &mut MujocoArgs) -> Result<Self, EnvError> {
+    fn read(
+        config: &MujocoConfig,
+        task: &'static Task,
+        args: &mut MujocoArgs,
+    ) -> Result<Self, EnvError> {
         let camera_height = args
             .integer("camera_height", CAMERA_EDGE)?
             .unwrap_or(config.camera_height.into());
