@@ -181,9 +181,9 @@ pub(super) fn event(round: &Round<'_>, happening: &Happening<'_>, now: SystemTim
 /// port it is what torchrun calls standalone.
 fn backend(plan: &LaunchPlan) -> &'static str {
     match (&plan.rendezvous, plan.store.port) {
-        (Some(rendezvous), _) if rendezvous.backend == Backend::Static => "static",
-        (None, Some(_)) => "static",
-        (Some(_), _) | (None, None) => "c10d",
+        (Some(rendezvous), _) => rendezvous.backend.name(),
+        (None, Some(_)) => Backend::Static.name(),
+        (None, None) => Backend::C10d.name(),
     }
 }
 

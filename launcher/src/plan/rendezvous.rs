@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use serde::Serialize;
 
 /// How several nodes meet.
@@ -56,11 +57,53 @@ impl RendezvousPlan {
 }
 
 /// The rendezvous backend, `--rdzv-backend`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
     /// Every node is given its node rank.
     Static,
     /// Nodes may come and go.
     C10d,
+}
+
+impl Backend {
+    /// Returns the backend of a name, if there is one.
+    pub fn of(name: &str) -> Option<Self> {
+        let all = Self::value_variants().iter().copied();
+        all.into_iter().find(|backend| backend.name() == name)
+    }
+
+    /// Returns the name, as options and events have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::C10d => "c10d",
+        }
+    }
+
+    /// Returns whether all nodes are known from the beginning and meet at the store of the ranks,
+    /// whose address may be given as `--master-addr` and `--master-port`.
+    pub fn is_fixed(self) -> bool {
+        match self {
+            Self::Static => true,
+            Self::C10d => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_backend() {
+        let help = include_str!("../cli/help.txt");
+        let (_, rest) = help.split_once("--rdzv-backend <NAME>").unwrap();
+        let about = rest.split("--").next().unwrap();
+        for backend in Backend::value_variants() {
+            let name = backend.name();
+            assert!(about.contains(name), "{name} is not in {about:?}");
+            assert_eq!(Backend::of(name), Some(*backend));
+        }
+    }
 }

@@ -6,6 +6,7 @@ use crate::plan::LaunchPlan;
 use crate::plan::decide::ranks::streams::StreamMap;
 use crate::plan::error::PlanError;
 use crate::plan::event_log::EventLog;
+use crate::plan::rendezvous::Backend;
 use crate::process::files::FileLimit;
 
 /// Number of files that the launcher has open besides those for its ranks.
@@ -38,7 +39,7 @@ pub fn refuse(cli: &Cli) -> Result<(), PlanError> {
 
 /// Returns notes about options and variables that have no effect.
 pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
-    let is_static = cli.rdzv_backend == "static" && !cli.standalone;
+    let is_fixed = Backend::of(&cli.rdzv_backend).is_some_and(Backend::is_fixed) && !cli.standalone;
     let has_master = cli.master_addr.is_some() || cli.master_port.is_some();
     let without_files = cli
         .log_dir
@@ -52,7 +53,7 @@ pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
         .is_some_and(|value| value == "1");
     let caveats = [
         (
-            !is_static && has_master,
+            !is_fixed && has_master,
             "master_addr is only used for static rdzv_backend and when rdzv_endpoint is not specified.",
         ),
         (

@@ -23,7 +23,7 @@ use tokio::task::{JoinHandle, spawn};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::plan::StorePlan;
-use crate::plan::rendezvous::{Backend, RendezvousPlan};
+use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::beats::Beats;
 use crate::rendezvous::envelope::{read, seal};
 use crate::rendezvous::error::RendezvousError;
@@ -273,7 +273,7 @@ impl<'a> SharedRendezvous<'a> {
     /// Hosts an empty store for the ranks of this round.
     async fn host(&mut self, round: u64) -> Result<Master, RendezvousError> {
         let plan = &self.facts.plan;
-        if plan.backend == Backend::Static {
+        if plan.backend.is_fixed() {
             if round > 0 {
                 self.wipe().await?;
             }
@@ -424,7 +424,7 @@ fn settings(plan: &RendezvousPlan) -> JoinSettings {
         max,
         last_call,
         join_timeout,
-        is_fixed: plan.backend == Backend::Static,
+        is_fixed: plan.backend.is_fixed(),
     }
 }
 

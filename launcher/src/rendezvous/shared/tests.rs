@@ -2,6 +2,7 @@
 //! authentication.
 
 use super::*;
+use crate::plan::rendezvous::Backend;
 use crate::rendezvous::attend;
 use crate::rendezvous::place::NodePlace;
 use crate::store::{ServerHandle, StoreServer};

@@ -85,11 +85,12 @@ impl MeetingPlan {
                 rendezvous: None,
             });
         }
-        let (store, rendezvous) = match cli.rdzv_backend.as_str() {
-            "static" => fixed(cli, nodes, conf::check_static(pairs)?, node)?,
-            "c10d" => c10d(cli, nodes, conf::check_c10d(pairs)?, node)?,
-            name if ETCD.contains(&name) => return Err(PlanError::Etcd(name.to_owned())),
-            name => return Err(PlanError::Backend(name.to_owned())),
+        let name = cli.rdzv_backend.as_str();
+        let (store, rendezvous) = match Backend::of(name) {
+            Some(Backend::Static) => fixed(cli, nodes, conf::check_static(pairs)?, node)?,
+            Some(Backend::C10d) => c10d(cli, nodes, conf::check_c10d(pairs)?, node)?,
+            None if ETCD.contains(&name) => return Err(PlanError::Etcd(name.to_owned())),
+            None => return Err(PlanError::Backend(name.to_owned())),
         };
         let is_alone = nodes.max == 1 && has_no_endpoint(cli) && cli.is_built_in();
         Ok(MeetingPlan {
