@@ -37,6 +37,7 @@ pub mod printable;
 pub mod progress;
 mod random;
 pub mod rank_env;
+pub mod record_format;
 #[doc(hidden)]
 pub mod samples;
 pub mod say;

@@ -14,6 +14,7 @@ use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::bytes::ByteSize;
 use crate::config::Override;
 use crate::eval_args::values::address;
+use crate::record_format::RecordFormat;
 use crate::usage::{option_of_file, plain, with_negative_values};
 
 mod resume;
@@ -21,7 +22,7 @@ mod values;
 
 pub(crate) use resume::is_taken_over;
 pub use values::{
-    AddressError, ExportMode, LogFormat, RecordFormat, Screen, ScreenError, VideoSize,
+    AddressError, ExportMode, LogFormat, Screen, ScreenError, VideoSize,
     VideoSizeError,
 };
 

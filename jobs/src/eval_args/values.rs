@@ -15,17 +15,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// Format of a dataset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RecordFormat {
-    /// One HDF5 file, as in robomimic and Isaac Lab.
-    #[default]
-    Hdf5,
-    /// A folder, as in LeRobot v3.0.
-    Lerobot,
-}
-
 /// Which episodes a dataset has: Isaac Lab's `DatasetExportMode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

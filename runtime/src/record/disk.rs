@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use crate::env::EnvSpec;
-use crate::record::{DatasetPlan, Export, RecordError, RecordPlan, VideoPlan};
+use crate::record::{DatasetPlan, Export, Format, RecordError, RecordPlan, VideoPlan};
 
 /// Bytes of metadata for an image in an mp4 file: 16 in its fragment, and its part of the
 /// fragment's boxes.
@@ -110,7 +110,7 @@ impl Estimate {
         let most = amount
             .steps
             .saturating_mul(numbers.saturating_add(pictures));
-        let most = most.saturating_add(amount.episodes.saturating_mul(EPISODE_OVERHEAD));
+        let most = most.saturating_add(amount.episodes.saturating_mul(overhead(plan.format)));
         let sure = amount
             .sure_steps
             .saturating_mul(numbers / NUMBERS_AT_BEST + pictures / LOSSLESS_AT_BEST);
@@ -129,6 +129,14 @@ impl Estimate {
             most: self.most.saturating_add(other.most),
             least: self.least.saturating_add(other.least),
         }
+    }
+}
+
+/// Returns the largest number of bytes of an episode besides its values.
+fn overhead(format: Format) -> u64 {
+    match format {
+        // The rows of LeRobot's tables are far smaller.
+        Format::Hdf5 | Format::LeRobot => EPISODE_OVERHEAD,
     }
 }
 
@@ -165,7 +173,7 @@ fn in_words(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::env::{ActionSpec, CameraSpec};
-    use crate::record::{CameraSize, Export, Format};
+    use crate::record::{CameraSize, Export};
 
     /// 1000 steps of one environment, the unit of document s001.
     const THOUSAND: Amount = Amount {

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use jobs::job::{Job, Status};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
+use jobs::record_format::RecordFormat;
 use jobs::table::{MAX_ROWS, grid};
 use jobs::{launch, threads};
 use report::verify;
@@ -154,13 +155,9 @@ impl VerifiedRun<'_> {
         };
         for (file, demos) in &audit.datasets {
             let path = self.path(file);
-            let is_folder = path.is_dir();
-            let look = || {
-                if is_folder {
-                    lerobot::check(&path, demos)
-                } else {
-                    dataset::check(&path, demos, self.values)
-                }
+            let look = || match RecordFormat::of_path(&path) {
+                RecordFormat::Hdf5 => dataset::check(&path, demos, self.values),
+                RecordFormat::Lerobot => lerobot::check(&path, demos),
             };
             add(file, present(&path).unwrap_or_else(look));
         }

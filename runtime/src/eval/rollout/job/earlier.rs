@@ -4,6 +4,7 @@ use jobs::assign::Work;
 use jobs::job::Length;
 use jobs::journal::Line;
 use jobs::progress;
+use jobs::record_format::RecordFormat;
 use jobs::suspects::Suspects;
 
 /// What earlier attempts recorded about a job.
@@ -62,12 +63,12 @@ impl<'a> Earlier<'a> {
 
     /// Returns the first free demonstration number of a dataset: one more than the highest in the
     /// journals, whether the file still exists or not.
-    pub fn first_demo(&self, file: &str) -> u64 {
+    pub fn first_demo(&self, format: RecordFormat, file: &str) -> u64 {
         let demos = self.lines.iter().filter_map(|line| match line {
             Line::Episode(episode) => episode.dataset.as_ref().filter(|demo| demo.file == file),
             _ => None,
         });
-        let numbers = demos.filter_map(|demo| demo.demo.strip_prefix("demo_")?.parse::<u64>().ok());
+        let numbers = demos.filter_map(|demo| format.demo_number(&demo.demo));
         numbers.max().map_or(0, |last| last + 1)
     }
 }

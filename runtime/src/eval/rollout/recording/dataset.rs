@@ -1,6 +1,9 @@
 //! Plans the dataset of a job from the options that name its format and contents.
 
-use jobs::eval_args::{ExportMode, RecordFormat};
+use std::path::Path;
+
+use jobs::eval_args::ExportMode;
+use jobs::record_format::RecordFormat;
 
 use crate::env::EnvSpec;
 use crate::eval::rollout::job::context::JobContext;
@@ -23,11 +26,12 @@ pub fn plan(context: &JobContext, spec: &EnvSpec, earlier: &Earlier) -> Option<D
         RecordFormat::Hdf5 => (Format::Hdf5, file, args.record_cameras),
         RecordFormat::Lerobot => (Format::LeRobot, file.with_extension(""), true),
     };
+    let first_demo = |path: &Path| earlier.first_demo(args.record_format, &folder.relative(path));
     Some(DatasetPlan {
         format,
         export,
-        first_demo: earlier.first_demo(&folder.relative(&path)),
-        first_failed_demo: earlier.first_demo(&folder.relative(&DatasetPlan::failed_path(&path))),
+        first_demo: first_demo(&path),
+        first_failed_demo: first_demo(&DatasetPlan::failed_path(&path)),
         env_args: serde_json::json!({
             "env_name": job.environment,
             "type": 2,
