@@ -19,6 +19,22 @@ fn eval_info(lines: &[Line]) -> Value {
 }
 
 #[test]
+fn every_file_of_a_report_moves_with_its_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    let journals = Journals::of_lines(&everything());
+    report::write(&folder, &two_jobs(), &journals, Context::default()).unwrap();
+    let mut written: Vec<_> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let mut listed = folder.reports();
+    written.sort();
+    listed.sort();
+    assert_eq!(written, listed, "`RunFolder::reports` lists all of them");
+}
+
+#[test]
 fn tasks_groups_and_all_of_them_have_lerobots_names() {
     let info = eval_info(&everything());
     let task = |index: usize| &info["per_task"][index];
