@@ -4,7 +4,7 @@
 //! main ─► eval ──► policy, env, record, device      crates: c10d (libtorch's C++), jobs
 //! main ─► serve ─► policy, device                            crates: c10d, wire, jobs
 //! policy ─► env                                              crates: c10d, wire
-//! eval, serve ─► prometheus
+//! eval, serve ─► prometheus, console, error_file, latency; all ─► clock, host
 //! ```
 
 mod clock;

@@ -2,7 +2,7 @@
 
 use crate::card::card;
 use c10d::cuda;
-use runtime::device::{DeviceRequest, Visible, resolve, visible};
+use runtime::device::{DeviceRequest, VisibleDevices, resolve, visible};
 use tch::{Kind, Tensor};
 
 #[test]
@@ -12,7 +12,7 @@ fn gpu_a_machine_without_one_says_why() {
         Err(none) => {
             assert_eq!(
                 visible(),
-                Visible::None {
+                VisibleDevices::None {
                     reason: none.to_string()
                 }
             );

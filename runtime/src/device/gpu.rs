@@ -4,7 +4,7 @@
 use jobs::journal::Gpu;
 use tch::Device;
 
-use crate::device::Visible;
+use crate::device::VisibleDevices;
 use crate::env;
 use crate::policy::PolicyError;
 use c10d::torch_error::{caught_of_libtorch, first_line, is_context_lost};
@@ -14,12 +14,12 @@ use c10d::{DistError, cuda};
 ///
 /// # Errors
 /// Returns an error if the driver does not answer.
-pub fn visible() -> Result<Visible, DistError> {
+pub fn visible() -> Result<VisibleDevices, DistError> {
     match cuda::load() {
-        Ok(cuda) => Ok(Visible::Cuda {
+        Ok(cuda) => Ok(VisibleDevices::Cuda {
             count: cuda.device_count()?,
         }),
-        Err(none) => Ok(Visible::None {
+        Err(none) => Ok(VisibleDevices::None {
             reason: none.to_string(),
         }),
     }

@@ -16,7 +16,7 @@ pub mod gpu;
 mod request;
 mod wish;
 
-pub use crate::device::request::{DeviceError, DeviceRequest, Placed, RequestSource, Visible};
+pub use crate::device::request::{DeviceError, DeviceRequest, Placed, RequestSource, VisibleDevices};
 use crate::device::wish::{RequestedDevice, Wish};
 
 /// The chosen device, with messages for the user.
@@ -31,21 +31,21 @@ pub struct Decision {
 }
 
 /// Loads CUDA, if there is a driver, and counts its devices.
-pub fn visible() -> Visible {
+pub fn visible() -> VisibleDevices {
     let counted = cuda::load()
         .map_err(|none| none.to_string())
         .and_then(|cuda| cuda.device_count().map_err(|err| err.to_string()));
     match counted {
-        Ok(0) => Visible::None {
+        Ok(0) => VisibleDevices::None {
             reason: "the driver shows no device".to_owned(),
         },
-        Ok(count) => Visible::Cuda { count },
-        Err(reason) => Visible::None { reason },
+        Ok(count) => VisibleDevices::Cuda { count },
+        Err(reason) => VisibleDevices::None { reason },
     }
 }
 
 /// Chooses the device of this rank.
-pub fn resolve(request: &DeviceRequest, visible: &Visible) -> Result<Decision, DeviceError> {
+pub fn resolve(request: &DeviceRequest, visible: &VisibleDevices) -> Result<Decision, DeviceError> {
     let wishes = Wish::all(request)?;
     if let Some(cpu) = wishes.iter().find(|wish| wish.is_explicit_cpu()) {
         let reason = format!("cpu: {} asks for it", cpu.source);
@@ -73,7 +73,7 @@ pub fn resolve(request: &DeviceRequest, visible: &Visible) -> Result<Decision, D
 fn by_placement(
     placed: &Placed,
     wishes: &[Wish],
-    visible: &Visible,
+    visible: &VisibleDevices,
 ) -> Result<Decision, DeviceError> {
     let Placed {
         device: index,
@@ -92,15 +92,15 @@ fn by_placement(
         });
     }
     let (device, reason) = match visible {
-        Visible::None { reason } => (Device::Cpu, format!("cpu: no CUDA device ({reason})")),
-        Visible::Cuda { count } if index >= count => {
+        VisibleDevices::None { reason } => (Device::Cpu, format!("cpu: no CUDA device ({reason})")),
+        VisibleDevices::Cuda { count } if index >= count => {
             return Err(DeviceError::Unplaceable {
                 reason: reason.clone(),
                 device: *index,
                 count: *count,
             });
         }
-        Visible::Cuda { .. } => (device, format!("cuda:{index}: {reason}")),
+        VisibleDevices::Cuda { .. } => (device, format!("cuda:{index}: {reason}")),
     };
     Ok(Decision {
         device,
@@ -114,17 +114,17 @@ fn by_local_rank(
     local_rank: usize,
     local_world: usize,
     wishes: &[Wish],
-    visible: &Visible,
+    visible: &VisibleDevices,
 ) -> Decision {
     let ranks = format!("LOCAL_RANK={local_rank} of {local_world} local ranks");
     let mut warnings = vec![];
     let (device, reason) = match visible {
-        Visible::None { reason } => (Device::Cpu, format!("cpu: no CUDA device ({reason})")),
-        Visible::Cuda { count: 1 } => (
+        VisibleDevices::None { reason } => (Device::Cpu, format!("cpu: no CUDA device ({reason})")),
+        VisibleDevices::Cuda { count: 1 } => (
             Device::Cuda(0),
             format!("cuda:0: the only visible device, {ranks}"),
         ),
-        Visible::Cuda { count } => {
+        VisibleDevices::Cuda { count } => {
             if local_world > *count {
                 warnings.push(format!(
                     "{local_world} local ranks share {count} CUDA devices"
@@ -144,11 +144,11 @@ fn by_local_rank(
 
 /// Chooses the device for the only rank on this node: the most important request, which must be
 /// met.
-fn by_wish(wishes: &[Wish], visible: &Visible) -> Result<Decision, DeviceError> {
+fn by_wish(wishes: &[Wish], visible: &VisibleDevices) -> Result<Decision, DeviceError> {
     let Some((first, others)) = wishes.split_first() else {
         return Ok(by_default(visible));
     };
-    if let (RequestSource::Config, Visible::None { reason }) = (first.source, visible)
+    if let (RequestSource::Config, VisibleDevices::None { reason }) = (first.source, visible)
         && first.asked != RequestedDevice::Cpu
     {
         let reason = format!("cpu: no CUDA device ({reason})");
@@ -173,17 +173,17 @@ fn by_wish(wishes: &[Wish], visible: &Visible) -> Result<Decision, DeviceError> 
     })
 }
 
-fn by_default(visible: &Visible) -> Decision {
+fn by_default(visible: &VisibleDevices) -> Decision {
     let (device, reason) = match visible {
-        Visible::Cuda { count: 1 } => (
+        VisibleDevices::Cuda { count: 1 } => (
             Device::Cuda(0),
             "cuda:0: the only visible device".to_owned(),
         ),
-        Visible::Cuda { count } => (
+        VisibleDevices::Cuda { count } => (
             Device::Cuda(0),
             format!("cuda:0: the first of {count} visible devices"),
         ),
-        Visible::None { reason } => (Device::Cpu, format!("cpu: no CUDA device ({reason})")),
+        VisibleDevices::None { reason } => (Device::Cpu, format!("cpu: no CUDA device ({reason})")),
     };
     Decision {
         device,

@@ -30,7 +30,7 @@ pub struct Placed {
 
 /// The CUDA devices that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Visible {
+pub enum VisibleDevices {
     /// At least one device.
     Cuda {
         /// Number of devices.

@@ -4,12 +4,12 @@ use super::*;
 
 const NO_DRIVER: &str = "no NVIDIA driver: /proc/driver/nvidia is missing";
 
-fn gpus(count: usize) -> Visible {
-    Visible::Cuda { count }
+fn gpus(count: usize) -> VisibleDevices {
+    VisibleDevices::Cuda { count }
 }
 
-fn none() -> Visible {
-    Visible::None {
+fn none() -> VisibleDevices {
+    VisibleDevices::None {
         reason: NO_DRIVER.to_owned(),
     }
 }
@@ -29,7 +29,7 @@ fn request(text: &str) -> DeviceRequest {
     }
 }
 
-fn decide(text: &str, visible: Visible) -> (String, String, Vec<String>) {
+fn decide(text: &str, visible: VisibleDevices) -> (String, String, Vec<String>) {
     let decision = resolve(&request(text), &visible).unwrap();
     (name(decision.device), decision.reason, decision.warnings)
 }
@@ -120,7 +120,7 @@ fn local_rank_overrules_a_wish_with_a_warning_that_names_both() {
     );
 }
 
-fn placed(text: &str, device: usize, visible: &Visible) -> Result<Decision, DeviceError> {
+fn placed(text: &str, device: usize, visible: &VisibleDevices) -> Result<Decision, DeviceError> {
     let placed = Some(Placed {
         device,
         reason: "rollout worker 1 is placed on GPU 3".to_owned(),

@@ -1,6 +1,6 @@
 //! One request for a device, and whether a device meets it.
 
-use crate::device::request::{DeviceError, DeviceRequest, RequestSource, Visible};
+use crate::device::request::{DeviceError, DeviceRequest, RequestSource, VisibleDevices};
 use std::fmt;
 use tch::Device;
 
@@ -87,12 +87,12 @@ impl Wish {
     }
 
     /// Returns the requested device, if it is available.
-    pub(super) fn granted(&self, visible: &Visible) -> Result<Device, DeviceError> {
+    pub(super) fn granted(&self, visible: &VisibleDevices) -> Result<Device, DeviceError> {
         let (index, count) = match (self.asked, visible) {
             (RequestedDevice::Cpu, _) => return Ok(Device::Cpu),
-            (RequestedDevice::AnyCuda, Visible::Cuda { .. }) => return Ok(Device::Cuda(0)),
-            (RequestedDevice::Cuda(index), Visible::Cuda { count }) => (index, *count),
-            (_, Visible::None { reason }) => {
+            (RequestedDevice::AnyCuda, VisibleDevices::Cuda { .. }) => return Ok(Device::Cuda(0)),
+            (RequestedDevice::Cuda(index), VisibleDevices::Cuda { count }) => (index, *count),
+            (_, VisibleDevices::None { reason }) => {
                 return Err(self.absent(format!("there is no CUDA device ({reason})")));
             }
         };

@@ -13,8 +13,11 @@ use c10d::{DistError, Store, StoreAddr};
 /// each other.
 const CONNECT: Duration = Duration::from_secs(60);
 
-/// Time limit of one attempt to reconnect, and the time from its start to the next attempt.
-const MEND: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
+/// Time limit of one attempt to reconnect.
+const MEND_LIMIT: Duration = Duration::from_secs(2);
+
+/// Time from the start of an attempt to reconnect to the next one.
+const MEND_EVERY: Duration = Duration::from_secs(5);
 
 /// Consecutive attempts to reconnect at the end, when there is nothing else to do.
 const MENDS: u32 = 3;
@@ -87,13 +90,13 @@ impl RankPeers {
         let moment = now();
         if self
             .mended
-            .is_some_and(|tried| moment.saturating_duration_since(tried) < MEND.1)
+            .is_some_and(|tried| moment.saturating_duration_since(tried) < MEND_EVERY)
         {
             return false;
         }
         self.mended = Some(moment);
         let Some(addr) = &self.addr else { return false };
-        match Store::connect(addr, self.world_size, false, MEND.0) {
+        match Store::connect(addr, self.world_size, false, MEND_LIMIT) {
             Ok(store) => {
                 tracing::warn!(%addr, "connected to the store again");
                 self.adopt(Some(store));

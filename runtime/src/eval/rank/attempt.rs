@@ -23,7 +23,7 @@ use crate::policy::PolicyError;
 use crate::{error_file, host};
 
 /// One attempt at a job.
-struct Attempt<'t> {
+struct JobAttempt<'t> {
     /// The part of the job that this rank runs.
     work: &'t Work,
     /// The leases under which it runs; `None` if it is not leased.
@@ -66,7 +66,7 @@ impl Evaluation<'_> {
             return Ok(beat);
         }
         for number in 1..=self.args.job_attempts {
-            let attempt = Attempt {
+            let attempt = JobAttempt {
                 work,
                 leases,
                 number,
@@ -88,11 +88,11 @@ impl Evaluation<'_> {
 
     fn attempt(
         &mut self,
-        attempt: &Attempt,
+        attempt: &JobAttempt,
         history: &JournalHistory,
         last: &Heartbeat,
     ) -> Result<AttemptEnd, RankError> {
-        let Attempt { work, leases, .. } = *attempt;
+        let JobAttempt { work, leases, .. } = *attempt;
         let (index, suspects) = (work.job.index, &history.suspects);
         let earlier = Earlier::of(work, history.about(index), suspects, attempt.number - 1);
         let mut beat = last.of_job(&work.job.name);
@@ -136,7 +136,7 @@ impl Evaluation<'_> {
     /// Runs the job with what this rank provides, and counts its episodes in `beat`.
     fn run_job(
         &mut self,
-        attempt: &Attempt,
+        attempt: &JobAttempt,
         earlier: &Earlier,
         totals: &mut Totals,
         beat: &mut Heartbeat,
@@ -173,7 +173,7 @@ impl Evaluation<'_> {
     /// Tells the user how an attempt failed, and writes its last journal line.
     fn note_end(
         &mut self,
-        attempt: &Attempt,
+        attempt: &JobAttempt,
         totals: &Totals,
         error: Option<&str>,
         took: Duration,
@@ -201,8 +201,8 @@ impl Evaluation<'_> {
     }
 
     /// Returns the line of an attempt without an error.
-    fn job_end_line(&self, attempt: &Attempt, totals: &Totals, took: Duration) -> JobEnd {
-        let Attempt { work, number, .. } = attempt;
+    fn job_end_line(&self, attempt: &JobAttempt, totals: &Totals, took: Duration) -> JobEnd {
+        let JobAttempt { work, number, .. } = attempt;
         let libtorch = gpu::take_peak(self.setup.device.device);
         let envs = self.observers.meter.job();
         JobEnd {

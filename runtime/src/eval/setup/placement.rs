@@ -10,7 +10,7 @@ use jobs::rank_env::RankEnv;
 use jobs::setup::Setup;
 use tch::Device;
 
-use crate::device::{Placed, Visible, gpu};
+use crate::device::{Placed, VisibleDevices, gpu};
 use crate::env::EnvPlacement;
 use crate::eval::setup::device;
 use crate::eval::setup::error::SetupRefusal;
@@ -34,8 +34,12 @@ impl RankPlacement {
     /// # Errors
     /// Returns an error if the placement is for another number of ranks, and the errors of
     /// [`Setup::placement`] and [`Setup::check`].
-    pub fn new(setup: &Setup, env: &RankEnv, visible: &Visible) -> Result<Self, SetupRefusal> {
-        let seen = if let Visible::Cuda { count } = visible {
+    pub fn new(
+        setup: &Setup,
+        env: &RankEnv,
+        visible: &VisibleDevices,
+    ) -> Result<Self, SetupRefusal> {
+        let seen = if let VisibleDevices::Cuda { count } = visible {
             *count
         } else {
             0
@@ -83,7 +87,7 @@ impl RankPlacement {
 
     /// Returns the number of ranks that compute on this rank's GPU, including itself. If a rank
     /// sees a single GPU, that may be a different one for each rank, so it counts as its own.
-    pub fn ranks_on_gpu(&self, args: &EvalArgs, env: &RankEnv, visible: &Visible) -> usize {
+    pub fn ranks_on_gpu(&self, args: &EvalArgs, env: &RankEnv, visible: &VisibleDevices) -> usize {
         let own = self
             .placement
             .rollout
@@ -99,7 +103,9 @@ impl RankPlacement {
         }
         match (args.workers_per_gpu, visible) {
             (Some(per_gpu), _) => per_gpu as usize,
-            (None, Visible::Cuda { count }) if *count > 1 => env.local_world_size.div_ceil(*count),
+            (None, VisibleDevices::Cuda { count }) if *count > 1 => {
+                env.local_world_size.div_ceil(*count)
+            }
             _ => 1,
         }
     }
@@ -165,7 +171,7 @@ mod tests {
         RankPlacement::new(
             &Setup::read(&args, &|_| None).unwrap(),
             &rank_env(rank, world_size),
-            &Visible::Cuda { count: gpus },
+            &VisibleDevices::Cuda { count: gpus },
         )
     }
 
@@ -228,7 +234,11 @@ mod tests {
             .unwrap();
         assert_eq!(placed.device, 1);
         let ranks = |words: &[&str], count| {
-            placement.ranks_on_gpu(&args(words), &rank_env(3, 4), &Visible::Cuda { count })
+            placement.ranks_on_gpu(
+                &args(words),
+                &rank_env(3, 4),
+                &VisibleDevices::Cuda { count },
+            )
         };
         assert_eq!(
             [
@@ -245,7 +255,11 @@ mod tests {
     fn policies_that_are_placed_on_one_gpu_share_it() {
         let ranks = |placement| {
             let placement = placed_rank(&["--placement", placement], 1, 2, 4).unwrap();
-            placement.ranks_on_gpu(&args(&[]), &rank_env(1, 2), &Visible::Cuda { count: 4 })
+            placement.ranks_on_gpu(
+                &args(&[]),
+                &rank_env(1, 2),
+                &VisibleDevices::Cuda { count: 4 },
+            )
         };
         assert_eq!(
             [

@@ -13,7 +13,7 @@ use crate::env::{Answer, EnvError, EnvIndex, Observation, Step};
 use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode::ending::{Ending, EpisodeOutcome, Signs};
 use crate::eval::rollout::episode_loop::EpisodeLoop;
-use crate::eval::rollout::inference::Inference;
+use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::error::JobError;
 use crate::policy::{Account, Chunk, EpisodeStart, PolicyError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
@@ -23,9 +23,9 @@ impl EpisodeLoop<'_, '_> {
     pub(super) fn on_inference(
         &mut self,
         index: usize,
-        inference: Inference,
+        inference: InferenceResult,
     ) -> Result<(), JobError> {
-        let Inference {
+        let InferenceResult {
             chunks,
             took,
             shortage,

@@ -4,7 +4,7 @@
 //! ```text
 //! episode_loop ─► InferenceThread ── requests ──► worker ─► policy (crate::policy)
 //!      ▲                                            │
-//!      └───────────── Inference ────────────────────┘
+//!      └───────── InferenceResult ──────────────────┘
 //! ```
 //! Requests are answered in order. The results are the same as in a single thread, because the
 //! policy sees each environment's observations in the order of its steps.
@@ -14,7 +14,7 @@ mod request;
 mod tests;
 mod worker;
 
-pub use request::{Inference, PolicyInfo};
+pub use request::{InferenceResult, PolicyInfo};
 
 use std::path::Path;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl InferenceThread {
         &self,
         rows: Vec<InferenceRow>,
         max_batch: usize,
-        give: impl FnOnce(Inference) + Send + 'static,
+        give: impl FnOnce(InferenceResult) + Send + 'static,
     ) {
         self.ask(PolicyRequest::Infer {
             rows,

@@ -33,7 +33,7 @@ pub struct PolicyInfo {
 
 /// The result of an inference.
 #[derive(Debug)]
-pub struct Inference {
+pub struct InferenceResult {
     /// One chunk for each row, in order.
     pub chunks: Result<Vec<Chunk>, PolicyError>,
     /// Duration of the call.
@@ -46,18 +46,18 @@ pub struct Inference {
 pub type InferenceRow = (EnvIndex, Arc<Observation>);
 
 /// Sends the answer to an inference, exactly once. If the thread dies, dropping it sends an error.
-pub struct InferenceReply(Option<Box<dyn FnOnce(Inference) + Send>>);
+pub struct InferenceReply(Option<Box<dyn FnOnce(InferenceResult) + Send>>);
 
 impl InferenceReply {
     /// Creates the reply of a request whose result goes to `give`.
-    pub fn new(give: impl FnOnce(Inference) + Send + 'static) -> Self {
+    pub fn new(give: impl FnOnce(InferenceResult) + Send + 'static) -> Self {
         Self(Some(Box::new(give)))
     }
 
     /// Sends the result.
-    pub fn give(mut self, acted: Inference) {
+    pub fn give(mut self, result: InferenceResult) {
         if let Some(give) = self.0.take() {
-            give(acted);
+            give(result);
         }
     }
 }
@@ -65,7 +65,7 @@ impl InferenceReply {
 impl Drop for InferenceReply {
     fn drop(&mut self) {
         if let Some(give) = self.0.take() {
-            give(Inference {
+            give(InferenceResult {
                 chunks: Err(gone()),
                 took: Duration::ZERO,
                 shortage: Shortage::default(),

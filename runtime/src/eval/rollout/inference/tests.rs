@@ -28,8 +28,8 @@ fn chunks(
     max_batch: usize,
 ) -> Result<Vec<Chunk>, PolicyError> {
     let (give, answer) = channel();
-    thread.infer(rows(count), max_batch, move |acted| {
-        drop(give.send(acted.chunks))
+    thread.infer(rows(count), max_batch, move |result| {
+        drop(give.send(result.chunks))
     });
     answer.recv().unwrap()
 }
@@ -114,8 +114,8 @@ fn what_is_waited_for_is_told_and_the_waiting_can_be_ended() {
 #[test]
 fn an_unanswered_question_answers_itself() {
     let (give, answer) = channel();
-    drop(InferenceReply::new(move |acted: Inference| {
-        drop(give.send(acted.chunks))
+    drop(InferenceReply::new(move |result: InferenceResult| {
+        drop(give.send(result.chunks))
     }));
     assert_eq!(
         answer.recv().unwrap().unwrap_err().to_string(),

@@ -10,7 +10,7 @@ use crate::clock::now;
 use crate::device::gpu;
 use crate::env::EnvSpec;
 use crate::eval::rollout::inference::request::{
-    Inference, InferenceReply, InferenceRow, PolicyInfo, PolicyRequest,
+    InferenceReply, InferenceResult, InferenceRow, PolicyInfo, PolicyRequest,
 };
 use crate::policy::gr00t::Models;
 use crate::policy::{self, Account, Chunk, Lifeline, Made, Over, PolicyError, Shortage};
@@ -20,9 +20,9 @@ use c10d::cuda;
 pub struct InferenceWorker {
     device: Device,
     lifeline: Lifeline,
-    models: Models,
-    /// The policy of the current job.
+    /// The policy of the current job. It is freed before the checkpoints, which stand below.
     made: Option<Made>,
+    models: Models,
     is_gpu_lost: bool,
 }
 
@@ -120,7 +120,7 @@ impl InferenceWorker {
     fn infer(&mut self, rows: Vec<InferenceRow>, max_batch: usize, reply: InferenceReply) {
         let started = now();
         let give = move |chunks, shortage| {
-            reply.give(Inference {
+            reply.give(InferenceResult {
                 chunks,
                 took: started.elapsed(),
                 shortage,

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::env::{self, Answer, Answers, EnvError, EnvIndex, EnvSpec, Made, VectorEnv};
 use crate::eval::lease::Leases;
-use crate::eval::rollout::inference::Inference;
+use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
 use crate::eval::rollout::schedule::source::EpisodeSource;
@@ -14,7 +14,7 @@ pub enum LoopEvent {
     /// An environment has answered a command.
     Env(EnvIndex, Answer),
     /// The policy has finished an inference for a group.
-    Inference(usize, Inference),
+    Inference(usize, InferenceResult),
 }
 
 /// One build of the environments, with the channel for their answers and those of the policy.

@@ -1,5 +1,8 @@
 //! The set of leases that a rank holds: which episodes are still to be run, and which are written.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -358,113 +361,4 @@ fn enqueue(visit: &mut Visit, open: &OpenBlock) {
         left.partition(|episode| visit.suspects.contains(episode));
     visit.queue.extend(queue);
     visit.apart.extend(apart);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::eval::lease::testing::{client, serve, work};
-
-    /// The leases of one rank on a store of their own, after the first claim.
-    fn open(work: &Work, most: u64, done: &[u64]) -> (c10d::Store, Leases, Claim) {
-        let store = serve();
-        let leases = client(&store, 0, std::slice::from_ref(work), most);
-        let claim = claim(&leases);
-        assert!(leases.hold(&claim, work, true, done));
-        (store, leases, claim)
-    }
-
-    fn claim(leases: &Leases) -> Claim {
-        let Answer::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
-            panic!("there is work")
-        };
-        claim
-    }
-
-    const JOB: JobIndex = JobIndex(0);
-
-    #[test]
-    fn blocks_are_taken_as_episodes_are_asked_for() {
-        let work = work(12, 1);
-        let (store, leases, first) = open(&work, 4, &[1]);
-        leases.visit(&work, vec![1], BTreeSet::new());
-        assert_eq!((first.episodes, leases.next_build()), (0..3, Some(0)));
-        let mut numbers = leases.numbers();
-        assert_eq!((numbers.next(), numbers.next()), (Some(0), Some(2)));
-        // Another rank arrives and claims the rest of the job except what is already taken.
-        let other = client(&store, 1, std::slice::from_ref(&work), 4);
-        assert_eq!(claim(&other).episodes, 3..6);
-        assert_eq!(numbers.by_ref().collect::<Vec<_>>(), [6, 7, 8, 9, 10, 11]);
-        assert_eq!((leases.next_build(), leases.check().is_ok()), (None, true));
-    }
-
-    #[test]
-    fn a_block_is_done_when_all_of_it_is_written() {
-        let work = work(2, 1);
-        let (_store, leases, _) = open(&work, 1, &[]);
-        leases.visit(&work, Vec::new(), BTreeSet::new());
-        leases.next_build();
-        assert_eq!(leases.numbers().collect::<Vec<_>>(), [0, 1]);
-        for episode in [1, 0] {
-            assert!(leases.may_write(JOB, episode).unwrap());
-            leases.written(JOB, episode);
-        }
-        leases.leave(JOB, true);
-        assert_eq!(leases.claim(BTreeSet::new()).unwrap(), Answer::Finished);
-    }
-
-    #[test]
-    fn what_was_taken_over_is_neither_written_nor_begun() {
-        let work = work(12, 1);
-        let (store, leases, _) = open(&work, 4, &[]);
-        leases.visit(&work, Vec::new(), BTreeSet::new());
-        leases.next_build();
-        assert_eq!(leases.numbers().next(), Some(0));
-        // The rank is restarted while its old process hangs.
-        let again = client(&store, 0, std::slice::from_ref(&work), 4);
-        let claims: Vec<_> = std::iter::repeat_with(|| claim(&again))
-            .take(7)
-            .map(|claim| claim.episodes)
-            .collect();
-        assert_eq!(claims.last(), Some(&(0..3)), "what nobody had comes first");
-        assert!(!leases.may_write(JOB, 0).unwrap());
-        assert_eq!(leases.numbers().next(), None);
-        assert!(
-            leases.may_write(JobIndex(7), 0).unwrap(),
-            "a job that is not leased is nobody else's"
-        );
-    }
-
-    #[test]
-    fn each_build_has_its_own_blocks() {
-        let work = work(7, 2);
-        let (_store, leases, _) = open(&work, 4, &[]);
-        leases.visit(&work, Vec::new(), BTreeSet::new());
-        let mut builds = Vec::new();
-        while let Some(build) = leases.next_build() {
-            builds.push((build, leases.numbers().collect::<Vec<_>>()));
-        }
-        assert_eq!(builds, [(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6])]);
-    }
-
-    #[test]
-    fn an_attempt_that_failed_is_gone_on_with_and_suspects_come_apart() {
-        let work = work(6, 1);
-        let (_store, leases, _) = open(&work, 2, &[]);
-        leases.visit(&work, Vec::new(), BTreeSet::new());
-        leases.next_build();
-        assert_eq!(leases.numbers().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
-        assert!(leases.may_write(JOB, 1).unwrap());
-        leases.written(JOB, 1);
-        leases.leave(JOB, false);
-        leases.visit(&work, vec![1], BTreeSet::from([3]));
-        assert_eq!(leases.next_build(), Some(0));
-        assert_eq!(
-            (leases.numbers().collect::<Vec<_>>(), leases.apart()),
-            (vec![0, 2, 4, 5], vec![3])
-        );
-        leases.leave(JOB, false);
-        leases.give_up(JOB);
-        assert_eq!(leases.claim(BTreeSet::new()).unwrap(), Answer::Finished);
-    }
 }

@@ -1,5 +1,8 @@
 //! The lease client: a thread that talks to the store about leases on its own connection.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -16,9 +19,11 @@ use c10d::{DistError, Store, StoreAddr};
 /// Time limit for the first connection to the store.
 const CONNECT: Duration = Duration::from_secs(60);
 
-/// Time limit of one attempt to reconnect, and the number of attempts; together less than
-/// [`ANSWER`].
-const MEND: (Duration, u32) = (Duration::from_secs(5), 6);
+/// Time limit of one attempt to reconnect. All [`MENDS`] together take less than [`ANSWER`].
+const MEND_LIMIT: Duration = Duration::from_secs(5);
+
+/// Number of attempts to reconnect.
+const MENDS: u32 = 6;
 
 /// Pause between two attempts to reconnect.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -254,14 +259,14 @@ impl LeaseWorker {
     /// counted twice in `closed` would hide another, so that operation is not repeated.
     fn reply(&mut self, op: Op) -> Result<Reply, DistError> {
         let mut result = self.ask(op);
-        for _ in 0..MEND.1 {
+        for _ in 0..MENDS {
             match &result {
                 Err(err) if err.is_lost() && !matches!(op, Op::Add(Key::Closed(_), 1..)) => {
                     tracing::warn!(%err, "connects to the store again");
                 }
                 _ => break,
             }
-            match self.config.enter(MEND.0) {
+            match self.config.enter(MEND_LIMIT) {
                 Ok(store) => {
                     self.store = store;
                     result = self.ask(op);
@@ -312,127 +317,5 @@ fn rest() {
 fn mistaken() -> DistError {
     DistError::Misuse {
         what: "a sum was asked for, and a value came".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::eval::lease::testing::serve;
-    use crate::eval::monitor::cable::Cable;
-
-    fn client(store: &Store, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
-        clerk_at(store.port(), rank, blocks)
-    }
-
-    fn clerk_at(port: u16, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
-        let addr = StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port,
-        };
-        let blocks = (0..blocks).map(|first| first..first + 1).collect();
-        let task = Task {
-            job: JobIndex(0),
-            blocks,
-            done: BTreeSet::new(),
-            block_s: 1.0,
-        };
-        LeaseClient::start(
-            LeaseConfig {
-                addr,
-                prefix: "leases".to_owned(),
-                rank,
-            },
-            vec![task],
-        )
-        .unwrap()
-    }
-
-    fn block(answer: Answer) -> usize {
-        let Answer::Run(claim) = answer else {
-            panic!("{answer:?}")
-        };
-        claim.block
-    }
-
-    #[test]
-    fn two_ranks_share_the_blocks_of_a_real_store() {
-        let store = serve();
-        let (one, me) = client(&store, 0, 3);
-        let (two, other) = client(&store, 1, 3);
-        assert_eq!((me.life, other.life), (1, 1));
-        assert_eq!(block(one.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
-        assert_eq!(block(two.claim(Want::Any, BTreeSet::new()).unwrap()), 1);
-        assert_eq!(block(one.claim(Want::Stay, BTreeSet::new()).unwrap()), 2);
-        assert_eq!(
-            two.claim(Want::Stay, BTreeSet::new()).unwrap(),
-            Answer::Nothing
-        );
-        let marked = one.mark(me, JobIndex(0), 0).unwrap().unwrap();
-        one.done(marked, JobIndex(0), 0);
-        one.done(me, JobIndex(0), 2);
-        two.done(other, JobIndex(0), 1);
-        // The lease thread answers questions in order: after this answer, the other rank has
-        // reported its block as done.
-        assert_eq!(two.mark(other, JobIndex(0), 1).unwrap(), None);
-        assert_eq!(
-            one.claim(Want::Any, BTreeSet::new()).unwrap(),
-            Answer::Finished
-        );
-    }
-
-    #[test]
-    fn a_rank_that_is_started_again_takes_back_what_it_had() {
-        let store = serve();
-        let (before, old) = client(&store, 0, 1);
-        assert_eq!(block(before.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
-        let (after, me) = client(&store, 0, 1);
-        assert_eq!(me.life, 2);
-        assert_eq!(block(after.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
-        assert_eq!(
-            before.mark(old, JobIndex(0), 0).unwrap(),
-            None,
-            "it is not the old one's any more"
-        );
-        assert!(after.mark(me, JobIndex(0), 0).unwrap().is_some());
-    }
-
-    #[test]
-    fn a_rank_that_was_cut_off_keeps_its_leases_and_gets_more() {
-        let store = serve();
-        let cable = Cable::to(store.port());
-        let (client, me) = clerk_at(cable.port, 0, 2);
-        assert_eq!(block(client.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
-        cable.cut();
-        let marked = client
-            .mark(me, JobIndex(0), 0)
-            .unwrap()
-            .expect("it is still ours");
-        cable.cut();
-        assert_eq!(block(client.claim(Want::Stay, BTreeSet::new()).unwrap()), 1);
-        for (block, holder) in [(0, marked), (1, me)] {
-            cable.cut();
-            client.done(holder, JobIndex(0), block);
-        }
-        assert_eq!(
-            client.claim(Want::Any, BTreeSet::new()).unwrap(),
-            Answer::Finished
-        );
-    }
-
-    #[test]
-    fn a_store_that_is_not_there_is_named() {
-        let addr = StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port: 1,
-        };
-        let worker = Store::connect(&addr, 0, false, Duration::from_millis(200))
-            .map(drop)
-            .unwrap_err();
-        let err = LeaseError::Store { addr, err: worker }.to_string();
-        assert!(
-            err.starts_with("leases: the store at 127.0.0.1:1: cannot reach the store"),
-            "{err}"
-        );
     }
 }

@@ -1,0 +1,120 @@
+//! A lease client whose connection breaks.
+
+use super::*;
+use crate::eval::lease::testing::serve;
+use crate::eval::monitor::cable::Cable;
+
+fn client(store: &Store, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
+    client_at(store.port(), rank, blocks)
+}
+
+fn client_at(port: u16, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
+    let addr = StoreAddr {
+        host: "127.0.0.1".to_owned(),
+        port,
+    };
+    let blocks = (0..blocks).map(|first| first..first + 1).collect();
+    let task = Task {
+        job: JobIndex(0),
+        blocks,
+        done: BTreeSet::new(),
+        block_s: 1.0,
+    };
+    LeaseClient::start(
+        LeaseConfig {
+            addr,
+            prefix: "leases".to_owned(),
+            rank,
+        },
+        vec![task],
+    )
+    .unwrap()
+}
+
+fn block(answer: Answer) -> usize {
+    let Answer::Run(claim) = answer else {
+        panic!("{answer:?}")
+    };
+    claim.block
+}
+
+#[test]
+fn two_ranks_share_the_blocks_of_a_real_store() {
+    let store = serve();
+    let (one, me) = client(&store, 0, 3);
+    let (two, other) = client(&store, 1, 3);
+    assert_eq!((me.life, other.life), (1, 1));
+    assert_eq!(block(one.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+    assert_eq!(block(two.claim(Want::Any, BTreeSet::new()).unwrap()), 1);
+    assert_eq!(block(one.claim(Want::Stay, BTreeSet::new()).unwrap()), 2);
+    assert_eq!(
+        two.claim(Want::Stay, BTreeSet::new()).unwrap(),
+        Answer::Nothing
+    );
+    let marked = one.mark(me, JobIndex(0), 0).unwrap().unwrap();
+    one.done(marked, JobIndex(0), 0);
+    one.done(me, JobIndex(0), 2);
+    two.done(other, JobIndex(0), 1);
+    // The lease thread answers questions in order: after this answer, the other rank has
+    // reported its block as done.
+    assert_eq!(two.mark(other, JobIndex(0), 1).unwrap(), None);
+    assert_eq!(
+        one.claim(Want::Any, BTreeSet::new()).unwrap(),
+        Answer::Finished
+    );
+}
+
+#[test]
+fn a_rank_that_is_started_again_takes_back_what_it_had() {
+    let store = serve();
+    let (before, old) = client(&store, 0, 1);
+    assert_eq!(block(before.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+    let (after, me) = client(&store, 0, 1);
+    assert_eq!(me.life, 2);
+    assert_eq!(block(after.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+    assert_eq!(
+        before.mark(old, JobIndex(0), 0).unwrap(),
+        None,
+        "it is not the old one's any more"
+    );
+    assert!(after.mark(me, JobIndex(0), 0).unwrap().is_some());
+}
+
+#[test]
+fn a_rank_that_was_cut_off_keeps_its_leases_and_gets_more() {
+    let store = serve();
+    let cable = Cable::to(store.port());
+    let (client, me) = client_at(cable.port, 0, 2);
+    assert_eq!(block(client.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+    cable.cut();
+    let marked = client
+        .mark(me, JobIndex(0), 0)
+        .unwrap()
+        .expect("it is still ours");
+    cable.cut();
+    assert_eq!(block(client.claim(Want::Stay, BTreeSet::new()).unwrap()), 1);
+    for (block, holder) in [(0, marked), (1, me)] {
+        cable.cut();
+        client.done(holder, JobIndex(0), block);
+    }
+    assert_eq!(
+        client.claim(Want::Any, BTreeSet::new()).unwrap(),
+        Answer::Finished
+    );
+}
+
+#[test]
+fn a_store_that_is_not_there_is_named() {
+    let addr = StoreAddr {
+        host: "127.0.0.1".to_owned(),
+        port: 1,
+    };
+    let worker = Store::connect(&addr, 0, false, Duration::from_millis(200))
+        .map(drop)
+        .unwrap_err();
+    let err = LeaseError::Store { addr, err: worker }.to_string();
+    assert!(
+        err.starts_with("leases: the store at 127.0.0.1:1: cannot reach the store"),
+        "{err}"
+    );
+}
