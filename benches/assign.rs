@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use c10d::StoreAddr;
-use jobs::assign::lease::{Answer, Task, Want};
+use jobs::assign::lease::{LeasedJob, NextStep, Want};
 use jobs::job::JobIndex;
 use runtime::eval::lease::{LeaseClient, LeaseConfig};
 
@@ -111,7 +111,7 @@ fn run(
     let blocks = (0..leases).map(|first| first..first + 1).collect();
     let (client, me) = LeaseClient::start(
         config,
-        vec![Task {
+        vec![LeasedJob {
             job,
             blocks,
             done: BTreeSet::new(),
@@ -122,7 +122,7 @@ fn run(
     let mut seen = Seen::default();
     loop {
         let asked = Instant::now();
-        let Answer::Run(claim) = client.claim(Want::Any, BTreeSet::new())? else {
+        let NextStep::Run(claim) = client.claim(Want::Any, BTreeSet::new())? else {
             return Ok(seen);
         };
         seen.claims.push(asked.elapsed());

@@ -108,7 +108,7 @@ pub struct VideoRef {
 
 /// The result of an episode, which must be the same no matter where it ran.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct EpisodeOutcome {
     /// Position of the job in its file.
     pub job_index: JobIndex,
     /// Number within the job.
@@ -133,7 +133,7 @@ fn is_zero(number: &u64) -> bool {
 
 impl Episode {
     /// Returns the fields that must be the same no matter where the episode ran.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> EpisodeOutcome {
         let Self {
             job_index,
             episode,
@@ -143,7 +143,7 @@ impl Episode {
             return_,
             ..
         } = *self;
-        Outcome {
+        EpisodeOutcome {
             job_index,
             episode,
             seed,

@@ -88,14 +88,14 @@ mod tests {
 
     #[test]
     fn a_reader_that_fails_has_none() {
-        struct Broken;
-        impl Read for Broken {
+        struct FailingReader;
+        impl Read for FailingReader {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
         }
         assert_eq!(
-            of_reader(Broken).unwrap_err().kind(),
+            of_reader(FailingReader).unwrap_err().kind(),
             io::ErrorKind::UnexpectedEof
         );
     }

@@ -24,7 +24,7 @@ const DEATHS_ALONE: u32 = 2;
 
 /// How an episode is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Treatment {
     /// Together with other episodes.
     Usual,
     /// With no other episode running.
@@ -86,13 +86,13 @@ impl Suspects {
     }
 
     /// Returns how an episode is to be run.
-    pub fn standing(&self, job: JobIndex, episode: u64) -> Standing {
+    pub fn standing(&self, job: JobIndex, episode: u64) -> Treatment {
         match self.deaths.get(&(job, episode)) {
-            None => Standing::Usual,
+            None => Treatment::Usual,
             Some(deaths) if deaths.all >= DEATHS || deaths.alone >= DEATHS_ALONE => {
-                Standing::GivenUp(deaths.all)
+                Treatment::GivenUp(deaths.all)
             }
-            Some(_) => Standing::Alone,
+            Some(_) => Treatment::Alone,
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
         })
     }
 
-    fn standing(lines: &[Line]) -> [Standing; 2] {
+    fn standing(lines: &[Line]) -> [Treatment; 2] {
         let mut suspects = Suspects::default();
         suspects.add(lines);
         [0, 1].map(|episode| suspects.standing(JOB, episode))
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn who_was_under_way_at_a_death_runs_alone() {
         let lines = [life(0), began(0, false), began(1, false), life(1)];
-        assert_eq!(standing(&lines), [Standing::Alone, Standing::Alone]);
+        assert_eq!(standing(&lines), [Treatment::Alone, Treatment::Alone]);
         assert_eq!(
             standing(&lines[..3]),
-            [Standing::Usual, Standing::Usual],
+            [Treatment::Usual, Treatment::Usual],
             "nobody has died yet"
         );
     }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn two_deaths_alone_or_three_in_all_are_enough() {
         let alone = [life(0), began(0, true), life(1), began(0, true), life(2)];
-        assert_eq!(standing(&alone)[0], Standing::GivenUp(2));
+        assert_eq!(standing(&alone)[0], Treatment::GivenUp(2));
         let beside = [
             life(0),
             began(0, false),
@@ -164,8 +164,8 @@ mod tests {
             began(0, false),
             life(3),
         ];
-        assert_eq!(standing(&beside)[0], Standing::GivenUp(3));
-        assert_eq!(standing(&beside[..5])[0], Standing::Alone);
+        assert_eq!(standing(&beside)[0], Treatment::GivenUp(3));
+        assert_eq!(standing(&beside[..5])[0], Treatment::Alone);
     }
 
     #[test]
@@ -173,11 +173,11 @@ mod tests {
         let end = || Line::RankEnd(RankEnd::default());
         assert_eq!(
             standing(&[life(0), began(0, false), end(), life(1)])[0],
-            Standing::Usual
+            Treatment::Usual
         );
         assert_eq!(
             standing(&[life(0), began(0, false), life(1), began(0, false), life(0)])[0],
-            Standing::Usual
+            Treatment::Usual
         );
     }
 
@@ -193,11 +193,11 @@ mod tests {
         };
         assert_eq!(
             standing(&[life(0), began(0, false), end(true), life(1)])[0],
-            Standing::Usual
+            Treatment::Usual
         );
         assert_eq!(
             standing(&[life(0), began(0, false), end(false), life(1)])[0],
-            Standing::Alone
+            Treatment::Alone
         );
     }
 
@@ -206,7 +206,7 @@ mod tests {
         let job_end = Line::JobEnd(JobEnd::default());
         assert_eq!(
             standing(&[life(0), began(0, false), job_end, life(1)])[0],
-            Standing::Usual
+            Treatment::Usual
         );
     }
 
@@ -216,7 +216,7 @@ mod tests {
         for _ in 0..3 {
             suspects.add(&[life(0), began(0, false), life(1)]);
         }
-        assert_eq!(suspects.standing(JOB, 0), Standing::GivenUp(3));
+        assert_eq!(suspects.standing(JOB, 0), Treatment::GivenUp(3));
         assert_eq!(suspects.of(JOB), BTreeSet::from([0]));
     }
 }

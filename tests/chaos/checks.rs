@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use jobs::episode::Outcome;
+use jobs::episode::EpisodeOutcome;
 
 use crate::command::{Eval, binaries, wait_until};
 use crate::fault::marked;
@@ -11,10 +11,10 @@ use crate::scenario::{Scenario, jobs};
 
 /// The results of an undisturbed run.
 pub struct Expected {
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<EpisodeOutcome>,
 }
 
-fn outcomes(eval: &Eval) -> Vec<Outcome> {
+fn outcomes(eval: &Eval) -> Vec<EpisodeOutcome> {
     eval.episodes()
         .iter()
         .map(|episode| episode.outcome())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use jobs::episode::Outcome;
+use jobs::episode::EpisodeOutcome;
 use serde_json::Value;
 
 use crate::command::{Eval, binaries, job, signal};
@@ -15,7 +15,7 @@ fn skewed() -> Vec<Value> {
     vec![long, job("reach", 2, 1), job("push", 2, 1)]
 }
 
-fn outcomes(eval: &Eval) -> Vec<Outcome> {
+fn outcomes(eval: &Eval) -> Vec<EpisodeOutcome> {
     eval.episodes()
         .iter()
         .map(|episode| episode.outcome())
@@ -228,7 +228,7 @@ fn another_rule_goes_on_where_one_stopped() {
 fn only_what_is_chosen_runs_and_is_what_it_was_in_the_whole() {
     let all = outcomes(&run(1, &[]));
     let some = run(2, &["--only", "push;long:0,7-8"]);
-    let chosen = |outcome: &&Outcome| match outcome.job_index.0 {
+    let chosen = |outcome: &&EpisodeOutcome| match outcome.job_index.0 {
         0 => [0, 7, 8].contains(&outcome.episode),
         job => job == 2,
     };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use jobs::episode::Outcome;
+use jobs::episode::EpisodeOutcome;
 use jobs::job::Status;
 use serde_json::json;
 
@@ -14,14 +14,14 @@ fn long(ranks: usize) -> Eval {
     Eval::new(&[job("reach", 40, 2), job("push", 40, 2)]).nproc(ranks)
 }
 
-fn results(eval: &Eval) -> Vec<Outcome> {
+fn results(eval: &Eval) -> Vec<EpisodeOutcome> {
     eval.episodes()
         .iter()
         .map(|episode| episode.outcome())
         .collect()
 }
 
-fn undisturbed() -> Vec<Outcome> {
+fn undisturbed() -> Vec<EpisodeOutcome> {
     let eval = long(2).words(&["--no-dataset"]);
     eval.run().succeeds();
     results(&eval)

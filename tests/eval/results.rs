@@ -1,6 +1,6 @@
 //! Tests of the reported numbers, which depend only on base seed, job and episode.
 
-use jobs::episode::Outcome;
+use jobs::episode::EpisodeOutcome;
 use jobs::job::Status;
 use serde_json::{Value, json};
 
@@ -12,11 +12,11 @@ fn three_tasks(num_envs: u64) -> Vec<Value> {
         .to_vec()
 }
 
-fn results(ranks: usize, num_envs: u64) -> Vec<Outcome> {
+fn results(ranks: usize, num_envs: u64) -> Vec<EpisodeOutcome> {
     outcomes(&three_tasks(num_envs), ranks, &[])
 }
 
-fn outcomes(jobs: &[Value], ranks: usize, words: &[&str]) -> Vec<Outcome> {
+fn outcomes(jobs: &[Value], ranks: usize, words: &[&str]) -> Vec<EpisodeOutcome> {
     let eval = Eval::new(jobs)
         .nproc(ranks)
         .words(&["--no-dataset"])

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use jobs::episode::{Episode, Outcome};
+use jobs::episode::{Episode, EpisodeOutcome};
 use serde_json::{Value, json};
 
 use crate::command::Eval;
@@ -53,7 +53,7 @@ fn job(suite: &str, venv: &Path, episodes: u64, num_envs: u64) -> Value {
 }
 
 /// Returns the part of the episodes that must not depend on where they ran, in order.
-fn outcomes(mut episodes: Vec<Episode>) -> Vec<Outcome> {
+fn outcomes(mut episodes: Vec<Episode>) -> Vec<EpisodeOutcome> {
     episodes.sort_by_key(|episode| episode.episode);
     episodes.iter().map(Episode::outcome).collect()
 }

@@ -21,7 +21,7 @@ use jobs::journal::Line;
 use jobs::plan::RunPlan;
 
 use crate::sections::policies::Policies;
-use crate::sections::rates::Tally;
+use crate::sections::rates::EpisodeTally;
 use crate::sections::{counted, coverage, groups, per_job, per_rank, run};
 use crate::stats::mean;
 
@@ -81,7 +81,7 @@ impl Report {
         let plan = merged.plan;
         let policies = Policies::of(merged);
         let tally = |(job, policy): (&Job, &usize)| {
-            Tally::of(
+            EpisodeTally::of(
                 merged.expected(job),
                 *policy,
                 &merged.lines(job.index).episodes,
@@ -116,7 +116,10 @@ impl Report {
             run: run::run(merged, context),
             config: run::config(merged, &per_job),
             per_policy: policies.rates(&per_job, &tallies),
-            overall: tallies.iter().fold(Tally::new(Some(0)), Tally::and).rates(),
+            overall: tallies
+                .iter()
+                .fold(EpisodeTally::new(Some(0)), EpisodeTally::and)
+                .rates(),
             mean_task_success_rate: mean(per_job.iter().filter_map(|job| job.rates.success_rate)),
             per_group: groups::groups(&plan.jobs, &per_job, &tallies),
             per_rank: per_rank::ranks(merged),

@@ -1,6 +1,6 @@
 //! Counts the ranks that a plan has no work for.
 
-use crate::assign::{Assign, Assignment, Part, Shard, part};
+use crate::assign::{Assign, Assignment, Portion, Shard, part};
 use crate::job::{Job, Length, Status};
 
 /// Returns how many of `world_size` ranks have nothing to run, no matter what is already done. With
@@ -16,7 +16,7 @@ pub fn idle(jobs: &[Job], world_size: usize, assignment: Assignment) -> usize {
 }
 
 fn has_work(jobs: &[Job], assignment: Assignment, rank: (usize, usize)) -> bool {
-    let by_job = Part::new(assignment.assign, rank, jobs.len() as u64, 0);
+    let by_job = Portion::new(assignment.assign, rank, jobs.len() as u64, 0);
     let has_some = |(position, job): (u64, &Job)| {
         let Some(part) = part(job, position, &by_job, assignment, rank) else {
             return false;

@@ -21,7 +21,7 @@ mod part;
 
 pub use idle::idle;
 pub use only::{Only, OnlyError, OnlySyntaxError};
-pub use part::Part;
+pub use part::Portion;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ pub struct Work {
     /// all of them.
     pub share: Option<Share>,
     /// The rank's episodes of a job that is dealt by episodes.
-    pub part: Part,
+    pub part: Portion,
     /// Placement of the rank's environments, one seat for each copy, in order.
     pub seats: Vec<Seat>,
 }
@@ -119,7 +119,7 @@ impl Work {
 /// done. The `total_num_envs` of shared jobs must be divisible, see [`crate::setup::Setup::check`].
 pub fn work(jobs: &[Job], placement: &Placement, assignment: Assignment, rank: usize) -> Vec<Work> {
     let world_size = placement.world_size().max(1);
-    let by_job = Part::new(assignment.assign, (rank, world_size), jobs.len() as u64, 0);
+    let by_job = Portion::new(assignment.assign, (rank, world_size), jobs.len() as u64, 0);
     let part = |position, job| part(job, position, &by_job, assignment, (rank, world_size));
     let pending = (0..)
         .zip(jobs)
@@ -134,25 +134,30 @@ pub fn work(jobs: &[Job], placement: &Placement, assignment: Assignment, rank: u
 fn part(
     job: &Job,
     position: u64,
-    by_job: &Part,
+    by_job: &Portion,
     Assignment { assign, shard }: Assignment,
     rank: (usize, usize),
-) -> Option<Part> {
+) -> Option<Portion> {
     match (shard, job.length) {
-        _ if job.sharing.is_some() => Some(Part::All),
+        _ if job.sharing.is_some() => Some(Portion::All),
         (Shard::Episodes, Length::Episodes(count)) => Some(by_episode(job, assign, rank, count)),
-        _ => by_job.has(position).then_some(Part::All),
+        _ => by_job.has(position).then_some(Portion::All),
     }
 }
 
 /// Splits a job by episodes. Its first part, which may be larger than the others, goes to another
 /// rank from job to job.
-fn by_episode(job: &Job, assign: Assign, (rank, world_size): (usize, usize), count: u64) -> Part {
+fn by_episode(
+    job: &Job,
+    assign: Assign,
+    (rank, world_size): (usize, usize),
+    count: u64,
+) -> Portion {
     let nth = (rank + world_size - job.index.0 % world_size) % world_size;
-    Part::new(assign, (nth, world_size), count, 1 + job.index.0 as u64)
+    Portion::new(assign, (nth, world_size), count, 1 + job.index.0 as u64)
 }
 
-fn of_rank(job: &Job, part: Part, placement: &Placement, rank: usize) -> Work {
+fn of_rank(job: &Job, part: Portion, placement: &Placement, rank: usize) -> Work {
     let (share, seats) = match job.sharing {
         Some(sharing) => {
             let total = sharing.total_num_envs;

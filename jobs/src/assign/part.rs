@@ -11,7 +11,7 @@ const SHUFFLE: u64 = 0x7272_756e;
 
 /// One of several parts of `0 .. count`, which together contain every number once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Portion {
     /// All numbers.
     All,
     /// `first`, and every `step`-th number after it.
@@ -27,7 +27,7 @@ pub enum Part {
     These(Vec<u64>),
 }
 
-impl Part {
+impl Portion {
     /// Returns part `nth` of `parts` parts of `0 .. count`; each `stream` has its own permutation.
     pub fn new(assign: Assign, (nth, parts): (usize, usize), count: u64, stream: u64) -> Self {
         let (nth, parts) = (nth as u64, parts.max(1) as u64);
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn parts(assign: Assign, parts: usize, count: u64) -> Vec<Vec<u64>> {
-        let part = |nth| Part::new(assign, (nth, parts), count, 0);
+        let part = |nth| Portion::new(assign, (nth, parts), count, 0);
         (0..parts)
             .map(|nth| (0..count).filter(|number| part(nth).has(*number)).collect())
             .collect()

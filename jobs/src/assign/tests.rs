@@ -70,7 +70,7 @@ proptest! {
     fn parts_of_a_job_differ_by_one_episode_at_most(count in 1u64..300, world in 1usize..=64) {
         for assign in STATIC {
             let sizes = (0..world).map(|nth| {
-                let part = Part::new(assign, (nth, world), count, 3);
+                let part = Portion::new(assign, (nth, world), count, 3);
                 (0..count).filter(|number| part.has(*number)).count()
             });
             let sizes: Vec<_> = sizes.collect();

@@ -22,8 +22,7 @@ mod values;
 
 pub(crate) use resume::is_taken_over;
 pub use values::{
-    AddressError, ExportMode, LogFormat, Screen, ScreenError, VideoSize,
-    VideoSizeError,
+    AddressError, ExportMode, LogFormat, Screen, ScreenError, VideoSize, VideoSizeError,
 };
 
 /// Run the jobs of a file and report the results.

@@ -29,12 +29,12 @@ pub(super) fn sharing(
 }
 
 /// The rollout settings, and which of those that determine a length were given.
-pub(super) struct Said {
+pub(super) struct RolloutFields {
     pub(super) settings: Rollout,
     has_epochs: bool,
 }
 
-pub(super) fn rollout(fields: &mut FileFields) -> Result<Said, FieldError> {
+pub(super) fn rollout(fields: &mut FileFields) -> Result<RolloutFields, FieldError> {
     let rollout_epoch = fields.at_most("rollout_epoch", MAX_EPISODES)?;
     let settings = Rollout {
         auto_reset: fields.bool("auto_reset")?.unwrap_or(false),
@@ -46,7 +46,7 @@ pub(super) fn rollout(fields: &mut FileFields) -> Result<Said, FieldError> {
             .at_most("pipeline_stage_num", MAX_TOTAL_ENVS)?
             .map(|stages| stages as usize),
     };
-    Ok(Said {
+    Ok(RolloutFields {
         settings,
         has_epochs: rollout_epoch.is_some(),
     })
@@ -56,7 +56,7 @@ pub(super) fn rollout(fields: &mut FileFields) -> Result<Said, FieldError> {
 /// of `num_envs` environments.
 pub(super) fn length(
     fields: &mut FileFields,
-    said: &Said,
+    said: &RolloutFields,
     num_envs: usize,
     num_rebuilds: u64,
 ) -> Result<Length, FieldError> {
@@ -103,7 +103,11 @@ pub(super) fn length(
 /// Computes the length from epochs as in rlinf/runners/embodied_eval_runner.py. Without
 /// `auto_reset`, each environment counts one episode per epoch. With it, every episode counts that
 /// ends within the steps of all epochs, and only the first epoch begins with a reset.
-fn of_epochs(fields: &FileFields, said: &Said, num_envs: usize) -> Result<Length, FieldError> {
+fn of_epochs(
+    fields: &FileFields,
+    said: &RolloutFields,
+    num_envs: usize,
+) -> Result<Length, FieldError> {
     let Rollout {
         auto_reset,
         max_steps_per_rollout_epoch,
@@ -132,7 +136,7 @@ fn of_epochs(fields: &FileFields, said: &Said, num_envs: usize) -> Result<Length
 /// Checks that an epoch ends with an action chunk.
 pub(super) fn check_chunks(
     fields: &FileFields,
-    said: &Said,
+    said: &RolloutFields,
     policy: &Map<String, Value>,
 ) -> Result<(), FieldError> {
     let chunk = policy.get("action_chunk_length").and_then(Value::as_u64);

@@ -55,7 +55,7 @@ pub struct RankStart {
     pub pid: u32,
     /// The GPU that the rank works on; `None` on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<Gpu>,
+    pub gpu: Option<RankGpu>,
     /// Versions by name: `rrun`, `libtorch`, `cuda`, `nccl`, `driver`, `mujoco`.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
@@ -82,7 +82,7 @@ pub struct RankStart {
 
 /// A GPU of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
+pub struct RankGpu {
     /// Index among the visible devices of CUDA.
     pub index: usize,
     /// Model name.

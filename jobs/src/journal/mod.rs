@@ -16,10 +16,11 @@ mod line;
 mod stamp;
 
 pub use line::{
-    EnvLost, EpisodeStart, Gpu, JobEnd, JobStart, Line, PolicyFiles, Quantiles, RankEnd, RankStart,
+    EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles, RankEnd, RankGpu,
+    RankStart,
 };
 pub(crate) use stamp::Planned;
-pub use stamp::{Accepted, Origin, Provenance, Stamp, Stamps, Subject};
+pub use stamp::{Accepted, LineOrigin, Provenance, Stamp, Stamps, Subject};
 
 /// Maximum length of a line in bytes. The line of an episode has about 1 KB; the longest lines
 /// contain the last output of a simulator.

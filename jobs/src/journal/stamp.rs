@@ -71,7 +71,7 @@ pub struct Subject {
 
 /// Whose a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum LineOrigin {
     /// The line belongs to the run of the plan, and to the job that has its position there.
     Own,
     /// The line has no stamp.
@@ -82,7 +82,7 @@ pub enum Origin {
     Unplanned,
 }
 
-impl Origin {
+impl LineOrigin {
     /// Whether the line is a result of the run.
     pub fn counts(self) -> bool {
         matches!(self, Self::Own | Self::Unmarked)
@@ -126,38 +126,50 @@ impl Accepted {
     }
 
     /// Whose a line about `subject` is, with what it says of its run and job.
-    pub fn origin(&self, subject: Subject, run: Option<&str>, fingerprint: Option<&str>) -> Origin {
+    pub fn origin(
+        &self,
+        subject: Subject,
+        run: Option<&str>,
+        fingerprint: Option<&str>,
+    ) -> LineOrigin {
         let Subject { job, episode } = subject;
         let planned = job.and_then(|job| self.episodes.get(&job));
         match self.owner(job, run, fingerprint) {
-            Origin::Foreign => Origin::Foreign,
+            LineOrigin::Foreign => LineOrigin::Foreign,
             _ if planned
                 .zip(episode)
                 .is_some_and(|(planned, episode)| !planned.has(episode)) =>
             {
-                Origin::Unplanned
+                LineOrigin::Unplanned
             }
             owner => owner,
         }
     }
 
-    fn owner(&self, job: Option<JobIndex>, run: Option<&str>, fingerprint: Option<&str>) -> Origin {
+    fn owner(
+        &self,
+        job: Option<JobIndex>,
+        run: Option<&str>,
+        fingerprint: Option<&str>,
+    ) -> LineOrigin {
         let Some(run) = run else {
             return if self.runs.is_empty() {
-                Origin::Own
+                LineOrigin::Own
             } else {
-                Origin::Unmarked
+                LineOrigin::Unmarked
             };
         };
         if !self.runs.is_empty() && !self.runs.contains(run) {
-            return Origin::Foreign;
+            return LineOrigin::Foreign;
         }
         let known = job
             .and_then(|job| self.jobs.get(&job))
             .filter(|known| !known.is_empty());
         match (known, fingerprint) {
-            (Some(known), Some(found)) if !known.iter().any(|own| own == found) => Origin::Foreign,
-            _ => Origin::Own,
+            (Some(known), Some(found)) if !known.iter().any(|own| own == found) => {
+                LineOrigin::Foreign
+            }
+            _ => LineOrigin::Own,
         }
     }
 }

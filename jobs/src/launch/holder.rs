@@ -16,7 +16,7 @@ const LONGEST: u64 = 4096;
 
 /// A process that holds a run folder for its launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct LockHolder {
     /// Id of the launch, see [`crate::launch::fresh_id`].
     pub launch: String,
     /// Host name of the machine.
@@ -40,7 +40,7 @@ pub struct Holder {
 
 /// Whether a holder is alive, as far as one check can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum HolderState {
     /// The lock is held, so the process is alive.
     Lives,
     /// The lock was held on this machine and is released, so the process is dead.
@@ -49,7 +49,7 @@ pub(super) enum Life {
     Unknown,
 }
 
-impl Holder {
+impl LockHolder {
     pub(super) fn this_process(launch: &str) -> Self {
         let user = ["USER", "LOGNAME"]
             .iter()
@@ -92,20 +92,22 @@ impl Holder {
     }
 
     /// Returns whether the process that holds the lock file at `path` is alive.
-    pub(super) fn life(&self, path: &Path) -> Life {
+    pub(super) fn life(&self, path: &Path) -> HolderState {
         let Ok(file) = files::open(path) else {
-            return Life::Unknown;
+            return HolderState::Unknown;
         };
         // A shared lock does not conflict with other checks. It is released when `file` is dropped.
         match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Life::Lives,
-            Ok(()) if self.is_locked && !self.boot.is_empty() && self.boot == boot() => Life::Dead,
-            Ok(()) | Err(TryLockError::Error(_)) => Life::Unknown,
+            Err(TryLockError::WouldBlock) => HolderState::Lives,
+            Ok(()) if self.is_locked && !self.boot.is_empty() && self.boot == boot() => {
+                HolderState::Dead
+            }
+            Ok(()) | Err(TryLockError::Error(_)) => HolderState::Unknown,
         }
     }
 }
 
-impl Display for Holder {
+impl Display for LockHolder {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.pid == 0 {
             return write!(

@@ -41,8 +41,8 @@ use crate::random;
 
 mod holder;
 
-pub use holder::Holder;
-use holder::Life;
+use holder::HolderState;
+pub use holder::LockHolder;
 
 /// Interval at which a holder updates the modification time of its file.
 const TOUCH: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ pub enum LockError {
         /// Path of the run folder.
         folder: PathBuf,
         /// The process that holds it.
-        holder: Box<Holder>,
+        holder: Box<LockHolder>,
     },
     /// The run folder contains a symbolic link, so files would be written elsewhere.
     #[error(
@@ -133,7 +133,7 @@ impl LaunchLock {
         fs::create_dir_all(folder.launches()).map_err(io)?;
         // With file locks, only one launch at a time runs this check.
         let _plan = PlanLock::to_change(folder).map_err(io)?;
-        let mut holder = Holder::this_process(launch);
+        let mut holder = LockHolder::this_process(launch);
         let path = folder.launches().join(holder.file_name());
         let mut file = OpenOptions::new()
             .read(true)
@@ -252,16 +252,16 @@ fn is_same(file: &File, path: &Path) -> bool {
 
 /// Returns the live process that holds `folder`, for any launch. Sees only processes of this
 /// machine, and does not wait.
-pub fn holder(folder: &RunFolder) -> Option<Holder> {
+pub fn holder(folder: &RunFolder) -> Option<LockHolder> {
     other_holder(folder, None)
 }
 
 /// Like [`holder`], for launches other than `launch`.
-pub fn other_holder(folder: &RunFolder, launch: Option<&str>) -> Option<Holder> {
+pub fn other_holder(folder: &RunFolder, launch: Option<&str>) -> Option<LockHolder> {
     let files = others(folder, launch).unwrap_or_default();
-    files
-        .into_iter()
-        .find_map(|path| Holder::read(&path).filter(|holder| holder.life(&path) == Life::Lives))
+    files.into_iter().find_map(|path| {
+        LockHolder::read(&path).filter(|holder| holder.life(&path) == HolderState::Lives)
+    })
 }
 
 /// Returns a live holder of another launch, after waiting until that is certain. Removes the files
@@ -274,17 +274,17 @@ fn living(
     folder: &RunFolder,
     launch: &str,
     mut say: impl FnMut(&str),
-) -> io::Result<Option<Holder>> {
-    let mut watched: Vec<(PathBuf, Holder, Option<SystemTime>)> = Vec::new();
+) -> io::Result<Option<LockHolder>> {
+    let mut watched: Vec<(PathBuf, LockHolder, Option<SystemTime>)> = Vec::new();
     for path in others(folder, Some(launch))? {
         // A file that is not a lock file is ignored.
-        let Some(holder) = Holder::read(&path) else {
+        let Some(holder) = LockHolder::read(&path) else {
             continue;
         };
         match holder.life(&path) {
-            Life::Lives => return Ok(Some(holder)),
-            Life::Dead => remove(&path)?,
-            Life::Unknown => {
+            HolderState::Lives => return Ok(Some(holder)),
+            HolderState::Dead => remove(&path)?,
+            HolderState::Unknown => {
                 let touched = modified(&path);
                 watched.push((path, holder, touched));
             }

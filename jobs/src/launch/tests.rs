@@ -20,13 +20,13 @@ fn files(folder: &RunFolder) -> usize {
 /// is not locked.
 fn foreign(folder: &RunFolder, launch: &str) -> PathBuf {
     fs::create_dir_all(folder.launches()).unwrap();
-    let holder = Holder {
+    let holder = LockHolder {
         host: "gpu07".to_owned(),
         pid: 1234,
         user: "jane".to_owned(),
         boot: "another".to_owned(),
         since: "2026-11-22T10:00:00.000Z".to_owned(),
-        ..Holder::this_process(launch)
+        ..LockHolder::this_process(launch)
     };
     let path = folder.launches().join(holder.file_name());
     fs::write(&path, serde_json::to_vec(&holder).unwrap()).unwrap();

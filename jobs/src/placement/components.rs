@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::placement::error::PlacementError;
-use crate::placement::{Process, Resources, grammar, mapping};
+use crate::placement::{PlacedProcess, Resources, grammar, mapping};
 
 /// Components that have an effect in an evaluation.
 const PLACED: [&str; 2] = ["env", "rollout"];
@@ -124,7 +124,7 @@ impl Components {
         &self,
         name: &'static str,
         resources: Resources,
-    ) -> Result<Vec<Process>, PlacementError> {
+    ) -> Result<Vec<PlacedProcess>, PlacementError> {
         let text = self.places.get(name).ok_or(PlacementError::Missing(name))?;
         let processes =
             grammar::segments(text).and_then(|segments| mapping::processes(&segments, resources));

@@ -52,13 +52,13 @@ pub enum PlacementError {
         /// The text as written.
         text: String,
         /// The reason.
-        fault: Fault,
+        fault: ComponentError,
     },
 }
 
 /// Why the text of a component is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum ComponentError {
     /// The text is empty.
     #[error("nothing is placed there; a GPU or a range is needed, as 0 or 0-3")]
     Empty,

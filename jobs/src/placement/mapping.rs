@@ -2,18 +2,21 @@
 
 use std::ops::RangeInclusive;
 
-use crate::placement::error::Fault;
-use crate::placement::grammar::{Gpus, LARGEST, Segment};
-use crate::placement::{Process, Resources};
+use crate::placement::error::ComponentError;
+use crate::placement::grammar::{ComponentSegment, GpuSelection, LARGEST};
+use crate::placement::{PlacedProcess, Resources};
 
 /// Returns the processes of all segments, by their process numbers.
-pub(super) fn processes(segments: &[Segment], resources: Resources) -> Result<Vec<Process>, Fault> {
-    let mut placed: Vec<Process> = Vec::new();
+pub(super) fn processes(
+    segments: &[ComponentSegment],
+    resources: Resources,
+) -> Result<Vec<PlacedProcess>, ComponentError> {
+    let mut placed: Vec<PlacedProcess> = Vec::new();
     let mut last_gpu: Option<usize> = None;
     for segment in segments {
         let gpus = gpus(&segment.gpus, resources)?;
         if let Some(last) = last_gpu.filter(|last| gpus.start() <= last) {
-            return Err(Fault::GpuOrder {
+            return Err(ComponentError::GpuOrder {
                 found: *gpus.start(),
                 last,
             });
@@ -22,7 +25,7 @@ pub(super) fn processes(segments: &[Segment], resources: Resources) -> Result<Ve
         placed.extend(deal(&gpus, segment.processes.as_ref(), placed.len())?);
     }
     if placed.len() > LARGEST + 1 {
-        return Err(Fault::TooLarge {
+        return Err(ComponentError::TooLarge {
             found: (placed.len() - 1).to_string(),
             most: LARGEST,
         });
@@ -31,18 +34,23 @@ pub(super) fn processes(segments: &[Segment], resources: Resources) -> Result<Ve
     Ok(placed)
 }
 
-fn gpus(gpus: &Gpus, resources: Resources) -> Result<RangeInclusive<usize>, Fault> {
+fn gpus(
+    gpus: &GpuSelection,
+    resources: Resources,
+) -> Result<RangeInclusive<usize>, ComponentError> {
     let total = match resources {
         Resources::Gpus { per_node, nodes } => Some(per_node * nodes),
         Resources::Labels => None,
     };
     match (gpus, total) {
-        (Gpus::All, total) => Ok(0..=total.unwrap_or(1) - 1),
-        (Gpus::Range(range), Some(total)) if *range.end() >= total => Err(Fault::NotThere {
-            gpu: (*range.start()).max(total),
-            resources,
-        }),
-        (Gpus::Range(range), _) => Ok(range.clone()),
+        (GpuSelection::All, total) => Ok(0..=total.unwrap_or(1) - 1),
+        (GpuSelection::Range(range), Some(total)) if *range.end() >= total => {
+            Err(ComponentError::NotThere {
+                gpu: (*range.start()).max(total),
+                resources,
+            })
+        }
+        (GpuSelection::Range(range), _) => Ok(range.clone()),
     }
 }
 
@@ -52,12 +60,12 @@ fn deal(
     gpus: &RangeInclusive<usize>,
     processes: Option<&RangeInclusive<usize>>,
     next: usize,
-) -> Result<Vec<Process>, Fault> {
+) -> Result<Vec<PlacedProcess>, ComponentError> {
     let gpus: Vec<usize> = gpus.clone().collect();
     let count = match processes {
         None => gpus.len(),
         Some(range) if *range.start() != next => {
-            return Err(Fault::ProcessOrder {
+            return Err(ComponentError::ProcessOrder {
                 found: *range.start(),
                 wanted: next,
             });
@@ -67,14 +75,14 @@ fn deal(
     if gpus.len().is_multiple_of(count) {
         return Ok(gpus
             .chunks(gpus.len() / count)
-            .map(|block| Process {
+            .map(|block| PlacedProcess {
                 gpus: block.to_vec(),
             })
             .collect());
     }
     if !count.is_multiple_of(gpus.len()) {
         let nearest = nearest(count, gpus.len());
-        return Err(Fault::Uneven {
+        return Err(ComponentError::Uneven {
             processes: count,
             gpus: gpus.len(),
             nearest,
@@ -82,7 +90,7 @@ fn deal(
     }
     let each = count / gpus.len();
     Ok((0..count)
-        .map(|process| Process {
+        .map(|process| PlacedProcess {
             gpus: vec![gpus[process / each]],
         })
         .collect())
@@ -96,15 +104,15 @@ fn nearest(count: usize, gpus: usize) -> Vec<usize> {
     below.into_iter().chain(above).collect()
 }
 
-fn stay_on_one_node(placed: &[Process], resources: Resources) -> Result<(), Fault> {
-    for (process, Process { gpus }) in placed.iter().enumerate() {
+fn stay_on_one_node(placed: &[PlacedProcess], resources: Resources) -> Result<(), ComponentError> {
+    for (process, PlacedProcess { gpus }) in placed.iter().enumerate() {
         let (Some(&first), Some(&last)) = (gpus.first(), gpus.last()) else {
             continue;
         };
         if let (Some(a), Some(b)) = (resources.node(first), resources.node(last))
             && a != b
         {
-            return Err(Fault::Straddles {
+            return Err(ComponentError::Straddles {
                 process,
                 first,
                 last,

@@ -26,7 +26,7 @@ pub mod seat;
 
 pub use check::Division;
 pub use components::Components;
-pub use error::{Fault, PlacementError};
+pub use error::{ComponentError, PlacementError};
 pub use seat::{Seat, Share, ShareError};
 
 /// The resources that the numbers of a placement refer to.
@@ -77,12 +77,12 @@ impl Resources {
 /// One process of a component, and the GPUs that it may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Process {
+pub struct PlacedProcess {
     /// Numbers in terms of [`Resources`], ascending, at least one.
     pub gpus: Vec<usize>,
 }
 
-impl Process {
+impl PlacedProcess {
     /// Returns the first of its GPUs, the one that a policy runs on.
     pub fn gpu(&self) -> usize {
         self.gpus.first().copied().unwrap_or(0)
@@ -93,9 +93,9 @@ impl Process {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// Environment workers.
-    pub env: Vec<Process>,
+    pub env: Vec<PlacedProcess>,
     /// Policies; process `r` is rank `r`.
-    pub rollout: Vec<Process>,
+    pub rollout: Vec<PlacedProcess>,
 }
 
 impl Placement {
@@ -114,7 +114,7 @@ impl Placement {
     pub fn of_ranks(gpus: impl IntoIterator<Item = usize>) -> Self {
         let env: Vec<_> = gpus
             .into_iter()
-            .map(|gpu| Process { gpus: vec![gpu] })
+            .map(|gpu| PlacedProcess { gpus: vec![gpu] })
             .collect();
         Self {
             rollout: env.clone(),

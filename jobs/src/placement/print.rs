@@ -79,7 +79,7 @@ impl Placement {
     /// environments (env 0, env 1)`.
     pub fn distribution(&self, total: usize) -> Vec<String> {
         let each = total / self.env.len().max(1);
-        let line = |(worker, process): (usize, &crate::placement::Process)| {
+        let line = |(worker, process): (usize, &crate::placement::PlacedProcess)| {
             let (first, last) = (process.gpu(), process.gpus.last().copied().unwrap_or(0));
             let gpus = if first == last {
                 format!("GPU {first}")

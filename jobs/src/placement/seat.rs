@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::file::rollout::MAX_TOTAL_ENVS;
-use crate::placement::{Placement, Process};
+use crate::placement::{PlacedProcess, Placement};
 
 /// The place of one environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -160,7 +160,7 @@ impl Placement {
 
 /// Returns the GPU of a worker's environment. The environments of a worker with several GPUs are
 /// dealt block-wise, too.
-fn gpu(worker: &Process, env: usize, of: usize) -> usize {
+fn gpu(worker: &PlacedProcess, env: usize, of: usize) -> usize {
     worker
         .gpus
         .get(env * worker.gpus.len() / of.max(1))

@@ -5,24 +5,24 @@ use std::collections::HashMap;
 
 use crate::job::JobIndex;
 use crate::journal::Line;
-use crate::plan::difference::{Compared, Difference};
+use crate::plan::difference::{ComparedJob, Difference};
 
 /// New position of a job, and how many of its episodes are kept.
-struct Place {
+struct NewPosition {
     after: JobIndex,
     /// Episodes from this number on are dropped; `None` keeps all.
     end: Option<u64>,
 }
 
 /// The jobs that stay, by their old position.
-pub(super) struct Carry(HashMap<JobIndex, Place>);
+pub(super) struct Carry(HashMap<JobIndex, NewPosition>);
 
 impl Carry {
     pub(super) fn new(difference: &Difference) -> Self {
-        let place = |job: &Compared| {
+        let place = |job: &ComparedJob| {
             Some((
                 job.before,
-                Place {
+                NewPosition {
                     after: job.after?,
                     end: job.episodes,
                 },

@@ -18,7 +18,7 @@ const LETTERS: usize = 60;
 
 /// What happens to a job of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum JobFate {
     /// The job is unchanged.
     Same,
     /// Its finished episodes stay, but the number of episodes has changed.
@@ -31,7 +31,7 @@ pub enum Fate {
 
 /// A job of the run, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compared {
+pub struct ComparedJob {
     /// Name of the job.
     pub name: String,
     /// Its position in the run so far.
@@ -42,19 +42,19 @@ pub struct Compared {
     /// episodes.
     pub episodes: Option<u64>,
     /// What happens to the job.
-    pub fate: Fate,
+    pub fate: JobFate,
 }
 
-impl Compared {
+impl ComparedJob {
     /// Returns whether its files and journal lines stay in the run.
     pub fn stays(&self) -> bool {
-        matches!(self.fate, Fate::Same | Fate::Kept(_))
+        matches!(self.fate, JobFate::Same | JobFate::Kept(_))
     }
 
     fn fields(&self) -> &[FieldChange] {
         match &self.fate {
-            Fate::Kept(fields) | Fate::Changed(fields) => fields,
-            Fate::Same | Fate::Removed => &[],
+            JobFate::Kept(fields) | JobFate::Changed(fields) => fields,
+            JobFate::Same | JobFate::Removed => &[],
         }
     }
 }
@@ -63,7 +63,7 @@ impl Compared {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     /// Every job of the run, in the order of the run.
-    pub jobs: Vec<Compared>,
+    pub jobs: Vec<ComparedJob>,
     /// Names of the jobs that are new.
     pub added: Vec<String>,
 }
@@ -80,20 +80,20 @@ impl Difference {
             run.jobs.iter().map(|job| (job.name.as_str(), ())).collect();
         let compare = |job: &Job| {
             let other = by_name.get(job.name.as_str());
-            let fate = other.map_or(Fate::Removed, |other| {
+            let fate = other.map_or(JobFate::Removed, |other| {
                 let fields =
                     Identity::of(job, run.seed).differences(&Identity::of(other, now.seed));
                 match () {
-                    () if fields.is_empty() => Fate::Same,
-                    () if fields.iter().all(FieldChange::is_coverage) => Fate::Kept(fields),
-                    () => Fate::Changed(fields),
+                    () if fields.is_empty() => JobFate::Same,
+                    () if fields.iter().all(FieldChange::is_coverage) => JobFate::Kept(fields),
+                    () => JobFate::Changed(fields),
                 }
             });
             let episodes = other.and_then(|other| match other.length {
                 Length::Episodes(count) => Some(count),
                 Length::Steps(_) | Length::Policy => None,
             });
-            Compared {
+            ComparedJob {
                 name: job.name.clone(),
                 before: job.index,
                 after: other.map(|job| job.index),
@@ -115,7 +115,7 @@ impl Difference {
 
     /// Returns whether both plans have the same jobs; their order does not matter.
     pub fn is_none(&self) -> bool {
-        self.added.is_empty() && self.jobs.iter().all(|job| job.fate == Fate::Same)
+        self.added.is_empty() && self.jobs.iter().all(|job| job.fate == JobFate::Same)
     }
 
     /// Returns whether the jobs that both plans have come in another order.
@@ -125,7 +125,7 @@ impl Difference {
     }
 
     /// Returns the jobs whose files and journal lines do not stay.
-    pub fn leaving(&self) -> impl Iterator<Item = &Compared> {
+    pub fn leaving(&self) -> impl Iterator<Item = &ComparedJob> {
         self.jobs.iter().filter(|job| !job.stays())
     }
 
@@ -151,7 +151,7 @@ impl Difference {
         let removed: Vec<_> = self
             .jobs
             .iter()
-            .filter(|job| job.fate == Fate::Removed)
+            .filter(|job| job.fate == JobFate::Removed)
             .collect();
         let removed: Vec<_> = removed.iter().map(|job| job.name.as_str()).collect();
         let added: Vec<_> = self.added.iter().map(String::as_str).collect();

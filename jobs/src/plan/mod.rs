@@ -42,7 +42,7 @@ mod settle;
 mod supersede;
 mod words;
 
-pub use difference::{Compared, Difference, Fate};
+pub use difference::{ComparedJob, Difference, JobFate};
 pub use error::RunFolderError;
 pub use git::Git;
 pub use identity::{FieldChange, Identity};
@@ -52,7 +52,7 @@ pub use resumed::Resumed;
 pub use supersede::are_moves_of_ours;
 pub use words::WordsError;
 
-use supersede::Standing;
+use supersede::CurrentPaths;
 
 /// The `schema` field of every `plan.json` that this version writes.
 const SCHEMA: &str = "rrun/plan/1";
@@ -185,7 +185,7 @@ impl RunPlan {
     /// Returns [`RunFolderError`] if there is no plan, if it is damaged or of another version, or
     /// if it has values that no jobs file may have.
     pub fn read(folder: &RunFolder) -> Result<Self, RunFolderError> {
-        let path = Standing::of(folder).plan;
+        let path = CurrentPaths::of(folder).plan;
         let text =
             files::read(&path, MAX_DOCUMENT_BYTES).map_err(|err| RunFolderError::Unreadable {
                 path: path.clone(),

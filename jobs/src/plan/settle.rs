@@ -9,10 +9,10 @@ use crate::job::Job;
 use crate::journal::{self, Line};
 use crate::launch::{self, LockError};
 use crate::layout::{RunFolder, beside, write_whole};
-use crate::plan::difference::{Compared, Difference, Fate};
+use crate::plan::difference::{ComparedJob, Difference, JobFate};
 use crate::plan::error::{RunFolderError, io};
 use crate::plan::lock::Lock;
-use crate::plan::supersede::{self, Standing};
+use crate::plan::supersede::{self, CurrentPaths};
 use crate::plan::{RunPlan, patience};
 use crate::progress;
 use crate::random;
@@ -101,7 +101,7 @@ impl RunPlan {
             }
             .into());
         }
-        let standing = Standing {
+        let standing = CurrentPaths {
             plan: folder.plan(),
             journals: folder.journals(),
         };
@@ -135,7 +135,7 @@ impl RunPlan {
     /// # Errors
     /// Returns [`RunFolderError::Other`] or [`RunFolderError::Damaged`].
     pub fn check(&self, folder: &RunFolder, accept: bool) -> Result<Vec<String>, RunFolderError> {
-        let standing = Standing::of(folder);
+        let standing = CurrentPaths::of(folder);
         if !standing.plan.exists() || !begun(&standing.journals) {
             return Ok(Vec::new());
         }
@@ -246,8 +246,8 @@ impl Consequence {
         // An unreadable journal is an error elsewhere, where its content matters.
         let journals = journal::read_all(journals).unwrap_or_default();
         let done = progress::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
-        let done = |job: &Compared| done.get(&job.before).map_or(&[][..], Vec::as_slice);
-        let within = |job: &Compared| {
+        let done = |job: &ComparedJob| done.get(&job.before).map_or(&[][..], Vec::as_slice);
+        let within = |job: &ComparedJob| {
             done(job)
                 .iter()
                 .filter(|episode| job.episodes.is_none_or(|count| **episode < count))
@@ -257,8 +257,8 @@ impl Consequence {
         let stay = staying().map(within).sum();
         Self {
             stay,
-            same: staying().filter(|job| job.fate == Fate::Same).count(),
-            kept: staying().filter(|job| job.fate != Fate::Same).count(),
+            same: staying().filter(|job| job.fate == JobFate::Same).count(),
+            kept: staying().filter(|job| job.fate != JobFate::Same).count(),
             left_out: staying().map(|job| done(job).len()).sum::<usize>() - stay,
             away: difference
                 .leaving()

@@ -1,7 +1,7 @@
 //! The rows of the policies that need no model.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{PathTo, PolicyMemory, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyRow, Setting, ValueKind};
 
 const ONE_ACTION: &[Setting] = &[Setting::new(
     "action_chunk_length",
@@ -16,7 +16,7 @@ const BASELINE: PolicyRow = PolicyRow {
     aliases: &[],
     about: "",
     settings: &[],
-    memory: PolicyMemory::Nothing,
+    memory: MemoryRule::Nothing,
     has_checkpoint: false,
     has_length: false,
     is_served: false,

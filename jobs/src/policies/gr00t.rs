@@ -1,7 +1,7 @@
 //! The row of `gr00t`, and the settings that a GR00T policy has here and on a server.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{PathTo, PolicyMemory, PolicyRow, Setting, ValueKind, YAML};
+use crate::policies::{MemoryRule, PathTo, PolicyRow, Setting, ValueKind, YAML};
 
 pub(super) static ROW: PolicyRow = PolicyRow {
     name: "gr00t",
@@ -12,7 +12,7 @@ pub(super) static ROW: PolicyRow = PolicyRow {
     about: "runs an unmodified GR00T N1.7 checkpoint on libtorch; Arena's name `gr00t_closedloop` and the dotted class \
             path are aliases",
     settings: &[SETTINGS, IN_BOTH, UNUSED],
-    memory: PolicyMemory::Gr00t,
+    memory: MemoryRule::Gr00t,
     has_checkpoint: true,
     has_length: false,
     is_served: true,

@@ -2,7 +2,7 @@
 
 use crate::policies::gr00t::{IN_BOTH, UNUSED};
 use crate::policies::remote::SERVER;
-use crate::policies::{PolicyMemory, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PolicyRow, Setting, ValueKind};
 
 pub(super) static ROW: PolicyRow = PolicyRow {
     name: "gr00t_remote_closedloop",
@@ -11,7 +11,7 @@ pub(super) static ROW: PolicyRow = PolicyRow {
     ],
     about: "queries a GR00T server: remote policies",
     settings: &[SERVER, SETTINGS, IN_BOTH, OF_THE_SERVER, UNUSED],
-    memory: PolicyMemory::Nothing,
+    memory: MemoryRule::Nothing,
     has_checkpoint: false,
     has_length: false,
     is_served: false,

@@ -49,7 +49,7 @@ pub struct PolicyRow {
     /// Its settings, in groups: those of its own, and those that it shares with other policies.
     pub settings: &'static [&'static [Setting]],
     /// How its memory on the GPU of a rank is estimated.
-    pub memory: PolicyMemory,
+    pub memory: MemoryRule,
     /// Whether it has a checkpoint, which `rollout.model` of a configuration means.
     pub has_checkpoint: bool,
     /// Whether it has a number of episodes of its own, so that a job may lack a length.
@@ -63,7 +63,7 @@ pub struct PolicyRow {
 
 /// How the memory of a policy on the GPU of its rank is estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyMemory {
+pub enum MemoryRule {
     /// It takes none: it computes on the CPU, or elsewhere.
     Nothing,
     /// From the headers of a GR00T checkpoint and the widths of its network; from the sizes of its

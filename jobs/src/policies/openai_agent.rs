@@ -1,13 +1,13 @@
 //! The row of `openai_agent`.
 
-use crate::policies::{PathTo, PolicyMemory, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyRow, Setting, ValueKind};
 
 pub(super) static ROW: PolicyRow = PolicyRow {
     name: "openai_agent",
     aliases: &[],
     about: "a vision-language model behind a chat server plans skills or discrete actions",
     settings: &[SETTINGS, LIMITS],
-    memory: PolicyMemory::Nothing,
+    memory: MemoryRule::Nothing,
     has_checkpoint: false,
     has_length: false,
     is_served: false,

@@ -2,14 +2,14 @@
 
 use crate::policies::remote::SERVER;
 use crate::policies::setting::COUNT;
-use crate::policies::{PolicyMemory, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PolicyRow, Setting, ValueKind};
 
 pub(super) static ROW: PolicyRow = PolicyRow {
     name: "pi0_remote",
     aliases: &["isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy"],
     about: "queries an openpi server: remote policies",
     settings: &[SERVER, SETTINGS],
-    memory: PolicyMemory::Nothing,
+    memory: MemoryRule::Nothing,
     has_checkpoint: false,
     has_length: false,
     is_served: false,

@@ -1,14 +1,14 @@
 //! The row of `torchscript`.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{PathTo, PolicyMemory, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyRow, Setting, ValueKind};
 
 pub(super) static ROW: PolicyRow = PolicyRow {
     name: "torchscript",
     aliases: &[],
     about: "runs any TorchScript module",
     settings: &[SETTINGS],
-    memory: PolicyMemory::Files,
+    memory: MemoryRule::Files,
     has_checkpoint: true,
     has_length: false,
     is_served: false,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use jobs::table::grid;
-use report::compare::{About, Comparison, Paired, Side, compare};
+use report::compare::{ComparedRun, Comparison, Paired, Side, compare};
 use report::stats::paired::MeanDifference;
 
 use crate::tools::{ToolError, print, print_json};
@@ -149,7 +149,7 @@ fn shown(found: &Comparison, per_job: bool) -> String {
     text.trim_end().to_owned()
 }
 
-fn about(side: &About) -> String {
+fn about(side: &ComparedRun) -> String {
     let policies = if side.policies.is_empty() {
         String::new()
     } else {

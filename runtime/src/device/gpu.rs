@@ -1,7 +1,7 @@
 //! What the GPU of a rank is and holds, as CUDA and libtorch report it, and whether this process has
 //! lost it.
 
-use jobs::journal::Gpu;
+use jobs::journal::RankGpu;
 use tch::Device;
 
 use crate::device::VisibleDevices;
@@ -47,12 +47,12 @@ pub fn name(device: Device) -> String {
 }
 
 /// Returns the GPU's index, name, memory size and UUID as its driver reports them.
-pub fn described(device: Device) -> Option<Gpu> {
+pub fn described(device: Device) -> Option<RankGpu> {
     let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
         return None;
     };
     let facts = cuda.device(index).ok()?;
-    Some(Gpu {
+    Some(RankGpu {
         index,
         name: facts.name,
         bytes: facts.total_bytes,

@@ -16,7 +16,9 @@ pub mod gpu;
 mod request;
 mod wish;
 
-pub use crate::device::request::{DeviceError, DeviceRequest, Placed, RequestSource, VisibleDevices};
+pub use crate::device::request::{
+    DeviceError, DeviceRequest, Placed, RequestSource, VisibleDevices,
+};
 use crate::device::wish::{RequestedDevice, Wish};
 
 /// The chosen device, with messages for the user.

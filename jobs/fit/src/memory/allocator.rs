@@ -33,20 +33,20 @@ const ROUND_SEGMENT: u64 = 2 << 20;
 /// The segments that the allocator has reserved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Allocator {
-    segments: Vec<Segment>,
+    segments: Vec<PoolSegment>,
     /// Number of tensors so far, which gives each tensor a name.
     names: u64,
 }
 
 /// A segment of adjacent blocks.
 #[derive(Clone, Debug, PartialEq)]
-struct Segment {
+struct PoolSegment {
     is_small: bool,
-    blocks: Vec<Block>,
+    blocks: Vec<PoolBlock>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Block {
+struct PoolBlock {
     bytes: u64,
     tensor: Option<u64>,
 }
@@ -54,7 +54,7 @@ struct Block {
 /// An allocated tensor; its memory is held until it is passed to [`Allocator::give`].
 #[derive(Debug)]
 #[must_use = "a tensor that nobody gives back is held for good"]
-pub(super) struct Tensor {
+pub(super) struct Allocation {
     segment: usize,
     name: u64,
 }
@@ -82,7 +82,7 @@ impl Allocator {
     }
 
     /// Allocates a tensor of this many bytes.
-    pub(super) fn take(&mut self, bytes: u64) -> Tensor {
+    pub(super) fn take(&mut self, bytes: u64) -> Allocation {
         let bytes = bytes.max(1).next_multiple_of(ROUND);
         let is_small = bytes <= SMALL;
         let (segment, block) = self
@@ -90,15 +90,15 @@ impl Allocator {
             .unwrap_or_else(|| self.grow(bytes, is_small));
         self.names += 1;
         self.segments[segment].cut(block, bytes, self.names);
-        Tensor {
+        Allocation {
             segment,
             name: self.names,
         }
     }
 
     /// Frees tensors.
-    pub(super) fn give(&mut self, tensors: impl IntoIterator<Item = Tensor>) {
-        for Tensor { segment, name } in tensors {
+    pub(super) fn give(&mut self, tensors: impl IntoIterator<Item = Allocation>) {
+        for Allocation { segment, name } in tensors {
             self.segments[segment].free(name);
         }
     }
@@ -120,7 +120,7 @@ impl Allocator {
         {
             for (
                 block,
-                Block {
+                PoolBlock {
                     bytes: found,
                     tensor,
                 },
@@ -143,9 +143,9 @@ impl Allocator {
             bytes if bytes < OWN_SEGMENT => LARGE_SEGMENT,
             bytes => bytes.next_multiple_of(ROUND_SEGMENT),
         };
-        self.segments.push(Segment {
+        self.segments.push(PoolSegment {
             is_small,
-            blocks: vec![Block {
+            blocks: vec![PoolBlock {
                 bytes,
                 tensor: None,
             }],
@@ -154,7 +154,7 @@ impl Allocator {
     }
 }
 
-impl Segment {
+impl PoolSegment {
     fn cut(&mut self, block: usize, bytes: u64, name: u64) {
         let left = self.blocks[block].bytes - bytes;
         let is_cut = if self.is_small {
@@ -167,7 +167,7 @@ impl Segment {
             self.blocks[block].bytes = bytes;
             self.blocks.insert(
                 block + 1,
-                Block {
+                PoolBlock {
                     bytes: left,
                     tensor: None,
                 },

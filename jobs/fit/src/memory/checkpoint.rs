@@ -32,13 +32,13 @@ const DEPTH: usize = 3;
 
 /// Size of a tensor: its number of elements and the bits of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tensor {
+pub(super) struct TensorSize {
     elements: u64,
     bits: u64,
     is_float: bool,
 }
 
-impl Tensor {
+impl TensorSize {
     /// Returns the size in bytes if a floating-point element has `float_bytes` bytes.
     pub(super) fn bytes(self, float_bytes: u64) -> u64 {
         let bits = if self.is_float {
@@ -52,7 +52,7 @@ impl Tensor {
 
 /// Returns the tensors of `model.safetensors`, or of the files in its index, by name. Returns
 /// `None` if a file is missing or cannot be read.
-pub(super) fn tensors(folder: &Path) -> Option<BTreeMap<String, Tensor>> {
+pub(super) fn tensors(folder: &Path) -> Option<BTreeMap<String, TensorSize>> {
     let single = folder.join(SINGLE);
     if single.is_file() {
         return header(&single);
@@ -78,7 +78,7 @@ pub(super) fn tensors(folder: &Path) -> Option<BTreeMap<String, Tensor>> {
 }
 
 /// Returns the tensors in the header of one file.
-fn header(path: &Path) -> Option<BTreeMap<String, Tensor>> {
+fn header(path: &Path) -> Option<BTreeMap<String, TensorSize>> {
     let mut file = File::open(path).ok()?;
     let size = file.metadata().ok()?.len();
     let mut length = [0; LENGTH as usize];
@@ -92,7 +92,7 @@ fn header(path: &Path) -> Option<BTreeMap<String, Tensor>> {
     described(&json)
 }
 
-fn described(json: &[u8]) -> Option<BTreeMap<String, Tensor>> {
+fn described(json: &[u8]) -> Option<BTreeMap<String, TensorSize>> {
     let metadata: Metadata = serde_json::from_slice(json).ok()?;
     let tensor = |name: String| {
         let info = metadata.info(&name)?;
@@ -107,7 +107,7 @@ fn described(json: &[u8]) -> Option<BTreeMap<String, Tensor>> {
         let bits = info.dtype.bitsize() as u64;
         Some((
             name,
-            Tensor {
+            TensorSize {
                 elements,
                 bits,
                 is_float,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::memory::CONTEXT;
 use crate::memory::measured::Measured;
-use crate::memory::part::Part;
+use crate::memory::part::MemoryAmount;
 use jobs::simulators::{Simulator, SimulatorMemory};
 
 /// Simulators in Python with published memory needs: a part of the environment's name, and GiB per
@@ -19,16 +19,16 @@ const PUBLISHED: &[(&str, f64)] = &[("omnigibson", 10.0), ("behavior", 10.0)];
 
 /// The memory of a job's environments: `base` once per rank, and `each` per environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Environment {
-    pub(super) base: Part,
-    pub(super) each: Part,
+pub(super) struct EnvironmentMemory {
+    pub(super) base: MemoryAmount,
+    pub(super) each: MemoryAmount,
 }
 
-impl Environment {
+impl EnvironmentMemory {
     /// Uses what the job declares in its arguments (`env_memory_gb`), otherwise what was measured,
     /// otherwise what is published.
     pub(super) fn of(job: &Job, measured: &Measured) -> Self {
-        let nothing = Part::default();
+        let nothing = MemoryAmount::default();
         let declared = job
             .env_args
             .get(DECLARED_MEMORY)
@@ -37,15 +37,15 @@ impl Environment {
         if let Some(ByteSize(each)) = declared {
             return Self {
                 base: nothing,
-                each: Part::certain(each),
+                each: MemoryAmount::certain(each),
             };
         }
         if let Some(line) = measured.find(job).and_then(|entry| entry.gpu) {
             // The measured rank had a CUDA context, which is counted separately.
-            let base = Part::certain(line.base.0.saturating_sub(CONTEXT));
+            let base = MemoryAmount::certain(line.base.0.saturating_sub(CONTEXT));
             return Self {
                 base,
-                each: Part::certain(line.slope.0),
+                each: MemoryAmount::certain(line.slope.0),
             };
         }
         let memory = match Simulator::of(&job.environment) {
@@ -58,14 +58,16 @@ impl Environment {
         };
         Self {
             base: nothing,
-            each: each.map_or(Part::UNKNOWN, |ByteSize(bytes)| Part::estimated(bytes)),
+            each: each.map_or(MemoryAmount::UNKNOWN, |ByteSize(bytes)| {
+                MemoryAmount::estimated(bytes)
+            }),
         }
     }
 
     /// Returns the memory of `count` environments in one rank; none take nothing.
-    pub(super) fn of_count(&self, count: usize) -> Part {
+    pub(super) fn of_count(&self, count: usize) -> MemoryAmount {
         if count == 0 {
-            Part::default()
+            MemoryAmount::default()
         } else {
             self.base + self.each * count as u64
         }
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    use crate::memory::measured::{Entry, Line};
+    use crate::memory::measured::{LinearMemory, MeasuredEnvironment};
 
     const GIB: u64 = 1 << 30;
 
@@ -102,20 +104,25 @@ mod tests {
     fn the_job_goes_before_measurements_and_these_before_what_is_published() {
         let mut measured = Measured::default();
         let plain = job("omnigibson_radio", Value::Null);
-        let each = |job: &Job, measured: &Measured| Environment::of(job, measured).each;
-        assert_eq!(each(&plain, &measured), Part::estimated(10 * GIB));
-        let line = Line {
+        let each = |job: &Job, measured: &Measured| EnvironmentMemory::of(job, measured).each;
+        assert_eq!(each(&plain, &measured), MemoryAmount::estimated(10 * GIB));
+        let line = LinearMemory {
             base: ByteSize(CONTEXT + GIB),
             slope: ByteSize(7 * GIB),
         };
-        measured.add(Entry::new(&plain, [1, 4], Line::default(), Some(line)));
+        measured.add(MeasuredEnvironment::new(
+            &plain,
+            [1, 4],
+            LinearMemory::default(),
+            Some(line),
+        ));
         assert_eq!(
-            Environment::of(&plain, &measured).of_count(2),
-            Part::certain(15 * GIB)
+            EnvironmentMemory::of(&plain, &measured).of_count(2),
+            MemoryAmount::certain(15 * GIB)
         );
         assert_eq!(
             each(&job("omnigibson_radio", json!(2.5)), &measured),
-            Part::certain(5 * GIB / 2)
+            MemoryAmount::certain(5 * GIB / 2)
         );
     }
 
@@ -123,11 +130,19 @@ mod tests {
     fn a_measurement_without_a_gpu_says_nothing_about_one() {
         let mut measured = Measured::default();
         let reach = job("reach", Value::Null);
-        measured.add(Entry::new(&reach, [1, 4], Line::default(), None));
-        assert_eq!(Environment::of(&reach, &measured).each, Part::UNKNOWN);
+        measured.add(MeasuredEnvironment::new(
+            &reach,
+            [1, 4],
+            LinearMemory::default(),
+            None,
+        ));
         assert_eq!(
-            Environment::of(&reach, &measured).of_count(0),
-            Part::default()
+            EnvironmentMemory::of(&reach, &measured).each,
+            MemoryAmount::UNKNOWN
+        );
+        assert_eq!(
+            EnvironmentMemory::of(&reach, &measured).of_count(0),
+            MemoryAmount::default()
         );
     }
 
@@ -135,8 +150,8 @@ mod tests {
     fn what_cannot_be_a_declaration_is_none() {
         for declared in [json!(-1.0), json!("two"), json!(1e300)] {
             assert_eq!(
-                Environment::of(&job("reach", declared), &Measured::default()).each,
-                Part::UNKNOWN
+                EnvironmentMemory::of(&job("reach", declared), &Measured::default()).each,
+                MemoryAmount::UNKNOWN
             );
         }
     }

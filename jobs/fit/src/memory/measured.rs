@@ -20,12 +20,12 @@ pub struct Measured {
     /// Schema of the file, [`SCHEMA`].
     pub schema: String,
     /// One entry for each environment with its arguments.
-    pub environments: Vec<Entry>,
+    pub environments: Vec<MeasuredEnvironment>,
 }
 
 /// The measured memory of one environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct MeasuredEnvironment {
     /// Registered name of the environment.
     pub environment: String,
     /// Its other arguments.
@@ -35,14 +35,14 @@ pub struct Entry {
     /// Numbers of environments that were measured.
     pub num_envs: Vec<usize>,
     /// Host memory: the rank and the environment processes together.
-    pub host: Line,
+    pub host: LinearMemory,
     /// GPU memory; `None` without a GPU.
-    pub gpu: Option<Line>,
+    pub gpu: Option<LinearMemory>,
 }
 
 /// A linear model of memory: `base + slope × num_envs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct LinearMemory {
     /// Bytes without an environment.
     pub base: ByteSize,
     /// Bytes per environment.
@@ -70,7 +70,7 @@ pub enum MeasuredError {
     },
 }
 
-impl Line {
+impl LinearMemory {
     /// Returns the line through two measurements of (num_envs, bytes). If more environments took
     /// less memory, that is noise: then all memory is `base`.
     pub fn through(few: (usize, u64), many: (usize, u64)) -> Self {
@@ -132,14 +132,14 @@ impl Measured {
     }
 
     /// Returns the measurement of a job's environment with the same arguments.
-    pub fn find(&self, job: &Job) -> Option<&Entry> {
+    pub fn find(&self, job: &Job) -> Option<&MeasuredEnvironment> {
         self.environments.iter().find(|entry| entry.is_of(job))
     }
 
     /// Adds an entry, which replaces an older one of the same environment.
-    pub fn add(&mut self, entry: Entry) {
+    pub fn add(&mut self, entry: MeasuredEnvironment) {
         SCHEMA.clone_into(&mut self.schema);
-        let same = |other: &Entry| {
+        let same = |other: &MeasuredEnvironment| {
             (&other.environment, &other.env_args, other.enable_cameras)
                 == (&entry.environment, &entry.env_args, entry.enable_cameras)
         };
@@ -148,9 +148,14 @@ impl Measured {
     }
 }
 
-impl Entry {
+impl MeasuredEnvironment {
     /// Creates the entry of a job's environment from runs with two numbers of environments.
-    pub fn new(job: &Job, num_envs: [usize; 2], host: Line, gpu: Option<Line>) -> Self {
+    pub fn new(
+        job: &Job,
+        num_envs: [usize; 2],
+        host: LinearMemory,
+        gpu: Option<LinearMemory>,
+    ) -> Self {
         Self {
             environment: job.environment.clone(),
             env_args: arguments(job),
@@ -199,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_line_goes_through_both_measurements() {
-        let line = Line::through((1, 700), (4, 1000));
+        let line = LinearMemory::through((1, 700), (4, 1000));
         assert_eq!(
             (
                 line.base.0,
@@ -210,10 +215,10 @@ mod tests {
             ),
             (600, 100, 700, 1000, 1400)
         );
-        assert_eq!(Line::through((4, 1000), (1, 700)), line);
+        assert_eq!(LinearMemory::through((4, 1000), (1, 700)), line);
         assert_eq!(
-            Line::through((1, 900), (4, 700)),
-            Line {
+            LinearMemory::through((1, 900), (4, 700)),
+            LinearMemory {
                 base: ByteSize(900),
                 slope: ByteSize(0)
             }
@@ -223,10 +228,10 @@ mod tests {
     #[test]
     fn an_entry_is_found_by_the_arguments_that_matter() {
         let mut measured = Measured::default();
-        measured.add(Entry::new(
+        measured.add(MeasuredEnvironment::new(
             &job(&json!({"camera_height": 64})),
             [1, 4],
-            Line::default(),
+            LinearMemory::default(),
             None,
         ));
         assert!(
@@ -246,10 +251,10 @@ mod tests {
                 .find(&job(&json!({"camera_height": 64, "enable_cameras": true})))
                 .is_none()
         );
-        measured.add(Entry::new(
+        measured.add(MeasuredEnvironment::new(
             &job(&json!({"camera_height": 64})),
             [1, 8],
-            Line::default(),
+            LinearMemory::default(),
             None,
         ));
         assert_eq!(measured.environments.len(), 1);
@@ -276,10 +281,10 @@ mod tests {
             );
         }
         let mut measured = Measured::default();
-        measured.add(Entry::new(
+        measured.add(MeasuredEnvironment::new(
             &job(&json!({})),
             [1, 4],
-            Line::through((1, 5), (4, 9)),
+            LinearMemory::through((1, 5), (4, 9)),
             None,
         ));
         std::fs::write(&path, serde_json::to_vec(&measured).unwrap()).unwrap();
@@ -291,7 +296,7 @@ mod tests {
         fn a_line_never_panics_and_never_falls(
             few in (0_usize..5000, any::<u64>()), many in (0_usize..5000, any::<u64>()), envs in 0_usize..10000
         ) {
-            let line = Line::through(few, many);
+            let line = LinearMemory::through(few, many);
             prop_assert!(line.at(envs + 1) >= line.at(envs));
         }
     }

@@ -23,10 +23,10 @@ mod propose;
 pub mod table;
 
 pub use measured::Measured;
-pub use need::{Budget, Fit, Need};
-pub use part::Part;
-pub use planner::{Planner, Terms};
-pub use propose::{Batch, Proposal, Why};
+pub use need::{Fit, GpuBudget, Need};
+pub use part::MemoryAmount;
+pub use planner::{MemoryOptions, MemoryPlanner};
+pub use propose::{BatchRows, Proposal, ProposalLimit};
 
 /// Memory of a CUDA context in each process, with the kernels of libtorch, cuBLAS and NCCL that it
 /// loads. This is an assumption: contexts of PyTorch take between 0.3 and 0.6 GiB depending on GPU

@@ -3,7 +3,7 @@
 use jobs::bytes::ByteSize;
 use serde::Serialize;
 
-use crate::memory::part::Part;
+use crate::memory::part::MemoryAmount;
 
 /// Share of the free memory above which a GPU is tight: allocators fragment, and a simulator grows
 /// with its scene.
@@ -15,14 +15,14 @@ const WORTH_SAYING: u64 = 1 << 30;
 
 /// Memory of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Budget {
+pub struct GpuBudget {
     /// Total memory.
     pub total: ByteSize,
     /// Memory that other processes do not use.
     pub free: ByteSize,
 }
 
-impl Budget {
+impl GpuBudget {
     /// Returns the budget of a GPU that no process uses.
     pub fn whole(bytes: u64) -> Self {
         Self {
@@ -47,15 +47,15 @@ pub struct Need {
     /// The GPU, as numbered by the placement.
     pub gpu: usize,
     /// Weights of policies.
-    pub weights: Part,
+    pub weights: MemoryAmount,
     /// Largest activations of a policy at any time.
-    pub activations: Part,
+    pub activations: MemoryAmount,
     /// Captured CUDA graphs of all batch sizes.
-    pub graphs: Part,
+    pub graphs: MemoryAmount,
     /// CUDA contexts of the ranks.
-    pub context: Part,
+    pub context: MemoryAmount,
     /// Memory of environments.
-    pub environments: Part,
+    pub environments: MemoryAmount,
 }
 
 /// Whether a need fits on a GPU.
@@ -93,25 +93,27 @@ impl Fit {
 
 impl Need {
     /// Returns the sum of all parts.
-    pub fn sum(&self) -> Part {
+    pub fn sum(&self) -> MemoryAmount {
         self.weights + self.activations + self.graphs + self.context + self.environments
     }
 
     /// Returns whether the sum fits into `budget`.
-    pub fn fit(&self, budget: Option<Budget>) -> Fit {
+    pub fn fit(&self, budget: Option<GpuBudget>) -> Fit {
         let sum = self.sum();
         match budget {
             None => Fit::Unknown,
-            Some(Budget { free, .. }) if sum.certain > free => Fit::Never,
-            Some(Budget { free, .. }) if sum.bytes > free => Fit::No,
-            Some(Budget { free, .. }) if sum.bytes.0 as f64 > TIGHT * free.0 as f64 => Fit::Tight,
+            Some(GpuBudget { free, .. }) if sum.certain > free => Fit::Never,
+            Some(GpuBudget { free, .. }) if sum.bytes > free => Fit::No,
+            Some(GpuBudget { free, .. }) if sum.bytes.0 as f64 > TIGHT * free.0 as f64 => {
+                Fit::Tight
+            }
             Some(_) if self.weights.has_unknown || self.environments.has_unknown => Fit::Unknown,
             Some(_) => Fit::Yes,
         }
     }
 
     /// Describes the need and the memory of the GPU in one line.
-    pub fn text(&self, budget: Option<Budget>) -> String {
+    pub fn text(&self, budget: Option<GpuBudget>) -> String {
         let sum = self.sum();
         let is_only_context = sum.bytes == self.context.bytes;
         let need = match (
@@ -123,7 +125,7 @@ impl Need {
             (false, true) => "unknown".to_owned(),
             (false, false) => "little".to_owned(),
         };
-        let Some(Budget { total, free }) = budget else {
+        let Some(GpuBudget { total, free }) = budget else {
             return format!("memory: {need}, what the GPU has is unknown");
         };
         let of = format!("memory: {need} of {:.1} GiB", total.gib());
@@ -153,56 +155,56 @@ mod tests {
     #[test]
     fn what_is_certain_and_what_is_estimated_are_held_apart() {
         let need = Need {
-            weights: Part::certain(6 * GIB),
-            activations: Part::estimated(2 * GIB),
+            weights: MemoryAmount::certain(6 * GIB),
+            activations: MemoryAmount::estimated(2 * GIB),
             ..Need::default()
         };
-        let fit = |gib: u64| need.fit(Some(Budget::whole(gib * GIB)));
+        let fit = |gib: u64| need.fit(Some(GpuBudget::whole(gib * GIB)));
         assert_eq!(
             [fit(5), fit(7), fit(8), fit(10)],
             [Fit::Never, Fit::No, Fit::Tight, Fit::Yes]
         );
         assert_eq!(need.fit(None), Fit::Unknown);
         let unknown = Need {
-            environments: Part::UNKNOWN,
+            environments: MemoryAmount::UNKNOWN,
             ..need
         };
-        assert_eq!(unknown.fit(Some(Budget::whole(80 * GIB))), Fit::Unknown);
-        assert_eq!(unknown.fit(Some(Budget::whole(5 * GIB))), Fit::Never);
+        assert_eq!(unknown.fit(Some(GpuBudget::whole(80 * GIB))), Fit::Unknown);
+        assert_eq!(unknown.fit(Some(GpuBudget::whole(5 * GIB))), Fit::Never);
     }
 
     #[test]
     fn what_others_use_is_not_free() {
         let need = Need {
-            weights: Part::certain(6 * GIB),
+            weights: MemoryAmount::certain(6 * GIB),
             ..Need::default()
         };
-        let budget = Budget::of_gpu(80 * GIB, 76 * GIB, None);
+        let budget = GpuBudget::of_gpu(80 * GIB, 76 * GIB, None);
         assert_eq!(need.fit(Some(budget)), Fit::Never);
         assert_eq!(
             need.text(Some(budget)),
             "memory: about 6.0 GiB of 80.0 GiB, 4.0 GiB of it free"
         );
         assert_eq!(
-            Budget::of_gpu(80 * GIB, GIB, Some(ByteSize(12 * GIB))).free,
+            GpuBudget::of_gpu(80 * GIB, GIB, Some(ByteSize(12 * GIB))).free,
             ByteSize(12 * GIB)
         );
-        assert_eq!(Budget::of_gpu(8 * GIB, 9 * GIB, None).free, ByteSize(0));
+        assert_eq!(GpuBudget::of_gpu(8 * GIB, 9 * GIB, None).free, ByteSize(0));
     }
 
     #[test]
     fn what_is_unknown_is_never_nothing() {
         let unknown = Need {
-            environments: Part::UNKNOWN,
-            context: Part::estimated(GIB / 2),
+            environments: MemoryAmount::UNKNOWN,
+            context: MemoryAmount::estimated(GIB / 2),
             ..Need::default()
         };
         assert_eq!(
-            unknown.text(Some(Budget::whole(GIB))),
+            unknown.text(Some(GpuBudget::whole(GIB))),
             "memory: unknown of 1.0 GiB"
         );
         let more = Need {
-            weights: Part::certain(2 * GIB),
+            weights: MemoryAmount::certain(2 * GIB),
             ..unknown
         };
         assert_eq!(

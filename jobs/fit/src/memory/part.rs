@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// An amount of memory, and how certain it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub struct MemoryAmount {
     /// The known or estimated bytes.
     pub bytes: ByteSize,
     /// The certain part of these bytes: weights by the headers of their files, environments by
@@ -17,7 +17,7 @@ pub struct Part {
     pub has_unknown: bool,
 }
 
-impl Part {
+impl MemoryAmount {
     /// An amount of which nothing is known.
     pub const UNKNOWN: Self = Self {
         bytes: ByteSize(0),
@@ -52,7 +52,7 @@ impl Part {
     }
 }
 
-impl Add for Part {
+impl Add for MemoryAmount {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -65,13 +65,13 @@ impl Add for Part {
     }
 }
 
-impl AddAssign for Part {
+impl AddAssign for MemoryAmount {
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
 }
 
-impl Mul<u64> for Part {
+impl Mul<u64> for MemoryAmount {
     type Output = Self;
 
     fn mul(self, times: u64) -> Self {

@@ -8,15 +8,15 @@ use jobs::job::Job;
 use jobs::placement::Placement;
 
 use crate::memory::CONTEXT;
-use crate::memory::environment::Environment;
+use crate::memory::environment::EnvironmentMemory;
 use crate::memory::measured::Measured;
-use crate::memory::need::{Budget, Need};
-use crate::memory::part::Part;
-use crate::memory::policy::Policy;
+use crate::memory::need::{GpuBudget, Need};
+use crate::memory::part::MemoryAmount;
+use crate::memory::policy::PolicyMemory;
 
 /// The settings of the command line that affect memory.
 #[derive(Clone, Debug, Default)]
-pub struct Terms {
+pub struct MemoryOptions {
     /// `--max-batch`: maximum rows of one inference; `None` means all rows of a group.
     pub max_batch: Option<usize>,
     /// `--pipeline-stages`, for jobs that do not set it.
@@ -29,28 +29,28 @@ pub struct Terms {
 
 /// The jobs with their ranks, and what is known about their memory.
 #[derive(Debug)]
-pub struct Planner<'a> {
+pub struct MemoryPlanner<'a> {
     pub(super) jobs: &'a [Job],
     pub(super) placement: &'a Placement,
-    terms: Terms,
+    terms: MemoryOptions,
     /// Memory of the GPUs by number, if it is known.
-    pub(super) budgets: BTreeMap<usize, Budget>,
+    pub(super) budgets: BTreeMap<usize, GpuBudget>,
     /// The ranks that run each job, by the job's position.
     pub(super) ranks: Vec<Vec<usize>>,
-    pub(super) policies: Vec<Policy>,
-    pub(super) environments: Vec<Environment>,
+    pub(super) policies: Vec<PolicyMemory>,
+    pub(super) environments: Vec<EnvironmentMemory>,
 }
 
 /// The memory of one job: a need for each rank and GPU.
 pub(super) type Takes = Vec<(usize, Need)>;
 
-impl<'a> Planner<'a> {
+impl<'a> MemoryPlanner<'a> {
     /// Creates a planner; reads the checkpoints of all jobs that are to run.
     pub fn new(
         jobs: &'a [Job],
         (placement, assignment): (&'a Placement, Assignment),
-        terms: Terms,
-        budgets: BTreeMap<usize, Budget>,
+        terms: MemoryOptions,
+        budgets: BTreeMap<usize, GpuBudget>,
     ) -> Self {
         let mut ranks = vec![Vec::new(); jobs.len()];
         for rank in 0..placement.world_size() {
@@ -60,7 +60,7 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        let mut policies: Vec<Policy> = Vec::with_capacity(jobs.len());
+        let mut policies: Vec<PolicyMemory> = Vec::with_capacity(jobs.len());
         for (position, job) in jobs.iter().enumerate() {
             let runs = |position: usize| !ranks[position].is_empty() && !terms.are_policies_on_cpu;
             let is_same = |other: usize| {
@@ -73,14 +73,14 @@ impl<'a> Planner<'a> {
                 .find(|other| is_same(*other))
                 .map(|other| policies[other].clone());
             policies.push(if runs(position) {
-                known.unwrap_or_else(|| Policy::of(job))
+                known.unwrap_or_else(|| PolicyMemory::of(job))
             } else {
-                Policy::Elsewhere
+                PolicyMemory::Elsewhere
             });
         }
         let environments = jobs
             .iter()
-            .map(|job| Environment::of(job, &terms.measured))
+            .map(|job| EnvironmentMemory::of(job, &terms.measured))
             .collect();
         Self {
             jobs,
@@ -127,7 +127,7 @@ impl<'a> Planner<'a> {
                     job.environment
                 ));
             }
-            if self.policies[position] == Policy::Unknown {
+            if self.policies[position] == PolicyMemory::Unknown {
                 lines.push(format!(
                     "the checkpoint of job `{}` cannot be read, what it takes is unknown",
                     job.name
@@ -140,15 +140,15 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the memory of a GPU, if it is known.
-    pub fn budget(&self, gpu: usize) -> Option<Budget> {
+    pub fn budget(&self, gpu: usize) -> Option<GpuBudget> {
         self.budgets.get(&gpu).copied()
     }
 
     /// Returns the peak host memory of the ranks of one node, for jobs whose environments were
     /// measured.
-    pub fn host(&self, ranks_of_node: usize) -> Part {
+    pub fn host(&self, ranks_of_node: usize) -> MemoryAmount {
         let of_rank = |rank: usize| {
-            let mut most = Part::default();
+            let mut most = MemoryAmount::default();
             let runs = |position: &usize| self.ranks[*position].contains(&rank);
             for (job, position) in self
                 .jobs
@@ -158,8 +158,10 @@ impl<'a> Planner<'a> {
             {
                 let line = self.terms.measured.find(job).map(|entry| entry.host);
                 let copies = self.copies(position, job.num_envs);
-                let takes = line.map_or(Part::UNKNOWN, |line| Part::certain(line.at(copies)));
-                most = Part {
+                let takes = line.map_or(MemoryAmount::UNKNOWN, |line| {
+                    MemoryAmount::certain(line.at(copies))
+                });
+                most = MemoryAmount {
                     has_unknown: most.has_unknown || takes.has_unknown,
                     ..larger(most, takes)
                 };
@@ -168,7 +170,7 @@ impl<'a> Planner<'a> {
         };
         (0..ranks_of_node.min(self.placement.world_size()))
             .map(of_rank)
-            .fold(Part::default(), |sum, part| sum + part)
+            .fold(MemoryAmount::default(), |sum, part| sum + part)
     }
 
     /// Returns the number of rows that a rank infers together in a job with `num_envs`
@@ -264,13 +266,13 @@ impl<'a> Planner<'a> {
         }
         for process in &self.placement.rollout {
             let need = needs.entry(process.gpu()).or_default();
-            need.context += Part::estimated(CONTEXT);
+            need.context += MemoryAmount::estimated(CONTEXT);
         }
         needs.into_values().collect()
     }
 }
 
-fn larger(a: Part, b: Part) -> Part {
+fn larger(a: MemoryAmount, b: MemoryAmount) -> MemoryAmount {
     if b.bytes > a.bytes { b } else { a }
 }
 
@@ -282,7 +284,7 @@ impl Need {
         } else {
             (self, other)
         };
-        let with = |most: Part, less: Part| Part {
+        let with = |most: MemoryAmount, less: MemoryAmount| MemoryAmount {
             has_unknown: most.has_unknown || less.has_unknown,
             ..most
         };
@@ -314,11 +316,15 @@ mod tests {
         jobs::file::parse(&json!({"jobs": entries})).unwrap()
     }
 
-    fn needs(jobs: &[Job], placement: &Placement, budgets: BTreeMap<usize, Budget>) -> Vec<Need> {
-        Planner::new(
+    fn needs(
+        jobs: &[Job],
+        placement: &Placement,
+        budgets: BTreeMap<usize, GpuBudget>,
+    ) -> Vec<Need> {
+        MemoryPlanner::new(
             jobs,
             (placement, Assignment::default()),
-            Terms::default(),
+            MemoryOptions::default(),
             budgets,
         )
         .needs()
@@ -328,7 +334,7 @@ mod tests {
         needs(&jobs(entries), &placed(placement), BTreeMap::new())
     }
 
-    fn gib(part: Part) -> f64 {
+    fn gib(part: MemoryAmount) -> f64 {
         part.bytes.gib()
     }
 
@@ -346,7 +352,7 @@ mod tests {
             [(0, 20.0, 0.0), (1, 20.0, 0.0), (2, 0.0, 0.5), (3, 0.0, 0.5)]
         );
         assert_eq!(
-            found[0].text(Some(Budget::whole(24 * GIB))),
+            found[0].text(Some(GpuBudget::whole(24 * GIB))),
             "memory: about 20.0 GiB of 24.0 GiB"
         );
         assert!(
@@ -393,12 +399,12 @@ mod tests {
         let alone = needs(
             &entries,
             &placed("env: 0, rollout: 0"),
-            BTreeMap::from([(0, Budget::whole(16 * GIB))]),
+            BTreeMap::from([(0, GpuBudget::whole(16 * GIB))]),
         );
         let two = needs(
             &entries,
             &placed("env: 0:0-1, rollout: 0:0-1"),
-            BTreeMap::from([(0, Budget::whole(16 * GIB))]),
+            BTreeMap::from([(0, GpuBudget::whole(16 * GIB))]),
         );
         assert_eq!(two[0].sum().bytes.0, 2 * alone[0].sum().bytes.0);
         assert!(
@@ -414,7 +420,7 @@ mod tests {
                            "policy_config_dict": {"model_path": "/nowhere"}, "num_episodes": 1});
         let found = of(json!([entry]), "env: 0, rollout: 0");
         assert_eq!(
-            found[0].text(Some(Budget::whole(GIB))),
+            found[0].text(Some(GpuBudget::whole(GIB))),
             "memory: unknown of 1.0 GiB"
         );
     }
@@ -442,11 +448,11 @@ mod tests {
                            "policy_type": "zero_action", "num_episodes": 9});
         let (jobs, placement) = (jobs(json!([entry])), placed("env: 0, rollout: 0"));
         let rows = |stages: usize| {
-            let terms = Terms {
+            let terms = MemoryOptions {
                 pipeline_stages: stages,
-                ..Terms::default()
+                ..MemoryOptions::default()
             };
-            Planner::new(
+            MemoryPlanner::new(
                 &jobs,
                 (&placement, Assignment::default()),
                 terms,

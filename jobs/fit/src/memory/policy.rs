@@ -8,11 +8,11 @@ use jobs::captured_graphs;
 use jobs::job::Job;
 use serde_json::{Map, Value};
 
-use crate::memory::checkpoint::{self, Tensor};
-use crate::memory::gr00t::{Network, Weights, Widths};
+use crate::memory::checkpoint::{self, TensorSize};
+use crate::memory::gr00t::{Network, NetworkWidths, WeightBytes};
 use crate::memory::need::Need;
-use crate::memory::part::Part;
-use jobs::policies::{PolicyMemory, PolicyType};
+use crate::memory::part::MemoryAmount;
+use jobs::policies::{MemoryRule, PolicyType};
 
 /// Working memory in addition to the weights, as a share of them, for a policy of which only the
 /// file sizes are known. OpenVLA has 14 GB of bfloat16 weights and takes 14 to 16 GB (s000,
@@ -24,7 +24,7 @@ const MAX_YAML: u64 = 1 << 20;
 
 /// What is known about the memory of a job's policy.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Policy {
+pub(super) enum PolicyMemory {
     /// It needs no GPU of this rank: a script, a replay, or a remote server.
     Elsewhere,
     /// GR00T N1.7: the weights are known from the headers, the rest is computed from its widths.
@@ -40,7 +40,7 @@ pub(super) enum Policy {
     Unknown,
 }
 
-impl Policy {
+impl PolicyMemory {
     /// Examines the files that a job names.
     pub(super) fn of(job: &Job) -> Self {
         let Some(policy) = PolicyType::of(&job.policy_type) else {
@@ -49,19 +49,19 @@ impl Policy {
         let path = path(&job.policy_config, "model_path");
         let files = |path: &Path| checkpoint::file_bytes(path).map(Self::Files);
         let found = match (policy.row().memory, path) {
-            (PolicyMemory::Nothing, _) => return Self::Elsewhere,
-            (PolicyMemory::Gr00t, Some(path)) => {
+            (MemoryRule::Nothing, _) => return Self::Elsewhere,
+            (MemoryRule::Gr00t, Some(path)) => {
                 Self::gr00t(&path, &job.policy_config).or_else(|| files(&path))
             }
-            (PolicyMemory::Files, Some(path)) => files(&path),
-            (PolicyMemory::Gr00t | PolicyMemory::Files, None) => None,
+            (MemoryRule::Files, Some(path)) => files(&path),
+            (MemoryRule::Gr00t | MemoryRule::Files, None) => None,
         };
         found.unwrap_or(Self::Unknown)
     }
 
     fn gr00t(folder: &Path, config: &Map<String, Value>) -> Option<Self> {
         let tag = setting(config, "embodiment_tag");
-        let widths = Widths::read(
+        let widths = NetworkWidths::read(
             folder,
             path(config, "vlm_path").as_deref(),
             tag.as_ref().and_then(Value::as_str),
@@ -69,7 +69,8 @@ impl Policy {
         let is_wide = setting(config, "dtype").is_some_and(|dtype| dtype == "float32");
         let float = if is_wide { 4 } else { 2 };
         let tensors = checkpoint::tensors(folder)?;
-        let weights = Weights::of(used(&tensors, widths.layers).map(|tensor| tensor.bytes(float)));
+        let weights =
+            WeightBytes::of(used(&tensors, widths.layers).map(|tensor| tensor.bytes(float)));
         let captures = setting(config, "cuda_graphs")
             .and_then(|captures| captures.as_bool())
             .unwrap_or(true);
@@ -94,19 +95,19 @@ impl Policy {
                     0
                 };
                 Need {
-                    weights: Part::certain(network.weights()),
-                    activations: Part::estimated(network.peak(rows).activations),
-                    graphs: Part::estimated(graphs),
+                    weights: MemoryAmount::certain(network.weights()),
+                    activations: MemoryAmount::estimated(network.peak(rows).activations),
+                    graphs: MemoryAmount::estimated(graphs),
                     ..nothing
                 }
             }
             Self::Files(bytes) => Need {
-                weights: Part::estimated(*bytes),
-                activations: Part::estimated((*bytes as f64 * WORKING_ROOM) as u64),
+                weights: MemoryAmount::estimated(*bytes),
+                activations: MemoryAmount::estimated((*bytes as f64 * WORKING_ROOM) as u64),
                 ..nothing
             },
             Self::Unknown => Need {
-                weights: Part::UNKNOWN,
+                weights: MemoryAmount::UNKNOWN,
                 ..nothing
             },
         }
@@ -127,7 +128,7 @@ fn graphs(network: &Network, rows: u64, total: Option<u64>) -> u64 {
 
 /// Returns the tensors that are loaded: all except the language-model head and the decoder layers
 /// above those that are used.
-fn used(tensors: &BTreeMap<String, Tensor>, layers: u64) -> impl Iterator<Item = &Tensor> {
+fn used(tensors: &BTreeMap<String, TensorSize>, layers: u64) -> impl Iterator<Item = &TensorSize> {
     let has_embedding = tensors
         .keys()
         .any(|name| name.ends_with("language_model.embed_tokens.weight"));
@@ -176,13 +177,13 @@ mod tests {
 
     const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/gr00t");
 
-    fn policy(name: &str, config: Value) -> Policy {
+    fn policy(name: &str, config: Value) -> PolicyMemory {
         let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": name,
                            "policy_config_dict": config, "num_episodes": 1});
-        Policy::of(&jobs::file::parse(&json!({"jobs": [entry]})).unwrap()[0])
+        PolicyMemory::of(&jobs::file::parse(&json!({"jobs": [entry]})).unwrap()[0])
     }
 
-    fn weights(policy: &Policy) -> u64 {
+    fn weights(policy: &PolicyMemory) -> u64 {
         policy.need(0, 1, None).weights.certain.0
     }
 
@@ -269,10 +270,10 @@ mod tests {
     fn what_cannot_be_read_is_unknown_and_what_runs_elsewhere_is_nothing() {
         assert_eq!(
             policy("gr00t", json!({"model_path": "/nowhere"})),
-            Policy::Unknown
+            PolicyMemory::Unknown
         );
-        assert_eq!(policy("gr00t", json!({})), Policy::Unknown);
-        assert_eq!(policy("pi0_remote", json!({})), Policy::Elsewhere);
+        assert_eq!(policy("gr00t", json!({})), PolicyMemory::Unknown);
+        assert_eq!(policy("pi0_remote", json!({})), PolicyMemory::Elsewhere);
         assert!(
             policy("gr00t", json!({}))
                 .need(0, 1, None)

@@ -2,17 +2,17 @@
 
 use jobs::table::{MAX_ROWS, grid};
 
-use crate::memory::need::{Budget, Need};
-use crate::memory::planner::Planner;
+use crate::memory::need::{GpuBudget, Need};
+use crate::memory::planner::MemoryPlanner;
 use crate::memory::propose::Proposal;
 
 /// Returns a table with one row per GPU: what it will hold, what is free, and whether that fits.
-pub fn needs(planner: &Planner<'_>) -> String {
+pub fn needs(planner: &MemoryPlanner<'_>) -> String {
     let row = |need: &Need| {
         let budget = planner.budget(need.gpu);
         let free = budget.map_or_else(
             || "unknown".to_owned(),
-            |Budget { free, .. }| free.to_string(),
+            |GpuBudget { free, .. }| free.to_string(),
         );
         [
             need.gpu.to_string(),

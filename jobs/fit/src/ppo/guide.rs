@@ -1,28 +1,28 @@
 //! The sizes that s003 recommends, with Brax's verdict on each.
 
-use crate::ppo::rules::{Change, Sizes};
+use crate::ppo::rules::{PpoSizes, SizeChange};
 
 /// A row of the tables in s003, or of the files that it refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct GuideRow {
     /// The place in s003 or the file.
     pub place: &'static str,
     /// Memory of the GPU that the row is for, in GB, if given.
     pub gpu_gb: Option<u64>,
     /// The sizes of the row.
-    pub sizes: Sizes,
+    pub sizes: PpoSizes,
     /// Whether s003 calls the sizes valid or recommends them.
     pub is_said_valid: bool,
 }
 
-impl Row {
+impl GuideRow {
     /// Returns whether Brax accepts the sizes.
     pub fn is_valid(&self) -> bool {
         self.sizes.check().is_ok()
     }
 
     /// Returns the nearest change that Brax accepts; `None` if the sizes are valid.
-    pub fn correction(&self) -> Option<Change> {
+    pub fn correction(&self) -> Option<SizeChange> {
         if self.is_valid() {
             None
         } else {
@@ -33,11 +33,11 @@ impl Row {
 
 /// Returns all rows, in the order of the document. Brax refuses two of those that s003 recommends
 /// or calls valid.
-pub fn rows() -> Vec<Row> {
-    let row = |place, gpu_gb, (num_envs, batch_size, num_minibatches), is_said_valid| Row {
+pub fn rows() -> Vec<GuideRow> {
+    let row = |place, gpu_gb, (num_envs, batch_size, num_minibatches), is_said_valid| GuideRow {
         place,
         gpu_gb,
-        sizes: Sizes {
+        sizes: PpoSizes {
             num_envs,
             batch_size,
             num_minibatches,

@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-pub use guide::{Row, rows};
+pub use guide::{GuideRow, rows};
 pub use preset::Preset;
-pub use rules::{Change, Sizes, Violation};
+pub use rules::{BrokenRule, PpoSizes, SizeChange};
 pub use vram::{bytes, most_envs};
 
 use jobs::config::{ConfigError, Override, tree};
@@ -35,7 +35,7 @@ const PPO: &str = "ppo";
 
 /// The configuration of a training, merged from preset, file and command line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Training {
+pub struct PpoTraining {
     /// Path of the file; `None` without one.
     pub file: Option<PathBuf>,
     /// The `--set` options of the command line.
@@ -86,7 +86,7 @@ pub enum PpoError {
     },
 }
 
-impl Training {
+impl PpoTraining {
     /// Reads a file, merges it over a preset, and applies the settings of the command line.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Training {
     ///
     /// # Errors
     /// Returns [`PpoError::Size`].
-    pub fn sizes(&self, devices: u64) -> Result<Sizes, PpoError> {
+    pub fn sizes(&self, devices: u64) -> Result<PpoSizes, PpoError> {
         let size = |name: &str, default: u64| {
             let key = format!("ppo.{name}");
             match self.config.get("ppo").and_then(|ppo| ppo.get(name)) {
@@ -158,7 +158,7 @@ impl Training {
                 },
             }
         };
-        Ok(Sizes {
+        Ok(PpoSizes {
             num_envs: size("num_envs", 1)?,
             batch_size: size("batch_size", 32)?,
             num_minibatches: size("num_minibatches", 16)?,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// Sizes that must divide each other; each is at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Sizes {
+pub struct PpoSizes {
     /// Number of environments over all devices.
     pub num_envs: u64,
     /// Number of unrolls in a minibatch.
@@ -22,7 +22,7 @@ pub struct Sizes {
 
 /// A rule that the sizes break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
+pub enum BrokenRule {
     /// The unrolls of an update are not a multiple of the environments.
     #[error(
         "batch_size {batch_size} × num_minibatches {num_minibatches} = {} is no multiple of num_envs {num_envs}",
@@ -48,19 +48,19 @@ pub enum Violation {
 
 /// A change from one set of sizes to another; displays the sizes that differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct SizeChange {
     /// The current sizes.
-    pub from: Sizes,
+    pub from: PpoSizes,
     /// The valid sizes.
-    pub to: Sizes,
+    pub to: PpoSizes,
 }
 
-impl Sizes {
+impl PpoSizes {
     /// Checks both rules.
     ///
     /// # Errors
-    /// Returns the first [`Violation`].
-    pub fn check(self) -> Result<(), Violation> {
+    /// Returns the first [`BrokenRule`].
+    pub fn check(self) -> Result<(), BrokenRule> {
         let Self {
             num_envs,
             batch_size,
@@ -68,10 +68,10 @@ impl Sizes {
             devices,
         } = self;
         if !num_envs.is_multiple_of(devices) {
-            return Err(Violation::Devices { num_envs, devices });
+            return Err(BrokenRule::Devices { num_envs, devices });
         }
         if !(batch_size * num_minibatches).is_multiple_of(num_envs) {
-            return Err(Violation::Unrolls {
+            return Err(BrokenRule::Unrolls {
                 num_envs,
                 batch_size,
                 num_minibatches,
@@ -83,7 +83,7 @@ impl Sizes {
     /// Returns valid sizes near these, the nearest first. One size is changed by the smallest
     /// possible factor (for equal factors, `num_minibatches` before `batch_size` before
     /// `num_envs`). If no single change helps, `num_envs` and `num_minibatches` change together.
-    pub fn nearest(self) -> Vec<Change> {
+    pub fn nearest(self) -> Vec<SizeChange> {
         let Self {
             num_envs,
             batch_size,
@@ -126,7 +126,7 @@ impl Sizes {
         all.sort_by_key(|sizes| self.distance(*sizes));
         all.dedup();
         all.into_iter()
-            .map(|to| Change { from: self, to })
+            .map(|to| SizeChange { from: self, to })
             .collect()
     }
 
@@ -163,7 +163,7 @@ impl Sizes {
     }
 }
 
-impl Display for Change {
+impl Display for SizeChange {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let Self { from, to } = self;
         let pairs = [

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn sizes(num_envs: u64, batch_size: u64, num_minibatches: u64) -> Sizes {
-    Sizes {
+fn sizes(num_envs: u64, batch_size: u64, num_minibatches: u64) -> PpoSizes {
+    PpoSizes {
         num_envs,
         batch_size,
         num_minibatches,
@@ -11,10 +11,10 @@ fn sizes(num_envs: u64, batch_size: u64, num_minibatches: u64) -> Sizes {
     }
 }
 
-fn training(text: &str, preset: Option<Preset>, sets: &[&str]) -> Result<Training, String> {
+fn training(text: &str, preset: Option<Preset>, sets: &[&str]) -> Result<PpoTraining, String> {
     let own = tree::parse(Path::new("gpu.yaml"), text).map_err(|err| err.to_string())?;
     let sets: Vec<Override> = sets.iter().map(|set| set.parse().unwrap()).collect();
-    Training::new(Some(Path::new("gpu.yaml")), own, preset, &sets).map_err(|err| err.to_string())
+    PpoTraining::new(Some(Path::new("gpu.yaml")), own, preset, &sets).map_err(|err| err.to_string())
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn the_rows_of_the_guide_are_valid_but_for_two_that_it_recommends_and_one_that_i
 
 #[test]
 fn the_nearest_valid_sizes_are_proposed_first() {
-    let nearest = |from: Sizes| {
+    let nearest = |from: PpoSizes| {
         from.nearest()
             .iter()
             .map(ToString::to_string)
@@ -61,13 +61,13 @@ fn the_nearest_valid_sizes_are_proposed_first() {
 
 #[test]
 fn environments_are_dealt_evenly_to_devices() {
-    let of = |num_envs: u64, devices: u64| Sizes {
+    let of = |num_envs: u64, devices: u64| PpoSizes {
         devices,
         ..sizes(num_envs, 256, 4)
     };
     assert_eq!(
         of(1024, 3).check(),
-        Err(Violation::Devices {
+        Err(BrokenRule::Devices {
             num_envs: 1024,
             devices: 3
         })
@@ -192,7 +192,7 @@ proptest! {
     fn what_is_proposed_is_accepted_and_something_always_is(
         num_envs in 1_u64..5000, batch_size in 1_u64..2000, num_minibatches in 1_u64..64, devices in 1_u64..9
     ) {
-        let from = Sizes { num_envs, batch_size, num_minibatches, devices };
+        let from = PpoSizes { num_envs, batch_size, num_minibatches, devices };
         let nearest = from.nearest();
         prop_assert!(!nearest.is_empty());
         for change in &nearest {
@@ -202,7 +202,7 @@ proptest! {
             prop_assert_eq!(nearest[0].to, from);
         }
         if let Some(largest) = from.largest_envs(most_envs(12 << 30, devices)) {
-            let to = Sizes { num_envs: largest, ..from };
+            let to = PpoSizes { num_envs: largest, ..from };
             prop_assert_eq!(to.check(), Ok(()));
             prop_assert!(bytes(largest, devices) <= 12 << 30);
         }

@@ -14,13 +14,13 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::stats::paired::{McNemar, MeanDifference, Pairs, mean_difference};
+use crate::stats::paired::{McNemar, MeanDifference, PairCounts, mean_difference};
 use crate::stats::wilson95;
 
 mod side;
 mod warnings;
 
-use side::{Outcome, SideJob};
+use side::{EpisodeResult, SideJob};
 pub use side::{Side, SideError};
 
 /// Schema of the output of `rrun compare --json`.
@@ -32,9 +32,9 @@ pub struct Comparison {
     /// Schema of the output: `rrun/compare/1`.
     pub schema: &'static str,
     /// The first run.
-    pub a: About,
+    pub a: ComparedRun,
     /// The second run.
-    pub b: About,
+    pub b: ComparedRun,
     /// The result over all pairs.
     pub overall: Paired,
     /// Results by task, which is the environment of the job of A.
@@ -49,7 +49,7 @@ pub struct Comparison {
 
 /// A run of the comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct About {
+pub struct ComparedRun {
     /// Path, as the command line named it.
     pub path: PathBuf,
     /// Policies of the run.
@@ -65,7 +65,7 @@ pub struct Paired {
     pub pairs: u64,
     /// Pairs by outcome.
     #[serde(flatten)]
-    pub counts: Pairs,
+    pub counts: PairCounts,
     /// Share of pairs that A solved.
     pub rate_a: Option<f64>,
     /// Wilson interval of `rate_a` at 95 %.
@@ -110,14 +110,14 @@ pub struct Unpaired {
 /// The pairs of one set while they are being counted.
 #[derive(Default)]
 struct Counting {
-    counts: Pairs,
+    counts: PairCounts,
     returns: Vec<f64>,
     max_rewards: Vec<f64>,
     lengths: Vec<f64>,
 }
 
 impl Counting {
-    fn add(&mut self, a: &Outcome, b: &Outcome) {
+    fn add(&mut self, a: &EpisodeResult, b: &EpisodeResult) {
         let (Some(a_solved), Some(b_solved)) = (a.solved, b.solved) else {
             return;
         };

@@ -12,7 +12,7 @@ use jobs::layout::RunFolder;
 use jobs::plan::{Identity, RunFolderError, RunPlan};
 use serde_json::Value;
 
-use crate::compare::About;
+use crate::compare::ComparedRun;
 use crate::{Context, Journals, Merged, Report};
 
 /// Why a side cannot be read.
@@ -81,12 +81,12 @@ pub(super) struct SideJob {
     pub(super) identity: Option<Identity>,
     pub(super) settings: BTreeMap<String, Value>,
     /// Episodes by ascending number.
-    pub(super) episodes: Vec<Outcome>,
+    pub(super) episodes: Vec<EpisodeResult>,
 }
 
 /// The result of an episode.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct EpisodeResult {
     pub(super) episode: u64,
     pub(super) seed: u64,
     /// Whether the episode was solved; `None` if it ended with an error.
@@ -96,7 +96,7 @@ pub(super) struct Outcome {
     pub(super) length: u64,
 }
 
-impl Outcome {
+impl EpisodeResult {
     fn of(episode: &Episode) -> Self {
         let Episode {
             episode: number,
@@ -163,7 +163,9 @@ impl Side {
                 ..Self::job(job, plan.seed)
             };
             merged
-                .each_episode_of(job, |episode| side.episodes.push(Outcome::of(&episode)))
+                .each_episode_of(job, |episode| {
+                    side.episodes.push(EpisodeResult::of(&episode))
+                })
                 .map_err(io)?;
             jobs.insert(job.name.clone(), side);
         }
@@ -234,9 +236,9 @@ impl Side {
         }
     }
 
-    pub(super) fn about(&self) -> About {
+    pub(super) fn about(&self) -> ComparedRun {
         let policies: BTreeSet<_> = self.jobs.values().map(|job| job.policy.clone()).collect();
-        About {
+        ComparedRun {
             path: self.path.clone(),
             policies: policies
                 .into_iter()
@@ -274,7 +276,7 @@ fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, SideError> {
             task: episode.job.clone(),
             ..SideJob::default()
         });
-        job.episodes.push(Outcome::of(&episode));
+        job.episodes.push(EpisodeResult::of(&episode));
     }
     for job in jobs.values_mut() {
         job.episodes.sort_by_key(|result| result.episode);

@@ -4,8 +4,8 @@ use serde_json::json;
 use super::*;
 use jobs::plan::Identity;
 
-fn outcome(episode: u64, solved: Option<bool>) -> Outcome {
-    Outcome {
+fn outcome(episode: u64, solved: Option<bool>) -> EpisodeResult {
+    EpisodeResult {
         episode,
         seed: episode * 7,
         solved,
@@ -60,7 +60,7 @@ fn pairs_are_counted_by_task_and_over_all() {
     let found = compared(&a, &b);
     assert_eq!(
         found.overall.counts,
-        Pairs {
+        PairCounts {
             both: 2,
             only_a: 1,
             only_b: 2,
@@ -199,7 +199,7 @@ proptest! {
         theirs in proptest::collection::btree_map(0u64..20, (0u64..2, proptest::option::of(any::<bool>())), 0..15)
     ) {
         let of = |found: &BTreeMap<u64, (u64, Option<bool>)>| {
-            let episodes = found.iter().map(|(number, (seed, solved))| Outcome { seed: *seed, ..outcome(*number, *solved) });
+            let episodes = found.iter().map(|(number, (seed, solved))| EpisodeResult { seed: *seed, ..outcome(*number, *solved) });
             side(&[("x", SideJob { episodes: episodes.collect(), ..side_job("reach", &[]) })])
         };
         let found = compared(&of(&ours), &of(&theirs));

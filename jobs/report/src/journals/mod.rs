@@ -1,7 +1,7 @@
 //! Sources of journal lines: files, which are read in pieces, or bytes that another rank delivered.
 //!
 //! A journal may be larger than memory. At most one piece of a journal is in memory for each
-//! thread; a line that is needed again is read from its [`Place`].
+//! thread; a line that is needed again is read from its [`LinePosition`].
 
 use std::io;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use jobs::journal::{Line, naming};
 use jobs::layout::RunFolder;
 use jobs::threads;
 
-use crate::journals::reader::Reader;
-use crate::journals::source::Source;
+use crate::journals::reader::LineReader;
+use crate::journals::source::JournalSource;
 
 mod held;
 pub(crate) mod pieces;
@@ -22,7 +22,7 @@ pub(crate) mod source;
 /// The journals of a run.
 #[derive(Debug, Default)]
 pub struct Journals {
-    sources: Vec<Source>,
+    sources: Vec<JournalSource>,
 }
 
 impl Journals {
@@ -36,7 +36,7 @@ impl Journals {
         let mut sources = Vec::new();
         for path in jobs::journal::files(&folder.journals())? {
             sources.push(
-                Source::open(&path, folder.relative(&path), &held)
+                JournalSource::open(&path, folder.relative(&path), &held)
                     .map_err(|err| naming(&path, &err))?,
             );
         }
@@ -51,8 +51,9 @@ impl Journals {
             .journal(rank)
             .to_string_lossy()
             .into_owned();
-        let delivered = Source::delivered(name, rank, bytes);
-        let same = |source: &Source| source.name == delivered.name && source.agrees(&delivered);
+        let delivered = JournalSource::delivered(name, rank, bytes);
+        let same =
+            |source: &JournalSource| source.name == delivered.name && source.agrees(&delivered);
         match self.sources.iter_mut().find(|source| same(source)) {
             Some(source) if source.len() >= delivered.len() => {}
             Some(source) => *source = delivered,
@@ -83,7 +84,7 @@ impl Journals {
 
     /// Returns the paths of the journals that are files, in order.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.sources.iter().filter_map(Source::path)
+        self.sources.iter().filter_map(JournalSource::path)
     }
 
     /// Writes the complete lines of one journal, each as `change` appends it with its line end.
@@ -114,12 +115,12 @@ impl Journals {
         written
     }
 
-    pub(crate) fn sources(&self) -> &[Source] {
+    pub(crate) fn sources(&self) -> &[JournalSource] {
         &self.sources
     }
 
     /// Returns a reader that looks up lines.
-    pub(crate) fn reader(&self) -> Reader<'_> {
-        Reader::new(&self.sources)
+    pub(crate) fn reader(&self) -> LineReader<'_> {
+        LineReader::new(&self.sources)
     }
 }

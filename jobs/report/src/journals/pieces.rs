@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use jobs::journal::{MAX_LINE_BYTES, too_long};
 
-use crate::journals::source::Source;
+use crate::journals::source::JournalSource;
 
 /// Bytes of one piece.
 const PIECE: u64 = 1 << 20;
@@ -20,7 +20,7 @@ pub(crate) fn pieces(len: u64) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// The lines that begin in one range of a journal.
-pub(crate) struct Piece<'a> {
+pub(crate) struct JournalPiece<'a> {
     /// Offset of the first line in the journal.
     start: u64,
     /// The complete lines with their line ends.
@@ -35,10 +35,10 @@ pub(crate) struct Piece<'a> {
 /// Returns the errors of the file system, and an error for a line that is longer than any valid
 /// one.
 pub(crate) fn read<'a>(
-    source: &Source,
+    source: &JournalSource,
     range: Range<u64>,
     buffer: &'a mut Vec<u8>,
-) -> io::Result<Piece<'a>> {
+) -> io::Result<JournalPiece<'a>> {
     // The byte before the range tells whether a line begins at its first byte.
     let from = range.start.saturating_sub(1);
     source.fill(buffer, from..range.end)?;
@@ -70,14 +70,14 @@ pub(crate) fn read<'a>(
         .max(skipped);
     // An incomplete line that begins before this range is reported by the piece in which it begins.
     let torn = (bytes.len() - whole) as u64;
-    Ok(Piece {
+    Ok(JournalPiece {
         start: from + skipped as u64,
         bytes: &bytes[skipped..whole],
         torn,
     })
 }
 
-impl Piece<'_> {
+impl JournalPiece<'_> {
     /// Returns the lines without their line ends, each with its offset in the journal.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut offset = self.start;

@@ -2,14 +2,14 @@
 
 use std::io;
 
-use crate::journals::source::Source;
+use crate::journals::source::JournalSource;
 
 /// Bytes that are read at once to look up a line, because consecutive look-ups are close together.
 const WINDOW: u64 = 64 * 1024;
 
 /// Position of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LinePosition {
     pub(crate) source: u32,
     /// Length in bytes, without the line end.
     pub(crate) len: u32,
@@ -17,24 +17,24 @@ pub(crate) struct Place {
 }
 
 /// Looks up lines, with one window of each journal in memory.
-pub(crate) struct Reader<'a> {
-    sources: &'a [Source],
-    windows: Vec<Window>,
+pub(crate) struct LineReader<'a> {
+    sources: &'a [JournalSource],
+    windows: Vec<LineWindow>,
 }
 
 /// A part of a journal that is in memory.
 #[derive(Default)]
-struct Window {
+struct LineWindow {
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> LineReader<'a> {
     /// Creates a reader of these journals.
-    pub(crate) fn new(sources: &'a [Source]) -> Self {
+    pub(crate) fn new(sources: &'a [JournalSource]) -> Self {
         Self {
             sources,
-            windows: sources.iter().map(|_| Window::default()).collect(),
+            windows: sources.iter().map(|_| LineWindow::default()).collect(),
         }
     }
 
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Returns the errors of the file system, and `UnexpectedEof` if the file has become shorter.
-    pub(crate) fn line(&mut self, place: Place) -> io::Result<&[u8]> {
+    pub(crate) fn line(&mut self, place: LinePosition) -> io::Result<&[u8]> {
         let index = place.source as usize;
         let (source, window) = (&self.sources[index], &mut self.windows[index]);
         let end = place.offset + u64::from(place.len);

@@ -17,7 +17,7 @@ const MAX_JOURNAL_BYTES: u64 = 64 << 30;
 
 /// One journal.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct JournalSource {
     /// Path of the journal, relative to the run folder: `journal/journal_rank0.jsonl`.
     pub(crate) name: String,
     /// The rank, from the name of the journal.
@@ -34,7 +34,7 @@ enum Body {
     Bytes(Vec<u8>),
 }
 
-impl Source {
+impl JournalSource {
     pub(crate) fn open(path: &Path, name: String, held: &held::Inodes) -> io::Result<Self> {
         let file = files::open(path)?;
         let meta = file.metadata()?;

@@ -25,7 +25,7 @@ const LETTERS: usize = 12;
 type Owner = (usize, String);
 
 /// Merged journals that are ready to replace those of the output.
-pub(super) struct Fresh {
+pub(super) struct MergedJournals {
     folder: PathBuf,
 }
 
@@ -73,7 +73,7 @@ fn owner(input: &Input, path: &Path) -> Owner {
 }
 
 /// Writes the journals of all inputs to a folder beside the journals of the output.
-pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<Fresh> {
+pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<MergedJournals> {
     let folder = output.root().join("journal.new");
     remove(&folder)?;
     fs::create_dir_all(&folder)?;
@@ -105,10 +105,10 @@ pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<Fresh> 
             )?;
         }
     }
-    Ok(Fresh { folder })
+    Ok(MergedJournals { folder })
 }
 
-impl Fresh {
+impl MergedJournals {
     /// Replaces the journals of the output.
     pub(super) fn replace(self, output: &RunFolder) -> io::Result<()> {
         remove(&output.journals())?;

@@ -104,7 +104,7 @@ pub struct Merge {
 /// `merge.json`: what a merged folder was made of. The next merge may overwrite a folder that has
 /// this file.
 #[derive(Debug, Serialize)]
-struct Made<'a> {
+struct MergeFile<'a> {
     schema: &'a str,
     written: &'a str,
     inputs: Vec<String>,
@@ -159,7 +159,7 @@ impl Merge {
             .iter()
             .map(|input| paths::from_to(folder.root(), input.root()))
             .collect();
-        let made = Made {
+        let made = MergeFile {
             schema: SCHEMA,
             written: &context.created,
             inputs,

@@ -12,7 +12,7 @@ use jobs::journal::{EpisodeStart, JobEnd, JobStart, Journal, Line, RankEnd, Rank
 use jobs::samples;
 
 /// A temporary folder for the folders of a test.
-struct Place {
+struct MergeFolders {
     dir: TempDir,
 }
 
@@ -28,7 +28,7 @@ fn parse(entries: &[Value]) -> Vec<Job> {
     jobs::file::parse(&json!({"jobs": entries})).unwrap()
 }
 
-impl Place {
+impl MergeFolders {
     fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
@@ -40,7 +40,7 @@ impl Place {
     }
 
     /// Creates a run of these jobs with its own id.
-    fn run(&self, name: &str, entries: &[Value]) -> Run {
+    fn run(&self, name: &str, entries: &[Value]) -> InputRun {
         let folder = RunFolder::new(&self.path(name));
         fs::create_dir_all(folder.journals()).unwrap();
         let plan = RunPlan {
@@ -52,7 +52,7 @@ impl Place {
             world_size: 1,
             ..RunPlan::default()
         };
-        let run = Run { folder, plan };
+        let run = InputRun { folder, plan };
         run.save();
         run
     }
@@ -90,12 +90,12 @@ impl Place {
     }
 }
 
-struct Run {
+struct InputRun {
     folder: RunFolder,
     plan: RunPlan,
 }
 
-impl Run {
+impl InputRun {
     fn save(&self) {
         fs::write(self.folder.plan(), serde_json::to_vec(&self.plan).unwrap()).unwrap();
     }
@@ -187,7 +187,7 @@ fn all(job: &'static str, numbers: std::ops::Range<u64>) -> Vec<(&'static str, u
 
 #[test]
 fn workers_that_had_parts_of_one_list_are_one_run() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     place
         .run("out/worker_0", &[job("a"), job("b")])
         .rank(0, &all("a", 0..6));
@@ -215,7 +215,7 @@ fn workers_that_had_parts_of_one_list_are_one_run() {
 
 #[test]
 fn a_merged_folder_is_never_its_own_input() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     place
         .run("out/worker_0", &[job("a")])
         .rank(0, &all("a", 0..3));
@@ -245,7 +245,7 @@ fn a_merged_folder_is_never_its_own_input() {
 
 #[test]
 fn what_is_elsewhere_is_merged_with_its_own_output_once() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     place.run("a", &[job("a")]).rank(0, &all("a", 0..6));
     place.merge(&["a"], "first").unwrap();
     let report = place.merge(&["a", "first"], "second").unwrap();
@@ -255,7 +255,7 @@ fn what_is_elsewhere_is_merged_with_its_own_output_once() {
 
 #[test]
 fn other_jobs_are_put_beside_each_other_by_name() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     place
         .run("x", &[job("d"), job("b")])
         .rank(0, &all("d", 0..6))
@@ -276,7 +276,7 @@ fn other_jobs_are_put_beside_each_other_by_name() {
 
 #[test]
 fn jobs_of_one_name_that_differ_are_refused_with_what_differs() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     let mut other = job("a");
     other["seed"] = json!(7);
     place
@@ -293,7 +293,7 @@ fn jobs_of_one_name_that_differ_are_refused_with_what_differs() {
 
 #[test]
 fn another_base_seed_is_refused_where_a_job_goes_by_it() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     let mut own = job("b");
     own["seed"] = json!(7);
     place.run("x", &[job("a")]).rank(0, &all("a", 0..6));
@@ -317,7 +317,7 @@ fn another_base_seed_is_refused_where_a_job_goes_by_it() {
 
 #[test]
 fn a_run_is_not_written_over() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     place.run("x", &[job("a")]).rank(0, &all("a", 0..3));
     place.run("y", &[job("a")]).rank(0, &all("a", 3..6));
     let refusal = place.merge(&["x"], "y").unwrap_err();
@@ -344,7 +344,7 @@ fn a_run_is_not_written_over() {
 
 #[test]
 fn folders_without_runs_are_named() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     fs::create_dir(place.path("empty")).unwrap();
     assert!(
         place
@@ -364,7 +364,7 @@ fn folders_without_runs_are_named() {
 
 #[test]
 fn of_two_copies_of_a_run_the_longer_one_counts() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     let run = place.run("now", &[job("a")]);
     run.rank(0, &all("a", 0..3));
     let copy = place.run("then", &[job("a")]);
@@ -389,7 +389,7 @@ fn of_two_copies_of_a_run_the_longer_one_counts() {
 
 #[test]
 fn equal_outcomes_count_once_and_others_are_conflicts() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     place
         .run("x", &[job("a")])
         .rank(0, &[("a", 0, 10), ("a", 1, 10)]);
@@ -410,7 +410,7 @@ fn equal_outcomes_count_once_and_others_are_conflicts() {
 
 #[test]
 fn a_line_is_rewritten_as_bytes_as_it_is_when_it_is_read() {
-    let place = Place::new();
+    let place = MergeFolders::new();
     place.run("deep/x", &[job("b"), job("a")]);
     place.run("y", &[job("c")]);
     let merge = Merge::of(&[place.path("deep"), place.path("y")], &place.path("out")).unwrap();
@@ -420,7 +420,7 @@ fn a_line_is_rewritten_as_bytes_as_it_is_when_it_is_read() {
         [(JobIndex(0), JobIndex(1)), (JobIndex(1), JobIndex(0))].into()
     );
     let rewrite = rewrite::Rewrite::new(input, merge.output().root());
-    let run = Run {
+    let run = InputRun {
         folder: input.folder().clone(),
         plan: input.plan().clone(),
     };
@@ -463,7 +463,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(15))]
     #[test]
     fn merging_is_associative_commutative_and_idempotent(runs in runs()) {
-        let place = Place::new();
+        let place = MergeFolders::new();
         for (number, (is_ab, episodes, has_two_ranks)) in runs.iter().enumerate() {
             let jobs = if *is_ab { ["a", "b"] } else { ["c", "b"] };
             let run = place.run(&format!("r{number}"), &jobs.map(job));

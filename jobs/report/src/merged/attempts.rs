@@ -5,10 +5,10 @@
 use jobs::journal::JobStart;
 use jobs::time::Moment;
 
-use crate::merged::record::Record;
+use crate::merged::record::EpisodeRecord;
 
 /// Removes the episodes of attempts that were started again; `starts` must be in order of time.
-pub(crate) fn forget_earlier(starts: &[JobStart], episodes: &mut Vec<Record>) {
+pub(crate) fn forget_earlier(starts: &[JobStart], episodes: &mut Vec<EpisodeRecord>) {
     let last_first: Vec<_> = starts
         .iter()
         .rev()

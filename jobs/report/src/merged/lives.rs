@@ -10,10 +10,10 @@
 //! episodes are enough to date such an end.
 
 use jobs::job::JobIndex;
-use jobs::journal::{Gpu, JobEnd, Line, RankEnd, RankStart};
+use jobs::journal::{JobEnd, Line, RankEnd, RankGpu, RankStart};
 use jobs::time::Moment;
 
-use crate::journals::source::Source;
+use crate::journals::source::JournalSource;
 use crate::merged::busy;
 use crate::merged::scan::Other;
 use crate::schema::HowEnded;
@@ -25,7 +25,7 @@ pub(crate) struct Events {
     /// The rank, from the name of the journal.
     pub(crate) rank: usize,
     is_held: bool,
-    lines: Vec<Event>,
+    lines: Vec<LifeEvent>,
     last: Moment,
     /// The lives that the lines describe.
     pub(crate) lives: Vec<LifeLines>,
@@ -45,7 +45,7 @@ pub(crate) struct Events {
     pub(crate) gpu_busy: Vec<(f64, f64)>,
 }
 
-enum Event {
+enum LifeEvent {
     Start {
         line: Box<RankStart>,
         before: Moment,
@@ -87,7 +87,7 @@ pub(crate) struct SpanLines {
 
 impl Events {
     /// Creates the events of a journal of which nothing has been read.
-    pub(crate) fn of(source: &Source) -> Self {
+    pub(crate) fn of(source: &JournalSource) -> Self {
         Self {
             journal: source.name.clone(),
             rank: source.rank,
@@ -109,12 +109,12 @@ impl Events {
     pub(crate) fn add(&mut self, other: &Other) {
         let before = other.before.unwrap_or(self.last);
         let event = match &other.line {
-            Line::Rank(line) => Event::Start {
+            Line::Rank(line) => LifeEvent::Start {
                 line: Box::new(line.clone()),
                 before,
             },
-            Line::RankEnd(line) => Event::End(line.clone()),
-            Line::JobStart(line) => Event::JobStart {
+            Line::RankEnd(line) => LifeEvent::End(line.clone()),
+            Line::JobStart(line) => LifeEvent::JobStart {
                 job: line.job_index,
                 attempt: line.attempt,
                 at: Moment::parse(&line.started),
@@ -122,7 +122,7 @@ impl Events {
             Line::JobEnd(line) => {
                 self.peaks(line);
                 let (job, attempt, at) = (line.job_index, line.attempt, Moment::parse(&line.ended));
-                Event::JobEnd {
+                LifeEvent::JobEnd {
                     job,
                     attempt,
                     at,
@@ -157,7 +157,7 @@ impl Events {
                 .last_mut()
                 .filter(|life| life.how == HowEnded::Running);
             match (event, open) {
-                (Event::Start { line, before }, open) => {
+                (LifeEvent::Start { line, before }, open) => {
                     open.into_iter()
                         .for_each(|life| life.close(before, HowEnded::Died));
                     self.lives.push(LifeLines::new(*line));
@@ -188,7 +188,7 @@ impl Events {
     }
 
     /// Returns the GPUs that the rank has used, each with its start.
-    pub(crate) fn gpus(&self) -> impl Iterator<Item = (&RankStart, &Gpu)> {
+    pub(crate) fn gpus(&self) -> impl Iterator<Item = (&RankStart, &RankGpu)> {
         self.lives
             .iter()
             .filter_map(|life| Some((&life.start, life.start.gpu.as_ref()?)))
@@ -207,9 +207,9 @@ impl LifeLines {
         }
     }
 
-    fn on(&mut self, event: Event) {
+    fn on(&mut self, event: LifeEvent) {
         match event {
-            Event::JobStart { job, attempt, at } => {
+            LifeEvent::JobStart { job, attempt, at } => {
                 self.cut(at);
                 self.spans.push(SpanLines {
                     job,
@@ -220,7 +220,7 @@ impl LifeLines {
                     error: None,
                 });
             }
-            Event::JobEnd {
+            LifeEvent::JobEnd {
                 job,
                 attempt,
                 at,
@@ -240,7 +240,7 @@ impl LifeLines {
                     error,
                 });
             }
-            Event::End(end) => {
+            LifeEvent::End(end) => {
                 let how = match (&end.failure, end.stopped) {
                     (Some(_), _) => HowEnded::Died,
                     (None, true) => HowEnded::Stopped,
@@ -249,7 +249,7 @@ impl LifeLines {
                 self.close(Moment::parse(&end.ended), how);
                 self.end = Some(end);
             }
-            Event::Start { .. } => {}
+            LifeEvent::Start { .. } => {}
         }
     }
 

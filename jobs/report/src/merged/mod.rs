@@ -21,11 +21,11 @@ use jobs::threads;
 use jobs::time::Moment;
 use serde_json::Value;
 
-use crate::journals::reader::{Place, Reader};
+use crate::journals::reader::{LinePosition, LineReader};
 use crate::journals::{Journals, pieces};
 use crate::merged::lives::Events;
-use crate::merged::record::{Name, Names, Record};
-use crate::merged::scan::{Other, Scan, scan};
+use crate::merged::record::{EpisodeRecord, InternedNames, Name};
+use crate::merged::scan::{Other, PieceScan, scan};
 
 mod attempts;
 pub(crate) mod busy;
@@ -53,7 +53,7 @@ pub struct Merged<'a> {
     pub(crate) policies: Vec<PolicyFiles>,
     /// Moment of the first and the last line, without those of [`repeats`].
     pub(crate) span: Option<[Moment; 2]>,
-    names: Names,
+    names: InternedNames,
     damage: Vec<Damage>,
     strangers: u64,
     unmarked: u64,
@@ -63,13 +63,13 @@ pub struct Merged<'a> {
 #[derive(Default)]
 pub(crate) struct JobLines {
     /// Episodes by ascending number, each once.
-    pub(crate) episodes: Vec<Record>,
+    pub(crate) episodes: Vec<EpisodeRecord>,
     /// Starts of the job, in order of time.
     pub(crate) starts: Vec<JobStart>,
     /// Ends of the job, in order of time.
     pub(crate) ends: Vec<JobEnd>,
     /// Lost environment processes, in order of time.
-    pub(crate) losses: Vec<(Moment, Place)>,
+    pub(crate) losses: Vec<(Moment, LinePosition)>,
 }
 
 /// Lines of a journal that do not count: damaged or foreign ones.
@@ -151,7 +151,7 @@ impl<'a> Merged<'a> {
             events: journals.sources().iter().map(Events::of).collect(),
             policies: Vec::new(),
             span: None,
-            names: Names::default(),
+            names: InternedNames::default(),
             damage: journals
                 .sources()
                 .iter()
@@ -187,7 +187,7 @@ impl<'a> Merged<'a> {
         Ok(merged)
     }
 
-    fn add(&mut self, source: usize, scan: Scan, lines_before: &mut u64) {
+    fn add(&mut self, source: usize, scan: PieceScan, lines_before: &mut u64) {
         let numbers: Vec<_> = scan
             .names
             .texts()
@@ -205,7 +205,7 @@ impl<'a> Merged<'a> {
             };
             let (dataset, video) = (renumbered(record.dataset), renumbered(record.video));
             let instruction = numbers[record.instruction.index()];
-            job.episodes.push(Record {
+            job.episodes.push(EpisodeRecord {
                 dataset,
                 video,
                 instruction,
@@ -359,7 +359,7 @@ impl JobLines {
     }
 
     /// Sorts the lines by time and keeps each episode once.
-    fn settle(&mut self, length: Length, reader: &mut Reader) -> io::Result<()> {
+    fn settle(&mut self, length: Length, reader: &mut LineReader) -> io::Result<()> {
         self.starts
             .sort_by(|a, b| (&a.started, a.rank).cmp(&(&b.started, b.rank)));
         self.starts.dedup();
@@ -392,8 +392,8 @@ impl JobLines {
         Ok(())
     }
 
-    fn settle_losses(&mut self, reader: &mut Reader) -> io::Result<()> {
-        let mut kept: Vec<(Moment, Vec<u8>, Place)> = Vec::new();
+    fn settle_losses(&mut self, reader: &mut LineReader) -> io::Result<()> {
+        let mut kept: Vec<(Moment, Vec<u8>, LinePosition)> = Vec::new();
         for (at, place) in self.losses.drain(..) {
             kept.push((at, reader.line(place)?.to_vec(), place));
         }
@@ -405,7 +405,7 @@ impl JobLines {
 }
 
 /// Returns which of two records of an episode counts; identical lines are one record.
-fn counted(records: [&Record; 2], reader: &mut Reader) -> io::Result<Record> {
+fn counted(records: [&EpisodeRecord; 2], reader: &mut LineReader) -> io::Result<EpisodeRecord> {
     let [a, b] = records;
     let a_line = reader.line(a.place)?.to_vec();
     let b_line = reader.line(b.place)?;
@@ -432,24 +432,25 @@ pub(crate) fn episode(line: &[u8]) -> io::Result<Episode> {
 fn read(
     journals: &Journals,
     accepted: &Accepted,
-    mut on: impl FnMut(usize, Scan),
+    mut on: impl FnMut(usize, PieceScan),
 ) -> io::Result<()> {
     let sources = journals.sources().iter().enumerate();
     let work: Vec<(usize, Range<u64>)> = sources
         .flat_map(|(index, source)| pieces::pieces(source.len()).map(move |piece| (index, piece)))
         .collect();
     let of_any_run = accepted.of_any_run();
-    let one = |(source, range): &(usize, Range<u64>), buffer: &mut Vec<u8>| -> io::Result<Scan> {
-        let accepted = if journals.sources()[*source].is_delivered() {
-            &of_any_run
-        } else {
-            accepted
+    let one =
+        |(source, range): &(usize, Range<u64>), buffer: &mut Vec<u8>| -> io::Result<PieceScan> {
+            let accepted = if journals.sources()[*source].is_delivered() {
+                &of_any_run
+            } else {
+                accepted
+            };
+            Ok(scan(
+                &pieces::read(&journals.sources()[*source], range.clone(), buffer)?,
+                *source as u32,
+                accepted,
+            ))
         };
-        Ok(scan(
-            &pieces::read(&journals.sources()[*source], range.clone(), buffer)?,
-            *source as u32,
-            accepted,
-        ))
-    };
     threads::in_order(&work, one, |(source, _), scan| on(*source, scan))
 }

@@ -1,5 +1,5 @@
 //! Compact records of episode lines: 80 bytes for each, however long the line. The rest is read
-//! again at its [`Place`] when it is needed.
+//! again at its [`LinePosition`] when it is needed.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,17 +12,17 @@ use jobs::time::Moment;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::journals::reader::Place;
+use crate::journals::reader::LinePosition;
 
 /// The part of an episode line that is kept in memory.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Record {
+pub(crate) struct EpisodeRecord {
     pub(crate) episode: u64,
     pub(crate) ended: Moment,
     pub(crate) return_: f64,
     /// Largest reward of a step. Rewards are `f32` in their source, too.
     pub(crate) max_reward: Option<f32>,
-    pub(crate) place: Place,
+    pub(crate) place: LinePosition,
     /// Number of steps; it always fits.
     pub(crate) length: u32,
     pub(crate) rank: u32,
@@ -31,15 +31,15 @@ pub(crate) struct Record {
     pub(crate) dataset: Option<Name>,
     pub(crate) video: Option<Name>,
     pub(crate) instruction: Name,
-    pub(crate) outcome: Result<Scored, Broken>,
-    pub(crate) again: Again,
+    pub(crate) outcome: Result<Scored, Errored>,
+    pub(crate) again: Repetition,
     /// Whether the line begins as [`jobs::journal`] writes it, so that it can be copied.
     pub(crate) is_ours: bool,
 }
 
 /// An error ended the episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken;
+pub(crate) struct Errored;
 
 /// The result of a scored episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) struct Scored {
 
 /// Whether several lines score the episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Again {
+pub(crate) enum Repetition {
     #[default]
     Once,
     /// Several lines score it and agree.
@@ -59,7 +59,7 @@ pub(crate) enum Again {
     Differing,
 }
 
-impl Record {
+impl EpisodeRecord {
     /// Returns whether the episode was scored.
     pub(crate) fn is_scored(&self) -> bool {
         self.outcome.is_ok()
@@ -116,7 +116,7 @@ pub(crate) struct EpisodeLine<'a> {
     #[serde(borrow, default, rename = "episode_video")]
     _episode_video: Option<Cow<'a, str>>,
     #[serde(default, rename = "metrics")]
-    _metrics: Metrics,
+    _metrics: NumberMap,
     #[serde(borrow, default)]
     pub(crate) run: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -147,30 +147,30 @@ struct Video<'a> {
 
 /// Checks a map from names to numbers without keeping it.
 #[derive(Default)]
-struct Metrics;
+struct NumberMap;
 
-impl<'de> Deserialize<'de> for Metrics {
+impl<'de> Deserialize<'de> for NumberMap {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Numbers;
-        impl<'de> Visitor<'de> for Numbers {
-            type Value = Metrics;
+        struct NumberMapVisitor;
+        impl<'de> Visitor<'de> for NumberMapVisitor {
+            type Value = NumberMap;
 
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
                 f.write_str("numbers by name")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metrics, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NumberMap, A::Error> {
                 while map.next_entry::<Cow<str>, f64>()?.is_some() {}
-                Ok(Metrics)
+                Ok(NumberMap)
             }
         }
-        from.deserialize_map(Numbers)
+        from.deserialize_map(NumberMapVisitor)
     }
 }
 
 impl EpisodeLine<'_> {
     /// Returns the record of the line; adds file names and instructions to `names`.
-    pub(crate) fn record(&self, place: Place, names: &mut Names) -> Record {
+    pub(crate) fn record(&self, place: LinePosition, names: &mut InternedNames) -> EpisodeRecord {
         let dataset = self
             .dataset
             .as_ref()
@@ -180,7 +180,7 @@ impl EpisodeLine<'_> {
             solved: self.success == Some(true),
             solved_at_end: self.success_at_end,
         };
-        Record {
+        EpisodeRecord {
             episode: self.episode,
             ended: Moment::parse(&self.ended),
             return_: self.return_,
@@ -193,11 +193,11 @@ impl EpisodeLine<'_> {
             video,
             instruction: names.number(&self.language_instruction),
             outcome: if self.error.is_some() {
-                Err(Broken)
+                Err(Errored)
             } else {
                 Ok(scored)
             },
-            again: Again::Once,
+            again: Repetition::Once,
             is_ours: true,
         }
     }
@@ -207,10 +207,10 @@ impl EpisodeLine<'_> {
 /// otherwise the last error. If the times are equal, the texts decide, so that the order in which
 /// journals are read does not matter.
 pub(crate) fn counted(
-    mut a: (Record, Episode),
-    b: (Record, Episode),
+    mut a: (EpisodeRecord, Episode),
+    b: (EpisodeRecord, Episode),
     lines: [&[u8]; 2],
-) -> (Record, Episode) {
+) -> (EpisodeRecord, Episode) {
     let b_is_later = (a.0.ended, lines[0]) < (b.0.ended, lines[1]);
     match (a.0.is_scored(), b.0.is_scored()) {
         (true, false) => a,
@@ -225,9 +225,9 @@ pub(crate) fn counted(
         (true, true) => {
             let agree = a.1.outcome() == b.1.outcome();
             let again = if agree {
-                Again::Agreeing
+                Repetition::Agreeing
             } else {
-                Again::Differing
+                Repetition::Differing
             };
             let again = again.max(a.0.again).max(b.0.again);
             if !b_is_later {
@@ -244,7 +244,7 @@ pub(crate) fn counted(
 pub(crate) struct Name(NonZeroU32);
 
 impl Name {
-    /// Returns the index of the text in [`Names::texts`].
+    /// Returns the index of the text in [`InternedNames::texts`].
     pub(crate) fn index(self) -> usize {
         self.0.get() as usize - 1
     }
@@ -252,12 +252,12 @@ impl Name {
 
 /// Interned texts, by number.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct InternedNames {
     texts: Vec<Box<str>>,
     numbers: HashMap<Box<str>, Name>,
 }
 
-impl Names {
+impl InternedNames {
     /// Returns the number of a text, which is added if it is new.
     pub(crate) fn number(&mut self, text: &str) -> Name {
         if let Some(name) = self.numbers.get(text) {
@@ -287,12 +287,12 @@ mod tests {
 
     #[test]
     fn an_episode_takes_80_bytes() {
-        assert_eq!(size_of::<Record>(), 80);
+        assert_eq!(size_of::<EpisodeRecord>(), 80);
     }
 
     #[test]
     fn a_name_has_one_number() {
-        let mut names = Names::default();
+        let mut names = InternedNames::default();
         let numbers = ["a", "b", "a"].map(|text| names.number(text));
         assert_eq!(
             (numbers[0], numbers.map(Name::index)),

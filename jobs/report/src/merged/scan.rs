@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use jobs::job::JobIndex;
-use jobs::journal::{Accepted, Line, Origin, Subject, stamp_of};
+use jobs::journal::{Accepted, Line, LineOrigin, Subject, stamp_of};
 use jobs::time::Moment;
 use serde::Deserialize;
 
-use crate::journals::pieces::Piece;
-use crate::journals::reader::Place;
-use crate::merged::record::{EpisodeLine, Names, Record};
+use crate::journals::pieces::JournalPiece;
+use crate::journals::reader::LinePosition;
+use crate::merged::record::{EpisodeLine, EpisodeRecord, InternedNames};
 
 /// The beginning of an episode line that [`jobs::journal`] wrote.
 pub(crate) const EPISODE: &[u8] = b"{\"type\":\"episode\",";
@@ -19,13 +19,13 @@ pub(crate) const EPISODE_START: &[u8] = b"{\"type\":\"episode_start\",";
 
 /// The parsed lines of one piece.
 #[derive(Default)]
-pub(crate) struct Scan {
+pub(crate) struct PieceScan {
     /// Number of lines, including empty ones.
     pub(crate) lines: u64,
     /// Episodes with their jobs.
-    pub(crate) episodes: Vec<(JobIndex, Record)>,
+    pub(crate) episodes: Vec<(JobIndex, EpisodeRecord)>,
     /// File names and instructions of these episodes.
-    pub(crate) names: Names,
+    pub(crate) names: InternedNames,
     /// All other lines, in order, except those that mark the start of an episode.
     pub(crate) others: Vec<Other>,
     /// Numbers of lines that are not journal lines, counted from 0 within the piece.
@@ -46,7 +46,7 @@ pub(crate) struct Scan {
 /// A line that is not about the end of an episode.
 pub(crate) struct Other {
     pub(crate) line: Line,
-    pub(crate) place: Place,
+    pub(crate) place: LinePosition,
     /// When the line before was written, if that line is in this piece.
     pub(crate) before: Option<Moment>,
 }
@@ -70,14 +70,14 @@ fn moment(line: &[u8]) -> Option<Moment> {
 }
 
 /// Parses the lines of a piece of the journal `source`.
-pub(crate) fn scan(piece: &Piece, source: u32, accepted: &Accepted) -> Scan {
-    let mut scan = Scan {
+pub(crate) fn scan(piece: &JournalPiece, source: u32, accepted: &Accepted) -> PieceScan {
+    let mut scan = PieceScan {
         torn: piece.torn,
-        ..Scan::default()
+        ..PieceScan::default()
     };
     let mut last: &[u8] = b"";
     for (offset, line) in piece.lines() {
-        let place = Place {
+        let place = LinePosition {
             source,
             offset,
             len: u32::try_from(line.len()).unwrap_or(u32::MAX),
@@ -129,14 +129,14 @@ pub(crate) fn scan(piece: &Piece, source: u32, accepted: &Accepted) -> Scan {
     scan
 }
 
-impl Scan {
+impl PieceScan {
     /// Returns whether a line of this origin counts; records unmarked and foreign lines.
-    fn takes(&mut self, origin: Origin, number: u64) -> bool {
+    fn takes(&mut self, origin: LineOrigin, number: u64) -> bool {
         match origin {
-            Origin::Own => {}
-            Origin::Unmarked => self.unmarked += 1,
-            Origin::Foreign => self.foreign.push(number),
-            Origin::Unplanned => self.unplanned.push(number),
+            LineOrigin::Own => {}
+            LineOrigin::Unmarked => self.unmarked += 1,
+            LineOrigin::Foreign => self.foreign.push(number),
+            LineOrigin::Unplanned => self.unplanned.push(number),
         }
         origin.counts()
     }
@@ -150,14 +150,14 @@ impl Scan {
         }
     }
 
-    fn other(&mut self, line: Line, place: Place, before: Option<Moment>) {
+    fn other(&mut self, line: Line, place: LinePosition, before: Option<Moment>) {
         match line {
             // The line has its fields in another order, so `rrun` did not write it.
             Line::Episode(episode) => {
                 if let Ok(text) = serde_json::to_vec(&episode)
                     && let Ok(line) = serde_json::from_slice::<EpisodeLine>(&text)
                 {
-                    let record = Record {
+                    let record = EpisodeRecord {
                         is_ours: false,
                         ..line.record(place, &mut self.names)
                     };

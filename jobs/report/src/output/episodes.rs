@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt as _;
 
 use jobs::threads;
 
-use crate::journals::reader::Reader;
-use crate::merged::record::Record;
+use crate::journals::reader::LineReader;
+use crate::merged::record::EpisodeRecord;
 use crate::merged::scan::EPISODE;
 use crate::merged::{Merged, episode};
 
@@ -19,7 +19,7 @@ use crate::merged::{Merged, episode};
 const PART: u64 = 1 << 20;
 
 /// A range of jobs whose episodes are adjacent in the file.
-struct Part {
+struct JobRange {
     jobs: Range<usize>,
     at: u64,
 }
@@ -30,7 +30,7 @@ impl Merged<'_> {
     /// # Errors
     /// Returns the errors of the file system.
     pub fn write_episodes(&self, to: &File) -> io::Result<()> {
-        let write = |part: &Part, buffer: &mut Vec<u8>| {
+        let write = |part: &JobRange, buffer: &mut Vec<u8>| {
             let mut reader = self.journals.reader();
             buffer.clear();
             for record in self.jobs[part.jobs.clone()]
@@ -44,7 +44,7 @@ impl Merged<'_> {
         threads::in_order(&self.parts()?, write, |_, ()| {})
     }
 
-    fn parts(&self) -> io::Result<Vec<Part>> {
+    fn parts(&self) -> io::Result<Vec<JobRange>> {
         let mut reader = self.journals.reader();
         let (mut parts, mut first, mut begin, mut end) = (Vec::new(), 0, 0, 0);
         for (index, job) in self.jobs.iter().enumerate() {
@@ -52,7 +52,7 @@ impl Merged<'_> {
                 end += len(record, &mut reader)?;
             }
             if end - begin >= PART || index + 1 == self.jobs.len() {
-                parts.push(Part {
+                parts.push(JobRange {
                     jobs: first..index + 1,
                     at: begin,
                 });
@@ -64,7 +64,7 @@ impl Merged<'_> {
 }
 
 /// Returns the bytes of a line, including its line end.
-fn len(record: &Record, reader: &mut Reader) -> io::Result<u64> {
+fn len(record: &EpisodeRecord, reader: &mut LineReader) -> io::Result<u64> {
     if record.is_ours {
         return Ok(u64::from(record.place.len) - EPISODE.len() as u64 + 2);
     }
@@ -73,7 +73,7 @@ fn len(record: &Record, reader: &mut Reader) -> io::Result<u64> {
     Ok(line.len() as u64)
 }
 
-fn copy(record: &Record, reader: &mut Reader, to: &mut Vec<u8>) -> io::Result<()> {
+fn copy(record: &EpisodeRecord, reader: &mut LineReader, to: &mut Vec<u8>) -> io::Result<()> {
     let line = reader.line(record.place)?;
     match line.strip_prefix(EPISODE) {
         Some(rest) if record.is_ours => {

@@ -11,39 +11,39 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 
 use crate::merged::Merged;
-use crate::merged::record::Record;
+use crate::merged::record::EpisodeRecord;
 use crate::schema::{JobReport, Report};
 use crate::stats::mean;
 
 #[derive(Serialize)]
 pub(crate) struct EvalInfo<'a> {
-    per_task: Vec<Task<'a>>,
+    per_task: Vec<TaskResult<'a>>,
     per_group: BTreeMap<&'a str, Aggregate<'a>>,
     overall: Overall<'a>,
 }
 
 #[derive(Serialize)]
-struct Task<'a> {
+struct TaskResult<'a> {
     task_group: &'a str,
     /// Number of the task within its group, from 0.
     task_id: usize,
     /// Name of the job; an addition to LeRobot's format.
     job: &'a str,
-    metrics: Metrics<'a>,
+    metrics: TaskMetrics<'a>,
 }
 
 #[derive(Serialize)]
-struct Metrics<'a> {
+struct TaskMetrics<'a> {
     #[serde(serialize_with = "returns")]
-    sum_rewards: &'a [Record],
+    sum_rewards: &'a [EpisodeRecord],
     /// One value for each episode, in the order of `sum_rewards`.
     #[serde(
         serialize_with = "max_rewards",
         skip_serializing_if = "have_no_max_reward"
     )]
-    max_rewards: &'a [Record],
+    max_rewards: &'a [EpisodeRecord],
     #[serde(serialize_with = "successes")]
-    successes: &'a [Record],
+    successes: &'a [EpisodeRecord],
     video_paths: &'a [String],
 }
 
@@ -65,24 +65,24 @@ struct Overall<'a> {
     eval_ep_s: Option<f64>,
 }
 
-fn scored(records: &[Record]) -> impl Iterator<Item = &Record> {
+fn scored(records: &[EpisodeRecord]) -> impl Iterator<Item = &EpisodeRecord> {
     records.iter().filter(|record| record.is_scored())
 }
 
-fn returns<S: Serializer>(records: &[Record], to: S) -> Result<S::Ok, S::Error> {
+fn returns<S: Serializer>(records: &[EpisodeRecord], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(scored(records).map(|record| record.return_))
 }
 
-fn max_rewards<S: Serializer>(records: &[Record], to: S) -> Result<S::Ok, S::Error> {
+fn max_rewards<S: Serializer>(records: &[EpisodeRecord], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(scored(records).map(|record| record.max_reward.map(f64::from)))
 }
 
-fn have_no_max_reward(records: &[Record]) -> bool {
+fn have_no_max_reward(records: &[EpisodeRecord]) -> bool {
     scored(records).all(|record| record.max_reward.is_none())
 }
 
-fn successes<S: Serializer>(records: &[Record], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(scored(records).map(Record::is_solved))
+fn successes<S: Serializer>(records: &[EpisodeRecord], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(scored(records).map(EpisodeRecord::is_solved))
 }
 
 impl<'a> EvalInfo<'a> {
@@ -93,13 +93,13 @@ impl<'a> EvalInfo<'a> {
         for job in report.per_job.iter().filter(|job| job.rates.scored > 0) {
             let group = groups.entry(&job.environment).or_default();
             let records = merged.lines(job.index).episodes.as_slice();
-            let metrics = Metrics {
+            let metrics = TaskMetrics {
                 sum_rewards: records,
                 max_rewards: records,
                 successes: records,
                 video_paths: &job.videos,
             };
-            per_task.push(Task {
+            per_task.push(TaskResult {
                 task_group: &job.environment,
                 task_id: group.len(),
                 job: &job.name,

@@ -7,7 +7,7 @@
 
 use maud::{Markup, html};
 
-use crate::page::grid::{Grid, Tally};
+use crate::page::grid::{CellTally, TaskGrid};
 use crate::page::{matrix, number};
 
 /// The end of a bar and its interval, in percent of the width.
@@ -50,7 +50,7 @@ pub(super) fn place(percent: f64) -> String {
     format!("{:.2}%", percent.clamp(0.0, 100.0))
 }
 
-pub(super) fn section(grid: &Grid) -> Markup {
+pub(super) fn section(grid: &TaskGrid) -> Markup {
     let cells = |row| {
         (0..grid.policies.len()).filter_map(move |column| Some((column, grid.cell(row, column)?)))
     };
@@ -83,7 +83,7 @@ pub(super) fn section(grid: &Grid) -> Markup {
     }
 }
 
-fn bar(tally: &Tally) -> Markup {
+fn bar(tally: &CellTally) -> Markup {
     let all = Bar::new(tally.rate(), tally.wilson());
     let only = Bar::new(tally.completion_only(), tally.completion_wilson());
     html! {
@@ -98,7 +98,7 @@ fn bar(tally: &Tally) -> Markup {
     }
 }
 
-fn numbers(tally: &Tally) -> Markup {
+fn numbers(tally: &CellTally) -> Markup {
     let line = |rate: f64, of: u64, wilson: [f64; 2]| {
         html! {
             span.numbers {
@@ -143,8 +143,8 @@ pub(super) fn axis() -> Markup {
 mod tests {
     use super::*;
 
-    fn tally(successes: u64, scored: u64, errors: u64) -> Tally {
-        Tally {
+    fn tally(successes: u64, scored: u64, errors: u64) -> CellTally {
+        CellTally {
             expected: None,
             episodes: scored + errors,
             scored,

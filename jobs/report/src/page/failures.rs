@@ -25,7 +25,7 @@ const MOST_LOGS: usize = 3;
 
 /// Errors with the same reason.
 #[derive(Debug, PartialEq, Eq)]
-struct Group<'a> {
+struct FailureGroup<'a> {
     /// Message of the first error.
     text: &'a str,
     count: u64,
@@ -38,7 +38,7 @@ struct Group<'a> {
 }
 
 /// One error, or several of which only the number is known.
-struct Said<'a> {
+struct FailureEntry<'a> {
     text: &'a str,
     count: u64,
     place: Option<(&'a str, Option<u64>)>,
@@ -74,19 +74,19 @@ pub(super) fn section(report: &Report) -> Markup {
 
 /// Returns the errors of a report. Places and logs are known for the first errors only, but the
 /// number of errors for each reason is known for all.
-fn broken(report: &Report) -> impl Iterator<Item = Said<'_>> {
+fn broken(report: &Report) -> impl Iterator<Item = FailureEntry<'_>> {
     let is_counted = !report.failures_by_reason.is_empty();
     let counts = report
         .failures_by_reason
         .iter()
-        .map(|Reason { reason, count }| Said {
+        .map(|Reason { reason, count }| FailureEntry {
             text: reason,
             count: *count,
             place: None,
             log: None,
             stderr: &[],
         });
-    let places = report.failures.iter().map(move |failure| Said {
+    let places = report.failures.iter().map(move |failure| FailureEntry {
         text: &failure.reason,
         count: u64::from(!is_counted),
         place: Some((&failure.job, failure.episode)),
@@ -96,8 +96,8 @@ fn broken(report: &Report) -> impl Iterator<Item = Said<'_>> {
     counts.chain(places)
 }
 
-fn lost(loss: &EnvLoss) -> Said<'_> {
-    Said {
+fn lost(loss: &EnvLoss) -> FailureEntry<'_> {
+    FailureEntry {
         text: &loss.reason,
         count: 1,
         place: Some((&loss.job, Some(loss.episode))),
@@ -108,10 +108,10 @@ fn lost(loss: &EnvLoss) -> Said<'_> {
 
 /// Groups errors, the most frequent first; among equally frequent groups, the one that occurred
 /// first.
-fn grouped<'a>(said: impl Iterator<Item = Said<'a>>) -> Vec<Group<'a>> {
+fn grouped<'a>(said: impl Iterator<Item = FailureEntry<'a>>) -> Vec<FailureGroup<'a>> {
     let mut index = BTreeMap::new();
-    let mut groups: Vec<Group> = Vec::new();
-    for Said {
+    let mut groups: Vec<FailureGroup> = Vec::new();
+    for FailureEntry {
         text,
         count,
         place,
@@ -121,7 +121,7 @@ fn grouped<'a>(said: impl Iterator<Item = Said<'a>>) -> Vec<Group<'a>> {
     {
         let at = *index.entry(without_numbers(text)).or_insert(groups.len());
         if at == groups.len() {
-            groups.push(Group {
+            groups.push(FailureGroup {
                 text,
                 count: 0,
                 places: Vec::new(),
@@ -155,7 +155,7 @@ fn without_numbers(text: &str) -> String {
     key
 }
 
-fn table(groups: &[Group], name: &str) -> Markup {
+fn table(groups: &[FailureGroup], name: &str) -> Markup {
     let shown = &groups[..groups.len().min(MOST_REASONS)];
     let has_logs = shown.iter().any(|group| !group.logs.is_empty());
     html! {
@@ -180,7 +180,7 @@ fn table(groups: &[Group], name: &str) -> Markup {
 }
 
 /// Shows the first line of a reason, and the rest on demand.
-fn reason(group: &Group) -> Markup {
+fn reason(group: &FailureGroup) -> Markup {
     let whole = group.text.trim();
     let (first, rest) = whole.split_once('\n').unwrap_or((whole, ""));
     html! {
@@ -194,7 +194,7 @@ fn reason(group: &Group) -> Markup {
     }
 }
 
-fn places(group: &Group) -> Markup {
+fn places(group: &FailureGroup) -> Markup {
     html! {
         @for (job, episode) in &group.places {
             span.place { (job) @if let Some(episode) = episode { " " span.muted { "episode " (episode) } } }
@@ -207,10 +207,10 @@ fn places(group: &Group) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Failure;
+    use crate::FailureReport;
 
-    fn said<'a>(text: &'a str, job: &'a str, episode: u64) -> Said<'a> {
-        Said {
+    fn said<'a>(text: &'a str, job: &'a str, episode: u64) -> FailureEntry<'a> {
+        FailureEntry {
             text,
             count: 1,
             place: Some((job, Some(episode))),
@@ -257,7 +257,7 @@ mod tests {
             reason: text.to_owned(),
             count,
         };
-        let failure = |job: &str| Failure {
+        let failure = |job: &str| FailureReport {
             job: job.to_owned(),
             episode: None,
             rank: None,

@@ -21,7 +21,7 @@ const MOST_POLICIES: usize = 8;
 
 /// Counts of the episodes of a task under a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct CellTally {
     /// Number of expected episodes; `None` as long as it is unknown for any job.
     pub(super) expected: Option<u64>,
     pub(super) episodes: u64,
@@ -33,7 +33,7 @@ pub(super) struct Tally {
 }
 
 /// The tally without episodes, which sums start with.
-const NOTHING: Tally = Tally {
+const NOTHING: CellTally = CellTally {
     expected: Some(0),
     episodes: 0,
     scored: 0,
@@ -42,7 +42,7 @@ const NOTHING: Tally = Tally {
     jobs: 0,
 };
 
-impl From<&Rates> for Tally {
+impl From<&Rates> for CellTally {
     fn from(rates: &Rates) -> Self {
         let Rates {
             expected,
@@ -63,7 +63,7 @@ impl From<&Rates> for Tally {
     }
 }
 
-impl Tally {
+impl CellTally {
     /// Returns the share of solved episodes among all that were found.
     pub(super) fn rate(&self) -> Option<f64> {
         (self.episodes > 0).then(|| self.successes as f64 / self.episodes as f64)
@@ -105,7 +105,7 @@ impl Tally {
 
 /// The heading of a row or column.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Label {
+pub(super) struct GridLabel {
     /// Environment or policy type, as short as possible.
     pub(super) name: String,
     /// What distinguishes rows or columns of the same name: the instruction of a task, the path of
@@ -115,26 +115,26 @@ pub(super) struct Label {
 
 /// The table of tasks by policies.
 #[derive(Debug, Default)]
-pub(super) struct Grid {
+pub(super) struct TaskGrid {
     /// Rows, in the order of the jobs file.
-    pub(super) tasks: Vec<Label>,
+    pub(super) tasks: Vec<GridLabel>,
     /// Columns, in the order of the jobs file.
-    pub(super) policies: Vec<Label>,
+    pub(super) policies: Vec<GridLabel>,
     /// Cells with at least one job, by row and column.
-    cells: BTreeMap<(usize, usize), Tally>,
+    cells: BTreeMap<(usize, usize), CellTally>,
     /// Number of tasks added up in the last row.
     pub(super) other_tasks: usize,
     /// Number of policies added up in the last column.
     pub(super) other_policies: usize,
 }
 
-impl Grid {
+impl TaskGrid {
     pub(super) fn new(report: &Report) -> Self {
         let (tasks, policies) = (
-            Names::tasks(report),
-            Names::new(report.per_job.iter().map(policy)),
+            LabelNames::tasks(report),
+            LabelNames::new(report.per_job.iter().map(policy)),
         );
-        let mut cells: BTreeMap<(usize, usize), Tally> = BTreeMap::new();
+        let mut cells: BTreeMap<(usize, usize), CellTally> = BTreeMap::new();
         let (mut rows, mut columns) = (Places::default(), Places::default());
         for job in &report.per_job {
             let row = rows.place(tasks.key(task(job), UNTOLD)).min(MOST_TASKS);
@@ -142,7 +142,7 @@ impl Grid {
                 .place(policies.key(policy(job), "not begun"))
                 .min(MOST_POLICIES);
             let cell = cells.entry((row, column)).or_insert(NOTHING);
-            *cell = cell.and(Tally::from(&job.rates));
+            *cell = cell.and(CellTally::from(&job.rates));
         }
         let (tasks, other_tasks) = rows.labels(MOST_TASKS, "tasks", &tasks);
         let (policies, other_policies) = columns.labels(MOST_POLICIES, "policies", &policies);
@@ -156,7 +156,7 @@ impl Grid {
     }
 
     /// Returns the tally of a cell; `None` if it has no job.
-    pub(super) fn cell(&self, task: usize, policy: usize) -> Option<Tally> {
+    pub(super) fn cell(&self, task: usize, policy: usize) -> Option<CellTally> {
         self.cells.get(&(task, policy)).copied()
     }
 }
@@ -178,7 +178,7 @@ fn policy(job: &JobReport) -> (&str, Option<&str>) {
 const UNTOLD: &str = "instruction not known";
 
 /// How rows or columns are named and distinguished.
-pub(super) struct Names<'a> {
+pub(super) struct LabelNames<'a> {
     /// Names with several details.
     several: BTreeSet<&'a str>,
     /// Short names that several full names share.
@@ -186,20 +186,20 @@ pub(super) struct Names<'a> {
 }
 
 /// Name, and detail if it distinguishes entries of the same name.
-type Key<'a> = (&'a str, Option<&'a str>);
+type LabelKey<'a> = (&'a str, Option<&'a str>);
 
-impl<'a> Names<'a> {
+impl<'a> LabelNames<'a> {
     /// Collects the names of the tasks of all jobs.
     pub(super) fn tasks(report: &'a Report) -> Self {
         Self::new(report.per_job.iter().map(task))
     }
 
     /// Returns the heading of a job's task.
-    pub(super) fn task(&self, job: &JobReport) -> Label {
+    pub(super) fn task(&self, job: &JobReport) -> GridLabel {
         self.label(self.key(task(job), UNTOLD))
     }
 
-    fn new(keys: impl Iterator<Item = Key<'a>>) -> Self {
+    fn new(keys: impl Iterator<Item = LabelKey<'a>>) -> Self {
         let mut details: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         keys.for_each(|(name, detail)| details.entry(name).or_default().extend(detail));
         let several = details
@@ -216,7 +216,7 @@ impl<'a> Names<'a> {
         Self { several, ambiguous }
     }
 
-    fn key<'b>(&self, (name, detail): Key<'b>, unknown: &'static str) -> Key<'b> {
+    fn key<'b>(&self, (name, detail): LabelKey<'b>, unknown: &'static str) -> LabelKey<'b> {
         (
             name,
             self.several
@@ -225,14 +225,14 @@ impl<'a> Names<'a> {
         )
     }
 
-    fn label(&self, (long, detail): Key) -> Label {
+    fn label(&self, (long, detail): LabelKey) -> GridLabel {
         let short = name(long);
         let name = if self.ambiguous.contains(short) {
             long
         } else {
             short
         };
-        Label {
+        GridLabel {
             name: name.to_owned(),
             detail: detail.map(str::to_owned),
         }
@@ -242,12 +242,12 @@ impl<'a> Names<'a> {
 /// Rows or columns in order of first occurrence.
 #[derive(Default)]
 struct Places<'a> {
-    by_key: BTreeMap<Key<'a>, usize>,
-    keys: Vec<Key<'a>>,
+    by_key: BTreeMap<LabelKey<'a>, usize>,
+    keys: Vec<LabelKey<'a>>,
 }
 
 impl<'a> Places<'a> {
-    fn place(&mut self, key: Key<'a>) -> usize {
+    fn place(&mut self, key: LabelKey<'a>) -> usize {
         *self.by_key.entry(key).or_insert_with(|| {
             self.keys.push(key);
             self.keys.len() - 1
@@ -255,7 +255,7 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the headings of the first entries, followed by one for the number of all others.
-    fn labels(&self, most: usize, what: &str, names: &Names) -> (Vec<Label>, usize) {
+    fn labels(&self, most: usize, what: &str, names: &LabelNames) -> (Vec<GridLabel>, usize) {
         let mut labels: Vec<_> = self
             .keys
             .iter()
@@ -264,7 +264,7 @@ impl<'a> Places<'a> {
             .collect();
         let others = self.keys.len() - labels.len();
         if others > 0 {
-            labels.push(Label {
+            labels.push(GridLabel {
                 name: format!("{others} other {what}"),
                 detail: None,
             });

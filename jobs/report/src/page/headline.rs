@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use crate::page::bars::{Bar, axis, place, ruler};
 use crate::page::clock::Zone;
-use crate::page::grid::Tally;
+use crate::page::grid::CellTally;
 use crate::page::link::clip;
 use crate::page::{number, origin};
 use crate::{Rates, Report};
@@ -18,7 +18,7 @@ const MOST_NAMES: usize = 5;
 const MOST_POLICIES: usize = 8;
 
 pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
-    let tally = Tally::from(&report.overall);
+    let tally = CellTally::from(&report.overall);
     html! {
         p.over { "rrun evaluation" }
         div.title {
@@ -37,7 +37,7 @@ pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
 }
 
 /// Shows the rate of each policy, if there are several, then the rate of all together.
-fn rate(report: &Report, tally: &Tally) -> Markup {
+fn rate(report: &Report, tally: &CellTally) -> Markup {
     let policies: Vec<_> = report.tried().collect();
     html! {
         div.rate {
@@ -65,7 +65,7 @@ fn rate(report: &Report, tally: &Tally) -> Markup {
 
 /// Shows the rate of one policy, with its name if there are several.
 fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, jobs: u64) -> Markup {
-    let tally = &Tally::from(rates);
+    let tally = &CellTally::from(rates);
     html! {
         @match (tally.rate(), tally.wilson()) {
             (Some(rate), Some(wilson)) => {
@@ -110,7 +110,7 @@ fn rated(report: &Report) -> u64 {
         .count() as u64
 }
 
-fn strip(tally: &Tally) -> Markup {
+fn strip(tally: &CellTally) -> Markup {
     html! {
         @if let Some(bar) = Bar::new(tally.rate(), tally.wilson()) {
             div.strip {
@@ -121,7 +121,7 @@ fn strip(tally: &Tally) -> Markup {
     }
 }
 
-fn coverage(report: &Report, tally: &Tally) -> Markup {
+fn coverage(report: &Report, tally: &CellTally) -> Markup {
     let twice = report.duplicates_count;
     let unsolved = tally.scored - tally.successes;
     let all = tally

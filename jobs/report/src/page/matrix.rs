@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use crate::page::grid::{Grid, Label, Tally};
+use crate::page::grid::{CellTally, GridLabel, TaskGrid};
 use crate::page::link::clip;
 use crate::page::number;
 
-pub(super) fn section(grid: &Grid) -> Markup {
+pub(super) fn section(grid: &TaskGrid) -> Markup {
     html! {
         p.lead {
             "Solved episodes of all that were found, an episode that broke counts as not solved. "
@@ -35,7 +35,7 @@ pub(super) fn section(grid: &Grid) -> Markup {
 }
 
 /// Shows the name of a task, with its instruction if that distinguishes it.
-pub(super) fn task(task: &Label) -> Markup {
+pub(super) fn task(task: &GridLabel) -> Markup {
     html! {
         @match &task.detail {
             Some(instruction) => { (clip(instruction, 120)) small { (task.name) } }
@@ -45,11 +45,11 @@ pub(super) fn task(task: &Label) -> Markup {
 }
 
 /// Shows the name of a policy.
-pub(super) fn policy(policy: &Label) -> Markup {
+pub(super) fn policy(policy: &GridLabel) -> Markup {
     html! { (policy.name) @if let Some(path) = &policy.detail { small { (clip(path, 60)) } } }
 }
 
-fn cell(tally: Option<Tally>) -> Markup {
+fn cell(tally: Option<CellTally>) -> Markup {
     let Some(tally) = tally else {
         return html! { td.none { span.sr { "not run" } } };
     };
@@ -68,7 +68,7 @@ fn cell(tally: Option<Tally>) -> Markup {
 }
 
 /// Shows errors and missing episodes.
-fn rest(tally: &Tally) -> Markup {
+fn rest(tally: &CellTally) -> Markup {
     html! {
         @if tally.errors > 0 { small.bad { (number::counted(tally.errors, "error", "errors")) } }
         @if tally.missing() > 0 { small.bad { (number::count(tally.missing())) " missing" } }

@@ -37,7 +37,7 @@ mod table;
 mod timeline;
 
 pub use clock::Zone;
-use grid::Grid;
+use grid::TaskGrid;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
@@ -67,7 +67,7 @@ pub fn write(folder: &RunFolder, report: &Report) -> io::Result<()> {
 
 /// Renders the page, with times in `zone`.
 pub fn render(report: &Report, zone: &Zone) -> String {
-    let grid = Grid::new(report);
+    let grid = TaskGrid::new(report);
     let title = origin::title(report);
     // Anchor, name in the navigation, heading, and content.
     let sections = [

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::page::clock::{Zone, seconds_between};
 use crate::page::{link, number};
-use crate::{Launch, Report};
+use crate::{LaunchReport, Report};
 
 /// Returns the title of the page: the jobs file without its folders and extension.
 pub(super) fn title(report: &Report) -> String {
@@ -61,7 +61,7 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
             @if run.launches.len() > 1 {
                 dt { "Launches" }
                 dd {
-                    @for Launch { started, world_size } in run.launches.iter().take(MOST_LAUNCHES) {
+                    @for LaunchReport { started, world_size } in run.launches.iter().take(MOST_LAUNCHES) {
                         span.place { (moment(started, zone)) ", " (number::counted(*world_size as u64, "rank", "ranks")) }
                     }
                     @let more = run.launches.len().saturating_sub(MOST_LAUNCHES);

@@ -4,7 +4,7 @@
 use jobs::job::Status;
 use maud::{Markup, PreEscaped, html};
 
-use crate::page::grid::Tally;
+use crate::page::grid::CellTally;
 use crate::page::link::clip;
 use crate::page::{cut, number};
 use crate::{JobReport, Report};
@@ -15,11 +15,11 @@ pub(super) const MOST_JOBS: usize = 500;
 /// Name and columns of a table.
 pub(super) struct Sheet {
     pub(super) name: &'static str,
-    pub(super) columns: &'static [Column],
+    pub(super) columns: &'static [SheetColumn],
 }
 
 /// The heading of a column.
-pub(super) struct Column {
+pub(super) struct SheetColumn {
     pub(super) name: &'static str,
     /// CSS class: `n` for numbers.
     pub(super) class: &'static str,
@@ -27,8 +27,8 @@ pub(super) struct Column {
 }
 
 /// Returns a column of text.
-pub(super) const fn words(name: &'static str) -> Column {
-    Column {
+pub(super) const fn words(name: &'static str) -> SheetColumn {
+    SheetColumn {
         name,
         class: "",
         title: None,
@@ -36,8 +36,8 @@ pub(super) const fn words(name: &'static str) -> Column {
 }
 
 /// Returns a column of numbers; `title` explains them.
-pub(super) const fn numbers(name: &'static str, title: &'static str) -> Column {
-    Column {
+pub(super) const fn numbers(name: &'static str, title: &'static str) -> SheetColumn {
+    SheetColumn {
         name,
         class: "n",
         title: Some(title),
@@ -59,7 +59,7 @@ impl Sheet {
                 }
                 div.scroll role="region" aria-label=(self.name) tabindex="0" {
                     table.sortable {
-                        thead { tr { @for Column { name, class, title } in self.columns {
+                        thead { tr { @for SheetColumn { name, class, title } in self.columns {
                             th scope="col" class=(class) title=[title] { (name) }
                         } } }
                         tbody { @for job in &jobs { (row(job)) } }
@@ -75,7 +75,7 @@ impl Sheet {
 /// chosen first: those that failed, have not ended, or have errors or missing episodes.
 pub(super) fn shown(report: &Report) -> Vec<&JobReport> {
     let needs_a_look = |job: &&JobReport| {
-        let tally = Tally::from(&job.rates);
+        let tally = CellTally::from(&job.rates);
         job.status != Status::Completed || tally.errors > 0 || tally.missing() > 0
     };
     let (first, others): (Vec<_>, Vec<_>) = report.per_job.iter().partition(needs_a_look);

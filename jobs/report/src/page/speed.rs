@@ -3,10 +3,10 @@
 use maud::{Markup, html};
 
 use crate::page::number;
-use crate::page::sheet::{Column, Sheet, numbers, title, value, words};
+use crate::page::sheet::{Sheet, SheetColumn, numbers, title, value, words};
 use crate::{JobReport, Report};
 
-const COLUMNS: &[Column] = &[
+const COLUMNS: &[SheetColumn] = &[
     words("Job"),
     numbers(
         "Wall time",

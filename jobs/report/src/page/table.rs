@@ -3,10 +3,10 @@
 use maud::{Markup, html};
 
 use crate::page::bars::{Bar, ruler};
-use crate::page::grid::{Label, Names, Tally};
+use crate::page::grid::{CellTally, GridLabel, LabelNames};
 use crate::page::link::{clip, href, name};
 use crate::page::number;
-use crate::page::sheet::{Column, Sheet, numbers, title, value, words};
+use crate::page::sheet::{Sheet, SheetColumn, numbers, title, value, words};
 use crate::{JobReport, Report};
 
 /// Maximum number of files linked for a job.
@@ -15,7 +15,7 @@ const MOST_FILES: usize = 4;
 /// Maximum number of ranks listed for a job.
 const MOST_RANKS: usize = 4;
 
-const COLUMNS: &[Column] = &[
+const COLUMNS: &[SheetColumn] = &[
     words("Job"),
     words("Task"),
     words("Policy"),
@@ -37,7 +37,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 pub(super) fn section(report: &Report) -> Markup {
-    let names = Names::tasks(report);
+    let names = LabelNames::tasks(report);
     Sheet {
         name: "Jobs",
         columns: COLUMNS,
@@ -45,8 +45,8 @@ pub(super) fn section(report: &Report) -> Markup {
     .draw(report, |job| row(job, &names))
 }
 
-fn row(job: &JobReport, names: &Names) -> Markup {
-    let (rates, tally) = (&job.rates, Tally::from(&job.rates));
+fn row(job: &JobReport, names: &LabelNames) -> Markup {
+    let (rates, tally) = (&job.rates, CellTally::from(&job.rates));
     let status = job.status.as_str();
     html! {
         tr {
@@ -69,7 +69,7 @@ fn row(job: &JobReport, names: &Names) -> Markup {
     }
 }
 
-fn task(task: &Label) -> Markup {
+fn task(task: &GridLabel) -> Markup {
     html! {
         @match &task.detail {
             Some(instruction) => { (clip(instruction, 60)) }
@@ -87,7 +87,7 @@ fn some(count: u64) -> Markup {
     html! { td class={ "n " @if count > 0 { "bad" } @else { "muted" } } data-v=(count) { (number::count(count)) } }
 }
 
-fn interval(tally: &Tally) -> Markup {
+fn interval(tally: &CellTally) -> Markup {
     let Some((bar, wilson)) = Bar::new(tally.rate(), tally.wilson()).zip(tally.wilson()) else {
         return html! { td data-v="-1" {} };
     };

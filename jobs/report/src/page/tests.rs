@@ -4,15 +4,17 @@ use super::*;
 use jobs::job::{JobIndex, Status};
 use jobs::journal::Quantiles;
 
-use crate::{Config, Failure, JobReport, PolicyRates, RankReport, Rates, Run, Unsolved};
+use crate::{
+    ConfigReport, FailureReport, JobReport, PolicyRates, RankReport, Rates, RunReport, Unsolved,
+};
 
 /// Returns an empty report.
 pub(super) fn report() -> Report {
     Report {
         schema: "rrun/report/1".to_owned(),
         partial: false,
-        run: Run::default(),
-        config: Config::default(),
+        run: RunReport::default(),
+        config: ConfigReport::default(),
         per_policy: vec![],
         overall: Rates::default(),
         mean_task_success_rate: None,
@@ -129,7 +131,7 @@ fn whatever_users_write_is_text() {
     let mut other = job(1, EVIL, "p", rates(1, 2, 0));
     other.instruction = Some("another".to_owned());
     let mut report = of_jobs(vec![evil, other]);
-    report.failures = vec![Failure {
+    report.failures = vec![FailureReport {
         job: EVIL.to_owned(),
         episode: None,
         rank: None,
@@ -333,12 +335,12 @@ fn instructions_tell_tasks_of_one_environment_apart() {
             ..job(index, "a/libero_env.py:make", "gr00t", rates(1, 2, 0))
         }
     };
-    let same = Grid::new(&of_jobs(vec![told(0, "push"), told(1, "push")]));
+    let same = TaskGrid::new(&of_jobs(vec![told(0, "push"), told(1, "push")]));
     assert_eq!(
         (same.tasks.len(), same.tasks[0].detail.as_deref()),
         (1, None)
     );
-    let others = Grid::new(&of_jobs(vec![
+    let others = TaskGrid::new(&of_jobs(vec![
         told(0, "push"),
         told(1, "pull"),
         told(2, "push"),
@@ -364,7 +366,7 @@ fn two_checkpoints_of_a_policy_are_never_added_up() {
             ..job(index, "reach", "gr00t", rates(1, 2, 0))
         }
     };
-    let grid = Grid::new(&of_jobs(vec![of(0, "a"), of(1, "b"), of(2, "a")]));
+    let grid = TaskGrid::new(&of_jobs(vec![of(0, "a"), of(1, "b"), of(2, "a")]));
     let columns: Vec<_> = grid
         .policies
         .iter()
@@ -378,7 +380,7 @@ fn two_checkpoints_of_a_policy_are_never_added_up() {
         ),
         (vec!["a", "b"], 2, 1)
     );
-    let same = Grid::new(&of_jobs(vec![
+    let same = TaskGrid::new(&of_jobs(vec![
         of(0, "a"),
         job(1, "reach", "gr00t", rates(0, 0, 0)),
     ]));
@@ -394,7 +396,7 @@ fn environments_with_the_same_short_name_have_their_whole_one() {
         job(0, "a/e.py:make", "p", rates(1, 1, 0)),
         job(1, "b/e.py:make", "p", rates(1, 1, 0)),
     ];
-    let names: Vec<_> = Grid::new(&of_jobs(jobs))
+    let names: Vec<_> = TaskGrid::new(&of_jobs(jobs))
         .tasks
         .into_iter()
         .map(|task| task.name)
@@ -415,7 +417,7 @@ fn what_is_beyond_the_limits_is_added_up_and_said() {
         })
         .collect();
     let report = of_jobs(jobs);
-    let grid = Grid::new(&report);
+    let grid = TaskGrid::new(&report);
     assert_eq!(
         (
             grid.tasks.len(),

@@ -26,7 +26,7 @@ pub struct Duplicate {
 
 /// An error of an episode or job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct FailureReport {
     /// Name of the job.
     pub job: String,
     /// Number within the job; `null` if the job itself failed.

@@ -7,10 +7,10 @@ mod job;
 mod rank;
 mod run;
 
-pub use coverage::{Duplicate, EnvLoss, EpisodeId, Failure, Reason, Unsolved};
+pub use coverage::{Duplicate, EnvLoss, EpisodeId, FailureReport, Reason, Unsolved};
 pub use job::{GroupReport, JobReport, PolicyRates, Rates};
-pub use rank::{HowEnded, Life, RankReport, Span};
-pub use run::{Config, GpuReport, Launch, PolicyReport, Run};
+pub use rank::{HowEnded, JobSpan, LifeReport, RankReport};
+pub use run::{ConfigReport, GpuReport, LaunchReport, PolicyReport, RunReport};
 
 /// Maximum number of entries in a list of [`Report`]. The count beside a list includes all entries,
 /// and `rrun verify` lists all of them.
@@ -24,9 +24,9 @@ pub struct Report {
     /// Whether an episode, a rank or a job is missing.
     pub partial: bool,
     /// When and where the run took place.
-    pub run: Run,
+    pub run: RunReport,
     /// What was asked for, and the settings in effect.
-    pub config: Config,
+    pub config: ConfigReport,
     /// One entry for each policy, in file order. With several policies, these are the rates to look
     /// at first.
     #[serde(default)]
@@ -53,7 +53,7 @@ pub struct Report {
     #[serde(default)]
     pub duplicates_count: u64,
     /// Errors of jobs, then of episodes, the first [`LISTED`].
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailureReport>,
     /// Number of errors.
     #[serde(default)]
     pub failures_count: u64,

@@ -62,15 +62,15 @@ pub struct RankReport {
     pub gpu_busy: Option<f64>,
     /// Its lives, each from a start to an end, in order of time.
     #[serde(default)]
-    pub lives: Vec<Life>,
+    pub lives: Vec<LifeReport>,
     /// The jobs that it ran, in order of time.
     #[serde(default)]
-    pub spans: Vec<Span>,
+    pub spans: Vec<JobSpan>,
 }
 
 /// One life of a rank: from a start to an end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Life {
+pub struct LifeReport {
     /// When the life began, RFC 3339 in UTC.
     pub started: String,
     /// When its last line was written, RFC 3339 in UTC.
@@ -104,7 +104,7 @@ pub enum HowEnded {
 
 /// A job in a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Span {
+pub struct JobSpan {
     /// Name of the job.
     pub job: String,
     /// How often the job had failed in this rank before.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// When, where and with which versions the run took place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunReport {
     /// Id of the run. It stays the same whenever the run is continued.
     #[serde(default)]
     pub id: String,
@@ -42,7 +42,7 @@ pub struct Run {
     pub versions: BTreeMap<String, Vec<String>>,
     /// Every launch of the run, in order of time.
     #[serde(default)]
-    pub launches: Vec<Launch>,
+    pub launches: Vec<LaunchReport>,
     /// Every start after the first one, and what had changed.
     #[serde(default)]
     pub resumed_from: Vec<Resumed>,
@@ -80,7 +80,7 @@ pub struct GpuReport {
 
 /// One launch of the run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Launch {
+pub struct LaunchReport {
     /// When the launch began, RFC 3339 in UTC.
     pub started: String,
     /// Number of ranks.
@@ -89,7 +89,7 @@ pub struct Launch {
 
 /// What was asked for, and the settings in effect.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Config {
+pub struct ConfigReport {
     /// The jobs file, as the command line named it.
     pub jobs_file: String,
     /// SHA-256 of the contents of the jobs file.

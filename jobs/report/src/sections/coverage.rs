@@ -7,9 +7,11 @@ use std::io;
 use jobs::job::{Job, Length, Status};
 use jobs::journal::{EnvLost, Line};
 
-use crate::merged::record::{Again, Record};
+use crate::merged::record::{EpisodeRecord, Repetition};
 use crate::merged::{Merged, episode};
-use crate::schema::{Duplicate, EnvLoss, EpisodeId, Failure, JobReport, LISTED, Reason, Unsolved};
+use crate::schema::{
+    Duplicate, EnvLoss, EpisodeId, FailureReport, JobReport, LISTED, Reason, Unsolved,
+};
 use crate::verify::ranges;
 
 /// Number of unsolved episodes that a report shows of one job.
@@ -124,16 +126,16 @@ impl<'a> Merged<'a> {
             .lines(job.index)
             .episodes
             .iter()
-            .filter(|record| record.again != Again::Once);
+            .filter(|record| record.again != Repetition::Once);
         again.map(|record| Duplicate {
             job: job.name.clone(),
             episode: record.episode,
-            agree: record.again == Again::Agreeing,
+            agree: record.again == Repetition::Agreeing,
         })
     }
 
     /// Returns all episodes that count, with their jobs.
-    fn records(&self) -> impl Iterator<Item = (&'a Job, &Record)> {
+    fn records(&self) -> impl Iterator<Item = (&'a Job, &EpisodeRecord)> {
         let of = |job: &'a Job| {
             self.lines(job.index)
                 .episodes
@@ -147,7 +149,7 @@ impl<'a> Merged<'a> {
 /// The first errors of jobs, then of episodes; the number of errors; and how often each reason
 /// occurs.
 pub(crate) struct Failures {
-    pub(crate) first: Vec<Failure>,
+    pub(crate) first: Vec<FailureReport>,
     pub(crate) count: u64,
     pub(crate) by_reason: Vec<Reason>,
 }
@@ -155,7 +157,7 @@ pub(crate) struct Failures {
 /// Collects the errors.
 pub(crate) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failures> {
     let (mut first, mut count, mut reasons) = (Vec::new(), 0, HashMap::new());
-    let mut add = |failure: Failure| {
+    let mut add = |failure: FailureReport| {
         count += 1;
         // If there are very many different reasons, the remaining ones are counted as one.
         let is_new = !reasons.contains_key(&failure.reason);
@@ -176,7 +178,7 @@ pub(crate) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failur
                 .iter()
                 .find(|end| end.error.is_some())
                 .map(|end| end.rank);
-            add(Failure {
+            add(FailureReport {
                 job: job.name.clone(),
                 episode: None,
                 rank,
@@ -198,7 +200,7 @@ pub(crate) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failur
             .rev()
             .filter(|end| end.rank == rank);
         let log = ends.filter_map(|end| end.log.clone()).next();
-        add(Failure {
+        add(FailureReport {
             job: job.name.clone(),
             episode: Some(record.episode),
             rank: Some(rank),

@@ -6,12 +6,16 @@ use jobs::job::Job;
 use serde_json::{Map, Value};
 
 use crate::schema::{GroupReport, JobReport};
-use crate::sections::rates::Tally;
+use crate::sections::rates::EpisodeTally;
 use crate::stats::mean;
 
 /// Returns one entry for each value of each property; `reports` and `tallies` are those of the
 /// jobs, in order.
-pub(crate) fn groups(jobs: &[Job], reports: &[JobReport], tallies: &[Tally]) -> Vec<GroupReport> {
+pub(crate) fn groups(
+    jobs: &[Job],
+    reports: &[JobReport],
+    tallies: &[EpisodeTally],
+) -> Vec<GroupReport> {
     let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
     for (index, job) in jobs.iter().enumerate() {
         properties(job)
@@ -29,7 +33,9 @@ pub(crate) fn groups(jobs: &[Job], reports: &[JobReport], tallies: &[Tally]) -> 
         ),
         rates: members
             .iter()
-            .fold(Tally::new(Some(0)), |sum, index| sum.and(&tallies[*index]))
+            .fold(EpisodeTally::new(Some(0)), |sum, index| {
+                sum.and(&tallies[*index])
+            })
             .rates(),
     };
     groups.into_iter().map(report).collect()

@@ -8,13 +8,13 @@ use jobs::progress;
 
 use crate::merged::Merged;
 use crate::merged::busy;
-use crate::merged::record::{Name, Record};
+use crate::merged::record::{EpisodeRecord, Name};
 use crate::schema::{JobReport, Rates};
-use crate::sections::rates::Tally;
+use crate::sections::rates::EpisodeTally;
 use crate::tables;
 
 /// Returns the report of one job.
-pub(crate) fn job(merged: &Merged, job: &Job, tally: &Tally) -> JobReport {
+pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport {
     let lines = merged.lines(job.index);
     let (episodes, starts, ends) = (&lines.episodes, &lines.starts, &lines.ends);
     let standing = merged.standing(job.index);
@@ -112,7 +112,11 @@ fn slowest(quantiles: impl Iterator<Item = Quantiles>) -> Quantiles {
     })
 }
 
-fn names(merged: &Merged, episodes: &[Record], file: fn(&Record) -> Option<Name>) -> Vec<String> {
+fn names(
+    merged: &Merged,
+    episodes: &[EpisodeRecord],
+    file: fn(&EpisodeRecord) -> Option<Name>,
+) -> Vec<String> {
     let numbers: BTreeSet<Name> = episodes.iter().filter_map(file).collect();
     let mut names: Vec<_> = numbers
         .into_iter()
@@ -122,7 +126,7 @@ fn names(merged: &Merged, episodes: &[Record], file: fn(&Record) -> Option<Name>
     names
 }
 
-fn instruction(merged: &Merged, episodes: &[Record]) -> Option<String> {
+fn instruction(merged: &Merged, episodes: &[EpisodeRecord]) -> Option<String> {
     let first = episodes.first()?.instruction;
     episodes
         .iter()

@@ -7,7 +7,7 @@ use jobs::job::JobIndex;
 use crate::merged::Merged;
 use crate::merged::busy;
 use crate::merged::lives::{Events, LifeLines, SpanLines};
-use crate::schema::{HowEnded, Life, RankReport, Span};
+use crate::schema::{HowEnded, JobSpan, LifeReport, RankReport};
 
 /// Returns one entry for each journal in which a rank has started.
 pub(crate) fn ranks(merged: &Merged) -> Vec<RankReport> {
@@ -82,8 +82,8 @@ fn rank(names: &HashMap<JobIndex, &str>, events: &Events, episodes: u64, jobs: u
     }
 }
 
-fn life(life: &LifeLines) -> Life {
-    Life {
+fn life(life: &LifeLines) -> LifeReport {
+    LifeReport {
         started: life.start.started.clone(),
         ended: life.ended.text(),
         end: life.how,
@@ -94,8 +94,8 @@ fn life(life: &LifeLines) -> Life {
     }
 }
 
-fn span(names: &HashMap<JobIndex, &str>, span: &SpanLines) -> Span {
-    Span {
+fn span(names: &HashMap<JobIndex, &str>, span: &SpanLines) -> JobSpan {
+    JobSpan {
         job: names
             .get(&span.job)
             .map_or_else(|| format!("job {}", span.job.0), |name| (*name).to_owned()),

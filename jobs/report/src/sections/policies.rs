@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::merged::Merged;
 use crate::schema::{JobReport, PolicyRates, Report};
-use crate::sections::rates::Tally;
+use crate::sections::rates::EpisodeTally;
 use crate::stats::mean;
 
 /// Assigns the jobs of a plan to policies.
@@ -56,7 +56,11 @@ impl<'a> Policies<'a> {
     }
 
     /// Returns one entry for each policy; `reports` and `tallies` are those of the jobs, in order.
-    pub(crate) fn rates(&self, reports: &[JobReport], tallies: &[Tally]) -> Vec<PolicyRates> {
+    pub(crate) fn rates(
+        &self,
+        reports: &[JobReport],
+        tallies: &[EpisodeTally],
+    ) -> Vec<PolicyRates> {
         let rates = |(number, (policy, path)): (usize, &(&str, Option<&str>))| {
             let jobs = || (0..reports.len()).filter(|job| self.of_jobs[*job] == number);
             PolicyRates {
@@ -67,7 +71,9 @@ impl<'a> Policies<'a> {
                     jobs().filter_map(|job| reports[job].rates.success_rate),
                 ),
                 rates: jobs()
-                    .fold(Tally::new(Some(0)), |sum, job| sum.and(&tallies[job]))
+                    .fold(EpisodeTally::new(Some(0)), |sum, job| {
+                        sum.and(&tallies[job])
+                    })
                     .rates(),
             }
         };

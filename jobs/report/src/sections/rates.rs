@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::merged::record::Record;
+use crate::merged::record::EpisodeRecord;
 use crate::schema::Rates;
 use crate::stats::wilson95;
 
 /// Sums over a set of episodes. Adding two tallies gives the tally of both sets.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Tally {
+pub(crate) struct EpisodeTally {
     /// Number of expected episodes; `None` if it is unknown for any part of the set.
     pub(crate) expected: Option<u64>,
     /// The policies of the episodes, by number.
@@ -26,7 +26,7 @@ pub(crate) struct Tally {
     out_of_bounds: u64,
 }
 
-impl Tally {
+impl EpisodeTally {
     /// Creates a tally without episodes.
     pub(crate) fn new(expected: Option<u64>) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Tally {
     }
 
     /// Tallies episodes of one policy.
-    pub(crate) fn of(expected: Option<u64>, policy: usize, records: &[Record]) -> Self {
+    pub(crate) fn of(expected: Option<u64>, policy: usize, records: &[EpisodeRecord]) -> Self {
         let mut tally = Self::new(expected);
         tally.policies.extend(records.first().map(|_| policy));
         for record in records {

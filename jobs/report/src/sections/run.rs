@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::Context;
 use crate::merged::Merged;
 use crate::merged::lives::Events;
-use crate::schema::{Config, GpuReport, JobReport, Launch, PolicyReport, Run};
+use crate::schema::{ConfigReport, GpuReport, JobReport, LaunchReport, PolicyReport, RunReport};
 use crate::sections::per_job::distinct;
 
 /// Returns when and where the run took place, and how its report was made.
-pub(crate) fn run(merged: &Merged, context: Context) -> Run {
+pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
     let starts = || {
         merged
             .events
@@ -35,7 +35,7 @@ pub(crate) fn run(merged: &Merged, context: Context) -> Run {
             bytes: gpu.bytes,
             uuid: gpu.uuid.clone(),
         });
-    Run {
+    RunReport {
         id: run_id(merged.plan),
         started: starts().map(|start| start.started.clone()).min(),
         ended: merged.span.map(|[_, last]| last.text()),
@@ -80,7 +80,7 @@ fn world_size(events: &[Events]) -> Option<usize> {
 
 /// Returns the starts of the lowest rank, without the restarts by its launcher; in a merged folder
 /// those of each run.
-fn launches(events: &[Events]) -> Vec<Launch> {
+fn launches(events: &[Events]) -> Vec<LaunchReport> {
     let mut lowest: BTreeMap<&str, &Events> = BTreeMap::new();
     let has_begun = |events: &&Events| !events.lives.is_empty() || !events.repeats.is_empty();
     for events in events.iter().filter(has_begun) {
@@ -94,7 +94,7 @@ fn launches(events: &[Events]) -> Vec<Launch> {
         .flat_map(|events| events.lives.iter().chain(&events.repeats));
     let starts = lives.map(|life| &life.start);
     let first = starts.filter(|start| start.restart == 0 && start.round == 0);
-    distinct(first.map(|start| Launch {
+    distinct(first.map(|start| LaunchReport {
         started: start.started.clone(),
         world_size: start.world_size,
     }))
@@ -128,14 +128,14 @@ fn versions<'a>(starts: impl Iterator<Item = &'a RankStart>) -> BTreeMap<String,
 }
 
 /// Returns what was asked for, and the settings in effect.
-pub(crate) fn config(merged: &Merged, jobs: &[JobReport]) -> Config {
+pub(crate) fn config(merged: &Merged, jobs: &[JobReport]) -> ConfigReport {
     let plan = merged.plan;
     let starts = merged
         .events
         .iter()
         .flat_map(|events| &events.lives)
         .map(|life| &life.start);
-    Config {
+    ConfigReport {
         jobs_file: plan.jobs_file.clone(),
         sha256: plan.jobs_sha256.clone(),
         seed: plan.seed,

@@ -16,7 +16,7 @@ const EXACT: u64 = 1000;
 
 /// Counts of pairs by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pairs {
+pub struct PairCounts {
     /// Pairs that A and B solved.
     pub both: u64,
     /// Pairs that only A solved.
@@ -48,7 +48,7 @@ pub struct MeanDifference {
     pub interval95: Option<[f64; 2]>,
 }
 
-impl Pairs {
+impl PairCounts {
     /// Counts one more pair.
     pub fn add(&mut self, a: bool, b: bool) {
         *match (a, b) {
@@ -194,8 +194,8 @@ mod tests {
 
     /// Converts a table as in textbooks: the difference of its first row and its first column is
     /// that of B and A.
-    fn pairs([both, only_b, only_a, neither]: [u64; 4]) -> Pairs {
-        Pairs {
+    fn pairs([both, only_b, only_a, neither]: [u64; 4]) -> PairCounts {
+        PairCounts {
             both,
             only_a,
             only_b,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::*;
 use jobs::episode::VideoRef;
-use jobs::journal::{Gpu, PolicyFiles, RankEnd, RankStart};
+use jobs::journal::{PolicyFiles, RankEnd, RankGpu, RankStart};
 use jobs::plan::{Git, Resumed};
 
 /// Objects whose keys are data.
@@ -19,7 +19,7 @@ const MAPS: [&str; 4] = [
 
 /// Returns a report in which no list is empty.
 fn full() -> Report {
-    let gpu = Some(Gpu {
+    let gpu = Some(RankGpu {
         index: 0,
         name: String::new(),
         bytes: 1,

@@ -23,7 +23,7 @@ fn every_file_of_a_report_moves_with_its_run() {
     let dir = tempfile::tempdir().unwrap();
     let folder = RunFolder::new(dir.path());
     let journals = Journals::of_lines(&everything());
-    report::write(&folder, &two_jobs(), &journals, Context::default()).unwrap();
+    crate::write(&folder, &two_jobs(), &journals, Context::default()).unwrap();
     let mut written: Vec<_> = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -22,7 +22,7 @@ fn a_failed_job_is_a_failure_with_its_reason_and_log() {
     let (reason, log) = ("no EGL".to_owned(), Some("logs/1.log".to_owned()));
     assert_eq!(
         report.failures,
-        [Failure {
+        [FailureReport {
             job: "b".to_owned(),
             episode: None,
             rank: Some(1),

@@ -244,7 +244,7 @@ fn an_error_is_no_failure_and_both_rates_say_so() {
         (rates.errors, rates.success_rate, rates.completion_only_rate),
         (1, Some(0.5), Some(2.0 / 3.0))
     );
-    let failure = Failure {
+    let failure = FailureReport {
         job: "a".to_owned(),
         episode: Some(0),
         rank: Some(0),

@@ -53,16 +53,16 @@ pub struct JobAudit {
     /// Number of episodes that ended with an error.
     pub errors: u64,
     /// Dataset files, with the episodes that each must have.
-    pub datasets: BTreeMap<String, Vec<Demo>>,
+    pub datasets: BTreeMap<String, Vec<ExpectedDemo>>,
     /// Video files, with the episodes that each must have.
-    pub videos: BTreeMap<String, Vec<Span>>,
+    pub videos: BTreeMap<String, Vec<EpisodeFrames>>,
     /// Video files of single episodes, with their number of frames.
     pub episode_videos: BTreeMap<String, Option<u64>>,
 }
 
 /// An episode in a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Demo {
+pub struct ExpectedDemo {
     /// Name of its group below `data`, or `episode_<n>` of a LeRobot folder.
     pub name: String,
     /// Number within the job.
@@ -77,7 +77,7 @@ pub struct Demo {
 
 /// An episode in a video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct EpisodeFrames {
     /// Number within the job.
     pub episode: u64,
     /// Index of the first frame.
@@ -86,7 +86,7 @@ pub struct Span {
     pub frames: u64,
 }
 
-impl Span {
+impl EpisodeFrames {
     /// Returns the index after the last frame; it saturates.
     pub fn end(&self) -> u64 {
         self.first.saturating_add(self.frames)
@@ -148,7 +148,7 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
         expected: merged.expected(job),
         ..JobAudit::default()
     };
-    let mut seen = Seen::default();
+    let mut seen = Irregularities::default();
     merged.each_episode_of(job, |episode| {
         seen.episode(plan, job, &episode);
         audit.episode(episode);
@@ -227,7 +227,7 @@ impl JobAudit {
         } = episode;
         if let Some(demo) = episode.dataset {
             let demos = self.datasets.entry(demo.file).or_default();
-            demos.push(Demo {
+            demos.push(ExpectedDemo {
                 name: demo.demo,
                 episode: number,
                 seed,
@@ -238,7 +238,7 @@ impl JobAudit {
         let frames = episode.video.as_ref().map(|video| video.frames);
         if let Some(video) = episode.video {
             let spans = self.videos.entry(video.file).or_default();
-            spans.push(Span {
+            spans.push(EpisodeFrames {
                 episode: number,
                 first: video.first_frame,
                 frames: video.frames,
@@ -252,7 +252,7 @@ impl JobAudit {
 
 /// Episode numbers by the kind of problem.
 #[derive(Default)]
-struct Seen {
+struct Irregularities {
     errors: Vec<u64>,
     seeds: Vec<u64>,
     strange: Vec<u64>,
@@ -264,7 +264,7 @@ struct Seen {
     unfilmed: Vec<u64>,
 }
 
-impl Seen {
+impl Irregularities {
     fn episode(&mut self, plan: &RunPlan, job: &Job, episode: &Episode) {
         let number = episode.episode;
         if episode.error.is_some() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use jobs::assign::Only;
-use jobs::episode::Outcome;
+use jobs::episode::EpisodeOutcome;
 use jobs::episode_numbers::EpisodeNumbers;
 use jobs::job::{Job, Length, Status};
 use jobs::journal::Provenance;
@@ -14,7 +14,7 @@ use jobs::seed;
 use crate::Merged;
 
 /// The chosen episodes by job, with their original results.
-pub type Chosen = BTreeMap<String, BTreeMap<u64, Outcome>>;
+pub type Chosen = BTreeMap<String, BTreeMap<u64, EpisodeOutcome>>;
 
 /// Chooses `count` scored episodes, spread evenly over the jobs that count their episodes, as far
 /// as these have enough. Another `seed` chooses others.
@@ -54,7 +54,11 @@ pub fn choose(merged: &Merged, plan: &RunPlan, count: usize, seed: u64) -> io::R
     Ok(chosen)
 }
 
-fn outcomes(merged: &Merged, job: &Job, numbers: &[u64]) -> io::Result<BTreeMap<u64, Outcome>> {
+fn outcomes(
+    merged: &Merged,
+    job: &Job,
+    numbers: &[u64],
+) -> io::Result<BTreeMap<u64, EpisodeOutcome>> {
     let mut found = BTreeMap::new();
     merged.each_episode_of(job, |episode| {
         if numbers.contains(&episode.episode) && episode.error.is_none() {
@@ -122,7 +126,7 @@ pub fn differences(chosen: &Chosen, again: &Merged, plan: &RunPlan) -> io::Resul
 }
 
 /// Compares seed, end and steps, and the return bit by bit.
-fn difference(before: &Outcome, after: &Outcome) -> Option<String> {
+fn difference(before: &EpisodeOutcome, after: &EpisodeOutcome) -> Option<String> {
     let pairs = [
         ("seed", before.seed.to_string(), after.seed.to_string()),
         (

@@ -68,7 +68,7 @@ fn a_whole_run_has_no_findings_and_names_its_files() {
     );
     assert_eq!(
         job.videos["a/a.mp4"][1],
-        Span {
+        EpisodeFrames {
             episode: 1,
             first: 10,
             frames: 10

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::assign::lease::{Hold, Holder, Key, Op, Reply, SHUT};
+use crate::assign::lease::{Hold, LeaseHolder, LeaseKey, LeaseOp, LeaseReply, SHUT};
 use crate::job::JobIndex;
 
 /// A job whose blocks are leased.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub struct LeasedJob {
     /// Position of the job in the file.
     pub job: JobIndex,
     /// Its blocks, see [`crate::assign::lease::blocks`]; a job that is not split is one block.
@@ -46,9 +46,9 @@ pub struct Claim {
 
 /// What the caller must do next.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum NextStep {
     /// Run this store operation, and pass its reply to [`Claimer::on`].
-    Ask(Op),
+    Ask(LeaseOp),
     /// Run this block.
     Run(Claim),
     /// There is nothing to run now; ask again later.
@@ -60,23 +60,23 @@ pub enum Answer {
 /// One rank's view of the blocks that are left.
 #[derive(Debug)]
 pub struct Claimer {
-    me: Holder,
+    me: LeaseHolder,
     /// Jobs in descending order of expected time.
-    jobs: Vec<Seen>,
+    jobs: Vec<JobState>,
     /// Index of the job whose environments the rank has loaded.
     here: Option<usize>,
     /// Ranks that are dead or presumed dead.
     gone: BTreeSet<usize>,
     /// Leases of the ranks in `gone`, as they were when last read.
-    watched: BTreeMap<Key, Holder>,
+    watched: BTreeMap<LeaseKey, LeaseHolder>,
     want: Want,
-    doing: Doing,
+    doing: PendingOp,
 }
 
 /// A job and what is known about it. A flag that is set stays set.
 #[derive(Debug)]
-struct Seen {
-    task: Task,
+struct JobState {
+    task: LeasedJob,
     /// Some rank has begun the job.
     is_begun: bool,
     /// Every block has been handed out at least once.
@@ -87,7 +87,7 @@ struct Seen {
 
 /// The operation whose reply is awaited; jobs are given by their index in `Claimer::jobs`.
 #[derive(Debug)]
-enum Doing {
+enum PendingOp {
     Idle,
     Ticket(usize),
     Begin(usize),
@@ -99,7 +99,7 @@ enum Doing {
     Claim(usize, usize, bool),
     Closed(usize, Lives),
     Look(usize, usize, Lives),
-    Life(usize, usize, Holder, Lives),
+    Life(usize, usize, LeaseHolder, Lives),
 }
 
 /// A job and the seconds of work left for each rank that is on it, the asking rank included.
@@ -111,8 +111,8 @@ type Lives = BTreeMap<usize, i64>;
 
 impl Claimer {
     /// Creates a claimer that knows the tasks but nothing about their leases.
-    pub fn new(me: Holder, tasks: Vec<Task>) -> Self {
-        let seen = |task| Seen {
+    pub fn new(me: LeaseHolder, tasks: Vec<LeasedJob>) -> Self {
+        let seen = |task| JobState {
             task,
             is_begun: false,
             is_exhausted: false,
@@ -122,7 +122,7 @@ impl Claimer {
             .into_iter()
             .filter(|task| task.done.len() < task.blocks.len());
         let mut jobs: Vec<_> = open.map(seen).collect();
-        let left_s = |seen: &Seen| {
+        let left_s = |seen: &JobState| {
             (seen.task.blocks.len() - seen.task.done.len()) as f64 * seen.task.block_s
         };
         jobs.sort_by(|a, b| {
@@ -137,14 +137,14 @@ impl Claimer {
             gone: BTreeSet::new(),
             watched: BTreeMap::new(),
             want: Want::Any,
-            doing: Doing::Idle,
+            doing: PendingOp::Idle,
         }
     }
 
     /// Starts the search for a block. `gone` are the ranks that will not come back or have not
     /// reported for too long. Two consecutive calls must be further apart than an episode needs
     /// from its mark to the journal.
-    pub fn start(&mut self, want: Want, gone: BTreeSet<usize>) -> Answer {
+    pub fn start(&mut self, want: Want, gone: BTreeSet<usize>) -> NextStep {
         (self.want, self.gone) = (want, gone);
         match self.here {
             Some(here) if !self.jobs[here].is_exhausted => self.ask_ticket(here),
@@ -153,10 +153,10 @@ impl Claimer {
     }
 
     /// Takes the store's reply to the operation that was asked for.
-    pub fn on(&mut self, reply: Reply) -> Answer {
-        match (std::mem::replace(&mut self.doing, Doing::Idle), reply) {
-            (Doing::Ticket(job), Reply::Sum(count)) => self.on_ticket(job, count),
-            (Doing::Begin(job), Reply::Is(hold)) => {
+    pub fn on(&mut self, reply: LeaseReply) -> NextStep {
+        match (std::mem::replace(&mut self.doing, PendingOp::Idle), reply) {
+            (PendingOp::Ticket(job), LeaseReply::Sum(count)) => self.on_ticket(job, count),
+            (PendingOp::Begin(job), LeaseReply::Is(hold)) => {
                 self.jobs[job].is_begun = true;
                 if hold == Hold::By(self.me) {
                     self.ask_ticket(job)
@@ -164,18 +164,18 @@ impl Claimer {
                     self.begin()
                 }
             }
-            (Doing::Left(job, best), Reply::Sum(count)) => self.on_left(job, count, best),
-            (Doing::Helpers(job, left_s, best), Reply::Sum(helpers)) => {
+            (PendingOp::Left(job, best), LeaseReply::Sum(count)) => self.on_left(job, count, best),
+            (PendingOp::Helpers(job, left_s, best), LeaseReply::Sum(helpers)) => {
                 let each_s = left_s / helpers.max(0).saturating_add(1) as f64;
                 let best = best
                     .filter(|Best(_, most)| *most >= each_s)
                     .unwrap_or(Best(job, each_s));
                 self.look_for_help(job + 1, Some(best))
             }
-            (Doing::Claim(job, block, is_taken_over), Reply::Is(hold)) => {
+            (PendingOp::Claim(job, block, is_taken_over), LeaseReply::Is(hold)) => {
                 self.on_claim(job, block, is_taken_over, hold)
             }
-            (Doing::Closed(job, lives), Reply::Sum(count)) => {
+            (PendingOp::Closed(job, lives), LeaseReply::Sum(count)) => {
                 let seen = &mut self.jobs[job];
                 seen.is_closed = count >= SHUT || count as usize == seen.task.blocks.len();
                 if seen.is_closed {
@@ -184,30 +184,30 @@ impl Claimer {
                     self.look(job, 0, lives)
                 }
             }
-            (Doing::Look(job, block, lives), Reply::Is(hold)) => {
+            (PendingOp::Look(job, block, lives), LeaseReply::Is(hold)) => {
                 self.on_look(job, block, hold, lives)
             }
-            (Doing::Life(job, block, holder, mut lives), Reply::Sum(life)) => {
+            (PendingOp::Life(job, block, holder, mut lives), LeaseReply::Sum(life)) => {
                 lives.insert(holder.rank, life);
                 self.judge(job, block, holder, lives)
             }
             // The reply is of the wrong kind, or none was awaited. The claimer cannot repair the
             // store.
-            (_, Reply::Sum(_) | Reply::Is(_)) => Answer::Nothing,
+            (_, LeaseReply::Sum(_) | LeaseReply::Is(_)) => NextStep::Nothing,
         }
     }
 
-    fn ask(&mut self, doing: Doing, op: Op) -> Answer {
+    fn ask(&mut self, doing: PendingOp, op: LeaseOp) -> NextStep {
         self.doing = doing;
-        Answer::Ask(op)
+        NextStep::Ask(op)
     }
 
-    fn ask_ticket(&mut self, job: usize) -> Answer {
-        let key = Key::Next(self.jobs[job].task.job);
-        self.ask(Doing::Ticket(job), Op::Add(key, 1))
+    fn ask_ticket(&mut self, job: usize) -> NextStep {
+        let key = LeaseKey::Next(self.jobs[job].task.job);
+        self.ask(PendingOp::Ticket(job), LeaseOp::Add(key, 1))
     }
 
-    fn on_ticket(&mut self, job: usize, count: i64) -> Answer {
+    fn on_ticket(&mut self, job: usize, count: i64) -> NextStep {
         let seen = &mut self.jobs[job];
         let block = usize::try_from(count.saturating_sub(1)).unwrap_or(usize::MAX);
         if block >= seen.task.blocks.len() {
@@ -221,20 +221,20 @@ impl Claimer {
         }
     }
 
-    fn claim(&mut self, job: usize, block: usize, from: Hold, is_taken_over: bool) -> Answer {
-        let key = Key::Lease(self.jobs[job].task.job, block);
+    fn claim(&mut self, job: usize, block: usize, from: Hold, is_taken_over: bool) -> NextStep {
+        let key = LeaseKey::Lease(self.jobs[job].task.job, block);
         self.ask(
-            Doing::Claim(job, block, is_taken_over),
-            Op::Swap(key, from, Hold::By(self.me)),
+            PendingOp::Claim(job, block, is_taken_over),
+            LeaseOp::Swap(key, from, Hold::By(self.me)),
         )
     }
 
-    fn on_claim(&mut self, job: usize, block: usize, is_taken_over: bool, hold: Hold) -> Answer {
+    fn on_claim(&mut self, job: usize, block: usize, is_taken_over: bool, hold: Hold) -> NextStep {
         let seen = &mut self.jobs[job];
         if hold == Hold::By(self.me) {
             self.here = Some(job);
             let (job, episodes) = (seen.task.job, seen.task.blocks[block].clone());
-            return Answer::Run(Claim {
+            return NextStep::Run(Claim {
                 job,
                 block,
                 episodes,
@@ -253,21 +253,21 @@ impl Claimer {
     }
 
     /// The loaded job has no block left to hand out.
-    fn elsewhere(&mut self) -> Answer {
+    fn elsewhere(&mut self) -> NextStep {
         if self.want == Want::Stay {
-            Answer::Nothing
+            NextStep::Nothing
         } else {
             self.begin()
         }
     }
 
-    fn begin(&mut self) -> Answer {
+    fn begin(&mut self) -> NextStep {
         match self.jobs.iter().position(|seen| !seen.is_begun) {
             Some(job) => {
-                let key = Key::Begun(self.jobs[job].task.job);
+                let key = LeaseKey::Begun(self.jobs[job].task.job);
                 self.ask(
-                    Doing::Begin(job),
-                    Op::Swap(key, Hold::Free, Hold::By(self.me)),
+                    PendingOp::Begin(job),
+                    LeaseOp::Swap(key, Hold::Free, Hold::By(self.me)),
                 )
             }
             None => self.look_for_help(0, None),
@@ -276,43 +276,46 @@ impl Claimer {
 
     /// Finds the job where help is most useful, among those from index `from` on and the best one
     /// before.
-    fn look_for_help(&mut self, from: usize, best: Option<Best>) -> Answer {
+    fn look_for_help(&mut self, from: usize, best: Option<Best>) -> NextStep {
         let next = (from..self.jobs.len()).find(|job| !self.jobs[*job].is_exhausted);
         match (next, best) {
             (Some(job), _) => {
-                let key = Key::Next(self.jobs[job].task.job);
-                self.ask(Doing::Left(job, best), Op::Add(key, 0))
+                let key = LeaseKey::Next(self.jobs[job].task.job);
+                self.ask(PendingOp::Left(job, best), LeaseOp::Add(key, 0))
             }
             (None, Some(Best(job, _))) => self.ask_ticket(job),
             (None, None) => self.scan(0, Lives::new()),
         }
     }
 
-    fn on_left(&mut self, job: usize, count: i64, best: Option<Best>) -> Answer {
+    fn on_left(&mut self, job: usize, count: i64, best: Option<Best>) -> NextStep {
         let seen = &mut self.jobs[job];
         let left = (seen.task.blocks.len() as i64).saturating_sub(count);
         if left <= 0 {
             seen.is_exhausted = true;
             return self.look_for_help(job + 1, best);
         }
-        let (key, left_s) = (Key::Helpers(seen.task.job), left as f64 * seen.task.block_s);
-        self.ask(Doing::Helpers(job, left_s, best), Op::Add(key, 0))
+        let (key, left_s) = (
+            LeaseKey::Helpers(seen.task.job),
+            left as f64 * seen.task.block_s,
+        );
+        self.ask(PendingOp::Helpers(job, left_s, best), LeaseOp::Add(key, 0))
     }
 
     /// Searches the jobs from index `from` on for leases that no living rank holds.
-    fn scan(&mut self, from: usize, lives: Lives) -> Answer {
+    fn scan(&mut self, from: usize, lives: Lives) -> NextStep {
         match (from..self.jobs.len()).find(|job| !self.jobs[*job].is_closed) {
             Some(job) => {
-                let key = Key::Closed(self.jobs[job].task.job);
-                self.ask(Doing::Closed(job, lives), Op::Add(key, 0))
+                let key = LeaseKey::Closed(self.jobs[job].task.job);
+                self.ask(PendingOp::Closed(job, lives), LeaseOp::Add(key, 0))
             }
-            None if self.jobs.iter().all(|seen| seen.is_closed) => Answer::Finished,
-            None => Answer::Nothing,
+            None if self.jobs.iter().all(|seen| seen.is_closed) => NextStep::Finished,
+            None => NextStep::Nothing,
         }
     }
 
-    fn look(&mut self, job: usize, from: usize, lives: Lives) -> Answer {
-        let Task {
+    fn look(&mut self, job: usize, from: usize, lives: Lives) -> NextStep {
+        let LeasedJob {
             job: index,
             blocks,
             done,
@@ -320,8 +323,8 @@ impl Claimer {
         } = &self.jobs[job].task;
         match (from..blocks.len()).find(|block| !done.contains(block)) {
             Some(block) => {
-                let key = Key::Lease(*index, block);
-                self.ask(Doing::Look(job, block, lives), Op::Read(key))
+                let key = LeaseKey::Lease(*index, block);
+                self.ask(PendingOp::Look(job, block, lives), LeaseOp::Read(key))
             }
             None => {
                 self.jobs[job].is_closed = done.len() == blocks.len();
@@ -330,7 +333,7 @@ impl Claimer {
         }
     }
 
-    fn on_look(&mut self, job: usize, block: usize, hold: Hold, lives: Lives) -> Answer {
+    fn on_look(&mut self, job: usize, block: usize, hold: Hold, lives: Lives) -> NextStep {
         match hold {
             Hold::Done(_) => {
                 self.jobs[job].task.done.insert(block);
@@ -345,13 +348,13 @@ impl Claimer {
     /// rank that may come back is taken over if it has not changed since it was last read. If the
     /// rank holds the lease itself although it has no work, it was restarted, and runs the block
     /// again.
-    fn judge(&mut self, job: usize, block: usize, holder: Holder, lives: Lives) -> Answer {
+    fn judge(&mut self, job: usize, block: usize, holder: LeaseHolder, lives: Lives) -> NextStep {
         let is_own = holder.rank == self.me.rank && holder.life <= self.me.life;
         let is_dead = is_own
             || lives
                 .get(&holder.rank)
                 .is_some_and(|life| *life > holder.life);
-        let key = Key::Lease(self.jobs[job].task.job, block);
+        let key = LeaseKey::Lease(self.jobs[job].task.job, block);
         if is_dead {
             return self.claim(job, block, Hold::By(holder), true);
         }
@@ -365,8 +368,8 @@ impl Claimer {
         match lives.contains_key(&holder.rank) {
             true => self.look(job, block + 1, lives),
             false => self.ask(
-                Doing::Life(job, block, holder, lives),
-                Op::Add(Key::Life(holder.rank), 0),
+                PendingOp::Life(job, block, holder, lives),
+                LeaseOp::Add(LeaseKey::Life(holder.rank), 0),
             ),
         }
     }

@@ -37,11 +37,11 @@ mod claimer;
 mod simulation;
 
 pub use blocks::blocks;
-pub use claimer::{Answer, Claim, Claimer, Task, Want};
+pub use claimer::{Claim, Claimer, LeasedJob, NextStep, Want};
 
 /// A process that may hold a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Holder {
+pub struct LeaseHolder {
     /// Rank of the process.
     pub rank: usize,
     /// How often that rank has been started, from 1: the result of `add(life/<rank>, 1)`.
@@ -56,17 +56,17 @@ pub enum Hold {
     /// No rank has had the block, or its holder gave it back.
     Free,
     /// A process runs the block.
-    By(Holder),
+    By(LeaseHolder),
     /// All episodes of the block are in a journal. The holder is the process that marked it as
     /// done, so that exactly one process counts the block.
-    Done(Holder),
+    Done(LeaseHolder),
 }
 
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Free => Ok(()),
-            Self::By(Holder { rank, life, mark }) => write!(f, "{rank}:{life}:{mark}"),
+            Self::By(LeaseHolder { rank, life, mark }) => write!(f, "{rank}:{life}:{mark}"),
             Self::Done(holder) => write!(f, "done:{}", Self::By(*holder)),
         }
     }
@@ -88,7 +88,7 @@ impl FromStr for Hold {
             let (rank, rest) = text.split_once(':')?;
             let (life, mark) = rest.split_once(':')?;
             let (rank, life, mark) = (rank.parse().ok()?, life.parse().ok()?, mark.parse().ok()?);
-            Some(Holder { rank, life, mark })
+            Some(LeaseHolder { rank, life, mark })
         };
         // For a missing key, `compare_set` returns the value that it was compared with.
         if matches!(text, "" | NOTHING) {
@@ -109,7 +109,7 @@ pub const NOTHING: &str = "?";
 
 /// A key of the store, below a prefix of the launch and the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
+pub enum LeaseKey {
     /// Counts the blocks of a job that were handed out. It exceeds the number of blocks once none
     /// is left.
     Next(JobIndex),
@@ -126,7 +126,7 @@ pub enum Key {
     Life(usize),
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for LeaseKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Next(job) => write!(f, "next/{}", job.0),
@@ -141,19 +141,19 @@ impl fmt::Display for Key {
 
 /// One operation of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum LeaseOp {
     /// Adds to a counter; a missing counter is 0.
-    Add(Key, i64),
+    Add(LeaseKey, i64),
     /// Replaces the first value by the second, if the lease has the first one. [`Hold::Free`] also
     /// matches a missing key.
-    Swap(Key, Hold, Hold),
+    Swap(LeaseKey, Hold, Hold),
     /// Reads the current value.
-    Read(Key),
+    Read(LeaseKey),
 }
 
-/// The store's reply to an [`Op`].
+/// The store's reply to an [`LeaseOp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum LeaseReply {
     /// The value of the counter after the addition.
     Sum(i64),
     /// The value of the lease after the operation.
@@ -165,13 +165,17 @@ const SHUT: i64 = 1 << 40;
 
 /// Returns the operation that must succeed before an episode of a block is written to the journal,
 /// and the holder after it.
-pub fn mark(holder: Holder, job: JobIndex, block: usize) -> (Op, Holder) {
-    let next = Holder {
+pub fn mark(holder: LeaseHolder, job: JobIndex, block: usize) -> (LeaseOp, LeaseHolder) {
+    let next = LeaseHolder {
         mark: holder.mark + 1,
         ..holder
     };
     (
-        Op::Swap(Key::Lease(job, block), Hold::By(holder), Hold::By(next)),
+        LeaseOp::Swap(
+            LeaseKey::Lease(job, block),
+            Hold::By(holder),
+            Hold::By(next),
+        ),
         next,
     )
 }
@@ -179,18 +183,22 @@ pub fn mark(holder: Holder, job: JobIndex, block: usize) -> (Op, Holder) {
 /// Returns the operations that mark a block as done. The second one, which counts it, only runs if
 /// the first one returned [`Hold::Done`] with this holder: if another rank took the lease over and
 /// was faster, that rank counts the block.
-pub fn done(holder: Holder, job: JobIndex, block: usize) -> [Op; 2] {
+pub fn done(holder: LeaseHolder, job: JobIndex, block: usize) -> [LeaseOp; 2] {
     [
-        Op::Swap(Key::Lease(job, block), Hold::By(holder), Hold::Done(holder)),
-        Op::Add(Key::Closed(job), 1),
+        LeaseOp::Swap(
+            LeaseKey::Lease(job, block),
+            Hold::By(holder),
+            Hold::Done(holder),
+        ),
+        LeaseOp::Add(LeaseKey::Closed(job), 1),
     ]
 }
 
 /// Returns the operations that stop every rank from running a job.
-pub fn shut(job: JobIndex) -> [Op; 2] {
+pub fn shut(job: JobIndex) -> [LeaseOp; 2] {
     [
-        Op::Add(Key::Next(job), SHUT),
-        Op::Add(Key::Closed(job), SHUT),
+        LeaseOp::Add(LeaseKey::Next(job), SHUT),
+        LeaseOp::Add(LeaseKey::Closed(job), SHUT),
     ]
 }
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use crate::assign::lease::{
-    Answer, Claim, Claimer, Hold, Holder, Key, Op, Reply, Task, Want, done, mark,
+    Claim, Claimer, Hold, LeaseHolder, LeaseKey, LeaseOp, LeaseReply, LeasedJob, NextStep, Want,
+    done, mark,
 };
 use crate::job::JobIndex;
 use crate::seed;
@@ -19,42 +20,44 @@ const WAIT: u64 = 50;
 
 /// The store and the journals of all ranks.
 #[derive(Default)]
-pub(super) struct Shared {
-    numbers: BTreeMap<Key, i64>,
-    holds: BTreeMap<Key, Hold>,
+pub(super) struct SimulatedStore {
+    numbers: BTreeMap<LeaseKey, i64>,
+    holds: BTreeMap<LeaseKey, Hold>,
     /// How often each episode was written.
     journal: BTreeMap<(JobIndex, u64), u32>,
 }
 
-impl Shared {
-    pub(super) fn serve(&mut self, op: Op) -> Reply {
+impl SimulatedStore {
+    pub(super) fn serve(&mut self, op: LeaseOp) -> LeaseReply {
         match op {
-            Op::Add(key, delta) => {
+            LeaseOp::Add(key, delta) => {
                 let number = self.numbers.entry(key).or_default();
                 *number += delta;
-                Reply::Sum(*number)
+                LeaseReply::Sum(*number)
             }
-            Op::Swap(key, from, to) => {
+            LeaseOp::Swap(key, from, to) => {
                 let hold = self.holds.entry(key).or_insert(Hold::Free);
                 if *hold == from {
                     *hold = to;
                 }
-                Reply::Is(*hold)
+                LeaseReply::Is(*hold)
             }
-            Op::Read(key) => Reply::Is(self.holds.get(&key).copied().unwrap_or(Hold::Free)),
+            LeaseOp::Read(key) => {
+                LeaseReply::Is(self.holds.get(&key).copied().unwrap_or(Hold::Free))
+            }
         }
     }
 }
 
 /// A block that is being run.
-struct Open {
+struct OpenBlock {
     claim: Claim,
-    holder: Holder,
+    holder: LeaseHolder,
     left: VecDeque<u64>,
 }
 
-enum Doing {
-    Asks(Op),
+enum RankActivity {
+    Asks(LeaseOp),
     Runs,
     /// An episode has ended, and the rank still holds the lease.
     Commits,
@@ -63,11 +66,11 @@ enum Doing {
     Rests,
 }
 
-struct Process {
-    me: Holder,
+struct SimulatedRank {
+    me: LeaseHolder,
     claimer: Claimer,
-    open: VecDeque<Open>,
-    doing: Doing,
+    open: VecDeque<OpenBlock>,
+    doing: RankActivity,
     /// Steps that the rank hangs for, or waits before it asks again.
     hangs: u64,
     waits: u64,
@@ -76,25 +79,25 @@ struct Process {
 
 /// The rates of faults: one in this many steps; 0 for never.
 #[derive(Clone, Copy, Debug)]
-struct Trouble {
+struct FaultRates {
     deaths: u64,
     hangs: u64,
     restarts: usize,
 }
 
-struct World {
-    shared: Shared,
-    tasks: Vec<Task>,
-    ranks: Vec<Option<Process>>,
+struct Simulation {
+    shared: SimulatedStore,
+    tasks: Vec<LeasedJob>,
+    ranks: Vec<Option<SimulatedRank>>,
     restarts: Vec<usize>,
-    trouble: Trouble,
+    trouble: FaultRates,
     seed: u64,
     drawn: u64,
 }
 
-impl World {
-    fn new(tasks: Vec<Task>, ranks: usize, trouble: Trouble, seed: u64) -> Self {
-        let shared = Shared::default();
+impl Simulation {
+    fn new(tasks: Vec<LeasedJob>, ranks: usize, trouble: FaultRates, seed: u64) -> Self {
+        let shared = SimulatedStore::default();
         let (ranks, restarts) = (
             (0..ranks).map(|_| None).collect(),
             vec![trouble.restarts + 1; ranks],
@@ -124,7 +127,7 @@ impl World {
         for _ in 0..FOR_EVER {
             let rank = self.draw(self.ranks.len() as u64) as usize;
             self.step(rank);
-            let over = |(process, left): (&Option<Process>, &usize)| match process {
+            let over = |(process, left): (&Option<SimulatedRank>, &usize)| match process {
                 Some(process) => process.is_finished,
                 None => *left == 0,
             };
@@ -149,7 +152,9 @@ impl World {
                 process.hangs.saturating_sub(1),
                 process.waits.saturating_sub(1),
             );
-        } else if !matches!(process.doing, Doing::Commits) && self.happens(self.trouble.hangs) {
+        } else if !matches!(process.doing, RankActivity::Commits)
+            && self.happens(self.trouble.hangs)
+        {
             // A rank must not hang between mark and journal: that is the known remaining window.
             process.hangs = 1 + self.draw(400);
         } else {
@@ -163,10 +168,10 @@ impl World {
             return;
         }
         self.restarts[rank] -= 1;
-        let Reply::Sum(life) = self.shared.serve(Op::Add(Key::Life(rank), 1)) else {
+        let LeaseReply::Sum(life) = self.shared.serve(LeaseOp::Add(LeaseKey::Life(rank), 1)) else {
             unreachable!()
         };
-        let me = Holder {
+        let me = LeaseHolder {
             rank,
             life,
             mark: 0,
@@ -182,8 +187,8 @@ impl World {
             task
         });
         let claimer = Claimer::new(me, tasks.collect());
-        let (open, doing) = (VecDeque::new(), Doing::Rests);
-        self.ranks[rank] = Some(Process {
+        let (open, doing) = (VecDeque::new(), RankActivity::Rests);
+        self.ranks[rank] = Some(SimulatedRank {
             me,
             claimer,
             open,
@@ -205,19 +210,19 @@ impl World {
             .collect()
     }
 
-    fn work(&mut self, process: &mut Process) {
+    fn work(&mut self, process: &mut SimulatedRank) {
         match process.doing {
-            Doing::Asks(op) => {
+            RankActivity::Asks(op) => {
                 let reply = self.shared.serve(op);
                 let answer = process.claimer.on(reply);
                 self.answered(process, answer);
             }
-            Doing::Rests => self.want(process, Want::Any),
-            Doing::Runs if process.open.len() < 3 && self.draw(3) == 0 => {
+            RankActivity::Rests => self.want(process, Want::Any),
+            RankActivity::Runs if process.open.len() < 3 && self.draw(3) == 0 => {
                 self.want(process, Want::Stay)
             }
-            Doing::Runs => self.run_on(process),
-            Doing::Commits => {
+            RankActivity::Runs => self.run_on(process),
+            RankActivity::Commits => {
                 let open = &mut process.open[0];
                 let episode = open.left.pop_front().unwrap();
                 *self
@@ -226,49 +231,51 @@ impl World {
                     .entry((open.claim.job, episode))
                     .or_default() += 1;
                 process.doing = if open.left.is_empty() {
-                    Doing::Closes
+                    RankActivity::Closes
                 } else {
-                    Doing::Runs
+                    RankActivity::Runs
                 };
             }
-            Doing::Closes => {
-                let Open { claim, holder, .. } = process.open.pop_front().unwrap();
+            RankActivity::Closes => {
+                let OpenBlock { claim, holder, .. } = process.open.pop_front().unwrap();
                 let [lease, closed] = done(holder, claim.job, claim.block);
                 // The rank may die between the two operations.
-                if self.shared.serve(lease) == Reply::Is(Hold::Done(holder)) && self.draw(20) > 0 {
+                if self.shared.serve(lease) == LeaseReply::Is(Hold::Done(holder))
+                    && self.draw(20) > 0
+                {
                     self.shared.serve(closed);
                 }
                 process.doing = if process.open.is_empty() {
-                    Doing::Rests
+                    RankActivity::Rests
                 } else {
-                    Doing::Runs
+                    RankActivity::Runs
                 };
             }
         }
     }
 
-    fn want(&mut self, process: &mut Process, want: Want) {
+    fn want(&mut self, process: &mut SimulatedRank, want: Want) {
         let answer = process.claimer.start(want, self.gone(process.me.rank));
         self.answered(process, answer);
     }
 
-    fn answered(&mut self, process: &mut Process, answer: Answer) {
+    fn answered(&mut self, process: &mut SimulatedRank, answer: NextStep) {
         let go_on = if process.open.is_empty() {
-            Doing::Rests
+            RankActivity::Rests
         } else {
-            Doing::Runs
+            RankActivity::Runs
         };
         process.doing = match answer {
-            Answer::Ask(op) => Doing::Asks(op),
-            Answer::Nothing => {
+            NextStep::Ask(op) => RankActivity::Asks(op),
+            NextStep::Nothing => {
                 process.waits = if process.open.is_empty() { WAIT } else { 0 };
                 go_on
             }
-            Answer::Finished => {
+            NextStep::Finished => {
                 process.is_finished = true;
-                Doing::Rests
+                RankActivity::Rests
             }
-            Answer::Run(claim) => {
+            NextStep::Run(claim) => {
                 // A block that was taken over is compared with the journals; for a fresh block the
                 // journals only have older episodes.
                 let is_done =
@@ -279,37 +286,41 @@ impl World {
                     .filter(|e| !claim.is_taken_over || !is_done(e))
                     .collect();
                 let is_empty = left.is_empty();
-                process.open.push_front(Open {
+                process.open.push_front(OpenBlock {
                     claim,
                     holder: process.me,
                     left,
                 });
-                if is_empty { Doing::Closes } else { Doing::Runs }
+                if is_empty {
+                    RankActivity::Closes
+                } else {
+                    RankActivity::Runs
+                }
             }
         };
     }
 
     /// Ends an episode: checks that the rank still holds the lease.
-    fn run_on(&mut self, process: &mut Process) {
-        let Open { claim, holder, .. } = &mut process.open[0];
+    fn run_on(&mut self, process: &mut SimulatedRank) {
+        let OpenBlock { claim, holder, .. } = &mut process.open[0];
         let (op, marked) = mark(*holder, claim.job, claim.block);
-        if self.shared.serve(op) == Reply::Is(Hold::By(marked)) {
+        if self.shared.serve(op) == LeaseReply::Is(Hold::By(marked)) {
             *holder = marked;
-            process.doing = Doing::Commits;
+            process.doing = RankActivity::Commits;
             return;
         }
         process.open.pop_front();
         process.doing = if process.open.is_empty() {
-            Doing::Rests
+            RankActivity::Rests
         } else {
-            Doing::Runs
+            RankActivity::Runs
         };
     }
 }
 
 /// Returns jobs with these numbers of episodes, cut into blocks of `most`.
-pub(super) fn tasks(lengths: &[u64], most: u64) -> Vec<Task> {
-    let task = |(job, length): (usize, &u64)| Task {
+pub(super) fn tasks(lengths: &[u64], most: u64) -> Vec<LeasedJob> {
+    let task = |(job, length): (usize, &u64)| LeasedJob {
         job: JobIndex(job),
         blocks: (0..*length)
             .step_by(most as usize)
@@ -329,7 +340,7 @@ fn each_once(lengths: &[u64]) -> BTreeMap<(JobIndex, u64), u32> {
     all.collect()
 }
 
-const QUIET: Trouble = Trouble {
+const QUIET: FaultRates = FaultRates {
     deaths: 0,
     hangs: 0,
     restarts: 0,
@@ -344,14 +355,14 @@ proptest! {
         deaths in prop_oneof![Just(0u64), 5u64..200], hangs in prop_oneof![Just(0u64), 5u64..200],
         restarts in 0usize..4, seed in any::<u64>()
     ) {
-        let mut world = World::new(tasks(&lengths, most), ranks, Trouble { deaths, hangs, restarts }, seed);
+        let mut world = Simulation::new(tasks(&lengths, most), ranks, FaultRates { deaths, hangs, restarts }, seed);
         world.run();
         prop_assert_eq!(world.shared.journal, each_once(&lengths));
     }
 
     #[test]
     fn sixty_four_ranks_share_a_few_jobs(lengths in proptest::collection::vec(1u64..100, 1..4), seed in any::<u64>()) {
-        let mut world = World::new(tasks(&lengths, 1), 64, QUIET, seed);
+        let mut world = Simulation::new(tasks(&lengths, 1), 64, QUIET, seed);
         world.run();
         prop_assert_eq!(world.shared.journal, each_once(&lengths));
     }

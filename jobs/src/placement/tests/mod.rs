@@ -151,7 +151,10 @@ fn without_a_gpu_the_numbers_are_labels() {
     let placement = on("env: 0-1, rollout: 2-3", Resources::new(0, 1)).unwrap();
     assert_eq!(
         placement.rollout,
-        [Process { gpus: vec![2] }, Process { gpus: vec![3] }]
+        [
+            PlacedProcess { gpus: vec![2] },
+            PlacedProcess { gpus: vec![3] }
+        ]
     );
     assert_eq!(
         (Resources::Labels.device(2), Resources::Labels.node(2)),

@@ -93,12 +93,12 @@ impl Move {
 }
 
 /// Where the plan and the journals currently are, given the decided moves that were already made.
-pub(super) struct Standing {
+pub(super) struct CurrentPaths {
     pub(super) plan: PathBuf,
     pub(super) journals: PathBuf,
 }
 
-impl Standing {
+impl CurrentPaths {
     /// Finds both paths without changing anything.
     pub(super) fn of(folder: &RunFolder) -> Self {
         let next = decided(folder).map(|decided| decided.join(NEXT));

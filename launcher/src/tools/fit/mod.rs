@@ -2,7 +2,7 @@
 //! would, without starting it.
 //!
 //! ```text
-//! jobs, config, placement ─► Setup ─► Launch::seat ─► Planner ─► needs, proposals ─► table or JSON
+//! jobs, config, placement ─► Setup ─► Launch::seat ─► MemoryPlanner ─► needs, proposals ─► table or JSON
 //!                    --probe ─► two short runs ─► Measured ──┘
 //! --ppo ─► Training ─► rules, memory ─► table or JSON
 //! ```
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use fit::memory::measured::MeasuredError;
-use fit::memory::{Budget, Fit, Need, Part, Planner, Proposal, table};
+use fit::memory::{Fit, GpuBudget, MemoryAmount, MemoryPlanner, Need, Proposal, table};
 use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::known;
@@ -113,14 +113,14 @@ struct FitJson<'a> {
 struct OfGpu {
     #[serde(flatten)]
     need: Need,
-    sum: Part,
-    budget: Option<Budget>,
+    sum: MemoryAmount,
+    budget: Option<GpuBudget>,
     fits: Fit,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
 struct OfHost {
-    need: Part,
+    need: MemoryAmount,
     available: Option<ByteSize>,
 }
 
@@ -259,7 +259,11 @@ impl FitArgs {
     }
 }
 
-fn tell(args: &FitArgs, planner: &Planner<'_>, found: FitResult) -> Result<ExitCode, FitError> {
+fn tell(
+    args: &FitArgs,
+    planner: &MemoryPlanner<'_>,
+    found: FitResult,
+) -> Result<ExitCode, FitError> {
     let FitResult {
         nproc,
         is_measured,
@@ -337,7 +341,7 @@ impl OfHost {
 }
 
 /// Returns notes about what is unknown, and how it could be found out.
-fn notes(planner: &Planner<'_>, args: &FitArgs) -> Vec<String> {
+fn notes(planner: &MemoryPlanner<'_>, args: &FitArgs) -> Vec<String> {
     let mut notes = planner.unknown();
     if planner
         .needs()

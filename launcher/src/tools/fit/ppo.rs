@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fit::ppo::{self, Change, PpoError, Preset, Sizes, Training};
+use fit::ppo::{self, PpoError, PpoSizes, PpoTraining, Preset, SizeChange};
 use jobs::bytes::ByteSize;
 use jobs::config::Override;
 use jobs::layout::write_whole;
@@ -61,7 +61,7 @@ pub(super) struct Ppo {
 #[derive(Debug, thiserror::Error)]
 pub(in crate::tools) enum PpoToolError {
     #[error(transparent)]
-    Training(#[from] PpoError),
+    PpoTraining(#[from] PpoError),
     #[error("cannot write `{path}`: {err}")]
     Save { path: String, err: io::Error },
     #[error(transparent)]
@@ -74,10 +74,10 @@ pub(in crate::tools) enum PpoToolError {
 #[derive(Debug, Serialize)]
 struct PpoResult {
     schema: &'static str,
-    sizes: Sizes,
+    sizes: PpoSizes,
     valid: bool,
     reason: Option<String>,
-    nearest: Vec<Sizes>,
+    nearest: Vec<PpoSizes>,
     /// Memory on each GPU, by the linear formula of the memory guide (s003).
     memory: ByteSize,
     gpu_memory: Option<ByteSize>,
@@ -85,7 +85,7 @@ struct PpoResult {
     /// Largest number of environments with the given batch and minibatches.
     largest_num_envs: Option<u64>,
     /// Largest sizes with another number of minibatches.
-    largest: Option<Sizes>,
+    largest: Option<PpoSizes>,
     notes: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ impl Ppo {
             print(guide())?;
             return Ok(ExitCode::SUCCESS);
         }
-        let training = Training::read(self.ppo.as_deref(), self.preset, set)?;
+        let training = PpoTraining::read(self.ppo.as_deref(), self.preset, set)?;
         if let Some(path) = &self.save {
             let bytes = serde_json::to_vec_pretty(&training.effective())?;
             write_whole(path, &bytes).map_err(|err| PpoToolError::Save {
@@ -129,11 +129,11 @@ impl Ppo {
 }
 
 impl PpoResult {
-    fn new(training: &Training, devices: u64, gpu: Option<ByteSize>) -> Result<Self, PpoError> {
+    fn new(training: &PpoTraining, devices: u64, gpu: Option<ByteSize>) -> Result<Self, PpoError> {
         let sizes = training.sizes(devices)?;
         let reason = sizes.check().err().map(|violation| violation.to_string());
         let fits =
-            |sizes: &Sizes| gpu.is_none_or(|gpu| ppo::bytes(sizes.num_envs, devices) <= gpu.0);
+            |sizes: &PpoSizes| gpu.is_none_or(|gpu| ppo::bytes(sizes.num_envs, devices) <= gpu.0);
         let nearest = if reason.is_some() {
             sizes.nearest()
         } else {
@@ -161,7 +161,7 @@ impl PpoResult {
     }
 
     fn text(&self) -> String {
-        let Sizes {
+        let PpoSizes {
             num_envs,
             batch_size,
             num_minibatches,
@@ -194,7 +194,7 @@ impl PpoResult {
                 .nearest
                 .iter()
                 .map(|to| {
-                    Change {
+                    SizeChange {
                         from: self.sizes,
                         to: *to,
                     }
@@ -225,7 +225,7 @@ impl PpoResult {
             {
                 lines.push(format!(
                     "with other minibatches: {}",
-                    Change {
+                    SizeChange {
                         from: self.sizes,
                         to
                     }
@@ -243,7 +243,7 @@ impl PpoResult {
 
 /// Returns the sizes with the most environments up to `most` and any number of minibatches. The
 /// number of environments is a multiple of the batch and of the devices.
-fn largest(sizes: Sizes, most: u64) -> Option<Sizes> {
+fn largest(sizes: PpoSizes, most: u64) -> Option<PpoSizes> {
     let unit = (1..=sizes.devices)
         .map(|times| times * sizes.batch_size)
         .find(|unit| unit.is_multiple_of(sizes.devices))?;
@@ -256,8 +256,8 @@ fn largest(sizes: Sizes, most: u64) -> Option<Sizes> {
 
 /// Returns the table of the guide's recommendations.
 fn guide() -> String {
-    let row = |row: &ppo::Row| {
-        let Sizes {
+    let row = |row: &ppo::GuideRow| {
+        let PpoSizes {
             num_envs,
             batch_size,
             num_minibatches,
@@ -301,7 +301,7 @@ fn guide() -> String {
         .iter()
         .filter(|row| row.is_said_valid && !row.is_valid())
         .map(|row| {
-            let Sizes {
+            let PpoSizes {
                 num_envs,
                 batch_size,
                 num_minibatches,

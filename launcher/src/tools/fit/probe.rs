@@ -17,7 +17,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use fit::memory::Measured;
-use fit::memory::measured::{Entry, Line, MeasuredError};
+use fit::memory::measured::{LinearMemory, MeasuredEnvironment, MeasuredError};
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, Status};
 use jobs::layout::write_whole;
@@ -138,7 +138,7 @@ impl ProbeArgs {
             folder: folder.display().to_string(),
             err,
         };
-        let mut seen: Vec<Entry> = Vec::new();
+        let mut seen: Vec<MeasuredEnvironment> = Vec::new();
         for job in jobs.iter().filter(|job| job.status == Status::Pending) {
             if seen.iter().any(|entry| entry.is_of(job)) {
                 continue;
@@ -146,10 +146,15 @@ impl ProbeArgs {
             let peak = |num_envs: usize| self.measure(job, num_envs, &folder, on);
             let (low, high) = (peak(few)?, peak(many)?);
             let line = |of: fn(&ProbePeak) -> Option<u64>| {
-                Some(Line::through((few, of(&low)?), (many, of(&high)?)))
+                Some(LinearMemory::through((few, of(&low)?), (many, of(&high)?)))
             };
             let host = line(|peak| Some(peak.host)).unwrap_or_default();
-            seen.push(Entry::new(job, [few, many], host, line(|peak| peak.gpu)));
+            seen.push(MeasuredEnvironment::new(
+                job,
+                [few, many],
+                host,
+                line(|peak| peak.gpu),
+            ));
         }
         seen.iter().for_each(|entry| measured.add(entry.clone()));
         write_whole(
@@ -341,9 +346,10 @@ fn watch(
 }
 
 /// Returns the table of measurements, with the values for a jobs file.
-fn told(seen: &[Entry], file: &Path) -> String {
-    let row = |entry: &Entry| {
-        let gpu = |of: fn(Line) -> String| entry.gpu.map_or_else(|| "unknown".to_owned(), of);
+fn told(seen: &[MeasuredEnvironment], file: &Path) -> String {
+    let row = |entry: &MeasuredEnvironment| {
+        let gpu =
+            |of: fn(LinearMemory) -> String| entry.gpu.map_or_else(|| "unknown".to_owned(), of);
         let declared = entry
             .gpu
             .map_or_else(|| "-".to_owned(), |line| format!("{:.3}", line.slope.gib()));
@@ -390,9 +396,9 @@ mod tests {
             (4, None, "zero_action")
         );
         assert_eq!(again.length, jobs::job::Length::Steps(40));
-        let line = Line::default();
+        let line = LinearMemory::default();
         assert!(
-            Entry::new(&again, [1, 4], line, None).is_of(&jobs[0]),
+            MeasuredEnvironment::new(&again, [1, 4], line, None).is_of(&jobs[0]),
             "it is the same environment"
         );
     }

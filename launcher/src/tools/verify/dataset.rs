@@ -16,7 +16,7 @@ use hdf5_reader::group::Group;
 use hdf5_reader::storage::FileStorage;
 use hdf5_reader::{Hdf5File, OpenOptions};
 use jobs::files;
-use report::verify::{Demo, Findings, episodes};
+use report::verify::{ExpectedDemo, Findings, episodes};
 
 /// Largest chunk in bytes; an image of 4096 × 4096 has 48 MiB.
 const MAX_CHUNK_BYTES: usize = 256 << 20;
@@ -47,7 +47,7 @@ const DATA: &str = "/data";
 const NAMED: usize = 5;
 
 /// Compares a file with what the journal says about it. With `values`, reads all of its values.
-pub(super) fn check(path: &Path, demos: &[Demo], values: bool) -> Findings {
+pub(super) fn check(path: &Path, demos: &[ExpectedDemo], values: bool) -> Findings {
     let mut findings = Findings::default();
     if let Err(err) = look(path, demos, values, &mut findings) {
         findings.wrong.push(format!("cannot be read: {err}"));
@@ -55,7 +55,12 @@ pub(super) fn check(path: &Path, demos: &[Demo], values: bool) -> Findings {
     findings
 }
 
-fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> Result<(), Error> {
+fn look(
+    path: &Path,
+    demos: &[ExpectedDemo],
+    values: bool,
+    findings: &mut Findings,
+) -> Result<(), Error> {
     // Reads at positions: a memory map would end the process if the file were truncated meanwhile.
     let mut budget = DatasetBudget::of(&files::open(path)?.metadata()?, values);
     let options = OpenOptions::default()
@@ -102,7 +107,7 @@ fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> R
 }
 
 /// Returns what is wrong with one demonstration.
-fn reasons(group: &Group, demo: &Demo, budget: &mut DatasetBudget) -> Vec<String> {
+fn reasons(group: &Group, demo: &ExpectedDemo, budget: &mut DatasetBudget) -> Vec<String> {
     let mut reasons = Vec::new();
     for (name, wanted) in [("num_samples", demo.length), ("seed", demo.seed)] {
         match group

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
-use report::verify::{Demo, Findings, episodes};
+use report::verify::{ExpectedDemo, Findings, episodes};
 use serde_json::Value;
 
 use crate::tools::verify::video;
@@ -16,7 +16,7 @@ use crate::tools::verify::video;
 const MAGIC: &[u8; 4] = b"PAR1";
 
 /// Compares a folder with what the journal says about it.
-pub(super) fn check(root: &Path, demos: &[Demo]) -> Findings {
+pub(super) fn check(root: &Path, demos: &[ExpectedDemo]) -> Findings {
     let mut findings = Findings::default();
     let info = match info(root) {
         Ok(info) => info,
@@ -26,8 +26,8 @@ pub(super) fn check(root: &Path, demos: &[Demo]) -> Findings {
         }
     };
     let total = info["total_episodes"].as_u64().unwrap_or(0);
-    let number = |demo: &Demo| demo.name.strip_prefix("episode_")?.parse::<u64>().ok();
-    let absent = |demo: &&Demo| number(demo).is_none_or(|number| number >= total);
+    let number = |demo: &ExpectedDemo| demo.name.strip_prefix("episode_")?.parse::<u64>().ok();
+    let absent = |demo: &&ExpectedDemo| number(demo).is_none_or(|number| number >= total);
     let mut numbers: Vec<_> = demos
         .iter()
         .filter(absent)
@@ -145,8 +145,8 @@ mod tests {
         dir
     }
 
-    fn demo(number: u64) -> Demo {
-        Demo {
+    fn demo(number: u64) -> ExpectedDemo {
+        ExpectedDemo {
             name: format!("episode_{number}"),
             episode: number,
             seed: 0,

@@ -170,7 +170,7 @@ impl VerifiedRun<'_> {
         }
         for (file, frames) in &audit.episode_videos {
             let path = self.path(file);
-            let span = verify::Span {
+            let span = verify::EpisodeFrames {
                 episode: 0,
                 first: 0,
                 frames: frames.unwrap_or(1),

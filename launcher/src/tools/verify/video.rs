@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use jobs::files;
-use report::verify::{Findings, Span, episodes};
+use report::verify::{EpisodeFrames, Findings, episodes};
 
 /// Largest `moov` or `moof` in bytes; ten hours of video have some megabytes.
 const LARGEST_HEADER: u64 = 1 << 28;
@@ -37,7 +37,7 @@ struct BoxSizes {
 }
 
 /// Compares a file with the episodes that it should contain.
-pub(super) fn check(path: &Path, spans: &[Span]) -> Findings {
+pub(super) fn check(path: &Path, spans: &[EpisodeFrames]) -> Findings {
     let mut findings = Findings::default();
     let film = match read(path) {
         Ok(film) => film,
@@ -58,7 +58,7 @@ pub(super) fn check(path: &Path, spans: &[Span]) -> Findings {
             film.media, film.listed
         ));
     }
-    let beyond = |span: &&Span| span.end() > film.frames;
+    let beyond = |span: &&EpisodeFrames| span.end() > film.frames;
     let mut numbers: Vec<_> = spans
         .iter()
         .filter(beyond)
@@ -85,7 +85,7 @@ pub(super) fn check(path: &Path, spans: &[Span]) -> Findings {
     findings
 }
 
-fn overlap(spans: &[Span]) -> Option<String> {
+fn overlap(spans: &[EpisodeFrames]) -> Option<String> {
     let mut spans: Vec<_> = spans.iter().filter(|span| span.frames > 0).collect();
     spans.sort_by_key(|span| span.first);
     let pair = spans
@@ -255,7 +255,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("v.mp4");
         std::fs::write(&path, bytes).unwrap();
-        let span = |[episode, first, frames]: &[u64; 3]| Span {
+        let span = |[episode, first, frames]: &[u64; 3]| EpisodeFrames {
             episode: *episode,
             first: *first,
             frames: *frames,

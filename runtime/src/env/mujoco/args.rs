@@ -59,7 +59,7 @@ impl MujocoSettings {
 
     fn read(
         config: &MujocoConfig,
-        task: &'static Task,
+        task: &'static MujocoTask,
         args: &mut MujocoArgs,
     ) -> Result<Self, EnvError> {
         let camera_height = args

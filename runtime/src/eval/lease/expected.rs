@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use jobs::assign::lease::{Task, blocks};
+use jobs::assign::lease::{LeasedJob, blocks};
 use jobs::assign::{Shard, Work};
 use jobs::job::{Job, JobIndex, Length};
 use jobs::journal::Line;
@@ -37,7 +37,7 @@ impl BlockCut {
     }
 
     /// Returns the lease tasks of `work`, given the lines of the journals.
-    pub fn tasks(&self, work: &[Work], lines: &[Line]) -> Vec<Task> {
+    pub fn tasks(&self, work: &[Work], lines: &[Line]) -> Vec<LeasedJob> {
         let done = progress::done(lines);
         let times = StepTimes::of(lines);
         let task = |work: &Work| {
@@ -50,7 +50,7 @@ impl BlockCut {
         work.iter().map(task).collect()
     }
 
-    fn task(&self, job: &Job, finished: &[u64], times: &StepTimes) -> Task {
+    fn task(&self, job: &Job, finished: &[u64], times: &StepTimes) -> LeasedJob {
         let has = |episode: &u64| finished.binary_search(episode).is_ok();
         let (blocks, done) = match job.length {
             Length::Episodes(count) if self.is_in_blocks(job) => {
@@ -74,7 +74,7 @@ impl BlockCut {
             Length::Steps(_) | Length::Policy => (vec![WHOLE], BTreeSet::new()),
         };
         let block_s = times.job_s(job) / blocks.len().max(1) as f64;
-        Task {
+        LeasedJob {
             job: job.index,
             blocks,
             done,
@@ -220,7 +220,7 @@ mod tests {
             job("b", "num_episodes", 16, 1),
         ];
         let work = work(json!([jobs[0], jobs[1]]));
-        let total = |task: &Task| task.block_s * task.blocks.len() as f64;
+        let total = |task: &LeasedJob| task.block_s * task.blocks.len() as f64;
         let guessed: Vec<_> = CUT.tasks(&work, &[]).iter().map(total).collect();
         assert!(
             (guessed[0] - 16.0 * 100.0 * STEP_S / 2.0).abs() < 1e-9,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jobs::assign::lease::{Answer, Claim};
+use jobs::assign::lease::{Claim, NextStep};
 use jobs::assign::{Assign, Work};
 use jobs::eval_args::EvalArgs;
 use jobs::job::JobIndex;
@@ -115,16 +115,16 @@ impl JobQueue {
         let mut gone = BTreeSet::new();
         loop {
             match leased.leases.claim(std::mem::take(&mut gone))? {
-                Answer::Run(claim) => {
+                NextStep::Run(claim) => {
                     if let Some(work) = leased.take(&claim, history, idle)? {
                         return Ok(Some(work));
                     }
                 }
-                Answer::Finished => {
+                NextStep::Finished => {
                     idle.finished();
                     return Ok(None);
                 }
-                Answer::Nothing | Answer::Ask(_) => {
+                NextStep::Nothing | NextStep::Ask(_) => {
                     if !idle.rest() {
                         return Ok(None);
                     }

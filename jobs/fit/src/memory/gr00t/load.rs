@@ -4,19 +4,19 @@
 //! It follows `runtime/gr00t/src/weights/ahead.rs` and `Gr00t::lean`. Tensors that are not
 //! changed are counted as one.
 
-use crate::memory::allocator::{Allocator, SMALL, Tensor};
-use crate::memory::gr00t::Widths;
+use crate::memory::allocator::{Allocation, Allocator, SMALL};
+use crate::memory::gr00t::NetworkWidths;
 
 /// Bytes of the weights in the dtype of the computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::memory) struct Weights {
+pub(in crate::memory) struct WeightBytes {
     /// Bytes of the tensors that are slices of the single block.
     pub(in crate::memory) large: u64,
     /// Bytes of small tensors, which the allocator keeps in other segments.
     pub(in crate::memory) small: u64,
 }
 
-impl Weights {
+impl WeightBytes {
     /// Sums tensors of these sizes.
     pub(in crate::memory) fn of(tensors: impl Iterator<Item = u64>) -> Self {
         let mut weights = Self::default();
@@ -40,7 +40,7 @@ impl Weights {
 }
 
 /// Loads weights whose elements have `float` bytes.
-pub(super) fn load(widths: &Widths, pool: &mut Allocator, weights: Weights, float: u64) {
+pub(super) fn load(widths: &NetworkWidths, pool: &mut Allocator, weights: WeightBytes, float: u64) {
     pool.touch(weights.sum());
     let mut left = weights;
     let mut take = |count: u64| {
@@ -49,7 +49,7 @@ pub(super) fn load(widths: &Widths, pool: &mut Allocator, weights: Weights, floa
         pool.take(count * float)
     };
 
-    let Widths {
+    let NetworkWidths {
         vision,
         vision_inner,
         language,
@@ -70,7 +70,7 @@ pub(super) fn load(widths: &Widths, pool: &mut Allocator, weights: Weights, floa
             qkv
         })
         .collect();
-    let layers: Vec<[Vec<Tensor>; 2]> = (0..widths.layers)
+    let layers: Vec<[Vec<Allocation>; 2]> = (0..widths.layers)
         .map(|_| {
             let qkv = [q, kv, kv].map(|width| take(width * language)).into();
             let _out = take(language * q);
@@ -79,7 +79,7 @@ pub(super) fn load(widths: &Widths, pool: &mut Allocator, weights: Weights, floa
             [gate_up, qkv]
         })
         .collect();
-    let vl_qkv: Vec<Vec<Tensor>> = (0..widths.vl_blocks)
+    let vl_qkv: Vec<Vec<Allocation>> = (0..widths.vl_blocks)
         .map(|_| {
             let qkv = [language * language; 3].map(&mut take).into();
             let _rest = [
@@ -132,7 +132,7 @@ pub(super) fn load(widths: &Widths, pool: &mut Allocator, weights: Weights, floa
 }
 
 /// Fuses `parts` into one layer.
-fn join(pool: &mut Allocator, parts: Vec<Tensor>, bytes: u64) {
+fn join(pool: &mut Allocator, parts: Vec<Allocation>, bytes: u64) {
     let _joined = pool.take(bytes);
     pool.give(parts);
 }

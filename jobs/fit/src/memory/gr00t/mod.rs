@@ -18,7 +18,7 @@ mod pass;
 
 use std::path::Path;
 
-pub(super) use load::Weights;
+pub(super) use load::WeightBytes;
 pub(super) use network::Network;
 use serde_json::{Map, Value};
 
@@ -44,7 +44,7 @@ const MAX_IMAGES: u64 = 64;
 
 /// The sizes that activations depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Widths {
+pub(super) struct NetworkWidths {
     /// Number of images of a sample.
     images: u64,
     /// Number of patches of an image.
@@ -92,7 +92,7 @@ fn released_vlm() -> Value {
     })
 }
 
-impl Widths {
+impl NetworkWidths {
     /// Reads the widths of the checkpoint in `folder`; returns `None` if it is not a readable GR00T
     /// N1.7. `tag` is the embodiment; without it, the one with the most images is used. A missing
     /// field has the default of its class.

@@ -7,8 +7,8 @@ use jobs::captured_graphs;
 
 use crate::memory::allocator::Allocator;
 use crate::memory::gr00t::load::load;
-use crate::memory::gr00t::pass::Pass;
-use crate::memory::gr00t::{Weights, Widths};
+use crate::memory::gr00t::pass::PassEstimate;
+use crate::memory::gr00t::{NetworkWidths, WeightBytes};
 
 /// Margin added to the model's result: the model leaves out tensors of a few hundred bytes per row,
 /// and which of two equal gaps a tensor gets depends on addresses. Of a hundred peaks in
@@ -26,19 +26,19 @@ const GRAPH: u64 = 16 << 20;
 /// The network of a checkpoint.
 #[derive(Clone, Debug)]
 pub(in crate::memory) struct Network {
-    widths: Widths,
-    weights: Weights,
+    widths: NetworkWidths,
+    weights: WeightBytes,
     /// Bytes of an element.
     float: u64,
     /// The allocator's state after loading.
     loaded: Allocator,
     /// Peaks by number of rows, because a planner asks for the same ones repeatedly.
-    known: Arc<Mutex<BTreeMap<u64, Peak>>>,
+    known: Arc<Mutex<BTreeMap<u64, PassPeak>>>,
 }
 
 /// GPU memory in addition to the weights, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::memory) struct Peak {
+pub(in crate::memory) struct PassPeak {
     /// Unused memory that loading leaves, and the memory of an inference.
     pub(in crate::memory) activations: u64,
     /// Memory of a captured graph of this batch size.
@@ -47,7 +47,7 @@ pub(in crate::memory) struct Peak {
 
 impl Network {
     /// Creates the network from its tensors, whose elements have `float` bytes.
-    pub(in crate::memory) fn new(widths: Widths, weights: Weights, float: u64) -> Self {
+    pub(in crate::memory) fn new(widths: NetworkWidths, weights: WeightBytes, float: u64) -> Self {
         let mut loaded = Allocator::default();
         load(&widths, &mut loaded, weights, float);
         Self {
@@ -63,7 +63,7 @@ impl Network {
     /// file: the projections of the vision tower's queries and keys have half of each head
     /// repeated, and the norms of the language model's heads became matrices.
     pub(in crate::memory) fn weights(&self) -> u64 {
-        let Widths {
+        let NetworkWidths {
             vision_blocks,
             vision,
             layers,
@@ -78,21 +78,21 @@ impl Network {
     }
 
     /// Returns the peak of inferences with `rows` rows.
-    pub(in crate::memory) fn peak(&self, rows: u64) -> Peak {
+    pub(in crate::memory) fn peak(&self, rows: u64) -> PassPeak {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         *known.entry(rows).or_insert_with(|| self.find_peak(rows))
     }
 
-    fn find_peak(&self, rows: u64) -> Peak {
+    fn find_peak(&self, rows: u64) -> PassPeak {
         let mut pool = self.loaded.clone();
-        let mut pass = Pass::new(&self.widths, &mut pool, rows, self.float);
+        let mut pass = PassEstimate::new(&self.widths, &mut pool, rows, self.float);
         pass.prepare();
         (0..INFERENCES).for_each(|_| pass.run());
         let reserved = pool.reserved() + SLACK;
         // A graph has its own memory pool.
         let mut pool = Allocator::default();
-        Pass::new(&self.widths, &mut pool, rows, self.float).run();
-        Peak {
+        PassEstimate::new(&self.widths, &mut pool, rows, self.float).run();
+        PassPeak {
             activations: reserved.saturating_sub(self.weights()),
             graph: pool.reserved() + GRAPH,
         }

@@ -5,8 +5,8 @@
 //! Blocks of a kind are alike, so two of them stand for all. Tensors of a few hundred bytes per row
 //! are left out.
 
-use crate::memory::allocator::{Allocator, Tensor};
-use crate::memory::gr00t::Widths;
+use crate::memory::allocator::{Allocation, Allocator};
+use crate::memory::gr00t::NetworkWidths;
 
 /// Bytes of a float32, in which norms and attention keep their statistics.
 const WIDE: u64 = 4;
@@ -28,8 +28,8 @@ const BLOCKS: u64 = 2;
 const WORKSPACES: [u64; 2] = [32 << 20, 1 << 20];
 
 /// The allocations of a batch of `rows`.
-pub(super) struct Pass<'a> {
-    widths: &'a Widths,
+pub(super) struct PassEstimate<'a> {
+    widths: &'a NetworkWidths,
     pool: &'a mut Allocator,
     rows: u64,
     /// Bytes of an element.
@@ -37,13 +37,18 @@ pub(super) struct Pass<'a> {
 }
 
 /// The vision and language tensors that are kept until the end.
-struct Features {
-    images: Vec<Tensor>,
-    features: Tensor,
+struct KeptFeatures {
+    images: Vec<Allocation>,
+    features: Allocation,
 }
 
-impl<'a> Pass<'a> {
-    pub(super) fn new(widths: &'a Widths, pool: &'a mut Allocator, rows: u64, float: u64) -> Self {
+impl<'a> PassEstimate<'a> {
+    pub(super) fn new(
+        widths: &'a NetworkWidths,
+        pool: &'a mut Allocator,
+        rows: u64,
+        float: u64,
+    ) -> Self {
         Self {
             widths,
             pool,
@@ -74,7 +79,7 @@ impl<'a> Pass<'a> {
     pub(super) fn run(&mut self) {
         let pixels = self.pixels();
         let images = self.vision();
-        let Features { images, features } = self.language(images);
+        let KeptFeatures { images, features } = self.language(images);
         let keys = self.condition();
         self.denoise();
         self.pool
@@ -90,7 +95,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Allocates `count` elements of the network's dtype.
-    fn take(&mut self, count: u64) -> Tensor {
+    fn take(&mut self, count: u64) -> Allocation {
         self.pool.take(count * self.float)
     }
 
@@ -136,7 +141,7 @@ impl<'a> Pass<'a> {
 
     /// Allocates the sampler's constants of an embodiment, which are computed in float32.
     fn plan(&mut self) {
-        let Widths {
+        let NetworkWidths {
             embedding, hidden, ..
         } = *self.widths;
         let halves = [embedding * embedding * WIDE; 2].map(|bytes| self.pool.take(bytes));
@@ -148,7 +153,7 @@ impl<'a> Pass<'a> {
             .give(halves.into_iter().chain([projection, decoder, product]));
     }
 
-    fn pixels(&mut self) -> Tensor {
+    fn pixels(&mut self) -> Allocation {
         let centred = self.pool.take(self.patches() * PATCH * WIDE);
         let pixels = self.take(self.patches() * PATCH * FRAMES);
         self.pool.give([centred]);
@@ -156,7 +161,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Returns the image tokens, and the features for the first decoder layers.
-    fn vision(&mut self) -> Vec<Tensor> {
+    fn vision(&mut self) -> Vec<Allocation> {
         let x = self.take(self.patches() * self.widths.vision);
         let mut images = Vec::new();
         for _ in 0..=self.widths.deepstack {
@@ -182,7 +187,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Runs a norm, a layer, its activation and a second layer.
-    fn merger(&mut self) -> Tensor {
+    fn merger(&mut self) -> Allocation {
         let (patches, width) = (self.patches(), self.widths.vision);
         let normed = self.normed(patches / self.widths.merge, width * self.widths.merge);
         let inner = [(); 2].map(|()| self.take(patches * width));
@@ -191,14 +196,14 @@ impl<'a> Pass<'a> {
         out
     }
 
-    fn language(&mut self, images: Vec<Tensor>) -> Features {
+    fn language(&mut self, images: Vec<Allocation>) -> KeptFeatures {
         let features = self.take(self.tokens() * self.widths.language);
         (0..BLOCKS).for_each(|_| self.language_layer());
-        Features { images, features }
+        KeptFeatures { images, features }
     }
 
     fn language_layer(&mut self) {
-        let Widths {
+        let NetworkWidths {
             language,
             language_inner,
             heads,
@@ -227,9 +232,9 @@ impl<'a> Pass<'a> {
 
     /// Runs the blocks over the features, then computes the keys and values of all cross-attention
     /// blocks, which are kept.
-    fn condition(&mut self) -> Vec<Tensor> {
+    fn condition(&mut self) -> Vec<Allocation> {
         let tokens = self.tokens();
-        let Widths {
+        let NetworkWidths {
             language,
             embedding,
             cross_blocks,
@@ -285,7 +290,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Returns the result of a norm; its statistics are freed at once.
-    fn normed(&mut self, rows: u64, width: u64) -> Tensor {
+    fn normed(&mut self, rows: u64, width: u64) -> Allocation {
         let normed = self.take(rows * width);
         let statistics = [(); 2].map(|()| self.pool.take(rows * WIDE));
         self.pool.give(statistics);
@@ -293,7 +298,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Returns the result of attention; the log-sum-exp is freed at once.
-    fn attended(&mut self, rows: u64, width: u64, heads: u64) -> Tensor {
+    fn attended(&mut self, rows: u64, width: u64, heads: u64) -> Allocation {
         let attended = self.take(rows * width);
         self.pool.touch(rows * heads * WIDE);
         attended

@@ -20,7 +20,7 @@ fn network(size: &Value, cameras: u64, text: u64) -> Network {
         .collect();
     let processor = json!({"image_target_size": [256, 256],
         "modality_configs": {"new_embodiment": {"video": {"delta_indices": [0], "modality_keys": keys}}}});
-    let widths = Widths::new(
+    let widths = NetworkWidths::new(
         size["config"].as_object().unwrap(),
         &size["vlm"],
         &processor,
@@ -29,8 +29,8 @@ fn network(size: &Value, cameras: u64, text: u64) -> Network {
     .unwrap();
     let bytes = |name: &str| size["weights"][name].as_u64().unwrap();
     Network::new(
-        Widths { text, ..widths },
-        Weights {
+        NetworkWidths { text, ..widths },
+        WeightBytes {
             large: bytes("large"),
             small: bytes("small"),
         },
@@ -39,13 +39,13 @@ fn network(size: &Value, cameras: u64, text: u64) -> Network {
 }
 
 /// A peak: bytes in addition to the weights, measured and estimated.
-struct Compared {
+struct MeasuredPeak {
     peak: Value,
     measured: f64,
     estimated: f64,
 }
 
-impl Compared {
+impl MeasuredPeak {
     fn new(size: &Value, peak: &Value, text: u64) -> Self {
         let number = |name: &str| peak[name].as_u64().unwrap();
         let (network, rows) = (network(size, number("cameras"), text), number("rows"));
@@ -83,17 +83,17 @@ impl Compared {
 }
 
 /// Returns all peaks of a size, estimated for the number of tokens that `text` returns.
-fn compared(name: &str, text: impl Fn(&Value) -> u64) -> Vec<Compared> {
+fn compared(name: &str, text: impl Fn(&Value) -> u64) -> Vec<MeasuredPeak> {
     let measured: Value = serde_json::from_str(MEASURED).unwrap();
     let size = &measured[name];
-    let compared = |peak: &Value| Compared::new(size, peak, text(peak));
+    let compared = |peak: &Value| MeasuredPeak::new(size, peak, text(peak));
     let found: Vec<_> = size["peaks"]
         .as_array()
         .unwrap()
         .iter()
         .map(compared)
         .collect();
-    found.iter().for_each(Compared::print);
+    found.iter().for_each(MeasuredPeak::print);
     found
 }
 
@@ -183,7 +183,7 @@ fn graphs_are_counted_for_every_size_of_a_batch() {
 fn widths_come_from_the_files_of_a_checkpoint() {
     let fixture =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t/case_a_single");
-    let widths = Widths::read(&fixture, None, None).unwrap();
+    let widths = NetworkWidths::read(&fixture, None, None).unwrap();
     assert_eq!(
         (
             widths.images,
@@ -197,7 +197,7 @@ fn widths_come_from_the_files_of_a_checkpoint() {
         (widths.cross_blocks, widths.horizon, widths.layers),
         (3, 16, 4)
     );
-    assert_eq!(Widths::read(Path::new("/nowhere"), None, None), None);
+    assert_eq!(NetworkWidths::read(Path::new("/nowhere"), None, None), None);
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn widths_that_are_none_are_refused() {
         json!({"select_layer": 60_000}),
     ] {
         assert_eq!(
-            Widths::new(
+            NetworkWidths::new(
                 config.as_object().unwrap(),
                 &released_vlm(),
                 &processor,
@@ -229,9 +229,9 @@ fn the_largest_sizes_that_are_believed_do_not_overflow() {
     }
     let processor = json!({"image_target_size": [4096, 4096],
         "modality_configs": {"a": {"video": {"delta_indices": [0], "modality_keys": vec!["x"; 64]}}}});
-    let widths = Widths::new(config.as_object().unwrap(), &vlm, &processor, None).unwrap();
+    let widths = NetworkWidths::new(config.as_object().unwrap(), &vlm, &processor, None).unwrap();
     assert!(
-        Network::new(widths, Weights::default(), 4)
+        Network::new(widths, WeightBytes::default(), 4)
             .peak(4096)
             .activations
             > 0

@@ -8,7 +8,7 @@ use jobs::placement::Division;
 use serde::Serialize;
 
 use crate::memory::need::{Fit, Need};
-use crate::memory::planner::{Planner, Takes};
+use crate::memory::planner::{MemoryPlanner, Takes};
 
 /// Maximum number of environments of a job in one rank, as in a jobs file.
 const MOST_ENVS: usize = 4096;
@@ -31,15 +31,15 @@ pub struct Proposal {
     /// jobs.
     pub proposed_num_envs: Option<usize>,
     /// The reason why the number is not larger.
-    pub why: Why,
+    pub why: ProposalLimit,
     /// Rows of one inference, if the policy's memory depends on them.
-    pub batch: Option<Batch>,
+    pub batch: Option<BatchRows>,
 }
 
 /// What limits a proposed number of environments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum ProposalLimit {
     /// More environments do not fit.
     Memory,
     /// More episodes cannot run at a time.
@@ -58,7 +58,7 @@ pub enum Why {
 
 /// Rows of one inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Batch {
+pub struct BatchRows {
     /// Number of rows that are inferred together now.
     pub rows: usize,
     /// Largest number that fits; `None` if not even one row fits or the memory of the GPU is
@@ -66,7 +66,7 @@ pub struct Batch {
     pub largest: Option<usize>,
 }
 
-impl Why {
+impl ProposalLimit {
     /// Returns the text for a table.
     pub fn text(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ struct Choices {
 
 impl Choices {
     /// Returns the choices of a job that `ranks` ranks run, each some of its episodes.
-    fn of(job: &Job, ranks: usize, planner: &Planner<'_>) -> Self {
+    fn of(job: &Job, ranks: usize, planner: &MemoryPlanner<'_>) -> Self {
         let ranks = if job.sharing.is_some() {
             1
         } else {
@@ -152,7 +152,7 @@ impl Choices {
     }
 }
 
-impl Planner<'_> {
+impl MemoryPlanner<'_> {
     /// Returns a proposal for every job, in file order.
     pub fn propose(&self) -> Vec<Proposal> {
         let search = Search::new(self);
@@ -166,17 +166,17 @@ impl Planner<'_> {
 
 /// The state of the search, by position of the job.
 struct Search<'a> {
-    planner: &'a Planner<'a>,
+    planner: &'a MemoryPlanner<'a>,
     choices: Vec<Choices>,
     /// For a job that keeps its number, the reason.
-    fixed: Vec<Option<Why>>,
+    fixed: Vec<Option<ProposalLimit>>,
     /// GPUs that are tight even if all jobs have the smallest number of environments; nothing is
     /// added to them.
     cramped: Vec<usize>,
 }
 
 impl<'a> Search<'a> {
-    fn new(planner: &'a Planner<'a>) -> Self {
+    fn new(planner: &'a MemoryPlanner<'a>) -> Self {
         let choices: Vec<_> = planner
             .jobs
             .iter()
@@ -216,7 +216,7 @@ impl<'a> Search<'a> {
             let is_on =
                 |gpus: &[usize]| fewest[job].iter().any(|(_, need)| gpus.contains(&need.gpu));
             if is_on(&hopeless) && self.fixed[job].is_none() {
-                self.fixed[job] = Some(Why::TooLittle);
+                self.fixed[job] = Some(ProposalLimit::TooLittle);
             } else if is_on(&cramped) {
                 self.choices[job].most = self.choices[job].unit;
                 self.choices[job].is_bound_by_memory = true;
@@ -225,7 +225,7 @@ impl<'a> Search<'a> {
         self.cramped = cramped;
     }
 
-    fn reason_to_keep(&self, job: usize) -> Option<Why> {
+    fn reason_to_keep(&self, job: usize) -> Option<ProposalLimit> {
         let planner = self.planner;
         let gpus = planner.takes(
             job,
@@ -233,14 +233,14 @@ impl<'a> Search<'a> {
             None,
         );
         if planner.ranks[job].is_empty() {
-            Some(Why::NotPending)
+            Some(ProposalLimit::NotPending)
         } else if planner.environments[job].each.has_unknown {
-            Some(Why::UnknownEnvironment)
+            Some(ProposalLimit::UnknownEnvironment)
         } else if gpus
             .iter()
             .any(|(_, need)| planner.budget(need.gpu).is_none())
         {
-            Some(Why::UnknownGpu)
+            Some(ProposalLimit::UnknownGpu)
         } else {
             None
         }
@@ -322,20 +322,20 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn bound(&self, job: usize, found: &[usize]) -> Why {
+    fn bound(&self, job: usize, found: &[usize]) -> ProposalLimit {
         let choices = self.choices[job];
         let is_all = found[job] + choices.unit > choices.most;
         match choices.episodes {
-            _ if !is_all || choices.is_bound_by_memory => Why::Memory,
+            _ if !is_all || choices.is_bound_by_memory => ProposalLimit::Memory,
             Some(episodes) if episodes == choices.most || found[job] >= choices.most => {
-                Why::Episodes
+                ProposalLimit::Episodes
             }
-            _ => Why::Most,
+            _ => ProposalLimit::Most,
         }
     }
 
     /// Returns the rows of one inference with the job's current number of environments.
-    fn batch(&self, job: usize) -> Option<Batch> {
+    fn batch(&self, job: usize) -> Option<BatchRows> {
         let planner = self.planner;
         if planner.ranks[job].is_empty() || !planner.policies[job].depends_on_rows() {
             return None;
@@ -352,7 +352,7 @@ impl<'a> Search<'a> {
             let is_of_job = |need: &&Need| takes[job].iter().any(|(_, own)| own.gpu == need.gpu);
             planner.sum(&takes).iter().filter(is_of_job).all(is_roomy)
         });
-        Some(Batch {
+        Some(BatchRows {
             rows: planner.batch(job, num_envs),
             largest,
         })

@@ -7,7 +7,7 @@ use super::*;
 use jobs::assign::{Assign, Assignment, Shard};
 use jobs::placement::{Components, Placement, Resources};
 
-use crate::memory::{Budget, Terms};
+use crate::memory::{GpuBudget, MemoryOptions};
 
 const GIB: u64 = 1 << 30;
 
@@ -31,14 +31,14 @@ fn gr00t(name: &str, envs: usize) -> Value {
            "arena_env_args": {"environment": "reach", "env_memory_gb": 0.3, "num_envs": envs}})
 }
 
-struct Case {
+struct ProposalCase {
     jobs: Vec<Job>,
     placement: Placement,
-    budgets: BTreeMap<usize, Budget>,
+    budgets: BTreeMap<usize, GpuBudget>,
     assignment: Assignment,
 }
 
-impl Case {
+impl ProposalCase {
     fn new(entries: &[Value], placement: &str, gib: u64) -> Self {
         let resources = Resources::Gpus {
             per_node: 4,
@@ -48,7 +48,7 @@ impl Case {
         let budgets = placement
             .tenants()
             .into_keys()
-            .map(|gpu| (gpu, Budget::whole(gib * GIB)))
+            .map(|gpu| (gpu, GpuBudget::whole(gib * GIB)))
             .collect();
         let jobs = jobs::file::parse(&json!({"jobs": entries})).unwrap();
         Self {
@@ -59,12 +59,12 @@ impl Case {
         }
     }
 
-    fn planner(&self) -> Planner<'_> {
-        let terms = Terms {
+    fn planner(&self) -> MemoryPlanner<'_> {
+        let terms = MemoryOptions {
             pipeline_stages: 2,
-            ..Terms::default()
+            ..MemoryOptions::default()
         };
-        Planner::new(
+        MemoryPlanner::new(
             &self.jobs,
             (&self.placement, self.assignment),
             terms,
@@ -72,7 +72,7 @@ impl Case {
         )
     }
 
-    fn proposals(&self) -> Vec<(Option<usize>, Why)> {
+    fn proposals(&self) -> Vec<(Option<usize>, ProposalLimit)> {
         self.planner()
             .propose()
             .into_iter()
@@ -84,35 +84,35 @@ impl Case {
 #[test]
 fn as_many_environments_are_proposed_as_fit_and_divide_the_episodes() {
     let proposed = |gib: u64, episodes: u64| {
-        Case::new(&[entry("a", 1.0, 2, episodes)], "env: 0, rollout: 0", gib).proposals()[0]
+        ProposalCase::new(&[entry("a", 1.0, 2, episodes)], "env: 0, rollout: 0", gib).proposals()[0]
     };
     // 0.5 GiB of context and 20 environments of 1 GiB are 20.5 of 24 GiB; 21 would be tight (above
     // 21.6).
-    assert_eq!(proposed(24, 40), (Some(20), Why::Memory));
+    assert_eq!(proposed(24, 40), (Some(20), ProposalLimit::Memory));
     assert_eq!(
         proposed(24, 30),
-        (Some(15), Why::Memory),
+        (Some(15), ProposalLimit::Memory),
         "two rounds of 15 and not one of 21 and one of 9"
     );
     assert_eq!(
         proposed(24, 53),
-        (Some(18), Why::Memory),
+        (Some(18), ProposalLimit::Memory),
         "a prime number: three rounds, the last one shorter by one"
     );
-    assert_eq!(proposed(80, 30), (Some(30), Why::Episodes));
-    assert_eq!(proposed(1, 30), (None, Why::TooLittle));
+    assert_eq!(proposed(80, 30), (Some(30), ProposalLimit::Episodes));
+    assert_eq!(proposed(1, 30), (None, ProposalLimit::TooLittle));
 }
 
 #[test]
 fn a_shared_job_is_proposed_what_workers_ranks_and_stages_divide() {
     let mut job = shared("a", 1.0, 4, 1000);
     job["pipeline_stage_num"] = json!(2);
-    let case = Case::new(&[job], "env: 0-2, rollout: 0-1", 12);
+    let case = ProposalCase::new(&[job], "env: 0-2, rollout: 0-1", 12);
     let (proposed, why) = case.proposals()[0];
     // A multiple of 6: three workers with two groups each. With 30, a GPU has 10 environments and
     // 0.5 of context, below 10.8. None of 30, 24 and 18 divides 1000, and 30 is the smallest number
     // that needs 34 rounds.
-    assert_eq!((proposed, why), (Some(30), Why::Memory));
+    assert_eq!((proposed, why), (Some(30), ProposalLimit::Memory));
     let total = proposed.unwrap();
     let division = Division {
         total,
@@ -127,7 +127,7 @@ fn a_shared_job_is_proposed_what_workers_ranks_and_stages_divide() {
 #[test]
 fn jobs_that_meet_on_a_gpu_share_it_evenly() {
     let entries = [entry("a", 1.0, 1, 100), entry("b", 1.0, 1, 100)];
-    let case = Case::new(&entries, "env: 0:0-1, rollout: 0:0-1", 24);
+    let case = ProposalCase::new(&entries, "env: 0:0-1, rollout: 0:0-1", 24);
     let found: Vec<_> = case
         .proposals()
         .into_iter()
@@ -144,22 +144,25 @@ fn jobs_that_meet_on_a_gpu_share_it_evenly() {
 fn what_is_not_known_is_not_guessed() {
     let unknown = json!({"name": "a", "policy_type": "zero_action", "num_episodes": 8,
                          "arena_env_args": {"environment": "reach"}});
-    let case = Case::new(&[unknown, entry("b", 1.0, 1, 8)], "env: 0, rollout: 0", 24);
+    let case = ProposalCase::new(&[unknown, entry("b", 1.0, 1, 8)], "env: 0, rollout: 0", 24);
     assert_eq!(
         case.proposals(),
-        [(None, Why::UnknownEnvironment), (Some(8), Why::Episodes)]
+        [
+            (None, ProposalLimit::UnknownEnvironment),
+            (Some(8), ProposalLimit::Episodes)
+        ]
     );
-    let case = Case {
+    let case = ProposalCase {
         budgets: BTreeMap::new(),
         ..case
     };
-    assert_eq!(case.proposals()[1], (None, Why::UnknownGpu));
+    assert_eq!(case.proposals()[1], (None, ProposalLimit::UnknownGpu));
 }
 
 #[test]
 fn the_largest_batch_is_what_is_left_beside_the_environments() {
     let batch = |gib: u64| {
-        Case::new(&[gr00t("a", 4)], "env: 0, rollout: 0", gib)
+        ProposalCase::new(&[gr00t("a", 4)], "env: 0, rollout: 0", gib)
             .planner()
             .propose()[0]
             .batch
@@ -171,7 +174,7 @@ fn the_largest_batch_is_what_is_left_beside_the_environments() {
         "1.2 GiB of environments and 0.5 of context leave less of two: {two:?}"
     );
     assert!(three.largest.is_some_and(|rows| rows > 100), "{three:?}");
-    let scripted = Case::new(&[entry("a", 1.0, 2, 4)], "env: 0, rollout: 0", 24)
+    let scripted = ProposalCase::new(&[entry("a", 1.0, 2, 4)], "env: 0, rollout: 0", 24)
         .planner()
         .propose()[0]
         .batch;
@@ -180,16 +183,19 @@ fn the_largest_batch_is_what_is_left_beside_the_environments() {
 
 #[test]
 fn a_gpu_that_others_fill_does_not_hold_back_the_rest() {
-    let mut case = Case::new(
+    let mut case = ProposalCase::new(
         &[entry("a", 1.0, 1, 8), entry("b", 1.0, 1, 8)],
         "env: 0-1, rollout: 0-1",
         24,
     );
     case.budgets
-        .insert(0, Budget::of_gpu(24 * GIB, 24 * GIB, None));
+        .insert(0, GpuBudget::of_gpu(24 * GIB, 24 * GIB, None));
     assert_eq!(
         case.proposals(),
-        [(None, Why::TooLittle), (Some(8), Why::Episodes)]
+        [
+            (None, ProposalLimit::TooLittle),
+            (Some(8), ProposalLimit::Episodes)
+        ]
     );
 }
 
@@ -211,7 +217,7 @@ proptest! {
             make(&name, gib, envs.into(), episodes.into())
         }).collect();
         let shard = if by_episode { Shard::Episodes } else { Shard::Jobs };
-        let mut case = Case { assignment: Assignment { assign: Assign::Modulo, shard }, ..Case::new(&entries, place, gib) };
+        let mut case = ProposalCase { assignment: Assignment { assign: Assign::Modulo, shard }, ..ProposalCase::new(&entries, place, gib) };
         let proposals = case.planner().propose();
         let is_for_all = proposals.iter().all(|proposal| proposal.proposed_num_envs.is_some());
         for (job, proposal) in case.jobs.iter_mut().zip(&proposals) {

@@ -1,16 +1,16 @@
 //! Computes the shapes of one rank: times become positions, and narrow shapes are joined.
 
 use crate::page::clock::millis;
-use crate::{HowEnded, Life, RankReport, Span};
+use crate::{HowEnded, JobSpan, LifeReport, RankReport};
 
 /// The time span shown on the page, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Window {
+pub(super) struct TimeWindow {
     pub(super) from_ms: i64,
     pub(super) to_ms: i64,
 }
 
-impl Window {
+impl TimeWindow {
     /// Returns the span from the first to the last time; `None` without any.
     pub(super) fn around(moments: impl Iterator<Item = i64>) -> Option<Self> {
         moments.fold(None, |window, at| match window {
@@ -37,9 +37,9 @@ impl Window {
 
 /// The shapes of one rank, in percent of the width.
 #[derive(Debug)]
-pub(super) struct Lane<'a> {
+pub(super) struct RankLane<'a> {
     pub(super) lives: Vec<Alive<'a>>,
-    pub(super) pieces: Vec<Piece<'a>>,
+    pub(super) pieces: Vec<JobBar<'a>>,
 }
 
 /// One life of the rank.
@@ -53,7 +53,7 @@ pub(super) struct Alive<'a> {
 
 /// One job, or several jobs that would be too narrow.
 #[derive(Debug)]
-pub(super) struct Piece<'a> {
+pub(super) struct JobBar<'a> {
     pub(super) from: f64,
     pub(super) to: f64,
     /// Share of the width that was in jobs.
@@ -64,17 +64,17 @@ pub(super) struct Piece<'a> {
     pub(super) failed: bool,
     /// Whether the shape has an odd index, so that adjacent ones can differ in color.
     pub(super) is_odd: bool,
-    pub(super) first: &'a Span,
+    pub(super) first: &'a JobSpan,
     pub(super) started: &'a str,
     pub(super) ended: &'a str,
     /// Width that was in jobs.
     filled: f64,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> RankLane<'a> {
     /// Computes the shapes of a rank. `least` is the width up to which jobs are joined, in percent.
-    pub(super) fn new(rank: &'a RankReport, window: &Window, least: f64) -> Self {
-        let alive = |life: &'a Life| {
+    pub(super) fn new(rank: &'a RankReport, window: &TimeWindow, least: f64) -> Self {
+        let alive = |life: &'a LifeReport| {
             let (from, to) = (
                 window.place_of(&life.started)?,
                 window.place_of(&life.ended)?,
@@ -86,9 +86,9 @@ impl<'a> Lane<'a> {
                 end: life.end,
             })
         };
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<JobBar> = Vec::new();
         for span in &rank.spans {
-            let Some(piece) = Piece::new(span, window, pieces.len() % 2 == 1) else {
+            let Some(piece) = JobBar::new(span, window, pieces.len() % 2 == 1) else {
                 continue;
             };
             match pieces.last_mut() {
@@ -108,8 +108,8 @@ impl<'a> Lane<'a> {
     }
 }
 
-impl<'a> Piece<'a> {
-    fn new(span: &'a Span, window: &Window, is_odd: bool) -> Option<Self> {
+impl<'a> JobBar<'a> {
+    fn new(span: &'a JobSpan, window: &TimeWindow, is_odd: bool) -> Option<Self> {
         let (from, to) = (
             window.place_of(&span.started)?,
             window.place_of(&span.ended)?,

@@ -17,7 +17,7 @@ use crate::{HowEnded, RankReport, Report};
 
 mod lane;
 
-use lane::{Lane, Piece, Window};
+use lane::{JobBar, RankLane, TimeWindow};
 
 /// Maximum number of ranks shown.
 const MOST_RANKS: usize = 64;
@@ -32,9 +32,9 @@ const LEAST: f64 = 0.25;
 const MOST_TICKS: i64 = 5;
 
 /// Settings that all lanes share.
-struct Frame<'a> {
+struct TimelineSettings<'a> {
     /// The time span shown; `None` for a report without times.
-    window: Option<Window>,
+    window: Option<TimeWindow>,
     /// Width up to which jobs are joined, in percent.
     least: f64,
     /// Whether the folder was merged, so that several runs have ranks of the same number.
@@ -42,11 +42,11 @@ struct Frame<'a> {
     zone: &'a Zone,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> TimelineSettings<'a> {
     fn new(report: &Report, lanes: usize, zone: &'a Zone) -> Self {
         let mut seen = BTreeSet::new();
         Self {
-            window: Window::around(report.per_rank.iter().flat_map(moments)),
+            window: TimeWindow::around(report.per_rank.iter().flat_map(moments)),
             least: LEAST.max(lanes as f64 * 100.0 / MOST_PIECES),
             is_merged: report.per_rank.iter().any(|rank| !seen.insert(rank.rank)),
             zone,
@@ -56,7 +56,7 @@ impl<'a> Frame<'a> {
 
 pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
     let shown = shown(report);
-    let frame = Frame::new(report, shown.len(), zone);
+    let frame = TimelineSettings::new(report, shown.len(), zone);
     html! {
         @if report.per_rank.is_empty() {
             p.lead { "No rank has left a journal." }
@@ -125,7 +125,7 @@ fn moments(rank: &RankReport) -> impl Iterator<Item = i64> + '_ {
     lives.chain(spans).filter_map(|at| millis(at))
 }
 
-fn lane(rank: &RankReport, frame: &Frame) -> Markup {
+fn lane(rank: &RankReport, frame: &TimelineSettings) -> Markup {
     let whole = rank.busy_s + rank.idle_s.max(0.0);
     let busy = (whole > 0.0).then(|| rank.busy_s / whole);
     html! {
@@ -140,7 +140,7 @@ fn lane(rank: &RankReport, frame: &Frame) -> Markup {
             svg.time width="100%" height="20" role="img" aria-label={ "rank " (rank.rank) " over time" } {
                 @match &frame.window {
                     Some(window) => {
-                        (drawn(&Lane::new(rank, window, frame.least), frame.zone))
+                        (drawn(&RankLane::new(rank, window, frame.least), frame.zone))
                         @for (at, _) in frame.zone.ticks(window.from_ms, window.to_ms, MOST_TICKS) {
                             @let at = place(window.place(at));
                             line.tick x1=(at) x2=(at) y1="0" y2="20" {}
@@ -173,7 +173,7 @@ fn times(count: u64) -> String {
     }
 }
 
-fn drawn(lane: &Lane, zone: &Zone) -> Markup {
+fn drawn(lane: &RankLane, zone: &Zone) -> Markup {
     let width = |from: f64, to: f64| place((to - from).max(0.08));
     html! {
         @for life in &lane.lives {
@@ -192,7 +192,7 @@ fn drawn(lane: &Lane, zone: &Zone) -> Markup {
     }
 }
 
-fn class(piece: &Piece) -> &'static str {
+fn class(piece: &JobBar) -> &'static str {
     match (piece.failed, piece.is_odd) {
         (true, _) => "job failed",
         (false, true) => "job odd",
@@ -200,7 +200,7 @@ fn class(piece: &Piece) -> &'static str {
     }
 }
 
-fn story(piece: &Piece, zone: &Zone) -> String {
+fn story(piece: &JobBar, zone: &Zone) -> String {
     let when = format!("{} to {}", zone.time(piece.started), zone.time(piece.ended));
     match (piece.jobs, piece.first.error.as_deref()) {
         (1, Some(error)) => format!(
@@ -217,7 +217,7 @@ fn story(piece: &Piece, zone: &Zone) -> String {
     }
 }
 
-fn axis(window: &Window, zone: &Zone) -> Markup {
+fn axis(window: &TimeWindow, zone: &Zone) -> Markup {
     let anchor = |at: f64| {
         if at < 6.0 {
             "left"

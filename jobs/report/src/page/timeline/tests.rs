@@ -1,12 +1,12 @@
 use super::*;
-use crate::{Life, Span};
+use crate::{JobSpan, LifeReport};
 
 fn at(second: u64) -> String {
     format!("2026-11-21T15:{:02}:{:02}.000Z", second / 60, second % 60)
 }
 
-fn span(job: &str, from: u64, to: u64) -> Span {
-    Span {
+fn span(job: &str, from: u64, to: u64) -> JobSpan {
+    JobSpan {
         job: job.to_owned(),
         attempt: 0,
         started: at(from),
@@ -16,8 +16,8 @@ fn span(job: &str, from: u64, to: u64) -> Span {
     }
 }
 
-fn life(from: u64, to: u64, end: HowEnded) -> Life {
-    Life {
+fn life(from: u64, to: u64, end: HowEnded) -> LifeReport {
+    LifeReport {
         started: at(from),
         ended: at(to),
         end,
@@ -28,7 +28,7 @@ fn life(from: u64, to: u64, end: HowEnded) -> Life {
     }
 }
 
-fn rank(lives: Vec<Life>, spans: Vec<Span>) -> RankReport {
+fn rank(lives: Vec<LifeReport>, spans: Vec<JobSpan>) -> RankReport {
     RankReport {
         lives,
         spans,
@@ -36,8 +36,8 @@ fn rank(lives: Vec<Life>, spans: Vec<Span>) -> RankReport {
     }
 }
 
-fn window() -> Window {
-    Window::around([millis(&at(0)), millis(&at(100))].into_iter().flatten()).unwrap()
+fn window() -> TimeWindow {
+    TimeWindow::around([millis(&at(0)), millis(&at(100))].into_iter().flatten()).unwrap()
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_job_stands_where_its_moments_are() {
         vec![life(0, 50, HowEnded::Died), life(60, 100, HowEnded::Done)],
         vec![span("a", 10, 50), span("b", 61, 86)],
     );
-    let lane = Lane::new(&rank, &window(), LEAST);
+    let lane = RankLane::new(&rank, &window(), LEAST);
     let pieces: Vec<_> = lane
         .pieces
         .iter()
@@ -75,7 +75,7 @@ fn jobs_that_are_too_short_are_joined_and_as_dark_as_they_are_dense() {
         .flat_map(|second| [span("a", second, second), span("b", second, second + 1)])
         .collect();
     let rank = rank(vec![], spans);
-    let lane = Lane::new(&rank, &window(), 10.0);
+    let lane = RankLane::new(&rank, &window(), 10.0);
     assert_eq!(lane.pieces.len(), 10, "{lane:?}");
     assert!(
         lane.pieces
@@ -86,7 +86,7 @@ fn jobs_that_are_too_short_are_joined_and_as_dark_as_they_are_dense() {
         vec![],
         vec![span("a", 0, 1), span("b", 3, 4), span("c", 50, 60)],
     );
-    let lane = Lane::new(&rank, &window(), 5.0);
+    let lane = RankLane::new(&rank, &window(), 5.0);
     assert_eq!(
         lane.pieces
             .iter()

@@ -161,7 +161,7 @@ fn a_launch_that_had_something_to_do_counts_with_the_pause_before_it() {
 
 #[test]
 fn a_rank_at_work_has_not_died() {
-    let folder = Folder::new();
+    let folder = JournalFolder::new();
     let mut journal = Journal::open(&folder.run().journal(0)).unwrap();
     journal.append(&rank_start(0, 0, 0)).unwrap();
     journal.append(&job_start(0, 0, 3)).unwrap();
@@ -176,7 +176,7 @@ fn a_rank_at_work_has_not_died() {
 
 #[test]
 fn a_job_that_could_not_be_begun_has_a_span_all_the_same() {
-    let folder = Folder::new();
+    let folder = JournalFolder::new();
     folder.journal(0, &[rank_start(0, 0, 0), job_end(0, 0, 5)]);
     let span = folder.report().per_rank[0].spans[0].clone();
     assert_eq!((span.started, span.ended, span.whole), (at(3), at(5), true));

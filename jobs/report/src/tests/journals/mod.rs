@@ -5,7 +5,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 
 use super::*;
 use jobs::episode::{DemoRef, VideoRef};
-use jobs::journal::{EpisodeStart, Gpu, Journal, PolicyFiles, RankEnd, RankStart};
+use jobs::journal::{EpisodeStart, Journal, PolicyFiles, RankEnd, RankGpu, RankStart};
 use jobs::layout::RunFolder;
 
 mod lives;
@@ -21,7 +21,7 @@ fn rank_start(rank: usize, restart: u32, second: u64) -> Line {
         restart,
         node: rank,
         pid: 100 + restart,
-        gpu: Some(Gpu {
+        gpu: Some(RankGpu {
             index: 0,
             name: "H200".to_owned(),
             bytes: 1,
@@ -80,11 +80,11 @@ fn rank_end(rank: usize, second: u64) -> Line {
     })
 }
 
-struct Folder {
+struct JournalFolder {
     dir: tempfile::TempDir,
 }
 
-impl Folder {
+impl JournalFolder {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(RunFolder::new(dir.path()).journals()).unwrap();
@@ -113,8 +113,8 @@ impl Folder {
 }
 
 /// Returns a run in which rank 0 died in job a and was restarted, and rank 1 ran job b.
-fn night() -> Folder {
-    let folder = Folder::new();
+fn night() -> JournalFolder {
+    let folder = JournalFolder::new();
     let start = Line::EpisodeStart(EpisodeStart {
         started: at(9),
         ..EpisodeStart::default()
@@ -201,7 +201,7 @@ fn a_run_says_when_it_was_where_and_with_what() {
     );
     assert_eq!(
         run.launches,
-        [Launch {
+        [LaunchReport {
             started: at(0),
             world_size: 2
         }],
@@ -232,7 +232,7 @@ fn a_run_that_was_gone_on_with_says_when() {
 
 #[test]
 fn files_that_counted_episodes_name_are_told_by_job() {
-    let folder = Folder::new();
+    let folder = JournalFolder::new();
     let of = |number: u64, rank: usize| {
         let file = |end: &str| format!("a/{rank}.{end}");
         line(Episode {

@@ -7,7 +7,7 @@
 
 use std::fmt::{Display, Formatter};
 
-use fit::memory::{Fit, Planner};
+use fit::memory::{Fit, MemoryPlanner};
 use jobs::placement::{Components, Placement, Resources};
 use jobs::setup::Setup;
 
@@ -90,7 +90,7 @@ impl Display for Dedicated {
 
 /// Returns whether a GPU that holds policies as well as environments has too little memory for
 /// both.
-fn is_too_much_for_a_shared_gpu(planner: &Planner<'_>) -> bool {
+fn is_too_much_for_a_shared_gpu(planner: &MemoryPlanner<'_>) -> bool {
     planner.needs().iter().any(|need| {
         let is_shared =
             need.environments.bytes.0 > 0 && need.weights.bytes.0 + need.context.bytes.0 > 0;

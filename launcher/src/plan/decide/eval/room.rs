@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fit::memory::measured::MeasuredError;
-use fit::memory::{Budget, Measured, Need, Planner, Terms};
+use fit::memory::{GpuBudget, Measured, MemoryOptions, MemoryPlanner, Need};
 use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::placement::{Placement, Resources};
@@ -14,8 +14,8 @@ use crate::node::nvml::GpuMemory;
 /// The memory of the GPUs by their numbers, and the options that affect memory.
 #[derive(Clone, Debug, Default)]
 pub struct GpuBudgets {
-    budgets: BTreeMap<usize, Budget>,
-    terms: Terms,
+    budgets: BTreeMap<usize, GpuBudget>,
+    terms: MemoryOptions,
 }
 
 impl GpuBudgets {
@@ -36,7 +36,7 @@ impl GpuBudgets {
             .map(Measured::read)
             .transpose()?
             .unwrap_or_default();
-        let terms = Terms {
+        let terms = MemoryOptions {
             max_batch: args.max_batch,
             pipeline_stages: args.pipeline_stages,
             are_policies_on_cpu: args
@@ -49,10 +49,11 @@ impl GpuBudgets {
         if let Resources::Gpus { per_node, nodes } = resources {
             for gpu in 0..per_node * nodes {
                 let found = resources.device(gpu).and_then(|device| memory.get(device));
-                let told =
-                    found.map(|memory| Budget::of_gpu(memory.total, memory.used, args.gpu_memory));
-                if let Some(budget) =
-                    told.or(args.gpu_memory.map(|ByteSize(bytes)| Budget::whole(bytes)))
+                let told = found
+                    .map(|memory| GpuBudget::of_gpu(memory.total, memory.used, args.gpu_memory));
+                if let Some(budget) = told.or(args
+                    .gpu_memory
+                    .map(|ByteSize(bytes)| GpuBudget::whole(bytes)))
                 {
                     budgets.insert(gpu, budget);
                 }
@@ -70,15 +71,15 @@ impl GpuBudgets {
     ) -> Self {
         self.budgets = gpus
             .into_iter()
-            .map(|gpu| (gpu, Budget::whole(bytes)))
+            .map(|gpu| (gpu, GpuBudget::whole(bytes)))
             .collect();
         self
     }
 
     /// Returns the memory planner for the jobs on a placement.
-    pub fn planner<'a>(&self, setup: &'a Setup, placement: &'a Placement) -> Planner<'a> {
+    pub fn planner<'a>(&self, setup: &'a Setup, placement: &'a Placement) -> MemoryPlanner<'a> {
         let of = (placement, setup.assignment);
-        Planner::new(
+        MemoryPlanner::new(
             &setup.file.jobs,
             of,
             self.terms.clone(),

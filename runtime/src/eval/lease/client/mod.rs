@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use jobs::assign::lease::{
-    self, Answer, Claimer, Hold, Holder, Key, NOTHING, Op, Reply, Task, Want,
+    self, Claimer, Hold, LeaseHolder, LeaseKey, LeaseOp, LeaseReply, LeasedJob, NOTHING, NextStep,
+    Want,
 };
 use jobs::job::JobIndex;
 
@@ -45,26 +46,26 @@ pub struct LeaseClient {
     addr: StoreAddr,
 }
 
-type LeaseReply<T> = Sender<Result<T, DistError>>;
+type Answered<T> = Sender<Result<T, DistError>>;
 
 enum LeaseRequest {
     Claim {
         want: Want,
         gone: BTreeSet<usize>,
-        reply: LeaseReply<Answer>,
+        reply: Answered<NextStep>,
     },
     Mark {
-        holder: Holder,
+        holder: LeaseHolder,
         job: JobIndex,
         block: usize,
-        reply: LeaseReply<Option<Holder>>,
+        reply: Answered<Option<LeaseHolder>>,
     },
     Done {
-        holder: Holder,
+        holder: LeaseHolder,
         job: JobIndex,
         block: usize,
     },
-    Tell(Vec<Op>),
+    Tell(Vec<LeaseOp>),
 }
 
 impl LeaseClient {
@@ -72,7 +73,10 @@ impl LeaseClient {
     ///
     /// # Errors
     /// Returns a [`LeaseError`] if the store cannot be reached.
-    pub fn start(config: LeaseConfig, tasks: Vec<Task>) -> Result<(Self, Holder), LeaseError> {
+    pub fn start(
+        config: LeaseConfig,
+        tasks: Vec<LeasedJob>,
+    ) -> Result<(Self, LeaseHolder), LeaseError> {
         let (questions, inbox) = channel();
         let (reply, answer) = channel();
         let addr = config.addr.clone();
@@ -96,7 +100,7 @@ impl LeaseClient {
     ///
     /// # Errors
     /// Returns a [`LeaseError`] if the store is gone or does not answer.
-    pub fn claim(&self, want: Want, gone: BTreeSet<usize>) -> Result<Answer, LeaseError> {
+    pub fn claim(&self, want: Want, gone: BTreeSet<usize>) -> Result<NextStep, LeaseError> {
         let (reply, answer) = channel();
         self.ask(LeaseRequest::Claim { want, gone, reply });
         self.wait(&answer, ANSWER)
@@ -109,10 +113,10 @@ impl LeaseClient {
     /// Returns the same errors as [`LeaseClient::claim`].
     pub fn mark(
         &self,
-        holder: Holder,
+        holder: LeaseHolder,
         job: JobIndex,
         block: usize,
-    ) -> Result<Option<Holder>, LeaseError> {
+    ) -> Result<Option<LeaseHolder>, LeaseError> {
         let (reply, answer) = channel();
         self.ask(LeaseRequest::Mark {
             holder,
@@ -124,13 +128,16 @@ impl LeaseClient {
     }
 
     /// Reports that all episodes of a block are written. Does not wait.
-    pub fn done(&self, holder: Holder, job: JobIndex, block: usize) {
+    pub fn done(&self, holder: LeaseHolder, job: JobIndex, block: usize) {
         self.ask(LeaseRequest::Done { holder, job, block });
     }
 
     /// Reports that the rank begins (1) or leaves (-1) a job. Does not wait.
     pub fn helps(&self, job: JobIndex, delta: i64) {
-        self.ask(LeaseRequest::Tell(vec![Op::Add(Key::Helpers(job), delta)]));
+        self.ask(LeaseRequest::Tell(vec![LeaseOp::Add(
+            LeaseKey::Helpers(job),
+            delta,
+        )]));
     }
 
     /// Closes a job for all ranks. Does not wait.
@@ -172,17 +179,18 @@ struct LeaseWorker {
 }
 
 impl LeaseWorker {
-    fn open(config: &LeaseConfig) -> Result<(Self, Holder), DistError> {
+    fn open(config: &LeaseConfig) -> Result<(Self, LeaseHolder), DistError> {
         let worker = Self {
             config: config.clone(),
             store: config.enter(CONNECT)?,
         };
-        let Reply::Sum(life) = worker.ask(Op::Add(Key::Life(config.rank), 1))? else {
+        let LeaseReply::Sum(life) = worker.ask(LeaseOp::Add(LeaseKey::Life(config.rank), 1))?
+        else {
             return Err(mistaken());
         };
         Ok((
             worker,
-            Holder {
+            LeaseHolder {
                 rank: config.rank,
                 life,
                 mark: 0,
@@ -220,9 +228,9 @@ impl LeaseWorker {
         claimer: &mut Claimer,
         want: Want,
         gone: BTreeSet<usize>,
-    ) -> Result<Answer, DistError> {
+    ) -> Result<NextStep, DistError> {
         let mut answer = claimer.start(want, gone);
-        while let Answer::Ask(op) = answer {
+        while let NextStep::Ask(op) = answer {
             answer = claimer.on(self.reply(op)?);
         }
         Ok(answer)
@@ -230,24 +238,24 @@ impl LeaseWorker {
 
     fn mark(
         &mut self,
-        holder: Holder,
+        holder: LeaseHolder,
         job: JobIndex,
         block: usize,
-    ) -> Result<Option<Holder>, DistError> {
+    ) -> Result<Option<LeaseHolder>, DistError> {
         let (op, marked) = lease::mark(holder, job, block);
-        Ok((self.reply(op)? == Reply::Is(Hold::By(marked))).then_some(marked))
+        Ok((self.reply(op)? == LeaseReply::Is(Hold::By(marked))).then_some(marked))
     }
 
-    fn done(&mut self, holder: Holder, job: JobIndex, block: usize) {
+    fn done(&mut self, holder: LeaseHolder, job: JobIndex, block: usize) {
         let [lease, closed] = lease::done(holder, job, block);
-        if self.told(lease) == Some(Reply::Is(Hold::Done(holder))) {
+        if self.told(lease) == Some(LeaseReply::Is(Hold::Done(holder))) {
             self.told(closed);
         }
     }
 
     /// Sends an operation whose result no caller waits for. If it is lost, other ranks find the
     /// episodes in the journals.
-    fn told(&mut self, op: Op) -> Option<Reply> {
+    fn told(&mut self, op: LeaseOp) -> Option<LeaseReply> {
         self.reply(op)
             .inspect_err(|err| tracing::warn!(%err, ?op, "a lease is not told"))
             .ok()
@@ -257,11 +265,13 @@ impl LeaseWorker {
     /// before the connection broke. That does no harm to a swap, which sees its own result, or to
     /// `next`, where a skipped number is found by the search for free leases. A block that is
     /// counted twice in `closed` would hide another, so that operation is not repeated.
-    fn reply(&mut self, op: Op) -> Result<Reply, DistError> {
+    fn reply(&mut self, op: LeaseOp) -> Result<LeaseReply, DistError> {
         let mut result = self.ask(op);
         for _ in 0..MENDS {
             match &result {
-                Err(err) if err.is_lost() && !matches!(op, Op::Add(Key::Closed(_), 1..)) => {
+                Err(err)
+                    if err.is_lost() && !matches!(op, LeaseOp::Add(LeaseKey::Closed(_), 1..)) =>
+                {
                     tracing::warn!(%err, "connects to the store again");
                 }
                 _ => break,
@@ -277,8 +287,8 @@ impl LeaseWorker {
         result
     }
 
-    fn ask(&self, op: Op) -> Result<Reply, DistError> {
-        let compare_set = |key: Key, expected: &str, desired: &str| {
+    fn ask(&self, op: LeaseOp) -> Result<LeaseReply, DistError> {
+        let compare_set = |key: LeaseKey, expected: &str, desired: &str| {
             let found = self.store.compare_set(
                 &key.to_string(),
                 expected.as_bytes(),
@@ -288,12 +298,14 @@ impl LeaseWorker {
             let hold = found.parse().map_err(|what| DistError::Misuse {
                 what: format!("{key}: {what}"),
             })?;
-            Ok(Reply::Is(hold))
+            Ok(LeaseReply::Is(hold))
         };
         match op {
-            Op::Add(key, delta) => Ok(Reply::Sum(self.store.add(&key.to_string(), delta)?)),
-            Op::Swap(key, from, to) => compare_set(key, &from.to_string(), &to.to_string()),
-            Op::Read(key) => compare_set(key, NOTHING, NOTHING),
+            LeaseOp::Add(key, delta) => {
+                Ok(LeaseReply::Sum(self.store.add(&key.to_string(), delta)?))
+            }
+            LeaseOp::Swap(key, from, to) => compare_set(key, &from.to_string(), &to.to_string()),
+            LeaseOp::Read(key) => compare_set(key, NOTHING, NOTHING),
         }
     }
 }

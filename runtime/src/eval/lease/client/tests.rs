@@ -4,17 +4,17 @@ use super::*;
 use crate::eval::lease::testing::serve;
 use crate::eval::monitor::cable::Cable;
 
-fn client(store: &Store, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
+fn client(store: &Store, rank: usize, blocks: u64) -> (LeaseClient, LeaseHolder) {
     client_at(store.port(), rank, blocks)
 }
 
-fn client_at(port: u16, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
+fn client_at(port: u16, rank: usize, blocks: u64) -> (LeaseClient, LeaseHolder) {
     let addr = StoreAddr {
         host: "127.0.0.1".to_owned(),
         port,
     };
     let blocks = (0..blocks).map(|first| first..first + 1).collect();
-    let task = Task {
+    let task = LeasedJob {
         job: JobIndex(0),
         blocks,
         done: BTreeSet::new(),
@@ -31,8 +31,8 @@ fn client_at(port: u16, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
     .unwrap()
 }
 
-fn block(answer: Answer) -> usize {
-    let Answer::Run(claim) = answer else {
+fn block(answer: NextStep) -> usize {
+    let NextStep::Run(claim) = answer else {
         panic!("{answer:?}")
     };
     claim.block
@@ -49,7 +49,7 @@ fn two_ranks_share_the_blocks_of_a_real_store() {
     assert_eq!(block(one.claim(Want::Stay, BTreeSet::new()).unwrap()), 2);
     assert_eq!(
         two.claim(Want::Stay, BTreeSet::new()).unwrap(),
-        Answer::Nothing
+        NextStep::Nothing
     );
     let marked = one.mark(me, JobIndex(0), 0).unwrap().unwrap();
     one.done(marked, JobIndex(0), 0);
@@ -60,7 +60,7 @@ fn two_ranks_share_the_blocks_of_a_real_store() {
     assert_eq!(two.mark(other, JobIndex(0), 1).unwrap(), None);
     assert_eq!(
         one.claim(Want::Any, BTreeSet::new()).unwrap(),
-        Answer::Finished
+        NextStep::Finished
     );
 }
 
@@ -99,7 +99,7 @@ fn a_rank_that_was_cut_off_keeps_its_leases_and_gets_more() {
     }
     assert_eq!(
         client.claim(Want::Any, BTreeSet::new()).unwrap(),
-        Answer::Finished
+        NextStep::Finished
     );
 }
 

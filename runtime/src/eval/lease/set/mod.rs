@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use jobs::assign::Work;
-use jobs::assign::lease::{Answer, Claim, Holder, Want};
+use jobs::assign::lease::{Claim, LeaseHolder, NextStep, Want};
 use jobs::job::{JobIndex, Length};
 
 use crate::eval::lease::{LeaseClient, LeaseError};
@@ -19,7 +19,7 @@ pub struct Leases(RefCell<LeaseSet>);
 
 struct LeaseSet {
     client: LeaseClient,
-    me: Holder,
+    me: LeaseHolder,
     /// Blocks that this rank holds and that are not done.
     open: BTreeMap<(JobIndex, usize), OpenBlock>,
     visit: Option<Visit>,
@@ -29,7 +29,7 @@ struct LeaseSet {
 
 /// A block that this rank holds.
 struct OpenBlock {
-    holder: Holder,
+    holder: LeaseHolder,
     episodes: Range<u64>,
     /// Episodes that no journal has; `None` if the whole job is one lease, where nothing is
     /// counted.
@@ -58,7 +58,7 @@ struct Visit {
 
 impl Leases {
     /// Creates an empty set of leases.
-    pub fn new(client: LeaseClient, me: Holder) -> Self {
+    pub fn new(client: LeaseClient, me: LeaseHolder) -> Self {
         let set = LeaseSet {
             client,
             me,
@@ -73,7 +73,7 @@ impl Leases {
     ///
     /// # Errors
     /// Returns a [`LeaseError`] if the store does not answer.
-    pub fn claim(&self, gone: BTreeSet<usize>) -> Result<Answer, LeaseError> {
+    pub fn claim(&self, gone: BTreeSet<usize>) -> Result<NextStep, LeaseError> {
         self.0.borrow().client.claim(Want::Any, gone)
     }
 
@@ -278,7 +278,7 @@ impl LeaseSet {
                 return None;
             }
             match self.client.claim(Want::Stay, BTreeSet::new()) {
-                Ok(Answer::Run(claim)) => self.take(&claim),
+                Ok(NextStep::Run(claim)) => self.take(&claim),
                 Ok(_) => visit.is_over = true,
                 Err(err) => self.error = Some(err),
             }

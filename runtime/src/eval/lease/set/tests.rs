@@ -13,7 +13,7 @@ fn open(work: &Work, most: u64, done: &[u64]) -> (c10d::Store, Leases, Claim) {
 }
 
 fn claim(leases: &Leases) -> Claim {
-    let Answer::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
+    let NextStep::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
         panic!("there is work")
     };
     claim
@@ -48,7 +48,7 @@ fn a_block_is_done_when_all_of_it_is_written() {
         leases.written(JOB, episode);
     }
     leases.leave(JOB, true);
-    assert_eq!(leases.claim(BTreeSet::new()).unwrap(), Answer::Finished);
+    assert_eq!(leases.claim(BTreeSet::new()).unwrap(), NextStep::Finished);
 }
 
 #[test]
@@ -103,5 +103,5 @@ fn an_attempt_that_failed_is_gone_on_with_and_suspects_come_apart() {
     );
     leases.leave(JOB, false);
     leases.give_up(JOB);
-    assert_eq!(leases.claim(BTreeSet::new()).unwrap(), Answer::Finished);
+    assert_eq!(leases.claim(BTreeSet::new()).unwrap(), NextStep::Finished);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::env::{self, Answer, Answers, EnvError, EnvIndex, EnvSpec, Made, VectorEnv};
+use crate::env::{self, Answer, Answers, EnvError, EnvIndex, EnvSpec, NewEnv, VectorEnv};
 use crate::eval::lease::Leases;
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::context::JobContext;
@@ -19,7 +19,7 @@ pub enum LoopEvent {
 
 /// One build of the environments, with the channel for their answers and those of the policy.
 pub struct EnvBuild {
-    made: Made,
+    made: NewEnv,
     /// Number of the build within the job.
     pub number: u64,
     /// Where the policy's answers go.

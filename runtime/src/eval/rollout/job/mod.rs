@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use jobs::job::Length;
 use jobs::journal::{JobStart, Line};
-use jobs::suspects::{Standing, Suspects};
+use jobs::suspects::{Suspects, Treatment};
 use jobs::time::rfc3339;
 
 use crate::env::EnvSpec;
@@ -179,8 +179,8 @@ fn run_build<'l>(
         // Write finished episodes first: an episode without its journal line counts as under way.
         episodes.recording.catch_up()?;
         match suspects.standing(job, episode) {
-            Standing::GivenUp(deaths) => episodes.give_up(episode, deaths)?,
-            Standing::Alone | Standing::Usual => {
+            Treatment::GivenUp(deaths) => episodes.give_up(episode, deaths)?,
+            Treatment::Alone | Treatment::Usual => {
                 episodes.run(&EpisodeSource::These(vec![episode]))?;
             }
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use jobs::layout::RunFolder;
 use jobs::model_server::{DEVICES_VARIABLE, ModelServer};
-use jobs::placement::Process;
+use jobs::placement::PlacedProcess;
 
 use crate::cli::Environment;
 use crate::node::host;
@@ -139,8 +139,9 @@ fn caveats(server: &ModelServer, gpus: usize, seating: &SeatingPlan) -> Vec<Stri
         ];
     }
     let shared = |device: &usize| {
-        let is_on = |process: &Process| seating.resources.device(process.gpu()) == Some(*device);
-        let of = |processes: &[Process], what: &str| {
+        let is_on =
+            |process: &PlacedProcess| seating.resources.device(process.gpu()) == Some(*device);
+        let of = |processes: &[PlacedProcess], what: &str| {
             let numbers = processes
                 .iter()
                 .enumerate()

@@ -1,7 +1,7 @@
 //! The placement of an `eval` launch: the number of ranks, the GPUs of ranks and environment
 //! workers, whether the nodes can provide them, and the notes printed before the start.
 
-use fit::memory::{Fit, Need, Planner};
+use fit::memory::{Fit, MemoryPlanner, Need};
 use jobs::placement::{Placement, PlacementError, Resources};
 use jobs::setup::Setup;
 
@@ -338,7 +338,7 @@ fn shortened(lines: &[String]) -> Vec<Note> {
     shown
 }
 
-fn tight(planner: &Planner<'_>, need: &Need) -> Option<String> {
+fn tight(planner: &MemoryPlanner<'_>, need: &Need) -> Option<String> {
     let budget = planner.budget(need.gpu);
     let fit = need.fit(budget);
     (fit.is_too_much() || fit == Fit::Tight).then(|| {
@@ -368,7 +368,7 @@ fn starts_above_zero(setup: &Setup, placement: &Placement) -> Option<String> {
     let first = placement
         .env
         .iter()
-        .map(jobs::placement::Process::gpu)
+        .map(jobs::placement::PlacedProcess::gpu)
         .min()?;
     (first > 0).then(|| {
         format!("`{name}` may hang: environment workers of Isaac Sim should begin at GPU 0, these do at {first}")

@@ -155,7 +155,7 @@ fn workers_share_gpus_in_blocks() {
             placement
                 .rollout
                 .iter()
-                .map(jobs::placement::Process::gpu)
+                .map(jobs::placement::PlacedProcess::gpu)
                 .collect::<Vec<_>>(),
         )
     };
