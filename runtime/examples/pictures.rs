@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use gr00t::processor::{Geometry, Picture, Pictures};
+use gr00t::processor::{Geometry, PictureProcessor, RgbPicture};
 use rayon::prelude::*;
 
 /// Number of rounds. The fastest one counts, because other programs slow the others down.
@@ -23,7 +23,7 @@ fn main() {
         edge: 256,
         crop_fraction: 0.95,
     };
-    let pictures = Pictures::read(geometry, &path).expect("the file must be readable");
+    let pictures = PictureProcessor::read(geometry, &path).expect("the file must be readable");
     println!(
         "height x width  geometry [ms]  with patches [ms]  {SAMPLES} samples of two, a picture [ms]"
     );
@@ -39,7 +39,8 @@ fn main() {
             .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
         let (height, width) = (height as usize, width as usize);
-        let picture = Picture::new(height, width, &bytes).expect("the picture has all its bytes");
+        let picture =
+            RgbPicture::new(height, width, &bytes).expect("the picture has all its bytes");
         let transform = fastest(|| drop(pictures.transform(picture)));
         let one = fastest(|| drop(pictures.prepare(&[picture])));
         let many = fastest(|| {

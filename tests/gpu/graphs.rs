@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use gr00t::graphs::{CudaEngine, Engine, Graphs, Pass};
-use gr00t::model::{Batch, ConstantsKey, Normalise};
+use gr00t::graphs::{CudaEngine, Engine, Graphs, PassFn};
+use gr00t::model::{ConstantsKey, Normalise, PassInputs};
 use tch::{Device, Kind, Tensor};
 
 use crate::card::{Card, card};
@@ -18,20 +18,20 @@ fn graphs(card: &Card, cap: u64) -> Graphs {
     )
 }
 
-fn run(graphs: &mut Graphs, key: &ConstantsKey, batch: &Batch, pass: &Pass) -> Tensor {
+fn run(graphs: &mut Graphs, key: &ConstantsKey, batch: &PassInputs, pass: &PassFn) -> Tensor {
     let made = || Ok::<_, Infallible>(Rc::clone(pass));
     let Ok(out) = graphs.run(key.clone(), batch, made);
     out.to_device(Device::Cpu)
 }
 
 /// Returns the network of a case on the GPU as a forward pass, with its batch.
-fn prepared(case: &Case, card: &Card, kind: Kind) -> (ConstantsKey, Batch, Pass) {
+fn prepared(case: &Case, card: &Card, kind: Kind) -> (ConstantsKey, PassInputs, PassFn) {
     let network = case.network_on(card.device(), kind).fused();
     let (key, frame, batch) = case.prepared(&network);
     (
         key,
         batch,
-        Rc::new(move |batch: &Batch| network.pass(&frame, batch)),
+        Rc::new(move |batch: &PassInputs| network.pass(&frame, batch)),
     )
 }
 
@@ -60,7 +60,7 @@ fn gpu_a_replay_gives_what_its_operators_give() {
                 case.name()
             );
             // Another noise gives another result: the graph reads its new inputs.
-            let other = Batch {
+            let other = PassInputs {
                 noise: batch.noise.flip([0, 1]),
                 ..batch.to_device(Device::Cpu)
             };
@@ -116,7 +116,7 @@ fn gpu_a_capture_that_fails_leaves_the_card_usable() {
     let (key, batch, good) = prepared(&case, &card, Kind::Float);
     let device = card.device();
     // A read of the result waits for the device, which cannot be captured.
-    let bad: Pass = Rc::new(move |batch: &Batch| {
+    let bad: PassFn = Rc::new(move |batch: &PassInputs| {
         let sum = batch.noise.sum(Kind::Float).double_value(&[]);
         &batch.noise
             + Tensor::from_slice(&[sum])

@@ -1,8 +1,9 @@
 //! Tests of a whole inference, from images to physical actions, on a GPU and on the CPU.
 
-use gr00t::processor::{Picture, Raw, Rows};
-use runtime::policy::gr00t::inference::{Inference, open_processor};
-use runtime::policy::gr00t::{Models, Settings};
+use gr00t::processor::{RgbPicture, RowInputs, StateSteps};
+use runtime::policy::Checkpoints;
+use runtime::policy::gr00t::Gr00tSettings;
+use runtime::policy::gr00t::inference::{Gr00tInference, open_processor};
 use serde_json::json;
 use tch::Device;
 
@@ -16,9 +17,10 @@ const ROWS: usize = 3;
 /// Returns the actions of all rows, concatenated, in the embodiment's units.
 fn actions(device: Device, dtype: &str) -> Vec<f32> {
     let config = json!({"model_path": demo_policy(), "dtype": dtype});
-    let settings = Settings::read(config.as_object().unwrap()).unwrap();
+    let settings = Gr00tSettings::read(config.as_object().unwrap()).unwrap();
     let processor = open_processor(&settings).unwrap();
-    let inference = Inference::load(&settings, processor, &mut Models::new(device)).unwrap();
+    let inference =
+        Gr00tInference::load(&settings, processor, &mut Checkpoints::new(device)).unwrap();
     let pictures: Vec<Vec<u8>> = (0..ROWS).map(picture).collect();
     let widths = inference.processor().numbers().state_keys();
     let states: Vec<(&str, Vec<f32>)> = widths
@@ -38,16 +40,20 @@ fn actions(device: Device, dtype: &str) -> Vec<f32> {
         .collect()
 }
 
-fn raw<'a>(pixels: &'a [u8], views: &'a [String], states: &'a [(&'a str, Vec<f32>)]) -> Raw<'a> {
-    let picture = || Picture::new(EDGE, EDGE, pixels).unwrap();
-    Raw {
+fn raw<'a>(
+    pixels: &'a [u8],
+    views: &'a [String],
+    states: &'a [(&'a str, Vec<f32>)],
+) -> RowInputs<'a> {
+    let picture = || RgbPicture::new(EDGE, EDGE, pixels).unwrap();
+    RowInputs {
         video: views
             .iter()
             .map(|view| (view.as_str(), vec![picture()]))
             .collect(),
         state: states
             .iter()
-            .map(|(key, values)| (*key, Rows::new(values.len(), values).unwrap()))
+            .map(|(key, values)| (*key, StateSteps::new(values.len(), values).unwrap()))
             .collect(),
         instruction: "reach the target",
     }

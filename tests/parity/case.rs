@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gr00t::inputs::{InputError, Inputs};
+use gr00t::inputs::{BatchInputs, InputError};
 use gr00t::model::{
-    Batch, ConstantsKey, Features, Gr00t, NoTap, PassConstants, Robot, Rtc, SamplerOptions, Tap,
+    ConstantsKey, Features, Gr00t, NoTap, PassConstants, PassInputs, Robot, Rtc, SamplerOptions,
+    Tap,
 };
 use gr00t::{ModelConfig, VlmConfig, Weights};
 use serde_json::Value;
@@ -97,20 +98,20 @@ impl Case {
 
     /// Returns the inputs of a graph: the constants that follow from shapes, and the batch, on the
     /// host.
-    pub fn prepared(&self, network: &Gr00t) -> (ConstantsKey, PassConstants, Batch) {
+    pub fn prepared(&self, network: &Gr00t) -> (ConstantsKey, PassConstants, PassInputs) {
         let (inputs, noise) = (self.inputs(), self.input("noise"));
         let steps = self.config.num_inference_timesteps;
         let constants = network.constants(&inputs, &noise, steps, None).unwrap();
         (
             network.constants_key(&inputs, steps),
             constants,
-            Batch::new(&inputs, noise),
+            PassInputs::new(&inputs, noise),
         )
     }
 
-    fn inputs(&self) -> Inputs {
+    fn inputs(&self) -> BatchInputs {
         let grids: Vec<i64> = Vec::try_from(self.input("model.image_grid_thw").view(-1)).unwrap();
-        Inputs {
+        BatchInputs {
             input_ids: self.input("model.input_ids"),
             attention_mask: self.input("model.attention_mask"),
             pixel_values: self.input("model.pixel_values"),

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use gr00t::processor::{Geometry, Image, Picture, Pictures};
+use gr00t::processor::{Geometry, Image, PictureProcessor, RgbPicture};
 use serde_json::Value;
 
 use crate::files::{cases_with, json, tensors};
 
-pub fn view(image: &Image) -> Picture<'_> {
-    Picture::new(image.height, image.width, &image.rgb).unwrap()
+pub fn view(image: &Image) -> RgbPicture<'_> {
+    RgbPicture::new(image.height, image.width, &image.rgb).unwrap()
 }
 
 fn pair(value: &Value) -> [usize; 2] {
@@ -35,8 +35,8 @@ fn geometry(params: &Value) -> Geometry {
     }
 }
 
-fn pictures(case: &Path, geometry: Geometry) -> Pictures {
-    Pictures::read(geometry, &case.join("vlm/preprocessor_config.json")).unwrap()
+fn pictures(case: &Path, geometry: Geometry) -> PictureProcessor {
+    PictureProcessor::read(geometry, &case.join("vlm/preprocessor_config.json")).unwrap()
 }
 
 #[test]

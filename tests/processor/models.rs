@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use gr00t::inputs::Inputs;
-use gr00t::model::{Batch, Gr00t, NoTap, Normalise, Robot, SamplerOptions};
-use gr00t::processor::{Picture, Processor, Raw, Rows, Sample, collate};
+use gr00t::inputs::BatchInputs;
+use gr00t::model::{Gr00t, NoTap, Normalise, PassInputs, Robot, SamplerOptions};
+use gr00t::processor::{PreparedRow, Processor, RgbPicture, RowInputs, StateSteps, collate};
 use gr00t::{ModelDir, Weights};
 use safetensors::Dtype;
 use serde_json::Value;
@@ -79,22 +79,22 @@ impl<'a> Case<'a> {
         texts.iter().enumerate().map(sample).collect()
     }
 
-    fn raw(&self) -> Raw<'_> {
+    fn raw(&self) -> RowInputs<'_> {
         let frames = |(view, [_, height, width], bytes): &(&'a str, [usize; 3], &'a [u8])| {
             let frames = bytes.chunks_exact(height * width * 3);
             (
                 *view,
                 frames
-                    .map(|frame| Picture::new(*height, *width, frame).unwrap())
+                    .map(|frame| RgbPicture::new(*height, *width, frame).unwrap())
                     .collect(),
             )
         };
-        Raw {
+        RowInputs {
             video: self.video.iter().map(frames).collect(),
             state: self
                 .state
                 .iter()
-                .map(|(key, width, values)| (*key, Rows::new(*width, values).unwrap()))
+                .map(|(key, width, values)| (*key, StateSteps::new(*width, values).unwrap()))
                 .collect(),
             instruction: self.text,
         }
@@ -126,7 +126,7 @@ fn assert_equal(name: &str, found: &Tensor, wanted: &Stored) {
     }
 }
 
-fn assert_inputs(found: &Inputs, wanted: &BTreeMap<String, Stored>) {
+fn assert_inputs(found: &BatchInputs, wanted: &BTreeMap<String, Stored>) {
     assert_equal("input_ids", &found.input_ids, &wanted["model.input_ids"]);
     assert_equal(
         "attention_mask",
@@ -170,7 +170,7 @@ fn inputs_of_the_network_are_those_of_the_reference() {
         let prepare = |(processor, case): (&Processor, &Case)| {
             processor.prepare(&[case.raw()]).unwrap().remove(0)
         };
-        let samples: Vec<Sample> = processors.iter().zip(&cases).map(prepare).collect();
+        let samples: Vec<PreparedRow> = processors.iter().zip(&cases).map(prepare).collect();
         let batch = collate(
             &samples.iter().collect::<Vec<_>>(),
             processors[0].prompts().padding_id(),
@@ -194,7 +194,7 @@ fn raw_observations_become_the_references_actions() {
         let prepare = |(processor, case): (&Processor, &Case)| {
             processor.prepare(&[case.raw()]).unwrap().remove(0)
         };
-        let samples: Vec<Sample> = processors.iter().zip(&cases).map(prepare).collect();
+        let samples: Vec<PreparedRow> = processors.iter().zip(&cases).map(prepare).collect();
         let batch = collate(
             &samples.iter().collect::<Vec<_>>(),
             processors[0].prompts().padding_id(),
@@ -236,7 +236,7 @@ fn raw_observations_become_the_references_actions() {
 }
 
 /// Runs the original network on one batch.
-fn infer(dir: &Path, kind: Kind, batch: &Inputs, noise: &Tensor) -> Tensor {
+fn infer(dir: &Path, kind: Kind, batch: &BatchInputs, noise: &Tensor) -> Tensor {
     let (config, vlm) = ModelDir::open(dir, None).unwrap().configs().unwrap();
     let mut weights = Weights::open(dir, Device::Cpu, kind).unwrap();
     let network = Gr00t::new(&mut weights, &config, &vlm);
@@ -295,7 +295,7 @@ fn pixels_that_come_as_bytes_change_no_bit_of_the_actions() {
             let prepare = |(processor, case): (&Processor, &Case)| {
                 processor.prepare(&[case.raw()]).unwrap().remove(0)
             };
-            let samples: Vec<Sample> = processors.iter().zip(&cases).map(prepare).collect();
+            let samples: Vec<PreparedRow> = processors.iter().zip(&cases).map(prepare).collect();
             let batch = collate(
                 &samples.iter().collect::<Vec<_>>(),
                 processors[0].prompts().padding_id(),
@@ -308,7 +308,7 @@ fn pixels_that_come_as_bytes_change_no_bit_of_the_actions() {
             let constants = network
                 .constants(&batch, &noise, 4, normalise.as_ref())
                 .unwrap();
-            network.pass(&constants, &Batch::new(&batch, noise.shallow_clone()))
+            network.pass(&constants, &PassInputs::new(&batch, noise.shallow_clone()))
         };
         assert_eq!(
             floats(&passed(true)),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gr00t::processor::{Numbers, ProcessorConfig, Rows};
+use gr00t::processor::{ProcessorConfig, StateActionCodec, StateSteps};
 
 use crate::files::{below, cases_with, difference, json, tensors};
 
@@ -24,7 +24,8 @@ fn states_are_equal_and_actions_within_the_tolerance() {
             let dir = case.join("variants").join(name);
             let config = ProcessorConfig::read(&dir.join("processor_config.json")).unwrap();
             let numbers =
-                Numbers::read(&dir.join("statistics.json"), &config, config.tags()[0]).unwrap();
+                StateActionCodec::read(&dir.join("statistics.json"), &config, config.tags()[0])
+                    .unwrap();
             let raw: Vec<_> = below(&inputs, &format!("sa.{name}.state."))
                 .into_iter()
                 .map(|(key, stored)| (key, stored.shape.clone(), stored.floats()))
@@ -34,13 +35,13 @@ fn states_are_equal_and_actions_within_the_tolerance() {
             let wanted = expected[&format!("sa.{name}.state")].floats();
             let batch = predicted.shape[0];
             for sample in 0..batch {
-                let state: BTreeMap<&str, Rows> = raw
+                let state: BTreeMap<&str, StateSteps> = raw
                     .iter()
                     .map(|(key, shape, values)| {
                         let size = shape[1] * shape[2];
                         (
                             *key,
-                            Rows::new(shape[2], &values[sample * size..][..size]).unwrap(),
+                            StateSteps::new(shape[2], &values[sample * size..][..size]).unwrap(),
                         )
                     })
                     .collect();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gr00t::processor::{Picture, Processor, ProcessorError, Raw, Rows};
+use gr00t::processor::{Processor, ProcessorError, RgbPicture, RowInputs, StateSteps};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -129,12 +129,12 @@ fn what_an_observation_lacks_is_named() {
     let dir = model();
     let processor = open(dir.path()).unwrap();
     let (frame, pose) = ([0; 12], [0.5; 9]);
-    let picture = Picture::new(2, 2, &frame).unwrap();
-    let mut raw = Raw {
+    let picture = RgbPicture::new(2, 2, &frame).unwrap();
+    let mut raw = RowInputs {
         instruction: "go",
-        ..Raw::default()
+        ..RowInputs::default()
     };
-    let refusal = |raw: &Raw| {
+    let refusal = |raw: &RowInputs| {
         processor
             .prepare(std::slice::from_ref(raw))
             .unwrap_err()
@@ -144,11 +144,12 @@ fn what_an_observation_lacks_is_named() {
         refusal(&raw),
         "state `eef_9d` is missing, every state of the checkpoint is needed"
     );
-    raw.state.insert("eef_9d", Rows::new(9, &pose).unwrap());
     raw.state
-        .insert("gripper_position", Rows::new(1, &pose[..1]).unwrap());
+        .insert("eef_9d", StateSteps::new(9, &pose).unwrap());
     raw.state
-        .insert("joint_position", Rows::new(7, &pose[..7]).unwrap());
+        .insert("gripper_position", StateSteps::new(1, &pose[..1]).unwrap());
+    raw.state
+        .insert("joint_position", StateSteps::new(7, &pose[..7]).unwrap());
     assert_eq!(
         refusal(&raw),
         "video `exterior_image_1_left` is missing, every view of the checkpoint is needed"

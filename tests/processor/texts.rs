@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gr00t::processor::{Prompts, Sample, collate};
+use gr00t::processor::{PreparedRow, Prompts, collate};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -54,17 +54,17 @@ fn a_batch_is_padded_on_the_left() {
     for case in cases_with("cases.json") {
         let batch = &json(&case.join("cases.json"))["batch_padding"];
         let prompts = Prompts::read(&case.join("vlm"), true).unwrap();
-        let sample = |text: &Value| Sample {
+        let sample = |text: &Value| PreparedRow {
             ids: prompts
                 .tokens(text.as_str().unwrap(), &[IMAGE_TOKENS])
                 .unwrap(),
             pixels: Tensor::zeros([4, 1536], (Kind::Float, tch::Device::Cpu)),
             grids: vec![[1, 2, 2]],
             state: vec![0.0; 2],
-            state_rows: 1,
+            state_steps: 1,
             embodiment_id: 0,
         };
-        let samples: Vec<Sample> = batch["texts"]
+        let samples: Vec<PreparedRow> = batch["texts"]
             .as_array()
             .unwrap()
             .iter()

@@ -1,7 +1,7 @@
 //! Tests of invalid observations, with one mistake each, and the error messages of the reference.
 
-use gr00t::processor::{Array, Modalities, Object, Observations, Processor, ProcessorConfig};
-use gr00t::processor::{validate, validate_flat};
+use gr00t::client::{ClientObservations, PyArray, PyObject, validate, validate_flat};
+use gr00t::processor::{Modalities, Processor, ProcessorConfig};
 use serde_json::Value;
 
 use crate::files::{cases_with, goldens, json};
@@ -17,26 +17,26 @@ const STATES: [(&str, usize); 3] = [
 ];
 const TASK: &str = "annotation.language.language_instruction";
 
-fn array(dtype: &str, shape: &[usize]) -> Object {
+fn array(dtype: &str, shape: &[usize]) -> PyObject {
     let item = match dtype {
         "uint8" => 1,
         "float32" => 4,
         _ => 8,
     };
     let bytes = vec![0; shape.iter().product::<usize>() * item];
-    Object::Array(Array::new(dtype, item, shape, bytes.into()).unwrap())
+    PyObject::Array(PyArray::new(dtype, item, shape, bytes.into()).unwrap())
 }
 
-fn text(text: &str) -> Object {
-    Object::Text(text.to_owned())
+fn text(text: &str) -> PyObject {
+    PyObject::Text(text.to_owned())
 }
 
-fn list(items: &[Object]) -> Object {
-    Object::List(items.to_vec())
+fn list(items: &[PyObject]) -> PyObject {
+    PyObject::List(items.to_vec())
 }
 
-fn map(members: Vec<(&str, Object)>) -> Object {
-    Object::Map(
+fn map(members: Vec<(&str, PyObject)>) -> PyObject {
+    PyObject::Map(
         members
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value))
@@ -44,7 +44,7 @@ fn map(members: Vec<(&str, Object)>) -> Object {
     )
 }
 
-fn good() -> Object {
+fn good() -> PyObject {
     let video =
         VIEWS.map(|(key, [height, width])| (key, array("uint8", &[1, 2, height, width, 3])));
     let state = STATES.map(|(key, width)| (key, array("float32", &[1, 1, width])));
@@ -56,7 +56,7 @@ fn good() -> Object {
     ])
 }
 
-fn flat() -> Object {
+fn flat() -> PyObject {
     let video = VIEWS.map(|(key, [height, width])| {
         (
             format!("video.{key}"),
@@ -66,13 +66,13 @@ fn flat() -> Object {
     let state =
         STATES.map(|(key, width)| (format!("state.{key}"), array("float32", &[1, 1, width])));
     let language = [(TASK.to_owned(), list(&[text("open drawer")]))];
-    Object::Map(video.into_iter().chain(state).chain(language).collect())
+    PyObject::Map(video.into_iter().chain(state).chain(language).collect())
 }
 
 /// Returns `object` with the value at `path` replaced, added or removed.
-fn with(mut object: Object, path: &[&str], value: Option<Object>) -> Object {
+fn with(mut object: PyObject, path: &[&str], value: Option<PyObject>) -> PyObject {
     let (key, rest) = path.split_first().unwrap();
-    let Object::Map(members) = &mut object else {
+    let PyObject::Map(members) = &mut object else {
         panic!("`{key}` is not inside a map")
     };
     let at = members.iter().position(|(name, _)| name == key);
@@ -84,19 +84,19 @@ fn with(mut object: Object, path: &[&str], value: Option<Object>) -> Object {
         ([], None) => members.push(((*key).to_owned(), value.unwrap())),
         (rest, at) => {
             let member = &mut members[at.unwrap()].1;
-            *member = with(std::mem::replace(member, Object::None), rest, value);
+            *member = with(std::mem::replace(member, PyObject::None), rest, value);
         }
     }
     object
 }
 
 /// Returns the observation of a case in validation.json, nested or flat.
-fn observation(case: &str) -> Object {
-    let one = || list(&[Object::Int(1)]);
+fn observation(case: &str) -> PyObject {
+    let one = || list(&[PyObject::Int(1)]);
     let (view, state) = (["video", "exterior_image_1_left"], ["state", "eef_9d"]);
-    let language = |value: Object| with(good(), &["language", TASK], Some(value));
+    let language = |value: PyObject| with(good(), &["language", TASK], Some(value));
     let item = || list(&[text("open drawer")]);
-    let sim_text = |value: Option<Object>| with(flat(), &[TASK], value);
+    let sim_text = |value: Option<PyObject>| with(flat(), &[TASK], value);
     match case {
         "valid" => good(),
         "missing video" => with(good(), &["video"], None),
@@ -106,7 +106,7 @@ fn observation(case: &str) -> Object {
         "missing language" => with(good(), &["language"], None),
         "language not a dict" => with(good(), &["language"], Some(one())),
         "video key missing" => with(good(), &view, None),
-        "video is list" => with(good(), &view, Some(list(&[Object::Int(0)]))),
+        "video is list" => with(good(), &view, Some(list(&[PyObject::Int(0)]))),
         "video float" => with(good(), &view, Some(array("float32", &[1, 2, 60, 90, 3]))),
         "video 4d" => with(good(), &view, Some(array("uint8", &[2, 60, 90, 3]))),
         "video horizon" => with(good(), &view, Some(array("uint8", &[1, 1, 60, 90, 3]))),
@@ -125,18 +125,18 @@ fn observation(case: &str) -> Object {
             with(good(), &state, Some(array("float32", &[1, 1, 4])))
         }
         "language key missing" => with(good(), &["language", TASK], None),
-        "language not list" => language(Object::Tuple(vec![item()])),
+        "language not list" => language(PyObject::Tuple(vec![item()])),
         "language item str" => language(list(&[text("open drawer")])),
         "language two steps" => language(list(&[list(&[text("a"), text("b")])])),
-        "language int" => language(list(&[list(&[Object::Int(3)])])),
+        "language int" => language(list(&[list(&[PyObject::Int(3)])])),
         "language batch" => language(list(&[item(), item()])),
-        "extra keys are ignored" => with(good(), &["extra"], Some(Object::Int(1))),
+        "extra keys are ignored" => with(good(), &["extra"], Some(PyObject::Int(1))),
         "sim: valid" => flat(),
         "sim: video key missing" => with(flat(), &["video.exterior_image_1_left"], None),
         "sim: state key missing" => with(flat(), &["state.eef_9d"], None),
         "sim: language missing" => sim_text(None),
         "sim: language str" => sim_text(Some(text("open drawer"))),
-        "sim: language of ints" => sim_text(Some(list(&[Object::Int(1)]))),
+        "sim: language of ints" => sim_text(Some(list(&[PyObject::Int(1)]))),
         other => panic!("no observation for case `{other}`"),
     }
 }
@@ -193,8 +193,8 @@ fn a_checked_observation_splits_into_its_samples() {
     let keys = &json(&goldens().join("protocol/validation.json"))["observation_keys"];
     let modalities = modalities(keys);
     let object = good();
-    let observations = Observations::read(&object, &modalities).unwrap();
-    let samples = observations.samples().unwrap();
+    let observations = ClientObservations::read(&object, &modalities).unwrap();
+    let samples = observations.rows().unwrap();
     assert_eq!((observations.size(), samples.len()), (1, 1));
     assert_eq!(samples[0].instruction, "open drawer");
     assert_eq!(samples[0].video["wrist_image_left"].len(), 2);
@@ -213,9 +213,9 @@ fn a_wrong_width_that_validation_lets_through_is_refused_by_name() {
     )
     .unwrap();
     let object = observation("state wrong width is accepted here");
-    let observations = Observations::read(&object, processor.modalities()).unwrap();
+    let observations = ClientObservations::read(&object, processor.modalities()).unwrap();
     let refusal = processor
-        .prepare(&observations.samples().unwrap())
+        .prepare(&observations.rows().unwrap())
         .unwrap_err()
         .to_string();
     assert_eq!(refusal, "state `eef_9d` is 4 values wide, 9 are needed");

@@ -7,9 +7,10 @@ use std::time::Duration;
 use c10d::operators::InferenceMode;
 use gr00t::graphs::Graphs;
 use gr00t::model::{NoTap, Robot, SamplerOptions};
-use gr00t::processor::{Picture, Processor, Raw, Rows, collate};
-use runtime::policy::gr00t::inference::{Inference, open_processor};
-use runtime::policy::gr00t::{Loaded, Models, Settings};
+use gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps, collate};
+use runtime::policy::Checkpoints;
+use runtime::policy::gr00t::inference::{Gr00tInference, open_processor};
+use runtime::policy::gr00t::{Gr00tSettings, LoadedModel};
 use serde_json::{Map, Value, json};
 use tch::{Device, Kind, Tensor};
 
@@ -29,9 +30,9 @@ const SEED: u64 = 7;
 
 /// A loaded checkpoint and the observations for it.
 pub struct Bench {
-    inference: Inference,
-    loaded: Rc<Loaded>,
-    settings: Settings,
+    inference: Gr00tInference,
+    loaded: Rc<LoadedModel>,
+    settings: Gr00tSettings,
     /// The images, one per camera.
     pictures: Vec<Vec<u8>>,
     states: Vec<(String, Vec<f32>)>,
@@ -45,17 +46,17 @@ impl Bench {
             ("dtype".to_owned(), json!("bfloat16")),
             ("cuda_graphs".to_owned(), json!(cuda_graphs)),
         ]);
-        let settings = Settings::read(&config)?;
+        let settings = Gr00tSettings::read(&config)?;
         let processor = open_processor(&settings)?;
         let (pictures, states) = (pictures(&processor), states(&processor));
-        let mut models = Models::new(device);
+        let mut checkpoints = Checkpoints::new(device);
         synchronize(device);
         let begin = now();
-        let inference = Inference::load(&settings, processor, &mut models)?;
+        let inference = Gr00tInference::load(&settings, processor, &mut checkpoints)?;
         synchronize(device);
         let load_seconds = begin.elapsed().as_secs_f64();
         // This returns the model that was just loaded.
-        let loaded = models.get(
+        let loaded = checkpoints.gr00t(
             &settings.model_path,
             settings.vlm_path.as_deref(),
             settings.kind,
@@ -149,7 +150,7 @@ impl Bench {
     }
 
     /// Returns the seconds from observations in host memory to actions in host memory.
-    fn seconds(&self, raws: &[Raw<'_>], noises: &[Tensor]) -> Outcome<f64> {
+    fn seconds(&self, raws: &[RowInputs<'_>], noises: &[Tensor]) -> Outcome<f64> {
         let begin = now();
         for row in self.inference.infer(raws, noises, raws.len()) {
             row?;
@@ -157,17 +158,17 @@ impl Bench {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    fn raw(&self) -> Outcome<Raw<'_>> {
+    fn raw(&self) -> Outcome<RowInputs<'_>> {
         let views = &self.inference.processor().modalities().video.keys;
         let pictures = views
             .iter()
             .zip(&self.pictures)
-            .map(|(view, pixels)| Ok((view.as_str(), vec![Picture::new(EDGE, EDGE, pixels)?])));
+            .map(|(view, pixels)| Ok((view.as_str(), vec![RgbPicture::new(EDGE, EDGE, pixels)?])));
         let states = self
             .states
             .iter()
-            .map(|(key, values)| Ok((key.as_str(), Rows::new(values.len(), values)?)));
-        Ok(Raw {
+            .map(|(key, values)| Ok((key.as_str(), StateSteps::new(values.len(), values)?)));
+        Ok(RowInputs {
             video: pictures.collect::<Outcome<_>>()?,
             state: states.collect::<Outcome<_>>()?,
             instruction: self.settings.language.as_deref().unwrap_or(TASK),

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use c10d::operators::InferenceMode;
-use gr00t::inputs::Inputs;
+use gr00t::inputs::BatchInputs;
 use gr00t::model::{Features, Gr00t, NoTap, Robot, SamplerOptions, Tap};
 use gr00t::{ModelConfig, VlmConfig, Weights};
 use tch::{Device, Kind, Tensor};
@@ -119,7 +119,7 @@ fn inputs_path(dir: &Path, patches: i64) -> PathBuf {
 
 /// One sample with one image, and the noise from which the sampler starts.
 struct Sample {
-    inputs: Inputs,
+    inputs: BatchInputs,
     noise: Tensor,
 }
 
@@ -132,7 +132,7 @@ impl Sample {
                 .map(|(_, tensor)| tensor.shallow_clone())
                 .ok_or_else(|| format!("there is no `{name}`"))
         };
-        let inputs = Inputs {
+        let inputs = BatchInputs {
             input_ids: take("input_ids")?,
             attention_mask: take("attention_mask")?,
             pixel_values: take("pixel_values")?,

@@ -1,6 +1,6 @@
 //! Creates random weights and inputs for which every part of the network affects the result.
 
-use gr00t::inputs::Inputs;
+use gr00t::inputs::BatchInputs;
 use gr00t::{ModelConfig, VlmConfig, layout};
 use tch::{Device, Kind, Tensor};
 
@@ -52,7 +52,7 @@ pub fn sample(patches: i64, model: &ModelConfig, vlm: &VlmConfig) -> Sample {
         words(WORDS[1]),
     ];
     let input_ids = Tensor::cat(&ids, 0).unsqueeze(0);
-    let inputs = Inputs {
+    let inputs = BatchInputs {
         attention_mask: input_ids.ones_like(),
         input_ids,
         pixel_values: Tensor::rand([patches, width], F32) * 2.0 - 1.0,

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use gr00t::inputs::Inputs;
+use gr00t::inputs::BatchInputs;
 use tch::{Device, Kind, Tensor};
 
 use crate::network::{self, CAMERAS, CHUNK, EDGE, GRID};
@@ -72,7 +72,7 @@ impl Samples {
     }
 
     /// Returns the network's inputs for these samples.
-    pub fn inputs(&self, chosen: &[usize]) -> Inputs {
+    pub fn inputs(&self, chosen: &[usize]) -> BatchInputs {
         let pictures: Vec<u8> = chosen
             .iter()
             .flat_map(|&at| &self.pictures[at * PICTURES..][..PICTURES])
@@ -86,7 +86,7 @@ impl Samples {
         let ids = Tensor::from_slice(&self.prompt)
             .unsqueeze(0)
             .repeat([rows, 1]);
-        Inputs {
+        BatchInputs {
             attention_mask: ids.ones_like(),
             input_ids: ids,
             pixel_values: patches(&Tensor::from_slice(&pictures)),

@@ -5,10 +5,11 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use runtime::env::mujoco::{self, MujocoConfig, MujocoEnv};
 use runtime::env::{EnvIndex, Lockstep, Observation, Render};
-use runtime::policy::{EpisodeStart, Policy, Scripted};
+use runtime::policy::{EpisodeStart, Policy, PolicyRow, Scripted};
 use serde_json::json;
 
 use crate::noise::Disturbance;
@@ -66,7 +67,7 @@ pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn Error>> {
 struct Live {
     env: EnvIndex,
     seed: u64,
-    seen: Observation,
+    seen: Arc<Observation>,
     disturbance: Disturbance,
 }
 
@@ -92,12 +93,18 @@ fn episodes(
         live.push(Live {
             env: index,
             seed,
-            seen: seen?,
+            seen: Arc::new(seen?),
             disturbance: Disturbance::new(seed, plan.noise, plan.kicks),
         });
     }
     for step in 0..plan.steps {
-        let rows: Vec<_> = live.iter().map(|live| (live.env, &live.seen)).collect();
+        let rows: Vec<_> = live
+            .iter()
+            .map(|live| PolicyRow {
+                env: live.env,
+                observation: Arc::clone(&live.seen),
+            })
+            .collect();
         let plans = expert.act(&rows)?;
         let mut actions = Vec::new();
         for (live, chunk) in live.iter_mut().zip(&plans) {
@@ -118,7 +125,7 @@ fn episodes(
         let next = live.into_iter().zip(steps).filter_map(|(live, step)| {
             let step = step.ok().filter(|step| !step.terminated)?;
             Some(Live {
-                seen: step.observation,
+                seen: Arc::new(step.observation),
                 ..live
             })
         });

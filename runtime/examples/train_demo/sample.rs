@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use gr00t::processor::{Geometry, Picture, Pictures};
+use gr00t::processor::{Geometry, PictureProcessor, RgbPicture};
 use runtime::env::Observation;
 use runtime::policy::Chunk;
 
@@ -35,7 +35,7 @@ pub const ROW: usize = 2 + 15 + HORIZON * 7;
 
 /// A writer that appends samples.
 pub struct Writer {
-    geometry: Pictures,
+    geometry: PictureProcessor,
     pictures: BufWriter<File>,
     rows: BufWriter<File>,
 }
@@ -50,7 +50,7 @@ impl Writer {
             edge: EDGE,
             crop_fraction: 1.0,
         };
-        let geometry = Pictures::read(geometry, &vlm.join("preprocessor_config.json"))?;
+        let geometry = PictureProcessor::read(geometry, &vlm.join("preprocessor_config.json"))?;
         Ok(Self {
             geometry,
             pictures: open("pictures.u8")?,
@@ -66,7 +66,7 @@ impl Writer {
         plan: &Chunk,
     ) -> Result<(), Box<dyn Error>> {
         for frame in seen.video.values() {
-            let picture = Picture::new(frame.height as usize, frame.width as usize, &frame.rgb)?;
+            let picture = RgbPicture::new(frame.height as usize, frame.width as usize, &frame.rgb)?;
             self.pictures
                 .write_all(&self.geometry.transform(picture).rgb)?;
         }

@@ -26,6 +26,23 @@ pub enum LoadError {
         #[source]
         err: serde_json::Error,
     },
+    /// A file of the processor is not JSON.
+    #[error("`{}`: not JSON: {err}", path.display())]
+    NotJson {
+        /// Path of the file.
+        path: PathBuf,
+        /// Position and reason.
+        #[source]
+        err: serde_json::Error,
+    },
+    /// The tokenizer or the chat template cannot be used.
+    #[error("`{}`: {reason}", path.display())]
+    Text {
+        /// Path of the file.
+        path: PathBuf,
+        /// What is wrong with it, or what went wrong in it.
+        reason: String,
+    },
     /// A field has a wrong type or value.
     #[error("`{}`: `{field}` is {found}, {wanted}", path.display())]
     Field {
@@ -93,6 +110,14 @@ fn name(device: Device) -> String {
 }
 
 impl LoadError {
+    /// Returns an error about the tokenizer or the chat template at `path`.
+    pub(crate) fn text(path: &Path, reason: impl ToString) -> Self {
+        Self::Text {
+            path: path.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+
     /// Returns a closure for `map_err` after an operation on the file at `path`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
         move |err| Self::Io {

@@ -4,7 +4,7 @@ use tch::{Kind, Tensor};
 
 /// One batch on the CPU; the model moves it to its own device and dtype.
 #[derive(Debug)]
-pub struct Inputs {
+pub struct BatchInputs {
     /// Prompt token ids, padded on the left: `[B, S]`, `i64`.
     pub input_ids: Tensor,
     /// 1 where `input_ids` is a token, 0 where it is padding: `[B, S]`, `i64` or `bool`.

@@ -33,7 +33,7 @@ pub fn is_redundant(name: &str) -> bool {
 
 /// Returns the tensors that the network needs, in the order of the computation.
 pub fn tensors(model: &ModelConfig, vlm: &VlmConfig) -> Vec<Spec> {
-    let mut layout = Layout(Vec::new());
+    let mut layout = LayoutSpecs(Vec::new());
     layout.vision(vlm);
     layout.language(model, vlm);
     layout.condition(model);
@@ -42,9 +42,9 @@ pub fn tensors(model: &ModelConfig, vlm: &VlmConfig) -> Vec<Spec> {
     layout.0
 }
 
-struct Layout(Vec<Spec>);
+struct LayoutSpecs(Vec<Spec>);
 
-impl Layout {
+impl LayoutSpecs {
     fn vision(&mut self, vlm: &VlmConfig) {
         let vision = &vlm.vision;
         let (width, mlp) = (vision.hidden_size, vision.intermediate_size);

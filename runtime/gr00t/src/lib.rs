@@ -7,10 +7,12 @@
 //!                                  write ◄─ the same tensors, to create such a directory
 //!
 //! observations ─► processor ─► inputs ─► model ─► processor ─► actions
-//!                                          └─ graphs: captured passes, on a GPU
+//!       ▲                                  └─ graphs: captured passes, on a GPU
+//!       └── client: what the clients of a policy server send
 //! ```
 //! The crate `runtime` interprets the settings of a job and assigns the cameras.
 
+pub mod client;
 pub mod config;
 pub mod directory;
 pub mod graphs;

@@ -6,7 +6,7 @@ use tch::Device;
 
 use crate::device::VisibleDevices;
 use crate::env;
-use crate::policy::PolicyError;
+use crate::policy::{InferenceError, PolicyError};
 use c10d::torch_error::{caught_of_libtorch, first_line, is_context_lost};
 use c10d::{DistError, cuda};
 
@@ -100,8 +100,8 @@ pub fn using<T>(
     device: Device,
     work: impl FnOnce() -> Result<T, PolicyError>,
 ) -> Result<T, PolicyError> {
-    let done =
-        caught_of_libtorch(work).unwrap_or_else(|message| Err(PolicyError::Inference(message)));
+    let done = caught_of_libtorch(work)
+        .unwrap_or_else(|message| Err(InferenceError::Torch { reason: message }.into()));
     done.map_err(|err| loss(device, &err).unwrap_or(err))
 }
 

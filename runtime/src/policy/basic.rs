@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jobs::policies::{PolicyType, SettingsReader};
 use serde_json::{Map, Value};
 
-use crate::env::{ActionSpec, EnvIndex, Observation};
+use crate::env::{ActionSpec, EnvIndex};
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
+use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicyRow, PolicySpec};
 
 /// The settings of a policy whose chunks have one action.
 pub(crate) struct OneActionSettings {
@@ -80,7 +80,7 @@ impl Policy for ZeroAction {
 
     fn reset(&mut self, _: &[EpisodeStart]) {}
 
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         Ok(rows
             .iter()
             .map(|_| Chunk::new(self.action.len(), self.action.clone()))
@@ -125,10 +125,10 @@ impl Policy for RandomAction {
             .extend(starts.iter().map(|start| (start.env, start.seed)));
     }
 
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let mut chunks = Vec::with_capacity(rows.len());
-        for (env, _) in rows {
-            let stream = self.streams.entry(*env).or_default();
+        for row in rows {
+            let stream = self.streams.entry(row.env).or_default();
             let range = self.action.low.iter().zip(&self.action.high).enumerate();
             let sample = |(at, (low, high)): (usize, (&f32, &f32))| {
                 sample(*low, *high, self.action.grid_of(at), stream)
@@ -201,7 +201,7 @@ fn normal(state: &mut u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::observation;
+    use crate::policy::tests::{observation, row};
 
     fn spec() -> ActionSpec {
         ActionSpec {
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn zero_stays_within_the_bounds() {
         let chunks = ZeroAction::new(&spec())
-            .act(&[(EnvIndex(0), &observation())])
+            .act(&[row(0, observation())])
             .unwrap();
         assert_eq!(chunks[0].action(0), Some(&[0.0, 2.0][..]));
     }
@@ -358,11 +358,10 @@ mod tests {
                 episode: 3,
                 seed: 99,
             }]);
-            let observation = observation();
             (0..5)
                 .map(|_| {
                     let rows: Vec<_> = (0..=others)
-                        .map(|index| (EnvIndex(env + index), &observation))
+                        .map(|index| row(env + index, observation()))
                         .collect();
                     policy.act(&rows).unwrap().remove(0)
                 })

@@ -8,15 +8,15 @@ use serde_json::{Map, Value};
 use crate::env::EnvSpec;
 use crate::policy::agent::AgentSettings;
 use crate::policy::basic::OneActionSettings;
+use crate::policy::gr00t::Gr00tSettings;
 use crate::policy::gr00t::remote::RemoteSettings;
-use crate::policy::gr00t::{Models, Settings};
 use crate::policy::openpi::OpenpiSettings;
 use crate::policy::remote::Lifeline;
 use crate::policy::replay::ReplaySettings;
 use crate::policy::scripted::ScriptedSettings;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::torchscript::ScriptSettings;
-use crate::policy::{Policy, PolicyError, argument};
+use crate::policy::{Checkpoints, Policy, PolicyError, argument};
 
 /// A policy, and how many actions of a chunk are executed.
 pub struct Made {
@@ -53,7 +53,7 @@ pub fn make(
     policy_type: &str,
     config: &Map<String, Value>,
     env: &EnvSpec,
-    models: &mut Models,
+    models: &mut Checkpoints,
     lifeline: &Lifeline,
 ) -> Result<Made, PolicyError> {
     let policy_type = known(policy_type)?;
@@ -99,7 +99,7 @@ fn read(
         PolicyType::RandomAction => Box::new(OneActionSettings::random(config)?),
         PolicyType::ReplayAction => Box::new(ReplaySettings::read(config)?),
         PolicyType::Scripted => Box::new(ScriptedSettings::read(config)?),
-        PolicyType::Gr00t => Box::new(Settings::read(config)?),
+        PolicyType::Gr00t => Box::new(Gr00tSettings::read(config)?),
         PolicyType::Torchscript => Box::new(ScriptSettings::read(config)?),
         PolicyType::Gr00tRemote => Box::new(RemoteSettings::read(config)?),
         PolicyType::Pi0Remote => Box::new(OpenpiSettings::read(config)?),
@@ -117,7 +117,7 @@ pub(crate) mod tests {
 
     /// Makes a policy for the environment of the tests.
     fn made(policy_type: &str, config: &Map<String, Value>) -> Result<Made, PolicyError> {
-        let mut models = Models::new(tch::Device::Cpu);
+        let mut models = Checkpoints::new(tch::Device::Cpu);
         make(
             policy_type,
             config,

@@ -3,7 +3,7 @@
 //! One [`Policy`] serves all environments of a rank. The eval loop calls [`Policy::act`] only with
 //! the environments that have used up their chunk. A policy stores its state per [`EnvIndex`].
 
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use jobs::policies::SettingError;
 
@@ -12,7 +12,9 @@ use crate::env::{EnvIndex, EnvSpec, Observation};
 mod agent;
 mod basic;
 mod batches;
+mod checkpoints;
 mod config;
+mod error;
 pub mod gr00t;
 pub mod openpi;
 mod planner;
@@ -25,8 +27,10 @@ mod torchscript;
 
 pub use basic::{RandomAction, ZeroAction};
 pub use batches::Shortage;
+pub use checkpoints::Checkpoints;
 pub use config::{Made, check, files, make};
-pub use planner::{Account, Give, Over, Planner};
+pub use error::{InferenceError, PolicyError};
+pub use planner::{Account, GiveChunks, Over, Planner};
 pub use remote::Lifeline;
 pub use replay::ReplayAction;
 pub use scripted::Scripted;
@@ -82,6 +86,15 @@ impl Chunk {
     }
 }
 
+/// One row of an inference: an environment that needs a chunk, and what it shows.
+#[derive(Clone, Debug)]
+pub struct PolicyRow {
+    /// The environment.
+    pub env: EnvIndex,
+    /// Its observation before the next step.
+    pub observation: Arc<Observation>,
+}
+
 /// The start of a new episode in one environment.
 #[derive(Clone, Copy, Debug)]
 pub struct EpisodeStart {
@@ -91,59 +104,6 @@ pub struct EpisodeStart {
     pub episode: u64,
     /// Seed of the episode: all randomness of a policy is derived from it.
     pub seed: u64,
-}
-
-/// The errors of a policy.
-#[derive(Debug, thiserror::Error)]
-pub enum PolicyError {
-    /// The policy type is not known.
-    #[error("unknown policy_type `{name}`: known are {known}")]
-    Unknown {
-        /// The requested type.
-        name: String,
-        /// The known types, separated by commas.
-        known: String,
-    },
-    /// A setting has a wrong name or value, or is missing.
-    #[error(transparent)]
-    Setting(#[from] SettingError),
-    /// A file that the policy is made from cannot be used.
-    #[error("`{}`: {reason}", path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// What is wrong with the file.
-        reason: String,
-    },
-    /// The environment does not provide what the policy needs.
-    #[error("policy `{policy}` needs {wanted}; environment `{env}` has {found}")]
-    Mismatch {
-        /// Type of the policy.
-        policy: &'static str,
-        /// Name of the environment.
-        env: String,
-        /// What is missing.
-        wanted: String,
-        /// What the environment provides.
-        found: String,
-    },
-    /// A checkpoint cannot be used.
-    #[error("{0}")]
-    Checkpoint(String),
-    /// Inference failed.
-    #[error("{0}")]
-    Inference(String),
-    /// The process has lost its GPU; only a new process can use it again.
-    #[error("{0}")]
-    DeviceLost(String),
-    /// A policy server is unreachable or refuses a request.
-    #[error("policy server {server}: {reason}")]
-    Remote {
-        /// Address of the server.
-        server: String,
-        /// The request and what happened to it.
-        reason: String,
-    },
 }
 
 /// The properties of a policy that the eval loop needs before the first step.
@@ -208,7 +168,7 @@ pub trait Policy {
     /// # Errors
     /// Returns [`PolicyError::Inference`] if the model fails; the rows' episodes then count as
     /// errors, not as failures.
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError>;
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError>;
 }
 
 /// Returns an error about a field of the job.
@@ -251,6 +211,14 @@ pub(crate) mod tests {
     /// Returns an empty observation.
     pub(crate) fn observation() -> Observation {
         Observation::empty()
+    }
+
+    /// Returns a row of an inference.
+    pub(crate) fn row(env: usize, observation: Observation) -> PolicyRow {
+        PolicyRow {
+            env: EnvIndex(env),
+            observation: Arc::new(observation),
+        }
     }
 
     /// Returns the table-top's action vector and state keys, without a simulator.

@@ -10,10 +10,10 @@ use hdf5::{File, Group};
 use jobs::policies::{PolicyType, SettingsReader};
 use serde_json::{Map, Value};
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::{EnvIndex, EnvSpec};
 use crate::policy::argument;
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
+use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicyRow, PolicySpec};
 
 /// The settings of a replay.
 pub(crate) struct ReplaySettings {
@@ -57,14 +57,14 @@ impl PolicySettings for ReplaySettings {
 #[derive(Debug)]
 pub struct ReplayAction {
     path: PathBuf,
-    demos: Vec<Demo>,
+    demos: Vec<ReplayDemo>,
     playing: BTreeMap<EnvIndex, Playing>,
     longest: usize,
     action_dim: usize,
 }
 
 #[derive(Debug)]
-struct Demo {
+struct ReplayDemo {
     seed: Option<u64>,
     /// All actions, `[num_samples, action_dim]`, row-major.
     actions: Vec<f32>,
@@ -151,22 +151,34 @@ fn number(name: &str) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-fn read(data: &Group, name: &str, action_dim: usize) -> Result<Demo, String> {
-    let text = |err: hdf5::Error| format!("cannot be read: {err}");
-    let group = data.group(name).map_err(text)?;
-    let dataset = group.dataset("actions").map_err(text)?;
+/// What is wrong with a demonstration.
+#[derive(Debug, thiserror::Error)]
+enum DemoError {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] hdf5::Error),
+    #[error("has actions of shape {shape:?}")]
+    Shape { shape: Vec<usize> },
+}
+
+fn read(data: &Group, name: &str, action_dim: usize) -> Result<ReplayDemo, DemoError> {
+    let group = data.group(name)?;
+    let dataset = group.dataset("actions")?;
     match dataset.shape()[..] {
         [steps, dim] if steps > 0 && dim == action_dim => {}
-        ref shape => return Err(format!("has actions of shape {shape:?}")),
+        ref shape => {
+            return Err(DemoError::Shape {
+                shape: shape.to_vec(),
+            });
+        }
     }
     let seed = group
         .attr("seed")
         .and_then(|attr| attr.read_scalar::<i64>())
         .ok()
         .and_then(|seed| u64::try_from(seed).ok());
-    Ok(Demo {
+    Ok(ReplayDemo {
         seed,
-        actions: dataset.read_raw::<f32>().map_err(text)?,
+        actions: dataset.read_raw::<f32>()?,
     })
 }
 
@@ -199,10 +211,10 @@ impl Policy for ReplayAction {
 
     /// Returns the whole demonstration first, then one action of zeros at a time if the environment
     /// continues after it.
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let mut chunks = Vec::with_capacity(rows.len());
-        for (env, _) in rows {
-            let values = match self.playing.insert(*env, Playing::Over) {
+        for row in rows {
+            let values = match self.playing.insert(row.env, Playing::Over) {
                 Some(Playing::Fresh(demo)) => self.demos[demo].actions.clone(),
                 Some(Playing::Over) | None => vec![0.0; self.action_dim],
             };
@@ -215,7 +227,7 @@ impl Policy for ReplayAction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::{env_spec, observation};
+    use crate::policy::tests::{env_spec, observation, row};
 
     fn dataset(dir: &tempfile::TempDir, shape: (usize, usize)) -> std::path::PathBuf {
         let path = dir.path().join("dataset.hdf5");
@@ -258,18 +270,12 @@ mod tests {
             episode: 2,
             seed: 0,
         }]);
-        let chunk = policy
-            .act(&[(EnvIndex(0), &observation())])
-            .unwrap()
-            .remove(0);
+        let chunk = policy.act(&[row(0, observation())]).unwrap().remove(0);
         assert_eq!(
             (chunk.horizon(), chunk.action(3)),
             (4, Some(&[10.0; 7][..]))
         );
-        let after = policy
-            .act(&[(EnvIndex(0), &observation())])
-            .unwrap()
-            .remove(0);
+        let after = policy.act(&[row(0, observation())]).unwrap().remove(0);
         assert_eq!((after.horizon(), after.action(0)), (1, Some(&[0.0; 7][..])));
     }
 

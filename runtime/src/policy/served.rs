@@ -6,10 +6,11 @@ use std::ops::Range;
 use jobs::policies::{PolicyType, not_served};
 use serde_json::{Map, Value};
 
-use crate::policy::PolicyError;
 use crate::policy::config::known;
-use crate::policy::gr00t::{Gr00tServed, Models, Settings};
-use gr00t::processor::{Modalities, Object};
+use crate::policy::gr00t::{Gr00tServed, Gr00tSettings};
+use crate::policy::{Checkpoints, PolicyError};
+use gr00t::client::PyObject;
+use gr00t::processor::{KeyActions, Modalities};
 
 /// The properties of a policy that clients can ask for.
 #[derive(Clone, Debug)]
@@ -32,14 +33,14 @@ pub struct ServedSpec {
 
 /// The validated observations of one request, and the noise from which their actions start.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct PolicyRequest {
     /// The observation: `{"video": {…}, "state": {…}, "language": {…}}`.
-    pub observation: Object,
+    pub observation: PyObject,
     /// Noise of each row.
     pub noise: Vec<Noise>,
 }
 
-impl Question {
+impl PolicyRequest {
     /// Returns some of its rows, which share the same pictures. The observation must have been
     /// validated.
     #[must_use]
@@ -54,18 +55,18 @@ impl Question {
 }
 
 /// Returns some rows of every array and list in two levels of maps.
-fn part(value: &Object, rows: &Range<usize>) -> Object {
+fn part(value: &PyObject, rows: &Range<usize>) -> PyObject {
     match value {
-        Object::Map(members) => Object::Map(
+        PyObject::Map(members) => PyObject::Map(
             members
                 .iter()
                 .map(|(key, value)| (key.clone(), part(value, rows)))
                 .collect(),
         ),
-        Object::Array(array) => Object::Array(array.part(rows.clone())),
-        Object::List(items) => {
+        PyObject::Array(array) => PyObject::Array(array.part(rows.clone())),
+        PyObject::List(items) => {
             let end = rows.end.min(items.len());
-            Object::List(items[rows.start.min(end)..end].to_vec())
+            PyObject::List(items[rows.start.min(end)..end].to_vec())
         }
         other => other.clone(),
     }
@@ -87,8 +88,8 @@ pub struct Actions {
     pub rows: usize,
     /// Number of steps in a chunk.
     pub horizon: usize,
-    /// Key, width and values, in the order of the checkpoint.
-    pub keys: Vec<(String, usize, Vec<f32>)>,
+    /// The actions of all rows for each key, in the order of the checkpoint.
+    pub keys: Vec<KeyActions>,
 }
 
 impl Actions {
@@ -99,7 +100,7 @@ impl Actions {
         self.keys
             .iter_mut()
             .zip(more.keys)
-            .for_each(|((.., all), (.., values))| all.extend(values));
+            .for_each(|(all, more)| all.values.extend(more.values));
     }
 }
 
@@ -108,11 +109,11 @@ pub trait Served {
     /// Returns the fixed properties of the policy.
     fn card(&self) -> ServedSpec;
 
-    /// Returns one answer per question, in order; at most `max_rows` rows go into one pass of a
-    /// network. An error in one question does not affect the others.
+    /// Returns one answer per request, in order; at most `max_rows` rows go into one pass of a
+    /// network. An error in one request does not affect the others.
     fn answer(
         &mut self,
-        questions: &[Question],
+        requests: &[PolicyRequest],
         max_rows: usize,
     ) -> Vec<Result<Actions, PolicyError>>;
 }
@@ -125,11 +126,14 @@ pub trait Served {
 pub fn serve(
     policy_type: &str,
     config: &Map<String, Value>,
-    models: &mut Models,
+    checkpoints: &mut Checkpoints,
 ) -> Result<Box<dyn Served>, PolicyError> {
     crate::policy::check(policy_type, config)?;
     match known(policy_type)? {
-        PolicyType::Gr00t => Ok(Box::new(Gr00tServed::new(Settings::read(config)?, models)?)),
+        PolicyType::Gr00t => Ok(Box::new(Gr00tServed::new(
+            Gr00tSettings::read(config)?,
+            checkpoints,
+        )?)),
         PolicyType::ZeroAction
         | PolicyType::RandomAction
         | PolicyType::ReplayAction
@@ -144,7 +148,7 @@ pub fn serve(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gr00t::processor::Array;
+    use gr00t::client::PyArray;
 
     #[test]
     fn what_is_served_is_what_the_table_says() {
@@ -152,7 +156,7 @@ mod tests {
         std::fs::write(folder.path().join("file"), "").unwrap();
         for policy in PolicyType::ALL.iter().copied() {
             let config = crate::policy::config::tests::required(policy, folder.path());
-            let mut models = Models::new(tch::Device::Cpu);
+            let mut models = Checkpoints::new(tch::Device::Cpu);
             let Err(err) = serve(policy.name(), &config, &mut models) else {
                 continue;
             };
@@ -163,25 +167,25 @@ mod tests {
 
     #[test]
     fn a_part_of_a_question_has_its_rows_and_no_others() {
-        let array = Array::new("uint8", 1, &[3, 1], vec![7, 8, 9].into()).unwrap();
-        let text = |text: &str| Object::List(vec![Object::Text(text.to_owned())]);
-        let map = |name: &str, value: Object| Object::Map(vec![(name.to_owned(), value)]);
-        let texts = Object::List(vec![text("a"), text("b"), text("c")]);
-        let observation = Object::Map(vec![
+        let array = PyArray::new("uint8", 1, &[3, 1], vec![7, 8, 9].into()).unwrap();
+        let text = |text: &str| PyObject::List(vec![PyObject::Text(text.to_owned())]);
+        let map = |name: &str, value: PyObject| PyObject::Map(vec![(name.to_owned(), value)]);
+        let texts = PyObject::List(vec![text("a"), text("b"), text("c")]);
+        let observation = PyObject::Map(vec![
             (
                 "video".to_owned(),
-                map("view", Object::Array(array.clone())),
+                map("view", PyObject::Array(array.clone())),
             ),
             ("language".to_owned(), map("task", texts)),
         ]);
         let noise = (0..3).map(Noise::Seed).collect();
-        let part = Question { observation, noise }.part(1..3);
+        let part = PolicyRequest { observation, noise }.part(1..3);
         assert_eq!(part.noise, [Noise::Seed(1), Noise::Seed(2)]);
         assert_eq!(
             part.observation.get("video").unwrap().get("view"),
-            Some(&Object::Array(array.part(1..3)))
+            Some(&PyObject::Array(array.part(1..3)))
         );
-        let texts = Object::List(vec![text("b"), text("c")]);
+        let texts = PyObject::List(vec![text("b"), text("c")]);
         assert_eq!(
             part.observation.get("language").unwrap().get("task"),
             Some(&texts)

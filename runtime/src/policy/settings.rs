@@ -3,16 +3,15 @@
 use std::path::PathBuf;
 
 use crate::env::EnvSpec;
-use crate::policy::gr00t::Models;
 use crate::policy::remote::Lifeline;
-use crate::policy::{Policy, PolicyError};
+use crate::policy::{Checkpoints, Policy, PolicyError};
 
 /// What a policy is made with, beside its settings.
 pub(crate) struct MakeContext<'a> {
     /// The environment in which it acts.
     pub(crate) env: &'a EnvSpec,
     /// The checkpoints that this process has loaded, and its device.
-    pub(crate) models: &'a mut Models,
+    pub(crate) models: &'a mut Checkpoints,
     /// Reports waiting for servers, and ends it.
     pub(crate) lifeline: &'a Lifeline,
 }

@@ -17,11 +17,13 @@ use serde_json::{Map, Value};
 use tch::{CModule, Device, Kind, Tensor};
 use tokenizers::Tokenizer;
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::EnvSpec;
 use crate::policy::batches::{Batches, Shortage};
-use crate::policy::gr00t::Models;
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
+use crate::policy::{
+    Checkpoints, Chunk, EpisodeStart, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+    require_state,
+};
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, message};
 use jobs::policies::{PolicyType, SettingsReader};
@@ -122,9 +124,9 @@ impl TorchScript {
     pub fn open(
         settings: &ScriptSettings,
         env: &EnvSpec,
-        models: &mut Models,
+        checkpoints: &mut Checkpoints,
     ) -> Result<Self, PolicyError> {
-        let device = models.device();
+        let device = checkpoints.device();
         let path = settings.model_path.clone();
         let mut module =
             CModule::load_on_device(&path, device).map_err(|err| file(&path, &words(&err)))?;
@@ -149,7 +151,7 @@ impl TorchScript {
             state_keys,
             action_dim: env.action.names.len(),
             horizon: 0,
-            batches: models.batches(&path),
+            batches: checkpoints.batches(&path),
             path,
         };
         script.horizon = script.probe(env)?;
@@ -210,7 +212,9 @@ impl TorchScript {
             None => instruction.bytes().map(i64::from).collect(),
             Some(tokenizer) => {
                 let encoding = tokenizer.encode_fast(instruction, true);
-                let encoding = encoding.map_err(|err| PolicyError::Inference(err.to_string()))?;
+                let encoding = encoding.map_err(|err| InferenceError::Tokenizer {
+                    reason: err.to_string(),
+                })?;
                 encoding.get_ids().iter().copied().map(i64::from).collect()
             }
         };
@@ -219,11 +223,11 @@ impl TorchScript {
     }
 
     /// Returns the chunks of rows that are inferred together.
-    fn infer(&self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn infer(&self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let batch = rows.len() as i64;
         let [height, width] = self.size.map(i64::from);
         let (mut images, mut states, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
-        for (_, observation) in rows {
+        for PolicyRow { observation, .. } in rows {
             for camera in &self.cameras {
                 let frame = observation
                     .video
@@ -258,7 +262,7 @@ impl TorchScript {
             ));
         }
         let values = Vec::<f32>::try_from(actions.contiguous().view(-1));
-        let values = values.map_err(|err| PolicyError::Inference(err.to_string()))?;
+        let values = values.map_err(InferenceError::from)?;
         let chunks = values.chunks_exact(self.horizon * self.action_dim);
         Ok(chunks
             .map(|chunk| Chunk::new(self.action_dim, chunk.to_vec()))
@@ -292,13 +296,13 @@ impl Policy for TorchScript {
 
     fn reset(&mut self, _: &[EpisodeStart]) {}
 
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let parts = self
             .batches
             .split(rows, rows.len(), |rows| self.infer(rows));
         let chunks = parts
             .into_iter()
-            .map(|(_, chunks)| chunks)
+            .map(|part| part.result)
             .collect::<Result<Vec<_>, _>>()?;
         Ok(chunks.concat())
     }
@@ -343,10 +347,11 @@ fn cameras(
     }
 }
 
-fn gone(what: &str, name: &str) -> PolicyError {
-    PolicyError::Inference(format!(
-        "the observation has no {what} {name} of the size it began with"
-    ))
+fn gone(what: &'static str, name: &str) -> InferenceError {
+    InferenceError::Resized {
+        what,
+        name: name.to_owned(),
+    }
 }
 
 fn file(path: &Path, reason: &str) -> PolicyError {
@@ -364,8 +369,8 @@ fn words(err: &tch::TchError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::{CameraSpec, Frame};
-    use crate::policy::tests::env_spec;
+    use crate::env::{CameraSpec, Frame, Observation};
+    use crate::policy::tests::{env_spec, row};
     use serde_json::json;
     use std::sync::Arc;
 
@@ -433,14 +438,12 @@ mod tests {
         let mut policy = TorchScript::open(
             &settings(&module(folder.path(), 7)),
             &env(),
-            &mut Models::new(Device::Cpu),
+            &mut Checkpoints::new(Device::Cpu),
         )
         .unwrap();
         assert_eq!(policy.spec().action_horizon, 2);
         let (first, second) = (observation(10, 0.5), observation(20, 1.5));
-        let chunks = policy
-            .act(&[(EnvIndex(0), &first), (EnvIndex(1), &second)])
-            .unwrap();
+        let chunks = policy.act(&[row(0, first), row(1, second)]).unwrap();
         assert_eq!(chunks[0], Chunk::new(7, [[10.0; 7], [65.5; 7]].concat()));
         assert_eq!(chunks[1], Chunk::new(7, [[20.0; 7], [66.5; 7]].concat()));
     }
@@ -451,7 +454,7 @@ mod tests {
         let refusal = TorchScript::open(
             &settings(&module(folder.path(), 6)),
             &env(),
-            &mut Models::new(Device::Cpu),
+            &mut Checkpoints::new(Device::Cpu),
         )
         .err()
         .unwrap();
@@ -464,10 +467,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("policy.pt");
         std::fs::write(&path, "not a module").unwrap();
-        let refusal = TorchScript::open(&settings(&path), &env(), &mut Models::new(Device::Cpu))
-            .err()
-            .unwrap()
-            .to_string();
+        let refusal =
+            TorchScript::open(&settings(&path), &env(), &mut Checkpoints::new(Device::Cpu))
+                .err()
+                .unwrap()
+                .to_string();
         assert!(
             refusal.contains("policy.pt`: ") && !refusal.contains("Exception raised"),
             "{refusal}"

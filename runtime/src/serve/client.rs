@@ -10,6 +10,7 @@ use jobs::seed;
 
 use crate::policy::served::{Noise, ServedSpec};
 use crate::serve::connections::ConnectionId;
+use crate::serve::error::RequestError;
 use wire::Value;
 
 /// The current episode of one client.
@@ -67,10 +68,9 @@ fn option<'a>(options: Option<&'a Value>, name: &str) -> Option<&'a Value> {
 ///
 /// # Errors
 /// Returns an error if the seed is not a non-negative integer.
-pub fn chosen_seed(options: Option<&Value>) -> Result<Option<u64>, String> {
-    let wrong = || "options 'seed' must be a whole number that is not negative".to_owned();
+pub fn chosen_seed(options: Option<&Value>) -> Result<Option<u64>, RequestError> {
     option(options, "seed")
-        .map(|seed| seed.as_u64().ok_or_else(wrong))
+        .map(|seed| seed.as_u64().ok_or(RequestError::Seed))
         .transpose()
 }
 
@@ -82,7 +82,7 @@ pub fn chosen_noise(
     rows: usize,
     options: Option<&Value>,
     card: &ServedSpec,
-) -> Result<Option<Vec<Noise>>, String> {
+) -> Result<Option<Vec<Noise>>, RequestError> {
     if let Some(noise) = option(options, "noise") {
         return given(noise, rows, card).map(Some);
     }
@@ -93,25 +93,19 @@ pub fn chosen_noise(
         .as_list()
         .and_then(|seeds| seeds.iter().map(Value::as_u64).collect());
     let seeds = seeds.filter(|seeds| seeds.len() == rows);
-    let wrong =
-        || format!("options 'noise_seeds' must be a list of {rows} whole numbers, one a row");
+    let wrong = RequestError::NoiseSeeds { rows };
     Ok(Some(
-        seeds
-            .ok_or_else(wrong)?
-            .into_iter()
-            .map(Noise::Seed)
-            .collect(),
+        seeds.ok_or(wrong)?.into_iter().map(Noise::Seed).collect(),
     ))
 }
 
-fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<Noise>, String> {
+fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<Noise>, RequestError> {
     let [steps, width] = card.noise_shape;
     let array = noise
         .as_array()
         .filter(|array| array.shape() == [rows, steps, width]);
-    let wrong =
-        || format!("options 'noise' must be a numpy array of shape ({rows}, {steps}, {width})");
-    let numbers = array.ok_or_else(wrong)?.to_f32();
+    let wrong = RequestError::Noise { rows, steps, width };
+    let numbers = array.ok_or(wrong)?.to_f32();
     Ok(numbers
         .chunks(steps * width)
         .map(|row| Noise::Given(row.to_vec()))

@@ -3,30 +3,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::now;
-use crate::policy::served::{Actions, Question};
+use crate::policy::served::{Actions, PolicyRequest};
 use crate::serve::batcher::{
     BatchLimits, Batcher, BatcherAction, BatcherEvent, RequestRows, Ticket,
 };
-use crate::serve::inference_thread::{InferenceThread, RequestBatch};
+use crate::serve::error::RequestError;
+use crate::serve::inference_thread::{InferenceThread, InferredBatch, RequestBatch};
 use crate::serve::server::{DispatcherMessage, POLICY_IS_GONE, ServerState};
 
 /// A request without an answer yet.
 struct PendingRequest {
-    question: Question,
+    request: PolicyRequest,
     rows: usize,
     /// Actions of the rows that have been inferred.
     actions: Option<Actions>,
-    reply: oneshot::Sender<Result<Actions, String>>,
+    reply: oneshot::Sender<Result<Actions, RequestError>>,
     asked: Instant,
 }
-
-/// The result of a batch: an answer for each part, and the duration.
-type InferredBatch = (Vec<Result<Actions, String>>, Duration);
 
 /// Runs the dispatcher until a stop was requested and all requests are answered.
 pub async fn run(
@@ -105,7 +103,7 @@ impl Dispatcher {
             DispatcherMessage::Request {
                 client,
                 rows,
-                question,
+                request,
                 reply,
                 at,
             } => {
@@ -114,7 +112,7 @@ impl Dispatcher {
                 self.open.insert(
                     ticket,
                     PendingRequest {
-                        question: *question,
+                        request: *request,
                         rows,
                         actions: None,
                         reply,
@@ -146,7 +144,7 @@ impl Dispatcher {
                     if let Some(open) = self.open.remove(&ticket) {
                         self.server.stats.refused();
                         // The client may have disconnected.
-                        let _ = open.reply.send(Err(refusal.to_string()));
+                        let _ = open.reply.send(Err(refusal.into()));
                     }
                 }
             }
@@ -157,7 +155,7 @@ impl Dispatcher {
     }
 
     fn infer(&mut self, parts: Vec<RequestRows>) {
-        let mut questions = Vec::with_capacity(parts.len());
+        let mut requests = Vec::with_capacity(parts.len());
         let mut waits = Vec::new();
         self.parts.clear();
         for part in parts {
@@ -171,7 +169,7 @@ impl Dispatcher {
             if part.rows.start == 0 {
                 waits.push(now().saturating_duration_since(open.asked));
             }
-            questions.push(open.question.part(part.rows.clone()));
+            requests.push(open.request.part(part.rows.clone()));
             self.parts.push(part);
         }
         let rows = self.parts.iter().map(|part| part.rows.len()).sum();
@@ -179,23 +177,23 @@ impl Dispatcher {
         let (done, inferring) = oneshot::channel();
         self.inferring = Some(inferring);
         // The dispatcher is gone after the server has stopped.
-        let give = move |answers, took| drop(done.send((answers, took)));
+        let give = move |inferred| drop(done.send(inferred));
         self.policy.infer(RequestBatch {
-            questions,
+            requests,
             max_rows: self.limits.max_rows,
             give: Box::new(give),
         });
     }
 
     /// Processes the result of a batch, and answers the requests that are complete.
-    fn answer(&mut self, (answers, took): InferredBatch, batcher: &mut Batcher) {
+    fn answer(&mut self, InferredBatch { answers, took }: InferredBatch, batcher: &mut Batcher) {
         self.server.stats.inferred(took, now());
         for (part, answer) in std::mem::take(&mut self.parts).into_iter().zip(answers) {
             let Some(open) = self.open.get_mut(&part.ticket) else {
                 continue;
             };
             let answer = match (answer, open.actions.take()) {
-                (Err(err), _) => Err(err),
+                (Err(err), _) => Err(RequestError::from(err)),
                 (Ok(actions), None) => Ok(actions),
                 (Ok(actions), Some(mut all)) => {
                     all.append(actions);

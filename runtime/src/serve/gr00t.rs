@@ -8,10 +8,11 @@ use bytes::Bytes;
 use crate::policy::served::{Actions, ServedSpec};
 use crate::serve::client::{ClientEpisode, chosen_noise, chosen_seed};
 use crate::serve::connections::ConnectionId;
+use crate::serve::error::RequestError;
 use crate::serve::limits::{RequestLimits, shortened};
-use crate::serve::observation::{RequestError, ValidatedRequest, asked, object};
+use crate::serve::observation::{ValidatedRequest, asked, object};
 use crate::serve::server::{AfterAnswer, ServerState};
-use gr00t::processor::{Object, validate_flat};
+use gr00t::client::{PyObject, validate_flat};
 use wire::{Array, Dialect, Key, Value, WireError, peek_text, read, write};
 
 /// The state of one client while it is connected.
@@ -78,15 +79,15 @@ impl Gr00tClient {
     pub async fn answer(&mut self, parts: Vec<Bytes>) -> AfterAnswer {
         let answer = match <[Bytes; 1]>::try_from(parts) {
             Ok([body]) => self.read(body).await,
-            Err(parts) => Err(format!(
-                "a message of one part is needed, there are {}",
-                parts.len()
-            )),
+            Err(parts) => Err(RequestError::Parts { found: parts.len() }),
         };
         let (answer, ends) = match answer {
             Ok(EndpointAnswer::Value(value)) => (value, false),
             Ok(EndpointAnswer::Killed) => (Value::Nil, true),
-            Err(error) => (Value::map([("error", shortened(error).into())]), false),
+            Err(err) => {
+                let text = shortened(err.to_string());
+                (Value::map([("error", text.into())]), false)
+            }
         };
         let bytes = Bytes::from(write(&answer, self.dialect));
         if ends {
@@ -96,12 +97,12 @@ impl Gr00tClient {
         }
     }
 
-    async fn read(&mut self, body: Bytes) -> Result<EndpointAnswer, String> {
+    async fn read(&mut self, body: Bytes) -> Result<EndpointAnswer, RequestError> {
         // Check the token before anything is decoded, so that an unauthenticated message costs no
         // more than a scan of its keys.
         if self.server.token.is_some() && !self.server.lets_in(peek_text(&body, "api_token")) {
             self.server.stats.unauthorized();
-            return Err("Unauthorized: Invalid API token".to_owned());
+            return Err(RequestError::Unauthorized);
         }
         self.is_authenticated = true;
         self.server.connections().authenticated(self.id);
@@ -117,17 +118,13 @@ impl Gr00tClient {
             self.server.stats.asked(endpoint);
             self.server.connections().known(self.id);
         }
-        match decoded
-            .request
-            .map_err(|refused| refused.counted(&self.server.stats))?
-        {
+        let request = decoded.request;
+        match request.inspect_err(|err| err.count(&self.server.stats))? {
             EndpointRequest::Ping => Ok(EndpointAnswer::Value(Value::map([
                 ("status", "ok".into()),
                 ("message", "Server is running".into()),
             ]))),
-            EndpointRequest::Kill if self.server.ignores_kill => {
-                Err("this server is not ended by clients (--ignore-kill)".to_owned())
-            }
+            EndpointRequest::Kill if self.server.ignores_kill => Err(RequestError::KillIgnored),
             EndpointRequest::Kill => Ok(EndpointAnswer::Killed),
             EndpointRequest::ModalityConfig => Ok(EndpointAnswer::Value(self.modality_config())),
             EndpointRequest::Reset { seed } => {
@@ -145,10 +142,10 @@ impl Gr00tClient {
         &mut self,
         asked: ValidatedRequest,
         is_flat: bool,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, RequestError> {
         let rows = asked.rows;
-        let question = asked.question(|rows| self.episode.noise(rows, &self.server.card));
-        let actions = self.server.ask(self.id, rows, question).await?;
+        let request = asked.request(|rows| self.episode.noise(rows, &self.server.card));
+        let actions = self.server.ask(self.id, rows, request).await?;
         Ok(vec![
             by_key(&actions, if is_flat { "action." } else { "" }),
             Value::map([]),
@@ -179,7 +176,8 @@ fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> DecodedReq
     let message = match read(body) {
         Ok(message) => message,
         Err(err) => {
-            let request = Err(RequestError::Unreadable(WireError::in_python(&err)));
+            let reason = WireError::in_python(&err);
+            let request = Err(RequestError::Unreadable { reason });
             return DecodedRequest {
                 dialect: None,
                 endpoint: None,
@@ -189,11 +187,11 @@ fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> DecodedReq
     };
     let request = &message.value;
     if !matches!(request, Value::Map(_)) {
-        let text = format!("'{}' object has no attribute 'get'", request.type_name());
+        let found = request.type_name();
         return DecodedRequest {
             dialect: message.dialect,
             endpoint: None,
-            request: Err(RequestError::Wrong(text)),
+            request: Err(RequestError::NotAMap { found }),
         };
     }
     let endpoint = match request.get("endpoint") {
@@ -225,10 +223,9 @@ fn understand(
             })
         }
         "get_action" => get_action(request, card, limits),
-        other => Err(RequestError::Wrong(format!(
-            "Unknown endpoint: {}",
-            shortened(other.to_owned())
-        ))),
+        other => Err(RequestError::UnknownEndpoint {
+            endpoint: shortened(other.to_owned()),
+        }),
     }
 }
 
@@ -238,11 +235,10 @@ fn get_action(
     limits: &RequestLimits,
 ) -> Result<EndpointRequest, RequestError> {
     let [observation, options] = arguments(request, "get_action", ["observation", "options"])?;
-    let missing = "BasePolicy.get_action() missing 1 required positional argument: 'observation'";
-    let observation = object(observation.ok_or_else(|| missing.to_owned())?);
+    let observation = object(observation.ok_or(RequestError::NoObservation)?);
     let is_flat = is_flat(&observation);
     let observation = match is_flat {
-        true => validate_flat(&observation, &card.modalities).map_err(|err| err.to_string())?,
+        true => validate_flat(&observation, &card.modalities)?,
         false => observation,
     };
     let mut asked = asked(&observation, card, limits)?;
@@ -255,8 +251,8 @@ fn get_action(
 
 /// Returns whether this is an observation of the simulation wrapper (`Gr00tSimPolicyWrapper`), with
 /// keys such as `video.<key>`.
-fn is_flat(observation: &Object) -> bool {
-    let Object::Map(members) = observation else {
+fn is_flat(observation: &PyObject) -> bool {
+    let PyObject::Map(members) = observation else {
         return false;
     };
     let has = |name: &str| members.iter().any(|(key, _)| key == name);
@@ -270,27 +266,27 @@ fn is_flat(observation: &Object) -> bool {
 /// Returns the keyword arguments of a method, or Python's error message for an unexpected one.
 fn arguments<'a, const N: usize>(
     request: &'a Value,
-    method: &str,
+    method: &'static str,
     names: [&str; N],
-) -> Result<[Option<&'a Value>; N], String> {
+) -> Result<[Option<&'a Value>; N], RequestError> {
     let members = match request.get("data") {
         None => &[][..],
         Some(Value::Map(members)) => members,
         Some(other) => {
-            return Err(format!(
-                "BasePolicy.{method}() argument after ** must be a mapping, not {}",
-                other.type_name()
-            ));
+            return Err(RequestError::NoMapping {
+                method,
+                found: other.type_name(),
+            });
         }
     };
     if let Some((key, _)) = members
         .iter()
         .find(|(key, _)| !names.iter().any(|name| key.is(name)))
     {
-        return Err(format!(
-            "BasePolicy.{method}() got an unexpected keyword argument '{}'",
-            key.shown()
-        ));
+        return Err(RequestError::UnknownArgument {
+            method,
+            argument: key.shown(),
+        });
     }
     Ok(names.map(|name| {
         members
@@ -303,9 +299,11 @@ fn arguments<'a, const N: usize>(
 
 /// Returns a map of arrays of shape `[rows, horizon, width]`.
 fn by_key(actions: &Actions, prefix: &str) -> Value {
-    let keys = actions.keys.iter().map(|(key, width, values)| {
-        let array = Array::of_f32(&[actions.rows, actions.horizon, *width], values);
-        (Key::Text(format!("{prefix}{key}")), Value::Array(array))
+    let keys = actions.keys.iter().map(|actions_of| {
+        let shape = [actions.rows, actions.horizon, actions_of.width];
+        let array = Array::of_f32(&shape, &actions_of.values);
+        let key = Key::Text(format!("{prefix}{}", actions_of.key));
+        (key, Value::Array(array))
     });
     Value::Map(keys.collect())
 }

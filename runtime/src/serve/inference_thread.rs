@@ -1,4 +1,4 @@
-//! The policy thread: it owns the checkpoint and infers one batch after the other.
+//! The inference thread of a server: it owns the checkpoint and infers one batch after the other.
 
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -9,9 +9,8 @@ use tch::Device;
 
 use crate::clock::now;
 use crate::device::gpu;
-use crate::policy::gr00t::Models;
-use crate::policy::served::{self, Actions, Question, ServedSpec};
-use crate::policy::{Lifeline, PolicyError};
+use crate::policy::served::{self, Actions, PolicyRequest, ServedSpec};
+use crate::policy::{Checkpoints, InferenceError, Lifeline, PolicyError};
 use c10d::cuda;
 
 /// Stack size, the same as that of the policy thread in an evaluation.
@@ -19,18 +18,26 @@ const STACK_BYTES: usize = 16 << 20;
 
 /// Requests that are inferred together.
 pub struct RequestBatch {
-    /// One question for each request.
-    pub questions: Vec<Question>,
+    /// The requests.
+    pub requests: Vec<PolicyRequest>,
     /// Maximum number of rows in one forward pass.
     pub max_rows: usize,
-    /// Called with one answer for each question, and the duration.
+    /// Called with the answers.
     pub give: GiveAnswers,
 }
 
-/// A callback that takes the answers in the policy thread.
-pub type GiveAnswers = Box<dyn FnOnce(Vec<Result<Actions, String>>, Duration) + Send>;
+/// The result of a batch.
+pub struct InferredBatch {
+    /// One answer for each request.
+    pub answers: Vec<Result<Actions, PolicyError>>,
+    /// Duration of the inference.
+    pub took: Duration,
+}
 
-/// The handle of the policy thread in the dispatcher.
+/// A callback that takes the answers in the inference thread.
+pub type GiveAnswers = Box<dyn FnOnce(InferredBatch) + Send>;
+
+/// The handle of the inference thread in the dispatcher.
 #[derive(Debug)]
 pub struct InferenceThread {
     batches: SyncSender<RequestBatch>,
@@ -66,9 +73,9 @@ impl InferenceThread {
                 tracing::warn!("policy thread on cuda:{index}: {err}");
             }
             let (lifeline, words) = Lifeline::heard();
-            let mut models = Models::heard_by(device, lifeline);
+            let mut checkpoints = Checkpoints::heard_by(device, lifeline);
             let made = gpu::using(device, || {
-                served::serve(&choice.policy_type, &choice.config, &mut models)
+                served::serve(&choice.policy_type, &choice.config, &mut checkpoints)
             });
             match made {
                 Ok(mut policy) => {
@@ -84,7 +91,7 @@ impl InferenceThread {
                         // Cannot fail: `own` was never set.
                         let _ = own.set(err.to_string());
                         // libtorch aborts the process if it cannot free GPU memory, so leak it.
-                        std::mem::forget((policy, models));
+                        std::mem::forget((policy, checkpoints));
                     }
                 }
                 Err(err) => drop(told.send(Err(err))),
@@ -92,10 +99,8 @@ impl InferenceThread {
         };
         thread
             .spawn(body)
-            .map_err(|err| PolicyError::Inference(format!("no thread for the policy: {err}")))?;
-        let card = card
-            .recv()
-            .map_err(|_| PolicyError::Inference("the policy's thread has ended".to_owned()))??;
+            .map_err(|err| InferenceError::NoThread { err })?;
+        let card = card.recv().map_err(|_| InferenceError::ThreadEnded)??;
         Ok((Self { batches, loss }, card))
     }
 
@@ -118,26 +123,23 @@ fn run(
     lost: impl Fn(&PolicyError) -> Option<PolicyError>,
 ) -> Option<PolicyError> {
     for RequestBatch {
-        questions,
+        requests,
         max_rows,
         give,
     } in batches
     {
         let started = now();
-        let answers = policy.answer(&questions, max_rows);
+        let answers = policy.answer(&requests, max_rows);
         if let Some(loss) = answers
             .iter()
             .find_map(|answer| lost(answer.as_ref().err()?))
         {
             return Some(loss);
         }
-        give(
-            answers
-                .into_iter()
-                .map(|answer| answer.map_err(|err| err.to_string()))
-                .collect(),
-            started.elapsed(),
-        );
+        give(InferredBatch {
+            answers,
+            took: started.elapsed(),
+        });
         tell();
     }
     None

@@ -1,6 +1,7 @@
 //! The limits of one request.
 
-use gr00t::processor::{Modalities, Object};
+use gr00t::client::PyObject;
+use gr00t::processor::Modalities;
 
 /// Maximum number of values in a state vector; those of released checkpoints have less than a
 /// hundred.
@@ -70,12 +71,12 @@ impl RequestLimits {
     /// Returns [`LimitExceeded`] for the first limit that it exceeds.
     pub fn check(
         &self,
-        observation: &Object,
+        observation: &PyObject,
         modalities: &Modalities,
     ) -> Result<usize, LimitExceeded> {
         let member = |part: &str, key: &str| observation.get(part).and_then(|part| part.get(key));
         let rows = match member("language", modalities.language_key()) {
-            Some(Object::List(rows)) => &rows[..],
+            Some(PyObject::List(rows)) => &rows[..],
             _ => &[],
         };
         if rows.len() > self.max_rows {
@@ -92,7 +93,7 @@ impl RequestLimits {
             });
         }
         for view in &modalities.video.keys {
-            if let Some(Object::Array(array)) = member("video", view)
+            if let Some(PyObject::Array(array)) = member("video", view)
                 && let [.., height, width, _] = *array.shape()
                 && height.max(width) > self.max_picture_edge
             {
@@ -105,7 +106,7 @@ impl RequestLimits {
             }
         }
         for key in &modalities.state.keys {
-            if let Some(Object::Array(array)) = member("state", key)
+            if let Some(PyObject::Array(array)) = member("state", key)
                 && let Some(&found) = array.shape().last()
                 && found > LONGEST_STATE
             {
@@ -119,10 +120,10 @@ impl RequestLimits {
     }
 }
 
-fn text_bytes(row: &Object) -> usize {
+fn text_bytes(row: &PyObject) -> usize {
     match row {
-        Object::List(texts) => texts.iter().map(text_bytes).max().unwrap_or(0),
-        Object::Text(text) => text.len(),
+        PyObject::List(texts) => texts.iter().map(text_bytes).max().unwrap_or(0),
+        PyObject::Text(text) => text.len(),
         _ => 0,
     }
 }

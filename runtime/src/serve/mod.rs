@@ -29,6 +29,7 @@ mod client;
 mod close;
 mod decoder;
 mod dispatcher;
+mod error;
 mod gr00t;
 mod inference_thread;
 mod limits;

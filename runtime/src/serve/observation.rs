@@ -1,10 +1,11 @@
 //! Converts the values of a message to the processor's types, without copying arrays, and checks
 //! the observations of both protocols.
 
-use crate::policy::served::{Noise, Question, ServedSpec};
-use crate::serve::limits::{LimitExceeded, RequestLimits, shortened};
-use crate::serve::stats::Stats;
-use gr00t::processor::{Array, Modalities, Object, validate};
+use crate::policy::served::{Noise, PolicyRequest, ServedSpec};
+use crate::serve::error::RequestError;
+use crate::serve::limits::RequestLimits;
+use gr00t::client::{PyArray, PyObject, validate};
+use gr00t::processor::Modalities;
 use wire::Value;
 
 /// A checked request for actions, within the limits.
@@ -13,52 +14,20 @@ pub struct ValidatedRequest {
     /// How many observations it holds.
     pub rows: usize,
     /// The inputs of the policy, without anything else that was sent.
-    pub observation: Object,
+    pub observation: PyObject,
     /// Noise of each row, if the client chose it.
     pub noise: Option<Vec<Noise>>,
 }
 
 impl ValidatedRequest {
-    /// Returns the question for the policy. `draw` supplies the noise for the rows if the client
+    /// Returns the request for the policy. `draw` supplies the noise for the rows if the client
     /// chose none.
-    pub fn question(self, draw: impl FnOnce(usize) -> Vec<Noise>) -> Question {
+    pub fn request(self, draw: impl FnOnce(usize) -> Vec<Noise>) -> PolicyRequest {
         let noise = self.noise.unwrap_or_else(|| draw(self.rows));
-        Question {
+        PolicyRequest {
             observation: self.observation,
             noise,
         }
-    }
-}
-
-/// The reason why a message is answered with an error.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// The message cannot be decoded.
-    #[error("{0}")]
-    Unreadable(String),
-    /// The request exceeds a limit.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
-    /// The request asks for something unknown, or is malformed.
-    #[error("{0}")]
-    Wrong(String),
-}
-
-impl From<String> for RequestError {
-    fn from(text: String) -> Self {
-        Self::Wrong(text)
-    }
-}
-
-impl RequestError {
-    /// Counts the error and returns the text for the client.
-    pub fn counted(self, stats: &Stats) -> String {
-        match &self {
-            Self::Unreadable(_) => stats.unreadable(),
-            Self::Limit(_) => stats.limited(),
-            Self::Wrong(_) => {}
-        }
-        shortened(self.to_string())
     }
 }
 
@@ -68,11 +37,11 @@ impl RequestError {
 /// # Errors
 /// Returns [`RequestError`] for the first problem.
 pub fn asked(
-    observation: &Object,
+    observation: &PyObject,
     card: &ServedSpec,
     limits: &RequestLimits,
 ) -> Result<ValidatedRequest, RequestError> {
-    validate(observation, &card.modalities).map_err(|err| err.to_string())?;
+    validate(observation, &card.modalities)?;
     let rows = limits.check(observation, &card.modalities)?;
     Ok(ValidatedRequest {
         rows,
@@ -82,7 +51,7 @@ pub fn asked(
 }
 
 /// Returns the members of an observation that the policy uses. They are sliced for each batch.
-fn needed(observation: &Object, modalities: &Modalities) -> Object {
+fn needed(observation: &PyObject, modalities: &Modalities) -> PyObject {
     let language = [modalities.language_key().to_owned()];
     let parts = [
         ("video", &modalities.video.keys[..]),
@@ -94,23 +63,23 @@ fn needed(observation: &Object, modalities: &Modalities) -> Object {
         let members = keys
             .iter()
             .filter_map(|key| Some((key.clone(), part?.get(key)?.clone())));
-        (name.to_owned(), Object::Map(members.collect()))
+        (name.to_owned(), PyObject::Map(members.collect()))
     });
-    Object::Map(parts.into())
+    PyObject::Map(parts.into())
 }
 
 /// Converts a value to Python's types; arrays share the memory of the message.
-pub fn object(value: &Value) -> Object {
+pub fn object(value: &Value) -> PyObject {
     match value {
-        Value::Nil | Value::Ext(..) => Object::None,
-        Value::Bool(flag) => Object::Bool(*flag),
-        Value::Int(number) => Object::Int(*number),
-        Value::Large(number) => Object::Int(i64::try_from(*number).unwrap_or(i64::MAX)),
-        Value::Float(number) => Object::Float(*number),
-        Value::Text(text) => Object::Text(text.clone()),
-        Value::Bytes(bytes) => Object::Bytes(bytes.clone()),
-        Value::List(items) => Object::List(items.iter().map(object).collect()),
-        Value::Map(members) => Object::Map(
+        Value::Nil | Value::Ext(..) => PyObject::None,
+        Value::Bool(flag) => PyObject::Bool(*flag),
+        Value::Int(number) => PyObject::Int(*number),
+        Value::Large(number) => PyObject::Int(i64::try_from(*number).unwrap_or(i64::MAX)),
+        Value::Float(number) => PyObject::Float(*number),
+        Value::Text(text) => PyObject::Text(text.clone()),
+        Value::Bytes(bytes) => PyObject::Bytes(bytes.clone()),
+        Value::List(items) => PyObject::List(items.iter().map(object).collect()),
+        Value::Map(members) => PyObject::Map(
             members
                 .iter()
                 .map(|(key, value)| (key.shown(), object(value)))
@@ -121,10 +90,10 @@ pub fn object(value: &Value) -> Object {
 }
 
 /// An array with other edges around the same numbers.
-pub fn array(array: &wire::Array, shape: &[usize]) -> Object {
+pub fn array(array: &wire::Array, shape: &[usize]) -> PyObject {
     let dtype = array.dtype();
     // An array of the wire format has as many bytes as its shape needs, and so does any shape with
     // the same number of elements.
-    Array::new(&dtype.name(), dtype.size(), shape, array.data().clone())
-        .map_or(Object::None, Object::Array)
+    PyArray::new(&dtype.name(), dtype.size(), shape, array.data().clone())
+        .map_or(PyObject::None, PyObject::Array)
 }

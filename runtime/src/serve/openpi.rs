@@ -22,10 +22,11 @@ use crate::clock::now;
 use crate::policy::served::{Actions, ServedSpec};
 use crate::serve::client::{ClientEpisode, chosen_noise};
 use crate::serve::connections::ConnectionId;
+use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
-use crate::serve::observation::{RequestError, ValidatedRequest, array, asked, object};
+use crate::serve::observation::{ValidatedRequest, array, asked, object};
 use crate::serve::server::ServerState;
-use gr00t::processor::Object;
+use gr00t::client::PyObject;
 use wire::{Array, Dialect, Value, read, write};
 
 /// Maximum bytes of the states in a message; as float32 they may take four times as many.
@@ -86,8 +87,8 @@ impl OpenpiClient {
     /// Answers one message.
     ///
     /// # Errors
-    /// Returns the text that the client receives before its connection is closed.
-    pub async fn answer(&mut self, body: Bytes) -> Result<Bytes, String> {
+    /// Returns the reason, which the client receives before its connection is closed.
+    pub async fn answer(&mut self, body: Bytes) -> Result<Bytes, RequestError> {
         let started = now();
         let (card, limits, bytes) = (
             Arc::clone(&self.server.card),
@@ -98,15 +99,15 @@ impl OpenpiClient {
             .server
             .decode(self.id, bytes, move || decode(&body, &card, &limits))
             .await?;
-        if !matches!(decoded, Err(RequestError::Unreadable(_))) {
+        if !matches!(decoded, Err(RequestError::Unreadable { .. })) {
             self.server.stats.asked("infer");
             self.server.connections().known(self.id);
         }
-        let asked = decoded.map_err(|refused| refused.counted(&self.server.stats))?;
+        let asked = decoded.inspect_err(|err| err.count(&self.server.stats))?;
         let inferring = now();
         let rows = asked.rows;
-        let question = asked.question(|rows| self.episode.noise(rows, &self.server.card));
-        let actions = self.server.ask(self.id, rows, question).await?;
+        let request = asked.request(|rows| self.episode.noise(rows, &self.server.card));
+        let actions = self.server.ask(self.id, rows, request).await?;
         Ok(self.reply(&actions, started, inferring))
     }
 
@@ -136,7 +137,9 @@ fn decode(
     card: &ServedSpec,
     limits: &RequestLimits,
 ) -> Result<ValidatedRequest, RequestError> {
-    let message = read(body).map_err(|err| RequestError::Unreadable(err.to_string()))?;
+    let message = read(body).map_err(|err| RequestError::Unreadable {
+        reason: err.to_string(),
+    })?;
     let mut asked = asked(&nested(&message.value, card), card, limits)?;
     asked.noise = chosen_noise(asked.rows, Some(&options(&message.value)), card)?;
     Ok(asked)
@@ -154,7 +157,7 @@ fn options(observation: &Value) -> Value {
 }
 
 /// Converts an observation to GR00T's form; missing members stay missing.
-fn nested(observation: &Value, card: &ServedSpec) -> Object {
+fn nested(observation: &Value, card: &ServedSpec) -> PyObject {
     if matches!(observation.get("video"), Some(Value::Map(_))) {
         return object(observation);
     }
@@ -182,16 +185,16 @@ fn nested(observation: &Value, card: &ServedSpec) -> Object {
     }
     let prompt = observation
         .get("prompt")
-        .map(|prompt| Object::List(vec![Object::List(vec![object(prompt)])]));
+        .map(|prompt| PyObject::List(vec![PyObject::List(vec![object(prompt)])]));
     let language = prompt.map(|prompt| (card.modalities.language_key().to_owned(), prompt));
     let parts = [
         ("video", video),
         ("state", state),
         ("language", language.into_iter().collect()),
     ];
-    Object::Map(
+    PyObject::Map(
         parts
-            .map(|(name, members)| (name.to_owned(), Object::Map(members)))
+            .map(|(name, members)| (name.to_owned(), PyObject::Map(members)))
             .into(),
     )
 }
@@ -207,7 +210,7 @@ fn named<'a>(observation: &'a Value, kind: &str, key: &str) -> Option<&'a Value>
 
 /// Splits `observation/state` or `state` into the checkpoint's vectors, if their lengths are known
 /// and add up.
-fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(String, Object)>> {
+fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(String, PyObject)>> {
     let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else {
         return None;
     };
@@ -241,7 +244,7 @@ fn as_f32(value: &Value) -> Value {
 }
 
 /// Adds leading axes of length 1 until the array has `wanted` axes.
-fn with_edges(value: &Value, wanted: usize) -> Object {
+fn with_edges(value: &Value, wanted: usize) -> PyObject {
     let Value::Array(found) = value else {
         return object(value);
     };
@@ -254,11 +257,11 @@ fn with_edges(value: &Value, wanted: usize) -> Object {
 
 /// Concatenates all keys: `[horizon, width]`, or `[rows, horizon, width]` for more than one row.
 fn side_by_side(actions: &Actions) -> Array {
-    let width: usize = actions.keys.iter().map(|(_, width, _)| width).sum();
+    let width: usize = actions.keys.iter().map(|key| key.width).sum();
     let mut numbers = Vec::with_capacity(actions.rows * actions.horizon * width);
     for step in 0..actions.rows * actions.horizon {
-        for (_, width, values) in &actions.keys {
-            numbers.extend_from_slice(&values[step * width..(step + 1) * width]);
+        for key in &actions.keys {
+            numbers.extend_from_slice(&key.values[step * key.width..(step + 1) * key.width]);
         }
     }
     match actions.rows {

@@ -23,6 +23,7 @@ use crate::error_file;
 use crate::policy;
 use crate::serve::batcher::BatchLimits;
 use crate::serve::decoder::Decoder;
+use crate::serve::error::StartError;
 use crate::serve::inference_thread::InferenceThread;
 use crate::serve::limits::RequestLimits;
 use crate::serve::server::{POLICY_IS_GONE, ServerConfig, ServerState};
@@ -63,7 +64,8 @@ pub fn main(words: &[OsString]) -> ExitCode {
     .adopt();
     match run(&args) {
         Ok(code) => code,
-        Err(reason) => {
+        Err(err) => {
+            let reason = err.to_string();
             console::error(&reason);
             error_file::write_error_file(&reason);
             ExitCode::from(FINAL)
@@ -71,15 +73,12 @@ pub fn main(words: &[OsString]) -> ExitCode {
     }
 }
 
-fn run(args: &ServeArgs) -> Result<ExitCode, String> {
-    let env = RankEnv::read(|name| std::env::var(name).ok()).map_err(|err| err.to_string())?;
-    let choice = args.choice().map_err(|err| err.to_string())?;
-    policy::check(&choice.policy_type, &choice.config).map_err(|err| err.to_string())?;
+fn run(args: &ServeArgs) -> Result<ExitCode, StartError> {
+    let env = RankEnv::read(|name| std::env::var(name).ok())?;
+    let choice = args.choice().map_err(arguments)?;
+    policy::check(&choice.policy_type, &choice.config)?;
     let local_rank = env.local_rank.unwrap_or(0);
-    let address = SocketAddr::new(
-        args.host,
-        args.port_of(local_rank).map_err(|err| err.to_string())?,
-    );
+    let address = SocketAddr::new(args.host, args.port_of(local_rank).map_err(arguments)?);
     let reporter = Reporter {
         label: if env.world_size > 1 {
             format!("serve [rank {}/{}]:", env.rank, env.world_size)
@@ -104,13 +103,20 @@ fn run(args: &ServeArgs) -> Result<ExitCode, String> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
-        .map_err(|err| err.to_string())?;
+        .build()?;
     runtime.block_on(serve(args, address, choice, device.device, &reporter))
 }
 
-fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, String> {
-    let visible = gpu::visible().map_err(|err| err.to_string())?;
+fn arguments(err: impl ToString) -> StartError {
+    StartError::Arguments {
+        reason: err.to_string(),
+    }
+}
+
+fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, StartError> {
+    let visible = gpu::visible().map_err(|err| StartError::Devices {
+        reason: err.to_string(),
+    })?;
     let request = DeviceRequest {
         local_rank: env.local_rank,
         local_world_size: env.local_world_size,
@@ -119,9 +125,9 @@ fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Deci
         config_device: device::of_config(&choice.config),
         placed: None,
     };
-    let decision = resolve(&request, &visible).map_err(|err| err.to_string())?;
+    let decision = resolve(&request, &visible)?;
     if let (Ok(cuda), Device::Cuda(index)) = (cuda::load(), decision.device) {
-        cuda.select(index).map_err(|err| err.to_string())?;
+        cuda.select(index)?;
     }
     Ok(decision)
 }
@@ -132,17 +138,16 @@ async fn serve(
     choice: PolicyChoice,
     device: Device,
     reporter: &Reporter,
-) -> Result<ExitCode, String> {
+) -> Result<ExitCode, StartError> {
     // Bind first: a port that is in use is found before gigabytes are read. Clients that connect
     // now wait.
-    let unusable = |err: std::io::Error| format!("cannot listen on {address}: {err}");
+    let unusable = |err| StartError::Address { address, err };
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
     let name = choice.policy_type.clone();
     let own = reporter.clone();
     let say = move |text| own.say(&format!("warning: {text}"));
-    let (policy, card) =
-        InferenceThread::start(choice, device, say).map_err(|err| err.to_string())?;
+    let (policy, card) = InferenceThread::start(choice, device, say)?;
     let limits = BatchLimits {
         max_rows: args
             .max_batch
@@ -169,9 +174,9 @@ async fn serve(
     };
     let loss = policy.loss();
     let (to_dispatcher, inbox) = mpsc::unbounded_channel();
-    let decoder = Decoder::start().map_err(|err| format!("no thread to read requests: {err}"))?;
+    let decoder = Decoder::start().map_err(|err| StartError::Decoder { err })?;
     let server = ServerState::new(card, rules, decoder, to_dispatcher);
-    end_on_signals(&server).map_err(|err| err.to_string())?;
+    end_on_signals(&server)?;
     let facts: Vec<String> = server
         .card
         .facts

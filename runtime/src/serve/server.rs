@@ -10,10 +10,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::clock::now;
-use crate::policy::served::{Actions, Question, ServedSpec};
+use crate::policy::served::{Actions, PolicyRequest, ServedSpec};
 use crate::serve::connections::ConnectionId;
 use crate::serve::connections::Connections;
 use crate::serve::decoder::Decoder;
+use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
 use crate::serve::stats::Stats;
 use wire::Dialect;
@@ -31,9 +32,9 @@ pub enum DispatcherMessage {
         /// Number of observations in the request.
         rows: usize,
         /// The observations and the noise.
-        question: Box<Question>,
+        request: Box<PolicyRequest>,
         /// Receives the answer.
-        reply: oneshot::Sender<Result<Actions, String>>,
+        reply: oneshot::Sender<Result<Actions, RequestError>>,
         /// Time of the request.
         at: Instant,
     },
@@ -183,43 +184,44 @@ impl ServerState {
     /// Decodes a message of `bytes` bytes in a background thread.
     ///
     /// # Errors
-    /// Returns a text for the client if the message was not decoded.
+    /// Returns [`NotDecoded`](RequestError::NotDecoded) if the message was not decoded.
     pub async fn decode<T: Send + 'static>(
         &self,
         client: ConnectionId,
         bytes: usize,
         decode: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, String> {
+    ) -> Result<T, RequestError> {
         self.decoder
             .run(client, bytes, decode)
             .await
             .map_err(|err| {
                 self.stats.refused();
-                err.to_string()
+                err.into()
             })
     }
 
-    /// Sends a question to the policy and waits for the actions.
+    /// Sends a request to the policy and waits for the actions.
     ///
     /// # Errors
-    /// Returns a text for the client if there are no actions.
+    /// Returns the reason if there are no actions.
     pub async fn ask(
         &self,
         client: ConnectionId,
         rows: usize,
-        question: Question,
-    ) -> Result<Actions, String> {
+        request: PolicyRequest,
+    ) -> Result<Actions, RequestError> {
         let (reply, answer) = oneshot::channel();
         let asked = DispatcherMessage::Request {
             client,
             rows,
-            question: Box::new(question),
+            request: Box::new(request),
             reply,
             at: now(),
         };
-        let gone = || "the policy's thread has ended".to_owned();
-        self.dispatcher.send(asked).map_err(|_| gone())?;
-        answer.await.unwrap_or_else(|_| Err(gone()))
+        self.dispatcher
+            .send(asked)
+            .map_err(|_| RequestError::PolicyGone)?;
+        answer.await.map_err(|_| RequestError::PolicyGone)?
     }
 
     /// Requests a stop of the server; the first reason is kept.

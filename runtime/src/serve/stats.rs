@@ -179,7 +179,21 @@ impl Stats {
     pub fn render(&self, connected: usize) -> String {
         let counts = self.counts();
         let mut metrics = Metrics::new("rrun_serve_");
-        let requests = counts
+        counts.render_requests(&mut metrics);
+        counts.render_connections(connected, &mut metrics);
+        counts.render_batches(&mut metrics);
+        counts.render_latencies(&mut metrics);
+        metrics.into_text()
+    }
+
+    fn counts(&self) -> MutexGuard<'_, ServerCounts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServerCounts {
+    fn render_requests(&self, metrics: &mut Metrics) {
+        let requests = self
             .requests
             .iter()
             .map(|(name, count)| (*name, *count as f64));
@@ -192,13 +206,13 @@ impl Stats {
             "errors_total",
             "counter",
             "Requests that were answered with an error.",
-            counts.errors as f64,
+            self.errors as f64,
         );
         let refusals = [
-            ("unreadable", counts.unreadable as f64),
-            ("unauthorized", counts.unauthorized as f64),
-            ("refused", counts.refused as f64),
-            ("limit", counts.limited as f64),
+            ("unreadable", self.unreadable as f64),
+            ("unauthorized", self.unauthorized as f64),
+            ("refused", self.refused as f64),
+            ("limit", self.limited as f64),
         ];
         metrics.by(
             "reason",
@@ -209,6 +223,9 @@ impl Stats {
             ),
             refusals,
         );
+    }
+
+    fn render_connections(&self, connected: usize, metrics: &mut Metrics) {
         metrics.one(
             "connections",
             "gauge",
@@ -219,11 +236,11 @@ impl Stats {
             "connections_total",
             "counter",
             "Connections since the start.",
-            counts.connections as f64,
+            self.connections as f64,
         );
         let closed = [
-            ("evicted", counts.evicted as f64),
-            ("violation", counts.violations as f64),
+            ("evicted", self.evicted as f64),
+            ("violation", self.violations as f64),
         ];
         metrics.by(
             "reason",
@@ -234,39 +251,45 @@ impl Stats {
             ),
             closed,
         );
+    }
+
+    fn render_batches(&self, metrics: &mut Metrics) {
         metrics.one(
             "queue_length",
             "gauge",
             "Requests that wait for the policy.",
-            counts.queued as f64,
+            self.queued as f64,
         );
         metrics.one(
             "batches_total",
             "counter",
             "Batches inferred.",
-            counts.batches as f64,
+            self.batches as f64,
         );
         metrics.one(
             "rows_total",
             "counter",
             "Observations inferred; by batches it is the fill.",
-            counts.rows as f64,
+            self.rows as f64,
         );
+    }
+
+    fn render_latencies(&self, metrics: &mut Metrics) {
         let times = [
             (
                 "request_seconds",
                 "From a whole request to its answer, last minute or two.",
-                &counts.total,
+                &self.total,
             ),
             (
                 "wait_seconds",
                 "In the queue, last minute or two.",
-                &counts.waits,
+                &self.waits,
             ),
             (
                 "inference_seconds",
                 "Of one batch, last minute or two.",
-                &counts.inferences,
+                &self.inferences,
             ),
         ];
         for (name, help, recent) in times {
@@ -277,11 +300,6 @@ impl Stats {
                 quantiles.filter_map(|(q, ms)| Some((q, ms? / 1e3))),
             );
         }
-        metrics.into_text()
-    }
-
-    fn counts(&self) -> MutexGuard<'_, ServerCounts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use crate::clock::now;
 use crate::serve::close::{CloseReason, gone};
 use crate::serve::connections::ConnectionId;
+use crate::serve::limits::shortened;
 use crate::serve::metered::Metered;
 use crate::serve::openpi::OpenpiClient;
 use crate::serve::server::ServerState;
@@ -111,7 +112,10 @@ impl WebsocketPeer {
         let is_error = answer.is_err();
         let sent = match answer {
             Ok(bytes) => self.send(Message::Binary(bytes)).await.map(Some),
-            Err(text) => self.refuse(&text).await.map(|()| None),
+            Err(err) => {
+                let text = shortened(err.to_string());
+                self.refuse(&text).await.map(|()| None)
+            }
         };
         self.server.stats.answered(asked.elapsed(), is_error, now());
         self.server.connections().answered(self.id, now());

@@ -15,7 +15,7 @@ const MAX_SIZE: i64 = 1 << 20;
 const MAX_LAYERS: i64 = 1 << 10;
 
 /// One JSON object of a file.
-pub(super) struct Fields<'a> {
+pub(super) struct ConfigFields<'a> {
     path: &'a Path,
     prefix: String,
     map: &'a Map<String, Value>,
@@ -30,7 +30,7 @@ pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, LoadError> 
     })
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ConfigFields<'a> {
     /// Creates the view of the outermost object.
     pub(super) fn new(path: &'a Path, map: &'a Map<String, Value>) -> Self {
         Self {
@@ -41,10 +41,10 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns a nested object; `None` if it is absent or null.
-    pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, LoadError> {
+    pub(super) fn object(&self, name: &str) -> Result<Option<ConfigFields<'a>>, LoadError> {
         match self.map.get(name) {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::Object(map)) => Ok(Some(Fields {
+            Some(Value::Object(map)) => Ok(Some(ConfigFields {
                 path: self.path,
                 prefix: format!("{}{name}.", self.prefix),
                 map,
@@ -53,8 +53,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// As [`Fields::object`], but the object is required.
-    pub(super) fn need_object(&self, name: &str) -> Result<Fields<'a>, LoadError> {
+    /// As [`ConfigFields::object`], but the object is required.
+    pub(super) fn need_object(&self, name: &str) -> Result<ConfigFields<'a>, LoadError> {
         self.object(name)?
             .ok_or_else(|| self.wrong(name, "an object is needed"))
     }
@@ -169,7 +169,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// As [`Fields::only`], but the field is required, because its default is another value.
+    /// As [`ConfigFields::only`], but the field is required, because its default is another value.
     pub(super) fn need_only(&self, name: &str, wanted: &Value) -> Result<(), LoadError> {
         if self.map.get(name) == Some(wanted) {
             Ok(())

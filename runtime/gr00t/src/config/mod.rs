@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::LoadError;
-use fields::Fields;
+use fields::ConfigFields;
 pub(crate) use fields::read_object;
 pub use transformer::{DiffusionConfig, VlSelfAttention};
 pub use vlm::{TextConfig, VisionConfig, VlmConfig};
@@ -145,7 +145,7 @@ impl ModelConfig {
     }
 
     fn parse(path: &Path, map: &Map<String, Value>) -> Result<Self, LoadError> {
-        let fields = Fields::new(path, map);
+        let fields = ConfigFields::new(path, map);
         fields.need_only("model_type", &json!(MODEL_TYPE))?;
         let class = Self::default();
         let config = Self {
@@ -182,7 +182,7 @@ impl ModelConfig {
     }
 
     /// Checks the relations between the fields.
-    fn check(&self, fields: &Fields) -> Result<(), LoadError> {
+    fn check(&self, fields: &ConfigFields) -> Result<(), LoadError> {
         let dit = &self.diffusion_model_cfg;
         let width = dit.num_attention_heads * dit.attention_head_dim;
         let embedding = self.input_embedding_dim;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::LoadError;
-use crate::config::fields::Fields;
+use crate::config::fields::ConfigFields;
 
 /// Configuration of the action transformer (DiT).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Default for DiffusionConfig {
 }
 
 impl DiffusionConfig {
-    pub(super) fn parse(model: &Fields) -> Result<Self, LoadError> {
+    pub(super) fn parse(model: &ConfigFields) -> Result<Self, LoadError> {
         let Some(fields) = model.object("diffusion_model_cfg")? else {
             return Ok(Self::default());
         };
@@ -77,7 +77,7 @@ impl DiffusionConfig {
 }
 
 impl VlSelfAttention {
-    pub(super) fn parse(model: &Fields) -> Result<Option<Self>, LoadError> {
+    pub(super) fn parse(model: &ConfigFields) -> Result<Option<Self>, LoadError> {
         let Some(fields) = model.object("vl_self_attention_cfg")? else {
             return Ok(None);
         };

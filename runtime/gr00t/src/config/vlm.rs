@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::LoadError;
-use crate::config::fields::{Fields, read_object};
+use crate::config::fields::{ConfigFields, read_object};
 
 /// Sizes of the backbone, from the `config.json` of the repository that `model_name` names.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,7 +138,7 @@ impl VlmConfig {
     }
 
     pub(super) fn parse(path: &Path, map: &Map<String, Value>) -> Result<Self, LoadError> {
-        let fields = Fields::new(path, map);
+        let fields = ConfigFields::new(path, map);
         let text = TextConfig::parse(&fields.need_object("text_config")?)?;
         let vision = VisionConfig::parse(&fields.need_object("vision_config")?)?;
         let token = |name| {
@@ -168,7 +168,7 @@ impl VlmConfig {
 }
 
 impl TextConfig {
-    fn parse(fields: &Fields) -> Result<Self, LoadError> {
+    fn parse(fields: &ConfigFields) -> Result<Self, LoadError> {
         fields.only("attention_bias", &json!(false))?;
         fields.only("hidden_act", &json!("silu"))?;
         let rope = fields.need_object("rope_scaling")?;
@@ -236,7 +236,7 @@ impl TextConfig {
 }
 
 impl VisionConfig {
-    fn parse(fields: &Fields) -> Result<Self, LoadError> {
+    fn parse(fields: &ConfigFields) -> Result<Self, LoadError> {
         fields.only("hidden_act", &json!("gelu_pytorch_tanh"))?;
         let config = Self {
             depth: fields.layers("depth", None)?,

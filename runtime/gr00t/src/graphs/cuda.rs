@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
-use crate::graphs::{Engine, Graph};
-use crate::model::Batch;
+use crate::graphs::{CapturedPass, Engine, EngineError, Graph};
+use crate::model::PassInputs;
+use c10d::DistError;
 use c10d::cuda::{Cuda, CudaGraph};
 
 /// Captures passes on a CUDA device. Creating it gives the calling thread its own stream on the
@@ -27,9 +28,9 @@ impl CudaEngine {
     /// Creates an engine for this thread's work on device `index`.
     ///
     /// # Errors
-    /// Returns the reason as text if there is no such device.
-    pub fn new(cuda: Cuda, index: usize) -> Result<Self, String> {
-        cuda.own_stream(index).map_err(|err| err.to_string())?;
+    /// Returns libtorch's error if there is no such device.
+    pub fn new(cuda: Cuda, index: usize) -> Result<Self, DistError> {
+        cuda.own_stream(index)?;
         Ok(Self { cuda, index })
     }
 }
@@ -39,18 +40,16 @@ impl Engine for CudaEngine {
         Device::Cuda(self.index)
     }
 
-    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<(Box<dyn Graph>, Tensor), String> {
-        let (graph, out) = self
-            .cuda
-            .capture(self.index, || pass())
-            .map_err(|err| err.to_string())?;
-        Ok((Box::new(graph), out))
+    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, EngineError> {
+        let (graph, out) = self.cuda.capture(self.index, || pass())?;
+        Ok(CapturedPass {
+            graph: Box::new(graph),
+            out,
+        })
     }
 
-    fn feed(&self, to: &Batch, from: &Batch) -> Result<(), String> {
-        self.cuda
-            .feed(self.index, &to.tensors(), &from.tensors())
-            .map_err(|err| err.to_string())
+    fn feed(&self, to: &PassInputs, from: &PassInputs) -> Result<(), EngineError> {
+        Ok(self.cuda.feed(self.index, &to.tensors(), &from.tensors())?)
     }
 
     fn trim(&self) {
@@ -60,8 +59,8 @@ impl Engine for CudaEngine {
 }
 
 impl Graph for CudaGraph {
-    fn replay(&self) -> Result<(), String> {
-        CudaGraph::replay(self).map_err(|err| err.to_string())
+    fn replay(&self) -> Result<(), EngineError> {
+        Ok(CudaGraph::replay(self)?)
     }
 
     fn bytes(&self) -> u64 {

@@ -18,6 +18,7 @@
 
 mod bucket;
 mod cuda;
+mod error;
 mod lru;
 
 use std::fmt;
@@ -25,10 +26,11 @@ use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
-use crate::model::{Batch, ConstantsKey};
+use crate::model::{ConstantsKey, PassInputs};
 pub use bucket::bucket;
 use c10d::torch_error::{caught, is_context_lost};
 pub use cuda::CudaEngine;
+pub use error::EngineError;
 pub use lru::LruCache;
 
 /// Number of shapes that are remembered.
@@ -39,29 +41,36 @@ const SEEN: u64 = 256;
 const CAPTURES: u32 = 3;
 
 /// Work on a batch on the device, with the same operators for every batch of a shape.
-pub type Pass = Rc<dyn Fn(&Batch) -> Tensor>;
+pub type PassFn = Rc<dyn Fn(&PassInputs) -> Tensor>;
 
 /// A device that can capture a pass and replay it.
 pub trait Engine: fmt::Debug {
     /// Returns the device on which passes run.
     fn device(&self) -> Device;
 
-    /// Captures `pass` and returns a graph and the tensor to which every replay writes its result.
-    /// Nothing has run yet. The caller keeps `pass` and everything it reads alive as long as the
+    /// Captures `pass`. Nothing has run yet. The caller keeps `pass` and everything it reads alive as long as the
     /// graph.
     ///
     /// # Errors
-    /// Returns the reason why the pass cannot be captured, as text.
-    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<(Box<dyn Graph>, Tensor), String>;
+    /// Returns the reason why the pass cannot be captured.
+    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, EngineError>;
 
     /// Copies host tensors into device tensors, before any work that is launched later reads them.
     ///
     /// # Errors
-    /// Returns the reason as text.
-    fn feed(&self, to: &Batch, from: &Batch) -> Result<(), String>;
+    /// Returns the reason of the device.
+    fn feed(&self, to: &PassInputs, from: &PassInputs) -> Result<(), EngineError>;
 
     /// Returns the memory of dropped graphs to the device.
     fn trim(&self);
+}
+
+/// What a capture makes.
+pub struct CapturedPass {
+    /// Replays the pass.
+    pub graph: Box<dyn Graph>,
+    /// The tensor to which every replay writes the result.
+    pub out: Tensor,
 }
 
 /// A captured pass.
@@ -69,26 +78,26 @@ pub trait Graph: fmt::Debug {
     /// Launches the captured work.
     ///
     /// # Errors
-    /// Returns the reason as text.
-    fn replay(&self) -> Result<(), String>;
+    /// Returns the reason of the device.
+    fn replay(&self) -> Result<(), EngineError>;
 
     /// Returns the device memory that the graph holds, in bytes.
     fn bytes(&self) -> u64;
 }
 
 /// A graph with everything that it reads and writes.
-struct Captured {
+struct CachedGraph {
     // Declared first, so that it is dropped before the tensors that it reads.
     graph: Box<dyn Graph>,
-    batch: Rc<Batch>,
+    batch: Rc<PassInputs>,
     out: Tensor,
-    _pass: Pass,
+    _pass: PassFn,
 }
 
 /// The captured passes of one network.
 pub struct Graphs {
     engine: Box<dyn Engine>,
-    lru: LruCache<ConstantsKey, Captured>,
+    lru: LruCache<ConstantsKey, CachedGraph>,
     /// Shapes that have occurred, and how often each was captured.
     seen: LruCache<ConstantsKey, u32>,
     off: Option<String>,
@@ -139,8 +148,8 @@ impl Graphs {
     pub fn run<E>(
         &mut self,
         key: ConstantsKey,
-        batch: &Batch,
-        pass: impl FnOnce() -> Result<Pass, E>,
+        batch: &PassInputs,
+        pass: impl FnOnce() -> Result<PassFn, E>,
     ) -> Result<Tensor, E> {
         if let Some(captured) = self.lru.get(&key) {
             let fed = self
@@ -149,7 +158,7 @@ impl Graphs {
                 .and_then(|()| captured.graph.replay());
             match fed {
                 Ok(()) => return Ok(captured.out.shallow_clone()),
-                Err(reason) => self.turn_off(&reason),
+                Err(err) => self.turn_off(&err.to_string()),
             }
         }
         let pass = pass()?;
@@ -159,7 +168,7 @@ impl Graphs {
                 self.seen.insert(key.clone(), captures + 1, 1);
                 match self.capture(key, batch, &pass) {
                     Ok(out) => return Ok(out),
-                    Err(reason) => self.turn_off(&reason),
+                    Err(err) => self.turn_off(&err.to_string()),
                 }
             }
             Some(_) => {}
@@ -168,7 +177,7 @@ impl Graphs {
     }
 
     /// Copies a batch to the device, through pinned memory where possible.
-    fn on_device(&self, batch: &Batch) -> Batch {
+    fn on_device(&self, batch: &PassInputs) -> PassInputs {
         let own = batch.empty_like(self.engine.device());
         match self.engine.feed(&own, batch) {
             Ok(()) => own,
@@ -176,48 +185,62 @@ impl Graphs {
         }
     }
 
-    fn capture(&mut self, key: ConstantsKey, batch: &Batch, pass: &Pass) -> Result<Tensor, String> {
+    fn capture(
+        &mut self,
+        key: ConstantsKey,
+        batch: &PassInputs,
+        pass: &PassFn,
+    ) -> Result<Tensor, EngineError> {
         let own = Rc::new(batch.empty_like(self.engine.device()));
         self.engine.feed(&own, batch)?;
         let work: Rc<dyn Fn() -> Tensor> = {
             let (pass, own) = (Rc::clone(pass), Rc::clone(&own));
             Rc::new(move || pass(&own))
         };
-        let (graph, out) = caught(|| self.engine.capture(work)).flatten()?;
+        let panicked = |reason: String| Err(EngineError::Panicked { reason });
+        let CapturedPass { graph, out } =
+            caught(|| self.engine.capture(work)).unwrap_or_else(panicked)?;
         graph.replay()?;
-        let (rows, tokens, bytes) = (key.rows, key.tokens(), graph.bytes());
-        tracing::info!(rows, tokens, bytes, "captured a CUDA graph");
-        let captured = Captured {
+        let captured = CachedGraph {
             graph,
             batch: own,
-            out: out.shallow_clone(),
+            out,
             _pass: Rc::clone(pass),
         };
-        if bytes > self.lru.cap() {
+        Ok(self.keep(key, captured))
+    }
+
+    /// Caches a graph that has just been replayed, and returns its result.
+    fn keep(&mut self, key: ConstantsKey, captured: CachedGraph) -> Tensor {
+        let (rows, tokens, bytes) = (key.rows, key.tokens(), captured.graph.bytes());
+        tracing::info!(rows, tokens, bytes, "captured a CUDA graph");
+        let cap = self.lru.cap();
+        if bytes > cap {
             tracing::info!(
                 rows,
                 tokens,
                 bytes,
-                cap = self.lru.cap(),
+                cap,
                 "the CUDA graph is too large to be kept"
             );
             self.seen.insert(key.clone(), CAPTURES, 1);
         }
+        let out = captured.out.shallow_clone();
         let dropped = self.lru.insert(key, captured, bytes);
-        if !dropped.is_empty() {
-            // The new graph may be among the evicted ones, so its result is copied before its
-            // memory is returned.
-            let shapes: Vec<_> = dropped
-                .iter()
-                .map(|(key, _)| (key.rows, key.tokens()))
-                .collect();
-            tracing::debug!(?shapes, "CUDA graphs make room for others");
-            let out = out.copy();
-            drop(dropped);
-            self.engine.trim();
-            return Ok(out);
+        if dropped.is_empty() {
+            return out;
         }
-        Ok(out)
+        // The new graph may be among the evicted ones, so its result is copied before its memory
+        // is returned.
+        let shapes: Vec<_> = dropped
+            .iter()
+            .map(|(key, _)| (key.rows, key.tokens()))
+            .collect();
+        tracing::debug!(?shapes, "CUDA graphs make room for others");
+        let out = out.copy();
+        drop(dropped);
+        self.engine.trim();
+        out
     }
 
     /// Drops all graphs, so that their memory is available to others.

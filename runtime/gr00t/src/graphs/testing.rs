@@ -6,8 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use gr00t::graphs::{Engine, Graph, Graphs};
-use gr00t::model::Batch;
+use gr00t::graphs::{CapturedPass, Engine, EngineError, Graph, Graphs};
+use gr00t::model::PassInputs;
 use tch::{Device, Tensor};
 
 /// A record of the calls.
@@ -19,15 +19,15 @@ pub struct Log {
 }
 
 #[derive(Debug)]
-struct Again {
+struct ReplayEngine {
     log: Rc<Log>,
     bytes: u64,
     /// Makes capturing fail with this error.
-    refuses: Option<Refusal>,
+    refuses: Option<EngineRefusal>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Refusal {
+pub enum EngineRefusal {
     Capture,
     Panic,
     Replay,
@@ -49,18 +49,20 @@ impl fmt::Debug for Tape {
     }
 }
 
-impl Engine for Again {
+impl Engine for ReplayEngine {
     fn device(&self) -> Device {
         Device::Cpu
     }
 
-    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<(Box<dyn Graph>, Tensor), String> {
+    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, EngineError> {
         self.log.captures.set(self.log.captures.get() + 1);
         match self.refuses {
-            Some(Refusal::Capture) => {
-                return Err("operation not permitted when stream is capturing\nmore".to_owned());
+            Some(EngineRefusal::Capture) => {
+                return Err(EngineError::Panicked {
+                    reason: "operation not permitted when stream is capturing\nmore".to_owned(),
+                });
             }
-            Some(Refusal::Panic) => {
+            Some(EngineRefusal::Panic) => {
                 panic!("{}", "CUDA error\nException raised from here".to_owned())
             }
             _ => {}
@@ -73,15 +75,20 @@ impl Engine for Again {
             out: RefCell::new(out.shallow_clone()),
             bytes: self.bytes,
             breaks: match self.refuses {
-                Some(Refusal::Replay) => Some("CUDA error: invalid resource handle"),
-                Some(Refusal::Lost) => Some("CUDA error: an illegal memory access was encountered"),
+                Some(EngineRefusal::Replay) => Some("CUDA error: invalid resource handle"),
+                Some(EngineRefusal::Lost) => {
+                    Some("CUDA error: an illegal memory access was encountered")
+                }
                 _ => None,
             },
         };
-        Ok((Box::new(tape), out))
+        Ok(CapturedPass {
+            graph: Box::new(tape),
+            out,
+        })
     }
 
-    fn feed(&self, to: &Batch, from: &Batch) -> Result<(), String> {
+    fn feed(&self, to: &PassInputs, from: &PassInputs) -> Result<(), EngineError> {
         to.tensors()
             .into_iter()
             .zip(from.tensors())
@@ -95,11 +102,13 @@ impl Engine for Again {
 }
 
 impl Graph for Tape {
-    fn replay(&self) -> Result<(), String> {
+    fn replay(&self) -> Result<(), EngineError> {
         let replays = self.log.replays.get() + 1;
         self.log.replays.set(replays);
         if let (Some(words), true) = (self.breaks, replays > 1) {
-            return Err(words.to_owned());
+            return Err(EngineError::Panicked {
+                reason: words.to_owned(),
+            });
         }
         self.out.borrow_mut().copy_(&(self.pass)());
         Ok(())
@@ -110,11 +119,11 @@ impl Graph for Tape {
     }
 }
 
-pub fn graphs(bytes: u64, cap: u64, refuses: Option<Refusal>) -> (Graphs, Rc<Log>) {
+pub fn graphs(bytes: u64, cap: u64, refuses: Option<EngineRefusal>) -> (Graphs, Rc<Log>) {
     let log = Rc::new(Log::default());
     (
         Graphs::new(
-            Box::new(Again {
+            Box::new(ReplayEngine {
                 log: Rc::clone(&log),
                 bytes,
                 refuses,

@@ -5,12 +5,12 @@ use std::convert::Infallible;
 use tch::Kind;
 
 use super::*;
-use crate::graphs::testing::{Log, Refusal, graphs};
+use crate::graphs::testing::{EngineRefusal, Log, graphs};
 
 /// Returns a batch whose noise is `value`, for a pass that doubles it.
-fn batch(rows: i64, value: f64) -> Batch {
+fn batch(rows: i64, value: f64) -> PassInputs {
     let full = |shape: &[i64]| Tensor::full(shape, value, (Kind::Float, Device::Cpu));
-    Batch {
+    PassInputs {
         ids: full(&[rows]),
         pixels: full(&[rows, 3]),
         state: full(&[rows, 1]),
@@ -19,7 +19,7 @@ fn batch(rows: i64, value: f64) -> Batch {
 }
 
 fn run(graphs: &mut Graphs, rows: i64, value: f64) -> f64 {
-    let pass: Pass = Rc::new(|batch: &Batch| &batch.noise + &batch.state);
+    let pass: PassFn = Rc::new(|batch: &PassInputs| &batch.noise + &batch.state);
     let made = || Ok::<_, Infallible>(pass);
     let Ok(out) = graphs.run(ConstantsKey::of_rows(rows), &batch(rows, value), made);
     assert_eq!(out.size(), [rows, 2]);
@@ -88,10 +88,10 @@ fn shapes_that_push_each_other_out_are_not_captured_for_ever() {
 fn what_cannot_be_captured_runs_operator_by_operator_with_a_reason() {
     for (refusal, reason) in [
         (
-            Refusal::Capture,
+            EngineRefusal::Capture,
             "operation not permitted when stream is capturing",
         ),
-        (Refusal::Panic, "CUDA error"),
+        (EngineRefusal::Panic, "CUDA error"),
     ] {
         let (mut graphs, log) = graphs(1, 10, Some(refusal));
         let found: Vec<_> = (1..=4)
@@ -108,7 +108,7 @@ fn what_cannot_be_captured_runs_operator_by_operator_with_a_reason() {
 
 #[test]
 fn a_replay_that_fails_is_made_up_for() {
-    let (mut graphs, _) = graphs(1, 10, Some(Refusal::Replay));
+    let (mut graphs, _) = graphs(1, 10, Some(EngineRefusal::Replay));
     let found: Vec<_> = (1..=4)
         .map(|value| run(&mut graphs, 1, f64::from(value)))
         .collect();
@@ -121,7 +121,7 @@ fn a_replay_that_fails_is_made_up_for() {
 
 #[test]
 fn a_lost_gpu_does_not_turn_graphs_off() {
-    let (mut graphs, _) = graphs(1, 10, Some(Refusal::Lost));
+    let (mut graphs, _) = graphs(1, 10, Some(EngineRefusal::Lost));
     for value in 1..=4 {
         run(&mut graphs, 1, f64::from(value));
     }

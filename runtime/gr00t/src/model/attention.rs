@@ -7,7 +7,7 @@ use crate::weights::Weights;
 
 /// The keys that a query attends to.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Visible<'a> {
+pub(super) enum VisibleKeys<'a> {
     /// All keys.
     All,
     /// The key at the query's own position and all earlier keys.
@@ -20,24 +20,26 @@ pub(super) enum Visible<'a> {
 /// Computes softmax(q·kᵀ/√d)·v for queries `[B, heads, queries, d]` and keys and values `[B,
 /// kv_heads, keys, d]`, and returns it as rows `[B·queries, heads·d]`. Each key head serves the
 /// same number of consecutive query heads.
-pub(super) fn attend(q: &Tensor, k: &Tensor, v: &Tensor, visible: Visible<'_>) -> Tensor {
+pub(super) fn attend(q: &Tensor, k: &Tensor, v: &Tensor, visible: VisibleKeys<'_>) -> Tensor {
     let (batch, heads, queries, width) = q.size4().expect("queries are [B, heads, queries, d]");
     let grouped = k.size()[1] != heads;
     let sdpa = |k: &Tensor, v: &Tensor, mask: Option<&Tensor>, causal: bool, grouped: bool| {
         Tensor::scaled_dot_product_attention(q, k, v, mask, 0.0, causal, None, grouped)
     };
     let out = match visible {
-        Visible::Causal if grouped && q.device() == Device::Cpu => return causal_groups(q, k, v),
-        Visible::All => sdpa(k, v, None, false, grouped),
-        Visible::Causal => sdpa(k, v, None, true, grouped),
-        Visible::Where(mask) if grouped => sdpa(
+        VisibleKeys::Causal if grouped && q.device() == Device::Cpu => {
+            return causal_groups(q, k, v);
+        }
+        VisibleKeys::All => sdpa(k, v, None, false, grouped),
+        VisibleKeys::Causal => sdpa(k, v, None, true, grouped),
+        VisibleKeys::Where(mask) if grouped => sdpa(
             &repeat(k, heads),
             &repeat(v, heads),
             Some(mask),
             false,
             false,
         ),
-        Visible::Where(mask) => sdpa(k, v, Some(mask), false, false),
+        VisibleKeys::Where(mask) => sdpa(k, v, Some(mask), false, false),
     };
     out.transpose(1, 2)
         .reshape([batch * queries, heads * width])
@@ -135,7 +137,7 @@ impl SelfAttention {
             .permute([2, 0, 3, 1, 4]);
         self.out.add_to(
             sum,
-            &attend(&qkv.get(0), &qkv.get(1), &qkv.get(2), Visible::All),
+            &attend(&qkv.get(0), &qkv.get(1), &qkv.get(2), VisibleKeys::All),
         )
     }
 
@@ -157,7 +159,7 @@ mod tests {
         let x = Tensor::ones([1, 2, 3, 4], (Kind::Float, Device::Cpu));
         let mask = Tensor::zeros([1, 1, 3, 3], (Kind::Bool, Device::Cpu));
         assert_eq!(
-            attend(&x, &x, &x, Visible::Where(&mask))
+            attend(&x, &x, &x, VisibleKeys::Where(&mask))
                 .abs()
                 .max()
                 .double_value(&[]),
@@ -170,9 +172,9 @@ mod tests {
         let q = Tensor::randn([2, 4, 3, 8], (Kind::Float, Device::Cpu));
         let (k, v) = (q.narrow(1, 0, 2), q.narrow(1, 2, 2));
         let mask = Tensor::ones([1, 1, 3, 3], (Kind::Bool, Device::Cpu)).tril(0);
-        let grouped = attend(&q, &k, &v, Visible::Causal);
+        let grouped = attend(&q, &k, &v, VisibleKeys::Causal);
         assert!(
-            (grouped - attend(&q, &k, &v, Visible::Where(&mask)))
+            (grouped - attend(&q, &k, &v, VisibleKeys::Where(&mask)))
                 .abs()
                 .max()
                 .double_value(&[])

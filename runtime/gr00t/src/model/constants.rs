@@ -14,10 +14,10 @@ use std::rc::Rc;
 
 use tch::{Device, Kind, Tensor};
 
-use crate::inputs::{InputError, Inputs, check_shape, integers};
+use crate::inputs::{BatchInputs, InputError, check_shape, integers};
 use crate::model::head::HeadConstants;
-use crate::model::prompt::Prompt;
-use crate::model::vision::Layout;
+use crate::model::prompt::PromptConstants;
+use crate::model::vision::PatchTables;
 use crate::model::{Features, Gr00t, NoTap, Robot};
 
 /// Frames in a patch: the same picture twice.
@@ -66,15 +66,15 @@ impl ConstantsKey {
 /// The constants of a forward pass. It owns its tables, which therefore live as long as it does.
 #[derive(Debug)]
 pub struct PassConstants {
-    prompt: Rc<Prompt>,
-    layout: Option<Rc<Layout>>,
+    prompt: Rc<PromptConstants>,
+    layout: Option<Rc<PatchTables>>,
     head: HeadConstants,
     normalise: Option<Rc<Normalise>>,
 }
 
 /// The data that differs between batches of one shape.
 #[derive(Debug)]
-pub struct Batch {
+pub struct PassInputs {
     /// Token ids, `[rows·S]`, `i64`.
     pub ids: Tensor,
     /// Patches: `[P, 1536]` normalised, `f32`; or `[P, 768]` as bytes from the camera, `u8`.
@@ -85,9 +85,9 @@ pub struct Batch {
     pub noise: Tensor,
 }
 
-impl Batch {
+impl PassInputs {
     /// Builds a batch on the host from samples and their noise.
-    pub fn new(inputs: &Inputs, noise: Tensor) -> Self {
+    pub fn new(inputs: &BatchInputs, noise: Tensor) -> Self {
         let (pixels, state) = (
             inputs.pixel_values.shallow_clone(),
             inputs.state.shallow_clone(),
@@ -175,7 +175,7 @@ impl Normalise {
 
 impl Gr00t {
     /// Returns the properties that batches must share to use the same constants.
-    pub fn constants_key(&self, inputs: &Inputs, steps: i64) -> ConstantsKey {
+    pub fn constants_key(&self, inputs: &BatchInputs, steps: i64) -> ConstantsKey {
         let (ids, mask) = (
             integers(&inputs.input_ids),
             integers(&inputs.attention_mask),
@@ -198,7 +198,7 @@ impl Gr00t {
     /// model or each other.
     pub fn constants(
         &self,
-        inputs: &Inputs,
+        inputs: &BatchInputs,
         noise: &Tensor,
         steps: i64,
         normalise: Option<&Rc<Normalise>>,
@@ -230,7 +230,7 @@ impl Gr00t {
 
     /// Returns the actions of a batch on the model's device: `[rows, action_horizon,
     /// max_action_dim]`, `f32`, normalised.
-    pub fn pass(&self, constants: &PassConstants, batch: &Batch) -> Tensor {
+    pub fn pass(&self, constants: &PassConstants, batch: &PassInputs) -> Tensor {
         let pixels = match &constants.normalise {
             Some(normalise) => normalise.apply(&batch.pixels, self.kind()),
             None => batch.pixels.to_kind(self.kind()),

@@ -6,9 +6,9 @@ use std::fmt::Arguments;
 use tch::{Device, Kind, Tensor};
 
 use crate::config::{ModelConfig, TextConfig};
-use crate::model::attention::{Visible, attend};
+use crate::model::attention::{VisibleKeys, attend};
 use crate::model::layers::{Joint, Linear, RmsNorm, scaled_rms};
-use crate::model::prompt::Prompt;
+use crate::model::prompt::PromptConstants;
 use crate::model::rope::TextRope;
 use crate::model::tap::{Tap, note};
 use crate::model::vision::Images;
@@ -20,7 +20,7 @@ const PREFIX: &str = "backbone.model.model.language_model";
 #[derive(Debug)]
 pub struct Language {
     embeddings: Tensor,
-    layers: Vec<Layer>,
+    layers: Vec<DecoderLayer>,
     rope: TextRope,
 }
 
@@ -38,7 +38,7 @@ impl Language {
         let device = embeddings.device();
         Self {
             layers: (0..config.select_layer)
-                .map(|i| Layer::take(weights, &format!("{PREFIX}.layers.{i}"), text))
+                .map(|i| DecoderLayer::take(weights, &format!("{PREFIX}.layers.{i}"), text))
                 .collect(),
             rope: TextRope::new(
                 text.rope_theta,
@@ -67,7 +67,7 @@ impl Language {
     }
 
     pub(super) fn make_lean(&mut self) {
-        self.layers.iter_mut().for_each(Layer::make_lean);
+        self.layers.iter_mut().for_each(DecoderLayer::make_lean);
     }
 
     /// Returns the hidden states after the last layer, `[rows, S, H]`, for tokens `ids`,
@@ -75,7 +75,7 @@ impl Language {
     pub(super) fn forward(
         &self,
         ids: &Tensor,
-        prompt: &Prompt,
+        prompt: &PromptConstants,
         images: &Images,
         tap: &mut dyn Tap,
     ) -> Tensor {
@@ -109,15 +109,15 @@ impl Language {
 
 /// One decoder layer.
 #[derive(Debug)]
-struct Layer {
+struct DecoderLayer {
     input_norm: RmsNorm,
-    attention: Attention,
+    attention: GroupedAttention,
     output_norm: RmsNorm,
     gate_up: Joint,
     down: Linear,
 }
 
-impl Layer {
+impl DecoderLayer {
     fn take(weights: &mut Weights, name: &str, text: &TextConfig) -> Self {
         let (width, inner) = (text.hidden_size, text.intermediate_size);
         let mut norm = |part: &str| {
@@ -132,7 +132,7 @@ impl Layer {
             input_norm,
             output_norm,
             gate_up,
-            attention: Attention::take(weights, &format!("{name}.self_attn"), text),
+            attention: GroupedAttention::take(weights, &format!("{name}.self_attn"), text),
             down: Linear::take_unbiased(weights, &format!("{name}.mlp.down_proj"), inner, width),
         }
     }
@@ -146,7 +146,7 @@ impl Layer {
     }
 
     /// Maps `[rows·S, H]` to the same shape.
-    fn forward(&self, x: Tensor, prompt: &Prompt) -> Tensor {
+    fn forward(&self, x: Tensor, prompt: &PromptConstants) -> Tensor {
         let normed = self.input_norm.forward(&x);
         let x = self.attention.add_to(x, &normed, prompt);
         let gate_up = self
@@ -159,7 +159,7 @@ impl Layer {
 
 /// Grouped-query attention with norms on queries and keys.
 #[derive(Debug)]
-struct Attention {
+struct GroupedAttention {
     qkv: Joint,
     norm: HeadNorm,
     out: Linear,
@@ -189,7 +189,7 @@ fn spread(weights: &Tensor) -> Tensor {
     Tensor::cat(&[&diagonal, &diagonal.roll([half], [2])], 2)
 }
 
-impl Attention {
+impl GroupedAttention {
     fn take(weights: &mut Weights, name: &str, text: &TextConfig) -> Self {
         let (heads, kv_heads, width) = (
             text.num_attention_heads,
@@ -253,7 +253,13 @@ impl Attention {
     /// Returns normalised and rotated queries and keys, `[rows, S, heads, width]`, in four launches
     /// where a GPU would otherwise need seven: the product that applies the weights also swaps the
     /// halves (each of its sums has one term), and heads are normalised in place.
-    fn turn_spread(&self, qkv: &Tensor, weights: &Tensor, eps: f64, prompt: &Prompt) -> Tensor {
+    fn turn_spread(
+        &self,
+        qkv: &Tensor,
+        weights: &Tensor,
+        eps: f64,
+        prompt: &PromptConstants,
+    ) -> Tensor {
         let turned = self.heads + self.kv_heads;
         let normed = qkv.rms_norm([self.width], None::<&Tensor>, eps);
         let heads = normed
@@ -277,7 +283,7 @@ impl Attention {
     }
 
     /// Returns `sum` plus the result for `x`, both `[rows·S, H]`.
-    fn add_to(&self, sum: Tensor, x: &Tensor, prompt: &Prompt) -> Tensor {
+    fn add_to(&self, sum: Tensor, x: &Tensor, prompt: &PromptConstants) -> Tensor {
         let turned = self.heads + self.kv_heads;
         let qkv = self
             .qkv
@@ -298,7 +304,7 @@ impl Attention {
         let visible = prompt
             .causal
             .as_ref()
-            .map_or(Visible::Causal, Visible::Where);
+            .map_or(VisibleKeys::Causal, VisibleKeys::Where);
         let (q, k) = (
             qk.narrow(1, 0, self.heads),
             qk.narrow(1, self.heads, self.kv_heads),

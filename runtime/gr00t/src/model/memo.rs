@@ -8,14 +8,14 @@ use std::hash::Hash;
 /// are dropped.
 #[derive(Debug)]
 pub(super) struct Memo<K, V> {
-    values: RefCell<Values<K, V>>,
+    values: RefCell<MemoValues<K, V>>,
     limit: usize,
     max_bytes: usize,
     size_of: fn(&K, &V) -> usize,
 }
 
 #[derive(Debug)]
-struct Values<K, V> {
+struct MemoValues<K, V> {
     by_key: HashMap<K, V>,
     bytes: usize,
 }
@@ -29,7 +29,7 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
     /// Creates an empty memo for values whose sizes depend on outside input; `size_of` returns the
     /// bytes of one.
     pub fn bounded(limit: usize, max_bytes: usize, size_of: fn(&K, &V) -> usize) -> Self {
-        let values = Values {
+        let values = MemoValues {
             by_key: HashMap::new(),
             bytes: 0,
         };
@@ -73,7 +73,7 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
     }
 }
 
-impl<K, V> Values<K, V> {
+impl<K, V> MemoValues<K, V> {
     fn clear(&mut self) {
         self.by_key.clear();
         self.bytes = 0;

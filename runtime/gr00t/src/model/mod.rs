@@ -34,14 +34,14 @@ use std::rc::Rc;
 use tch::{Device, Kind, Tensor};
 
 use crate::config::{ModelConfig, VlmConfig};
-use crate::inputs::{InputError, Inputs, check_shape, integers};
+use crate::inputs::{BatchInputs, InputError, check_shape, integers};
 use crate::weights::Weights;
 use c10d::operators::InferenceMode;
 use memo::Memo;
-use prompt::Prompt;
+use prompt::PromptConstants;
 
-pub use constants::{Batch, ConstantsKey, Normalise, PassConstants};
-pub use head::{Conditions, Head, Rtc, SamplerOptions};
+pub use constants::{ConstantsKey, Normalise, PassConstants, PassInputs};
+pub use head::{ActionHead, Conditions, Rtc, SamplerOptions};
 pub use language::Language;
 pub use tap::{NoTap, Tap};
 pub use vision::Vision;
@@ -58,9 +58,9 @@ const REMEMBERED_BYTES: usize = 512 << 20;
 pub struct Gr00t {
     vision: Vision,
     language: Language,
-    head: Head,
+    head: ActionHead,
     image_token_id: i64,
-    prompts: Memo<PromptKey, Rc<Prompt>>,
+    prompts: Memo<PromptKey, Rc<PromptConstants>>,
 }
 
 type PromptKey = (i64, Vec<[bool; 2]>, Vec<[i64; 3]>);
@@ -70,7 +70,7 @@ type PromptKey = (i64, Vec<[bool; 2]>, Vec<[i64; 3]>);
 pub struct Features {
     /// Hidden states after `select_layer` decoder layers: `[B, S, backbone_embedding_dim]`.
     pub features: Tensor,
-    prompt: Rc<Prompt>,
+    prompt: Rc<PromptConstants>,
 }
 
 impl Features {
@@ -102,7 +102,7 @@ impl Gr00t {
         Self {
             vision: Vision::new(weights, &vlm.vision, buffers),
             language: Language::new(weights, config, &vlm.text, buffers),
-            head: Head::new(weights, config),
+            head: ActionHead::new(weights, config),
             image_token_id: vlm.image_token_id,
             prompts: Memo::bounded(REMEMBERED, REMEMBERED_BYTES, |key, prompt| {
                 key.1.len() * 2 + prompt.bytes()
@@ -134,7 +134,7 @@ impl Gr00t {
     }
 
     /// Returns the action head, for training.
-    pub fn head(&self) -> &Head {
+    pub fn head(&self) -> &ActionHead {
         &self.head
     }
 
@@ -142,7 +142,11 @@ impl Gr00t {
     ///
     /// # Errors
     /// Returns an [`InputError`] if prompts and images do not belong together.
-    pub fn features(&self, inputs: &Inputs, tap: &mut dyn Tap) -> Result<Features, InputError> {
+    pub fn features(
+        &self,
+        inputs: &BatchInputs,
+        tap: &mut dyn Tap,
+    ) -> Result<Features, InputError> {
         let prompt = self.prompt(inputs)?;
         let pixels = inputs
             .pixel_values
@@ -184,7 +188,12 @@ impl Gr00t {
         self.head.actions(features, robot, noise, options, tap)
     }
 
-    fn text<'a>(&self, inputs: &'a Inputs, ids: &'a [i64], mask: &'a [i64]) -> prompt::Text<'a> {
+    fn text<'a>(
+        &self,
+        inputs: &'a BatchInputs,
+        ids: &'a [i64],
+        mask: &'a [i64],
+    ) -> prompt::Text<'a> {
         let (rows, grids) = (inputs.input_ids.size()[0], &inputs.image_grid_thw);
         prompt::Text {
             ids,
@@ -195,7 +204,7 @@ impl Gr00t {
         }
     }
 
-    fn prompt(&self, inputs: &Inputs) -> Result<Rc<Prompt>, InputError> {
+    fn prompt(&self, inputs: &BatchInputs) -> Result<Rc<PromptConstants>, InputError> {
         let (ids, mask) = (
             integers(&inputs.input_ids),
             integers(&inputs.attention_mask),
@@ -204,7 +213,7 @@ impl Gr00t {
         self.prompts.get_or_try(
             (text.rows, text.stands(), inputs.image_grid_thw.clone()),
             |_| {
-                Prompt::new(
+                PromptConstants::new(
                     &text,
                     self.vision.merge_size(),
                     self.language.rope(),

@@ -5,13 +5,13 @@ use tch::{Device, Kind, Tensor};
 /// The cosine, and the sine with the sign of the rotation, for every position: `[…, d]`, with both
 /// halves filled.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct RopeTable {
     cos: Tensor,
     sin: Tensor,
     half: i64,
 }
 
-impl Turn {
+impl RopeTable {
     /// Builds the rotation from cosines and sines that repeat after d/2.
     pub fn new(cos: Tensor, sin: &Tensor) -> Self {
         let halves = sin.chunk(2, -1);
@@ -125,7 +125,7 @@ mod tests {
         tch::manual_seed(1);
         let angles = Tensor::rand([5, 3], (Kind::Float, Device::Cpu));
         let angles = Tensor::cat(&[&angles, &angles], -1);
-        let turn = Turn::new(angles.cos(), &angles.sin());
+        let turn = RopeTable::new(angles.cos(), &angles.sin());
         let x = Tensor::randn([5, 6], (Kind::Float, Device::Cpu));
         let swapped = x.roll([3], [-1]);
         assert!(
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_quarter_turn_swaps_the_halves() {
         let zero = Tensor::zeros([4], (Kind::Float, Device::Cpu));
-        let turn = Turn::new(zero.shallow_clone(), &(zero + 1.0));
+        let turn = RopeTable::new(zero.shallow_clone(), &(zero + 1.0));
         let turned = turn.apply(&Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0]));
         assert_eq!(turned, Tensor::from_slice(&[-3.0f32, -4.0, 1.0, 2.0]));
     }

@@ -5,25 +5,25 @@ use std::collections::BTreeMap;
 use crate::processor::ProcessorError;
 use crate::processor::config::Scaling;
 use crate::processor::modality::{ActionConfig, Modalities, PoseFormat, Representation};
-use crate::processor::pose::Pose;
-use crate::processor::sample::{ActionRows, Rows};
-use crate::processor::scale::Scale;
-use crate::processor::statistics::{Group, TagStatistics};
+use crate::processor::pose::RigidPose;
+use crate::processor::row::{KeyActions, StateSteps};
+use crate::processor::scale::ValueScale;
+use crate::processor::statistics::{StatisticsGroup, TagStatistics};
 
 /// The decoder of one embodiment's actions.
 #[derive(Clone, Debug)]
 pub(super) struct ActionDecoder {
-    keys: Vec<Key>,
+    keys: Vec<DecodedKey>,
     horizon: usize,
     max_action_dim: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Key {
+struct DecodedKey {
     name: String,
     /// First column in the network's action.
     column: usize,
-    scale: Scale,
+    scale: ValueScale,
     reference: Option<Reference>,
 }
 
@@ -42,22 +42,22 @@ impl ActionDecoder {
         max_action_dim: usize,
     ) -> Result<Self, ProcessorError> {
         let action = &modalities.action;
-        let mut keys: Vec<Key> = Vec::new();
+        let mut keys: Vec<DecodedKey> = Vec::new();
         for (index, name) in action.keys.iter().enumerate() {
             let config = action.actions.as_ref().map(|actions| &actions[index]);
             let relative = config.filter(|config| {
                 config.rep == Representation::Relative && scaling.use_relative_action
             });
-            let known = statistics.key(Group::Action, name)?;
+            let known = statistics.key(StatisticsGroup::Action, name)?;
             let width = known.table("min").or_else(|_| known.table("mean"))?.width;
             let source = match relative {
-                Some(_) => statistics.key(Group::RelativeAction, name)?,
+                Some(_) => statistics.key(StatisticsGroup::RelativeAction, name)?,
                 None => known.clone(),
             };
             let scale = match relative {
-                _ if action.has_mean_std(name) => Scale::spread(&source)?,
-                Some(_) => Scale::extremes(&source)?,
-                None => Scale::range(&source, &scaling)?,
+                _ if action.has_mean_std(name) => ValueScale::spread(&source)?,
+                Some(_) => ValueScale::extremes(&source)?,
+                None => ValueScale::range(&source, &scaling)?,
             };
             let column = keys.last().map_or(0, |key| key.column + key.scale.width());
             if scale.width() != width || ![1, action.horizon()].contains(&scale.rows()) {
@@ -65,17 +65,19 @@ impl ActionDecoder {
                     "statistics of {width} values, once or for {} steps, are needed",
                     action.horizon()
                 );
-                return Err(source.refuse(&wanted));
+                return Err(source.refuse(&wanted).into());
             }
             if column + width > max_action_dim {
-                return Err(known.refuse(&format!(
-                    "the network's {max_action_dim} columns end before it"
-                )));
+                return Err(known
+                    .refuse(&format!(
+                        "the network's {max_action_dim} columns end before it"
+                    ))
+                    .into());
             }
             let reference = relative
                 .map(|config| Reference::new(config, name, width, modalities))
                 .transpose()?;
-            keys.push(Key {
+            keys.push(DecodedKey {
                 name: name.clone(),
                 column,
                 scale,
@@ -107,8 +109,8 @@ impl ActionDecoder {
     pub(super) fn decode(
         &self,
         predicted: &[f32],
-        state: &BTreeMap<&str, Rows>,
-    ) -> Result<Vec<ActionRows>, ProcessorError> {
+        state: &BTreeMap<&str, StateSteps>,
+    ) -> Result<Vec<KeyActions>, ProcessorError> {
         let width = self.max_action_dim;
         if !predicted.len().is_multiple_of(width) || predicted.len() / width < self.horizon {
             let wanted = format!("{} steps of {width} are needed", self.horizon);
@@ -125,13 +127,13 @@ impl ActionDecoder {
     }
 }
 
-impl Key {
+impl DecodedKey {
     fn decode(
         &self,
         rows: &[f32],
         stride: usize,
-        state: &BTreeMap<&str, Rows>,
-    ) -> Result<ActionRows, ProcessorError> {
+        state: &BTreeMap<&str, StateSteps>,
+    ) -> Result<KeyActions, ProcessorError> {
         let width = self.scale.width();
         let mut values = Vec::with_capacity(rows.len() / stride * width);
         for (step, row) in rows.chunks_exact(stride).enumerate() {
@@ -142,7 +144,7 @@ impl Key {
             values = reference.add(&self.name, width, &values, state)?;
         }
         let values = values.into_iter().map(|x| x as f32).collect();
-        Ok(ActionRows {
+        Ok(KeyActions {
             key: self.name.clone(),
             width,
             values,
@@ -189,7 +191,7 @@ impl Reference {
         name: &str,
         width: usize,
         values: &[f64],
-        state: &BTreeMap<&str, Rows>,
+        state: &BTreeMap<&str, StateSteps>,
     ) -> Result<Vec<f64>, ProcessorError> {
         let what = || {
             format!(
@@ -215,10 +217,10 @@ impl Reference {
                 .flat_map(|step| step.iter().zip(&origin).map(|(x, from)| from + x))
                 .collect());
         };
-        let origin = Pose::read(format, &origin);
+        let origin = RigidPose::read(format, &origin);
         let mut out = Vec::with_capacity(values.len());
         for step in values.chunks_exact(width) {
-            Pose::read(format, step)
+            RigidPose::read(format, step)
                 .seen_from(&origin)
                 .write(format, &mut out);
         }

@@ -2,16 +2,16 @@
 
 use tch::{Kind, Tensor};
 
-use crate::inputs::Inputs;
+use crate::inputs::BatchInputs;
 use crate::processor::ProcessorError;
-use crate::processor::sample::Sample;
+use crate::processor::row::PreparedRow;
 
 /// Collates samples into one batch; prompts are padded on the left to the longest one with
 /// `padding_id`.
 ///
 /// # Errors
 /// Returns [`ProcessorError::Input`] if there is no sample or if the states differ in shape.
-pub fn collate(samples: &[&Sample], padding_id: i64) -> Result<Inputs, ProcessorError> {
+pub fn collate(samples: &[&PreparedRow], padding_id: i64) -> Result<BatchInputs, ProcessorError> {
     let Some(first) = samples.first() else {
         return Err(ProcessorError::input(
             "a batch",
@@ -49,7 +49,7 @@ pub fn collate(samples: &[&Sample], padding_id: i64) -> Result<Inputs, Processor
         .collect();
     let embodiments: Vec<i64> = samples.iter().map(|sample| sample.embodiment_id).collect();
     let pixels: Vec<&Tensor> = samples.iter().map(|sample| &sample.pixels).collect();
-    Ok(Inputs {
+    Ok(BatchInputs {
         input_ids: Tensor::from_slice(&ids).view([batch, longest]),
         attention_mask: Tensor::from_slice(&mask).view([batch, longest]),
         pixel_values: if let [only] = pixels[..] {
@@ -62,14 +62,14 @@ pub fn collate(samples: &[&Sample], padding_id: i64) -> Result<Inputs, Processor
             .flat_map(|sample| sample.grids.iter().copied())
             .collect(),
         state: Tensor::from_slice(&state)
-            .view([batch, length(first.state_rows), -1])
+            .view([batch, length(first.state_steps), -1])
             .to_kind(Kind::Float),
         embodiment_id: Tensor::from_slice(&embodiments),
     })
 }
 
-fn shape(sample: &Sample) -> (usize, usize) {
-    (sample.state_rows, sample.state.len())
+fn shape(sample: &PreparedRow) -> (usize, usize) {
+    (sample.state_steps, sample.state.len())
 }
 
 fn length(count: usize) -> i64 {

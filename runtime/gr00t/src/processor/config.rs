@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::processor::ProcessorError;
+use crate::LoadError;
 use crate::processor::field::{Field, Json};
 use crate::processor::modality::Modalities;
 
@@ -69,12 +69,12 @@ impl ProcessorConfig {
     /// Reads and checks a `processor_config.json`.
     ///
     /// # Errors
-    /// Returns a [`ProcessorError`] that names file and field.
-    pub fn read(path: &Path) -> Result<Self, ProcessorError> {
+    /// Returns a [`LoadError`] that names file and field.
+    pub fn read(path: &Path) -> Result<Self, LoadError> {
         Self::from_json(&Json::read(path)?)
     }
 
-    fn from_json(file: &Json) -> Result<Self, ProcessorError> {
+    fn from_json(file: &Json) -> Result<Self, LoadError> {
         let kwargs = file.root().get("processor_kwargs")?;
         let mut embodiments = Vec::new();
         for (tag, modalities) in kwargs.get("modality_configs")?.members()? {
@@ -114,7 +114,7 @@ impl ProcessorConfig {
 }
 
 impl Geometry {
-    fn read(kwargs: &Field) -> Result<Self, ProcessorError> {
+    fn read(kwargs: &Field) -> Result<Self, LoadError> {
         let crop = kwargs.get("image_crop_size")?;
         let target = kwargs.get("image_target_size")?;
         if !flag(kwargs, "use_albumentations", false)? {
@@ -151,7 +151,7 @@ impl Geometry {
     }
 }
 
-fn flag(kwargs: &Field, name: &str, default: bool) -> Result<bool, ProcessorError> {
+fn flag(kwargs: &Field, name: &str, default: bool) -> Result<bool, LoadError> {
     let field = kwargs.get(name)?;
     if field.is_missing() {
         Ok(default)
@@ -160,7 +160,7 @@ fn flag(kwargs: &Field, name: &str, default: bool) -> Result<bool, ProcessorErro
     }
 }
 
-fn size(kwargs: &Field, name: &str, default: usize) -> Result<usize, ProcessorError> {
+fn size(kwargs: &Field, name: &str, default: usize) -> Result<usize, LoadError> {
     let field = kwargs.get(name)?;
     if field.is_missing() {
         Ok(default)
@@ -169,7 +169,7 @@ fn size(kwargs: &Field, name: &str, default: usize) -> Result<usize, ProcessorEr
     }
 }
 
-fn edges(field: &Field) -> Result<[usize; 2], ProcessorError> {
+fn edges(field: &Field) -> Result<[usize; 2], LoadError> {
     let sizes = match field.is_list() {
         true => field
             .items()?
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    fn parse(text: &str) -> Result<ProcessorConfig, ProcessorError> {
+    fn parse(text: &str) -> Result<ProcessorConfig, LoadError> {
         ProcessorConfig::from_json(&Json::parse(
             Path::new("processor_config.json"),
             text.as_bytes(),

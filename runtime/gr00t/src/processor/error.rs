@@ -1,57 +1,14 @@
-//! The reasons for refusing a processor's files or an observation.
+//! The reasons for refusing a processor's files or an observation: what a [`LoadError`] says about a
+//! file, and what only the processor can say.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use crate::LoadError;
 
 /// The reason why a processor's files or an observation are refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessorError {
-    /// A file cannot be read.
-    #[error("`{}`: {err}", path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// The operating system's error.
-        #[source]
-        err: io::Error,
-    },
-    /// A file is not JSON.
-    #[error("`{}`: not JSON: {err}", path.display())]
-    Json {
-        /// Path of the file.
-        path: PathBuf,
-        /// Position and reason.
-        #[source]
-        err: serde_json::Error,
-    },
-    /// A field has a wrong type or value.
-    #[error("`{}`: `{field}` is {found}, {wanted}", path.display())]
-    Field {
-        /// Path of the file.
-        path: PathBuf,
-        /// The field with its enclosing objects, such as `processor_kwargs.crop_fraction`.
-        field: String,
-        /// The field's value, or `missing`.
-        found: String,
-        /// The accepted values, as a clause.
-        wanted: String,
-    },
-    /// A directory lacks a file.
-    #[error("`{}` has no {wanted}", dir.display())]
-    NoFile {
-        /// Path of the directory.
-        dir: PathBuf,
-        /// The missing file, as a clause.
-        wanted: String,
-    },
-    /// The tokenizer or the chat template cannot be used.
-    #[error("`{}`: {reason}", path.display())]
-    Text {
-        /// Path of the file.
-        path: PathBuf,
-        /// The reason.
-        reason: String,
-    },
+    /// A file of the processor cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The name is not an embodiment tag of the checkpoint.
     #[error("unknown embodiment tag `{tag}`: this checkpoint has {known}")]
     Tag {
@@ -73,7 +30,7 @@ pub enum ProcessorError {
 }
 
 impl ProcessorError {
-    pub(super) fn input(
+    pub(crate) fn input(
         what: impl Into<String>,
         found: impl Into<String>,
         wanted: impl Into<String>,
@@ -82,13 +39,6 @@ impl ProcessorError {
             what: what.into(),
             found: found.into(),
             wanted: wanted.into(),
-        }
-    }
-
-    pub(super) fn text(path: &Path, reason: impl ToString) -> Self {
-        Self::Text {
-            path: path.to_owned(),
-            reason: reason.to_string(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::processor::ProcessorError;
+use crate::LoadError;
 
 /// Maximum length of a value that an error repeats, in characters.
 const SHOWN: usize = 60;
@@ -18,16 +18,16 @@ pub(super) struct Json {
 }
 
 impl Json {
-    pub(super) fn read(path: &Path) -> Result<Self, ProcessorError> {
-        let bytes = fs::read(path).map_err(|err| ProcessorError::Io {
+    pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
+        let bytes = fs::read(path).map_err(|err| LoadError::Io {
             path: path.to_owned(),
             err,
         })?;
         Self::parse(path, &bytes)
     }
 
-    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ProcessorError> {
-        let value = serde_json::from_slice(bytes).map_err(|err| ProcessorError::Json {
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
+        let value = serde_json::from_slice(bytes).map_err(|err| LoadError::NotJson {
             path: path.to_owned(),
             err,
         })?;
@@ -56,7 +56,7 @@ pub(super) struct Field<'a> {
 
 impl<'a> Field<'a> {
     /// Returns the member `key` of this value, which must be an object.
-    pub(super) fn get(&self, key: &str) -> Result<Self, ProcessorError> {
+    pub(super) fn get(&self, key: &str) -> Result<Self, LoadError> {
         match self.value {
             Some(Value::Object(members)) => Ok(self.child(key, members.get(key))),
             _ => Err(self.refuse("an object is needed")),
@@ -64,7 +64,7 @@ impl<'a> Field<'a> {
     }
 
     /// Returns the members of this object, in the file's order.
-    pub(super) fn members(&self) -> Result<Vec<(&'a str, Self)>, ProcessorError> {
+    pub(super) fn members(&self) -> Result<Vec<(&'a str, Self)>, LoadError> {
         let Some(Value::Object(members)) = self.value else {
             return Err(self.refuse("an object is needed"));
         };
@@ -75,7 +75,7 @@ impl<'a> Field<'a> {
     }
 
     /// Returns the items of this list.
-    pub(super) fn items(&self) -> Result<Vec<Self>, ProcessorError> {
+    pub(super) fn items(&self) -> Result<Vec<Self>, LoadError> {
         let Some(Value::Array(items)) = self.value else {
             return Err(self.refuse("a list is needed"));
         };
@@ -113,33 +113,33 @@ impl<'a> Field<'a> {
         matches!(self.value, Some(Value::String(_)))
     }
 
-    pub(super) fn bool(&self) -> Result<bool, ProcessorError> {
+    pub(super) fn bool(&self) -> Result<bool, LoadError> {
         self.value
             .and_then(Value::as_bool)
             .ok_or_else(|| self.refuse("true or false is needed"))
     }
 
-    pub(super) fn text(&self) -> Result<&'a str, ProcessorError> {
+    pub(super) fn text(&self) -> Result<&'a str, LoadError> {
         self.value
             .and_then(Value::as_str)
             .ok_or_else(|| self.refuse("a string is needed"))
     }
 
-    pub(super) fn texts(&self) -> Result<Vec<String>, ProcessorError> {
+    pub(super) fn texts(&self) -> Result<Vec<String>, LoadError> {
         self.items()?
             .iter()
             .map(|item| item.text().map(str::to_owned))
             .collect()
     }
 
-    pub(super) fn integer(&self) -> Result<i64, ProcessorError> {
+    pub(super) fn integer(&self) -> Result<i64, LoadError> {
         self.value
             .and_then(Value::as_i64)
             .ok_or_else(|| self.refuse("an integer is needed"))
     }
 
     /// Reads an integer from `low` to `high`.
-    pub(super) fn size(&self, low: usize, high: usize) -> Result<usize, ProcessorError> {
+    pub(super) fn size(&self, low: usize, high: usize) -> Result<usize, LoadError> {
         let number = self
             .value
             .and_then(Value::as_u64)
@@ -149,7 +149,7 @@ impl<'a> Field<'a> {
             .ok_or_else(|| self.refuse(&format!("a whole number from {low} to {high} is needed")))
     }
 
-    pub(super) fn number(&self) -> Result<f64, ProcessorError> {
+    pub(super) fn number(&self) -> Result<f64, LoadError> {
         let number = self
             .value
             .and_then(Value::as_f64)
@@ -157,11 +157,11 @@ impl<'a> Field<'a> {
         number.ok_or_else(|| self.refuse("a number is needed"))
     }
 
-    pub(super) fn numbers(&self) -> Result<Vec<f64>, ProcessorError> {
+    pub(super) fn numbers(&self) -> Result<Vec<f64>, LoadError> {
         self.items()?.iter().map(Self::number).collect()
     }
 
-    pub(super) fn refuse(&self, wanted: &str) -> ProcessorError {
+    pub(super) fn refuse(&self, wanted: &str) -> LoadError {
         let found = match self.value {
             None => "missing".to_owned(),
             Some(value) => shorten(&value.to_string()),
@@ -171,7 +171,7 @@ impl<'a> Field<'a> {
         } else {
             &self.place
         };
-        ProcessorError::Field {
+        LoadError::Field {
             path: self.path.to_owned(),
             field: field.to_owned(),
             found,

@@ -2,9 +2,10 @@
 //! the reference does.
 //!
 //! ```text
-//! Raw ─┬─ video ────────► image ──► patches, grids ─────────────┐
-//!      ├─ instruction ──► prompt ─► token ids (needs the grids) ┼─► Sample ─► batch ─► Inputs
-//!      └─ state ────────► state ──► normalised, padded ─────────┘
+//! RowInputs ─┬─ video ────────► image ──► patches, grids ─────────────┐
+//!            ├─ instruction ──► prompt ─► token ids (needs the grids) ┼─► PreparedRow
+//!            └─ state ────────► state ──► normalised, padded ─────────┘
+//! PreparedRow, one for each row ─► batch ─► BatchInputs
 //!
 //! network's action ─► action (scale, pose; relative to the raw state) ─► physical actions by key
 //! ```
@@ -23,11 +24,9 @@ mod formalize;
 mod image;
 mod modality;
 mod numbers;
-mod observation;
 mod pose;
 mod prompt;
-mod python;
-mod sample;
+mod row;
 mod scale;
 mod sine;
 mod state;
@@ -39,23 +38,22 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use crate::LoadError;
 pub use batch::collate;
 pub use config::{Geometry, ProcessorConfig, Scaling};
 pub use error::ProcessorError;
-pub use image::{Image, Picture, Pictures, Prepared, Scale};
+pub use image::{Image, PictureProcessor, PixelScale, Prepared, RgbPicture};
 pub use modality::{ActionConfig, Modalities, ModalityConfig, PoseFormat, Representation};
-pub use numbers::Numbers;
-pub use observation::{Invalid, Observations, validate, validate_flat};
+pub use numbers::StateActionCodec;
 pub use prompt::Prompts;
-pub use python::{Array, Object};
-pub use sample::{ActionRows, Raw, Rows, Sample};
+pub use row::{KeyActions, PreparedRow, RowInputs, StateSteps};
 
 /// Prepares observations of one embodiment for one checkpoint.
 pub struct Processor {
     tag: String,
     modalities: Modalities,
-    numbers: Numbers,
-    pictures: Pictures,
+    numbers: StateActionCodec,
+    pictures: PictureProcessor,
     prompts: Prompts,
     embodiment_id: i64,
     max_action_dim: usize,
@@ -96,8 +94,11 @@ impl Processor {
         Ok(Self {
             tag: tag.to_owned(),
             modalities: modalities.clone(),
-            numbers: Numbers::read(&dir.join("statistics.json"), &config, tag)?,
-            pictures: Pictures::read(config.geometry, &vlm.join("preprocessor_config.json"))?,
+            numbers: StateActionCodec::read(&dir.join("statistics.json"), &config, tag)?,
+            pictures: PictureProcessor::read(
+                config.geometry,
+                &vlm.join("preprocessor_config.json"),
+            )?,
             prompts: Prompts::read(&vlm, config.formalize_language)?,
             embodiment_id: embodiment::id(&dir.join("embodiment_id.json"), tag)?,
             max_action_dim: config.max_action_dim,
@@ -115,18 +116,18 @@ impl Processor {
     }
 
     /// Returns the encoder and decoder of states and actions.
-    pub fn numbers(&self) -> &Numbers {
+    pub fn numbers(&self) -> &StateActionCodec {
         &self.numbers
     }
 
     /// Returns the processor of pictures.
-    pub fn pictures(&self) -> &Pictures {
+    pub fn pictures(&self) -> &PictureProcessor {
         &self.pictures
     }
 
     /// Disables the normalisation of pixels: from now on they are bytes. Returns the scale with
     /// which the caller must normalise them.
-    pub fn give_bytes(&mut self) -> Scale {
+    pub fn give_bytes(&mut self) -> PixelScale {
         self.pictures.give_bytes();
         self.pictures.scale()
     }
@@ -152,30 +153,33 @@ impl Processor {
     /// # Errors
     /// Returns [`ProcessorError::Input`] with the part of an observation that is missing or has a
     /// wrong shape.
-    pub fn prepare(&self, raws: &[Raw]) -> Result<Vec<Sample>, ProcessorError> {
+    pub fn prepare(&self, raws: &[RowInputs]) -> Result<Vec<PreparedRow>, ProcessorError> {
         self.prepare_each(raws).into_iter().collect()
     }
 
     /// As [`Processor::prepare`], but an invalid observation does not affect the others.
-    pub fn prepare_each(&self, raws: &[Raw]) -> Vec<Result<Sample, ProcessorError>> {
+    pub fn prepare_each(&self, raws: &[RowInputs]) -> Vec<Result<PreparedRow, ProcessorError>> {
         raws.par_iter().map(|raw| self.prepare_one(raw)).collect()
     }
 
-    fn prepare_one(&self, raw: &Raw) -> Result<Sample, ProcessorError> {
+    fn prepare_one(&self, raw: &RowInputs) -> Result<PreparedRow, ProcessorError> {
         let state = self.numbers.encode(&raw.state)?;
         let prepared = self.pictures.prepare(&self.in_prompt_order(raw)?)?;
-        Ok(Sample {
+        Ok(PreparedRow {
             ids: self.prompts.tokens(raw.instruction, &prepared.tokens)?,
             pixels: prepared.pixels,
             grids: prepared.grids,
             state,
-            state_rows: self.numbers.state_rows(),
+            state_steps: self.numbers.state_steps(),
             embodiment_id: self.embodiment_id,
         })
     }
 
     /// Returns all views of the oldest step, then those of the next one, and so on.
-    fn in_prompt_order<'a>(&self, raw: &Raw<'a>) -> Result<Vec<Picture<'a>>, ProcessorError> {
+    fn in_prompt_order<'a>(
+        &self,
+        raw: &RowInputs<'a>,
+    ) -> Result<Vec<RgbPicture<'a>>, ProcessorError> {
         let video = &self.modalities.video;
         let mut views = Vec::with_capacity(video.keys.len());
         for key in &video.keys {
@@ -203,15 +207,13 @@ impl Processor {
     }
 }
 
-fn processor_dir(model_dir: &Path) -> Result<PathBuf, ProcessorError> {
+fn processor_dir(model_dir: &Path) -> Result<PathBuf, LoadError> {
     let inside = model_dir.join("processor");
     let found = [model_dir, &inside]
         .into_iter()
         .find(|dir| dir.join("processor_config.json").is_file());
-    found
-        .map(Path::to_owned)
-        .ok_or_else(|| ProcessorError::NoFile {
-            dir: model_dir.to_owned(),
-            wanted: "`processor_config.json`, nor has `processor/` in it".to_owned(),
-        })
+    found.map(Path::to_owned).ok_or_else(|| LoadError::NoFile {
+        dir: model_dir.to_owned(),
+        wanted: "`processor_config.json`, nor has `processor/` in it".to_owned(),
+    })
 }

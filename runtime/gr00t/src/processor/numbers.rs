@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::processor::action::ActionDecoder;
-use crate::processor::sample::{ActionRows, Rows};
+use crate::processor::row::{KeyActions, StateSteps};
 use crate::processor::state::StateEncoder;
 use crate::processor::statistics::Statistics;
 use crate::processor::{ProcessorConfig, ProcessorError};
 
 /// The state encoder and action decoder of one embodiment.
 #[derive(Clone, Debug)]
-pub struct Numbers {
+pub struct StateActionCodec {
     state: StateEncoder,
     action: ActionDecoder,
 }
 
-impl Numbers {
+impl StateActionCodec {
     /// Reads the statistics of `tag` from a `statistics.json`.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ impl Numbers {
     }
 
     /// Returns the number of state steps that the network reads.
-    pub fn state_rows(&self) -> usize {
-        self.state.rows()
+    pub fn state_steps(&self) -> usize {
+        self.state.steps()
     }
 
     /// Returns the keys of the state vectors and their widths. The width is `None` for a vector
@@ -69,7 +69,7 @@ impl Numbers {
         self.action.horizon()
     }
 
-    /// Returns the keys and widths of a decoded action chunk, in the order of [`Numbers::decode`].
+    /// Returns the keys and widths of a decoded action chunk, in the order of [`StateActionCodec::decode`].
     pub fn action_keys(&self) -> Vec<(&str, usize)> {
         self.action.keys()
     }
@@ -78,7 +78,7 @@ impl Numbers {
     ///
     /// # Errors
     /// Returns [`ProcessorError::Input`] with the key that is missing or has a wrong shape.
-    pub fn encode(&self, state: &BTreeMap<&str, Rows>) -> Result<Vec<f32>, ProcessorError> {
+    pub fn encode(&self, state: &BTreeMap<&str, StateSteps>) -> Result<Vec<f32>, ProcessorError> {
         self.state.encode(state)
     }
 
@@ -91,8 +91,8 @@ impl Numbers {
     pub fn decode(
         &self,
         predicted: &[f32],
-        state: &BTreeMap<&str, Rows>,
-    ) -> Result<Vec<ActionRows>, ProcessorError> {
+        state: &BTreeMap<&str, StateSteps>,
+    ) -> Result<Vec<KeyActions>, ProcessorError> {
         self.action.decode(predicted, state)
     }
 }

@@ -7,7 +7,7 @@ type Vector = [f64; 3];
 
 /// A rigid transform: p ↦ rotation · p + position.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Pose {
+pub(super) struct RigidPose {
     rotation: Matrix,
     /// Position in metres.
     position: Vector,
@@ -24,7 +24,7 @@ impl PoseFormat {
     }
 }
 
-impl Pose {
+impl RigidPose {
     /// Reads a pose from `format.width()` numbers.
     pub(super) fn read(format: PoseFormat, values: &[f64]) -> Self {
         match format {
@@ -191,7 +191,7 @@ mod tests {
 
     fn through(format: PoseFormat, values: &[f64]) -> Vec<f64> {
         let mut out = Vec::new();
-        Pose::read(format, values).write(format, &mut out);
+        RigidPose::read(format, values).write(format, &mut out);
         out
     }
 
@@ -215,18 +215,18 @@ mod tests {
     #[test]
     fn a_pose_relative_to_itself_being_the_origin_is_itself() {
         let values = [0.1, 0.2, 0.3, 0.4, -0.5, 0.6];
-        let pose = Pose::read(PoseFormat::XyzRotvec, &values);
-        let origin = Pose::read(PoseFormat::XyzRotvec, &[0.0; 6]);
+        let pose = RigidPose::read(PoseFormat::XyzRotvec, &values);
+        let origin = RigidPose::read(PoseFormat::XyzRotvec, &[0.0; 6]);
         assert_eq!(pose.seen_from(&origin), pose);
     }
 
     #[test]
     fn a_quarter_turn_about_z_moves_x_to_y() {
-        let turn = Pose::read(
+        let turn = RigidPose::read(
             PoseFormat::XyzRotvec,
             &[1.0, 0.0, 0.0, 0.0, 0.0, std::f64::consts::FRAC_PI_2],
         );
-        let step = Pose::read(PoseFormat::XyzRotvec, &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        let step = RigidPose::read(PoseFormat::XyzRotvec, &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
         let mut out = Vec::new();
         step.seen_from(&turn).write(PoseFormat::XyzRot6d, &mut out);
         assert_near(&out, &[1.0, 1.0, 0.0, 0.0, -1.0, 0.0, 1.0, 0.0, 0.0]);
@@ -237,7 +237,7 @@ mod tests {
         fn every_layout_gives_back_what_it_was_given(v in prop::array::uniform3(-1.7f64..1.7), p in prop::array::uniform3(-5.0f64..5.0)) {
             let values = [p, v].concat();
             assert_near(&through(PoseFormat::XyzRotvec, &values), &values);
-            let pose = Pose::read(PoseFormat::XyzRotvec, &values);
+            let pose = RigidPose::read(PoseFormat::XyzRotvec, &values);
             for format in [PoseFormat::Default, PoseFormat::XyzRot6d] {
                 let mut out = Vec::new();
                 pose.write(format, &mut out);

@@ -15,6 +15,7 @@ use std::{fmt, fs};
 use serde::de::IgnoredAny;
 use tokenizers::Tokenizer;
 
+use crate::LoadError;
 use crate::processor::ProcessorError;
 use crate::processor::field::Json;
 use crate::processor::formalize::formalize;
@@ -31,7 +32,7 @@ const REMEMBERED: usize = 1024;
 const REMEMBERED_BYTES: usize = 16 << 20;
 
 /// An instruction, and the number of tokens of each picture in the order of the prompt.
-type Asked = (String, Vec<usize>);
+type PromptKey = (String, Vec<usize>);
 
 /// Builds prompts and caches them.
 pub struct Prompts {
@@ -41,19 +42,19 @@ pub struct Prompts {
     image_id: i64,
     padding_id: i64,
     formalize: bool,
-    made: Mutex<Made>,
+    made: Mutex<PromptCache>,
 }
 
 /// The cached prompts.
 #[derive(Default)]
-struct Made {
-    by_instruction: HashMap<Asked, Arc<[i64]>>,
+struct PromptCache {
+    by_instruction: HashMap<PromptKey, Arc<[i64]>>,
     bytes: usize,
 }
 
-impl Made {
+impl PromptCache {
     /// Caches a prompt, and drops all others if there are too many.
-    fn insert(&mut self, asked: Asked, ids: Arc<[i64]>) {
+    fn insert(&mut self, asked: PromptKey, ids: Arc<[i64]>) {
         let bytes =
             asked.0.len() + asked.1.len() * size_of::<usize>() + ids.len() * size_of::<i64>();
         if bytes > REMEMBERED_BYTES {
@@ -86,18 +87,16 @@ impl Prompts {
     pub fn read(dir: &Path, formalize: bool) -> Result<Self, ProcessorError> {
         let path = dir.join("tokenizer.json");
         if !path.is_file() {
-            return Err(ProcessorError::NoFile {
+            return Err(LoadError::NoFile {
                 dir: dir.to_owned(),
                 wanted: "`tokenizer.json`".to_owned(),
-            });
+            }
+            .into());
         }
         let tokenizer = read_tokenizer(&path)?;
         let id = |token: &str| match tokenizer.token_to_id(token) {
             Some(id) => Ok(i64::from(id)),
-            None => Err(ProcessorError::text(
-                &path,
-                format!("it has no token `{token}`"),
-            )),
+            None => Err(LoadError::text(&path, format!("it has no token `{token}`"))),
         };
         let (image_id, padding_id) = (
             id(IMAGE_PAD)?,
@@ -132,8 +131,8 @@ impl Prompts {
     /// Returns the token ids of `text` without a template; added tokens are recognised.
     ///
     /// # Errors
-    /// Returns [`ProcessorError::Text`] if the tokenizer fails.
-    pub fn encode(&self, text: &str) -> Result<Vec<i64>, ProcessorError> {
+    /// Returns [`LoadError::Text`] if the tokenizer fails.
+    pub fn encode(&self, text: &str) -> Result<Vec<i64>, LoadError> {
         encode(&self.tokenizer, &self.path, text)
     }
 
@@ -162,7 +161,7 @@ impl Prompts {
             ));
         }
         let reason = format!("it writes `{IMAGE_PAD}` {found} times for {images} pictures");
-        Err(ProcessorError::text(self.template.path(), reason))
+        Err(LoadError::text(self.template.path(), reason).into())
     }
 
     /// Returns the token ids of the prompt for an instruction and for pictures of `image_tokens`
@@ -196,7 +195,7 @@ impl Prompts {
         if found != wanted {
             let reason =
                 format!("a prompt has {found} tokens `{IMAGE_PAD}`, its pictures have {wanted}");
-            return Err(ProcessorError::text(&self.path, reason));
+            return Err(LoadError::text(&self.path, reason).into());
         }
         self.made
             .lock()
@@ -219,37 +218,36 @@ impl Prompts {
 
 /// Reads a tokenizer. The crate panics on some files that are not tokenizers, especially on those
 /// that are not even JSON.
-fn read_tokenizer(path: &Path) -> Result<Tokenizer, ProcessorError> {
-    let bytes = fs::read(path).map_err(|err| ProcessorError::Io {
+fn read_tokenizer(path: &Path) -> Result<Tokenizer, LoadError> {
+    let bytes = fs::read(path).map_err(|err| LoadError::Io {
         path: path.to_owned(),
         err,
     })?;
     parse_tokenizer(path, &bytes)
 }
 
-fn encode(tokenizer: &Tokenizer, path: &Path, text: &str) -> Result<Vec<i64>, ProcessorError> {
+fn encode(tokenizer: &Tokenizer, path: &Path, text: &str) -> Result<Vec<i64>, LoadError> {
     let encoding = panic::catch_unwind(panic::AssertUnwindSafe(|| {
         tokenizer.encode_fast(text, true)
     }));
     let encoding =
-        encoding.map_err(|_| ProcessorError::text(path, "its tokenizer panics at a prompt"))?;
-    let encoding = encoding.map_err(|err| ProcessorError::text(path, err))?;
+        encoding.map_err(|_| LoadError::text(path, "its tokenizer panics at a prompt"))?;
+    let encoding = encoding.map_err(|err| LoadError::text(path, err))?;
     Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
 }
 
-fn parse_tokenizer(path: &Path, bytes: &[u8]) -> Result<Tokenizer, ProcessorError> {
-    serde_json::from_slice::<IgnoredAny>(bytes).map_err(|err| ProcessorError::Json {
+fn parse_tokenizer(path: &Path, bytes: &[u8]) -> Result<Tokenizer, LoadError> {
+    serde_json::from_slice::<IgnoredAny>(bytes).map_err(|err| LoadError::NotJson {
         path: path.to_owned(),
         err,
     })?;
     let made = panic::catch_unwind(|| Tokenizer::from_bytes(bytes));
-    let made =
-        made.map_err(|_| ProcessorError::text(path, "it is not a tokenizer that can be read"))?;
-    made.map_err(|err| ProcessorError::text(path, err))
+    let made = made.map_err(|_| LoadError::text(path, "it is not a tokenizer that can be read"))?;
+    made.map_err(|err| LoadError::text(path, err))
 }
 
 /// Reads the `pad_token` of a tokenizer configuration: a string, or an object with its `content`.
-fn padding(path: &Path) -> Result<String, ProcessorError> {
+fn padding(path: &Path) -> Result<String, LoadError> {
     if !path.is_file() {
         return Ok(PADDING.to_owned());
     }
@@ -267,7 +265,7 @@ fn padding(path: &Path) -> Result<String, ProcessorError> {
 
 /// Checks the image placeholder's id: the network replaces the tokens with this id by pictures, so
 /// it must be the tokenizer's.
-fn check_image_id(path: &Path, image_id: i64) -> Result<(), ProcessorError> {
+fn check_image_id(path: &Path, image_id: i64) -> Result<(), LoadError> {
     if !path.is_file() {
         return Ok(());
     }
@@ -289,14 +287,15 @@ mod tests {
 
     #[test]
     fn prompts_of_strangers_take_no_more_memory_than_they_may() {
-        let mut made = Made::default();
+        let mut made = PromptCache::default();
         for number in 0..200 {
             let instruction = format!("{number} {}", "word ".repeat(20_000));
             made.insert((instruction, vec![64, 64]), vec![7; 40_000].into());
             assert!(made.bytes <= REMEMBERED_BYTES);
         }
-        let ids =
-            |made: &Made| -> usize { made.by_instruction.values().map(|ids| ids.len() * 8).sum() };
+        let ids = |made: &PromptCache| -> usize {
+            made.by_instruction.values().map(|ids| ids.len() * 8).sum()
+        };
         assert!(ids(&made) > 0 && ids(&made) <= REMEMBERED_BYTES);
         let before = made.by_instruction.len();
         made.insert(("x".repeat(REMEMBERED_BYTES + 1), vec![]), vec![].into());

@@ -2,30 +2,33 @@
 //!
 //! Statistics are `f64`, values are `f32`, and each step rounds where the reference's numpy does.
 
-use crate::processor::ProcessorError;
+use crate::LoadError;
 use crate::processor::config::Scaling;
-use crate::processor::statistics::{KeyStatistics, Table};
+use crate::processor::statistics::{KeyStatistics, StatisticsTable};
 
 /// The normalisation of one key; the tables have one row, or one for each step.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Scale {
+pub(super) enum ValueScale {
     /// (x − mean) / std, not clipped; a value whose std is 0 stays unchanged.
-    Spread { mean: Table, std: Table },
+    Spread {
+        mean: StatisticsTable,
+        std: StatisticsTable,
+    },
     /// Maps [low, high] to [−1, 1].
-    Range { low: Table, high: Table },
+    Range {
+        low: StatisticsTable,
+        high: StatisticsTable,
+    },
 }
 
-impl Scale {
-    pub(super) fn spread(statistics: &KeyStatistics) -> Result<Self, ProcessorError> {
+impl ValueScale {
+    pub(super) fn spread(statistics: &KeyStatistics) -> Result<Self, LoadError> {
         let [mean, std] = statistics.tables(["mean", "std"])?;
         Ok(Self::Spread { mean, std })
     }
 
     /// Returns the range with which the processor was trained.
-    pub(super) fn range(
-        statistics: &KeyStatistics,
-        scaling: &Scaling,
-    ) -> Result<Self, ProcessorError> {
+    pub(super) fn range(statistics: &KeyStatistics, scaling: &Scaling) -> Result<Self, LoadError> {
         let names = if scaling.use_percentiles {
             ["q01", "q99"]
         } else {
@@ -37,12 +40,12 @@ impl Scale {
 
     /// Returns the range from minimum to maximum, which relative actions use with or without
     /// percentiles.
-    pub(super) fn extremes(statistics: &KeyStatistics) -> Result<Self, ProcessorError> {
+    pub(super) fn extremes(statistics: &KeyStatistics) -> Result<Self, LoadError> {
         let [low, high] = statistics.tables(["min", "max"])?;
         Ok(Self::Range { low, high })
     }
 
-    fn first(&self) -> &Table {
+    fn first(&self) -> &StatisticsTable {
         match self {
             Self::Spread { mean: table, .. } | Self::Range { low: table, .. } => table,
         }
@@ -105,8 +108,8 @@ fn is_close(a: f64, b: f64) -> bool {
 mod tests {
     use super::*;
 
-    fn row(values: &[f64]) -> Table {
-        Table {
+    fn row(values: &[f64]) -> StatisticsTable {
+        StatisticsTable {
             width: values.len(),
             values: values.to_vec(),
         }
@@ -114,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_range_that_is_a_point_gives_zero_and_decodes_to_the_point() {
-        let scale = Scale::Range {
+        let scale = ValueScale::Range {
             low: row(&[2.0]),
             high: row(&[2.000001]),
         };
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_value_without_spread_passes_as_it_is() {
-        let scale = Scale::Spread {
+        let scale = ValueScale::Spread {
             mean: row(&[5.0, 1.0]),
             std: row(&[0.0, 2.0]),
         };
@@ -140,7 +143,7 @@ mod tests {
 
     #[test]
     fn only_clipping_cuts_states_but_actions_are_always_cut() {
-        let scale = Scale::Range {
+        let scale = ValueScale::Range {
             low: row(&[0.0]),
             high: row(&[1.0]),
         };
@@ -156,14 +159,14 @@ mod tests {
 
     #[test]
     fn each_step_has_a_row_of_its_own() {
-        let low = Table {
+        let low = StatisticsTable {
             width: 1,
             values: vec![0.0, 10.0],
         };
-        let high = Table {
+        let high = StatisticsTable {
             width: 1,
             values: vec![1.0, 30.0],
         };
-        assert_eq!(Scale::Range { low, high }.denormalize(1, 0, 0.0), 20.0);
+        assert_eq!(ValueScale::Range { low, high }.denormalize(1, 0, 0.0), 20.0);
     }
 }

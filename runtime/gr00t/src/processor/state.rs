@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use crate::processor::ProcessorError;
 use crate::processor::config::Scaling;
 use crate::processor::modality::ModalityConfig;
-use crate::processor::sample::Rows;
-use crate::processor::scale::Scale;
+use crate::processor::row::StateSteps;
+use crate::processor::scale::ValueScale;
 use crate::processor::sine::sin_cos;
-use crate::processor::statistics::{Group, TagStatistics};
+use crate::processor::statistics::{StatisticsGroup, TagStatistics};
 
 /// The encoder of one embodiment's state.
 #[derive(Clone, Debug)]
 pub(super) struct StateEncoder {
     keys: Vec<(String, Encoding)>,
-    rows: usize,
+    steps: usize,
     max_state_dim: usize,
     scaling: Scaling,
 }
@@ -23,7 +23,7 @@ pub(super) struct StateEncoder {
 enum Encoding {
     /// The sines, then the cosines: twice the width.
     SinCos,
-    Scale(Scale),
+    Scale(ValueScale),
 }
 
 impl StateEncoder {
@@ -38,17 +38,17 @@ impl StateEncoder {
             let encoding = if scaling.sin_cos_states && modality.has_sin_cos(key) {
                 Encoding::SinCos
             } else {
-                let known = statistics.key(Group::State, key)?;
+                let known = statistics.key(StatisticsGroup::State, key)?;
                 let scale = if modality.has_mean_std(key) {
-                    Scale::spread(&known)
+                    ValueScale::spread(&known)
                 } else {
-                    Scale::range(&known, &scaling)
+                    ValueScale::range(&known, &scaling)
                 };
                 let scale = scale?;
                 if scale.rows() != 1 {
-                    return Err(
-                        known.refuse("a list of numbers, not of rows, is needed for a state")
-                    );
+                    return Err(known
+                        .refuse("a list of numbers, not of rows, is needed for a state")
+                        .into());
                 }
                 Encoding::Scale(scale)
             };
@@ -56,7 +56,7 @@ impl StateEncoder {
         }
         Ok(Self {
             keys,
-            rows: modality.horizon(),
+            steps: modality.horizon(),
             max_state_dim,
             scaling,
         })
@@ -75,20 +75,23 @@ impl StateEncoder {
     }
 
     /// Returns the number of state steps.
-    pub(super) fn rows(&self) -> usize {
-        self.rows
+    pub(super) fn steps(&self) -> usize {
+        self.steps
     }
 
     /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
-    pub(super) fn encode(&self, state: &BTreeMap<&str, Rows>) -> Result<Vec<f32>, ProcessorError> {
-        let mut out = vec![0.0; self.rows * self.max_state_dim];
+    pub(super) fn encode(
+        &self,
+        state: &BTreeMap<&str, StateSteps>,
+    ) -> Result<Vec<f32>, ProcessorError> {
+        let mut out = vec![0.0; self.steps * self.max_state_dim];
         let mut column = 0;
         for (key, encoding) in &self.keys {
-            let rows = self.rows_of(key, encoding, state)?;
+            let steps = self.steps_of(key, encoding, state)?;
             let width = if self.scaling.exclude_state {
-                rows.width()
+                steps.width()
             } else {
-                encoding.width(rows.width())
+                encoding.width(steps.width())
             };
             if column + width > self.max_state_dim {
                 let found = format!("wider than the network's {}", self.max_state_dim);
@@ -99,9 +102,9 @@ impl StateEncoder {
                 ));
             }
             if !self.scaling.exclude_state {
-                for (row, out) in rows.iter().zip(out.chunks_exact_mut(self.max_state_dim)) {
+                for (values, out) in steps.iter().zip(out.chunks_exact_mut(self.max_state_dim)) {
                     encoding.write(
-                        row,
+                        values,
                         self.scaling.clip_outliers,
                         &mut out[column..column + width],
                     );
@@ -112,38 +115,38 @@ impl StateEncoder {
         Ok(out)
     }
 
-    fn rows_of<'a>(
+    fn steps_of<'a>(
         &self,
         key: &str,
         encoding: &Encoding,
-        state: &BTreeMap<&str, Rows<'a>>,
-    ) -> Result<Rows<'a>, ProcessorError> {
+        state: &'a BTreeMap<&str, StateSteps<'a>>,
+    ) -> Result<&'a StateSteps<'a>, ProcessorError> {
         let what = || format!("state `{key}`");
-        let Some(rows) = state.get(key) else {
+        let Some(steps) = state.get(key) else {
             return Err(ProcessorError::input(
                 what(),
                 "missing",
                 "every state of the checkpoint is needed",
             ));
         };
-        if rows.rows() != self.rows {
-            let wanted = format!("{} are needed", self.rows);
+        if steps.steps() != self.steps {
+            let wanted = format!("{} are needed", self.steps);
             return Err(ProcessorError::input(
                 what(),
-                format!("{} steps long", rows.rows()),
+                format!("{} steps long", steps.steps()),
                 wanted,
             ));
         }
         match encoding {
-            Encoding::Scale(scale) if scale.width() != rows.width() => {
+            Encoding::Scale(scale) if scale.width() != steps.width() => {
                 let wanted = format!("{} are needed", scale.width());
                 Err(ProcessorError::input(
                     what(),
-                    format!("{} values wide", rows.width()),
+                    format!("{} values wide", steps.width()),
                     wanted,
                 ))
             }
-            _ => Ok(*rows),
+            _ => Ok(steps),
         }
     }
 }

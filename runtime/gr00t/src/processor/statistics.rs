@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::processor::ProcessorError;
+use crate::LoadError;
 use crate::processor::field::{Field, Json};
 
 /// Maximum number of values in one statistic: steps times width.
@@ -10,7 +10,7 @@ const MOST_NUMBERS: usize = 1 << 22;
 
 /// The values that a statistic describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum StatisticsGroup {
     State,
     Action,
     /// Actions relative to the state, with separate statistics for each step.
@@ -27,7 +27,7 @@ pub(super) struct TagStatistics<'a>(Field<'a>);
 
 /// One statistic: `[rows, width]`, row-major, `f64`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Table {
+pub(super) struct StatisticsTable {
     pub(super) width: usize,
     pub(super) values: Vec<f64>,
 }
@@ -37,30 +37,34 @@ pub(super) struct Table {
 pub(super) struct KeyStatistics<'a>(Field<'a>);
 
 impl Statistics {
-    pub(super) fn read(path: &Path) -> Result<Self, ProcessorError> {
+    pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
         Ok(Self(Json::read(path)?))
     }
 
     #[cfg(test)]
-    pub(super) fn parse(text: &str) -> Result<Self, ProcessorError> {
+    pub(super) fn parse(text: &str) -> Result<Self, LoadError> {
         Ok(Self(Json::parse(
             Path::new("statistics.json"),
             text.as_bytes(),
         )?))
     }
 
-    pub(super) fn of(&self, tag: &str) -> Result<TagStatistics<'_>, ProcessorError> {
+    pub(super) fn of(&self, tag: &str) -> Result<TagStatistics<'_>, LoadError> {
         Ok(TagStatistics(self.0.root().get(tag)?))
     }
 }
 
 impl<'a> TagStatistics<'a> {
     /// Returns the statistics of a key; returns an error if there are none.
-    pub(super) fn key(&self, group: Group, key: &str) -> Result<KeyStatistics<'a>, ProcessorError> {
+    pub(super) fn key(
+        &self,
+        group: StatisticsGroup,
+        key: &str,
+    ) -> Result<KeyStatistics<'a>, LoadError> {
         let group = match group {
-            Group::State => "state",
-            Group::Action => "action",
-            Group::RelativeAction => "relative_action",
+            StatisticsGroup::State => "state",
+            StatisticsGroup::Action => "action",
+            StatisticsGroup::RelativeAction => "relative_action",
         };
         let field = self.0.get(group)?.get(key)?;
         if field.is_missing() {
@@ -75,7 +79,7 @@ impl<'a> TagStatistics<'a> {
 impl KeyStatistics<'_> {
     /// Reads one of `min`, `max`, `mean`, `std`, `q01`, `q99`: a list, or a list of rows of the
     /// same length.
-    pub(super) fn table(&self, name: &str) -> Result<Table, ProcessorError> {
+    pub(super) fn table(&self, name: &str) -> Result<StatisticsTable, LoadError> {
         let field = self.0.get(name)?;
         let items = field.items()?;
         let rows = match items.first() {
@@ -94,14 +98,14 @@ impl KeyStatistics<'_> {
                 field.refuse("rows of the same length, at least one number each, are needed")
             );
         }
-        Ok(Table {
+        Ok(StatisticsTable {
             width,
             values: rows.concat(),
         })
     }
 
     /// Reads two statistics of the same shape.
-    pub(super) fn tables(&self, names: [&str; 2]) -> Result<[Table; 2], ProcessorError> {
+    pub(super) fn tables(&self, names: [&str; 2]) -> Result<[StatisticsTable; 2], LoadError> {
         let tables = [self.table(names[0])?, self.table(names[1])?];
         if tables[0].width != tables[1].width || tables[0].values.len() != tables[1].values.len() {
             return Err(self.refuse(&format!(
@@ -112,12 +116,12 @@ impl KeyStatistics<'_> {
         Ok(tables)
     }
 
-    pub(super) fn refuse(&self, wanted: &str) -> ProcessorError {
+    pub(super) fn refuse(&self, wanted: &str) -> LoadError {
         self.0.refuse(wanted)
     }
 }
 
-impl Table {
+impl StatisticsTable {
     pub(super) fn rows(&self) -> usize {
         self.values.len() / self.width
     }
@@ -127,19 +131,21 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn table(json: &str) -> Result<Table, ProcessorError> {
+    fn table(json: &str) -> Result<StatisticsTable, LoadError> {
         let file = Statistics::parse(&format!(
             r#"{{"robot": {{"state": {{"arm": {{"min": {json}}}}}}}}}"#
         ))
         .unwrap();
-        file.of("robot")?.key(Group::State, "arm")?.table("min")
+        file.of("robot")?
+            .key(StatisticsGroup::State, "arm")?
+            .table("min")
     }
 
     #[test]
     fn a_list_is_one_row_and_a_list_of_lists_many() {
         assert_eq!(
             table("[1, 2]").unwrap(),
-            Table {
+            StatisticsTable {
                 width: 2,
                 values: vec![1.0, 2.0]
             }
@@ -174,7 +180,7 @@ mod tests {
         let text = file
             .of("robot")
             .unwrap()
-            .key(Group::State, "arm")
+            .key(StatisticsGroup::State, "arm")
             .unwrap_err()
             .to_string();
         assert!(text.starts_with("`statistics.json`: `robot.state.arm` is missing"));

@@ -8,9 +8,20 @@ use tch::{Device, Kind, Tensor};
 use crate::LoadError;
 use crate::weights::checkpoint::Checkpoint;
 use crate::weights::layout::Spec;
-use crate::weights::upload::{Carrier, Extent, Failure, Sizes, ToCard, Upload, Wanted};
-use crate::weights::{Place, locate};
+use crate::weights::upload::{
+    Carrier, CarrierError, Extent, ToCard, Upload, UploadError, UploadSizes, UploadTarget,
+};
+use crate::weights::{TensorPlace, locate};
 use c10d::torch_error::shortage;
+
+/// What the loaded tensors are to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// Their element type.
+    pub(super) kind: Kind,
+    /// Where they lie.
+    pub(super) device: Device,
+}
 
 /// The tensors that are being loaded.
 pub(super) struct Ahead {
@@ -29,8 +40,8 @@ impl Ahead {
         kind: Kind,
         device: Device,
     ) -> Result<Option<Self>, LoadError> {
-        let sizes = Sizes::usual();
-        Self::begin(checkpoint, specs, (kind, device), sizes, || {
+        let sizes = UploadSizes::usual();
+        Self::begin(checkpoint, specs, Target { kind, device }, sizes, || {
             ToCard::new(device, sizes.slots)
         })
     }
@@ -39,21 +50,21 @@ impl Ahead {
     pub(super) fn begin<C: Carrier>(
         checkpoint: &Checkpoint,
         specs: &[Spec],
-        (kind, device): (Kind, Device),
-        sizes: Sizes,
-        carrier: impl FnOnce() -> Result<C, String>,
+        target: Target,
+        sizes: UploadSizes,
+        carrier: impl FnOnce() -> Result<C, CarrierError>,
     ) -> Result<Option<Self>, LoadError> {
         let place =
             |(name, shape): &'_ Spec| Some((name.clone(), locate(checkpoint, name, shape).ok()?));
         let (names, places): (Vec<_>, Vec<_>) = specs.iter().filter_map(place).unzip();
-        let wanted = room(checkpoint, &places, kind, device)?;
+        let wanted = room(checkpoint, &places, target)?;
         let sources = checkpoint
             .shards()
             .iter()
             .map(|shard| shard.source().clone())
             .collect();
         let started = carrier()
-            .map_err(|reason| Failure::Device { reason })
+            .map_err(UploadError::from)
             .and_then(|carrier| Upload::start(sources, wanted, carrier, sizes));
         match started {
             Ok(upload) => Ok(Some(Self {
@@ -72,7 +83,7 @@ impl Ahead {
     pub(super) fn take(&self, name: &str) -> Option<Result<Tensor, LoadError>> {
         match self.upload.take(*self.numbers.get(name)?) {
             Ok(tensor) => Some(Ok(tensor)),
-            Err(Failure::File { path, err }) => Some(Err(LoadError::Io { path, err })),
+            Err(UploadError::File { path, err }) => Some(Err(LoadError::Io { path, err })),
             Err(failure) => {
                 tracing::warn!("`{name}` is copied piece by piece: {failure}");
                 None
@@ -97,11 +108,10 @@ impl fmt::Debug for Ahead {
 /// of the GPU's memory.
 fn room(
     checkpoint: &Checkpoint,
-    places: &[Place<'_>],
-    kind: Kind,
-    device: Device,
-) -> Result<Vec<Wanted>, LoadError> {
-    let bytes = |place: &Place<'_>| {
+    places: &[TensorPlace<'_>],
+    Target { kind, device }: Target,
+) -> Result<Vec<UploadTarget>, LoadError> {
+    let bytes = |place: &TensorPlace<'_>| {
         place.entry.shape.iter().product::<i64>() * kind.elt_size_in_bytes() as i64
     };
     let total: i64 = places.iter().map(bytes).sum();
@@ -109,7 +119,7 @@ fn room(
     // allocations by the driver take longer than the copies. If one block is not available, smaller
     // ones may be.
     drop(Tensor::f_empty([total], (Kind::Uint8, device)));
-    let wanted = |place: &Place<'_>| {
+    let wanted = |place: &TensorPlace<'_>| {
         let tensor = Tensor::f_empty(&place.entry.shape[..], (kind, device)).map_err(|err| {
             LoadError::Device {
                 dir: checkpoint.dir().to_owned(),
@@ -119,7 +129,7 @@ fn room(
             }
         })?;
         let bytes = place.entry.bytes.start.unsigned_abs()..place.entry.bytes.end.unsigned_abs();
-        Ok(Wanted {
+        Ok(UploadTarget {
             extent: Extent {
                 file: place.number,
                 bytes,

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::LoadError;
-use crate::weights::header::Entry;
+use crate::weights::header::TensorEntry;
 use crate::weights::index;
-use crate::weights::shard::Shard;
+use crate::weights::shard::MappedShard;
 
 /// File name of a checkpoint in one file.
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -17,9 +17,9 @@ pub(crate) const INDEX: &str = "model.safetensors.index.json";
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     dir: PathBuf,
-    shards: Vec<Shard>,
+    shards: Vec<MappedShard>,
     /// For each tensor, the index of its shard and its position there.
-    tensors: BTreeMap<String, (usize, Entry)>,
+    tensors: BTreeMap<String, (usize, TensorEntry)>,
 }
 
 impl Checkpoint {
@@ -51,12 +51,12 @@ impl Checkpoint {
     }
 
     /// Returns the index of a tensor's shard, and its position there.
-    pub(super) fn find(&self, name: &str) -> Option<(usize, &Entry)> {
+    pub(super) fn find(&self, name: &str) -> Option<(usize, &TensorEntry)> {
         self.tensors.get(name).map(|(shard, entry)| (*shard, entry))
     }
 
     /// Returns the shards, ordered by index.
-    pub(super) fn shards(&self) -> &[Shard] {
+    pub(super) fn shards(&self) -> &[MappedShard] {
         &self.shards
     }
 
@@ -92,7 +92,7 @@ impl Checkpoint {
         path: &Path,
         index: Option<(&Path, &BTreeSet<String>)>,
     ) -> Result<(), LoadError> {
-        let (shard, entries) = Shard::open(path)?;
+        let (shard, entries) = MappedShard::open(path)?;
         if let Some((index, wanted)) = index {
             let found: BTreeSet<_> = entries.iter().map(|(name, _)| name.clone()).collect();
             let bad = |reason| {

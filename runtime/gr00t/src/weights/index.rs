@@ -6,12 +6,12 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::LoadError;
-use crate::weights::pairs::Pairs;
+use crate::weights::pairs::JsonPairs;
 
 /// The tensors with the names of their files, in the order of the index.
 #[derive(Deserialize)]
 struct Index {
-    weight_map: Pairs<String>,
+    weight_map: JsonPairs<String>,
 }
 
 /// Reads an index: the names of tensors, each with the name of a file in the same directory.

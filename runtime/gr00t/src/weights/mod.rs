@@ -20,10 +20,10 @@ use crate::layout::{self, Spec};
 use ahead::Ahead;
 use checkpoint::Checkpoint;
 pub(super) use checkpoint::{INDEX, SINGLE};
-use header::Entry;
+use header::TensorEntry;
 use problems::{Problem, told};
 pub use random::random_tensor;
-use shard::{Shard, kind_of};
+use shard::{MappedShard, kind_of};
 
 mod ahead;
 mod checkpoint;
@@ -41,7 +41,7 @@ pub type Named = Vec<(String, Tensor)>;
 /// A checkpoint from which a network takes the tensors that it needs.
 #[derive(Debug)]
 pub struct Weights {
-    source: Source,
+    source: WeightSource,
     device: Device,
     kind: Kind,
     ahead: Option<Ahead>,
@@ -52,7 +52,7 @@ pub struct Weights {
 }
 
 #[derive(Debug)]
-enum Source {
+enum WeightSource {
     Checkpoint(Checkpoint),
     Random { seed: i64 },
 }
@@ -64,7 +64,7 @@ impl Weights {
     /// Returns a [`LoadError`] that names the missing or broken file.
     pub fn open(dir: &Path, device: Device, kind: Kind) -> Result<Self, LoadError> {
         Ok(Self::new(
-            Source::Checkpoint(Checkpoint::open(dir)?),
+            WeightSource::Checkpoint(Checkpoint::open(dir)?),
             device,
             kind,
         ))
@@ -73,7 +73,7 @@ impl Weights {
     /// Creates random weights: norms are 1, biases are 0, the rest is normally distributed with a
     /// standard deviation of 0.02.
     pub fn random(seed: i64, device: Device, kind: Kind) -> Self {
-        Self::new(Source::Random { seed }, device, kind)
+        Self::new(WeightSource::Random { seed }, device, kind)
     }
 
     /// Returns the device of the tensors.
@@ -91,7 +91,7 @@ impl Weights {
     /// # Errors
     /// Returns the same [`LoadError::Tensors`] as [`Weights::finish`] would.
     pub fn check(&self, specs: &[Spec]) -> Result<(), LoadError> {
-        let Source::Checkpoint(checkpoint) = &self.source else {
+        let WeightSource::Checkpoint(checkpoint) = &self.source else {
             return Ok(());
         };
         let problems = specs
@@ -111,7 +111,7 @@ impl Weights {
     /// # Errors
     /// Returns [`LoadError::Device`] if the tensors do not fit into the GPU's memory.
     pub fn ahead(&mut self, specs: &[Spec]) -> Result<(), LoadError> {
-        let Source::Checkpoint(checkpoint) = &self.source else {
+        let WeightSource::Checkpoint(checkpoint) = &self.source else {
             return Ok(());
         };
         if self.device.is_cuda() {
@@ -122,24 +122,30 @@ impl Weights {
 
     /// As [`Weights::ahead`], but to the CPU and with another carrier.
     #[cfg(test)]
-    fn ahead_by<C: upload::Carrier>(&mut self, specs: &[Spec], sizes: upload::Sizes, carrier: C) {
-        let Source::Checkpoint(checkpoint) = &self.source else {
+    fn ahead_by<C: upload::Carrier>(
+        &mut self,
+        specs: &[Spec],
+        sizes: upload::UploadSizes,
+        carrier: C,
+    ) {
+        let WeightSource::Checkpoint(checkpoint) = &self.source else {
             panic!("random weights are not loaded")
         };
-        self.ahead = Ahead::begin(checkpoint, specs, (self.kind, self.device), sizes, || {
-            Ok(carrier)
-        })
-        .unwrap();
+        let target = ahead::Target {
+            kind: self.kind,
+            device: self.device,
+        };
+        self.ahead = Ahead::begin(checkpoint, specs, target, sizes, || Ok(carrier)).unwrap();
     }
 
     /// Returns the tensor `name`. A tensor that is missing or has another shape is recorded for
     /// [`Weights::finish`], and the result is zeros that take no memory.
     pub fn take(&mut self, name: &str, shape: &[i64]) -> Tensor {
         let found = match &self.source {
-            Source::Random { seed } => {
+            WeightSource::Random { seed } => {
                 Ok(random_tensor(*seed, name, shape, self.kind, self.device))
             }
-            Source::Checkpoint(checkpoint) => locate(checkpoint, name, shape).map(|place| {
+            WeightSource::Checkpoint(checkpoint) => locate(checkpoint, name, shape).map(|place| {
                 let ahead = self.ahead.as_ref().and_then(|ahead| ahead.take(name));
                 match ahead {
                     Some(Ok(tensor)) => tensor,
@@ -172,7 +178,7 @@ impl Weights {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        if let Source::Checkpoint(checkpoint) = &self.source {
+        if let WeightSource::Checkpoint(checkpoint) = &self.source {
             refuse(
                 checkpoint,
                 self.taken.iter().map(|(name, _)| name.as_str()),
@@ -182,7 +188,7 @@ impl Weights {
         Ok(self.taken)
     }
 
-    fn new(source: Source, device: Device, kind: Kind) -> Self {
+    fn new(source: WeightSource, device: Device, kind: Kind) -> Self {
         Self {
             source,
             device,
@@ -201,15 +207,15 @@ fn zeros(shape: &[i64], kind: Kind, device: Device) -> Tensor {
 }
 
 /// The location of a tensor in the checkpoint, and its type there.
-struct Place<'a> {
+struct TensorPlace<'a> {
     /// Index of the shard.
     number: usize,
-    shard: &'a Shard,
-    entry: &'a Entry,
+    shard: &'a MappedShard,
+    entry: &'a TensorEntry,
     stored: Kind,
 }
 
-impl Place<'_> {
+impl TensorPlace<'_> {
     fn tensor(&self, kind: Kind, device: Device) -> Tensor {
         self.shard.tensor(self.entry, self.stored, kind, device)
     }
@@ -217,7 +223,11 @@ impl Place<'_> {
 
 /// Finds a tensor with this name and shape; the token embedding table may be stored as the output
 /// layer.
-fn locate<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[i64]) -> Result<Place<'a>, Problem> {
+fn locate<'a>(
+    checkpoint: &'a Checkpoint,
+    name: &str,
+    shape: &[i64],
+) -> Result<TensorPlace<'a>, Problem> {
     let tied = || {
         (name == layout::EMBED_TOKENS)
             .then(|| checkpoint.find(layout::LM_HEAD))
@@ -237,7 +247,7 @@ fn locate<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[i64]) -> Result<P
         });
     }
     match kind_of(entry.dtype) {
-        Some(stored) => Ok(Place {
+        Some(stored) => Ok(TensorPlace {
             number,
             shard: &checkpoint.shards()[number],
             entry,

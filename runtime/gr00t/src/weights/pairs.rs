@@ -7,9 +7,9 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 /// The names and values of an object, in order.
-pub(super) struct Pairs<V>(pub(super) Vec<(String, V)>);
+pub(super) struct JsonPairs<V>(pub(super) Vec<(String, V)>);
 
-impl<V> Pairs<V> {
+impl<V> JsonPairs<V> {
     /// Returns a name that occurs twice, if there is one.
     pub(super) fn duplicate(&self) -> Option<&str> {
         let mut names: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
@@ -21,7 +21,7 @@ impl<V> Pairs<V> {
     }
 }
 
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for JsonPairs<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(PairsVisitor(PhantomData))
     }
@@ -30,7 +30,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
 struct PairsVisitor<V>(PhantomData<V>);
 
 impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
-    type Value = Pairs<V>;
+    type Value = JsonPairs<V>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an object")
@@ -41,6 +41,6 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
         while let Some(pair) = map.next_entry()? {
             pairs.push(pair);
         }
-        Ok(Pairs(pairs))
+        Ok(JsonPairs(pairs))
     }
 }

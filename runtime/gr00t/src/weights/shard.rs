@@ -16,8 +16,8 @@ use safetensors::Dtype;
 use tch::{Device, Kind, Tensor};
 
 use crate::LoadError;
-use crate::weights::header::{self, Entry};
-use crate::weights::upload::Source;
+use crate::weights::header::{self, TensorEntry};
+use crate::weights::upload::ShardFile;
 use c10d::torch_error::message;
 
 /// Number of bytes that are copied at a time: a multiple of every page and element size.
@@ -27,20 +27,20 @@ const PAGE: usize = 64 << 10;
 
 /// A mapped file.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct MappedShard {
     /// The mapped bytes, `[file size]`, `u8`.
     map: Tensor,
     /// The same file, for reading.
-    source: Source,
+    source: ShardFile,
 }
 
-impl Shard {
+impl MappedShard {
     /// Maps the file and reads its header.
-    pub(super) fn open(path: &Path) -> Result<(Self, Vec<(String, Entry)>), LoadError> {
+    pub(super) fn open(path: &Path) -> Result<(Self, Vec<(String, TensorEntry)>), LoadError> {
         let mut file = File::open(path).map_err(LoadError::io(path))?;
         let entries = header::read(path, &mut file)?;
         let map = map(path, &file)?;
-        let source = Source {
+        let source = ShardFile {
             path: path.to_owned(),
             file: Arc::new(file),
         };
@@ -48,13 +48,19 @@ impl Shard {
     }
 
     /// Returns the mapped file.
-    pub(super) fn source(&self) -> &Source {
+    pub(super) fn source(&self) -> &ShardFile {
         &self.source
     }
 
     /// Returns the tensor, `stored` in the file, on `device` in `kind`: a view of the map if
     /// nothing has to change, else a copy.
-    pub(super) fn tensor(&self, entry: &Entry, stored: Kind, kind: Kind, device: Device) -> Tensor {
+    pub(super) fn tensor(
+        &self,
+        entry: &TensorEntry,
+        stored: Kind,
+        kind: Kind,
+        device: Device,
+    ) -> Tensor {
         let aligned = entry.bytes.start % stored.elt_size_in_bytes() as i64 == 0;
         if aligned && stored == kind && device == Device::Cpu {
             return self
@@ -67,7 +73,7 @@ impl Shard {
 
     /// Copies piece by piece, so that only a small part of the file is in this process's memory at
     /// any time.
-    fn copied(&self, entry: &Entry, stored: Kind, kind: Kind, device: Device) -> Tensor {
+    fn copied(&self, entry: &TensorEntry, stored: Kind, kind: Kind, device: Device) -> Tensor {
         let copy = Tensor::empty(&entry.shape[..], (kind, device));
         let (flat, size) = (copy.view(-1), stored.elt_size_in_bytes() as i64);
         for begin in entry.bytes.clone().step_by(PIECE) {

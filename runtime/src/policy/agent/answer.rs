@@ -14,7 +14,7 @@ const LONGEST_PLAN: usize = 64;
 
 /// A parsed plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
+pub(super) enum ActionPlan {
     /// The indices of the actions; at least one.
     Actions(Vec<usize>),
     /// The plan is empty: nothing is left to do.
@@ -38,7 +38,7 @@ pub(super) enum Unusable {
 }
 
 /// Reads the text of an answer; `count` is the number of known actions.
-pub(super) fn read(text: &str, count: usize) -> Result<Plan, Unusable> {
+pub(super) fn read(text: &str, count: usize) -> Result<ActionPlan, Unusable> {
     let value = json(text)?;
     let plan = value
         .get("executable_plan")
@@ -63,9 +63,9 @@ pub(super) fn read(text: &str, count: usize) -> Result<Plan, Unusable> {
         }
     }
     Ok(if actions.is_empty() {
-        Plan::Empty
+        ActionPlan::Empty
     } else {
-        Plan::Actions(actions)
+        ActionPlan::Actions(actions)
     })
 }
 
@@ -130,9 +130,9 @@ mod tests {
     fn a_plan_is_read_in_its_order() {
         assert_eq!(
             read(&plan(json!([2, 0, "3"])), 4),
-            Ok(Plan::Actions(vec![2, 0, 3]))
+            Ok(ActionPlan::Actions(vec![2, 0, 3]))
         );
-        assert_eq!(read(&plan(json!([])), 4), Ok(Plan::Empty));
+        assert_eq!(read(&plan(json!([])), 4), Ok(ActionPlan::Empty));
     }
 
     #[test]
@@ -141,14 +141,14 @@ mod tests {
             "<think>{{maybe}}</think>\nHere it is:\n```json\n{}\n```",
             plan(json!([1]))
         );
-        assert_eq!(read(&fenced, 4), Ok(Plan::Actions(vec![1])));
+        assert_eq!(read(&fenced, 4), Ok(ActionPlan::Actions(vec![1])));
     }
 
     #[test]
     fn a_plan_that_goes_wrong_later_is_taken_up_to_there() {
         assert_eq!(
             read(&plan(json!([1, 2, 4, 3])), 4),
-            Ok(Plan::Actions(vec![1, 2]))
+            Ok(ActionPlan::Actions(vec![1, 2]))
         );
         assert_eq!(
             refusal(&plan(json!([4, 1]))),
@@ -179,13 +179,16 @@ mod tests {
     #[test]
     fn a_plan_without_end_is_cut() {
         let long = plan(json!(vec![1; 10_000]));
-        assert_eq!(read(&long, 4), Ok(Plan::Actions(vec![1; LONGEST_PLAN])));
+        assert_eq!(
+            read(&long, 4),
+            Ok(ActionPlan::Actions(vec![1; LONGEST_PLAN]))
+        );
     }
 
     proptest! {
         #[test]
         fn no_text_breaks_the_reader(text in "(\\PC|[{}\\[\\]\":,0-9 ]){0,80}", count in 0usize..5) {
-            if let Ok(Plan::Actions(actions)) = read(&text, count) {
+            if let Ok(ActionPlan::Actions(actions)) = read(&text, count) {
                 prop_assert!(!actions.is_empty() && actions.iter().all(|action| *action < count));
             }
         }

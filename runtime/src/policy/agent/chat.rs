@@ -7,11 +7,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::policy::agent::picture::Picture;
+use crate::policy::agent::picture::PngPicture;
 
 /// The request parameters that do not change.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Model {
+pub(super) struct ChatModel {
     /// The model's name, in the field `model`.
     pub(super) name: String,
     /// The sampling temperature, in the field `temperature`.
@@ -26,16 +26,16 @@ pub(super) struct Model {
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Message {
+pub(super) struct ChatMessage {
     /// The role: `system`, `user` or `assistant`.
     pub(super) role: &'static str,
     /// The text of the message.
     pub(super) text: String,
     /// The pictures in the message.
-    pub(super) pictures: Vec<Picture>,
+    pub(super) pictures: Vec<PngPicture>,
 }
 
-impl Message {
+impl ChatMessage {
     fn json(&self) -> Value {
         if self.pictures.is_empty() {
             return json!({"role": self.role, "content": self.text});
@@ -53,15 +53,15 @@ impl Message {
     }
 }
 
-impl Model {
+impl ChatModel {
     /// Returns the body of a request. If `schema` is given, the server must make the answer conform
     /// to it.
-    pub(super) fn body(&self, messages: &[Message], schema: Option<&Value>) -> Value {
+    pub(super) fn body(&self, messages: &[ChatMessage], schema: Option<&Value>) -> Value {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.name));
         body.insert(
             "messages".to_owned(),
-            messages.iter().map(Message::json).collect(),
+            messages.iter().map(ChatMessage::json).collect(),
         );
         body.insert("temperature".to_owned(), json!(self.temperature));
         body.insert(self.max_tokens.0.to_owned(), json!(self.max_tokens.1));
@@ -126,20 +126,33 @@ pub(super) struct Completion {
     pub(super) is_cut: bool,
 }
 
+/// What is wrong with an answer with status 200.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CompletionError {
+    /// It is not JSON.
+    #[error("its answer is no JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It has no choice.
+    #[error("its answer has no `choices`")]
+    NoChoices,
+    /// Its choice has neither a text nor a refusal.
+    #[error("its answer has no text in `choices[0].message.content`")]
+    NoText,
+}
+
 impl Completion {
     /// Parses the body of an answer with status 200.
-    pub(super) fn read(body: &[u8]) -> Result<Self, String> {
-        let value: Value =
-            serde_json::from_slice(body).map_err(|err| format!("its answer is no JSON: {err}"))?;
+    pub(super) fn read(body: &[u8]) -> Result<Self, CompletionError> {
+        let value: Value = serde_json::from_slice(body)?;
         let choice = value
             .pointer("/choices/0")
-            .ok_or("its answer has no `choices`")?;
+            .ok_or(CompletionError::NoChoices)?;
         let text = match choice.pointer("/message/content") {
             Some(Value::String(text)) => text.clone(),
             // A refusal or a length of 0: the answer has no plan, which counts as a failure of the
             // model.
             Some(Value::Null) | None if choice.get("message").is_some() => String::new(),
-            _ => return Err("its answer has no text in `choices[0].message.content`".to_owned()),
+            _ => return Err(CompletionError::NoText),
         };
         let tokens = |name: &str| {
             value
@@ -177,11 +190,11 @@ const LONGEST_REASON: usize = 300;
 mod tests {
     use super::*;
 
-    fn model() -> Model {
+    fn model() -> ChatModel {
         let Value::Object(extra) = json!({"top_p": 0.5}) else {
             panic!()
         };
-        Model {
+        ChatModel {
             name: "m".to_owned(),
             temperature: 0.0,
             max_tokens: ("max_tokens", 7),
@@ -189,12 +202,12 @@ mod tests {
         }
     }
 
-    fn message(cameras: &[&str]) -> Message {
-        let picture = |camera: &&str| Picture {
+    fn message(cameras: &[&str]) -> ChatMessage {
+        let picture = |camera: &&str| PngPicture {
             camera: (*camera).to_owned(),
             png: vec![1],
         };
-        Message {
+        ChatMessage {
             role: "user",
             text: "go".to_owned(),
             pictures: cameras.iter().map(picture).collect(),
@@ -248,11 +261,14 @@ mod tests {
             completion_tokens: 2,
             is_cut: true,
         };
-        assert_eq!(Completion::read(body.to_string().as_bytes()), Ok(wanted));
+        assert_eq!(
+            Completion::read(body.to_string().as_bytes()).unwrap(),
+            wanted
+        );
         let silent = json!({"choices": [{"message": {"content": null}}]}).to_string();
         assert_eq!(
-            Completion::read(silent.as_bytes()),
-            Ok(Completion::default())
+            Completion::read(silent.as_bytes()).unwrap(),
+            Completion::default()
         );
     }
 
@@ -261,12 +277,19 @@ mod tests {
         assert!(
             Completion::read(b"<html>")
                 .unwrap_err()
+                .to_string()
                 .starts_with("its answer is no JSON")
         );
-        assert!(Completion::read(b"{}").unwrap_err().contains("`choices`"));
+        assert!(
+            Completion::read(b"{}")
+                .unwrap_err()
+                .to_string()
+                .contains("`choices`")
+        );
         assert!(
             Completion::read(br#"{"choices": [{"message": {"content": 3}}]}"#)
                 .unwrap_err()
+                .to_string()
                 .contains("no text")
         );
     }

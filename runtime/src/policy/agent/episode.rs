@@ -10,18 +10,19 @@ use serde_json::{Value, json};
 
 use crate::clock::now;
 use crate::env::Observation;
-use crate::policy::agent::picture::Picture;
-use crate::policy::agent::server::{Answered, Server};
-use crate::policy::agent::session::{Next, Rules, Session};
+use crate::policy::agent::AgentError;
+use crate::policy::agent::picture::PngPicture;
+use crate::policy::agent::server::{ModelClient, TimedCompletion};
+use crate::policy::agent::session::{PlanStep, PlanningRules, PlanningSession};
 use crate::policy::agent::transcript::Transcript;
-use crate::policy::{Account, Chunk, Over, PolicyError};
+use crate::policy::{Account, Chunk, InferenceError, Over, PolicyError};
 
 /// What all episodes share.
-pub(super) struct Shared {
+pub(super) struct AgentShared {
     /// The model server.
-    pub(super) server: Server,
+    pub(super) server: ModelClient,
     /// The rules of planning.
-    pub(super) rules: Arc<Rules>,
+    pub(super) rules: Arc<PlanningRules>,
     /// Cameras whose pictures the model sees.
     pub(super) cameras: Vec<String>,
     /// Number of components of an action.
@@ -38,9 +39,9 @@ struct Costs {
 }
 
 /// One episode of a planner.
-pub(super) struct Episode {
+pub(super) struct AgentEpisode {
     number: u64,
-    session: Session,
+    session: PlanningSession,
     /// Folder of its files.
     folder: Option<PathBuf>,
     /// The episode's files, opened for the first line.
@@ -50,9 +51,9 @@ pub(super) struct Episode {
     started: Instant,
 }
 
-impl Episode {
+impl AgentEpisode {
     /// Creates an episode without any observation.
-    pub(super) fn new(number: u64, session: Session, folder: Option<PathBuf>) -> Self {
+    pub(super) fn new(number: u64, session: PlanningSession, folder: Option<PathBuf>) -> Self {
         let (costs, notes) = (Costs::default(), Vec::new());
         Self {
             number,
@@ -66,7 +67,7 @@ impl Episode {
     }
 
     /// Returns what to do about an observation.
-    pub(super) fn next(&mut self, observation: &Observation) -> Result<Next, PolicyError> {
+    pub(super) fn next(&mut self, observation: &Observation) -> Result<PlanStep, PolicyError> {
         let next = self.session.next(observation)?;
         self.keep_lines()?;
         Ok(next)
@@ -75,21 +76,21 @@ impl Episode {
     /// Asks the model until there is something to do. Blocks.
     pub(super) fn think(
         &mut self,
-        shared: &Shared,
+        shared: &AgentShared,
         observation: &Observation,
     ) -> Result<Chunk, PolicyError> {
         let pictures = pictures(&shared.cameras, observation)?;
         loop {
             self.ask(&shared.server, pictures.clone())?;
             match self.next(observation)? {
-                Next::Steps(chunk) => return Ok(chunk),
-                Next::Stop => return Ok(Chunk::end(shared.action_dim)),
-                Next::Ask => {}
+                PlanStep::Steps(chunk) => return Ok(chunk),
+                PlanStep::Stop => return Ok(Chunk::end(shared.action_dim)),
+                PlanStep::Ask => {}
             }
         }
     }
 
-    fn ask(&mut self, server: &Server, pictures: Vec<Picture>) -> Result<(), PolicyError> {
+    fn ask(&mut self, server: &ModelClient, pictures: Vec<PngPicture>) -> Result<(), PolicyError> {
         let env_step = self.session.counts().num_steps;
         let images = match self.transcript()? {
             Some(transcript) => transcript
@@ -98,8 +99,8 @@ impl Episode {
             None => Vec::new(),
         };
         let messages = self.session.messages(pictures);
-        let answered = server.ask(&messages).map_err(PolicyError::Inference)?;
-        let Answered {
+        let answered = server.ask(&messages).map_err(InferenceError::from)?;
+        let TimedCompletion {
             completion,
             retries,
             took,
@@ -233,18 +234,18 @@ impl Episode {
     }
 }
 
-fn pictures(cameras: &[String], observation: &Observation) -> Result<Vec<Picture>, PolicyError> {
+fn pictures(cameras: &[String], observation: &Observation) -> Result<Vec<PngPicture>, PolicyError> {
     let picture = |camera: &String| {
         let frame = observation.video.get(camera);
-        let frame = frame
-            .ok_or_else(|| PolicyError::Inference(format!("camera `{camera}` shows nothing")))?;
-        Picture::new(camera, frame).map_err(PolicyError::Inference)
+        let frame = frame.ok_or_else(|| AgentError::NoPicture {
+            camera: camera.clone(),
+        })?;
+        PngPicture::new(camera, frame)
     };
-    cameras.iter().map(picture).collect()
+    let pictures: Result<_, AgentError> = cameras.iter().map(picture).collect();
+    Ok(pictures.map_err(InferenceError::from)?)
 }
 
 fn unwritten(err: io::Error) -> PolicyError {
-    PolicyError::Inference(format!(
-        "the transcript of the planner cannot be written: {err}"
-    ))
+    InferenceError::from(AgentError::Transcript { err }).into()
 }

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::policy::{Chunk, Give, PolicyError};
+use crate::policy::agent::AgentError;
+use crate::policy::{Chunk, GiveChunks, InferenceError, PolicyError};
 
 /// The answers that have arrived so far.
 pub(super) struct Gather {
@@ -11,12 +12,18 @@ pub(super) struct Gather {
     error: Option<PolicyError>,
     /// Number of places that are not filled yet.
     left: usize,
-    give: Option<Give>,
+    give: Option<GiveChunks>,
+}
+
+/// All answers, and their receiver.
+struct Gathered {
+    give: GiveChunks,
+    chunks: Result<Vec<Chunk>, PolicyError>,
 }
 
 /// The place for one answer. If it is dropped unfilled it yields an error, so that the receiver
 /// does not wait forever.
-pub(super) struct Place {
+pub(super) struct AnswerPlace {
     gather: Arc<Mutex<Gather>>,
     index: usize,
     is_filled: bool,
@@ -24,7 +31,7 @@ pub(super) struct Place {
 
 impl Gather {
     /// Returns `count` places; filling the last one delivers all answers to `give`.
-    pub(super) fn places(count: usize, give: Give) -> Vec<Place> {
+    pub(super) fn places(count: usize, give: GiveChunks) -> Vec<AnswerPlace> {
         let gather = Self {
             chunks: vec![None; count],
             error: None,
@@ -33,7 +40,7 @@ impl Gather {
         };
         let gather = Arc::new(Mutex::new(gather));
         (0..count)
-            .map(|index| Place {
+            .map(|index| AnswerPlace {
                 gather: Arc::clone(&gather),
                 index,
                 is_filled: false,
@@ -41,12 +48,8 @@ impl Gather {
             .collect()
     }
 
-    /// Fills a place. If it was the last one, returns the receiver and the answers for it.
-    fn fill(
-        &mut self,
-        index: usize,
-        answer: Result<Chunk, PolicyError>,
-    ) -> Option<(Give, Result<Vec<Chunk>, PolicyError>)> {
+    /// Fills a place. If it was the last one, returns all answers.
+    fn fill(&mut self, index: usize, answer: Result<Chunk, PolicyError>) -> Option<Gathered> {
         match answer {
             Ok(chunk) => self.chunks[index] = Some(chunk),
             Err(err) => drop(self.error.get_or_insert(err)),
@@ -59,11 +62,14 @@ impl Gather {
             .into_iter()
             .flatten()
             .collect();
-        Some((self.give.take()?, self.error.take().map_or(Ok(chunks), Err)))
+        Some(Gathered {
+            give: self.give.take()?,
+            chunks: self.error.take().map_or(Ok(chunks), Err),
+        })
     }
 }
 
-impl Place {
+impl AnswerPlace {
     /// Fills the place with an answer.
     pub(super) fn put(mut self, answer: Result<Chunk, PolicyError>) {
         self.fill(answer);
@@ -78,17 +84,15 @@ impl Place {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .fill(self.index, answer);
-        if let Some((give, answer)) = last {
-            give(answer);
+        if let Some(Gathered { give, chunks }) = last {
+            give(chunks);
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for AnswerPlace {
     fn drop(&mut self) {
-        self.fill(Err(PolicyError::Inference(
-            "a planner's thread has ended without an answer".to_owned(),
-        )));
+        self.fill(Err(InferenceError::from(AgentError::Unanswered).into()));
     }
 }
 
@@ -98,9 +102,9 @@ mod tests {
 
     use super::*;
 
-    type Answer = Result<Vec<Chunk>, PolicyError>;
+    type GatheredChunks = Result<Vec<Chunk>, PolicyError>;
 
-    fn places(count: usize) -> (Vec<Place>, Receiver<Answer>) {
+    fn places(count: usize) -> (Vec<AnswerPlace>, Receiver<GatheredChunks>) {
         let (give, answer) = channel();
         (
             Gather::places(count, Box::new(move |chunks| drop(give.send(chunks)))),
@@ -126,9 +130,12 @@ mod tests {
         let (mut places, answer) = places(2);
         places
             .remove(0)
-            .put(Err(PolicyError::Inference("away".to_owned())));
+            .put(Err(InferenceError::ThreadEnded.into()));
         places.remove(0).put(Ok(chunk(0.0)));
-        assert_eq!(answer.recv().unwrap().unwrap_err().to_string(), "away");
+        assert_eq!(
+            answer.recv().unwrap().unwrap_err().to_string(),
+            "the policy's thread has ended"
+        );
     }
 
     #[test]

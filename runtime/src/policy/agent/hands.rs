@@ -26,7 +26,7 @@ pub(super) enum Hands {
 
 /// The outcome of an action.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct ActionOutcome {
     /// Whether the action succeeded.
     pub(super) success: bool,
     /// The environment's feedback, as text.
@@ -35,11 +35,11 @@ pub(super) struct Outcome {
 
 /// The next part of an action.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Doing {
+pub(super) enum ActionProgress {
     /// Execute these steps.
     Steps(Chunk),
     /// The action has ended.
-    Ended(Outcome),
+    Ended(ActionOutcome),
 }
 
 impl Hands {
@@ -128,11 +128,11 @@ impl Hands {
         &mut self,
         action: usize,
         observation: &Observation,
-    ) -> Result<Doing, PolicyError> {
+    ) -> Result<ActionProgress, PolicyError> {
         match self {
             Self::Skills(skills) => skills.begin(action, observation).map(doing),
             // Action values are far below 2^24, so floats represent them exactly.
-            Self::Steps { start, .. } => Ok(Doing::Steps(Chunk::new(
+            Self::Steps { start, .. } => Ok(ActionProgress::Steps(Chunk::new(
                 1,
                 vec![(*start + action as i64) as f32],
             ))),
@@ -140,23 +140,26 @@ impl Hands {
     }
 
     /// Continues the action, or returns its outcome.
-    pub(super) fn go_on(&mut self, observation: &Observation) -> Result<Doing, PolicyError> {
+    pub(super) fn go_on(
+        &mut self,
+        observation: &Observation,
+    ) -> Result<ActionProgress, PolicyError> {
         match self {
             Self::Skills(skills) => skills.go_on(observation).map(doing),
-            Self::Steps { .. } => Ok(Doing::Ended(said(observation))),
+            Self::Steps { .. } => Ok(ActionProgress::Ended(said(observation))),
         }
     }
 
     /// Returns the outcome of an action during which the episode ended.
-    pub(super) fn cut(&mut self, observation: &Observation, solved: bool) -> Outcome {
+    pub(super) fn cut(&mut self, observation: &Observation, solved: bool) -> ActionOutcome {
         match self {
-            Self::Skills(_) if solved => Outcome {
+            Self::Skills(_) if solved => ActionOutcome {
                 success: true,
                 feedback: "The task is solved.".to_owned(),
             },
             Self::Skills(skills) => match skills.go_on(observation).map(doing) {
-                Ok(Doing::Ended(outcome)) => outcome,
-                _ => Outcome {
+                Ok(ActionProgress::Ended(outcome)) => outcome,
+                _ => ActionOutcome {
                     success: false,
                     feedback: "The episode ended before it was done.".to_owned(),
                 },
@@ -166,14 +169,14 @@ impl Hands {
     }
 }
 
-fn doing(motion: Motion) -> Doing {
+fn doing(motion: Motion) -> ActionProgress {
     match motion {
-        Motion::Steps(chunk) => Doing::Steps(chunk),
-        Motion::Done => Doing::Ended(Outcome {
+        Motion::Steps(chunk) => ActionProgress::Steps(chunk),
+        Motion::Done => ActionProgress::Ended(ActionOutcome {
             success: true,
             feedback: "It was carried out.".to_owned(),
         }),
-        Motion::Failed(reason) => Doing::Ended(Outcome {
+        Motion::Failed(reason) => ActionProgress::Ended(ActionOutcome {
             success: false,
             feedback: format!("{reason}."),
         }),
@@ -182,7 +185,7 @@ fn doing(motion: Motion) -> Doing {
 
 /// Returns the outcome of a step as reported by the environment; without a report, the step counts
 /// as successful.
-fn said(observation: &Observation) -> Outcome {
+fn said(observation: &Observation) -> ActionOutcome {
     let feedback = observation.feedback.as_deref();
     let success = feedback
         .and_then(|feedback| feedback.last_action_success)
@@ -193,7 +196,7 @@ fn said(observation: &Observation) -> Outcome {
     } else {
         "The environment refused it."
     };
-    Outcome {
+    ActionOutcome {
         success,
         feedback: words.unwrap_or_else(|| own.to_owned()),
     }
@@ -231,7 +234,7 @@ mod tests {
         let mut hands = Hands::new(&world(&["a", "b"]), None).unwrap();
         assert_eq!(
             hands.begin(1, &Observation::empty()).unwrap(),
-            Doing::Steps(Chunk::new(1, vec![3.0]))
+            ActionProgress::Steps(Chunk::new(1, vec![3.0]))
         );
         assert_eq!(hands.horizon(), 1);
     }
@@ -261,11 +264,11 @@ mod tests {
     fn what_the_environment_says_is_the_outcome() {
         let mut hands = Hands::new(&world(&["a"]), None).unwrap();
         let mut seen = Observation::empty();
-        let done = Outcome {
+        let done = ActionOutcome {
             success: true,
             feedback: "It was carried out.".to_owned(),
         };
-        assert_eq!(hands.go_on(&seen).unwrap(), Doing::Ended(done));
+        assert_eq!(hands.go_on(&seen).unwrap(), ActionProgress::Ended(done));
         let said = Feedback {
             last_action_success: Some(false),
             env_feedback: Some("A wall.".to_owned()),
@@ -274,7 +277,7 @@ mod tests {
         seen.feedback = Some(Arc::new(said));
         assert_eq!(
             hands.cut(&seen, false),
-            Outcome {
+            ActionOutcome {
                 success: false,
                 feedback: "A wall.".to_owned()
             }

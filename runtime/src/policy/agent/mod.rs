@@ -18,21 +18,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::{EnvIndex, EnvSpec};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Account, Chunk, EpisodeStart, Give, Lifeline, Over, Planner, Policy, PolicyError, PolicySpec,
+    Account, Chunk, EpisodeStart, GiveChunks, InferenceError, Lifeline, Over, Planner, Policy,
+    PolicyError, PolicyRow, PolicySpec,
 };
-use episode::{Episode, Shared};
+use episode::{AgentEpisode, AgentShared};
 use gather::Gather;
 use hands::Hands;
-use server::Server;
-use session::{Next, Session};
+use server::ModelClient;
+use session::{PlanStep, PlanningSession};
 
 mod answer;
 mod chat;
 mod complaints;
 mod episode;
+mod error;
 mod gather;
 mod hands;
 mod permits;
@@ -44,15 +46,16 @@ mod session;
 mod settings;
 mod transcript;
 
+pub use error::AgentError;
 pub(crate) use settings::AgentSettings;
 
 /// A policy that plans with a vision-language model behind OpenAI's protocol.
 pub(crate) struct OpenaiAgent {
-    shared: Arc<Shared>,
+    shared: Arc<AgentShared>,
     hands: Hands,
     facts: Vec<(&'static str, Value)>,
     folder: Option<PathBuf>,
-    episodes: BTreeMap<EnvIndex, Arc<Mutex<Episode>>>,
+    episodes: BTreeMap<EnvIndex, Arc<Mutex<AgentEpisode>>>,
 }
 
 impl OpenaiAgent {
@@ -91,9 +94,9 @@ impl OpenaiAgent {
             ("planner_cameras", json!(cameras)),
         ];
         let schema = chat::schema(settings.rules.sees);
-        let server = Server::new(settings.terms, settings.key, settings.model, schema)
+        let server = ModelClient::new(settings.terms, settings.key, settings.model, schema)
             .heard_on(lifeline.clone());
-        let shared = Shared {
+        let shared = AgentShared {
             server,
             rules: Arc::new(settings.rules),
             cameras,
@@ -108,13 +111,13 @@ impl OpenaiAgent {
         })
     }
 
-    fn episode(&mut self, env: EnvIndex) -> Arc<Mutex<Episode>> {
+    fn episode(&mut self, env: EnvIndex) -> Arc<Mutex<AgentEpisode>> {
         let (shared, hands) = (&self.shared, &self.hands);
         // A client of our own server may forget to start its episode.
         let fresh = || {
-            Episode::new(
+            AgentEpisode::new(
                 0,
-                Session::new(Arc::clone(&shared.rules), hands.clone()),
+                PlanningSession::new(Arc::clone(&shared.rules), hands.clone()),
                 None,
             )
         };
@@ -192,8 +195,8 @@ impl Policy for OpenaiAgent {
 
     fn reset(&mut self, starts: &[EpisodeStart]) {
         for start in starts {
-            let session = Session::new(Arc::clone(&self.shared.rules), self.hands.clone());
-            let episode = Episode::new(start.episode, session, self.folder.clone());
+            let session = PlanningSession::new(Arc::clone(&self.shared.rules), self.hands.clone());
+            let episode = AgentEpisode::new(start.episode, session, self.folder.clone());
             self.episodes
                 .insert(start.env, Arc::new(Mutex::new(episode)));
         }
@@ -203,17 +206,16 @@ impl Policy for OpenaiAgent {
         Some(self)
     }
 
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let (give, answer) = std::sync::mpsc::channel();
-        let rows = rows
-            .iter()
-            .map(|(env, observation)| (*env, Arc::new((*observation).clone())))
-            .collect();
         // The receiver waits below.
-        self.act_later(rows, Box::new(move |chunks| drop(give.send(chunks))));
+        self.act_later(
+            rows.to_vec(),
+            Box::new(move |chunks| drop(give.send(chunks))),
+        );
         answer
             .recv()
-            .unwrap_or_else(|_| Err(PolicyError::Inference("the planner has ended".to_owned())))
+            .unwrap_or_else(|_| Err(InferenceError::from(AgentError::Ended).into()))
     }
 }
 
@@ -222,16 +224,16 @@ impl Planner for OpenaiAgent {
         self.folder = Some(folder);
     }
 
-    fn act_later(&mut self, rows: Vec<(EnvIndex, Arc<Observation>)>, give: Give) {
+    fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveChunks) {
         let places = Gather::places(rows.len(), give);
-        for ((env, observation), place) in rows.into_iter().zip(places) {
+        for (PolicyRow { env, observation }, place) in rows.into_iter().zip(places) {
             let episode = self.episode(env);
             let next = lock(&episode).next(&observation);
             match next {
-                Ok(Next::Steps(chunk)) => place.put(Ok(chunk)),
-                Ok(Next::Stop) => place.put(Ok(Chunk::end(self.shared.action_dim))),
+                Ok(PlanStep::Steps(chunk)) => place.put(Ok(chunk)),
+                Ok(PlanStep::Stop) => place.put(Ok(Chunk::end(self.shared.action_dim))),
                 Err(err) => place.put(Err(err)),
-                Ok(Next::Ask) => {
+                Ok(PlanStep::Ask) => {
                     let shared = Arc::clone(&self.shared);
                     let think = move || place.put(lock(&episode).think(&shared, &observation));
                     // The thread is not joined: a rank that is stopped does not wait for a server.
@@ -265,6 +267,6 @@ impl Drop for OpenaiAgent {
 
 /// Locks an episode. A panicked thread leaves behind an episode that is no longer continued, so a
 /// poisoned lock does no harm.
-fn lock(episode: &Mutex<Episode>) -> MutexGuard<'_, Episode> {
+fn lock(episode: &Mutex<AgentEpisode>) -> MutexGuard<'_, AgentEpisode> {
     episode.lock().unwrap_or_else(PoisonError::into_inner)
 }

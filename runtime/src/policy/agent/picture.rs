@@ -4,21 +4,24 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::env::Frame;
+use crate::policy::agent::AgentError;
 
 /// A camera's picture as a PNG file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Picture {
+pub(super) struct PngPicture {
     /// Name of the camera.
     pub(super) camera: String,
     /// The content of the file.
     pub(super) png: Vec<u8>,
 }
 
-impl Picture {
+impl PngPicture {
     /// Compresses a frame `[height, width, 3]`.
-    pub(super) fn new(camera: &str, frame: &Frame) -> Result<Self, String> {
-        let refuse =
-            |err: png::EncodingError| format!("the picture of camera `{camera}` is no PNG: {err}");
+    pub(super) fn new(camera: &str, frame: &Frame) -> Result<Self, AgentError> {
+        let refuse = |err: png::EncodingError| AgentError::Png {
+            camera: camera.to_owned(),
+            err,
+        };
         let mut png = Vec::new();
         let mut encoder = png::Encoder::new(&mut png, frame.width, frame.height);
         encoder.set_color(png::ColorType::Rgb);
@@ -45,7 +48,7 @@ mod tests {
     #[test]
     fn a_picture_comes_out_as_it_went_in() {
         let rgb: Vec<u8> = (0..2 * 3 * 3).collect();
-        let picture = Picture::new(
+        let picture = PngPicture::new(
             "front",
             &Frame {
                 height: 2,
@@ -74,8 +77,9 @@ mod tests {
             rgb: vec![0; 5].into(),
         };
         assert!(
-            Picture::new("front", &frame)
+            PngPicture::new("front", &frame)
                 .unwrap_err()
+                .to_string()
                 .contains("camera `front`")
         );
     }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 /// The content of a request.
-pub(super) struct Prompt<'a> {
+pub(super) struct PlannerPrompt<'a> {
     /// Role of the model, replacing [`ROLE`].
     pub(super) role: Option<&'a str>,
     /// Names of the actions, by index.
@@ -37,7 +37,7 @@ one fails or the plan is at its end; then you are told what came of them and pla
 /// Maximum number of past actions in a request.
 const LONGEST_HISTORY: usize = 60;
 
-impl Prompt<'_> {
+impl PlannerPrompt<'_> {
     /// Returns the part that does not change within an episode.
     pub(super) fn system(&self) -> String {
         let mut text = self.role.unwrap_or(ROLE).trim_end().to_owned();
@@ -103,8 +103,8 @@ impl Prompt<'_> {
 mod tests {
     use super::*;
 
-    fn prompt<'a>(actions: &'a [String], history: &'a [Executed]) -> Prompt<'a> {
-        Prompt {
+    fn prompt<'a>(actions: &'a [String], history: &'a [Executed]) -> PlannerPrompt<'a> {
+        PlannerPrompt {
             role: None,
             actions,
             instruction: "push the puck",
@@ -129,7 +129,7 @@ mod tests {
             system.ends_with("\naction id 0: move behind the puck\naction id 1: push the puck\n"),
             "{system}"
         );
-        let own = Prompt {
+        let own = PlannerPrompt {
             role: Some("Be quick.\n"),
             ..prompt(&names, &[])
         }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_useless_answer_is_told_why() {
         let names = names();
-        let user = Prompt {
+        let user = PlannerPrompt {
             complaint: Some("action_id 9 is not one of 0 to 1"),
             ..prompt(&names, &[])
         }
@@ -172,7 +172,7 @@ mod tests {
         assert!(user.contains("It could not be used: action_id 9 is not one of 0 to 1.\n"));
         assert!(!prompt(&names, &[]).user().contains("Your last answer"));
         assert!(
-            !Prompt {
+            !PlannerPrompt {
                 sees: false,
                 ..prompt(&names, &[])
             }

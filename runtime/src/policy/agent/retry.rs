@@ -12,7 +12,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// How often a request is retried.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Limits {
+pub(super) struct RetryLimits {
     /// Maximum number of requests after the first one.
     pub(super) max_retries: u32,
     /// Wait before the first retry; it doubles each time.
@@ -21,7 +21,7 @@ pub(super) struct Limits {
 
 /// How a request failed.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Failure {
+pub(super) enum AttemptFailure {
     /// The server answered with this status.
     Status {
         /// The HTTP status code.
@@ -38,13 +38,13 @@ pub(super) enum Failure {
 /// The attempts of one request so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempts {
-    limits: Limits,
+    limits: RetryLimits,
     failed: u32,
 }
 
 impl Attempts {
     /// Creates the state before the first attempt.
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: RetryLimits) -> Self {
         Self { limits, failed: 0 }
     }
 
@@ -54,15 +54,15 @@ impl Attempts {
     }
 
     /// Returns how long to wait before the next attempt; `None` to give up.
-    pub(super) fn after(&mut self, failure: &Failure) -> Option<Duration> {
+    pub(super) fn after(&mut self, failure: &AttemptFailure) -> Option<Duration> {
         self.failed += 1;
         let asked = match failure {
-            Failure::Status {
+            AttemptFailure::Status {
                 code: 429 | 408 | 409 | 500..=599,
                 retry_after,
             } => *retry_after,
-            Failure::Silence => None,
-            Failure::Status { .. } | Failure::Hopeless => return None,
+            AttemptFailure::Silence => None,
+            AttemptFailure::Status { .. } | AttemptFailure::Hopeless => return None,
         };
         if self.failed > self.limits.max_retries {
             return None;
@@ -78,20 +78,20 @@ impl Attempts {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: RetryLimits = RetryLimits {
         max_retries: 3,
         wait: Duration::from_secs(1),
     };
 
-    fn waits(failure: Failure) -> Vec<u64> {
+    fn waits(failure: AttemptFailure) -> Vec<u64> {
         let mut attempts = Attempts::new(LIMITS);
         std::iter::from_fn(|| attempts.after(&failure))
             .map(|wait| wait.as_secs())
             .collect()
     }
 
-    fn status(code: u16) -> Failure {
-        Failure::Status {
+    fn status(code: u16) -> AttemptFailure {
+        AttemptFailure::Status {
             code,
             retry_after: None,
         }
@@ -99,21 +99,31 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_tried_again_with_longer_and_longer_waits() {
-        for failure in [status(429), status(500), status(503), Failure::Silence] {
+        for failure in [
+            status(429),
+            status(500),
+            status(503),
+            AttemptFailure::Silence,
+        ] {
             assert_eq!(waits(failure), [1, 2, 4]);
         }
     }
 
     #[test]
     fn what_will_not_pass_is_not_tried_again() {
-        for failure in [status(400), status(401), status(404), Failure::Hopeless] {
+        for failure in [
+            status(400),
+            status(401),
+            status(404),
+            AttemptFailure::Hopeless,
+        ] {
             assert!(waits(failure).is_empty());
         }
     }
 
     #[test]
     fn a_server_that_says_when_is_asked_then() {
-        let after = |seconds| Failure::Status {
+        let after = |seconds| AttemptFailure::Status {
             code: 429,
             retry_after: Some(Duration::from_secs(seconds)),
         };
@@ -123,11 +133,12 @@ mod tests {
 
     #[test]
     fn waits_do_not_grow_without_end() {
-        let mut attempts = Attempts::new(Limits {
+        let mut attempts = Attempts::new(RetryLimits {
             max_retries: 100,
             ..LIMITS
         });
-        let waits: Vec<_> = std::iter::from_fn(|| attempts.after(&Failure::Silence)).collect();
+        let waits: Vec<_> =
+            std::iter::from_fn(|| attempts.after(&AttemptFailure::Silence)).collect();
         assert_eq!((waits.len(), waits[99]), (100, LONGEST_WAIT));
     }
 }

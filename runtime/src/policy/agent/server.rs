@@ -11,10 +11,11 @@ use ureq::Agent;
 use ureq::http::Response;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-use crate::policy::agent::chat::{Completion, Message, Model, reason};
+use crate::policy::agent::AgentError;
+use crate::policy::agent::chat::{ChatMessage, ChatModel, Completion, reason};
 use crate::policy::agent::complaints::Complaints;
 use crate::policy::agent::permits::Permits;
-use crate::policy::agent::retry::{Attempts, Failure, Limits};
+use crate::policy::agent::retry::{AttemptFailure, Attempts, RetryLimits};
 use crate::policy::{Lifeline, PolicyError};
 
 /// Maximum size of an answer in bytes.
@@ -25,13 +26,13 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// The server's address, and the limits for requests to it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Terms {
+pub(super) struct ServerTerms {
     /// The URL of the endpoint: `http://host:port/v1/chat/completions`.
     pub(super) url: String,
     /// Timeout of one request, from connecting to the last byte.
     pub(super) timeout: Duration,
     /// Limits for retries.
-    pub(super) limits: Limits,
+    pub(super) limits: RetryLimits,
     /// Root certificates for a server with HTTPS; if not given, those that browsers trust.
     pub(super) certificates: Option<Certificates>,
     /// Maximum number of simultaneous requests.
@@ -84,9 +85,9 @@ impl Certificates {
 
 /// An API key, which never appears in messages.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Key(String);
+pub(super) struct ApiKey(String);
 
-impl Key {
+impl ApiKey {
     pub(super) fn new(key: String) -> Self {
         Self(key)
     }
@@ -97,19 +98,19 @@ impl Key {
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Key(***)")
     }
 }
 
 /// The client of a model server.
-pub(super) struct Server {
-    terms: Terms,
-    key: Option<Key>,
+pub(super) struct ModelClient {
+    terms: ServerTerms,
+    key: Option<ApiKey>,
     agent: Agent,
     permits: Permits,
-    model: Model,
+    model: ChatModel,
     schema: Value,
     /// Whether the server has refused `response_format` and answered without it.
     is_plain: AtomicBool,
@@ -121,7 +122,7 @@ pub(super) struct Server {
 
 /// An answer, with the effort it took.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Answered {
+pub(super) struct TimedCompletion {
     /// The completion from the server.
     pub(super) completion: Completion,
     /// Number of requests that failed before it.
@@ -133,15 +134,20 @@ pub(super) struct Answered {
 }
 
 /// A failed attempt.
-struct Fault {
-    failure: Failure,
+struct AttemptError {
+    failure: AttemptFailure,
     /// The reason as a clause: "answered with status 500: …".
     reason: String,
 }
 
-impl Server {
+impl ModelClient {
     /// Creates a client that has not sent any request.
-    pub(super) fn new(terms: Terms, key: Option<Key>, model: Model, schema: Value) -> Self {
+    pub(super) fn new(
+        terms: ServerTerms,
+        key: Option<ApiKey>,
+        model: ChatModel,
+        schema: Value,
+    ) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT.min(terms.timeout)))
@@ -194,7 +200,7 @@ impl Server {
     ///
     /// # Errors
     /// Returns the reason why there is none, with the server's address.
-    pub(super) fn ask(&self, messages: &[Message]) -> Result<Answered, String> {
+    pub(super) fn ask(&self, messages: &[ChatMessage]) -> Result<TimedCompletion, AgentError> {
         #[expect(
             clippy::disallowed_methods,
             reason = "how long an answer takes is told"
@@ -205,10 +211,8 @@ impl Server {
             let asked = {
                 let _permit = self.permits.take();
                 if self.is_closed.load(Ordering::Relaxed) {
-                    return Err(format!(
-                        "the model server at {} is not asked any more",
-                        self.terms.url
-                    ));
+                    let url = self.terms.url.clone();
+                    return Err(AgentError::Closed { url });
                 }
                 self.once(messages)
             };
@@ -217,7 +221,7 @@ impl Server {
                     let back = self.complaints().on_answer();
                     self.say(back);
                     let retries = attempts.failed();
-                    return Ok(Answered {
+                    return Ok(TimedCompletion {
                         completion,
                         retries,
                         took: started.elapsed(),
@@ -241,10 +245,10 @@ impl Server {
                 } else {
                     String::new()
                 };
-                return Err(format!(
-                    "the model server at {} {reason}{times}",
-                    self.terms.url
-                ));
+                return Err(AgentError::ModelServer {
+                    url: self.terms.url.clone(),
+                    reason: format!("{reason}{times}"),
+                });
             };
             #[expect(
                 clippy::disallowed_methods,
@@ -275,14 +279,14 @@ impl Server {
     }
 
     /// Sends one request, and a second one without a schema if the server does not support schemas.
-    fn once(&self, messages: &[Message]) -> Result<(Completion, Option<String>), Fault> {
+    fn once(&self, messages: &[ChatMessage]) -> Result<(Completion, Option<String>), AttemptError> {
         if self.is_plain.load(Ordering::Relaxed) {
             return Ok((self.post(&self.model.body(messages, None))?, None));
         }
         match self.post(&self.model.body(messages, Some(&self.schema))) {
-            Err(Fault {
+            Err(AttemptError {
                 failure:
-                    Failure::Status {
+                    AttemptFailure::Status {
                         code: 400 | 404 | 415 | 422 | 501,
                         ..
                     },
@@ -304,12 +308,12 @@ impl Server {
         }
     }
 
-    fn post(&self, body: &Value) -> Result<Completion, Fault> {
+    fn post(&self, body: &Value) -> Result<Completion, AttemptError> {
         let mut request = self
             .agent
             .post(&self.terms.url)
             .header("Content-Type", "application/json");
-        if let Some(Key(key)) = &self.key {
+        if let Some(ApiKey(key)) = &self.key {
             request = request.header("Authorization", format!("Bearer {key}"));
         }
         let mut response = request
@@ -324,9 +328,9 @@ impl Server {
         let code = response.status().as_u16();
         if code == 200 {
             // A truncated answer may be complete the next time.
-            return Completion::read(&bytes).map_err(|reason| Fault {
-                failure: Failure::Silence,
-                reason,
+            return Completion::read(&bytes).map_err(|err| AttemptError {
+                failure: AttemptFailure::Silence,
+                reason: err.to_string(),
             });
         }
         let why = reason(&bytes);
@@ -335,11 +339,11 @@ impl Server {
         } else {
             format!(": {why}")
         };
-        let failure = Failure::Status {
+        let failure = AttemptFailure::Status {
             code,
             retry_after: retry_after(&response),
         };
-        Err(Fault {
+        Err(AttemptError {
             failure,
             reason: format!("answered with status {code}{why}"),
         })
@@ -358,22 +362,24 @@ fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-fn silence(err: &ureq::Error, timeout: Duration) -> Fault {
+fn silence(err: &ureq::Error, timeout: Duration) -> AttemptError {
     match err {
-        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => Fault {
-            failure: Failure::Silence,
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => AttemptError {
+            failure: AttemptFailure::Silence,
             reason: "takes no connection".to_owned(),
         },
-        ureq::Error::Timeout(_) => Fault {
-            failure: Failure::Silence,
+        ureq::Error::Timeout(_) => AttemptError {
+            failure: AttemptFailure::Silence,
             reason: format!("did not answer within {} s", timeout.as_secs_f64()),
         },
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::BodyExceedsLimit(_) => Fault {
-            failure: Failure::Hopeless,
-            reason: format!("cannot be asked: {err}"),
-        },
-        err => Fault {
-            failure: Failure::Silence,
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::BodyExceedsLimit(_) => {
+            AttemptError {
+                failure: AttemptFailure::Hopeless,
+                reason: format!("cannot be asked: {err}"),
+            }
+        }
+        err => AttemptError {
+            failure: AttemptFailure::Silence,
             reason: format!("cannot be reached: {err}"),
         },
     }
@@ -393,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_key_shows_nowhere() {
-        let key = Key::new("sk-secret".to_owned());
+        let key = ApiKey::new("sk-secret".to_owned());
         assert_eq!(format!("{key:?}"), "Key(***)");
         assert_eq!(
             key.hide("Incorrect API key: sk-secret."),

@@ -15,16 +15,16 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::env::Observation;
-use crate::policy::agent::answer::{self, Plan, Unusable};
-use crate::policy::agent::chat::Message;
-use crate::policy::agent::hands::{Doing, Hands, Outcome};
-use crate::policy::agent::picture::Picture;
-use crate::policy::agent::prompt::{Executed, Prompt};
+use crate::policy::agent::answer::{self, ActionPlan, Unusable};
+use crate::policy::agent::chat::ChatMessage;
+use crate::policy::agent::hands::{ActionOutcome, ActionProgress, Hands};
+use crate::policy::agent::picture::PngPicture;
+use crate::policy::agent::prompt::{Executed, PlannerPrompt};
 use crate::policy::{Chunk, PolicyError};
 
 /// A job's rules for planning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(super) struct PlanningRules {
     /// Number of invalid answers and failed actions together after which an episode ends.
     pub(super) max_invalid_actions: u64,
     /// Whether earlier requests and answers of the episode are included, without their pictures.
@@ -37,7 +37,7 @@ pub(super) struct Rules {
 
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Next {
+pub(super) enum PlanStep {
     /// Execute these steps.
     Steps(Chunk),
     /// Ask the model.
@@ -48,7 +48,7 @@ pub(super) enum Next {
 
 /// The counts of an episode, under EmbodiedBench's names where it has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Counts {
+pub(super) struct PlanningCounts {
     /// Number of actions that were executed or attempted.
     pub(super) num_steps: u64,
     /// Number of answers from the model.
@@ -64,8 +64,8 @@ pub(super) struct Counts {
 }
 
 /// The state of one episode.
-pub(super) struct Session {
-    rules: Arc<Rules>,
+pub(super) struct PlanningSession {
+    rules: Arc<PlanningRules>,
     hands: Hands,
     /// Names of the actions; `None` before the first observation.
     names: Option<Vec<String>>,
@@ -75,15 +75,15 @@ pub(super) struct Session {
     history: Vec<Executed>,
     complaint: Option<String>,
     /// Earlier requests and answers.
-    said: Vec<Message>,
+    said: Vec<ChatMessage>,
     answer: String,
-    counts: Counts,
+    counts: PlanningCounts,
     lines: Vec<Value>,
 }
 
-impl Session {
+impl PlanningSession {
     /// Creates a session that has seen no observation.
-    pub(super) fn new(rules: Arc<Rules>, hands: Hands) -> Self {
+    pub(super) fn new(rules: Arc<PlanningRules>, hands: Hands) -> Self {
         Self {
             rules,
             hands,
@@ -95,13 +95,13 @@ impl Session {
             complaint: None,
             said: Vec::new(),
             answer: String::new(),
-            counts: Counts::default(),
+            counts: PlanningCounts::default(),
             lines: Vec::new(),
         }
     }
 
     /// Returns the counts so far.
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> PlanningCounts {
         self.counts
     }
 
@@ -119,7 +119,7 @@ impl Session {
     ///
     /// # Errors
     /// Returns [`PolicyError::Inference`] if the observation is incomplete.
-    pub(super) fn next(&mut self, observation: &Observation) -> Result<Next, PolicyError> {
+    pub(super) fn next(&mut self, observation: &Observation) -> Result<PlanStep, PolicyError> {
         if self.names.is_none() {
             self.names = Some(self.hands.names(observation));
             self.instruction = observation.language.to_string();
@@ -130,15 +130,15 @@ impl Session {
         };
         loop {
             match doing.take() {
-                Some(Doing::Steps(chunk)) => return Ok(Next::Steps(chunk)),
-                Some(Doing::Ended(outcome)) => self.ended(outcome, observation, false),
+                Some(ActionProgress::Steps(chunk)) => return Ok(PlanStep::Steps(chunk)),
+                Some(ActionProgress::Ended(outcome)) => self.ended(outcome, observation, false),
                 None => {}
             }
             if self.is_over() {
-                return Ok(Next::Stop);
+                return Ok(PlanStep::Stop);
             }
             let Some(action) = self.plan.pop_front() else {
-                return Ok(Next::Ask);
+                return Ok(PlanStep::Ask);
             };
             self.running = Some(action);
             doing = Some(self.hands.begin(action, observation)?);
@@ -150,11 +150,11 @@ impl Session {
     }
 
     /// Records that an action has ended.
-    fn ended(&mut self, outcome: Outcome, observation: &Observation, solved: bool) {
+    fn ended(&mut self, outcome: ActionOutcome, observation: &Observation, solved: bool) {
         let Some(action) = self.running.take() else {
             return;
         };
-        let Outcome { success, feedback } = outcome;
+        let ActionOutcome { success, feedback } = outcome;
         self.counts.num_steps += 1;
         let said = observation
             .feedback
@@ -200,8 +200,8 @@ impl Session {
     }
 
     /// Returns the messages of a request.
-    pub(super) fn messages(&self, pictures: Vec<Picture>) -> Vec<Message> {
-        let prompt = Prompt {
+    pub(super) fn messages(&self, pictures: Vec<PngPicture>) -> Vec<ChatMessage> {
+        let prompt = PlannerPrompt {
             role: self.rules.role.as_deref(),
             actions: self.names.as_deref().unwrap_or_default(),
             instruction: &self.instruction,
@@ -209,12 +209,12 @@ impl Session {
             complaint: self.complaint.as_deref(),
             sees: self.rules.sees,
         };
-        let system = Message {
+        let system = ChatMessage {
             role: "system",
             text: prompt.system(),
             pictures: Vec::new(),
         };
-        let now = Message {
+        let now = ChatMessage {
             role: "user",
             text: prompt.user(),
             pictures,
@@ -228,18 +228,18 @@ impl Session {
     /// Records the model's answer to a request and returns the plan that was read from it.
     pub(super) fn answered(
         &mut self,
-        asked: &[Message],
+        asked: &[ChatMessage],
         text: &str,
         is_cut: bool,
-    ) -> Result<Plan, Unusable> {
+    ) -> Result<ActionPlan, Unusable> {
         self.counts.planner_steps += 1;
         text.clone_into(&mut self.answer);
         if self.rules.chat_history {
-            self.said.extend(asked.last().map(|message| Message {
+            self.said.extend(asked.last().map(|message| ChatMessage {
                 pictures: Vec::new(),
                 ..message.clone()
             }));
-            self.said.push(Message {
+            self.said.push(ChatMessage {
                 role: "assistant",
                 text: text.to_owned(),
                 pictures: Vec::new(),
@@ -251,11 +251,11 @@ impl Session {
             reason.push_str("; it is longer than max_tokens allows");
         }
         match &plan {
-            Ok(Plan::Actions(actions)) => {
+            Ok(ActionPlan::Actions(actions)) => {
                 self.complaint = None;
                 self.plan = actions.iter().copied().collect();
             }
-            Ok(Plan::Empty) => {
+            Ok(ActionPlan::Empty) => {
                 self.counts.empty_plan = true;
                 self.invalid_line(-2, "empty plan", None);
             }
@@ -300,7 +300,7 @@ mod tests {
     use crate::env::{Discrete, EnvSpec, Feedback};
     use crate::policy::tests::env_spec;
 
-    fn session(rules: Rules) -> Session {
+    fn session(rules: PlanningRules) -> PlanningSession {
         let names = ["left", "right", "open"].map(str::to_owned).to_vec();
         let env = EnvSpec {
             discrete: Some(Discrete {
@@ -310,11 +310,11 @@ mod tests {
             }),
             ..env_spec()
         };
-        Session::new(Arc::new(rules), Hands::new(&env, None).unwrap())
+        PlanningSession::new(Arc::new(rules), Hands::new(&env, None).unwrap())
     }
 
-    fn rules() -> Rules {
-        Rules {
+    fn rules() -> PlanningRules {
+        PlanningRules {
             max_invalid_actions: 2,
             chat_history: false,
             role: None,
@@ -333,7 +333,7 @@ mod tests {
         observation
     }
 
-    fn tell(session: &mut Session, ids: &str) {
+    fn tell(session: &mut PlanningSession, ids: &str) {
         let entries: Vec<_> = ids
             .split_whitespace()
             .map(|id| format!(r#"{{"action_id": {id}}}"#))
@@ -343,18 +343,18 @@ mod tests {
         let _ = session.answered(&messages, &text, false);
     }
 
-    fn step(action: f32) -> Next {
-        Next::Steps(Chunk::new(1, vec![action]))
+    fn step(action: f32) -> PlanStep {
+        PlanStep::Steps(Chunk::new(1, vec![action]))
     }
 
     #[test]
     fn a_plan_is_carried_out_action_by_action_and_then_the_model_is_asked_again() {
         let mut session = session(rules());
-        assert_eq!(session.next(&seen(None)).unwrap(), Next::Ask);
+        assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Ask);
         tell(&mut session, "0 2");
         assert_eq!(session.next(&seen(None)).unwrap(), step(0.0));
         assert_eq!(session.next(&seen(Some(true))).unwrap(), step(2.0));
-        assert_eq!(session.next(&seen(Some(true))).unwrap(), Next::Ask);
+        assert_eq!(session.next(&seen(Some(true))).unwrap(), PlanStep::Ask);
         let counts = session.counts();
         assert_eq!(
             (
@@ -377,7 +377,7 @@ mod tests {
         session.next(&seen(None)).unwrap();
         tell(&mut session, "0 1 2");
         session.next(&seen(None)).unwrap();
-        assert_eq!(session.next(&seen(Some(false))).unwrap(), Next::Ask);
+        assert_eq!(session.next(&seen(Some(false))).unwrap(), PlanStep::Ask);
         assert_eq!(session.counts().num_invalid_actions, 1);
         let lines = session.take_lines();
         assert_eq!(
@@ -392,7 +392,7 @@ mod tests {
         let mut session = session(rules());
         session.next(&seen(None)).unwrap();
         tell(&mut session, "7");
-        assert_eq!(session.next(&seen(None)).unwrap(), Next::Ask);
+        assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Ask);
         assert!(
             session.messages(Vec::new())[1]
                 .text
@@ -400,7 +400,7 @@ mod tests {
         );
         let messages = session.messages(Vec::new());
         assert!(session.answered(&messages, "no", false).is_err());
-        assert_eq!(session.next(&seen(None)).unwrap(), Next::Stop);
+        assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Stop);
         let counts = session.counts();
         assert_eq!(
             (
@@ -423,7 +423,7 @@ mod tests {
         let mut session = session(rules());
         session.next(&seen(None)).unwrap();
         tell(&mut session, "");
-        assert_eq!(session.next(&seen(None)).unwrap(), Next::Stop);
+        assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Stop);
         assert!(session.counts().empty_plan);
         assert_eq!(session.take_lines()[0]["action_id"], -2);
     }
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn earlier_turns_go_along_when_they_are_asked_for() {
         let roles = |chat_history| {
-            let mut session = session(Rules {
+            let mut session = session(PlanningRules {
                 chat_history,
                 ..rules()
             });

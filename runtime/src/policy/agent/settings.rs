@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
-use crate::policy::agent::chat::Model;
-use crate::policy::agent::retry::Limits;
-use crate::policy::agent::server::{Certificates, Key, Terms};
-use crate::policy::agent::session::Rules;
+use crate::policy::agent::chat::ChatModel;
+use crate::policy::agent::retry::RetryLimits;
+use crate::policy::agent::server::{ApiKey, Certificates, ServerTerms};
+use crate::policy::agent::session::PlanningRules;
 use crate::policy::argument;
 use jobs::policies::{PolicyType, SettingsReader};
 
@@ -30,12 +30,12 @@ const MAX_TOKENS: usize = 2048;
 /// The settings of a job's planner.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AgentSettings {
-    pub(super) terms: Terms,
-    pub(super) model: Model,
-    pub(super) rules: Rules,
+    pub(super) terms: ServerTerms,
+    pub(super) model: ChatModel,
+    pub(super) rules: PlanningRules,
     /// Name of the environment variable with the API key.
     pub(super) key_variable: Option<String>,
-    pub(super) key: Option<Key>,
+    pub(super) key: Option<ApiKey>,
     /// Cameras whose pictures the model sees; all cameras if not given.
     pub(super) cameras: Option<Vec<String>>,
     /// Names of the discrete actions.
@@ -79,11 +79,11 @@ impl AgentSettings {
             .transpose()?;
         let timeout_s = fields.number("request_timeout_s")?.unwrap_or(TIMEOUT_S);
         let max_retries = fields.whole("max_retries")?.unwrap_or(MAX_RETRIES);
-        let limits = Limits {
+        let limits = RetryLimits {
             max_retries: u32::try_from(max_retries).unwrap_or(u32::MAX),
             wait: Duration::from_secs_f64(wait_s),
         };
-        let terms = Terms {
+        let terms = ServerTerms {
             url: completions(&url)?,
             timeout: Duration::from_secs_f64(timeout_s),
             limits,
@@ -93,7 +93,7 @@ impl AgentSettings {
                 .unwrap_or(MAX_CONCURRENT_REQUESTS),
         };
         let extra = fields.map("extra_body")?;
-        let model = Model {
+        let model = ChatModel {
             name,
             temperature: fields.number("temperature")?.unwrap_or(0.0),
             max_tokens: max_tokens(&mut fields)?,
@@ -101,7 +101,7 @@ impl AgentSettings {
         };
         let (cameras, actions) = (fields.strings("cameras")?, fields.strings("actions")?);
         fields.finish()?;
-        let rules = Rules {
+        let rules = PlanningRules {
             max_invalid_actions: max_invalid_actions.unwrap_or(MAX_INVALID_ACTIONS),
             chat_history,
             role,
@@ -137,7 +137,7 @@ fn max_tokens(fields: &mut SettingsReader) -> Result<(&'static str, usize), Poli
     }
 }
 
-fn key(name: &str, value: Option<String>) -> Result<Key, PolicyError> {
+fn key(name: &str, value: Option<String>) -> Result<ApiKey, PolicyError> {
     let value = value.filter(|value| !value.trim().is_empty());
     let value = value.ok_or_else(|| {
         argument(
@@ -157,7 +157,7 @@ fn key(name: &str, value: Option<String>) -> Result<Key, PolicyError> {
             "but the variable has characters that no HTTP header may have",
         ));
     }
-    Ok(Key::new(value.trim().to_owned()))
+    Ok(ApiKey::new(value.trim().to_owned()))
 }
 
 fn read_role(path: &std::path::Path) -> Result<String, PolicyError> {
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_key_comes_from_its_variable_and_is_not_shown() {
         let settings = read(json!({"api_key_env": "MY_KEY"})).unwrap();
-        assert_eq!(settings.key, Some(Key::new("sk-1".to_owned())));
+        assert_eq!(settings.key, Some(ApiKey::new("sk-1".to_owned())));
         assert!(!format!("{settings:?}").contains("sk-1"));
         assert!(
             refusal(json!({"api_key_env": "OTHER"}))

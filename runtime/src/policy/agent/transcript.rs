@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::policy::agent::picture::Picture;
+use crate::policy::agent::picture::PngPicture;
 
 /// The files of one episode.
 pub(super) struct Transcript {
@@ -57,14 +57,14 @@ impl Transcript {
     pub(super) fn pictures(
         &mut self,
         env_step: u64,
-        pictures: &[Picture],
+        pictures: &[PngPicture],
     ) -> io::Result<Vec<String>> {
         let episode = self.episode;
         if !pictures.is_empty() {
             fs::create_dir_all(images(&self.folder, episode))?;
         }
         let mut names = Vec::new();
-        for Picture { camera, png } in pictures {
+        for PngPicture { camera, png } in pictures {
             let camera = if pictures.len() > 1 {
                 format!("_{}", plain(camera))
             } else {
@@ -177,8 +177,8 @@ mod tests {
         found
     }
 
-    fn picture(camera: &str) -> Picture {
-        Picture {
+    fn picture(camera: &str) -> PngPicture {
+        PngPicture {
             camera: camera.to_owned(),
             png: vec![1],
         }

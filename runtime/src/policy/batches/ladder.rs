@@ -21,7 +21,7 @@ pub struct Ladder {
 
 /// What to do after an out-of-memory error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextTry {
     /// Try half of the rows.
     Halve,
     /// Try the single row again, because another process may have released its memory.
@@ -51,18 +51,18 @@ impl Ladder {
     }
 
     /// Records that memory ran out with `rows` rows, at least one.
-    pub fn on_oom(&mut self, rows: usize) -> Next {
+    pub fn on_oom(&mut self, rows: usize) -> NextTry {
         if rows > 1 {
             self.falls_from.get_or_insert(rows);
             self.limit = Some(self.limit.map_or(rows / 2, |limit| limit.min(rows / 2)));
-            return Next::Halve;
+            return NextTry::Halve;
         }
         self.is_last_try = !self.is_last_try;
         if self.is_last_try {
-            return Next::Again;
+            return NextTry::Again;
         }
         self.limit = Some(0);
-        Next::GiveUp
+        NextTry::GiveUp
     }
 
     /// Records an answered batch. Returns the reduction for the user, once for each.
@@ -88,21 +88,33 @@ mod tests {
     fn rows_are_halved_until_they_fit_and_it_is_said_once() {
         let mut ladder = Ladder::default();
         assert_eq!(ladder.on_answer(), None);
-        assert_eq!((ladder.on_oom(9), ladder.limit()), (Next::Halve, Some(4)));
-        assert_eq!((ladder.on_oom(4), ladder.limit()), (Next::Halve, Some(2)));
+        assert_eq!(
+            (ladder.on_oom(9), ladder.limit()),
+            (NextTry::Halve, Some(4))
+        );
+        assert_eq!(
+            (ladder.on_oom(4), ladder.limit()),
+            (NextTry::Halve, Some(2))
+        );
         assert_eq!(ladder.on_answer(), Some(Landed { from: 9, to: 2 }));
         assert_eq!(ladder.on_answer(), None);
-        assert_eq!((ladder.on_oom(2), ladder.limit()), (Next::Halve, Some(1)));
+        assert_eq!(
+            (ladder.on_oom(2), ladder.limit()),
+            (NextTry::Halve, Some(1))
+        );
         assert_eq!(ladder.on_answer(), Some(Landed { from: 2, to: 1 }));
     }
 
     #[test]
     fn where_no_row_fits_the_limit_is_none_at_all_until_one_does() {
         let mut ladder = Ladder::default();
-        assert_eq!((ladder.on_oom(2), ladder.limit()), (Next::Halve, Some(1)));
+        assert_eq!(
+            (ladder.on_oom(2), ladder.limit()),
+            (NextTry::Halve, Some(1))
+        );
         assert_eq!(
             (ladder.on_oom(1), ladder.on_oom(1)),
-            (Next::Again, Next::GiveUp)
+            (NextTry::Again, NextTry::GiveUp)
         );
         assert_eq!((ladder.limit(), ladder.rows()), (Some(0), 1));
         assert_eq!(ladder.on_answer(), Some(Landed { from: 2, to: 1 }));
@@ -114,16 +126,16 @@ mod tests {
         let mut ladder = Ladder::default();
         assert_eq!(
             [ladder.on_oom(1), ladder.on_oom(1)],
-            [Next::Again, Next::GiveUp]
+            [NextTry::Again, NextTry::GiveUp]
         );
         assert_eq!(
             [ladder.on_oom(1), ladder.on_oom(1)],
-            [Next::Again, Next::GiveUp],
+            [NextTry::Again, NextTry::GiveUp],
             "the next row too"
         );
-        assert_eq!(ladder.on_oom(1), Next::Again);
+        assert_eq!(ladder.on_oom(1), NextTry::Again);
         ladder.on_answer();
-        assert_eq!(ladder.on_oom(1), Next::Again, "it had passed");
+        assert_eq!(ladder.on_oom(1), NextTry::Again, "it had passed");
         assert_eq!(ladder.limit(), Some(1));
     }
 }

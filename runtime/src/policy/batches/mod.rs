@@ -17,11 +17,11 @@ use std::rc::Rc;
 
 use tch::Device;
 
-use crate::policy::{Lifeline, PolicyError};
+use crate::policy::{InferenceError, Lifeline, PolicyError};
 use c10d::cuda;
 use c10d::torch_error::{is_out_of_memory, shortage};
 
-use ladder::{Ladder, Next};
+use ladder::{Ladder, NextTry};
 
 /// How often a policy ran out of memory, and to what batch size that led.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,13 @@ pub struct Batches {
 }
 
 /// Rows that were inferred together, and the result.
-pub type Part<'a, R, T> = (&'a [R], Result<T, PolicyError>);
+#[derive(Debug)]
+pub struct InferredRows<'a, R, T> {
+    /// The rows, in order.
+    pub rows: &'a [R],
+    /// What the inference gave.
+    pub result: Result<T, PolicyError>,
+}
 
 impl Ladders {
     /// Creates the limits, none of which is known yet on `device`; changes are reported to
@@ -93,7 +99,7 @@ impl Batches {
         rows: &'a [R],
         max_rows: usize,
         mut run: impl FnMut(&'a [R]) -> Result<T, PolicyError>,
-    ) -> Vec<Part<'a, R, T>> {
+    ) -> Vec<InferredRows<'a, R, T>> {
         let mut parts = Vec::new();
         let mut left = rows;
         while !left.is_empty() {
@@ -102,7 +108,7 @@ impl Batches {
             let Some(result) = self.settled(now.len(), run(now)) else {
                 continue;
             };
-            parts.push((now, result));
+            parts.push(InferredRows { rows: now, result });
             left = later;
         }
         parts
@@ -120,8 +126,8 @@ impl Batches {
             Ok(answer) => {
                 if let Some(landed) = self.ladder.borrow_mut().on_answer() {
                     self.lifeline.say(format!(
-                        "out of memory with {} rows in one inference: at most {} from now on; --max-batch {} does so from \
-                         the start, and fewer num_envs leave the policy more",
+                        "out of memory with {} rows in one inference: at most {} from now on; \
+                         --max-batch {} does so from the start, and fewer num_envs leave the policy more",
                         landed.from, landed.to, landed.to
                     ));
                 }
@@ -131,12 +137,11 @@ impl Batches {
         self.count.set(self.count.get() + 1);
         self.release();
         match self.ladder.borrow_mut().on_oom(rows) {
-            Next::Halve | Next::Again => None,
-            Next::GiveUp => Some(Err(PolicyError::Inference(format!(
-                "out of memory: not even one row fits into an inference ({}); fewer num_envs leave the policy more, and so \
-                 does a higher --gpu-memory where it is given (--num-envs N is for all jobs; `rrun fit` says which N fits)",
-                shortage(&err.to_string())
-            )))),
+            NextTry::Halve | NextTry::Again => None,
+            NextTry::GiveUp => {
+                let shortage = shortage(&err.to_string()).to_owned();
+                Some(Err(InferenceError::OutOfMemory { shortage }.into()))
+            }
         }
     }
 

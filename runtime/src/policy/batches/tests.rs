@@ -30,7 +30,7 @@ impl Small {
         self.asked.borrow_mut().push(rows.len());
         let bytes = if rows.len() > self.limit { ABSURD } else { 1 };
         let tensor = Tensor::f_empty([bytes], (Kind::Uint8, Device::Cpu));
-        let _room = tensor.map_err(|err| PolicyError::Inference(err.to_string()))?;
+        let _room = tensor.map_err(InferenceError::from)?;
         Ok(rows.iter().map(|row| row * 10).collect())
     }
 }
@@ -43,10 +43,10 @@ fn batches() -> (Batches, Receiver<String>) {
     )
 }
 
-fn answers(parts: Vec<Part<usize, Vec<usize>>>) -> Vec<usize> {
+fn answers(parts: Vec<InferredRows<usize, Vec<usize>>>) -> Vec<usize> {
     parts
         .into_iter()
-        .flat_map(|(_, answers)| answers.unwrap())
+        .flat_map(|part| part.result.unwrap())
         .collect()
 }
 
@@ -100,7 +100,7 @@ fn another_job_of_the_checkpoint_knows_it_and_one_of_another_does_not() {
 fn one_row_that_does_not_fit_is_an_error_that_names_the_knobs() {
     let (device, (batches, _)) = (Small::new(0), batches());
     let parts = batches.split(&[7], 1, |rows| device.infer(rows));
-    let text = parts[0].1.as_ref().unwrap_err().to_string();
+    let text = parts[0].result.as_ref().unwrap_err().to_string();
     assert!(
         text.starts_with("out of memory: not even one row fits") && text.contains("num_envs"),
         "{text}"
@@ -152,14 +152,14 @@ fn another_failure_is_its_rows_alone_and_is_not_tried_again() {
     let parts = batches.split(&[1, 2, 3], 2, |rows| {
         tries.set(tries.get() + 1);
         if rows[0] == 1 {
-            Err(PolicyError::Inference("a key is missing".to_owned()))
+            Err(InferenceError::no_state("key").into())
         } else {
             Ok(rows.len())
         }
     });
     let found: Vec<_> = parts
         .iter()
-        .map(|(rows, result)| (rows.len(), result.is_ok()))
+        .map(|part| (part.rows.len(), part.result.is_ok()))
         .collect();
     assert_eq!(
         (found, tries.get(), batches.shortage()),

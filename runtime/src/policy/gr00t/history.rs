@@ -6,13 +6,13 @@ use crate::env::{EnvIndex, Observation};
 
 /// The last observations of each environment.
 #[derive(Debug)]
-pub struct History {
+pub struct ObservationHistory {
     /// Number of past steps that are kept; 0 if only the current one counts.
     steps: usize,
     seen: BTreeMap<EnvIndex, VecDeque<Observation>>,
 }
 
-impl History {
+impl ObservationHistory {
     /// Creates a history as long as the most negative of `deltas` requires.
     pub fn new(deltas: impl IntoIterator<Item = i64>) -> Self {
         let back = deltas
@@ -79,7 +79,7 @@ mod tests {
         observation
     }
 
-    fn steps(history: &History, now: f32, deltas: &[i64]) -> Vec<f32> {
+    fn steps(history: &ObservationHistory, now: f32, deltas: &[i64]) -> Vec<f32> {
         let now = observation(now);
         history
             .at(EnvIndex(0), &now, deltas)
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn before_the_first_observation_there_is_the_first() {
-        let mut history = History::new([-3, 0]);
+        let mut history = ObservationHistory::new([-3, 0]);
         history.see(EnvIndex(0), &observation(0.0));
         history.see(EnvIndex(0), &observation(1.0));
         assert_eq!(steps(&history, 1.0, &[-3, -1, 0]), [0.0, 0.0, 1.0]);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_is_looked_at() {
-        let mut history = History::new([-3, 0]);
+        let mut history = ObservationHistory::new([-3, 0]);
         (0..10).for_each(|step| history.see(EnvIndex(0), &observation(step as f32)));
         assert_eq!(steps(&history, 9.0, &[-3, -2, 0]), [6.0, 7.0, 9.0]);
         assert_eq!(history.seen[&EnvIndex(0)].len(), 4);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_that_looks_at_now_keeps_nothing() {
-        let mut history = History::new([0]);
+        let mut history = ObservationHistory::new([0]);
         history.see(EnvIndex(0), &observation(0.0));
         assert!(history.seen.is_empty() && history.steps() == 0);
     }

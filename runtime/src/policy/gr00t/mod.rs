@@ -2,7 +2,7 @@
 //! the network's inputs, and infers batches. The network itself is in the crate [`gr00t`](::gr00t).
 //!
 //! ```text
-//! settings (job, YAML) ─► policy ◄─ models (loaded checkpoint)
+//! settings (job, YAML) ─► policy ◄─ model (loaded checkpoint)
 //!                          │
 //! Observation ─► wiring ─► inference: ::gr00t ─► wiring ─► Chunk
 //! ```
@@ -13,13 +13,14 @@ pub mod wiring;
 
 mod history;
 mod joints;
-mod models;
+mod model;
+mod noise;
 mod policy;
 mod served;
 mod settings;
 
 pub use joints::Joints;
-pub use models::{Loaded, Models};
+pub use model::LoadedModel;
 pub use policy::Gr00tPolicy;
 pub use served::Gr00tServed;
-pub use settings::Settings;
+pub use settings::Gr00tSettings;

@@ -12,35 +12,37 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use jobs::seed;
 use serde_json::Value;
 use tch::Tensor;
 
 use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
-use crate::policy::gr00t::history::History;
-use crate::policy::gr00t::inference::{self, Inference, inference};
-use crate::policy::gr00t::models::Models;
-use crate::policy::gr00t::settings::Settings;
-use crate::policy::gr00t::wiring::{Keys, Wiring};
+use crate::policy::gr00t::history::ObservationHistory;
+use crate::policy::gr00t::inference::{self, Gr00tInference, inference};
+use crate::policy::gr00t::noise::NoiseSource;
+use crate::policy::gr00t::settings::Gr00tSettings;
+use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, Shortage};
-use gr00t::processor::{ActionRows, Picture, Processor, Raw, Rows};
+use crate::policy::{
+    Checkpoints, Chunk, EpisodeStart, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+    Shortage,
+};
+use gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
 
 /// A checkpoint that acts in one environment.
 #[derive(Debug)]
 pub struct Gr00tPolicy {
-    inference: Inference,
+    inference: Gr00tInference,
     wiring: Wiring,
-    history: History,
-    /// For each environment: seed of the running episode, and number of inferences in it so far.
-    episodes: BTreeMap<EnvIndex, (u64, u64)>,
+    history: ObservationHistory,
+    /// The noise of the running episode of each environment.
+    episodes: BTreeMap<EnvIndex, NoiseSource>,
     /// Number of actions of a chunk that may be used.
     horizon: usize,
     /// Maximum number of rows of one inference.
     max_rows: usize,
     /// A blank observation of the environment, for warming up.
     blank: Observation,
-    settings: Settings,
+    settings: Gr00tSettings,
 }
 
 impl Gr00tPolicy {
@@ -50,9 +52,9 @@ impl Gr00tPolicy {
     /// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Mismatch`] if
     /// checkpoint and environment do not fit together.
     pub fn new(
-        settings: Settings,
+        settings: Gr00tSettings,
         env: &EnvSpec,
-        models: &mut Models,
+        checkpoints: &mut Checkpoints,
     ) -> Result<Self, PolicyError> {
         // Read the small files first, so that errors in them show before gigabytes are read.
         let processor = inference::open_processor(&settings)?;
@@ -62,12 +64,12 @@ impl Gr00tPolicy {
             settings.cameras.as_deref(),
             settings.joints.as_ref(),
         )?;
-        let inference = Inference::load(&settings, processor, models)?;
+        let inference = Gr00tInference::load(&settings, processor, checkpoints)?;
         let horizon = inference::horizon(&settings, &inference)?;
         let modalities = inference.processor().modalities();
         let deltas =
             [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
-        let history = History::new(deltas.concat());
+        let history = ObservationHistory::new(deltas.concat());
         let (episodes, blank) = (BTreeMap::new(), blank(env));
         Ok(Self {
             history,
@@ -81,14 +83,13 @@ impl Gr00tPolicy {
         })
     }
 
-    fn infer(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
-        let noises: Vec<Tensor> = rows.iter().map(|(env, _)| self.noise(*env)).collect();
-        let views = rows
+    fn infer(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+        let noises: Vec<Tensor> = rows.iter().map(|row| self.noise(row.env)).collect();
+        let inputs = rows
             .iter()
-            .map(|(env, now)| View::new(self, *env, now))
+            .map(|row| self.inputs(row.env, &row.observation))
             .collect::<Result<Vec<_>, _>>()?;
-        let raws = views.iter().map(View::raw).collect::<Result<Vec<_>, _>>()?;
-        let answers = self.inference.infer(&raws, &noises, self.max_rows);
+        let answers = self.inference.infer(&inputs, &noises, self.max_rows);
         answers
             .into_iter()
             .map(|actions| Ok(self.chunk(&actions?)))
@@ -97,32 +98,68 @@ impl Gr00tPolicy {
 
     /// Runs `rows` blank rows twice: the second run is as fast as later ones.
     fn run_blank(&self, rows: usize) -> Result<(), PolicyError> {
-        let view = View::new(self, EnvIndex(0), &self.blank)?;
-        let raws = (0..rows)
-            .map(|_| view.raw())
-            .collect::<Result<Vec<_>, _>>()?;
+        let inputs = vec![self.inputs(EnvIndex(0), &self.blank)?; rows];
         let noises: Vec<Tensor> = (0..rows)
             .map(|row| self.inference.noise(row as u64))
             .collect();
-        let mut answers = (0..2).flat_map(|_| self.inference.infer(&raws, &noises, self.max_rows));
+        let mut answers =
+            (0..2).flat_map(|_| self.inference.infer(&inputs, &noises, self.max_rows));
         answers.try_for_each(|answer| answer.map(drop))
     }
 
-    fn chunk(&self, actions: &[ActionRows]) -> Chunk {
+    /// Returns what the checkpoint reads of an observation and of those before it, under its own
+    /// keys.
+    fn inputs<'a>(
+        &'a self,
+        env: EnvIndex,
+        now: &'a Observation,
+    ) -> Result<RowInputs<'a>, PolicyError> {
+        let modalities = self.inference.processor().modalities();
+        let frames = self.history.at(env, now, &modalities.video.delta_indices);
+        let mut video = BTreeMap::new();
+        for (key, camera) in self.wiring.cameras() {
+            let pictures = frames.iter().map(|seen| picture(seen, camera));
+            video.insert(key.as_str(), pictures.collect::<Result<_, _>>()?);
+        }
+        let mut values: BTreeMap<&str, Vec<Vec<f32>>> = BTreeMap::new();
+        for seen in self.history.at(env, now, &modalities.state.delta_indices) {
+            for (key, step) in self.wiring.states(seen)? {
+                values.entry(key).or_default().push(step);
+            }
+        }
+        let mut state = BTreeMap::new();
+        for (key, steps) in values {
+            let width = steps.first().map_or(0, Vec::len);
+            state.insert(
+                key,
+                StateSteps::new(width, steps.concat()).map_err(inference)?,
+            );
+        }
+        let fallback = self.settings.language.as_deref().unwrap_or_default();
+        let instruction = match &*now.language {
+            "" => fallback,
+            own => own,
+        };
+        Ok(RowInputs {
+            video,
+            state,
+            instruction,
+        })
+    }
+
+    fn chunk(&self, actions: &[KeyActions]) -> Chunk {
         let rows = self.wiring.actions(actions, self.horizon);
         Chunk::new(rows.len() / self.horizon, rows)
     }
 
     /// Returns the noise from which the denoising of an environment's next chunk starts.
     fn noise(&mut self, env: EnvIndex) -> Tensor {
-        let (episode, inferences) = self.episodes.entry(env).or_default();
-        let seed = seed::noise(self.settings.seed, *episode, *inferences);
-        *inferences += 1;
-        self.inference.noise(seed)
+        let episode = self.episodes.entry(env).or_default();
+        self.inference.noise(episode.next_noise(self.settings.seed))
     }
 }
 
-impl PolicySettings for Settings {
+impl PolicySettings for Gr00tSettings {
     fn chunk_length(&self) -> Option<usize> {
         self.chunk_length
     }
@@ -177,7 +214,8 @@ impl Policy for Gr00tPolicy {
     fn reset(&mut self, starts: &[EpisodeStart]) {
         for start in starts {
             self.history.forget(start.env);
-            self.episodes.insert(start.env, (start.seed, 0));
+            self.episodes
+                .insert(start.env, NoiseSource::new(start.seed));
         }
     }
 
@@ -185,74 +223,15 @@ impl Policy for Gr00tPolicy {
         self.history.see(env, observation);
     }
 
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         self.infer(rows)
     }
 }
 
-/// One row of input under the checkpoint's key names.
-struct View<'a> {
-    video: Vec<(&'a str, Vec<Picture<'a>>)>,
-    /// Name, row count and values of each state vector, oldest row first.
-    state: Vec<(&'a str, usize, Vec<f32>)>,
-    instruction: &'a str,
-}
-
-impl<'a> View<'a> {
-    fn new(
-        policy: &'a Gr00tPolicy,
-        env: EnvIndex,
-        now: &'a Observation,
-    ) -> Result<Self, PolicyError> {
-        let modalities = policy.inference.processor().modalities();
-        let frames = policy.history.at(env, now, &modalities.video.delta_indices);
-        let video = policy.wiring.cameras().iter().map(|(key, camera)| {
-            let pictures = frames
-                .iter()
-                .map(|seen| picture(seen, camera))
-                .collect::<Result<_, _>>()?;
-            Ok((key.as_str(), pictures))
-        });
-        let mut state: Vec<(&str, usize, Vec<f32>)> = Vec::new();
-        for seen in policy.history.at(env, now, &modalities.state.delta_indices) {
-            for (key, values) in policy.wiring.states(seen)? {
-                match state.iter_mut().find(|(other, ..)| *other == key) {
-                    Some((.., rows)) => rows.extend(values),
-                    None => state.push((key, values.len(), values)),
-                }
-            }
-        }
-        let fallback = policy.settings.language.as_deref().unwrap_or_default();
-        let instruction = if now.language.is_empty() {
-            fallback
-        } else {
-            &now.language
-        };
-        Ok(Self {
-            video: video.collect::<Result<_, PolicyError>>()?,
-            state,
-            instruction,
-        })
-    }
-
-    fn raw(&self) -> Result<Raw<'_>, PolicyError> {
-        let state = self
-            .state
-            .iter()
-            .map(|(key, width, rows)| Ok((*key, Rows::new(*width, rows).map_err(inference)?)));
-        Ok(Raw {
-            video: self.video.iter().cloned().collect(),
-            state: state.collect::<Result<_, PolicyError>>()?,
-            instruction: self.instruction,
-        })
-    }
-}
-
-fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<Picture<'a>, PolicyError> {
-    let gone =
-        || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
-    let frame = seen.video.get(camera).ok_or_else(gone)?;
-    Picture::new(frame.height as usize, frame.width as usize, &frame.rgb).map_err(inference)
+fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<RgbPicture<'a>, PolicyError> {
+    let frame = seen.video.get(camera);
+    let frame = frame.ok_or_else(|| InferenceError::no_picture(camera))?;
+    RgbPicture::new(frame.height as usize, frame.width as usize, &frame.rgb).map_err(inference)
 }
 
 /// Returns an observation with black images, a zero state, and the task.
@@ -281,9 +260,9 @@ fn black(camera: &CameraSpec) -> Frame {
     }
 }
 
-fn keys(processor: &Processor) -> Keys {
+fn keys(processor: &Processor) -> CheckpointKeys {
     let numbers = processor.numbers();
-    Keys {
+    CheckpointKeys {
         video: processor.modalities().video.keys.clone(),
         state: numbers
             .state_keys()

@@ -3,32 +3,35 @@
 
 use tch::{Kind, Tensor};
 
-use crate::policy::PolicyError;
-use crate::policy::gr00t::inference::{Inference, inference, open_processor};
-use crate::policy::gr00t::models::Models;
-use crate::policy::gr00t::settings::Settings;
-use crate::policy::served::{Actions, Noise, Question, Served, ServedSpec};
-use gr00t::processor::{ActionRows, Observations, Raw};
+use crate::policy::gr00t::inference::{Gr00tInference, inference, open_processor};
+use crate::policy::gr00t::settings::Gr00tSettings;
+use crate::policy::served::{Actions, Noise, PolicyRequest, Served, ServedSpec};
+use crate::policy::{Checkpoints, InferenceError, PolicyError};
+use gr00t::client::ClientObservations;
+use gr00t::processor::{KeyActions, RowInputs};
 
 /// A checkpoint that answers clients.
 #[derive(Debug)]
 pub struct Gr00tServed {
-    inference: Inference,
-    settings: Settings,
+    inference: Gr00tInference,
+    settings: Gr00tSettings,
 }
 
 /// The range of one request's rows within the batch.
-type Place = Result<std::ops::Range<usize>, PolicyError>;
+type BatchPlace = Result<std::ops::Range<usize>, PolicyError>;
 
 impl Gr00tServed {
     /// Loads the checkpoint that the settings name.
     ///
     /// # Errors
     /// Returns [`PolicyError::Checkpoint`] if files cannot be used.
-    pub fn new(settings: Settings, models: &mut Models) -> Result<Self, PolicyError> {
+    pub fn new(
+        settings: Gr00tSettings,
+        checkpoints: &mut Checkpoints,
+    ) -> Result<Self, PolicyError> {
         let processor = open_processor(&settings)?;
         Ok(Self {
-            inference: Inference::load(&settings, processor, models)?,
+            inference: Gr00tInference::load(&settings, processor, checkpoints)?,
             settings,
         })
     }
@@ -44,18 +47,17 @@ impl Gr00tServed {
 
     /// Returns the rows of a request, if there is noise for each row.
     fn rows<'a>(
-        observations: &'a Observations,
+        observations: &'a ClientObservations,
         noise: &[Noise],
-    ) -> Result<Vec<Raw<'a>>, PolicyError> {
-        let rows = observations.samples().map_err(inference)?;
+    ) -> Result<Vec<RowInputs<'a>>, PolicyError> {
+        let rows = observations.rows().map_err(inference)?;
         match rows.len() {
-            0 => Err(PolicyError::Inference(
-                "the observation has no rows".to_owned(),
-            )),
-            found if found != noise.len() => Err(PolicyError::Inference(format!(
-                "{found} rows have {} noises",
-                noise.len()
-            ))),
+            0 => Err(InferenceError::NoRows.into()),
+            rows if rows != noise.len() => Err(InferenceError::Noises {
+                rows,
+                noises: noise.len(),
+            }
+            .into()),
             _ => Ok(rows),
         }
     }
@@ -90,24 +92,24 @@ impl Served for Gr00tServed {
 
     fn answer(
         &mut self,
-        questions: &[Question],
+        requests: &[PolicyRequest],
         max_rows: usize,
     ) -> Vec<Result<Actions, PolicyError>> {
         let modalities = self.inference.processor().modalities();
-        let observations = questions
+        let observations = requests
             .iter()
-            .map(|question| Observations::read(&question.observation, modalities));
+            .map(|request| ClientObservations::read(&request.observation, modalities));
         let observations: Vec<_> = observations.collect();
-        let (mut raws, mut noises, mut places) = (Vec::new(), Vec::new(), Vec::<Place>::new());
-        for (question, observations) in questions.iter().zip(&observations) {
+        let (mut raws, mut noises, mut places) = (Vec::new(), Vec::new(), Vec::<BatchPlace>::new());
+        for (request, observations) in requests.iter().zip(&observations) {
             let rows = match observations {
-                Ok(observations) => Self::rows(observations, &question.noise),
-                Err(err) => Err(PolicyError::Inference(err.to_string())),
+                Ok(observations) => Self::rows(observations, &request.noise),
+                Err(err) => Err(inference(err.clone())),
             };
             places.push(rows.map(|rows| {
                 let from = raws.len();
                 raws.extend(rows);
-                noises.extend(question.noise.iter().map(|noise| self.noise(noise)));
+                noises.extend(request.noise.iter().map(|noise| self.noise(noise)));
                 from..raws.len()
             }));
         }
@@ -117,7 +119,7 @@ impl Served for Gr00tServed {
             .into_iter()
             .map(Some)
             .collect();
-        let take = |place: Place| {
+        let take = |place: BatchPlace| {
             place.and_then(|place| together(rows[place].iter_mut().filter_map(Option::take)))
         };
         places.into_iter().map(take).collect()
@@ -126,7 +128,7 @@ impl Served for Gr00tServed {
 
 /// Concatenates the rows of one request, key by key.
 fn together(
-    rows: impl Iterator<Item = Result<Vec<ActionRows>, PolicyError>>,
+    rows: impl Iterator<Item = Result<Vec<KeyActions>, PolicyError>>,
 ) -> Result<Actions, PolicyError> {
     let mut all = Actions {
         rows: 0,
@@ -140,15 +142,12 @@ fn together(
             .first()
             .map_or(0, |key| key.values.len() / key.width.max(1));
         if all.keys.is_empty() {
-            all.keys = row
-                .into_iter()
-                .map(|key| (key.key, key.width, key.values))
-                .collect();
+            all.keys = row;
         } else {
             all.keys
                 .iter_mut()
                 .zip(row)
-                .for_each(|((.., values), key)| values.extend(key.values));
+                .for_each(|(all, key)| all.values.extend(key.values));
         }
     }
     Ok(all)

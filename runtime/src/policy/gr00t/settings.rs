@@ -20,7 +20,7 @@ pub(super) const SEED: u64 = 10;
 
 /// The settings of a job's GR00T policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct Gr00tSettings {
     /// Path of the YAML file with the same settings.
     pub file: Option<PathBuf>,
     /// Directory of the checkpoint.
@@ -55,7 +55,7 @@ pub struct Settings {
     pub cuda_graphs: bool,
 }
 
-impl Settings {
+impl Gr00tSettings {
     /// Reads the settings and the files that they name.
     ///
     /// # Errors
@@ -125,11 +125,11 @@ mod tests {
     use serde_json::json;
     use std::fs;
 
-    fn read(config: Value) -> Result<Settings, PolicyError> {
+    fn read(config: Value) -> Result<Gr00tSettings, PolicyError> {
         let Value::Object(config) = config else {
             panic!("an object is meant")
         };
-        Settings::read(&config)
+        Gr00tSettings::read(&config)
     }
 
     #[test]

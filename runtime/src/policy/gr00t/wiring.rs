@@ -7,16 +7,16 @@
 use std::collections::BTreeMap;
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::PolicyError;
 use crate::policy::gr00t::joints::Joints;
-use gr00t::processor::ActionRows;
+use crate::policy::{InferenceError, PolicyError};
+use gr00t::processor::KeyActions;
 
 /// Names under which simulators show the positions of all joints as one vector.
 const JOINT_VECTORS: [&str; 2] = ["robot_joint_pos", "joint_position"];
 
 /// The inputs and outputs of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keys {
+pub struct CheckpointKeys {
     /// Video keys, in the order of the prompt.
     pub video: Vec<String>,
     /// State keys and their lengths, where the checkpoint tells them.
@@ -31,18 +31,34 @@ pub struct Wiring {
     /// The checkpoint's video key and the environment's camera.
     cameras: Vec<(String, String)>,
     /// The checkpoint's state key and its source in the environment.
-    states: Vec<(String, Source)>,
+    states: Vec<(String, StateSource)>,
     /// For each action key of the checkpoint, the index of each number in the environment's action.
     actions: BTreeMap<String, Vec<Option<usize>>>,
     action_dim: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+enum StateSource {
     /// A whole vector of the environment.
     Whole(String),
     /// Some elements of a vector.
     Part { of: String, indices: Vec<usize> },
+}
+
+impl StateSource {
+    /// Returns the values of this state in an observation.
+    fn read(&self, observation: &Observation) -> Result<Vec<f32>, InferenceError> {
+        let (Self::Whole(of) | Self::Part { of, .. }) = self;
+        let gone = || InferenceError::no_state(of);
+        let whole = observation.state.get(of).ok_or_else(gone)?;
+        match self {
+            Self::Whole(_) => Ok(whole.clone()),
+            Self::Part { indices, .. } => {
+                let part = indices.iter().map(|index| whole.get(*index).copied());
+                part.collect::<Option<_>>().ok_or_else(gone)
+            }
+        }
+    }
 }
 
 impl Wiring {
@@ -52,7 +68,7 @@ impl Wiring {
     /// Returns [`PolicyError::Mismatch`] with both sides if a key has no counterpart or a length
     /// differs.
     pub fn new(
-        keys: &Keys,
+        keys: &CheckpointKeys,
         env: &EnvSpec,
         cameras: Option<&[String]>,
         joints: Option<&Joints>,
@@ -68,7 +84,7 @@ impl Wiring {
     /// # Errors
     /// Fails like [`Wiring::new`].
     pub fn seeing(
-        keys: &Keys,
+        keys: &CheckpointKeys,
         env: &EnvSpec,
         cameras: Option<&[String]>,
         joints: Option<&Joints>,
@@ -91,7 +107,7 @@ impl Wiring {
     /// Fails like [`Wiring::new`].
     pub fn act(
         &mut self,
-        keys: &Keys,
+        keys: &CheckpointKeys,
         env: &EnvSpec,
         joints: Option<&Joints>,
     ) -> Result<(), PolicyError> {
@@ -114,29 +130,15 @@ impl Wiring {
     /// Returns [`PolicyError::Inference`] if a vector is missing or shorter than the environment
     /// announced.
     pub fn states(&self, observation: &Observation) -> Result<Vec<(&str, Vec<f32>)>, PolicyError> {
-        let gone =
-            |name: &str| PolicyError::Inference(format!("the observation has no state {name}"));
-        let read = |source: &Source| match source {
-            Source::Whole(name) => observation
-                .state
-                .get(name)
-                .cloned()
-                .ok_or_else(|| gone(name)),
-            Source::Part { of, indices } => {
-                let whole = observation.state.get(of).ok_or_else(|| gone(of))?;
-                let part = indices.iter().map(|index| whole.get(*index).copied());
-                part.collect::<Option<_>>().ok_or_else(|| gone(of))
-            }
-        };
         self.states
             .iter()
-            .map(|(key, source)| Ok((key.as_str(), read(source)?)))
+            .map(|(key, source)| Ok((key.as_str(), source.read(observation)?)))
             .collect()
     }
 
     /// Returns the environment's actions of one chunk: `[horizon, action_dim]`, row-major, with 0
     /// where the checkpoint gives no value.
-    pub fn actions(&self, chunk: &[ActionRows], horizon: usize) -> Vec<f32> {
+    pub fn actions(&self, chunk: &[KeyActions], horizon: usize) -> Vec<f32> {
         let mut values = vec![0.0; horizon * self.action_dim];
         for rows in chunk {
             let Some(places) = self.actions.get(&rows.key) else {
@@ -159,7 +161,7 @@ impl Wiring {
 }
 
 fn views(
-    keys: &Keys,
+    keys: &CheckpointKeys,
     env: &EnvSpec,
     cameras: Option<&[String]>,
 ) -> Result<Vec<(String, String)>, PolicyError> {
@@ -198,7 +200,7 @@ fn source(
     width: Option<usize>,
     env: &EnvSpec,
     joints: Option<&Joints>,
-) -> Result<Source, PolicyError> {
+) -> Result<StateSource, PolicyError> {
     let length = |name: &str| {
         env.state
             .iter()
@@ -226,7 +228,7 @@ fn source(
             return Err(mismatch(env, wanted, found()));
         };
         let Some(width) = width.filter(|width| *width != indices.len()) else {
-            return Ok(Source::Part {
+            return Ok(StateSource::Part {
                 of: (*of).to_owned(),
                 indices: indices.clone(),
             });
@@ -239,14 +241,14 @@ fn source(
         ));
     }
     if length(key).is_some_and(|length| width.is_none_or(|width| width == length)) {
-        return Ok(Source::Whole(key.to_owned()));
+        return Ok(StateSource::Whole(key.to_owned()));
     }
     let width = width.map(|width| format!(" [{width}]")).unwrap_or_default();
     Err(mismatch(env, format!("state {key}{width}"), found()))
 }
 
 fn in_order(
-    keys: &Keys,
+    keys: &CheckpointKeys,
     env: &EnvSpec,
 ) -> Result<BTreeMap<String, Vec<Option<usize>>>, PolicyError> {
     let total: usize = keys.action.iter().map(|(_, width)| width).sum();
@@ -274,7 +276,7 @@ fn in_order(
 }
 
 fn by_joint(
-    keys: &Keys,
+    keys: &CheckpointKeys,
     env: &EnvSpec,
     joints: &Joints,
 ) -> Result<BTreeMap<String, Vec<Option<usize>>>, PolicyError> {
@@ -327,12 +329,12 @@ mod tests {
             .collect()
     }
 
-    fn keys(state: &[(&str, usize)], action: &[(&str, usize)]) -> Keys {
+    fn keys(state: &[(&str, usize)], action: &[(&str, usize)]) -> CheckpointKeys {
         let state = named(state)
             .into_iter()
             .map(|(key, width)| (key, Some(width)))
             .collect();
-        Keys {
+        CheckpointKeys {
             video: vec!["front".to_owned()],
             state,
             action: named(action),
@@ -351,7 +353,7 @@ mod tests {
         }
     }
 
-    fn refusal(keys: &Keys, cameras: Option<&[String]>) -> String {
+    fn refusal(keys: &CheckpointKeys, cameras: Option<&[String]>) -> String {
         Wiring::new(keys, &env(), cameras, None)
             .unwrap_err()
             .to_string()
@@ -365,7 +367,7 @@ mod tests {
             None,
             None,
         );
-        let rows = |key: &str, width, values: &[f32]| ActionRows {
+        let rows = |key: &str, width, values: &[f32]| KeyActions {
             key: key.to_owned(),
             width,
             values: values.to_vec(),
@@ -418,7 +420,7 @@ mod tests {
             wiring.states(&observation).unwrap(),
             [("arm", vec![6.0, 0.0])]
         );
-        let rows = |key: &str, values: &[f32]| ActionRows {
+        let rows = |key: &str, values: &[f32]| KeyActions {
             key: key.to_owned(),
             width: values.len(),
             values: values.to_vec(),

@@ -6,21 +6,21 @@
 use serde_json::{Map, Value};
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::PolicyError;
 use crate::policy::argument;
+use crate::policy::{InferenceError, PolicyError};
 
 /// The keys that a server expects for a kind of robot.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Embodiment {
+pub(super) struct OpenpiEmbodiment {
     /// The embodiment's name in `openpi_embodiment_adapter`.
     pub name: &'static str,
-    keys: &'static [(&'static str, Wanted)],
+    keys: &'static [(&'static str, WantedKey)],
     /// Number of components of an action.
     pub action_dim: Option<usize>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Wanted {
+enum WantedKey {
     /// The first of these cameras that the environment has.
     Camera(&'static [&'static str]),
     /// A vector of this length: the first of these lists of states that the environment has.
@@ -28,24 +28,24 @@ enum Wanted {
 }
 
 /// Seven joints and the gripper of a Franka arm, one external camera and one at the wrist.
-pub(super) static DROID: Embodiment = Embodiment {
+pub(super) static DROID: OpenpiEmbodiment = OpenpiEmbodiment {
     name: "droid",
     keys: &[
         (
             "observation/exterior_image_1_left",
-            Wanted::Camera(&["exterior_image_1_left", "external_camera_rgb"]),
+            WantedKey::Camera(&["exterior_image_1_left", "external_camera_rgb"]),
         ),
         (
             "observation/wrist_image_left",
-            Wanted::Camera(&["wrist_image_left", "wrist_camera_rgb"]),
+            WantedKey::Camera(&["wrist_image_left", "wrist_camera_rgb"]),
         ),
         (
             "observation/joint_position",
-            Wanted::States(7, &[&["joint_position"], &["joint_pos"]]),
+            WantedKey::States(7, &[&["joint_position"], &["joint_pos"]]),
         ),
         (
             "observation/gripper_position",
-            Wanted::States(1, &[&["gripper_position"], &["gripper_pos"]]),
+            WantedKey::States(1, &[&["gripper_position"], &["gripper_pos"]]),
         ),
     ],
     action_dim: Some(8),
@@ -53,20 +53,20 @@ pub(super) static DROID: Embodiment = Embodiment {
 
 /// Position, rotation (axis times angle) and both fingers of LIBERO's arm; agent view and wrist
 /// camera.
-pub(super) static LIBERO: Embodiment = Embodiment {
+pub(super) static LIBERO: OpenpiEmbodiment = OpenpiEmbodiment {
     name: "libero",
     keys: &[
         (
             "observation/image",
-            Wanted::Camera(&["image", "agentview_image"]),
+            WantedKey::Camera(&["image", "agentview_image"]),
         ),
         (
             "observation/wrist_image",
-            Wanted::Camera(&["wrist_image", "robot0_eye_in_hand_image"]),
+            WantedKey::Camera(&["wrist_image", "robot0_eye_in_hand_image"]),
         ),
         (
             "observation/state",
-            Wanted::States(
+            WantedKey::States(
                 8,
                 &[
                     &["state"],
@@ -84,7 +84,7 @@ pub(super) static LIBERO: Embodiment = Embodiment {
 };
 
 /// An embodiment with only the keys in `observation_mapping`.
-pub(super) static CUSTOM: Embodiment = Embodiment {
+pub(super) static CUSTOM: OpenpiEmbodiment = OpenpiEmbodiment {
     name: "custom",
     keys: &[],
     action_dim: None,
@@ -92,7 +92,7 @@ pub(super) static CUSTOM: Embodiment = Embodiment {
 
 /// The source of one of the server's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum InputSource {
     Camera(String),
     /// These state vectors, one after the other.
     States(Vec<String>),
@@ -101,7 +101,7 @@ pub(super) enum Source {
 /// The server's keys and their sources in an environment, in the order in which they are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adapter {
-    sources: Vec<(String, Source)>,
+    sources: Vec<(String, InputSource)>,
 }
 
 impl Adapter {
@@ -113,7 +113,7 @@ impl Adapter {
     /// Returns [`PolicyError::Mismatch`] with both sides if they do not fit, and
     /// [`PolicyError::Setting`] for a malformed mapping.
     pub(super) fn new(
-        embodiment: &Embodiment,
+        embodiment: &OpenpiEmbodiment,
         env: &EnvSpec,
         mapping: Option<&Map<String, Value>>,
         cameras: Option<&[String]>,
@@ -123,7 +123,7 @@ impl Adapter {
         let views = embodiment
             .keys
             .iter()
-            .filter(|(_, wanted)| matches!(wanted, Wanted::Camera(_)))
+            .filter(|(_, wanted)| matches!(wanted, WantedKey::Camera(_)))
             .count();
         if cameras.is_some_and(|cameras| cameras.len() != views) {
             let wanted = format!("{views} cameras as pov_cam_name_sim");
@@ -137,11 +137,11 @@ impl Adapter {
             let given = mapping.and_then(|mapping| mapping.get(*key));
             let source = match (given, wanted) {
                 (Some(given), _) => said(key, given, env)?,
-                (None, Wanted::Camera(names)) => match named.next() {
+                (None, WantedKey::Camera(names)) => match named.next() {
                     Some(name) => camera(key, &[name.as_str()], env)?,
                     None => camera(key, names, env)?,
                 },
-                (None, Wanted::States(length, choices)) => states(key, *length, choices, env)?,
+                (None, WantedKey::States(length, choices)) => states(key, *length, choices, env)?,
             };
             sources.push(((*key).to_owned(), source));
         }
@@ -170,18 +170,18 @@ impl Adapter {
         Ok(Self { sources })
     }
 
-    pub(super) fn sources(&self) -> &[(String, Source)] {
+    pub(super) fn sources(&self) -> &[(String, InputSource)] {
         &self.sources
     }
 
     pub(super) fn sees(&self) -> bool {
         self.sources
             .iter()
-            .any(|(_, source)| matches!(source, Source::Camera(_)))
+            .any(|(_, source)| matches!(source, InputSource::Camera(_)))
     }
 }
 
-impl Embodiment {
+impl OpenpiEmbodiment {
     fn has(&self, key: &str) -> bool {
         self.keys.iter().any(|(own, _)| *own == key)
     }
@@ -194,16 +194,16 @@ pub(super) fn numbers(
 ) -> Result<Vec<f32>, PolicyError> {
     let mut numbers = Vec::new();
     for name in names {
-        let gone = || PolicyError::Inference(format!("the observation has no state {name}"));
-        numbers.extend(observation.state.get(name).ok_or_else(gone)?);
+        let values = observation.state.get(name);
+        numbers.extend(values.ok_or_else(|| InferenceError::no_state(name))?);
     }
     Ok(numbers)
 }
 
-fn camera(key: &str, names: &[&str], env: &EnvSpec) -> Result<Source, PolicyError> {
+fn camera(key: &str, names: &[&str], env: &EnvSpec) -> Result<InputSource, PolicyError> {
     let there = |name: &&&str| env.cameras.iter().any(|camera| camera.name == **name);
     match names.iter().find(there) {
-        Some(name) => Ok(Source::Camera((*name).to_owned())),
+        Some(name) => Ok(InputSource::Camera((*name).to_owned())),
         None => Err(mismatch(
             env,
             format!("camera {} for {key}", names.join(" or ")),
@@ -217,7 +217,7 @@ fn states(
     length: usize,
     choices: &[&[&str]],
     env: &EnvSpec,
-) -> Result<Source, PolicyError> {
+) -> Result<InputSource, PolicyError> {
     let lengths = |names: &[&str]| {
         names
             .iter()
@@ -225,7 +225,7 @@ fn states(
             .sum::<Option<usize>>()
     };
     if let Some(names) = choices.iter().find(|names| lengths(names) == Some(length)) {
-        return Ok(Source::States(
+        return Ok(InputSource::States(
             names.iter().map(|name| (*name).to_owned()).collect(),
         ));
     }
@@ -238,7 +238,7 @@ fn states(
 }
 
 /// Reads the entry of `observation_mapping` for a key.
-fn said(key: &str, given: &Value, env: &EnvSpec) -> Result<Source, PolicyError> {
+fn said(key: &str, given: &Value, env: &EnvSpec) -> Result<InputSource, PolicyError> {
     let names: Option<Vec<&str>> = match given {
         Value::String(name) => Some(vec![name]),
         Value::Array(names) => names.iter().map(Value::as_str).collect(),
@@ -255,10 +255,10 @@ fn said(key: &str, given: &Value, env: &EnvSpec) -> Result<Source, PolicyError> 
     if let ([name], true) = (&names[..], given.is_string())
         && env.cameras.iter().any(|camera| camera.name == *name)
     {
-        return Ok(Source::Camera((*name).to_owned()));
+        return Ok(InputSource::Camera((*name).to_owned()));
     }
     match names.iter().find(|name| length_of(name, env).is_none()) {
-        None => Ok(Source::States(
+        None => Ok(InputSource::States(
             names.iter().map(|name| (*name).to_owned()).collect(),
         )),
         Some(name) => Err(mismatch(env, format!("{name} for {key}"), shown(env))),
@@ -331,18 +331,18 @@ mod tests {
     }
 
     fn adapter(
-        embodiment: &Embodiment,
+        embodiment: &OpenpiEmbodiment,
         env: &EnvSpec,
         mapping: Value,
-    ) -> Result<Vec<(String, Source)>, String> {
+    ) -> Result<Vec<(String, InputSource)>, String> {
         let adapter = Adapter::new(embodiment, env, mapping.as_object(), None);
         adapter
             .map(|adapter| adapter.sources)
             .map_err(|err| err.to_string())
     }
 
-    fn states(names: &[&str]) -> Source {
-        Source::States(names.iter().map(|name| (*name).to_owned()).collect())
+    fn states(names: &[&str]) -> InputSource {
+        InputSource::States(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
     fn arena() -> EnvSpec {
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn arenas_droid_is_known_by_its_names() {
         let sources = adapter(&DROID, &arena(), Value::Null).unwrap();
-        let camera = |key: &str, name: &str| (key.to_owned(), Source::Camera(name.to_owned()));
+        let camera = |key: &str, name: &str| (key.to_owned(), InputSource::Camera(name.to_owned()));
         assert_eq!(
             sources,
             [
@@ -417,7 +417,7 @@ mod tests {
         let swapped = Adapter::new(&DROID, &arena(), None, Some(&cameras)).unwrap();
         assert_eq!(
             swapped.sources[0].1,
-            Source::Camera("wrist_camera_rgb".to_owned())
+            InputSource::Camera("wrist_camera_rgb".to_owned())
         );
     }
 

@@ -45,12 +45,12 @@ fn resize(rgb: &[u8], [rows, columns]: [usize; 2], [height, width]: [usize; 2]) 
 
 /// The weights of one result pixel: the index of the first source pixel, and the weights from there
 /// on.
-struct Weights {
+struct ResizeWeights {
     first: usize,
     weights: Vec<i64>,
 }
 
-fn weights(from: usize, to: usize) -> Vec<Weights> {
+fn weights(from: usize, to: usize) -> Vec<ResizeWeights> {
     let scale = from as f64 / to as f64;
     let reduction = scale.max(1.0);
     let at = |index: usize| {
@@ -62,7 +62,7 @@ fn weights(from: usize, to: usize) -> Vec<Weights> {
         let raw: Vec<f64> = (first..end).map(triangle).collect();
         let sum: f64 = raw.iter().sum();
         let fixed = |weight: &f64| (0.5 + weight / sum * f64::from(1u32 << PRECISION)) as i64;
-        Weights {
+        ResizeWeights {
             first,
             weights: raw.iter().map(fixed).collect(),
         }
@@ -70,10 +70,10 @@ fn weights(from: usize, to: usize) -> Vec<Weights> {
     (0..to).map(at).collect()
 }
 
-fn along_rows(rgb: &[u8], columns: usize, all: &[Weights]) -> Vec<u8> {
+fn along_rows(rgb: &[u8], columns: usize, all: &[ResizeWeights]) -> Vec<u8> {
     let mut narrow = Vec::with_capacity(rgb.len() / columns * all.len());
     for row in rgb.chunks_exact(columns * 3) {
-        for Weights { first, weights } in all {
+        for ResizeWeights { first, weights } in all {
             narrow.extend(
                 (0..3).map(|colour| blend(weights, |index| row[(first + index) * 3 + colour])),
             );
@@ -82,10 +82,10 @@ fn along_rows(rgb: &[u8], columns: usize, all: &[Weights]) -> Vec<u8> {
     narrow
 }
 
-fn along_columns(rgb: &[u8], width: usize, all: &[Weights]) -> Vec<u8> {
+fn along_columns(rgb: &[u8], width: usize, all: &[ResizeWeights]) -> Vec<u8> {
     let stride = width * 3;
     let mut low = Vec::with_capacity(stride * all.len());
-    for Weights { first, weights } in all {
+    for ResizeWeights { first, weights } in all {
         low.extend(
             (0..stride).map(|at| blend(weights, |index| rgb[(first + index) * stride + at])),
         );

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::Value as Json;
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::policy::openpi::adapter::{self, Adapter, Source};
+use crate::env::{EnvSpec, Observation};
+use crate::policy::openpi::adapter::{self, Adapter, InputSource};
 use crate::policy::openpi::picture;
 use crate::policy::openpi::settings::OpenpiSettings;
-use crate::policy::remote::{Caller, Lifeline, Websocket};
+use crate::policy::remote::{Caller, Lifeline, WebsocketConnection};
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
-use wire::{Array, Dialect, Key, Value};
+use crate::policy::{
+    Chunk, EpisodeStart, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+};
+use wire::{Array, Dialect, Key, Value, WireError};
 
 /// A server's policy that acts in one environment.
 #[derive(Debug)]
@@ -21,7 +23,7 @@ pub struct Openpi {
     adapter: Adapter,
     lifeline: Lifeline,
     /// Callers by connection index, created on first use.
-    callers: BTreeMap<usize, Caller<Websocket>>,
+    callers: BTreeMap<usize, Caller<WebsocketConnection>>,
     action_dim: usize,
 }
 
@@ -54,8 +56,8 @@ impl Openpi {
         let mut members = Vec::new();
         for (key, source) in self.adapter.sources() {
             let value = match source {
-                Source::Camera(camera) => self.picture(camera, observation)?,
-                Source::States(names) => {
+                InputSource::Camera(camera) => self.picture(camera, observation)?,
+                InputSource::States(names) => {
                     let numbers = adapter::numbers(names, observation)?;
                     Array::of_f32(&[numbers.len()], &numbers).into()
                 }
@@ -69,17 +71,15 @@ impl Openpi {
             &observation.language
         };
         if words.is_empty() {
-            let reason = "neither job nor environment says what is to be done; language_instruction is one way";
-            return Err(PolicyError::Inference(reason.to_owned()));
+            return Err(InferenceError::NoInstruction.into());
         }
         members.push((Key::from("prompt"), words.into()));
         Ok(wire::write(&Value::Map(members), Dialect::Openpi).into())
     }
 
     fn picture(&self, camera: &str, observation: &Observation) -> Result<Value, PolicyError> {
-        let gone =
-            || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
-        let frame = observation.video.get(camera).ok_or_else(gone)?;
+        let frame = observation.video.get(camera);
+        let frame = frame.ok_or_else(|| InferenceError::no_picture(camera))?;
         let [height, width] = self.settings.picture;
         let bytes = picture::resize_with_pad(frame, self.settings.picture);
         Ok(Array::of_u8(&[height, width, 3], bytes.into()).into())
@@ -91,28 +91,44 @@ impl Openpi {
     }
 }
 
+/// What is wrong with an answer.
+#[derive(Debug, thiserror::Error)]
+enum AnswerError {
+    #[error("its answer cannot be read: {0}")]
+    Unreadable(#[from] WireError),
+    #[error("it answers with the error `{text}`")]
+    Reported { text: String },
+    #[error("its answer has no array `actions`")]
+    NoActions,
+    #[error("its actions are {found:?}, [{horizon} or more, {dim}] is needed")]
+    Shape {
+        found: Vec<usize>,
+        horizon: usize,
+        dim: usize,
+    },
+}
+
 /// Returns the actions of an answer that are used.
-fn chunk(answer: &Bytes, horizon: usize, dim: usize) -> Result<Chunk, String> {
-    let answer = wire::read(answer)
-        .map_err(|err| format!("its answer cannot be read: {err}"))?
-        .value;
+fn chunk(answer: &Bytes, horizon: usize, dim: usize) -> Result<Chunk, AnswerError> {
+    let answer = wire::read(answer)?.value;
     if let Some(error) = answer.get("error") {
-        return Err(format!(
-            "it answers with the error `{}`",
-            error.as_text().unwrap_or_default()
-        ));
+        return Err(AnswerError::Reported {
+            text: error.as_text().unwrap_or_default().to_owned(),
+        });
     }
     let actions = answer
         .get("actions")
         .and_then(Value::as_array)
-        .ok_or("its answer has no array `actions`")?;
+        .ok_or(AnswerError::NoActions)?;
     match *actions.shape() {
         [steps, width] if steps >= horizon && width == dim => {
             Ok(Chunk::new(dim, actions.to_f32()[..horizon * dim].to_vec()))
         }
-        ref found => Err(format!(
-            "its actions are {found:?}, [{horizon} or more, {dim}] is needed"
-        )),
+        ref found => Err(AnswerError::Shape {
+            found: found.to_vec(),
+            horizon,
+            dim,
+        }),
     }
 }
 
@@ -156,7 +172,7 @@ impl Policy for Openpi {
     /// The protocol has no episodes.
     fn reset(&mut self, _: &[EpisodeStart]) {}
 
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let chunks = self.ask_all(rows);
         if chunks.is_err() {
             // Close the connections, so that outstanding answers are discarded.
@@ -167,14 +183,14 @@ impl Policy for Openpi {
 }
 
 impl Openpi {
-    fn ask_all(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn ask_all(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let mut chunks: Vec<Option<Chunk>> = rows.iter().map(|_| None).collect();
         let mut waiting: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (row, (env, _)) in rows.iter().enumerate().rev() {
+        for (index, row) in rows.iter().enumerate().rev() {
             waiting
-                .entry(env.0 % self.settings.connections)
+                .entry(row.env.0 % self.settings.connections)
                 .or_default()
-                .push(row);
+                .push(index);
         }
         // Every connection has at most one outstanding request, so a server that is slow to read
         // cannot deadlock with us.
@@ -185,7 +201,7 @@ impl Openpi {
                 .collect();
             let mut requests = Vec::with_capacity(round.len());
             for (connection, row) in &round {
-                let request = self.request(rows[*row].1)?;
+                let request = self.request(&rows[*row].observation)?;
                 let new = || Caller::new(&self.settings.server, &self.lifeline);
                 self.callers
                     .entry(*connection)
@@ -226,14 +242,14 @@ mod tests {
     #[test]
     fn of_an_answer_as_many_actions_are_taken_as_are_wanted() {
         assert_eq!(
-            chunk(&actions(&[4, 2]), 3, 2),
-            Ok(Chunk::new(2, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]))
+            chunk(&actions(&[4, 2]), 3, 2).unwrap(),
+            Chunk::new(2, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
         );
     }
 
     #[test]
     fn an_answer_that_does_not_fit_is_refused_with_both_sides() {
-        let refusal = |bytes: Bytes| chunk(&bytes, 3, 2).unwrap_err();
+        let refusal = |bytes: Bytes| chunk(&bytes, 3, 2).unwrap_err().to_string();
         assert_eq!(
             refusal(actions(&[2, 2])),
             "its actions are [2, 2], [3 or more, 2] is needed"

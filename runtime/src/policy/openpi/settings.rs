@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
 use crate::policy::argument;
-use crate::policy::openpi::adapter::{CUSTOM, DROID, Embodiment, LIBERO};
-use crate::policy::remote::{Defaults, Server};
+use crate::policy::openpi::adapter::{CUSTOM, DROID, LIBERO, OpenpiEmbodiment};
+use crate::policy::remote::{Defaults, PolicyServer};
 use jobs::policies::{PolicyType, SettingsReader};
 
 /// Default timeout. openpi's own client waits forever; the first inference of a server compiles its
@@ -25,8 +25,8 @@ const CONNECTIONS: usize = 16;
 #[derive(Debug)]
 pub struct OpenpiSettings {
     /// The server: its address and how to talk to it.
-    pub server: Server,
-    pub(super) embodiment: &'static Embodiment,
+    pub server: PolicyServer,
+    pub(super) embodiment: &'static OpenpiEmbodiment,
     /// The server's checkpoint, by name.
     pub variant: String,
     /// Number of actions of a chunk that are executed.
@@ -52,7 +52,7 @@ impl OpenpiSettings {
     /// Returns [`PolicyError::Setting`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let mut fields = SettingsReader::new(PolicyType::Pi0Remote, config);
-        let words: [(&str, &'static Embodiment); 3] =
+        let words: [(&str, &'static OpenpiEmbodiment); 3] =
             [("droid", &DROID), ("libero", &LIBERO), ("custom", &CUSTOM)];
         let embodiment = fields
             .one_of("openpi_embodiment_adapter", &words)?
@@ -69,7 +69,7 @@ impl OpenpiSettings {
             let wanted = "the server's names are needed with openpi_embodiment_adapter custom";
             return Err(argument("observation_mapping", "missing", wanted));
         }
-        let server = Server::read(
+        let server = PolicyServer::read(
             &mut fields,
             Defaults {
                 scheme: "ws",
@@ -104,7 +104,7 @@ impl OpenpiSettings {
 
 /// Returns the default chunk length: `open_loop_horizon` of Arena's adapter for DROID,
 /// `replan_steps` of openpi's LIBERO example.
-fn default_length(embodiment: &Embodiment, variant: &str) -> Result<usize, PolicyError> {
+fn default_length(embodiment: &OpenpiEmbodiment, variant: &str) -> Result<usize, PolicyError> {
     match (embodiment.name, variant) {
         ("droid", "pi05") => Ok(15),
         ("droid", "pi0" | "pi0_fast") => Ok(10),

@@ -5,11 +5,11 @@ use bytes::Bytes;
 
 use crate::clock::now;
 use crate::policy::PolicyError;
-use crate::policy::remote::{Lifeline, Next, Patience, Server};
+use crate::policy::remote::{Lifeline, PolicyServer, RetryDecision, RetryPatience};
 
 /// The reason why an attempt has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum CallError {
     /// The server is unreachable; the next attempt may succeed.
     Away(String),
     /// The request or the server is wrong; every attempt would fail like this.
@@ -19,45 +19,45 @@ pub enum Trouble {
 }
 
 /// A connection to a server, with one answer for each request.
-pub trait Connection: Sized {
+pub trait ServerConnection: Sized {
     /// Connects to the server.
     ///
     /// # Errors
-    /// Returns any kind of [`Trouble`].
-    fn open(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble>;
+    /// Returns any kind of [`CallError`].
+    fn open(server: &PolicyServer, lifeline: &Lifeline) -> Result<Self, CallError>;
 
     /// Sends a request.
     ///
     /// # Errors
-    /// Returns a [`Trouble`], after which the connection cannot be used.
-    fn send(&mut self, request: &Bytes) -> Result<(), Trouble>;
+    /// Returns a [`CallError`], after which the connection cannot be used.
+    fn send(&mut self, request: &Bytes) -> Result<(), CallError>;
 
     /// Receives the answer to the request.
     ///
     /// # Errors
-    /// Returns a [`Trouble`], after which the connection cannot be used.
-    fn receive(&mut self) -> Result<Bytes, Trouble>;
+    /// Returns a [`CallError`], after which the connection cannot be used.
+    fn receive(&mut self) -> Result<Bytes, CallError>;
 }
 
 /// Sends requests to a server, and retries while it is unreachable.
 #[derive(Debug)]
 pub struct Caller<C> {
-    server: Server,
+    server: PolicyServer,
     lifeline: Lifeline,
     connection: Option<C>,
-    patience: Patience,
+    patience: RetryPatience,
     /// The result of sending the request in [`Caller::begin`].
-    begun: Option<Result<(), Trouble>>,
+    begun: Option<Result<(), CallError>>,
 }
 
-impl<C: Connection> Caller<C> {
+impl<C: ServerConnection> Caller<C> {
     /// Creates a caller that connects at the first request.
-    pub fn new(server: &Server, lifeline: &Lifeline) -> Self {
+    pub fn new(server: &PolicyServer, lifeline: &Lifeline) -> Self {
         Self {
             server: server.clone(),
             lifeline: lifeline.clone(),
             connection: None,
-            patience: Patience::new(server.retry),
+            patience: RetryPatience::new(server.retry),
             begun: None,
         }
     }
@@ -102,7 +102,7 @@ impl<C: Connection> Caller<C> {
         })
     }
 
-    fn connected(&mut self) -> Result<&mut C, Trouble> {
+    fn connected(&mut self) -> Result<&mut C, CallError> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => C::open(&self.server, &self.lifeline)?,
@@ -113,7 +113,7 @@ impl<C: Connection> Caller<C> {
     fn retry<T>(
         &mut self,
         what: &str,
-        mut attempt: impl FnMut(&mut Self) -> Result<T, Trouble>,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, CallError>,
     ) -> Result<T, PolicyError> {
         loop {
             let began = now();
@@ -127,21 +127,21 @@ impl<C: Connection> Caller<C> {
             };
             self.connection = None;
             let reason = match trouble {
-                Trouble::Away(reason) => format!("{what}: {reason}"),
-                Trouble::Wrong(reason) => {
+                CallError::Away(reason) => format!("{what}: {reason}"),
+                CallError::Wrong(reason) => {
                     return Err(self.server.error(format!("{what}: {reason}")));
                 }
-                Trouble::Cut => {
+                CallError::Cut => {
                     return Err(self
                         .server
                         .error(format!("{what}: given up, as the evaluation ends")));
                 }
             };
             match self.patience.failed(&reason, began, now()) {
-                Next::GiveUp(text) => {
+                RetryDecision::GiveUp(text) => {
                     return Err(self.server.error(format!("it stays away: {text}")));
                 }
-                Next::Again { after, say } => {
+                RetryDecision::Again { after, say } => {
                     say.into_iter().for_each(|text| self.say(&text));
                     self.lifeline.rest(after);
                 }
@@ -164,27 +164,27 @@ mod tests {
 
     thread_local! {
         /// The results of this test's attempts, with the first one last.
-        static FATES: RefCell<Vec<Result<&'static str, Trouble>>> = const { RefCell::new(Vec::new()) };
+        static FATES: RefCell<Vec<Result<&'static str, CallError>>> = const { RefCell::new(Vec::new()) };
         static OPENED: RefCell<u32> = const { RefCell::new(0) };
     }
 
     struct Fake;
 
-    impl Connection for Fake {
-        fn open(_: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
+    impl ServerConnection for Fake {
+        fn open(_: &PolicyServer, lifeline: &Lifeline) -> Result<Self, CallError> {
             OPENED.with_borrow_mut(|opened| *opened += 1);
             if lifeline.is_cut() {
-                Err(Trouble::Cut)
+                Err(CallError::Cut)
             } else {
                 Ok(Self)
             }
         }
 
-        fn send(&mut self, _: &Bytes) -> Result<(), Trouble> {
+        fn send(&mut self, _: &Bytes) -> Result<(), CallError> {
             Ok(())
         }
 
-        fn receive(&mut self) -> Result<Bytes, Trouble> {
+        fn receive(&mut self) -> Result<Bytes, CallError> {
             FATES
                 .with_borrow_mut(Vec::pop)
                 .unwrap_or(Ok("late"))
@@ -192,9 +192,9 @@ mod tests {
         }
     }
 
-    fn server(retry: Duration) -> Server {
+    fn server(retry: Duration) -> PolicyServer {
         let (scheme, host) = ("tcp", "gpu7".to_owned());
-        Server {
+        PolicyServer {
             scheme,
             host,
             port: 5555,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn call(
-        mut fates: Vec<Result<&'static str, Trouble>>,
+        mut fates: Vec<Result<&'static str, CallError>>,
         retry: Duration,
     ) -> Result<Bytes, String> {
         fates.reverse();
@@ -216,8 +216,8 @@ mod tests {
             .map_err(|err| err.to_string())
     }
 
-    fn away() -> Result<&'static str, Trouble> {
-        Err(Trouble::Away("connection refused".to_owned()))
+    fn away() -> Result<&'static str, CallError> {
+        Err(CallError::Away("connection refused".to_owned()))
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_a_server_says_is_wrong_is_not_asked_again() {
-        let wrong = Err(Trouble::Wrong("error `no such key`".to_owned()));
+        let wrong = Err(CallError::Wrong("error `no such key`".to_owned()));
         let text = call(vec![wrong, Ok("never")], Duration::from_secs(60)).unwrap_err();
         assert_eq!(
             text,

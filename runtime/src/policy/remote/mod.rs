@@ -18,13 +18,13 @@ mod server;
 mod stream;
 mod websocket;
 
-pub use caller::{Caller, Connection, Trouble};
+pub use caller::{CallError, Caller, ServerConnection};
 pub use lifeline::Lifeline;
-pub use patience::{Next, Patience};
+pub use patience::{RetryDecision, RetryPatience};
 pub use request::Req;
-pub use server::{Defaults, Server, Token};
-pub use stream::Stream;
-pub use websocket::Websocket;
+pub use server::{Defaults, PolicyServer, Token};
+pub use stream::PatientStream;
+pub use websocket::WebsocketConnection;
 
 /// Maximum size of an answer in bytes; a chunk of actions has some kilobytes.
 const LONGEST_ANSWER: usize = 256 << 20;

@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// The retry state for one server.
 #[derive(Debug)]
-pub struct Patience {
+pub struct RetryPatience {
     limit: Duration,
     /// Start of the first attempt that failed.
     since: Option<Instant>,
@@ -25,7 +25,7 @@ pub struct Patience {
 
 /// What to do after a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RetryDecision {
     /// Try again.
     Again {
         /// Pause before the next attempt.
@@ -37,7 +37,7 @@ pub enum Next {
     GiveUp(String),
 }
 
-impl Patience {
+impl RetryPatience {
     /// Creates a state in which attempts may start until `limit` after the first failed one.
     pub fn new(limit: Duration) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Patience {
     }
 
     /// Records that an attempt that began at `began` has failed at `now`.
-    pub fn failed(&mut self, reason: &str, began: Instant, now: Instant) -> Next {
+    pub fn failed(&mut self, reason: &str, began: Instant, now: Instant) -> RetryDecision {
         let since = *self.since.get_or_insert(began);
         self.failures += 1;
         let waited = now.saturating_duration_since(since);
@@ -63,13 +63,13 @@ impl Patience {
             } else {
                 format!("{} attempts", self.failures)
             };
-            return Next::GiveUp(format!(
+            return RetryDecision::GiveUp(format!(
                 "{attempts} in {:.1} s, the last one: {reason}",
                 waited.as_secs_f64()
             ));
         };
         let Some(doublings) = self.failures.checked_sub(2) else {
-            return Next::Again {
+            return RetryDecision::Again {
                 after: Duration::ZERO,
                 say: None,
             };
@@ -85,7 +85,7 @@ impl Patience {
             .saturating_mul(1 << doublings.min(8))
             .min(LONGEST)
             .min(left);
-        Next::Again { after, say }
+        RetryDecision::Again { after, say }
     }
 
     /// Records a successful attempt; returns a message for the user if the failures were reported.
@@ -108,8 +108,8 @@ mod tests {
         Duration::from_secs_f64(seconds)
     }
 
-    fn after(next: &Next) -> f64 {
-        if let Next::Again { after, .. } = next {
+    fn after(next: &RetryDecision) -> f64 {
+        if let RetryDecision::Again { after, .. } = next {
             after.as_secs_f64()
         } else {
             panic!("{next:?}")
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_a_limit() {
-        let (mut patience, start) = (Patience::new(seconds(100.0)), crate::clock::now());
+        let (mut patience, start) = (RetryPatience::new(seconds(100.0)), crate::clock::now());
         let pauses: Vec<f64> = (0..8)
             .map(|_| after(&patience.failed("refused", start, start)))
             .collect();
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_last_pause_ends_with_the_patience() {
-        let (mut patience, start) = (Patience::new(seconds(10.0)), crate::clock::now());
+        let (mut patience, start) = (RetryPatience::new(seconds(10.0)), crate::clock::now());
         patience.failed("refused", start, start);
         assert_eq!(
             after(&patience.failed("refused", start, start + seconds(9.9))),
@@ -136,27 +136,28 @@ mod tests {
         let last = patience.failed("timed out", start, start + seconds(10.0));
         assert_eq!(
             last,
-            Next::GiveUp("3 attempts in 10.0 s, the last one: timed out".to_owned())
+            RetryDecision::GiveUp("3 attempts in 10.0 s, the last one: timed out".to_owned())
         );
     }
 
     #[test]
     fn without_patience_the_first_failure_is_the_last() {
         let start = crate::clock::now();
-        let next = Patience::new(Duration::ZERO).failed("refused", start, start + seconds(2.0));
+        let next =
+            RetryPatience::new(Duration::ZERO).failed("refused", start, start + seconds(2.0));
         assert_eq!(
             next,
-            Next::GiveUp("1 attempt in 2.0 s, the last one: refused".to_owned())
+            RetryDecision::GiveUp("1 attempt in 2.0 s, the last one: refused".to_owned())
         );
     }
 
     #[test]
     fn a_reason_is_told_once_and_so_is_the_return() {
-        let (mut patience, start) = (Patience::new(seconds(60.0)), crate::clock::now());
+        let (mut patience, start) = (RetryPatience::new(seconds(60.0)), crate::clock::now());
         let mut say =
             |reason: &str, at: f64| match patience.failed(reason, start, start + seconds(at)) {
-                Next::Again { say, .. } => say,
-                Next::GiveUp(text) => panic!("{text}"),
+                RetryDecision::Again { say, .. } => say,
+                RetryDecision::GiveUp(text) => panic!("{text}"),
             };
         assert_eq!(say("refused", 0.0), None);
         assert_eq!(

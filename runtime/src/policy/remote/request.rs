@@ -8,7 +8,9 @@ use std::io::{Read, Write};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::policy::remote::{Connection, LONGEST_ANSWER, Lifeline, Server, Stream, Trouble};
+use crate::policy::remote::{
+    CallError, LONGEST_ANSWER, Lifeline, PatientStream, PolicyServer, ServerConnection,
+};
 use wire::zmtp::{self, Heard, Reader, Socket};
 
 /// Number of bytes that are read at a time.
@@ -17,25 +19,25 @@ const BLOCK: usize = 1 << 16;
 /// A connection to a REP or ROUTER socket.
 #[derive(Debug)]
 pub struct Req {
-    stream: Stream,
+    stream: PatientStream,
     reader: Reader,
     buffer: BytesMut,
 }
 
 impl Req {
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), CallError> {
         self.stream
             .write_all(bytes)
             .map_err(|err| self.stream.trouble(&err))
     }
 
-    fn next(&mut self) -> Result<Heard, Trouble> {
+    fn next(&mut self) -> Result<Heard, CallError> {
         let mut block = vec![0; BLOCK];
         loop {
             let heard = self.reader.next(&mut self.buffer);
-            if let Some(heard) = heard
-                .map_err(|err| Trouble::Wrong(format!("it speaks no ZeroMQ for policies: {err}")))?
-            {
+            if let Some(heard) = heard.map_err(|err| {
+                CallError::Wrong(format!("it speaks no ZeroMQ for policies: {err}"))
+            })? {
                 return Ok(heard);
             }
             match self
@@ -43,16 +45,16 @@ impl Req {
                 .read(&mut block)
                 .map_err(|err| self.stream.trouble(&err))?
             {
-                0 => return Err(Trouble::Away("it closed the connection".to_owned())),
+                0 => return Err(CallError::Away("it closed the connection".to_owned())),
                 count => self.buffer.extend_from_slice(&block[..count]),
             }
         }
     }
 }
 
-impl Connection for Req {
-    fn open(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
-        let stream = Stream::connect(server, lifeline)?;
+impl ServerConnection for Req {
+    fn open(server: &PolicyServer, lifeline: &Lifeline) -> Result<Self, CallError> {
+        let stream = PatientStream::connect(server, lifeline)?;
         let mut req = Self {
             stream,
             reader: Reader::new(LONGEST_ANSWER),
@@ -66,22 +68,24 @@ impl Connection for Req {
                     let ready = Socket::Req.check_ready(&name, &properties);
                     return ready
                         .map(|()| req)
-                        .map_err(|err| Trouble::Wrong(format!("it is {err}")));
+                        .map_err(|err| CallError::Wrong(format!("it is {err}")));
                 }
                 Heard::Request(_) => {
-                    return Err(Trouble::Wrong("it answers before it was asked".to_owned()));
+                    return Err(CallError::Wrong(
+                        "it answers before it was asked".to_owned(),
+                    ));
                 }
             }
         }
     }
 
-    fn send(&mut self, request: &Bytes) -> Result<(), Trouble> {
+    fn send(&mut self, request: &Bytes) -> Result<(), CallError> {
         self.stream.renew();
         self.write(&zmtp::answer_head(&[], request.len()))?;
         self.write(request)
     }
 
-    fn receive(&mut self) -> Result<Bytes, Trouble> {
+    fn receive(&mut self) -> Result<Bytes, CallError> {
         self.stream.renew();
         loop {
             match self.next()? {
@@ -94,7 +98,7 @@ impl Connection for Req {
                 Heard::Request(answer) => match &answer.body[..] {
                     [only] => return Ok(only.clone()),
                     parts => {
-                        return Err(Trouble::Wrong(format!(
+                        return Err(CallError::Wrong(format!(
                             "an answer of {} parts, 1 is needed",
                             parts.len()
                         )));

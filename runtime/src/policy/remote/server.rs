@@ -17,7 +17,7 @@ const LONGEST_REASON: usize = 4096;
 
 /// The address and timeouts of a policy server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct PolicyServer {
     /// URL scheme: `tcp` or `ws`.
     pub scheme: &'static str,
     /// Host name or address.
@@ -47,7 +47,7 @@ pub struct Defaults {
     pub timeout: Duration,
 }
 
-impl Server {
+impl PolicyServer {
     /// Reads the settings.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Server {
     }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for PolicyServer {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         let Self {
             scheme, host, port, ..
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn read(config: Value) -> Result<Server, String> {
+    fn read(config: Value) -> Result<PolicyServer, String> {
         let Value::Object(config) = config else {
             panic!("an object is meant")
         };
@@ -172,7 +172,7 @@ mod tests {
             port: 8000,
             timeout: Duration::from_secs(7),
         };
-        Server::read(
+        PolicyServer::read(
             &mut SettingsReader::new(PolicyType::Pi0Remote, &config),
             defaults,
         )

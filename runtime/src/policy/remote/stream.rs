@@ -5,7 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use crate::clock::now;
-use crate::policy::remote::{Lifeline, Server, Trouble};
+use crate::policy::remote::{CallError, Lifeline, PolicyServer};
 
 /// Interval at which a wait checks its deadline and the lifeline.
 const SLICE: Duration = Duration::from_millis(100);
@@ -15,30 +15,30 @@ const LONGEST_CONNECT: Duration = Duration::from_secs(5);
 
 /// A connection that blocks until its deadline, or until the lifeline is cut.
 #[derive(Debug)]
-pub struct Stream {
+pub struct PatientStream {
     tcp: TcpStream,
     lifeline: Lifeline,
     timeout: Duration,
     deadline: Instant,
 }
 
-impl Stream {
+impl PatientStream {
     /// Connects to the first of the host's addresses that answers.
     ///
     /// # Errors
-    /// Returns [`Trouble::Away`] with the reason of the last address.
-    pub fn connect(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
+    /// Returns [`CallError::Away`] with the reason of the last address.
+    pub fn connect(server: &PolicyServer, lifeline: &Lifeline) -> Result<Self, CallError> {
         let deadline = now() + server.timeout;
         let addresses = (server.host.as_str(), server.port).to_socket_addrs();
         let addresses = addresses
-            .map_err(|err| Trouble::Away(format!("no address of {}: {err}", server.host)))?;
+            .map_err(|err| CallError::Away(format!("no address of {}: {err}", server.host)))?;
         let mut reason = format!("no address of {}", server.host);
         for address in addresses {
             let left = deadline
                 .saturating_duration_since(now())
                 .min(LONGEST_CONNECT);
             if lifeline.is_cut() {
-                return Err(Trouble::Cut);
+                return Err(CallError::Cut);
             }
             let tcp = match TcpStream::connect_timeout(&address, left.max(SLICE)) {
                 Ok(tcp) => tcp,
@@ -51,7 +51,7 @@ impl Stream {
                 .set_nodelay(true)
                 .and_then(|()| tcp.set_read_timeout(Some(SLICE)))
                 .and_then(|()| tcp.set_write_timeout(Some(SLICE)));
-            prepared.map_err(|err| Trouble::Away(err.to_string()))?;
+            prepared.map_err(|err| CallError::Away(err.to_string()))?;
             return Ok(Self {
                 tcp,
                 lifeline: lifeline.clone(),
@@ -59,7 +59,7 @@ impl Stream {
                 deadline,
             });
         }
-        Err(Trouble::Away(reason))
+        Err(CallError::Away(reason))
     }
 
     /// Restarts the timeout.
@@ -68,13 +68,13 @@ impl Stream {
     }
 
     /// Classifies an error from reading or writing.
-    pub fn trouble(&self, err: &io::Error) -> Trouble {
+    pub fn trouble(&self, err: &io::Error) -> CallError {
         match err.kind() {
-            _ if self.lifeline.is_cut() => Trouble::Cut,
+            _ if self.lifeline.is_cut() => CallError::Cut,
             ErrorKind::TimedOut => {
-                Trouble::Away(format!("no answer within {} s", self.timeout.as_secs_f64()))
+                CallError::Away(format!("no answer within {} s", self.timeout.as_secs_f64()))
             }
-            _ => Trouble::Away(plain(err)),
+            _ => CallError::Away(plain(err)),
         }
     }
 
@@ -100,13 +100,13 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for PatientStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.persist(|tcp| tcp.read(buffer))
     }
 }
 
-impl Write for Stream {
+impl Write for PatientStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.persist(|tcp| tcp.write(bytes))
     }
@@ -135,8 +135,8 @@ mod tests {
 
     use super::*;
 
-    fn server(port: u16, timeout: Duration) -> Server {
-        Server {
+    fn server(port: u16, timeout: Duration) -> PolicyServer {
+        PolicyServer {
             scheme: "tcp",
             host: "127.0.0.1".to_owned(),
             port,
@@ -153,11 +153,11 @@ mod tests {
             listener.local_addr().unwrap().port(),
             Duration::from_millis(300),
         );
-        let mut stream = Stream::connect(&server, &Lifeline::alone()).unwrap();
+        let mut stream = PatientStream::connect(&server, &Lifeline::alone()).unwrap();
         let err = stream.read(&mut [0]).unwrap_err();
         assert_eq!(
             stream.trouble(&err),
-            Trouble::Away("no answer within 0.3 s".to_owned())
+            CallError::Away("no answer within 0.3 s".to_owned())
         );
     }
 
@@ -168,7 +168,7 @@ mod tests {
             listener.local_addr().unwrap().port(),
             Duration::from_millis(300),
         );
-        let mut stream = Stream::connect(&server, &Lifeline::alone()).unwrap();
+        let mut stream = PatientStream::connect(&server, &Lifeline::alone()).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         // Write until the other side closes the connection.
         let peer = std::thread::spawn(move || while peer.write_all(&[0; 16]).is_ok() {});
@@ -179,7 +179,7 @@ mod tests {
         };
         assert_eq!(
             stream.trouble(&err),
-            Trouble::Away("no answer within 0.3 s".to_owned())
+            CallError::Away("no answer within 0.3 s".to_owned())
         );
         drop(stream);
         peer.join().unwrap();
@@ -193,10 +193,10 @@ mod tests {
             Duration::from_secs(3600),
         );
         let lifeline = Lifeline::alone();
-        let mut stream = Stream::connect(&server, &lifeline).unwrap();
+        let mut stream = PatientStream::connect(&server, &lifeline).unwrap();
         lifeline.cut();
         let err = stream.read(&mut [0]).unwrap_err();
-        assert_eq!(stream.trouble(&err), Trouble::Cut);
+        assert_eq!(stream.trouble(&err), CallError::Cut);
     }
 
     #[test]
@@ -206,8 +206,9 @@ mod tests {
             .local_addr()
             .unwrap()
             .port();
-        let trouble = Stream::connect(&server(port, Duration::from_secs(60)), &Lifeline::alone())
-            .unwrap_err();
-        assert_eq!(trouble, Trouble::Away("connection refused".to_owned()));
+        let trouble =
+            PatientStream::connect(&server(port, Duration::from_secs(60)), &Lifeline::alone())
+                .unwrap_err();
+        assert_eq!(trouble, CallError::Away("connection refused".to_owned()));
     }
 }

@@ -7,29 +7,31 @@ use tungstenite::http::{HeaderValue, header};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
-use crate::policy::remote::{Connection, LONGEST_ANSWER, Lifeline, Server, Stream, Trouble};
+use crate::policy::remote::{
+    CallError, LONGEST_ANSWER, Lifeline, PatientStream, PolicyServer, ServerConnection,
+};
 
 /// Maximum number of characters of a server's traceback that are shown, from its end.
 const LONGEST_WORDS: usize = 2000;
 
 /// A connection to `WebsocketPolicyServer`.
 #[derive(Debug)]
-pub struct Websocket(WebSocket<Stream>);
+pub struct WebsocketConnection(WebSocket<PatientStream>);
 
-impl Websocket {
-    fn trouble(&self, err: Error) -> Trouble {
+impl WebsocketConnection {
+    fn trouble(&self, err: Error) -> CallError {
         trouble(self.0.get_ref(), err)
     }
 
     /// Returns the next data message.
-    fn next(&mut self) -> Result<Bytes, Trouble> {
+    fn next(&mut self) -> Result<Bytes, CallError> {
         loop {
             match self.0.read().map_err(|err| self.trouble(err))? {
                 Message::Binary(bytes) => return Ok(bytes),
                 // On an error, the reference sends the traceback of its policy as text and closes
                 // the connection.
                 Message::Text(text) => {
-                    return Err(Trouble::Wrong(format!(
+                    return Err(CallError::Wrong(format!(
                         "it says: {}",
                         end_of(text.as_str())
                     )));
@@ -38,7 +40,7 @@ impl Websocket {
                     let why = frame.map(|frame| {
                         format!(" ({} {})", u16::from(frame.code), frame.reason.as_str())
                     });
-                    return Err(Trouble::Away(format!(
+                    return Err(CallError::Away(format!(
                         "it closed the connection{}",
                         why.unwrap_or_default()
                     )));
@@ -49,11 +51,12 @@ impl Websocket {
     }
 }
 
-impl Connection for Websocket {
-    fn open(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
-        let stream = Stream::connect(server, lifeline)?;
-        let wrong =
-            |err: String| Trouble::Wrong(format!("no request for a websocket can be made: {err}"));
+impl ServerConnection for WebsocketConnection {
+    fn open(server: &PolicyServer, lifeline: &Lifeline) -> Result<Self, CallError> {
+        let stream = PatientStream::connect(server, lifeline)?;
+        let wrong = |err: String| {
+            CallError::Wrong(format!("no request for a websocket can be made: {err}"))
+        };
         let mut request = server
             .to_string()
             .into_client_request()
@@ -73,7 +76,7 @@ impl Connection for Websocket {
             Ok((websocket, _)) => Self(websocket),
             Err(HandshakeError::Failure(err)) => return Err(refusal(err, lifeline, server)),
             Err(HandshakeError::Interrupted(_)) => {
-                return Err(Trouble::Away("no handshake in time".to_owned()));
+                return Err(CallError::Away("no handshake in time".to_owned()));
             }
         };
         // The server's metadata: a map without a fixed structure.
@@ -81,55 +84,55 @@ impl Connection for Websocket {
         Ok(websocket)
     }
 
-    fn send(&mut self, request: &Bytes) -> Result<(), Trouble> {
+    fn send(&mut self, request: &Bytes) -> Result<(), CallError> {
         self.0.get_mut().renew();
         self.0
             .send(Message::Binary(request.clone()))
             .map_err(|err| self.trouble(err))
     }
 
-    fn receive(&mut self) -> Result<Bytes, Trouble> {
+    fn receive(&mut self) -> Result<Bytes, CallError> {
         self.0.get_mut().renew();
         self.next()
     }
 }
 
 /// Explains a failed handshake.
-fn refusal(err: Error, lifeline: &Lifeline, server: &Server) -> Trouble {
+fn refusal(err: Error, lifeline: &Lifeline, server: &PolicyServer) -> CallError {
     match err {
-        _ if lifeline.is_cut() => Trouble::Cut,
+        _ if lifeline.is_cut() => CallError::Cut,
         Error::Http(response) => {
             let status = response.status();
             let text = format!("it answers HTTP {status}");
             // A proxy answers like this while the server behind it starts.
             let may_pass = status.is_server_error() || status.as_u16() == 429;
             if may_pass {
-                Trouble::Away(text)
+                CallError::Away(text)
             } else {
-                Trouble::Wrong(text)
+                CallError::Wrong(text)
             }
         }
-        Error::Io(err) if err.kind() == std::io::ErrorKind::TimedOut => Trouble::Away(format!(
+        Error::Io(err) if err.kind() == std::io::ErrorKind::TimedOut => CallError::Away(format!(
             "no answer within {} s",
             server.timeout.as_secs_f64()
         )),
-        Error::Io(err) => Trouble::Away(err.to_string()),
+        Error::Io(err) => CallError::Away(err.to_string()),
         Error::Protocol(tungstenite::error::ProtocolError::HandshakeIncomplete) => {
-            Trouble::Away("it closed the connection".to_owned())
+            CallError::Away("it closed the connection".to_owned())
         }
-        other => Trouble::Wrong(format!("it speaks no websocket: {other}")),
+        other => CallError::Wrong(format!("it speaks no websocket: {other}")),
     }
 }
 
-fn trouble(stream: &Stream, err: Error) -> Trouble {
+fn trouble(stream: &PatientStream, err: Error) -> CallError {
     match err {
         Error::Io(err) => stream.trouble(&err),
         Error::ConnectionClosed
         | Error::AlreadyClosed
         | Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => {
-            Trouble::Away("it closed the connection".to_owned())
+            CallError::Away("it closed the connection".to_owned())
         }
-        other => Trouble::Wrong(format!("it speaks no websocket: {other}")),
+        other => CallError::Wrong(format!("it speaks no websocket: {other}")),
     }
 }
 

@@ -23,8 +23,10 @@ use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, nor
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::argument;
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
-use view::{ACTION_DIM, HOLDING, View, nearest_to_zero};
+use crate::policy::{
+    Chunk, EpisodeStart, Policy, PolicyError, PolicyRow, PolicySpec, require_state,
+};
+use view::{ACTION_DIM, HOLDING, SceneState, nearest_to_zero};
 
 pub(crate) mod skill;
 mod view;
@@ -75,7 +77,7 @@ enum Phase {
 
 /// The state of an episode that is kept between chunks.
 #[derive(Clone, Copy, Debug)]
-struct Memory {
+struct EpisodeMemory {
     task: TaskName,
     phase: Phase,
     /// Unit vector along which a puck is pushed, chosen while the hand is above it.
@@ -133,7 +135,7 @@ impl PolicySettings for ScriptedSettings {
 pub struct Scripted {
     task: TaskName,
     horizon: usize,
-    episodes: BTreeMap<EnvIndex, Memory>,
+    episodes: BTreeMap<EnvIndex, EpisodeMemory>,
 }
 
 impl Scripted {
@@ -155,12 +157,12 @@ impl Scripted {
     }
 
     fn chunk(&mut self, env: EnvIndex, observation: &Observation) -> Result<Chunk, PolicyError> {
-        let mut view = View::new(observation)?;
+        let mut view = SceneState::new(observation)?;
         let task = self.task;
         let memory = self
             .episodes
             .entry(env)
-            .or_insert_with(|| Memory::new(task, &view));
+            .or_insert_with(|| EpisodeMemory::new(task, &view));
         memory.advance(&view);
         let mut values = Vec::with_capacity(self.horizon * ACTION_DIM);
         for _ in 0..self.horizon {
@@ -229,15 +231,15 @@ impl Policy for Scripted {
         }
     }
 
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         rows.iter()
-            .map(|&(env, observation)| self.chunk(env, observation))
+            .map(|row| self.chunk(row.env, &row.observation))
             .collect()
     }
 }
 
-impl Memory {
-    fn new(task: TaskName, view: &View) -> Self {
+impl EpisodeMemory {
+    fn new(task: TaskName, view: &SceneState) -> Self {
         let phase = if task == TaskName::Reach {
             Phase::Reach
         } else {
@@ -252,7 +254,7 @@ impl Memory {
     }
 
     /// Advances to the phase to which the view leads.
-    fn advance(&mut self, view: &View) {
+    fn advance(&mut self, view: &SceneState) {
         let next = self.next(view);
         if next == Phase::Above && self.phase != Phase::Above {
             self.heading = view.heading();
@@ -260,7 +262,7 @@ impl Memory {
         self.phase = next;
     }
 
-    fn next(&self, view: &View) -> Phase {
+    fn next(&self, view: &SceneState) -> Phase {
         let waypoint = self.waypoint(view);
         let near = |distance: f64| norm(minus(waypoint.position, view.hand)) < distance;
         let turned = norm(difference(view.quaternion, down(waypoint.yaw))) < 0.08;
@@ -289,11 +291,11 @@ impl Memory {
 
     /// Returns the height of the object's centre on the plate; the plate's top is as far above its
     /// centre as its centre is above the table.
-    fn placed_height(&self, view: &View) -> f64 {
+    fn placed_height(&self, view: &SceneState) -> f64 {
         2.0 * view.goal[2] + self.rest
     }
 
-    fn waypoint(&self, view: &View) -> Waypoint {
+    fn waypoint(&self, view: &SceneState) -> Waypoint {
         let [object, goal, hand] = [view.object, view.goal, view.hand];
         // While carrying, the object rather than the hand is moved above the goal.
         let over_goal = |z: f64| {
@@ -356,7 +358,7 @@ impl Waypoint {
         Self { speed, ..self }
     }
 
-    fn action(&self, view: &View) -> [f64; ACTION_DIM] {
+    fn action(&self, view: &SceneState) -> [f64; ACTION_DIM] {
         let way = minus(self.position, view.hand).map(|x| x * GAIN);
         let [x, y, z] = shorten(way, self.speed).map(|x| x / METRES_PER_ACTION);
         let turn = difference(view.quaternion, down(self.yaw)).map(|x| x * GAIN);
@@ -376,6 +378,7 @@ mod tests {
     use crate::env::mujoco::{MujocoConfig, MujocoEnv, make};
     use crate::env::{EnvIndex, Lockstep, Render, Step};
     use crate::policy::scripted::Scripted;
+    use crate::policy::tests::row;
     use crate::policy::{EpisodeStart, Policy};
 
     const COPY: EnvIndex = EnvIndex(0);
@@ -394,7 +397,8 @@ mod tests {
             seed,
         }]);
         loop {
-            let chunk = policy.act(&[(COPY, &observation)]).unwrap().remove(0);
+            let rows = [row(COPY.0, observation.clone())];
+            let chunk = policy.act(&rows).unwrap().remove(0);
             for index in 0..taken {
                 let action = chunk.action(index).unwrap().to_vec();
                 let step = env.step(&[(COPY, action)], Render::No).remove(0).unwrap();

@@ -17,8 +17,8 @@
 
 use crate::env::mujoco::rotation::minus;
 use crate::env::{EnvSpec, Observation};
-use crate::policy::scripted::view::{ACTION_DIM, HOLDING, View};
-use crate::policy::scripted::{Memory, Phase, TRAVEL, TaskName, Waypoint, norm, task_of};
+use crate::policy::scripted::view::{ACTION_DIM, HOLDING, SceneState};
+use crate::policy::scripted::{EpisodeMemory, Phase, TRAVEL, TaskName, Waypoint, norm, task_of};
 use crate::policy::{Chunk, PolicyError};
 
 /// Number of steps between two observations.
@@ -89,12 +89,12 @@ pub(crate) enum Motion {
 #[derive(Clone, Debug)]
 pub(crate) struct Skills {
     task: TaskName,
-    memory: Option<Memory>,
-    running: Option<Running>,
+    memory: Option<EpisodeMemory>,
+    running: Option<RunningSkill>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct RunningSkill {
     skill: Skill,
     steps: usize,
     /// Whether the fingers stay closed while the hand is merely raised.
@@ -131,12 +131,14 @@ impl Skills {
         number: usize,
         observation: &Observation,
     ) -> Result<Motion, PolicyError> {
-        let view = View::new(observation)?;
+        let view = SceneState::new(observation)?;
         let Some((skill, _)) = skills(self.task).get(number).copied() else {
             return Ok(Motion::Failed(format!("there is no skill {number}")));
         };
         let task = self.task;
-        let memory = self.memory.get_or_insert_with(|| Memory::new(task, &view));
+        let memory = self
+            .memory
+            .get_or_insert_with(|| EpisodeMemory::new(task, &view));
         if let Some(reason) = skill.obstacle(memory, &view) {
             return Ok(Motion::Failed(reason));
         }
@@ -146,7 +148,7 @@ impl Skills {
             }
             memory.phase = phase;
         }
-        self.running = Some(Running {
+        self.running = Some(RunningSkill {
             skill,
             steps: 0,
             holds: is_held(&view),
@@ -159,7 +161,7 @@ impl Skills {
     /// # Errors
     /// Fails like [`Skills::begin`].
     pub(crate) fn go_on(&mut self, observation: &Observation) -> Result<Motion, PolicyError> {
-        let view = View::new(observation)?;
+        let view = SceneState::new(observation)?;
         let (Some(running), Some(memory)) = (&self.running, &mut self.memory) else {
             return Ok(Motion::Failed("no skill is under way".to_owned()));
         };
@@ -172,7 +174,7 @@ impl Skills {
     }
 
     /// Returns the next steps of the current phase.
-    fn steps(&mut self, mut view: View) -> Motion {
+    fn steps(&mut self, mut view: SceneState) -> Motion {
         let (Some(running), Some(memory)) = (&mut self.running, &self.memory) else {
             return Motion::Failed("no skill is under way".to_owned());
         };
@@ -212,7 +214,7 @@ impl Skill {
     }
 
     /// Returns the reason why the skill cannot start, if there is one.
-    fn obstacle(self, memory: &Memory, view: &View) -> Option<String> {
+    fn obstacle(self, memory: &EpisodeMemory, view: &SceneState) -> Option<String> {
         let level = |a: [f64; 3], b: [f64; 3]| (a[0] - b[0]).hypot(a[1] - b[1]);
         let reason = match self {
             Self::Grasp if level(view.hand, view.object) > 0.03 => {
@@ -226,7 +228,7 @@ impl Skill {
                 "The block is not above the green plate"
             }
             Self::Push => {
-                let behind = Memory {
+                let behind = EpisodeMemory {
                     phase: Phase::Descend,
                     ..*memory
                 }
@@ -241,10 +243,10 @@ impl Skill {
     }
 }
 
-impl Running {
+impl RunningSkill {
     /// Returns the outcome of the skill if it has ended, and advances the memory to the phase to
     /// which the view leads.
-    fn ended(&self, memory: &mut Memory, view: &View) -> Option<Motion> {
+    fn ended(&self, memory: &mut EpisodeMemory, view: &SceneState) -> Option<Motion> {
         let before = memory.phase;
         let next = memory.next(view);
         let waypoint = memory.waypoint(view);
@@ -290,7 +292,7 @@ impl Running {
 }
 
 /// Returns whether the hand holds the object between its fingers.
-fn is_held(view: &View) -> bool {
+fn is_held(view: &SceneState) -> bool {
     view.finger < HOLDING && norm(minus(view.object, view.hand)) < 0.04
 }
 

@@ -5,7 +5,7 @@ use std::f64::consts::FRAC_PI_2;
 use crate::env::Observation;
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{from_vector, minus, multiply, norm, rotate};
-use crate::policy::PolicyError;
+use crate::policy::{InferenceError, PolicyError};
 
 /// Number of components of an action.
 pub(super) const ACTION_DIM: usize = 7;
@@ -15,7 +15,7 @@ pub(super) const HOLDING: f64 = 0.0215;
 
 /// The state that the expert uses, observed or predicted; lengths in metres.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View {
+pub(super) struct SceneState {
     pub(super) hand: [f64; 3],
     pub(super) quaternion: [f64; 4],
     /// Mean opening of the two fingers.
@@ -25,7 +25,7 @@ pub(super) struct View {
     pub(super) goal: [f64; 3],
 }
 
-impl View {
+impl SceneState {
     pub(super) fn new(observation: &Observation) -> Result<Self, PolicyError> {
         let finger: [f64; 2] = read(observation, "gripper_position")?;
         let has_object = observation.state.contains_key("object_position");
@@ -101,10 +101,10 @@ fn read<const N: usize>(observation: &Observation, key: &str) -> Result<[f64; N]
         .get(key)
         .and_then(|values| <&[f32; N]>::try_from(values.as_slice()).ok());
     let found = observation.state.get(key).map_or(0, Vec::len);
-    let values = values.ok_or_else(|| {
-        PolicyError::Inference(format!(
-            "policy `scripted`: state `{key}` has {found} values, {N} are needed"
-        ))
+    let values = values.ok_or_else(|| InferenceError::StateLength {
+        key: key.to_owned(),
+        found,
+        wanted: N,
     })?;
     Ok(values.map(f64::from))
 }

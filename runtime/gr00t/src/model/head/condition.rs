@@ -13,11 +13,11 @@ use crate::weights::Weights;
 #[derive(Debug)]
 pub(super) struct Condition {
     norm: Option<LayerNorm>,
-    blocks: Vec<Block>,
+    blocks: Vec<ConditionBlock>,
 }
 
 #[derive(Debug)]
-struct Block {
+struct ConditionBlock {
     norm1: LayerNorm,
     attention: SelfAttention,
     norm3: LayerNorm,
@@ -43,7 +43,7 @@ impl Condition {
         };
         let name = |i: i64| format!("{PREFIX}.vl_self_attention.transformer_blocks.{i}");
         let blocks = (0..attention.num_layers)
-            .map(|i| Block::take(weights, &name(i), width, heads))
+            .map(|i| ConditionBlock::take(weights, &name(i), width, heads))
             .collect();
         Self { norm, blocks }
     }
@@ -81,7 +81,7 @@ impl Condition {
     }
 }
 
-impl Block {
+impl ConditionBlock {
     fn take(weights: &mut Weights, name: &str, width: i64, heads: Heads) -> Self {
         Self {
             norm1: LayerNorm::take(weights, &format!("{name}.norm1"), width, HEAD_EPS),

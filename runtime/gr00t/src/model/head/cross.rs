@@ -3,10 +3,10 @@
 use tch::Tensor;
 
 use crate::config::ModelConfig;
-use crate::model::attention::{Heads, Visible, attend};
+use crate::model::attention::{Heads, VisibleKeys, attend};
 use crate::model::head::PREFIX;
 use crate::model::layers::{Joint, Linear};
-use crate::model::prompt::{Part, Prompt};
+use crate::model::prompt::{PositionSubset, PromptConstants};
 use crate::weights::Weights;
 
 /// The tokens that a cross-attention block attends to.
@@ -33,7 +33,7 @@ impl Looks {
         })
     }
 
-    fn part(self, prompt: &Prompt) -> Option<&Part> {
+    fn part(self, prompt: &PromptConstants) -> Option<&PositionSubset> {
         match self {
             Self::Text => Some(&prompt.text),
             Self::Image => Some(&prompt.image),
@@ -44,34 +44,36 @@ impl Looks {
 
 /// Keys and values of one block, `[B, heads, n, d]`, and which of them are visible.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct CrossKeys {
     k: Tensor,
     v: Tensor,
     mask: Option<Tensor>,
 }
 
-impl Keys {
+impl CrossKeys {
     /// Attends from queries `[B, heads, T, d]` and returns rows `[B·T, heads·d]`.
     pub fn attend(&self, q: &Tensor) -> Tensor {
         attend(
             q,
             &self.k,
             &self.v,
-            self.mask.as_ref().map_or(Visible::All, Visible::Where),
+            self.mask
+                .as_ref()
+                .map_or(VisibleKeys::All, VisibleKeys::Where),
         )
     }
 }
 
 /// The key and value layers of all blocks that attend to the same tokens.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct CrossGroup {
     looks: Looks,
     blocks: Vec<usize>,
     /// Keys and values of the first block, then of the next, and so on.
     layers: Joint,
 }
 
-impl Group {
+impl CrossGroup {
     /// Takes `to_k` and `to_v` of the blocks; returns `None` if there are none.
     pub fn take(
         weights: &mut Weights,
@@ -108,10 +110,10 @@ impl Group {
     pub fn keys(
         &self,
         vl: &Tensor,
-        prompt: &Prompt,
+        prompt: &PromptConstants,
         heads: Heads,
         picks: bool,
-    ) -> Vec<(usize, Keys)> {
+    ) -> Vec<(usize, CrossKeys)> {
         let part = self.looks.part(prompt);
         let (seen, mask) = match (
             part,
@@ -133,7 +135,7 @@ impl Group {
             heads.width,
         ]);
         let layers = joint.permute([2, 0, 3, 1, 4]);
-        let keys = |j: i64| Keys {
+        let keys = |j: i64| CrossKeys {
             k: layers.get(2 * j),
             v: layers.get(2 * j + 1),
             mask: mask.as_ref().map(Tensor::shallow_clone),

@@ -4,12 +4,12 @@ use tch::Tensor;
 
 use crate::config::ModelConfig;
 use crate::model::attention::{Heads, SelfAttention};
-use crate::model::head::cross::{Group, Keys, Looks};
-use crate::model::head::modulation::{Modulation, Times};
+use crate::model::head::cross::{CrossGroup, CrossKeys, Looks};
+use crate::model::head::modulation::{Modulation, TimeModulation};
 use crate::model::head::time::TimeEmbedding;
 use crate::model::head::{PREFIX, dit_heads};
 use crate::model::layers::{FeedForward, HEAD_EPS, Linear, plain_norm};
-use crate::model::prompt::Prompt;
+use crate::model::prompt::PromptConstants;
 use crate::model::tap::{Tap, note};
 use crate::weights::Weights;
 
@@ -21,8 +21,8 @@ const OUT_EPS: f64 = 1e-6;
 pub(super) struct Dit {
     /// Embedding of the flow time.
     pub time: TimeEmbedding,
-    blocks: Vec<Block>,
-    groups: Vec<Group>,
+    blocks: Vec<DitBlock>,
+    groups: Vec<CrossGroup>,
     out_modulation: Linear,
     /// Output layer, to `hidden_size`.
     pub projection: Linear,
@@ -30,17 +30,17 @@ pub(super) struct Dit {
 }
 
 #[derive(Debug)]
-struct Block {
+struct DitBlock {
     modulation: Linear,
-    attention: Attention,
+    attention: DitAttention,
     ff: FeedForward,
 }
 
 #[derive(Debug)]
-enum Attention {
+enum DitAttention {
     /// Self-attention over the tokens.
     Own(SelfAttention),
-    /// Cross-attention over the tokens in [`Keys`].
+    /// Cross-attention over the tokens in [`CrossKeys`].
     Cross { q: Linear, out: Linear },
 }
 
@@ -53,11 +53,11 @@ impl Dit {
         Self {
             time: TimeEmbedding::take(weights, width),
             blocks: (0..config.diffusion_model_cfg.num_layers)
-                .map(|i| Block::take(weights, i, config))
+                .map(|i| DitBlock::take(weights, i, config))
                 .collect(),
             groups: groups
                 .into_iter()
-                .filter_map(|looks| Group::take(weights, looks, config, heads))
+                .filter_map(|looks| CrossGroup::take(weights, looks, config, heads))
                 .collect(),
             out_modulation: Linear::take(weights, &name("proj_out_1"), width, 2 * width),
             projection: Linear::take(
@@ -71,18 +71,23 @@ impl Dit {
     }
 
     pub fn make_lean(&mut self) {
-        self.groups.iter_mut().for_each(Group::make_lean);
+        self.groups.iter_mut().for_each(CrossGroup::make_lean);
         for block in &mut self.blocks {
             block.ff.make_lean();
             match &mut block.attention {
-                Attention::Own(attention) => attention.make_lean(),
-                Attention::Cross { out, .. } => out.make_lean(),
+                DitAttention::Own(attention) => attention.make_lean(),
+                DitAttention::Cross { out, .. } => out.make_lean(),
             }
         }
     }
 
     /// Returns keys and values of the cross-attention blocks; `None` for self-attention blocks.
-    pub fn keys(&self, vl: &Tensor, prompt: &Prompt, picks: bool) -> Vec<Option<Keys>> {
+    pub fn keys(
+        &self,
+        vl: &Tensor,
+        prompt: &PromptConstants,
+        picks: bool,
+    ) -> Vec<Option<CrossKeys>> {
         let mut keys: Vec<_> = self.blocks.iter().map(|_| None).collect();
         for (block, found) in self
             .groups
@@ -96,12 +101,12 @@ impl Dit {
 
     /// Returns the modulations for time embeddings `[B, width]`. The scale comes before the shift
     /// in the blocks, but after it at the output.
-    pub fn times(&self, temb: &Tensor) -> Times {
+    pub fn times(&self, temb: &Tensor) -> TimeModulation {
         let active = temb.silu();
         let halves = |layer: &Linear| layer.forward(&active).chunk(2, -1);
         let blocks = self.blocks.iter().map(|block| halves(&block.modulation));
         let out = halves(&self.out_modulation);
-        Times {
+        TimeModulation {
             blocks: blocks
                 .map(|halves| Modulation::of(&halves[0], &halves[1]))
                 .collect(),
@@ -114,8 +119,8 @@ impl Dit {
     pub fn blocks(
         &self,
         mut x: Tensor,
-        times: &Times,
-        keys: &[Option<Keys>],
+        times: &TimeModulation,
+        keys: &[Option<CrossKeys>],
         at: (i64, i64, &mut dyn Tap),
     ) -> Tensor {
         let (rows, k, tap) = at;
@@ -144,14 +149,14 @@ impl Dit {
     }
 }
 
-impl Block {
+impl DitBlock {
     fn take(weights: &mut Weights, i: i64, config: &ModelConfig) -> Self {
         let heads = dit_heads(config);
         let width = heads.inner();
         let name = |part: &str| format!("{PREFIX}.model.transformer_blocks.{i}.{part}");
         let attention = match Looks::of(i, config) {
-            None => Attention::Own(SelfAttention::take(weights, &name("attn1"), width, heads)),
-            Some(_) => Attention::Cross {
+            None => DitAttention::Own(SelfAttention::take(weights, &name("attn1"), width, heads)),
+            Some(_) => DitAttention::Cross {
                 q: Linear::take(weights, &name("attn1.to_q"), width, width),
                 out: Linear::take(weights, &name("attn1.to_out.0"), width, width),
             },
@@ -167,16 +172,16 @@ impl Block {
         &self,
         x: Tensor,
         modulation: &Modulation,
-        keys: Option<&Keys>,
+        keys: Option<&CrossKeys>,
         (rows, heads): (i64, Heads),
     ) -> Tensor {
         let normed = modulation.apply(&x, rows, HEAD_EPS);
         let x = match (&self.attention, keys) {
-            (Attention::Cross { q, out }, Some(keys)) => {
+            (DitAttention::Cross { q, out }, Some(keys)) => {
                 out.add_to(x, &keys.attend(&heads.split(&q.forward(&normed), rows)))
             }
-            (Attention::Own(attention), _) => attention.add_to(x, &normed, rows),
-            (Attention::Cross { .. }, None) => {
+            (DitAttention::Own(attention), _) => attention.add_to(x, &normed, rows),
+            (DitAttention::Cross { .. }, None) => {
                 unreachable!("every cross-attention block is in a group of keys")
             }
         };

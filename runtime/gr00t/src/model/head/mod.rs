@@ -19,11 +19,11 @@ use crate::model::{Features, Robot};
 use crate::weights::Weights;
 use category::{CategoryMlp, Embodiments};
 use condition::Condition;
-use cross::Keys;
+use cross::CrossKeys;
 use dit::Dit;
 use encoder::ActionEncoder;
-use modulation::Times;
-use plan::Plan;
+use modulation::TimeModulation;
+use plan::SamplerPlan;
 
 mod category;
 mod condition;
@@ -44,7 +44,7 @@ const REMEMBERED: usize = 8;
 
 /// All weights after the backbone.
 #[derive(Debug)]
-pub struct Head {
+pub struct ActionHead {
     condition: Condition,
     state: CategoryMlp,
     encoder: ActionEncoder,
@@ -52,16 +52,16 @@ pub struct Head {
     position: Option<Tensor>,
     dit: Dit,
     decoder: CategoryMlp,
-    sizes: Sizes,
+    sizes: HeadSizes,
     /// Modulations by number of steps; plans by steps and embodiment.
-    times: Memo<i64, Rc<Vec<Times>>>,
-    plans: Memo<(i64, i64), Rc<Plan>>,
+    times: Memo<i64, Rc<Vec<TimeModulation>>>,
+    plans: Memo<(i64, i64), Rc<SamplerPlan>>,
     is_fused: bool,
 }
 
 /// The sizes that the head needs and checks.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+struct HeadSizes {
     history: i64,
     state: i64,
     horizon: i64,
@@ -84,7 +84,7 @@ pub struct SamplerOptions<'a> {
 #[derive(Debug)]
 pub struct Conditions {
     /// Keys and values of the cross-attention blocks.
-    keys: Vec<Option<Keys>>,
+    keys: Vec<Option<CrossKeys>>,
     /// The state token, `[B, 1, E]`.
     state: Tensor,
     embodiments: Rc<Embodiments>,
@@ -95,13 +95,13 @@ pub struct Conditions {
 pub(super) struct HeadConstants {
     embodiments: Rc<Embodiments>,
     /// The precomputed sampler, if all rows have the same embodiment and the head is fused.
-    plan: Option<Rc<Plan>>,
+    plan: Option<Rc<SamplerPlan>>,
     steps: i64,
 }
 
-impl Head {
+impl ActionHead {
     pub(super) fn new(weights: &mut Weights, config: &ModelConfig) -> Self {
-        let sizes = Sizes {
+        let sizes = HeadSizes {
             history: config.state_history_length,
             state: config.max_state_dim,
             horizon: config.action_horizon,
@@ -270,7 +270,7 @@ impl Head {
         let noise = noise
             .to_device(features.features.device())
             .to_kind(features.features.kind());
-        let start = rtc::Start::new(noise, options.rtc.as_ref())?;
+        let start = rtc::SamplerStart::new(noise, options.rtc.as_ref())?;
         let conditions = self.conditions(features, robot, tap)?;
         let actions = match self.plan(options.steps, &conditions.embodiments) {
             Some(plan) => plan.run(&self.dit, &conditions, start),
@@ -306,7 +306,7 @@ impl Head {
         state: &Tensor,
         noise: &Tensor,
     ) -> Tensor {
-        let start = rtc::Start::at(noise.to_kind(features.features.kind()));
+        let start = rtc::SamplerStart::at(noise.to_kind(features.features.kind()));
         let conditions = self.conditions_of(
             features,
             state,
@@ -330,11 +330,11 @@ impl Head {
     fn euler(
         &self,
         conditions: &Conditions,
-        start: rtc::Start,
+        start: rtc::SamplerStart,
         steps: i64,
         tap: &mut dyn Tap,
     ) -> Tensor {
-        let rtc::Start {
+        let rtc::SamplerStart {
             mut actions,
             strength,
         } = start;
@@ -357,13 +357,13 @@ impl Head {
     }
 
     /// Returns the precomputed sampler if the head is fused and all rows have the same embodiment.
-    fn plan(&self, steps: i64, embodiments: &Embodiments) -> Option<Rc<Plan>> {
+    fn plan(&self, steps: i64, embodiments: &Embodiments) -> Option<Rc<SamplerPlan>> {
         let embodiment = embodiments.only.filter(|_| self.is_fused)?;
         let times = self
             .times
             .get_or(steps, |&steps| Rc::new(plan::times(self, steps)));
         Some(self.plans.get_or((steps, embodiment), |_| {
-            Rc::new(Plan::new(self, times, embodiment))
+            Rc::new(SamplerPlan::new(self, times, embodiment))
         }))
     }
 }

@@ -25,7 +25,7 @@ pub(super) enum Modulation {
 
 /// All modulations at one flow time.
 #[derive(Debug)]
-pub(super) struct Times {
+pub(super) struct TimeModulation {
     /// One modulation per block.
     pub blocks: Vec<Modulation>,
     /// The modulation before the output layer.
@@ -67,7 +67,7 @@ impl Modulation {
     }
 }
 
-impl Times {
+impl TimeModulation {
     /// Turns the modulations of a batch of one into ones for any batch.
     pub fn shared(self) -> Self {
         Self {

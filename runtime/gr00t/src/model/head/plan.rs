@@ -10,17 +10,17 @@ use std::rc::Rc;
 use tch::{Kind, Tensor};
 
 use crate::model::head::dit::Dit;
-use crate::model::head::modulation::Times;
-use crate::model::head::rtc::Start;
+use crate::model::head::modulation::TimeModulation;
+use crate::model::head::rtc::SamplerStart;
 use crate::model::head::time::{bucket, sinusoid};
-use crate::model::head::{Conditions, Head};
+use crate::model::head::{ActionHead, Conditions};
 use crate::model::tap::NoTap;
 use c10d::operators;
 
 /// The constants for one number of steps and one embodiment.
 #[derive(Debug)]
-pub(super) struct Plan {
-    times: Rc<Vec<Times>>,
+pub(super) struct SamplerPlan {
+    times: Rc<Vec<TimeModulation>>,
     /// First two encoder layers, from actions to E: `[in, out]`.
     encoder_in: Tensor,
     /// Bias of `encoder_in` for each step, `[E]`.
@@ -36,7 +36,7 @@ pub(super) struct Plan {
 }
 
 /// Returns the modulations of every step.
-pub(super) fn times(head: &Head, steps: i64) -> Vec<Times> {
+pub(super) fn times(head: &ActionHead, steps: i64) -> Vec<TimeModulation> {
     let (kind, device) = head.encoder.kind_and_device();
     let at = |k| {
         head.dit
@@ -48,8 +48,8 @@ pub(super) fn times(head: &Head, steps: i64) -> Vec<Times> {
         .collect()
 }
 
-impl Plan {
-    pub fn new(head: &Head, times: Rc<Vec<Times>>, embodiment: i64) -> Self {
+impl SamplerPlan {
+    pub fn new(head: &ActionHead, times: Rc<Vec<TimeModulation>>, embodiment: i64) -> Self {
         let (kind, device) = head.encoder.kind_and_device();
         let wide = |x: &Tensor| x.to_kind(Kind::Float);
         let narrow = |x: Tensor| x.to_kind(kind);
@@ -100,7 +100,7 @@ impl Plan {
     }
 
     /// Denoises `start.actions`, `[B, T, max_action_dim]`.
-    pub fn run(&self, dit: &Dit, conditions: &Conditions, start: Start) -> Tensor {
+    pub fn run(&self, dit: &Dit, conditions: &Conditions, start: SamplerStart) -> Tensor {
         let (rows, horizon, action) = start
             .actions
             .size3()

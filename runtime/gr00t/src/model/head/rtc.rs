@@ -21,7 +21,7 @@ pub struct Rtc<'a> {
 }
 
 /// The starting point of the sampler.
-pub(super) struct Start {
+pub(super) struct SamplerStart {
     /// Initial actions, `[B, T, max_action_dim]`.
     pub actions: Tensor,
     /// Factor by which each step of the chunk follows the velocity, `[1, T, 1]`; `None` means 1 for
@@ -29,7 +29,7 @@ pub(super) struct Start {
     pub strength: Option<Tensor>,
 }
 
-impl Start {
+impl SamplerStart {
     /// Starts from noise alone.
     pub fn at(noise: Tensor) -> Self {
         Self {
@@ -137,7 +137,7 @@ mod tests {
         let old = Tensor::arange(4, (Kind::Float, Device::Cpu))
             .view([1, 4, 1])
             .expand([1, 4, 2], false);
-        let start = Start::new(ones(5) * 9.0, Some(&rtc(&old))).unwrap();
+        let start = SamplerStart::new(ones(5) * 9.0, Some(&rtc(&old))).unwrap();
         let first = Vec::<f32>::try_from(start.actions.select(2, 0).view(-1)).unwrap();
         assert_eq!(first, [1.0, 2.0, 3.0, 9.0, 9.0]);
     }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn an_overlap_longer_than_the_old_chunk_is_refused() {
         let old = ones(3);
-        let text = Start::new(ones(5), Some(&rtc(&old)))
+        let text = SamplerStart::new(ones(5), Some(&rtc(&old)))
             .err()
             .unwrap()
             .to_string();

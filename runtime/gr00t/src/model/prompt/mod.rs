@@ -4,7 +4,7 @@
 use tch::{Device, Kind, Tensor};
 
 use crate::inputs::InputError;
-use crate::model::rope::{TextRope, Turn};
+use crate::model::rope::{RopeTable, TextRope};
 
 mod positions;
 
@@ -24,7 +24,7 @@ pub(super) struct Text<'a> {
 
 /// The constants of a batch of prompts that the network needs, on its device.
 #[derive(Debug)]
-pub(super) struct Prompt {
+pub(super) struct PromptConstants {
     /// Number of samples.
     pub rows: i64,
     /// Which positions are tokens, `[rows, S]`, `bool`.
@@ -38,20 +38,20 @@ pub(super) struct Prompt {
     /// Rotary tables as in the golden files, `[rows, S, head_dim]`.
     pub tables: (Tensor, Tensor),
     /// The rotation, broadcast over heads.
-    pub turn: Turn,
+    pub turn: RopeTable,
     /// The keys visible to each query, `[rows, 1, S, S]`, `bool`; `None` without padding.
     pub causal: Option<Tensor>,
     /// Unpadded tokens that are text.
-    pub text: Part,
+    pub text: PositionSubset,
     /// Unpadded tokens that are images.
-    pub image: Part,
+    pub image: PositionSubset,
     /// Number of patches of all images.
     pub patches: i64,
 }
 
 /// A subset of the positions of every sample.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PositionSubset {
     /// Mask of the positions, `[rows, 1, 1, S]`, `bool`.
     pub mask: Tensor,
     /// The positions as row indices into `[rows·S, H]`; `None` if samples have different numbers of
@@ -62,7 +62,7 @@ pub(super) struct Part {
 impl Text<'_> {
     /// Returns for every position, in the layout of the ids, whether it holds a token and whether
     /// it has the id of an image. Prompts that agree in this and in their images share a
-    /// [`Prompt`].
+    /// [`PromptConstants`].
     pub fn stands(&self) -> Vec<[bool; 2]> {
         self.ids
             .iter()
@@ -72,7 +72,7 @@ impl Text<'_> {
     }
 }
 
-impl Prompt {
+impl PromptConstants {
     /// Computes the constants of a batch; `merge` patches along each edge become one token.
     pub fn new(
         text: &Text<'_>,
@@ -102,7 +102,7 @@ impl Prompt {
                 .zip(&is_image)
                 .map(|(&token, &i)| token && i == image)
                 .collect();
-            Part {
+            PositionSubset {
                 mask: masked(&chosen).view([text.rows, 1, 1, length]),
                 picked: pick(&chosen, text.rows, device),
             }
@@ -111,7 +111,7 @@ impl Prompt {
             rows: text.rows,
             image_mask: masked(&is_image),
             image_rows: Tensor::from_slice(&indices(&is_image)).to_device(device),
-            turn: Turn::new(tables.0.unsqueeze(2), &tables.1.unsqueeze(2)),
+            turn: RopeTable::new(tables.0.unsqueeze(2), &tables.1.unsqueeze(2)),
             causal: is_token
                 .contains(&false)
                 .then(|| causal(&attention_mask, length)),
@@ -125,7 +125,7 @@ impl Prompt {
     }
 }
 
-impl Prompt {
+impl PromptConstants {
     /// Returns the approximate size of the tensors in bytes; the rotation is as large as the
     /// tables.
     pub fn bytes(&self) -> usize {

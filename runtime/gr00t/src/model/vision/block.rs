@@ -3,15 +3,15 @@
 use tch::{Device, Kind, Tensor};
 
 use crate::config::VisionConfig;
-use crate::model::attention::{Heads, Visible, attend};
+use crate::model::attention::{Heads, VisibleKeys, attend};
 use crate::model::layers::{FeedForward, LayerNorm, Linear};
 use crate::model::vision::EPS;
-use crate::model::vision::grid::Layout;
+use crate::model::vision::grid::PatchTables;
 use crate::weights::Weights;
 
 /// A block: norm, attention, norm, feed-forward layer.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct VisionBlock {
     norm1: LayerNorm,
     /// The projections to queries, keys and values, one after the other.
     qkv: Linear,
@@ -23,7 +23,7 @@ pub(super) struct Block {
     heads: Heads,
 }
 
-impl Block {
+impl VisionBlock {
     pub fn take(weights: &mut Weights, name: &str, config: &VisionConfig) -> Self {
         let (width, inner) = (config.hidden_size, config.intermediate_size);
         let mlp = ["linear_fc1", "linear_fc2"].map(|part| format!("{name}.mlp.{part}"));
@@ -42,7 +42,7 @@ impl Block {
     }
 
     /// Maps `[P, D]` to the same shape.
-    pub fn forward(&self, x: Tensor, layout: &Layout) -> Tensor {
+    pub fn forward(&self, x: Tensor, layout: &PatchTables) -> Tensor {
         let attended = self.attend(&self.norm1.forward(&x), layout);
         let x = self.proj.add_to(x, &attended);
         let normed = self.norm2.forward(&x);
@@ -76,7 +76,7 @@ impl Block {
     }
 
     /// Returns rotated queries, rotated keys, and values: `[P, heads, width]` each.
-    fn turned(&self, x: &Tensor, layout: &Layout) -> [Tensor; 3] {
+    fn turned(&self, x: &Tensor, layout: &PatchTables) -> [Tensor; 3] {
         let Heads { count, width } = self.heads;
         let qkv = self.qkv.forward(x);
         if !self.repeats_halves {
@@ -97,7 +97,7 @@ impl Block {
         [qk.select(1, 0), qk.select(1, 1), v]
     }
 
-    fn attend(&self, x: &Tensor, layout: &Layout) -> Tensor {
+    fn attend(&self, x: &Tensor, layout: &PatchTables) -> Tensor {
         let [q, k, v] = self.turned(x, layout);
         match layout.lengths[..] {
             [first, ref rest @ ..] if rest.iter().all(|&length| length == first) => {
@@ -110,7 +110,7 @@ impl Block {
     /// Computes the attention within each of several images of the same size at once.
     fn inside(&self, q: &Tensor, k: &Tensor, v: &Tensor, images: i64) -> Tensor {
         let split = |x: &Tensor| self.heads.split(x, images);
-        attend(&split(q), &split(k), &split(v), Visible::All)
+        attend(&split(q), &split(k), &split(v), VisibleKeys::All)
     }
 
     fn image_by_image(&self, qkv: [Tensor; 3], lengths: &[i64]) -> Tensor {
@@ -128,7 +128,7 @@ impl Block {
 mod tests {
     use super::*;
     use crate::config::VlmConfig;
-    use crate::model::vision::grid::Grid;
+    use crate::model::vision::grid::PatchGrid;
 
     #[test]
     fn repeated_halves_turn_as_rolled_ones() {
@@ -139,10 +139,10 @@ mod tests {
             ..VlmConfig::released().vision
         };
         let mut weights = Weights::random(3, Device::Cpu, Kind::Float);
-        let mut block = Block::take(&mut weights, "block", &config);
-        let layout = Layout::new(
+        let mut block = VisionBlock::take(&mut weights, "block", &config);
+        let layout = PatchTables::new(
             &[[1, 2, 4]],
-            Grid { side: 4, merge: 2 },
+            PatchGrid { side: 4, merge: 2 },
             &Tensor::from_slice(&[1.0f32, 0.1, 0.01, 0.001]),
         );
         let x = Tensor::randn([8, 32], (Kind::Float, Device::Cpu));

@@ -3,11 +3,11 @@
 
 use tch::{Device, Kind, Tensor};
 
-use crate::model::rope::Turn;
+use crate::model::rope::RopeTable;
 
 /// The shape of the learned position table and of the groups of patches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Grid {
+pub(super) struct PatchGrid {
     /// The position table has side × side entries.
     pub side: i64,
     /// Patches are ordered in blocks of merge × merge.
@@ -16,13 +16,13 @@ pub(super) struct Grid {
 
 /// The tables for the patches of several images, in the order of the images.
 #[derive(Debug)]
-pub(in crate::model) struct Layout {
+pub(in crate::model) struct PatchTables {
     /// Number of patches of each image.
     pub lengths: Vec<i64>,
     /// Rotation angles of row and column, `[P, head_dim / 2]`.
     pub freqs: Tensor,
     /// Rotation of queries and keys in float32, `[P, 1, 1, head_dim]`.
-    pub turn: Turn,
+    pub turn: RopeTable,
     /// The interpolated position embedding, `[P, D]`, if it may be kept.
     pub position: Option<Tensor>,
     /// Indices of each patch's four neighbours in the position table, `[4, P]`.
@@ -32,27 +32,27 @@ pub(in crate::model) struct Layout {
 }
 
 /// The part of the tables that belongs to one image.
-struct Part {
+struct ImageTables {
     neighbours: Tensor,
     shares: Tensor,
     freqs: Tensor,
 }
 
-impl Layout {
+impl PatchTables {
     /// Builds the tables; `inverse` holds the rotary frequencies in the dtype of the model.
-    pub(super) fn new(grids: &[[i64; 3]], grid: Grid, inverse: &Tensor) -> Self {
+    pub(super) fn new(grids: &[[i64; 3]], grid: PatchGrid, inverse: &Tensor) -> Self {
         let parts: Vec<_> = grids
             .iter()
-            .map(|&size| Part::new(size, grid, inverse))
+            .map(|&size| ImageTables::new(size, grid, inverse))
             .collect();
-        let cat = |of: fn(&Part) -> &Tensor, dim: i64| {
+        let cat = |of: fn(&ImageTables) -> &Tensor, dim: i64| {
             Tensor::cat(&parts.iter().map(of).collect::<Vec<_>>(), dim)
         };
         let freqs = cat(|part| &part.freqs, 0);
         let angles = Tensor::cat(&[&freqs, &freqs], -1).unsqueeze(1).unsqueeze(1);
         Self {
             lengths: grids.iter().map(|[t, h, w]| t * h * w).collect(),
-            turn: Turn::new(
+            turn: RopeTable::new(
                 angles.cos().to_kind(Kind::Float),
                 &angles.sin().to_kind(Kind::Float),
             ),
@@ -74,8 +74,8 @@ impl Layout {
     }
 }
 
-impl Part {
-    fn new([frames, height, width]: [i64; 3], grid: Grid, inverse: &Tensor) -> Self {
+impl ImageTables {
+    fn new([frames, height, width]: [i64; 3], grid: PatchGrid, inverse: &Tensor) -> Self {
         let device = inverse.device();
         // Reorders [height, width, …] to the order of patches.
         let order = |x: Tensor| {
@@ -86,8 +86,8 @@ impl Part {
             blocks.reshape([height * width, -1]).repeat([frames, 1])
         };
         let (y, x) = (
-            Axis::new(height, grid.side, device),
-            Axis::new(width, grid.side, device),
+            TableAxis::new(height, grid.side, device),
+            TableAxis::new(width, grid.side, device),
         );
         let corner = |row: &Tensor, column: &Tensor| {
             order(row.unsqueeze(1) * grid.side + column.unsqueeze(0)).view(-1)
@@ -119,13 +119,13 @@ impl Part {
 }
 
 /// Interpolation along one axis of the position table.
-struct Axis {
+struct TableAxis {
     low: Tensor,
     high: Tensor,
     share: Tensor,
 }
 
-impl Axis {
+impl TableAxis {
     /// Spreads `count` points evenly from the first to the last of `side` entries.
     fn new(count: i64, side: i64, device: Device) -> Self {
         let at = Tensor::linspace(0.0, (side - 1) as f64, count, (Kind::Float, device));
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_grid_of_the_tables_size_is_the_table_in_patch_order() {
         let inverse = Tensor::from_slice(&[1.0f32]);
-        let layout = Layout::new(&[[1, 4, 4]], Grid { side: 4, merge: 2 }, &inverse);
+        let layout = PatchTables::new(&[[1, 4, 4]], PatchGrid { side: 4, merge: 2 }, &inverse);
         let table = Tensor::arange(16, (Kind::Float, Device::Cpu)).view([16, 1]);
         let found = Vec::<f32>::try_from(layout.interpolate(&table).view(-1)).unwrap();
         assert_eq!(found[..8], [0.0, 1.0, 4.0, 5.0, 2.0, 3.0, 6.0, 7.0]);
@@ -154,9 +154,9 @@ mod tests {
 
     #[test]
     fn angles_are_row_then_column() {
-        let layout = Layout::new(
+        let layout = PatchTables::new(
             &[[1, 2, 4]],
-            Grid { side: 4, merge: 2 },
+            PatchGrid { side: 4, merge: 2 },
             &Tensor::from_slice(&[1.0f32]),
         );
         let found = Vec::<f32>::try_from(layout.freqs.view(-1)).unwrap();

@@ -10,9 +10,9 @@ use crate::model::memo::Memo;
 use crate::model::rope::frequencies;
 use crate::model::tap::{Tap, note};
 use crate::weights::Weights;
-use block::Block;
-use grid::Grid;
-pub(in crate::model) use grid::Layout;
+use block::VisionBlock;
+use grid::PatchGrid;
+pub(in crate::model) use grid::PatchTables;
 use merger::Merger;
 
 mod block;
@@ -37,13 +37,13 @@ pub struct Vision {
     pos_embed: Tensor,
     /// Rotary frequencies, `[head_dim / 4]`.
     inverse: Tensor,
-    blocks: Vec<Block>,
+    blocks: Vec<VisionBlock>,
     merger: Merger,
     /// For each of `deepstack_visual_indexes`, the block and the merger that follows it.
     deepstack: Vec<(i64, Merger)>,
     patch_width: i64,
     merge: i64,
-    layouts: Memo<Vec<[i64; 3]>, Rc<Layout>>,
+    layouts: Memo<Vec<[i64; 3]>, Rc<PatchTables>>,
     is_fused: bool,
 }
 
@@ -83,7 +83,7 @@ impl Vision {
             pos_embed,
             inverse,
             blocks: (0..config.depth)
-                .map(|i| Block::take(weights, &format!("{PREFIX}.blocks.{i}"), config))
+                .map(|i| VisionBlock::take(weights, &format!("{PREFIX}.blocks.{i}"), config))
                 .collect(),
             merger: Merger::take_last(weights, &format!("{PREFIX}.merger"), config),
             deepstack: deepstack
@@ -118,7 +118,7 @@ impl Vision {
     pub(super) fn make_lean(&mut self) {
         self.is_fused = true;
         self.patch_embed.make_lean();
-        self.blocks.iter_mut().for_each(Block::make_lean);
+        self.blocks.iter_mut().for_each(VisionBlock::make_lean);
         self.layouts.clear();
     }
 
@@ -127,7 +127,7 @@ impl Vision {
     pub(super) fn forward(
         &self,
         pixels: &Tensor,
-        layout: Option<&Layout>,
+        layout: Option<&PatchTables>,
         tap: &mut dyn Tap,
     ) -> Images {
         let Some(layout) = layout else {
@@ -162,7 +162,7 @@ impl Vision {
     }
 
     /// Returns the patches as input of the first block, `[P, D]`.
-    fn embed(&self, pixels: &Tensor, layout: &Layout, tap: &mut dyn Tap) -> Tensor {
+    fn embed(&self, pixels: &Tensor, layout: &PatchTables, tap: &mut dyn Tap) -> Tensor {
         if let (Some(position), false) = (&layout.position, tap.is_listening()) {
             return self.patch_embed.plus(position, pixels);
         }
@@ -184,13 +184,13 @@ impl Vision {
     }
 
     /// Returns the tables for images of these sizes; `None` if there are none.
-    pub(super) fn layout(&self, grids: &[[i64; 3]]) -> Option<Rc<Layout>> {
+    pub(super) fn layout(&self, grids: &[[i64; 3]]) -> Option<Rc<PatchTables>> {
         let make = |grids: &Vec<[i64; 3]>| {
-            let grid = Grid {
+            let grid = PatchGrid {
                 side: (self.pos_embed.size()[0] as f64).sqrt() as i64,
                 merge: self.merge,
             };
-            let mut layout = Layout::new(grids, grid, &self.inverse);
+            let mut layout = PatchTables::new(grids, grid, &self.inverse);
             if self.is_fused {
                 layout.position = Some(layout.interpolate(&self.pos_embed));
             }

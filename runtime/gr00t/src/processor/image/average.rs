@@ -1,7 +1,7 @@
 //! Shrinks a picture: each result pixel is the mean of the source pixels that it covers.
 
-use crate::processor::image::axis::{Axis, Weighted};
-use crate::processor::image::{Image, Picture};
+use crate::processor::image::axis::{ResizeAxis, Weighted};
+use crate::processor::image::{Image, RgbPicture};
 
 /// Number of values that the loops process at a time. Three of them are a pixel; the fourth belongs
 /// to the next pixel, which overwrites it.
@@ -32,7 +32,7 @@ struct Columns {
 }
 
 impl Averages {
-    pub(super) fn new([y, x]: [Axis; 2]) -> Self {
+    pub(super) fn new([y, x]: [ResizeAxis; 2]) -> Self {
         Self {
             rows: y.weighted(),
             columns: Columns::new(&x.weighted()),
@@ -40,7 +40,7 @@ impl Averages {
         }
     }
 
-    pub(super) fn apply(&self, picture: Picture) -> Image {
+    pub(super) fn apply(&self, picture: RgbPicture) -> Image {
         let width = self.columns.first.len() * 3;
         let mut rgb = vec![0; self.rows.len() * width];
         let mut wide = vec![0.0; self.present * 3 + self.columns.terms * 3 + LANES];
@@ -169,7 +169,11 @@ fn to_byte(value: f32) -> u8 {
 ///
 /// The rows of a block are added first, many pixels at a time; integer sums do not depend on the
 /// order.
-pub(super) fn blocks(picture: Picture, [y, x]: &[Axis; 2], [rows, columns]: [usize; 2]) -> Image {
+pub(super) fn blocks(
+    picture: RgbPicture,
+    [y, x]: &[ResizeAxis; 2],
+    [rows, columns]: [usize; 2],
+) -> Image {
     let width = x.count * 3;
     let mut rgb = vec![0; y.count * width];
     let mut sums = vec![0u32; picture.width * 3];

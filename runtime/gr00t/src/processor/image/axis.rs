@@ -1,6 +1,6 @@
 //! One axis of an area resize: maps each result pixel to its source pixels.
 //!
-//! The black bars around a picture are never written: an [`Axis`] knows where in the square the
+//! The black bars around a picture are never written: an [`ResizeAxis`] knows where in the square the
 //! picture lies, and its tables leave out black pixels, since adding zero changes no sum. Pixels
 //! that the crop would cut away are not computed either.
 
@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// One axis of a resize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Axis {
+pub(super) struct ResizeAxis {
     /// Pixels of the source, including its bars.
     pub(super) source: usize,
     /// Pixels of the bar before the picture.
@@ -45,13 +45,13 @@ const COEFFICIENT_SCALE: f32 = 2048.0;
 /// A remaining part of a pixel below this is ignored, as in OpenCV.
 const REST: f64 = 1e-3;
 
-impl Axis {
+impl ResizeAxis {
     /// Returns the number of source pixels per result pixel.
     pub(super) fn scale(&self) -> f64 {
         1.0 / (self.target as f64 / self.source as f64)
     }
 
-    /// Returns [`Axis::scale`] if it is an integer of at least 1.
+    /// Returns [`ResizeAxis::scale`] if it is an integer of at least 1.
     pub(super) fn whole_scale(&self) -> Option<usize> {
         let scale = self.scale();
         let whole = scale.round_ties_even();

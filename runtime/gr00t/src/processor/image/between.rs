@@ -1,35 +1,35 @@
 //! Enlarges a picture: each result pixel lies between two source pixels on either axis. All
 //! arithmetic is on integers.
 
-use crate::processor::image::axis::{Axis, Between};
-use crate::processor::image::{Image, Picture};
+use crate::processor::image::axis::{Between, ResizeAxis};
+use crate::processor::image::{Image, RgbPicture};
 
 /// Tables of an enlarging resize.
 #[derive(Debug)]
-pub(super) struct Pairs {
+pub(super) struct PairTables {
     rows: Vec<Between>,
     columns: Vec<Between>,
 }
 
 /// A source row interpolated between its columns: 16 times the scale of bytes times 2048,
 /// truncated, as OpenCV stores it.
-struct Row {
+struct InterpolatedRow {
     source: Option<usize>,
     values: Vec<i16>,
 }
 
-impl Pairs {
-    pub(super) fn new([y, x]: [Axis; 2]) -> Self {
+impl PairTables {
+    pub(super) fn new([y, x]: [ResizeAxis; 2]) -> Self {
         Self {
             rows: y.between(),
             columns: x.between(),
         }
     }
 
-    pub(super) fn apply(&self, picture: Picture) -> Image {
+    pub(super) fn apply(&self, picture: RgbPicture) -> Image {
         let width = self.columns.len() * 3;
         let mut rgb = vec![0; self.rows.len() * width];
-        let mut rows = [(); 2].map(|()| Row {
+        let mut rows = [(); 2].map(|()| InterpolatedRow {
             source: None,
             values: vec![0; width],
         });

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! All steps but the last work on bytes and give the same bytes as the reference (OpenCV for
-//! `area`, ATen for the other two). Pictures are independent of each other: [`Pictures::prepare`]
+//! `area`, ATen for the other two). Pictures are independent of each other: [`PictureProcessor::prepare`]
 //! processes many at the same time.
 
 mod area;
@@ -21,11 +21,12 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use tch::Tensor;
 
+use crate::LoadError;
 use crate::processor::ProcessorError;
 use crate::processor::config::Geometry;
 use area::Area;
 use patches::Patches;
-pub use patches::Scale;
+pub use patches::PixelScale;
 use resample::Filter;
 
 /// Maximum edge of a camera picture in pixels.
@@ -33,13 +34,13 @@ const LONGEST_EDGE: usize = 1 << 15;
 
 /// A borrowed picture: `[height, width, 3]`, `u8`, RGB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Picture<'a> {
+pub struct RgbPicture<'a> {
     height: usize,
     width: usize,
     rgb: &'a [u8],
 }
 
-impl<'a> Picture<'a> {
+impl<'a> RgbPicture<'a> {
     /// Creates a picture from `height * width * 3` bytes.
     ///
     /// # Errors
@@ -74,8 +75,8 @@ pub struct Image {
 }
 
 impl Image {
-    fn as_picture(&self) -> Picture<'_> {
-        Picture {
+    fn as_picture(&self) -> RgbPicture<'_> {
+        RgbPicture {
             height: self.height,
             width: self.width,
             rgb: &self.rgb,
@@ -97,8 +98,8 @@ pub struct Prepared {
 
 /// Prepares pictures for one checkpoint.
 #[derive(Debug)]
-pub struct Pictures {
-    geometry: Steps,
+pub struct PictureProcessor {
+    geometry: PictureSteps,
     patches: Patches,
     /// Reusable buffers for patches, as many as samples were ever prepared at the same time: fresh
     /// memory costs more than all the arithmetic.
@@ -107,7 +108,7 @@ pub struct Pictures {
 }
 
 #[derive(Debug)]
-enum Steps {
+enum PictureSteps {
     Area(Area),
     Bilinear {
         crop: [usize; 2],
@@ -115,18 +116,18 @@ enum Steps {
     },
 }
 
-impl Pictures {
+impl PictureProcessor {
     /// Reads the `preprocessor_config.json` of the backbone.
     ///
     /// # Errors
-    /// Returns a [`ProcessorError`] that names file and field.
-    pub fn read(geometry: Geometry, preprocessor: &Path) -> Result<Self, ProcessorError> {
+    /// Returns a [`LoadError`] that names file and field.
+    pub fn read(geometry: Geometry, preprocessor: &Path) -> Result<Self, LoadError> {
         let geometry = match geometry {
             Geometry::Area {
                 edge,
                 crop_fraction,
-            } => Steps::Area(Area::new(edge, crop_fraction)),
-            Geometry::Bilinear { crop, target } => Steps::Bilinear { crop, target },
+            } => PictureSteps::Area(Area::new(edge, crop_fraction)),
+            Geometry::Bilinear { crop, target } => PictureSteps::Bilinear { crop, target },
         };
         Ok(Self {
             geometry,
@@ -138,10 +139,10 @@ impl Pictures {
 
     /// Applies the geometric steps and returns the picture that the reference hands to the
     /// backbone's image processor.
-    pub fn transform(&self, picture: Picture) -> Image {
+    pub fn transform(&self, picture: RgbPicture) -> Image {
         match &self.geometry {
-            Steps::Area(area) => area.apply(picture),
-            Steps::Bilinear { crop, target } => {
+            PictureSteps::Area(area) => area.apply(picture),
+            PictureSteps::Bilinear { crop, target } => {
                 let large = resample::resize(squared(picture), *target, Filter::Bilinear);
                 let middle = resample::center(&large, *crop);
                 resample::resize(middle, *target, Filter::Bilinear)
@@ -153,7 +154,7 @@ impl Pictures {
     ///
     /// # Errors
     /// Returns [`ProcessorError::Input`] if a picture is too long and narrow for the backbone.
-    pub fn prepare(&self, pictures: &[Picture]) -> Result<Prepared, ProcessorError> {
+    pub fn prepare(&self, pictures: &[RgbPicture]) -> Result<Prepared, ProcessorError> {
         let images: Vec<Image> = pictures
             .par_iter()
             .map(|picture| self.sized(*picture))
@@ -186,12 +187,12 @@ impl Pictures {
     }
 
     /// Returns the normalisation of bytes.
-    pub fn scale(&self) -> Scale {
+    pub fn scale(&self) -> PixelScale {
         self.patches.scale()
     }
 
     /// Returns the picture in the size that the backbone needs, not yet cut into patches.
-    fn sized(&self, picture: Picture) -> Result<Image, ProcessorError> {
+    fn sized(&self, picture: RgbPicture) -> Result<Image, ProcessorError> {
         let image = self.transform(picture);
         let size = self.patches.size([image.height, image.width])?;
         Ok(resample::resize(image, size, Filter::Bicubic))
@@ -224,7 +225,7 @@ fn bytes(images: &[Image]) -> Tensor {
 
 /// Pads a picture to a black square as large as its longer edge; an odd remaining pixel goes to the
 /// right or the bottom.
-fn squared(picture: Picture) -> Image {
+fn squared(picture: RgbPicture) -> Image {
     let edge = picture.height.max(picture.width);
     let mut rgb = vec![0; edge * edge * 3];
     let (top, left) = ((edge - picture.height) / 2, (edge - picture.width) / 2);

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use tch::Tensor;
 
+use crate::LoadError;
 use crate::processor::ProcessorError;
 use crate::processor::field::{Field, Json};
 use crate::processor::image::Image;
@@ -30,12 +31,12 @@ pub(super) struct Patches {
     most: usize,
     /// The normalised value of each byte, for each channel.
     values: [[f32; 256]; 3],
-    scale: Scale,
+    scale: PixelScale,
 }
 
 /// The normalisation of bytes for each channel: (byte − mean) / deviation in `f32`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scale {
+pub struct PixelScale {
     /// Mean of each channel, in units of a byte.
     pub mean: [f32; 3],
     /// Standard deviation of each channel, in units of a byte.
@@ -43,11 +44,11 @@ pub struct Scale {
 }
 
 impl Patches {
-    pub(super) fn read(path: &Path) -> Result<Self, ProcessorError> {
+    pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
         Self::from_json(&Json::read(path)?)
     }
 
-    fn from_json(file: &Json) -> Result<Self, ProcessorError> {
+    fn from_json(file: &Json) -> Result<Self, LoadError> {
         let root = file.root();
         for (name, wanted) in [
             ("patch_size", PATCH),
@@ -108,7 +109,7 @@ impl Patches {
     }
 
     /// Returns the normalisation of bytes.
-    pub(super) fn scale(&self) -> Scale {
+    pub(super) fn scale(&self) -> PixelScale {
         self.scale
     }
 
@@ -205,7 +206,7 @@ pub(super) fn tensor_of_bytes(bytes: &[u8]) -> Tensor {
 }
 
 /// Computes (byte − mean / rescale) / (std / rescale) in `f32`, as torch does.
-fn scale(root: &Field) -> Result<Scale, ProcessorError> {
+fn scale(root: &Field) -> Result<PixelScale, LoadError> {
     let field = root.get("rescale_factor")?;
     let rescale = if field.is_missing() {
         1.0 / 255.0
@@ -215,7 +216,7 @@ fn scale(root: &Field) -> Result<Scale, ProcessorError> {
     if rescale <= 0.0 {
         return Err(field.refuse("a number above 0 is needed"));
     }
-    let channels = |name: &str| -> Result<[f32; 3], ProcessorError> {
+    let channels = |name: &str| -> Result<[f32; 3], LoadError> {
         let field = root.get(name)?;
         let numbers: Result<[f64; 3], _> = field.numbers()?.try_into();
         let numbers = numbers.map_err(|_| field.refuse("one number a channel is needed"))?;
@@ -227,11 +228,11 @@ fn scale(root: &Field) -> Result<Scale, ProcessorError> {
             .get("image_std")?
             .refuse("numbers other than 0 are needed"));
     }
-    Ok(Scale { mean, deviation })
+    Ok(PixelScale { mean, deviation })
 }
 
 /// Returns the normalised value of every byte, for each channel.
-fn values(scale: &Scale) -> [[f32; 256]; 3] {
+fn values(scale: &PixelScale) -> [[f32; 256]; 3] {
     let of = |channel: usize, byte: usize| {
         (byte as f32 - scale.mean[channel]) / scale.deviation[channel]
     };

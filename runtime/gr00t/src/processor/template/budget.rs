@@ -17,9 +17,9 @@ const VALUE: u64 = 32;
 
 /// The number of bytes that a rendering has processed so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Budget(Arc<AtomicU64>);
+pub(super) struct RenderBudget(Arc<AtomicU64>);
 
-impl Budget {
+impl RenderBudget {
     /// Counts a value and everything inside it, as often as it occurs.
     ///
     /// # Errors

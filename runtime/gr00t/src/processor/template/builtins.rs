@@ -7,7 +7,7 @@
 use minijinja::value::{Rest, Value, ValueOrKwargs};
 use minijinja::{Environment, Error, State, filters, functions, tests};
 
-use crate::processor::template::budget::{Budget, refuse};
+use crate::processor::template::budget::{RenderBudget, refuse};
 use crate::processor::template::operators::plain;
 
 /// Maximum number of columns by which `indent` and `tojson` may indent.
@@ -18,7 +18,7 @@ const WIDEST: i64 = 64;
 type Growth = fn(&[Value]) -> Result<u64, Error>;
 
 /// Adds all builtins to the environment.
-pub(super) fn add(environment: &mut Environment<'_>, budget: &Budget) {
+pub(super) fn add(environment: &mut Environment<'_>, budget: &RenderBudget) {
     macro_rules! add {
         ($method:ident: $($name:literal => $builtin:expr),* $(,)?) => {
             $(environment.$method($name, counted(Value::from_function($builtin), no_growth, budget));)*
@@ -73,7 +73,7 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Budget) {
 fn counted(
     builtin: Value,
     growth: Growth,
-    budget: &Budget,
+    budget: &RenderBudget,
 ) -> impl Fn(&mut State, Rest<ValueOrKwargs>) -> Result<Value, Error> + Send + Sync + 'static {
     let budget = budget.clone();
     move |state, Rest(operands)| {

@@ -12,9 +12,9 @@ use minijinja::machinery::{self, CodeGenerator, Instruction, Instructions, Token
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, Value, context};
 
-use crate::processor::ProcessorError;
+use crate::LoadError;
 use crate::processor::field::{Field, Json};
-use budget::{Budget, refuse};
+use budget::{RenderBudget, refuse};
 
 mod budget;
 mod builtins;
@@ -45,10 +45,10 @@ pub(super) struct ChatTemplate {
 impl ChatTemplate {
     /// Reads the template from the files in which transformers looks for it: `chat_template.jinja`,
     /// `chat_template.json`, `tokenizer_config.json`.
-    pub(super) fn read(dir: &Path) -> Result<Self, ProcessorError> {
+    pub(super) fn read(dir: &Path) -> Result<Self, LoadError> {
         let plain = dir.join("chat_template.jinja");
         if plain.is_file() {
-            let source = fs::read_to_string(&plain).map_err(|err| ProcessorError::Io {
+            let source = fs::read_to_string(&plain).map_err(|err| LoadError::Io {
                 path: plain.clone(),
                 err,
             })?;
@@ -65,13 +65,13 @@ impl ChatTemplate {
             }
         }
         let wanted = "chat template (`chat_template.jinja`, `chat_template.json` or in `tokenizer_config.json`)";
-        Err(ProcessorError::NoFile {
+        Err(LoadError::NoFile {
             dir: dir.to_owned(),
             wanted: wanted.to_owned(),
         })
     }
 
-    fn compile(path: &Path, source: String) -> Result<Self, ProcessorError> {
+    fn compile(path: &Path, source: String) -> Result<Self, LoadError> {
         let template = Self {
             source,
             path: path.to_owned(),
@@ -81,7 +81,7 @@ impl ChatTemplate {
     }
 
     /// Renders the prompt of one user turn: `images` placeholders, then `text`.
-    pub(super) fn render(&self, images: usize, text: &str) -> Result<String, ProcessorError> {
+    pub(super) fn render(&self, images: usize, text: &str) -> Result<String, LoadError> {
         let image = context! { type => "image", image => "" };
         let mut content = vec![image; images];
         content.push(context! { type => "text", text => text });
@@ -94,8 +94,8 @@ impl ChatTemplate {
     fn apart<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, Error> + Send,
-    ) -> Result<T, ProcessorError> {
-        let told = |reason: String| ProcessorError::text(&self.path, reason);
+    ) -> Result<T, LoadError> {
+        let told = |reason: String| LoadError::text(&self.path, reason);
         thread::scope(|scope| {
             let thread = thread::Builder::new()
                 .name("template".to_owned())
@@ -133,7 +133,7 @@ impl ChatTemplate {
 
     fn evaluate(&self, context: Value) -> Result<String, Error> {
         let instructions = self.instructions()?;
-        let budget = Budget::default();
+        let budget = RenderBudget::default();
         let mut environment = Environment::empty();
         environment.set_fuel(Some((LITERALS / longest_literal(&instructions)).min(FUEL)));
         environment.set_recursion_limit(DEPTH);
@@ -202,7 +202,7 @@ fn longest_literal(instructions: &Instructions<'_>) -> u64 {
 }
 
 /// Returns the template, or the one named `default` in a list of named ones.
-fn default_template<'a>(field: &Field<'a>) -> Result<&'a str, ProcessorError> {
+fn default_template<'a>(field: &Field<'a>) -> Result<&'a str, LoadError> {
     if field.is_text() {
         return field.text();
     }
@@ -224,7 +224,7 @@ mod tests {
     /// that it does not take.
     const PUBLIC: &str = include_str!("../tests/chat_template.jinja");
 
-    fn compile(source: &str) -> Result<ChatTemplate, ProcessorError> {
+    fn compile(source: &str) -> Result<ChatTemplate, LoadError> {
         ChatTemplate::compile(Path::new("chat_template.jinja"), source.to_owned())
     }
 

@@ -11,7 +11,7 @@ use minijinja::machinery::{Instruction, Instructions};
 use minijinja::value::{Kwargs, Rest, Tuple};
 use minijinja::{Environment, Error, Value, context};
 
-use crate::processor::template::budget::{Budget, refuse};
+use crate::processor::template::budget::{RenderBudget, refuse};
 
 /// Name and expression of the operators, each a function of two operands or of the four of a slice.
 const OPERATORS: &[&str] = &[
@@ -91,7 +91,7 @@ fn counted(instruction: &Instruction<'_>) -> Result<Option<(&'static str, usize)
 }
 
 /// Adds the functions that [`replace`] calls.
-pub(super) fn add(environment: &mut Environment<'_>, budget: &Budget) {
+pub(super) fn add(environment: &mut Environment<'_>, budget: &RenderBudget) {
     for &name in OPERATORS {
         let budget = budget.clone();
         environment.add_function(name, move |operands: Rest<Value>| {
@@ -135,7 +135,7 @@ fn pairs(parts: &[Value]) -> impl Iterator<Item = (Value, Value)> {
         .map(|[key, value]| (key.clone(), value.clone()))
 }
 
-fn operate(name: &'static str, operands: &[Value], budget: &Budget) -> Result<Value, Error> {
+fn operate(name: &'static str, operands: &[Value], budget: &RenderBudget) -> Result<Value, Error> {
     let [a, b, rest @ ..] = operands else {
         return Err(refuse(format!("`{name}` has too few operands")));
     };
@@ -163,7 +163,7 @@ fn operate(name: &'static str, operands: &[Value], budget: &Budget) -> Result<Va
 }
 
 /// Evaluates a value now, and counts it.
-pub(super) fn plain(value: Value, budget: &Budget) -> Result<Value, Error> {
+pub(super) fn plain(value: Value, budget: &RenderBudget) -> Result<Value, Error> {
     use minijinja::value::ValueKind::{Iterable, Seq};
     if !matches!(value.kind(), Seq | Iterable) {
         budget.charge(&value)?;

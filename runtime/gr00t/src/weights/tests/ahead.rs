@@ -4,18 +4,18 @@ use std::fs::OpenOptions;
 
 use super::*;
 use crate::weights::tests::goldens::checkpoints;
-use crate::weights::upload::{Carrier, Late, Sizes};
+use crate::weights::upload::{Carrier, CarrierError, Late, UploadSizes, refused};
 use c10d::upload::Staging;
 
 /// Sizes so small that every buffer is used many times.
-const SMALL: Sizes = Sizes {
+const SMALL: UploadSizes = UploadSizes {
     slots: 3,
     buffer: 4096,
     threads: 3,
 };
 
 /// Loads all of `specs`, ahead and one by one.
-fn both(dir: &Path, specs: &[Spec], kind: Kind, sizes: Sizes) -> [Vec<Tensor>; 2] {
+fn both(dir: &Path, specs: &[Spec], kind: Kind, sizes: UploadSizes) -> [Vec<Tensor>; 2] {
     let open = || Weights::open(dir, Device::Cpu, kind).unwrap();
     let take = |weights: &mut Weights| {
         specs
@@ -29,19 +29,19 @@ fn both(dir: &Path, specs: &[Spec], kind: Kind, sizes: Sizes) -> [Vec<Tensor>; 2
 }
 
 /// A carrier of a machine without memory for buffers.
-struct Broken;
+struct BrokenCarrier;
 
-impl Carrier for Broken {
-    fn buffer(&self, bytes: usize) -> Result<Staging, String> {
-        Err(format!("{bytes} bytes cannot be pinned"))
+impl Carrier for BrokenCarrier {
+    fn buffer(&self, bytes: usize) -> Result<Staging, CarrierError> {
+        Err(refused(format!("{bytes} bytes cannot be pinned")))
     }
 
-    fn send(&self, slot: usize, _: Vec<(Tensor, Tensor)>) -> Result<(), String> {
-        Err(format!("slot {slot} has no buffer"))
+    fn send(&self, slot: usize, _: Vec<(Tensor, Tensor)>) -> Result<(), CarrierError> {
+        Err(refused(format!("slot {slot} has no buffer")))
     }
 
-    fn land(&self, slot: usize) -> Result<(), String> {
-        Err(format!("slot {slot} has no buffer"))
+    fn land(&self, slot: usize) -> Result<(), CarrierError> {
+        Err(refused(format!("slot {slot} has no buffer")))
     }
 }
 
@@ -51,7 +51,7 @@ fn every_golden_has_the_same_bits() {
         let (model, vlm) = ModelDir::open(&case, None).unwrap().configs().unwrap();
         let specs = layout::tensors(&model, &vlm);
         for kind in [Kind::Float, Kind::BFloat16] {
-            for sizes in [SMALL, Sizes::usual()] {
+            for sizes in [SMALL, UploadSizes::usual()] {
                 let [ahead, plain] = both(&case, &specs, kind, sizes);
                 assert!(ahead.iter().all(|tensor| tensor.kind() == kind));
                 assert!(ahead == plain, "{}: {kind:?}", case.display());
@@ -80,7 +80,7 @@ fn tensors_at_odd_places_arrive() {
                 dir.path(),
                 &specs,
                 kind,
-                Sizes {
+                UploadSizes {
                     slots: 1,
                     buffer,
                     threads: 2,
@@ -188,7 +188,7 @@ fn a_machine_that_cannot_pin_memory_copies_piece_by_piece() {
     weights.ahead_by(
         &[("a".to_owned(), vec![2, 2]), ("b".to_owned(), vec![3])],
         SMALL,
-        Broken,
+        BrokenCarrier,
     );
     assert_eq!(
         (weights.take("a", &[2, 2]), weights.take("b", &[3])),

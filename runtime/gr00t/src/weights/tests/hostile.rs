@@ -29,7 +29,7 @@ fn shard(name: &'static str, tensor: &str) -> (&'static str, Vec<u8>) {
 /// Opens any checkpoint and takes all tensors that it claims to have.
 fn open_and_take(dir: &TempDir) -> Result<(), LoadError> {
     let mut weights = open(dir, Kind::Float)?;
-    let Source::Checkpoint(checkpoint) = &weights.source else {
+    let WeightSource::Checkpoint(checkpoint) = &weights.source else {
         return Ok(());
     };
     let found: Vec<_> = checkpoint.names().map(str::to_owned).collect();

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::fs::{Advice, fadvise};
 
 use super::*;
-use crate::weights::upload::{Late, Sizes};
+use crate::weights::upload::{Late, UploadSizes};
 
 const RANKS: usize = 3;
 /// Number of elements of each tensor.
@@ -111,7 +111,7 @@ fn a_rank_that_loads() {
     let before = read_bytes();
     weights.ahead_by(
         &specs(),
-        Sizes {
+        UploadSizes {
             slots: 4,
             buffer: 1 << 20,
             threads: 2,

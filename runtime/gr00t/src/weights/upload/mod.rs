@@ -11,7 +11,6 @@
 //! buffer to the last. Files are read in order, through the page cache, so ranks of a node that
 //! load the same checkpoint read the disk once.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::mem;
@@ -26,12 +25,12 @@ use tch::{Kind, Tensor};
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, first_line, is_context_lost};
 use c10d::upload::Staging;
+pub(super) use carrier::{Carrier, CarrierError, ToCard};
 #[cfg(test)]
-pub(super) use carrier::Late;
-pub(super) use carrier::{Carrier, ToCard};
+pub(super) use carrier::{Late, refused};
 pub(super) use plan::Extent;
-use plan::{Load, Piece, plan};
-use ring::{Next, Ring};
+use plan::{Load, LoadPiece, plan};
+use ring::{Ring, RingTask};
 
 mod carrier;
 mod plan;
@@ -39,14 +38,14 @@ mod ring;
 
 /// How much is processed at a time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
+pub(super) struct UploadSizes {
     pub(super) slots: usize,
     /// Size of a staging buffer in bytes.
     pub(super) buffer: usize,
     pub(super) threads: usize,
 }
 
-impl Sizes {
+impl UploadSizes {
     /// Returns 64 MiB in 16 buffers and 8 threads. Pinning costs the driver some 0.3 s per GB, so
     /// more memory would cost what it gains. A buffer of 4 MiB takes 80 µs on a bus of 50 GB/s,
     /// which makes the fixed cost of a copy negligible, and 0.5 ms for one reading thread, so that
@@ -63,14 +62,14 @@ impl Sizes {
 
 /// A file to read from, with its name for error messages.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct ShardFile {
     pub(super) path: PathBuf,
     pub(super) file: Arc<File>,
 }
 
 /// A tensor to be filled.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct UploadTarget {
     pub(super) extent: Extent,
     /// Element type in the file.
     pub(super) stored: Kind,
@@ -79,45 +78,56 @@ pub(super) struct Wanted {
 }
 
 /// The reason why tensors cannot be loaded.
-#[derive(Debug)]
-pub(super) enum Failure {
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UploadError {
     /// A file cannot be read, or has become shorter.
-    File { path: PathBuf, err: io::Error },
+    #[error("`{}`: {err}", path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// The operating system's error.
+        #[source]
+        err: io::Error,
+    },
     /// The device refuses the copies.
-    Device { reason: String },
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { path, err } => write!(f, "`{}`: {err}", path.display()),
-            Self::Device { reason } => f.write_str(reason),
-        }
-    }
+    #[error(transparent)]
+    Device(#[from] CarrierError),
+    /// libtorch has panicked in a thread that loads.
+    #[error("{reason}")]
+    Panicked {
+        /// The first line of libtorch's message.
+        reason: String,
+    },
+    /// A thread cannot be started.
+    #[error(transparent)]
+    NoThread(io::Error),
+    /// The failure was reported to an earlier caller.
+    #[error("loading has failed before")]
+    Before,
 }
 
 /// The tensors that are being loaded.
 pub(super) struct Upload {
-    shared: Arc<Shared>,
+    shared: Arc<UploadShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
-    sources: Vec<Source>,
+struct UploadShared {
+    sources: Vec<ShardFile>,
     loads: Vec<Load>,
     buffer: usize,
     carrier: Box<dyn Carrier>,
-    state: Mutex<State>,
+    state: Mutex<UploadState>,
     /// Notified whenever the state has changed.
     changed: Condvar,
 }
 
-struct State {
+struct UploadState {
     ring: Ring,
-    wanted: Vec<Wanted>,
+    wanted: Vec<UploadTarget>,
     /// Buffers of the slots that no thread is filling; allocated when a slot is first used.
     buffers: Vec<Option<Staging>>,
-    failure: Option<Failure>,
+    failure: Option<UploadError>,
     has_failed: bool,
 }
 
@@ -125,21 +135,21 @@ impl Upload {
     /// Starts loading. Each of `wanted` refers to `sources` by index, and is on the device to which
     /// `carrier` copies.
     pub(super) fn start(
-        sources: Vec<Source>,
-        wanted: Vec<Wanted>,
+        sources: Vec<ShardFile>,
+        wanted: Vec<UploadTarget>,
         carrier: impl Carrier,
-        sizes: Sizes,
-    ) -> Result<Self, Failure> {
+        sizes: UploadSizes,
+    ) -> Result<Self, UploadError> {
         let extents: Vec<_> = wanted.iter().map(|wanted| wanted.extent.clone()).collect();
         let loads = plan(&extents, sizes.buffer);
-        let state = State {
+        let state = UploadState {
             ring: Ring::new(sizes.slots, &loads, wanted.len()),
             wanted,
             buffers: (0..sizes.slots).map(|_| None).collect(),
             failure: None,
             has_failed: false,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(UploadShared {
             sources,
             loads,
             buffer: sizes.buffer,
@@ -156,9 +166,7 @@ impl Upload {
             let thread = thread::Builder::new()
                 .name(format!("load {number}"))
                 .spawn(move || shared.work());
-            upload.threads.push(thread.map_err(|err| Failure::Device {
-                reason: err.to_string(),
-            })?);
+            upload.threads.push(thread.map_err(UploadError::NoThread)?);
         }
         Ok(upload)
     }
@@ -167,7 +175,7 @@ impl Upload {
     ///
     /// # Errors
     /// Returns the failure to the first caller; later callers only learn that loading has failed.
-    pub(super) fn take(&self, number: usize) -> Result<Tensor, Failure> {
+    pub(super) fn take(&self, number: usize) -> Result<Tensor, UploadError> {
         let mut state = self.shared.lock();
         while !state.has_failed && !state.ring.has(number) {
             state = self
@@ -179,10 +187,7 @@ impl Upload {
         if state.ring.has(number) {
             return Ok(state.wanted[number].tensor.shallow_clone());
         }
-        let again = || Failure::Device {
-            reason: "loading has failed before".to_owned(),
-        };
-        Err(state.failure.take().unwrap_or_else(again))
+        Err(state.failure.take().unwrap_or(UploadError::Before))
     }
 }
 
@@ -198,8 +203,8 @@ impl Drop for Upload {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl UploadShared {
+    fn lock(&self) -> MutexGuard<'_, UploadState> {
         self.state
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -209,7 +214,7 @@ impl Shared {
     fn work(&self) {
         let _mode = InferenceMode::begin();
         let lost = |reason: String| {
-            Err(Failure::Device {
+            Err(UploadError::Panicked {
                 reason: first_line(&reason).to_owned(),
             })
         };
@@ -228,28 +233,26 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn turns(&self) -> Result<(), Failure> {
+    fn turns(&self) -> Result<(), UploadError> {
         loop {
             match self.next() {
-                Next::Fill { slot, load } => self.fill(slot, &self.loads[load])?,
-                Next::Land { slot } => {
-                    self.carrier
-                        .land(slot)
-                        .map_err(|reason| Failure::Device { reason })?;
+                RingTask::Fill { slot, load } => self.fill(slot, &self.loads[load])?,
+                RingTask::Land { slot } => {
+                    self.carrier.land(slot)?;
                     self.lock().ring.landed(slot, &self.loads);
                 }
-                Next::Wait | Next::Over => return Ok(()),
+                RingTask::Wait | RingTask::Over => return Ok(()),
             }
             self.changed.notify_all();
         }
     }
 
-    /// Waits until there is something to do; never returns [`Next::Wait`].
-    fn next(&self) -> Next {
+    /// Waits until there is something to do; never returns [`RingTask::Wait`].
+    fn next(&self) -> RingTask {
         let mut state = self.lock();
         loop {
             match state.ring.next() {
-                Next::Wait => {
+                RingTask::Wait => {
                     state = self
                         .changed
                         .wait(state)
@@ -261,19 +264,16 @@ impl Shared {
     }
 
     /// Reads a load and sends it.
-    fn fill(&self, slot: usize, load: &Load) -> Result<(), Failure> {
-        let device = |reason| Failure::Device { reason };
+    fn fill(&self, slot: usize, load: &Load) -> Result<(), UploadError> {
         let kept = self.lock().buffers.get_mut(slot).and_then(Option::take);
-        let mut buffer = kept
-            .map_or_else(|| self.carrier.buffer(self.buffer), Ok)
-            .map_err(device)?;
+        let mut buffer = kept.map_or_else(|| self.carrier.buffer(self.buffer), Ok)?;
         let bytes = buffer.bytes_mut();
         for piece in load {
             let source = &self.sources[piece.file];
             let read = source
                 .file
                 .read_exact_at(&mut bytes[piece.buffer.clone()], piece.at);
-            read.map_err(|err| Failure::File {
+            read.map_err(|err| UploadError::File {
                 path: source.path.clone(),
                 err,
             })?;
@@ -284,10 +284,10 @@ impl Shared {
                 .map(|piece| pair(piece, &state.wanted[piece.tensor], &buffer))
                 .collect()
         };
-        if let Err(reason) = self.carrier.send(slot, pairs) {
+        if let Err(err) = self.carrier.send(slot, pairs) {
             // Copies from the buffer may be under way, so it is leaked.
             mem::forget(buffer);
-            return Err(device(reason));
+            return Err(err.into());
         }
         let mut state = self.lock();
         match state.buffers.get_mut(slot) {
@@ -301,7 +301,7 @@ impl Shared {
 }
 
 /// Returns the part of the tensor that a piece covers, and the piece as elements.
-fn pair(piece: &Piece, wanted: &Wanted, buffer: &Staging) -> (Tensor, Tensor) {
+fn pair(piece: &LoadPiece, wanted: &UploadTarget, buffer: &Staging) -> (Tensor, Tensor) {
     let element = wanted.stored.elt_size_in_bytes();
     let (first, count) = (piece.begin / element as u64, piece.buffer.len() / element);
     let target = wanted.tensor.view(-1).narrow(0, first as i64, count as i64);

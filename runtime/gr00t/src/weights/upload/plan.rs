@@ -21,7 +21,7 @@ pub struct Extent {
 
 /// A part of a tensor in a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct LoadPiece {
     /// Index of the tensor.
     pub tensor: usize,
     /// Number of bytes of the tensor before this piece.
@@ -35,7 +35,7 @@ pub struct Piece {
 }
 
 /// The contents of one buffer at one time.
-pub type Load = Vec<Piece>;
+pub type Load = Vec<LoadPiece>;
 
 /// Divides tensors into buffers of `size` bytes, which must be a multiple of [`ALIGN`]; empty
 /// tensors are in no buffer.
@@ -62,7 +62,7 @@ pub fn plan(extents: &[Extent], size: usize) -> Vec<Load> {
                 .unwrap_or(usize::MAX)
                 .min(size - offset);
             used = offset + count;
-            load.push(Piece {
+            load.push(LoadPiece {
                 tensor,
                 begin: at - bytes.start,
                 file: *file,

@@ -15,7 +15,7 @@ use crate::weights::upload::plan::{Load, pieces};
 
 /// The next task of an idle thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RingTask {
     /// Read this load into the buffer of this slot, send it, and then call [`Ring::sent`].
     Fill { slot: usize, load: usize },
     /// Wait for the copies of this slot, and then call [`Ring::landed`].
@@ -27,7 +27,7 @@ pub enum Next {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
+enum RingSlot {
     Free,
     Filling(usize),
     Flying(usize),
@@ -37,7 +37,7 @@ enum Slot {
 /// The states of all slots, and the loads that are still to come.
 #[derive(Debug)]
 pub struct Ring {
-    slots: Vec<Slot>,
+    slots: Vec<RingSlot>,
     /// Slots whose copies are under way, the first one sent at the front.
     flying: VecDeque<usize>,
     loads: usize,
@@ -51,7 +51,7 @@ impl Ring {
     /// Creates the state at the beginning, when no load has been read.
     pub fn new(slots: usize, loads: &[Load], tensors: usize) -> Self {
         Self {
-            slots: vec![Slot::Free; slots],
+            slots: vec![RingSlot::Free; slots],
             flying: VecDeque::new(),
             loads: loads.len(),
             next: 0,
@@ -66,46 +66,46 @@ impl Ring {
     }
 
     /// Returns the next task, which then counts as begun.
-    pub fn next(&mut self) -> Next {
+    pub fn next(&mut self) -> RingTask {
         if self.is_stopped {
-            return Next::Over;
+            return RingTask::Over;
         }
-        let free = self.slots.iter().position(|slot| *slot == Slot::Free);
+        let free = self.slots.iter().position(|slot| *slot == RingSlot::Free);
         if let (true, Some(slot)) = (self.next < self.loads, free) {
             let load = self.next;
             self.next += 1;
-            self.slots[slot] = Slot::Filling(load);
-            return Next::Fill { slot, load };
+            self.slots[slot] = RingSlot::Filling(load);
+            return RingTask::Fill { slot, load };
         }
         match self.flying.pop_front() {
             Some(slot) => {
-                let Slot::Flying(load) = self.slots[slot] else {
+                let RingSlot::Flying(load) = self.slots[slot] else {
                     unreachable!("slot {slot} flies")
                 };
-                self.slots[slot] = Slot::Landing(load);
-                Next::Land { slot }
+                self.slots[slot] = RingSlot::Landing(load);
+                RingTask::Land { slot }
             }
             // The thread that fills a buffer also returns to wait for it.
-            None if self.next == self.loads => Next::Over,
-            None => Next::Wait,
+            None if self.next == self.loads => RingTask::Over,
+            None => RingTask::Wait,
         }
     }
 
     /// Records that the copies of a slot have been started.
     pub fn sent(&mut self, slot: usize) {
-        let Slot::Filling(load) = self.slots[slot] else {
+        let RingSlot::Filling(load) = self.slots[slot] else {
             panic!("slot {slot} was not being filled")
         };
-        self.slots[slot] = Slot::Flying(load);
+        self.slots[slot] = RingSlot::Flying(load);
         self.flying.push_back(slot);
     }
 
     /// Records that the copies of a slot, which held the pieces of `loads`, have finished.
     pub fn landed(&mut self, slot: usize, loads: &[Load]) {
-        let Slot::Landing(load) = self.slots[slot] else {
+        let RingSlot::Landing(load) = self.slots[slot] else {
             panic!("slot {slot} was not waited for")
         };
-        self.slots[slot] = Slot::Free;
+        self.slots[slot] = RingSlot::Free;
         loads[load]
             .iter()
             .for_each(|piece| self.missing[piece.tensor] -= 1);
@@ -139,26 +139,26 @@ mod tests {
     fn the_buffer_sent_first_is_waited_for_first_and_only_when_none_is_free() {
         let loads = loads(3);
         let mut ring = Ring::new(2, &loads, 1);
-        assert_eq!(ring.next(), Next::Fill { slot: 0, load: 0 });
-        assert_eq!(ring.next(), Next::Fill { slot: 1, load: 1 });
-        assert_eq!(ring.next(), Next::Wait, "both buffers are being filled");
+        assert_eq!(ring.next(), RingTask::Fill { slot: 0, load: 0 });
+        assert_eq!(ring.next(), RingTask::Fill { slot: 1, load: 1 });
+        assert_eq!(ring.next(), RingTask::Wait, "both buffers are being filled");
         ring.sent(1);
         ring.sent(0);
-        assert_eq!(ring.next(), Next::Land { slot: 1 });
+        assert_eq!(ring.next(), RingTask::Land { slot: 1 });
         ring.landed(1, &loads);
-        assert_eq!(ring.next(), Next::Fill { slot: 1, load: 2 });
-        assert_eq!(ring.next(), Next::Land { slot: 0 });
+        assert_eq!(ring.next(), RingTask::Fill { slot: 1, load: 2 });
+        assert_eq!(ring.next(), RingTask::Land { slot: 0 });
         assert_eq!(
             ring.next(),
-            Next::Over,
+            RingTask::Over,
             "who fills the last buffer comes back"
         );
         ring.landed(0, &loads);
         ring.sent(1);
         assert!(!ring.has(0));
-        assert_eq!(ring.next(), Next::Land { slot: 1 });
+        assert_eq!(ring.next(), RingTask::Land { slot: 1 });
         ring.landed(1, &loads);
-        assert_eq!((ring.next(), ring.has(0)), (Next::Over, true));
+        assert_eq!((ring.next(), ring.has(0)), (RingTask::Over, true));
     }
 
     #[test]
@@ -173,9 +173,9 @@ mod tests {
         let mut ring = Ring::new(2, &loads, 1);
         ring.next();
         ring.stop();
-        assert_eq!(ring.next(), Next::Over);
+        assert_eq!(ring.next(), RingTask::Over);
         ring.sent(0);
-        assert_eq!(ring.next(), Next::Over);
+        assert_eq!(ring.next(), RingTask::Over);
     }
 
     proptest! {
@@ -193,14 +193,14 @@ mod tests {
             let turns = turns.into_iter().chain(0..600).map(|turn| turn % threads);
             for thread in turns {
                 match doing[thread].take() {
-                    Some(Next::Fill { slot, .. }) => ring.sent(slot),
-                    Some(Next::Land { slot }) => {
+                    Some(RingTask::Fill { slot, .. }) => ring.sent(slot),
+                    Some(RingTask::Land { slot }) => {
                         held[slot] = false;
                         ring.landed(slot, &loads);
                     }
                     _ => {
                         let next = ring.next();
-                        if let Next::Fill { slot, load } = next {
+                        if let RingTask::Fill { slot, load } = next {
                             prop_assert!(!held[slot], "slot {} is filled twice", slot);
                             held[slot] = true;
                             filled[load] += 1;

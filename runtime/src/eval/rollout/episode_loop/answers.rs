@@ -15,7 +15,7 @@ use crate::eval::rollout::episode::ending::{Ending, EpisodeOutcome, Signs};
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::error::JobError;
-use crate::policy::{Account, Chunk, EpisodeStart, PolicyError};
+use crate::policy::{Account, Chunk, EpisodeStart, InferenceError, PolicyError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
 impl EpisodeLoop<'_, '_> {
@@ -65,10 +65,13 @@ impl EpisodeLoop<'_, '_> {
         if chunks.len() == rows && chunks.iter().all(has_dim) {
             return Ok(());
         }
-        let (policy, found) = (&self.job().policy_type, chunks.len());
-        let reason =
-            format!("policy `{policy}` gave {found} chunks for {rows} rows of {dim} actions");
-        Err(PolicyError::Inference(reason).into())
+        let wrong = InferenceError::Chunks {
+            policy: self.job().policy_type.clone(),
+            found: chunks.len(),
+            rows,
+            dim,
+        };
+        Err(PolicyError::from(wrong).into())
     }
 
     /// Ends an episode because the policy says so.
@@ -78,12 +81,8 @@ impl EpisodeLoop<'_, '_> {
             return Ok(());
         };
         if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
-            let (policy, episode) = (&self.job().policy_type, live.episode);
-            let reason = format!(
-                "policy `{policy}` ended episode {episode} before its first step: num_steps would \
-                 never be taken, num_episodes is one way"
-            );
-            return Err(PolicyError::Inference(reason).into());
+            let (policy, episode) = (self.job().policy_type.clone(), live.episode);
+            return Err(PolicyError::from(InferenceError::EndedEarly { policy, episode }).into());
         }
         let outcome = EpisodeOutcome {
             end: match live.solved_once {

@@ -13,6 +13,7 @@ use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::LoopEvent;
 use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::schedule::DueStep;
+use crate::policy::PolicyRow;
 
 /// Commands for the environments of a group.
 type Commands = Vec<(EnvIndex, Command)>;
@@ -41,7 +42,13 @@ impl EpisodeLoop<'_, '_> {
     fn infer(&mut self, index: usize, needs_chunk: Vec<EnvIndex>) {
         let rows = needs_chunk
             .iter()
-            .filter_map(|env| Some((*env, Arc::clone(&self.live.get(env)?.observation))))
+            .filter_map(|env| {
+                let observation = Arc::clone(&self.live.get(env)?.observation);
+                Some(PolicyRow {
+                    env: *env,
+                    observation,
+                })
+            })
             .collect();
         let events = self.envs.events.clone();
         let give = move |inference| {

@@ -26,9 +26,9 @@ use jobs::job::Job;
 use tch::Device;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::eval::rollout::inference::request::{InferenceReply, InferenceRow, PolicyRequest, gone};
+use crate::eval::rollout::inference::request::{InferenceReply, PolicyRequest, gone};
 use crate::eval::rollout::inference::worker::InferenceWorker;
-use crate::policy::{Account, EpisodeStart, Lifeline, Over, PolicyError};
+use crate::policy::{Account, EpisodeStart, Lifeline, Over, PolicyError, PolicyRow};
 
 /// Stack size: TorchScript's interpreter recurses. A main thread would have at most this much.
 const STACK_BYTES: usize = 16 << 20;
@@ -129,7 +129,7 @@ impl InferenceThread {
     /// calls `give` with the result.
     pub fn infer(
         &self,
-        rows: Vec<InferenceRow>,
+        rows: Vec<PolicyRow>,
         max_batch: usize,
         give: impl FnOnce(InferenceResult) + Send + 'static,
     ) {

@@ -10,7 +10,10 @@ use jobs::job::Job;
 use serde_json::Value;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::policy::{Account, Chunk, EpisodeStart, Over, PolicyError, PolicySpec, Shortage};
+use crate::policy::{
+    Account, Chunk, EpisodeStart, InferenceError, Over, PolicyError, PolicyRow, PolicySpec,
+    Shortage,
+};
 
 /// The properties of the policy that the thread holds.
 #[derive(Clone, Debug)]
@@ -41,9 +44,6 @@ pub struct InferenceResult {
     /// Memory shortages that the policy has reported since it was made.
     pub shortage: Shortage,
 }
-
-/// One row of an inference: environment and observation.
-pub type InferenceRow = (EnvIndex, Arc<Observation>);
 
 /// Sends the answer to an inference, exactly once. If the thread dies, dropping it sends an error.
 pub struct InferenceReply(Option<Box<dyn FnOnce(InferenceResult) + Send>>);
@@ -101,7 +101,7 @@ pub enum PolicyRequest {
     /// Asks for action chunks.
     Infer {
         /// One row for each environment.
-        rows: Vec<InferenceRow>,
+        rows: Vec<PolicyRow>,
         /// Maximum number of rows in one call of the policy.
         max_batch: usize,
         /// Where the chunks go.
@@ -113,5 +113,5 @@ pub enum PolicyRequest {
 
 /// Returns the error of a thread that has ended.
 pub fn gone() -> PolicyError {
-    PolicyError::Inference("the policy's thread has ended".to_owned())
+    InferenceError::ThreadEnded.into()
 }

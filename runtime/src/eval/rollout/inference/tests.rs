@@ -16,9 +16,12 @@ fn job(policy: &str) -> Job {
         .remove(0)
 }
 
-fn rows(count: usize) -> Vec<InferenceRow> {
+fn rows(count: usize) -> Vec<PolicyRow> {
     (0..count)
-        .map(|env| (EnvIndex(env), Arc::new(Observation::empty())))
+        .map(|env| PolicyRow {
+            env: EnvIndex(env),
+            observation: Arc::new(Observation::empty()),
+        })
         .collect()
 }
 

@@ -10,10 +10,12 @@ use crate::clock::now;
 use crate::device::gpu;
 use crate::env::EnvSpec;
 use crate::eval::rollout::inference::request::{
-    InferenceReply, InferenceResult, InferenceRow, PolicyInfo, PolicyRequest,
+    InferenceReply, InferenceResult, PolicyInfo, PolicyRequest,
 };
-use crate::policy::gr00t::Models;
-use crate::policy::{self, Account, Chunk, Lifeline, Made, Over, PolicyError, Shortage};
+use crate::policy::{
+    self, Account, Checkpoints, Chunk, InferenceError, Lifeline, Made, Over, PolicyError,
+    PolicyRow, Shortage,
+};
 use c10d::cuda;
 
 /// The owner of checkpoints and policy.
@@ -22,7 +24,7 @@ pub struct InferenceWorker {
     lifeline: Lifeline,
     /// The policy of the current job. It is freed before the checkpoints, which stand below.
     made: Option<Made>,
-    models: Models,
+    models: Checkpoints,
     is_gpu_lost: bool,
 }
 
@@ -37,7 +39,7 @@ impl InferenceWorker {
         }
         Self {
             device,
-            models: Models::heard_by(device, lifeline.clone()),
+            models: Checkpoints::heard_by(device, lifeline.clone()),
             lifeline,
             made: None,
             is_gpu_lost: false,
@@ -117,7 +119,7 @@ impl InferenceWorker {
         }
     }
 
-    fn infer(&mut self, rows: Vec<InferenceRow>, max_batch: usize, reply: InferenceReply) {
+    fn infer(&mut self, rows: Vec<PolicyRow>, max_batch: usize, reply: InferenceReply) {
         let started = now();
         let give = move |chunks, shortage| {
             reply.give(InferenceResult {
@@ -127,7 +129,7 @@ impl InferenceWorker {
             });
         };
         let Some(made) = &mut self.made else {
-            let none = PolicyError::Inference("no policy was made".to_owned());
+            let none = PolicyError::from(InferenceError::NoPolicy);
             return give(Err(none), Shortage::default());
         };
         if let Some(planner) = made.policy.planner() {
@@ -146,18 +148,10 @@ impl InferenceWorker {
     }
 }
 
-fn act(
-    made: &mut Made,
-    rows: &[InferenceRow],
-    max_batch: usize,
-) -> Result<Vec<Chunk>, PolicyError> {
+fn act(made: &mut Made, rows: &[PolicyRow], max_batch: usize) -> Result<Vec<Chunk>, PolicyError> {
     let mut chunks = Vec::with_capacity(rows.len());
     for rows in rows.chunks(max_batch.max(1)) {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|(env, observation)| (*env, observation.as_ref()))
-            .collect();
-        chunks.extend(made.policy.act(&rows)?);
+        chunks.extend(made.policy.act(rows)?);
     }
     Ok(chunks)
 }

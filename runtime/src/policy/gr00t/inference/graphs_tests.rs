@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
-use gr00t::processor::{ActionRows, Picture, Raw, Rows};
+use gr00t::processor::{KeyActions, RgbPicture, RowInputs, StateSteps};
 use tch::Device;
 
-use crate::policy::gr00t::inference::{Inference, open_processor};
-use crate::policy::gr00t::{Loaded, Models, Settings};
+use crate::policy::Checkpoints;
+use crate::policy::gr00t::inference::{Gr00tInference, open_processor};
+use crate::policy::gr00t::{Gr00tSettings, LoadedModel};
 
 #[allow(dead_code, reason = "the tests of `gr00t` use the rest")]
 #[path = "../../../../gr00t/src/graphs/testing.rs"]
@@ -15,17 +16,17 @@ mod testing;
 use testing::{Log, graphs};
 
 /// Returns the small policy that the project ships, with graphs on this CPU if `captures` is set.
-fn inference(captures: bool) -> (Inference, Rc<Loaded>, Rc<Log>) {
+fn inference(captures: bool) -> (Gr00tInference, Rc<LoadedModel>, Rc<Log>) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites/demo_policy");
     let config = serde_json::json!({ "model_path": path });
-    let settings = Settings::read(config.as_object().unwrap()).unwrap();
-    let mut models = Models::new(Device::Cpu);
-    let loaded = models.get(&settings.model_path, None, None).unwrap();
+    let settings = Gr00tSettings::read(config.as_object().unwrap()).unwrap();
+    let mut checkpoints = Checkpoints::new(Device::Cpu);
+    let loaded = checkpoints.gr00t(&settings.model_path, None, None).unwrap();
     let (graphs, log) = graphs(1, 100, None);
     *loaded.graphs.borrow_mut() = captures.then_some(graphs);
     let processor = open_processor(&settings).unwrap();
     (
-        Inference::load(&settings, processor, &mut models).unwrap(),
+        Gr00tInference::load(&settings, processor, &mut checkpoints).unwrap(),
         loaded,
         log,
     )
@@ -33,30 +34,35 @@ fn inference(captures: bool) -> (Inference, Rc<Loaded>, Rc<Log>) {
 
 /// Infers rows that differ, each with its own noise.
 fn actions(
-    inference: &Inference,
+    inference: &Gr00tInference,
     rows: usize,
     max_rows: usize,
     language: &str,
-) -> Vec<Vec<ActionRows>> {
+) -> Vec<Vec<KeyActions>> {
     let processor = inference.processor();
     let pictures: Vec<_> = (0..rows)
         .map(|row| vec![(row * 40 % 256) as u8; 96 * 128 * 3])
         .collect();
     let states: Vec<Vec<f32>> = (0..rows).map(|row| vec![row as f32 * 0.1; 16]).collect();
-    let raw = |(picture, state): (&'static [u8], &'static [f32])| Raw {
+    let raw = |(picture, state): (&'static [u8], &'static [f32])| RowInputs {
         video: processor
             .modalities()
             .video
             .keys
             .iter()
-            .map(|key| (key.as_str(), vec![Picture::new(96, 128, picture).unwrap()]))
+            .map(|key| {
+                (
+                    key.as_str(),
+                    vec![RgbPicture::new(96, 128, picture).unwrap()],
+                )
+            })
             .collect(),
         state: processor
             .numbers()
             .state_keys()
             .into_iter()
             .map(|(key, width)| (key, width.unwrap()))
-            .map(|(key, width)| (key, Rows::new(width, &state[..width]).unwrap()))
+            .map(|(key, width)| (key, StateSteps::new(width, &state[..width]).unwrap()))
             .collect(),
         instruction: language,
     };

@@ -2,8 +2,8 @@
 //! each row.
 //!
 //! ```text
-//! Raw ─► processor (in parallel) ─► samples ─► groups of equal length ─► network ─► processor
-//!     ─► ActionRows
+//! RowInputs ─► processor (in parallel) ─► PreparedRow ─► groups of equal length
+//!     ─► BatchInputs ─► network ─► processor ─► KeyActions
 //! ```
 
 use std::collections::BTreeMap;
@@ -13,24 +13,26 @@ use jobs::error_chain::chain;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
-use crate::policy::PolicyError;
 use crate::policy::argument;
 use crate::policy::batches::{Batches, Shortage};
-use crate::policy::gr00t::models::{Loaded, Models};
-use crate::policy::gr00t::settings::Settings;
+use crate::policy::gr00t::LoadedModel;
+use crate::policy::gr00t::settings::Gr00tSettings;
+use crate::policy::{Checkpoints, InferenceError, PolicyError};
 use c10d::operators::{self, InferenceMode};
 use c10d::seed_cpu;
 use c10d::torch_error::{caught, is_context_lost, is_out_of_memory};
 use gr00t::ModelDir;
-use gr00t::graphs::{Pass, bucket};
+use gr00t::graphs::{PassFn, bucket};
 use gr00t::inputs::InputError;
-use gr00t::model::{Batch, Normalise};
-use gr00t::processor::{ActionRows, Processor, ProcessorConfig, Raw, Sample, Scale, collate};
+use gr00t::model::{Normalise, PassInputs};
+use gr00t::processor::{
+    KeyActions, PixelScale, PreparedRow, Processor, ProcessorConfig, RowInputs, collate,
+};
 
 /// Network and processor of one embodiment.
 #[derive(Debug)]
-pub struct Inference {
-    loaded: Rc<Loaded>,
+pub struct Gr00tInference {
+    loaded: Rc<LoadedModel>,
     processor: Processor,
     steps: i64,
     pads: bool,
@@ -40,30 +42,30 @@ pub struct Inference {
     batches: Batches,
 }
 
-impl Inference {
+impl Gr00tInference {
     /// Loads the checkpoint that the settings name, to be used with `processor`.
     ///
     /// # Errors
     /// Returns [`PolicyError::Checkpoint`] if files cannot be used.
     pub fn load(
-        settings: &Settings,
+        settings: &Gr00tSettings,
         mut processor: Processor,
-        models: &mut Models,
+        checkpoints: &mut Checkpoints,
     ) -> Result<Self, PolicyError> {
         let vlm = settings.vlm_path.as_deref();
-        let loaded = models
-            .get(&settings.model_path, vlm, settings.kind)
+        let loaded = checkpoints
+            .gr00t(&settings.model_path, vlm, settings.kind)
             .map_err(checkpoint)?;
         let steps = settings
             .denoising_steps
             .map_or(loaded.config.num_inference_timesteps, |steps| steps as i64);
         let device = loaded.network.device();
         let normalise = device.is_cuda().then(|| {
-            let Scale { mean, deviation } = processor.give_bytes();
+            let PixelScale { mean, deviation } = processor.give_bytes();
             Rc::new(Normalise::new(mean, deviation, device))
         });
         let captures = settings.cuda_graphs && loaded.graphs.borrow().is_some();
-        let batches = models.batches(&settings.model_path);
+        let batches = checkpoints.batches(&settings.model_path);
         let pads = settings.padded_batches;
         Ok(Self {
             loaded,
@@ -87,7 +89,7 @@ impl Inference {
     }
 
     /// Returns what a policy built on this reports about itself.
-    pub fn facts(&self, settings: &Settings) -> Vec<(&'static str, Value)> {
+    pub fn facts(&self, settings: &Gr00tSettings) -> Vec<(&'static str, Value)> {
         let dtype = match self.loaded.network.kind() {
             Kind::BFloat16 => "bfloat16",
             Kind::Half => "float16",
@@ -138,19 +140,19 @@ impl Inference {
     /// network. An error in one row does not affect the others.
     pub fn infer(
         &self,
-        raws: &[Raw],
+        inputs: &[RowInputs],
         noises: &[Tensor],
         max_rows: usize,
-    ) -> Vec<Result<Vec<ActionRows>, PolicyError>> {
+    ) -> Vec<Result<Vec<KeyActions>, PolicyError>> {
         let _mode = InferenceMode::begin();
-        let samples = self.processor.prepare_each(raws);
+        let samples = self.processor.prepare_each(inputs);
         let mut answers: Vec<_> = samples.iter().map(|_| None).collect();
         for group in self.groups(&samples) {
             for (row, predicted) in self.predict_each(&group, max_rows, &samples, noises) {
                 let decode = |predicted: Vec<f32>| {
                     self.processor
                         .numbers()
-                        .decode(&predicted, &raws[row].state)
+                        .decode(&predicted, &inputs[row].state)
                 };
                 answers[row] =
                     Some(predicted.and_then(|predicted| decode(predicted).map_err(inference)));
@@ -159,11 +161,7 @@ impl Inference {
         let samples = samples
             .into_iter()
             .map(|sample| sample.err().map(|err| Err(inference(err))));
-        let gone = || {
-            Err(PolicyError::Inference(
-                "the row was not inferred".to_owned(),
-            ))
-        };
+        let gone = || Err(InferenceError::NotInferred.into());
         samples
             .zip(answers)
             .map(|(refused, answer)| refused.or(answer).unwrap_or_else(gone))
@@ -171,7 +169,7 @@ impl Inference {
     }
 
     /// Groups the rows that may share a batch.
-    fn groups<E>(&self, samples: &[Result<Sample, E>]) -> Vec<Vec<usize>> {
+    fn groups<E>(&self, samples: &[Result<PreparedRow, E>]) -> Vec<Vec<usize>> {
         let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (row, sample) in samples
             .iter()
@@ -192,21 +190,28 @@ impl Inference {
         &self,
         rows: &[usize],
         max_rows: usize,
-        samples: &[Result<Sample, E>],
+        samples: &[Result<PreparedRow, E>],
         noises: &[Tensor],
     ) -> Vec<(usize, Result<Vec<f32>, PolicyError>)> {
         let parts = self.batches.split(rows, max_rows, |rows| {
             self.predict(rows, samples, noises, max_rows)
         });
-        let each = parts.into_iter().flat_map(|(rows, all)| match all {
-            Ok(all) => rows.iter().copied().zip(all.into_iter().map(Ok)).collect(),
-            Err(err) if rows.len() == 1 => vec![(rows[0], Err(err))],
-            Err(err) if is_context_lost(&err.to_string()) => {
-                let again = || PolicyError::Inference(err.to_string());
-                rows.iter().map(|row| (*row, Err(again()))).collect()
-            }
-            Err(_) => self.predict_each(rows, 1, samples, noises),
-        });
+        let each = parts
+            .into_iter()
+            .flat_map(|part| match (part.rows, part.result) {
+                (rows, Ok(all)) => rows.iter().copied().zip(all.into_iter().map(Ok)).collect(),
+                (rows, Err(err)) if rows.len() == 1 => vec![(rows[0], Err(err))],
+                (rows, Err(err)) if is_context_lost(&err.to_string()) => {
+                    let reason = err.to_string();
+                    let again = || {
+                        PolicyError::from(InferenceError::Torch {
+                            reason: reason.clone(),
+                        })
+                    };
+                    rows.iter().map(|row| (*row, Err(again()))).collect()
+                }
+                (rows, Err(_)) => self.predict_each(rows, 1, samples, noises),
+            });
         each.collect()
     }
 
@@ -215,11 +220,11 @@ impl Inference {
     fn predict<E>(
         &self,
         rows: &[usize],
-        samples: &[Result<Sample, E>],
+        samples: &[Result<PreparedRow, E>],
         noises: &[Tensor],
         max_rows: usize,
     ) -> Result<Vec<Vec<f32>>, PolicyError> {
-        let mut members: Vec<&Sample> = rows
+        let mut members: Vec<&PreparedRow> = rows
             .iter()
             .filter_map(|row| samples[*row].as_ref().ok())
             .collect();
@@ -246,14 +251,14 @@ impl Inference {
             {
                 graphs.make_room();
             }
-            Err(PolicyError::Inference(reason))
+            Err(InferenceError::Torch { reason }.into())
         })
     }
 
     /// Returns the actions of the first `rows` samples.
     fn run(
         &self,
-        samples: &[&Sample],
+        samples: &[&PreparedRow],
         noises: &[&Tensor],
         rows: usize,
     ) -> Result<Vec<Vec<f32>>, PolicyError> {
@@ -261,7 +266,7 @@ impl Inference {
         let noise = Tensor::stack(noises, 0);
         let network = Rc::clone(&self.loaded.network);
         let constants = || network.constants(&inputs, &noise, self.steps, self.normalise.as_ref());
-        let batch = Batch::new(&inputs, noise.shallow_clone());
+        let batch = PassInputs::new(&inputs, noise.shallow_clone());
         let actions = match self
             .loaded
             .graphs
@@ -271,9 +276,9 @@ impl Inference {
         {
             Some(graphs) => {
                 let key = network.constants_key(&inputs, self.steps);
-                let pass = || -> Result<Pass, InputError> {
+                let pass = || -> Result<PassFn, InputError> {
                     let (network, constants) = (Rc::clone(&network), constants()?);
-                    Ok(Rc::new(move |batch: &Batch| {
+                    Ok(Rc::new(move |batch: &PassInputs| {
                         network.pass(&constants, batch)
                     }))
                 };
@@ -297,7 +302,7 @@ impl Inference {
 /// # Errors
 /// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Setting`] if the
 /// user has to choose an embodiment.
-pub fn open_processor(settings: &Settings) -> Result<Processor, PolicyError> {
+pub fn open_processor(settings: &Gr00tSettings) -> Result<Processor, PolicyError> {
     let dir =
         ModelDir::open(&settings.model_path, settings.vlm_path.as_deref()).map_err(checkpoint)?;
     let config =
@@ -317,7 +322,7 @@ pub fn open_processor(settings: &Settings) -> Result<Processor, PolicyError> {
 ///
 /// # Errors
 /// Returns [`PolicyError::Setting`] if the settings ask for more than there are.
-pub fn horizon(settings: &Settings, inference: &Inference) -> Result<usize, PolicyError> {
+pub fn horizon(settings: &Gr00tSettings, inference: &Gr00tInference) -> Result<usize, PolicyError> {
     let has = inference.horizon();
     let asked = settings.action_horizon.unwrap_or(has);
     if asked > has {
@@ -334,8 +339,8 @@ fn checkpoint(err: impl std::error::Error) -> PolicyError {
     PolicyError::Checkpoint(chain(&err))
 }
 
-pub(super) fn inference(err: impl std::error::Error) -> PolicyError {
-    PolicyError::Inference(chain(&err))
+pub(super) fn inference(err: impl Into<InferenceError>) -> PolicyError {
+    err.into().into()
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@
 //! chunk     get_action: one batch of all rows due ─► {key: [rows, horizon, width]} ─► Chunks
 //! ```
 
+mod error;
 mod policy;
 mod protocol;
 mod settings;
 
+pub use error::ProtocolError;
 pub use policy::Gr00tRemote;
 pub use settings::RemoteSettings;

@@ -5,19 +5,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use jobs::seed;
 use serde_json::Value as Json;
 
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::argument;
-use crate::policy::gr00t::history::History;
-use crate::policy::gr00t::remote::protocol::{self, Modalities, Seen};
+use crate::policy::gr00t::history::ObservationHistory;
+use crate::policy::gr00t::noise::NoiseSource;
+use crate::policy::gr00t::remote::error::ProtocolError;
+use crate::policy::gr00t::remote::protocol::{self, RequestInputs, ServerModalities};
 use crate::policy::gr00t::remote::settings::RemoteSettings;
-use crate::policy::gr00t::wiring::{Keys, Wiring};
+use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
 use crate::policy::remote::{Caller, Lifeline, Req};
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
-use gr00t::processor::ActionRows;
+use crate::policy::{
+    Chunk, EpisodeStart, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+};
+use gr00t::processor::KeyActions;
 use wire::Value;
 
 /// A server's policy that acts in one environment.
@@ -25,14 +28,14 @@ use wire::Value;
 pub struct Gr00tRemote {
     settings: RemoteSettings,
     caller: Caller<Req>,
-    modalities: Modalities,
+    modalities: ServerModalities,
     env: EnvSpec,
     wiring: Wiring,
     /// Whether the widths of the actions are known, which is the case after the first answer.
     knows_widths: bool,
-    history: History,
-    /// For each environment: seed of the running episode, and number of inferences in it so far.
-    episodes: BTreeMap<EnvIndex, (u64, u64)>,
+    history: ObservationHistory,
+    /// The noise of the running episode of each environment.
+    episodes: BTreeMap<EnvIndex, NoiseSource>,
     /// Whether an episode has begun since the last reset was sent to the server.
     is_reset_due: bool,
     horizon: usize,
@@ -54,9 +57,9 @@ impl Gr00tRemote {
         let token = settings.server.token.as_ref().map(|token| token.0.as_str());
         let request = wire::write(&protocol::request(what, None, token), wire::Dialect::Kind);
         let answer = caller.call(what, &request.into())?;
-        let wrong = |reason: String| settings.server.error(format!("{what}: {reason}"));
+        let wrong = |reason: ProtocolError| settings.server.error(format!("{what}: {reason}"));
         let modalities =
-            Modalities::read(&protocol::answer(&answer).map_err(wrong)?).map_err(wrong)?;
+            ServerModalities::read(&protocol::answer(&answer).map_err(wrong)?).map_err(wrong)?;
         let wiring = Wiring::seeing(
             &keys(&modalities, Vec::new()),
             env,
@@ -71,7 +74,7 @@ impl Gr00tRemote {
         }
         let deltas = [&modalities.video, &modalities.state].map(|modality| modality.deltas.clone());
         Ok(Self {
-            history: History::new(deltas.concat()),
+            history: ObservationHistory::new(deltas.concat()),
             episodes: BTreeMap::new(),
             env: env.clone(),
             knows_widths: false,
@@ -100,42 +103,41 @@ impl Gr00tRemote {
         protocol::answer(&answer).map_err(|reason| self.wrong(endpoint, &reason))
     }
 
-    fn wrong(&self, endpoint: &str, reason: &str) -> PolicyError {
+    fn wrong(&self, endpoint: &str, reason: &ProtocolError) -> PolicyError {
         self.settings.server.error(format!("{endpoint}: {reason}"))
     }
 
     /// Returns the noise seeds, one per row: the same as for a policy in this process.
-    fn options(&mut self, rows: &[(EnvIndex, &Observation)]) -> Value {
+    fn options(&mut self, rows: &[PolicyRow]) -> Value {
         let Some(own) = self.settings.seed else {
             return Value::Nil;
         };
-        let seeds = rows.iter().map(|(env, _)| {
-            let (episode, inferences) = self.episodes.entry(*env).or_default();
-            let seed = seed::noise(own, *episode, *inferences);
-            *inferences += 1;
-            Value::from(seed)
+        let seeds = rows.iter().map(|row| {
+            let episode = self.episodes.entry(row.env).or_default();
+            Value::from(episode.next_noise(own))
         });
         Value::map([("noise_seeds", seeds.collect::<Vec<_>>().into())])
     }
 
-    fn observation(&self, rows: &[(EnvIndex, &Observation)]) -> Result<Value, PolicyError> {
-        let mut seen = Seen::default();
+    fn observation(&self, rows: &[PolicyRow]) -> Result<Value, PolicyError> {
+        let mut seen = RequestInputs::default();
         for (key, camera) in self.wiring.cameras() {
             let frames = rows
                 .iter()
-                .map(|(env, now)| self.frames(*env, now, camera))
+                .map(|row| self.frames(row, camera))
                 .collect::<Result<_, _>>()?;
             seen.video.push((key, frames));
         }
         // The vectors come ordered by row, step and key; the request needs them by key, row and
         // step.
         let mut state: BTreeMap<&str, Vec<Vec<Vec<f32>>>> = BTreeMap::new();
-        for (row, (env, now)) in rows.iter().enumerate() {
-            for step in self.history.at(*env, now, &self.modalities.state.deltas) {
+        for (index, row) in rows.iter().enumerate() {
+            let deltas = &self.modalities.state.deltas;
+            for step in self.history.at(row.env, &row.observation, deltas) {
                 for (key, values) in self.wiring.states(step)? {
                     let of_key = state.entry(key).or_default();
-                    of_key.resize_with(row + 1, Vec::new);
-                    of_key[row].push(values);
+                    of_key.resize_with(index + 1, Vec::new);
+                    of_key[index].push(values);
                 }
             }
         }
@@ -144,38 +146,33 @@ impl Gr00tRemote {
             .filter_map(|key| Some((key.as_str(), state.remove(key.as_str())?)))
             .collect();
         let fallback = self.settings.language.as_deref().unwrap_or_default();
-        let words = |now: &&Observation| {
-            if now.language.is_empty() {
-                fallback.to_owned()
-            } else {
-                now.language.to_string()
-            }
-        };
-        let words: Vec<String> = rows.iter().map(|(_, now)| words(now)).collect();
-        let language = self.modalities.language.keys.iter();
-        seen.language = language
-            .map(|key| (key.as_str(), words.iter().map(String::as_str).collect()))
+        let words: Vec<&str> = rows
+            .iter()
+            .map(|row| match &*row.observation.language {
+                "" => fallback,
+                own => own,
+            })
             .collect();
-        seen.observation().map_err(PolicyError::Inference)
+        let language = self.modalities.language.keys.iter();
+        seen.language = language.map(|key| (key.as_str(), words.clone())).collect();
+        Ok(seen.observation().map_err(InferenceError::from)?)
     }
 
     fn frames<'a>(
         &'a self,
-        env: EnvIndex,
-        now: &'a Observation,
+        row: &'a PolicyRow,
         camera: &str,
-    ) -> Result<Vec<&'a Frame>, PolicyError> {
-        let gone =
-            || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
-        let steps = self.history.at(env, now, &self.modalities.video.deltas);
-        steps
+    ) -> Result<Vec<&'a Frame>, InferenceError> {
+        let gone = || InferenceError::no_picture(camera);
+        self.history
+            .at(row.env, &row.observation, &self.modalities.video.deltas)
             .into_iter()
             .map(|seen| seen.video.get(camera).ok_or_else(gone))
             .collect()
     }
 
     /// Connects the server's actions to the environment's, once their widths are known.
-    fn learn_widths(&mut self, chunk: &[ActionRows]) -> Result<(), PolicyError> {
+    fn learn_widths(&mut self, chunk: &[KeyActions]) -> Result<(), PolicyError> {
         if !std::mem::replace(&mut self.knows_widths, true) {
             let widths = chunk
                 .iter()
@@ -193,14 +190,14 @@ impl Gr00tRemote {
 
 /// Returns the server's keys. Only its answers tell the widths of its actions, and nothing tells
 /// the widths of its states.
-fn keys(modalities: &Modalities, action: Vec<(String, usize)>) -> Keys {
+fn keys(modalities: &ServerModalities, action: Vec<(String, usize)>) -> CheckpointKeys {
     let state = modalities
         .state
         .keys
         .iter()
         .map(|key| (key.clone(), None))
         .collect();
-    Keys {
+    CheckpointKeys {
         video: modalities.video.keys.clone(),
         state,
         action,
@@ -250,7 +247,8 @@ impl Policy for Gr00tRemote {
     fn reset(&mut self, starts: &[EpisodeStart]) {
         for start in starts {
             self.history.forget(start.env);
-            self.episodes.insert(start.env, (start.seed, 0));
+            self.episodes
+                .insert(start.env, NoiseSource::new(start.seed));
         }
         self.is_reset_due = true;
     }
@@ -259,7 +257,7 @@ impl Policy for Gr00tRemote {
         self.history.see(env, observation);
     }
 
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         if std::mem::take(&mut self.is_reset_due) {
             self.ask("reset", Value::map([("options", Value::Nil)]))?;
         }

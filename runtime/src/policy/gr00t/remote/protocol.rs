@@ -4,7 +4,8 @@
 use bytes::Bytes;
 
 use crate::env::Frame;
-use gr00t::processor::ActionRows;
+use crate::policy::gr00t::remote::error::{LONGEST_LOOK, ProtocolError};
+use gr00t::processor::KeyActions;
 use wire::{Array, Dialect, Key, Value};
 
 /// Prefix of a raw answer that is sent if not even an error could be packed.
@@ -22,25 +23,23 @@ pub(super) fn request(endpoint: &str, data: Option<Value>, token: Option<&str>) 
 ///
 /// # Errors
 /// Returns the error that the server reports, or what is wrong with its answer.
-pub(super) fn answer(bytes: &Bytes) -> Result<Value, String> {
+pub(super) fn answer(bytes: &Bytes) -> Result<Value, ProtocolError> {
     if bytes.starts_with(RAW_ERROR) {
-        return Err("it answers ERROR".to_owned());
+        return Err(ProtocolError::Raw);
     }
-    let value = wire::read(bytes)
-        .map_err(|err| format!("its answer cannot be read: {err}"))?
-        .value;
+    let value = wire::read(bytes)?.value;
     match value.get("error") {
         None => Ok(value),
         Some(Value::Text(text)) if !text.is_empty() => {
-            Err(format!("it answers with the error `{text}`"))
+            Err(ProtocolError::Reported { text: text.clone() })
         }
-        Some(_) => Err("it answers with an error without words".to_owned()),
+        Some(_) => Err(ProtocolError::NoWords),
     }
 }
 
 /// One modality: the keys and time steps of a kind of input or output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Modality {
+pub(super) struct ServerModality {
     /// Key names, in order.
     pub keys: Vec<String>,
     /// Time steps relative to now, with 0 for now.
@@ -49,20 +48,20 @@ pub(super) struct Modality {
 
 /// The modalities of a server's checkpoint, and the dialect in which it writes arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Modalities {
-    pub video: Modality,
-    pub state: Modality,
-    pub action: Modality,
-    pub language: Modality,
+pub(super) struct ServerModalities {
+    pub video: ServerModality,
+    pub state: ServerModality,
+    pub action: ServerModality,
+    pub language: ServerModality,
     pub dialect: Dialect,
 }
 
-impl Modalities {
+impl ServerModalities {
     /// Reads the answer to `get_modality_config`.
     ///
     /// # Errors
     /// Returns the name of what is missing.
-    pub fn read(answer: &Value) -> Result<Self, String> {
+    pub fn read(answer: &Value) -> Result<Self, ProtocolError> {
         let is_marked = |dialect: Dialect| {
             answer
                 .get("action")
@@ -75,13 +74,13 @@ impl Modalities {
         };
         let action = modality(answer, "action")?;
         if action.keys.is_empty() || action.deltas.is_empty() {
-            return Err("its modality configuration has no actions".to_owned());
+            return Err(ProtocolError::NoActions);
         }
         let optional = |name: &str| {
             if answer.get(name).is_some() {
                 seen(answer, name)
             } else {
-                Ok(Modality::default())
+                Ok(ServerModality::default())
             }
         };
         let (video, state, language) = (
@@ -99,31 +98,28 @@ impl Modalities {
     }
 }
 
-/// Maximum number of steps that a checkpoint may look back, and of steps at which it may use
-/// pictures and states. GR00T N1.7 uses two, fifteen steps apart. This many observations of each
-/// environment are kept, and sent with each request.
-const LONGEST_LOOK: i64 = 128;
-
 /// Reads an input modality and checks that its number of steps is within the limit.
-fn seen(answer: &Value, name: &str) -> Result<Modality, String> {
+fn seen(answer: &Value, name: &str) -> Result<ServerModality, ProtocolError> {
     let seen = modality(answer, name)?;
     if seen.deltas.len() as i64 > LONGEST_LOOK
         || seen.deltas.iter().any(|delta| *delta < -LONGEST_LOOK)
     {
-        return Err(format!(
-            "its modality configuration looks back more than {LONGEST_LOOK} steps in `{name}`"
-        ));
+        let name = name.to_owned();
+        return Err(ProtocolError::LooksBack { name });
     }
     Ok(seen)
 }
 
-fn modality(answer: &Value, name: &str) -> Result<Modality, String> {
-    let wrong = |field: &str| format!("its modality configuration has no `{name}.{field}`");
+fn modality(answer: &Value, name: &str) -> Result<ServerModality, ProtocolError> {
+    let wrong = |field: &'static str| ProtocolError::NoField {
+        name: name.to_owned(),
+        field,
+    };
     let config = answer
         .get(name)
         .and_then(|config| config.get("as_json"))
         .ok_or_else(|| wrong("as_json"))?;
-    let list = |field: &str| {
+    let list = |field: &'static str| {
         config
             .get(field)
             .and_then(Value::as_list)
@@ -136,7 +132,7 @@ fn modality(answer: &Value, name: &str) -> Result<Modality, String> {
         Value::Int(delta) if (-4096..=4096).contains(delta) => Some(*delta),
         _ => None,
     });
-    Ok(Modality {
+    Ok(ServerModality {
         keys: keys
             .collect::<Option<_>>()
             .ok_or_else(|| wrong("modality_keys"))?,
@@ -146,21 +142,21 @@ fn modality(answer: &Value, name: &str) -> Result<Modality, String> {
     })
 }
 
-/// The inputs of the rows of a request, by key. Each row has all steps of a key, oldest first.
+/// The inputs of all rows of a request, by key. Each row has all steps of a key, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Seen<'a> {
+pub(super) struct RequestInputs<'a> {
     pub video: Vec<(&'a str, Vec<Vec<&'a Frame>>)>,
     pub state: Vec<(&'a str, Vec<Vec<Vec<f32>>>)>,
     pub language: Vec<(&'a str, Vec<&'a str>)>,
 }
 
-impl Seen<'_> {
+impl RequestInputs<'_> {
     /// Returns `{"video": {key: uint8 [rows, steps, height, width, 3]}, "state": {key: float32
     /// [rows, steps, width]}, "language": {key: [[text], …]}}`.
     ///
     /// # Errors
     /// Returns an error if rows differ in size.
-    pub fn observation(&self) -> Result<Value, String> {
+    pub fn observation(&self) -> Result<Value, ProtocolError> {
         let video = self
             .video
             .iter()
@@ -177,22 +173,27 @@ impl Seen<'_> {
             (Key::from(*key), Value::from(texts))
         });
         Ok(Value::map([
-            ("video", Value::Map(video.collect::<Result<_, String>>()?)),
-            ("state", Value::Map(state.collect::<Result<_, String>>()?)),
+            (
+                "video",
+                Value::Map(video.collect::<Result<_, ProtocolError>>()?),
+            ),
+            (
+                "state",
+                Value::Map(state.collect::<Result<_, ProtocolError>>()?),
+            ),
             ("language", Value::Map(language.collect())),
         ]))
     }
 }
 
-fn pictures(key: &str, rows: &[Vec<&Frame>]) -> Result<Value, String> {
+fn pictures(key: &str, rows: &[Vec<&Frame>]) -> Result<Value, ProtocolError> {
     let all = || rows.iter().flatten();
     let (height, width) = all().next().map_or((0, 0), |frame| {
         (frame.height as usize, frame.width as usize)
     });
     if all().any(|frame| (frame.height as usize, frame.width as usize) != (height, width)) {
-        return Err(format!(
-            "pictures of {key} have different sizes, one request takes pictures of one size"
-        ));
+        let key = key.to_owned();
+        return Err(ProtocolError::PictureSizes { key });
     }
     let steps = rows.first().map_or(0, Vec::len);
     let mut bytes = Vec::with_capacity(rows.len() * steps * height * width * 3);
@@ -200,11 +201,12 @@ fn pictures(key: &str, rows: &[Vec<&Frame>]) -> Result<Value, String> {
     Ok(Array::of_u8(&[rows.len(), steps, height, width, 3], bytes.into()).into())
 }
 
-fn vectors(key: &str, rows: &[Vec<Vec<f32>>]) -> Result<Value, String> {
+fn vectors(key: &str, rows: &[Vec<Vec<f32>>]) -> Result<Value, ProtocolError> {
     let all = || rows.iter().flatten();
     let width = all().next().map_or(0, Vec::len);
     if all().any(|vector| vector.len() != width) {
-        return Err(format!("state {key} has different lengths"));
+        let key = key.to_owned();
+        return Err(ProtocolError::StateLengths { key });
     }
     let numbers: Vec<f32> = all().flatten().copied().collect();
     Ok(Array::of_f32(
@@ -224,31 +226,35 @@ pub(super) fn actions(
     keys: &[String],
     rows: usize,
     horizon: usize,
-) -> Result<Vec<Vec<ActionRows>>, String> {
+) -> Result<Vec<Vec<KeyActions>>, ProtocolError> {
     let map = answer
         .as_list()
         .and_then(<[Value]>::first)
-        .ok_or("its answer is no list of actions and info")?;
-    let mut chunks: Vec<Vec<ActionRows>> =
+        .ok_or(ProtocolError::NoList)?;
+    let mut chunks: Vec<Vec<KeyActions>> =
         (0..rows).map(|_| Vec::with_capacity(keys.len())).collect();
     for key in keys {
         let array = map
             .get(key)
             .and_then(Value::as_array)
-            .ok_or_else(|| format!("its answer has no actions {key}"))?;
+            .ok_or_else(|| ProtocolError::NoKey { key: key.clone() })?;
         let &[found, steps, width] = array.shape() else {
-            return Err(format!(
-                "actions {key} are {:?}, [rows, horizon, width] is needed",
-                array.shape()
-            ));
+            return Err(ProtocolError::Axes {
+                key: key.clone(),
+                found: array.shape().to_vec(),
+            });
         };
         if found != rows || steps < horizon || width == 0 {
-            let wanted = format!("[{rows}, {horizon} or more, 1 or more] is needed");
-            return Err(format!("actions {key} are {:?}, {wanted}", array.shape()));
+            return Err(ProtocolError::Shape {
+                key: key.clone(),
+                found: array.shape().to_vec(),
+                rows,
+                horizon,
+            });
         }
         let numbers = array.to_f32();
         for (chunk, values) in chunks.iter_mut().zip(numbers.chunks_exact(steps * width)) {
-            chunk.push(ActionRows {
+            chunk.push(KeyActions {
                 key: key.clone(),
                 width,
                 values: values[..horizon * width].to_vec(),
@@ -327,7 +333,7 @@ mod tests {
             .map(|(key, value)| (key.shown(), texts(value)))
             .collect();
         let names: Vec<String> = state.iter().map(|(key, _)| key.shown()).collect();
-        let seen = Seen {
+        let seen = RequestInputs {
             video: frames
                 .iter()
                 .map(|(key, frames)| (key.as_str(), vec![frames.iter().collect()]))
@@ -383,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_modality_configuration_says_keys_steps_and_dialect() {
-        let read = |name: &str| Modalities::read(&answer(&golden(name)).unwrap()).unwrap();
+        let read = |name: &str| ServerModalities::read(&answer(&golden(name)).unwrap()).unwrap();
         let modalities = read("get_modality_config.response");
         assert_eq!(
             modalities.video.keys,
@@ -404,14 +410,15 @@ mod tests {
         let legacy = read("legacy_get_modality_config.response");
         assert_eq!(
             legacy,
-            Modalities {
+            ServerModalities {
                 dialect: Dialect::Npy,
                 ..modalities
             }
         );
         assert!(
-            Modalities::read(&Value::Nil)
+            ServerModalities::read(&Value::Nil)
                 .unwrap_err()
+                .to_string()
                 .contains("no `action.as_json`")
         );
     }
@@ -429,15 +436,21 @@ mod tests {
                     ]),
                 )])
             };
-            Modalities::read(&Value::map([
+            ServerModalities::read(&Value::map([
                 ("action", config(vec![Value::Int(0)])),
                 ("video", config(deltas)),
             ]))
         };
         assert!(looks(vec![Value::Int(-128), Value::Int(0)]).is_ok());
         let wanted = "its modality configuration looks back more than 128 steps in `video`";
-        assert_eq!(looks(vec![Value::Int(-129)]).unwrap_err(), wanted);
-        assert_eq!(looks(vec![Value::Int(0); 129]).unwrap_err(), wanted);
+        assert_eq!(
+            looks(vec![Value::Int(-129)]).unwrap_err().to_string(),
+            wanted
+        );
+        assert_eq!(
+            looks(vec![Value::Int(0); 129]).unwrap_err().to_string(),
+            wanted
+        );
     }
 
     #[test]
@@ -453,26 +466,33 @@ mod tests {
             assert_eq!(widths, [(9, 144), (1, 16), (7, 112)]);
         }
         let value = answer(&golden("get_action.response")).unwrap();
-        let refusal = |rows, horizon| actions(&value, &keys, rows, horizon).unwrap_err();
+        let refusal = |rows, horizon| {
+            actions(&value, &keys, rows, horizon)
+                .unwrap_err()
+                .to_string()
+        };
         assert_eq!(
             refusal(2, 16),
             "actions eef_9d are [1, 40, 9], [2, 16 or more, 1 or more] is needed"
         );
         assert!(refusal(1, 41).contains("[1, 41 or more, 1 or more]"));
         assert_eq!(
-            actions(&value, &["base".to_owned()], 1, 1).unwrap_err(),
+            actions(&value, &["base".to_owned()], 1, 1)
+                .unwrap_err()
+                .to_string(),
             "its answer has no actions base"
         );
         assert!(
             actions(&Value::Nil, &keys, 1, 1)
                 .unwrap_err()
+                .to_string()
                 .contains("no list of actions")
         );
     }
 
     #[test]
     fn what_a_server_says_is_wrong_is_an_error_in_its_words() {
-        let error = |bytes: Bytes| answer(&bytes).unwrap_err();
+        let error = |bytes: Bytes| answer(&bytes).unwrap_err().to_string();
         assert_eq!(
             error(golden("token_wrong.response")),
             "it answers with the error `Unauthorized: Invalid API token`"

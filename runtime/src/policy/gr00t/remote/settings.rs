@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::policy::PolicyError;
 use crate::policy::gr00t::joints::Joints;
 use crate::policy::gr00t::settings::SEED;
-use crate::policy::remote::{Defaults, Server};
+use crate::policy::remote::{Defaults, PolicyServer};
 use jobs::policies::{PolicyType, SettingsReader, YAML};
 
 /// Default timeout of GR00T's client.
@@ -29,7 +29,7 @@ const OF_THE_SERVER: &[&str] = &[
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteSettings {
     /// The server: its address and how to talk to it.
-    pub server: Server,
+    pub server: PolicyServer,
     /// Number of actions of a chunk that may be used, at most that of the server.
     pub action_horizon: Option<usize>,
     /// Number of actions of a chunk that are executed.
@@ -62,7 +62,7 @@ impl RemoteSettings {
             fields.under(file)?;
         }
         let (action_horizon, chunk_length) = fields.horizon_and_chunk_length()?;
-        let server = Server::read(
+        let server = PolicyServer::read(
             &mut fields,
             Defaults {
                 scheme: "tcp",
@@ -99,7 +99,7 @@ impl RemoteSettings {
 }
 
 /// Returns notes on the fields that only matter for a policy in this process.
-fn without_effect(config: &Map<String, Value>, server: &Server) -> Vec<String> {
+fn without_effect(config: &Map<String, Value>, server: &PolicyServer) -> Vec<String> {
     let here = ["policy_device", "policy_device_id"]
         .iter()
         .chain(OF_THE_SERVER);

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::processor::image::average::{self, Averages};
-use crate::processor::image::axis::Axis;
-use crate::processor::image::between::Pairs;
-use crate::processor::image::{Image, Picture};
+use crate::processor::image::axis::ResizeAxis;
+use crate::processor::image::between::PairTables;
+use crate::processor::image::{Image, RgbPicture};
 
 /// Number of tables that are kept; one robot has a few picture sizes.
 const KEPT: usize = 64;
@@ -20,20 +20,20 @@ const KEPT: usize = 64;
 pub(super) struct Area {
     edge: usize,
     crop: usize,
-    tables: RwLock<HashMap<[Axis; 2], Arc<Tables>>>,
+    tables: RwLock<HashMap<[ResizeAxis; 2], Arc<Tables>>>,
 }
 
 /// The tables for resizing pictures of one size.
 #[derive(Debug)]
 enum Tables {
     /// The size stays the same; only bars and crop are applied.
-    Copy([Axis; 2]),
+    Copy([ResizeAxis; 2]),
     /// Both axes shrink by integer factors: plain means of integers.
-    Blocks([Axis; 2], [usize; 2]),
+    Blocks([ResizeAxis; 2], [usize; 2]),
     /// Both axes shrink.
     Average(Averages),
     /// At least one axis grows.
-    Between(Pairs),
+    Between(PairTables),
 }
 
 impl Area {
@@ -46,9 +46,9 @@ impl Area {
         }
     }
 
-    pub(super) fn apply(&self, picture: Picture) -> Image {
+    pub(super) fn apply(&self, picture: RgbPicture) -> Image {
         let source = picture.height.max(picture.width);
-        let axis = |present: usize| Axis {
+        let axis = |present: usize| ResizeAxis {
             source,
             bar: (source - present) / 2,
             present,
@@ -57,7 +57,7 @@ impl Area {
             count: self.crop,
         };
         let middle = self.resize(picture, [axis(picture.height), axis(picture.width)]);
-        let whole = Axis {
+        let whole = ResizeAxis {
             source: self.crop,
             bar: 0,
             present: self.crop,
@@ -72,7 +72,7 @@ impl Area {
         }
     }
 
-    fn resize(&self, picture: Picture, axes: [Axis; 2]) -> Image {
+    fn resize(&self, picture: RgbPicture, axes: [ResizeAxis; 2]) -> Image {
         match &*self.tables(axes) {
             Tables::Copy(axes) => copy(picture, axes),
             Tables::Blocks(axes, block) => average::blocks(picture, axes, *block),
@@ -81,7 +81,7 @@ impl Area {
         }
     }
 
-    fn tables(&self, axes: [Axis; 2]) -> Arc<Tables> {
+    fn tables(&self, axes: [ResizeAxis; 2]) -> Arc<Tables> {
         // Only complete tables are inserted into the map, so a lock poisoned by a panic elsewhere
         // does no harm.
         if let Some(tables) = self
@@ -103,7 +103,7 @@ impl Area {
 }
 
 impl Tables {
-    fn new(axes: [Axis; 2]) -> Self {
+    fn new(axes: [ResizeAxis; 2]) -> Self {
         let [y, x] = axes;
         if y.source == y.target && x.source == x.target {
             return Self::Copy(axes);
@@ -114,13 +114,13 @@ impl Tables {
         if y.scale() >= 1.0 && x.scale() >= 1.0 {
             Self::Average(Averages::new(axes))
         } else {
-            Self::Between(Pairs::new(axes))
+            Self::Between(PairTables::new(axes))
         }
     }
 }
 
 /// Copies the needed part of the square around a picture.
-fn copy(picture: Picture, axes: &[Axis; 2]) -> Image {
+fn copy(picture: RgbPicture, axes: &[ResizeAxis; 2]) -> Image {
     let [y, x] = axes;
     let mut rgb = vec![0; y.count * x.count * 3];
     let columns = x.within(x.from..x.from + x.count);

@@ -5,7 +5,7 @@ use crate::processor::image::squared;
 
 /// Resizes by the definition, pixel by pixel, on the square with its bars written out.
 fn slow(source: &Image, edge: usize) -> Image {
-    let axis = Axis {
+    let axis = ResizeAxis {
         source: source.height,
         bar: 0,
         present: source.height,

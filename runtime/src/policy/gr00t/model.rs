@@ -1,4 +1,4 @@
-//! Keeps the loaded checkpoint in memory, so that successive jobs of a rank that use it share it.
+//! Loads the network of a checkpoint to its device.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,6 @@ use std::rc::Rc;
 
 use tch::{Device, Kind};
 
-use crate::policy::Lifeline;
-use crate::policy::batches::{Batches, Ladders};
 use c10d::cuda;
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, shortage};
@@ -17,7 +15,7 @@ use gr00t::{LoadError, ModelConfig, ModelDir, Weights, layout};
 
 /// A network on its device, with the directory from which it was loaded.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedModel {
     /// The captured passes, if the device can capture. Declared before the network, whose memory
     /// they read, so that they are dropped first.
     pub graphs: RefCell<Option<Graphs>>,
@@ -27,88 +25,32 @@ pub struct Loaded {
     pub config: ModelConfig,
     /// The directory with its files.
     pub dir: ModelDir,
-    of: Origin,
+    of: CheckpointOrigin,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Origin {
+#[derive(Clone, Debug)]
+struct CheckpointOrigin {
     root: PathBuf,
     vlm: Option<PathBuf>,
     kind: Kind,
 }
 
-/// The most recently used checkpoint, kept for the next job, and the known batch sizes of all
-/// checkpoints.
-#[derive(Debug)]
-pub struct Models {
-    device: Device,
-    last: Option<Rc<Loaded>>,
-    ladders: Ladders,
-}
-
-impl Models {
-    /// Creates an empty cache whose checkpoints are loaded to `device`.
-    pub fn new(device: Device) -> Self {
-        Self::heard_by(device, Lifeline::alone())
-    }
-
-    /// As [`Models::new`], with a `lifeline` that is told when memory runs out.
-    pub fn heard_by(device: Device, lifeline: Lifeline) -> Self {
-        Self {
-            device,
-            last: None,
-            ladders: Ladders::new(device, lifeline),
-        }
-    }
-
-    /// Returns how many rows of a policy of this file or folder fit into one inference.
-    pub(crate) fn batches(&mut self, path: &Path) -> Batches {
-        self.ladders.batches(path)
-    }
-
-    /// Returns the device to which checkpoints are loaded.
-    pub fn device(&self) -> Device {
-        self.device
-    }
-
-    /// Returns the network of a model directory and loads it unless it was the last one used.
-    /// Another network is dropped first, so that the memory never has to hold two.
+impl LoadedModel {
+    /// Loads the network of a model directory to `device`.
     ///
     /// # Errors
     /// Returns a [`LoadError`] that names the file, field or tensors.
-    pub fn get(
-        &mut self,
+    pub fn load(
         root: &Path,
         vlm: Option<&Path>,
-        kind: Option<Kind>,
-    ) -> Result<Rc<Loaded>, LoadError> {
-        let kind = kind.unwrap_or(self.usual_kind());
-        let of = Origin {
+        kind: Kind,
+        device: Device,
+    ) -> Result<Self, LoadError> {
+        let of = CheckpointOrigin {
             root: root.to_owned(),
             vlm: vlm.map(Path::to_owned),
             kind,
         };
-        if let Some(last) = self.last.as_ref().filter(|last| last.of == of) {
-            return Ok(Rc::clone(last));
-        }
-        self.last = None;
-        let loaded = Rc::new(Loaded::new(of, self.device)?);
-        self.last = Some(Rc::clone(&loaded));
-        Ok(loaded)
-    }
-
-    /// Returns bfloat16 as in the reference, but float32 on a CPU, where bfloat16 would be slower.
-    fn usual_kind(&self) -> Kind {
-        if self.device.is_cuda() {
-            Kind::BFloat16
-        } else {
-            Kind::Float
-        }
-    }
-}
-
-impl Loaded {
-    fn new(of: Origin, device: Device) -> Result<Self, LoadError> {
         let _mode = InferenceMode::begin();
         // This comes first because it gives this thread a stream of its own, and libtorch's
         // allocator reuses memory only on the stream on which it was freed.
@@ -141,6 +83,11 @@ impl Loaded {
             dir,
             of,
         })
+    }
+
+    /// Returns whether this is the network of that directory, in elements of that kind.
+    pub fn is_of(&self, root: &Path, vlm: Option<&Path>, kind: Kind) -> bool {
+        self.of.root == root && self.of.vlm.as_deref() == vlm && self.of.kind == kind
     }
 }
 

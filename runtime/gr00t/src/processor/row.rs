@@ -1,37 +1,43 @@
-//! The input and output of the processor, per sample.
+//! What the processor reads and writes, for one row.
+//!
+//! ```text
+//! RowInputs ─► PreparedRow ─► (batch, pass) ─► KeyActions, one for each action key
+//! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tch::Tensor;
 
 use crate::processor::ProcessorError;
-use crate::processor::image::Picture;
+use crate::processor::image::RgbPicture;
 
-/// One raw observation of the robot.
+/// The inputs of one row under the keys of the checkpoint: an observation, as it was seen.
 #[derive(Clone, Debug, Default)]
-pub struct Raw<'a> {
+pub struct RowInputs<'a> {
     /// Pictures by video key, one for each step of the modality, oldest first.
-    pub video: BTreeMap<&'a str, Vec<Picture<'a>>>,
-    /// State vectors by key, one row for each step of the modality, oldest first.
-    pub state: BTreeMap<&'a str, Rows<'a>>,
+    pub video: BTreeMap<&'a str, Vec<RgbPicture<'a>>>,
+    /// State vectors by key, one for each step of the modality, oldest first.
+    pub state: BTreeMap<&'a str, StateSteps<'a>>,
     /// The task, as text.
     pub instruction: &'a str,
 }
 
-/// Rows of values, `[rows, width]`, row-major.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rows<'a> {
+/// A state vector at each step of the modality: `[steps, width]`, row-major, oldest step first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateSteps<'a> {
     width: usize,
-    values: &'a [f32],
+    values: Cow<'a, [f32]>,
 }
 
-impl<'a> Rows<'a> {
-    /// Creates rows of `width` values each.
+impl<'a> StateSteps<'a> {
+    /// Creates steps of `width` values each.
     ///
     /// # Errors
-    /// Returns [`ProcessorError::Input`] if `values` does not consist of whole rows, at least one.
-    pub fn new(width: usize, values: &'a [f32]) -> Result<Self, ProcessorError> {
+    /// Returns [`ProcessorError::Input`] if `values` does not consist of whole steps, at least one.
+    pub fn new(width: usize, values: impl Into<Cow<'a, [f32]>>) -> Result<Self, ProcessorError> {
+        let values = values.into();
         if width == 0 || values.is_empty() || !values.len().is_multiple_of(width) {
             let found = format!("{} values", values.len());
             return Err(ProcessorError::input(
@@ -43,30 +49,30 @@ impl<'a> Rows<'a> {
         Ok(Self { width, values })
     }
 
-    /// Returns the number of values in a row.
+    /// Returns the number of values in a step.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Returns the number of rows.
-    pub fn rows(&self) -> usize {
+    /// Returns the number of steps.
+    pub fn steps(&self) -> usize {
         self.values.len() / self.width
     }
 
-    /// Returns the rows, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &'a [f32]> {
+    /// Returns the values of each step, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &[f32]> {
         self.values.chunks_exact(self.width)
     }
 
-    /// Returns the newest row.
-    pub fn last(&self) -> &'a [f32] {
+    /// Returns the values of the newest step.
+    pub fn last(&self) -> &[f32] {
         &self.values[self.values.len() - self.width..]
     }
 }
 
 /// One observation in the form that the network reads.
 #[derive(Debug)]
-pub struct Sample {
+pub struct PreparedRow {
     /// Token ids of the prompt, without padding.
     pub ids: Arc<[i64]>,
     /// Normalised patches of the pictures, in the order of the prompt: `[p, 1536]`, `f32`; or as
@@ -77,14 +83,14 @@ pub struct Sample {
     /// Normalised state, padded: `[T, max_state_dim]`, row-major.
     pub state: Vec<f32>,
     /// Number of state steps, T.
-    pub state_rows: usize,
+    pub state_steps: usize,
     /// Index of the category weights.
     pub embodiment_id: i64,
 }
 
 /// Actions of one key: `[horizon, width]`, row-major, physical units.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ActionRows {
+pub struct KeyActions {
     /// The action key.
     pub key: String,
     /// Number of values in a step.

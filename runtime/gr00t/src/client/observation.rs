@@ -1,29 +1,25 @@
 //! Observations of Python clients: checks them in the reference's order and with its messages, then
-//! splits them into samples.
+//! splits them into rows.
 
 use std::collections::BTreeMap;
 
-use crate::processor::modality::{Modalities, ModalityConfig};
-use crate::processor::python::{Array, Object, tuple};
-use crate::processor::sample::{Raw, Rows};
-use crate::processor::{Picture, ProcessorError};
-
-/// An error in an observation, with the reference's message.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Invalid(pub String);
+use crate::client::error::InvalidObservation;
+use crate::client::value::{PyArray, PyObject, tuple};
+use crate::processor::{
+    Modalities, ModalityConfig, ProcessorError, RgbPicture, RowInputs, StateSteps,
+};
 
 /// Checks `{"video": {…}, "state": {…}, "language": {…}}`.
 ///
 /// # Errors
-/// Returns [`Invalid`] with the reference's message for the first error.
-pub fn validate(observation: &Object, modalities: &Modalities) -> Result<(), Invalid> {
+/// Returns [`InvalidObservation`] with the reference's message for the first error.
+pub fn validate(observation: &PyObject, modalities: &Modalities) -> Result<(), InvalidObservation> {
     let parts = ["video", "state", "language"];
     for name in parts {
         let Some(part) = observation.get(name) else {
             return refuse(format!("Observation must contain a '{name}' key"));
         };
-        if !matches!(part, Object::Map(_)) {
+        if !matches!(part, PyObject::Map(_)) {
             return refuse(format!(
                 "Observation '{name}' must be a dictionary. Got {}: {}",
                 part.class(),
@@ -54,8 +50,11 @@ pub fn validate(observation: &Object, modalities: &Modalities) -> Result<(), Inv
 /// compared here.
 ///
 /// # Errors
-/// Returns [`Invalid`] with the reference's message for the first error.
-pub fn validate_flat(observation: &Object, modalities: &Modalities) -> Result<Object, Invalid> {
+/// Returns [`InvalidObservation`] with the reference's message for the first error.
+pub fn validate_flat(
+    observation: &PyObject,
+    modalities: &Modalities,
+) -> Result<PyObject, InvalidObservation> {
     let mut videos = Vec::new();
     for key in &modalities.video.keys {
         let flat = format!("video.{key}");
@@ -78,7 +77,7 @@ pub fn validate_flat(observation: &Object, modalities: &Modalities) -> Result<Ob
         key
     };
     let value = present("Language", used, observation.get(used))?;
-    let (Object::List(items) | Object::Tuple(items)) = value else {
+    let (PyObject::List(items) | PyObject::Tuple(items)) = value else {
         return refuse(format!(
             "Language key '{used}' must be a tuple or list. Got {}",
             value.class()
@@ -87,33 +86,39 @@ pub fn validate_flat(observation: &Object, modalities: &Modalities) -> Result<Ob
     items.iter().try_for_each(text_item)?;
     let texts = items
         .iter()
-        .map(|item| Object::List(vec![item.clone()]))
+        .map(|item| PyObject::List(vec![item.clone()]))
         .collect();
-    let language = vec![(key.to_owned(), Object::List(texts))];
+    let language = vec![(key.to_owned(), PyObject::List(texts))];
     let parts = [("video", videos), ("state", states), ("language", language)];
-    Ok(Object::Map(
+    Ok(PyObject::Map(
         parts
-            .map(|(name, members)| (name.to_owned(), Object::Map(members)))
+            .map(|(name, members)| (name.to_owned(), PyObject::Map(members)))
             .into(),
     ))
 }
 
-fn refuse<T>(text: String) -> Result<T, Invalid> {
-    Err(Invalid(text))
+fn refuse<T>(text: String) -> Result<T, InvalidObservation> {
+    Err(InvalidObservation::new(text))
 }
 
-fn present<'a>(kind: &str, key: &str, value: Option<&'a Object>) -> Result<&'a Object, Invalid> {
-    value.ok_or_else(|| Invalid(format!("{kind} key '{key}' must be in observation")))
+fn present<'a>(
+    kind: &str,
+    key: &str,
+    value: Option<&'a PyObject>,
+) -> Result<&'a PyObject, InvalidObservation> {
+    value.ok_or_else(|| {
+        InvalidObservation::new(format!("{kind} key '{key}' must be in observation"))
+    })
 }
 
 /// Checks that a key has the same batch size as the first key.
 fn same_batch(
     kind: &str,
     key: &str,
-    value: &Object,
+    value: &PyObject,
     batch: &mut Option<usize>,
-) -> Result<(), Invalid> {
-    let found = value.len().map_err(Invalid)?;
+) -> Result<(), InvalidObservation> {
+    let found = value.len()?;
     let wanted = *batch.get_or_insert(found);
     if found == wanted {
         return Ok(());
@@ -126,11 +131,11 @@ fn same_batch(
 fn array<'a>(
     kind: &str,
     key: &str,
-    value: &'a Object,
+    value: &'a PyObject,
     dtype: &str,
     shape: &str,
-) -> Result<&'a Array, Invalid> {
-    let Object::Array(array) = value else {
+) -> Result<&'a PyArray, InvalidObservation> {
+    let PyObject::Array(array) = value else {
         return refuse(format!(
             "{kind} key '{key}' must be a numpy array. Got {}",
             value.class()
@@ -151,7 +156,12 @@ fn array<'a>(
     Ok(array)
 }
 
-fn horizon(kind: &str, key: &str, found: usize, modality: &ModalityConfig) -> Result<(), Invalid> {
+fn horizon(
+    kind: &str,
+    key: &str,
+    found: usize,
+    modality: &ModalityConfig,
+) -> Result<(), InvalidObservation> {
     let wanted = modality.horizon();
     if found == wanted {
         return Ok(());
@@ -161,7 +171,7 @@ fn horizon(kind: &str, key: &str, found: usize, modality: &ModalityConfig) -> Re
     ))
 }
 
-fn video(key: &str, value: &Object, modality: &ModalityConfig) -> Result<(), Invalid> {
+fn video(key: &str, value: &PyObject, modality: &ModalityConfig) -> Result<(), InvalidObservation> {
     let array = array("Video", key, value, "uint8", "(B, T, H, W, C)")?;
     horizon("Video", key, array.shape()[1], modality)?;
     match array.shape()[4] {
@@ -172,27 +182,27 @@ fn video(key: &str, value: &Object, modality: &ModalityConfig) -> Result<(), Inv
     }
 }
 
-fn state(key: &str, value: &Object, modality: &ModalityConfig) -> Result<(), Invalid> {
+fn state(key: &str, value: &PyObject, modality: &ModalityConfig) -> Result<(), InvalidObservation> {
     let array = array("State", key, value, "float32", "(B, T, D)")?;
     horizon("State", key, array.shape()[1], modality)
 }
 
-fn language(key: &str, value: &Object, horizon: usize) -> Result<(), Invalid> {
-    let Object::List(batch) = value else {
+fn language(key: &str, value: &PyObject, horizon: usize) -> Result<(), InvalidObservation> {
+    let PyObject::List(batch) = value else {
         return refuse(format!(
             "Language key '{key}' must be a list. Got {}",
             value.class()
         ));
     };
     for item in batch {
-        if item.len().map_err(Invalid)? != horizon {
+        if item.len()? != horizon {
             // The reference reports the length of the batch here, not that of the item.
             return refuse(format!(
                 "Language key '{key}'s horizon must be {horizon}. Got {}",
                 batch.len()
             ));
         }
-        let Object::List(texts) = item else {
+        let PyObject::List(texts) = item else {
             return refuse(format!(
                 "Language batch item must be a list. Got {}",
                 item.class()
@@ -209,9 +219,9 @@ fn language(key: &str, value: &Object, horizon: usize) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn text_item(item: &Object) -> Result<(), Invalid> {
+fn text_item(item: &PyObject) -> Result<(), InvalidObservation> {
     match item {
-        Object::Text(_) => Ok(()),
+        PyObject::Text(_) => Ok(()),
         other => refuse(format!(
             "Language batch item must be a string. Got {}",
             other.class()
@@ -219,26 +229,29 @@ fn text_item(item: &Object) -> Result<(), Invalid> {
     }
 }
 
-/// A checked observation, split into samples.
+/// A checked observation, split into rows.
 #[derive(Debug)]
-pub struct Observations<'a> {
+pub struct ClientObservations<'a> {
     size: usize,
-    video: Vec<(&'a str, &'a Array)>,
+    video: Vec<(&'a str, &'a PyArray)>,
     /// Key, number of steps, width, and all values.
     state: Vec<(&'a str, [usize; 2], Vec<f32>)>,
     instructions: Vec<&'a str>,
 }
 
-impl<'a> Observations<'a> {
+impl<'a> ClientObservations<'a> {
     /// Checks an observation with [`validate`] and extracts the parts that the checkpoint uses.
     ///
     /// # Errors
-    /// Returns [`Invalid`] with the reference's message for the first error.
-    pub fn read(observation: &'a Object, modalities: &'a Modalities) -> Result<Self, Invalid> {
+    /// Returns [`InvalidObservation`] with the reference's message for the first error.
+    pub fn read(
+        observation: &'a PyObject,
+        modalities: &'a Modalities,
+    ) -> Result<Self, InvalidObservation> {
         validate(observation, modalities)?;
-        let arrays = |part: &str, keys: &'a [String]| -> Vec<(&'a str, &'a Array)> {
+        let arrays = |part: &str, keys: &'a [String]| -> Vec<(&'a str, &'a PyArray)> {
             let member = |key: &'a String| match observation.get(part)?.get(key)? {
-                Object::Array(array) => Some((key.as_str(), array)),
+                PyObject::Array(array) => Some((key.as_str(), array)),
                 _ => None,
             };
             keys.iter().filter_map(member).collect()
@@ -259,7 +272,7 @@ impl<'a> Observations<'a> {
             .get("language")
             .and_then(|part| part.get(modalities.language_key()));
         let instructions = match texts {
-            Some(Object::List(items)) => items.iter().filter_map(first_text).collect(),
+            Some(PyObject::List(items)) => items.iter().filter_map(first_text).collect(),
             _ => Vec::new(),
         };
         let video = arrays("video", &modalities.video.keys);
@@ -271,20 +284,20 @@ impl<'a> Observations<'a> {
         })
     }
 
-    /// Returns the number of samples.
+    /// Returns the number of rows.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Returns the samples.
+    /// Returns the inputs of each row.
     ///
     /// # Errors
     /// Returns [`ProcessorError::Input`] if a picture or a state is empty.
-    pub fn samples(&self) -> Result<Vec<Raw<'_>>, ProcessorError> {
-        (0..self.size).map(|index| self.sample(index)).collect()
+    pub fn rows(&self) -> Result<Vec<RowInputs<'_>>, ProcessorError> {
+        (0..self.size).map(|index| self.row(index)).collect()
     }
 
-    fn sample(&self, index: usize) -> Result<Raw<'_>, ProcessorError> {
+    fn row(&self, index: usize) -> Result<RowInputs<'_>, ProcessorError> {
         let mut video = BTreeMap::new();
         for (key, array) in &self.video {
             let (steps, height, width) = (array.shape()[1], array.shape()[2], array.shape()[3]);
@@ -294,7 +307,7 @@ impl<'a> Observations<'a> {
                 .get(index * steps * frame..)
                 .unwrap_or_default();
             let pictures = (0..steps).map(|step| {
-                Picture::new(
+                RgbPicture::new(
                     height,
                     width,
                     sample
@@ -309,9 +322,9 @@ impl<'a> Observations<'a> {
             let sample = numbers
                 .get(index * steps * width..(index + 1) * steps * width)
                 .unwrap_or_default();
-            state.insert(*key, Rows::new(*width, sample)?);
+            state.insert(*key, StateSteps::new(*width, sample)?);
         }
-        Ok(Raw {
+        Ok(RowInputs {
             video,
             state,
             instruction: self.instructions[index],
@@ -319,10 +332,10 @@ impl<'a> Observations<'a> {
     }
 }
 
-fn first_text(item: &Object) -> Option<&str> {
+fn first_text(item: &PyObject) -> Option<&str> {
     match item {
-        Object::List(texts) => match texts.first() {
-            Some(Object::Text(text)) => Some(text),
+        PyObject::List(texts) => match texts.first() {
+            Some(PyObject::Text(text)) => Some(text),
             _ => None,
         },
         _ => None,

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::client::error::InvalidObservation;
 use crate::processor::ProcessorError;
 
 /// Maximum number of bytes of a value in an error message; a client decides how long the value is.
@@ -12,7 +13,7 @@ const LONGEST_REPR: usize = 1000;
 
 /// A value as a Python client sends it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Object {
+pub enum PyObject {
     /// Python's `None`.
     None,
     /// A boolean, `bool`.
@@ -26,24 +27,24 @@ pub enum Object {
     /// Binary data, `bytes`.
     Bytes(Bytes),
     /// A list, `list`.
-    List(Vec<Object>),
+    List(Vec<PyObject>),
     /// A tuple, `tuple`.
-    Tuple(Vec<Object>),
+    Tuple(Vec<PyObject>),
     /// A map with string keys in order, `dict`.
-    Map(Vec<(String, Object)>),
+    Map(Vec<(String, PyObject)>),
     /// A numpy array, `numpy.ndarray`.
-    Array(Array),
+    Array(PyArray),
 }
 
 /// A numpy array: little endian, row-major.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Array {
+pub struct PyArray {
     dtype: String,
     shape: Vec<usize>,
     bytes: Bytes,
 }
 
-impl Array {
+impl PyArray {
     /// Creates an array of numpy's `dtype` (`uint8`, `float32`, …), with `item_size` bytes per
     /// element.
     ///
@@ -115,7 +116,7 @@ impl Array {
     }
 }
 
-impl Object {
+impl PyObject {
     /// Returns the value of a `dict`'s key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Map(members) = self else {
@@ -147,8 +148,8 @@ impl Object {
         }
     }
 
-    /// Returns `len(value)`, or the text of Python's `TypeError`.
-    pub(super) fn len(&self) -> Result<usize, String> {
+    /// Returns `len(value)`, or Python's `TypeError`.
+    pub(super) fn len(&self) -> Result<usize, InvalidObservation> {
         match self {
             Self::Text(text) => Ok(text.chars().count()),
             Self::Bytes(bytes) => Ok(bytes.len()),
@@ -158,11 +159,11 @@ impl Object {
                 .shape
                 .first()
                 .copied()
-                .ok_or_else(|| "len() of unsized object".to_owned()),
-            _ => Err(format!(
+                .ok_or_else(|| InvalidObservation::new("len() of unsized object")),
+            _ => Err(InvalidObservation::new(format!(
                 "object of type '{}' has no len()",
                 self.type_name()
-            )),
+            ))),
         }
     }
 
@@ -277,30 +278,30 @@ mod tests {
 
     #[test]
     fn values_read_as_in_python() {
-        let text = Object::List(vec![
-            Object::Text("it's".to_owned()),
-            Object::Tuple(vec![Object::Int(1)]),
-            Object::Float(1.0),
-            Object::Map(vec![("a".to_owned(), Object::None)]),
+        let text = PyObject::List(vec![
+            PyObject::Text("it's".to_owned()),
+            PyObject::Tuple(vec![PyObject::Int(1)]),
+            PyObject::Float(1.0),
+            PyObject::Map(vec![("a".to_owned(), PyObject::None)]),
         ]);
         assert_eq!(text.repr(), r#"["it's", (1,), 1.0, {'a': None}]"#);
         assert_eq!(
-            Object::Int(3).len().unwrap_err(),
+            PyObject::Int(3).len().unwrap_err().to_string(),
             "object of type 'int' has no len()"
         );
     }
 
     #[test]
     fn a_value_of_a_whole_message_is_shown_by_its_beginning() {
-        let bytes = Object::Bytes(vec![0; 1 << 20].into());
-        let nested = (0..10).fold(bytes, |inner, _| Object::List(vec![inner.clone(), inner]));
+        let bytes = PyObject::Bytes(vec![0; 1 << 20].into());
+        let nested = (0..10).fold(bytes, |inner, _| PyObject::List(vec![inner.clone(), inner]));
         let repr = nested.repr();
         assert!(
             repr.starts_with("[[[") && repr.ends_with('…') && repr.len() < LONGEST_REPR + 4,
             "{}",
             repr.len()
         );
-        let text = Object::Text("é".repeat(1 << 20)).repr();
+        let text = PyObject::Text("é".repeat(1 << 20)).repr();
         assert!(
             text.starts_with("'éé") && text.len() < LONGEST_REPR + 4,
             "{}",
@@ -310,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_part_of_an_array_is_its_rows_in_the_same_memory() {
-        let array = Array::new("uint8", 1, &[3, 2], vec![0, 1, 2, 3, 4, 5].into()).unwrap();
+        let array = PyArray::new("uint8", 1, &[3, 2], vec![0, 1, 2, 3, 4, 5].into()).unwrap();
         let part = array.part(1..3);
         assert_eq!(
             (part.shape(), part.bytes()),
@@ -323,14 +324,14 @@ mod tests {
                 .contains(&part.bytes().as_ptr())
         );
         assert_eq!(array.part(2..9).shape(), [1, 2]);
-        let empty = Array::new("uint8", 1, &[0, 2], Vec::new().into()).unwrap();
+        let empty = PyArray::new("uint8", 1, &[0, 2], Vec::new().into()).unwrap();
         assert_eq!(empty.part(0..1), empty);
     }
 
     #[test]
     fn an_array_whose_shape_and_bytes_differ_is_refused() {
-        assert!(Array::new("float32", 4, &[2, 3], vec![0; 24].into()).is_ok());
-        assert!(Array::new("float32", 4, &[2, 3], vec![0; 23].into()).is_err());
-        assert!(Array::new("float32", 4, &[usize::MAX, 3], vec![0; 8].into()).is_err());
+        assert!(PyArray::new("float32", 4, &[2, 3], vec![0; 24].into()).is_ok());
+        assert!(PyArray::new("float32", 4, &[2, 3], vec![0; 23].into()).is_err());
+        assert!(PyArray::new("float32", 4, &[usize::MAX, 3], vec![0; 8].into()).is_err());
     }
 }

@@ -1,0 +1,208 @@
+//! The errors of policies.
+
+use std::io;
+use std::path::PathBuf;
+
+use gr00t::client::InvalidObservation;
+use gr00t::inputs::InputError;
+use gr00t::processor::ProcessorError;
+use jobs::policies::SettingError;
+use tch::TchError;
+
+use crate::policy::agent::AgentError;
+use crate::policy::gr00t::remote::ProtocolError;
+
+/// The errors of a policy.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The policy type is not known.
+    #[error("unknown policy_type `{name}`: known are {known}")]
+    Unknown {
+        /// The requested type.
+        name: String,
+        /// The known types, separated by commas.
+        known: String,
+    },
+    /// A setting has a wrong name or value, or is missing.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// A file that the policy is made from cannot be used.
+    #[error("`{}`: {reason}", path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// What is wrong with the file.
+        reason: String,
+    },
+    /// The environment does not provide what the policy needs.
+    #[error("policy `{policy}` needs {wanted}; environment `{env}` has {found}")]
+    Mismatch {
+        /// Type of the policy.
+        policy: &'static str,
+        /// Name of the environment.
+        env: String,
+        /// What is missing.
+        wanted: String,
+        /// What the environment provides.
+        found: String,
+    },
+    /// A checkpoint cannot be used.
+    #[error("{0}")]
+    Checkpoint(String),
+    /// Inference failed.
+    #[error(transparent)]
+    Inference(#[from] InferenceError),
+    /// The process has lost its GPU; only a new process can use it again.
+    #[error("{0}")]
+    DeviceLost(String),
+    /// A policy server is unreachable or refuses a request.
+    #[error("policy server {server}: {reason}")]
+    Remote {
+        /// Address of the server.
+        server: String,
+        /// The request and what happened to it.
+        reason: String,
+    },
+}
+
+/// The reason why an inference failed. The rows' episodes count as errors, not as failures.
+#[derive(Debug, thiserror::Error)]
+pub enum InferenceError {
+    /// The observation lacks a picture or a state that the policy reads.
+    #[error("the observation has no {what} {name}")]
+    Missing {
+        /// `picture of camera` or `state`.
+        what: &'static str,
+        /// Name of the camera or of the state.
+        name: String,
+    },
+    /// A picture or a state has another size than in the first observation.
+    #[error("the observation has no {what} {name} of the size it began with")]
+    Resized {
+        /// `picture of camera` or `state`.
+        what: &'static str,
+        /// Name of the camera or of the state.
+        name: String,
+    },
+    /// A state has another length than the scripted expert reads.
+    #[error("policy `scripted`: state `{key}` has {found} values, {wanted} are needed")]
+    StateLength {
+        /// Name of the state.
+        key: String,
+        /// Number of its values.
+        found: usize,
+        /// The number that is needed.
+        wanted: usize,
+    },
+    /// Nothing says what is to be done.
+    #[error("neither job nor environment says what is to be done; language_instruction is one way")]
+    NoInstruction,
+    /// A request of a client has no observation.
+    #[error("the observation has no rows")]
+    NoRows,
+    /// A request of a client has another number of noises than of rows.
+    #[error("{rows} rows have {noises} noises")]
+    Noises {
+        /// Number of observations.
+        rows: usize,
+        /// Number of noises.
+        noises: usize,
+    },
+    /// The network gave no result for a row.
+    #[error("the row was not inferred")]
+    NotInferred,
+    /// An observation of a client does not fit the checkpoint.
+    #[error(transparent)]
+    Observation(#[from] InvalidObservation),
+    /// The processor refuses an observation, or the output of the network.
+    #[error(transparent)]
+    Processor(#[from] ProcessorError),
+    /// The network refuses its inputs.
+    #[error(transparent)]
+    Inputs(#[from] InputError),
+    /// libtorch refuses a tensor.
+    #[error(transparent)]
+    Tensor(#[from] TchError),
+    /// libtorch failed.
+    #[error("{reason}")]
+    Torch {
+        /// libtorch's message.
+        reason: String,
+    },
+    /// The tokenizer of a TorchScript module fails.
+    #[error("{reason}")]
+    Tokenizer {
+        /// The tokenizer's message.
+        reason: String,
+    },
+    /// Not even one row fits into the memory of the device.
+    #[error(
+        "out of memory: not even one row fits into an inference ({shortage}); fewer num_envs leave \
+         the policy more, and so does a higher --gpu-memory where it is given (--num-envs N is for \
+         all jobs; `rrun fit` says which N fits)"
+    )]
+    OutOfMemory {
+        /// What libtorch says about the memory.
+        shortage: String,
+    },
+    /// The rows of a request to a GR00T server differ in size.
+    #[error(transparent)]
+    Request(#[from] ProtocolError),
+    /// The planner of an agent fails.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// The thread that runs the policy has ended.
+    #[error("the policy's thread has ended")]
+    ThreadEnded,
+    /// The thread that runs the policy cannot be started.
+    #[error("no thread for the policy: {err}")]
+    NoThread {
+        /// The operating system's error.
+        #[source]
+        err: io::Error,
+    },
+    /// Chunks were asked for before a policy was made.
+    #[error("no policy was made")]
+    NoPolicy,
+    /// The policy ended an episode of a job that counts steps before its first step.
+    #[error(
+        "policy `{policy}` ended episode {episode} before its first step: num_steps would never be \
+         taken, num_episodes is one way"
+    )]
+    EndedEarly {
+        /// Type of the policy.
+        policy: String,
+        /// Index of the episode.
+        episode: u64,
+    },
+    /// The policy gave another number of chunks than of rows, or actions of another length.
+    #[error("policy `{policy}` gave {found} chunks for {rows} rows of {dim} actions")]
+    Chunks {
+        /// Type of the policy.
+        policy: String,
+        /// Number of chunks.
+        found: usize,
+        /// Number of rows.
+        rows: usize,
+        /// Number of components of an action.
+        dim: usize,
+    },
+}
+
+impl InferenceError {
+    /// Returns the error about a camera that an observation does not show.
+    pub(crate) fn no_picture(camera: &str) -> Self {
+        Self::Missing {
+            what: "picture of camera",
+            name: camera.to_owned(),
+        }
+    }
+
+    /// Returns the error about a state that an observation does not have.
+    pub(crate) fn no_state(name: &str) -> Self {
+        Self::Missing {
+            what: "state",
+            name: name.to_owned(),
+        }
+    }
+}
