@@ -9,7 +9,7 @@ use gr00t::processor::ProcessorError;
 use jobs::policies::SettingError;
 use tch::TchError;
 
-use crate::policy::agent::AgentError;
+use crate::policy::agent::PlannerError;
 use crate::policy::gr00t::remote::ProtocolError;
 
 /// The errors of a policy.
@@ -150,7 +150,7 @@ pub enum InferenceError {
     Request(#[from] ProtocolError),
     /// The planner of an agent fails.
     #[error(transparent)]
-    Agent(#[from] AgentError),
+    Agent(#[from] PlannerError),
     /// The thread that runs the policy has ended.
     #[error("the policy's thread has ended")]
     ThreadEnded,

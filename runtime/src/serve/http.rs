@@ -56,55 +56,77 @@ pub(super) async fn serve(
         return Ok(());
     };
     let rest = buffer.split_off(head.length);
-    let text = "text/plain; charset=utf-8";
-    let (status, kind, body) = match (&*head.path, &head.key) {
-        _ if !head.is_get => ("405 Method Not Allowed", text, "GET is needed\n".to_owned()),
-        ("/healthz", None) if server.is_ending() => {
-            ("503 Service Unavailable", text, "stopping\n".to_owned())
+    if let Some(response) = respond(&head, &server) {
+        return write(&mut stream, response.to_text().as_bytes()).await;
+    }
+    let accept = derive_accept_key(head.key.unwrap_or_default().as_bytes());
+    let upgrade = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    );
+    write(&mut stream, upgrade.as_bytes()).await?;
+    websocket::serve(stream, rest.to_vec(), server, id).await
+}
+
+/// A response to a request that is not upgraded.
+struct HttpResponse {
+    status: &'static str,
+    content_type: &'static str,
+    body: String,
+}
+
+impl HttpResponse {
+    fn text(status: &'static str, body: &str) -> Self {
+        Self {
+            status,
+            content_type: "text/plain; charset=utf-8",
+            body: body.to_owned(),
         }
-        ("/healthz", None) => ("200 OK", text, "OK\n".to_owned()),
+    }
+
+    fn to_text(&self) -> String {
+        let Self {
+            status,
+            content_type,
+            body,
+        } = self;
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{body}",
+            body.len()
+        )
+    }
+}
+
+/// Returns the response to a request; `None` if it is upgraded to a WebSocket.
+fn respond(head: &RequestHead, server: &ServerState) -> Option<HttpResponse> {
+    let text = HttpResponse::text;
+    Some(match (&*head.path, &head.key) {
+        _ if !head.is_get => text("405 Method Not Allowed", "GET is needed\n"),
+        ("/healthz", None) if server.is_ending() => text("503 Service Unavailable", "stopping\n"),
+        ("/healthz", None) => text("200 OK", "OK\n"),
         ("/metrics", None) => {
             let connected = server.connections().count();
-            (
-                "200 OK",
-                "text/plain; version=0.0.4; charset=utf-8",
-                server.stats.render(connected),
-            )
+            HttpResponse {
+                status: "200 OK",
+                content_type: "text/plain; version=0.0.4; charset=utf-8",
+                body: server.stats.render(connected),
+            }
         }
         (_, Some(_)) if server.protocol == Protocol::Zmq => {
-            ("404 Not Found", text, "no websockets here\n".to_owned())
+            text("404 Not Found", "no websockets here\n")
         }
-        (_, Some(_)) if server.is_ending() => {
-            ("503 Service Unavailable", text, "stopping\n".to_owned())
-        }
-        (_, Some(_)) if !server.lets_in(token(&head)) => {
+        (_, Some(_)) if server.is_ending() => text("503 Service Unavailable", "stopping\n"),
+        (_, Some(_)) if !server.lets_in(token(head)) => {
             server.stats.unauthorized();
-            (
-                "401 Unauthorized",
-                text,
-                "Authorization: Api-Key … is needed\n".to_owned(),
-            )
+            text("401 Unauthorized", "Authorization: Api-Key … is needed\n")
         }
-        (_, Some(key)) => {
-            let accept = derive_accept_key(key.as_bytes());
-            let upgrade = format!(
-                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                 Sec-WebSocket-Accept: {accept}\r\n\r\n"
-            );
-            write(&mut stream, upgrade.as_bytes()).await?;
-            return websocket::serve(stream, rest.to_vec(), server, id).await;
-        }
-        _ => (
+        (_, Some(_)) => return None,
+        _ => text(
             "404 Not Found",
-            text,
-            "/healthz and /metrics are here, and websockets everywhere\n".to_owned(),
+            "/healthz and /metrics are here, and websockets everywhere\n",
         ),
-    };
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    write(&mut stream, answer.as_bytes()).await
+    })
 }
 
 async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), CloseReason> {

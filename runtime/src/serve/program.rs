@@ -148,47 +148,13 @@ async fn serve(
     let own = reporter.clone();
     let say = move |text| own.say(&format!("warning: {text}"));
     let (policy, card) = InferenceThread::start(choice, device, say)?;
-    let limits = BatchLimits {
-        max_rows: args
-            .max_batch
-            .unwrap_or(if device.is_cuda() { GPU_BATCH } else { 1 }),
-        max_wait: args.max_wait(),
-        max_queue: MOST_QUEUED,
-    };
-    let rules = ServerConfig {
-        token: args.api_token.clone().filter(|token| !token.is_empty()),
-        ignores_kill: args.ignore_kill,
-        arrays: args.arrays,
-        protocol: args.protocol,
-        most_bytes: args.max_message << 20,
-        unauthenticated_bytes: args.max_unauthenticated << 20,
-        memory_bytes: args.memory() << 20,
-        limits: RequestLimits {
-            max_rows: args.max_rows,
-            max_prompt_bytes: args.max_prompt,
-            max_picture_edge: args.max_picture,
-        },
-        most_connections: args
-            .max_connections
-            .min(open_files().saturating_sub(OTHER_FILES).max(1)),
-    };
+    let limits = batch_limits(args, device);
     let loss = policy.loss();
     let (to_dispatcher, inbox) = mpsc::unbounded_channel();
     let decoder = Decoder::start().map_err(|err| StartError::Decoder { err })?;
-    let server = ServerState::new(card, rules, decoder, to_dispatcher);
+    let server = ServerState::new(card, server_config(args), decoder, to_dispatcher);
     end_on_signals(&server)?;
-    let facts: Vec<String> = server
-        .card
-        .facts
-        .iter()
-        .map(|(name, value)| format!("{name} {value}"))
-        .collect();
-    reporter.say(&format!("{name}: {}", facts.join(", ")));
-    reporter.result(&format!(
-        "ready on {address}, up to {} rows a batch, {} connections",
-        limits.max_rows,
-        server.connections().most()
-    ));
+    announce(&server, &name, address, limits, reporter);
     let listener = tokio::spawn(listener::run(listener, Arc::clone(&server)));
     let reports = tokio::spawn(report(Arc::clone(&server), reporter.clone()));
     let mut stop = server.stop.subscribe();
@@ -218,6 +184,58 @@ async fn serve(
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn batch_limits(args: &ServeArgs, device: Device) -> BatchLimits {
+    BatchLimits {
+        max_rows: args
+            .max_batch
+            .unwrap_or(if device.is_cuda() { GPU_BATCH } else { 1 }),
+        max_wait: args.max_wait(),
+        max_queue: MOST_QUEUED,
+    }
+}
+
+fn server_config(args: &ServeArgs) -> ServerConfig {
+    ServerConfig {
+        token: args.api_token.clone().filter(|token| !token.is_empty()),
+        ignores_kill: args.ignore_kill,
+        arrays: args.arrays,
+        protocol: args.protocol,
+        most_bytes: args.max_message << 20,
+        unauthenticated_bytes: args.max_unauthenticated << 20,
+        memory_bytes: args.memory() << 20,
+        limits: RequestLimits {
+            max_rows: args.max_rows,
+            max_prompt_bytes: args.max_prompt,
+            max_picture_edge: args.max_picture,
+        },
+        most_connections: args
+            .max_connections
+            .min(open_files().saturating_sub(OTHER_FILES).max(1)),
+    }
+}
+
+/// Prints what is served, and where.
+fn announce(
+    server: &ServerState,
+    name: &str,
+    address: SocketAddr,
+    limits: BatchLimits,
+    reporter: &Reporter,
+) {
+    let facts: Vec<String> = server
+        .card
+        .facts
+        .iter()
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    reporter.say(&format!("{name}: {}", facts.join(", ")));
+    reporter.result(&format!(
+        "ready on {address}, up to {} rows a batch, {} connections",
+        limits.max_rows,
+        server.connections().most()
+    ));
 }
 
 /// Stops the server on SIGINT, SIGTERM and SIGHUP; a second signal ends the process at once.

@@ -32,7 +32,7 @@ const REMEMBERED: usize = 1024;
 const REMEMBERED_BYTES: usize = 16 << 20;
 
 /// An instruction, and the number of tokens of each picture in the order of the prompt.
-type PromptKey = (String, Vec<usize>);
+type InstructionKey = (String, Vec<usize>);
 
 /// Builds prompts and caches them.
 pub struct Prompts {
@@ -48,13 +48,13 @@ pub struct Prompts {
 /// The cached prompts.
 #[derive(Default)]
 struct PromptCache {
-    by_instruction: HashMap<PromptKey, Arc<[i64]>>,
+    by_instruction: HashMap<InstructionKey, Arc<[i64]>>,
     bytes: usize,
 }
 
 impl PromptCache {
     /// Caches a prompt, and drops all others if there are too many.
-    fn insert(&mut self, asked: PromptKey, ids: Arc<[i64]>) {
+    fn insert(&mut self, asked: InstructionKey, ids: Arc<[i64]>) {
         let bytes =
             asked.0.len() + asked.1.len() * size_of::<usize>() + ids.len() * size_of::<i64>();
         if bytes > REMEMBERED_BYTES {

@@ -16,7 +16,7 @@ use c10d::torch_error::shortage;
 
 /// What the loaded tensors are to be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
+pub(super) struct LoadTarget {
     /// Their element type.
     pub(super) kind: Kind,
     /// Where they lie.
@@ -41,16 +41,20 @@ impl Ahead {
         device: Device,
     ) -> Result<Option<Self>, LoadError> {
         let sizes = UploadSizes::usual();
-        Self::begin(checkpoint, specs, Target { kind, device }, sizes, || {
-            ToCard::new(device, sizes.slots)
-        })
+        Self::begin(
+            checkpoint,
+            specs,
+            LoadTarget { kind, device },
+            sizes,
+            || ToCard::new(device, sizes.slots),
+        )
     }
 
     /// Starts loading with any carrier, which is created after the tensors to which it copies.
     pub(super) fn begin<C: Carrier>(
         checkpoint: &Checkpoint,
         specs: &[Spec],
-        target: Target,
+        target: LoadTarget,
         sizes: UploadSizes,
         carrier: impl FnOnce() -> Result<C, CarrierError>,
     ) -> Result<Option<Self>, LoadError> {
@@ -109,7 +113,7 @@ impl fmt::Debug for Ahead {
 fn room(
     checkpoint: &Checkpoint,
     places: &[TensorPlace<'_>],
-    Target { kind, device }: Target,
+    LoadTarget { kind, device }: LoadTarget,
 ) -> Result<Vec<UploadTarget>, LoadError> {
     let bytes = |place: &TensorPlace<'_>| {
         place.entry.shape.iter().product::<i64>() * kind.elt_size_in_bytes() as i64

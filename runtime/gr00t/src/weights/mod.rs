@@ -131,7 +131,7 @@ impl Weights {
         let WeightSource::Checkpoint(checkpoint) = &self.source else {
             panic!("random weights are not loaded")
         };
-        let target = ahead::Target {
+        let target = ahead::LoadTarget {
             kind: self.kind,
             device: self.device,
         };

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::clock::now;
 use crate::env::Observation;
-use crate::policy::agent::AgentError;
+use crate::policy::agent::PlannerError;
 use crate::policy::agent::picture::PngPicture;
 use crate::policy::agent::server::{ModelClient, TimedCompletion};
 use crate::policy::agent::session::{PlanStep, PlanningRules, PlanningSession};
@@ -237,15 +237,15 @@ impl AgentEpisode {
 fn pictures(cameras: &[String], observation: &Observation) -> Result<Vec<PngPicture>, PolicyError> {
     let picture = |camera: &String| {
         let frame = observation.video.get(camera);
-        let frame = frame.ok_or_else(|| AgentError::NoPicture {
+        let frame = frame.ok_or_else(|| PlannerError::NoPicture {
             camera: camera.clone(),
         })?;
         PngPicture::new(camera, frame)
     };
-    let pictures: Result<_, AgentError> = cameras.iter().map(picture).collect();
+    let pictures: Result<_, PlannerError> = cameras.iter().map(picture).collect();
     Ok(pictures.map_err(InferenceError::from)?)
 }
 
 fn unwritten(err: io::Error) -> PolicyError {
-    InferenceError::from(AgentError::Transcript { err }).into()
+    InferenceError::from(PlannerError::Transcript { err }).into()
 }

@@ -4,7 +4,7 @@ use std::io;
 
 /// The reason why a planner has no actions for an environment.
 #[derive(Debug, thiserror::Error)]
-pub enum AgentError {
+pub enum PlannerError {
     /// The observation lacks a picture that the model is to see.
     #[error("camera `{camera}` shows nothing")]
     NoPicture {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::policy::agent::AgentError;
+use crate::policy::agent::PlannerError;
 use crate::policy::{Chunk, GiveChunks, InferenceError, PolicyError};
 
 /// The answers that have arrived so far.
@@ -16,7 +16,7 @@ pub(super) struct Gather {
 }
 
 /// All answers, and their receiver.
-struct Gathered {
+struct GatheredAnswers {
     give: GiveChunks,
     chunks: Result<Vec<Chunk>, PolicyError>,
 }
@@ -49,7 +49,11 @@ impl Gather {
     }
 
     /// Fills a place. If it was the last one, returns all answers.
-    fn fill(&mut self, index: usize, answer: Result<Chunk, PolicyError>) -> Option<Gathered> {
+    fn fill(
+        &mut self,
+        index: usize,
+        answer: Result<Chunk, PolicyError>,
+    ) -> Option<GatheredAnswers> {
         match answer {
             Ok(chunk) => self.chunks[index] = Some(chunk),
             Err(err) => drop(self.error.get_or_insert(err)),
@@ -62,7 +66,7 @@ impl Gather {
             .into_iter()
             .flatten()
             .collect();
-        Some(Gathered {
+        Some(GatheredAnswers {
             give: self.give.take()?,
             chunks: self.error.take().map_or(Ok(chunks), Err),
         })
@@ -84,7 +88,7 @@ impl AnswerPlace {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .fill(self.index, answer);
-        if let Some(Gathered { give, chunks }) = last {
+        if let Some(GatheredAnswers { give, chunks }) = last {
             give(chunks);
         }
     }
@@ -92,7 +96,7 @@ impl AnswerPlace {
 
 impl Drop for AnswerPlace {
     fn drop(&mut self) {
-        self.fill(Err(InferenceError::from(AgentError::Unanswered).into()));
+        self.fill(Err(InferenceError::from(PlannerError::Unanswered).into()));
     }
 }
 

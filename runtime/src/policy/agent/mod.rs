@@ -46,7 +46,7 @@ mod session;
 mod settings;
 mod transcript;
 
-pub use error::AgentError;
+pub use error::PlannerError;
 pub(crate) use settings::AgentSettings;
 
 /// A policy that plans with a vision-language model behind OpenAI's protocol.
@@ -215,7 +215,7 @@ impl Policy for OpenaiAgent {
         );
         answer
             .recv()
-            .unwrap_or_else(|_| Err(InferenceError::from(AgentError::Ended).into()))
+            .unwrap_or_else(|_| Err(InferenceError::from(PlannerError::Ended).into()))
     }
 }
 

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::env::Frame;
-use crate::policy::agent::AgentError;
+use crate::policy::agent::PlannerError;
 
 /// A camera's picture as a PNG file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub(super) struct PngPicture {
 
 impl PngPicture {
     /// Compresses a frame `[height, width, 3]`.
-    pub(super) fn new(camera: &str, frame: &Frame) -> Result<Self, AgentError> {
-        let refuse = |err: png::EncodingError| AgentError::Png {
+    pub(super) fn new(camera: &str, frame: &Frame) -> Result<Self, PlannerError> {
+        let refuse = |err: png::EncodingError| PlannerError::Png {
             camera: camera.to_owned(),
             err,
         };

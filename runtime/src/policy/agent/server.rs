@@ -11,7 +11,7 @@ use ureq::Agent;
 use ureq::http::Response;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-use crate::policy::agent::AgentError;
+use crate::policy::agent::PlannerError;
 use crate::policy::agent::chat::{ChatMessage, ChatModel, Completion, reason};
 use crate::policy::agent::complaints::Complaints;
 use crate::policy::agent::permits::Permits;
@@ -200,7 +200,7 @@ impl ModelClient {
     ///
     /// # Errors
     /// Returns the reason why there is none, with the server's address.
-    pub(super) fn ask(&self, messages: &[ChatMessage]) -> Result<TimedCompletion, AgentError> {
+    pub(super) fn ask(&self, messages: &[ChatMessage]) -> Result<TimedCompletion, PlannerError> {
         #[expect(
             clippy::disallowed_methods,
             reason = "how long an answer takes is told"
@@ -212,7 +212,7 @@ impl ModelClient {
                 let _permit = self.permits.take();
                 if self.is_closed.load(Ordering::Relaxed) {
                     let url = self.terms.url.clone();
-                    return Err(AgentError::Closed { url });
+                    return Err(PlannerError::Closed { url });
                 }
                 self.once(messages)
             };
@@ -245,7 +245,7 @@ impl ModelClient {
                 } else {
                     String::new()
                 };
-                return Err(AgentError::ModelServer {
+                return Err(PlannerError::ModelServer {
                     url: self.terms.url.clone(),
                     reason: format!("{reason}{times}"),
                 });
