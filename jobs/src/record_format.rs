@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use clap::ValueEnum as _;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// Format of a dataset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordFormat {
     /// One HDF5 file, as in robomimic and Isaac Lab.
@@ -17,11 +17,10 @@ pub enum RecordFormat {
 }
 
 impl RecordFormat {
-    /// Returns the format of a dataset that exists.
+    /// Returns the format of a dataset that exists: the first that it may have.
     pub fn of_path(path: &Path) -> Self {
-        let all = Self::value_variants().iter().copied();
-        let mut found = all.filter(|format| format.is_at(path));
-        found.next().unwrap_or_default()
+        let mut all = Self::value_variants().iter().copied();
+        all.find(|format| format.is_at(path)).unwrap_or_default()
     }
 
     fn is_at(self, path: &Path) -> bool {

@@ -46,7 +46,6 @@ pub fn is_filmed(job: &Job, args: &EvalArgs) -> bool {
 /// Checks `--video-cameras`: some job must have each camera. What environments in Python have is
 /// known to the ranks alone.
 fn check_option(filmed: &[&Job], cameras: &[String]) -> Result<(), JobRefusal> {
-    let lacks = |job: &&Job, camera: &String| lacks(job, camera);
     let unknown = cameras
         .iter()
         .find(|camera| filmed.iter().all(|job| lacks(job, camera)));

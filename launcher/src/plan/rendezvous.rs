@@ -69,8 +69,8 @@ pub enum Backend {
 impl Backend {
     /// Returns the backend of a name, if there is one.
     pub fn of(name: &str) -> Option<Self> {
-        let all = Self::value_variants().iter().copied();
-        all.into_iter().find(|backend| backend.name() == name)
+        let mut all = Self::value_variants().iter().copied();
+        all.find(|backend| backend.name() == name)
     }
 
     /// Returns the name, as options and events have it.
