@@ -23,8 +23,8 @@ pub enum StopDeadline {
 }
 
 impl StopDeadline {
-    /// Returns when it ends.
-    pub fn deadline(self) -> Instant {
+    /// Returns the time, whatever happens then.
+    pub fn at(self) -> Instant {
         match self {
             StopDeadline::KillAt(at) | StopDeadline::GiveUpAt(at) => at,
         }

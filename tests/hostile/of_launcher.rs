@@ -8,7 +8,7 @@ use launcher::rendezvous::join::{JoinEvent, JoinSettings, Member};
 use launcher::rendezvous::state::{NodeInfo, RendezvousState};
 use launcher::slurm::hostlist;
 use launcher::store::table::StoreTable;
-use launcher::store::waits::ClientId;
+use launcher::store::waits::StoreClientId;
 use launcher::store::wire::{Parsed, parse};
 
 #[test]
@@ -52,7 +52,10 @@ fn hostile_store() {
                     let mut written = Vec::new();
                     request.encode(&mut written);
                     assert_eq!(written, input[at..at + length]);
-                    outcome.push((input[at], table.on(ClientId(client), &request).len().min(4)));
+                    outcome.push((
+                        input[at],
+                        table.on(StoreClientId(client), &request).len().min(4),
+                    ));
                     at += length;
                 }
                 Ok(Parsed::Needs(needed)) => {

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use jobs::error_chain::chain;
 
-use crate::agent::driver::Driver;
+use crate::agent::driver::LaunchDriver;
 use crate::agent::event::LaunchEnd;
 use crate::agent::folder_lock::FolderLock;
 use crate::events;
@@ -54,7 +54,7 @@ pub fn launch(plan: &LaunchPlan, lock: &FolderLock) -> LaunchEnd {
 
 /// Launches `plan` as [`launch`] does, on the current runtime, which must be single-threaded.
 pub async fn run_async(plan: &LaunchPlan, lock: &FolderLock, leftovers: Leftovers) -> LaunchEnd {
-    match Driver::new(plan, lock, leftovers) {
+    match LaunchDriver::new(plan, lock, leftovers) {
         Ok(driver) => driver.run().await,
         Err(err) => {
             say::error(chain(&err));

@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_secs(5);
 
 /// The other nodes of the launch.
 #[derive(Debug)]
-pub enum Peers<'a> {
+pub enum NodePeers<'a> {
     /// There are none: this node hosts the store, and there is nothing to agree on.
     Alone {
         /// The plan of the launch.
@@ -39,18 +39,18 @@ pub enum Peers<'a> {
         how: &'a RendezvousPlan,
         /// The id of the launch if this node turns out to be the first.
         launch: String,
-        /// The rendezvous, from the first [`Peers::join`] to the end.
+        /// The rendezvous, from the first [`NodePeers::join`] to the end.
         rendezvous: Option<Rendezvous>,
     },
 }
 
-impl<'a> Peers<'a> {
+impl<'a> NodePeers<'a> {
     /// Opens the store of a single-node launch; with several nodes, nothing starts before the first
-    /// [`Peers::join`]. `launch` is the id of the launch; several nodes agree on the id of the
+    /// [`NodePeers::join`]. `launch` is the id of the launch; several nodes agree on the id of the
     /// first of them.
-    pub fn new(plan: &'a LaunchPlan, launch: String) -> Result<Peers<'a>, StoreError> {
+    pub fn new(plan: &'a LaunchPlan, launch: String) -> Result<NodePeers<'a>, StoreError> {
         if let Some(how) = &plan.rendezvous {
-            return Ok(Peers::Nodes {
+            return Ok(NodePeers::Nodes {
                 plan,
                 how,
                 launch,
@@ -61,7 +61,7 @@ impl<'a> Peers<'a> {
         // launcher.
         let is_shared = plan.store.port.is_some()
             || env::var_os("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").is_none_or(|value| value != "1");
-        Ok(Peers::Alone {
+        Ok(NodePeers::Alone {
             plan,
             launch,
             store: Some(AgentStore::open(&plan.store, is_shared)?),
@@ -73,7 +73,7 @@ impl<'a> Peers<'a> {
     /// [`Notice::Joined`] reports its beginning.
     pub async fn join(&mut self) -> Result<Option<NodePlace>, StoreError> {
         match self {
-            Peers::Alone {
+            NodePeers::Alone {
                 plan,
                 launch,
                 store,
@@ -92,14 +92,14 @@ impl<'a> Peers<'a> {
                 show(plan, store.as_ref(), place.assigned);
                 Ok(Some(place))
             }
-            Peers::Nodes {
+            NodePeers::Nodes {
                 rendezvous: Some(rendezvous),
                 ..
             } => {
                 rendezvous.command(RendezvousCommand::Join);
                 Ok(None)
             }
-            Peers::Nodes {
+            NodePeers::Nodes {
                 plan,
                 how,
                 launch,
@@ -115,20 +115,20 @@ impl<'a> Peers<'a> {
     /// notice.
     pub async fn recv(&mut self) -> Notice {
         match self {
-            Peers::Nodes {
+            NodePeers::Nodes {
                 rendezvous: Some(rendezvous),
                 ..
             } => rendezvous.recv().await,
-            Peers::Nodes {
+            NodePeers::Nodes {
                 rendezvous: None, ..
             }
-            | Peers::Alone { .. } => pending().await,
+            | NodePeers::Alone { .. } => pending().await,
         }
     }
 
     /// Tells the other nodes that a rank failed on this one.
     pub fn failed(&self, failure: String, restarts: bool) {
-        if let Peers::Nodes {
+        if let NodePeers::Nodes {
             rendezvous: Some(rendezvous),
             ..
         } = self
@@ -140,7 +140,7 @@ impl<'a> Peers<'a> {
     /// Tells the other nodes that all ranks of this one have succeeded. Returns whether there are
     /// other nodes to wait for.
     pub fn done(&self) -> bool {
-        let Peers::Nodes {
+        let NodePeers::Nodes {
             rendezvous: Some(rendezvous),
             ..
         } = self
@@ -154,9 +154,9 @@ impl<'a> Peers<'a> {
     /// Tells the other ranks that rank `rank` will not come back, by a key in the store where the
     /// ranks of `place` meet.
     pub fn lost(&self, place: &NodePlace, rank: usize, reason: &str) {
-        let (Peers::Alone { plan, .. } | Peers::Nodes { plan, .. }) = self;
+        let (NodePeers::Alone { plan, .. } | NodePeers::Nodes { plan, .. }) = self;
         let key = format!("rrun/lost/{}/{}/{rank}", plan.run_id, place.round);
-        if let Peers::Alone {
+        if let NodePeers::Alone {
             store: Some(AgentStore::Hosted { handle, .. }),
             ..
         } = self
@@ -178,7 +178,7 @@ impl<'a> Peers<'a> {
     /// Leaves the rendezvous. `why` is the reason that the other nodes read if they cannot go on
     /// because this node hosts their store.
     pub async fn leave(&mut self, why: Option<String>) {
-        if let Peers::Nodes { rendezvous, .. } = self
+        if let NodePeers::Nodes { rendezvous, .. } = self
             && let Some(rendezvous) = rendezvous.take()
         {
             rendezvous.leave(why).await;

@@ -21,7 +21,7 @@ pub struct Node {
     /// Number of CPUs in the affinity mask of this process.
     pub cpus: usize,
     /// The NVIDIA GPUs, whether `CUDA_VISIBLE_DEVICES` hides them or not.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<NodeGpu>,
     /// The limits on open files, if they can be read.
     pub open_files: Option<FileLimit>,
     /// The range of ports that the kernel uses for outgoing connections: the first and the last.
@@ -41,7 +41,7 @@ pub struct Node {
 
 /// One GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gpu {
+pub struct NodeGpu {
     /// Its UUID, as `GPU-8f2b…`; empty if the driver does not report it.
     pub uuid: String,
     /// Its PCI bus address, as `0000:41:00.0`; empty if the driver does not report it.
@@ -207,7 +207,7 @@ fn count_cpus(list: &str) -> Option<usize> {
 
 /// Returns the GPUs that the driver knows and that have a device file on this node (or in this
 /// container), in the order of their bus addresses.
-fn gpus(folder: &Path, dev: &Path) -> Vec<Gpu> {
+fn gpus(folder: &Path, dev: &Path) -> Vec<NodeGpu> {
     let Ok(entries) = fs::read_dir(folder) else {
         return gpus_by_device_file(dev);
     };
@@ -223,13 +223,13 @@ fn gpus(folder: &Path, dev: &Path) -> Vec<Gpu> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        has_file.then_some(Gpu { uuid, address })
+        has_file.then_some(NodeGpu { uuid, address })
     };
     addresses.iter().filter_map(gpu).collect()
 }
 
 /// Returns the GPUs if `/proc` has no folder of the driver: in a container with device files only.
-fn gpus_by_device_file(dev: &Path) -> Vec<Gpu> {
+fn gpus_by_device_file(dev: &Path) -> Vec<NodeGpu> {
     let Ok(entries) = fs::read_dir(dev) else {
         return Vec::new();
     };
@@ -240,7 +240,7 @@ fn gpus_by_device_file(dev: &Path) -> Vec<Gpu> {
     entries
         .flatten()
         .filter(|entry| entry.file_name().to_str().is_some_and(is_gpu))
-        .map(|_| Gpu::default())
+        .map(|_| NodeGpu::default())
         .collect()
 }
 
@@ -256,9 +256,9 @@ mod tests {
     use super::*;
 
     fn node(gpus: usize) -> Node {
-        let gpu = |index| Gpu {
+        let gpu = |index| NodeGpu {
             uuid: format!("GPU-{index}f-{index}"),
-            ..Gpu::default()
+            ..NodeGpu::default()
         };
         Node {
             gpus: (0..gpus).map(gpu).collect(),
@@ -307,7 +307,7 @@ mod tests {
         for name in ["nvidia0", "nvidia1", "nvidiactl"] {
             fs::write(dev.path().join(name), "").unwrap();
         }
-        let gpu = |uuid: &str, address: &str| Gpu {
+        let gpu = |uuid: &str, address: &str| NodeGpu {
             uuid: uuid.to_owned(),
             address: address.to_owned(),
         };

@@ -52,7 +52,7 @@ pub struct NodeFailure {
 
 /// How a launch ended for all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Closed {
+pub enum RendezvousClosed {
     /// Every rank of every node exited with code 0.
     Succeeded,
     /// A rank or node failed and no restart was left.
@@ -78,7 +78,7 @@ pub struct RendezvousState {
     /// Why the complete round ends.
     pub failure: Option<NodeFailure>,
     /// How the launch ended; never changes once it is set.
-    pub closed: Option<Closed>,
+    pub closed: Option<RendezvousClosed>,
     /// The nodes in this round.
     pub participants: BTreeMap<NodeId, NodeInfo>,
     /// Participants whose ranks have all succeeded.
@@ -209,7 +209,7 @@ impl RendezvousState {
         if restarts {
             self.restarts += 1;
         } else {
-            self.closed = Some(Closed::Failed(failure.clone()));
+            self.closed = Some(RendezvousClosed::Failed(failure.clone()));
         }
         self.failure = Some(failure);
         true
@@ -222,7 +222,7 @@ impl RendezvousState {
             && self.failure.is_none()
             && self.world.iter().all(|(id, _)| self.done.contains(id))
         {
-            self.closed.get_or_insert(Closed::Succeeded);
+            self.closed.get_or_insert(RendezvousClosed::Succeeded);
         }
     }
 
@@ -376,7 +376,7 @@ mod tests {
         state.finish("a");
         assert_eq!(state.closed, None);
         state.finish("b");
-        assert_eq!(state.closed, Some(Closed::Succeeded));
+        assert_eq!(state.closed, Some(RendezvousClosed::Succeeded));
     }
 
     #[test]

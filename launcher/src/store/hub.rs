@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::store::limits::{FREE_BUFFER, StoreLimits};
 use crate::store::outbox::Outbox;
 use crate::store::table::{StoreRefusal, StoreTable, TableAction};
-use crate::store::waits::ClientId;
+use crate::store::waits::StoreClientId;
 use crate::store::wire::StoreRequest;
 
 /// The state shared by all connections of one store. They all run on one thread, so the lock is
@@ -26,7 +26,7 @@ pub struct Hub(Arc<Mutex<Inner>>);
 #[derive(Debug)]
 struct Inner {
     table: StoreTable,
-    peers: HashMap<ClientId, ClientRecord>,
+    peers: HashMap<StoreClientId, ClientRecord>,
     next: u64,
     limits: StoreLimits,
     /// Bytes that all connections buffer beyond [`FREE_BUFFER`] each.
@@ -53,7 +53,7 @@ struct ClientRecord {
 #[derive(Debug)]
 pub struct StoreSession {
     hub: Hub,
-    client: ClientId,
+    client: StoreClientId,
     ready: Arc<Notify>,
     /// Bytes that are counted as buffered.
     buffered: usize,
@@ -79,7 +79,7 @@ impl Hub {
     /// Registers a new client.
     pub fn enter(&self) -> StoreSession {
         let mut inner = self.lock();
-        let client = ClientId(inner.next);
+        let client = StoreClientId(inner.next);
         inner.next += 1;
         let ready = Arc::new(Notify::new());
         let peer = ClientRecord {
@@ -196,7 +196,7 @@ impl Drop for StoreSession {
 impl Inner {
     /// Puts replies into the outboxes of their clients and wakes them, except `from`, which looks
     /// there anyway.
-    fn deliver(&mut self, from: ClientId, actions: Vec<TableAction>) -> Option<StoreRefusal> {
+    fn deliver(&mut self, from: StoreClientId, actions: Vec<TableAction>) -> Option<StoreRefusal> {
         let mut refused = None;
         for action in actions {
             match action {
@@ -215,7 +215,7 @@ impl Inner {
         refused
     }
 
-    fn buffer(&mut self, client: ClientId, bytes: usize) -> Result<(), StoreRefusal> {
+    fn buffer(&mut self, client: StoreClientId, bytes: usize) -> Result<(), StoreRefusal> {
         let before = self.peers.get(&client).map_or(0, |peer| peer.buffered);
         let mut refused = self.exchange(before, bytes);
         if refused.is_err() {
@@ -249,7 +249,7 @@ impl Inner {
     }
 
     /// Returns the clients that have been silent for the grace period, the longest silent first.
-    fn idle(&self, is_meant: impl Fn(&ClientRecord) -> bool) -> Vec<ClientId> {
+    fn idle(&self, is_meant: impl Fn(&ClientRecord) -> bool) -> Vec<StoreClientId> {
         let now = Instant::now();
         let is_idle = |peer: &ClientRecord| now.duration_since(peer.heard_at) >= self.limits.grace;
         let idle = self
@@ -264,7 +264,7 @@ impl Inner {
     }
 
     /// Evicts a client. Its buffers count as free from now on.
-    fn evict(&mut self, client: ClientId) -> bool {
+    fn evict(&mut self, client: StoreClientId) -> bool {
         self.release(client);
         let Some(peer) = self.peers.get_mut(&client) else {
             return false;
@@ -274,7 +274,7 @@ impl Inner {
         true
     }
 
-    fn release(&mut self, client: ClientId) {
+    fn release(&mut self, client: StoreClientId) {
         let Some(peer) = self.peers.get_mut(&client) else {
             return;
         };

@@ -17,12 +17,12 @@ const SWEEP: usize = 1024;
 
 /// Identifies one connection; ids are not reused during the life of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClientId(pub u64);
+pub struct StoreClientId(pub u64);
 
 /// All waits that are not over.
 #[derive(Debug, Default)]
-pub struct Waits {
-    current: HashMap<ClientId, Wait>,
+pub struct StoreWaits {
+    current: HashMap<StoreClientId, Wait>,
     /// The waits for each key, in the order in which they began. No list is empty.
     waiters: HashMap<Box<[u8]>, VecDeque<Waiter>>,
     next: WaitNumber,
@@ -37,7 +37,7 @@ pub struct Waits {
 /// Sequence number of a wait; an earlier wait has a smaller one.
 type WaitNumber = u64;
 
-type Waiter = (WaitNumber, ClientId);
+type Waiter = (WaitNumber, StoreClientId);
 
 #[derive(Debug)]
 struct Wait {
@@ -48,10 +48,14 @@ struct Wait {
     is_whole: bool,
 }
 
-impl Waits {
+impl StoreWaits {
     /// Adds these keys to the wait of a client; none of them may exist. More may be added by later
     /// parts. The client must not have a whole wait.
-    pub fn begin_part<'a>(&mut self, client: ClientId, keys: impl IntoIterator<Item = &'a [u8]>) {
+    pub fn begin_part<'a>(
+        &mut self,
+        client: StoreClientId,
+        keys: impl IntoIterator<Item = &'a [u8]>,
+    ) {
         let next = self.next;
         self.next += 1;
         let wait = self.current.entry(client).or_insert(Wait {
@@ -78,7 +82,7 @@ impl Waits {
     }
 
     /// Marks the wait as whole. Returns whether it is over by that.
-    pub fn end_parts(&mut self, client: ClientId) -> bool {
+    pub fn end_parts(&mut self, client: StoreClientId) -> bool {
         if let Some(wait) = self.current.get_mut(&client) {
             wait.is_whole = true;
         }
@@ -86,12 +90,12 @@ impl Waits {
     }
 
     /// Returns whether this client has a wait of which all parts have begun.
-    pub fn has_whole(&self, client: ClientId) -> bool {
+    pub fn has_whole(&self, client: StoreClientId) -> bool {
         self.current.get(&client).is_some_and(|wait| wait.is_whole)
     }
 
     /// Cancels the wait of this client, if it has one.
-    pub fn cancel(&mut self, client: ClientId) {
+    pub fn cancel(&mut self, client: StoreClientId) {
         let Some(wait) = self.current.remove(&client) else {
             return;
         };
@@ -103,7 +107,7 @@ impl Waits {
 
     /// Handles a key that exists from now on. Returns the clients whose wait that ends, in the
     /// order in which they began to wait.
-    pub fn appeared(&mut self, key: &[u8]) -> Vec<ClientId> {
+    pub fn appeared(&mut self, key: &[u8]) -> Vec<StoreClientId> {
         if self.waiters.is_empty() {
             return Vec::new(); // nearly always: no need to hash
         }
@@ -120,7 +124,7 @@ impl Waits {
 
     /// Handles a value that only one client can take: returns the first client whose wait that
     /// ends. The key also counts as seen for clients before it that wait for more keys.
-    pub fn appeared_for_one(&mut self, key: &[u8]) -> Option<ClientId> {
+    pub fn appeared_for_one(&mut self, key: &[u8]) -> Option<StoreClientId> {
         loop {
             let waiters = self.waiters.get_mut(key)?;
             let waiter = waiters.pop_front();
@@ -168,7 +172,7 @@ impl Waits {
         self.is_over(client)
     }
 
-    fn is_over(&mut self, client: ClientId) -> bool {
+    fn is_over(&mut self, client: StoreClientId) -> bool {
         let is_over = self
             .current
             .get(&client)
@@ -180,7 +184,7 @@ impl Waits {
     }
 
     fn sweep(&mut self) {
-        let Waits {
+        let StoreWaits {
             current,
             waiters,
             key_bytes,
@@ -203,17 +207,17 @@ impl Waits {
 mod tests {
     use super::*;
 
-    const A: ClientId = ClientId(1);
-    const B: ClientId = ClientId(2);
+    const A: StoreClientId = StoreClientId(1);
+    const B: StoreClientId = StoreClientId(2);
 
-    fn begin(waits: &mut Waits, client: ClientId, keys: &[&'static str]) {
+    fn begin(waits: &mut StoreWaits, client: StoreClientId, keys: &[&'static str]) {
         waits.begin_part(client, keys.iter().map(|key| key.as_bytes()));
         assert!(!waits.end_parts(client));
     }
 
     #[test]
     fn a_wait_ends_with_its_last_key() {
-        let mut waits = Waits::default();
+        let mut waits = StoreWaits::default();
         begin(&mut waits, A, &["x", "y", "x"]);
         assert_eq!(waits.appeared(b"x"), []);
         assert_eq!(waits.appeared(b"x"), []);
@@ -223,7 +227,7 @@ mod tests {
 
     #[test]
     fn waiters_are_woken_in_the_order_in_which_they_came() {
-        let mut waits = Waits::default();
+        let mut waits = StoreWaits::default();
         begin(&mut waits, B, &["x"]);
         begin(&mut waits, A, &["x"]);
         assert_eq!(waits.appeared(b"x"), [B, A]);
@@ -231,7 +235,7 @@ mod tests {
 
     #[test]
     fn one_push_wakes_one_and_passes_over_those_who_wait_for_more() {
-        let mut waits = Waits::default();
+        let mut waits = StoreWaits::default();
         begin(&mut waits, A, &["q", "x"]);
         begin(&mut waits, B, &["q"]);
         assert_eq!(waits.appeared_for_one(b"q"), Some(B));
@@ -241,7 +245,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_cancelled_wait() {
-        let mut waits = Waits::default();
+        let mut waits = StoreWaits::default();
         begin(&mut waits, A, &["x", "y"]);
         waits.cancel(A);
         assert_eq!(waits.appeared(b"x"), []);
@@ -250,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_wait_in_parts_ends_after_its_last_part() {
-        let mut waits = Waits::default();
+        let mut waits = StoreWaits::default();
         waits.begin_part(A, [&b"x"[..]]);
         begin(&mut waits, B, &["x", "y"]);
         assert_eq!(waits.appeared(b"x"), []);
@@ -264,7 +268,7 @@ mod tests {
 
     #[test]
     fn waits_that_begin_and_are_cancelled_for_ever_leave_nothing_behind() {
-        let mut waits = Waits::default();
+        let mut waits = StoreWaits::default();
         for turn in 0..10_000_u32 {
             let key = (turn % 100).to_le_bytes();
             waits.begin_part(A, [&key[..], b"never"]);
@@ -281,14 +285,14 @@ mod tests {
 
     #[test]
     fn what_waits_take_is_counted_and_given_back() {
-        let mut waits = Waits::default();
+        let mut waits = StoreWaits::default();
         let keys: Vec<[u8; 4]> = (0..10 * SWEEP as u32).map(u32::to_le_bytes).collect();
         let keys = || keys.iter().map(|key| &key[..]);
         waits.begin_part(A, keys());
-        assert_eq!(waits.held(), Waits::cost(keys()));
+        assert_eq!(waits.held(), StoreWaits::cost(keys()));
         waits.begin_part(B, keys());
         assert!(
-            waits.held() < 2 * Waits::cost(keys()),
+            waits.held() < 2 * StoreWaits::cost(keys()),
             "keys are there once"
         );
         waits.cancel(A);

@@ -3,7 +3,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::agent::driver::Driver;
+use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LocalRank, LossReason};
 use crate::events::{self, Happening};
 use crate::failure::Casualty;
@@ -12,7 +12,7 @@ use crate::process::leftover::Trace;
 use crate::say::{self, Level};
 use crate::supervision::Restart;
 
-impl Driver<'_> {
+impl LaunchDriver<'_> {
     /// Reports that a rank will be restarted.
     pub(super) fn promise(&self, rank: LocalRank, restart: Restart) {
         let Some(casualty) = self.attempt.casualty(rank) else {

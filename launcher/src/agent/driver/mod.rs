@@ -24,7 +24,7 @@ use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, LocalRank};
 use crate::agent::folder_lock::FolderLock;
 use crate::agent::group::WorkerGroup;
 use crate::agent::last_words;
-use crate::agent::peers::{Peers, alone};
+use crate::agent::peers::{NodePeers, alone};
 use crate::events::{self, Happening};
 use crate::logs::folder::LogFolder;
 use crate::model_server::SupervisedServer;
@@ -46,7 +46,7 @@ const SWEEP_PERIOD: Duration = Duration::from_millis(20);
 type Flush = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The state of one launch.
-pub struct Driver<'a> {
+pub struct LaunchDriver<'a> {
     plan: &'a LaunchPlan,
     /// The lock of the run folder.
     lock: &'a FolderLock,
@@ -54,7 +54,7 @@ pub struct Driver<'a> {
     signals: Signals,
     notices: Notices,
     exits: tokio::signal::unix::Signal,
-    peers: Peers<'a>,
+    peers: NodePeers<'a>,
     place: NodePlace,
     /// When this node began to wait for the current round.
     joining_since: SystemTime,
@@ -74,14 +74,14 @@ pub struct Driver<'a> {
     is_told_to_end: bool,
 }
 
-impl<'a> Driver<'a> {
+impl<'a> LaunchDriver<'a> {
     /// Installs the signal handlers, opens the store of a single-node launch, and creates the log
     /// folder.
     pub fn new(
         plan: &'a LaunchPlan,
         lock: &'a FolderLock,
         leftovers: Leftovers,
-    ) -> Result<Driver<'a>, AgentError> {
+    ) -> Result<LaunchDriver<'a>, AgentError> {
         let (signals, notes) = Signals::listen(&plan.signals);
         let notices = Notices::listen(&plan.signals);
         notes.iter().for_each(say::warning);
@@ -89,7 +89,7 @@ impl<'a> Driver<'a> {
         let launch = lock
             .launch()
             .map_or_else(jobs::launch::fresh_id, |launch| Ok(launch.to_owned()));
-        let peers = Peers::new(plan, launch.map_err(AgentError::Launch)?)?;
+        let peers = NodePeers::new(plan, launch.map_err(AgentError::Launch)?)?;
         let place = alone(plan, None, 0);
         let folder = match plan.logs.disabled {
             true => None,
@@ -103,7 +103,7 @@ impl<'a> Driver<'a> {
         let attempt = Attempt::default();
         let memory = OomKills::now();
         let flushes = Vec::new();
-        Ok(Driver {
+        Ok(LaunchDriver {
             plan,
             lock,
             group,

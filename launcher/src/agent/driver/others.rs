@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use jobs::error_chain::chain;
 
-use crate::agent::driver::Driver;
+use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LaunchEnd, LocalRank};
 use crate::events::{self, Happening};
 use crate::model_server::SupervisedServer;
@@ -13,7 +13,7 @@ use crate::rendezvous::messages::Notice;
 use crate::rendezvous::place::NodePlace;
 use crate::say::{self, Level};
 
-impl Driver<'_> {
+impl LaunchDriver<'_> {
     /// Handles a notice of the rendezvous; returns the event that it amounts to, if any.
     pub(super) fn heard(&mut self, notice: Notice) -> Option<GroupEvent> {
         match notice {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::select;
 use tokio::time::{sleep, timeout};
 
-use crate::agent::driver::{Driver, SWEEP_PERIOD};
+use crate::agent::driver::{LaunchDriver, SWEEP_PERIOD};
 use crate::agent::event::{GroupEvent, LaunchEnd};
 use crate::model_server::{News, SupervisedServer};
 use crate::say;
@@ -25,7 +25,7 @@ pub(super) async fn news(server: &mut Option<SupervisedServer<'_>>) -> Vec<News>
     }
 }
 
-impl Driver<'_> {
+impl LaunchDriver<'_> {
     /// Starts the server. Only the ranks wait for it; this node can meet the other nodes meanwhile.
     pub(super) async fn begin_server(&mut self) -> Vec<GroupEvent> {
         let Some(server) = &mut self.server else {

@@ -5,7 +5,7 @@ use tokio::select;
 use tokio::task::yield_now;
 
 use crate::agent::attempt::Attempt;
-use crate::agent::driver::Driver;
+use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LocalRank};
 use crate::logs::attempt::{AttemptLogs, LoggedRank};
 use crate::say;
@@ -14,7 +14,7 @@ use crate::say;
 /// machine that is too small for them.
 const AT_A_TIME: usize = 64;
 
-impl Driver<'_> {
+impl LaunchDriver<'_> {
     /// Starts the ranks in batches. A signal between two batches stops the ranks that run, and no
     /// more are started.
     pub(super) async fn spawn(&mut self) -> Option<GroupEvent> {

@@ -101,7 +101,7 @@ impl WorkerGroup {
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
             GroupState::Stopping { patience, .. } | GroupState::Sweeping { patience, .. } => {
-                Some(patience.deadline())
+                Some(patience.at())
             }
             GroupState::Healthy => self.isolation.as_ref().and_then(Isolation::deadline),
             GroupState::Joining | GroupState::Parting { .. } | GroupState::Finished => None,

@@ -96,11 +96,11 @@ pub struct ServerMachine {
     budget: RestartBudget,
     has_worked: bool,
     is_ending: bool,
-    state: ServerState,
+    state: ModelServerState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ServerState {
+enum ModelServerState {
     Idle,
     Starting {
         since: Instant,
@@ -135,92 +135,99 @@ impl ServerMachine {
             budget,
             has_worked: false,
             is_ending: false,
-            state: ServerState::Idle,
+            state: ModelServerState::Idle,
         }
     }
 
     /// Returns when the machine needs a [`ServerEvent::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
-            ServerState::Starting { until, .. } | ServerState::Pausing { until } => Some(until),
-            ServerState::Ending { patience, .. } => Some(patience.deadline()),
-            ServerState::Idle | ServerState::Healthy { .. } | ServerState::Over => None,
+            ModelServerState::Starting { until, .. } | ModelServerState::Pausing { until } => {
+                Some(until)
+            }
+            ModelServerState::Ending { patience, .. } => Some(patience.at()),
+            ModelServerState::Idle | ModelServerState::Healthy { .. } | ModelServerState::Over => {
+                None
+            }
         }
     }
 
     /// Returns when the current start began, if the server is starting.
     pub fn starting(&self) -> Option<Instant> {
         match self.state {
-            ServerState::Starting { since, .. } => Some(since),
+            ModelServerState::Starting { since, .. } => Some(since),
             _ => None,
         }
     }
 
     /// Returns whether the server is healthy, as far as is known.
     pub fn is_healthy(&self) -> bool {
-        matches!(self.state, ServerState::Healthy { .. })
+        matches!(self.state, ModelServerState::Healthy { .. })
     }
 
     /// Returns whether the server does not run and will not be started.
     pub fn is_over(&self) -> bool {
-        matches!(self.state, ServerState::Idle | ServerState::Over)
+        matches!(self.state, ModelServerState::Idle | ModelServerState::Over)
     }
 
     /// Handles an event that happened at `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: ServerEvent, now: Instant) -> Vec<ServerAction> {
         match (self.state, event) {
-            (ServerState::Idle, ServerEvent::Begin) => self.start(now),
-            (ServerState::Starting { since, .. }, ServerEvent::Answered) => {
+            (ModelServerState::Idle, ServerEvent::Begin) => self.start(now),
+            (ModelServerState::Starting { since, .. }, ServerEvent::Answered) => {
                 self.has_worked = true;
-                self.state = ServerState::Healthy { since: now };
+                self.state = ModelServerState::Healthy { since: now };
                 vec![ServerAction::Ready(now - since)]
             }
-            (ServerState::Starting { .. }, ServerEvent::NotStarted) => {
+            (ModelServerState::Starting { .. }, ServerEvent::NotStarted) => {
                 self.failed(ServerFailure::NotStarted, Duration::ZERO, now)
             }
-            (ServerState::Starting { .. }, ServerEvent::Exited(exit)) => {
+            (ModelServerState::Starting { .. }, ServerEvent::Exited(exit)) => {
                 self.failed(ServerFailure::Exited(exit), Duration::ZERO, now)
             }
-            (ServerState::Healthy { since }, ServerEvent::Exited(exit)) => {
+            (ModelServerState::Healthy { since }, ServerEvent::Exited(exit)) => {
                 self.failed(ServerFailure::Exited(exit), now - since, now)
             }
-            (ServerState::Starting { .. }, ServerEvent::Deadline) => self.silent(now),
-            (ServerState::Pausing { .. }, ServerEvent::Deadline) => self.start(now),
-            (ServerState::Ending { then, .. }, ServerEvent::Exited(_)) => self.ended(then, now),
+            (ModelServerState::Starting { .. }, ServerEvent::Deadline) => self.silent(now),
+            (ModelServerState::Pausing { .. }, ServerEvent::Deadline) => self.start(now),
+            (ModelServerState::Ending { then, .. }, ServerEvent::Exited(_)) => {
+                self.ended(then, now)
+            }
             (
-                ServerState::Ending {
+                ModelServerState::Ending {
                     then,
                     patience: StopDeadline::KillAt(_),
                 },
                 ServerEvent::Deadline,
             ) => self.kill(then, now),
-            (ServerState::Ending { .. }, ServerEvent::Deadline) => {
-                self.state = ServerState::Over;
+            (ModelServerState::Ending { .. }, ServerEvent::Deadline) => {
+                self.state = ModelServerState::Over;
                 vec![ServerAction::Abandon]
             }
             (
-                ServerState::Pausing { .. },
+                ModelServerState::Pausing { .. },
                 ServerEvent::EndIsNear | ServerEvent::Stop | ServerEvent::Kill,
             )
-            | (ServerState::Idle, ServerEvent::Stop) => self.over(),
+            | (ModelServerState::Idle, ServerEvent::Stop) => self.over(),
             (
-                ServerState::Starting { .. } | ServerState::Healthy { .. },
+                ModelServerState::Starting { .. } | ModelServerState::Healthy { .. },
                 ServerEvent::Stop | ServerEvent::Kill,
             ) if self.role == ServerRole::Guest => self.over(),
-            (ServerState::Starting { .. } | ServerState::Healthy { .. }, ServerEvent::Stop) => {
-                self.end(AfterEnd::Over, now)
-            }
-            (ServerState::Ending { patience, .. }, ServerEvent::Stop) => {
-                self.state = ServerState::Ending {
+            (
+                ModelServerState::Starting { .. } | ModelServerState::Healthy { .. },
+                ServerEvent::Stop,
+            ) => self.end(AfterEnd::Over, now),
+            (ModelServerState::Ending { patience, .. }, ServerEvent::Stop) => {
+                self.state = ModelServerState::Ending {
                     then: AfterEnd::Over,
                     patience,
                 };
                 Vec::new()
             }
             (
-                ServerState::Starting { .. }
-                | ServerState::Healthy { .. }
-                | ServerState::Ending { .. },
+                ModelServerState::Starting { .. }
+                | ModelServerState::Healthy { .. }
+                | ModelServerState::Ending { .. },
                 ServerEvent::Kill,
             ) => self.kill(AfterEnd::Over, now),
             (_, ServerEvent::EndIsNear) => {
@@ -228,19 +235,19 @@ impl ServerMachine {
                 Vec::new()
             }
             (
-                ServerState::Idle
-                | ServerState::Starting { .. }
-                | ServerState::Healthy { .. }
-                | ServerState::Pausing { .. }
-                | ServerState::Ending { .. }
-                | ServerState::Over,
+                ModelServerState::Idle
+                | ModelServerState::Starting { .. }
+                | ModelServerState::Healthy { .. }
+                | ModelServerState::Pausing { .. }
+                | ModelServerState::Ending { .. }
+                | ModelServerState::Over,
                 _,
             ) => Vec::new(),
         }
     }
 
     fn start(&mut self, now: Instant) -> Vec<ServerAction> {
-        self.state = ServerState::Starting {
+        self.state = ModelServerState::Starting {
             since: now,
             until: now + self.limits.start_timeout,
         };
@@ -260,7 +267,7 @@ impl ServerMachine {
     }
 
     fn end(&mut self, then: AfterEnd, now: Instant) -> Vec<ServerAction> {
-        self.state = ServerState::Ending {
+        self.state = ModelServerState::Ending {
             then,
             patience: StopDeadline::KillAt(now + self.limits.stop_timeout),
         };
@@ -268,7 +275,7 @@ impl ServerMachine {
     }
 
     fn kill(&mut self, then: AfterEnd, now: Instant) -> Vec<ServerAction> {
-        self.state = ServerState::Ending {
+        self.state = ModelServerState::Ending {
             then,
             patience: StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
         };
@@ -287,21 +294,21 @@ impl ServerMachine {
             return self.over();
         }
         if !self.has_worked {
-            self.state = ServerState::Over;
+            self.state = ModelServerState::Over;
             return vec![ServerAction::GiveUp(cause, GiveUpReason::NeverWorked)];
         }
         let Some(restart) = self.budget.take(life) else {
-            self.state = ServerState::Over;
+            self.state = ModelServerState::Over;
             return vec![ServerAction::GiveUp(cause, GiveUpReason::Spent)];
         };
-        self.state = ServerState::Pausing {
+        self.state = ModelServerState::Pausing {
             until: now + restart.after,
         };
         vec![ServerAction::Promise(cause, restart)]
     }
 
     fn over(&mut self) -> Vec<ServerAction> {
-        self.state = ServerState::Over;
+        self.state = ModelServerState::Over;
         Vec::new()
     }
 }

@@ -11,22 +11,22 @@ const LIMITS: ServerLimits = ServerLimits {
 const CRASH: ServerEvent = ServerEvent::Exited(Exit::Code(1));
 
 /// A server and its clock.
-struct Life {
+struct ServerLife {
     machine: ServerMachine,
     start: Instant,
     now: Instant,
 }
 
-fn life(role: ServerRole) -> Life {
+fn life(role: ServerRole) -> ServerLife {
     let now = Instant::now();
-    Life {
+    ServerLife {
         machine: ServerMachine::new(role, LIMITS),
         start: now,
         now,
     }
 }
 
-impl Life {
+impl ServerLife {
     /// Returns the actions after an event that follows `seconds` after the previous one.
     fn on(&mut self, seconds: u64, event: ServerEvent) -> Vec<ServerAction> {
         self.now += Duration::from_secs(seconds);
@@ -44,7 +44,7 @@ impl Life {
     }
 }
 
-fn healthy() -> Life {
+fn healthy() -> ServerLife {
     let mut life = life(ServerRole::Host);
     life.on(0, ServerEvent::Begin);
     life.on(10, ServerEvent::Answered);

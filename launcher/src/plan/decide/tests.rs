@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::{CliRequest, Environment, parse};
-use crate::node::{Gpu, Node};
+use crate::node::{Node, NodeGpu};
 use crate::plan::error::PlanError;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
 use crate::plan::{LaunchPlan, RankPlan, Streams};
@@ -15,7 +15,7 @@ fn node() -> Node {
     let executable = "/nonexistent/rrun".into();
     Node {
         cpus: 4,
-        gpus: vec![Gpu::default(); 2],
+        gpus: vec![NodeGpu::default(); 2],
         gpu_memory: None,
         open_files: None,
         connection_ports: None,

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::rendezvous::place::{Master, NodePlace};
-use crate::rendezvous::state::{Closed, NodeFailure, NodeId, NodeInfo, RendezvousState};
+use crate::rendezvous::state::{NodeFailure, NodeId, NodeInfo, RendezvousClosed, RendezvousState};
 
 /// The limits on the number of nodes and the timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub enum JoinAction {
     /// Tell the agent that the launch is over for all nodes.
     Over {
         /// How it ended.
-        how: Closed,
+        how: RendezvousClosed,
         /// Whether this node came after the end.
         is_late: bool,
     },
@@ -396,12 +396,12 @@ impl Member {
         };
         let action = match &state.closed {
             // The agent knows about a failure of this node.
-            Some(Closed::Failed(_)) if failed.is_some() => None,
-            Some(how @ Closed::Failed(_)) => Some(JoinAction::Over {
+            Some(RendezvousClosed::Failed(_)) if failed.is_some() => None,
+            Some(how @ RendezvousClosed::Failed(_)) => Some(JoinAction::Over {
                 how: how.clone(),
                 is_late: false,
             }),
-            Some(how @ Closed::Succeeded) => is_done.then(|| JoinAction::Over {
+            Some(how @ RendezvousClosed::Succeeded) => is_done.then(|| JoinAction::Over {
                 how: how.clone(),
                 is_late: false,
             }),

@@ -33,7 +33,7 @@ use crate::rendezvous::messages::{Notice, RendezvousCommand, leave};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
 use crate::rendezvous::shared::watch::watch;
-use crate::rendezvous::state::{Closed, NodeInfo, RendezvousState};
+use crate::rendezvous::state::{NodeInfo, RendezvousClosed, RendezvousState};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
 use crate::store::{StoreClient, StoreError};
 
@@ -328,8 +328,10 @@ impl<'a> SharedRendezvous<'a> {
             JoinAction::Changed(change) => Notice::Changed(reason(&change)),
             JoinAction::Over { how, is_late: true } => {
                 let how = match how {
-                    Closed::Succeeded => "it has succeeded".to_owned(),
-                    Closed::Failed(failure) => format!("{}: {}", failure.node, failure.what),
+                    RendezvousClosed::Succeeded => "it has succeeded".to_owned(),
+                    RendezvousClosed::Failed(failure) => {
+                        format!("{}: {}", failure.node, failure.what)
+                    }
                 };
                 return Err(RendezvousError::Closed {
                     run_id: self.facts.run_id.clone(),
@@ -342,8 +344,8 @@ impl<'a> SharedRendezvous<'a> {
             } => {
                 self.is_over = true;
                 match how {
-                    Closed::Succeeded => Notice::Succeeded,
-                    Closed::Failed(failure) => {
+                    RendezvousClosed::Succeeded => Notice::Succeeded,
+                    RendezvousClosed::Failed(failure) => {
                         Notice::Failed(format!("{}: {}", failure.node, failure.what))
                     }
                 }

@@ -33,13 +33,13 @@ fn plan(port: u16, node: usize) -> RendezvousPlan {
     }
 }
 
-struct Node {
+struct TestNode {
     commands: UnboundedSender<RendezvousCommand>,
     notices: UnboundedReceiver<Notice>,
 }
 
-impl Node {
-    fn start(port: u16, node: usize) -> Node {
+impl TestNode {
+    fn start(port: u16, node: usize) -> TestNode {
         let (run_id, role) = ("tonight".to_owned(), "default".to_owned());
         let plan = plan(port, node);
         let facts = LaunchFacts {
@@ -54,7 +54,7 @@ impl Node {
         let (commands, received) = unbounded_channel();
         let (sent, notices) = unbounded_channel();
         spawn(attend(facts, received, sent));
-        Node { commands, notices }
+        TestNode { commands, notices }
     }
 
     fn command(&self, command: RendezvousCommand) {
@@ -92,11 +92,11 @@ impl Node {
 }
 
 /// Returns two nodes in their first round, and an unrelated client.
-async fn launch() -> (ServerHandle, [Node; 2], StoreClient) {
+async fn launch() -> (ServerHandle, [TestNode; 2], StoreClient) {
     let store = StoreServer::bind("127.0.0.1", None)
         .expect("a port")
         .spawn();
-    let mut nodes = [0, 1].map(|node| Node::start(store.port(), node));
+    let mut nodes = [0, 1].map(|node| TestNode::start(store.port(), node));
     for node in &mut nodes {
         assert_eq!(node.joins().await.nodes, 2);
     }
@@ -106,7 +106,7 @@ async fn launch() -> (ServerHandle, [Node; 2], StoreClient) {
     (store, nodes, stranger)
 }
 
-async fn both_succeed(nodes: &mut [Node; 2]) {
+async fn both_succeed(nodes: &mut [TestNode; 2]) {
     nodes
         .iter()
         .for_each(|node| node.command(RendezvousCommand::Done));

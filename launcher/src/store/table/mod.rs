@@ -18,16 +18,16 @@ use crate::store::limits::{ENTRY, MAX_APPENDED, MAX_HELD};
 use crate::store::reply::StoreReply;
 use crate::store::retired::Retired;
 use crate::store::value::StoreValue;
-use crate::store::waits::{ClientId, Waits};
+use crate::store::waits::{StoreClientId, StoreWaits};
 use crate::store::wire::StoreRequest;
 
 /// An action for the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableAction {
     /// Send this reply, after those before it.
-    Send(ClientId, StoreReply),
+    Send(StoreClientId, StoreReply),
     /// Close the connection and answer none of its requests any more.
-    Close(ClientId, StoreRefusal),
+    Close(StoreClientId, StoreRefusal),
 }
 
 /// The reason why the table refuses a request.
@@ -66,10 +66,10 @@ pub struct StoreTable {
     values: HashMap<Arc<[u8]>, StoreValue>,
     /// The queues; none of them is empty.
     queues: HashMap<Box<[u8]>, VecDeque<StoreValue>>,
-    waits: Waits,
-    barriers: Waits,
+    waits: StoreWaits,
+    barriers: StoreWaits,
     /// Clients that a push has woken and that have sent nothing since, with the key of the queue.
-    woken: HashMap<ClientId, Box<[u8]>>,
+    woken: HashMap<StoreClientId, Box<[u8]>>,
     /// Bytes of all keys and values plus `ENTRY` each, and of the connection buffers.
     held: usize,
     /// Values that have left the table but are shared by queued replies.
@@ -89,8 +89,8 @@ impl StoreTable {
         StoreTable {
             values: HashMap::new(),
             queues: HashMap::new(),
-            waits: Waits::default(),
-            barriers: Waits::default(),
+            waits: StoreWaits::default(),
+            barriers: StoreWaits::default(),
             woken: HashMap::new(),
             held: 0,
             retired: Retired::default(),
@@ -99,7 +99,7 @@ impl StoreTable {
     }
 
     /// Answers one request of one client.
-    pub fn on(&mut self, client: ClientId, request: &StoreRequest<'_>) -> Vec<TableAction> {
+    pub fn on(&mut self, client: StoreClientId, request: &StoreRequest<'_>) -> Vec<TableAction> {
         let mut actions = Vec::new();
         let pops = if let StoreRequest::QueuePop { key } = request {
             Some(*key)
@@ -116,12 +116,16 @@ impl StoreTable {
     }
 
     /// Begins a client's wait for these keys; a further part or a `WAIT` names the rest.
-    pub fn begin_wait(&mut self, client: ClientId, keys: &[&[u8]]) -> Result<(), StoreRefusal> {
+    pub fn begin_wait(
+        &mut self,
+        client: StoreClientId,
+        keys: &[&[u8]],
+    ) -> Result<(), StoreRefusal> {
         self.is_free_to_wait(client)?;
         let missing: Vec<&[u8]> = keys.iter().copied().filter(|key| !self.has(key)).collect();
         // This only checks that there is room; the reservation is undone at once.
-        self.exchange(0, Waits::cost(missing.iter().copied()))?;
-        self.held -= Waits::cost(missing.iter().copied());
+        self.exchange(0, StoreWaits::cost(missing.iter().copied()))?;
+        self.held -= StoreWaits::cost(missing.iter().copied());
         self.waits.begin_part(client, missing);
         Ok(())
     }
@@ -137,7 +141,7 @@ impl StoreTable {
     }
 
     /// Handles the end of a client's connection, whatever the reason.
-    pub fn leave(&mut self, client: ClientId) -> Vec<TableAction> {
+    pub fn leave(&mut self, client: StoreClientId) -> Vec<TableAction> {
         let mut actions = Vec::new();
         self.waits.cancel(client);
         self.barriers.cancel(client);
@@ -147,7 +151,7 @@ impl StoreTable {
 
     fn answer(
         &mut self,
-        client: ClientId,
+        client: StoreClientId,
         request: &StoreRequest<'_>,
         actions: &mut Vec<TableAction>,
     ) -> Result<Option<StoreReply>, StoreRefusal> {
@@ -323,7 +327,7 @@ impl StoreTable {
 
     fn wait(
         &mut self,
-        client: ClientId,
+        client: StoreClientId,
         keys: &[&[u8]],
     ) -> Result<Option<StoreReply>, StoreRefusal> {
         self.begin_wait(client, keys)?;
@@ -335,15 +339,15 @@ impl StoreTable {
 
     fn barrier(
         &mut self,
-        client: ClientId,
+        client: StoreClientId,
         key: &[u8],
         world: i64,
         actions: &mut Vec<TableAction>,
     ) -> Result<Option<StoreReply>, StoreRefusal> {
         self.is_free_to_wait(client)?;
         if self.add(key, 1, actions)? < world {
-            self.exchange(0, Waits::cost([key]))?;
-            self.held -= Waits::cost([key]);
+            self.exchange(0, StoreWaits::cost([key]))?;
+            self.held -= StoreWaits::cost([key]);
             self.barriers.begin_part(client, [key]);
             self.barriers.end_parts(client);
             return Ok(None);
@@ -372,7 +376,7 @@ impl StoreTable {
         more <= self.most.saturating_sub(held)
     }
 
-    fn is_free_to_wait(&self, client: ClientId) -> Result<(), StoreRefusal> {
+    fn is_free_to_wait(&self, client: StoreClientId) -> Result<(), StoreRefusal> {
         if self.waits.has_whole(client) || self.barriers.has_whole(client) {
             Err(StoreRefusal::SecondWait)
         } else {
@@ -394,7 +398,12 @@ impl StoreTable {
 
     /// Wakes the next waiting client if this one was woken by a push and sends any request but the
     /// pop.
-    fn pass_on(&mut self, client: ClientId, pops: Option<&[u8]>, actions: &mut Vec<TableAction>) {
+    fn pass_on(
+        &mut self,
+        client: StoreClientId,
+        pops: Option<&[u8]>,
+        actions: &mut Vec<TableAction>,
+    ) {
         if self.woken.is_empty() {
             return; // nearly always: no need to hash
         }
@@ -407,7 +416,7 @@ impl StoreTable {
     }
 }
 
-fn stop_waiting(client: ClientId) -> TableAction {
+fn stop_waiting(client: StoreClientId) -> TableAction {
     TableAction::Send(client, StoreReply::StopWaiting)
 }
 

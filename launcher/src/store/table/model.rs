@@ -11,9 +11,9 @@ struct TableModel {
     values: Vec<(Vec<u8>, Vec<u8>)>,
     items: Vec<(Vec<u8>, Vec<u8>)>,
     /// The waits in the order in which they began, with the keys that have not appeared.
-    waits: Vec<(ClientId, Vec<Vec<u8>>)>,
+    waits: Vec<(StoreClientId, Vec<Vec<u8>>)>,
     /// Clients that a push has woken and that have sent nothing since.
-    woken: Vec<(ClientId, Vec<u8>)>,
+    woken: Vec<(StoreClientId, Vec<u8>)>,
 }
 
 impl TableModel {
@@ -59,7 +59,7 @@ impl TableModel {
         vec![]
     }
 
-    fn pass_on(&mut self, client: ClientId, pops: Option<&[u8]>) -> Vec<TableAction> {
+    fn pass_on(&mut self, client: StoreClientId, pops: Option<&[u8]>) -> Vec<TableAction> {
         let Some(i) = self.woken.iter().position(|(c, _)| *c == client) else {
             return vec![];
         };
@@ -71,12 +71,12 @@ impl TableModel {
         }
     }
 
-    fn leave(&mut self, client: ClientId) -> Vec<TableAction> {
+    fn leave(&mut self, client: StoreClientId) -> Vec<TableAction> {
         self.waits.retain(|(c, _)| *c != client);
         self.pass_on(client, None)
     }
 
-    fn on(&mut self, client: ClientId, request: &StoreRequest) -> Vec<TableAction> {
+    fn on(&mut self, client: StoreClientId, request: &StoreRequest) -> Vec<TableAction> {
         let pops = if let StoreRequest::QueuePop { key } = request {
             Some(*key)
         } else {
@@ -86,7 +86,7 @@ impl TableModel {
         [passed, self.answer(client, request)].concat()
     }
 
-    fn answer(&mut self, client: ClientId, request: &StoreRequest) -> Vec<TableAction> {
+    fn answer(&mut self, client: StoreClientId, request: &StoreRequest) -> Vec<TableAction> {
         let send = |reply| vec![TableAction::Send(client, reply)];
         let shared = |value: Option<Vec<u8>>| Arc::new(value.unwrap_or_default());
         match *request {
@@ -224,7 +224,7 @@ proptest! {
     ) {
         let (mut table, mut model) = (StoreTable::default(), TableModel::default());
         for (client, request) in steps {
-            let client = ClientId(client);
+            let client = StoreClientId(client);
             let (got, wanted) = match &request {
                 Some(request) => (table.on(client, request), model.on(client, request)),
                 None => (table.leave(client), model.leave(client)),
@@ -238,7 +238,7 @@ proptest! {
         let items = table.queues.iter().flat_map(|(key, queue)| queue.iter().map(|v| ENTRY + key.len() + v.len()));
         prop_assert_eq!(table.held, texts.chain(items).sum::<usize>());
         for client in 0..3 {
-            table.leave(ClientId(client));
+            table.leave(StoreClientId(client));
         }
         prop_assert!(table.waits.is_empty() && table.woken.is_empty());
     }

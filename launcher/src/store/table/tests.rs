@@ -2,9 +2,9 @@
 
 use super::*;
 
-const A: ClientId = ClientId(1);
-const B: ClientId = ClientId(2);
-const C: ClientId = ClientId(3);
+const A: StoreClientId = StoreClientId(1);
+const B: StoreClientId = StoreClientId(2);
+const C: StoreClientId = StoreClientId(3);
 
 fn set(key: &'static str, value: &'static str) -> StoreRequest<'static> {
     StoreRequest::Set {
@@ -45,11 +45,11 @@ fn compare_set<'a>(expected: &'a str, desired: &'a str) -> StoreRequest<'a> {
     }
 }
 
-fn value(to: ClientId, text: &str) -> TableAction {
+fn value(to: StoreClientId, text: &str) -> TableAction {
     TableAction::Send(to, StoreReply::Value(Arc::new(text.as_bytes().to_vec())))
 }
 
-fn stop(to: ClientId) -> TableAction {
+fn stop(to: StoreClientId) -> TableAction {
     TableAction::Send(to, StoreReply::StopWaiting)
 }
 

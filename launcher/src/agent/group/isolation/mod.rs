@@ -269,7 +269,7 @@ impl IsolatedRank {
 
     fn deadline(&self) -> Option<Instant> {
         match (self.sweep, self.fate) {
-            (Some(patience), _) => Some(patience.deadline()),
+            (Some(patience), _) => Some(patience.at()),
             (None, RankState::Returning { due, .. }) => Some(due),
             (None, RankState::Running { .. } | RankState::Succeeded | RankState::Lost) => None,
         }

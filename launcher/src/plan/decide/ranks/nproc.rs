@@ -35,12 +35,12 @@ pub fn nproc(given: &str, node: &Node, visible_devices: Option<&str>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Gpu;
+    use crate::node::NodeGpu;
 
     fn on(gpus: usize, given: &str, visible_devices: Option<&str>) -> Result<usize, PlanError> {
         let node = Node {
             cpus: 6,
-            gpus: vec![Gpu::default(); gpus],
+            gpus: vec![NodeGpu::default(); gpus],
             ..Node::default()
         };
         nproc(given, &node, visible_devices)

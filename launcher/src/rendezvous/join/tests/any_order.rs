@@ -31,7 +31,7 @@ proptest! {
     fn every_participant_has_a_rank_of_its_own(
         steps in prop::collection::vec((0..5_usize, step()), 0..200), min in 1..3_usize, more in 0..3_usize,
     ) {
-        let mut world = World::new(5, min, min + more);
+        let mut world = SimulatedWorld::new(5, min, min + more);
         let mut rounds = std::collections::BTreeMap::<u64, Vec<(usize, usize)>>::new();
         for (node, step) in steps {
             match step {
@@ -65,7 +65,7 @@ proptest! {
     /// one round.
     #[test]
     fn nodes_always_find_together_again(steps in prop::collection::vec((0..4_usize, step()), 0..100)) {
-        let mut world = World::new(4, 1, 4);
+        let mut world = SimulatedWorld::new(4, 1, 4);
         for (node, step) in steps {
             match step {
                 JoinStep::Read => world.views[node] = world.state.clone(),

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn with_fixed_nodes_one_that_was_stopped_is_not_called_gone() {
-    let mut world = World::new(2, 2, 2);
+    let mut world = SimulatedWorld::new(2, 2, 2);
     world
         .members
         .iter_mut()
@@ -18,7 +18,7 @@ fn with_fixed_nodes_one_that_was_stopped_is_not_called_gone() {
         what: "the node was stopped".to_owned(),
     };
     let over = JoinAction::Over {
-        how: Closed::Failed(failure),
+        how: RendezvousClosed::Failed(failure),
         is_late: false,
     };
     assert_eq!(world.told(), [(1, JoinAction::Left), (0, over)]);
@@ -26,7 +26,7 @@ fn with_fixed_nodes_one_that_was_stopped_is_not_called_gone() {
 
 #[test]
 fn who_died_is_named_before_who_was_stopped() {
-    let mut world = World::new(3, 1, 3);
+    let mut world = SimulatedWorld::new(3, 1, 3);
     world.join(&[0, 1, 2]);
     world.told();
     world.on(1, JoinEvent::Leave { closes: None });
@@ -40,7 +40,7 @@ fn who_died_is_named_before_who_was_stopped() {
 
 #[test]
 fn with_fixed_nodes_a_lost_one_is_the_end() {
-    let mut world = World::new(2, 2, 2);
+    let mut world = SimulatedWorld::new(2, 2, 2);
     world
         .members
         .iter_mut()
@@ -55,7 +55,7 @@ fn with_fixed_nodes_a_lost_one_is_the_end() {
             [(
                 0,
                 JoinAction::Over {
-                    how: Closed::Failed(_),
+                    how: RendezvousClosed::Failed(_),
                     ..
                 }
             )]
@@ -66,7 +66,7 @@ fn with_fixed_nodes_a_lost_one_is_the_end() {
 
 #[test]
 fn with_fixed_nodes_all_blame_the_one_that_was_lost_first() {
-    let mut world = World::new(3, 3, 3);
+    let mut world = SimulatedWorld::new(3, 3, 3);
     world
         .members
         .iter_mut()
@@ -80,7 +80,7 @@ fn with_fixed_nodes_all_blame_the_one_that_was_lost_first() {
         what: "the node is gone".to_owned(),
     };
     let over = JoinAction::Over {
-        how: Closed::Failed(failure),
+        how: RendezvousClosed::Failed(failure),
         is_late: false,
     };
     assert_eq!(world.told(), [0, 1, 2].map(|node| (node, over.clone())));
@@ -88,7 +88,7 @@ fn with_fixed_nodes_all_blame_the_one_that_was_lost_first() {
 
 #[test]
 fn who_hears_late_of_a_dead_node_does_not_count_those_that_wait_already() {
-    let mut world = World::new(3, 1, 3);
+    let mut world = SimulatedWorld::new(3, 1, 3);
     world.join(&[0, 1, 2]);
     world.told();
     world.on(0, gone(1));

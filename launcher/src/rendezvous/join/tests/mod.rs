@@ -12,7 +12,7 @@ use crate::rendezvous::place::Assigned;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Nodes around one shared state, with a clock and the actions that each node returned.
-struct World {
+struct SimulatedWorld {
     state: RendezvousState,
     members: Vec<Member>,
     /// The state as each node last saw it.
@@ -21,8 +21,8 @@ struct World {
     told: Vec<(usize, JoinAction)>,
 }
 
-impl World {
-    fn new(nodes: usize, min: usize, max: usize) -> World {
+impl SimulatedWorld {
+    fn new(nodes: usize, min: usize, max: usize) -> SimulatedWorld {
         let settings = JoinSettings {
             min,
             max,
@@ -41,7 +41,7 @@ impl World {
         };
         let members = (0..nodes).map(member).collect();
         let views = vec![RendezvousState::default(); nodes];
-        World {
+        SimulatedWorld {
             state: RendezvousState::default(),
             members,
             views,
@@ -142,7 +142,7 @@ fn changed(node: usize, change: RoundChange) -> (usize, JoinAction) {
 
 #[test]
 fn with_all_nodes_here_there_is_no_last_call() {
-    let mut world = World::new(2, 2, 2);
+    let mut world = SimulatedWorld::new(2, 2, 2);
     world.join(&[0]);
     assert_eq!(world.told(), []);
     world.join(&[1]);
@@ -151,7 +151,7 @@ fn with_all_nodes_here_there_is_no_last_call() {
 
 #[test]
 fn enough_nodes_wait_for_the_last_call_and_no_longer() {
-    let mut world = World::new(2, 1, 3);
+    let mut world = SimulatedWorld::new(2, 1, 3);
     world.join(&[0, 1]);
     world.wait(1);
     assert_eq!(world.told(), []);
@@ -161,7 +161,7 @@ fn enough_nodes_wait_for_the_last_call_and_no_longer() {
 
 #[test]
 fn ranks_count_over_nodes_of_different_size() {
-    let mut world = World::new(2, 2, 2);
+    let mut world = SimulatedWorld::new(2, 2, 2);
     world.join(&[1, 0]);
     let places: Vec<_> = world.told().into_iter().map(|(_, action)| action).collect();
     let second = |action: &JoinAction| matches!(action, JoinAction::Joined(place) if place.assigned == Assigned(1, 3, 1, 3));
@@ -170,7 +170,7 @@ fn ranks_count_over_nodes_of_different_size() {
 
 #[test]
 fn a_late_node_makes_a_new_round_without_last_call() {
-    let mut world = World::new(2, 1, 2);
+    let mut world = SimulatedWorld::new(2, 1, 2);
     world.join(&[0]);
     world.wait(2);
     assert_eq!(world.joined(), [(0, 0, 1)]);
@@ -185,7 +185,7 @@ fn a_late_node_makes_a_new_round_without_last_call() {
 
 #[test]
 fn a_failure_restarts_all_nodes_and_counts_once() {
-    let mut world = World::new(2, 2, 2);
+    let mut world = SimulatedWorld::new(2, 2, 2);
     world.join(&[0, 1]);
     world.told();
     world.on(
@@ -215,7 +215,7 @@ fn a_failure_restarts_all_nodes_and_counts_once() {
 
 #[test]
 fn a_failure_without_restart_is_the_end_for_all() {
-    let mut world = World::new(2, 2, 2);
+    let mut world = SimulatedWorld::new(2, 2, 2);
     world.join(&[0, 1]);
     world.told();
     world.on(
@@ -231,7 +231,7 @@ fn a_failure_without_restart_is_the_end_for_all() {
         [(
             0,
             JoinAction::Over {
-                how: Closed::Failed(failure(1)),
+                how: RendezvousClosed::Failed(failure(1)),
                 is_late: false
             }
         )]
@@ -240,7 +240,7 @@ fn a_failure_without_restart_is_the_end_for_all() {
 
 #[test]
 fn the_rest_goes_on_without_a_dead_node() {
-    let mut world = World::new(3, 1, 3);
+    let mut world = SimulatedWorld::new(3, 1, 3);
     world.join(&[0, 1, 2]);
     world.told();
     world.on(0, gone(1));
@@ -266,7 +266,7 @@ fn the_rest_goes_on_without_a_dead_node() {
 
 #[test]
 fn who_was_taken_for_dead_hears_of_it_and_comes_again() {
-    let mut world = World::new(2, 1, 2);
+    let mut world = SimulatedWorld::new(2, 1, 2);
     world.join(&[0, 1]);
     world.told();
     world.on(0, gone(1));
@@ -278,7 +278,7 @@ fn who_was_taken_for_dead_hears_of_it_and_comes_again() {
 
 #[test]
 fn a_spare_takes_the_place_of_a_dead_node() {
-    let mut world = World::new(2, 1, 1);
+    let mut world = SimulatedWorld::new(2, 1, 1);
     world.join(&[0]);
     world.join(&[1]);
     assert_eq!(
@@ -291,7 +291,7 @@ fn a_spare_takes_the_place_of_a_dead_node() {
 
 #[test]
 fn a_spare_waits_without_limit_and_goes_in_peace() {
-    let mut world = World::new(2, 1, 1);
+    let mut world = SimulatedWorld::new(2, 1, 1);
     world.join(&[0]);
     world.join(&[1]);
     (0..3).for_each(|_| world.wait(99));
@@ -299,7 +299,7 @@ fn a_spare_waits_without_limit_and_goes_in_peace() {
     world.on(0, JoinEvent::Done);
     world.settle();
     let over = |is_late| JoinAction::Over {
-        how: Closed::Succeeded,
+        how: RendezvousClosed::Succeeded,
         is_late,
     };
     assert_eq!(world.told(), [(0, over(false)), (1, over(false))]);
@@ -308,7 +308,7 @@ fn a_spare_waits_without_limit_and_goes_in_peace() {
 
 #[test]
 fn a_node_that_comes_after_the_end_is_late() {
-    let mut world = World::new(2, 1, 1);
+    let mut world = SimulatedWorld::new(2, 1, 1);
     world.join(&[0]);
     world.on(0, JoinEvent::Done);
     world.told();
@@ -318,7 +318,7 @@ fn a_node_that_comes_after_the_end_is_late() {
         [(
             1,
             JoinAction::Over {
-                how: Closed::Succeeded,
+                how: RendezvousClosed::Succeeded,
                 is_late: true
             }
         )]
@@ -327,7 +327,7 @@ fn a_node_that_comes_after_the_end_is_late() {
 
 #[test]
 fn nodes_that_are_done_wait_for_the_others_and_let_nobody_in() {
-    let mut world = World::new(3, 2, 3);
+    let mut world = SimulatedWorld::new(3, 2, 3);
     world.join(&[0, 1]);
     world.wait(2);
     world.told();
@@ -341,7 +341,7 @@ fn nodes_that_are_done_wait_for_the_others_and_let_nobody_in() {
 
 #[test]
 fn too_few_nodes_time_out() {
-    let mut world = World::new(2, 2, 2);
+    let mut world = SimulatedWorld::new(2, 2, 2);
     world.join(&[0]);
     world.wait(100);
     assert_eq!(
@@ -352,7 +352,7 @@ fn too_few_nodes_time_out() {
 
 #[test]
 fn who_leaves_by_a_signal_leaves_the_door_open() {
-    let mut world = World::new(2, 1, 2);
+    let mut world = SimulatedWorld::new(2, 1, 2);
     world.join(&[0, 1]);
     world.told();
     world.on(1, JoinEvent::Leave { closes: None });
