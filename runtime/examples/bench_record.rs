@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use runtime::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
 use runtime::record::{
-    CameraSize, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan, Recorder,
-    VideoPlan, Waits,
+    CameraSize, ChannelWaits, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan,
+    Recorder, VideoPlan,
 };
 
 /// Dimension of the action and of each of the three state vectors: an arm with seven joints.
@@ -116,7 +116,7 @@ fn record(
     recorder.finish()?;
     let waits = [pressure.video, pressure.dataset]
         .into_iter()
-        .sum::<Waits>();
+        .sum::<ChannelWaits>();
     let [all, caller, waited] =
         [start.elapsed(), caller, waits.time].map(|time| time.as_secs_f64());
     let said =

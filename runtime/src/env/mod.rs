@@ -22,7 +22,6 @@ mod lockstep;
 pub mod mujoco;
 pub mod python;
 mod registry;
-mod shm;
 
 pub use egl::Gpu;
 pub use feedback::{Discrete, Feedback};

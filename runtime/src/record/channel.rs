@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 /// How often and how long a sender had to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
+pub struct ChannelWaits {
     /// Number of messages that had to wait for free space.
     pub count: u64,
     /// Total time of these waits.
     pub time: Duration,
 }
 
-impl std::iter::Sum for Waits {
+impl std::iter::Sum for ChannelWaits {
     fn sum<I: Iterator<Item = Self>>(waits: I) -> Self {
         waits.fold(Self::default(), |all, one| Self {
             count: all.count + one.count,
@@ -26,7 +26,7 @@ impl std::iter::Sum for Waits {
 #[derive(Debug)]
 pub(super) struct CountingSender<T> {
     sender: SyncSender<T>,
-    waits: Waits,
+    waits: ChannelWaits,
 }
 
 /// Creates a channel with room for `depth` messages.
@@ -35,7 +35,7 @@ pub(super) fn channel<T>(depth: usize) -> (CountingSender<T>, Receiver<T>) {
     (
         CountingSender {
             sender,
-            waits: Waits::default(),
+            waits: ChannelWaits::default(),
         },
         receiver,
     )
@@ -53,7 +53,7 @@ impl<T> CountingSender<T> {
     }
 
     /// Returns the waits so far.
-    pub(super) fn waits(&self) -> Waits {
+    pub(super) fn waits(&self) -> ChannelWaits {
         self.waits
     }
 
@@ -80,7 +80,7 @@ mod tests {
     fn a_full_channel_counts_the_wait_and_loses_nothing() {
         let (mut sender, receiver) = channel(1);
         assert!(sender.send(1));
-        assert_eq!(sender.waits(), Waits::default());
+        assert_eq!(sender.waits(), ChannelWaits::default());
         let received = thread::scope(|scope| {
             let reader = scope.spawn(move || receiver.iter().take(2).collect::<Vec<i32>>());
             // The second message waits until the reader has taken the first; after that it does

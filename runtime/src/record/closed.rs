@@ -4,14 +4,14 @@ use crate::record::RecordError;
 
 /// The result of closing a thread of the recorder.
 #[derive(Debug)]
-pub(super) struct Closed {
+pub(super) struct ThreadResult {
     /// Messages for the user, one line each.
     pub(super) notes: Vec<String>,
     /// Success, or the first error.
     pub(super) result: Result<(), RecordError>,
 }
 
-impl Default for Closed {
+impl Default for ThreadResult {
     fn default() -> Self {
         Self {
             notes: Vec::new(),
@@ -20,7 +20,7 @@ impl Default for Closed {
     }
 }
 
-impl Closed {
+impl ThreadResult {
     /// Returns a result without messages.
     pub(super) fn of(result: Result<(), RecordError>) -> Self {
         Self {

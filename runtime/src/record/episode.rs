@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use crate::env::{EnvIndex, Frame};
-use crate::record::snapshot::Snapshot;
+use crate::record::snapshot::StepSnapshot;
 use crate::record::{EpisodeMeta, ImageError, RowError};
 
 /// Values of one name: `[rows, width]`, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Column {
+pub(super) struct EpisodeColumn {
     /// Number of values in a row.
     pub(super) width: usize,
     /// All rows, one after the other.
@@ -20,7 +20,7 @@ pub(super) struct Column {
 
 /// Images of one camera, one for each row.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pictures {
+pub(super) struct CameraImages {
     /// Images in order, all of the size of the first.
     pub(super) frames: Vec<Frame>,
 }
@@ -33,7 +33,7 @@ pub(super) struct StepRow {
     /// The action after clamping and scaling, if the environment reports it.
     pub(super) processed: Option<Vec<f32>>,
     /// Observation and state after the step.
-    pub(super) after: Snapshot,
+    pub(super) after: StepSnapshot,
     /// Reward of this step.
     pub(super) reward: f32,
     /// True if the step ended the episode.
@@ -42,7 +42,7 @@ pub(super) struct StepRow {
 
 /// An episode that has begun.
 #[derive(Clone, Debug)]
-pub(super) struct Episode {
+pub(super) struct EpisodeRows {
     /// Number, seed and instruction of the episode.
     pub(super) meta: EpisodeMeta,
     /// The environment that runs it.
@@ -50,20 +50,25 @@ pub(super) struct Episode {
     /// Values of `initial_state/…`: one row each.
     pub(super) initial: BTreeMap<String, Vec<f32>>,
     /// Columns `obs/…`, `states/…`, `actions`, `processed_actions`.
-    pub(super) columns: BTreeMap<String, Column>,
+    pub(super) columns: BTreeMap<String, EpisodeColumn>,
     /// Images of `obs/<camera>`.
-    pub(super) pictures: BTreeMap<String, Pictures>,
+    pub(super) pictures: BTreeMap<String, CameraImages>,
     /// Rewards, `[rows]`.
     pub(super) rewards: Vec<f32>,
     /// Done flags, `[rows]`, 0 or 1.
     pub(super) dones: Vec<u8>,
-    before: Snapshot,
+    before: StepSnapshot,
     cameras: bool,
 }
 
-impl Episode {
+impl EpisodeRows {
     /// Begins an episode with the observation of the reset; `cameras` says whether to keep images.
-    pub(super) fn begin(env: EnvIndex, meta: EpisodeMeta, first: Snapshot, cameras: bool) -> Self {
+    pub(super) fn begin(
+        env: EnvIndex,
+        meta: EpisodeMeta,
+        first: StepSnapshot,
+        cameras: bool,
+    ) -> Self {
         Self {
             meta,
             env,
@@ -162,14 +167,16 @@ impl Episode {
 }
 
 fn add(
-    columns: &mut BTreeMap<String, Column>,
+    columns: &mut BTreeMap<String, EpisodeColumn>,
     name: String,
     values: &[f32],
 ) -> Result<(), RowError> {
-    let column = columns.entry(name.clone()).or_insert_with(|| Column {
-        width: values.len(),
-        values: Vec::new(),
-    });
+    let column = columns
+        .entry(name.clone())
+        .or_insert_with(|| EpisodeColumn {
+            width: values.len(),
+            values: Vec::new(),
+        });
     if column.width != values.len() {
         return Err(RowError::Width {
             name,
@@ -187,8 +194,8 @@ mod tests {
 
     use super::*;
 
-    fn snapshot(state: &[f32], sim: f32) -> Snapshot {
-        let mut snapshot = Snapshot::default();
+    fn snapshot(state: &[f32], sim: f32) -> StepSnapshot {
+        let mut snapshot = StepSnapshot::default();
         snapshot.state.insert("q".to_owned(), state.to_vec());
         snapshot
             .sim_state
@@ -196,16 +203,16 @@ mod tests {
         snapshot
     }
 
-    fn begin() -> Episode {
+    fn begin() -> EpisodeRows {
         let meta = EpisodeMeta {
             episode: 3,
             seed: 9,
             language: Arc::from("lift"),
         };
-        Episode::begin(EnvIndex(0), meta, snapshot(&[1.0, 2.0], 10.0), false)
+        EpisodeRows::begin(EnvIndex(0), meta, snapshot(&[1.0, 2.0], 10.0), false)
     }
 
-    fn step(after: Snapshot) -> StepRow {
+    fn step(after: StepSnapshot) -> StepRow {
         StepRow {
             action: vec![0.5],
             processed: None,

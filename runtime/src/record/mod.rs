@@ -35,7 +35,7 @@ mod tests;
 mod video;
 mod writer;
 
-pub use channel::Waits;
+pub use channel::ChannelWaits;
 pub use dataset::{DatasetPlan, Export, Format};
 pub use disk::{Amount, Estimate};
 pub use error::{ImageError, RecordError, RowError};

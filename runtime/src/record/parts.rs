@@ -7,7 +7,7 @@ use crate::record::{Recorded, VideoSpan};
 
 /// Where an episode is in a dataset.
 #[derive(Debug)]
-pub(super) struct Demo {
+pub(super) struct EpisodeLocation {
     /// Path of the dataset.
     pub(super) dataset: PathBuf,
     /// Its name in the dataset.
@@ -20,7 +20,7 @@ pub(super) struct EpisodePart {
     /// The ticket that `expect` returned for the episode.
     pub(super) ticket: u64,
     /// The demo in the dataset.
-    pub(super) demo: Option<Demo>,
+    pub(super) demo: Option<EpisodeLocation>,
     /// Its part of the environment's video.
     pub(super) video: Option<VideoSpan>,
     /// Path of its own video.

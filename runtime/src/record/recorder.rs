@@ -1,16 +1,17 @@
 //! The recorder: the handle of the evaluation loop.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::env::{EnvIndex, EnvSpec, Observation, Step};
-use crate::record::channel::{CountingSender, Waits, channel};
-use crate::record::closed::Closed;
+use crate::record::channel::{ChannelWaits, CountingSender, channel};
+use crate::record::closed::ThreadResult;
 use crate::record::episode::StepRow;
 use crate::record::parts::{EpisodePart, Parts};
-use crate::record::snapshot::{Selection, Snapshot};
+use crate::record::snapshot::{Selection, StepSnapshot};
 use crate::record::video::Crew;
 use crate::record::writer::{DatasetMessage, EpisodeCollector, OpenEpisode};
 use crate::record::{EpisodeEnd, EpisodeMeta, RecordError, RecordPlan, Recorded, dataset};
@@ -19,7 +20,7 @@ use crate::record::{EpisodeEnd, EpisodeMeta, RecordError, RecordPlan, Recorded, 
 /// long episode is compressed.
 const WAITING: u64 = 256 << 20;
 /// Limits of the number of messages in the channel; within them, [`WAITING`] decides.
-const QUEUE: (u64, u64) = (16, 8192);
+const QUEUE: RangeInclusive<u64> = 16..=8192;
 /// Size of a row without images, with its names, generously.
 const ROW_BYTES: u64 = 16 << 10;
 
@@ -34,7 +35,7 @@ pub struct Recorder {
     open: Vec<Option<u64>>,
     pub(super) wanted: Selection,
     actions: usize,
-    closed: Closed,
+    closed: ThreadResult,
     pressure: Pressure,
     over: bool,
 }
@@ -43,16 +44,16 @@ pub struct Recorder {
 #[derive(Debug)]
 struct DatasetThread {
     sender: CountingSender<DatasetMessage>,
-    thread: JoinHandle<Closed>,
+    thread: JoinHandle<ThreadResult>,
 }
 
 /// How often and how long the loop had to wait because writing files is slower than simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Waits for the threads that encode videos.
-    pub video: Waits,
+    pub video: ChannelWaits,
     /// Waits for the dataset thread.
-    pub dataset: Waits,
+    pub dataset: ChannelWaits,
 }
 
 impl Recorder {
@@ -96,7 +97,7 @@ impl Recorder {
             open: vec![None; plan.num_envs],
             wanted,
             actions: plan.env.action.names.len(),
-            closed: Closed {
+            closed: ThreadResult {
                 notes,
                 result: Ok(()),
             },
@@ -140,7 +141,7 @@ impl Recorder {
             return Err(RecordError::StillOpen { env, episode });
         }
         *slot = Some(meta.episode);
-        let first = Snapshot::of(first, self.wanted);
+        let first = StepSnapshot::of(first, self.wanted);
         let filmed = self
             .crew
             .as_mut()
@@ -165,7 +166,7 @@ impl Recorder {
                 wanted: self.actions,
             });
         }
-        let after = Snapshot::of(&step.observation, self.wanted);
+        let after = StepSnapshot::of(&step.observation, self.wanted);
         let filmed = self
             .crew
             .as_mut()
@@ -309,11 +310,11 @@ impl Recorder {
             drop(sender);
             thread
         });
-        let filmed = crew.map_or_else(Closed::default, |mut crew| crew.hang_up());
-        let written = dataset_thread.map_or_else(Closed::default, |thread| {
+        let filmed = crew.map_or_else(ThreadResult::default, |mut crew| crew.hang_up());
+        let written = dataset_thread.map_or_else(ThreadResult::default, |thread| {
             thread
                 .join()
-                .unwrap_or_else(|panic| Closed::panicked(&*panic))
+                .unwrap_or_else(|panic| ThreadResult::panicked(&*panic))
         });
         self.closed = std::mem::take(&mut self.closed).and(written).and(filmed);
         self.over = true;
@@ -345,5 +346,5 @@ fn depth(env: &EnvSpec, cameras: bool) -> usize {
         .iter()
         .map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3);
     let pictures: u64 = if cameras { sizes.sum() } else { 0 };
-    (WAITING / (ROW_BYTES + pictures)).clamp(QUEUE.0, QUEUE.1) as usize
+    (WAITING / (ROW_BYTES + pictures)).clamp(*QUEUE.start(), *QUEUE.end()) as usize
 }

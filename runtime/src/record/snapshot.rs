@@ -16,7 +16,7 @@ pub(super) struct Selection {
 
 /// The selected parts of one observation. Images are shared, not copied.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Snapshot {
+pub(super) struct StepSnapshot {
     /// State vectors by name.
     pub(super) state: BTreeMap<String, Vec<f32>>,
     /// Simulator state by recorder path.
@@ -25,7 +25,7 @@ pub(super) struct Snapshot {
     pub(super) video: Arc<BTreeMap<String, Frame>>,
 }
 
-impl Snapshot {
+impl StepSnapshot {
     /// Copies the selected parts.
     pub(super) fn of(observation: &Observation, wanted: Selection) -> Self {
         let mut snapshot = Self::default();

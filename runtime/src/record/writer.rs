@@ -3,10 +3,10 @@
 use std::sync::mpsc::{Receiver, Sender};
 
 use crate::env::EnvIndex;
-use crate::record::closed::Closed;
-use crate::record::episode::{Episode, StepRow};
-use crate::record::parts::{Demo, EpisodePart};
-use crate::record::snapshot::Snapshot;
+use crate::record::closed::ThreadResult;
+use crate::record::episode::{EpisodeRows, StepRow};
+use crate::record::parts::{EpisodeLocation, EpisodePart};
+use crate::record::snapshot::StepSnapshot;
 use crate::record::{EpisodeEnd, EpisodeMeta, RecordError, RowError};
 
 /// A message from the recorder.
@@ -19,7 +19,7 @@ pub(super) enum DatasetMessage {
         /// Number, seed and instruction of the episode.
         meta: EpisodeMeta,
         /// Observation after the reset.
-        first: Snapshot,
+        first: StepSnapshot,
     },
     /// A step was taken.
     Step {
@@ -48,10 +48,14 @@ pub(super) enum DatasetMessage {
 pub(super) trait DatasetWriter: Send {
     /// Adds an episode and returns where it is, after it is on disk. Returns `None`
     /// if the plan does not keep episodes with this end.
-    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<Demo>, RecordError>;
+    fn append(
+        &mut self,
+        episode: &EpisodeRows,
+        end: EpisodeEnd,
+    ) -> Result<Option<EpisodeLocation>, RecordError>;
 
     /// Closes the dataset after the last episode.
-    fn finish(self: Box<Self>) -> Closed;
+    fn finish(self: Box<Self>) -> ThreadResult;
 }
 
 /// The state of the dataset thread.
@@ -69,17 +73,17 @@ pub(super) struct EpisodeCollector {
 /// The current episode of one environment.
 #[derive(Default)]
 pub(super) struct OpenEpisode {
-    episode: Option<Episode>,
+    episode: Option<EpisodeRows>,
     fault: Option<RowError>,
 }
 
 impl EpisodeCollector {
     /// Runs until the recorder closes the channel, then closes the files.
-    pub(super) fn run(mut self, inbox: &Receiver<DatasetMessage>) -> Closed {
+    pub(super) fn run(mut self, inbox: &Receiver<DatasetMessage>) -> ThreadResult {
         for message in inbox {
             match message {
                 DatasetMessage::Begin { env, meta, first } => {
-                    let episode = Episode::begin(env, meta, first, self.cameras);
+                    let episode = EpisodeRows::begin(env, meta, first, self.cameras);
                     self.slots[env.0] = OpenEpisode {
                         episode: Some(episode),
                         fault: None,
@@ -114,7 +118,11 @@ impl EpisodeCollector {
         }
     }
 
-    fn end(&mut self, env: EnvIndex, end: EpisodeEnd) -> Result<Option<Demo>, RecordError> {
+    fn end(
+        &mut self,
+        env: EnvIndex,
+        end: EpisodeEnd,
+    ) -> Result<Option<EpisodeLocation>, RecordError> {
         match std::mem::take(&mut self.slots[env.0]) {
             OpenEpisode {
                 fault: Some(fault), ..

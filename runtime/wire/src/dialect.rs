@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 
-use crate::write::Encoder;
+use crate::write::MsgpackEncoder;
 use crate::{Array, Dtype, Key, Value, WireError, npy};
 
 /// The representation of arrays in messages.
@@ -156,7 +156,7 @@ impl<'a> Members<'a> {
     }
 }
 
-pub(super) fn write_array(to: &mut Encoder, dialect: Dialect, array: &Array) {
+pub(super) fn write_array(to: &mut MsgpackEncoder, dialect: Dialect, array: &Array) {
     let shape = Value::List(
         array
             .shape()
@@ -202,7 +202,7 @@ pub(super) fn write_array(to: &mut Encoder, dialect: Dialect, array: &Array) {
     }
 }
 
-pub(super) fn write_scalar(to: &mut Encoder, dialect: Dialect, scalar: &Array) {
+pub(super) fn write_scalar(to: &mut MsgpackEncoder, dialect: Dialect, scalar: &Array) {
     match dialect {
         Dialect::Npy => write_array(to, dialect, scalar),
         Dialect::Kind => {

@@ -28,6 +28,6 @@ pub use array::{Array, Dtype, Sort};
 pub use dialect::Dialect;
 pub use error::WireError;
 pub use peek::peek_text;
-pub use read::{Decoded, read};
+pub use read::{DecodedMessage, read};
 pub use value::{Key, Value};
 pub use write::write;

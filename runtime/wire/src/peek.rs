@@ -10,7 +10,7 @@ pub fn peek_text<'a>(message: &'a [u8], key: &str) -> Option<&'a str> {
         bytes: message,
         values_left: crate::read::MOST_VALUES,
     };
-    let Token::Map(members) = reader.token()? else {
+    let PeekedToken::Map(members) = reader.token()? else {
         return None;
     };
     let mut found = None;
@@ -31,7 +31,7 @@ struct Peek<'a> {
 }
 
 /// A value in the message; the contents of lists and maps follow it.
-enum Token<'a> {
+enum PeekedToken<'a> {
     Text(&'a [u8]),
     List(u64),
     Map(u64),
@@ -43,7 +43,7 @@ impl<'a> Peek<'a> {
     /// string.
     fn member(&mut self, key: &str) -> Option<(bool, Option<&'a str>)> {
         let is_it = match self.token()? {
-            Token::Text(text) => text == key.as_bytes(),
+            PeekedToken::Text(text) => text == key.as_bytes(),
             other => {
                 self.inside(&other)?;
                 false
@@ -51,7 +51,7 @@ impl<'a> Peek<'a> {
         };
         let value = self.token()?;
         self.inside(&value)?;
-        let text = if let Token::Text(text) = value {
+        let text = if let PeekedToken::Text(text) = value {
             std::str::from_utf8(text).ok()
         } else {
             None
@@ -60,7 +60,7 @@ impl<'a> Peek<'a> {
     }
 
     /// Skips the contents of a list or a map.
-    fn inside(&mut self, token: &Token) -> Option<()> {
+    fn inside(&mut self, token: &PeekedToken) -> Option<()> {
         let mut left = Self::children(token);
         while left > 0 {
             let token = self.token()?;
@@ -69,23 +69,23 @@ impl<'a> Peek<'a> {
         Some(())
     }
 
-    fn children(token: &Token) -> u64 {
+    fn children(token: &PeekedToken) -> u64 {
         match token {
-            Token::List(items) => *items,
-            Token::Map(members) => members * 2,
-            Token::Text(_) | Token::Other => 0,
+            PeekedToken::List(items) => *items,
+            PeekedToken::Map(members) => members * 2,
+            PeekedToken::Text(_) | PeekedToken::Other => 0,
         }
     }
 
-    fn token(&mut self) -> Option<Token<'a>> {
+    fn token(&mut self) -> Option<PeekedToken<'a>> {
         self.values_left = self.values_left.checked_sub(1)?;
         let marker = *self.take(1)?.first()?;
         Some(match marker {
-            0x80..=0x8f => Token::Map(u64::from(marker & 0x0f)),
-            0x90..=0x9f => Token::List(u64::from(marker & 0x0f)),
-            0xa0..=0xbf => Token::Text(self.take(u64::from(marker & 0x1f))?),
+            0x80..=0x8f => PeekedToken::Map(u64::from(marker & 0x0f)),
+            0x90..=0x9f => PeekedToken::List(u64::from(marker & 0x0f)),
+            0xa0..=0xbf => PeekedToken::Text(self.take(u64::from(marker & 0x1f))?),
             0xc1 => return None,
-            0x00..=0x7f | 0xc0 | 0xc2 | 0xc3 | 0xe0..=0xff => Token::Other,
+            0x00..=0x7f | 0xc0 | 0xc2 | 0xc3 | 0xe0..=0xff => PeekedToken::Other,
             0xc4..=0xc6 => {
                 let length = self.number(1 << (marker - 0xc4))?;
                 self.skip(length)?
@@ -101,16 +101,16 @@ impl<'a> Peek<'a> {
             0xd4..=0xd8 => self.skip(1 + (1 << (marker - 0xd4)))?,
             0xd9..=0xdb => {
                 let length = self.number(1 << (marker - 0xd9))?;
-                Token::Text(self.take(length)?)
+                PeekedToken::Text(self.take(length)?)
             }
-            0xdc | 0xdd => Token::List(self.number(2 << (marker - 0xdc))?),
-            0xde | 0xdf => Token::Map(self.number(2 << (marker - 0xde))?),
+            0xdc | 0xdd => PeekedToken::List(self.number(2 << (marker - 0xdc))?),
+            0xde | 0xdf => PeekedToken::Map(self.number(2 << (marker - 0xde))?),
         })
     }
 
-    fn skip(&mut self, length: u64) -> Option<Token<'a>> {
+    fn skip(&mut self, length: u64) -> Option<PeekedToken<'a>> {
         self.take(length)?;
-        Some(Token::Other)
+        Some(PeekedToken::Other)
     }
 
     /// Reads an integer of up to four bytes.

@@ -13,7 +13,7 @@ pub(super) const MOST_VALUES: usize = 1 << 16;
 
 /// A decoded message with the dialect of its arrays.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decoded {
+pub struct DecodedMessage {
     /// The decoded content.
     pub value: Value,
     /// The dialect of its arrays; `None` if it has no arrays.
@@ -24,8 +24,8 @@ pub struct Decoded {
 ///
 /// # Errors
 /// Returns a [`WireError`] for the first error.
-pub fn read(bytes: &Bytes) -> Result<Decoded, WireError> {
-    let mut decoder = Decoder {
+pub fn read(bytes: &Bytes) -> Result<DecodedMessage, WireError> {
+    let mut decoder = MsgpackDecoder {
         bytes,
         at: 0,
         values_left: MOST_VALUES,
@@ -33,7 +33,7 @@ pub fn read(bytes: &Bytes) -> Result<Decoded, WireError> {
     };
     let value = decoder.value(0)?;
     match bytes.len() - decoder.at {
-        0 => Ok(Decoded {
+        0 => Ok(DecodedMessage {
             value,
             dialect: decoder.dialect,
         }),
@@ -41,14 +41,14 @@ pub fn read(bytes: &Bytes) -> Result<Decoded, WireError> {
     }
 }
 
-struct Decoder<'a> {
+struct MsgpackDecoder<'a> {
     bytes: &'a Bytes,
     at: usize,
     values_left: usize,
     dialect: Option<Dialect>,
 }
 
-impl Decoder<'_> {
+impl MsgpackDecoder<'_> {
     fn value(&mut self, depth: usize) -> Result<Value, WireError> {
         self.values_left = self
             .values_left

@@ -88,7 +88,7 @@ fn an_array_of_the_older_dialect_is_an_npy_file() {
     )]);
     assert_eq!(
         read(&bytes).unwrap(),
-        Decoded {
+        DecodedMessage {
             value: value.clone(),
             dialect: Some(Dialect::Npy)
         }

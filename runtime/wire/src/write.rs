@@ -7,7 +7,7 @@ use crate::{Array, Dialect, Key, Value, dialect};
 /// # Panics
 /// Panics if a string, a list or an array has 4 GiB or more.
 pub fn write(value: &Value, dialect: Dialect) -> Vec<u8> {
-    let mut encoder = Encoder {
+    let mut encoder = MsgpackEncoder {
         out: Vec::with_capacity(64),
         dialect,
     };
@@ -15,12 +15,12 @@ pub fn write(value: &Value, dialect: Dialect) -> Vec<u8> {
     encoder.out
 }
 
-pub(super) struct Encoder {
+pub(super) struct MsgpackEncoder {
     out: Vec<u8>,
     dialect: Dialect,
 }
 
-impl Encoder {
+impl MsgpackEncoder {
     pub(super) fn value(&mut self, value: &Value) {
         match value {
             Value::Nil => self.out.push(0xc0),
@@ -72,7 +72,7 @@ impl Encoder {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Writes the header of a byte string; [`Encoder::raw`] must write the bytes themselves
+    /// Writes the header of a byte string; [`MsgpackEncoder::raw`] must write the bytes themselves
     /// afterwards.
     pub(super) fn bytes_head(&mut self, length: usize) {
         self.head([0, 0], [Some(0xc4), Some(0xc5), Some(0xc6)], length);

@@ -275,13 +275,12 @@ mod tests {
 
     use super::*;
 
-    fn settings(task: &str, args: Value) -> Result<MujocoSettings, String> {
+    fn settings(task: &str, args: Value) -> Result<MujocoSettings, EnvError> {
         MujocoSettings::new(&MujocoConfig::new(task), args.as_object().unwrap())
-            .map_err(|error| error.to_string())
     }
 
     fn refusal(task: &str, args: Value) -> String {
-        settings(task, args).err().unwrap()
+        settings(task, args).err().unwrap().to_string()
     }
 
     #[test]

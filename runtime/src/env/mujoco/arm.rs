@@ -41,12 +41,12 @@ const JOINT_STEP: f64 = 0.5;
 
 /// Position and orientation (`[w, x, y, z]`) of the hand in the base frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Pose {
+pub(super) struct HandPose {
     pub(super) position: [f64; 3],
     pub(super) quaternion: [f64; 4],
 }
 
-impl Pose {
+impl HandPose {
     /// Returns the pose of the hand in `data`, whose kinematics must be up to date.
     ///
     /// Of the two quaternions of an orientation it returns the one with `y >= 0`. A hand that
@@ -70,13 +70,13 @@ impl Pose {
 
 /// The commanded pose and joint angles of one copy.
 pub(super) struct Commander {
-    pose: Pose,
+    pose: HandPose,
     joints: [f64; ARM_JOINTS],
 }
 
 impl Commander {
     /// Creates a commander for the current pose of the arm.
-    pub(super) fn new(pose: Pose, joints: [f64; ARM_JOINTS]) -> Self {
+    pub(super) fn new(pose: HandPose, joints: [f64; ARM_JOINTS]) -> Self {
         Self { pose, joints }
     }
 
@@ -91,7 +91,7 @@ impl Commander {
         &mut self,
         model: &SceneModel,
         scratch: &mut MjData<Arc<MjModel>>,
-        measured: Pose,
+        measured: HandPose,
         action: &[f32],
     ) -> [f64; ARM_JOINTS] {
         self.pose = leashed(moved(self.pose, action), measured);
@@ -125,15 +125,15 @@ impl Commander {
         }
     }
 
-    fn kinematics(&self, model: &SceneModel, scratch: &mut MjData<Arc<MjModel>>) -> Pose {
+    fn kinematics(&self, model: &SceneModel, scratch: &mut MjData<Arc<MjModel>>) -> HandPose {
         scratch.qpos_mut()[..ARM_JOINTS].copy_from_slice(&self.joints);
         scratch.kinematics();
         scratch.com_pos();
-        Pose::of_hand(model, scratch)
+        HandPose::of_hand(model, scratch)
     }
 }
 
-fn moved(pose: Pose, action: &[f32]) -> Pose {
+fn moved(pose: HandPose, action: &[f32]) -> HandPose {
     let part = |index: usize, scale: f64| f64::from(action[index]) * scale;
     let mut position = pose.position;
     for (axis, value) in position.iter_mut().enumerate() {
@@ -141,17 +141,17 @@ fn moved(pose: Pose, action: &[f32]) -> Pose {
         *value = (*value + part(axis, METRES_PER_ACTION)).clamp(low, high);
     }
     let turn = [3, 4, 5].map(|index| part(index, RADIANS_PER_ACTION));
-    Pose {
+    HandPose {
         position,
         quaternion: normalize(multiply(from_vector(turn), pose.quaternion)),
     }
 }
 
-fn leashed(pose: Pose, measured: Pose) -> Pose {
+fn leashed(pose: HandPose, measured: HandPose) -> HandPose {
     let offset = shorten(minus(pose.position, measured.position), LEASH.0);
     let turn = shorten(difference(measured.quaternion, pose.quaternion), LEASH.1);
     let position = [0, 1, 2].map(|axis| measured.position[axis] + offset[axis]);
-    Pose {
+    HandPose {
         position,
         quaternion: normalize(multiply(from_vector(turn), measured.quaternion)),
     }
@@ -222,10 +222,10 @@ fn solve(mut matrix: [[f64; 6]; 6], mut right: [f64; 6]) -> [f64; 6] {
 
 #[cfg(test)]
 mod tests {
-    use crate::env::mujoco::arm::{LEASH, Pose, leashed, moved, solve};
+    use crate::env::mujoco::arm::{HandPose, LEASH, leashed, moved, solve};
     use crate::env::mujoco::rotation::{minus, norm};
 
-    const DOWN: Pose = Pose {
+    const DOWN: HandPose = HandPose {
         position: [0.4, 0.0, 0.2],
         quaternion: [0.0, 0.0, 1.0, 0.0],
     };
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn commanded_pose_stays_near_a_blocked_hand() {
-        let far = Pose {
+        let far = HandPose {
             position: [0.7, 0.0, 0.2],
             ..DOWN
         };

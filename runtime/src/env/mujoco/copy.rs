@@ -7,9 +7,9 @@ use mujoco_rs::prelude::{MjData, MjModel, MjtWarning};
 
 use crate::env::Observation;
 use crate::env::mujoco::args::MujocoSettings;
-use crate::env::mujoco::arm::{Commander, HOME, Pose};
+use crate::env::mujoco::arm::{Commander, HOME, HandPose};
 use crate::env::mujoco::model::{ARM_JOINTS, ROBOT_JOINTS, SceneModel};
-use crate::env::mujoco::rng::Rng;
+use crate::env::mujoco::rng::EpisodeRng;
 use crate::env::mujoco::rotation::{from_vector, rotate};
 use crate::env::mujoco::task::TaskState;
 
@@ -101,7 +101,7 @@ impl EnvCopy {
 
     /// Starts an episode whose randomness comes from `seed` alone.
     pub(super) fn reset(&mut self, model: &SceneModel, settings: &MujocoSettings, seed: u64) {
-        let mut rng = Rng::new(seed);
+        let mut rng = EpisodeRng::new(seed);
         let layout = (settings.task.sample)(&mut rng);
         let joints = HOME.map(|angle| angle + rng.uniform(-START_NOISE, START_NOISE));
         // This also clears time, warm start, controls and warnings.
@@ -125,7 +125,7 @@ impl EnvCopy {
             ]);
         }
         self.refresh();
-        let commander = Commander::new(Pose::of_hand(model, &self.data), joints);
+        let commander = Commander::new(HandPose::of_hand(model, &self.data), joints);
         self.episode = Some(CopyEpisode {
             commander,
             step: 0,
@@ -147,7 +147,7 @@ impl EnvCopy {
         let mut episode = self.episode.take().ok_or(StepError::NoEpisode)?;
         episode.step += 1;
         let action = checked(action)?;
-        let measured = Pose::of_hand(model, &self.data);
+        let measured = HandPose::of_hand(model, &self.data);
         let from = *episode.commander.joints();
         let to = episode.commander.command(model, scratch, measured, &action);
         self.data.ctrl_mut()[ARM_JOINTS..].fill(if action[6] > 0.0 { 0.0 } else { OPEN });
@@ -206,7 +206,7 @@ impl EnvCopy {
         action: [f32; ACTION_DIM],
     ) -> StepOutcome {
         let scene = TaskState {
-            hand: Pose::of_hand(model, &self.data).position,
+            hand: HandPose::of_hand(model, &self.data).position,
             goal: self.data.mocap_pos()[0],
             object: self
                 .object_pose()
@@ -234,7 +234,7 @@ impl EnvCopy {
 
     /// Returns the current observation without images.
     pub(super) fn observe(&self, model: &SceneModel, language: &Arc<str>) -> Observation {
-        let hand = Pose::of_hand(model, &self.data);
+        let hand = HandPose::of_hand(model, &self.data);
         let (qpos, qvel) = (self.data.qpos(), self.data.qvel());
         let goal = self.data.mocap_pos()[0];
         let mut state = named([

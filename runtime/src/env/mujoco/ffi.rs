@@ -67,7 +67,7 @@ impl Drop for Current {
 impl Gl {
     /// Opens an off-screen context on the most suitable EGL device that opens.
     pub(super) fn new(model: &MjModel, wanted: &EglRequest) -> Result<Self, NoGl> {
-        let Opened { current, note } = open(wanted)?;
+        let OpenedContext { current, note } = open(wanted)?;
         // SAFETY: `open` has just made a context current on this thread. It stays current until
         // drop: this file makes no other context current on a thread that has one (a worker has one
         // renderer), and `Gl` is not `Send`, because neither of its two contexts is.
@@ -99,12 +99,12 @@ pub(super) enum NoGl {
 }
 
 /// A context, and the message for the user about its device.
-struct Opened {
+struct OpenedContext {
     current: Current,
     note: Option<String>,
 }
 
-fn open(wanted: &EglRequest) -> Result<Opened, NoGl> {
+fn open(wanted: &EglRequest) -> Result<OpenedContext, NoGl> {
     let devices = devices().map_err(|none| NoGl::Absent {
         reason: none.reason,
     })?;
@@ -113,7 +113,7 @@ fn open(wanted: &EglRequest) -> Result<Opened, NoGl> {
         match on_device(&devices.handles[index]) {
             Ok(current) => {
                 let note = note(&devices.known, wanted, index, &reasons);
-                return Ok(Opened { current, note });
+                return Ok(OpenedContext { current, note });
             }
             Err(error) => {
                 let device = &devices.known[index];

@@ -1,9 +1,9 @@
 //! The random number generator for initial states, whose only state is the episode's seed.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
-pub(super) struct Rng(u64);
+pub(super) struct EpisodeRng(u64);
 
-impl Rng {
+impl EpisodeRng {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -24,11 +24,11 @@ impl Rng {
 
 #[cfg(test)]
 mod tests {
-    use crate::env::mujoco::rng::Rng;
+    use crate::env::mujoco::rng::EpisodeRng;
 
     #[test]
     fn first_numbers_of_seed_zero_are_those_of_the_reference_code() {
-        let mut rng = Rng::new(0);
+        let mut rng = EpisodeRng::new(0);
         assert_eq!(
             [rng.next(), rng.next()],
             [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4]
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn uniform_stays_in_its_range() {
-        let mut rng = Rng::new(7);
+        let mut rng = EpisodeRng::new(7);
         assert!((0..1000).all(|_| (-0.5..0.25).contains(&rng.uniform(-0.5, 0.25))));
     }
 }

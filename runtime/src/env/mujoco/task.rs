@@ -1,7 +1,7 @@
 //! The tasks: scene, instruction, limits, initial states and success predicate. A new task is a row
 //! in [`TABLE`].
 
-use crate::env::mujoco::rng::Rng;
+use crate::env::mujoco::rng::EpisodeRng;
 use crate::env::mujoco::rotation::{minus, norm};
 
 /// Names of the tasks, which a job's `environment` selects.
@@ -26,7 +26,7 @@ pub(super) struct MujocoTask {
     /// Largest distance that counts as success, in metres.
     pub(super) success_threshold: f64,
     /// Draws a random initial state.
-    pub(super) sample: fn(&mut Rng) -> InitialState,
+    pub(super) sample: fn(&mut EpisodeRng) -> InitialState,
     /// Returns the distance of a state from success, in metres.
     pub(super) distance: fn(&TaskState) -> f64,
 }
@@ -142,7 +142,7 @@ pub(super) fn find(name: &str) -> Option<&'static MujocoTask> {
 }
 
 /// Draws two places on the table, `near` to `far` metres apart.
-fn apart(rng: &mut Rng, near: f64, far: f64) -> ([f64; 2], [f64; 2]) {
+fn apart(rng: &mut EpisodeRng, near: f64, far: f64) -> ([f64; 2], [f64; 2]) {
     loop {
         let object = [rng.uniform(0.40, 0.54), rng.uniform(-0.18, 0.18)];
         let goal = [rng.uniform(0.40, 0.56), rng.uniform(-0.20, 0.20)];
@@ -159,7 +159,7 @@ fn flat_distance(a: [f64; 3], b: [f64; 3]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::env::mujoco::task::{Rng, TABLE, TASKS, TaskState, find};
+    use crate::env::mujoco::task::{EpisodeRng, TABLE, TASKS, TaskState, find};
 
     #[test]
     fn names_are_those_of_the_table() {
@@ -170,12 +170,12 @@ mod tests {
     fn a_layout_comes_from_its_seed_alone() {
         let push = find("push").unwrap();
         assert_eq!(
-            (push.sample)(&mut Rng::new(5)),
-            (push.sample)(&mut Rng::new(5))
+            (push.sample)(&mut EpisodeRng::new(5)),
+            (push.sample)(&mut EpisodeRng::new(5))
         );
         assert_ne!(
-            (push.sample)(&mut Rng::new(5)),
-            (push.sample)(&mut Rng::new(6))
+            (push.sample)(&mut EpisodeRng::new(5)),
+            (push.sample)(&mut EpisodeRng::new(6))
         );
     }
 

@@ -147,10 +147,10 @@ struct Bridge {
     display: Option<VirtualDisplay>,
 }
 
-type Opened = Sender<Result<Arc<Hello>, EnvError>>;
+type OpenedSender = Sender<Result<Arc<Hello>, EnvError>>;
 
 impl Bridge {
-    fn run(&mut self, shares: &[ProcessShare], screen: Option<Screen>, opened: &Opened) {
+    fn run(&mut self, shares: &[ProcessShare], screen: Option<Screen>, opened: &OpenedSender) {
         let made = self.open(shares, screen);
         let made =
             made.and_then(|()| self.turn_until(|bridge| bridge.children.iter().all(Child::is_up)));

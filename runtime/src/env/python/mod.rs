@@ -8,7 +8,7 @@
 //!
 //! A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Each observation is
 //! copied out of shared memory once, because the process may write there at any moment
-//! (`env::shm`). A process that dies, hangs or raises loses the episodes of its copies
+//! (`shm`). A process that dies, hangs or raises loses the episodes of its copies
 //! ([`EnvError::Lost`]), and the next reset starts another. An invalid value ends one episode
 //! ([`EnvError::Episode`]), and the process goes on.
 //!
@@ -40,6 +40,7 @@ mod observation;
 pub(super) mod pre_exec;
 mod process;
 mod refusal;
+mod shm;
 mod variables;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::env::python::copy::CopyState;
 use crate::env::python::hello::Hello;
 use crate::env::python::layout::{CALL_NOW, MemoryLayout};
 use crate::env::python::message::Reply;
-use crate::env::shm::{SharedMemory, numbers};
+use crate::env::python::shm::{SharedMemory, numbers};
 use crate::env::{Frame, Observation};
 
 /// What a process is doing, as it says itself.

@@ -16,8 +16,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use crate::env::python::last_lines::LastLines;
 use crate::env::python::message::{Malformed, Packet};
 use crate::env::python::pre_exec;
+use crate::env::python::shm;
 use crate::env::python::variables::Variable;
-use crate::env::shm;
 
 const BOOTSTRAP: &str = include_str!("worker/bootstrap.py");
 
@@ -44,7 +44,7 @@ pub struct SimulatorProcess {
 
 /// The result of receiving from the socket.
 #[derive(Debug)]
-pub enum Received {
+pub enum ReceivedPacket {
     /// One packet, valid or not.
     Packet(Result<Packet, Malformed>),
     /// No packet is available now.
@@ -129,13 +129,13 @@ impl SimulatorProcess {
     }
 
     /// Receives the next packet.
-    pub fn receive(&self, buffer: &mut Vec<u8>) -> Received {
+    pub fn receive(&self, buffer: &mut Vec<u8>) -> ReceivedPacket {
         buffer.resize(LARGEST_PACKET, 0);
         match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((0, _)) => Received::Closed,
-            Ok((count, _)) => Received::Packet(Packet::parse(&buffer[..count])),
-            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
-            Err(_) => Received::Closed,
+            Ok((0, _)) => ReceivedPacket::Closed,
+            Ok((count, _)) => ReceivedPacket::Packet(Packet::parse(&buffer[..count])),
+            Err(Errno::AGAIN | Errno::INTR) => ReceivedPacket::Nothing,
+            Err(_) => ReceivedPacket::Closed,
         }
     }
 

@@ -18,7 +18,7 @@ use hdf5::types::VarLenUnicode;
 use hdf5::{Dataset, Error, Group, H5Type, Location, Result};
 
 use crate::record::EpisodeEnd;
-use crate::record::episode::{Column, Episode, Pictures};
+use crate::record::episode::{CameraImages, EpisodeColumn, EpisodeRows};
 
 /// gzip level. It is low because the recorder thread shares the cores with the simulators.
 const GZIP: u8 = 2;
@@ -26,12 +26,12 @@ const GZIP: u8 = 2;
 const CHUNK_VALUES: usize = 1 << 20;
 
 /// Writes all data of an episode below `demo`.
-pub(super) fn write(demo: &Group, episode: &Episode, end: EpisodeEnd) -> Result<()> {
+pub(super) fn write(demo: &Group, episode: &EpisodeRows, end: EpisodeEnd) -> Result<()> {
     for (name, column) in &episode.columns {
         write_column(demo, name, episode.rows(), column)?;
     }
     for (name, values) in &episode.initial {
-        let row = Column {
+        let row = EpisodeColumn {
             width: values.len(),
             values: values.clone(),
         };
@@ -62,7 +62,7 @@ pub(super) fn set<T: H5Type>(at: &Location, name: &str, value: T) -> Result<()> 
     at.new_attr::<T>().create(name)?.write_scalar(&value)
 }
 
-fn write_attributes(demo: &Group, episode: &Episode, end: EpisodeEnd) -> Result<()> {
+fn write_attributes(demo: &Group, episode: &EpisodeRows, end: EpisodeEnd) -> Result<()> {
     set(demo, "num_samples", episode.rows() as i64)?;
     // Python's integers are stored as i64; only a seed beyond that range is written unsigned.
     match i64::try_from(episode.meta.seed) {
@@ -77,7 +77,7 @@ fn write_attributes(demo: &Group, episode: &Episode, end: EpisodeEnd) -> Result<
     set_text(demo, "language", &episode.meta.language)
 }
 
-fn write_column(demo: &Group, name: &str, rows: usize, column: &Column) -> Result<()> {
+fn write_column(demo: &Group, name: &str, rows: usize, column: &EpisodeColumn) -> Result<()> {
     if rows == 0 || column.width == 0 {
         return Ok(());
     }
@@ -93,7 +93,7 @@ fn write_column(demo: &Group, name: &str, rows: usize, column: &Column) -> Resul
     )
 }
 
-fn write_pictures(demo: &Group, name: &str, pictures: &Pictures) -> Result<()> {
+fn write_pictures(demo: &Group, name: &str, pictures: &CameraImages) -> Result<()> {
     let Some(first) = pictures.frames.first() else {
         return Ok(());
     };

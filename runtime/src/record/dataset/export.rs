@@ -1,9 +1,9 @@
 //! Chooses the dataset of an episode.
 
-use crate::record::closed::Closed;
+use crate::record::closed::ThreadResult;
 use crate::record::dataset::plan::Export;
-use crate::record::episode::Episode;
-use crate::record::parts::Demo;
+use crate::record::episode::EpisodeRows;
+use crate::record::parts::EpisodeLocation;
 use crate::record::writer::DatasetWriter;
 use crate::record::{EpisodeEnd, RecordError};
 
@@ -18,7 +18,11 @@ pub(super) struct Exported {
 }
 
 impl DatasetWriter for Exported {
-    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<Demo>, RecordError> {
+    fn append(
+        &mut self,
+        episode: &EpisodeRows,
+        end: EpisodeEnd,
+    ) -> Result<Option<EpisodeLocation>, RecordError> {
         match (self.export, end.success, &mut self.failed) {
             (Export::Separate, false, Some(failed)) => failed.append(episode, end),
             (Export::Succeeded, false, _) => Ok(None),
@@ -26,10 +30,10 @@ impl DatasetWriter for Exported {
         }
     }
 
-    fn finish(self: Box<Self>) -> Closed {
+    fn finish(self: Box<Self>) -> ThreadResult {
         self.first.finish().and(
             self.failed
-                .map_or_else(Closed::default, DatasetWriter::finish),
+                .map_or_else(ThreadResult::default, DatasetWriter::finish),
         )
     }
 }

@@ -30,12 +30,12 @@ use std::path::{Path, PathBuf};
 
 use hdf5::OpenMode;
 
-use crate::record::closed::Closed;
+use crate::record::closed::ThreadResult;
 use crate::record::dataset::hdf5_file::{BUILDING, DATA, open, reserve, sync};
 use crate::record::dataset::{demo, repack, root_table};
-use crate::record::episode::Episode;
+use crate::record::episode::EpisodeRows;
 use crate::record::error::hdf5_reason;
-use crate::record::parts::Demo;
+use crate::record::parts::EpisodeLocation;
 use crate::record::writer::DatasetWriter;
 use crate::record::{EpisodeEnd, RecordError};
 
@@ -84,7 +84,7 @@ impl DemoFile {
     }
 
     /// Adds an episode and returns its name after it is on disk.
-    fn add(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<String, RecordError> {
+    fn add(&mut self, episode: &EpisodeRows, end: EpisodeEnd) -> Result<String, RecordError> {
         episode
             .complete()
             .map_err(|reason| RecordError::file(&self.path, reason))?;
@@ -126,7 +126,7 @@ impl DemoFile {
     fn build(
         &self,
         name: &str,
-        episode: &Episode,
+        episode: &EpisodeRows,
         end: EpisodeEnd,
         total: u64,
     ) -> hdf5::Result<()> {
@@ -147,21 +147,25 @@ impl DemoFile {
 }
 
 impl DatasetWriter for DemoFile {
-    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<Demo>, RecordError> {
+    fn append(
+        &mut self,
+        episode: &EpisodeRows,
+        end: EpisodeEnd,
+    ) -> Result<Option<EpisodeLocation>, RecordError> {
         let name = self.add(episode, end)?;
-        Ok(Some(Demo {
+        Ok(Some(EpisodeLocation {
             dataset: self.path.clone(),
             name,
         }))
     }
 
-    fn finish(mut self: Box<Self>) -> Closed {
-        Closed::of(self.close())
+    fn finish(mut self: Box<Self>) -> ThreadResult {
+        ThreadResult::of(self.close())
     }
 }
 
 /// Returns the maximum number of bytes of an episode in the file.
-fn room(episode: &Episode) -> u64 {
+fn room(episode: &EpisodeRows) -> u64 {
     let datasets =
         (episode.columns.len() + episode.pictures.len() + episode.initial.len() + 3) as u64;
     let chunk_index: u64 = episode

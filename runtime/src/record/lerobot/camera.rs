@@ -1,11 +1,12 @@
 //! Encodes the images of one camera in one episode as a video, and computes their statistics.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use crate::env::{CameraSpec, Frame};
 use crate::record::RecordError;
-use crate::record::episode::Pictures;
+use crate::record::episode::CameraImages;
 use crate::record::lerobot::moments::Moments;
 use crate::record::video::film::FilmError;
 use crate::record::video::h264::{H264, LEAST_BITRATE, Rate};
@@ -21,14 +22,14 @@ const BITS_PER_PIXEL: u64 = 1;
 const KEYFRAME_EVERY: u32 = 2;
 /// Minimum and maximum number of images of an episode that enter the statistics, if it has them
 /// (lerobot: `estimate_num_samples`).
-const COUNTED: (usize, usize) = (100, 10_000);
+const COUNTED: RangeInclusive<usize> = 100..=10_000;
 /// Larger images are subsampled to about this many rows and columns for the statistics.
 const COUNTED_SIDE: usize = 150;
 /// Minimum height and width of an image; OpenH264 encodes no smaller one.
 const SMALLEST: u32 = 16;
 
 /// Returns height and width of a camera's video, which are even, see [`refuse_odd`].
-pub(super) fn size(pictures: &Pictures) -> Option<(usize, usize)> {
+pub(super) fn size(pictures: &CameraImages) -> Option<(usize, usize)> {
     let first = pictures.frames.first()?;
     Some((first.height as usize, first.width as usize))
 }
@@ -60,7 +61,7 @@ pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
 pub(super) fn write(
     path: PathBuf,
     camera: &str,
-    pictures: &Pictures,
+    pictures: &CameraImages,
     fps: u32,
 ) -> Result<(), FilmError> {
     let Some((height, width)) = size(pictures) else {
@@ -79,7 +80,7 @@ pub(super) fn write(
         .or_else(|_| code(&path, camera, pictures, rate(LEAST_BITRATE)))
 }
 
-fn code(path: &Path, camera: &str, pictures: &Pictures, rate: Rate) -> Result<(), FilmError> {
+fn code(path: &Path, camera: &str, pictures: &CameraImages, rate: Rate) -> Result<(), FilmError> {
     let Some((height, width)) = size(pictures) else {
         return Ok(());
     };
@@ -110,10 +111,10 @@ fn code(path: &Path, camera: &str, pictures: &Pictures, rate: Rate) -> Result<()
 }
 
 /// Returns the statistics of some of the images, spread over the episode.
-pub(super) fn moments(pictures: &Pictures) -> Moments {
+pub(super) fn moments(pictures: &CameraImages) -> Moments {
     let frames = pictures.frames.len();
     let wanted = (frames as f64).powf(0.75) as usize;
-    let count = wanted.clamp(COUNTED.0, COUNTED.1).min(frames);
+    let count = wanted.clamp(*COUNTED.start(), *COUNTED.end()).min(frames);
     let mut counts = [[0; 256]; 3];
     for at in 0..count {
         let frame = &pictures.frames[at * (frames - 1) / (count - 1).max(1)];
@@ -151,7 +152,7 @@ mod tests {
             width: 96,
             rgb: (0..64 * 96 * 3).map(|_| noise()).collect::<Vec<_>>().into(),
         };
-        let pictures = Pictures {
+        let pictures = CameraImages {
             frames: (0..6).map(|_| frame()).collect(),
         };
         let path = dir.path().join("noise.mp4");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
-use crate::record::episode::Episode;
+use crate::record::episode::EpisodeRows;
 use crate::record::lerobot::camera;
 use crate::record::lerobot::error::LeRobotError;
 
@@ -26,7 +26,7 @@ pub(super) struct DatasetFeatures {
 
 impl DatasetFeatures {
     /// Returns the features of an episode.
-    pub(super) fn of(episode: &Episode, env: &EnvSpec) -> Self {
+    pub(super) fn of(episode: &EpisodeRows, env: &EnvSpec) -> Self {
         let mut entries = Map::new();
         let vector = |names: Vec<String>| json!({"dtype": "float32", "shape": [names.len()], "names": names});
         let mut state = Map::new();
@@ -122,7 +122,7 @@ fn shape_of(entry: Option<&Value>) -> String {
 }
 
 /// Returns names and lengths of the observed vectors, in their order in [`STATE`].
-pub(super) fn state_parts(episode: &Episode) -> impl Iterator<Item = (&str, usize)> {
+pub(super) fn state_parts(episode: &EpisodeRows) -> impl Iterator<Item = (&str, usize)> {
     episode
         .columns
         .iter()

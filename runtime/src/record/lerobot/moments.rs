@@ -20,14 +20,14 @@ const QUANTILES: [(f64, &str); 5] = [
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Moments {
     count: u64,
-    values: Vec<Moment>,
+    values: Vec<FeatureStats>,
     /// True for images, whose three colours have the shape `[3, 1, 1]`.
     picture: bool,
 }
 
 /// Statistics of one value of a feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Moment {
+struct FeatureStats {
     min: f64,
     max: f64,
     mean: f64,
@@ -49,7 +49,7 @@ impl Moments {
         let count = (values.len() / width.max(1)) as u64;
         Self {
             count,
-            values: (0..width).map(|at| Moment::of(column(at))).collect(),
+            values: (0..width).map(|at| FeatureStats::of(column(at))).collect(),
             picture: false,
         }
     }
@@ -58,7 +58,7 @@ impl Moments {
     pub(super) fn of_pictures(counts: &[[u64; 256]; 3], frames: u64) -> Self {
         Self {
             count: frames,
-            values: counts.iter().map(Moment::of_bytes).collect(),
+            values: counts.iter().map(FeatureStats::of_bytes).collect(),
             picture: true,
         }
     }
@@ -80,7 +80,7 @@ impl Moments {
 
     /// Returns the entry of `stats.json`.
     pub(super) fn to_json(&self) -> Value {
-        let list = |field: &dyn Fn(&Moment) -> f64| {
+        let list = |field: &dyn Fn(&FeatureStats) -> f64| {
             let shaped = |value| {
                 if self.picture {
                     json!([[value]])
@@ -129,10 +129,10 @@ impl Moments {
             .map(|(_, name)| list(name))
             .collect::<Option<Vec<_>>>()?;
         let moment = |at: usize| {
-            let mut moment = Moment {
+            let mut moment = FeatureStats {
                 min: *min.get(at)?,
                 max: *max.get(at)?,
-                ..Moment::default()
+                ..FeatureStats::default()
             };
             (moment.mean, moment.std) = (*mean.get(at)?, *std.get(at)?);
             for (quantile, values) in moment.quantiles.iter_mut().zip(&quantiles) {
@@ -149,7 +149,7 @@ impl Moments {
     }
 }
 
-impl Moment {
+impl FeatureStats {
     fn of(mut values: Vec<f64>) -> Self {
         let (Some(first), rows) = (values.first().copied(), values.len() as f64) else {
             return Self::default();

@@ -1,23 +1,23 @@
 //! Converts an episode to tables: one row for each step, and one row about the episode.
 
 use crate::record::EpisodeEnd;
-use crate::record::episode::Episode;
+use crate::record::episode::EpisodeRows;
 use crate::record::lerobot::CHUNK;
 use crate::record::lerobot::features::{PROCESSED, STATE, state_parts};
-use crate::record::lerobot::table::{TableColumn, Values};
+use crate::record::lerobot::table::{ColumnValues, TableColumn};
 
 /// The values of one feature in all rows of an episode.
 pub(super) struct FeatureColumn {
     /// Name of the feature.
     pub(super) name: String,
     /// Its values, row by row.
-    pub(super) values: Values,
+    pub(super) values: ColumnValues,
     /// Number of values in each row.
     pub(super) width: usize,
 }
 
 impl FeatureColumn {
-    fn new(name: &str, values: Values, width: usize) -> Self {
+    fn new(name: &str, values: ColumnValues, width: usize) -> Self {
         Self {
             name: name.to_owned(),
             values,
@@ -48,7 +48,12 @@ pub(super) struct EpisodePosition {
 
 impl EpisodePosition {
     /// Returns the features of the rows of `episode`.
-    pub(super) fn rows(&self, episode: &Episode, end: EpisodeEnd, task: i64) -> Vec<FeatureColumn> {
+    pub(super) fn rows(
+        &self,
+        episode: &EpisodeRows,
+        end: EpisodeEnd,
+        task: i64,
+    ) -> Vec<FeatureColumn> {
         let rows = episode.rows();
         let mut columns = Vec::new();
         let parts: Vec<_> = state_parts(episode)
@@ -62,11 +67,11 @@ impl EpisodePosition {
                     .flat_map(move |part| &part.values[at * part.width..(at + 1) * part.width])
             };
             let values = (0..rows).flat_map(row).copied().collect();
-            columns.push(FeatureColumn::new(STATE, Values::F32(values), width));
+            columns.push(FeatureColumn::new(STATE, ColumnValues::F32(values), width));
         }
         for (name, key) in [("action", "actions"), (PROCESSED, "processed_actions")] {
             if let Some(column) = episode.columns.get(key) {
-                let values = Values::F32(column.values.clone());
+                let values = ColumnValues::F32(column.values.clone());
                 columns.push(FeatureColumn::new(name, values, column.width));
             }
         }
@@ -74,23 +79,26 @@ impl EpisodePosition {
         let numbers = || 0..rows as i64;
         let times = numbers().map(|row| (row as f64 / self.fps as f64) as f32);
         let scalars = [
-            ("next.reward", Values::F32(episode.rewards.clone())),
+            ("next.reward", ColumnValues::F32(episode.rewards.clone())),
             (
                 "next.done",
-                Values::Bool(episode.dones.iter().map(|done| *done != 0).collect()),
+                ColumnValues::Bool(episode.dones.iter().map(|done| *done != 0).collect()),
             ),
             (
                 "next.success",
-                Values::Bool((0..rows).map(|at| end.success && last(at)).collect()),
+                ColumnValues::Bool((0..rows).map(|at| end.success && last(at)).collect()),
             ),
-            ("timestamp", Values::F32(times.collect())),
-            ("frame_index", Values::I64(numbers().collect())),
-            ("episode_index", Values::I64(vec![self.index as i64; rows])),
+            ("timestamp", ColumnValues::F32(times.collect())),
+            ("frame_index", ColumnValues::I64(numbers().collect())),
+            (
+                "episode_index",
+                ColumnValues::I64(vec![self.index as i64; rows]),
+            ),
             (
                 "index",
-                Values::I64(numbers().map(|row| row + self.first as i64).collect()),
+                ColumnValues::I64(numbers().map(|row| row + self.first as i64).collect()),
             ),
-            ("task_index", Values::I64(vec![task; rows])),
+            ("task_index", ColumnValues::I64(vec![task; rows])),
         ];
         columns.extend(
             scalars
@@ -103,11 +111,11 @@ impl EpisodePosition {
     /// Returns the row of `meta/episodes`.
     pub(super) fn row<'a>(
         &self,
-        episode: &Episode,
+        episode: &EpisodeRows,
         videos: impl Iterator<Item = &'a String>,
     ) -> Vec<TableColumn> {
         let number =
-            |name: &str, value: u64| TableColumn::of(name, Values::I64(vec![value as i64]));
+            |name: &str, value: u64| TableColumn::of(name, ColumnValues::I64(vec![value as i64]));
         let (chunk, file, rows) = (
             self.index / CHUNK,
             self.index % CHUNK,
@@ -117,7 +125,7 @@ impl EpisodePosition {
             number("episode_index", self.index),
             TableColumn::of_lists(
                 "tasks",
-                Values::Text(vec![episode.meta.language.to_string()]),
+                ColumnValues::Text(vec![episode.meta.language.to_string()]),
                 1,
             ),
             number("length", rows),
@@ -128,7 +136,10 @@ impl EpisodePosition {
         ];
         for key in videos {
             let seconds = |name: &str, value| {
-                TableColumn::of(format!("videos/{key}/{name}"), Values::F64(vec![value]))
+                TableColumn::of(
+                    format!("videos/{key}/{name}"),
+                    ColumnValues::F64(vec![value]),
+                )
             };
             columns.push(number(&format!("videos/{key}/chunk_index"), chunk));
             columns.push(number(&format!("videos/{key}/file_index"), file));
@@ -144,15 +155,15 @@ impl EpisodePosition {
 }
 
 /// Converts values to f64 for statistics.
-pub(super) fn in_f64(values: &Values) -> Vec<f64> {
+pub(super) fn in_f64(values: &ColumnValues) -> Vec<f64> {
     match values {
-        Values::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
-        Values::F64(values) => values.clone(),
-        Values::I64(values) => values.iter().map(|value| *value as f64).collect(),
-        Values::Bool(values) => values
+        ColumnValues::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
+        ColumnValues::F64(values) => values.clone(),
+        ColumnValues::I64(values) => values.iter().map(|value| *value as f64).collect(),
+        ColumnValues::Bool(values) => values
             .iter()
             .map(|value| f64::from(u8::from(*value)))
             .collect(),
-        Values::Text(_) => Vec::new(),
+        ColumnValues::Text(_) => Vec::new(),
     }
 }

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
-use crate::record::closed::Closed;
-use crate::record::episode::Episode;
+use crate::record::closed::ThreadResult;
+use crate::record::episode::EpisodeRows;
 use crate::record::lerobot::error::LeRobotError;
 use crate::record::lerobot::features::{CAMERA, DatasetFeatures, plain};
 use crate::record::lerobot::moments::Moments;
 use crate::record::lerobot::rows::{EpisodePosition, FeatureColumn, in_f64};
-use crate::record::lerobot::table::{self, TableColumn, Values};
+use crate::record::lerobot::table::{self, ColumnValues, TableColumn};
 use crate::record::lerobot::{CHUNK, camera};
-use crate::record::parts::Demo;
+use crate::record::parts::EpisodeLocation;
 use crate::record::writer::DatasetWriter;
 use crate::record::{EpisodeEnd, RecordError};
 
@@ -34,7 +34,7 @@ pub(in crate::record) struct Folder {
 }
 
 /// The size of a dataset.
-struct Totals {
+struct DatasetTotals {
     episodes: u64,
     frames: u64,
     tasks: usize,
@@ -129,7 +129,7 @@ impl Folder {
         Ok(())
     }
 
-    fn add(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<(), LeRobotError> {
+    fn add(&mut self, episode: &EpisodeRows, end: EpisodeEnd) -> Result<(), LeRobotError> {
         let features = DatasetFeatures::of(episode, &self.env);
         let entries = self.features.as_ref().unwrap_or(features.entries());
         features.check(entries)?;
@@ -154,7 +154,7 @@ impl Folder {
             .map(|(name, moments)| (name.clone(), moments.to_json()))
             .collect();
         self.write_json("stats.json", &Value::from(entries))?;
-        let totals = Totals {
+        let totals = DatasetTotals {
             episodes: self.episodes + 1,
             frames: self.frames + episode.rows() as u64,
             tasks: tasks.len(),
@@ -173,7 +173,7 @@ impl Folder {
     /// Writes the files of one episode; returns the statistics of all episodes including it.
     fn write_episode(
         &self,
-        episode: &Episode,
+        episode: &EpisodeRows,
         end: EpisodeEnd,
         task: i64,
     ) -> Result<BTreeMap<String, Moments>, LeRobotError> {
@@ -208,7 +208,7 @@ impl Folder {
     }
 
     /// Appends the facts for which LeRobot has no field.
-    fn tell(&self, episode: &Episode, end: EpisodeEnd) -> Result<(), LeRobotError> {
+    fn tell(&self, episode: &EpisodeRows, end: EpisodeEnd) -> Result<(), LeRobotError> {
         let line = json!({
             "episode_index": self.episodes, "episode": episode.meta.episode, "seed": episode.meta.seed,
             "env": episode.env.0, "success": end.success, "terminated": end.terminated, "truncated": end.truncated,
@@ -219,7 +219,7 @@ impl Folder {
         written.map_err(|err| LeRobotError::file(&path, err))
     }
 
-    fn info(&self, totals: &Totals, features: &Map<String, Value>) -> Value {
+    fn info(&self, totals: &DatasetTotals, features: &Map<String, Value>) -> Value {
         let chunked = "chunk-{chunk_index:03d}/file-{file_index:03d}";
         let videos = features.keys().any(|key| key.starts_with(CAMERA));
         json!({
@@ -275,7 +275,11 @@ impl Folder {
 }
 
 impl DatasetWriter for Folder {
-    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<Demo>, RecordError> {
+    fn append(
+        &mut self,
+        episode: &EpisodeRows,
+        end: EpisodeEnd,
+    ) -> Result<Option<EpisodeLocation>, RecordError> {
         episode
             .complete()
             .map_err(|reason| RecordError::file(&self.root, reason))?;
@@ -286,14 +290,14 @@ impl DatasetWriter for Folder {
         let name = format!("episode_{}", self.episodes);
         self.add(episode, end)
             .map_err(|reason| RecordError::file(&self.root, reason))?;
-        Ok(Some(Demo {
+        Ok(Some(EpisodeLocation {
             dataset: self.root.clone(),
             name,
         }))
     }
 
-    fn finish(self: Box<Self>) -> Closed {
-        Closed::default()
+    fn finish(self: Box<Self>) -> ThreadResult {
+        ThreadResult::default()
     }
 }
 
@@ -309,8 +313,11 @@ fn write_tasks(path: &Path, tasks: &[String]) -> Result<(), LeRobotError> {
         "pandas_version": "2.2.3",
     });
     let columns = [
-        TableColumn::of("task_index", Values::I64((0..tasks.len() as i64).collect())),
-        TableColumn::of("task", Values::Text(tasks.to_vec())),
+        TableColumn::of(
+            "task_index",
+            ColumnValues::I64((0..tasks.len() as i64).collect()),
+        ),
+        TableColumn::of("task", ColumnValues::Text(tasks.to_vec())),
     ];
     write_table(path, &columns, Some(("pandas", pandas.to_string())))
 }

@@ -19,7 +19,7 @@ use parquet::schema::types::{Type, TypePtr};
 
 /// The values of one column; lists are concatenated.
 #[derive(Clone, Debug)]
-pub(super) enum Values {
+pub(super) enum ColumnValues {
     F32(Vec<f32>),
     F64(Vec<f64>),
     I64(Vec<i64>),
@@ -31,14 +31,14 @@ pub(super) enum Values {
 #[derive(Clone, Debug)]
 pub(super) struct TableColumn {
     name: String,
-    values: Values,
+    values: ColumnValues,
     /// Length of every list; `None` for single values.
     list: Option<usize>,
 }
 
 impl TableColumn {
     /// Creates a column with one value per row.
-    pub(super) fn of(name: impl Into<String>, values: Values) -> Self {
+    pub(super) fn of(name: impl Into<String>, values: ColumnValues) -> Self {
         Self {
             name: name.into(),
             values,
@@ -47,7 +47,7 @@ impl TableColumn {
     }
 
     /// Creates a column with a list of `length` values per row.
-    pub(super) fn of_lists(name: impl Into<String>, values: Values, length: usize) -> Self {
+    pub(super) fn of_lists(name: impl Into<String>, values: ColumnValues, length: usize) -> Self {
         Self {
             name: name.into(),
             values,
@@ -59,11 +59,11 @@ impl TableColumn {
     /// the Parquet format, "Nested Types: Lists".
     fn schema(&self) -> Result<TypePtr> {
         let (physical, logical, converted) = match self.values {
-            Values::F32(_) => (Physical::FLOAT, None, ConvertedType::NONE),
-            Values::F64(_) => (Physical::DOUBLE, None, ConvertedType::NONE),
-            Values::I64(_) => (Physical::INT64, None, ConvertedType::NONE),
-            Values::Bool(_) => (Physical::BOOLEAN, None, ConvertedType::NONE),
-            Values::Text(_) => (
+            ColumnValues::F32(_) => (Physical::FLOAT, None, ConvertedType::NONE),
+            ColumnValues::F64(_) => (Physical::DOUBLE, None, ConvertedType::NONE),
+            ColumnValues::I64(_) => (Physical::INT64, None, ConvertedType::NONE),
+            ColumnValues::Bool(_) => (Physical::BOOLEAN, None, ConvertedType::NONE),
+            ColumnValues::Text(_) => (
                 Physical::BYTE_ARRAY,
                 Some(LogicalType::String),
                 ConvertedType::UTF8,
@@ -98,11 +98,11 @@ impl TableColumn {
 
     fn write(&self, column: &mut SerializedColumnWriter) -> Result<()> {
         match &self.values {
-            Values::F32(values) => self.write_as::<FloatType>(column, values),
-            Values::F64(values) => self.write_as::<DoubleType>(column, values),
-            Values::I64(values) => self.write_as::<Int64Type>(column, values),
-            Values::Bool(values) => self.write_as::<BoolType>(column, values),
-            Values::Text(values) => {
+            ColumnValues::F32(values) => self.write_as::<FloatType>(column, values),
+            ColumnValues::F64(values) => self.write_as::<DoubleType>(column, values),
+            ColumnValues::I64(values) => self.write_as::<Int64Type>(column, values),
+            ColumnValues::Bool(values) => self.write_as::<BoolType>(column, values),
+            ColumnValues::Text(values) => {
                 let values: Vec<ByteArray> = values
                     .iter()
                     .map(|text| ByteArray::from(text.as_str()))
@@ -188,9 +188,9 @@ mod tests {
     fn texts_and_numbers_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tasks.parquet");
-        let texts = Values::Text(vec!["lift the cube".to_owned(), "öffne".to_owned()]);
+        let texts = ColumnValues::Text(vec!["lift the cube".to_owned(), "öffne".to_owned()]);
         let columns = [
-            TableColumn::of("task_index", Values::I64(vec![0, 1])),
+            TableColumn::of("task_index", ColumnValues::I64(vec![0, 1])),
             TableColumn::of("task", texts),
         ];
         write(&path, &columns, None).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     fn lists_have_as_many_values_as_they_should() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.parquet");
-        let lists = TableColumn::of_lists("action", Values::F32(vec![1.0, 2.0, 3.0, 4.0]), 2);
+        let lists = TableColumn::of_lists("action", ColumnValues::F32(vec![1.0, 2.0, 3.0, 4.0]), 2);
         write(&path, &[lists], None).unwrap();
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
         let rows: Vec<String> = reader

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
 use crate::env::{EnvIndex, EnvSpec, Frame};
 use crate::record::RecordError;
-use crate::record::channel::{CountingSender, Waits, channel};
-use crate::record::closed::Closed;
+use crate::record::channel::{ChannelWaits, CountingSender, channel};
+use crate::record::closed::ThreadResult;
 use crate::record::parts::EpisodePart;
-use crate::record::video::grid::Grid;
+use crate::record::video::grid::GridVideo;
 use crate::record::video::plan::VideoPlan;
 use crate::record::video::track::Track;
 
@@ -19,7 +20,7 @@ use crate::record::video::track::Track;
 /// encoder.
 const WAITING: u64 = 128 << 20;
 /// Limits of the number of messages in a channel; within them, [`WAITING`] decides.
-const QUEUE: (u64, u64) = (8, 512);
+const QUEUE: RangeInclusive<u64> = 8..=512;
 
 /// The images of one step by camera, shared by all consumers.
 pub(in crate::record) type StepImages = Arc<BTreeMap<String, Frame>>;
@@ -47,7 +48,7 @@ enum VideoMessage {
 #[derive(Debug)]
 pub(in crate::record) struct Crew {
     senders: Vec<CountingSender<VideoMessage>>,
-    threads: Vec<JoinHandle<Closed>>,
+    threads: Vec<JoinHandle<ThreadResult>>,
     num_envs: usize,
     /// Cell of each environment; `None` if it is in no grid.
     cells: Vec<Option<GridCell>>,
@@ -63,7 +64,7 @@ struct GridCell {
 /// The videos of one thread.
 struct Coder {
     tracks: BTreeMap<usize, Track>,
-    grids: BTreeMap<usize, Grid>,
+    grids: BTreeMap<usize, GridVideo>,
     answers: Sender<EpisodePart>,
 }
 
@@ -105,7 +106,7 @@ impl Crew {
         for (number, grid) in plan.grids.iter().enumerate() {
             coders[(num_envs + number) % threads]
                 .grids
-                .insert(number, Grid::new(plan, grid));
+                .insert(number, GridVideo::new(plan, grid));
         }
         let mut crew = Self {
             senders: Vec::new(),
@@ -161,20 +162,20 @@ impl Crew {
     }
 
     /// Returns how often and how long the caller had to wait.
-    pub(in crate::record) fn waits(&self) -> Waits {
+    pub(in crate::record) fn waits(&self) -> ChannelWaits {
         self.senders.iter().map(CountingSender::waits).sum()
     }
 
     /// Waits until the threads have finished; they close their files in parallel.
-    pub(in crate::record) fn hang_up(&mut self) -> Closed {
+    pub(in crate::record) fn hang_up(&mut self) -> ThreadResult {
         self.senders.clear();
         let threads = std::mem::take(&mut self.threads).into_iter();
         let said = threads.map(|thread| {
             thread
                 .join()
-                .unwrap_or_else(|panic| Closed::panicked(&*panic))
+                .unwrap_or_else(|panic| ThreadResult::panicked(&*panic))
         });
-        said.fold(Closed::default(), Closed::and)
+        said.fold(ThreadResult::default(), ThreadResult::and)
     }
 
     fn cue(&mut self, env: EnvIndex, cue: Cue) -> bool {
@@ -186,7 +187,7 @@ impl Crew {
 }
 
 impl Coder {
-    fn run(mut self, inbox: &Receiver<VideoMessage>) -> Closed {
+    fn run(mut self, inbox: &Receiver<VideoMessage>) -> ThreadResult {
         for message in inbox {
             match message {
                 VideoMessage::Grid {
@@ -202,8 +203,8 @@ impl Coder {
             }
         }
         let tracks = self.tracks.into_values().map(Track::finish);
-        let closed = tracks.chain(self.grids.into_values().map(Grid::finish));
-        closed.fold(Closed::default(), Closed::and)
+        let closed = tracks.chain(self.grids.into_values().map(GridVideo::finish));
+        closed.fold(ThreadResult::default(), ThreadResult::and)
     }
 
     fn on(&mut self, env: usize, cue: Cue) {
@@ -243,5 +244,5 @@ fn depth(env: &EnvSpec) -> usize {
         .iter()
         .map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3)
         .sum();
-    (WAITING / bytes.max(1)).clamp(QUEUE.0, QUEUE.1) as usize
+    (WAITING / bytes.max(1)).clamp(*QUEUE.start(), *QUEUE.end()) as usize
 }

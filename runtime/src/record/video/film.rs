@@ -34,14 +34,14 @@ impl From<io::Error> for FilmError {
 }
 
 /// An encoder and, from the first image on, its file.
-pub(super) struct Film {
+pub(super) struct VideoEncoder {
     planes: Planes,
     encoder: H264,
     rate: Rate,
     file: Option<Mp4>,
 }
 
-impl Film {
+impl VideoEncoder {
     /// Creates an encoder for canvases of this even size.
     pub(super) fn new(height: usize, width: usize, rate: Rate) -> Result<Self, CodecError> {
         Ok(Self {

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::env::{Frame, ImageSize};
-use crate::record::closed::Closed;
-use crate::record::video::film::{Film, FilmError};
+use crate::record::closed::ThreadResult;
+use crate::record::video::film::{FilmError, VideoEncoder};
 use crate::record::video::h264::Rate;
 use crate::record::video::tile::Tiling;
 use crate::record::{CameraSize, GridPlan, RecordError, VideoPlan};
@@ -26,7 +26,7 @@ const LARGEST: ImageSize = ImageSize {
 };
 
 /// The grid video of one worker.
-pub(super) struct Grid {
+pub(super) struct GridVideo {
     dir: PathBuf,
     stem: String,
     cameras: Vec<String>,
@@ -43,10 +43,10 @@ struct OpenGrid {
     canvas: Vec<u8>,
     /// Bytes in a row of the canvas.
     stride: usize,
-    film: Film,
+    film: VideoEncoder,
 }
 
-impl Grid {
+impl GridVideo {
     /// Creates the grid that `grid` describes, without a file.
     pub(super) fn new(plan: &VideoPlan, grid: &GridPlan) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Grid {
     }
 
     /// Shows the remaining images and closes the file.
-    pub(super) fn finish(mut self) -> Closed {
+    pub(super) fn finish(mut self) -> ThreadResult {
         if self.fault.is_none() && self.fresh.contains(&true) {
             self.fault = self.show().err();
         }
@@ -78,13 +78,13 @@ impl Grid {
         let closed = self.open.map_or(Ok(None), |open| open.film.close());
         match (self.fault, closed) {
             (Some(FilmError::File { reason }), _) => {
-                Closed::of(Err(RecordError::file(&path, reason)))
+                ThreadResult::of(Err(RecordError::file(&path, reason)))
             }
-            (_, Err(err)) => Closed::of(Err(err)),
+            (_, Err(err)) => ThreadResult::of(Err(err)),
             (fault, Ok(note)) => {
                 let warning =
                     fault.map(|fault| format!("warning: `{}` ends early: {fault}", path.display()));
-                Closed {
+                ThreadResult {
                     notes: warning.into_iter().chain(note).collect(),
                     result: Ok(()),
                 }
@@ -139,7 +139,7 @@ impl Grid {
             shrink(self.size.of(from), all)
         })?;
         let (height, stride) = (tiling.height * rows, tiling.width * columns * 3);
-        let film = Film::new(height, tiling.width * columns, self.rate)?;
+        let film = VideoEncoder::new(height, tiling.width * columns, self.rate)?;
         Ok(OpenGrid {
             tiling,
             canvas: vec![0; height * stride],

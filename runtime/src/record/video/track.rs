@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::env::Frame;
-use crate::record::closed::Closed;
-use crate::record::video::film::{Film, FilmError};
+use crate::record::closed::ThreadResult;
+use crate::record::video::film::{FilmError, VideoEncoder};
 use crate::record::video::h264::{EncodedImage, Rate};
 use crate::record::video::mp4::Mp4;
 use crate::record::video::tile::Tiling;
@@ -47,7 +47,7 @@ struct TrackPlan {
 struct OpenTrack {
     tiling: Tiling,
     canvas: Vec<u8>,
-    film: Film,
+    film: VideoEncoder,
 }
 
 /// The current episode.
@@ -143,7 +143,7 @@ impl Track {
     }
 
     /// Closes the file.
-    pub(super) fn finish(mut self) -> Closed {
+    pub(super) fn finish(mut self) -> ThreadResult {
         self.discard();
         self.notes.extend(
             self.warning
@@ -152,11 +152,11 @@ impl Track {
         );
         let closed = self.open.take().map_or(Ok(None), |open| open.film.close());
         match closed {
-            Ok(note) => Closed {
+            Ok(note) => ThreadResult {
                 notes: self.notes.into_iter().chain(note).collect(),
                 result: Ok(()),
             },
-            Err(err) => Closed {
+            Err(err) => ThreadResult {
                 notes: self.notes,
                 result: Err(err),
             },
@@ -266,7 +266,7 @@ impl Track {
 impl OpenTrack {
     fn new(plan: &TrackPlan, pictures: &BTreeMap<String, Frame>) -> Result<Self, FilmError> {
         let tiling = Tiling::of(&plan.cameras, pictures, |from| plan.size.of(from))?;
-        let film = Film::new(tiling.height, tiling.width, plan.rate)?;
+        let film = VideoEncoder::new(tiling.height, tiling.width, plan.rate)?;
         Ok(Self {
             tiling,
             canvas: Vec::new(),

@@ -2,13 +2,13 @@ use serde_json::json;
 
 use super::*;
 
-fn settings(args: Value) -> Result<PythonSettings, String> {
+fn settings(args: Value) -> Result<PythonSettings, EnvError> {
     let entry = json!({"jobs": [{"name": "a", "arena_env_args": args, "policy_type": "zero_action", "num_episodes": 1}]});
-    PythonSettings::new(&jobs::file::parse(&entry).unwrap()[0]).map_err(|error| error.to_string())
+    PythonSettings::new(&jobs::file::parse(&entry).unwrap()[0])
 }
 
 fn refusal(args: Value) -> String {
-    settings(args).unwrap_err()
+    settings(args).unwrap_err().to_string()
 }
 
 #[test]

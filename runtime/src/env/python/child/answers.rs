@@ -9,7 +9,7 @@ use crate::env::python::host::Host;
 use crate::env::python::layout::MemoryLayout;
 use crate::env::python::message::{CommandEntry, CommandKind, Reply};
 use crate::env::python::observation::{InvalidValue, ProcessMemory};
-use crate::env::shm::SharedMemory;
+use crate::env::python::shm::SharedMemory;
 use crate::env::{Answer, Observation, Step};
 
 /// A reply, and what its copy has written into shared memory.

@@ -16,7 +16,7 @@ use crate::env::python::copy::CopyState;
 use crate::env::python::host::Host;
 use crate::env::python::message::{self, CommandEntry, Packet};
 use crate::env::python::observation::ProcessMemory;
-use crate::env::python::process::{Received, SimulatorProcess};
+use crate::env::python::process::{ReceivedPacket, SimulatorProcess};
 use crate::env::{Command, EnvIndex};
 
 mod answers;
@@ -153,15 +153,15 @@ impl Child {
             return false;
         };
         match process.receive(&mut host.buffer) {
-            Received::Packet(packet) => {
+            ReceivedPacket::Packet(packet) => {
                 match packet {
                     Ok(packet) => self.on_packet(packet, host, now),
                     Err(malformed) => self.lose(&format!("sent nonsense: {malformed}"), host),
                 }
                 true
             }
-            Received::Nothing => false,
-            Received::Closed => {
+            ReceivedPacket::Nothing => false,
+            ReceivedPacket::Closed => {
                 host.ignore(&process.socket);
                 self.ended.get_or_insert(now);
                 false
