@@ -1,6 +1,6 @@
 //! Models one inference as the sequence of its tensor allocations.
 //!
-//! It follows `runtime/src/policy/gr00t/model` on a GPU, in its form for inference. A change there
+//! It follows `runtime/gr00t/src/model` on a GPU, in its form for inference. A change there
 //! needs a change here; the measured peaks of `measured.json` fail the test if one was forgotten.
 //! Blocks of a kind are alike, so two of them stand for all. Tensors of a few hundred bytes per row
 //! are left out.
