@@ -72,33 +72,8 @@ impl AgentSettings {
         let role_file = fields.path("system_prompt_file")?;
         let role = role_file.as_deref().map(read_role).transpose()?;
         let max_invalid_actions = fields.whole("max_invalid_actions")?;
-        let wait_s = fields.number("retry_wait_s")?.unwrap_or(RETRY_WAIT_S);
-        let certificates = fields
-            .path("ca_file")?
-            .map(|path| Certificates::read(&path))
-            .transpose()?;
-        let timeout_s = fields.number("request_timeout_s")?.unwrap_or(TIMEOUT_S);
-        let max_retries = fields.whole("max_retries")?.unwrap_or(MAX_RETRIES);
-        let limits = RetryLimits {
-            max_retries: u32::try_from(max_retries).unwrap_or(u32::MAX),
-            wait: Duration::from_secs_f64(wait_s),
-        };
-        let terms = ServerTerms {
-            url: completions(&url)?,
-            timeout: Duration::from_secs_f64(timeout_s),
-            limits,
-            certificates,
-            max_concurrent_requests: fields
-                .count("max_concurrent_requests")?
-                .unwrap_or(MAX_CONCURRENT_REQUESTS),
-        };
-        let extra = fields.map("extra_body")?;
-        let model = ChatModel {
-            name,
-            temperature: fields.number("temperature")?.unwrap_or(0.0),
-            max_tokens: max_tokens(&mut fields)?,
-            extra: extra.unwrap_or_default(),
-        };
+        let terms = server_terms(&mut fields, &url)?;
+        let model = chat_model(&mut fields, name)?;
         let (cameras, actions) = (fields.strings("cameras")?, fields.strings("actions")?);
         fields.finish()?;
         let rules = PlanningRules {
@@ -118,6 +93,40 @@ impl AgentSettings {
             role_file,
         })
     }
+}
+
+/// Reads how the model server is asked.
+fn server_terms(fields: &mut SettingsReader, url: &str) -> Result<ServerTerms, PolicyError> {
+    let wait_s = fields.number("retry_wait_s")?.unwrap_or(RETRY_WAIT_S);
+    let certificates = fields
+        .path("ca_file")?
+        .map(|path| Certificates::read(&path))
+        .transpose()?;
+    let timeout_s = fields.number("request_timeout_s")?.unwrap_or(TIMEOUT_S);
+    let max_retries = fields.whole("max_retries")?.unwrap_or(MAX_RETRIES);
+    let limits = RetryLimits {
+        max_retries: u32::try_from(max_retries).unwrap_or(u32::MAX),
+        wait: Duration::from_secs_f64(wait_s),
+    };
+    Ok(ServerTerms {
+        url: completions(url)?,
+        timeout: Duration::from_secs_f64(timeout_s),
+        limits,
+        certificates,
+        max_concurrent_requests: fields
+            .count("max_concurrent_requests")?
+            .unwrap_or(MAX_CONCURRENT_REQUESTS),
+    })
+}
+
+/// Reads what the model server is told about the model.
+fn chat_model(fields: &mut SettingsReader, name: String) -> Result<ChatModel, PolicyError> {
+    Ok(ChatModel {
+        name,
+        temperature: fields.number("temperature")?.unwrap_or(0.0),
+        max_tokens: max_tokens(fields)?,
+        extra: fields.map("extra_body")?.unwrap_or_default(),
+    })
 }
 
 /// Returns the maximum length of an answer with the field name that the job uses: newer models of
