@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! take(bytes) ─► smallest free block that is large enough, split if enough is left ─┐
-//!             └► else a new segment of the GPU, split likewise ─────────────────────┴─► Tensor
+//!             └► else a new segment of the GPU, split likewise ─────────────────────┴─► Allocation
 //! give(tensor) ─► free, merged with free neighbours in its segment; segments stay
 //! ```
 //! The reserved memory is far more than the tensors take at any time: a tensor that is larger than

@@ -6,7 +6,7 @@
 //! job ─┬─ policy       weights (headers), activations, graphs (allocator) ─┐
 //!      └─ environment  declared, measured, published × copies ─────────────┤
 //! rank ─── context ────────────────────────────────────────────────────────┴─► Need ─┬─► Fit
-//!                      Budget (NVML, --gpu-memory) ──────────────────────────────────┴─► Proposal
+//!                   GpuMemory (NVML, --gpu-memory) ──────────────────────────────────┴─► Proposal
 //! ```
 //! Everything here is pure, except that the files of checkpoints and measurements are read once.
 

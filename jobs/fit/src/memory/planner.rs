@@ -389,7 +389,7 @@ mod tests {
     fn ranks_that_share_a_gpu_count_each() {
         let model = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../tests/fixtures/gr00t/case_a_single"
+            "/../../tests/fixtures/gr00t/case_a_single"
         );
         let entry = |name: &str| {
             json!({"name": name, "arena_env_args": {"environment": "reach", "env_memory_gb": 1.0},

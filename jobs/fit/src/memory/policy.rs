@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/gr00t");
+    const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/gr00t");
 
     fn policy(name: &str, config: Value) -> PolicyMemory {
         let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": name,

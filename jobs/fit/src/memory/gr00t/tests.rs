@@ -182,7 +182,7 @@ fn graphs_are_counted_for_every_size_of_a_batch() {
 #[test]
 fn widths_come_from_the_files_of_a_checkpoint() {
     let fixture =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t/case_a_single");
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gr00t/case_a_single");
     let widths = NetworkWidths::read(&fixture, None, None).unwrap();
     assert_eq!(
         (

@@ -25,7 +25,7 @@ fn shared(name: &str, gib: f64, total: usize, episodes: u64) -> Value {
 fn gr00t(name: &str, envs: usize) -> Value {
     let model = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../tests/fixtures/gr00t/case_a_single"
+        "/../../tests/fixtures/gr00t/case_a_single"
     );
     json!({"name": name, "policy_type": "gr00t", "policy_config_dict": {"model_path": model}, "num_episodes": 64,
            "arena_env_args": {"environment": "reach", "env_memory_gb": 0.3, "num_envs": envs}})
