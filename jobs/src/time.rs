@@ -3,7 +3,11 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+
+/// The beginning of 1970, in UTC.
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 /// A time written by [`rfc3339`], in milliseconds since 1970. Invalid text gives the earliest time,
 /// 0.
@@ -62,14 +66,6 @@ pub fn local(seconds: u64) -> String {
 }
 
 fn millis(text: &[u8]) -> Option<u64> {
-    let at = |range: std::ops::Range<usize>| {
-        text.get(range)?
-            .iter()
-            .try_fold(0, |number: u64, digit| match digit {
-                b'0'..=b'9' => Some(number * 10 + u64::from(digit - b'0')),
-                _ => None,
-            })
-    };
     let marks = [
         (4, b'-'),
         (7, b'-'),
@@ -82,54 +78,42 @@ fn millis(text: &[u8]) -> Option<u64> {
     if text.len() != 24 || marks.iter().any(|(place, mark)| text[*place] != *mark) {
         return None;
     }
-    let days = days(at(0..4)?, at(5..7)?, at(8..10)?)?;
-    let seconds = days * 86_400 + at(11..13)? * 3600 + at(14..16)? * 60 + at(17..19)?;
-    Some(seconds * 1000 + at(20..23)?)
-}
-
-/// Returns the days since 1970-01-01, the inverse of [`civil`].
-fn days(year: u64, month: u64, day: u64) -> Option<u64> {
-    if !(1970..).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year / 400, year % 400);
-    let month_from_march = (month + 9) % 12;
-    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
-    Some(
-        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year
-            - 719_468,
-    )
+    // At most four digits, so that the number fits.
+    let number = |range: std::ops::Range<usize>| {
+        text[range].iter().try_fold(0_i16, |number, digit| {
+            digit
+                .is_ascii_digit()
+                .then(|| number * 10 + i16::from(digit - b'0'))
+        })
+    };
+    let two_digits = |at: usize| i8::try_from(number(at..at + 2)?).ok();
+    let nanoseconds = i32::from(number(20..23)?) * 1_000_000;
+    let at = DateTime::new(
+        number(0..4)?,
+        two_digits(5)?,
+        two_digits(8)?,
+        two_digits(11)?,
+        two_digits(14)?,
+        two_digits(17)?,
+        nanoseconds,
+    );
+    u64::try_from(at.ok()?.duration_since(EPOCH).as_millis()).ok()
 }
 
 /// Formats a time as RFC 3339 in UTC with milliseconds, `2026-11-21T10:15:30.125Z`.
 pub fn rfc3339(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let at = EPOCH.checked_add(since).unwrap_or(DateTime::MAX);
     format!(
-        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+        at.year(),
+        at.month(),
+        at.day(),
+        at.hour(),
+        at.minute(),
+        at.second(),
         since.subsec_millis()
     )
-}
-
-/// Converts days since 1970-01-01 to year, month and day. Internally a year begins in March, so
-/// that the leap day is its last.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
