@@ -1,6 +1,8 @@
 //! A report and a resumed run accept the same journal lines: those of this run and of its jobs as they
 //! are now.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::path::Path;
 
 use jobs::eval_args::EvalArgs;
