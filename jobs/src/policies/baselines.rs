@@ -1,7 +1,7 @@
 //! The rows of the policies that need no model.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{MemoryRule, PathTo, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind};
 
 const ONE_ACTION: &[Setting] = &[Setting::new(
     "action_chunk_length",
@@ -11,7 +11,7 @@ const ONE_ACTION: &[Setting] = &[Setting::new(
 )];
 
 /// What the policies here have in common.
-const BASELINE: PolicyRow = PolicyRow {
+const BASELINE: PolicyDescription = PolicyDescription {
     name: "",
     aliases: &[],
     about: "",
@@ -23,21 +23,21 @@ const BASELINE: PolicyRow = PolicyRow {
     is_remote: false,
 };
 
-pub(super) static ZERO_ACTION: PolicyRow = PolicyRow {
+pub(super) static ZERO_ACTION: PolicyDescription = PolicyDescription {
     name: "zero_action",
     about: "a baseline: the action closest to zero",
     settings: &[ONE_ACTION],
     ..BASELINE
 };
 
-pub(super) static RANDOM_ACTION: PolicyRow = PolicyRow {
+pub(super) static RANDOM_ACTION: PolicyDescription = PolicyDescription {
     name: "random_action",
     about: "a baseline: random actions within the action space",
     settings: &[ONE_ACTION],
     ..BASELINE
 };
 
-pub(super) static REPLAY_ACTION: PolicyRow = PolicyRow {
+pub(super) static REPLAY_ACTION: PolicyDescription = PolicyDescription {
     name: "replay_action",
     about: "replays the actions of a recorded dataset",
     settings: &[&[
@@ -59,7 +59,7 @@ pub(super) static REPLAY_ACTION: PolicyRow = PolicyRow {
     ..BASELINE
 };
 
-pub(super) static SCRIPTED: PolicyRow = PolicyRow {
+pub(super) static SCRIPTED: PolicyDescription = PolicyDescription {
     name: "scripted",
     about: "the expert for the built-in tasks",
     settings: &[&[

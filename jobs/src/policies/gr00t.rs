@@ -1,9 +1,9 @@
 //! The row of `gr00t`, and the settings that a GR00T policy has here and on a server.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{MemoryRule, PathTo, PolicyRow, Setting, ValueKind, YAML};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind, YAML};
 
-pub(super) static ROW: PolicyRow = PolicyRow {
+pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "gr00t",
     aliases: &[
         "gr00t_closedloop",

@@ -2,9 +2,9 @@
 
 use crate::policies::gr00t::{IN_BOTH, UNUSED};
 use crate::policies::remote::SERVER;
-use crate::policies::{MemoryRule, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PolicyDescription, Setting, ValueKind};
 
-pub(super) static ROW: PolicyRow = PolicyRow {
+pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "gr00t_remote_closedloop",
     aliases: &[
         "isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy",

@@ -39,7 +39,7 @@ const OF_EVERY_POLICY: &[Setting] = &[
 
 /// What is known about a policy without making it.
 #[derive(Debug)]
-pub struct PolicyRow {
+pub struct PolicyDescription {
     /// Its name, the `policy_type` of a job.
     pub name: &'static str,
     /// Other names, those of Isaac Lab Arena.
@@ -87,7 +87,7 @@ macro_rules! policy_types {
             pub const ALL: &[Self] = &[$(Self::$policy,)+];
 
             /// Returns what is known about this policy.
-            pub fn row(self) -> &'static PolicyRow {
+            pub fn row(self) -> &'static PolicyDescription {
                 match self {
                     $(Self::$policy => &$row,)+
                 }
@@ -137,7 +137,7 @@ impl PolicyType {
     }
 }
 
-impl PolicyRow {
+impl PolicyDescription {
     /// Returns all settings of the policy, without those that every policy has.
     pub fn settings(&self) -> impl Iterator<Item = &'static Setting> {
         self.settings.iter().copied().flatten()

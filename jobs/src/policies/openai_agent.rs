@@ -1,8 +1,8 @@
 //! The row of `openai_agent`.
 
-use crate::policies::{MemoryRule, PathTo, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind};
 
-pub(super) static ROW: PolicyRow = PolicyRow {
+pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "openai_agent",
     aliases: &[],
     about: "a vision-language model behind a chat server plans skills or discrete actions",

@@ -2,9 +2,9 @@
 
 use crate::policies::remote::SERVER;
 use crate::policies::setting::COUNT;
-use crate::policies::{MemoryRule, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PolicyDescription, Setting, ValueKind};
 
-pub(super) static ROW: PolicyRow = PolicyRow {
+pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "pi0_remote",
     aliases: &["isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy"],
     about: "queries an openpi server: remote policies",

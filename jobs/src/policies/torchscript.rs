@@ -1,9 +1,9 @@
 //! The row of `torchscript`.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{MemoryRule, PathTo, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind};
 
-pub(super) static ROW: PolicyRow = PolicyRow {
+pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "torchscript",
     aliases: &[],
     about: "runs any TorchScript module",

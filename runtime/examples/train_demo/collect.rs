@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use runtime::env::mujoco::{self, MujocoConfig, MujocoEnv};
 use runtime::env::{EnvIndex, Lockstep, Observation, Render};
-use runtime::policy::{EpisodeStart, Policy, PolicyRow, Scripted};
+use runtime::policy::{EpisodeReset, Policy, PolicyRow, Scripted};
 use serde_json::json;
 
 use crate::noise::Disturbance;
@@ -85,7 +85,7 @@ fn episodes(
         .collect();
     let mut live = Vec::new();
     for (&(index, seed), seen) in resets.iter().zip(env.reset(&resets, Render::Yes)) {
-        expert.reset(&[EpisodeStart {
+        expert.reset(&[EpisodeReset {
             env: index,
             episode: seed,
             seed,

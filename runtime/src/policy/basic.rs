@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::env::{ActionSpec, EnvIndex};
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicyRow, PolicySpec};
+use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec};
 
 /// The settings of a policy whose chunks have one action.
 pub(crate) struct OneActionSettings {
@@ -78,7 +78,7 @@ impl Policy for ZeroAction {
         }
     }
 
-    fn reset(&mut self, _: &[EpisodeStart]) {}
+    fn reset(&mut self, _: &[EpisodeReset]) {}
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         Ok(rows
@@ -120,7 +120,7 @@ impl Policy for RandomAction {
         }
     }
 
-    fn reset(&mut self, starts: &[EpisodeStart]) {
+    fn reset(&mut self, starts: &[EpisodeReset]) {
         self.streams
             .extend(starts.iter().map(|start| (start.env, start.seed)));
     }
@@ -353,7 +353,7 @@ mod tests {
     fn random_actions_follow_the_episode_and_not_the_environment() {
         let actions = |env: usize, others: usize| {
             let mut policy = RandomAction::new(&spec());
-            policy.reset(&[EpisodeStart {
+            policy.reset(&[EpisodeReset {
                 env: EnvIndex(env),
                 episode: 3,
                 seed: 99,

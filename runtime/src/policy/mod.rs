@@ -97,7 +97,7 @@ pub struct PolicyRow {
 
 /// The start of a new episode in one environment.
 #[derive(Clone, Copy, Debug)]
-pub struct EpisodeStart {
+pub struct EpisodeReset {
     /// Environment in which the episode runs.
     pub env: EnvIndex,
     /// Index of the episode within its job, `0..num_episodes`.
@@ -152,7 +152,7 @@ pub trait Policy {
     fn warm_up(&mut self, _rows: usize, _max_rows: usize) {}
 
     /// Resets the state of these environments.
-    fn reset(&mut self, starts: &[EpisodeStart]);
+    fn reset(&mut self, starts: &[EpisodeReset]);
 
     /// Receives an episode's first observation and that of every step, before [`Policy::act`] is
     /// called for it.

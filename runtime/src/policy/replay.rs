@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::env::{EnvIndex, EnvSpec};
 use crate::policy::argument;
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicyRow, PolicySpec};
+use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec};
 
 /// The settings of a replay.
 pub(crate) struct ReplaySettings {
@@ -203,7 +203,7 @@ impl Policy for ReplayAction {
         self.demos.get(episode as usize % self.demos.len())?.seed
     }
 
-    fn reset(&mut self, starts: &[EpisodeStart]) {
+    fn reset(&mut self, starts: &[EpisodeReset]) {
         let demo = |episode: u64| Playing::Fresh(episode as usize % self.demos.len());
         self.playing
             .extend(starts.iter().map(|start| (start.env, demo(start.episode))));
@@ -265,7 +265,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             [Some(100), Some(102), Some(110)]
         );
-        policy.reset(&[EpisodeStart {
+        policy.reset(&[EpisodeReset {
             env: EnvIndex(0),
             episode: 2,
             seed: 0,

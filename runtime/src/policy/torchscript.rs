@@ -21,7 +21,7 @@ use crate::env::EnvSpec;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Checkpoints, Chunk, EpisodeStart, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+    Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
     require_state,
 };
 use c10d::operators::InferenceMode;
@@ -294,7 +294,7 @@ impl Policy for TorchScript {
         self.batches.shortage()
     }
 
-    fn reset(&mut self, _: &[EpisodeStart]) {}
+    fn reset(&mut self, _: &[EpisodeReset]) {}
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let parts = self

@@ -13,8 +13,8 @@ use crate::serve::batcher::{
     BatchLimits, Batcher, BatcherAction, BatcherEvent, RequestRows, Ticket,
 };
 use crate::serve::error::RequestError;
-use crate::serve::inference_thread::{InferenceThread, InferredBatch, RequestBatch};
 use crate::serve::server::{DispatcherMessage, POLICY_IS_GONE, ServerState};
+use crate::serve::serving_thread::{InferredBatch, RequestBatch, ServingThread};
 
 /// A request without an answer yet.
 struct PendingRequest {
@@ -30,7 +30,7 @@ struct PendingRequest {
 pub async fn run(
     server: Arc<ServerState>,
     limits: BatchLimits,
-    policy: InferenceThread,
+    policy: ServingThread,
     mut inbox: mpsc::UnboundedReceiver<DispatcherMessage>,
 ) {
     let mut stop = server.stop.subscribe();
@@ -86,7 +86,7 @@ async fn finished(
 struct Dispatcher {
     server: Arc<ServerState>,
     limits: BatchLimits,
-    policy: InferenceThread,
+    policy: ServingThread,
     /// Receives the result of the current batch; closed if the policy thread has ended.
     inferring: Option<oneshot::Receiver<InferredBatch>>,
     /// Parts of the current batch.

@@ -50,7 +50,7 @@ impl SimulatedStore {
 }
 
 /// A block that is being run.
-struct OpenBlock {
+struct SimulatedBlock {
     claim: Claim,
     holder: LeaseHolder,
     left: VecDeque<u64>,
@@ -69,7 +69,7 @@ enum RankActivity {
 struct SimulatedRank {
     me: LeaseHolder,
     claimer: Claimer,
-    open: VecDeque<OpenBlock>,
+    open: VecDeque<SimulatedBlock>,
     doing: RankActivity,
     /// Steps that the rank hangs for, or waits before it asks again.
     hangs: u64,
@@ -237,7 +237,7 @@ impl Simulation {
                 };
             }
             RankActivity::Closes => {
-                let OpenBlock { claim, holder, .. } = process.open.pop_front().unwrap();
+                let SimulatedBlock { claim, holder, .. } = process.open.pop_front().unwrap();
                 let [lease, closed] = done(holder, claim.job, claim.block);
                 // The rank may die between the two operations.
                 if self.shared.serve(lease) == LeaseReply::Is(Hold::Done(holder))
@@ -286,7 +286,7 @@ impl Simulation {
                     .filter(|e| !claim.is_taken_over || !is_done(e))
                     .collect();
                 let is_empty = left.is_empty();
-                process.open.push_front(OpenBlock {
+                process.open.push_front(SimulatedBlock {
                     claim,
                     holder: process.me,
                     left,
@@ -302,7 +302,7 @@ impl Simulation {
 
     /// Ends an episode: checks that the rank still holds the lease.
     fn run_on(&mut self, process: &mut SimulatedRank) {
-        let OpenBlock { claim, holder, .. } = &mut process.open[0];
+        let SimulatedBlock { claim, holder, .. } = &mut process.open[0];
         let (op, marked) = mark(*holder, claim.job, claim.block);
         if self.shared.serve(op) == LeaseReply::Is(Hold::By(marked)) {
             *holder = marked;

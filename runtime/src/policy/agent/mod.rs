@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::env::{EnvIndex, EnvSpec};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Account, Chunk, EpisodeStart, GiveChunks, InferenceError, Lifeline, Over, Planner, Policy,
+    Account, Chunk, EpisodeReset, GiveChunks, InferenceError, Lifeline, Over, Planner, Policy,
     PolicyError, PolicyRow, PolicySpec,
 };
 use episode::{AgentEpisode, AgentShared};
@@ -193,7 +193,7 @@ impl Policy for OpenaiAgent {
         self.facts.clone()
     }
 
-    fn reset(&mut self, starts: &[EpisodeStart]) {
+    fn reset(&mut self, starts: &[EpisodeReset]) {
         for start in starts {
             let session = PlanningSession::new(Arc::clone(&self.shared.rules), self.hands.clone());
             let episode = AgentEpisode::new(start.episode, session, self.folder.clone());

@@ -23,7 +23,7 @@ use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Checkpoints, Chunk, EpisodeStart, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+    Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
     Shortage,
 };
 use gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
@@ -211,7 +211,7 @@ impl Policy for Gr00tPolicy {
         self.inference.shortage()
     }
 
-    fn reset(&mut self, starts: &[EpisodeStart]) {
+    fn reset(&mut self, starts: &[EpisodeReset]) {
         for start in starts {
             self.history.forget(start.env);
             self.episodes

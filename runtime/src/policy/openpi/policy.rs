@@ -12,7 +12,7 @@ use crate::policy::openpi::settings::OpenpiSettings;
 use crate::policy::remote::{Caller, Lifeline, WebsocketConnection};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Chunk, EpisodeStart, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+    Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
 };
 use wire::{Array, Dialect, Key, Value, WireError};
 
@@ -170,7 +170,7 @@ impl Policy for Openpi {
     }
 
     /// The protocol has no episodes.
-    fn reset(&mut self, _: &[EpisodeStart]) {}
+    fn reset(&mut self, _: &[EpisodeReset]) {}
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let chunks = self.ask_all(rows);

@@ -24,7 +24,7 @@ use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::argument;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Chunk, EpisodeStart, Policy, PolicyError, PolicyRow, PolicySpec, require_state,
+    Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, require_state,
 };
 use view::{ACTION_DIM, HOLDING, SceneState, nearest_to_zero};
 
@@ -225,7 +225,7 @@ impl Policy for Scripted {
         }
     }
 
-    fn reset(&mut self, starts: &[EpisodeStart]) {
+    fn reset(&mut self, starts: &[EpisodeReset]) {
         for start in starts {
             self.episodes.remove(&start.env);
         }
@@ -379,7 +379,7 @@ mod tests {
     use crate::env::{EnvIndex, Lockstep, Render, Step};
     use crate::policy::scripted::Scripted;
     use crate::policy::tests::row;
-    use crate::policy::{EpisodeStart, Policy};
+    use crate::policy::{EpisodeReset, Policy};
 
     const COPY: EnvIndex = EnvIndex(0);
 
@@ -391,7 +391,7 @@ mod tests {
     /// executed.
     fn run(env: &mut Lockstep<MujocoEnv>, policy: &mut Scripted, seed: u64, taken: usize) -> Step {
         let mut observation = env.reset(&[(COPY, seed)], Render::No).remove(0).unwrap();
-        policy.reset(&[EpisodeStart {
+        policy.reset(&[EpisodeReset {
             env: COPY,
             episode: seed,
             seed,

@@ -49,14 +49,14 @@ impl Signs {
 
 /// How an episode ended.
 #[derive(Clone, Copy, Debug)]
-pub struct EpisodeOutcome {
+pub struct EndedEpisode {
     /// The outcome in the journal.
     pub end: End,
     /// The outcome in the dataset.
     pub recorded: EpisodeEnd,
 }
 
-impl EpisodeOutcome {
+impl EndedEpisode {
     /// Returns the outcome of an episode that ends with `step`.
     pub fn of(end: End, step: &Step) -> Self {
         Self {

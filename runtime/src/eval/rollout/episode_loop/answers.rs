@@ -11,11 +11,11 @@ use jobs::time::rfc3339;
 use crate::clock::now;
 use crate::env::{Answer, EnvError, EnvIndex, Observation, Step};
 use crate::eval::rollout::episode::LiveEpisode;
-use crate::eval::rollout::episode::ending::{Ending, EpisodeOutcome, Signs};
+use crate::eval::rollout::episode::ending::{EndedEpisode, Ending, Signs};
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::error::JobError;
-use crate::policy::{Account, Chunk, EpisodeStart, InferenceError, PolicyError};
+use crate::policy::{Account, Chunk, EpisodeReset, InferenceError, PolicyError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
 impl EpisodeLoop<'_, '_> {
@@ -84,7 +84,7 @@ impl EpisodeLoop<'_, '_> {
             let (policy, episode) = (self.job().policy_type.clone(), live.episode);
             return Err(PolicyError::from(InferenceError::EndedEarly { policy, episode }).into());
         }
-        let outcome = EpisodeOutcome {
+        let outcome = EndedEpisode {
             end: match live.solved_once {
                 true => End::Success,
                 false => End::Terminated,
@@ -139,7 +139,7 @@ impl EpisodeLoop<'_, '_> {
         }
         let observation = Arc::new(observation);
         live.observation = Arc::clone(&observation);
-        let start = EpisodeStart { env, episode, seed };
+        let start = EpisodeReset { env, episode, seed };
         self.active.context.inference.reset(start);
         self.show(env, observation);
         Ok(())
@@ -151,7 +151,7 @@ impl EpisodeLoop<'_, '_> {
         env: EnvIndex,
         action: &[f32],
         step: Step,
-    ) -> Result<Option<EpisodeOutcome>, JobError> {
+    ) -> Result<Option<EndedEpisode>, JobError> {
         let ending = Ending::new(&self.job().rollout, self.envs.spec());
         let Some(live) = self.live.get_mut(&env) else {
             return Ok(None);
@@ -163,9 +163,7 @@ impl EpisodeLoop<'_, '_> {
         (live.solved_once, live.solved_now) = (signs.success, step.success);
         live.out_of_bounds += u64::from(step.out_of_bounds);
         self.totals.out_of_bounds += u64::from(step.out_of_bounds);
-        let outcome = ending
-            .after(signs)
-            .map(|end| EpisodeOutcome::of(end, &step));
+        let outcome = ending.after(signs).map(|end| EndedEpisode::of(end, &step));
         if let Some(recorder) = self.recording.recorder() {
             recorder.step(env, action, Some(&step.processed_action), &step)?;
         }
@@ -183,9 +181,9 @@ impl EpisodeLoop<'_, '_> {
         &mut self,
         env: EnvIndex,
         live: LiveEpisode,
-        outcome: EpisodeOutcome,
+        outcome: EndedEpisode,
     ) -> Result<(), JobError> {
-        let EpisodeOutcome { end, recorded } = outcome;
+        let EndedEpisode { end, recorded } = outcome;
         let account = if self.active.policy.is_planner {
             let over = live.over(env, recorded.success);
             self.active.context.inference.end(over)?

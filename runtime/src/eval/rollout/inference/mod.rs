@@ -26,9 +26,9 @@ use jobs::job::Job;
 use tch::Device;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::eval::rollout::inference::request::{InferenceReply, PolicyRequest, gone};
+use crate::eval::rollout::inference::request::{InferenceReply, InferenceRequest, gone};
 use crate::eval::rollout::inference::worker::InferenceWorker;
-use crate::policy::{Account, EpisodeStart, Lifeline, Over, PolicyError, PolicyRow};
+use crate::policy::{Account, EpisodeReset, Lifeline, Over, PolicyError, PolicyRow};
 
 /// Stack size: TorchScript's interpreter recurses. A main thread would have at most this much.
 const STACK_BYTES: usize = 16 << 20;
@@ -42,7 +42,7 @@ pub struct InferenceThread {
     lifeline: Lifeline,
     words: Receiver<String>,
     // `None` after the thread was told to end.
-    requests: Option<Sender<PolicyRequest>>,
+    requests: Option<Sender<InferenceRequest>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -86,7 +86,7 @@ impl InferenceThread {
             Box::new(env.clone()),
             folder.to_owned(),
         );
-        self.ask(PolicyRequest::Make {
+        self.ask(InferenceRequest::Make {
             job,
             env,
             folder,
@@ -112,17 +112,17 @@ impl InferenceThread {
 
     /// Announces that inferences usually have `rows` rows, and at most `max_rows`.
     pub fn warm_up(&self, rows: usize, max_rows: usize) {
-        self.ask(PolicyRequest::WarmUp { rows, max_rows });
+        self.ask(InferenceRequest::WarmUp { rows, max_rows });
     }
 
     /// Announces the start of an episode.
-    pub fn reset(&self, start: EpisodeStart) {
-        self.ask(PolicyRequest::Reset(start));
+    pub fn reset(&self, start: EpisodeReset) {
+        self.ask(InferenceRequest::Reset(start));
     }
 
     /// Shows an observation to the policy.
     pub fn observe(&self, env: EnvIndex, observation: Arc<Observation>) {
-        self.ask(PolicyRequest::Observe(env, observation));
+        self.ask(InferenceRequest::Observe(env, observation));
     }
 
     /// Requests action chunks, with at most `max_batch` rows in one call of the policy. The thread
@@ -133,7 +133,7 @@ impl InferenceThread {
         max_batch: usize,
         give: impl FnOnce(InferenceResult) + Send + 'static,
     ) {
-        self.ask(PolicyRequest::Infer {
+        self.ask(InferenceRequest::Infer {
             rows,
             max_batch,
             reply: InferenceReply::new(give),
@@ -147,12 +147,12 @@ impl InferenceThread {
     /// Returns the errors of [`policy::Planner::end`].
     pub fn end(&self, over: Over) -> Result<Account, PolicyError> {
         let (reply, answer) = channel();
-        self.ask(PolicyRequest::End(over, reply));
+        self.ask(InferenceRequest::End(over, reply));
         answer.recv().unwrap_or_else(|_| Err(gone()))
     }
 
     /// Sends a request. If the thread is gone, the request is dropped together with its reply.
-    fn ask(&self, request: PolicyRequest) {
+    fn ask(&self, request: InferenceRequest) {
         if let Some(requests) = &self.requests {
             requests.send(request).ok();
         }

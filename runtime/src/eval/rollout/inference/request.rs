@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::{
-    Account, Chunk, EpisodeStart, InferenceError, Over, PolicyError, PolicyRow, PolicySpec,
+    Account, Chunk, EpisodeReset, InferenceError, Over, PolicyError, PolicyRow, PolicySpec,
     Shortage,
 };
 
@@ -75,7 +75,7 @@ impl Drop for InferenceReply {
 }
 
 /// A request to the inference thread.
-pub enum PolicyRequest {
+pub enum InferenceRequest {
     /// Makes the policy of a job.
     Make {
         /// The job.
@@ -95,7 +95,7 @@ pub enum PolicyRequest {
         max_rows: usize,
     },
     /// An episode starts.
-    Reset(EpisodeStart),
+    Reset(EpisodeReset),
     /// Shows an observation.
     Observe(EnvIndex, Arc<Observation>),
     /// Asks for action chunks.

@@ -45,7 +45,7 @@ fn rows_are_answered_in_order_in_batches_of_any_size() {
         .unwrap();
     let begin = || {
         (0..3).for_each(|n| {
-            thread.reset(EpisodeStart {
+            thread.reset(EpisodeReset {
                 env: EnvIndex(n),
                 episode: 0,
                 seed: n as u64,

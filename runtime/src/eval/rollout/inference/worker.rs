@@ -10,7 +10,7 @@ use crate::clock::now;
 use crate::device::gpu;
 use crate::env::EnvSpec;
 use crate::eval::rollout::inference::request::{
-    InferenceReply, InferenceResult, PolicyInfo, PolicyRequest,
+    InferenceReply, InferenceRequest, InferenceResult, PolicyInfo,
 };
 use crate::policy::{
     self, Account, Checkpoints, Chunk, InferenceError, Lifeline, Made, Over, PolicyError,
@@ -47,7 +47,7 @@ impl InferenceWorker {
     }
 
     /// Answers requests until the channel is closed or the GPU is lost.
-    pub fn serve(mut self, requests: &Receiver<PolicyRequest>) {
+    pub fn serve(mut self, requests: &Receiver<InferenceRequest>) {
         for request in requests {
             self.answer(request);
             if self.is_gpu_lost {
@@ -59,9 +59,9 @@ impl InferenceWorker {
         }
     }
 
-    fn answer(&mut self, request: PolicyRequest) {
+    fn answer(&mut self, request: InferenceRequest) {
         match request {
-            PolicyRequest::Make {
+            InferenceRequest::Make {
                 job,
                 env,
                 folder,
@@ -70,19 +70,19 @@ impl InferenceWorker {
                 // The receiver is gone if the loop was stopped meanwhile.
                 let _ = reply.send(self.make(&job, &env, folder));
             }
-            PolicyRequest::WarmUp { rows, max_rows } => {
+            InferenceRequest::WarmUp { rows, max_rows } => {
                 self.tell(|policy| policy.warm_up(rows, max_rows));
             }
-            PolicyRequest::Reset(start) => self.tell(|policy| policy.reset(&[start])),
-            PolicyRequest::Observe(env, observation) => {
+            InferenceRequest::Reset(start) => self.tell(|policy| policy.reset(&[start])),
+            InferenceRequest::Observe(env, observation) => {
                 self.tell(|policy| policy.observe(env, &observation));
             }
-            PolicyRequest::Infer {
+            InferenceRequest::Infer {
                 rows,
                 max_batch,
                 reply,
             } => self.infer(rows, max_batch, reply),
-            PolicyRequest::End(over, reply) => {
+            InferenceRequest::End(over, reply) => {
                 // The receiver is gone if the loop was stopped meanwhile.
                 let _ = reply.send(self.end(&over));
             }

@@ -44,14 +44,14 @@ where
 }
 
 /// Episode numbers in ascending order. An iterator, because a job in steps has too many to store.
-pub type EpisodeNumbers<'l> = Box<dyn Iterator<Item = u64> + 'l>;
+pub type NextEpisodes<'l> = Box<dyn Iterator<Item = u64> + 'l>;
 
 /// The episodes that have not started yet.
 pub enum WaitingEpisodes<'l> {
     /// Episodes for any free environment.
-    Anyone(EpisodeNumbers<'l>),
+    Anyone(NextEpisodes<'l>),
     /// Separate episodes for each environment.
-    Own(Vec<EpisodeNumbers<'l>>),
+    Own(Vec<NextEpisodes<'l>>),
 }
 
 impl WaitingEpisodes<'_> {

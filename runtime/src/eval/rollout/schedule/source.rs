@@ -5,7 +5,7 @@ use std::ops::Range;
 use jobs::placement::Share;
 
 use crate::eval::lease::Leases;
-use crate::eval::rollout::schedule::{EpisodeNumbers, WaitingEpisodes, deal};
+use crate::eval::rollout::schedule::{NextEpisodes, WaitingEpisodes, deal};
 
 /// The episodes of one build of the environments.
 pub enum EpisodeSource<'l> {
@@ -34,11 +34,11 @@ impl<'l> EpisodeSource<'l> {
                 WaitingEpisodes::Anyone(Box::new(deal(episodes.clone(), num_envs, envs)))
             }
             (Self::Steps, Some(share)) => {
-                let own = |slot| -> EpisodeNumbers<'l> { Box::new(share.numbers(slot)) };
+                let own = |slot| -> NextEpisodes<'l> { Box::new(share.numbers(slot)) };
                 WaitingEpisodes::Own(envs.map(own).collect())
             }
             (Self::These(episodes), Some(share)) => {
-                let own = |slot| -> EpisodeNumbers<'l> {
+                let own = |slot| -> NextEpisodes<'l> {
                     let is_own = |episode: &u64| share.slot(*episode) == Some(slot);
                     let own: Vec<_> = episodes.iter().copied().filter(is_own).collect();
                     Box::new(own.into_iter())

@@ -76,7 +76,7 @@ fn a_lost_episode_begins_again_where_it_was() {
 
 #[test]
 fn episodes_of_their_own_stay_with_their_environments() {
-    let own: Vec<EpisodeNumbers<'_>> =
+    let own: Vec<NextEpisodes<'_>> =
         vec![Box::new([0, 2].into_iter()), Box::new([1, 3].into_iter())];
     let mut schedule = Schedule::new(WaitingEpisodes::Own(own), 0..2, 3, None);
     assert_eq!(starts(&mut schedule), [(0, 0), (1, 1)]);

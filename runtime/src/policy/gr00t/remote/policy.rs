@@ -18,7 +18,7 @@ use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
 use crate::policy::remote::{Caller, Lifeline, Req};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Chunk, EpisodeStart, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+    Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
 };
 use gr00t::processor::KeyActions;
 use wire::Value;
@@ -244,7 +244,7 @@ impl Policy for Gr00tRemote {
         self.settings.notes.clone()
     }
 
-    fn reset(&mut self, starts: &[EpisodeStart]) {
+    fn reset(&mut self, starts: &[EpisodeReset]) {
         for start in starts {
             self.history.forget(start.env);
             self.episodes

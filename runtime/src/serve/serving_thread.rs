@@ -39,7 +39,7 @@ pub type GiveAnswers = Box<dyn FnOnce(InferredBatch) + Send>;
 
 /// The handle of the inference thread in the dispatcher.
 #[derive(Debug)]
-pub struct InferenceThread {
+pub struct ServingThread {
     batches: SyncSender<RequestBatch>,
     loss: DeviceLoss,
 }
@@ -47,7 +47,7 @@ pub struct InferenceThread {
 /// The error message of a lost GPU; empty until it is lost.
 pub type DeviceLoss = Arc<OnceLock<String>>;
 
-impl InferenceThread {
+impl ServingThread {
     /// Starts the thread and makes the policy in it, on `device`. `say` is called in the thread
     /// with messages for the user.
     ///
