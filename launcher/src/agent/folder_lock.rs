@@ -39,31 +39,36 @@ impl FolderLock {
     /// # Errors
     /// Returns [`LockError`] with the name of the holder if another launch holds the lock.
     pub fn take(&self, launch: &str) -> Result<(), LockError> {
-        if let (Some(folder), None) = (&self.folder, self.lock.get()) {
-            let lock = LaunchLock::take(folder, launch, |text| say::info(text))?;
-            // The cell was empty a moment ago, and no other code runs on this thread.
-            let _ = self.lock.set(lock);
+        match self.missing() {
+            Some(folder) => self.keep(lock(folder, launch)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Locks the folder as [`FolderLock::take`] does, without blocking the event loop: the check
-    /// whether a launch on another node is alive takes a while.
+    /// Does the same without blocking the event loop: the check whether a launch on another node is
+    /// alive takes a while.
     ///
     /// # Errors
-    /// Returns [`LockError`] with the name of the holder if another launch holds the lock.
+    /// As [`FolderLock::take`].
     pub async fn take_beside(&self, launch: &str) -> Result<(), LockError> {
-        let (Some(folder), None) = (self.folder.clone(), self.lock.get()) else {
+        let Some(folder) = self.missing().cloned() else {
             return Ok(());
         };
         let launch = launch.to_owned();
-        let taken = tokio::task::spawn_blocking(move || {
-            LaunchLock::take(&folder, &launch, |text| say::info(text))
-        });
-        match taken.await {
-            Ok(taken) => drop(self.lock.set(taken?)),
+        match tokio::task::spawn_blocking(move || lock(&folder, &launch)).await {
+            Ok(taken) => self.keep(taken),
             Err(err) => std::panic::resume_unwind(err.into_panic()),
         }
+    }
+
+    /// Returns the folder that is still to be locked.
+    fn missing(&self) -> Option<&RunFolder> {
+        self.folder.as_ref().filter(|_| self.lock.get().is_none())
+    }
+
+    fn keep(&self, taken: Result<LaunchLock, LockError>) -> Result<(), LockError> {
+        // Only one caller at a time takes the lock, so the cell is still empty.
+        let _ = self.lock.set(taken?);
         Ok(())
     }
 
@@ -82,4 +87,8 @@ impl FolderLock {
     pub fn launch(&self) -> Option<&str> {
         self.lock.get().map(LaunchLock::launch)
     }
+}
+
+fn lock(folder: &RunFolder, launch: &str) -> Result<LaunchLock, LockError> {
+    LaunchLock::take(folder, launch, |text| say::info(text))
 }
