@@ -41,6 +41,13 @@ pub(super) fn run(args: &MergeArgs) -> Result<ExitCode, ToolError> {
             ))?;
         }
     }
+    for [original, copy] in merge.copies() {
+        print(format_args!(
+            "note: {} and {} are copies of one run; episodes that both have count once",
+            original.display(),
+            copy.display()
+        ))?;
+    }
     let (report, damages) = merge.write(Context {
         argv: std::env::args().collect(),
         world_size: merge.plan().world_size,

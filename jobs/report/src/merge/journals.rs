@@ -1,12 +1,14 @@
 //! Gathers the journals of all runs in one folder, each under the name of its rank and run.
 //!
-//! A journal only grows: if one copy is a prefix of another, the longer one has everything. Copies
+//! A journal only grows: if one copy is a prefix of another, the longer one has everything. The
+//! folders of datasets and videos do not matter for that, because a copied run has its own. Copies
 //! that have diverged (a folder was copied and both were continued) are separate journals, named by
 //! their content.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use jobs::journal;
@@ -15,7 +17,7 @@ use jobs::sha256;
 
 use crate::Journals;
 use crate::merge::inputs::Input;
-use crate::merge::rewrite::Rewrite;
+use crate::merge::rewrite::{Rewrite, is_same_line};
 use crate::sections::run::run_id;
 
 /// Length of the part of a run's id in the names of its journals.
@@ -123,40 +125,60 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Adds a journal to those of its owner, unless it is a prefix of one of them; removes those that
-/// are a prefix of it.
+/// How one journal relates to another one of the same rank and run.
+enum Relation {
+    /// They have the same lines, with paths in these folders: which text is the smaller one.
+    Same(Ordering),
+    /// The first one continues the second one.
+    Longer,
+    /// The second one continues the first one.
+    Shorter,
+    /// Each has lines of its own.
+    Diverged,
+}
+
+/// Adds a journal to those of its owner, unless one of them has all of its lines; removes those of
+/// which it has all lines. Of journals with the same lines the smallest text is kept, so that the
+/// result does not depend on the order.
 fn keep(parts: &mut Vec<PathBuf>, part: PathBuf) -> io::Result<()> {
     for other in parts.iter() {
-        if begins(other, &part)? {
+        if let Relation::Longer | Relation::Same(Ordering::Less | Ordering::Equal) =
+            relation(other, &part)?
+        {
             return fs::remove_file(&part);
         }
     }
     for other in std::mem::take(parts) {
-        if begins(&part, &other)? {
-            fs::remove_file(&other)?;
-        } else {
-            parts.push(other);
+        match relation(&part, &other)? {
+            Relation::Longer | Relation::Same(_) => fs::remove_file(&other)?,
+            Relation::Shorter | Relation::Diverged => parts.push(other),
         }
     }
     parts.push(part);
     Ok(())
 }
 
-/// Returns whether `with` is a prefix of `file`.
-fn begins(file: &Path, with: &Path) -> io::Result<bool> {
-    let (mut file, mut with) = (File::open(file)?, File::open(with)?);
-    if file.metadata()?.len() < with.metadata()?.len() {
-        return Ok(false);
-    }
-    let (mut a, mut b) = (vec![0; 1 << 16], Vec::with_capacity(1 << 16));
+fn relation(a: &Path, b: &Path) -> io::Result<Relation> {
+    let [mut a_lines, mut b_lines] = [
+        BufReader::new(File::open(a)?),
+        BufReader::new(File::open(b)?),
+    ];
+    let [mut a_line, mut b_line] = [Vec::new(), Vec::new()];
+    let mut order = Ordering::Equal;
     loop {
-        b.clear();
-        if (&mut with).take(1 << 16).read_to_end(&mut b)? == 0 {
-            return Ok(true);
+        a_line.clear();
+        b_line.clear();
+        a_lines.read_until(b'\n', &mut a_line)?;
+        b_lines.read_until(b'\n', &mut b_line)?;
+        match [a_line.is_empty(), b_line.is_empty()] {
+            [true, true] => return Ok(Relation::Same(order)),
+            [true, false] => return Ok(Relation::Shorter),
+            [false, true] => return Ok(Relation::Longer),
+            [false, false] => {}
         }
-        file.read_exact(&mut a[..b.len()])?;
-        if a[..b.len()] != b[..] {
-            return Ok(false);
+        if !is_same_line(&a_line, &b_line) {
+            return Ok(Relation::Diverged);
         }
+        order = order.then_with(|| a_line.cmp(&b_line));
     }
 }

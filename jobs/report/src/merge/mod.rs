@@ -10,9 +10,13 @@
 //! step by step, or twice, gives the same result except for the time of writing. The output is
 //! never one of its own inputs.
 //!
+//! A run folder that was copied has the same run id and the same journal lines as the original, so
+//! both are one run ([`Merge::copies`]).
+//!
 //! A journal of a merged folder is named `journal_rank<r>_<run>.jsonl`, with the first characters
 //! of the run's id, so that it is recognized when the folder is merged with another.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -134,6 +138,22 @@ impl Merge {
     /// Returns the runs that are merged.
     pub fn inputs(&self) -> &[Input] {
         &self.inputs
+    }
+
+    /// Returns the pairs of folders of which the second one is a copy of the first one: their plans
+    /// have the same run id. A folder that a merge wrote is no copy of its inputs.
+    pub fn copies(&self) -> Vec<[&Path; 2]> {
+        let mut originals: HashMap<&str, &Path> = HashMap::new();
+        let runs = self
+            .inputs
+            .iter()
+            .filter(|input| !input.plan().id.is_empty() && !input.folder().merge().is_file());
+        runs.filter_map(|input| {
+            let id = input.plan().id.as_str();
+            let original = *originals.entry(id).or_insert(input.root());
+            (original != input.root()).then(|| [original, input.root()])
+        })
+        .collect()
     }
 
     /// Returns the merged plan.

@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use jobs::episode::Episode;
 use jobs::job::JobIndex;
 use jobs::journal::{Line, stamp_of};
 
@@ -103,6 +102,9 @@ impl<'a> Rewrite<'a> {
     }
 
     fn parsed(&self, mut parsed: Line, line: &[u8], to: &mut Vec<u8>) {
+        files(&mut parsed)
+            .into_iter()
+            .for_each(|file| self.file(file));
         let known = match &mut parsed {
             Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) => {
                 return to.extend_from_slice(line);
@@ -110,14 +112,8 @@ impl<'a> Rewrite<'a> {
             Line::JobStart(start) => self.job(&mut start.job_index),
             Line::EpisodeStart(start) => self.job(&mut start.job_index),
             Line::EnvLost(lost) => self.job(&mut lost.job_index),
-            Line::JobEnd(end) => {
-                end.log.iter_mut().for_each(|log| self.file(log));
-                self.job(&mut end.job_index)
-            }
-            Line::Episode(episode) => {
-                self.files(episode);
-                self.job(&mut episode.job_index)
-            }
+            Line::JobEnd(end) => self.job(&mut end.job_index),
+            Line::Episode(episode) => self.job(&mut episode.job_index),
         };
         match serde_json::to_vec(&parsed) {
             Ok(mut text) if known => {
@@ -138,20 +134,44 @@ impl<'a> Rewrite<'a> {
         position.is_some()
     }
 
-    fn files(&self, episode: &mut Episode) {
-        let dataset = episode.dataset.as_mut().map(|demo| &mut demo.file);
-        let video = episode.video.as_mut().map(|video| &mut video.file);
-        dataset
-            .into_iter()
-            .chain(video)
-            .chain(episode.episode_video.as_mut())
-            .for_each(|file| self.file(file));
-    }
-
     fn file(&self, file: &mut String) {
         if !file.starts_with('/') {
             *file = from_to(self.output, &normal(&self.root.join(&*file)));
         }
+    }
+}
+
+/// Returns whether two lines are the same, except for the folders of the files that they name.
+pub(super) fn is_same_line(a: &[u8], b: &[u8]) -> bool {
+    let same = || Some(without_folders(a)? == without_folders(b)?);
+    a == b || same().unwrap_or(false)
+}
+
+fn without_folders(line: &[u8]) -> Option<Vec<u8>> {
+    let mut parsed: Line = serde_json::from_slice(line).ok()?;
+    for file in files(&mut parsed) {
+        let name = file.rfind('/').map_or(0, |at| at + 1);
+        file.drain(..name);
+    }
+    let mut text = serde_json::to_vec(&parsed).ok()?;
+    stamp_of(line).seal(&mut text);
+    Some(text)
+}
+
+/// Returns the paths in a line.
+fn files(line: &mut Line) -> Vec<&mut String> {
+    match line {
+        Line::JobEnd(end) => end.log.iter_mut().collect(),
+        Line::Episode(episode) => {
+            let dataset = episode.dataset.as_mut().map(|demo| &mut demo.file);
+            let video = episode.video.as_mut().map(|video| &mut video.file);
+            dataset
+                .into_iter()
+                .chain(video)
+                .chain(episode.episode_video.as_mut())
+                .collect()
+        }
+        _ => Vec::new(),
     }
 }
 
