@@ -146,12 +146,19 @@ fn jobs(inputs: &[Input]) -> Result<Vec<Job>, MergeError> {
     Ok(order.into_iter().enumerate().map(placed).collect())
 }
 
-/// Returns the plan with the selected jobs only, as if there were no others and none was done.
-fn reduced(plan: &RunPlan, is_meant: impl Fn(&Job) -> bool) -> RunPlan {
-    let jobs = plan.jobs.iter().filter(|job| is_meant(job)).map(|job| Job {
+/// Returns the job as if all of its episodes were selected and none was done. A part that `--only`
+/// selected has the same episodes as the whole job.
+fn whole(job: &Job) -> Job {
+    Job {
+        only: None,
         status: Status::Pending,
         ..job.clone()
-    });
+    }
+}
+
+/// Returns the plan with the selected jobs only, as if there were no others.
+fn reduced(plan: &RunPlan, is_meant: impl Fn(&Job) -> bool) -> RunPlan {
+    let jobs = plan.jobs.iter().filter(|job| is_meant(job)).map(whole);
     RunPlan {
         seed: plan.seed,
         jobs: jobs.collect(),
@@ -159,14 +166,12 @@ fn reduced(plan: &RunPlan, is_meant: impl Fn(&Job) -> bool) -> RunPlan {
     }
 }
 
+/// Returns whether two jobs have the same episodes with the same results, as far as both have them.
 fn is_same(plans: [&RunPlan; 2], jobs: [&Job; 2]) -> bool {
     let [a, b] = plans;
     let of = |plan: &RunPlan, job: &Job| RunPlan {
         seed: plan.seed,
-        jobs: vec![Job {
-            status: Status::Pending,
-            ..job.clone()
-        }],
+        jobs: vec![whole(job)],
         ..RunPlan::default()
     };
     jobs[0] == jobs[1] && a.seed == b.seed
@@ -189,9 +194,7 @@ fn refusal(a: &Input, b: &Input, names: &[&str]) -> MergeError {
 fn either(a: &Job, b: &Job) -> Job {
     let plain = |job: &Job| Job {
         index: JobIndex(0),
-        only: None,
-        status: Status::Pending,
-        ..job.clone()
+        ..whole(job)
     };
     let (a_text, b_text) = (text(&plain(a)), text(&plain(b)));
     let chosen = if a_text <= b_text { a } else { b };

@@ -11,6 +11,8 @@ use jobs::job::{Job, JobIndex};
 use jobs::journal::{EpisodeStart, JobEnd, JobStart, Journal, Line, RankEnd, RankStart};
 use jobs::samples;
 
+mod overlap;
+
 /// A temporary folder for the folders of a test.
 struct MergeFolders {
     dir: TempDir,
@@ -360,61 +362,6 @@ fn folders_without_runs_are_named() {
             .to_string()
             .contains("cannot look into")
     );
-}
-
-#[test]
-fn of_two_copies_of_a_run_the_longer_one_counts() {
-    let place = MergeFolders::new();
-    let run = place.run("now", &[job("a")]);
-    run.rank(0, &all("a", 0..3));
-    let copy = place.run("then", &[job("a")]);
-    fs::write(copy.folder.plan(), fs::read(run.folder.plan()).unwrap()).unwrap();
-    let text = fs::read_to_string(run.folder.journal(0)).unwrap();
-    // The files of the copy are elsewhere, so its lines differ.
-    fs::write(
-        copy.folder.journal(0),
-        text.lines()
-            .take(2)
-            .map(|line| format!("{line}\n"))
-            .collect::<String>(),
-    )
-    .unwrap();
-    let report = place.merge(&["then", "now"], "out").unwrap();
-    assert_eq!(
-        (report.per_rank.len(), report.per_rank[0].lives.len()),
-        (1, 1)
-    );
-    assert_eq!(report.overall.episodes, 3);
-}
-
-#[test]
-fn a_copied_run_folder_with_datasets_is_the_same_run() {
-    let place = MergeFolders::new();
-    let run = place.run("night/run", &[job("b"), job("a")]);
-    run.rank(0, &all("a", 0..3)).rank(1, &all("b", 0..2));
-    place.run("other", &[job("c")]).rank(0, &all("c", 0..6));
-    let copy = RunFolder::new(&place.path("backup"));
-    fs::create_dir_all(copy.journals()).unwrap();
-    fs::copy(run.folder.plan(), copy.plan()).unwrap();
-    for rank in 0..2 {
-        fs::copy(run.folder.journal(rank), copy.journal(rank)).unwrap();
-    }
-    let names = ["night", "backup", "other"];
-    let dirs: Vec<_> = names.iter().map(|name| place.path(name)).collect();
-    let merge = Merge::of(&dirs, &place.path("out")).unwrap();
-    let found = merge
-        .copies()
-        .into_iter()
-        .map(|pair| pair.map(|dir| dir.file_name().unwrap().to_owned()));
-    assert_eq!(found.collect::<Vec<_>>(), [["backup", "run"]]);
-
-    let report = place.merge(&names, "out").unwrap();
-    assert_eq!((report.overall.episodes, report.per_rank.len()), (11, 3));
-    assert!(report.duplicates.is_empty());
-    // Either way, the result is the same.
-    place.merge(&["night", "other"], "first").unwrap();
-    place.merge(&["first", "backup"], "out2").unwrap();
-    assert_eq!(place.content("out2"), place.content("out"));
 }
 
 #[test]
