@@ -1,8 +1,12 @@
-//! The known fields of `arena_env_args`, and the nearest one for a misspelled name.
+//! The known fields of `arena_env_args` and `variations`, and the nearest one for a misspelled name.
 //!
 //! A Python environment has a table of fields (docs/own_simulator.md), and any other field is
 //! refused. An environment of `rrun-rank` accepts fields that other simulators use, such as
-//! `embodiment`; only a name that resembles one of its own fields is refused.
+//! `embodiment`; only a name that resembles one of its own fields is refused. Variations replace
+//! these fields, so the same goes for them; those of a Python environment are arguments of its
+//! factory, which are not known here.
+
+use serde_json::Map;
 
 use crate::job::Job;
 use crate::simulators::Simulator;
@@ -45,7 +49,7 @@ const MISSPELT: f64 = 0.94;
 /// A field without effect that was probably meant to have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Misspelt {
-    /// The field as written.
+    /// The field as written, with the object that it is in: `variations.ligth_intensity`.
     pub(super) field: String,
     /// The nearest name or all of them, as a clause.
     pub(super) hint: String,
@@ -61,11 +65,19 @@ pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
     };
     let known = [COMMON, own].concat();
     let threshold = if is_python { NEAR } else { MISSPELT };
-    let unknown = job
-        .env_args
-        .keys()
-        .filter(|field| !known.contains(&field.as_str()) && !is_arenas(field));
-    let mut refused = unknown.filter_map(|field| {
+    let variations = (!is_python).then_some(&job.variations);
+    let objects = [
+        ("arena_env_args", Some(&job.env_args)),
+        ("variations", variations),
+    ];
+    let fields = objects.into_iter().flat_map(|(object, fields)| {
+        fields
+            .into_iter()
+            .flat_map(Map::keys)
+            .map(move |field| (object, field))
+    });
+    let unknown = fields.filter(|(_, field)| !known.contains(&field.as_str()) && !is_arenas(field));
+    let mut refused = unknown.filter_map(|(object, field)| {
         let likeness = |name: &&&str| (strsim::jaro_winkler(name, field) * 1e6) as u64;
         let nearest = known
             .iter()
@@ -77,7 +89,7 @@ pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
             None => return None,
         };
         Some(Misspelt {
-            field: field.clone(),
+            field: format!("{object}.{field}"),
             hint,
         })
     });

@@ -36,14 +36,14 @@ pub enum JobRefusal {
         /// The known names, separated by commas.
         known: String,
     },
-    /// The job has an environment field that is not read.
-    #[error("job {index} ({job}) field arena_env_args.{field}: unknown field; {hint}")]
+    /// The job has a field or a variation of its environment that is not read.
+    #[error("job {index} ({job}) field {field}: unknown field; {hint}")]
     Field {
         /// Position of the job in the file.
         index: usize,
         /// Name of the job.
         job: String,
-        /// The field as written.
+        /// The field as written, with the object that it is in.
         field: String,
         /// The nearest known name, or all of them.
         hint: String,
@@ -224,6 +224,26 @@ mod tests {
         );
         misspelt[0].status = Status::Completed;
         assert_eq!(check(&misspelt), Ok(()));
+    }
+
+    #[test]
+    fn a_misspelt_variation_is_refused_with_the_nearest() {
+        let varied = |environment: &str, name: &str| {
+            let mut jobs = jobs(environment, "scripted", "pending");
+            jobs[0].variations.insert(name.to_owned(), 900.into());
+            jobs
+        };
+        assert_eq!(
+            check(&varied("reach", "ligth_intensity"))
+                .unwrap_err()
+                .to_string(),
+            "job 0 (a) field variations.ligth_intensity: unknown field; did you mean `light_intensity`?"
+        );
+        for name in ["light_intensity", "hdr", "light"] {
+            assert_eq!(check(&varied("reach", name)), Ok(()), "{name}");
+        }
+        // The factory says which arguments it has.
+        assert_eq!(check(&varied("gym:Pusher-v5", "env_kwarg")), Ok(()));
     }
 
     #[test]
