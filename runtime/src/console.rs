@@ -37,6 +37,15 @@ pub fn out(line: impl Display) {
     write(io::stdout().lock(), &line);
 }
 
+/// Prints information to stdout, unless the user wants only results.
+pub fn info(line: impl Display) {
+    if Style::current().shows(Level::Info) {
+        out(line);
+    } else {
+        log(Level::Info, &line.to_string());
+    }
+}
+
 /// Prints a line about this rank to stderr. `facts` are its fields in the JSON output.
 pub fn say(level: Level, label: &str, line: &str, facts: Value) {
     log(level, line);

@@ -5,6 +5,7 @@
 mod agent;
 mod assignment;
 mod command;
+mod console;
 mod crash;
 mod files;
 mod gr00t;

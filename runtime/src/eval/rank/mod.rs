@@ -186,7 +186,7 @@ impl<'a> Evaluation<'a> {
         if setup.env.rank != 0 {
             return;
         }
-        console::out(tables::jobs(
+        console::info(tables::jobs(
             setup.plan.jobs.iter().map(|job| (job, job.status.as_str())),
         ));
         let done: usize = progress::done(&history.lines).values().map(Vec::len).sum();

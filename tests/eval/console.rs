@@ -1,0 +1,17 @@
+//! Tests of what an evaluation prints.
+
+use crate::command::{Eval, job};
+
+#[test]
+fn quiet_leaves_out_the_opening_table_and_keeps_the_results() {
+    let eval = Eval::new(&[job("reach", 1, 1)])
+        .nproc(1)
+        .launcher_words(&["--quiet"]);
+    let done = eval
+        .run()
+        .succeeds()
+        .stdout_has("METRICS SUMMARY")
+        .stdout_has("1 of 1 episodes")
+        .stdout_has("report: ");
+    assert!(!done.stdout.contains("pending"), "{}", done.stdout);
+}
