@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::file::rollout::MAX_EPISODES;
-use crate::job::{Job, JobIndex, Length};
+use crate::job::{Job, JobIndex, Length, Status};
 use crate::journal::{JobEnd, Line};
 use crate::placement::Share;
 
@@ -107,6 +107,33 @@ pub fn finished<'a>(
     }
 }
 
+/// Returns the status of a job before a launch, and how many of its episodes are done if some are:
+/// `completed, 4 done`. `lines` are the lines about the job.
+pub fn status_so_far(lines: &[&Line], job: &Job) -> String {
+    if job.status != Status::Pending {
+        return job.status.as_str().to_owned();
+    }
+    let done = done(lines.iter().copied())
+        .remove(&job.index)
+        .unwrap_or_default();
+    let done = done.into_iter().filter(|episode| job.selects(*episode));
+    let done = done.count() as u64;
+    let is_finished = match job.length {
+        Length::Episodes(count) => done >= job.selected(count),
+        Length::Steps(_) | Length::Policy => finished(lines.iter().copied(), job, None),
+    };
+    let status = match is_finished {
+        true => Status::Completed,
+        false => job.status,
+    };
+    // An interrupted job in steps starts over, so that nothing of it is done.
+    let starts_over = !is_finished && matches!(job.length, Length::Steps(_));
+    match done {
+        1.. if !starts_over => format!("{}, {done} done", status.as_str()),
+        _ => status.as_str().to_owned(),
+    }
+}
+
 /// Returns the ends that determine the status of a job, the latest first; `ends` must be in order
 /// of time. If several ranks share the job, the last end of each counts. An end is outdated if all
 /// its environments have a later one.
@@ -162,8 +189,45 @@ fn is_covered(envs: Range<usize>, by: &[Range<usize>]) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
+    use crate::samples;
+
+    fn job(length: (&str, u64)) -> Job {
+        let mut entry = json!({"name": "a", "arena_env_args": {"environment": "reach"},
+                               "policy_type": "scripted"});
+        entry[length.0] = length.1.into();
+        crate::file::parse(&json!({"jobs": [entry]}))
+            .unwrap()
+            .remove(0)
+    }
+
+    #[test]
+    fn the_status_before_a_launch_is_what_the_journals_have() {
+        let lines = [0, 1, 2, 2].map(|episode| Line::from(samples::episode(0, "a", episode)));
+        let about: Vec<_> = lines.iter().collect();
+        let of = |length, lines: &[&Line]| status_so_far(lines, &job(length));
+        assert_eq!(of(("num_episodes", 4), &[]), "pending");
+        assert_eq!(of(("num_episodes", 4), &about), "pending, 3 done");
+        assert_eq!(of(("num_episodes", 3), &about), "completed, 3 done");
+        assert_eq!(of(("num_steps", 90), &about), "pending");
+        let end = Line::JobEnd(JobEnd::default());
+        let ended: Vec<_> = about.iter().copied().chain([&end]).collect();
+        assert_eq!(of(("num_steps", 90), &ended), "completed, 3 done");
+    }
+
+    #[test]
+    fn a_part_that_only_selects_is_complete_without_the_rest() {
+        let mut part = job(("num_episodes", 9));
+        part.only = Some("1-2".parse().unwrap());
+        let lines = [1, 2].map(|episode| Line::from(samples::episode(0, "a", episode)));
+        let about: Vec<_> = lines.iter().collect();
+        assert_eq!(status_so_far(&about, &part), "completed, 2 done");
+        assert_eq!(status_so_far(&about[..1], &part), "pending, 1 done");
+        part.status = Status::Failed;
+        assert_eq!(status_so_far(&about, &part), "failed");
+    }
 
     proptest! {
         #[test]

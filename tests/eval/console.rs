@@ -15,3 +15,15 @@ fn quiet_leaves_out_the_opening_table_and_keeps_the_results() {
         .stdout_has("report: ");
     assert!(!done.stdout.contains("pending"), "{}", done.stdout);
 }
+
+#[test]
+fn the_opening_table_of_a_resumed_run_has_what_is_done() {
+    let begun = Eval::new(&[job("reach", 1, 1), job("push", 1, 1)]).nproc(1);
+    begun.run().succeeds().stdout_has("| reach    | pending | ");
+    let eval = begun.jobs(&[job("reach", 1, 1), job("push", 2, 1)]);
+    eval.words(&["--accept-changed-jobs"])
+        .run()
+        .succeeds()
+        .stdout_has("| reach    | completed, 1 done | ")
+        .stdout_has("| push     | pending, 1 done   | ");
+}

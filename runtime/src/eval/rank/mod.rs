@@ -22,6 +22,7 @@ use std::time::{Instant, SystemTime};
 
 use jobs::assign::Work;
 use jobs::eval_args::EvalArgs;
+use jobs::job::Job;
 use jobs::journal::{Journal, Line, RankStart};
 use jobs::progress;
 use jobs::time::rfc3339;
@@ -186,9 +187,11 @@ impl<'a> Evaluation<'a> {
         if setup.env.rank != 0 {
             return;
         }
-        console::info(tables::jobs(
-            setup.plan.jobs.iter().map(|job| (job, job.status.as_str())),
-        ));
+        let jobs = &setup.plan.jobs;
+        let so_far = |job: &Job| progress::status_so_far(&history.about(job.index), job);
+        let statuses: Vec<_> = jobs.iter().map(so_far).collect();
+        let rows = jobs.iter().zip(statuses.iter().map(String::as_str));
+        console::info(tables::jobs(rows));
         let done: usize = progress::done(&history.lines).values().map(Vec::len).sum();
         if done > 0 {
             let folder = setup.folder.root().display();
