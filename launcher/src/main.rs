@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             let style = cli.log_style();
             style.adopt();
             trace::start(&env, style);
-            launch(&cli, &env)
+            launch(&cli, &words, &env)
         }
         Ok(CliRequest::Print(text)) => print(&text),
         Err(err) => {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn launch(cli: &Cli, env: &Environment) -> ExitCode {
+fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
     let node = match Node::read() {
         Ok(node) => node,
         Err(err) => return refuse(format_args!("cannot read the facts of this node: {err}")),
@@ -68,22 +68,35 @@ fn launch(cli: &Cli, env: &Environment) -> ExitCode {
     if cli.dry_run {
         show(&plan)
     } else {
-        run(&plan, env)
+        let end = match run(&plan, env) {
+            Ok(end) => end,
+            Err(code) => return code,
+        };
+        say_how_to_resume(&plan, cli, words, end);
+        end.exit_code()
     }
 }
 
-fn run(plan: &LaunchPlan, env: &Environment) -> ExitCode {
+/// Prints the command that resumes an evaluation that a signal has ended.
+fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: LaunchEnd) {
+    let is_stopped = matches!(end, LaunchEnd::Stopped { .. } | LaunchEnd::Killed { .. });
+    let eval = plan.eval.as_ref().filter(|_| is_stopped);
+    if let Some(command) = eval.and_then(|eval| built_in::resume_command(cli, words, &eval.output))
+    {
+        say::say(Level::Result, format_args!("to resume: {command}"));
+    }
+}
+
+/// Runs a launch to its end. Returns the exit code of a launch that is refused, with the reason
+/// printed.
+fn run(plan: &LaunchPlan, env: &Environment) -> Result<LaunchEnd, ExitCode> {
     let lock = FolderLock::new(plan);
     if let Some(eval) = &plan.eval {
         if let Err(err) = missing::check(&eval.run.jobs, env) {
-            return refuse(format_args!("`{}`: {err}", eval.run.jobs_file));
+            return Err(refuse(format_args!("`{}`: {err}", eval.run.jobs_file)));
         }
-        if let Err(err) = taken(plan, &lock) {
-            return refuse(err);
-        }
-        if let Err(err) = eval.settle(lock.launch()) {
-            return refuse(err);
-        }
+        taken(plan, &lock).map_err(refuse)?;
+        eval.settle(lock.launch()).map_err(refuse)?;
     }
     let end = agent::launch(plan, &lock);
     if let Some(eval) = &plan.eval
@@ -91,7 +104,7 @@ fn run(plan: &LaunchPlan, env: &Environment) -> ExitCode {
     {
         partial_report::write(eval, &lock);
     }
-    end.exit_code()
+    Ok(end)
 }
 
 /// Locks the run folder before anything else is done. With several nodes, the lock is taken after

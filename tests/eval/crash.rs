@@ -113,7 +113,13 @@ fn an_interrupt_closes_every_file_and_reports_what_there_is() {
     eval.wait_for_episodes(3);
     let ranks = running.ranks();
     running.signal("INT");
-    running.wait().fails_with(1);
+    let ended = running.wait().fails_with(1);
+    let resume = format!(" eval --resume {}", eval.folder().root().display());
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    assert!(
+        last.starts_with("rrun: to resume: rrun --nproc-per-node 2 ") && last.ends_with(&resume),
+        "{last}"
+    );
     assert!(ranks.iter().all(|pid| !alive(*pid)));
     let report = eval.report();
     assert!(report.partial && report.overall.episodes >= 3 && report.run.stopped.is_some());

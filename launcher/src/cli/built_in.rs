@@ -61,12 +61,41 @@ pub fn with_token_in_environment(cli: &Cli, words: &[OsString]) -> Option<Comman
     Some(command)
 }
 
+/// Returns the command that resumes the evaluation in a run folder with the same options of the
+/// launcher, for a shell.
+pub fn resume_command(cli: &Cli, words: &[OsString], folder: &Path) -> Option<String> {
+    let before = &words[..words.len().checked_sub(cli.args.len())?];
+    let before = before.iter().map(OsString::as_os_str);
+    let all = [OsStr::new("rrun")]
+        .into_iter()
+        .chain(before)
+        .chain([OsStr::new("--resume"), folder.as_os_str()]);
+    let quoted: Vec<_> = all.map(|word| quoted(&word.to_string_lossy())).collect();
+    Some(quoted.join(" "))
+}
+
+/// Quotes a word if a shell would not read it as it is.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(words: &[&str]) -> Vec<OsString> {
         without_help(words.iter().map(OsString::from).collect())
+    }
+
+    fn parsed(words: &[OsString]) -> Cli {
+        match crate::cli::parse(words.to_vec(), &crate::cli::Environment::default()) {
+            Ok(crate::cli::CliRequest::Launch(cli)) => *cli,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -83,14 +112,7 @@ mod tests {
             "1",
         ];
         let words = words.map(OsString::from);
-        let read = |words: &[OsString]| match crate::cli::parse(
-            words.to_vec(),
-            &crate::cli::Environment::default(),
-        ) {
-            Ok(crate::cli::CliRequest::Launch(cli)) => cli,
-            other => panic!("{other:?}"),
-        };
-        let command = with_token_in_environment(&read(&words), &words).unwrap();
+        let command = with_token_in_environment(&parsed(&words), &words).unwrap();
         let left: Vec<_> = command.get_args().collect();
         assert_eq!(
             left,
@@ -111,8 +133,31 @@ mod tests {
         );
         let other = ["x.py", "--api-token", "s3cret"].map(OsString::from);
         assert!(
-            with_token_in_environment(&read(&other), &other).is_none(),
+            with_token_in_environment(&parsed(&other), &other).is_none(),
             "a program of the user's"
+        );
+    }
+
+    #[test]
+    fn the_command_that_resumes_has_the_options_of_the_launcher() {
+        let words = [
+            "--nproc-per-node",
+            "2",
+            "eval",
+            "--jobs",
+            "a.json",
+            "--seed=7",
+        ];
+        let words = words.map(OsString::from);
+        let command = |folder: &str| resume_command(&parsed(&words), &words, Path::new(folder));
+        assert_eq!(
+            command("outputs/tonight").unwrap(),
+            "rrun --nproc-per-node 2 eval --resume outputs/tonight"
+        );
+        assert!(
+            command("it's my run")
+                .unwrap()
+                .ends_with(r"--resume 'it'\''s my run'")
         );
     }
 
