@@ -405,7 +405,13 @@ fn a_run_that_is_under_way_is_looked_at_without_being_in_its_way() {
     rrun(&["verify", run.path()])
         .succeeds()
         .says("the run is under way: a rank is at work\n");
-    rrun(&["report", run.path()]).succeeds();
+    let under_way = "the run is under way: a rank is at work; 1 of 2 episodes so far\n";
+    rrun(&["report", run.path()]).succeeds().says(under_way);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let output = elsewhere.path().join("merged");
+    rrun(&["merge", run.path(), "--output", output.to_str().unwrap()])
+        .succeeds()
+        .says(under_way);
     drop(journal);
     let done = rrun(&["verify", run.path()]).fails_with(1);
     assert!(

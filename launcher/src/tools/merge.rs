@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use jobs::time::rfc3339;
 use report::merge::Merge;
 use report::tables;
-use report::{Context, Damage, Journals, Report};
+use report::{Context, Damage, Journals, Merged, Report};
 
-use crate::tools::{ToolError, print};
+use crate::tools::{ToolError, print, under_way};
 
 /// Number of conflicts that are printed; report.json has up to a thousand, `rrun verify` all.
 const NAMED: usize = 20;
@@ -35,10 +35,11 @@ pub(super) fn run(args: &MergeArgs) -> Result<ExitCode, ToolError> {
     for input in merge.inputs() {
         let root = input.folder().root().display();
         print(format_args!("{root}: {} jobs", input.plan().jobs.len()))?;
-        if Journals::of(input.folder())?.in_use() {
-            print(format_args!(
-                "  is being written to; what it has so far is merged"
-            ))?;
+        let journals = Journals::of(input.folder())?;
+        if let Some(writer) = under_way::writer(input.folder(), &journals) {
+            let merged = Merged::new(input.plan(), &journals)?;
+            let so_far = Report::of(&merged, Context::default())?.overall;
+            print(format_args!("  {}", under_way::line(&writer, &so_far)))?;
         }
     }
     for [original, copy] in merge.copies() {

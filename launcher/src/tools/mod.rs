@@ -15,6 +15,7 @@ mod compare;
 mod fit;
 mod merge;
 mod report;
+mod under_way;
 mod verify;
 
 use std::ffi::{OsStr, OsString};

@@ -11,7 +11,7 @@ use jobs::time::rfc3339;
 use report::tables;
 use report::{Context, Journals, Merged, Report};
 
-use crate::tools::{ToolError, open, print};
+use crate::tools::{ToolError, open, print, under_way};
 
 /// Recreate the report of a run from its plan and journals.
 ///
@@ -76,7 +76,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
         folder: folder_name(),
         err,
     })?;
-    tell(&folder, &plan, &merged, &report)?;
+    let writer = under_way::writer(&folder, &journals);
+    let under_way = writer.map(|writer| under_way::line(&writer, &report.overall));
+    tell(&folder, &plan, &merged, &report, under_way)?;
     let page = folder.page().display().to_string();
     if args.html {
         print(format_args!("page: {page}"))?;
@@ -102,6 +104,7 @@ fn tell(
     plan: &RunPlan,
     merged: &Merged,
     report: &Report,
+    under_way: Option<String>,
 ) -> Result<(), ToolError> {
     let rows = plan
         .jobs
@@ -116,6 +119,9 @@ fn tell(
     let comparison = tables::comparison(report);
     if !comparison.is_empty() {
         print(comparison)?;
+    }
+    if let Some(line) = under_way {
+        print(line)?;
     }
     print(tables::conclusion(report))?;
     for damage in merged.damage() {

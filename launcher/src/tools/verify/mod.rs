@@ -24,12 +24,12 @@ use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::record_format::RecordFormat;
 use jobs::table::{MAX_ROWS, grid};
-use jobs::{launch, threads};
+use jobs::threads;
 use report::verify;
 use report::verify::{Findings, JobAudit};
 use report::{Context, JobReport, Journals, Merged, Report};
 
-use crate::tools::{ToolError, open, print, print_line};
+use crate::tools::{ToolError, open, print, print_line, under_way};
 
 /// Check that every episode of the plan exists once, and that every dataset and video that the
 /// journals name exists and is complete. Exit with 1 if something is wrong.
@@ -63,7 +63,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
     let merged = Merged::new(&plan, &journals)?;
     let report = Report::of(&merged, Context::default())?;
     let mut all = verify::run(&merged);
-    let at_work = at_work(&folder, &journals);
+    let at_work = under_way::writer(&folder, &journals);
     if let Some(who) = &at_work {
         print_line(format_args!("the run is under way: {who}"))?;
     }
@@ -109,12 +109,6 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
         folder.root().display()
     ))?;
     Ok(ExitCode::FAILURE)
-}
-
-/// Who writes into the folder, as far as that can be seen from here.
-fn at_work(folder: &RunFolder, journals: &Journals) -> Option<String> {
-    let launch = launch::holder(folder).map(|holder| holder.to_string());
-    launch.or_else(|| journals.in_use().then(|| "a rank is at work".to_owned()))
 }
 
 struct VerifiedRun<'a> {
