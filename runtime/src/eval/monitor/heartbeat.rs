@@ -39,7 +39,7 @@ pub struct Heartbeat {
     /// Number of jobs, or parts of jobs, that this rank has finished in this launch.
     #[serde(default)]
     pub jobs_done: u64,
-    /// Number of jobs, or parts of jobs, that are assigned to this rank.
+    /// Number of jobs that are assigned to this rank; 0 if any of them is split between ranks.
     #[serde(default)]
     pub jobs: u64,
     /// Seconds in which at least one environment was at work.

@@ -44,8 +44,13 @@ pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> EarlierResults {
 /// Returns this rank's first heartbeat: what it finished in this launch before a restart, and its
 /// whole share of the work.
 pub fn own(work: &[Work], lines: &[Line], launched: &str, rank: usize) -> Heartbeat {
+    // Every rank ends its parts of all jobs near the end of the run, so they tell nothing.
+    let jobs = match work.iter().any(is_part) {
+        true => 0,
+        false => work.len() as u64,
+    };
     let mut beat = Heartbeat {
-        jobs: work.len() as u64,
+        jobs,
         ..Heartbeat::default()
     };
     let of_launch = |episode: &&Episode| episode.rank == rank && episode.ended.as_str() >= launched;
@@ -70,6 +75,14 @@ pub fn own(work: &[Work], lines: &[Line], launched: &str, rank: usize) -> Heartb
         .map_or(0, |left| left + beat.ended);
     (beat.done, beat.solved) = (0, 0);
     beat
+}
+
+/// Returns whether other ranks run a part of the job, too.
+fn is_part(work: &Work) -> bool {
+    let Some(count) = count(&work.job) else {
+        return work.share.is_some_and(|share| share.count < share.total);
+    };
+    (work.episodes(0..count).count() as u64) < work.job.selected(count)
 }
 
 fn scored(lines: &[Line]) -> impl Iterator<Item = &Episode> {
@@ -142,5 +155,20 @@ mod tests {
         );
         let own = own(&work, &lines, launched, 0);
         assert_eq!((own.ended, own.own, own.jobs, own.done), (1, 3, 1, 0));
+    }
+
+    #[test]
+    fn jobs_that_are_split_between_ranks_are_counted_by_episodes_alone() {
+        let jobs_of = |ranks: usize| {
+            let by_episodes = assign::Assignment {
+                shard: assign::Shard::Episodes,
+                ..assign::Assignment::default()
+            };
+            let placement = Placement::of_ranks(0..ranks);
+            let work = assign::work(&jobs(), &placement, by_episodes, 0);
+            let own = own(&work, &[], "", 0);
+            (own.jobs, own.own)
+        };
+        assert_eq!([jobs_of(1), jobs_of(2)], [(2, 8), (0, 4)]);
     }
 }

@@ -13,7 +13,7 @@ pub struct RunSnapshot {
     pub ranks: Vec<RankView>,
     /// Number of jobs, or parts of jobs, that ranks have finished in this launch.
     pub jobs_done: u64,
-    /// Number of jobs, or parts of jobs, that are assigned to ranks; 0 with leases.
+    /// Number of jobs that are assigned to ranks; 0 with leases, or if jobs are split.
     pub jobs: u64,
     /// Number of finished episodes, including those of earlier launches.
     pub done: u64,
