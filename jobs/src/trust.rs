@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::job::{Job, Status};
 use crate::known::is_python_environment;
 use crate::model_server::ModelServer;
-use crate::policies::canonical_policy;
+use crate::policies::{FactoryName, PolicyType, canonical_policy};
 use crate::{files, sha256};
 
 /// Maximum size in bytes of the list of digests, enough for half a million. A longer list is
@@ -125,11 +125,15 @@ fn of_job(job: &Job) -> Vec<Use> {
     let config = Value::Object(job.policy_config.clone());
     if has_text(&config) {
         let policy = canonical_policy(&job.policy_type);
-        let content = json!(["policy", policy, of_value(&config)]);
-        uses.push(Use::new(
-            format!("the policy {policy} with {}", shown(&config.to_string())),
-            &content,
-        ));
+        if PolicyType::of(policy) == Some(PolicyType::Python) {
+            uses.push(of_python_policy(job, &config));
+        } else {
+            let content = json!(["policy", policy, of_value(&config)]);
+            uses.push(Use::new(
+                format!("the policy {policy} with {}", shown(&config.to_string())),
+                &content,
+            ));
+        }
     }
     if let Some(dir) = &job.video.base_dir {
         let dir = located(&dir.to_string_lossy());
@@ -139,6 +143,29 @@ fn of_job(job: &Job) -> Vec<Use> {
         ));
     }
     uses
+}
+
+/// Returns the code that a policy of the type `python` runs: its file or module, its interpreter,
+/// and the variables and arguments that both get.
+fn of_python_policy(job: &Job, config: &Value) -> Use {
+    let text = |field: &str| job.policy_config.get(field).and_then(Value::as_str);
+    let policy = text("policy").unwrap_or_default();
+    let script = match FactoryName::of(policy) {
+        Some(FactoryName::InFile { file, .. }) => Some(located(file)),
+        Some(FactoryName::InModule { .. }) | None => None,
+    };
+    let mut others = job.policy_config.clone();
+    others.retain(|field, _| field != "policy" && field != "python");
+    let with = if others.is_empty() {
+        String::new()
+    } else {
+        format!(" with {}", shown(&Value::from(others).to_string()))
+    };
+    let python = text("python").unwrap_or("python3");
+    Use::new(
+        format!("the policy `{policy}` by `{python}`{with}"),
+        &json!(["python policy", script, of_value(config)]),
+    )
 }
 
 /// Returns the whole text, since any part may be important, or its beginning if it is longer than
@@ -307,6 +334,11 @@ mod tests {
             gym("/tmp/evil", json!({"LD_PRELOAD": "/tmp/evil.so"})),
             job(json!({"environment": "reach"}), "openai_agent", remote),
             job(json!({"environment": "reach"}), "torchscript", module),
+            job(
+                json!({"environment": "reach"}),
+                "python",
+                json!({"policy": "/tmp/evil.py:make", "python": "/tmp/venv", "env": {"A": "b"}}),
+            ),
             filmed,
         ];
         assert_eq!(
@@ -315,6 +347,7 @@ mod tests {
                 r#"the environment `gym:X-v0` by `/tmp/evil` with {"env":{"LD_PRELOAD":"/tmp/evil.so"}}"#,
                 r#"the policy openai_agent with {"model_url":"http://evil/v1","api_key_env":"AWS_SECRET_ACCESS_KEY"}"#,
                 r#"the policy torchscript with {"model_path":"/tmp/x.pt"}"#,
+                r#"the policy `/tmp/evil.py:make` by `/tmp/venv` with {"env":{"A":"b"}}"#,
                 "videos written to `/srv/www`",
             ]
         );

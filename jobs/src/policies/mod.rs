@@ -16,6 +16,7 @@ mod gr00t;
 mod gr00t_remote;
 mod openai_agent;
 mod pi0_remote;
+mod python;
 mod reader;
 mod remote;
 mod setting;
@@ -23,8 +24,9 @@ mod torchscript;
 
 use serde_json::{Map, Value};
 
+pub use python::DECLARED_MEMORY;
 pub use reader::{SettingError, SettingsReader, read_yaml};
-pub use setting::{PathTo, Setting, ValueKind};
+pub use setting::{FactoryName, PathTo, Setting, ValueKind};
 
 /// The setting with the path of Arena's YAML file, which has settings too.
 pub const YAML: &str = "policy_config_yaml_path";
@@ -71,6 +73,8 @@ pub enum MemoryRule {
     Gr00t,
     /// From the sizes of the files that the setting `model_path` names.
     Files,
+    /// What the setting [`DECLARED_MEMORY`] says, if the job has it.
+    Declared,
 }
 
 /// Makes the enum of all policies, each with its row.
@@ -109,6 +113,8 @@ policy_types! {
     Gr00t => gr00t::ROW,
     /// A TorchScript module in the rank.
     Torchscript => torchscript::ROW,
+    /// A Python object in a process of its own.
+    Python => python::ROW,
     /// A GR00T server.
     Gr00tRemote => gr00t_remote::ROW,
     /// An openpi server.

@@ -80,6 +80,8 @@ pub enum ValueKind {
     Text,
     /// The path of a file or folder.
     Path(PathTo),
+    /// The name of a Python callable, see [`FactoryName`].
+    Factory,
     /// A string or a list of strings.
     Texts,
     /// `true` or `false`.
@@ -111,9 +113,59 @@ pub enum PathTo {
     File,
     /// The folder of a checkpoint, or the name of a downloaded model.
     Checkpoint,
+    /// A Python interpreter: a name in `PATH`, a path, or the folder of a venv.
+    Interpreter,
     /// Something that may not exist yet, because an earlier job may make it, or that only the rank
     /// looks for.
     Anything,
+}
+
+/// The name of a Python callable or class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FactoryName<'a> {
+    /// `path/to/file.py:factory`.
+    InFile {
+        /// The file, relative to the working directory.
+        file: &'a str,
+        /// Name of the callable in it.
+        factory: &'a str,
+    },
+    /// `package.module:factory`.
+    InModule {
+        /// Dotted name of the module.
+        module: &'a str,
+        /// Name of the callable in it.
+        factory: &'a str,
+    },
+}
+
+impl<'a> FactoryName<'a> {
+    /// Reads a name; returns `None` if it has neither form.
+    pub fn of(name: &'a str) -> Option<Self> {
+        let (place, factory) = name.rsplit_once(':')?;
+        if !factory.split('.').all(is_identifier) {
+            return None;
+        }
+        if place.len() > ".py".len() && place.ends_with(".py") {
+            return Some(Self::InFile {
+                file: place,
+                factory,
+            });
+        }
+        let module = place;
+        module
+            .split('.')
+            .all(is_identifier)
+            .then_some(Self::InModule { module, factory })
+    }
+}
+
+fn is_identifier(part: &str) -> bool {
+    let mut letters = part.chars();
+    letters
+        .next()
+        .is_some_and(|first| first.is_alphabetic() || first == '_')
+        && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
 }
 
 /// A whole number of things: actions, steps, tokens.
@@ -124,6 +176,9 @@ impl ValueKind {
     pub fn accepts(self, value: &Value) -> bool {
         match self {
             Self::Text | Self::Path(_) => value.is_string(),
+            Self::Factory => value
+                .as_str()
+                .is_some_and(|name| FactoryName::of(name).is_some()),
             Self::Texts => match value {
                 Value::Array(items) => items.iter().all(Value::is_string),
                 other => other.is_string(),
@@ -152,6 +207,7 @@ impl ValueKind {
         match self {
             Self::Text => "a string is needed".into(),
             Self::Path(_) => "a path is needed".into(),
+            Self::Factory => "`file.py:factory` or `package.module:factory` is needed".into(),
             Self::Texts => "a string or a list of strings is needed".into(),
             Self::Flag => "true or false is needed".into(),
             Self::Seed => "a whole number from 0 is needed".into(),
@@ -180,6 +236,7 @@ impl ValueKind {
         match self {
             Self::Text => json!("text"),
             Self::Path(_) => json!("/nowhere"),
+            Self::Factory => json!("package.module:factory"),
             Self::Texts => json!(["text"]),
             Self::Flag => json!(true),
             Self::Seed | Self::Port => json!(1),

@@ -76,6 +76,21 @@ fn what_a_rank_would_refuse_is_refused_in_the_same_words() {
             json!({"scheduler": "fifo"}),
             "`policy_config_dict.scheduler` is \"fifo\", one of chunk, synced_batch is needed",
         ),
+        (
+            PolicyType::Python,
+            json!({}),
+            "`policy_config_dict.policy` is missing, `file.py:factory` or `package.module:factory` is needed",
+        ),
+        (
+            PolicyType::Python,
+            json!({"policy": "mine.py"}),
+            "`policy_config_dict.policy` is \"mine.py\", `file.py:factory` or `package.module:factory` is needed",
+        ),
+        (
+            PolicyType::Python,
+            json!({"policy": "mine.py:make", "policy_kwargs": []}),
+            "`policy_config_dict.policy_kwargs` is [], an object is needed",
+        ),
     ];
     for (policy, config, reason) in table {
         assert_eq!(refusal(policy, config), reason);
@@ -159,6 +174,7 @@ fn every_setting_with_an_effect_is_documented() {
     let pages = [
         "evaluate.md",
         "policy.md",
+        "python_policy.md",
         "remote-policies.md",
         "vision-language-agents.md",
     ]
@@ -175,5 +191,26 @@ fn every_setting_with_an_effect_is_documented() {
                 setting.name
             );
         }
+    }
+}
+
+#[test]
+fn a_factory_is_in_a_file_or_in_a_module() {
+    let in_file = |file, factory| Some(FactoryName::InFile { file, factory });
+    let in_module = |module, factory| Some(FactoryName::InModule { module, factory });
+    let table = [
+        ("a/b c.py:make", in_file("a/b c.py", "make")),
+        ("a.py:Outer.inner", in_file("a.py", "Outer.inner")),
+        ("pkg.mod:Class", in_module("pkg.mod", "Class")),
+        ("pkg:make", in_module("pkg", "make")),
+        ("pkg.mod.Class", None),
+        (".py:make", None),
+        ("a.py:", None),
+        ("a b:make", None),
+        ("pkg..mod:make", None),
+        ("pkg:2", None),
+    ];
+    for (name, wanted) in table {
+        assert_eq!(FactoryName::of(name), wanted, "{name}");
     }
 }

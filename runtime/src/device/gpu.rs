@@ -107,7 +107,11 @@ pub fn using<T>(
 
 /// Returns [`PolicyError::DeviceLost`] if `err` means that this process has lost `device`.
 pub fn loss(device: Device, err: &PolicyError) -> Option<PolicyError> {
-    lost(device, &err.to_string()).map(PolicyError::DeviceLost)
+    match err {
+        // What a worker says of CUDA is about its own context, not that of this process.
+        PolicyError::Worker { .. } => None,
+        _ => lost(device, &err.to_string()).map(PolicyError::DeviceLost),
+    }
 }
 
 fn lost(device: Device, error: &str) -> Option<String> {

@@ -11,6 +11,7 @@ use crate::policy::basic::OneActionSettings;
 use crate::policy::gr00t::Gr00tSettings;
 use crate::policy::gr00t::remote::RemoteSettings;
 use crate::policy::openpi::OpenpiSettings;
+use crate::policy::python::PythonPolicySettings;
 use crate::policy::remote::Lifeline;
 use crate::policy::replay::ReplaySettings;
 use crate::policy::scripted::ScriptedSettings;
@@ -101,6 +102,7 @@ fn read(
         PolicyType::Scripted => Box::new(ScriptedSettings::read(config)?),
         PolicyType::Gr00t => Box::new(Gr00tSettings::read(config)?),
         PolicyType::Torchscript => Box::new(ScriptSettings::read(config)?),
+        PolicyType::Python => Box::new(PythonPolicySettings::read(config)?),
         PolicyType::Gr00tRemote => Box::new(RemoteSettings::read(config)?),
         PolicyType::Pi0Remote => Box::new(OpenpiSettings::read(config)?),
         PolicyType::OpenaiAgent => Box::new(AgentSettings::read(config)?),
@@ -145,6 +147,7 @@ pub(crate) mod tests {
         let value = |setting: &Setting| match setting.kind {
             ValueKind::Path(PathTo::Checkpoint) => json!(folder),
             ValueKind::Path(_) => json!(folder.join("file")),
+            ValueKind::Factory => json!("package.module:factory"),
             _ => json!("http://localhost:8000/v1"),
         };
         required

@@ -11,6 +11,7 @@ use tch::TchError;
 
 use crate::policy::agent::PlannerError;
 use crate::policy::gr00t::remote::ProtocolError;
+use crate::policy::python::WorkerError;
 
 /// The errors of a policy.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,15 @@ pub enum PolicyError {
     /// The process has lost its GPU; only a new process can use it again.
     #[error("{0}")]
     DeviceLost(String),
+    /// The worker of a Python policy cannot be started, or failed too often.
+    #[error("policy `{policy}`: {err}")]
+    Worker {
+        /// Name of the policy: file or module, and factory.
+        policy: String,
+        /// What happened.
+        #[source]
+        err: WorkerError,
+    },
     /// A policy server is unreachable or refuses a request.
     #[error("policy server {server}: {reason}")]
     Remote {
@@ -151,6 +161,26 @@ pub enum InferenceError {
     /// The planner of an agent fails.
     #[error(transparent)]
     Agent(#[from] PlannerError),
+    /// The worker of a Python policy gave no actions for a row.
+    #[error("policy `{policy}`: {err}")]
+    Worker {
+        /// Name of the policy: file or module, and factory.
+        policy: String,
+        /// What happened.
+        #[source]
+        err: WorkerError,
+    },
+    /// The inference of an episode's first chunk failed in a job that counts steps.
+    #[error(
+        "{reason}; this job counts steps, and episode {episode} has taken none: num_episodes is \
+         one way"
+    )]
+    NoFirstChunk {
+        /// Why the inference failed.
+        reason: String,
+        /// Index of the episode.
+        episode: u64,
+    },
     /// The thread that runs the policy has ended.
     #[error("the policy's thread has ended")]
     ThreadEnded,

@@ -18,6 +18,7 @@ mod error;
 pub mod gr00t;
 pub mod openpi;
 mod planner;
+pub mod python;
 pub mod remote;
 mod replay;
 mod scripted;
@@ -41,6 +42,7 @@ pub struct Chunk {
     action_dim: usize,
     values: Vec<f32>,
     is_end: bool,
+    failure: Option<Arc<str>>,
 }
 
 impl Chunk {
@@ -58,6 +60,7 @@ impl Chunk {
             action_dim,
             values,
             is_end: false,
+            failure: None,
         }
     }
 
@@ -68,6 +71,20 @@ impl Chunk {
             is_end: true,
             ..Self::new(action_dim, vec![0.0; action_dim])
         }
+    }
+
+    /// Creates the result of a row whose inference failed, for a policy in which a failure of some
+    /// rows is none of the others. The episode counts as an error, for this reason.
+    pub fn failed(action_dim: usize, reason: &str) -> Self {
+        Self {
+            failure: Some(Arc::from(reason)),
+            ..Self::new(action_dim, vec![0.0; action_dim])
+        }
+    }
+
+    /// Returns why the inference of this row failed, if it did.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// Returns whether the policy ends the episode.
@@ -167,7 +184,7 @@ pub trait Policy {
     ///
     /// # Errors
     /// Returns [`PolicyError::Inference`] if the model fails; the rows' episodes then count as
-    /// errors, not as failures.
+    /// errors, not as failures. A policy that goes on afterwards gives [`Chunk::failed`] instead.
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError>;
 }
 

@@ -139,6 +139,7 @@ pub fn serve(
         | PolicyType::ReplayAction
         | PolicyType::Scripted
         | PolicyType::Torchscript
+        | PolicyType::Python
         | PolicyType::Gr00tRemote
         | PolicyType::Pi0Remote
         | PolicyType::OpenaiAgent => Err(not_served(policy_type).into()),

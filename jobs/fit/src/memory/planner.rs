@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jobs::assign::{self, Assignment};
 use jobs::job::Job;
 use jobs::placement::Placement;
+use jobs::policies::{DECLARED_MEMORY, MemoryRule, PolicyType};
 
 use crate::memory::CONTEXT;
 use crate::memory::environment::EnvironmentMemory;
@@ -128,10 +129,7 @@ impl<'a> MemoryPlanner<'a> {
                 ));
             }
             if self.policies[position] == PolicyMemory::Unknown {
-                lines.push(format!(
-                    "the checkpoint of job `{}` cannot be read, what it takes is unknown",
-                    job.name
-                ));
+                lines.push(unknown_policy(job));
             }
         }
         let mut seen = std::collections::BTreeSet::new();
@@ -294,6 +292,22 @@ impl Need {
             ..*most
         }
     }
+}
+
+/// Describes that nothing is known about the memory of a job's policy, and what helps.
+fn unknown_policy(job: &Job) -> String {
+    let rule = PolicyType::of(&job.policy_type).map(|policy| policy.row().memory);
+    if rule == Some(MemoryRule::Declared) {
+        return format!(
+            "what the policy of job `{}` takes on a GPU is unknown: {DECLARED_MEMORY} in its \
+             policy_config_dict says so",
+            job.name
+        );
+    }
+    format!(
+        "the checkpoint of job `{}` cannot be read, what it takes is unknown",
+        job.name
+    )
 }
 
 #[cfg(test)]

@@ -12,12 +12,15 @@ use crate::memory::checkpoint::{self, TensorSize};
 use crate::memory::gr00t::{Network, NetworkWidths, WeightBytes};
 use crate::memory::need::Need;
 use crate::memory::part::MemoryAmount;
-use jobs::policies::{MemoryRule, PolicyType};
+use jobs::policies::{DECLARED_MEMORY, MemoryRule, PolicyType};
 
 /// Working memory in addition to the weights, as a share of them, for a policy of which only the
 /// file sizes are known. OpenVLA has 14 GB of bfloat16 weights and takes 14 to 16 GB (s000,
 /// "Per-Component Memory Usage").
 const WORKING_ROOM: f64 = 0.15;
+
+/// Bytes of a GiB.
+const GIB: f64 = (1u64 << 30) as f64;
 
 /// Maximum size of a policy's YAML file in bytes; Arena's have 2 KB.
 const MAX_YAML: u64 = 1 << 20;
@@ -36,7 +39,9 @@ pub(super) enum PolicyMemory {
     },
     /// A checkpoint of which only the size of the files is known, in bytes.
     Files(u64),
-    /// There is a checkpoint, but nothing is known about it.
+    /// What the job declares, in bytes.
+    Declared(u64),
+    /// There is a checkpoint or code, but nothing is known about it.
     Unknown,
 }
 
@@ -54,6 +59,7 @@ impl PolicyMemory {
                 Self::gr00t(&path, &job.policy_config).or_else(|| files(&path))
             }
             (MemoryRule::Files, Some(path)) => files(&path),
+            (MemoryRule::Declared, _) => declared(&job.policy_config),
             (MemoryRule::Gr00t | MemoryRule::Files, None) => None,
         };
         found.unwrap_or(Self::Unknown)
@@ -106,6 +112,10 @@ impl PolicyMemory {
                 activations: MemoryAmount::estimated((*bytes as f64 * WORKING_ROOM) as u64),
                 ..nothing
             },
+            Self::Declared(bytes) => Need {
+                weights: MemoryAmount::certain(*bytes),
+                ..nothing
+            },
             Self::Unknown => Need {
                 weights: MemoryAmount::UNKNOWN,
                 ..nothing
@@ -117,6 +127,12 @@ impl PolicyMemory {
     pub(super) fn depends_on_rows(&self) -> bool {
         matches!(self, Self::Gr00t { .. })
     }
+}
+
+/// Returns the memory that the job declares for its policy.
+fn declared(config: &Map<String, Value>) -> Option<PolicyMemory> {
+    let gib = config.get(DECLARED_MEMORY)?.as_f64()?;
+    Some(PolicyMemory::Declared((gib * GIB) as u64))
 }
 
 /// Returns the bytes of the graphs of all batch sizes up to `rows`, limited by what may be kept. It

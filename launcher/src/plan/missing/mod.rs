@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! pending jobs ─┬─ policy       folder of a checkpoint, file of a module or of settings
-//!               └─ environment  script, interpreter ─ one short process per interpreter ─► modules
+//!               └─ environment, policy in Python  script, interpreter
+//!                                                 └─ one short process per interpreter ─► modules
 //! ```
 //! Ranks look for the same files whichever jobs they get, so nothing is refused here that would
 //! have run. A module counts as missing only if nothing that runs before its import can provide it.
@@ -16,14 +17,14 @@ use std::path::{Path, PathBuf};
 use jobs::hub;
 use jobs::job::{Job, Status};
 use jobs::known::is_python_environment;
-use jobs::policies::{PathTo, PolicyType, ValueKind};
+use jobs::policies::{FactoryName, PathTo, PolicyType, ValueKind};
 use serde_json::Value;
 
 use crate::cli::Environment;
 use crate::plan::decide::program::python::find;
-use modules::Probe;
+use modules::{ModuleUser, Probe};
 
-/// The interpreter of an environment that names none.
+/// The interpreter of an environment or policy that names none.
 const PYTHON: &str = "python3";
 
 /// Something that a job names and that does not exist.
@@ -57,9 +58,15 @@ pub fn check(jobs: &[Job], env: &Environment) -> Result<(), Missing> {
     let mut probes: Vec<Probe> = Vec::new();
     for job in pending() {
         check_policy(job, env).map_err(|what| Missing::of(job, what))?;
+        if PolicyType::of(&job.policy_type) == Some(PolicyType::Python) {
+            let given = job.policy_config.get("python").and_then(Value::as_str);
+            let python = check_interpreter(ModuleUser::Policy, given, env)
+                .map_err(|what| Missing::of(job, what))?;
+            Probe::add(&mut probes, job, ModuleUser::Policy, python);
+        }
         if is_python_environment(&job.environment) {
             let python = check_environment(job, env).map_err(|what| Missing::of(job, what))?;
-            Probe::add(&mut probes, job, python);
+            Probe::add(&mut probes, job, ModuleUser::Environment, python);
         }
     }
     probes.into_iter().try_for_each(Probe::run)
@@ -72,12 +79,11 @@ fn check_policy(job: &Job, env: &Environment) -> Result<(), String> {
         return Ok(());
     };
     for setting in policy.row().settings() {
-        let ValueKind::Path(to) = setting.kind else {
-            continue;
-        };
-        let given = job.policy_config.get(setting.name);
-        if let Some(path) = given.and_then(Value::as_str) {
-            check_path(setting.name, path, to, env)?;
+        let given = job.policy_config.get(setting.name).and_then(Value::as_str);
+        match (setting.kind, given) {
+            (ValueKind::Path(to), Some(path)) => check_path(setting.name, path, to, env)?,
+            (ValueKind::Factory, Some(name)) => check_factory(setting.name, name)?,
+            _ => {}
         }
     }
     Ok(())
@@ -85,12 +91,24 @@ fn check_policy(job: &Job, env: &Environment) -> Result<(), String> {
 
 fn check_path(setting: &str, path: &str, to: PathTo, env: &Environment) -> Result<(), String> {
     match to {
-        PathTo::Anything => Ok(()),
+        // An interpreter is looked for with its default.
+        PathTo::Anything | PathTo::Interpreter => Ok(()),
         PathTo::File if Path::new(path).is_file() => Ok(()),
         PathTo::File => Err(format!(
             "`policy_config_dict.{setting}` is `{path}`, and there is no such file"
         )),
         PathTo::Checkpoint => check_checkpoint(Path::new(path), env),
+    }
+}
+
+/// Checks the file of a Python callable, if its name has one.
+fn check_factory(setting: &str, name: &str) -> Result<(), String> {
+    match FactoryName::of(name) {
+        Some(FactoryName::InFile { file, .. }) if !Path::new(file).is_file() => Err(format!(
+            "`policy_config_dict.{setting}` names `{file}`, and there is no such file; it is \
+             looked for from the working directory"
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -124,6 +142,16 @@ fn check_environment(job: &Job, env: &Environment) -> Result<PathBuf, String> {
         ));
     }
     let given = job.env_args.get("python").and_then(Value::as_str);
+    check_interpreter(ModuleUser::Environment, given, env)
+}
+
+/// Returns the interpreter that a job names, or the default.
+fn check_interpreter(
+    user: ModuleUser,
+    given: Option<&str>,
+    env: &Environment,
+) -> Result<PathBuf, String> {
+    let object = user.object();
     let name = given.unwrap_or(PYTHON);
     let path = if Path::new(name).is_dir() {
         Path::new(name).join("bin/python")
@@ -133,11 +161,11 @@ fn check_environment(job: &Job, env: &Environment) -> Result<PathBuf, String> {
     let refusal = || match given {
         Some(given) => {
             format!(
-                "`arena_env_args.python` is `{given}`, an interpreter or the folder of a venv is needed"
+                "`{object}.python` is `{given}`, an interpreter or the folder of a venv is needed"
             )
         }
         None => format!(
-            "there is no `{PYTHON}` in PATH; `arena_env_args.python` names an interpreter or a venv"
+            "there is no `{PYTHON}` in PATH; `{object}.python` names an interpreter or a venv"
         ),
     };
     find(path.as_os_str(), env)

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use jobs::job::Job;
+use jobs::policies::FactoryName;
 use serde_json::{Map, Value};
 
 use crate::plan::missing::Missing;
@@ -36,15 +37,69 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(super) struct Probe {
     python: PathBuf,
     variables: Map<String, Value>,
-    /// The modules, each with the first job that needs it.
-    modules: Vec<(String, Job)>,
+    modules: Vec<NeededModule>,
+}
+
+/// A module, and the first job that needs it.
+#[derive(Debug)]
+struct NeededModule {
+    name: String,
+    job: Job,
+    user: ModuleUser,
+}
+
+/// What in a job runs in an interpreter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ModuleUser {
+    /// The environment.
+    Environment,
+    /// The policy, of the type `python`.
+    Policy,
+}
+
+impl ModuleUser {
+    /// Returns the fields of the job that concern the interpreter.
+    fn fields(self, job: &Job) -> &Map<String, Value> {
+        match self {
+            Self::Environment => &job.env_args,
+            Self::Policy => &job.policy_config,
+        }
+    }
+
+    /// Returns the packages that it imports before any code of its own could make others
+    /// importable.
+    fn modules(self, job: &Job) -> Vec<String> {
+        match self {
+            Self::Environment => modules(job),
+            Self::Policy => policy_modules(job),
+        }
+    }
+
+    /// Describes it for errors.
+    fn text(self, job: &Job) -> String {
+        match self {
+            Self::Environment => format!("environment `{}`", job.environment),
+            Self::Policy => {
+                let name = job.policy_config.get("policy").and_then(Value::as_str);
+                format!("policy `{}`", name.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Returns the object of the job in which its fields are.
+    pub(super) fn object(self) -> &'static str {
+        match self {
+            Self::Environment => "arena_env_args",
+            Self::Policy => "policy_config_dict",
+        }
+    }
 }
 
 impl Probe {
-    /// Adds the modules that a job needs to the queries.
-    pub(super) fn add(probes: &mut Vec<Self>, job: &Job, python: PathBuf) {
-        let variables = job
-            .env_args
+    /// Adds the modules that a part of a job needs to the queries.
+    pub(super) fn add(probes: &mut Vec<Self>, job: &Job, user: ModuleUser, python: PathBuf) {
+        let variables = user
+            .fields(job)
             .get("env")
             .and_then(Value::as_object)
             .cloned()
@@ -61,9 +116,10 @@ impl Probe {
             });
         }
         let probe = &mut probes[position];
-        for module in modules(job) {
-            if probe.modules.iter().all(|(known, _)| *known != module) {
-                probe.modules.push((module, job.clone()));
+        for name in user.modules(job) {
+            if probe.modules.iter().all(|known| known.name != name) {
+                let job = job.clone();
+                probe.modules.push(NeededModule { name, job, user });
             }
         }
     }
@@ -79,13 +135,16 @@ impl Probe {
         let mut found = self
             .modules
             .iter()
-            .filter(|(module, _)| missing.contains(module));
-        found.next().map_or(Ok(()), |(module, job)| {
-            let python = self.python.display();
+            .filter(|module| missing.contains(&module.name));
+        found.next().map_or(Ok(()), |module| {
+            let (job, user) = (&module.job, module.user);
             let what = format!(
-                "environment `{}`: `{python}` finds no module `{module}`; install it there, or name another interpreter \
-                 as `arena_env_args.python`",
-                job.environment
+                "{}: `{}` finds no module `{}`; install it there, or name another interpreter as \
+                 `{}.python`",
+                user.text(job),
+                self.python.display(),
+                module.name,
+                user.object()
             );
             Err(Missing::of(job, what))
         })
@@ -96,7 +155,7 @@ impl Probe {
         let mut command = Command::new(&self.python);
         command
             .args(["-c", SCRIPT])
-            .args(self.modules.iter().map(|(module, _)| module));
+            .args(self.modules.iter().map(|module| &module.name));
         for (name, value) in &self.variables {
             match value {
                 Value::Null => command.env_remove(name),
@@ -167,4 +226,18 @@ fn modules(job: &Job) -> Vec<String> {
         .or_else(|| of_list("entry_point"))
         .or_else(own);
     ["numpy".to_owned()].into_iter().chain(first).collect()
+}
+
+/// Returns numpy, which the worker of a policy needs, and the package of the policy itself.
+fn policy_modules(job: &Job) -> Vec<String> {
+    let name = job.policy_config.get("policy").and_then(Value::as_str);
+    let package = match name.and_then(FactoryName::of) {
+        Some(FactoryName::InModule { module, .. }) => module.split('.').next(),
+        Some(FactoryName::InFile { .. }) | None => None,
+    };
+    ["numpy"]
+        .into_iter()
+        .chain(package)
+        .map(str::to_owned)
+        .collect()
 }

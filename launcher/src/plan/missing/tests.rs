@@ -160,3 +160,24 @@ fn an_interpreter_that_does_not_say_is_left_to_the_ranks() {
     let placed = json!({"environment": "gym:a", "env": {"PYTHONPATH": "/of/{gpu}"}});
     assert_eq!(with_python("echo rrun-missing numpy", placed), Ok(()));
 }
+
+#[test]
+fn the_file_the_interpreter_and_the_modules_of_a_python_policy_are_looked_for() {
+    let refusal = |config: Value| with_policy("python", config).unwrap_err().to_string();
+    assert_eq!(
+        refusal(json!({"policy": "/nowhere/mine.py:make"})),
+        "job 0 (a): `policy_config_dict.policy` names `/nowhere/mine.py`, and there is no such \
+         file; it is looked for from the working directory"
+    );
+    assert_eq!(
+        refusal(json!({"policy": "mine:make", "python": "/nowhere/venv"})),
+        "job 0 (a): `policy_config_dict.python` is `/nowhere/venv`, an interpreter or the folder \
+         of a venv is needed"
+    );
+    let text = refusal(json!({"policy": "a_package_of_nobody.policies:make"}));
+    assert!(
+        text.contains("finds no module `numpy`") || text.contains("`a_package_of_nobody`"),
+        "{text}"
+    );
+    assert!(text.ends_with("as `policy_config_dict.python`"), "{text}");
+}

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::env::python::args::PythonSettings;
 use crate::env::python::hello::Hello;
-use crate::env::python::process::SimulatorProcess;
+use crate::env::python::process::PythonProcess;
 use crate::env::python::variables::{Placeholders, ProcessPlace, pci, variables};
 use crate::env::{Answers, EnvError, EnvIndex};
 
@@ -100,7 +100,7 @@ pub struct Host {
     pub buffer: Vec<u8>,
     epoll: Arc<OwnedFd>,
     owners: BTreeMap<u64, usize>,
-    dying: Vec<SimulatorProcess>,
+    dying: Vec<PythonProcess>,
     next_id: u64,
 }
 
@@ -127,7 +127,7 @@ impl Host {
         owner: usize,
         envs: &[EnvIndex],
         gpu: Option<u32>,
-    ) -> io::Result<SimulatorProcess> {
+    ) -> io::Result<PythonProcess> {
         let (first, last) = (
             envs.first().map_or(0, |env| env.0),
             envs.last().map_or(0, |env| env.0),
@@ -151,7 +151,7 @@ impl Host {
             processes: self.terms.processes,
         };
         let set = variables(&place, &given, |name| std::env::var_os(name).is_some());
-        let process = SimulatorProcess::start(self.next_id, &settings.python, &label, &set)?;
+        let process = PythonProcess::start(self.next_id, &settings.python, &label, &set)?;
         self.next_id += 1;
         if let Err(err) = self.introduce(&process, envs, gpu) {
             self.bury(process);
@@ -173,7 +173,7 @@ impl Host {
     /// Sends a process its configuration, and watches its descriptors.
     fn introduce(
         &self,
-        process: &SimulatorProcess,
+        process: &PythonProcess,
         envs: &[EnvIndex],
         gpu: Option<u32>,
     ) -> io::Result<()> {
@@ -233,7 +233,7 @@ impl Host {
 
     /// Kills a process and everything it started. The process is reaped when it has ended, which
     /// may take long if a driver hangs.
-    pub fn bury(&mut self, mut process: SimulatorProcess) {
+    pub fn bury(&mut self, mut process: PythonProcess) {
         process.kill();
         self.owners.remove(&process.id);
         self.ignore(&process.socket);

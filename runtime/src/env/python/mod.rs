@@ -26,7 +26,7 @@ use args::PythonSettings;
 use bridge::{BridgeHandle, BridgeRequest, ProcessShare};
 use host::HostSettings;
 
-mod args;
+pub(crate) mod args;
 mod bridge;
 mod child;
 mod copy;
@@ -38,10 +38,10 @@ mod mapping;
 mod message;
 mod observation;
 pub(super) mod pre_exec;
-mod process;
+pub(crate) mod process;
 mod refusal;
-mod shm;
-mod variables;
+pub(crate) mod shm;
+pub(crate) mod variables;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! One simulator process: its command line, its socket, its output and its exit.
+//! One Python process, of a simulator or of a policy: its command line, its socket, its output and
+//! its exit.
 
 use std::io::{self, PipeReader, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -22,10 +23,11 @@ use crate::env::python::variables::Variable;
 const BOOTSTRAP: &str = include_str!("worker/bootstrap.py");
 
 /// Maximum bytes of a packet; the kernel's default limit for a Unix socket is 212992.
-const LARGEST_PACKET: usize = 1 << 18;
+pub const LARGEST_PACKET: usize = 1 << 18;
 
-/// A started process. [`crate::env::python::bridge`], whose thread starts it, kills and reaps it.
-pub struct SimulatorProcess {
+/// A started process. Who starts it, kills and reaps it: [`crate::env::python::bridge`] or a policy
+/// of the type `python`, each in its own thread.
+pub struct PythonProcess {
     /// Number of the process within its environment, from 0; identifies its events.
     pub id: u64,
     /// Socket for commands and answers.
@@ -53,7 +55,7 @@ pub enum ReceivedPacket {
     Closed,
 }
 
-impl SimulatorProcess {
+impl PythonProcess {
     /// Starts `python` with these variables and a label for `ps`. The calling thread has to outlive
     /// the process.
     ///
@@ -128,14 +130,23 @@ impl SimulatorProcess {
         send(&self.socket, packet, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// Receives the next packet.
-    pub fn receive(&self, buffer: &mut Vec<u8>) -> ReceivedPacket {
+    /// Receives the bytes of the next packet into `buffer`; `None` if none is available now. No
+    /// bytes mean that the socket is closed.
+    pub fn receive_bytes<'b>(&self, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         buffer.resize(LARGEST_PACKET, 0);
         match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((0, _)) => ReceivedPacket::Closed,
-            Ok((count, _)) => ReceivedPacket::Packet(Packet::parse(&buffer[..count])),
-            Err(Errno::AGAIN | Errno::INTR) => ReceivedPacket::Nothing,
-            Err(_) => ReceivedPacket::Closed,
+            Ok((count, _)) => Some(&buffer[..count]),
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            Err(_) => Some(&[]),
+        }
+    }
+
+    /// Receives the next packet of a simulator.
+    pub fn receive(&self, buffer: &mut Vec<u8>) -> ReceivedPacket {
+        match self.receive_bytes(buffer) {
+            None => ReceivedPacket::Nothing,
+            Some([]) => ReceivedPacket::Closed,
+            Some(bytes) => ReceivedPacket::Packet(Packet::parse(bytes)),
         }
     }
 
@@ -164,7 +175,7 @@ impl SimulatorProcess {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Returns how the process ended, as text, without reaping it; see [`SimulatorProcess::reap`].
+    /// Returns how the process ended, as text, without reaping it; see [`PythonProcess::reap`].
     pub fn ending(&self) -> String {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

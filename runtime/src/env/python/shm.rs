@@ -1,4 +1,4 @@
-//! Memory that this process shares with a simulator's process: a memfd. The unsafe code of the
+//! Memory that this process shares with a Python process, of a simulator or of a policy: a memfd. The unsafe code of the
 //! bridge.
 //!
 //! The simulator may write to it at any moment. So this module creates no reference into it, and
@@ -224,11 +224,19 @@ impl SharedMemory {
     /// # Errors
     /// Returns the error of the system: it may be out of memory.
     pub fn write(&self, offset: usize, numbers: &[f32]) -> io::Result<()> {
-        self.check(&(offset..offset + size_of_val(numbers)));
         let bytes: Vec<u8> = numbers
             .iter()
             .flat_map(|number| number.to_ne_bytes())
             .collect();
+        self.write_bytes(offset, &bytes)
+    }
+
+    /// Writes bytes at an offset.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::write`].
+    pub fn write_bytes(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
+        self.check(&(offset..offset + bytes.len()));
         let mut written = 0;
         while written < bytes.len() {
             match pwrite(&self.memfd, &bytes[written..], (offset + written) as u64) {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::env::EnvError;
 use crate::env::python::mapping;
 use crate::env::python::refusal::{refuse, unknown};
-use crate::env::python::variables::Variable;
+use crate::env::python::variables::{Variable, read_variable};
 
 /// Maximum bytes of `env_kwargs` and the mapping, which are sent in one packet of at most some 200
 /// kB.
@@ -204,7 +204,25 @@ fn check_success(rule: &str) -> Result<(), EnvError> {
 /// Finds the interpreter: a name in `PATH`, a path, or the folder of a virtual environment.
 fn interpreter(given: Option<&str>) -> Result<PathBuf, EnvError> {
     let name = given.unwrap_or("python3");
-    let refuse = |wanted: &str| refuse("python", &name.into(), wanted);
+    find_interpreter(name).map_err(|reason| refuse("python", &name.into(), &reason.to_string()))
+}
+
+/// Why a name means no interpreter, as a clause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InterpreterError {
+    /// No folder in `PATH` has a program of this name.
+    #[error("and PATH has no such program")]
+    NotInPath,
+    /// The path is no program, and no folder that has one.
+    #[error("an interpreter or the folder of a venv is needed")]
+    NotAProgram,
+}
+
+/// Finds an interpreter: a name in `PATH`, a path, or the folder of a virtual environment.
+///
+/// # Errors
+/// Returns [`InterpreterError`] if there is none.
+pub(crate) fn find_interpreter(name: &str) -> Result<PathBuf, InterpreterError> {
     let path = Path::new(name);
     if !name.contains('/') && !path.is_dir() {
         let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -212,7 +230,7 @@ fn interpreter(given: Option<&str>) -> Result<PathBuf, EnvError> {
         return if there {
             Ok(path.to_owned())
         } else {
-            Err(refuse("and PATH has no such program"))
+            Err(InterpreterError::NotInPath)
         };
     }
     let path = if path.is_dir() {
@@ -223,7 +241,7 @@ fn interpreter(given: Option<&str>) -> Result<PathBuf, EnvError> {
     if is_program(&path) {
         Ok(path)
     } else {
-        Err(refuse("an interpreter or the folder of a venv is needed"))
+        Err(InterpreterError::NotAProgram)
     }
 }
 
@@ -307,29 +325,8 @@ impl<'a> PythonFields<'a> {
 
     fn variables(&self, field: &str) -> Result<Vec<Variable>, EnvError> {
         let read = self.object(field)?.into_iter().map(|(name, value)| {
-            let text = match &value {
-                Value::Null => None,
-                Value::String(text) => Some(text.clone()),
-                Value::Number(number) => Some(number.to_string()),
-                _ => {
-                    return Err(refuse(
-                        &format!("{field}.{name}"),
-                        &value,
-                        "a text, a number or null is needed",
-                    ));
-                }
-            };
-            if name.is_empty()
-                || name.contains(['=', '\0'])
-                || text.as_ref().is_some_and(|text| text.contains('\0'))
-            {
-                return Err(refuse(
-                    &format!("{field}.{name}"),
-                    &value,
-                    "which cannot be an environment variable",
-                ));
-            }
-            Ok((name, text))
+            read_variable(&name, &value)
+                .map_err(|reason| refuse(&format!("{field}.{name}"), &value, &reason.to_string()))
         });
         read.collect()
     }

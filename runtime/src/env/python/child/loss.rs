@@ -7,7 +7,7 @@ use crate::env::python::copy::{ProcessLoss, RunningEpisode};
 use crate::env::python::host::Host;
 use crate::env::python::message::CommandKind;
 use crate::env::python::observation::{CallNow, ProcessMemory};
-use crate::env::python::process::SimulatorProcess;
+use crate::env::python::process::PythonProcess;
 use crate::env::{Answer, Command, EnvError};
 
 /// Time from the end of its socket to the end of a process, in which its exit code may still
@@ -41,7 +41,7 @@ impl Child {
         match &self.state {
             ChildState::Closing => {
                 // The exit of the process arrives as an event.
-                self.process.iter().for_each(SimulatorProcess::kill);
+                self.process.iter().for_each(PythonProcess::kill);
                 self.since = now + host.terms.stall_timeout;
             }
             _ if self.ended.is_some() => self.lose("closed its connection", host),

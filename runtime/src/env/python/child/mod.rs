@@ -16,7 +16,7 @@ use crate::env::python::copy::CopyState;
 use crate::env::python::host::Host;
 use crate::env::python::message::{self, CommandEntry, Packet};
 use crate::env::python::observation::ProcessMemory;
-use crate::env::python::process::{ReceivedPacket, SimulatorProcess};
+use crate::env::python::process::{PythonProcess, ReceivedPacket};
 use crate::env::{Command, EnvIndex};
 
 mod answers;
@@ -39,7 +39,7 @@ pub struct Child {
     index: usize,
     gpu: Option<u32>,
     state: ChildState,
-    process: Option<SimulatorProcess>,
+    process: Option<PythonProcess>,
     memory: Option<ProcessMemory>,
     copies: Vec<CopyState>,
     held: Vec<HeldCommand>,

@@ -8,4 +8,4 @@ for n, t in c.pop("modules"):
     m.__file__ = n + ".py"
     linecache.cache[m.__file__] = (len(t), None, t.splitlines(True), m.__file__)
     exec(compile(t, m.__file__, "exec"), m.__dict__)
-sys.modules["rrun_worker"].main(s, c)
+sys.modules[n].main(s, c)  # the last one

@@ -50,7 +50,9 @@ impl EpisodeLoop<'_, '_> {
             if let Some(live) = self.live.get_mut(&env) {
                 live.infer_calls += 1;
             }
-            if chunk.is_end() {
+            if let Some(reason) = chunk.failure() {
+                self.on_failed_chunk(index, env, reason)?;
+            } else if chunk.is_end() {
                 self.ended_by_policy(index, env)?;
             } else {
                 self.groups[index].schedule.set_chunk(env, chunk);
@@ -72,6 +74,27 @@ impl EpisodeLoop<'_, '_> {
             dim,
         };
         Err(PolicyError::from(wrong).into())
+    }
+
+    /// Ends an episode as an error, because the policy has no chunk for it.
+    fn on_failed_chunk(
+        &mut self,
+        index: usize,
+        env: EnvIndex,
+        reason: &str,
+    ) -> Result<(), JobError> {
+        self.recording.forget(env)?;
+        self.groups[index].schedule.end(env);
+        let Some(live) = self.live.remove(&env) else {
+            return Ok(());
+        };
+        if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
+            // The steps of the job would never be taken.
+            let (reason, episode) = (reason.to_owned(), live.episode);
+            return Err(PolicyError::from(InferenceError::NoFirstChunk { reason, episode }).into());
+        }
+        let errored = live.errored(self.job(), self.place(env), reason.to_owned());
+        self.recording.log.errored_episode(errored)
     }
 
     /// Ends an episode because the policy says so.

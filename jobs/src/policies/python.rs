@@ -1,0 +1,91 @@
+//! The row of `python`.
+
+use crate::policies::setting::COUNT;
+use crate::policies::{MemoryRule, PathTo, PolicyRow, Setting, ValueKind};
+
+pub(super) static ROW: PolicyRow = PolicyRow {
+    name: "python",
+    aliases: &[],
+    about: "runs any Python class or function in an interpreter of its own: Python policies",
+    settings: &[SETTINGS, LIMITS],
+    memory: MemoryRule::Declared,
+    has_checkpoint: false,
+    has_length: false,
+    is_served: false,
+    // All rows that need a chunk go to the worker in one call, on a CPU, too.
+    is_remote: true,
+};
+
+/// The setting that declares GPU memory in GiB.
+pub const DECLARED_MEMORY: &str = "policy_memory_gb";
+
+/// Most restarts of a worker.
+const MOST_RESTARTS: u64 = 1000;
+
+/// Most GPU memory in GiB that is plausible.
+const MOST_MEMORY: f64 = 4096.0;
+
+const SETTINGS: &[Setting] = &[
+    Setting::required(
+        "policy",
+        ValueKind::Factory,
+        "`file.py:factory` or `package.module:factory` is needed",
+        "a callable or class that makes the policy",
+    ),
+    Setting::new(
+        "python",
+        ValueKind::Path(PathTo::Interpreter),
+        "`python3` from `PATH`",
+        "interpreter, or the folder of its venv",
+    ),
+    Setting::new(
+        "env",
+        ValueKind::Map("object"),
+        "none",
+        "environment variables; null removes one",
+    ),
+    Setting::new(
+        "policy_kwargs",
+        ValueKind::Map("object"),
+        "none",
+        "keyword arguments of the factory",
+    ),
+    Setting::new("seed", ValueKind::Seed, "0", "the factory's `seed`"),
+    Setting::new(
+        "action_chunk_length",
+        COUNT,
+        "all actions of a chunk",
+        "number of actions to execute",
+    ),
+];
+
+const LIMITS: &[Setting] = &[
+    Setting::new(
+        "act_timeout_s",
+        ValueKind::Seconds,
+        "300",
+        "time limit of a call of `act`",
+    )
+    .of_place(),
+    Setting::new(
+        "startup_timeout_s",
+        ValueKind::Seconds,
+        "600",
+        "time limit from the start of the interpreter until the policy is made",
+    )
+    .of_place(),
+    Setting::new(
+        "max_restarts",
+        ValueKind::Whole(0, MOST_RESTARTS),
+        "3",
+        "how often a worker that died or hung is started again, for each rank and job",
+    )
+    .of_place(),
+    Setting::new(
+        DECLARED_MEMORY,
+        ValueKind::Number(0.0, MOST_MEMORY),
+        "unknown",
+        "GPU memory of the worker in GiB, for `rrun fit`",
+    )
+    .of_place(),
+];

@@ -1,0 +1,183 @@
+//! Where observations and actions of a call are in shared memory: each camera and each state has a
+//! block `[rows, …]`, so that the worker sees the batch as one array.
+//!
+//! ```text
+//! camera [rows, height, width, 3] uint8 │ … │ state [rows, n] float32 │ … ║ actions [rows, horizon, action] float32
+//! ```
+//! The worker maps the part before `║` for reading only. Pages that no call has used take no memory.
+
+use std::ops::Range;
+
+use serde_json::{Value, json};
+
+use crate::env::EnvSpec;
+use crate::policy::python::error::WorkerError;
+
+/// Most rows of one call; more are asked for in several calls.
+const MAX_ROWS: usize = 256;
+/// Most bytes of all blocks.
+const MAX_BYTES: usize = 1 << 30;
+/// Alignment of a block: a cache line.
+const LINE: usize = 64;
+/// Alignment of the actions: the largest page of Linux on any machine of today.
+const PAGE: usize = 1 << 16;
+
+/// One block: its offset, and the bytes of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BatchBlock {
+    begin: usize,
+    row_bytes: usize,
+}
+
+impl BatchBlock {
+    fn row(self, row: usize) -> Range<usize> {
+        let begin = self.begin + row * self.row_bytes;
+        begin..begin + self.row_bytes
+    }
+}
+
+/// The places of all blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BatchLayout {
+    /// Most rows of one call.
+    pub(super) rows: usize,
+    /// Size of the memory.
+    pub(super) bytes: usize,
+    cameras: Vec<BatchBlock>,
+    states: Vec<BatchBlock>,
+    actions: BatchBlock,
+}
+
+impl BatchLayout {
+    /// Computes the layout for chunks of `horizon` actions.
+    ///
+    /// # Errors
+    /// Returns [`WorkerError::RowTooLarge`] if not even one row has room.
+    pub(super) fn new(
+        env: &EnvSpec,
+        needs_video: bool,
+        horizon: usize,
+    ) -> Result<Self, WorkerError> {
+        let pictures = env.cameras.iter().filter(|_| needs_video);
+        let pictures: Vec<usize> = pictures
+            .map(|camera| camera.height as usize * camera.width as usize * 3)
+            .collect();
+        let vectors: Vec<usize> = env
+            .state
+            .iter()
+            .map(|(_, length)| length * size_of::<f32>())
+            .collect();
+        let action = horizon * env.action.names.len() * size_of::<f32>();
+        let row: usize = pictures.iter().chain(&vectors).sum::<usize>() + action;
+        let padding = PAGE + LINE * (pictures.len() + vectors.len());
+        let rows = (MAX_BYTES - padding.min(MAX_BYTES)) / row.max(1);
+        if rows == 0 {
+            return Err(WorkerError::RowTooLarge {
+                bytes: row,
+                most: MAX_BYTES,
+            });
+        }
+        let rows = rows.min(MAX_ROWS);
+        let mut end = 0;
+        let mut take = |row_bytes: usize| {
+            let begin = end;
+            end = (begin + rows * row_bytes).next_multiple_of(LINE);
+            BatchBlock { begin, row_bytes }
+        };
+        let cameras = pictures.into_iter().map(&mut take).collect();
+        let states = vectors.into_iter().map(&mut take).collect();
+        // An environment may show nothing, and an empty part cannot be mapped.
+        let begin = end.max(1).next_multiple_of(PAGE);
+        let actions = BatchBlock {
+            begin,
+            row_bytes: action,
+        };
+        Ok(Self {
+            rows,
+            bytes: begin + rows * action,
+            cameras,
+            states,
+            actions,
+        })
+    }
+
+    /// Returns the offset of a row's picture of the `index`-th camera.
+    pub(super) fn picture(&self, index: usize, row: usize) -> Range<usize> {
+        self.cameras[index].row(row)
+    }
+
+    /// Returns the place of a row's vector of the `index`-th state.
+    pub(super) fn state(&self, index: usize, row: usize) -> Range<usize> {
+        self.states[index].row(row)
+    }
+
+    /// Returns the place of the actions of the first `rows` rows.
+    pub(super) fn actions(&self, rows: usize) -> Range<usize> {
+        let begin = self.actions.begin;
+        begin..begin + rows * self.actions.row_bytes
+    }
+
+    /// Returns what the worker has to know of it.
+    pub(super) fn to_json(&self) -> Value {
+        let begins = |blocks: &[BatchBlock]| -> Vec<usize> {
+            blocks.iter().map(|block| block.begin).collect()
+        };
+        json!({
+            "bytes": self.bytes, "rows": self.rows, "actions": self.actions.begin,
+            "cameras": begins(&self.cameras), "states": begins(&self.states),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::CameraSpec;
+    use crate::policy::tests::env_spec;
+
+    fn env(sizes: &[(u32, u32)]) -> EnvSpec {
+        let camera = |(index, size): (usize, &(u32, u32))| CameraSpec {
+            name: format!("c{index}"),
+            height: size.0,
+            width: size.1,
+        };
+        EnvSpec {
+            cameras: sizes.iter().enumerate().map(camera).collect(),
+            ..env_spec()
+        }
+    }
+
+    #[test]
+    fn nothing_overlaps_and_all_is_aligned_and_inside() {
+        for (sizes, horizon) in [(&[(5, 7), (224, 224)][..], 3), (&[][..], 4096)] {
+            let layout = BatchLayout::new(&env(sizes), true, horizon).unwrap();
+            let mut ranges = Vec::new();
+            for row in 0..layout.rows {
+                ranges.extend((0..sizes.len()).map(|index| layout.picture(index, row)));
+                ranges.extend((0..8).map(|index| layout.state(index, row)));
+            }
+            ranges.push(layout.actions(layout.rows));
+            ranges.sort_by_key(|range| range.start);
+            assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            assert_eq!(ranges.last().unwrap().end, layout.bytes);
+            assert_eq!(layout.actions(1).start % PAGE, 0);
+            assert!((0..8).all(|index| layout.state(index, 0).start % LINE == 0));
+        }
+    }
+
+    #[test]
+    fn there_are_fewer_rows_of_large_pictures_and_no_room_for_huge_ones() {
+        let layout = BatchLayout::new(&env(&[(2048, 2048)]), true, 1).unwrap();
+        assert!(
+            layout.rows < MAX_ROWS && layout.bytes <= MAX_BYTES,
+            "{}",
+            layout.rows
+        );
+        let refusal = BatchLayout::new(&env(&[(30_000, 30_000)]), true, 1).unwrap_err();
+        assert!(
+            refusal.to_string().starts_with("a row takes 2700000"),
+            "{refusal}"
+        );
+        assert!(BatchLayout::new(&env(&[(30_000, 30_000)]), false, 1).is_ok());
+    }
+}

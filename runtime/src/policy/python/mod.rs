@@ -1,0 +1,395 @@
+//! Policies in Python: any callable of the user, in an interpreter of its own.
+//!
+//! ```text
+//! policy thread ── call: rows, texts ──► python: rrun_policy.py ─► act(observations, episodes)
+//!        │      ◄── answer ─────────────┘          │
+//!        └────────── shared memory ────────────────┘   pictures and states out, actions in
+//! ```
+//! A rank has one worker, on its GPU. All rows of a call are written once, as one batch
+//! (`layout`), and the worker shows them to the policy without a copy. A call that fails costs the
+//! episodes of its rows alone. A worker that died, hung or sent nonsense is killed, and the next
+//! call starts another, up to `max_restarts` times. A policy with a `reset` keeps a state for each
+//! episode, which ends with its worker: those episodes are errors, too.
+
+mod error;
+mod hello;
+mod layout;
+mod policy_worker;
+mod settings;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tch::Device;
+
+use crate::env::python::shm::numbers;
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::python::hello::WorkerHello;
+use crate::policy::python::policy_worker::{PolicyWorker, WorkerTerms};
+use crate::policy::{
+    Chunk, EpisodeStart, InferenceError, Lifeline, Policy, PolicyError, PolicyRow, PolicySpec,
+};
+
+pub use error::{OutputLines, WorkerError};
+pub use settings::PythonPolicySettings;
+
+/// A policy in a worker, which is started again when it fails.
+pub struct PythonPolicy {
+    terms: WorkerTerms,
+    worker: Option<PolicyWorker>,
+    /// What the first worker said; the others have to say the same.
+    hello: WorkerHello,
+    /// Number of actions of a chunk that are executed.
+    chunk_length: usize,
+    /// Number of workers that failed.
+    failures: u64,
+    /// What happened to the last one that failed.
+    last_failure: String,
+    episodes: BTreeMap<EnvIndex, PolicyEpisode>,
+}
+
+/// An episode that is under way.
+#[derive(Clone, Copy, Debug)]
+struct PolicyEpisode {
+    start: EpisodeStart,
+    /// Number of chunks that the policy has given.
+    calls: u64,
+    /// Number of workers that had failed when the policy was told of the episode; `None` before
+    /// its first call.
+    told_after: Option<u64>,
+}
+
+impl PythonPolicy {
+    /// Starts the worker and makes the policy for `env` on `device`.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::Worker`] if the worker cannot be started or the policy cannot be
+    /// made.
+    pub fn start(
+        settings: PythonPolicySettings,
+        env: &EnvSpec,
+        device: Device,
+        lifeline: &Lifeline,
+    ) -> Result<Self, PolicyError> {
+        let terms = WorkerTerms {
+            settings,
+            env: env.clone(),
+            device,
+            lifeline: lifeline.clone(),
+        };
+        let worker = PolicyWorker::start(&terms).map_err(|err| permanent(&terms, err))?;
+        let hello = worker.hello.clone();
+        let horizon = hello.action_horizon;
+        Ok(Self {
+            chunk_length: terms.settings.chunk_length.unwrap_or(horizon).min(horizon),
+            terms,
+            worker: Some(worker),
+            hello,
+            failures: 0,
+            last_failure: String::new(),
+            episodes: BTreeMap::new(),
+        })
+    }
+
+    fn needs_video(&self) -> bool {
+        self.hello.needs_video && !self.terms.env.cameras.is_empty()
+    }
+
+    /// Makes sure that there is a worker.
+    ///
+    /// # Errors
+    /// Returns an error of this call if the worker cannot be started.
+    fn revive(&mut self) -> Result<(), WorkerError> {
+        if let Some(worker) = &mut self.worker
+            && worker.has_ended()
+        {
+            let err = worker.ended();
+            self.lose(&err);
+        }
+        if self.worker.is_some() {
+            return Ok(());
+        }
+        let max_restarts = self.terms.settings.max_restarts;
+        if self.failures > max_restarts {
+            return Err(WorkerError::GivenUp {
+                failures: self.failures,
+                max_restarts,
+                last: self.last_failure.clone(),
+            });
+        }
+        let text = format!(
+            "policy `{}`: {}; restart {} of {max_restarts}",
+            self.terms.settings.policy, self.last_failure, self.failures
+        );
+        self.terms.lifeline.say(text);
+        let started = PolicyWorker::start(&self.terms).and_then(|worker| {
+            let is_same = |hello: &WorkerHello| {
+                (hello.action_horizon, hello.needs_video, hello.has_reset)
+                    == (
+                        self.hello.action_horizon,
+                        self.hello.needs_video,
+                        self.hello.has_reset,
+                    )
+            };
+            match is_same(&worker.hello) {
+                true => Ok(worker),
+                false => Err(WorkerError::OtherPolicy),
+            }
+        });
+        match started {
+            Ok(worker) => {
+                self.worker = Some(worker);
+                Ok(())
+            }
+            Err(err) => {
+                self.lose(&err);
+                Err(err)
+            }
+        }
+    }
+
+    /// Ends the worker, if there is one, and counts it as failed.
+    fn lose(&mut self, err: &WorkerError) {
+        self.worker = None;
+        self.failures += 1;
+        self.last_failure = err.to_string();
+    }
+
+    /// Returns the results of rows that one call can take.
+    ///
+    /// # Errors
+    /// Returns the errors that end the job: too many restarts, and a stop.
+    fn part(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+        let dim = self.terms.env.action.names.len();
+        let revived = self.revive();
+        let mut chunks: Vec<Option<Chunk>> = rows
+            .iter()
+            .map(|row| {
+                let refused = self.check(row).err();
+                refused.map(|err| Chunk::failed(dim, &err.to_string()))
+            })
+            .collect();
+        let fit: Vec<&PolicyRow> = rows
+            .iter()
+            .zip(&chunks)
+            .filter_map(|(row, failed)| failed.is_none().then_some(row))
+            .collect();
+        if fit.is_empty() && revived.is_ok() {
+            return Ok(chunks.into_iter().flatten().collect());
+        }
+        let answered = revived.and_then(|()| self.ask(&fit));
+        let mut given = match answered {
+            Ok(given) => given,
+            Err(err @ (WorkerError::GivenUp { .. } | WorkerError::Stopped { .. })) => {
+                return Err(permanent(&self.terms, err));
+            }
+            Err(err) => {
+                let err = inference(&self.terms, err).to_string();
+                vec![Chunk::failed(dim, &err); fit.len()]
+            }
+        }
+        .into_iter();
+        for chunk in &mut chunks {
+            if chunk.is_none() {
+                *chunk = given.next();
+            }
+        }
+        Ok(chunks.into_iter().flatten().collect())
+    }
+
+    /// Checks that a row can be asked for.
+    fn check(&self, row: &PolicyRow) -> Result<(), InferenceError> {
+        let told = self
+            .episodes
+            .get(&row.env)
+            .and_then(|known| known.told_after);
+        if self.hello.has_reset && told.is_some_and(|failures| failures != self.failures) {
+            return Err(inference(&self.terms, WorkerError::StateLost));
+        }
+        let Observation { state, video, .. } = &*row.observation;
+        for (name, length) in &self.terms.env.state {
+            let vector = state
+                .get(name)
+                .ok_or_else(|| InferenceError::no_state(name))?;
+            if vector.len() != *length {
+                return Err(resized("state", name));
+            }
+        }
+        for camera in self.terms.env.cameras.iter().filter(|_| self.needs_video()) {
+            let name = &camera.name;
+            let frame = video
+                .get(name)
+                .ok_or_else(|| InferenceError::no_picture(name))?;
+            let bytes = camera.height as usize * camera.width as usize * 3;
+            let size = (frame.height, frame.width, frame.rgb.len());
+            if size != (camera.height, camera.width, bytes) {
+                return Err(resized("picture of camera", name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the worker for the chunks of rows that were checked.
+    fn ask(&mut self, rows: &[&PolicyRow]) -> Result<Vec<Chunk>, WorkerError> {
+        let limit = self.terms.settings.act_timeout;
+        let call = self.call(rows);
+        let needs_video = self.needs_video();
+        let Some(worker) = &mut self.worker else {
+            return Err(WorkerError::StateLost);
+        };
+        let asked = write(worker, &self.terms.env, needs_video, rows)
+            .and_then(|()| worker.ask(call, rows.len(), limit));
+        let actions = match asked {
+            Ok(actions) => actions,
+            Err(err) => {
+                if !err.leaves_worker() {
+                    self.lose(&err);
+                }
+                return Err(err);
+            }
+        };
+        let length = actions.len() / rows.len();
+        let chunks = actions.chunks_exact(length);
+        Ok(chunks.map(|chunk| self.chunk(numbers(chunk))).collect())
+    }
+
+    /// Returns the packet of a call, and remembers that the policy knows its episodes.
+    fn call(&mut self, rows: &[&PolicyRow]) -> Value {
+        let mut texts: Vec<&str> = Vec::new();
+        let mut entries = Vec::with_capacity(rows.len());
+        let mut resets = Vec::new();
+        for (index, row) in rows.iter().enumerate() {
+            let text = &*row.observation.language;
+            let place = texts.iter().position(|known| *known == text);
+            let place = place.unwrap_or_else(|| {
+                texts.push(text);
+                texts.len() - 1
+            });
+            let (env, start) = (row.env, no_start(row.env));
+            let known = self.episodes.entry(env).or_insert(start);
+            if known.told_after.is_none() {
+                resets.push(index);
+                known.told_after = Some(self.failures);
+            }
+            let step = known.calls * self.chunk_length as u64;
+            known.calls += 1;
+            let EpisodeStart { episode, seed, .. } = known.start;
+            entries.push(json!([env.0, episode, seed, step, place]));
+        }
+        json!({"rows": entries, "texts": texts, "reset": resets})
+    }
+
+    /// Returns the chunk of one row, which has failed if a number is not finite.
+    fn chunk(&self, values: Vec<f32>) -> Chunk {
+        let names = &self.terms.env.action.names;
+        match values.iter().position(|value| !value.is_finite()) {
+            None => Chunk::new(names.len(), values),
+            Some(place) => {
+                let err = WorkerError::NotFinite {
+                    value: values[place],
+                    name: names[place % names.len()].clone(),
+                    step: place / names.len(),
+                };
+                Chunk::failed(names.len(), &inference(&self.terms, err).to_string())
+            }
+        }
+    }
+}
+
+/// Writes the observations of all rows into shared memory.
+fn write(
+    worker: &PolicyWorker,
+    env: &EnvSpec,
+    needs_video: bool,
+    rows: &[&PolicyRow],
+) -> Result<(), WorkerError> {
+    for (row, PolicyRow { observation, .. }) in rows.iter().enumerate() {
+        for (index, (name, _)) in env.state.iter().enumerate() {
+            if let Some(vector) = observation.state.get(name) {
+                worker.tell(index, row, vector)?;
+            }
+        }
+        for (index, camera) in env.cameras.iter().enumerate().filter(|_| needs_video) {
+            if let Some(frame) = observation.video.get(&camera.name) {
+                worker.show(index, row, &frame.rgb)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the state of an episode that nobody announced.
+fn no_start(env: EnvIndex) -> PolicyEpisode {
+    PolicyEpisode {
+        start: EpisodeStart {
+            env,
+            episode: 0,
+            seed: 0,
+        },
+        calls: 0,
+        told_after: None,
+    }
+}
+
+fn resized(what: &'static str, name: &str) -> InferenceError {
+    InferenceError::Resized {
+        what,
+        name: name.to_owned(),
+    }
+}
+
+/// Returns an error that costs the episodes of some rows.
+fn inference(terms: &WorkerTerms, err: WorkerError) -> InferenceError {
+    InferenceError::Worker {
+        policy: terms.settings.policy.clone(),
+        err,
+    }
+}
+
+/// Returns an error that ends the job.
+fn permanent(terms: &WorkerTerms, err: WorkerError) -> PolicyError {
+    PolicyError::Worker {
+        policy: terms.settings.policy.clone(),
+        err,
+    }
+}
+
+impl Policy for PythonPolicy {
+    fn spec(&self) -> PolicySpec {
+        PolicySpec {
+            action_horizon: self.hello.action_horizon,
+            needs_video: self.needs_video(),
+            looks_back: 0,
+            num_episodes: None,
+        }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        let settings = &self.terms.settings;
+        vec![
+            ("policy_path", settings.policy.clone().into()),
+            ("python", settings.python.display().to_string().into()),
+            ("versions", json!(self.hello.versions)),
+            ("policy_kwargs", settings.kwargs.clone().into()),
+        ]
+    }
+
+    fn reset(&mut self, starts: &[EpisodeStart]) {
+        for start in starts {
+            let fresh = PolicyEpisode {
+                start: *start,
+                ..no_start(start.env)
+            };
+            self.episodes.insert(start.env, fresh);
+        }
+    }
+
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+        let most = self.worker.as_ref().map_or(1, |worker| worker.layout.rows);
+        let parts = rows.chunks(most.max(1)).map(|rows| self.part(rows));
+        Ok(parts.collect::<Result<Vec<_>, _>>()?.concat())
+    }
+}

@@ -1,0 +1,131 @@
+//! Tests of the policy with real Python processes: `tests/fixtures/policies/toy.py`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::*;
+use crate::env::{CameraSpec, Frame};
+use crate::policy::tests::{env_spec, row};
+
+mod document;
+mod failures;
+mod seen;
+mod start;
+
+/// The seed of the episodes in which the toy misbehaves.
+const FAULT_SEED: u64 = 13;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
+}
+
+/// Returns an environment with a camera of 4 × 6 pixels.
+fn env() -> EnvSpec {
+    let front = CameraSpec {
+        name: "front".to_owned(),
+        height: 4,
+        width: 6,
+    };
+    EnvSpec {
+        cameras: vec![front],
+        ..env_spec()
+    }
+}
+
+/// Returns settings for the project's interpreter, which has numpy.
+fn settings(factory: &str, more: Value) -> Map<String, Value> {
+    let toy = root().join("tests/fixtures/policies/toy.py");
+    let mut all = Map::new();
+    all.insert(
+        "policy".to_owned(),
+        json!(format!("{}:{factory}", toy.display())),
+    );
+    all.insert("python".to_owned(), json!(root().join(".venv")));
+    let Value::Object(more) = more else {
+        panic!("an object is meant")
+    };
+    all.extend(more);
+    all
+}
+
+fn try_start(
+    config: &Map<String, Value>,
+    lifeline: &Lifeline,
+) -> Result<PythonPolicy, PolicyError> {
+    let settings = PythonPolicySettings::read(config)?;
+    PythonPolicy::start(settings, &env(), Device::Cpu, lifeline)
+}
+
+fn start(factory: &str, more: Value) -> PythonPolicy {
+    try_start(&settings(factory, more), &Lifeline::alone()).unwrap()
+}
+
+/// Starts a toy with a fault.
+fn faulty(factory: &str, fault: &str) -> PythonPolicy {
+    start(
+        factory,
+        json!({"policy_kwargs": {"fault": fault}, "act_timeout_s": 20, "max_restarts": 1}),
+    )
+}
+
+/// Returns the reason why a policy cannot be made.
+fn refusal(factory: &str, more: Value) -> String {
+    let started = try_start(&settings(factory, more), &Lifeline::alone());
+    started.err().unwrap().to_string()
+}
+
+/// Returns a row with a picture of one level, a position, and an instruction.
+fn seen(env: usize, level: u8, x: f32, text: &str) -> PolicyRow {
+    let frame = Frame {
+        height: 4,
+        width: 6,
+        rgb: vec![level; 72].into(),
+    };
+    let mut observation = Observation::empty();
+    observation.video = [("front".to_owned(), frame)].into();
+    let states = env_spec().state.into_iter();
+    observation.state = states
+        .map(|(name, length)| (name, vec![x; length]))
+        .collect();
+    observation.language = text.into();
+    row(env, observation)
+}
+
+/// Begins an episode in each of these environments, with these seeds.
+fn begin(policy: &mut PythonPolicy, seeds: &[u64]) {
+    let starts: Vec<_> = seeds
+        .iter()
+        .enumerate()
+        .map(|(env, seed)| EpisodeStart {
+            env: EnvIndex(env),
+            episode: env as u64 + 100,
+            seed: *seed,
+        })
+        .collect();
+    policy.reset(&starts);
+}
+
+/// Returns the chunks of these environments, which all see the same.
+fn act(policy: &mut PythonPolicy, envs: &[usize]) -> Vec<Chunk> {
+    let rows: Vec<_> = envs.iter().map(|env| seen(*env, 9, 0.5, "go")).collect();
+    policy.act(&rows).unwrap()
+}
+
+/// Returns the first action of a chunk that has not failed.
+fn first(chunk: &Chunk) -> &[f32] {
+    assert_eq!(chunk.failure(), None);
+    chunk.action(0).unwrap()
+}
+
+/// Returns the process id of the worker, as its actions have it.
+fn pid(chunk: &Chunk) -> f32 {
+    first(chunk)[6]
+}
+
+fn failure(chunk: &Chunk) -> &str {
+    chunk.failure().expect("must have failed")
+}

@@ -1,0 +1,98 @@
+//! Tests of what a policy sees, and of what becomes of its actions.
+
+use super::*;
+
+#[test]
+fn a_policy_sees_pictures_states_texts_and_episodes() {
+    let mut policy = start("Remembering", json!({"seed": 1000}));
+    assert_eq!(
+        (policy.spec().action_horizon, policy.spec().needs_video),
+        (2, true)
+    );
+    begin(&mut policy, &[5, 6]);
+    let rows = [seen(0, 10, 0.5, "go"), seen(1, 20, 1.5, "stop now")];
+    let chunks = policy.act(&rows).unwrap();
+    assert_eq!(first(&chunks[0])[..6], [10.0, 0.5, 2.0, 1005.0, 0.0, 2.0]);
+    assert_eq!(first(&chunks[1])[..6], [20.0, 1.5, 8.0, 1006.0, 0.0, 2.0]);
+    let chunks = policy.act(&[seen(1, 30, 2.5, "")]).unwrap();
+    assert_eq!(first(&chunks[0])[..6], [30.0, 2.5, 0.0, 1006.0, 2.0, 2.0]);
+    begin(&mut policy, &[7]);
+    let chunks = policy.act(&rows).unwrap();
+    assert_eq!(first(&chunks[0])[..6], [10.0, 0.5, 2.0, 1007.0, 0.0, 3.0]);
+    assert_eq!(first(&chunks[1])[..6], [20.0, 1.5, 8.0, 1006.0, 4.0, 3.0]);
+}
+
+#[test]
+fn steps_are_counted_by_the_actions_that_are_executed() {
+    let mut policy = start("Toy", json!({"action_chunk_length": 1}));
+    begin(&mut policy, &[5]);
+    let steps: Vec<f32> = (0..3)
+        .map(|_| first(&act(&mut policy, &[0])[0])[4])
+        .collect();
+    assert_eq!(steps, [0.0, 1.0, 2.0]);
+}
+
+#[test]
+fn a_policy_without_pictures_gets_none() {
+    let mut policy = start("Toy", json!({"policy_kwargs": {"needs_video": false}}));
+    assert!(!policy.spec().needs_video);
+    begin(&mut policy, &[5]);
+    let mut blind = seen(0, 9, 0.5, "go");
+    std::sync::Arc::make_mut(&mut blind.observation)
+        .video
+        .clear();
+    let chunks = policy.act(&[blind]).unwrap();
+    assert_eq!(first(&chunks[0])[..2], [-1.0, 0.5]);
+}
+
+#[test]
+fn a_horizon_that_is_not_said_is_tried() {
+    assert_eq!(start("Unspecified", json!({})).spec().action_horizon, 5);
+    let text = refusal("Unspecified", json!({"policy_kwargs": {"size": 6}}));
+    assert!(
+        text.contains("toy.py:Unspecified`: `act` gave [1, 5, 6] for one row, [1, horizon, 7] is"),
+        "{text}"
+    );
+}
+
+#[test]
+fn numbers_of_other_types_are_converted() {
+    for (fault, x) in [("list", 0.5), ("whole", 0.0), ("half", 0.5)] {
+        let mut policy = faulty("Toy", fault);
+        begin(&mut policy, &[FAULT_SEED]);
+        assert_eq!(first(&act(&mut policy, &[0])[0])[1], x, "{fault}");
+    }
+}
+
+#[test]
+fn what_a_policy_prints_disturbs_nothing() {
+    let mut policy = faulty("Toy", "chatter");
+    begin(&mut policy, &[FAULT_SEED]);
+    for _ in 0..3 {
+        assert_eq!(first(&act(&mut policy, &[0])[0])[1], 0.5);
+    }
+}
+
+#[test]
+fn tensors_are_given_and_taken() {
+    let mut policy = start("Tensors", json!({}));
+    begin(&mut policy, &[5, 6]);
+    let rows = [seen(0, 9, 0.5, "go"), seen(1, 19, 1.5, "go")];
+    for _ in 0..2 {
+        let chunks = policy.act(&rows).unwrap();
+        assert_eq!(first(&chunks[0])[..3], [10.0, 0.5, 0.0]);
+        assert_eq!(first(&chunks[1])[..3], [20.0, 1.5, 0.0]);
+    }
+}
+
+#[test]
+fn more_rows_than_a_call_takes_go_in_several_calls() {
+    let mut policy = start("Toy", json!({}));
+    let rows: Vec<_> = (0..600).map(|env| seen(env, 9, env as f32, "go")).collect();
+    let chunks = policy.act(&rows).unwrap();
+    let right = chunks
+        .iter()
+        .enumerate()
+        .all(|(env, chunk)| first(chunk)[1] == env as f32);
+    assert!(chunks.len() == 600 && right);
+}
