@@ -13,6 +13,7 @@ mod memory;
 mod one_writer;
 mod placement;
 mod python;
+mod python_policy;
 mod refusals;
 mod remote;
 mod results;

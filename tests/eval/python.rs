@@ -230,7 +230,7 @@ fn a_killed_rank_takes_its_simulators_along() {
 }
 
 /// Returns the number of processes with this mark in their environment.
-fn marked(mark: &str) -> usize {
+pub fn marked(mark: &str) -> usize {
     let pids = std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
