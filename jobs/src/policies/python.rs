@@ -1,9 +1,9 @@
 //! The row of `python`.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{MemoryRule, PathTo, PolicyRow, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind};
 
-pub(super) static ROW: PolicyRow = PolicyRow {
+pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "python",
     aliases: &[],
     about: "runs any Python class or function in an interpreter of its own: Python policies",

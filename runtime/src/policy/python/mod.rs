@@ -30,7 +30,7 @@ use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::python::hello::WorkerHello;
 use crate::policy::python::policy_worker::{PolicyWorker, WorkerTerms};
 use crate::policy::{
-    Chunk, EpisodeStart, InferenceError, Lifeline, Policy, PolicyError, PolicyRow, PolicySpec,
+    Chunk, EpisodeReset, InferenceError, Lifeline, Policy, PolicyError, PolicyRow, PolicySpec,
 };
 
 pub use error::{OutputLines, WorkerError};
@@ -54,7 +54,7 @@ pub struct PythonPolicy {
 /// An episode that is under way.
 #[derive(Clone, Copy, Debug)]
 struct PolicyEpisode {
-    start: EpisodeStart,
+    start: EpisodeReset,
     /// Number of chunks that the policy has given.
     calls: u64,
     /// Number of workers that had failed when the policy was told of the episode; `None` before
@@ -276,7 +276,7 @@ impl PythonPolicy {
             }
             let step = known.calls * self.chunk_length as u64;
             known.calls += 1;
-            let EpisodeStart { episode, seed, .. } = known.start;
+            let EpisodeReset { episode, seed, .. } = known.start;
             entries.push(json!([env.0, episode, seed, step, place]));
         }
         json!({"rows": entries, "texts": texts, "reset": resets})
@@ -324,7 +324,7 @@ fn write(
 /// Returns the state of an episode that nobody announced.
 fn no_start(env: EnvIndex) -> PolicyEpisode {
     PolicyEpisode {
-        start: EpisodeStart {
+        start: EpisodeReset {
             env,
             episode: 0,
             seed: 0,
@@ -377,7 +377,7 @@ impl Policy for PythonPolicy {
         ]
     }
 
-    fn reset(&mut self, starts: &[EpisodeStart]) {
+    fn reset(&mut self, starts: &[EpisodeReset]) {
         for start in starts {
             let fresh = PolicyEpisode {
                 start: *start,

@@ -100,7 +100,7 @@ fn begin(policy: &mut PythonPolicy, seeds: &[u64]) {
     let starts: Vec<_> = seeds
         .iter()
         .enumerate()
-        .map(|(env, seed)| EpisodeStart {
+        .map(|(env, seed)| EpisodeReset {
             env: EnvIndex(env),
             episode: env as u64 + 100,
             seed: *seed,
