@@ -63,8 +63,8 @@ impl Display for ByteSize {
 pub enum ByteSizeError {
     /// The letters after the number are no unit.
     #[error(
-        "`{text}` has no known unit (KiB, MiB, GiB, TiB, KB, MB, GB, TB); a size above 0 is needed, \
-         as 12GiB, 12GB, 12288MiB or a number of bytes"
+        "`{text}` has an unknown unit: expected a size above 0 with KiB, MiB, GiB, TiB, KB, MB, GB \
+         or TB, or a number of bytes, for example 12GiB"
     )]
     UnknownUnit {
         /// The text.
@@ -82,7 +82,8 @@ pub enum ByteSizeError {
     },
     /// The text has no number above 0.
     #[error(
-        "`{text}` is no size; a size above 0 is needed, as 12GiB, 12GB, 12288MiB or a number of bytes"
+        "`{text}` is not a size: expected a size above 0, for example 12GiB, 12GB, 12288MiB or a \
+         number of bytes"
     )]
     NotASize {
         /// The text.
@@ -188,14 +189,14 @@ mod tests {
         }
         assert_eq!(
             "12GO".parse::<ByteSize>().unwrap_err().to_string(),
-            "`12GO` has no known unit (KiB, MiB, GiB, TiB, KB, MB, GB, TB); a size above 0 is needed, as 12GiB, 12GB, \
-             12288MiB or a number of bytes"
+            "`12GO` has an unknown unit: expected a size above 0 with KiB, MiB, GiB, TiB, KB, MB, \
+             GB or TB, or a number of bytes, for example 12GiB"
         );
         assert!(
             "x".parse::<ByteSize>()
                 .unwrap_err()
                 .to_string()
-                .contains("as 12GiB")
+                .contains("for example 12GiB")
         );
     }
 

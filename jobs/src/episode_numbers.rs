@@ -13,7 +13,7 @@ pub struct EpisodeNumbers(Vec<RangeInclusive<u64>>);
 
 /// Why a text is no [`EpisodeNumbers`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no list of episodes, as `0,3-5` is")]
+#[error("`{text}` is not a list of episodes: expected numbers and ranges, for example `0,3-5`")]
 pub struct EpisodeNumbersError {
     /// The text.
     pub text: String,

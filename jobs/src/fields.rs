@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct FieldError {
-    /// Job and field, as in `job 3 (push) field num_envs`.
+    /// Job and field, for example `job 3 (push) field num_envs`; the job alone for an unknown field.
     pub place: String,
     /// What was found and what is expected.
     pub reason: String,
@@ -22,7 +22,7 @@ pub(crate) struct FileFields<'a> {
 impl<'a> FileFields<'a> {
     pub(crate) fn new(place: &str, value: &'a Value) -> Result<Self, FieldError> {
         let Value::Object(object) = value else {
-            let reason = format!("{} was found, an object is needed", show(Some(value)));
+            let reason = format!("found {}, expected an object", show(Some(value)));
             return Err(FieldError {
                 place: place.to_owned(),
                 reason,
@@ -61,7 +61,7 @@ impl<'a> FileFields<'a> {
     pub(crate) fn string(&mut self, field: &str) -> Result<String, FieldError> {
         match self.require(field)? {
             Value::String(text) => Ok(text.clone()),
-            other => Err(self.wrong(field, Some(other), "a string is needed")),
+            other => Err(self.wrong(field, Some(other), "expected a string")),
         }
     }
 
@@ -69,7 +69,7 @@ impl<'a> FileFields<'a> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            other => Err(self.wrong(field, other, "a string or null is needed")),
+            other => Err(self.wrong(field, other, "expected a string or null")),
         }
     }
 
@@ -77,7 +77,7 @@ impl<'a> FileFields<'a> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
-            other => Err(self.wrong(field, other, "true or false is needed")),
+            other => Err(self.wrong(field, other, "expected true or false")),
         }
     }
 
@@ -85,7 +85,7 @@ impl<'a> FileFields<'a> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Number(number)) if number.is_u64() => Ok(number.as_u64()),
-            other => Err(self.wrong(field, other, "a whole number of at least 0 is needed")),
+            other => Err(self.wrong(field, other, "expected a whole number of at least 0")),
         }
     }
 
@@ -94,7 +94,7 @@ impl<'a> FileFields<'a> {
             None | Some(Value::Null) => Ok(None),
             Some(value) => match value.as_u64() {
                 Some(number) if number > 0 => Ok(Some(number)),
-                _ => Err(self.wrong(field, Some(value), "a whole number above 0 is needed")),
+                _ => Err(self.wrong(field, Some(value), "expected a whole number above 0")),
             },
         }
     }
@@ -103,7 +103,7 @@ impl<'a> FileFields<'a> {
         match self.positive(field)? {
             Some(number) if number > limit => Err(self.refuse(
                 field,
-                &format!("{number} was found, a whole number up to {limit} is needed"),
+                &format!("found {number}, expected a whole number up to {limit}"),
             )),
             number => Ok(number),
         }
@@ -113,7 +113,7 @@ impl<'a> FileFields<'a> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object.clone())),
-            other => Err(self.wrong(field, other, "an object is needed")),
+            other => Err(self.wrong(field, other, "expected an object")),
         }
     }
 
@@ -137,7 +137,8 @@ impl<'a> FileFields<'a> {
 
     /// Returns the error for an unknown name, with the nearest known one.
     pub(crate) fn unknown(&self, field: &str, known: &[&str]) -> FieldError {
-        let nearest = known.iter().max_by(|a, b| {
+        // Of names that are equally near, the first counts.
+        let nearest = known.iter().rev().max_by(|a, b| {
             let closeness = |name: &str| strsim::jaro_winkler(name, field);
             closeness(a).total_cmp(&closeness(b))
         });
@@ -145,10 +146,13 @@ impl<'a> FileFields<'a> {
             Some(name) if strsim::jaro_winkler(name, field) > 0.7 => {
                 format!("; did you mean `{name}`?")
             }
-            Some(_) => format!("; known are {}", known.join(", ")),
+            Some(_) => format!("; expected one of {}", known.join(", ")),
             None => String::new(),
         };
-        self.refuse(field, &format!("unknown field{hint}"))
+        FieldError {
+            place: self.place.clone(),
+            reason: format!("unknown field `{field}`{hint}"),
+        }
     }
 
     pub(crate) fn refuse(&self, field: &str, reason: &str) -> FieldError {
@@ -159,7 +163,7 @@ impl<'a> FileFields<'a> {
     }
 
     pub(crate) fn wrong(&self, field: &str, found: Option<&Value>, wanted: &str) -> FieldError {
-        self.refuse(field, &format!("{} was found, {wanted}", show(found)))
+        self.refuse(field, &format!("found {}, {wanted}", show(found)))
     }
 }
 

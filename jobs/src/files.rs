@@ -79,7 +79,7 @@ pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
 fn too_large(bytes: u64, limit: u64) -> io::Error {
     io::Error::new(
         ErrorKind::FileTooLarge,
-        format!("the file has {bytes} bytes, at most {limit} are read"),
+        format!("the file has {bytes} bytes, expected at most {limit}"),
     )
 }
 
@@ -94,7 +94,7 @@ fn regular(metadata: &Metadata) -> io::Result<()> {
     };
     Err(io::Error::new(
         ErrorKind::InvalidInput,
-        format!("it is {found}, a regular file is needed"),
+        format!("it is {found}, expected a regular file"),
     ))
 }
 
@@ -125,7 +125,7 @@ mod tests {
             assert_eq!(err.kind(), ErrorKind::InvalidInput);
             assert_eq!(
                 err.to_string(),
-                format!("it is {found}, a regular file is needed")
+                format!("it is {found}, expected a regular file")
             );
         }
     }
@@ -138,7 +138,7 @@ mod tests {
         let text = read(&path, 10).unwrap_err().to_string();
         assert_eq!(
             text,
-            "the file has 1099511627776 bytes, at most 10 are read"
+            "the file has 1099511627776 bytes, expected at most 10"
         );
         std::fs::write(&path, "0123456789").unwrap();
         assert_eq!(read(&path, 10).unwrap(), b"0123456789");

@@ -14,6 +14,7 @@ pub mod assign;
 pub mod bytes;
 pub mod captured_graphs;
 pub mod config;
+pub mod count;
 pub mod episode;
 pub mod episode_numbers;
 pub mod error_chain;

@@ -44,7 +44,7 @@ pub struct RankEnv {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RankEnvError {
     /// A variable is not a number.
-    #[error("{name} is `{found}`, a whole number is needed")]
+    #[error("{name} is `{found}`, expected a whole number")]
     Number {
         /// Name of the variable.
         name: &'static str,
@@ -52,7 +52,7 @@ pub enum RankEnvError {
         found: String,
     },
     /// A required variable is missing.
-    #[error("{name} is not set, WORLD_SIZE {world_size} needs it")]
+    #[error("{name} is not set, but WORLD_SIZE {world_size} requires it")]
     Missing {
         /// Name of the variable.
         name: &'static str,
@@ -60,7 +60,7 @@ pub enum RankEnvError {
         world_size: usize,
     },
     /// A variable is out of range.
-    #[error("{name} is {found}, it must be below {limit_name} {limit}")]
+    #[error("{name} is {found}, expected a number below {limit_name} {limit}")]
     Range {
         /// Name of the variable.
         name: &'static str,
@@ -235,19 +235,19 @@ mod tests {
         let text = |vars: &[_]| read(vars).unwrap_err().to_string();
         assert_eq!(
             text(&[("WORLD_SIZE", "two")]),
-            "WORLD_SIZE is `two`, a whole number is needed"
+            "WORLD_SIZE is `two`, expected a whole number"
         );
         assert_eq!(
             text(&[("WORLD_SIZE", "2")]),
-            "RANK is not set, WORLD_SIZE 2 needs it"
+            "RANK is not set, but WORLD_SIZE 2 requires it"
         );
         assert_eq!(
             text(&[("WORLD_SIZE", "2"), ("RANK", "2")]),
-            "RANK is 2, it must be below WORLD_SIZE 2"
+            "RANK is 2, expected a number below WORLD_SIZE 2"
         );
         assert_eq!(
             text(&[("WORLD_SIZE", "2"), ("RANK", "1")]),
-            "MASTER_ADDR is not set, WORLD_SIZE 2 needs it"
+            "MASTER_ADDR is not set, but WORLD_SIZE 2 requires it"
         );
     }
 }

@@ -188,7 +188,7 @@ pub const TOKEN_VARIABLE: &str = "RRUN_API_TOKEN";
 
 /// The token of `--api-token` is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is empty; leave it out to let everybody in")]
+#[error("it is empty; omit it to allow everyone")]
 struct EmptyToken;
 
 /// Why `--policy` or `--policy-config` does not name a policy.
@@ -211,19 +211,19 @@ pub enum PolicyChoiceError {
         err: serde_json::Error,
     },
     /// The object has a field that no policy has.
-    #[error("--policy has `{field}`, policy_type and policy_config_dict are known")]
+    #[error("--policy has unknown field `{field}`, expected policy_type and policy_config_dict")]
     UnknownField {
         /// Name of the field.
         field: String,
     },
     /// A field of the object is missing or has another type.
-    #[error("--policy needs a text `policy_type` and an object `policy_config_dict`")]
+    #[error("--policy: expected a string `policy_type` and an object `policy_config_dict`")]
     Incomplete,
 }
 
 /// There is no port for a local rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("--port {port} leaves none for local rank {local_rank}")]
+#[error("--port {port} leaves no port for local rank {local_rank}")]
 pub struct PortError {
     /// The port of local rank 0.
     pub port: u16,
@@ -422,7 +422,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            told.contains("it is empty; leave it out to let everybody in"),
+            told.contains("it is empty; omit it to allow everyone"),
             "{told}"
         );
     }
@@ -446,7 +446,7 @@ mod tests {
             parse(&["/tmp"])
                 .unwrap_err()
                 .to_string()
-                .contains("`/tmp` stands alone; write `--policy /tmp`")
+                .contains("`/tmp` has no option; write `--policy /tmp`")
         );
     }
 

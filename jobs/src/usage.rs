@@ -30,7 +30,7 @@ pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<S
     );
     let reason = match (err.kind(), argument, value) {
         (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => {
-            named(word).map(|option| format!("`{word}` stands alone; write `{option} {word}`"))
+            named(word).map(|option| format!("`{word}` has no option; write `{option} {word}`"))
         }
         (ErrorKind::UnknownArgument, Some(word), _) if is_of_the_launcher(word) => {
             let name = command.get_name();
@@ -43,7 +43,7 @@ pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<S
         {
             let option = option.split(' ').next().unwrap_or(option);
             Some(format!(
-                "{option} is {value}, a whole number that is not below 0 is needed"
+                "{option} is {value}, expected a whole number from 0"
             ))
         }
         _ => None,

@@ -18,7 +18,7 @@ pub struct Only(BTreeMap<String, Option<EpisodeNumbers>>);
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OnlyError {
     /// No job has this name.
-    #[error("--only: no job is called `{name}`{hint}")]
+    #[error("--only: unknown job `{name}`{hint}")]
     Unknown {
         /// The name in the selection.
         name: String,
@@ -34,7 +34,7 @@ pub enum OnlyError {
         status: Status,
     },
     /// The job has no episode with this number.
-    #[error("--only: job `{name}` has {count} episodes, from 0; there is no episode {found}")]
+    #[error("--only: job `{name}` has no episode {found}: it has {count}, numbered from 0")]
     Beyond {
         /// Name of the job.
         name: String,
@@ -45,7 +45,8 @@ pub enum OnlyError {
     },
     /// The selection has episodes of a job that does not count them.
     #[error(
-        "--only: job `{name}` has no num_episodes, so that its episodes cannot be chosen; `{name}` alone is possible"
+        "--only: job `{name}` has no num_episodes, so its episodes cannot be chosen; use `{name}` \
+         alone"
     )]
     Uncounted {
         /// Name of the job.
@@ -106,7 +107,7 @@ fn check(job: &Job, numbers: Option<&EpisodeNumbers>) -> Result<(), OnlyError> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OnlySyntaxError {
     /// The text has no entry.
-    #[error("no job is named, `JOB` or `JOB:0,3-5` is needed")]
+    #[error("no job is named, expected `JOB` or `JOB:0,3-5`")]
     NoJob,
     /// The numbers of an entry.
     #[error(transparent)]
@@ -232,25 +233,25 @@ mod tests {
         let refusal = |text: &str| choose(text).unwrap_err();
         assert_eq!(
             refusal("raech"),
-            "--only: no job is called `raech`; did you mean `reach`?"
+            "--only: unknown job `raech`; did you mean `reach`?"
         );
-        assert_eq!(refusal("x:y"), "--only: no job is called `x:y`");
+        assert_eq!(refusal("x:y"), "--only: unknown job `x:y`");
         assert_eq!(
             refusal("push"),
             "--only: job `push` is completed, only pending jobs run"
         );
         assert_eq!(
             refusal("reach:2-6"),
-            "--only: job `reach` has 6 episodes, from 0; there is no episode 6"
+            "--only: job `reach` has no episode 6: it has 6, numbered from 0"
         );
         assert!(refusal("walk:1").starts_with("--only: job `walk` has no num_episodes, so that"));
         assert_eq!(
             refusal("reach:5-2"),
-            "`5-2` is no list of episodes, as `0,3-5` is"
+            "`5-2` is not a list of episodes: expected numbers and ranges, for example `0,3-5`"
         );
         assert_eq!(
             refusal("reach:"),
-            "`` is no list of episodes, as `0,3-5` is"
+            "`` is not a list of episodes: expected numbers and ranges, for example `0,3-5`"
         );
         assert!(refusal(" ; ").starts_with("no job is named"));
     }

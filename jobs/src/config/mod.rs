@@ -201,7 +201,7 @@ fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), ConfigError> 
     let hint = keys::nearest(&idle.name())
         .map(|name| format!("; did you mean `{name}`?"))
         .unwrap_or_default();
-    let reason = format!("no use is made of it here{hint}");
+    let reason = format!("it has no effect here{hint}");
     Err(ConfigError::Field {
         path: PathBuf::from(SET),
         refusal: FieldError {

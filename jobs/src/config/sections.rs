@@ -128,8 +128,10 @@ fn eval(mut eval: FileFields, config: &mut Config) -> Result<(), FieldError> {
         eval.optional_string("env_type")?,
     ) {
         (Some(ours), Some(theirs)) if ours != theirs => {
-            let reason =
-                format!("`{ours}` is given beside env_type `{theirs}`; they name the same thing");
+            let reason = format!(
+                "`{ours}` is given together with env_type `{theirs}`; they mean the same \
+                    thing"
+            );
             return Err(eval.refuse("environment", &reason));
         }
         (ours, theirs) => ours.or(theirs),
@@ -172,7 +174,7 @@ fn rollout(mut rollout: FileFields, config: &mut Config) -> Result<(), FieldErro
         (Some(_), Some(_)) => {
             return Err(rollout.refuse(
                 "policy_args",
-                "it is the old name of `policy_config_dict`, which is there too",
+                "it is the old name of `policy_config_dict`, which is also given",
             ));
         }
         (new, old) => new.or(old).unwrap_or_default(),
@@ -235,9 +237,7 @@ fn check_references(
         .and_then(Value::as_str)
         .and_then(references::unresolved)
     {
-        Some(reference) => {
-            Err(fields.refuse(name, &format!("`{reference}` names nothing that is there")))
-        }
+        Some(reference) => Err(fields.refuse(name, &format!("`{reference}` does not exist"))),
         None => Ok(()),
     }
 }

@@ -38,25 +38,28 @@ impl Override {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
     /// The text has no value.
-    #[error("`{text}` has no `=`; KEY=VALUE is needed, as env.eval.total_num_envs=8")]
+    #[error("`{text}` has no `=`: expected KEY=VALUE, for example env.eval.total_num_envs=8")]
     NoValue {
         /// The text.
         text: String,
     },
     /// A part of the key is empty, or there are too many.
-    #[error("`{key}` is no key; names joined by dots are needed, as env.eval.total_num_envs")]
+    #[error(
+        "`{key}` is not a key: expected names joined by dots, for example \
+        env.eval.total_num_envs"
+    )]
     BadKey {
         /// The key as given.
         key: String,
     },
     /// The value is not YAML.
-    #[error("`{value}` cannot be read as a value of YAML")]
+    #[error("`{value}` is not a YAML value")]
     BadValue {
         /// The value as given.
         value: String,
     },
     /// The value contains lines of other keys.
-    #[error("`{value}` is more than one value of YAML")]
+    #[error("`{value}` is more than one YAML value")]
     SeveralValues {
         /// The value as given.
         value: String,
@@ -131,10 +134,10 @@ mod tests {
     fn what_is_no_setting_is_refused() {
         let refusal = |text: &str| text.parse::<Override>().unwrap_err().to_string();
         assert!(refusal("a.b").contains("has no `=`"));
-        assert!(refusal("a..b=1").contains("is no key"));
-        assert!(refusal("=1").contains("is no key"));
+        assert!(refusal("a..b=1").contains("is not a key"));
+        assert!(refusal("=1").contains("is not a key"));
         assert!(refusal("a=[").contains("cannot be read"));
-        assert!(refusal("a=1\nb: 2").contains("more than one value"));
+        assert!(refusal("a=1\nb: 2").contains("more than one YAML value"));
     }
 
     proptest! {

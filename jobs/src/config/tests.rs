@@ -56,19 +56,20 @@ fn a_setting_of_the_command_line_that_nobody_knows_or_needs_is_refused() {
     let refusal = |text: &str| set(BASE, &[text]).unwrap_err();
     assert_eq!(
         refusal("env.eval.total_num_env=8"),
-        "`--set`: env.eval field total_num_env: unknown field; did you mean `total_num_envs`?"
+        "`--set`: env.eval: unknown field `total_num_env`; did you mean `total_num_envs`?"
     );
     assert_eq!(
         refusal("env.evil.total_num_envs=8"),
-        "`--set`: env.evil.total_num_envs: no use is made of it here; did you mean `env.eval.total_num_envs`?"
+        "`--set`: env.evil.total_num_envs: it has no effect here; did you mean \
+         `env.eval.total_num_envs`?"
     );
     assert_eq!(
         refusal("runner.max_epochs=8"),
-        "`--set`: runner.max_epochs: no use is made of it here"
+        "`--set`: runner.max_epochs: it has no effect here"
     );
     assert_eq!(
         refusal("actor.model.lr=8"),
-        "`--set`: actor.model.lr: no use is made of it here"
+        "`--set`: actor.model.lr: it has no effect here"
     );
 }
 
@@ -224,7 +225,7 @@ hydra: {searchpath: ['file://${oc.env:EMBODIED_PATH}/config/']}
     assert_eq!(config.over["max_steps_per_rollout_epoch"], 96);
     assert_eq!(
         refusal("runner: {logger: {log_path: '${oc.env:NOWHERE}/x'}}"),
-        "`dir/behavior.yaml`: runner.logger field log_path: `${oc.env:NOWHERE}` names nothing that is there"
+        "`dir/behavior.yaml`: runner.logger field log_path: `${oc.env:NOWHERE}` does not exist"
     );
 }
 
@@ -232,7 +233,7 @@ hydra: {searchpath: ['file://${oc.env:EMBODIED_PATH}/config/']}
 fn references_in_a_circle_end() {
     assert!(
         refusal("env: {eval: {seed: '${env.eval.group_size}', group_size: '${env.eval.seed}'}}")
-            .contains("names nothing")
+            .contains("does not exist")
     );
 }
 
@@ -241,11 +242,11 @@ fn a_misspelt_setting_is_refused_with_the_nearest_name_and_its_file() {
     let both = read(&["env: {eval: {total_num_env: 4}}", "env: {eval: {seed: 1}}"]).unwrap_err();
     assert_eq!(
         both,
-        "`dir/behavior.yaml`: env.eval field total_num_env: unknown field; did you mean `total_num_envs`?"
+        "`dir/behavior.yaml`: env.eval: unknown field `total_num_env`; did you mean `total_num_envs`?"
     );
     assert!(
         refusal("clusters: {}")
-            .ends_with("top level field clusters: unknown field; did you mean `cluster`?")
+            .ends_with("top level: unknown field `clusters`; did you mean `cluster`?")
     );
     assert!(refusal("cluster: {num_node: 1}").contains("did you mean `num_nodes`?"));
     assert!(
@@ -262,11 +263,11 @@ fn wrong_values_are_refused() {
     for (text, reason) in [
         (
             "env: 3",
-            "`dir/behavior.yaml`: env: 3 was found, an object is needed",
+            "`dir/behavior.yaml`: env: found 3, expected an object",
         ),
         (
             "- 1",
-            "`dir/behavior.yaml`: a mapping is needed at the top level",
+            "`dir/behavior.yaml`: expected a mapping at the top level",
         ),
         ("env: {eval: [", "`dir/behavior.yaml`: "),
         (
@@ -283,7 +284,7 @@ fn wrong_values_are_refused() {
         ),
         (
             "env: {eval: {environment: reach, env_type: push}}",
-            "`reach` is given beside env_type `push`",
+            "`reach` is given together with env_type `push`",
         ),
     ] {
         let found = refusal(text);

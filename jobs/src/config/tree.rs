@@ -18,12 +18,12 @@ pub fn read(path: &Path) -> Result<String, ConfigError> {
     let metadata = std::fs::metadata(path).map_err(|err| refuse(err.to_string()))?;
     if !metadata.is_file() {
         return Err(refuse(
-            "it is no regular file, and every rank has to read it again".to_owned(),
+            "it is not a regular file, and every rank has to read it again".to_owned(),
         ));
     }
     if metadata.len() > MAX_BYTES {
         return Err(refuse(format!(
-            "it has {} bytes, at most {MAX_BYTES} are read",
+            "it has {} bytes, expected at most {MAX_BYTES}",
             metadata.len()
         )));
     }
@@ -46,7 +46,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
     let value = serde_saphyr::from_str::<Value>(text).map_err(|err| refuse(err.to_string()))?;
     let Value::Object(entries) = value else {
         return Err(refuse(
-            "a mapping is needed at the top level, as `cluster:` and `env:`".to_owned(),
+            "expected a mapping at the top level, for example `cluster:` and `env:`".to_owned(),
         ));
     };
     Ok(entries.into_iter().fold(Value::Null, |tree, (key, value)| {

@@ -61,7 +61,7 @@ fn memory_of_a_gpu_has_a_unit_and_is_of_one_start() {
         .unwrap_err()
         .to_string();
     assert!(
-        err.contains("as 12GiB, 12GB, 12288MiB or a number of bytes"),
+        err.contains("for example 12GiB, 12GB, 12288MiB or a number of bytes"),
         "{err}"
     );
 }
@@ -73,7 +73,7 @@ fn metrics_are_answered_at_an_address_or_at_that_of_a_name() {
     assert_eq!(host("::1").unwrap().metrics_host.to_string(), "::1");
     let err = host("no such host").unwrap_err().to_string();
     assert!(
-        err.contains("'--metrics-host <ADDRESS>': it is no address, and cannot be resolved: "),
+        err.contains("'--metrics-host <ADDRESS>': it is not an address and cannot be resolved: "),
         "{err}"
     );
 }
@@ -84,19 +84,19 @@ fn what_was_meant_is_said() {
     for (words, text) in [
         (
             &["--jobs", "a", "--seed", "-1"][..],
-            "--seed is -1, a whole number that is not below 0 is needed",
+            "--seed is -1, expected a whole number from 0",
         ),
         (
             &["--jobs", "a", "--num-envs=-2"],
-            "--num-envs is -2, a whole number",
+            "--num-envs is -2, expected a whole number",
         ),
         (
             &["jobs.json"],
-            "`jobs.json` stands alone; write `--jobs jobs.json`",
+            "`jobs.json` has no option; write `--jobs jobs.json`",
         ),
         (
             &["two_gpus.yaml"],
-            "`two_gpus.yaml` stands alone; write `--config two_gpus.yaml`",
+            "`two_gpus.yaml` has no option; write `--config two_gpus.yaml`",
         ),
         (
             &["--nproc_per_node", "2"],
@@ -134,7 +134,7 @@ fn leases_are_there_with_dynamic_only_and_are_of_episodes() {
     let err = parse(&["--jobs", "a", "--lease", "2"]).unwrap_err();
     assert!(
         err.to_string()
-            .contains("of no use without --assign dynamic"),
+            .contains("no effect without --assign dynamic"),
         "{err}"
     );
 }
@@ -145,7 +145,7 @@ fn a_size_that_is_none_is_refused_with_an_example() {
         parse(&["--jobs", "a", "--video-size", "224"])
             .unwrap_err()
             .to_string()
-            .contains("as 224x224")
+            .contains("for example 224x224")
     );
     let screen = |words: &[&str]| {
         parse(&[&["--jobs", "a"], words].concat()).map(|args| args.xvfb.map(|s| s.to_string()))
@@ -161,7 +161,7 @@ fn a_size_that_is_none_is_refused_with_an_example() {
         screen(&["--xvfb=640x480"])
             .unwrap_err()
             .to_string()
-            .contains("as 1024x768x24")
+            .contains("for example 1024x768x24")
     );
     let size = parse(&["--jobs", "a", "--video-size", "64x96"])
         .unwrap()

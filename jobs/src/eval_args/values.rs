@@ -41,7 +41,7 @@ pub struct VideoSize {
 
 /// Why a text is no [`VideoSize`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no size, HEIGHTxWIDTH with 16 to 4096 is needed, as 224x224")]
+#[error("`{text}` is not a size: expected HEIGHTxWIDTH with 16 to 4096, for example 224x224")]
 pub struct VideoSizeError {
     /// The text.
     pub text: String,
@@ -76,7 +76,7 @@ pub struct Screen {
 
 /// Why a text is no [`Screen`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no screen, WIDTHxHEIGHTxDEPTH is needed, as 1024x768x24")]
+#[error("`{text}` is not a screen: expected WIDTHxHEIGHTxDEPTH, for example 1024x768x24")]
 pub struct ScreenError {
     /// The text.
     pub text: String,
@@ -114,13 +114,13 @@ impl Display for Screen {
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
     /// The text is neither an address nor a name that can be resolved.
-    #[error("it is no address, and cannot be resolved: {err}")]
+    #[error("it is not an address and cannot be resolved: {err}")]
     Unresolved {
         /// The error of the resolver.
         err: std::io::Error,
     },
     /// The text is a name without an address.
-    #[error("it is no address, and the name has none")]
+    #[error("it is not an address, and the name has none")]
     NoneFound,
 }
 

@@ -54,7 +54,7 @@ pub enum JobFileError {
         err: std::io::Error,
     },
     /// The file is too large for a jobs file.
-    #[error("jobs file `{}` has {bytes} bytes, at most {MAX_BYTES} are read", path.display())]
+    #[error("jobs file `{}` has {bytes} bytes, expected at most {MAX_BYTES}", path.display())]
     TooLarge {
         /// Path of the file.
         path: PathBuf,
@@ -114,7 +114,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, JobFileError> {
     };
     let metadata = std::fs::metadata(path).map_err(read)?;
     if !metadata.is_file() {
-        let reason = "it is no regular file, and every rank has to read it again";
+        let reason = "it is not a regular file, and every rank has to read it again";
         return Err(read(std::io::Error::new(
             std::io::ErrorKind::InvalidInput,
             reason,
@@ -152,12 +152,12 @@ fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), FieldError> {
     let mut top = FileFields::new("top level", file)?;
     let entries = match top.take("jobs") {
         Some(Value::Array(entries)) => entries,
-        other => return Err(top.wrong("jobs", other, "a list of jobs is needed")),
+        other => return Err(top.wrong("jobs", other, "expected a list of jobs")),
     };
     let model_server = model_server::take(&mut top)?;
     top.finish(&["jobs", model_server::FIELD])?;
     if entries.is_empty() {
-        return Err(top.refuse("jobs", "the list is empty, at least one job is needed"));
+        return Err(top.refuse("jobs", "the list is empty, expected at least one job"));
     }
     let jobs: Vec<_> = entries
         .iter()
@@ -310,7 +310,7 @@ fn policy_config(fields: &mut FileFields) -> Result<Map<String, Value>, FieldErr
     ) {
         (Some(_), Some(_)) => Err(fields.refuse(
             "policy_args",
-            "it is the old name of `policy_config_dict`, which is there too; one of them is needed",
+            "it is the old name of `policy_config_dict`, which is also given; keep one of them",
         )),
         (new, old) => Ok(new.or(old).unwrap_or_default()),
     }
@@ -323,7 +323,7 @@ fn status(fields: &mut FileFields) -> Result<Status, FieldError> {
             fields.wrong(
                 "status",
                 Some(value),
-                "one of pending, running, completed, failed is needed",
+                "expected one of pending, running, completed, failed",
             )
         }),
     }

@@ -22,9 +22,15 @@ pub(super) fn sharing(
     match (total, num_envs) {
         (Some(total), Some(own)) => Err(fields.refuse(
             "total_num_envs",
-            &format!("{total} is given beside num_envs {own}; the first counts over all ranks, the second in one"),
+            &format!(
+                "{total} is given together with num_envs {own}; the first counts over all \
+                ranks, the second in one"
+            ),
         )),
-        (total, _) => Ok(total.map(|total| Sharing { total_num_envs: total as usize, group_size })),
+        (total, _) => Ok(total.map(|total| Sharing {
+            total_num_envs: total as usize,
+            group_size,
+        })),
     }
 }
 
@@ -66,7 +72,7 @@ pub(super) fn length(
     );
     if let ((Some(_), _) | (_, Some(_)), true) = (given, said.has_epochs) {
         let reason = format!(
-            "{} is given beside {}; only one of them can end the job",
+            "{} is given together with {}; only one of them can end the job",
             said.settings.rollout_epoch,
             if given.0.is_some() {
                 "num_episodes"
@@ -79,7 +85,8 @@ pub(super) fn length(
     let length = match given {
         (Some(episodes), Some(steps)) => {
             let reason = format!(
-                "{steps} is given beside num_episodes {episodes}; only one of them can end the job"
+                "{steps} is given together with num_episodes {episodes}; only one of them can end \
+                 the job"
             );
             return Err(fields.refuse("num_steps", &reason));
         }
@@ -90,11 +97,16 @@ pub(super) fn length(
     match length {
         Length::Episodes(episodes) if episodes < num_rebuilds => Err(fields.refuse(
             "num_episodes",
-            &format!("{episodes} is less than num_rebuilds {num_rebuilds}; each rebuild needs an episode"),
+            &format!(
+                "{episodes} is less than num_rebuilds {num_rebuilds}; each rebuild needs an episode"
+            ),
         )),
         Length::Steps(_) if num_rebuilds > 1 => Err(fields.refuse(
             "num_rebuilds",
-            &format!("{num_rebuilds} is given beside num_steps; rebuilds share out episodes, num_episodes is needed"),
+            &format!(
+                "{num_rebuilds} is given together with num_steps; rebuilds divide episodes, \
+                so num_episodes is required"
+            ),
         )),
         length => Ok(length),
     }
@@ -118,13 +130,19 @@ fn of_epochs(
         (true, Some(steps)) => Ok(Length::Steps(steps.saturating_mul(rollout_epoch))),
         (true, None) => Err(fields.refuse(
             "auto_reset",
-            "environments go on for ever: max_steps_per_rollout_epoch, num_steps or num_episodes is needed",
+            "environments never end: max_steps_per_rollout_epoch, num_steps or num_episodes is \
+             required",
         )),
-        (false, _) if said.has_epochs || fields.has("total_num_envs") || max_steps_per_rollout_epoch.is_some() => {
+        (false, _)
+            if said.has_epochs
+                || fields.has("total_num_envs")
+                || max_steps_per_rollout_epoch.is_some() =>
+        {
             let episodes = rollout_epoch.saturating_mul(num_envs as u64);
             if episodes > MAX_EPISODES {
-                let reason =
-                    format!("{rollout_epoch} epochs of {num_envs} environments are more than {MAX_EPISODES} episodes");
+                let reason = format!(
+                    "{rollout_epoch} epochs of {num_envs} environments are more than {MAX_EPISODES} episodes"
+                );
                 return Err(fields.refuse("rollout_epoch", &reason));
             }
             Ok(Length::Episodes(episodes))

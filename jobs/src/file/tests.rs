@@ -59,7 +59,12 @@ fn arenas_own_examples_are_read() {
 fn a_misspelt_field_is_refused_with_the_nearest_name() {
     assert_eq!(
         refusal(&with("num_episode", json!(3))),
-        "job 0 (a) field num_episode: unknown field; did you mean `num_episodes`?"
+        "job 0 (a): unknown field `num_episode`; did you mean `num_episodes`?"
+    );
+    // `policy_type` and `policy_args` are equally near, and the first counts.
+    assert_eq!(
+        refusal(&with("polcy", json!("scripted"))),
+        "job 0 (a): unknown field `polcy`; did you mean `policy_type`?"
     );
 }
 
@@ -69,32 +74,32 @@ fn refusals_name_job_and_field() {
         (
             "num_episodes",
             json!(0),
-            "job 0 (a) field num_episodes: 0 was found, a whole number above 0 is needed",
+            "job 0 (a) field num_episodes: found 0, expected a whole number above 0",
         ),
         (
             "num_episodes",
             json!(-1),
-            "job 0 (a) field num_episodes: -1 was found, a whole number above 0 is needed",
+            "job 0 (a) field num_episodes: found -1, expected a whole number above 0",
         ),
         (
             "num_steps",
             json!(-1),
-            "job 0 (a) field num_steps: -1 was found, a whole number above 0 is needed",
+            "job 0 (a) field num_steps: found -1, expected a whole number above 0",
         ),
         (
             "num_rebuilds",
             json!(-1),
-            "job 0 (a) field num_rebuilds: -1 was found, a whole number above 0 is needed",
+            "job 0 (a) field num_rebuilds: found -1, expected a whole number above 0",
         ),
         (
             "num_episodes",
             json!("3"),
-            "job 0 (a) field num_episodes: \"3\" was found, a whole number above 0 is needed",
+            "job 0 (a) field num_episodes: found \"3\", expected a whole number above 0",
         ),
         (
             "name",
             json!(7),
-            "job 0 field name: 7 was found, a string is needed",
+            "job 0 field name: found 7, expected a string",
         ),
         (
             "name",
@@ -109,12 +114,12 @@ fn refusals_name_job_and_field() {
         (
             "arena_env_args",
             json!([1]),
-            "job 0 (a) field arena_env_args: a list of 1 was found, an object is needed",
+            "job 0 (a) field arena_env_args: found a list of 1, expected an object",
         ),
         (
             "seed",
             json!(-1),
-            "job 0 (a) field seed: -1 was found, a whole number of at least 0 is needed",
+            "job 0 (a) field seed: found -1, expected a whole number of at least 0",
         ),
         (
             "num_rebuilds",
@@ -124,12 +129,14 @@ fn refusals_name_job_and_field() {
         (
             "num_steps",
             json!(5),
-            "job 0 (a) field num_steps: 5 is given beside num_episodes 3; only one of them can end the job",
+            "job 0 (a) field num_steps: 5 is given together with num_episodes 3; only one of them \
+             can end the job",
         ),
         (
             "status",
             json!("done"),
-            "job 0 (a) field status: \"done\" was found, one of pending, running, completed, failed is needed",
+            "job 0 (a) field status: found \"done\", expected one of pending, running, completed, \
+             failed",
         ),
     ] {
         assert_eq!(refusal(&with(field, value)), text);
@@ -158,19 +165,19 @@ fn names_that_differ_in_case_only_are_duplicates() {
 fn the_top_level_is_checked() {
     assert_eq!(
         refusal(&json!([])),
-        "top level: a list of 0 was found, an object is needed"
+        "top level: found a list of 0, expected an object"
     );
     assert_eq!(
         refusal(&json!({})),
-        "top level field jobs: nothing was found, a list of jobs is needed"
+        "top level field jobs: found nothing, expected a list of jobs"
     );
     assert_eq!(
         refusal(&json!({"jobs": []})),
-        "top level field jobs: the list is empty, at least one job is needed"
+        "top level field jobs: the list is empty, expected at least one job"
     );
     assert!(
         refusal(&json!({"jobs": [minimal()], "job": 1}))
-            .starts_with("top level field job: unknown field")
+            .starts_with("top level: unknown field `job`")
     );
 }
 
@@ -194,7 +201,7 @@ fn a_byte_order_mark_is_no_part_of_the_json() {
 fn a_pipe_or_a_folder_is_refused_before_it_is_read() {
     for path in ["/dev/zero", "/tmp"] {
         let text = JobFile::read(Path::new(path)).unwrap_err().to_string();
-        assert!(text.contains("it is no regular file"), "{text}");
+        assert!(text.contains("it is not a regular file"), "{text}");
     }
 }
 
@@ -202,10 +209,10 @@ fn a_pipe_or_a_folder_is_refused_before_it_is_read() {
 fn numbers_that_no_machine_can_run_are_refused() {
     assert!(
         refusal(&with("num_episodes", json!(10_000_000_000_000_u64)))
-            .contains("up to 1000000 is needed")
+            .contains("expected a whole number up to 1000000")
     );
     let envs = json!({"environment": "reach", "num_envs": 1_000_000_000});
-    assert!(refusal(&with("arena_env_args", envs)).contains("up to 4096 is needed"));
+    assert!(refusal(&with("arena_env_args", envs)).contains("expected a whole number up to 4096"));
 }
 
 #[test]
@@ -262,11 +269,12 @@ fn epochs_of_all_environments_make_the_length() {
     assert!(
         length(json!({"total_num_envs": 8, "auto_reset": true}))
             .unwrap_err()
-            .contains("go on for ever")
+            .contains("environments never end")
     );
     let both = length(json!({"num_episodes": 3, "rollout_epoch": 2})).unwrap_err();
     assert!(both.ends_with(
-        "field rollout_epoch: 2 is given beside num_episodes; only one of them can end the job"
+        "field rollout_epoch: 2 is given together with num_episodes; only one of them can end the \
+         job"
     ));
 }
 
@@ -281,7 +289,8 @@ fn a_shared_job_has_all_its_environments() {
     both["total_num_envs"] = json!(6);
     both["arena_env_args"]["num_envs"] = json!(2);
     assert!(
-        refusal(&json!({"jobs": [both]})).contains("total_num_envs: 6 is given beside num_envs 2")
+        refusal(&json!({"jobs": [both]}))
+            .contains("total_num_envs: 6 is given together with num_envs 2")
     );
 }
 

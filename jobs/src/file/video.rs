@@ -45,7 +45,7 @@ pub(super) fn settings(fields: &mut FileFields) -> Result<VideoSettings, FieldEr
 
 fn cameras(video: &mut FileFields) -> Result<Option<Vec<String>>, FieldError> {
     let wrong = |video: &FileFields, found| {
-        Err(video.wrong("cameras", found, "a list of names, or null, is needed"))
+        Err(video.wrong("cameras", found, "expected a list of names or null"))
     };
     match video.take("cameras") {
         None | Some(Value::Null) => Ok(None),

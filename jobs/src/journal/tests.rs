@@ -99,7 +99,7 @@ fn a_journal_of_a_terabyte_without_a_line_end_is_refused_and_a_fifo_is_not_waite
     ] {
         assert!(
             told.to_string()
-                .contains("it is a FIFO, a regular file is needed"),
+                .contains("it is a FIFO, expected a regular file"),
             "{told}"
         );
     }

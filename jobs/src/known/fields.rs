@@ -85,7 +85,7 @@ pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
             .filter(|name| strsim::jaro_winkler(name, field) > threshold);
         let hint = match nearest {
             Some(name) => format!("did you mean `{name}`?"),
-            None if is_python => format!("known are {}", known.join(", ")),
+            None if is_python => format!("expected one of {}", known.join(", ")),
             None => return None,
         };
         Some(Misspelt {
@@ -153,7 +153,7 @@ mod tests {
         assert!(
             hint("gym:a", "hdr")
                 .unwrap()
-                .starts_with("known are environment, num_envs")
+                .starts_with("expected one of environment, num_envs")
         );
         assert_eq!(hint("gym:a", "env_spacing"), None);
     }

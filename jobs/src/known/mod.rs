@@ -21,7 +21,10 @@ pub fn is_python_environment(name: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobRefusal {
     /// The job names an unknown environment or policy.
-    #[error("job {index} ({job}) field {field}: `{found}` is not known{hint}; known are {known}")]
+    #[error(
+        "job {index} ({job}) field {field}: unknown name `{found}`{hint}; expected one of \
+        {known}"
+    )]
     Unknown {
         /// Position of the job in the file.
         index: usize,
@@ -37,7 +40,7 @@ pub enum JobRefusal {
         known: String,
     },
     /// The job has a field or a variation of its environment that is not read.
-    #[error("job {index} ({job}) field {field}: unknown field; {hint}")]
+    #[error("job {index} ({job}): unknown field `{field}`; {hint}")]
     Field {
         /// Position of the job in the file.
         index: usize,
@@ -50,8 +53,8 @@ pub enum JobRefusal {
     },
     /// The job has an API key instead of the name of a variable.
     #[error(
-        "job {index} ({job}) field policy_config_dict.{KEY} is a key, but plan and journal would show it; {KEY}_env names \
-         the variable that has it"
+        "job {index} ({job}) field policy_config_dict.{KEY} is a key, but plan and journal would \
+         show it; use {KEY}_env, the name of a variable that contains it"
     )]
     Key {
         /// Position of the job in the file.
@@ -71,8 +74,8 @@ pub enum JobRefusal {
     },
     /// Neither the job nor its policy says when it ends.
     #[error(
-        "job {index} ({job}): neither num_episodes nor num_steps is given, and policy `{policy}` has no length of its own; \
-         --num-steps is one way"
+        "job {index} ({job}): neither num_episodes nor num_steps is given, and policy `{policy}` \
+         has no length of its own; use --num-steps"
     )]
     NoLength {
         /// Position of the job in the file.
@@ -83,7 +86,7 @@ pub enum JobRefusal {
         policy: String,
     },
     /// A camera is to be filmed that the job's environment does not have.
-    #[error("job {index} ({job}): `{environment}` has no camera `{camera}`: known are {known}")]
+    #[error("job {index} ({job}): `{environment}` has no camera `{camera}`; it has {known}")]
     Camera {
         /// Position of the job in the file.
         index: usize,
@@ -156,7 +159,7 @@ fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Resul
         field,
         found: found.to_owned(),
         hint: close
-            .map(|name| format!("; did you mean `{name}`?"))
+            .map(|name| format!(" (did you mean `{name}`?)"))
             .unwrap_or_default(),
         known: known.join(", "),
     })
@@ -188,8 +191,8 @@ mod tests {
             check(&jobs("reech", "scripted", "pending"))
                 .unwrap_err()
                 .to_string(),
-            "job 0 (a) field arena_env_args.environment: `reech` is not known; did you mean `reach`?; \
-             known are reach, push, pick_and_place"
+            "job 0 (a) field arena_env_args.environment: unknown name `reech` (did you mean \
+             `reach`?); expected one of reach, push, pick_and_place"
         );
         assert!(
             check(&jobs("reach", "cosmos_remote", "pending"))
@@ -220,7 +223,7 @@ mod tests {
         misspelt[0].env_args.insert("num_env".to_owned(), 4.into());
         assert_eq!(
             check(&misspelt).unwrap_err().to_string(),
-            "job 0 (a) field arena_env_args.num_env: unknown field; did you mean `num_envs`?"
+            "job 0 (a): unknown field `arena_env_args.num_env`; did you mean `num_envs`?"
         );
         misspelt[0].status = Status::Completed;
         assert_eq!(check(&misspelt), Ok(()));
@@ -237,7 +240,7 @@ mod tests {
             check(&varied("reach", "ligth_intensity"))
                 .unwrap_err()
                 .to_string(),
-            "job 0 (a) field variations.ligth_intensity: unknown field; did you mean `light_intensity`?"
+            "job 0 (a): unknown field `variations.ligth_intensity`; did you mean `light_intensity`?"
         );
         for name in ["light_intensity", "hdr", "light"] {
             assert_eq!(check(&varied("reach", name)), Ok(()), "{name}");
@@ -261,7 +264,7 @@ mod tests {
                 .insert("api_key".to_owned(), "sk-1".into());
             let text = check(&jobs).unwrap_err().to_string();
             assert!(
-                text.ends_with("api_key_env names the variable that has it")
+                text.ends_with("use api_key_env, the name of a variable that contains it")
                     && !text.contains("sk-1"),
                 "{text}"
             );

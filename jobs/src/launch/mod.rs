@@ -62,7 +62,7 @@ pub const LAUNCH_VARIABLE: &str = "RRUN_LAUNCH_ID";
 pub enum LockError {
     /// Another launch holds the run folder.
     #[error(
-        "run folder `{}` is in use by {holder}: wait until that has ended, or name another --output",
+        "run folder `{}` is in use by {holder}: wait until it ends, or choose another --output",
         folder.display()
     )]
     Held {
@@ -73,8 +73,8 @@ pub enum LockError {
     },
     /// The run folder contains a symbolic link, so files would be written elsewhere.
     #[error(
-        "`{}` is a symbolic link, and what is written to it would change a file elsewhere; \
-         a run folder has none",
+        "`{}` is a symbolic link, which a run folder must not contain: writing to it would change \
+         a file elsewhere",
         path.display()
     )]
     Link {
@@ -292,7 +292,7 @@ fn living(
     }
     if let Some((_, holder, _)) = watched.first() {
         say(&format!(
-            "waiting {} s to see whether {holder} still lives",
+            "waiting {} s to see whether {holder} is still alive",
             GONE.as_secs()
         ));
     }

@@ -32,7 +32,7 @@ pub struct HealthUrl {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HealthUrlError {
     /// The scheme is not `http`.
-    #[error("it does not begin with http://, which alone is spoken")]
+    #[error("it does not start with http://, the only supported scheme")]
     NotHttp,
     /// A character that no URL has.
     #[error("it has a blank or a control character")]
@@ -44,13 +44,13 @@ pub enum HealthUrlError {
     #[error("it has no host")]
     NoHost,
     /// The brackets hold no IPv6 address.
-    #[error("there is no address of IPv6 in its brackets")]
+    #[error("there is no IPv6 address in its brackets")]
     NotIpv6,
     /// Brackets are not around the host.
     #[error("its brackets are in the wrong place")]
     Brackets,
     /// The port is no number from 1 to 65535.
-    #[error("its port is no number from 1 to 65535")]
+    #[error("its port is not a number from 1 to 65535")]
     Port,
 }
 
@@ -136,17 +136,16 @@ pub(super) fn read(fields: &mut FileFields) -> Result<Health, FieldError> {
         (Some(url), None) => HealthUrl::parse(&url).map(Health::Url).map_err(|reason| {
             fields.refuse(
                 "health_url",
-                &format!("`{}` cannot be asked: {reason}", url.escape_debug()),
+                &format!("`{}` cannot be polled: {reason}", url.escape_debug()),
             )
         }),
         (None, Some(port)) => Ok(Health::Port(u16::try_from(port).unwrap_or(u16::MAX))),
-        (Some(_), Some(_)) => Err(fields.refuse(
-            "health_port",
-            "health_url is there too; one of them is needed",
-        )),
+        (Some(_), Some(_)) => {
+            Err(fields.refuse("health_port", "health_url is also given; keep one of them"))
+        }
         (None, None) => {
-            let reason =
-                "it is missing, and so is health_port; one of them says when the server works";
+            let reason = "it is missing, and so is health_port; one of them is required to see when the \
+                 server is ready";
             Err(fields.refuse("health_url", reason))
         }
     }

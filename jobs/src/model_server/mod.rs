@@ -103,7 +103,7 @@ fn parse(value: &Value) -> Result<ModelServer, FieldError> {
         .as_deref()
         .is_some_and(|cwd| cwd.is_empty() || cwd.contains('\0'))
     {
-        return Err(fields.refuse("cwd", "it is no path"));
+        return Err(fields.refuse("cwd", "it is not a path"));
     }
     let seconds =
         |fields: &mut FileFields, field, limit, default| -> Result<Duration, FieldError> {
@@ -129,7 +129,7 @@ fn parse(value: &Value) -> Result<ModelServer, FieldError> {
 
 /// Returns the command: a list of words, or a text for the shell.
 fn command(fields: &mut FileFields) -> Result<Vec<String>, FieldError> {
-    let wanted = "a list of words or a command line for /bin/sh is needed";
+    let wanted = "expected a list of words or a command line for /bin/sh";
     let command = match fields.require("command")? {
         Value::String(line) if !line.trim().is_empty() => {
             ["/bin/sh", "-c", line].map(str::to_owned).to_vec()
@@ -143,7 +143,7 @@ fn command(fields: &mut FileFields) -> Result<Vec<String>, FieldError> {
                 .ok_or_else(|| {
                     fields.refuse(
                         "command",
-                        "a word of the list is no string; numbers are written as \"8000\"",
+                        "a word of the list is not a string; write numbers as \"8000\"",
                     )
                 })?
         }
@@ -159,7 +159,7 @@ fn command(fields: &mut FileFields) -> Result<Vec<String>, FieldError> {
 }
 
 fn devices(fields: &mut FileFields) -> Result<Option<Vec<usize>>, FieldError> {
-    let wanted = "a list of GPU indices is needed, as [0, 1]";
+    let wanted = "expected a list of GPU indices, for example [0, 1]";
     let items = match fields.take("devices") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Array(items)) => items,
@@ -170,7 +170,7 @@ fn devices(fields: &mut FileFields) -> Result<Option<Vec<usize>>, FieldError> {
         let device = item.as_u64().and_then(|index| usize::try_from(index).ok());
         let device = device.ok_or_else(|| fields.wrong("devices", Some(item), wanted))?;
         if devices.contains(&device) {
-            return Err(fields.refuse("devices", &format!("GPU {device} is there twice")));
+            return Err(fields.refuse("devices", &format!("GPU {device} is listed twice")));
         }
         devices.push(device);
     }
@@ -183,20 +183,20 @@ fn env(fields: &mut FileFields, has_devices: bool) -> Result<BTreeMap<String, St
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(fields.refuse(
                 "env",
-                &format!("`{}` is no name of a variable", name.escape_debug()),
+                &format!("`{}` is not the name of a variable", name.escape_debug()),
             ));
         }
         if has_devices && name == DEVICES_VARIABLE {
             return Err(fields.refuse(
                 "env",
-                &format!("{name} is set by `devices`; one of them is needed"),
+                &format!("{name} is also set by `devices`; keep one of them"),
             ));
         }
         let text = match value {
             Value::String(text) if !text.contains('\0') => text,
             Value::Number(number) => number.to_string(),
             other => {
-                let found = format!("{name}: {other} was found, a string or a number is needed");
+                let found = format!("{name}: found {other}, expected a string or a number");
                 return Err(fields.refuse("env", &found));
             }
         };
@@ -213,7 +213,7 @@ fn max_restarts(fields: &mut FileFields) -> Result<u32, FieldError> {
     restarts.ok_or_else(|| {
         fields.refuse(
             "max_restarts",
-            &format!("{found} was found, a whole number up to {MOST_RESTARTS} is needed"),
+            &format!("found {found}, expected a whole number up to {MOST_RESTARTS}"),
         )
     })
 }

@@ -66,7 +66,7 @@ fn what_is_wrong_is_refused_by_field() {
     let refusals = [
         (
             json!([]),
-            "model_server: a list of 0 was found, an object is needed",
+            "model_server: found a list of 0, expected an object",
         ),
         (
             json!({"health_port": 1}),
@@ -74,15 +74,15 @@ fn what_is_wrong_is_refused_by_field() {
         ),
         (
             json!({"command": " ", "health_port": 1}),
-            "field command: \" \" was found, a list of words or",
+            "field command: found \" \", expected a list of words or",
         ),
         (
             json!({"command": [], "health_port": 1}),
-            "field command: a list of 0 was found",
+            "field command: found a list of 0",
         ),
         (
             json!({"command": ["serve", 8000], "health_port": 1}),
-            "field command: a word of the list is no string",
+            "field command: a word of the list is not a string",
         ),
         (
             json!({"command": [""], "health_port": 1}),
@@ -94,11 +94,11 @@ fn what_is_wrong_is_refused_by_field() {
         ),
         (
             with("health_port", json!(70_000)),
-            "field health_port: 70000 was found, a whole number up to 65535",
+            "field health_port: found 70000, expected a whole number up to 65535",
         ),
         (
             with("health_url", json!("http://h")),
-            "field health_port: health_url is there too",
+            "field health_port: health_url is also given",
         ),
         (
             json!({"command": "s", "health_url": "https://h"}),
@@ -106,44 +106,41 @@ fn what_is_wrong_is_refused_by_field() {
         ),
         (
             with("devices", json!("0")),
-            "field devices: \"0\" was found, a list of GPU indices",
+            "field devices: found \"0\", expected a list of GPU indices",
         ),
-        (
-            with("devices", json!([0, -1])),
-            "field devices: -1 was found",
-        ),
+        (with("devices", json!([0, -1])), "field devices: found -1"),
         (
             with("devices", json!([0, 1, 0])),
-            "field devices: GPU 0 is there twice",
+            "field devices: GPU 0 is listed twice",
         ),
         (
             with("env", json!({"A=B": "x"})),
-            "field env: `A=B` is no name of a variable",
+            "field env: `A=B` is not the name of a variable",
         ),
         (
             with("env", json!({"A": true})),
-            "field env: A: true was found, a string or a number",
+            "field env: A: found true, expected a string or a number",
         ),
-        (with("cwd", json!("")), "field cwd: it is no path"),
+        (with("cwd", json!("")), "field cwd: it is not a path"),
         (
             with("start_timeout", json!(0)),
-            "field start_timeout: 0 was found, a whole number above 0",
+            "field start_timeout: found 0, expected a whole number above 0",
         ),
         (
             with("stop_timeout", json!(3601)),
-            "field stop_timeout: 3601 was found, a whole number up to 3600",
+            "field stop_timeout: found 3601, expected a whole number up to 3600",
         ),
         (
             with("max_restarts", json!(-1)),
-            "field max_restarts: -1 was found, a whole number",
+            "field max_restarts: found -1, expected a whole number",
         ),
         (
             with("max_restarts", json!(1001)),
-            "field max_restarts: 1001 was found, a whole number up to 1000",
+            "field max_restarts: found 1001, expected a whole number up to 1000",
         ),
         (
             with("start_timout", json!(1)),
-            "field start_timout: unknown field; did you mean `start_timeout`?",
+            "unknown field `start_timout`; did you mean `start_timeout`?",
         ),
     ];
     for (block, reason) in refusals {
@@ -160,7 +157,7 @@ fn devices_and_their_variable_are_one_setting() {
     let mut block = with("env", json!({"CUDA_VISIBLE_DEVICES": "1"}));
     assert!(file::parse(&file_with(&block)).is_ok());
     block["devices"] = json!([1]);
-    assert!(refusal(&block).contains("field env: CUDA_VISIBLE_DEVICES is set by `devices`"));
+    assert!(refusal(&block).contains("field env: CUDA_VISIBLE_DEVICES is also set by `devices`"));
 }
 
 #[test]
@@ -192,7 +189,7 @@ fn a_configuration_has_it_too_and_its_refusals_name_the_file() {
     assert!(
         config
             .to_string()
-            .contains("server.yaml`: model_server field health_port: \"8001\" was found"),
+            .contains("server.yaml`: model_server field health_port: found \"8001\""),
         "{config}"
     );
     let config = read(

@@ -26,10 +26,11 @@ pub struct Division {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DivisionError {
     /// `total_num_envs` is 0; the value is the smallest valid number.
-    #[error("total_num_envs is 0; at least {0} are needed")]
+    #[error("total_num_envs is 0, expected at least {0}")]
     None(usize),
     /// `total_num_envs` is not a multiple of the workers.
-    #[error("total_num_envs is {total}, which cannot be dealt evenly to {workers} environment workers; {} can", list(.nearest))]
+    #[error("total_num_envs is {total}, which cannot be divided evenly among {workers} environment \
+        workers; {} can", list(.nearest))]
     Workers {
         /// `total_num_envs`.
         total: usize,
@@ -39,7 +40,8 @@ pub enum DivisionError {
         nearest: Vec<usize>,
     },
     /// `total_num_envs` is not a multiple of the ranks.
-    #[error("total_num_envs is {total}, which cannot be dealt evenly to {ranks} rollout workers; {} can", list(.nearest))]
+    #[error("total_num_envs is {total}, which cannot be divided evenly among {ranks} rollout \
+        workers; {} can", list(.nearest))]
     Ranks {
         /// `total_num_envs`.
         total: usize,

@@ -83,8 +83,10 @@ impl Components {
                 (false, _) => match &mut current {
                     Some((_, segments)) => segments.push(part),
                     None => {
-                        let text =
-                            format!("`{part}` has no component before it, as in `env: {part}`");
+                        let text = format!(
+                            "`{part}` has no component before it, for example `env: \
+                                {part}`"
+                        );
                         return Err(PlacementError::Names(text));
                     }
                 },
@@ -98,7 +100,7 @@ impl Components {
             }),
             [] => Ok(components),
             names => Err(PlacementError::Names(format!(
-                "`{}` has no place, as in `{0}: 0-1`",
+                "`{}` has no place, for example `{0}: 0-1`",
                 names.join(",")
             ))),
         }
@@ -174,7 +176,7 @@ fn known(name: &str) -> Result<(), PlacementError> {
         .iter()
         .find(|known| strsim::jaro_winkler(known, name) > 0.7);
     let hint = close
-        .map(|known| format!("; did you mean `{known}`?"))
+        .map(|known| format!(" (did you mean `{known}`?)"))
         .unwrap_or_default();
     Err(PlacementError::Unknown {
         found: name.chars().take(80).collect(),

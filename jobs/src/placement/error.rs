@@ -7,7 +7,8 @@ use crate::placement::Resources;
 pub enum PlacementError {
     /// `component_placement` is not a mapping of names to places.
     #[error(
-        "component_placement is {found}, a mapping of components to GPUs is needed, as `env: 0-1` and `rollout: 2-3`"
+        "component_placement is {found}, expected a mapping of components to GPUs, for example \
+         `env: 0-1` and `rollout: 2-3`"
     )]
     Shape {
         /// The value found there.
@@ -20,9 +21,7 @@ pub enum PlacementError {
     #[error("component_placement: `{0}` is placed twice")]
     Twice(String),
     /// An unknown component.
-    #[error(
-        "component_placement: no component is called `{found}`{hint}; known are env and rollout"
-    )]
+    #[error("component_placement: unknown component `{found}`{hint}; expected env or rollout")]
     Unknown {
         /// The name as written.
         found: String,
@@ -31,12 +30,14 @@ pub enum PlacementError {
     },
     /// `env` or `rollout` is missing.
     #[error(
-        "component_placement has no `{0}`; both are needed, `env,rollout: all` puts them on the same GPUs"
+        "component_placement has no `{0}`; env and rollout are both required, and `env,rollout: \
+         all` puts them on the same GPUs"
     )]
     Missing(&'static str),
     /// Node groups are not supported.
     #[error(
-        "component_placement {component}: `{key}` is not supported; GPUs are numbered over all nodes, as `0-3`"
+        "component_placement {component}: `{key}` is not supported; GPUs are numbered over all \
+         nodes, for example `0-3`"
     )]
     NodeGroup {
         /// The component with the mapping.
@@ -60,16 +61,16 @@ pub enum PlacementError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ComponentError {
     /// The text is empty.
-    #[error("nothing is placed there; a GPU or a range is needed, as 0 or 0-3")]
+    #[error("it is empty, expected a GPU or a range, for example 0 or 0-3")]
     Empty,
     /// A segment is neither a number nor a range.
-    #[error("`{0}` is no number and no range, as 0 or 0-3")]
+    #[error("`{0}` is not a GPU or a range: expected for example 0 or 0-3")]
     NotRange(String),
     /// A segment has two colons.
-    #[error("`{0}` has more than one colon; it is GPUs, or GPUs:processes, as 0-3:0-7")]
+    #[error("`{0}` has more than one colon: expected GPUs or GPUs:processes, for example 0-3:0-7")]
     Colons(String),
     /// The range is descending, as in `3-1`.
-    #[error("`{first}-{last}` runs backwards; `{last}-{first}` is the range")]
+    #[error("`{first}-{last}` is reversed: expected `{last}-{first}`")]
     Backwards {
         /// First number of the range.
         first: usize,
@@ -77,10 +78,10 @@ pub enum ComponentError {
         last: usize,
     },
     /// `all` in place of process numbers, as in `0-3:all`.
-    #[error("`all` names GPUs, not processes; `{0}` alone gives one process a GPU")]
+    #[error("`all` names GPUs, not processes; `{0}` alone gives each GPU one process")]
     AllProcesses(String),
     /// A number is larger than the limit.
-    #[error("{found} is too large a number; the largest is {most}")]
+    #[error("{found} is too large: expected at most {most}")]
     TooLarge {
         /// The number as written.
         found: String,
@@ -88,7 +89,7 @@ pub enum ComponentError {
         most: usize,
     },
     /// A GPU that does not exist.
-    #[error("GPU {gpu} is not there, {}", there(*.resources))]
+    #[error("GPU {gpu} does not exist, {}", there(*.resources))]
     NotThere {
         /// The first such GPU.
         gpu: usize,
@@ -96,7 +97,8 @@ pub enum ComponentError {
         resources: Resources,
     },
     /// A resource that is repeated or out of order.
-    #[error("GPU {found} comes after GPU {last}; GPUs ascend and each is named once, so {} or above is needed", .last + 1)]
+    #[error("GPU {found} follows GPU {last}: expected GPUs in ascending order, each once, so {} or \
+        above", .last + 1)]
     GpuOrder {
         /// First number of the segment.
         found: usize,
@@ -104,7 +106,7 @@ pub enum ComponentError {
         last: usize,
     },
     /// The process numbers do not continue those of the segment before.
-    #[error("processes go on without a gap from {wanted}, {found} was found")]
+    #[error("found process {found}, expected {wanted}: processes are numbered without gaps")]
     ProcessOrder {
         /// First process of the segment.
         found: usize,
@@ -112,7 +114,7 @@ pub enum ComponentError {
         wanted: usize,
     },
     /// Neither the number of processes nor that of GPUs is a multiple of the other.
-    #[error("{processes} processes cannot be dealt evenly over {gpus} GPUs; {} can", list(.nearest))]
+    #[error("{processes} processes cannot be divided evenly among {gpus} GPUs; {} can", list(.nearest))]
     Uneven {
         /// Number of processes of the segment.
         processes: usize,
@@ -141,15 +143,15 @@ fn there(resources: Resources) -> String {
         Resources::Gpus {
             per_node: 1,
             nodes: 1,
-        } => "only GPU 0 is".to_owned(),
-        Resources::Gpus { per_node, nodes: 1 } => format!("GPU 0 to {} are", per_node - 1),
+        } => "expected GPU 0".to_owned(),
+        Resources::Gpus { per_node, nodes: 1 } => format!("expected GPU 0 to {}", per_node - 1),
         Resources::Gpus { per_node, nodes } => {
             format!(
-                "GPU 0 to {} are ({nodes} nodes with {per_node} each)",
+                "expected GPU 0 to {} ({nodes} nodes with {per_node} each)",
                 per_node * nodes - 1
             )
         }
-        Resources::Labels => "there is no GPU at all".to_owned(),
+        Resources::Labels => "there is no GPU".to_owned(),
     }
 }
 

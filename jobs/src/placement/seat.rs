@@ -44,7 +44,8 @@ struct Written {
 /// Why a share of a journal is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "environments {first} and {count} more of {total} are no share; there are {MAX_TOTAL_ENVS} at most"
+    "environments {first} and {count} more of {total} are not a valid share; the maximum is \
+     {MAX_TOTAL_ENVS}"
 )]
 pub struct ShareError {
     /// Global index of the first environment.

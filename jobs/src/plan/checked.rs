@@ -63,7 +63,7 @@ pub(super) fn check(plan: &RunPlan) -> Result<(), FieldError> {
 pub(super) fn check_options(plan: &RunPlan) -> Result<(), FieldError> {
     for name in plan.options.keys() {
         if !eval_args::is_taken_over(name) {
-            let reason = "it is no option that --resume takes over".to_owned();
+            let reason = "it is not an option that --resume takes over".to_owned();
             return Err(FieldError {
                 place: format!("options field {}", name.escape_debug()),
                 reason,
@@ -77,7 +77,7 @@ fn at_most(field: &str, found: u64, limit: u64) -> Result<(), FieldError> {
     if found <= limit {
         return Ok(());
     }
-    let reason = format!("{found} was found, a whole number up to {limit} is needed");
+    let reason = format!("found {found}, expected a whole number up to {limit}");
     Err(FieldError {
         place: format!("field {field}"),
         reason,
@@ -139,7 +139,7 @@ fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
         if !(1..=limit).contains(&found) {
             return Err((
                 field,
-                format!("{found} was found, a whole number from 1 to {limit} is needed"),
+                format!("found {found}, expected a whole number from 1 to {limit}"),
             ));
         }
     }
@@ -149,7 +149,10 @@ fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
         .as_ref()
         .is_some_and(|dir| dir.to_string_lossy().contains('\0'))
     {
-        return Err(("video_cfg field video_base_dir", "it is no path".to_owned()));
+        return Err((
+            "video_cfg field video_base_dir",
+            "it is not a path".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -235,9 +238,7 @@ mod tests {
                 "{pointer}: {told}"
             );
         }
-        assert!(
-            refusal("/jobs/0/num_rebuilds", json!(0)).contains("field num_rebuilds: 0 was found")
-        );
+        assert!(refusal("/jobs/0/num_rebuilds", json!(0)).contains("field num_rebuilds: found 0"));
         assert!(refusal("/jobs/1/index", json!(0)).contains("another job has the same position"));
     }
 
@@ -262,7 +263,7 @@ mod tests {
             assert!(
                 told(name)
                     .unwrap_err()
-                    .contains("no option that --resume takes over"),
+                    .contains("not an option that --resume takes over"),
                 "{name}"
             );
         }
@@ -276,7 +277,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", folder.plan()).unwrap();
         let told = || RunPlan::read(&folder).unwrap_err().to_string();
         assert!(
-            told().contains("it is a device, a regular file is needed"),
+            told().contains("it is a device, expected a regular file"),
             "{}",
             told()
         );
@@ -286,7 +287,7 @@ mod tests {
             .set_len(1 << 40)
             .unwrap();
         assert!(
-            told().contains("has 1099511627776 bytes, at most"),
+            told().contains("has 1099511627776 bytes, expected at most"),
             "{}",
             told()
         );

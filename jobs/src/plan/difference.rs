@@ -160,7 +160,7 @@ impl Difference {
         };
         let mut lines: Vec<_> = changed.collect();
         lines.extend(listed(&added, "new"));
-        lines.extend(listed(&removed, "not there any more"));
+        lines.extend(listed(&removed, "removed"));
         let more = lines.len().saturating_sub(SHOWN);
         if more > 0 {
             lines.truncate(SHOWN);
@@ -196,8 +196,8 @@ impl fmt::Display for Shown<'_> {
             after,
         } = self.0;
         let (before, after) = (
-            before.as_deref().unwrap_or("not there"),
-            after.as_deref().unwrap_or("not there"),
+            before.as_deref().unwrap_or("not set"),
+            after.as_deref().unwrap_or("not set"),
         );
         let same = before
             .chars()
@@ -287,7 +287,7 @@ mod tests {
                 "c: seed 3 → 4",
                 "d: num_episodes 4 → 9",
                 "e: new",
-                "a: not there any more"
+                "a: removed"
             ]
         );
         let difference = Difference::between(&before, &after);

@@ -11,10 +11,11 @@ use crate::fields::FieldError;
 #[derive(Debug, thiserror::Error)]
 pub enum RunFolderError {
     /// `--resume` names a folder without a run.
-    #[error("`{}` has no plan.json: there is no run to go on with; --jobs and --output begin one", .0.display())]
+    #[error("`{}` has no plan.json, so there is no run to resume; start one with --jobs and \
+        --output", .0.display())]
     NoRun(PathBuf),
     /// The folder holds a run with other jobs.
-    #[error("run folder `{}` holds another run than this one:\n  {}\n{consequence}", folder.display(), lines.join("\n  "))]
+    #[error("run folder `{}` contains a different run:\n  {}\n{consequence}", folder.display(), lines.join("\n  "))]
     Other {
         /// The run folder.
         folder: PathBuf,
@@ -24,7 +25,8 @@ pub enum RunFolderError {
         consequence: String,
     },
     /// The plan has the schema of another version.
-    #[error("run folder `{}` has a plan of schema `{found}`, this rrun writes `{wanted}`; name another --output", folder.display())]
+    #[error("run folder `{}` has a plan of schema `{found}`, expected `{wanted}`; choose another \
+        --output", folder.display())]
     Schema {
         /// The run folder.
         folder: PathBuf,
@@ -52,7 +54,7 @@ pub enum RunFolderError {
         err: io::Error,
     },
     /// Its plan is damaged.
-    #[error("`{}` is no plan of rrun: {err}", path.display())]
+    #[error("`{}` is not a plan of rrun: {err}", path.display())]
     Damaged {
         /// Path of the plan.
         path: PathBuf,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 
+use crate::count::counted;
 use crate::job::Job;
 use crate::journal::{self, Line};
 use crate::launch::{self, LockError};
@@ -143,7 +144,7 @@ impl RunPlan {
         let difference = Difference::between(&found, self);
         if difference.is_none() {
             let reordered =
-                "the jobs stand in another order than in the run; its order is kept".to_owned();
+                "the jobs are in a different order than in the run, whose order is kept".to_owned();
             return Ok(difference
                 .is_reordered()
                 .then_some(reordered)
@@ -161,7 +162,8 @@ impl RunPlan {
         let consequence = match has_results {
             true => Consequence::of(&difference, &standing.journals).to_string(folder),
             false => format!(
-                "nothing has finished in `{}` yet, so the jobs are taken as they are now; what was written moves to `{}`",
+                "nothing has finished in `{}` yet, so the jobs are used as they are now; earlier \
+                 files move to `{}`",
                 folder.root().display(),
                 folder.superseded().display()
             ),
@@ -211,7 +213,7 @@ impl RunPlan {
         RunFolderError::Other {
             folder: folder.root().to_owned(),
             lines: difference.lines(),
-            consequence: format!("name another --output, or give --accept-changed-jobs: {would}"),
+            consequence: format!("choose another --output, or use --accept-changed-jobs: {would}"),
         }
     }
 
@@ -270,14 +272,9 @@ impl Consequence {
     /// Formats the consequence, as in `12 finished episodes stay (…), 13 of pick and 40 of reach
     /// move to …`.
     fn to_string(&self, folder: &RunFolder) -> String {
-        let mut text = format!("{} finished episodes stay", self.stay);
-        let jobs = |count: usize| {
-            if count == 1 {
-                "1 job".to_owned()
-            } else {
-                format!("{count} jobs")
-            }
-        };
+        let stay = if self.stay == 1 { "stays" } else { "stay" };
+        let mut text = format!("{} {stay}", counted(self.stay, "finished episode"));
+        let jobs = |count: usize| counted(count, "job");
         match (self.same, self.kept) {
             (0, 0) => {}
             (same, 0) => text += &format!(" ({} as they were)", jobs(same)),
@@ -291,7 +288,7 @@ impl Consequence {
             }
         }
         if self.left_out > 0 {
-            text += &format!(", {} are not counted any more", self.left_out);
+            text += &format!(", {} no longer count", self.left_out);
         }
         let moved: usize = self.away.iter().map(|(_, count)| count).sum();
         if moved > 0 {

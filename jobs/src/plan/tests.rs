@@ -94,7 +94,7 @@ fn another_run_is_refused_with_what_differs_and_leaves_the_folder_alone() {
             .unwrap_err()
             .to_string();
         assert!(
-            refusal.contains(&format!("holds another run than this one:\n  {line}\n")),
+            refusal.contains(&format!("contains a different run:\n  {line}\n")),
             "{refusal}"
         );
         assert_eq!(
@@ -192,7 +192,7 @@ fn a_plan_of_another_version_is_refused() {
     begin_in(&folder);
     let refusal = plan("1", 3).settle(&folder, true).unwrap_err().to_string();
     assert!(
-        refusal.contains("has a plan of schema `rrun/plan/9`, this rrun writes `rrun/plan/1`"),
+        refusal.contains("has a plan of schema `rrun/plan/9`, expected `rrun/plan/1`"),
         "{refusal}"
     );
 }

@@ -119,7 +119,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            text.contains("has no plan.json: there is no run to go on with"),
+            text.contains("has no plan.json, so there is no run to resume"),
             "{text}"
         );
     }

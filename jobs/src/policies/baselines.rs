@@ -45,14 +45,14 @@ pub(super) static REPLAY_ACTION: PolicyDescription = PolicyDescription {
             "replay_file_path",
             // An earlier job of the same run may record it.
             ValueKind::Path(PathTo::Anything),
-            "a file name is needed",
+            "expected a file name",
             "the dataset, in robomimic layout",
         ),
         Setting::new(
             "episode_name",
             ValueKind::Text,
             "all",
-            "the demonstration to replay, as `demo_3`",
+            "the demonstration to replay, for example `demo_3`",
         ),
     ]],
     has_length: true,

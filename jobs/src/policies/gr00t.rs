@@ -23,7 +23,7 @@ const SETTINGS: &[Setting] = &[
     Setting::required(
         "model_path",
         ValueKind::Path(PathTo::Checkpoint),
-        "a checkpoint is needed, here or in the policy_config_yaml_path",
+        "expected a checkpoint, here or in the policy_config_yaml_path",
         "folder of the checkpoint, or the name of a downloaded model",
     ),
     Setting::new(

@@ -212,10 +212,7 @@ pub fn not_served(policy: &str) -> SettingError {
         .filter(|row| row.is_served)
         .map(|row| row.name)
         .collect();
-    let wanted = format!(
-        "a policy that says what it looks at is needed to be served: {}",
-        names.join(", ")
-    );
+    let wanted = format!("expected a policy that can be served: {}", names.join(", "));
     SettingError::argument("policy_type", &format!("`{policy}`"), &wanted)
 }
 

@@ -22,13 +22,13 @@ const SETTINGS: &[Setting] = &[
     Setting::required(
         "model_url",
         ValueKind::Text,
-        "the address of a server is needed, as http://localhost:8000/v1",
+        "expected the address of a server, for example http://localhost:8000/v1",
         "`http://host:port/v1` or `https://…`",
     ),
     Setting::required(
         "model",
         ValueKind::Text,
-        "the name that the server knows is needed",
+        "expected the name that the server knows",
         "the name that the server knows",
     ),
     Setting::new(

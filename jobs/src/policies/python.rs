@@ -29,7 +29,7 @@ const SETTINGS: &[Setting] = &[
     Setting::required(
         "policy",
         ValueKind::Factory,
-        "`file.py:factory` or `package.module:factory` is needed",
+        "expected `file.py:factory` or `package.module:factory`",
         "a callable or class that makes the policy",
     ),
     Setting::new(

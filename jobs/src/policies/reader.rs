@@ -339,7 +339,7 @@ fn within(horizon: usize, chunk_length: usize) -> Result<(), SettingError> {
     if chunk_length <= horizon {
         return Ok(());
     }
-    let wanted = format!("at most the action_horizon {horizon} is needed");
+    let wanted = format!("expected at most the action_horizon {horizon}");
     Err(SettingError::argument(
         "action_chunk_length",
         &chunk_length.to_string(),
@@ -361,7 +361,7 @@ pub fn read_yaml(file: &Path) -> Result<Map<String, Value>, SettingError> {
     let options = serde_saphyr::options! { strict_booleans: true };
     match serde_saphyr::from_str_with_options::<Value>(&text, options) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(refuse("a map of fields is needed".to_owned())),
+        Ok(_) => Err(refuse("expected a map of fields".to_owned())),
         Err(err) => Err(refuse(err.to_string())),
     }
 }
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                "`{}` field action_horizon is \"sixteen\", a whole number from 1 to 4096 is needed",
+                "`{}` field action_horizon is \"sixteen\", expected a whole number from 1 to 4096",
                 path.display()
             )
         );
@@ -454,7 +454,7 @@ mod tests {
             read_yaml(&path)
                 .unwrap_err()
                 .to_string()
-                .ends_with("a map of fields is needed")
+                .ends_with("expected a map of fields")
         );
     }
 

@@ -205,28 +205,24 @@ impl ValueKind {
     /// Describes the values for errors, as a clause.
     pub fn wanted(self) -> Cow<'static, str> {
         match self {
-            Self::Text => "a string is needed".into(),
-            Self::Path(_) => "a path is needed".into(),
-            Self::Factory => "`file.py:factory` or `package.module:factory` is needed".into(),
-            Self::Texts => "a string or a list of strings is needed".into(),
-            Self::Flag => "true or false is needed".into(),
-            Self::Seed => "a whole number from 0 is needed".into(),
+            Self::Text => "expected a string".into(),
+            Self::Path(_) => "expected a path".into(),
+            Self::Factory => "expected `file.py:factory` or `package.module:factory`".into(),
+            Self::Texts => "expected a string or a list of strings".into(),
+            Self::Flag => "expected true or false".into(),
+            Self::Seed => "expected a whole number from 0".into(),
             Self::Whole(least, most) => {
-                format!("a whole number from {least} to {most} is needed").into()
+                format!("expected a whole number from {least} to {most}").into()
             }
-            Self::Number(least, most) => {
-                format!("a number from {least} to {most} is needed").into()
-            }
-            Self::Seconds => {
-                format!("a number of seconds from 0 to {MAX_SECONDS} is needed").into()
-            }
-            Self::Port => format!("a port from 1 to {} is needed", u16::MAX).into(),
-            Self::Edges => format!("height and width from 1 to {MOST} are needed").into(),
+            Self::Number(least, most) => format!("expected a number from {least} to {most}").into(),
+            Self::Seconds => format!("expected a number of seconds from 0 to {MAX_SECONDS}").into(),
+            Self::Port => format!("expected a port from 1 to {}", u16::MAX).into(),
+            Self::Edges => format!("expected height and width from 1 to {MOST}").into(),
             Self::Map(word) => {
                 let article = if word.starts_with('o') { "an" } else { "a" };
-                format!("{article} {word} is needed").into()
+                format!("expected {article} {word}").into()
             }
-            Self::OneOf(words) => format!("one of {} is needed", words.join(", ")).into(),
+            Self::OneOf(words) => format!("expected one of {}", words.join(", ")).into(),
             Self::Unused => "anything is accepted".into(),
         }
     }

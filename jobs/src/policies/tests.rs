@@ -39,7 +39,7 @@ fn what_a_rank_would_refuse_is_refused_in_the_same_words() {
         (
             PolicyType::ReplayAction,
             json!({}),
-            "`policy_config_dict.replay_file_path` is missing, a file name is needed",
+            "`policy_config_dict.replay_file_path` is missing, expected a file name",
         ),
         (
             PolicyType::Scripted,
@@ -49,47 +49,48 @@ fn what_a_rank_would_refuse_is_refused_in_the_same_words() {
         (
             PolicyType::Scripted,
             json!({"action_horizon": 0}),
-            "`policy_config_dict.action_horizon` is 0, a whole number from 1 to 4096 is needed",
+            "`policy_config_dict.action_horizon` is 0, expected a whole number from 1 to 4096",
         ),
         (
             PolicyType::OpenaiAgent,
             json!({"model_url": "http://a/v1", "model": "m", "temperature": 3}),
-            "`policy_config_dict.temperature` is 3, a number from 0 to 2 is needed",
+            "`policy_config_dict.temperature` is 3, expected a number from 0 to 2",
         ),
         (
             PolicyType::OpenaiAgent,
             json!({"model_url": "http://a/v1", "model": "m", "extra_body": 3}),
-            "`policy_config_dict.extra_body` is 3, an object is needed",
+            "`policy_config_dict.extra_body` is 3, expected an object",
         ),
         (
             PolicyType::Pi0Remote,
             json!({"remote_port": 70_000}),
-            "`policy_config_dict.remote_port` is 70000, a port from 1 to 65535 is needed",
+            "`policy_config_dict.remote_port` is 70000, expected a port from 1 to 65535",
         ),
         (
             PolicyType::Pi0Remote,
             json!({"remote_retry_s": -1}),
-            "`policy_config_dict.remote_retry_s` is -1, a number of seconds from 0 to 86400 is needed",
+            "`policy_config_dict.remote_retry_s` is -1, expected a number of seconds from 0 to \
+             86400",
         ),
         (
             PolicyType::Gr00tRemote,
             json!({"scheduler": "fifo"}),
-            "`policy_config_dict.scheduler` is \"fifo\", one of chunk, synced_batch is needed",
+            "`policy_config_dict.scheduler` is \"fifo\", expected one of chunk, synced_batch",
         ),
         (
             PolicyType::Python,
             json!({}),
-            "`policy_config_dict.policy` is missing, `file.py:factory` or `package.module:factory` is needed",
+            "`policy_config_dict.policy` is missing, expected `file.py:factory` or `package.module:factory`",
         ),
         (
             PolicyType::Python,
             json!({"policy": "mine.py"}),
-            "`policy_config_dict.policy` is \"mine.py\", `file.py:factory` or `package.module:factory` is needed",
+            "`policy_config_dict.policy` is \"mine.py\", expected `file.py:factory` or `package.module:factory`",
         ),
         (
             PolicyType::Python,
             json!({"policy": "mine.py:make", "policy_kwargs": []}),
-            "`policy_config_dict.policy_kwargs` is [], an object is needed",
+            "`policy_config_dict.policy_kwargs` is [], expected an object",
         ),
     ];
     for (policy, config, reason) in table {
@@ -113,7 +114,7 @@ fn a_setting_may_be_in_arenas_file() {
     std::fs::write(&yaml, "model_path: a\ndtype: float64\n").unwrap();
     let text = check(PolicyType::Gr00t, config).unwrap_err().to_string();
     assert!(
-        text.ends_with("field dtype is \"float64\", one of bfloat16, float32 is needed"),
+        text.ends_with("field dtype is \"float64\", expected one of bfloat16, float32"),
         "{text}"
     );
 }

@@ -19,7 +19,7 @@ const SETTINGS: &[Setting] = &[
     Setting::required(
         "model_path",
         ValueKind::Path(PathTo::File),
-        "the file of a TorchScript module is needed",
+        "expected the file of a TorchScript module",
         "the module, as `torch.jit.save` writes it",
     ),
     Setting::new(

@@ -47,7 +47,7 @@ const OF_TOKENIZERS: &[&str] = &[
 
 /// A secret where a reference to one is expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place} holds a secret, which plan.json and others would show; {wanted}")]
+#[error("{place} contains a secret, which plan.json and other files would show; {wanted}")]
 pub struct Secret {
     /// Job and field.
     pub place: String,
@@ -141,8 +141,9 @@ fn check_server(server: &ModelServer) -> Result<(), Secret> {
     }
     let place = "model_server field command";
     let wanted = || {
-        let wanted = "the words of a process can be read by every user of the machine; most servers take it from an \
-                      environment variable too (vllm: VLLM_API_KEY), which they inherit from rrun";
+        let wanted = "every user of the machine can read the arguments of a process; most servers \
+            also read it from an environment variable (vllm: VLLM_API_KEY), which they inherit \
+            from rrun";
         Secret {
             place: place.to_owned(),
             wanted: wanted.to_owned(),
@@ -178,7 +179,7 @@ fn check_server(server: &ModelServer) -> Result<(), Secret> {
 }
 
 fn inherited(name: &str) -> String {
-    format!("`{name}` is needed in the environment of rrun, from which it is inherited")
+    format!("set `{name}` in the environment of rrun, from which it is inherited")
 }
 
 /// Returns whether the jobs or the server refer to a secret by an environment variable or a file.

@@ -41,7 +41,7 @@ fn a_token_in_a_job_is_refused_with_the_field_that_names_it_and_without_its_valu
         let told = said(json!({field: "s3cret"}), reach());
         assert!(
             told.starts_with(&format!(
-                "job 0 (a) field policy_config_dict.{field} holds a secret"
+                "job 0 (a) field policy_config_dict.{field} contains a secret"
             )),
             "{told}"
         );
@@ -106,7 +106,7 @@ fn a_variable_with_a_secret_is_refused_and_others_are_not() {
     ] {
         let told = said(json!({}), env(name));
         assert!(
-            told.contains(&format!("`{name}` is needed in the environment of rrun")),
+            told.contains(&format!("set `{name}` in the environment of rrun")),
             "{told}"
         );
         assert!(
@@ -136,7 +136,7 @@ fn a_key_among_the_words_of_a_model_server_is_refused() {
     ] {
         let told = server(command, &[]);
         assert!(
-            told.starts_with("model_server field command holds a secret"),
+            told.starts_with("model_server field command contains a secret"),
             "{command:?}: {told}"
         );
         assert!(!told.contains("s3cret"));

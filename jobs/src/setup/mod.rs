@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::assign::{Assignment, OnlyError};
 use crate::config::{Config, ConfigError};
+use crate::count::counted;
 use crate::eval_args::EvalArgs;
 use crate::file::{self, JobFile, JobFileError};
 use crate::job::{Job, Status};
@@ -45,7 +46,8 @@ pub enum SetupError {
     #[error(transparent)]
     Jobs(#[from] JobFileError),
     /// `--jobs` names a YAML configuration.
-    #[error("`{path}` is no JSON, and --jobs takes Arena's JSON; write `--config {path}` if it is RLinf's YAML", path = .0.display())]
+    #[error("`{path}` is not JSON, and --jobs takes Arena's JSON; use `--config {path}` if it is \
+        RLinf's YAML", path = .0.display())]
     Yaml(PathBuf),
     /// A configuration is refused.
     #[error(transparent)]
@@ -58,14 +60,15 @@ pub enum SetupError {
     Option(#[source] PlacementError),
     /// There is nothing to run.
     #[error(
-        "there are no jobs: --jobs FILE, or a --config with env.eval.environment and rollout.policy_type, is needed"
+        "no jobs are given: use --jobs FILE, or a --config with env.eval.environment and \
+         rollout.policy_type"
     )]
     NoJobs,
     /// The run folder of `--resume` cannot be used.
     #[error(transparent)]
     Folder(#[from] RunFolderError),
     /// `--resume` without the jobs file, together with an option that changes the jobs.
-    #[error("{option} would change the jobs of `{}`; --jobs is needed beside --resume then", folder.display())]
+    #[error("{option} would change the jobs of `{}`; it requires --jobs beside --resume", folder.display())]
     NeedsJobs {
         /// The option.
         option: &'static str,
@@ -74,8 +77,9 @@ pub enum SetupError {
     },
     /// `--resume` of a plan with programs or servers that the user has not named.
     #[error(
-        "the plan of `{}` names what you have not begun a run with here:\n  {}\n--jobs FILE beside --resume names the jobs \
-         yourself, --trust-plan runs what the plan names",
+        "the plan of `{}` names programs or servers that you have not started a run with \
+         here:\n  {}\nuse --jobs FILE beside --resume to name the jobs yourself, or --trust-plan \
+         to run what the plan names",
         folder.display(),
         uses.join("\n  ")
     )]
@@ -86,7 +90,7 @@ pub enum SetupError {
         uses: Vec<String>,
     },
     /// Both a jobs file and a configuration define jobs.
-    #[error("--jobs `{}` and the `jobs` of --config are both given; one list of jobs is needed", .0.display())]
+    #[error("--jobs `{}` and the `jobs` of --config are both given; keep one of them", .0.display())]
     TwoLists(PathBuf),
     /// `--only` does not fit the jobs.
     #[error(transparent)]
@@ -375,10 +379,11 @@ fn unused(config: &Config, components: Option<&Components>) -> Option<String> {
     match all.len() {
         0 => None,
         count if count > NAMED => Some(format!(
-            "no use is made of {named} and {} more settings",
-            count - NAMED
+            "{named} and {} have no effect",
+            counted(count - NAMED, "more setting")
         )),
-        _ => Some(format!("no use is made of {named}")),
+        1 => Some(format!("{named} has no effect")),
+        _ => Some(format!("{named} have no effect")),
     }
 }
 

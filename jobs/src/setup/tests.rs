@@ -53,7 +53,7 @@ fn jobs_and_placement_come_from_wherever_they_are_given() {
         (alone.file.jobs[0].name.as_str(), alone.output.as_path()),
         ("behavior", Path::new("outputs/behavior"))
     );
-    assert_eq!(alone.notes, ["no use is made of hydra"]);
+    assert_eq!(alone.notes, ["hydra has no effect"]);
 }
 
 #[test]
@@ -112,7 +112,8 @@ fn an_uneven_division_names_the_job() {
     let placement = setup.placement(Resources::Labels).unwrap().unwrap();
     assert_eq!(
         setup.check(&placement).unwrap_err().to_string(),
-        "job 0 (behavior): total_num_envs is 4, which cannot be dealt evenly to 3 environment workers; 3 or 6 can"
+        "job 0 (behavior): total_num_envs is 4, which cannot be divided evenly among 3 environment \
+         workers; 3 or 6 can"
     );
 }
 
@@ -123,7 +124,7 @@ fn what_is_missing_or_twice_is_said() {
     assert!(
         setup(&["--config", &snippet])
             .unwrap_err()
-            .starts_with("there are no jobs: --jobs FILE")
+            .starts_with("no jobs are given: use --jobs FILE")
     );
     std::fs::write(
         &snippet,
@@ -141,7 +142,7 @@ fn what_is_missing_or_twice_is_said() {
     );
     let wrong = setup(&["--jobs", &jobs, "--placement", "envs: 0"]).unwrap_err();
     assert!(
-        wrong.starts_with("--placement: component_placement: no component is called `envs`"),
+        wrong.starts_with("--placement: component_placement: unknown component `envs`"),
         "{wrong}"
     );
     assert!(
@@ -161,9 +162,7 @@ fn a_configuration_in_the_place_of_a_jobs_file_is_told_its_option() {
     ] {
         let refusal = setup(words).unwrap_err();
         assert!(
-            refusal.contains(&format!(
-                "write `--config {behavior}` if it is RLinf's YAML"
-            )),
+            refusal.contains(&format!("use `--config {behavior}` if it is RLinf's YAML")),
             "{refusal}"
         );
     }
@@ -182,7 +181,7 @@ fn a_choice_of_jobs_has_a_folder_of_its_own() {
     assert_eq!(named.output, Path::new("there"));
     assert_eq!(
         setup(&["--jobs", &jobs, "--only", "push"]).unwrap_err(),
-        "--only: no job is called `push`"
+        "--only: unknown job `push`"
     );
 }
 

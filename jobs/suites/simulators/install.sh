@@ -37,7 +37,7 @@ find_python() {
         "$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
             && { echo "$python"; return; }
     done
-    die "Python 3.11 to 3.13 with venv is needed: apt install python3 python3-venv, or name one with PYTHON="
+    die "Python 3.11 to 3.13 with venv is required: apt install python3 python3-venv, or name one with PYTHON="
 }
 
 # Makes one reset and one step, with an image. It cannot ask questions: standard input is closed.
@@ -64,9 +64,9 @@ install() {
     say "$name is ready: $venvs/$name/bin/python"
 }
 
-[[ $# -gt 0 ]] || die "name what to install: ${names[*]}, or --list"
+[[ $# -gt 0 ]] || die "expected simulators to install: ${names[*]}, or --list"
 if [[ $1 == --list ]]; then list; exit; fi
 for name in "$@"; do
-    [[ " ${names[*]} " == *" $name "* ]] || die "\`$name\` is no simulator, there are: ${names[*]}"
+    [[ " ${names[*]} " == *" $name "* ]] || die "\`$name\` is not a simulator: expected one of ${names[*]}"
 done
 for name in "$@"; do install "$name"; done

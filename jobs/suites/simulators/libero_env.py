@@ -43,10 +43,10 @@ class LiberoEnv(gymnasium.Env):
 
     def __init__(self, suite, task, size, settle_steps, quality, rebuild):
         if quality not in ("full", "fast"):
-            raise ValueError(f"quality is {quality!r}, full or fast is needed")
+            raise ValueError(f"quality is {quality!r}, expected full or fast")
         tasks = benchmark.get_benchmark(suite)(task_order_index=0)
         if not 0 <= task < tasks.get_num_tasks():
-            raise ValueError(f"task is {task}, {suite} has 0 to {tasks.get_num_tasks() - 1}")
+            raise ValueError(f"task is {task}, expected 0 to {tasks.get_num_tasks() - 1}")
         description = tasks.get_task(task)
         self.language = description.language
         self.rendering = True

@@ -74,7 +74,7 @@ impl fmt::Display for Hold {
 
 /// Why a text is no [`Hold`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no holder of a lease")]
+#[error("`{text}` is not a holder of a lease")]
 pub struct HoldError {
     /// The text.
     pub text: String,

@@ -28,19 +28,20 @@ fn uneven_totals_are_refused_with_the_nearest_ones() {
     assert_eq!(division(8, 2, 4, 2, 1), "fits");
     assert_eq!(
         division(5, 2, 2, 1, 1),
-        "total_num_envs is 5, which cannot be dealt evenly to 2 environment workers; 4 or 6 can"
+        "total_num_envs is 5, which cannot be divided evenly among 2 environment workers; 4 or 6 \
+         can"
     );
     assert_eq!(
         division(1, 4, 4, 1, 1),
-        "total_num_envs is 1, which cannot be dealt evenly to 4 environment workers; 4 can"
+        "total_num_envs is 1, which cannot be divided evenly among 4 environment workers; 4 can"
     );
     assert_eq!(
         division(8, 2, 3, 1, 1),
-        "total_num_envs is 8, which cannot be dealt evenly to 3 rollout workers; 6 or 12 can"
+        "total_num_envs is 8, which cannot be divided evenly among 3 rollout workers; 6 or 12 can"
     );
     assert_eq!(
         division(0, 2, 3, 1, 1),
-        "total_num_envs is 0; at least 6 are needed"
+        "total_num_envs is 0, expected at least 6"
     );
 }
 

@@ -67,53 +67,56 @@ fn processes_are_dealt_in_blocks_as_rlinf_deals_them() {
 #[test]
 fn every_broken_rule_is_named_with_what_would_do() {
     let table = [
-        ("4", "GPU 4 is not there, GPU 0 to 3 are"),
-        ("2-9", "GPU 4 is not there, GPU 0 to 3 are"),
+        ("4", "GPU 4 does not exist, expected GPU 0 to 3"),
+        ("2-9", "GPU 4 does not exist, expected GPU 0 to 3"),
         (
             "",
-            "nothing is placed there; a GPU or a range is needed, as 0 or 0-3",
+            "it is empty, expected a GPU or a range, for example 0 or 0-3",
         ),
-        ("0-", "`0-` is no number and no range, as 0 or 0-3"),
-        ("3-1", "`3-1` runs backwards; `1-3` is the range"),
+        (
+            "0-",
+            "`0-` is not a GPU or a range: expected for example 0 or 0-3",
+        ),
+        ("3-1", "`3-1` is reversed: expected `1-3`"),
         (
             "0-3:all",
-            "`all` names GPUs, not processes; `0-3` alone gives one process a GPU",
+            "`all` names GPUs, not processes; `0-3` alone gives each GPU one process",
         ),
         (
             "0:0:0",
-            "`0:0:0` has more than one colon; it is GPUs, or GPUs:processes, as 0-3:0-7",
+            "`0:0:0` has more than one colon: expected GPUs or GPUs:processes, for example 0-3:0-7",
         ),
         (
             "0-1,1-2",
-            "GPU 1 comes after GPU 1; GPUs ascend and each is named once, so 2 or above is needed",
+            "GPU 1 follows GPU 1: expected GPUs in ascending order, each once, so 2 or above",
         ),
         (
             "2,0",
-            "GPU 0 comes after GPU 2; GPUs ascend and each is named once, so 3 or above is needed",
+            "GPU 0 follows GPU 2: expected GPUs in ascending order, each once, so 3 or above",
         ),
         (
             "0-1:1-2",
-            "processes go on without a gap from 0, 1 was found",
+            "found process 1, expected 0: processes are numbered without gaps",
         ),
         (
             "0:0-1,1:3",
-            "processes go on without a gap from 2, 3 was found",
+            "found process 3, expected 2: processes are numbered without gaps",
         ),
         (
             "0-1:0-2",
-            "3 processes cannot be dealt evenly over 2 GPUs; 2 or 4 can",
+            "3 processes cannot be divided evenly among 2 GPUs; 2 or 4 can",
         ),
         (
             "0-3:0-2",
-            "3 processes cannot be dealt evenly over 4 GPUs; 2 or 4 can",
+            "3 processes cannot be divided evenly among 4 GPUs; 2 or 4 can",
         ),
         (
             "0-3:0-4",
-            "5 processes cannot be dealt evenly over 4 GPUs; 4 or 8 can",
+            "5 processes cannot be divided evenly among 4 GPUs; 4 or 8 can",
         ),
         (
             "0-99999999999999999999",
-            "99999999999999999999 is too large a number; the largest is 4095",
+            "99999999999999999999 is too large: expected at most 4095",
         ),
     ];
     for (text, reason) in table {
@@ -126,7 +129,7 @@ fn every_broken_rule_is_named_with_what_would_do() {
     assert!(
         env("1", Resources::new(1, 1))
             .unwrap_err()
-            .ends_with("GPU 1 is not there, only GPU 0 is")
+            .ends_with("GPU 1 does not exist, expected GPU 0")
     );
 }
 
@@ -138,7 +141,7 @@ fn gpus_are_numbered_over_nodes_and_a_process_stays_on_one() {
     assert!(
         env("8", nodes)
             .unwrap_err()
-            .ends_with("GPU 8 is not there, GPU 0 to 7 are (2 nodes with 4 each)")
+            .ends_with("GPU 8 does not exist, expected GPU 0 to 7 (2 nodes with 4 each)")
     );
     let straddles = env("2-5:0", nodes).unwrap_err();
     assert!(straddles.ends_with(
@@ -205,29 +208,32 @@ fn mistakes_in_one_line_are_named() {
     for (line, reason) in [
         (
             "env: 0-1",
-            "component_placement has no `rollout`; both are needed",
+            "component_placement has no `rollout`; env and rollout are both required",
         ),
         (
             "env 0-1",
-            "no component is called `env 0-1`; did you mean `env`?",
+            "unknown component `env 0-1` (did you mean `env`?)",
         ),
-        ("0-1", "`0-1` has no component before it, as in `env: 0-1`"),
+        (
+            "0-1",
+            "`0-1` has no component before it, for example `env: 0-1`",
+        ),
         (
             "env, 0-1",
             "`0-1` follows `env`, a colon is missing between them",
         ),
         (
             "env: 0, rollout",
-            "`rollout` has no place, as in `rollout: 0-1`",
+            "`rollout` has no place, for example `rollout: 0-1`",
         ),
         ("env: 0, env: 1, rollout: 0", "`env` is placed twice"),
         (
             "envs: 0, rollout: 1",
-            "no component is called `envs`; did you mean `env`?; known are env and rollout",
+            "unknown component `envs` (did you mean `env`?); expected env or rollout",
         ),
         (
             "",
-            "component_placement is empty, a mapping of components to GPUs is needed",
+            "component_placement is empty, expected a mapping of components to GPUs",
         ),
     ] {
         let found = on(line, FOUR).unwrap_err();
@@ -240,7 +246,8 @@ fn node_groups_are_refused_by_name() {
     let value = json!({"env": {"node_group": "a800", "placement": "0-1"}, "rollout": 0});
     assert_eq!(
         Components::from_value(&value).unwrap_err().to_string(),
-        "component_placement env: `node_group` is not supported; GPUs are numbered over all nodes, as `0-3`"
+        "component_placement env: `node_group` is not supported; GPUs are numbered over all nodes, \
+         for example `0-3`"
     );
 }
 

@@ -247,7 +247,7 @@ fn read(text: &[u8], place: &Path) -> io::Result<Vec<Move>> {
     let moves: Vec<Move> = serde_json::from_slice(text)?;
     if let Some(other) = moves.iter().find(|step| !step.is_ours(place)) {
         let found = format!("`{}` to `{}`", other.from.display(), other.to.display());
-        let why = format!("it moves {found}, which no run of ours does");
+        let why = format!("it moves {found}, which rrun never does");
         return Err(io::Error::new(ErrorKind::InvalidData, why));
     }
     Ok(moves)
@@ -265,7 +265,7 @@ pub fn are_moves_of_ours(text: &[u8], place: &Path) -> bool {
 fn real_folder(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(refused(path, "it is no folder, or a link to one")),
+        Ok(_) => Err(refused(path, "it is not a folder, or it is a link to one")),
         Err(err) if err.kind() == ErrorKind::NotFound => Ok(()),
         Err(err) => Err(err),
     }

@@ -114,7 +114,7 @@ fn what_stays_stays_finished_and_nothing_that_was_written_is_lost() {
             "changed: a: language_instruction \"\" → \"other words\"",
             "changed: b: num_episodes 4 → 6",
             "changed: d: new",
-            "changed: c: not there any more",
+            "changed: c: removed",
             &format!(
                 "4 finished episodes stay (1 job of another length); 5 of a, c move to `{}`",
                 folder.superseded().display()
@@ -226,7 +226,7 @@ fn a_move_that_no_run_of_ours_makes_is_refused_and_nothing_is_moved() {
     ] {
         let (dir, told) = moved(&json!([{"from": from, "to": to, "replaces": replaces}]));
         assert!(
-            told.contains("which no run of ours does"),
+            told.contains("which rrun never does"),
             "{from} to {to}: {told}"
         );
         assert!(dir.path().join("run/a/dataset").exists() && !dir.path().join("EVIL").exists());
@@ -243,7 +243,10 @@ fn a_link_in_the_place_of_superseded_is_neither_followed_nor_cleared() {
     fs::write(elsewhere.join("7.new/precious"), "").unwrap();
     std::os::unix::fs::symlink(&elsewhere, folder.superseded()).unwrap();
     let told = now().settle(&folder, true).unwrap_err().to_string();
-    assert!(told.contains("it is no folder, or a link to one"), "{told}");
+    assert!(
+        told.contains("it is not a folder, or it is a link to one"),
+        "{told}"
+    );
     assert!(elsewhere.join("7.new/precious").exists());
 }
 
