@@ -114,7 +114,8 @@ fn lines_of_episodes_that_the_plan_does_not_have_are_a_finding_and_no_results() 
     run(dir.path(), plan("touch", 4), "launch1", 0..5);
     let (scored, wrong, _) = read(dir.path());
     assert_eq!(scored, [0, 1, 2, 3]);
-    let told = "`journal/journal_rank0.jsonl`: 1 unplanned line (5): of episodes that the plan does not have";
+    let told = "`journal/journal_rank0.jsonl`: 1 unplanned line (5): of episodes that are not in \
+        the plan";
     assert_eq!(wrong, [told]);
 }
 
@@ -160,7 +161,7 @@ fn lines_from_before_lines_said_so_count_and_are_noted() {
         .unwrap()
         .append(&samples::episode(0, "a", 1).into())
         .unwrap();
-    let note = "1 lines do not say of which run they are: an older rrun has written them";
+    let note = "1 line without the name of a run: written by an older rrun";
     assert_eq!(
         read(dir.path()),
         (vec![0, 1], vec![], vec![note.to_owned()])

@@ -25,13 +25,13 @@ pub enum SideError {
         path: PathBuf,
     },
     /// A report without its `episodes.jsonl`.
-    #[error("`{}` has no episodes.jsonl beside it, without which there are no pairs", report.display())]
+    #[error("`{}` has no episodes.jsonl beside it, so no episodes can be paired", report.display())]
     NoEpisodes {
         /// Path of the report.
         report: PathBuf,
     },
     /// A file that is not a valid report.
-    #[error("`{}` is no report: {err}", path.display())]
+    #[error("`{}` is not a report: {err}", path.display())]
     Report {
         /// Path of the file.
         path: PathBuf,
@@ -40,7 +40,7 @@ pub enum SideError {
         err: serde_json::Error,
     },
     /// A line that is not an episode.
-    #[error("`{}` line {line} is no episode: {err}", path.display())]
+    #[error("`{}` line {line} is not an episode: {err}", path.display())]
     Line {
         /// Path of the file.
         path: PathBuf,

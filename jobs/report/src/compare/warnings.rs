@@ -57,7 +57,7 @@ fn jobs(a: &SideJob, b: &SideJob) -> Vec<String> {
         !is_policy(&change.field) && !change.is_coverage() && change.field != "seed"
     });
     told.map(|change| {
-        let text = |value: Option<String>| value.unwrap_or_else(|| "not there".to_owned());
+        let text = |value: Option<String>| value.unwrap_or_else(|| "not set".to_owned());
         format!(
             "{} is {} in A and {} in B",
             change.field,

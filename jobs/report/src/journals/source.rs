@@ -40,7 +40,7 @@ impl JournalSource {
         let meta = file.metadata()?;
         if meta.len() > MAX_JOURNAL_BYTES {
             let found = format!(
-                "the file has {} bytes, at most {MAX_JOURNAL_BYTES} are read",
+                "the file has {} bytes, expected at most {MAX_JOURNAL_BYTES}",
                 meta.len()
             );
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, found));

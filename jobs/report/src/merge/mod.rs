@@ -41,7 +41,7 @@ const SCHEMA: &str = "rrun/merge/1";
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
     /// A folder does not exist.
-    #[error("cannot look into `{}`: {err}", dir.display())]
+    #[error("cannot read folder `{}`: {err}", dir.display())]
     Missing {
         /// Path of the folder.
         dir: PathBuf,
@@ -50,19 +50,19 @@ pub enum MergeError {
         err: io::Error,
     },
     /// A folder has no runs.
-    #[error("`{}` is no run folder and has none in it: there is no plan.json", dir.display())]
+    #[error("`{}` is not a run folder and contains none: there is no plan.json", dir.display())]
     NoRuns {
         /// Path of the folder.
         dir: PathBuf,
     },
     /// The only folder named is the output itself.
-    #[error("nothing is left to merge: `{}` is the output of this merge, which is not read", output.display())]
+    #[error("nothing to merge: `{}` is the output of this merge, which is not read", output.display())]
     OnlyOutput {
         /// Path of the output.
         output: PathBuf,
     },
     /// The output is a run of its own.
-    #[error("`{}` holds a run of its own: name another --output", output.display())]
+    #[error("`{}` contains another run: choose another --output", output.display())]
     OutputIsRun {
         /// Path of the output.
         output: PathBuf,
@@ -81,7 +81,8 @@ pub enum MergeError {
         lines: Vec<String>,
     },
     /// Jobs without a seed of their own ran with different base seeds.
-    #[error("the base seed of `{}` is {a_seed}, that of `{}` is {b_seed}: jobs need a seed of their own to be merged", a.display(), b.display())]
+    #[error("the base seed of `{}` is {a_seed}, that of `{}` is {b_seed}: to merge them, give each \
+        job its own seed", a.display(), b.display())]
     Seeds {
         /// Folder of one run.
         a: PathBuf,

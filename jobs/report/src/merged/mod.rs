@@ -113,7 +113,7 @@ impl std::fmt::Display for Damage {
         if !self.unplanned.is_empty() {
             let (count, which) = (self.unplanned.len(), numbered(&self.unplanned));
             parts.push(format!(
-                "{count} unplanned {which}: of episodes that the plan does not have"
+                "{count} unplanned {which}: of episodes that are not in the plan"
             ));
         }
         if self.torn > 0 {

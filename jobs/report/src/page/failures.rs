@@ -65,7 +65,7 @@ pub(super) fn section(report: &Report) -> Markup {
             h3 { "Simulators that were lost" }
             p.lead {
                 (number::counted(report.env_losses_count, "process", "processes"))
-                " died or hung; the episodes began again."
+                " died or hung; the episodes were restarted."
             }
             (table(&lost, "Lost simulators"))
         }
@@ -186,10 +186,10 @@ fn reason(group: &FailureGroup) -> Markup {
     html! {
         (clip(first, 300))
         @if !rest.is_empty() || first.chars().count() > 300 {
-            details { summary { "All of it" } pre { (clip(whole, MOST_TEXT)) } }
+            details { summary { "Full text" } pre { (clip(whole, MOST_TEXT)) } }
         }
         @if !group.stderr.is_empty() {
-            details { summary { "Its last words" } pre { (clip(&group.stderr.join("\n"), MOST_TEXT)) } }
+            details { summary { "Last output" } pre { (clip(&group.stderr.join("\n"), MOST_TEXT)) } }
         }
     }
 }

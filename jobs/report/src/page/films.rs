@@ -37,7 +37,7 @@ pub(super) fn section(report: &Report) -> Markup {
         } @else {
             p.lead {
                 (number::counted(all, "episode", "episodes")) " ran to the end without success; "
-                "here are a few of each job. The same seed brings the same episode back."
+                "here are a few of each job. The same seed reproduces the same episode."
             }
         }
         @if !films.is_empty() {

@@ -139,7 +139,7 @@ impl TaskGrid {
         for job in &report.per_job {
             let row = rows.place(tasks.key(task(job), UNTOLD)).min(MOST_TASKS);
             let column = columns
-                .place(policies.key(policy(job), "not begun"))
+                .place(policies.key(policy(job), "not started"))
                 .min(MOST_POLICIES);
             let cell = cells.entry((row, column)).or_insert(NOTHING);
             *cell = cell.and(CellTally::from(&job.rates));
@@ -175,7 +175,7 @@ fn policy(job: &JobReport) -> (&str, Option<&str>) {
 }
 
 /// Stands for the instruction of a job where it is unknown but distinguishes tasks.
-const UNTOLD: &str = "instruction not known";
+const UNTOLD: &str = "unknown instruction";
 
 /// How rows or columns are named and distinguished.
 pub(super) struct LabelNames<'a> {

@@ -53,7 +53,8 @@ fn rate(report: &Report, tally: &CellTally) -> Markup {
                         "All " (number::count(policies.len() as u64)) " policies together: "
                         b { (number::percent(rate)) } ", " (number::count(tally.successes)) " of "
                         (number::counted(tally.episodes, "episode", "episodes")) ", " (number::interval(wilson))
-                        ". This is the rate of none of them: it depends on how many episodes each has."
+                        ". This is not the rate of any of them: it depends on how many episodes \
+                         each has."
                     }
                 }
             } @else {

@@ -29,7 +29,7 @@ pub(super) fn section(grid: &TaskGrid) -> Markup {
             }
         }
         @if grid.other_tasks > 0 || grid.other_policies > 0 {
-            p.cut { "What is beyond the first rows and columns is added up in the last; report.json has them all." }
+            p.cut { "The last row and column sum up the rest; report.json has them all." }
         }
     }
 }

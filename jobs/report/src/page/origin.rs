@@ -35,7 +35,7 @@ pub(super) fn when(report: &Report, zone: &Zone) -> Markup {
         (number::counted(run.world_size as u64, "rank", "ranks"))
         " · "
         @match &run.hosts[..] {
-            [] => { "no machine has said its name" }
+            [] => { "no host name is known" }
             [host] => { (host) }
             hosts => { (number::count(hosts.len() as u64)) " machines" }
         }
@@ -50,13 +50,13 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
             dd { pre { code { (command(&run.argv)) } } }
             dt { "Jobs file" }
             dd { code { (config.jobs_file) } }
-            dt { "SHA-256 of it" }
+            dt { "SHA-256 of the jobs file" }
             dd { code.hash { (config.sha256) } }
             dt { "Base seed" }
             dd { (config.seed) }
             @for (what, at) in [("Began", &run.started), ("Ended", &run.ended)] {
                 dt { (what) }
-                dd { @match at { Some(at) => { (moment(at, zone)) } None => { "not known" } } }
+                dd { @match at { Some(at) => { (moment(at, zone)) } None => { "unknown" } } }
             }
             @if run.launches.len() > 1 {
                 dt { "Launches" }
@@ -73,12 +73,12 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
             dd {
                 (number::count(run.world_size as u64))
                 @if config.world_size_at_start != run.world_size {
-                    " when it ended, " (number::count(config.world_size_at_start as u64)) " when it began"
+                    " when it ended, " (number::count(config.world_size_at_start as u64)) " when it started"
                 }
             }
             dt { "Machines" }
             dd { (hosts(&run.hosts)) }
-            dt { "Results came by" }
+            dt { "Results gathered through" }
             dd { (gathered(&run.gathered_by)) }
             dt { "Version" }
             dd { "rrun " (run.rrun) ", " (report.schema) }
@@ -101,7 +101,7 @@ const MOST_HOSTS: usize = 16;
 fn hosts(hosts: &[String]) -> String {
     let named = hosts[..hosts.len().min(MOST_HOSTS)].join(", ");
     match hosts.len().checked_sub(MOST_HOSTS) {
-        _ if hosts.is_empty() => "none has said its name".to_owned(),
+        _ if hosts.is_empty() => "unknown".to_owned(),
         None | Some(0) => named,
         Some(more) => format!("{named} and {more} more"),
     }

@@ -37,7 +37,7 @@ pub(super) fn section(report: &Report) -> Markup {
                     }
                 }
                 div {
-                    h3 { "Not the same in all jobs" }
+                    h3 { "Different between jobs" }
                     @if different.is_empty() { p.lead { "Nothing." } }
                     dl.facts {
                         @for (key, values) in different.iter().take(MOST_SETTINGS) {
@@ -49,7 +49,7 @@ pub(super) fn section(report: &Report) -> Markup {
                 }
             }
         } @else {
-            p.lead { "No rank has said its settings." }
+            p.lead { "No rank has reported its settings." }
         }
         (policies(report))
         (machines(report))

@@ -13,8 +13,8 @@ const COLUMNS: &[SheetColumn] = &[
         "over all attempts; of several ranks that share a job, of the busiest",
     ),
     numbers("Env steps", "steps of all environments"),
-    numbers("Steps/s", "environment steps a second of wall time"),
-    numbers("Episodes/min", "found episodes a minute of wall time"),
+    numbers("Steps/s", "environment steps per second of wall time"),
+    numbers("Episodes/min", "found episodes per minute of wall time"),
     numbers(
         "Policy calls",
         "calls of the policy, each for all environments that are due",
@@ -65,7 +65,7 @@ const COLUMNS: &[SheetColumn] = &[
     ),
     numbers(
         "GPU busy",
-        "share of the time in which the GPU was at work, for whomever",
+        "share of the time in which the GPU was busy, with any process",
     ),
 ];
 

@@ -31,7 +31,7 @@ const COLUMNS: &[SheetColumn] = &[
     numbers("Steps", "mean steps of an episode"),
     numbers("Return", "mean sum of rewards of an episode"),
     numbers("Max reward", "mean largest reward of an episode"),
-    numbers("Tries", "how often the job was begun"),
+    numbers("Tries", "how often the job was started"),
     words("Ranks"),
     words("Files"),
 ];

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use jobs::count::counted;
 use jobs::job::Status;
 
 use crate::{JobReport, PolicyRates, Rates, Report};
@@ -20,7 +21,7 @@ pub fn conclusion(report: &Report) -> String {
     let expected = rates
         .expected
         .map_or_else(|| "?".to_owned(), |expected| expected.to_string());
-    let mut text = format!("{} of {expected} episodes", rates.episodes);
+    let mut text = format!("{} of {}", rates.episodes, counted(expected, "episode"));
     let policies: Vec<_> = report.tried().collect();
     if policies.len() > 1 {
         let _ = write!(text, " of {} policies{}", policies.len(), errors(rates));
@@ -53,16 +54,16 @@ pub fn conclusion(report: &Report) -> String {
     if report.missing_count > 0 {
         let _ = write!(
             text,
-            "\n{} episodes are missing{}",
-            report.missing_count,
+            "\n{} missing{}",
+            counted(report.missing_count, "episode"),
             first_missing(report)
         );
     }
     if report.duplicates_count > 0 {
         let _ = write!(
             text,
-            "\n{} episodes ran more than once; the first of each counts",
-            report.duplicates_count
+            "\n{} ran more than once; the first result of each counts",
+            counted(report.duplicates_count, "episode")
         );
     }
     for job in report
@@ -158,11 +159,12 @@ fn shortage(job: &JobReport) -> String {
                 format!("{batch} rows were")
             };
             format!(
-                "at most {rows} inferred at a time from then on; --max-batch {batch} does so from the start, {}",
+                "from then on at most {rows} inferred at a time; --max-batch {batch} does so from \
+                 the start, {}",
                 fewer(job)
             )
         }
-        None => format!("it passed; {}", fewer(job)),
+        None => format!("a later try succeeded; {}", fewer(job)),
     };
     format!("out of memory {times}: {knob}")
 }
@@ -170,8 +172,11 @@ fn shortage(job: &JobReport) -> String {
 /// Returns the option and value that leave more memory to the policy.
 fn fewer(job: &JobReport) -> String {
     match job.num_envs / 2 {
-        0 => "environments that take less leave the policy more".to_owned(),
-        half => format!("fewer environments leave the policy more, as --num-envs {half}"),
+        0 => "environments that use less leave more for the policy".to_owned(),
+        half => format!(
+            "fewer environments leave more for the policy, for example --num-envs \
+            {half}"
+        ),
     }
 }
 
@@ -301,7 +306,10 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
         report.per_job[0].out_of_memory_batch = Some(1);
         assert!(conclusion(&report).contains("at most 1 row was inferred at a time"));
         assert!(
-            text.ends_with("fewer environments leave the policy more, as --num-envs 2"),
+            text.ends_with(
+                "fewer environments leave more for the policy, for example --num-envs \
+                2"
+            ),
             "half of four: {text}"
         );
         report.per_job[0].out_of_memory_batch = Some(0);
@@ -315,7 +323,7 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
             report.per_job[0].out_of_memory,
             report.per_job[0].out_of_memory_batch,
         ) = (1, None);
-        assert!(conclusion(&report).contains("\nj0: out of memory once: it passed;"));
+        assert!(conclusion(&report).contains("\nj0: out of memory once: a later try succeeded;"));
     }
 
     #[test]
@@ -330,7 +338,7 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
         ));
         assert_eq!(
             text,
-            "0 of 2 episodes\nrank 1 did not deliver its results\n2 episodes are missing: j0 0, j0 1"
+            "0 of 2 episodes\nrank 1 did not deliver its results\n2 episodes missing: j0 0, j0 1"
         );
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use jobs::count::counted;
 use jobs::episode::Episode;
 use jobs::job::{Job, Status};
 use jobs::plan::RunPlan;
@@ -108,13 +109,14 @@ pub fn run(merged: &Merged) -> Findings {
     if merged.unmarked() > 0 {
         let count = merged.unmarked();
         findings.notes.push(format!(
-            "{count} lines do not say of which run they are: an older rrun has written them"
+            "{} without the name of a run: written by an older rrun",
+            counted(count, "line")
         ));
     }
     if merged.strangers() > 0 {
         findings.wrong.push(format!(
-            "{} lines are about jobs that the plan does not have",
-            merged.strangers()
+            "{} of jobs that are not in the plan",
+            counted(merged.strangers(), "line")
         ));
     }
     let mut policies: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
@@ -206,7 +208,7 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
     wrong.extend(settings(merged, job).map(|change| format!("{}: {change}", job.name)));
     if job.status == Status::Pending && audit.expected.is_none() {
         let unknown = format!(
-            "{}: has never begun, so that nobody knows how many episodes it has",
+            "{}: never started, so its number of episodes is unknown",
             job.name
         );
         audit.unfinished.push(unknown);

@@ -113,9 +113,9 @@ pub fn differences(chosen: &Chosen, again: &Merged, plan: &RunPlan) -> io::Resul
         let after = outcomes(again, job, &numbers)?;
         for (number, before) in before {
             let text = match after.get(number) {
-                None => "did not come to an end when it was run again".to_owned(),
+                None => "did not finish when it was run again".to_owned(),
                 Some(after) => match difference(before, after) {
-                    Some(difference) => format!("came out otherwise: {difference}"),
+                    Some(difference) => format!("had a different result: {difference}"),
                     None => continue,
                 },
             };

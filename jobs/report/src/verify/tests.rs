@@ -128,7 +128,8 @@ fn an_episode_that_is_not_the_plans_is_found() {
     assert_eq!(
         run.wrong,
         [
-            "`journal/journal_rank0.jsonl`: 1 unplanned line (5): of episodes that the plan does not have"
+            "`journal/journal_rank0.jsonl`: 1 unplanned line (5): of episodes that are not in the \
+             plan"
         ]
     );
     assert_eq!(
@@ -279,9 +280,9 @@ fn what_comes_out_otherwise_is_told_to_the_last_bit() {
     assert_eq!(
         rerun::differences(&chosen, &again, &plan).unwrap(),
         [
-            "a: episode 0 came out otherwise: return 1.0, then 1.0000000000000002",
-            "a: episode 1 came out otherwise: length 10, then 11",
-            "c: episode 19 did not come to an end when it was run again"
+            "a: episode 0 had a different result: return 1.0, then 1.0000000000000002",
+            "a: episode 1 had a different result: length 10, then 11",
+            "c: episode 19 did not finish when it was run again"
         ]
     );
 }

@@ -312,7 +312,7 @@ fn another_base_seed_is_refused_where_a_job_goes_by_it() {
     let refusal = place.merge(&["x", "z"], "other").unwrap_err().to_string();
     assert!(
         refusal.contains("is 42, that of")
-            && refusal.contains("is 44: jobs need a seed of their own"),
+            && refusal.contains("is 44: to merge them, give each job its own seed"),
         "{refusal}"
     );
 }
@@ -353,14 +353,14 @@ fn folders_without_runs_are_named() {
             .merge(&["empty"], "out")
             .unwrap_err()
             .to_string()
-            .contains("empty` is no run folder and has none in it")
+            .contains("empty` is not a run folder and contains none")
     );
     assert!(
         place
             .merge(&["none"], "out")
             .unwrap_err()
             .to_string()
-            .contains("cannot look into")
+            .contains("cannot read folder")
     );
 }
 
