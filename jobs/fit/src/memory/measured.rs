@@ -117,7 +117,7 @@ impl Measured {
         let bytes = path.metadata().map_err(read)?.len();
         if bytes > MAX_BYTES {
             return Err(refuse(format!(
-                "it has {bytes} bytes, at most {MAX_BYTES} are read"
+                "it has {bytes} bytes, expected at most {MAX_BYTES}"
             )));
         }
         let found: Self = serde_json::from_slice(&std::fs::read(path).map_err(read)?)
@@ -126,7 +126,7 @@ impl Measured {
             return Ok(found);
         }
         Err(refuse(format!(
-            "its schema is `{}`, `{SCHEMA}` is needed",
+            "its schema is `{}`, expected `{SCHEMA}`",
             found.schema
         )))
     }

@@ -126,7 +126,7 @@ impl Need {
             (false, false) => "little".to_owned(),
         };
         let Some(GpuBudget { total, free }) = budget else {
-            return format!("memory: {need}, what the GPU has is unknown");
+            return format!("memory: {need}, the memory of the GPU is unknown");
         };
         let of = format!("memory: {need} of {:.1} GiB", total.gib());
         if total.0 - free.0.min(total.0) < WORTH_SAYING {
@@ -209,7 +209,7 @@ mod tests {
         };
         assert_eq!(
             more.text(None),
-            "memory: at least 2.5 GiB, what the GPU has is unknown"
+            "memory: at least 2.5 GiB, the memory of the GPU is unknown"
         );
         assert_eq!(more.sum().text(), "2.5 GiB + ?");
     }

@@ -123,8 +123,8 @@ impl<'a> MemoryPlanner<'a> {
         {
             if self.environments[position].each.has_unknown {
                 lines.push(format!(
-                    "what an environment `{}` takes on a GPU is unknown: `rrun fit --probe` measures it there, or \
-                     env_memory_gb in its arguments says so",
+                    "the GPU memory of environment `{}` is unknown: measure it with `rrun fit \
+                     --probe`, or set env_memory_gb in its arguments",
                     job.environment
                 ));
             }
@@ -299,13 +299,13 @@ fn unknown_policy(job: &Job) -> String {
     let rule = PolicyType::of(&job.policy_type).map(|policy| policy.row().memory);
     if rule == Some(MemoryRule::Declared) {
         return format!(
-            "what the policy of job `{}` takes on a GPU is unknown: {DECLARED_MEMORY} in its \
-             policy_config_dict says so",
+            "the GPU memory of the policy of job `{}` is unknown: set {DECLARED_MEMORY} in its \
+             policy_config_dict",
             job.name
         );
     }
     format!(
-        "the checkpoint of job `{}` cannot be read, what it takes is unknown",
+        "the checkpoint of job `{}` cannot be read, so its memory is unknown",
         job.name
     )
 }

@@ -56,7 +56,7 @@ pub(super) fn doubtful(own: &Value) -> Vec<String> {
             .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
             .filter(|like| likeness(like) > LIKE)?;
         Some(format!(
-            "`{name}` is not known and has no effect here; did you mean `{like}`?"
+            "unknown setting `{name}` has no effect; did you mean `{like}`?"
         ))
     };
     found

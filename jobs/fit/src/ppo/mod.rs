@@ -53,7 +53,7 @@ pub enum PpoError {
     #[error(transparent)]
     File(#[from] ConfigError),
     /// `--set` names an unknown setting.
-    #[error("--set {key}: there is no such setting; {near}")]
+    #[error("--set {key}: unknown setting; {near}")]
     Unknown {
         /// The name as given.
         key: String,
@@ -61,7 +61,7 @@ pub enum PpoError {
         near: String,
     },
     /// A size is not a positive whole number in range.
-    #[error("{key} is {found}, a whole number from 1 to {MOST} is needed")]
+    #[error("{key} is {found}, expected a whole number from 1 to {MOST}")]
     Size {
         /// Name of the setting.
         key: String,
@@ -69,7 +69,7 @@ pub enum PpoError {
         found: String,
     },
     /// The file has no section of a training.
-    #[error("`{file}` has no section `{PPO}`, so it is no PPO training of Brax; {hint}")]
+    #[error("`{file}` has no section `{PPO}`, so it is not a PPO training of Brax; {hint}")]
     NoTraining {
         /// Path of the file.
         file: String,
@@ -77,7 +77,7 @@ pub enum PpoError {
         hint: &'static str,
     },
     /// A section is not a mapping.
-    #[error("`{section}` is {found}, a mapping is needed")]
+    #[error("`{section}` is {found}, expected a mapping")]
     Section {
         /// Name of the section.
         section: String,
@@ -196,7 +196,7 @@ fn check_training(file: &Path, own: &Value, preset: Option<Preset>) -> Result<()
     let hint = match (names.contains(&"jobs"), names.contains(&"num_envs")) {
         (true, _) => "`--jobs` takes a jobs file",
         (_, true) => "sizes belong below `ppo:`",
-        _ => "one begins with `ppo: {num_envs: …, batch_size: …, num_minibatches: …}`",
+        _ => "such a file starts with `ppo: {num_envs: …, batch_size: …, num_minibatches: …}`",
     };
     Err(PpoError::NoTraining {
         file: file.display().to_string(),

@@ -25,7 +25,8 @@ pub struct PpoSizes {
 pub enum BrokenRule {
     /// The unrolls of an update are not a multiple of the environments.
     #[error(
-        "batch_size {batch_size} × num_minibatches {num_minibatches} = {} is no multiple of num_envs {num_envs}",
+        "batch_size {batch_size} × num_minibatches {num_minibatches} = {} is not a multiple of \
+         num_envs {num_envs}",
         .batch_size * .num_minibatches
     )]
     Unrolls {
@@ -37,7 +38,7 @@ pub enum BrokenRule {
         num_minibatches: u64,
     },
     /// The environments are not a multiple of the devices.
-    #[error("num_envs {num_envs} is no multiple of the {devices} devices")]
+    #[error("num_envs {num_envs} is not a multiple of the {devices} devices")]
     Devices {
         /// Number of environments.
         num_envs: u64,

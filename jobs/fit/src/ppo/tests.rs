@@ -155,14 +155,17 @@ fn what_nobody_knows_is_refused_with_what_is_near() {
     let refusal = |set: &str| training("ppo: {num_envs: 512}", None, &[set]).unwrap_err();
     let text = refusal("ppo.num_env=256");
     assert!(
-        text.starts_with("--set ppo.num_env: there is no such setting; the nearest are `ppo.num_envs`, `ppo.num_e"),
+        text.starts_with(
+            "--set ppo.num_env: unknown setting; the nearest are `ppo.num_envs`, \
+            `ppo.num_e"
+        ),
         "{text}"
     );
     assert!(refusal("num_envs=256").contains("the nearest are `ppo.num_envs`"));
     assert!(refusal("ppo=3").contains("there is no such setting"));
     assert_eq!(
         refusal("ppo.num_envs=many"),
-        "ppo.num_envs is \"many\", a whole number from 1 to 16777216 is needed"
+        "ppo.num_envs is \"many\", expected a whole number from 1 to 16777216"
     );
     assert!(refusal("ppo.num_envs=0").contains("a whole number from 1"));
     assert!(
@@ -172,7 +175,7 @@ fn what_nobody_knows_is_refused_with_what_is_near() {
     );
     assert_eq!(
         training("ppo: 3", None, &[]).unwrap_err(),
-        "`ppo` is 3, a mapping is needed"
+        "`ppo` is 3, expected a mapping"
     );
     let notes = training(
         "ppo: {num_env: 512, rollout_steps: 3}\nmy: {own: 1}",
@@ -183,7 +186,7 @@ fn what_nobody_knows_is_refused_with_what_is_near() {
     .notes;
     assert_eq!(
         notes,
-        ["`ppo.num_env` is not known and has no effect here; did you mean `ppo.num_envs`?"]
+        ["unknown setting `ppo.num_env` has no effect; did you mean `ppo.num_envs`?"]
     );
 }
 

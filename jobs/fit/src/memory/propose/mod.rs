@@ -71,12 +71,12 @@ impl ProposalLimit {
     pub fn text(self) -> &'static str {
         match self {
             Self::Memory => "more do not fit",
-            Self::Episodes => "one an episode",
-            Self::Most => "the most that a job may have",
-            Self::TooLittle => "not even the fewest fit",
-            Self::UnknownEnvironment => "what an environment takes is unknown",
-            Self::UnknownGpu => "what a GPU has is unknown",
-            Self::NotPending => "it is not to run",
+            Self::Episodes => "one per episode",
+            Self::Most => "the maximum of a job",
+            Self::TooLittle => "even the smallest number does not fit",
+            Self::UnknownEnvironment => "the memory of an environment is unknown",
+            Self::UnknownGpu => "the memory of a GPU is unknown",
+            Self::NotPending => "the job will not run",
         }
     }
 }
