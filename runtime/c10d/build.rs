@@ -89,7 +89,7 @@ impl Libtorch {
             Some((2, 11)) => "third_party/nccl-2.28",
             Some((2, 12)) => "third_party/nccl-2.29",
             Some((major, minor)) => missing(&format!(
-                "libtorch is {major}.{minor}, 2.11 or 2.12 is needed"
+                "libtorch is {major}.{minor}, expected 2.11 or 2.12"
             )),
             None => missing(&format!(
                 "{} does not say which version libtorch is",

@@ -142,7 +142,7 @@ fn what_an_observation_lacks_is_named() {
     };
     assert_eq!(
         refusal(&raw),
-        "state `eef_9d` is missing, every state of the checkpoint is needed"
+        "state `eef_9d` is missing, expected every state of the checkpoint"
     );
     raw.state
         .insert("eef_9d", StateSteps::new(9, &pose).unwrap());
@@ -152,12 +152,12 @@ fn what_an_observation_lacks_is_named() {
         .insert("joint_position", StateSteps::new(7, &pose[..7]).unwrap());
     assert_eq!(
         refusal(&raw),
-        "video `exterior_image_1_left` is missing, every view of the checkpoint is needed"
+        "video `exterior_image_1_left` is missing, expected every view of the checkpoint"
     );
     raw.video.insert("exterior_image_1_left", vec![picture]);
     assert_eq!(
         refusal(&raw),
-        "video `exterior_image_1_left` is 1 steps long, 2 are needed"
+        "video `exterior_image_1_left` is 1 steps long, expected 2"
     );
     raw.video.insert("exterior_image_1_left", vec![picture; 2]);
     raw.video.insert("wrist_image_left", vec![picture; 2]);
@@ -175,7 +175,7 @@ fn a_prediction_of_another_size_is_refused() {
         .to_string();
     assert_eq!(
         text,
-        "the network's action is 132 values, 40 steps of 132 are needed"
+        "the network's action is 132 values, expected 40 steps of 132"
     );
 }
 

@@ -98,7 +98,7 @@ fn an_instruction_with_a_placeholder_is_refused_unless_formalized() {
     let refusal = prompts.tokens(text, &[4]).unwrap_err().to_string();
     assert_eq!(
         refusal,
-        "the instruction is `see <|image_pad|>`, text without `<|image_pad|>` is needed"
+        "the instruction is `see <|image_pad|>`, expected text without `<|image_pad|>`"
     );
     assert!(
         Prompts::read(&case.join("vlm"), true)

@@ -218,7 +218,7 @@ fn a_wrong_width_that_validation_lets_through_is_refused_by_name() {
         .prepare(&observations.rows().unwrap())
         .unwrap_err()
         .to_string();
-    assert_eq!(refusal, "state `eef_9d` is 4 values wide, 9 are needed");
+    assert_eq!(refusal, "state `eef_9d` is 4 values wide, expected 9");
 }
 
 #[test]

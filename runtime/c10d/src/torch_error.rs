@@ -133,7 +133,7 @@ thread_local! {
 pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     quietly(body).map_err(|panic| {
         words(panic.as_ref())
-            .map_or("a panic without words", message)
+            .map_or("a panic without a message", message)
             .to_owned()
     })
 }

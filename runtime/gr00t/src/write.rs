@@ -127,10 +127,7 @@ fn write_shard(
     for (at, (name, shape)) in specs.iter().enumerate() {
         let tensor = make(at);
         if tensor.size() != *shape {
-            let reason = format!(
-                "tensor `{name}` is {:?}, {shape:?} was announced",
-                tensor.size()
-            );
+            let reason = format!("tensor `{name}` is {:?}, expected {shape:?}", tensor.size());
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         write_tensor(file, &tensor, kind)?;

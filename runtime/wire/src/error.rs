@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The message contains 0xc1, which msgpack does not use.
-    #[error("no msgpack: byte {at} is 0xc1")]
+    #[error("not msgpack: byte {at} is 0xc1")]
     Format {
         /// Byte offset in the message.
         at: usize,
@@ -80,7 +80,7 @@ pub enum WireError {
         field: &'static str,
     },
     /// The data is not a valid npy file.
-    #[error("an array is no npy file: {reason}")]
+    #[error("an array is not an npy file: {reason}")]
     Npy {
         /// The reason.
         reason: &'static str,

@@ -64,7 +64,7 @@ pub(super) fn read(file: &Bytes) -> Result<Array, WireError> {
         .filter(|_| length <= LONGEST_HEADER)
         .ok_or(wrong("the header is too long"))?;
     let header =
-        Header::parse(std::str::from_utf8(header).map_err(|_| wrong("the header is no text"))?)?;
+        Header::parse(std::str::from_utf8(header).map_err(|_| wrong("the header is not text"))?)?;
     let dtype = Dtype::new(&header.descr)?;
     let data = file.slice(from + length..);
     if !header.is_fortran {

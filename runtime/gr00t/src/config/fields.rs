@@ -49,14 +49,14 @@ impl<'a> ConfigFields<'a> {
                 prefix: format!("{}{name}.", self.prefix),
                 map,
             })),
-            Some(_) => Err(self.wrong(name, "an object is needed")),
+            Some(_) => Err(self.wrong(name, "expected an object")),
         }
     }
 
     /// As [`ConfigFields::object`], but the object is required.
     pub(super) fn need_object(&self, name: &str) -> Result<ConfigFields<'a>, LoadError> {
         self.object(name)?
-            .ok_or_else(|| self.wrong(name, "an object is needed"))
+            .ok_or_else(|| self.wrong(name, "expected an object"))
     }
 
     /// Reads a size of at least 1.
@@ -101,7 +101,7 @@ impl<'a> ConfigFields<'a> {
                     self.wrong(
                         name,
                         format!(
-                            "an integer from {} to {} is needed",
+                            "expected an integer from {} to {}",
                             range.start(),
                             range.end()
                         ),
@@ -122,7 +122,7 @@ impl<'a> ConfigFields<'a> {
             .ok_or_else(|| {
                 self.wrong(
                     name,
-                    format!("a list of integers from 0 to {MAX_SIZE} is needed"),
+                    format!("expected a list of integers from 0 to {MAX_SIZE}"),
                 )
             })
     }
@@ -132,7 +132,7 @@ impl<'a> ConfigFields<'a> {
         let number = self.map.get(name).and_then(Value::as_f64);
         number
             .filter(|number| *number > 0.0)
-            .ok_or_else(|| self.wrong(name, "a number above 0 is needed"))
+            .ok_or_else(|| self.wrong(name, "expected a number above 0"))
     }
 
     /// Reads a boolean.
@@ -145,7 +145,7 @@ impl<'a> ConfigFields<'a> {
             (None, Some(default)) => Ok(default),
             (value, _) => value
                 .and_then(Value::as_bool)
-                .ok_or_else(|| self.wrong(name, "true or false is needed")),
+                .ok_or_else(|| self.wrong(name, "expected true or false")),
         }
     }
 
@@ -156,7 +156,7 @@ impl<'a> ConfigFields<'a> {
             Some(value) => value
                 .as_str()
                 .map(str::to_owned)
-                .ok_or_else(|| self.wrong(name, "a text is needed")),
+                .ok_or_else(|| self.wrong(name, "expected a string")),
         }
     }
 
@@ -174,7 +174,7 @@ impl<'a> ConfigFields<'a> {
         if self.map.get(name) == Some(wanted) {
             Ok(())
         } else {
-            Err(self.wrong(name, format!("{wanted} is needed")))
+            Err(self.wrong(name, format!("expected {wanted}")))
         }
     }
 

@@ -187,35 +187,32 @@ impl ModelConfig {
         let width = dit.num_attention_heads * dit.attention_head_dim;
         let embedding = self.input_embedding_dim;
         let wanted = format!(
-            "{width} (heads times head width of diffusion_model_cfg), an even number, is needed"
+            "expected {width} (heads times head width of diffusion_model_cfg), an even number"
         );
         fields.check(
             embedding == width && embedding % 2 == 0,
             "input_embedding_dim",
             wanted,
         )?;
-        let wanted = format!(
-            "diffusion_model_cfg.output_dim {} is needed",
-            dit.output_dim
-        );
+        let wanted = format!("expected diffusion_model_cfg.output_dim {}", dit.output_dim);
         fields.check(self.hidden_size == dit.output_dim, "hidden_size", wanted)?;
         let fits = !self.add_pos_embed || self.action_horizon <= self.max_seq_len;
         fields.check(
             fits,
             "action_horizon",
-            format!("at most max_seq_len {} is needed", self.max_seq_len),
+            format!("expected at most max_seq_len {}", self.max_seq_len),
         )?;
         let fits = !self.use_alternate_vl_dit || dit.interleave_self_attention;
         fields.check(
             fits,
             "use_alternate_vl_dit",
-            "interleave_self_attention is needed with it",
+            "it requires interleave_self_attention",
         )?;
         let Some(attention) = &self.vl_self_attention_cfg else {
             return Ok(());
         };
         let width = attention.num_attention_heads * attention.attention_head_dim;
-        let wanted = format!("{width} (heads times head width of vl_self_attention_cfg) is needed");
+        let wanted = format!("expected {width} (heads times head width of vl_self_attention_cfg)");
         fields.check(
             self.backbone_embedding_dim == width,
             "backbone_embedding_dim",
@@ -236,7 +233,7 @@ impl ModelConfig {
         };
         let (width, layers) = (vlm.text.hidden_size, vlm.text.num_hidden_layers);
         if self.backbone_embedding_dim != width {
-            let wanted = format!("the backbone's hidden_size {width} is needed");
+            let wanted = format!("expected the backbone's hidden_size {width}");
             return Err(field(
                 "backbone_embedding_dim",
                 self.backbone_embedding_dim,

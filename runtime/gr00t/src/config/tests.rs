@@ -64,7 +64,7 @@ fn another_model_is_refused() {
         .to_string();
     assert_eq!(
         text,
-        "`model/config.json`: `model_type` is \"Gr00tN1d6\", \"Gr00tN1d7\" is needed"
+        "`model/config.json`: `model_type` is \"Gr00tN1d6\", expected \"Gr00tN1d7\""
     );
 }
 
@@ -78,7 +78,8 @@ fn a_field_of_the_wrong_type_is_named() {
     let text = model(&config).unwrap_err().to_string();
     assert_eq!(
         text,
-        "`model/config.json`: `diffusion_model_cfg.num_layers` is \"32\", an integer from 1 to 1024 is needed"
+        "`model/config.json`: `diffusion_model_cfg.num_layers` is \"32\", expected an integer from \
+         1 to 1024"
     );
 }
 
@@ -92,7 +93,7 @@ fn a_sinusoidal_position_is_not_guessed() {
     let text = model(&config).unwrap_err().to_string();
     assert_eq!(
         text,
-        "`model/config.json`: `diffusion_model_cfg.positional_embeddings` is missing, null is needed"
+        "`model/config.json`: `diffusion_model_cfg.positional_embeddings` is missing, expected null"
     );
 }
 
@@ -116,7 +117,7 @@ fn widths_that_do_not_fit_are_refused() {
     );
     let text = vlm(&config).unwrap_err().to_string();
     assert!(
-        text.contains("`text_config.num_key_value_heads` is 5, a divisor of 16 heads is needed"),
+        text.contains("`text_config.num_key_value_heads` is 5, expected a divisor of 16 heads"),
         "{text}"
     );
     let config = changed(
@@ -126,7 +127,9 @@ fn widths_that_do_not_fit_are_refused() {
     );
     let text = vlm(&config).unwrap_err().to_string();
     assert!(
-        text.contains("`text_config.rope_scaling.mrope_section` is [24,20], three numbers"),
+        text.contains(
+            "`text_config.rope_scaling.mrope_section` is [24,20], expected three numbers"
+        ),
         "{text}"
     );
 }
@@ -141,7 +144,7 @@ fn a_backbone_of_another_width_is_refused() {
         .to_string();
     assert!(
         refused.ends_with(
-            "`backbone_embedding_dim` is 2048, the backbone's hidden_size 2560 is needed"
+            "`backbone_embedding_dim` is 2048, expected the backbone's hidden_size 2560"
         )
     );
 }

@@ -146,7 +146,7 @@ impl VlmConfig {
             fields.check(
                 id < text.vocab_size,
                 name,
-                format!("below vocab_size {} is needed", text.vocab_size),
+                format!("expected below vocab_size {}", text.vocab_size),
             )?;
             Ok(id)
         };
@@ -159,7 +159,7 @@ impl VlmConfig {
             vision,
         };
         let (out, hidden) = (config.vision.out_hidden_size, config.text.hidden_size);
-        let wanted = format!("text_config.hidden_size {hidden} is needed");
+        let wanted = format!("expected text_config.hidden_size {hidden}");
         fields
             .need_object("vision_config")?
             .check(out == hidden, "out_hidden_size", wanted)?;
@@ -195,18 +195,18 @@ impl TextConfig {
         fields.check(
             config.head_dim % 2 == 0,
             "head_dim",
-            "an even number is needed",
+            "expected an even number",
         )?;
         fields.check(
             heads % groups == 0,
             "num_key_value_heads",
-            format!("a divisor of {heads} heads is needed"),
+            format!("expected a divisor of {heads} heads"),
         )?;
         let fits = section.len() == 3 && section.iter().sum::<i64>() == half;
         rope.check(
             fits,
             "mrope_section",
-            format!("three numbers whose sum is {half} (half of head_dim) are needed"),
+            format!("expected three numbers whose sum is {half} (half of head_dim)"),
         )?;
         Ok(config)
     }
@@ -256,14 +256,14 @@ impl VisionConfig {
         fields.check(
             fits,
             "num_heads",
-            format!("heads of a multiple of 4 out of width {width} are needed"),
+            format!("expected heads of a multiple of 4 out of width {width}"),
         )?;
         let square =
             config.num_position_embeddings.isqrt().pow(2) == config.num_position_embeddings;
         fields.check(
             square,
             "num_position_embeddings",
-            "a square number is needed",
+            "expected a square number",
         )?;
         // The patches of the image processor: 3 colour channels, two frames of 16 × 16 pixels,
         // merged 2 × 2.
@@ -279,7 +279,7 @@ impl VisionConfig {
         let indexes = &config.deepstack_visual_indexes;
         let ascending = indexes.is_sorted_by(|one, next| one < next)
             && indexes.iter().all(|&at| at < config.depth);
-        let wanted = format!("ascending blocks below depth {} are needed", config.depth);
+        let wanted = format!("expected ascending blocks below depth {}", config.depth);
         fields.check(ascending, "deepstack_visual_indexes", wanted)?;
         Ok(config)
     }

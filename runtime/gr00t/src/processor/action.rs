@@ -62,7 +62,7 @@ impl ActionDecoder {
             let column = keys.last().map_or(0, |key| key.column + key.scale.width());
             if scale.width() != width || ![1, action.horizon()].contains(&scale.rows()) {
                 let wanted = format!(
-                    "statistics of {width} values, once or for {} steps, are needed",
+                    "expected statistics of {width} values, once or for {} steps",
                     action.horizon()
                 );
                 return Err(source.refuse(&wanted).into());
@@ -113,7 +113,7 @@ impl ActionDecoder {
     ) -> Result<Vec<KeyActions>, ProcessorError> {
         let width = self.max_action_dim;
         if !predicted.len().is_multiple_of(width) || predicted.len() / width < self.horizon {
-            let wanted = format!("{} steps of {width} are needed", self.horizon);
+            let wanted = format!("expected {} steps of {width}", self.horizon);
             return Err(ProcessorError::input(
                 "the network's action",
                 format!("{} values", predicted.len()),
@@ -162,7 +162,7 @@ impl Reference {
         let state_key = config.state_key.clone().unwrap_or_else(|| name.to_owned());
         if !modalities.state.keys.contains(&state_key) {
             let wanted = format!(
-                "one of the states {} is needed",
+                "expected one of the states {}",
                 modalities.state.keys.join(", ")
             );
             let what = format!("the state that action `{name}` is relative to");
@@ -200,14 +200,14 @@ impl Reference {
             )
         };
         let Some(rows) = state.get(self.state_key.as_str()) else {
-            return Err(ProcessorError::input(what(), "missing", "it is needed"));
+            return Err(ProcessorError::input(what(), "missing", "it is required"));
         };
         if rows.width() != width {
             let found = format!("{} values wide", rows.width());
             return Err(ProcessorError::input(
                 what(),
                 found,
-                format!("{width} are needed"),
+                format!("expected {width}"),
             ));
         }
         let origin: Vec<f64> = rows.last().iter().copied().map(f64::from).collect();

@@ -16,13 +16,13 @@ pub fn collate(samples: &[&PreparedRow], padding_id: i64) -> Result<BatchInputs,
         return Err(ProcessorError::input(
             "a batch",
             "empty",
-            "at least one sample is needed",
+            "expected at least one sample",
         ));
     };
     if let Some(other) = samples.iter().find(|other| shape(other) != shape(first)) {
         let (found, wanted) = (
             format!("{:?}", shape(other)),
-            format!("{:?} as in the first sample", shape(first)),
+            format!("expected {:?} as in the first sample", shape(first)),
         );
         return Err(ProcessorError::input(
             "the state of a sample, (steps, values),",

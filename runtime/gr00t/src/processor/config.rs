@@ -120,7 +120,7 @@ impl Geometry {
         if !flag(kwargs, "use_albumentations", false)? {
             let (inner, outer) = (edges(&crop)?, edges(&target)?);
             if inner[0] > outer[0] || inner[1] > outer[1] {
-                return Err(crop.refuse("no more than `image_target_size` is possible"));
+                return Err(crop.refuse("expected at most `image_target_size`"));
             }
             return Ok(Self::Bilinear {
                 crop: inner,
@@ -142,7 +142,7 @@ impl Geometry {
             field => field.number()?,
         };
         if crop_fraction <= 0.0 || crop_fraction > 1.0 {
-            return Err(fraction.refuse("a number above 0 and up to 1 is needed"));
+            return Err(fraction.refuse("expected a number above 0 and up to 1"));
         }
         Ok(Self::Area {
             edge,
@@ -180,7 +180,7 @@ fn edges(field: &Field) -> Result<[usize; 2], LoadError> {
     };
     sizes
         .try_into()
-        .map_err(|_| field.refuse("height and width in pixels are needed"))
+        .map_err(|_| field.refuse("expected height and width in pixels"))
 }
 
 #[cfg(test)]
@@ -249,7 +249,8 @@ mod tests {
         let text = r#"{"processor_kwargs": {"modality_configs": {}, "use_albumentations": true, "crop_fraction": 1.5}}"#;
         assert_eq!(
             parse(text).unwrap_err().to_string(),
-            "`processor_config.json`: `processor_kwargs.crop_fraction` is 1.5, a number above 0 and up to 1 is needed"
+            "`processor_config.json`: `processor_kwargs.crop_fraction` is 1.5, expected a number \
+             above 0 and up to 1"
         );
     }
 

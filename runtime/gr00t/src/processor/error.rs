@@ -24,7 +24,7 @@ pub enum ProcessorError {
         what: String,
         /// The given value, such as "3 values wide".
         found: String,
-        /// The accepted values, as a clause, such as "9 are needed".
+        /// The accepted values, as a clause, such as "expected 9".
         wanted: String,
     },
 }

@@ -59,14 +59,14 @@ impl<'a> Field<'a> {
     pub(super) fn get(&self, key: &str) -> Result<Self, LoadError> {
         match self.value {
             Some(Value::Object(members)) => Ok(self.child(key, members.get(key))),
-            _ => Err(self.refuse("an object is needed")),
+            _ => Err(self.refuse("expected an object")),
         }
     }
 
     /// Returns the members of this object, in the file's order.
     pub(super) fn members(&self) -> Result<Vec<(&'a str, Self)>, LoadError> {
         let Some(Value::Object(members)) = self.value else {
-            return Err(self.refuse("an object is needed"));
+            return Err(self.refuse("expected an object"));
         };
         Ok(members
             .iter()
@@ -77,7 +77,7 @@ impl<'a> Field<'a> {
     /// Returns the items of this list.
     pub(super) fn items(&self) -> Result<Vec<Self>, LoadError> {
         let Some(Value::Array(items)) = self.value else {
-            return Err(self.refuse("a list is needed"));
+            return Err(self.refuse("expected a list"));
         };
         let item = |(index, value)| Self {
             path: self.path,
@@ -116,13 +116,13 @@ impl<'a> Field<'a> {
     pub(super) fn bool(&self) -> Result<bool, LoadError> {
         self.value
             .and_then(Value::as_bool)
-            .ok_or_else(|| self.refuse("true or false is needed"))
+            .ok_or_else(|| self.refuse("expected true or false"))
     }
 
     pub(super) fn text(&self) -> Result<&'a str, LoadError> {
         self.value
             .and_then(Value::as_str)
-            .ok_or_else(|| self.refuse("a string is needed"))
+            .ok_or_else(|| self.refuse("expected a string"))
     }
 
     pub(super) fn texts(&self) -> Result<Vec<String>, LoadError> {
@@ -135,7 +135,7 @@ impl<'a> Field<'a> {
     pub(super) fn integer(&self) -> Result<i64, LoadError> {
         self.value
             .and_then(Value::as_i64)
-            .ok_or_else(|| self.refuse("an integer is needed"))
+            .ok_or_else(|| self.refuse("expected an integer"))
     }
 
     /// Reads an integer from `low` to `high`.
@@ -146,7 +146,7 @@ impl<'a> Field<'a> {
             .and_then(|number| usize::try_from(number).ok());
         number
             .filter(|number| (low..=high).contains(number))
-            .ok_or_else(|| self.refuse(&format!("a whole number from {low} to {high} is needed")))
+            .ok_or_else(|| self.refuse(&format!("expected a whole number from {low} to {high}")))
     }
 
     pub(super) fn number(&self) -> Result<f64, LoadError> {
@@ -154,7 +154,7 @@ impl<'a> Field<'a> {
             .value
             .and_then(Value::as_f64)
             .filter(|number| number.is_finite());
-        number.ok_or_else(|| self.refuse("a number is needed"))
+        number.ok_or_else(|| self.refuse("expected a number"))
     }
 
     pub(super) fn numbers(&self) -> Result<Vec<f64>, LoadError> {
@@ -210,12 +210,12 @@ mod tests {
         let list = json.root().get("a").unwrap().get("b").unwrap();
         assert_eq!(
             list.numbers().unwrap_err().to_string(),
-            "`p.json`: `a.b[1]` is \"x\", a number is needed"
+            "`p.json`: `a.b[1]` is \"x\", expected a number"
         );
         let missing = json.root().get("c").unwrap();
         assert_eq!(
             missing.bool().unwrap_err().to_string(),
-            "`p.json`: `c` is missing, true or false is needed"
+            "`p.json`: `c` is missing, expected true or false"
         );
     }
 

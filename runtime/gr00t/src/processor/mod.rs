@@ -188,11 +188,11 @@ impl Processor {
                 return Err(ProcessorError::input(
                     what,
                     "missing",
-                    "every view of the checkpoint is needed",
+                    "expected every view of the checkpoint",
                 ));
             };
             if frames.len() != video.horizon() {
-                let wanted = format!("{} are needed", video.horizon());
+                let wanted = format!("expected {}", video.horizon());
                 return Err(ProcessorError::input(
                     what,
                     format!("{} steps long", frames.len()),

@@ -86,7 +86,7 @@ impl Modalities {
         if modalities.language.delta_indices.len() != 1 {
             return Err(language
                 .get("delta_indices")?
-                .refuse("a list of one step is needed"));
+                .refuse("expected a list of one step"));
         }
         Ok(modalities)
     }
@@ -112,7 +112,7 @@ impl ModalityConfig {
         let keys_field = field.get("modality_keys")?;
         let keys = keys_field.texts()?;
         if keys.is_empty() || (1..keys.len()).any(|index| keys[..index].contains(&keys[index])) {
-            return Err(keys_field.refuse("a list of at least one name, each once, is needed"));
+            return Err(keys_field.refuse("expected a list of at least one name, each once"));
         }
         let steps = field.get("delta_indices")?;
         let delta_indices = steps
@@ -121,7 +121,7 @@ impl ModalityConfig {
             .map(Field::integer)
             .collect::<Result<Vec<_>, _>>()?;
         if delta_indices.is_empty() || delta_indices.len() > MOST_STEPS {
-            return Err(steps.refuse(&format!("a list of 1 to {MOST_STEPS} steps is needed")));
+            return Err(steps.refuse(&format!("expected a list of 1 to {MOST_STEPS} steps")));
         }
         Ok(Self {
             delta_indices,
@@ -185,7 +185,7 @@ fn read_actions(field: &Field, keys: usize) -> Result<Option<Vec<ActionConfig>>,
         .collect::<Result<Vec<_>, _>>()?;
     if actions.len() != keys {
         let wanted = format!(
-            "one entry for each of the {keys} keys is needed, there are {}",
+            "expected one entry for each of the {keys} keys, found {}",
             actions.len()
         );
         return Err(field.refuse(&wanted));
@@ -200,20 +200,20 @@ impl ActionConfig {
             "RELATIVE" => Representation::Relative,
             "DELTA" => Representation::Delta,
             "ABSOLUTE" => Representation::Absolute,
-            _ => return Err(rep.refuse("RELATIVE, DELTA or ABSOLUTE is needed")),
+            _ => return Err(rep.refuse("expected RELATIVE, DELTA or ABSOLUTE")),
         };
         let layout = field.get("format")?;
         let format = match layout.text()? {
             "DEFAULT" => PoseFormat::Default,
             "XYZ_ROT6D" => PoseFormat::XyzRot6d,
             "XYZ_ROTVEC" => PoseFormat::XyzRotvec,
-            _ => return Err(layout.refuse("DEFAULT, XYZ_ROT6D or XYZ_ROTVEC is needed")),
+            _ => return Err(layout.refuse("expected DEFAULT, XYZ_ROT6D or XYZ_ROTVEC")),
         };
         let kind = field.get("type")?;
         let pose = match kind.text()? {
             "EEF" => Some(format),
             "NON_EEF" => None,
-            _ => return Err(kind.refuse("EEF or NON_EEF is needed")),
+            _ => return Err(kind.refuse("expected EEF or NON_EEF")),
         };
         let state_key = field
             .get("state_key")?

@@ -153,7 +153,7 @@ impl Prompts {
             return Ok(rendered);
         }
         if instruction.contains(IMAGE_PAD) {
-            let wanted = format!("text without `{IMAGE_PAD}` is needed");
+            let wanted = format!("expected text without `{IMAGE_PAD}`");
             return Err(ProcessorError::input(
                 "the instruction",
                 format!("`{instruction}`"),
@@ -275,7 +275,7 @@ fn check_image_id(path: &Path, image_id: i64) -> Result<(), LoadError> {
         return Ok(());
     }
     Err(field.refuse(&format!(
-        "{image_id} is needed, the tokenizer's `{IMAGE_PAD}`"
+        "expected {image_id}, the tokenizer's `{IMAGE_PAD}`"
     )))
 }
 

@@ -43,7 +43,7 @@ impl<'a> StateSteps<'a> {
             return Err(ProcessorError::input(
                 "a state",
                 found,
-                format!("whole rows of {width} are needed"),
+                format!("expected whole rows of {width}"),
             ));
         }
         Ok(Self { width, values })

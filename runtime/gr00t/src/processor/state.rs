@@ -47,7 +47,7 @@ impl StateEncoder {
                 let scale = scale?;
                 if scale.rows() != 1 {
                     return Err(known
-                        .refuse("a list of numbers, not of rows, is needed for a state")
+                        .refuse("expected a list of numbers, not of rows, for a state")
                         .into());
                 }
                 Encoding::Scale(scale)
@@ -98,7 +98,7 @@ impl StateEncoder {
                 return Err(ProcessorError::input(
                     format!("the state up to `{key}`"),
                     found,
-                    "narrower is needed",
+                    "expected a narrower state",
                 ));
             }
             if !self.scaling.exclude_state {
@@ -126,11 +126,11 @@ impl StateEncoder {
             return Err(ProcessorError::input(
                 what(),
                 "missing",
-                "every state of the checkpoint is needed",
+                "expected every state of the checkpoint",
             ));
         };
         if steps.steps() != self.steps {
-            let wanted = format!("{} are needed", self.steps);
+            let wanted = format!("expected {}", self.steps);
             return Err(ProcessorError::input(
                 what(),
                 format!("{} steps long", steps.steps()),
@@ -139,7 +139,7 @@ impl StateEncoder {
         }
         match encoding {
             Encoding::Scale(scale) if scale.width() != steps.width() => {
-                let wanted = format!("{} are needed", scale.width());
+                let wanted = format!("expected {}", scale.width());
                 Err(ProcessorError::input(
                     what(),
                     format!("{} values wide", steps.width()),

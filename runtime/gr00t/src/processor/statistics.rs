@@ -69,7 +69,7 @@ impl<'a> TagStatistics<'a> {
         let field = self.0.get(group)?.get(key)?;
         if field.is_missing() {
             return Err(
-                field.refuse("statistics of every key of the modality configuration are needed")
+                field.refuse("expected statistics of every key of the modality configuration")
             );
         }
         Ok(KeyStatistics(field))
@@ -94,9 +94,7 @@ impl KeyStatistics<'_> {
             || rows.iter().any(|row| row.len() != width)
             || rows.len() > MOST_NUMBERS / width
         {
-            return Err(
-                field.refuse("rows of the same length, at least one number each, are needed")
-            );
+            return Err(field.refuse("expected rows of the same length, at least one number each"));
         }
         Ok(StatisticsTable {
             width,
@@ -109,7 +107,7 @@ impl KeyStatistics<'_> {
         let tables = [self.table(names[0])?, self.table(names[1])?];
         if tables[0].width != tables[1].width || tables[0].values.len() != tables[1].values.len() {
             return Err(self.refuse(&format!(
-                "`{}` and `{}` of the same shape are needed",
+                "expected `{}` and `{}` of the same shape",
                 names[0], names[1]
             )));
         }

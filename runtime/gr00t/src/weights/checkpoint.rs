@@ -106,7 +106,7 @@ impl Checkpoint {
             }
             if let Some(name) = found.difference(wanted).next() {
                 return bad(format!(
-                    "tensor `{name}` of `{}` is not there in the index",
+                    "tensor `{name}` of `{}` is not in the index",
                     path.display()
                 ));
             }

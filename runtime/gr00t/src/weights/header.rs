@@ -43,7 +43,7 @@ enum HeaderError {
     Length { length: u64, size: u64 },
     #[error("header: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("tensor `{name}` is there twice")]
+    #[error("tensor `{name}` is listed twice")]
     Twice { name: String },
     #[error("{size} bytes long, but the header describes {described}")]
     Size { size: u64, described: u64 },

@@ -32,11 +32,11 @@ fn parse(path: &Path, text: &[u8]) -> Result<Vec<(String, String)>, LoadError> {
         reason,
     };
     if let Some(name) = index.weight_map.duplicate() {
-        return Err(bad(format!("tensor `{name}` is there twice")));
+        return Err(bad(format!("tensor `{name}` is listed twice")));
     }
     match index.weight_map.0.iter().find(|(_, file)| !is_plain(file)) {
         Some((name, file)) => Err(bad(format!(
-            "tensor `{name}` is in {file:?}, a .safetensors file beside the index is needed"
+            "tensor `{name}` is in {file:?}, expected a .safetensors file beside the index"
         ))),
         None => Ok(index.weight_map.0),
     }

@@ -48,9 +48,9 @@ impl Problem {
                 name,
                 found,
                 wanted,
-            } => format!("`{name}` is {found:?}, {wanted:?} is needed"),
+            } => format!("`{name}` is {found:?}, expected {wanted:?}"),
             Self::Type { name, found } => {
-                format!("`{name}` is {found}, F32, BF16, F16 or F64 is needed")
+                format!("`{name}` is {found}, expected F32, BF16, F16 or F64")
             }
             Self::Unexpected { name } => format!("`{name}`"),
         }
@@ -110,9 +110,8 @@ mod tests {
         ];
         assert_eq!(
             told(&problems),
-            "1 missing tensor: `a` [2, 3]; \
-             2 wrong tensors: `b` is [4], [5] is needed, `d` is I64, F32, BF16, F16 or F64 is needed; \
-             1 unexpected tensor: `c`"
+            "1 missing tensor: `a` [2, 3]; 2 wrong tensors: `b` is [4], expected [5], `d` is I64, \
+             expected F32, BF16, F16 or F64; 1 unexpected tensor: `c`"
         );
     }
 

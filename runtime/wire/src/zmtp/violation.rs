@@ -10,13 +10,13 @@ pub enum Violation {
     #[error("no ZMTP greeting")]
     Signature,
     /// The peer uses a protocol version from before 2013.
-    #[error("ZMTP version {0}, 3 is needed")]
+    #[error("ZMTP version {0}, expected 3")]
     Version(u8),
     /// The peer uses another security mechanism: PLAIN, CURVE or GSSAPI.
-    #[error("security mechanism {0:?}, NULL is needed")]
+    #[error("security mechanism {0:?}, expected NULL")]
     Mechanism(String),
     /// The peer's socket type is incompatible with this one.
-    #[error("a {found} socket, {} is needed", wanted.join(" or "))]
+    #[error("a {found} socket, expected {}", wanted.join(" or "))]
     Socket {
         /// The peer's socket type.
         found: String,
@@ -33,7 +33,7 @@ pub enum Violation {
     #[error("a command between the parts of a message")]
     Interleaved,
     /// A message is too long.
-    #[error("a message of {found} bytes or more, at most {most} are taken")]
+    #[error("a message of {found} bytes or more, expected at most {most}")]
     Long {
         /// Length of the message as far as it is known, in bytes.
         found: u64,

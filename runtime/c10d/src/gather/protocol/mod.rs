@@ -271,7 +271,7 @@ fn why_not_nccl(labels: &[Option<PartLabel>]) -> Option<String> {
     let mut seen = HashSet::new();
     for (rank, label) in labels.iter().enumerate() {
         let Some(label) = label else {
-            return Some(format!("rank {rank} did not come"));
+            return Some(format!("rank {rank} did not join"));
         };
         let Some(gpu) = &label.gpu else {
             return Some(format!("rank {rank} has no GPU of its own"));

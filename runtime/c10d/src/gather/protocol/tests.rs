@@ -18,7 +18,7 @@ fn nccl_needs_every_rank_with_a_gpu_of_its_own() {
     );
     assert_eq!(
         why_not_nccl(&[label("a/1"), None]).unwrap(),
-        "rank 1 did not come"
+        "rank 1 did not join"
     );
     assert_eq!(
         why_not_nccl(&[label("a/1"), label("")]).unwrap(),

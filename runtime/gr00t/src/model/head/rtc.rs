@@ -65,7 +65,7 @@ impl Rtc<'_> {
         let (found, wanted) = (self.previous.size(), noise.size());
         let [rows, steps, width] = found[..] else {
             return Err(InputError::Rtc(format!(
-                "the old chunk has shape {found:?}, [B, T, width] is needed"
+                "the old chunk has shape {found:?}, expected [B, T, width]"
             )));
         };
         let ordered = [
@@ -85,8 +85,8 @@ impl Rtc<'_> {
             return Ok(());
         }
         Err(InputError::Rtc(format!(
-            "frozen {} ≤ overlap {} ≤ horizon {} ≤ steps of the old chunk {steps} and overlap ≤ steps of the new one {} \
-             are needed",
+            "expected frozen {} ≤ overlap {} ≤ horizon {} ≤ steps of the old chunk {steps} and \
+             overlap ≤ steps of the new one {}",
             self.frozen_steps, self.overlap_steps, self.action_horizon, wanted[1]
         )))
     }

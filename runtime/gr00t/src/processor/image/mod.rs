@@ -52,7 +52,7 @@ impl<'a> RgbPicture<'a> {
             return Err(ProcessorError::input(
                 "a picture",
                 found,
-                "3 bytes a pixel, at least one pixel, are needed",
+                "expected 3 bytes a pixel and at least one pixel",
             ));
         }
         Ok(Self { height, width, rgb })

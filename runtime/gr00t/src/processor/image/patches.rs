@@ -58,14 +58,14 @@ impl Patches {
             let field = root.get(name)?;
             if field.size(1, 1 << 16)? != wanted {
                 return Err(field.refuse(&format!(
-                    "{wanted} is needed, the network's patches are made of it"
+                    "expected {wanted}, of which the network's patches are made"
                 )));
             }
         }
         for name in ["do_resize", "do_rescale", "do_normalize"] {
             let field = root.get(name)?;
             if !field.is_missing() && !field.bool()? {
-                return Err(field.refuse("true is needed, the reference does it"));
+                return Err(field.refuse("expected true, as in the reference"));
             }
         }
         let size = root.get("size")?;
@@ -89,7 +89,7 @@ impl Patches {
             return Err(ProcessorError::input(
                 "a picture",
                 found,
-                "edges of a ratio up to 200 are needed",
+                "expected edges of a ratio up to 200",
             ));
         }
         let near = |edge: f64| (edge / factor).round_ties_even() * factor;
@@ -214,19 +214,19 @@ fn scale(root: &Field) -> Result<PixelScale, LoadError> {
         field.number()?
     };
     if rescale <= 0.0 {
-        return Err(field.refuse("a number above 0 is needed"));
+        return Err(field.refuse("expected a number above 0"));
     }
     let channels = |name: &str| -> Result<[f32; 3], LoadError> {
         let field = root.get(name)?;
         let numbers: Result<[f64; 3], _> = field.numbers()?.try_into();
-        let numbers = numbers.map_err(|_| field.refuse("one number a channel is needed"))?;
+        let numbers = numbers.map_err(|_| field.refuse("expected one number a channel"))?;
         Ok(numbers.map(|number| number as f32 * (1.0 / rescale) as f32))
     };
     let (mean, deviation) = (channels("image_mean")?, channels("image_std")?);
     if deviation.contains(&0.0) {
         return Err(root
             .get("image_std")?
-            .refuse("numbers other than 0 are needed"));
+            .refuse("expected numbers other than 0"));
     }
     Ok(PixelScale { mean, deviation })
 }

@@ -129,7 +129,7 @@ fn indented(operands: &[Value]) -> Result<u64, Error> {
     }
     if widest > WIDEST {
         return Err(refuse(format!(
-            "at most {WIDEST} blanks are put before a line"
+            "expected at most {WIDEST} blanks before a line"
         )));
     }
     Ok((text + 1).saturating_mul(widest.unsigned_abs()))

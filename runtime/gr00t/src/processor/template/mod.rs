@@ -102,7 +102,7 @@ impl ChatTemplate {
                 .stack_size(STACK);
             let thread = thread.spawn_scoped(scope, || work().map_err(|err| err.to_string()));
             let thread =
-                thread.map_err(|err| told(format!("no thread can be had for it: {err}")))?;
+                thread.map_err(|err| told(format!("cannot start a thread for it: {err}")))?;
             thread
                 .join()
                 .map_err(|_| told("the template engine panicked".to_owned()))?
@@ -114,7 +114,7 @@ impl ChatTemplate {
         if self.source.len() > LONGEST {
             let found = self.source.len();
             return Err(refuse(format!(
-                "the template has {found} bytes, at most {LONGEST} are taken"
+                "the template has {found} bytes, expected at most {LONGEST}"
             )));
         }
         // transformers renders with these flags.
@@ -211,7 +211,7 @@ fn default_template<'a>(field: &Field<'a>) -> Result<&'a str, LoadError> {
             return entry.get("template")?.text();
         }
     }
-    Err(field.refuse("a template or a list with one named `default` is needed"))
+    Err(field.refuse("expected a template or a list with one named `default`"))
 }
 
 #[cfg(test)]

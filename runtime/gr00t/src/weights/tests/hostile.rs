@@ -129,12 +129,12 @@ fn a_name_that_is_there_twice_is_refused() {
     let one = entry("F32", &[1], 0, 4);
     let file = safetensors(&format!("{{\"a\": {one}, \"a\": {one}}}"), 4);
     let text = refusal(&directory(&[("model.safetensors", file)]));
-    assert!(text.ends_with("tensor `a` is there twice"), "{text}");
+    assert!(text.ends_with("tensor `a` is listed twice"), "{text}");
     let text = refusal(&directory(&[index(
         r#""a": "x.safetensors", "a": "y.safetensors""#,
     )]));
     assert!(
-        text.ends_with("model.safetensors.index.json`: tensor `a` is there twice"),
+        text.ends_with("model.safetensors.index.json`: tensor `a` is listed twice"),
         "{text}"
     );
 }
@@ -152,7 +152,7 @@ fn an_index_does_not_lead_out_of_its_directory() {
     ] {
         let text = refusal(&directory(&[index(&format!("\"a\": {path:?}"))]));
         let wanted =
-            format!("tensor `a` is in {path:?}, a .safetensors file beside the index is needed");
+            format!("tensor `a` is in {path:?}, expected a .safetensors file beside the index");
         assert!(text.ends_with(&wanted), "{text}");
     }
 }
@@ -186,7 +186,7 @@ fn an_index_and_its_shards_must_agree() {
     let text = refusal(&directory(&[two, x, ("y.safetensors", both)]));
     assert!(
         text.contains("index.json`: tensor `a` of `")
-            && text.ends_with("y.safetensors` is not there in the index")
+            && text.ends_with("y.safetensors` is not in the index")
     );
 }
 

@@ -182,8 +182,8 @@ fn all_that_is_wrong_is_told_at_once() {
     });
     let dir = single(&header, 20);
     let wanted = format!(
-        "`{}`: 1 missing tensor: `d` [4]; 2 wrong tensors: `a` is [2], [2, 2] is needed, \
-         `b` is I32, F32, BF16, F16 or F64 is needed; 1 unexpected tensor: `c`",
+        "`{}`: 1 missing tensor: `d` [4]; 2 wrong tensors: `a` is [2], expected [2, 2], `b` is \
+         I32, expected F32, BF16, F16 or F64; 1 unexpected tensor: `c`",
         dir.path().display()
     );
     let specs = [("a", vec![2, 2]), ("b", vec![1]), ("d", vec![4])]
