@@ -177,6 +177,6 @@ fn limits_and_ports_that_will_hurt_are_said_before_the_start() {
         .sh("true")
         .succeeds();
     rrun.stderr_has(&format!(
-        "port {port} is one of those that the kernel gives to outgoing connections"
+        "port {port} is in the kernel's range for outgoing connections"
     ));
 }

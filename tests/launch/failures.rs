@@ -277,13 +277,13 @@ fn a_rank_that_was_stopped_is_not_quoted() {
 
 #[test]
 fn a_rank_whose_stderr_was_not_kept_comes_with_advice() {
-    let said = "rank 1: its stderr went to the console, among that of the other ranks; -r 2 or -t 2 keeps it";
+    let said = "rank 1: its stderr went to the console, among that of the other ranks; with -r 2 or -t 2 it is kept";
     last_of(2, "exit 7").fails_with(1).stderr_has(said);
     let hidden = last_of(2, "exit 7")
         .options(&["--local-ranks-filter", "0"])
         .fails_with(1);
     hidden.stderr_has(
-        "rank 1: its stderr went nowhere, by --local-ranks-filter; -r 2 or -t 2 keeps it",
+        "rank 1: its stderr went nowhere, by --local-ranks-filter; with -r 2 or -t 2 it is kept",
     );
     // Everything on the console is from the single rank.
     Rrun::new().sh("exit 7").fails_with(1).stderr_lacks("-t 2");

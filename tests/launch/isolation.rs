@@ -56,10 +56,10 @@ fn a_rank_that_is_killed_twice_starts_again_alone() {
     );
     ended
         .stderr_has(
-            "rrun: rank 1 was killed by SIGKILL; restart 1 of 3 in 1 s, the other ranks go on\n",
+            "rrun: rank 1 was killed by SIGKILL; restart 1 of 3 in 1 s, the other ranks continue\n",
         )
         .stderr_has(
-            "rrun: rank 1 was killed by SIGKILL; restart 2 of 3 in 2 s, the other ranks go on\n",
+            "rrun: rank 1 was killed by SIGKILL; restart 2 of 3 in 2 s, the other ranks continue\n",
         )
         .stderr_lacks("FAILED");
 }
@@ -68,8 +68,10 @@ fn a_rank_that_is_killed_twice_starts_again_alone() {
 fn a_rank_without_restart_is_lost_and_the_others_finish() {
     let script = "echo start >> starts.$RANK; [ $RANK = 1 ] && exit 4; await go; echo done $RANK";
     let running = isolated(3, 1).sh(script).start();
-    running
-        .wait_for_stderr("rank 1 exited with code 4; no restart is left, the other ranks go on\n");
+    running.wait_for_stderr(
+        "rank 1 exited with code 4; no restart is left, the other ranks \
+            continue\n",
+    );
     running.write("go");
     let ended = running.wait().fails_with(1).prints(&["done 0", "done 2"]);
     assert_eq!(
@@ -174,7 +176,8 @@ fn after_slurm_s_announcement_of_the_end_nothing_is_started_any_more() {
     let ended = running.wait().fails_with(1).prints(&["saved"]);
     assert_eq!(lines(&ended, "starts").len(), 3);
     ended.stderr_has(
-        "rank 1 exited with code 1; the end of the launch was announced, the other ranks go on\n",
+        "rank 1 exited with code 1; the end of the launch was announced, the other ranks \
+         continue\n",
     );
 }
 
@@ -300,7 +303,7 @@ fn ranks_of_eval_are_isolated_and_have_six_restarts() {
             vec!["0 of 6".into(), "1 of 6".into()]
         )
     );
-    ended.stderr_has("rank 1 exited with code 1; restart 1 of 6 in 1 s, the other ranks go on");
+    ended.stderr_has("rank 1 exited with code 1; restart 1 of 6 in 1 s, the other ranks continue");
 }
 
 #[test]
@@ -308,7 +311,7 @@ fn a_rank_of_eval_whose_job_has_failed_for_good_is_not_started_again() {
     let rank = "echo start >> starts.$RANK\ntest $RANK = 1 && exit 3\nawait go";
     let running = start_eval(Rrun::new().nproc(2), rank);
     running.wait_for_stderr(
-        "rank 1 exited with code 3; a restart would not change that, the other ranks go on\n",
+        "rank 1 exited with code 3; a restart would not change that, the other ranks continue\n",
     );
     running.write("go");
     let ended = running.wait().fails_with(1);
@@ -381,5 +384,5 @@ fn eval_starts_no_more_ranks_than_there_is_work_for() {
     let ended = start_eval(Rrun::new().nproc(5000), "echo $WORLD_SIZE > world.$RANK")
         .wait()
         .succeeds();
-    ended.stderr_has("5000 ranks asked for, and 3 jobs to run: 3 ranks will be started");
+    ended.stderr_has("5000 ranks requested, but only 3 jobs to run: 3 ranks will be started");
 }

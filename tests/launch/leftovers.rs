@@ -67,7 +67,7 @@ fn a_background_process_that_ignores_sigterm_is_killed() {
     let script = "sh -c 'trap \"\" TERM; echo $$ > child; exec sleep 10000' & await child";
     let ended = Rrun::new().shutdown_timeout(1).sh(script).succeeds();
     child_is_gone(&ended);
-    ended.stderr_has("processes that ranks had left behind, killed: 1");
+    ended.stderr_has("killed processes that ranks had left behind: 1");
 }
 
 #[test]

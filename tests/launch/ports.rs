@@ -78,7 +78,7 @@ fn a_rank_finds_room_in_a_store_full_of_idle_connections() {
         .succeeds();
     ended
         .prints(&["5"])
-        .stderr_has("those that ask for nothing make room for others");
+        .stderr_has("idle ones are closed for others");
 }
 
 #[test]

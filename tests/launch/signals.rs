@@ -173,7 +173,7 @@ fn a_signal_while_ranks_are_started_ends_them_and_starts_no_more() {
     let ended = running
         .wait()
         .fails_with(1)
-        .stderr_has(" of 500 ranks were started, no more will be\n");
+        .stderr_has(" of 500 ranks were started, the others will not be\n");
     assert!(!ended.has_file("pid.499"));
     let started = (0..500)
         .map(|rank| format!("pid.{rank}"))

@@ -58,7 +58,7 @@ fn a_node_that_was_cut_off_comes_back() {
     cluster.signal(1, "CONT");
     cluster.wait_for(4, 2, 0);
     assert!(
-        cluster.stderr(1).contains("took this one for dead"),
+        cluster.stderr(1).contains("considered this one dead"),
         "{}",
         cluster.stderr(1)
     );
@@ -116,7 +116,7 @@ fn a_node_that_is_told_to_stop_leaves_the_others_running() {
     cluster.wait_for(2, 1, 0);
     let said = cluster.stderr(0);
     assert!(
-        said.contains("node 127.0.0.1 was stopped; the others begin a new round"),
+        said.contains("node 127.0.0.1 was stopped; the others start a new round"),
         "{said}"
     );
     cluster.elastic("1:2", &[], &sh(RECORD));

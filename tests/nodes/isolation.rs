@@ -62,11 +62,14 @@ fn fails_on_its_node_alone(mut cluster: Cluster, nodes: [usize; 2]) {
     assert_eq!([cluster.end(other), cluster.end(failed)], [0, 1]);
     let said = cluster.stderr(failed);
     assert!(
-        said.contains("rank 1 exited with code 4; restart 1 of 1 in 1 s, the other ranks go on\n"),
+        said.contains(
+            "rank 1 exited with code 4; restart 1 of 1 in 1 s, the other ranks \
+            continue\n"
+        ),
         "{said}"
     );
     assert!(
-        said.contains("rank 1 exited with code 4; no restart is left, the other ranks go on\n"),
+        said.contains("rank 1 exited with code 4; no restart is left, the other ranks continue\n"),
         "{said}"
     );
     assert!(said.contains("Root Cause"), "{said}");

@@ -89,7 +89,7 @@ fn too_few_behind_a_cut_are_told_how_many_they_are() {
     let said = site.cluster.stderr(0);
     assert!(
         said.contains("node 10.77.0.2 is gone")
-            && said.contains("of 2 nodes only 1 came within 4 s"),
+            && said.contains("only 1 of 2 nodes joined within 4 s"),
         "{said}"
     );
 }

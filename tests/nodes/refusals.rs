@@ -15,7 +15,7 @@ fn too_few_nodes_are_counted() {
     assert!(
         cluster
             .stderr(node)
-            .contains("of 2 nodes only 1 came within 1 s"),
+            .contains("only 1 of 2 nodes joined within 1 s"),
         "{}",
         cluster.stderr(node)
     );
@@ -57,7 +57,7 @@ fn a_missing_node_is_named_by_its_rank() {
     assert!(
         cluster
             .stderr(node)
-            .contains("no word from node 1, 2 of 3 within 1 s"),
+            .contains("node 1, 2 of 3 did not join within 1 s"),
         "{}",
         cluster.stderr(node)
     );
@@ -84,7 +84,7 @@ fn who_comes_after_the_end_is_told_how_it_ended() {
     assert_eq!(cluster.end(1), 1);
     let said = cluster.stderr(1);
     assert!(
-        said.contains("the launch with the id `none` is over (node ") && said.contains("code 3"),
+        said.contains("the launch with the id `none` has ended (node ") && said.contains("code 3"),
         "{said}"
     );
 }

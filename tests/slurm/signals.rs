@@ -42,7 +42,7 @@ fn sigusr1_to_the_step_reaches_the_ranks_once_and_ends_nothing() {
     job.signal(&["-s", "TERM"]);
     let (_, output) = job.end();
     assert!(
-        output.contains("rrun: SIGUSR1 received, as the ranks have; the launch goes on"),
+        output.contains("rrun: SIGUSR1 received by rrun and by the ranks; the launch continues"),
         "{output}"
     );
     assert_eq!(output.matches("told USR1").count(), 2, "{output}");
@@ -60,7 +60,7 @@ fn sigusr1_to_the_script_is_passed_on_by_the_launcher() {
     let job = Job::submit(&["-N1", "-n1"], &script);
     (0..2).for_each(|rank| job.wait_for(&format!("ready {rank}")));
     job.signal(&["--batch", "-s", "USR1"]);
-    job.wait_for("rrun: SIGUSR1 received and passed on to the ranks; the launch goes on");
+    job.wait_for("rrun: SIGUSR1 received and passed on to the ranks; the launch continues");
     let (state, output) = job.end();
     assert_eq!(
         (state.as_str(), output.matches("told USR1").count()),

@@ -54,7 +54,7 @@ fn two_runs_are_compared_pair_by_pair() {
     let done = done.says("A: base (scripted), 40 episodes\nB: new (scripted), 40 episodes");
     let done = done
         .says(table)
-        .says("22 solved by both, 5 by A alone, 10 by B alone, 3 by none");
+        .says("22 solved by both, 5 by A alone, 10 by B alone, 3 by neither");
     done.says("| a   | 30 ")
         .says("steps: -1.0000 (95 %: -1.0000 to -1.0000)");
 }
@@ -103,8 +103,8 @@ fn other_seeds_and_missing_episodes_are_said() {
     fs::write(b.folder.journal(0), kept.collect::<String>()).unwrap();
     let done = rrun_in(dir.path(), &["compare", "base", "new"])
         .succeeds()
-        .says("not paired: 1 episodes from different seeds");
-    done.says("not paired: 10 episodes that A alone has");
+        .says("not paired: 1 episode from different seeds");
+    done.says("not paired: 10 episodes only in A");
 }
 
 /// Returns a job with its own seed.
@@ -142,7 +142,8 @@ fn without_a_pair_the_comparison_has_failed_and_says_why() {
     let done = rrun(&["compare", run.path(), run.path(), "--pair", "old=new"]).fails_with(1);
     let done = done.says("4 episodes from different seeds");
     done.complains(
-        "there are no pairs: their episodes are from different seeds; jobs of different names have the same",
+        "no episodes can be paired: their episodes are from different seeds; jobs of different \
+         names have the same",
     );
     let other = Run::new(&[job("x", 4)]);
     other.whole();
@@ -171,14 +172,14 @@ fn what_cannot_be_read_is_named_with_its_line() {
     .unwrap();
     rrun_in(dir.path(), &["compare", "base", "x.jsonl"])
         .fails_with(1)
-        .complains("`x.jsonl` line 2 is no episode: missing field");
+        .complains("`x.jsonl` line 2 is not an episode: missing field");
     fs::write(dir.path().join("r.json"), "{\n \"schema\": 3}").unwrap();
     rrun_in(dir.path(), &["compare", "base", "r.json"])
         .fails_with(1)
-        .complains("`r.json` is no report: invalid type: integer `3`");
+        .complains("`r.json` is not a report: invalid type: integer `3`");
     let done = rrun_in(dir.path(), &["compare", "base", "new", "--pair", "a=z"]).fails_with(1);
     done.complains("`new` has no job `z`");
     rrun_in(dir.path(), &["compare", "base", "new", "--pair", "a"])
         .fails_with(2)
-        .complains("`a` is no pair");
+        .complains("`a` is not a pair");
 }

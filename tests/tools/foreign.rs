@@ -76,7 +76,7 @@ fn a_plan_of_a_million_million_episodes_is_refused() {
     let run = planned("/jobs/0/length/episodes", json!(1_000_000_000_000_u64));
     rrun(&["report", run.path()])
         .fails_with(1)
-        .complains("num_episodes: 1000000000000 was found");
+        .complains("num_episodes: found 1000000000000");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_fifo_among_the_journals_is_told() {
     for tool in ["report", "verify"] {
         rrun(&[tool, run.path()])
             .fails_with(1)
-            .complains("journal_rank1.jsonl`: it is a FIFO, a regular file is needed");
+            .complains("journal_rank1.jsonl`: it is a FIFO, expected a regular file");
     }
 }
 
@@ -107,7 +107,7 @@ fn a_plan_that_is_no_regular_file_is_told() {
     let output = run.dir.path().join("merged").display().to_string();
     let is_told = |found: &str| {
         let told = format!(
-            "cannot read `{}`: it is {found}, a regular file is needed",
+            "cannot read `{}`: it is {found}, expected a regular file",
             plan.display()
         );
         rrun(&["report", run.path()]).fails_with(1).complains(&told);

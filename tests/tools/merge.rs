@@ -59,7 +59,7 @@ fn episodes_that_came_out_differently_are_named() {
     });
     second.rank(0, longer.skip(1));
     let done = rrun_in(dir.path(), &["merge", "x", "y", "--output", "z"]).succeeds();
-    done.says("1 episodes ran more than once; the first of each counts")
+    done.says("1 episode ran more than once; the first result of each counts")
         .says("conflict: a 1 came out differently");
 }
 
@@ -101,7 +101,7 @@ fn what_cannot_be_merged_is_refused_before_anything_is_written() {
     );
     rrun_in(dir.path(), &["merge", "x", "--output", "y"])
         .fails_with(1)
-        .complains("y` holds a run of its own: name another");
+        .complains("y` contains another run: choose another");
     rrun_in(dir.path(), &["merge"])
         .fails_with(2)
         .complains("<DIR>");

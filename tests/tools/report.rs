@@ -57,14 +57,14 @@ fn a_report_that_knows_more_than_the_journals_here_is_kept() {
     assert_eq!(run.report().overall.episodes, 4);
     rrun(&["report", "--force", run.path()])
         .succeeds()
-        .says("2 episodes are missing: a 2, a 3");
+        .says("2 episodes missing: a 2, a 3");
     assert!(run.report().partial);
 }
 
 #[test]
 fn a_folder_without_a_plan_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    let refusal = "rrun: error: `nothing` is no run folder: it has no plan.json\n";
+    let refusal = "rrun: error: `nothing` is not a run folder: it has no plan.json\n";
     assert_eq!(
         rrun_in(dir.path(), &["report", "nothing"])
             .fails_with(1)
@@ -95,7 +95,7 @@ fn a_damaged_plan_is_named_with_its_line() {
     fs::write(run.folder.plan(), "{\n\"schema\": 7}").unwrap();
     rrun(&["report", run.path()])
         .fails_with(1)
-        .complains("plan.json` is no plan of rrun")
+        .complains("plan.json` is not a plan of rrun")
         .complains("line 2 column 11");
 }
 
@@ -118,7 +118,8 @@ fn lines_that_mean_nothing_are_told() {
 fn episodes_that_the_plan_does_not_have_are_told_and_not_counted() {
     let run = Run::new(&[job("a", 4)]);
     run.rank(0, (0..5).map(|number| run.episode(0, number, 0)));
-    let told = "`journal/journal_rank0.jsonl`: 1 unplanned line (7): of episodes that the plan does not have";
+    let told = "`journal/journal_rank0.jsonl`: 1 unplanned line (7): of episodes that are not in \
+        the plan";
     rrun(&["report", run.path()])
         .succeeds()
         .says("4 of 4 episodes")
@@ -130,7 +131,8 @@ fn episodes_that_the_plan_does_not_have_are_told_and_not_counted() {
 
 #[test]
 fn a_tool_comes_first() {
-    let told = "`report` launches nothing and takes no options of a launch: it comes first, as in `rrun report --help`";
+    let told = "`report` is a tool and takes no launch options: write it first, for example `rrun \
+        report --help`";
     rrun(&["--nproc-per-node", "2", "report", "x"])
         .fails_with(1)
         .complains(told);

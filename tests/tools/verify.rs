@@ -105,7 +105,7 @@ fn a_whole_run_is_all_there() {
 fn a_dataset_that_is_gone_cut_or_changed_is_found() {
     let recorded = Recorded::new();
     fs::remove_file(&recorded.dataset).unwrap();
-    recorded.is_wrong("`a/dataset_a.hdf5` is not there");
+    recorded.is_wrong("`a/dataset_a.hdf5` is missing");
     fs::write(&recorded.dataset, b"no HDF5 at all").unwrap();
     let done = rrun(&["verify", recorded.run.path()]).fails_with(1);
     done.says("wrong: `a/dataset_a.hdf5` cannot be read: ");
@@ -141,7 +141,7 @@ fn an_episode_that_is_not_in_its_dataset_is_found() {
     let journal = |text: String| fs::write(recorded.run.folder.journal(0), text).unwrap();
     journal(text.replace("demo_1", "demo_7"));
     let done = rrun(&["verify", recorded.run.path()]).fails_with(1);
-    let done = done.says("wrong: `a/dataset_a.hdf5` episode 1 is not there");
+    let done = done.says("wrong: `a/dataset_a.hdf5` episode 1 is missing");
     done.says("note: `a/dataset_a.hdf5` also has demo_1, which no episode that counts names");
     journal(text.replace("\"length\":11", "\"length\":12"));
     recorded.is_wrong(
@@ -233,7 +233,7 @@ fn what_a_merged_folder_names_is_found_where_it_is() {
     fs::remove_file(&recorded.video).unwrap();
     rrun(&["verify", merged])
         .fails_with(1)
-        .says("wrong: `../../run/a/a_video_rank0_gpu0_env0.mp4` is not there");
+        .says("wrong: `../../run/a/a_video_rank0_gpu0_env0.mp4` is missing");
 }
 
 /// A copy of `rrun` beside a fake rank program, which writes prepared journals instead of running
@@ -330,8 +330,8 @@ fn an_episode_that_comes_out_otherwise_elsewhere_is_found() {
         ])
         .fails_with(1);
     let done = done
-        .says("note: run again: 8 episodes, by 3 ranks with 6 environments; what came out is in `");
-    done.says("wrong: b: episode 0 came out otherwise: return 0.0, then 8.8")
+        .says("note: run again: 8 episodes, by 3 ranks with 6 environments; the results are in `");
+    done.says("wrong: b: episode 0 had a different result: return 0.0, then 8.8")
         .says("wrong: b: episode 1 came out");
 }
 
@@ -350,14 +350,14 @@ fn a_plan_that_the_user_has_not_begun_a_run_with_is_run_again_when_it_is_trusted
     )
     .fails_with(1);
     let told = format!(
-        "the plan of `{}` names what you have not begun a run with here",
+        "the plan of `{}` names programs or servers that you have not started a run with here",
         run.path()
     );
     let done = done
         .complains(&told)
         .complains("the environment `gym:X-v0` by `/tmp/stranger`");
     let text = done
-        .complains("--trust-plan beside --determinism runs what the plan names")
+        .complains("use --trust-plan beside --determinism to run what the plan names")
         .stderr();
     assert!(
         !text.contains("--jobs") && !text.contains("rrun-verify"),
@@ -404,8 +404,8 @@ fn a_run_that_is_under_way_is_looked_at_without_being_in_its_way() {
     let journal = Journal::open(&run.folder.journal(0)).unwrap();
     rrun(&["verify", run.path()])
         .succeeds()
-        .says("the run is under way: a rank is at work\n");
-    let under_way = "the run is under way: a rank is at work; 1 of 2 episodes so far\n";
+        .says("the run is under way: a rank is running\n");
+    let under_way = "the run is under way: a rank is running; 1 of 2 episodes so far\n";
     rrun(&["report", run.path()]).succeeds().says(under_way);
     let elsewhere = tempfile::tempdir().unwrap();
     let output = elsewhere.path().join("merged");

@@ -110,7 +110,8 @@ fn advice(plan: &LaunchPlan, attempt: &Attempt, root: &RankFailure) -> Option<St
         (true, _) => "to the console, among that of the other ranks",
     };
     Some(format!(
-        "rank {}: its stderr went {where_to}; -r 2 or -t 2 keeps it, and its end is said here",
+        "rank {}: its stderr went {where_to}; with -r 2 or -t 2 it is kept, and its end is printed \
+         here",
         casualty.rank
     ))
 }
@@ -189,7 +190,9 @@ mod tests {
                 .is_some_and(|line| line.contains("rank 5: its stderr went to the console, among"))
         );
         plan.ranks[1].shown = false;
-        assert!(advice(&plan).is_some_and(|line| line.contains("went nowhere, by --local-ranks-filter; -r 2 or")));
+        assert!(advice(&plan).is_some_and(|line| {
+            line.contains("went nowhere, by --local-ranks-filter; with -r 2 or")
+        }));
         plan.ranks[1].redirect = Streams {
             stdout: false,
             stderr: true,

@@ -170,7 +170,7 @@ impl<'a> NodePeers<'a> {
         let (Master { addr, port, .. }, reason) = (place.master.clone(), reason.to_owned());
         tokio::spawn(async move {
             if let Err(err) = put(&addr, port, &key, reason.as_bytes()).await {
-                tracing::warn!("the other ranks do not hear that one is lost: {err}");
+                tracing::warn!("cannot tell the other ranks that one is lost: {err}");
             }
         });
     }

@@ -101,7 +101,8 @@ impl<'a> SupervisedServer<'a> {
         let health = &self.plan.server.health;
         if self.plan.role == ServerRole::Host && ask(health).await.is_ok() {
             let why = format!(
-                "{health} answers already; another server, or one of another launch, is there"
+                "{health} already answers: another server, or that of another launch, is running \
+                 there"
             );
             say::error(format_args!("the model server was not started: {why}"));
             self.on(ServerEvent::Stop);
@@ -215,7 +216,7 @@ impl<'a> SupervisedServer<'a> {
                 .for_each(|process| process.signal(signal)),
             ServerAction::Promise(cause, restart) => {
                 let (number, of, after) = (restart.number, restart.of, restart.after.as_secs());
-                let restart = format!("restart {number} of {of} in {after} s, the ranks go on");
+                let restart = format!("restart {number} of {of} in {after} s, the ranks continue");
                 say::warning(format_args!("{}; {restart}", self.failure(cause)));
                 self.say_last_lines();
             }
@@ -230,7 +231,7 @@ impl<'a> SupervisedServer<'a> {
             }
             ServerAction::Abandon => {
                 say::error(format_args!(
-                    "{} does not end even by SIGKILL and is left behind",
+                    "{} does not end even after SIGKILL and is left behind",
                     self.name()
                 ));
             }

@@ -32,7 +32,7 @@ pub struct HealthProbe {
 impl HealthProbe {
     /// Starts to probe. Must be called on a runtime.
     pub fn start(health: &Health) -> HealthProbe {
-        let (said, news) = watch::channel(Some("it has not been asked yet".to_owned()));
+        let (said, news) = watch::channel(Some("it has not been polled yet".to_owned()));
         let health = health.clone();
         let task = tokio::spawn(async move {
             while let Err(why) = ask(&health).await {
@@ -124,7 +124,7 @@ async fn status(url: &HealthUrl) -> io::Result<u16> {
     stream.write_all(request.as_bytes()).await?;
     let mut line = Vec::new();
     stream.take(STATUS_LINE).read_to_end(&mut line).await?;
-    parse(&line).ok_or_else(|| io::Error::other("what answers speaks no HTTP/1"))
+    parse(&line).ok_or_else(|| io::Error::other("the answer is not HTTP/1"))
 }
 
 /// Parses the status code of `HTTP/1.1 200` (RFC 9112, section 4).
@@ -186,7 +186,7 @@ mod tests {
             answer_to(b"HTTP/1.1 301 x\r\n\r\n").await,
             Err("it answers with status 301".to_owned())
         );
-        let no_http = Err("what answers speaks no HTTP/1".to_owned());
+        let no_http = Err("the answer is not HTTP/1".to_owned());
         assert_eq!(
             (answer_to(b"+PONG\r\n").await, answer_to(b"").await),
             (no_http.clone(), no_http)

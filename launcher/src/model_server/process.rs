@@ -67,7 +67,7 @@ impl ServerProcess {
         };
         let guard = Guard::over(leader.pid());
         let guard = guard.inspect_err(
-            |err| tracing::warn!(%err, "nobody watches over the children of the server"),
+            |err| tracing::warn!(%err, "the guard of the server's children is missing"),
         );
         Ok(ServerProcess {
             leader,

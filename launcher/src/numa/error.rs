@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NumaError {
     /// A rank has no GPU.
-    #[error("local rank {local_rank} needs a GPU to be near to, {visible} are visible")]
+    #[error("local rank {local_rank} has no GPU to bind to, {visible} are visible")]
     NoGpu {
         /// The first rank without a GPU.
         local_rank: usize,

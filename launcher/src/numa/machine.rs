@@ -132,13 +132,13 @@ fn numbered(folder: &Path, name: &str) -> Result<Vec<(usize, PathBuf)>, NumaErro
 }
 
 fn list(path: &Path) -> Result<CpuList, NumaError> {
-    CpuList::parse(&text(path)?).ok_or_else(|| refusal(path, "it is no list of CPUs"))
+    CpuList::parse(&text(path)?).ok_or_else(|| refusal(path, "it is not a list of CPUs"))
 }
 
 fn number<T: std::str::FromStr>(path: &Path) -> Result<T, NumaError> {
     text(path)?
         .parse()
-        .map_err(|_| refusal(path, "it is no number"))
+        .map_err(|_| refusal(path, "it is not a number"))
 }
 
 fn text(path: &Path) -> Result<String, NumaError> {

@@ -27,7 +27,7 @@ pub enum PlanError {
     #[error("--standalone is for one node, --nnodes is {0}")]
     Standalone(String),
     /// `--node-rank` is outside the range of a static launch.
-    #[error("--node-rank is {found}, of {nodes} nodes it must be one from 0 to {}", .nodes - 1)]
+    #[error("--node-rank is {found}, expected 0 to {} with --nnodes {nodes}", .nodes - 1)]
     NodeRank {
         /// The node rank given.
         found: i64,
@@ -165,7 +165,8 @@ pub enum PlanError {
     Slurm(#[from] SlurmError),
     /// A tool follows options of the launcher, or `--`.
     #[error(
-        "`{0}` launches nothing and takes no options of a launch: it comes first, as in `rrun {0} --help`; a file is ./{0}"
+        "`{0}` is a tool and takes no launch options: write it first, for example `rrun {0} \
+         --help`; a file is ./{0}"
     )]
     ToolComesFirst(String),
     /// The program is not a file, and resembles a built-in word.
@@ -201,7 +202,7 @@ pub enum PlanError {
     #[error("{0}")]
     Eval(String),
     /// The binary of a built-in program was not found.
-    #[error("`{}` is missing, which runs `rrun eval`; it must stand beside `rrun`", .0.display())]
+    #[error("`{}`, which runs `rrun eval`, is missing; it must be in the same folder as `rrun`", .0.display())]
     NoRankBinary(PathBuf),
 }
 

@@ -33,7 +33,7 @@ pub enum RendezvousError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Too few nodes came.
-    #[error("of {wanted} nodes only {came} came within {} s", .timeout.as_secs_f64())]
+    #[error("only {came} of {wanted} nodes joined within {} s", .timeout.as_secs_f64())]
     TimedOut {
         /// Number of nodes that came.
         came: usize,
@@ -43,7 +43,7 @@ pub enum RendezvousError {
         timeout: Duration,
     },
     /// Nodes of a static launch did not come.
-    #[error("no word from node {missing} of {wanted} within {} s", .timeout.as_secs_f64())]
+    #[error("node {missing} of {wanted} did not join within {} s", .timeout.as_secs_f64())]
     Missing {
         /// Their node ranks.
         missing: String,
@@ -63,7 +63,7 @@ pub enum RendezvousError {
         by: String,
     },
     /// A launch with this run id has ended already.
-    #[error("the launch with the id `{run_id}` is over ({how}); take another --rdzv-id")]
+    #[error("the launch with the id `{run_id}` has ended ({how}); choose another --rdzv-id")]
     Closed {
         /// The run id, from `--rdzv-id`.
         run_id: String,
@@ -77,10 +77,10 @@ pub enum RendezvousError {
     )]
     Torchrun(String),
     /// The key of the state holds a value that neither rrun nor torchrun wrote.
-    #[error("the store has something under `{0}` that is no rendezvous; take another --rdzv-id")]
+    #[error("the value of `{0}` in the store is not a rendezvous; choose another --rdzv-id")]
     Unknown(String),
     /// A value that torch's own agent on node 0 wrote cannot be parsed.
-    #[error("`{key}` in the store is no {what}: {found}")]
+    #[error("`{key}` in the store: expected {what}, found {found}")]
     Malformed {
         /// Its key.
         key: String,

@@ -218,7 +218,7 @@ mod tests {
             () = hangs_up => String::new(),
         };
         assert!(
-            err.contains(&format!("127.0.0.1:{port}: it hung up: ")),
+            err.contains(&format!("127.0.0.1:{port}: it closed the connection: ")),
             "{err}"
         );
         assert!(

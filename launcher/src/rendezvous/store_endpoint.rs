@@ -155,7 +155,7 @@ async fn written(file: &mut File, patience: Duration) -> io::Result<StoreEndpoin
         }
         if Instant::now() >= deadline {
             return Err(io::Error::other(
-                "who has locked it does not write where the store is",
+                "the node that locked it does not write where the store is",
             ));
         }
         sleep(LOOK).await;

@@ -5,7 +5,7 @@ use std::fmt::{Display, Formatter};
 use std::net::SocketAddr;
 
 /// The error for an address whose listener closes the connection during the handshake.
-pub const HUNG_UP: &str = "it hung up";
+pub const HUNG_UP: &str = "it closed the connection";
 
 /// The attempts to connect, and their errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Display for Tries {
         } else if self.addrs.values().any(|err| err.contains("refused")) {
             write!(
                 f,
-                " (nobody listens there: is the first node up, and is this its address and port?)"
+                " (nothing listens there: is the first node up, and is this its address and port?)"
             )?;
         } else if !self.addrs.is_empty() {
             write!(

@@ -47,7 +47,7 @@ pub enum ConnectionEnd {
     #[error("nothing happened for {} s", .0.as_secs())]
     Stalled(Duration),
     /// The connection was evicted to make room for others.
-    #[error("it was silent, and others need the room")]
+    #[error("it was silent, and other clients need its place")]
     Evicted,
     /// The connection broke.
     #[error(transparent)]

@@ -75,7 +75,7 @@ pub enum StoreError {
         err: io::Error,
     },
     /// The keys did not appear before the timeout.
-    #[error("the store at {addr} has not got {keys} after {} s", .timeout.as_secs_f64())]
+    #[error("the store at {addr} does not have {keys} after {} s", .timeout.as_secs_f64())]
     Missing {
         /// The address as `host:port`.
         addr: String,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use jobs::count::counted;
 use jobs::table::grid;
 use report::compare::{ComparedRun, Comparison, Paired, Side, compare};
 use report::stats::paired::MeanDifference;
@@ -41,7 +42,7 @@ pub(super) struct CompareArgs {
 
 /// A value of `--pair` that is not of the form `JOB=JOB`.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("`{0}` is no pair, as `reach=reach_new` is")]
+#[error("`{0}` is not a pair: expected JOB=JOB, for example `reach=reach_new`")]
 struct PairError(String);
 
 fn names(text: &str) -> Result<(String, String), PairError> {
@@ -121,7 +122,7 @@ fn shown(found: &Comparison, per_job: bool) -> String {
     let counts = found.overall.counts;
     let _ = writeln!(
         text,
-        "{} solved by both, {} by A alone, {} by B alone, {} by none",
+        "{} solved by both, {} by A alone, {} by B alone, {} by neither",
         counts.both, counts.only_a, counts.only_b, counts.neither
     );
     let Paired {
@@ -203,12 +204,12 @@ fn mean(difference: MeanDifference) -> String {
 /// Describes what was left out, one line each.
 fn unpaired(found: &Comparison) -> Vec<String> {
     let unpaired = &found.unpaired;
-    let counted = [
-        (unpaired.episodes_of_a, "episodes that A alone has"),
-        (unpaired.episodes_of_b, "episodes that B alone has"),
-        (unpaired.other_seed, "episodes from different seeds"),
-        (unpaired.errors_of_a, "episodes that an error broke in A"),
-        (unpaired.errors_of_b, "episodes that an error broke in B"),
+    let counts = [
+        (unpaired.episodes_of_a, "only in A"),
+        (unpaired.episodes_of_b, "only in B"),
+        (unpaired.other_seed, "from different seeds"),
+        (unpaired.errors_of_a, "broken by an error in A"),
+        (unpaired.errors_of_b, "broken by an error in B"),
     ];
     let jobs = [(&unpaired.jobs_of_a, "A"), (&unpaired.jobs_of_b, "B")]
         .into_iter()
@@ -216,13 +217,13 @@ fn unpaired(found: &Comparison) -> Vec<String> {
     let named = jobs.map(|(names, side)| {
         let more = if names.len() > 5 { ", …" } else { "" };
         format!(
-            "{} jobs that {side} alone has: {}{more}",
-            names.len(),
+            "{} only in {side}: {}{more}",
+            counted(names.len(), "job"),
             names[..names.len().min(5)].join(", ")
         )
     });
-    let counts = counted.into_iter().filter(|(count, _)| *count > 0);
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     named
-        .chain(counts.map(|(count, what)| format!("{count} {what}")))
+        .chain(counts.map(|(count, what)| format!("{} {what}", counted(count, "episode"))))
         .collect()
 }

@@ -77,7 +77,7 @@ impl Tool {
 /// The reason why a tool failed.
 #[derive(Debug, thiserror::Error)]
 enum ToolError {
-    #[error("`{0}` is no run folder: it has no plan.json")]
+    #[error("`{0}` is not a run folder: it has no plan.json")]
     NoRun(String),
     #[error(transparent)]
     Folder(#[from] RunFolderError),
@@ -85,7 +85,7 @@ enum ToolError {
     Io(#[from] io::Error),
     #[error("`{}` has no job `{name}`", path.display())]
     NoJob { path: PathBuf, name: String },
-    #[error("there are no pairs: {0}")]
+    #[error("no episodes can be paired: {0}")]
     NoPairs(&'static str),
     #[error(transparent)]
     Merge(#[from] MergeError),

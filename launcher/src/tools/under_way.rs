@@ -7,7 +7,7 @@ use report::{Journals, Rates};
 /// Returns who writes into the folder, if anybody does.
 pub(super) fn writer(folder: &RunFolder, journals: &Journals) -> Option<String> {
     let launch = launch::holder(folder).map(|holder| holder.to_string());
-    launch.or_else(|| journals.in_use().then(|| "a rank is at work".to_owned()))
+    launch.or_else(|| journals.in_use().then(|| "a rank is running".to_owned()))
 }
 
 /// Returns the line that says so, and how far the run is.

@@ -87,7 +87,7 @@ fn one_that_is_never_healthy_is_ended_with_what_it_answered() {
 fn one_that_crashes_is_started_again_and_the_ranks_go_on() {
     let rank = "echo $$ >> pids; until [ $(wc -l < starts) = 2 ]; do sleep 0.01; done; await go";
     let running = start(&eval(&server(&["once"]), 1, rank));
-    running.wait_for_stderr("restart 1 of 3 in 1 s, the ranks go on\n");
+    running.wait_for_stderr("restart 1 of 3 in 1 s, the ranks continue\n");
     wait_until("the server to answer again", || {
         running.stderr().matches(" answers after ").count() == 2
     });

@@ -18,7 +18,7 @@ fn what_answers_already_is_no_server_of_ours() {
     .fails_with(1);
     assert!(!ended.has_file("started"));
     ended.stderr_has(&format!(
-        "the model server was not started: port {port} answers already"
+        "the model server was not started: port {port} already answers"
     ));
 }
 
@@ -36,7 +36,7 @@ fn what_is_wrong_is_refused_before_anything_starts() {
     );
     refused(
         with(server(&[]), "stop_timout", 1),
-        "model_server field stop_timout: unknown field; did you mean `stop_timeout`?",
+        "model_server: unknown field `stop_timout`; did you mean `stop_timeout`?",
     );
     refused(
         with(server(&[]), "cwd", "nowhere"),

@@ -181,9 +181,9 @@ fn a_placement_names_the_gpus_that_are_planned_for() {
         "--gpu-memory",
         "12GiB",
     ];
-    fit(&[job], &uneven)
-        .fails_with(1)
-        .complains("total_num_envs is 4, which cannot be dealt evenly to 3 environment workers");
+    fit(&[job], &uneven).fails_with(1).complains(
+        "total_num_envs is 4, which cannot be divided evenly among 3 environment workers",
+    );
 }
 
 #[test]
@@ -231,11 +231,13 @@ fn what_is_unknown_is_said_and_is_no_error() {
     let plain = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "gr00t",
                        "policy_config_dict": {"model_path": "/nowhere"}, "num_episodes": 4});
     let done = fit(&[plain], &["--gpu-memory", "12GiB"]).succeeds();
-    let done = done.says("what an environment `reach` takes on a GPU is unknown: `rrun fit --probe` measures it there");
+    let done = done.says(
+        "the GPU memory of environment `reach` is unknown: measure it with `rrun fit --probe`",
+    );
     let done = done
         .says("the checkpoint of job `a` cannot be read")
         .says("512 MiB + ?");
-    done.says("what an environment takes is unknown");
+    done.says("the memory of an environment is unknown");
 }
 
 #[test]
@@ -291,7 +293,7 @@ fn what_is_asked_wrongly_is_refused() {
     let jobs = [declared("a", 2.0, 4)];
     fit(&jobs, &["--gpu-memory", "12 parsecs"])
         .fails_with(2)
-        .complains("as 12GiB, 12GB, 12288MiB or a number of bytes");
+        .complains("for example 12GiB, 12GB, 12288MiB or a number of bytes");
     fit(&jobs, &["--probe-envs", "1,2"])
         .fails_with(2)
         .complains("--probe");

@@ -56,7 +56,7 @@ fn a_training_is_checked_with_what_would_be_valid_and_what_would_fit() {
     );
     let done = done
         .fails_with(1)
-        .says("batch_size 128 × num_minibatches 2 = 256 is no multiple of num_envs 512");
+        .says("batch_size 128 × num_minibatches 2 = 256 is not a multiple of num_envs 512");
     done.says("nearest first: num_minibatches 4, or batch_size 256, or num_envs 256")
         .says("about 6.0 GB fits into 8.0 GB");
     let (_dir, done) = ppo(
@@ -73,7 +73,7 @@ fn a_training_is_checked_with_what_would_be_valid_and_what_would_fit() {
         &["--devices", "3"],
     );
     done.fails_with(1)
-        .says("num_envs 1024 is no multiple of the 3 devices");
+        .says("num_envs 1024 is not a multiple of the 3 devices");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_takes_effect_is_kept() {
 fn a_file_that_holds_no_training_is_refused_and_never_called_valid() {
     let (_dir, done) = ppo("env: {eval: {total_num_envs: 4}}", &[]);
     done.fails_with(1).complains(
-        "`gpu.yaml` has no section `ppo`, so it is no PPO training of Brax; one begins with",
+        "`gpu.yaml` has no section `ppo`, so it is not a PPO training of Brax; such a file starts with",
     );
     let (_dir, done) = ppo(r#"{"jobs": [{"name": "a"}]}"#, &["--preset", "default"]);
     done.fails_with(1).complains("`--jobs` takes a jobs file");
@@ -177,10 +177,10 @@ fn an_option_that_says_nothing_about_a_training_is_refused_beside_one() {
 fn a_training_that_is_asked_about_wrongly_is_refused() {
     let (_dir, done) = ppo("ppo: {num_envs: 512}", &["--set", "ppo.num_env=4"]);
     done.fails_with(1)
-        .complains("--set ppo.num_env: there is no such setting; the nearest are `ppo.num_envs`");
+        .complains("--set ppo.num_env: unknown setting; the nearest are `ppo.num_envs`");
     let (_dir, done) = ppo("ppo: {num_envs: many}", &[]);
     done.fails_with(1)
-        .complains("ppo.num_envs is \"many\", a whole number from 1 to 16777216 is needed");
+        .complains("ppo.num_envs is \"many\", expected a whole number from 1 to 16777216");
     let (_dir, done) = ppo("ppo: {num_envs: 512}", &["--jobs", "jobs.json"]);
     done.fails_with(2).complains("cannot be used with");
     rrun_in(Path::new("."), &["fit", "--preset", "fast"])

@@ -88,7 +88,7 @@ impl LaunchDriver<'_> {
         let living = self.leftovers_of(rank, Some(Signal::SIGKILL));
         let global = self.round().rank(rank.0);
         say::warning(format_args!(
-            "processes that rank {global} had left behind, killed: {living}"
+            "killed processes that rank {global} had left behind: {living}"
         ));
     }
 
@@ -113,7 +113,7 @@ impl LaunchDriver<'_> {
     fn others(&self, rank: LocalRank) -> &'static str {
         let has_others = self.place.nodes > 1 || self.group.has_others(rank);
         if has_others {
-            ", the other ranks go on"
+            ", the other ranks continue"
         } else {
             ""
         }

@@ -174,8 +174,8 @@ impl<'a> LaunchDriver<'a> {
             notice = self.peers.recv() => self.heard(notice).into_iter().collect(),
             () = self.lock.lost() => {
                 say::error(
-                    "the lock of this launch is gone from `launch.lock` in its run folder: somebody has removed it, or another \
-                     launch took this one for dead; the ranks are stopped",
+                    "the lock of this launch is gone from `launch.lock` in its run folder: it was \
+                     removed, or another launch considered this one dead; the ranks are stopped",
                 );
                 vec![GroupEvent::Over(LaunchEnd::Failed)]
             }
@@ -207,12 +207,12 @@ impl<'a> LaunchDriver<'a> {
         match self.plan.signals.sender {
             Sender::SlurmToStep => {
                 say::warning(format_args!(
-                    "{name} received, as the ranks have; the launch goes on"
+                    "{name} received by rrun and by the ranks; the launch continues"
                 ));
             }
             Sender::SlurmToScript | Sender::Anyone => {
                 say::warning(format_args!(
-                    "{name} received and passed on to the ranks; the launch goes on"
+                    "{name} received and passed on to the ranks; the launch continues"
                 ));
                 self.attempt.pass_on(number);
             }
@@ -337,14 +337,14 @@ impl<'a> LaunchDriver<'a> {
                     self.leftovers
                         .signal(&self.attempt.pids(), Reach::All, Some(Signal::SIGKILL));
                 say::warning(format_args!(
-                    "processes that ranks had left behind, killed: {living}"
+                    "killed processes that ranks had left behind: {living}"
                 ));
                 None
             }
             GroupAction::Abandon(rank) => {
                 let pid = self.attempt.pid(rank).unwrap_or_default();
                 say::error(format_args!(
-                    "rank {rank} (pid {pid}) does not end even by SIGKILL and is left behind"
+                    "rank {rank} (pid {pid}) does not end even after SIGKILL and is left behind"
                 ));
                 None
             }

@@ -110,7 +110,7 @@ impl LaunchDriver<'_> {
         };
         if timeout(LAST_GRACE, are_gone).await.is_err() {
             say::warning(
-                "processes that the model server had left behind do not end even by SIGKILL",
+                "processes that the model server had left behind do not end even after SIGKILL",
             );
         }
         server.reap();

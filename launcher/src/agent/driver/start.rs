@@ -48,7 +48,7 @@ impl LaunchDriver<'_> {
             if let Some(received) = arrived {
                 self.say_received(received);
                 say::warning(format_args!(
-                    "{started} of {} ranks were started, no more will be",
+                    "{started} of {} ranks were started, the others will not be",
                     self.plan.ranks.len()
                 ));
                 return Some(GroupEvent::Interrupted {

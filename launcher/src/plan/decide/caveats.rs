@@ -112,8 +112,8 @@ pub fn port(plan: &LaunchPlan, connections: Option<(u16, u16)>) -> Option<String
     };
     let (first, last) = connections.filter(|(first, last)| (*first..=*last).contains(&port))?;
     Some(format!(
-        "port {port} is one of those that the kernel gives to outgoing connections ({first} to {last}), one of which may \
-         hold it: take one outside"
+        "port {port} is in the kernel's range for outgoing connections ({first} to {last}), one of \
+         which may hold it: choose a port outside"
     ))
 }
 
@@ -144,7 +144,8 @@ mod tests {
             [None, None, None]
         );
         assert!(
-            said(Some(40_000)).is_some_and(|note| note.starts_with("port 40000 is one of those"))
+            said(Some(40_000))
+                .is_some_and(|note| note.starts_with("port 40000 is in the kernel's range"))
         );
     }
 

@@ -220,11 +220,11 @@ fn nodes_that_could_not_find_each_other_are_refused() {
     );
     assert_eq!(
         refused("--master-port 1 --node-rank 1 x"),
-        "--node-rank is 1, of 1 nodes it must be one from 0 to 0"
+        "--node-rank is 1, expected 0 to 0 with --nnodes 1"
     );
     assert_eq!(
         refused("--nnodes 2 --node-rank -1 x"),
-        "--node-rank is -1, of 2 nodes it must be one from 0 to 1"
+        "--node-rank is -1, expected 0 to 1 with --nnodes 2"
     );
     assert!(refused("--nnodes 2 --master-port 0 x").starts_with("port 0 in endpoint 127.0.0.1:0"));
     assert!(

@@ -122,12 +122,12 @@ fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
             return Ok(());
         }
         (false, true) => {
-            format!("a folder or a downloaded model is needed: `hf download {name}` fetches it")
+            format!("expected a folder or a downloaded model: `hf download {name}` downloads it")
         }
-        (false, false) => "the folder of a checkpoint is needed".to_owned(),
+        (false, false) => "expected the folder of a checkpoint".to_owned(),
     };
     Err(format!(
-        "`policy_config_dict.model_path` is `{name}`, which is no folder; {wanted}"
+        "`policy_config_dict.model_path` is `{name}`, which is not a folder; {wanted}"
     ))
 }
 
@@ -161,11 +161,13 @@ fn check_interpreter(
     let refusal = || match given {
         Some(given) => {
             format!(
-                "`{object}.python` is `{given}`, an interpreter or the folder of a venv is needed"
+                "`{object}.python` is `{given}`, expected an interpreter or the folder of a \
+                 venv"
             )
         }
         None => format!(
-            "there is no `{PYTHON}` in PATH; `{object}.python` names an interpreter or a venv"
+            "there is no `{PYTHON}` in PATH; set `{object}.python` to an interpreter or a \
+             venv"
         ),
     };
     find(path.as_os_str(), env)

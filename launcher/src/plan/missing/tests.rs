@@ -50,11 +50,12 @@ fn a_checkpoint_that_is_not_there_is_refused_with_the_way_to_get_it() {
         |policy: &str, config: Value| with_policy(policy, config).unwrap_err().to_string();
     assert_eq!(
         refusal("gr00t", json!({"model_path": "/nowhere"})),
-        "job 0 (a): `policy_config_dict.model_path` is `/nowhere`, which is no folder; the folder of a checkpoint is needed"
+        "job 0 (a): `policy_config_dict.model_path` is `/nowhere`, which is not a folder; expected \
+         the folder of a checkpoint"
     );
     assert!(
         refusal("gr00t_closedloop", json!({"model_path": "a/b"}))
-            .ends_with("`hf download a/b` fetches it")
+            .ends_with("`hf download a/b` downloads it")
     );
     let yaml = json!({"policy_config_yaml_path": "/nowhere.yaml"});
     assert!(refusal("gr00t", yaml).ends_with("is `/nowhere.yaml`, and there is no such file"));
@@ -105,7 +106,7 @@ fn a_script_and_an_interpreter_that_are_not_there_are_refused() {
         Environment::default(),
     );
     assert!(
-        text.contains("is `/nowhere/venv`, an interpreter or the folder of a venv is needed"),
+        text.contains("is `/nowhere/venv`, expected an interpreter or the folder of a venv"),
         "{text}"
     );
     let text = refusal(

@@ -436,18 +436,18 @@ fn reason(change: &RoundChange) -> String {
             format!("{}: {}; all nodes restart", failure.node, failure.what)
         }
         RoundChange::Lost(nodes) => format!(
-            "node {} is gone; the others begin a new round",
+            "node {} is gone; the others start a new round",
             nodes.join(", ")
         ),
         RoundChange::Left(nodes) => format!(
-            "node {} was stopped; the others begin a new round",
+            "node {} was stopped; the others start a new round",
             nodes.join(", ")
         ),
         RoundChange::Waiting(count) => {
-            format!("{count} more nodes have come; all begin a new round")
+            format!("{count} more nodes joined; all start a new round")
         }
         RoundChange::Expelled => {
-            "the other nodes took this one for dead; it joins them again".to_owned()
+            "the other nodes considered this one dead; it joins them again".to_owned()
         }
     }
 }

@@ -75,7 +75,8 @@ impl SharedRendezvous<'_> {
             let key = &self.key;
             // The channel is closed if the launch is over; then nobody needs the notice.
             let _ = self.notices.send(Notice::Said(format!(
-                "somebody has deleted or replaced `{key}` in the store; it is put back, but ranks may have lost keys too"
+                "`{key}` in the store was deleted or replaced; it is put back, but ranks may have \
+                 lost keys too"
             )));
         }
         let state = RendezvousState {

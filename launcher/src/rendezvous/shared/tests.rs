@@ -164,7 +164,7 @@ async fn rubbish_in_the_place_of_the_state_ends_the_launch_with_its_key() {
         assert_eq!(
             node.loses().await,
             format!(
-                "the store has something under `{KEY}` that is no rendezvous; take another --rdzv-id"
+                "the value of `{KEY}` in the store is not a rendezvous; choose another --rdzv-id"
             )
         );
     }
@@ -184,7 +184,7 @@ async fn numbers_that_no_launch_reaches_are_rubbish_too() {
         .await
         .expect("set");
     for node in &mut nodes {
-        assert!(node.loses().await.contains("that is no rendezvous"));
+        assert!(node.loses().await.contains("is not a rendezvous"));
     }
 }
 

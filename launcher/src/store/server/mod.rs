@@ -243,8 +243,8 @@ async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: StoreLimits) 
         let is_full = connections.len() >= limits.clients;
         if is_full && !is_told {
             say::warning(format_args!(
-                "the store has {} clients, no more than that fit the limit of open files (`ulimit -n`); those that ask \
-                 for nothing make room for others",
+                "the store has {} clients, the most that the limit of open files allows (`ulimit \
+                 -n`); idle ones are closed for others",
                 limits.clients
             ));
             is_told = true;

@@ -34,13 +34,13 @@ pub enum TableAction {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreRefusal {
     /// `ADD` or `BARRIER` on a value that is not a number.
-    #[error("the value to add to is not a number of 64 bits")]
+    #[error("the value to add to is not a 64-bit number")]
     NotANumber,
     /// A second wait before the first one was over.
-    #[error("a second wait before the first is over")]
+    #[error("a second wait before the first has ended")]
     SecondWait,
     /// The store is full.
-    #[error("the store holds {held} bytes, at most {most} are taken")]
+    #[error("the store holds {held} bytes, expected at most {most}")]
     Full {
         /// Bytes that the store holds.
         held: usize,
@@ -48,7 +48,7 @@ pub enum StoreRefusal {
         most: usize,
     },
     /// Other connections have used up the memory for buffers.
-    #[error("requests and replies under way take {held} bytes, at most {most} are taken")]
+    #[error("requests and replies under way take {held} bytes, expected at most {most}")]
     Buffers {
         /// Bytes that all connections buffer.
         held: usize,
@@ -56,7 +56,7 @@ pub enum StoreRefusal {
         most: usize,
     },
     /// `APPEND` would make a value too long.
-    #[error("a value of {0} bytes, at most {MAX_APPENDED} can be appended together")]
+    #[error("a value of {0} bytes, expected at most {MAX_APPENDED} appended together")]
     TooLong(usize),
 }
 

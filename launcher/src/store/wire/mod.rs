@@ -98,19 +98,19 @@ pub enum StoreWireError {
     #[error("unknown operation {0:#04x}")]
     Op(u8),
     /// The magic number is wrong: another protocol, or another byte order.
-    #[error("the magic number is {0:#010x}, {MAGIC:#010x} is needed")]
+    #[error("the magic number is {0:#010x}, expected {MAGIC:#010x}")]
     Magic(u32),
     /// The key is too long; refused when its length arrives.
-    #[error("a key of {0} bytes, at most {MAX_KEY} are taken")]
+    #[error("a key of {0} bytes, expected at most {MAX_KEY}")]
     KeyLength(u64),
     /// The value is too long; refused when its length arrives.
-    #[error("a value of {0} bytes, at most {MAX_VALUE} are taken")]
+    #[error("a value of {0} bytes, expected at most {MAX_VALUE}")]
     ValueLength(u64),
     /// There are too many keys; refused when their count arrives.
-    #[error("{0} keys in one request, at most {MAX_KEYS} are taken")]
+    #[error("{0} keys in one request, expected at most {MAX_KEYS}")]
     KeyCount(u64),
     /// The request is too long; refused as soon as that is certain.
-    #[error("a request of {0} bytes or more, at most {MAX_REQUEST} are taken")]
+    #[error("a request of {0} bytes or more, expected at most {MAX_REQUEST}")]
     RequestLength(usize),
 }
 

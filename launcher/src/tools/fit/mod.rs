@@ -350,13 +350,15 @@ fn notes(planner: &MemoryPlanner<'_>, args: &FitArgs) -> Vec<String> {
         && args.gpu_memory.is_none()
     {
         notes.push(
-            "what the GPUs have is unknown: there is none here, or no NVML; --gpu-memory 24GiB plans for one"
+            "the memory of the GPUs is unknown: there is no GPU here, or no NVML; use --gpu-memory \
+             24GiB to plan for one"
                 .to_owned(),
         );
     }
     if planner.has_queues() {
         notes.push(
-            "a rank runs one job after the other: of its jobs the one that takes most is in the table".to_owned(),
+            "a rank runs one job after the other: the table shows its job that takes most"
+                .to_owned(),
         );
     }
     notes.push("weights are counted; activations, graphs and contexts are estimates".to_owned());

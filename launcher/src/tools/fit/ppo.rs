@@ -172,7 +172,7 @@ impl PpoResult {
             "batch_size",
             "num_minibatches",
             "GPUs",
-            "Memory a GPU",
+            "Memory per GPU",
             "Valid",
         ];
         let valid = if self.valid { "yes" } else { "no" };
@@ -233,7 +233,8 @@ impl PpoResult {
             }
         }
         lines.push(
-            "memory by the line of WildRobot's guide, 3 GB + 5.9 MB an environment; other scenes have another"
+            "memory by the formula of WildRobot's guide, 3 GB + 5.9 MB per environment; other \
+             scenes differ"
                 .to_owned(),
         );
         lines.extend(self.notes.iter().cloned());

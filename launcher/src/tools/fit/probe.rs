@@ -68,7 +68,7 @@ pub(super) struct ProbeArgs {
 /// The reason why environments cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::tools) enum ProbeError {
-    #[error("--probe-envs needs two different numbers, as 1,4")]
+    #[error("--probe-envs: expected two different numbers, for example 1,4")]
     Numbers,
     #[error(
         "`{environment}` with num_envs {num_envs} could not be run ({status}); its end is\n{end}\nthe rest is in `{log}`"
@@ -81,7 +81,8 @@ pub(in crate::tools) enum ProbeError {
         end: String,
     },
     #[error(
-        "`{environment}` with num_envs {num_envs} ended before its memory could be looked at; more --probe-steps help"
+        "`{environment}` with num_envs {num_envs} ended before its memory could be measured; use \
+         more --probe-steps"
     )]
     Unseen {
         environment: String,
@@ -366,14 +367,15 @@ fn told(seen: &[MeasuredEnvironment], file: &Path) -> String {
     let head = [
         "Environment",
         "Host",
-        "Host an Env",
+        "Host per Env",
         "GPU",
-        "GPU an Env",
+        "GPU per Env",
         "env_memory_gb",
     ];
     let mut text = grid(head, &rows);
     if seen.iter().any(|entry| entry.gpu.is_none()) {
-        text += "no GPU here: memory of this machine was measured, what environments take on a GPU stays unknown\n";
+        text += "no GPU here: memory of this machine was measured, the GPU memory of environments \
+            is unknown\n";
     }
     text + &format!("measurements: {}\n", file.display())
 }

@@ -82,7 +82,7 @@ fn look(
     let mut wrong: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for demo in demos {
         let reasons = match there.remove(&demo.name) {
-            None => vec!["not there".to_owned()],
+            None => vec!["missing".to_owned()],
             Some(group) => reasons(&group, demo, &mut budget),
         };
         reasons
@@ -194,7 +194,7 @@ impl DatasetBudget {
         self.bytes = self
             .bytes
             .checked_sub(bytes)
-            .ok_or_else(|| too_much("it says that it has more than it can hold"))?;
+            .ok_or_else(|| too_much("it declares more than it can hold"))?;
         Ok(())
     }
 }

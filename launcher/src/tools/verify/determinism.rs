@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use jobs::count::counted;
 use jobs::journal;
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
@@ -57,15 +58,16 @@ pub(in crate::tools) enum RerunError {
     #[error("no episode can be run again: none was scored of a job with num_episodes")]
     Nothing,
     #[error(
-        "the plan of `{folder}` names what you have not begun a run with here:\n  {}\n--trust-plan beside --determinism runs \
-         what the plan names",
+        "the plan of `{folder}` names programs or servers that you have not started a run with \
+         here:\n  {}\nuse --trust-plan beside --determinism to run what the plan names",
         uses.join("\n  ")
     )]
     Foreign { folder: String, uses: Vec<String> },
-    #[error("the names of the jobs cannot be written as --only has them")]
+    #[error("the names of the jobs cannot be passed to --only")]
     Names,
     #[error(
-        "the episodes could not be run again ({status}); what was said is in `{log}`, its end is\n{end}"
+        "the episodes could not be run again ({status}); the output is in `{log}`, its end \
+         is\n{end}"
     )]
     Failed {
         status: ExitStatus,
@@ -139,15 +141,12 @@ impl Rerun {
             fs::remove_dir_all(folder.root()).map_err(named)?;
             String::new()
         } else {
-            format!("; what came out is in `{}`", folder.root().display())
-        };
-        let many = |count: usize, noun: &str| {
-            format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+            format!("; the results are in `{}`", folder.root().display())
         };
         let (episodes, ranks, envs) = (
-            many(count, "episode"),
-            many(ranks, "rank"),
-            many(envs, "environment"),
+            counted(count, "episode"),
+            counted(ranks, "rank"),
+            counted(envs, "environment"),
         );
         let note = format!("run again: {episodes}, by {ranks} with {envs}{kept}");
         Ok(Some(RerunResult { note, wrong }))

@@ -36,7 +36,7 @@ pub(super) fn check(root: &Path, demos: &[ExpectedDemo]) -> Findings {
     numbers.sort_unstable();
     if !numbers.is_empty() {
         findings.wrong.push(format!(
-            "has {total} episodes: {} not there",
+            "has {total} episodes: {} missing",
             episodes(&numbers)
         ));
     }
@@ -76,7 +76,7 @@ pub(super) fn check(root: &Path, demos: &[ExpectedDemo]) -> Findings {
 enum InfoError {
     #[error("`meta/info.json` cannot be read: {0}")]
     Read(#[from] io::Error),
-    #[error("`meta/info.json` is no JSON: {0}")]
+    #[error("`meta/info.json` is not JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -117,7 +117,7 @@ fn parquet(path: &Path) -> io::Result<()> {
     }
     Err(io::Error::new(
         io::ErrorKind::InvalidData,
-        "is no whole Parquet file",
+        "is not a complete Parquet file",
     ))
 }
 
@@ -179,7 +179,7 @@ mod tests {
         let found = check(dir.path(), &[demo(0)]).wrong;
         assert_eq!(
             found,
-            ["`data/x.parquet` it is a FIFO, a regular file is needed"]
+            ["`data/x.parquet` it is a FIFO, expected a regular file"]
         );
     }
 
@@ -192,8 +192,8 @@ mod tests {
         )
         .unwrap();
         let found = check(dir.path(), &[demo(0), demo(2)]).wrong;
-        let cut = "`data/chunk-000/file-001.parquet` is no whole Parquet file";
-        assert_eq!(found, ["has 2 episodes: episode 2 is not there", cut]);
+        let cut = "`data/chunk-000/file-001.parquet` is not a complete Parquet file";
+        assert_eq!(found, ["has 2 episodes: episode 2 is missing", cut]);
         assert_eq!(
             check(folder(3).path(), &[]).wrong[0],
             "has 2 files in `data` for 3 episodes"

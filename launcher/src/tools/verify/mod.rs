@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use jobs::count::counted;
 use jobs::job::{Job, Status};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
@@ -104,8 +105,8 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
         return Ok(ExitCode::SUCCESS);
     }
     print(format_args!(
-        "{} findings in `{}`",
-        all.wrong.len(),
+        "{} in `{}`",
+        counted(all.wrong.len(), "finding"),
         folder.root().display()
     ))?;
     Ok(ExitCode::FAILURE)
@@ -201,7 +202,7 @@ impl VerifiedRun<'_> {
 
 /// Returns `None` if a file exists, otherwise the finding that it does not.
 fn present(path: &Path) -> Option<Findings> {
-    let wrong = vec!["is not there".to_owned()];
+    let wrong = vec!["is missing".to_owned()];
     (!path.exists()).then(|| Findings {
         wrong,
         notes: Vec::new(),

@@ -48,9 +48,10 @@ pub(super) fn check(path: &Path, spans: &[EpisodeFrames]) -> Findings {
     };
     if film.cut > 0 {
         // A killed process leaves a partial box after the last frame that counts.
-        findings
-            .notes
-            .push(format!("its last {} bytes are no whole box", film.cut));
+        findings.notes.push(format!(
+            "its last {} bytes are not a complete box",
+            film.cut
+        ));
     }
     if film.listed > film.media {
         findings.wrong.push(format!(
@@ -111,7 +112,7 @@ fn read(path: &Path) -> io::Result<BoxSizes> {
             break;
         };
         if at == 0 && name != *b"ftyp" {
-            return Err(broken("it does not begin as an mp4 file does".to_owned()));
+            return Err(broken("it does not start like an mp4 file".to_owned()));
         }
         match &name {
             b"moov" | b"moof" => {
@@ -291,7 +292,7 @@ mod tests {
         let grown = growing(&[2, 3]);
         let told = checked(&grown[..grown.len() - 31], &[[0, 0, 2]]);
         assert!(
-            told.wrong.is_empty() && told.notes[0].contains("are no whole box"),
+            told.wrong.is_empty() && told.notes[0].contains("are not a complete box"),
             "{told:?}"
         );
     }

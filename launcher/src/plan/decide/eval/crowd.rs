@@ -7,6 +7,7 @@
 
 use jobs::assign::{Assignment, Shard};
 use jobs::bytes::ByteSize;
+use jobs::count::counted;
 use jobs::job::{Job, Length};
 
 use crate::node::Node;
@@ -23,8 +24,8 @@ const LEAST: ByteSize = ByteSize(48 << 20);
 /// The memory of the machine cannot hold the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{nproc} ranks need {needed} of memory for certain, {LEAST} each before any environment or policy, and this node has \
-     {memory}; --no-memory-check starts them all the same"
+    "{nproc} ranks need at least {needed} of memory, {LEAST} each before any environment or \
+     policy, but this node has {memory}; --no-memory-check starts them anyway"
 )]
 pub struct NoRoom {
     /// Number of ranks on this node.
@@ -72,20 +73,18 @@ pub fn useful(
     };
     let advice = match episodes {
         Some(episodes) if episodes > units => {
-            "; --shard episodes would share out the episodes of a job"
+            "; --shard episodes would divide the episodes of a job"
         }
         Some(_) | None => "",
     };
     let on_each = if nodes > 1 { " on each node" } else { "" };
-    let counted =
-        |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (asked, units, started) = (
         counted(nproc, "rank"),
         counted(units, what),
         counted(each, "rank"),
     );
     let note = format!(
-        "{asked} asked for{on_each}, and {units} to run: {started} will be started{on_each}{advice}"
+        "{asked} requested{on_each}, but only {units} to run: {started} will be started{on_each}{advice}"
     );
     (each, Some(Note::warning(note)))
 }
@@ -95,7 +94,7 @@ pub fn warning(nproc: usize, cpus: usize) -> Option<Note> {
     let most = cpus.saturating_mul(RANKS_A_CORE);
     (cpus > 0 && nproc > most).then(|| {
         Note::warning(format!(
-            "{nproc} ranks share {cpus} cores: more than {most} only get in each other's way"
+            "{nproc} ranks share {cpus} cores: more than {most} only slow each other down"
         ))
     })
 }
@@ -164,15 +163,15 @@ mod tests {
     #[test]
     fn ranks_that_could_have_no_work_are_not_started() {
         let (nproc, note) = useful(5000, 1, (Some(1), Shard::Jobs), Some(9));
-        let told = "5000 ranks asked for, and 1 job to run: 1 rank will be started; --shard episodes would share out the \
-                    episodes of a job";
+        let told = "5000 ranks requested, but only 1 job to run: 1 rank will be started; --shard \
+            episodes would divide the episodes of a job";
         assert_eq!((nproc, said(note).as_str()), (1, told));
         let (nproc, note) = useful(8, 1, (Some(6), Shard::Episodes), Some(6));
         assert_eq!(
             (nproc, said(note)),
             (
                 6,
-                "8 ranks asked for, and 6 episodes to run: 6 ranks will be started".into()
+                "8 ranks requested, but only 6 episodes to run: 6 ranks will be started".into()
             )
         );
         assert_eq!(
@@ -227,7 +226,7 @@ mod tests {
         );
         let text = check(5000, &node).unwrap_err().to_string();
         assert!(
-            text.starts_with("5000 ranks need 234.4 GiB of memory for certain, 48 MiB each"),
+            text.starts_with("5000 ranks need at least 234.4 GiB of memory, 48 MiB each"),
             "{text}"
         );
     }

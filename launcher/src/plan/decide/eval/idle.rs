@@ -1,6 +1,7 @@
 //! Warns before the start about ranks that will have nothing to do, and suggests how to use them.
 
 use jobs::assign::{Assignment, Shard, idle};
+use jobs::count::counted;
 use jobs::job::{Job, Status};
 
 use crate::say::note::Note;
@@ -15,11 +16,7 @@ pub(super) fn note(jobs: &[Job], world_size: usize, assignment: Assignment) -> O
         .iter()
         .filter(|job| job.status == Status::Pending)
         .count();
-    let jobs_there = if count == 1 {
-        "there is 1 job".to_owned()
-    } else {
-        format!("there are {count} jobs")
-    };
+    let jobs_there = counted(count, "job");
     let by_episodes = idle(
         jobs,
         world_size,
@@ -29,16 +26,17 @@ pub(super) fn note(jobs: &[Job], world_size: usize, assignment: Assignment) -> O
         },
     );
     let advice = match (assignment.shard, by_episodes) {
-        (Shard::Jobs, 0) => "; --shard episodes deals episodes to all of them".to_owned(),
+        (Shard::Jobs, 0) => "; --shard episodes gives episodes to all of them".to_owned(),
         (Shard::Jobs, fewer) if fewer < now => {
-            format!("; with --shard episodes it would be {fewer}")
+            format!("; --shard episodes leaves {fewer} without work")
         }
         (Shard::Jobs, _) => ", and --shard episodes would not change that".to_owned(),
         (Shard::Episodes, _) => ", and too few episodes for more".to_owned(),
     };
-    let have = if now == 1 { "has" } else { "have" };
+    let verb = if now == 1 { "has" } else { "have" };
+    let ranks = counted(world_size, "rank");
     Some(Note::info(format!(
-        "{now} of {world_size} ranks {have} nothing to do: {jobs_there}{advice}"
+        "{now} of {ranks} {verb} nothing to do: the run has {jobs_there}{advice}"
     )))
 }
 
@@ -77,7 +75,7 @@ mod tests {
         let one = [json!({"num_episodes": 50})];
         assert_eq!(
             said(&one, 4, Shard::Jobs).unwrap(),
-            "3 of 4 ranks have nothing to do: there is 1 job; --shard episodes deals episodes to all of them"
+            "3 of 4 ranks have nothing to do: the run has 1 job; --shard episodes gives episodes to all of them"
         );
         assert_eq!(said(&one, 4, Shard::Episodes), None);
         assert_eq!(said(&one, 1, Shard::Jobs), None);
@@ -88,15 +86,15 @@ mod tests {
         let short = [json!({"num_episodes": 1}), json!({"num_episodes": 2})];
         assert_eq!(
             said(&short, 4, Shard::Jobs).unwrap(),
-            "2 of 4 ranks have nothing to do: there are 2 jobs; with --shard episodes it would be 1"
+            "2 of 4 ranks have nothing to do: the run has 2 jobs; --shard episodes leaves 1 without work"
         );
         assert_eq!(
             said(&short, 4, Shard::Episodes).unwrap(),
-            "1 of 4 ranks has nothing to do: there are 2 jobs, and too few episodes for more"
+            "1 of 4 ranks has nothing to do: the run has 2 jobs, and too few episodes for more"
         );
         assert_eq!(
             said(&[json!({"num_steps": 9})], 2, Shard::Jobs).unwrap(),
-            "1 of 2 ranks has nothing to do: there is 1 job, and --shard episodes would not change that"
+            "1 of 2 ranks has nothing to do: the run has 1 job, and --shard episodes would not change that"
         );
     }
 }

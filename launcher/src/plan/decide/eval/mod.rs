@@ -238,7 +238,7 @@ impl EvalRequest {
         let accepts_changed_jobs = self.args.accept_changed_jobs;
         let changes = run.check(&RunFolder::new(&output), accepts_changed_jobs)?;
         let is_moot = self.args.gpu_memory.is_some() && resources == Resources::Labels;
-        let moot = is_moot.then(|| "--gpu-memory is of no use: there is no GPU here".to_owned());
+        let moot = is_moot.then(|| "--gpu-memory has no effect: there is no GPU here".to_owned());
         let warnings = self
             .setup
             .notes
@@ -374,8 +374,8 @@ mod tests {
     fn a_job_without_a_length_is_refused_if_its_policy_needs_one() {
         assert_eq!(
             refusal_of_job(json!({}), &[]),
-            "job 0 (a): neither num_episodes nor num_steps is given, and policy `scripted` has no length of its own; \
-             --num-steps is one way"
+            "job 0 (a): neither num_episodes nor num_steps is given, and policy `scripted` has no \
+             length of its own; use --num-steps"
         );
         assert_eq!(refusal_of_job(json!({}), &["--num-steps", "9"]), "accepted");
         let replay = json!({"policy_type": "replay_action", "policy_config_dict": {"replay_file_path": "/later"}});
@@ -388,12 +388,13 @@ mod tests {
     fn a_wrong_or_missing_setting_of_a_policy_is_refused() {
         assert_eq!(
             refusal_of_job(json!({"policy_type": "replay_action"}), &[]),
-            "job 0 (a): `policy_config_dict.replay_file_path` is missing, a file name is needed"
+            "job 0 (a): `policy_config_dict.replay_file_path` is missing, expected a file name"
         );
         let wrong = json!({"num_episodes": 1, "policy_config_dict": {"action_horizon": "many"}});
         assert_eq!(
             refusal_of_job(wrong, &[]),
-            "job 0 (a): `policy_config_dict.action_horizon` is \"many\", a whole number from 1 to 4096 is needed"
+            "job 0 (a): `policy_config_dict.action_horizon` is \"many\", expected a whole number \
+             from 1 to 4096"
         );
         let unknown = json!({"num_episodes": 1, "policy_config_dict": {"horizon": 4}});
         assert_eq!(
@@ -404,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_camera_that_no_environment_has_is_refused() {
-        let refused = "job 0 (a): `reach` has no camera `back`: known are front, wrist";
+        let refused = "job 0 (a): `reach` has no camera `back`; it has front, wrist";
         let job = |fields: Value| {
             let mut job = json!({"num_episodes": 1});
             job.as_object_mut()

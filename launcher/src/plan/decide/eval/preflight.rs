@@ -14,8 +14,8 @@ const NAMED: usize = 4;
 /// A GPU has too little memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "GPU {gpu} has {free} free and {certain} are needed for certain ({parts}), {need} in all by estimate; {proposal}; \
-     --no-memory-check starts it all the same"
+    "GPU {gpu} has {free} free, but at least {certain} are required ({parts}), {need} in total by \
+     estimate; {proposal}; --no-memory-check starts it anyway"
 )]
 pub struct TooMuch {
     /// The first such GPU.
@@ -173,8 +173,9 @@ mod tests {
     fn what_certainly_does_not_fit_is_refused_with_what_would() {
         assert_eq!(
             answer(DECLARED, 16, 0, &[]).unwrap_err(),
-            "GPU 0 has 16.0 GiB free and 18.0 GiB are needed for certain (environments 18.0 GiB), 18.5 GiB in all by \
-             estimate; num_envs 4 of `a` would fit (--num-envs 4); --no-memory-check starts it all the same"
+            "GPU 0 has 16.0 GiB free, but at least 18.0 GiB are required (environments 18.0 GiB), \
+             18.5 GiB in total by estimate; num_envs 4 of `a` would fit (--num-envs 4); \
+             --no-memory-check starts it anyway"
         );
         assert!(
             answer(DECLARED, 80, 70, &[])

@@ -29,7 +29,7 @@ pub fn check(words: &[OsString]) -> Result<(), PlanError> {
         None => {
             let known = PolicyType::names().join(", ");
             Err(PlanError::Serve(format!(
-                "--policy `{found}` is neither a folder nor a known policy; known are {known}"
+                "--policy `{found}` is neither a folder nor a known policy: expected one of {known}"
             )))
         }
     }
@@ -50,7 +50,10 @@ mod tests {
             refusal(&["--policy", "gr00d"])
                 .starts_with("--policy `gr00d` is neither a folder nor a known policy")
         );
-        assert!(refusal(&["--policy", "scripted"]).ends_with("is needed to be served: gr00t"));
+        assert!(
+            refusal(&["--policy", "scripted"])
+                .ends_with("expected a policy that can be served: gr00t")
+        );
         assert!(refusal(&["--policy", "gr00t", "--max-batch", "0"]).contains("--max-batch"));
         assert!(check(&["--policy".into(), "gr00t".into()]).is_ok());
     }

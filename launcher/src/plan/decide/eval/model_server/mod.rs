@@ -22,7 +22,7 @@ enum ServerError {
     Folder(PathBuf),
     #[error("model_server field command: there is no program `{}`", .0.display())]
     Program(PathBuf),
-    #[error("model_server field devices: GPU {device} is not there, {} visible", seen(*.gpus))]
+    #[error("model_server field devices: GPU {device} does not exist, {} visible", seen(*.gpus))]
     Device {
         /// The index given.
         device: usize,
@@ -126,7 +126,7 @@ fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String,
 /// with one GPU has no alternative, and the memory that a server needs is not known.
 fn caveats(server: &ModelServer, gpus: usize, seating: &SeatingPlan) -> Vec<String> {
     let Some(devices) = &server.devices else {
-        let note = "model_server has no `devices`: it sees all GPUs, and so those of the ranks";
+        let note = "model_server has no `devices`: it sees all GPUs, including those of the ranks";
         return if gpus > 0 {
             vec![note.to_owned()]
         } else {
@@ -134,9 +134,7 @@ fn caveats(server: &ModelServer, gpus: usize, seating: &SeatingPlan) -> Vec<Stri
         };
     };
     if gpus == 0 && !devices.is_empty() {
-        return vec![
-            "model_server has `devices`, and there is no GPU here that could be checked".to_owned(),
-        ];
+        return vec!["model_server has `devices`, but there is no GPU here to check".to_owned()];
     }
     let shared = |device: &usize| {
         let is_on =
@@ -152,8 +150,8 @@ fn caveats(server: &ModelServer, gpus: usize, seating: &SeatingPlan) -> Vec<Stri
         let ranks = of(&seating.placement.rollout, "rank");
         let who = ranks.or_else(|| of(&seating.placement.env, "environment worker"))?;
         Some(format!(
-            "GPU {device} is the model server's and that of {who} too: all of them share its memory; --placement, \
-             --nproc-per-node or other `devices` part them"
+            "GPU {device} is used by the model server and by {who}, which share its memory; \
+             --placement, --nproc-per-node or other `devices` separate them"
         ))
     };
     devices.iter().filter_map(shared).collect()

@@ -44,11 +44,11 @@ fn devices_count_what_the_launcher_sees() {
 fn a_device_that_is_not_there_is_refused_with_those_that_are() {
     assert_eq!(
         visible(&[0, 4], 4, None).unwrap_err().to_string(),
-        "model_server field devices: GPU 4 is not there, GPUs 0 to 3 are visible"
+        "model_server field devices: GPU 4 does not exist, GPUs 0 to 3 are visible"
     );
     assert_eq!(
         visible(&[1], 1, None).unwrap_err().to_string(),
-        "model_server field devices: GPU 1 is not there, GPU 0 alone is visible"
+        "model_server field devices: GPU 1 does not exist, GPU 0 alone is visible"
     );
 }
 
@@ -67,11 +67,11 @@ fn a_gpu_that_ranks_have_too_is_warned_about() {
     );
     let shared = said(Some(&[0, 2]), 4, "env: 0-1, rollout: 2-3");
     assert!(
-        shared[0].starts_with("GPU 0 is the model server's and that of environment worker 0 too"),
+        shared[0].starts_with("GPU 0 is used by the model server and by environment worker 0"),
         "{shared:?}"
     );
     assert!(
-        shared[1].starts_with("GPU 2 is the model server's and that of rank 0 too"),
+        shared[1].starts_with("GPU 2 is used by the model server and by rank 0"),
         "{shared:?}"
     );
     assert!(

@@ -46,7 +46,8 @@ pub enum SeatingError {
     },
     /// The ranks cannot be divided evenly among the nodes.
     #[error(
-        "the placement has {found} rollout worker(s), which cannot be shared evenly by {nodes} nodes"
+        "the placement has {found} rollout worker(s), which cannot be divided evenly among {nodes} \
+         nodes"
     )]
     Nodes {
         /// Number of `rollout` processes in the placement.
@@ -83,8 +84,8 @@ pub enum SeatingError {
     },
     /// Environments run on another node than their policy.
     #[error(
-        "environment worker {worker} is on node {of_worker}, and rank {rank}, which has its environments, on node \
-         {of_rank}; across nodes a policy server is needed, `rrun serve`"
+        "environment worker {worker} is on node {of_worker}, and rank {rank}, which has its \
+         environments, on node {of_rank}; across nodes, use a policy server (`rrun serve`)"
     )]
     AcrossNodes {
         /// The environment worker.
@@ -343,8 +344,8 @@ fn tight(planner: &MemoryPlanner<'_>, need: &Need) -> Option<String> {
     let fit = need.fit(budget);
     (fit.is_too_much() || fit == Fit::Tight).then(|| {
         format!(
-            "GPU {} is tight, {}; fewer environments, GPUs of their own for env and rollout, or \
-             use_high_res_cameras: False help, and `rrun fit` says how many fit",
+            "GPU {} is tight, {}; use fewer environments, separate GPUs for env and rollout, or \
+             use_high_res_cameras: False; `rrun fit` shows how many fit",
             need.gpu,
             need.text(budget)
         )
@@ -371,7 +372,10 @@ fn starts_above_zero(setup: &Setup, placement: &Placement) -> Option<String> {
         .map(jobs::placement::PlacedProcess::gpu)
         .min()?;
     (first > 0).then(|| {
-        format!("`{name}` may hang: environment workers of Isaac Sim should begin at GPU 0, these do at {first}")
+        format!(
+            "`{name}` may hang: environment workers of Isaac Sim should start at GPU 0, these \
+            start at {first}"
+        )
     })
 }
 

@@ -98,9 +98,10 @@ fn another_number_of_ranks_is_refused_with_both() {
 
 #[test]
 fn gpus_that_are_not_there_are_refused_with_those_that_are() {
-    assert!(
-        refusal(on(2), "env: 0-1, rollout: 2-3").ends_with("GPU 2 is not there, GPU 0 to 1 are")
-    );
+    assert!(refusal(on(2), "env: 0-1, rollout: 2-3").ends_with(
+        "GPU 2 does not exist, expected GPU 0 \
+            to 1"
+    ));
 }
 
 #[test]
@@ -132,8 +133,10 @@ fn ranks_and_environments_stay_on_the_node_of_their_gpu() {
     assert!(across.starts_with(
         "environment worker 0 is on node 1, and rank 0, which has its environments, on node 0"
     ));
-    assert!(across.ends_with("a policy server is needed, `rrun serve`"));
-    assert!(refusal(two, "env: 0, rollout: 0-2").contains("cannot be shared evenly by 2 nodes"));
+    assert!(across.ends_with("use a policy server (`rrun serve`)"));
+    assert!(
+        refusal(two, "env: 0, rollout: 0-2").contains("cannot be divided evenly among 2 nodes")
+    );
     assert!(
         refusal(
             LaunchSize {
@@ -235,10 +238,11 @@ fn a_tight_gpu_and_isaac_above_gpu_0_are_warned_about() {
         .filter(|line| line.starts_with("warning: "))
         .collect();
     assert!(warnings[0].starts_with(
-        "warning: GPU 2 is tight, memory: about 40.0 GiB of 24.0 GiB; fewer environments"
+        "warning: GPU 2 is tight, memory: about 40.0 GiB of 24.0 GiB; use fewer environments"
     ));
     assert_eq!(
         warnings[1],
-        "warning: `behavior_r1pro` may hang: environment workers of Isaac Sim should begin at GPU 0, these do at 2"
+        "warning: `behavior_r1pro` may hang: environment workers of Isaac Sim should start at GPU \
+         0, these start at 2"
     );
 }
