@@ -17,7 +17,7 @@ const WARM: usize = 30;
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [python, environment, num_envs, envs_per_process, rounds] = words.as_slice() else {
-        return Err("PYTHON ENVIRONMENT NUM_ENVS ENVS_PER_PROCESS ROUNDS are needed".into());
+        return Err("expected PYTHON ENVIRONMENT NUM_ENVS ENVS_PER_PROCESS ROUNDS".into());
     };
     let (num_envs, rounds): (usize, usize) = (num_envs.parse()?, rounds.parse()?);
     let args = json!({"environment": environment, "python": python, "max_episode_steps": 1_000_000,

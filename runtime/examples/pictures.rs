@@ -18,7 +18,7 @@ fn main() {
     let path = std::env::args()
         .nth(1)
         .map(PathBuf::from)
-        .expect("the backbone's preprocessor_config.json is needed");
+        .expect("expected the backbone's preprocessor_config.json");
     let geometry = Geometry::Area {
         edge: 256,
         crop_fraction: 0.95,

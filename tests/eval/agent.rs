@@ -261,7 +261,7 @@ fn a_server_that_is_busy_for_a_moment_costs_nothing() {
         .succeeds()
         .stderr_has(&format!("{place} answered with status 429"));
     assert_eq!(
-        ended.stderr.matches("it is asked again").count(),
+        ended.stderr.matches("; retrying").count(),
         1,
         "once within half a minute: {}",
         ended.stderr
@@ -427,7 +427,10 @@ fn a_server_without_schemas_is_asked_in_words_and_that_is_said_once() {
     let eval = Eval::new(&[corridor(&server, json!({}))]);
     let ended = eval.run().succeeds();
     assert_eq!(
-        ended.stderr.matches("takes no `response_format`").count(),
+        ended
+            .stderr
+            .matches("does not accept `response_format`")
+            .count(),
         1,
         "{}",
         ended.stderr
@@ -455,7 +458,7 @@ fn a_job_that_cannot_be_planned_is_refused_before_its_first_episode() {
     let nameless = corridor_name("Nameless");
     refused(
         job(&nameless, &server.url(), json!({})),
-        "`policy_config_dict.actions` is missing, a list of names is needed",
+        "`policy_config_dict.actions` is missing, expected a list of names",
     );
     let toy = format!(
         "{}:Toy",

@@ -245,9 +245,9 @@ fn a_choice_that_does_not_fit_is_refused_before_anything_is_started() {
     refused("lnog:0")
         .run()
         .fails_with(1)
-        .stderr_has("no job is called `lnog`; did you mean `long`?");
+        .stderr_has("unknown job `lnog`; did you mean `long`?");
     refused("push:0-2")
         .run()
         .fails_with(1)
-        .stderr_has("job `push` has 2 episodes, from 0; there is no episode 2");
+        .stderr_has("job `push` has no episode 2: it has 2, numbered from 0");
 }

@@ -71,8 +71,8 @@ fn a_killed_rank_costs_its_episodes_under_way_and_the_same_command_goes_on() {
     // The number depends on how far the other rank has got again by then.
     eval.run()
         .succeeds()
-        .stderr_has("going on in `")
-        .stderr_has(" episodes are done");
+        .stderr_has("resuming in `")
+        .stderr_has(" done");
     assert!(eval.report().complete() && eval.report().duplicates.is_empty());
     assert_eq!(results(&eval), undisturbed());
 }
@@ -165,7 +165,7 @@ fn a_disk_that_cannot_hold_the_recording_is_refused_before_the_first_step() {
     let eval = Eval::new(&[job]).nproc(1).output(&disk.path.join("out"));
     eval.run()
         .fails_with(1)
-        .stderr_has("MB are free, the recording takes")
+        .stderr_has("MB are free, the recording needs")
         .stdout_has("0 of 0 episodes");
 }
 

@@ -64,7 +64,10 @@ fn a_batch_that_does_not_fit_is_halved_and_no_episode_is_lost() {
     let ended = ended.stderr_has(
         "first: out of memory with 4 rows in one inference: at most 2 from now on; --max-batch 2",
     );
-    ended.stdout_has("first: out of memory once: at most 2 rows were inferred at a time from then on; --max-batch 2");
+    ended.stdout_has(
+        "first: out of memory once: from then on at most 2 rows were inferred at a \
+        time; --max-batch 2",
+    );
     assert_eq!(
         eval.episodes()
             .iter()

@@ -37,7 +37,7 @@ fn a_second_launch_with_more_ranks_is_refused_by_the_name_of_the_first() {
         .run()
         .fails_with(1)
         .stderr_has(&said)
-        .stderr_has("wait until that has ended, or name another");
+        .stderr_has("wait until it ends, or choose another");
     assert!(
         !refused.stderr.contains("[rank "),
         "no rank was started: {}",

@@ -36,7 +36,7 @@ fn episodes_of_a_simulator_that_dies_begin_again_and_end_as_undisturbed() {
     let eval = Eval::new(&[toy(json!({"env_kwargs": kwargs, "envs_per_process": 2}))]).with_video();
     eval.run()
         .succeeds()
-        .stderr_has("begins again: environment ")
+        .stderr_has("starts again: environment ")
         .stderr_has("the simulator was killed by SIGKILL");
     let outcomes = |eval: &Eval| {
         eval.episodes()
@@ -159,7 +159,7 @@ fn a_success_that_is_no_truth_value_is_an_error_of_each_episode() {
         .into_iter()
         .filter_map(|episode| episode.error)
         .collect();
-    let wanted = "the simulator gave info `is_success` as float nan, a bool (or 0 or 1) is needed; at step 1 of episode";
+    let wanted = "the simulator gave info `is_success` as float nan, expected a bool (or 0 or 1); at step 1 of episode";
     assert!(
         errors.len() == 12 && errors.iter().all(|error| error.starts_with(wanted)),
         "{errors:?}"

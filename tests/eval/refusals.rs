@@ -28,7 +28,7 @@ fn a_wrong_field_is_refused_by_its_name() {
     refused(
         &eval,
         1,
-        "job 0 (reach) field num_episode: unknown field; did you mean `num_episodes`?",
+        "job 0 (reach): unknown field `num_episode`; did you mean `num_episodes`?",
     );
 }
 
@@ -72,7 +72,7 @@ fn a_run_folder_of_other_jobs_is_left_alone() {
     other
         .run()
         .fails_with(1)
-        .stderr_has("holds another run than this one:\n  push: new\n  reach: not there any more\n");
+        .stderr_has("contains a different run:\n  push: new\n  reach: removed\n");
     assert_eq!(std::fs::read(first.folder().report()).unwrap(), report);
 }
 

@@ -261,7 +261,7 @@ fn a_server_that_comes_late_is_waited_for() {
     eval(gr00t.job("gr00t_remote_closedloop", json!({})))
         .run()
         .succeeds()
-        .stderr_has("it is tried again for ");
+        .stderr_has("retrying for ");
     let openpi = Server::openpi(json!({"late": 3}));
     eval(openpi.job("pi0_remote", json!({})))
         .run()
@@ -293,7 +293,7 @@ fn a_server_that_stays_away_is_named_with_what_was_tried() {
     let nowhere = Server::nowhere();
     let patience = json!({"remote_retry_s": 1});
     let address = format!(
-        "policy server tcp://127.0.0.1:{}: it stays away: ",
+        "policy server tcp://127.0.0.1:{}: it stays unavailable: ",
         nowhere.port
     );
     let ended = eval(nowhere.job("gr00t_remote_closedloop", patience.clone()))
@@ -318,12 +318,12 @@ fn a_server_that_never_answers_costs_no_more_than_its_time() {
         .run()
         .fails_with(1);
     ended
-        .stderr_has("it stays away: ")
+        .stderr_has("it stays unavailable: ")
         .stderr_has("no answer within 3 s");
     let openpi = Server::openpi(json!({"fault": "silent"}));
     let ended = eval(openpi.job("pi0_remote", brief)).run().fails_with(1);
     ended
-        .stderr_has("it stays away: ")
+        .stderr_has("it stays unavailable: ")
         .stderr_has("no answer within 3 s");
 }
 
@@ -352,7 +352,7 @@ fn what_a_server_says_is_wrong_is_the_jobs_error_in_its_words() {
     );
     gr00t(
         json!({"fault": "short"}),
-        "actions x are [2, 2, 1], [2, 4 or more, 1 or more] is needed",
+        "actions x are [2, 2, 1], expected [2, 4 or more, 1 or more]",
     );
     let openpi =
         |settings: Value, reason: &str| failure(&Server::openpi(settings), "pi0_remote", reason);
@@ -367,7 +367,7 @@ fn what_a_server_says_is_wrong_is_the_jobs_error_in_its_words() {
     );
     openpi(
         json!({"fault": "short"}),
-        "infer: its actions are [2, 2], [3 or more, 2] is needed",
+        "infer: its actions are [2, 2], expected [3 or more, 2]",
     );
 }
 
@@ -408,7 +408,10 @@ fn a_server_of_another_protocol_is_told_at_once() {
     let ended = eval(server.job("gr00t_remote_closedloop", json!({})))
         .run()
         .fails_with(1);
-    ended.stderr_has("get_modality_config: it speaks no ZeroMQ for policies: no ZMTP greeting");
+    ended.stderr_has(
+        "get_modality_config: it does not speak ZeroMQ for policies: no ZMTP \
+        greeting",
+    );
     let ended = eval(server.job("pi0_remote", json!({})))
         .run()
         .fails_with(1);

@@ -79,7 +79,7 @@ fn a_variation_changes_the_environment_and_one_without_meaning_is_said() {
     let eval = Eval::new(&[varied]).nproc(1).words(&["--no-dataset"]);
     eval.run()
         .succeeds()
-        .stderr_has("makes no use of variations.hdr");
+        .stderr_has("does not use variations.hdr");
     assert!(eval.episodes().iter().all(|episode| episode.length == 3));
 }
 

@@ -169,7 +169,7 @@ fn a_killed_run_goes_on_at_any_world_size_and_number_of_environments_to_the_same
         kill_all(running);
         let done = eval.journaled();
         let eval = eval.jobs(&tasks(num_envs)).world_of(ranks).words(&words);
-        eval.run().succeeds().stderr_has("going on in `");
+        eval.run().succeeds().stderr_has("resuming in `");
         let place =
             format!("killed after {done}, {ranks} ranks, {num_envs} environments, {words:?}");
         assert_same(&eval, &undisturbed, &place);
@@ -217,11 +217,7 @@ fn resume_brings_jobs_and_options_and_ends_what_was_begun() {
         [6, 6, 6, 6]
     );
     let again = eval.run().succeeds();
-    assert!(
-        again.stderr.contains("episodes are done"),
-        "{}",
-        again.stderr
-    );
+    assert!(again.stderr.contains("episodes done"), "{}", again.stderr);
     assert_same(&eval, &undisturbed, "resumed");
 }
 
@@ -230,7 +226,7 @@ fn resume_of_a_folder_without_a_run_is_refused() {
     let eval = Eval::new(&[job("reach", 1, 1)]).nproc(1).resumed();
     eval.run()
         .fails_with(1)
-        .stderr_has("has no plan.json: there is no run to go on with");
+        .stderr_has("has no plan.json, so there is no run to resume");
     assert!(!eval.folder().root().exists());
 }
 
@@ -254,9 +250,9 @@ fn changed_jobs_are_refused_with_what_differs_until_they_are_accepted() {
     let before = std::fs::read(eval.folder().report()).unwrap();
     eval.run()
         .fails_with(1)
-        .stderr_has("than this one:\n  reach: num_episodes 4 → 6\n  push: arena_env_args.max_episode_steps not there → 5\n")
-        .stderr_has("  again: new\n  pick_and_place: not there any more\n")
-        .stderr_has("or give --accept-changed-jobs: 4 finished episodes stay (1 job of another length); 5 of push, pick_and_place move to `");
+        .stderr_has("a different run:\n  reach: num_episodes 4 → 6\n  push: arena_env_args.max_episode_steps not set → 5\n")
+        .stderr_has("  again: new\n  pick_and_place: removed\n")
+        .stderr_has("or use --accept-changed-jobs: 4 finished episodes stay (1 job of another length); 5 of push, pick_and_place move to `");
     assert_eq!(std::fs::read(eval.folder().report()).unwrap(), before);
     let eval = eval.words(&["--accept-changed-jobs"]);
     eval.run()
@@ -368,8 +364,8 @@ fn a_file_that_is_only_written_otherwise_is_the_same_run() {
     let eval = eval.jobs_text(text);
     eval.run()
         .succeeds()
-        .stderr_has("the jobs stand in another order than in the run")
-        .stderr_has("4 episodes are done");
+        .stderr_has("the jobs are in a different order than in the run")
+        .stderr_has("4 episodes done");
     assert_eq!(
         eval.report()
             .per_job

@@ -88,7 +88,8 @@ fn what_cannot_be_served_is_refused_with_the_reason() {
             .contains("--policy `gr00d` is neither a folder nor a known policy")
     );
     assert!(
-        refusal(&["--policy", "scripted", "--port", "0"]).contains("is needed to be served: gr00t")
+        refusal(&["--policy", "scripted", "--port", "0"])
+            .contains("expected a policy that can be served: gr00t")
     );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

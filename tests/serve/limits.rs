@@ -42,16 +42,16 @@ fn a_request_that_asks_for_too_much_is_told_the_limit_and_its_client_goes_on() {
     let rows = refusal(&rows_of(3, "reach"));
     assert_eq!(
         rows,
-        "the request has 3 rows, at most 2 are taken (--max-rows)"
+        "the request has 3 rows, expected at most 2 (--max-rows)"
     );
     let prompt = refusal(&rows_of(2, "reach the cube and put it down"));
     assert_eq!(
         prompt,
-        "an instruction has 30 bytes, at most 20 are taken (--max-prompt)"
+        "an instruction has 30 bytes, expected at most 20 (--max-prompt)"
     );
     // Padded to a square, the image would have 3 GB.
     let picture = refusal(&pictures_of(1, 32_000));
-    let wanted = "has 1 x 32000 pixels, at most 100 along an edge are taken (--max-picture)";
+    let wanted = "has 1 x 32000 pixels, expected at most 100 along an edge (--max-picture)";
     assert!(picture.ends_with(wanted), "{picture}");
     numbers(&client.ask_value(&rows_of(2, "reach the cube")));
     assert_eq!(

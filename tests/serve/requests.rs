@@ -103,7 +103,7 @@ fn a_wrong_request_spoils_no_others() {
                 let answer = client.ask_value(&narrow);
                 assert_eq!(
                     error(&answer),
-                    "state `eef_9d` is 4 values wide, 9 are needed"
+                    "state `eef_9d` is 4 values wide, expected 9"
                 );
             }
         });

@@ -36,7 +36,7 @@ fn what_was_asked_is_answered_and_what_comes_is_refused() {
         );
     }
     for client in &mut clients {
-        let answer = client.receive().expect("what was asked is answered");
+        let answer = client.receive().expect("pending requests are answered");
         numbers(&read(&answer.into()).unwrap().value);
     }
     let (status, said) = server.wait();

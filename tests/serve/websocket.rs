@@ -115,8 +115,8 @@ fn an_error_is_a_text_and_the_connection_is_closed_as_openpi_does() {
         refusal(BINARY, &empty),
         "Video key 'exterior_image_1_left' must be in observation"
     );
-    assert_eq!(refusal(BINARY, b"\xc1"), "no msgpack: byte 0 is 0xc1");
-    assert!(refusal(TEXT, b"hello").starts_with("a binary message is needed"));
+    assert_eq!(refusal(BINARY, b"\xc1"), "not msgpack: byte 0 is 0xc1");
+    assert!(refusal(TEXT, b"hello").starts_with("expected a binary message"));
 }
 
 #[test]

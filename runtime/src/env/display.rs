@@ -33,7 +33,7 @@ pub enum DisplayError {
     #[error(transparent)]
     Log(#[from] io::Error),
     /// The server is not installed.
-    #[error("there is no Xvfb for a display of its own: apt install xvfb")]
+    #[error("Xvfb is not installed, no display can be started: apt install xvfb")]
     NoProgram,
     /// The server cannot be started.
     #[error("cannot start {}: {reason}", program.display())]
@@ -47,13 +47,13 @@ pub enum DisplayError {
     #[error("Xvfb has no output")]
     NoOutput,
     /// The server did not report its display in time.
-    #[error("Xvfb named no display in {} s", limit.as_secs())]
+    #[error("Xvfb reported no display within {} s", limit.as_secs())]
     Silent {
         /// The time limit.
         limit: Duration,
     },
     /// The server reported something that is not a number.
-    #[error("Xvfb named no display")]
+    #[error("Xvfb reported no display")]
     NoNumber,
     /// The server ended.
     #[error("Xvfb ended: {line}")]
@@ -162,7 +162,7 @@ impl VirtualDisplay {
             .lines()
             .rev()
             .find(|line| !line.trim().is_empty())
-            .unwrap_or("it says nothing");
+            .unwrap_or("it printed nothing");
         DisplayError::Ended {
             line: line.trim().to_owned(),
         }
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_server_that_says_nothing_is_given_up() {
         let reason = start("exec sleep 100", Duration::from_millis(50)).unwrap_err();
-        assert_eq!(reason.to_string(), "Xvfb named no display in 0 s");
+        assert_eq!(reason.to_string(), "Xvfb reported no display within 0 s");
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
             VirtualDisplay::start(Path::new("/nowhere/Xvfb"), SCREEN, START_LIMIT).unwrap_err();
         assert_eq!(
             reason.to_string(),
-            "there is no Xvfb for a display of its own: apt install xvfb"
+            "Xvfb is not installed, no display can be started: apt install xvfb"
         );
     }
 }

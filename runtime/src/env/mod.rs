@@ -196,7 +196,7 @@ pub enum Render {
 #[derive(Debug, thiserror::Error)]
 pub enum EnvError {
     /// The environment name is not known.
-    #[error("unknown environment `{name}`: known are {known}")]
+    #[error("unknown environment `{name}`: expected one of {known}")]
     Unknown {
         /// The requested name.
         name: String,
@@ -210,7 +210,7 @@ pub enum EnvError {
         field: String,
         /// Its value as JSON.
         found: String,
-        /// What is accepted, as a clause: "a number above 0 is needed".
+        /// What is accepted, as a clause: "expected a number above 0".
         wanted: String,
     },
     /// This episode cannot continue; the environment can be reset.

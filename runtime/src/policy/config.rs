@@ -68,7 +68,7 @@ pub fn make(
     let horizon = policy.spec().action_horizon;
     let chunk_length = chunk_length.unwrap_or(horizon);
     if chunk_length > horizon {
-        let wanted = format!("at most the policy's {horizon} actions are needed");
+        let wanted = format!("expected at most the policy's {horizon} actions");
         return Err(argument(
             "action_chunk_length",
             &chunk_length.to_string(),
@@ -226,7 +226,7 @@ pub(crate) mod tests {
                 "scripted",
                 json!({"action_horizon": 4, "action_chunk_length": 5})
             ),
-            "`policy_config_dict.action_chunk_length` is 5, at most the action_horizon 4 is needed"
+            "`policy_config_dict.action_chunk_length` is 5, expected at most the action_horizon 4"
         );
     }
 

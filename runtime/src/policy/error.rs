@@ -17,7 +17,7 @@ use crate::policy::python::WorkerError;
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The policy type is not known.
-    #[error("unknown policy_type `{name}`: known are {known}")]
+    #[error("unknown policy_type `{name}`: expected one of {known}")]
     Unknown {
         /// The requested type.
         name: String,
@@ -95,7 +95,7 @@ pub enum InferenceError {
         name: String,
     },
     /// A state has another length than the scripted expert reads.
-    #[error("policy `scripted`: state `{key}` has {found} values, {wanted} are needed")]
+    #[error("policy `scripted`: state `{key}` has {found} values, expected {wanted}")]
     StateLength {
         /// Name of the state.
         key: String,
@@ -105,7 +105,7 @@ pub enum InferenceError {
         wanted: usize,
     },
     /// Nothing says what is to be done.
-    #[error("neither job nor environment says what is to be done; language_instruction is one way")]
+    #[error("neither job nor environment has an instruction; set language_instruction")]
     NoInstruction,
     /// A request of a client has no observation.
     #[error("the observation has no rows")]
@@ -148,8 +148,8 @@ pub enum InferenceError {
     /// Not even one row fits into the memory of the device.
     #[error(
         "out of memory: not even one row fits into an inference ({shortage}); fewer num_envs leave \
-         the policy more, and so does a higher --gpu-memory where it is given (--num-envs N is for \
-         all jobs; `rrun fit` says which N fits)"
+         more for the policy, and so does a higher --gpu-memory if it is given (--num-envs N is \
+         for all jobs; `rrun fit` shows which N fits)"
     )]
     OutOfMemory {
         /// What libtorch says about the memory.
@@ -197,7 +197,7 @@ pub enum InferenceError {
     /// The policy ended an episode of a job that counts steps before its first step.
     #[error(
         "policy `{policy}` ended episode {episode} before its first step: num_steps would never be \
-         taken, num_episodes is one way"
+         reached, use num_episodes"
     )]
     EndedEarly {
         /// Type of the policy.

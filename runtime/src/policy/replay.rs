@@ -96,13 +96,13 @@ impl ReplayAction {
         let unreadable = |err: hdf5::Error| {
             refuse(
                 err.to_string(),
-                "an HDF5 file with data/demo_<n>/actions is needed",
+                "expected an HDF5 file with data/demo_<n>/actions",
             )
         };
         if !path.is_file() {
             return Err(refuse(
-                "which is no file".to_owned(),
-                "a recorded dataset is needed",
+                "which is not a file".to_owned(),
+                "expected a recorded dataset",
             ));
         }
         let data = File::open(path)
@@ -117,7 +117,7 @@ impl ReplayAction {
             let demo = read(&data, name, action_dim).map_err(|found| {
                 refuse(
                     format!("whose {name} {found}"),
-                    &format!("actions of shape (steps, {action_dim}) are needed"),
+                    &format!("expected actions of shape (steps, {action_dim})"),
                 )
             })?;
             demos.push(demo);
@@ -126,7 +126,7 @@ impl ReplayAction {
             let wanted = only.map_or_else(|| "demo_<n>".to_owned(), str::to_owned);
             return Err(refuse(
                 "which has no such demonstration".to_owned(),
-                &format!("data/{wanted} is needed"),
+                &format!("expected data/{wanted}"),
             ));
         }
         let longest = demos
@@ -287,12 +287,14 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        assert!(text(Path::new("/nowhere"), None).contains("`/nowhere`, which is no file"));
+        assert!(text(Path::new("/nowhere"), None).contains("`/nowhere`, which is not a file"));
         let path = dataset(&dir, (4, 3));
-        assert!(text(&path, None).contains(
-            "demo_0 has actions of shape [4, 3], actions of shape (steps, 7) are needed"
-        ));
-        assert!(text(&path, Some("demo_5")).contains("data/demo_5 is needed"));
+        assert!(
+            text(&path, None).contains(
+                "demo_0 has actions of shape [4, 3], expected actions of shape (steps, 7)"
+            )
+        );
+        assert!(text(&path, Some("demo_5")).contains("expected data/demo_5"));
         std::fs::write(&path, b"not hdf5").unwrap();
         assert!(text(&path, None).contains("an HDF5 file with"));
     }

@@ -161,7 +161,9 @@ mod tests {
             let Err(err) = serve(policy.name(), &config, &mut models) else {
                 continue;
             };
-            let is_refused = err.to_string().contains("is needed to be served");
+            let is_refused = err
+                .to_string()
+                .contains("expected a policy that can be served");
             assert_eq!(is_refused, !policy.row().is_served, "{err}");
         }
     }

@@ -181,7 +181,8 @@ impl TorchScript {
             }
             ref found => {
                 let reason = format!(
-                    "its `forward` gave {found:?} for one observation, [1, horizon, {}] is needed for `{}`",
+                    "its `forward` gave {found:?} for one observation, expected [1, horizon, {}] \
+                     for `{}`",
                     self.action_dim, env.name
                 );
                 Err(file(&self.path, &reason))
@@ -256,7 +257,7 @@ impl TorchScript {
             return Err(file(
                 &self.path,
                 &format!(
-                    "its `forward` gave {:?}, {wanted:?} is needed",
+                    "its `forward` gave {:?}, expected {wanted:?}",
                     actions.size()
                 ),
             ));
@@ -458,7 +459,8 @@ mod tests {
         )
         .err()
         .unwrap();
-        let wanted = "its `forward` gave [1, 2, 6] for one observation, [1, horizon, 7] is needed for `push`";
+        let wanted = "its `forward` gave [1, 2, 6] for one observation, expected [1, horizon, 7] \
+            for `push`";
         assert!(refusal.to_string().ends_with(wanted), "{refusal}");
     }
 

@@ -34,7 +34,7 @@ impl ThreadResult {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         Self::of(Err(RecordError::Stopped(
-            text.unwrap_or_else(|| "a panic without words".to_owned()),
+            text.unwrap_or_else(|| "a panic without a message".to_owned()),
         )))
     }
 

@@ -58,13 +58,13 @@ impl Estimate {
         let free = free(folder).map_err(|err| RecordError::file(folder, err))?;
         let (free_words, most, least) = (in_words(free), in_words(self.most), in_words(self.least));
         if free < self.least {
-            let reason = format!("{free_words} are free, the recording takes {least} to {most}");
+            let reason = format!("{free_words} are free, the recording needs {least} to {most}");
             return Err(RecordError::file(folder, reason));
         }
         let short = free < self.most;
         Ok(short.then(|| {
             format!(
-                "`{}`: {free_words} are free, the recording takes up to {most}",
+                "`{}`: {free_words} are free, the recording needs up to {most}",
                 folder.display()
             )
         }))
@@ -281,7 +281,7 @@ mod tests {
                 .check(&here)
                 .unwrap()
                 .unwrap()
-                .contains("the recording takes up to")
+                .contains("the recording needs up to")
         );
         let refused = Estimate {
             most: u64::MAX,

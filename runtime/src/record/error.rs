@@ -16,7 +16,7 @@ pub enum RecordError {
         num_envs: usize,
     },
     /// A step, end or discard came before `begin`.
-    #[error("environment {}: no episode has begun", env.0)]
+    #[error("environment {}: no episode has started", env.0)]
     NotBegun {
         /// Index of the environment.
         env: EnvIndex,
@@ -30,7 +30,7 @@ pub enum RecordError {
         episode: u64,
     },
     /// The action does not have one value per dimension.
-    #[error("environment {}: the action has {found} values, {wanted} are needed", env.0)]
+    #[error("environment {}: the action has {found} values, expected {wanted}", env.0)]
     Action {
         /// Index of the environment.
         env: EnvIndex,

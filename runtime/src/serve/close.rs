@@ -21,13 +21,13 @@ pub enum CloseReason {
     #[error(transparent)]
     Zmtp(#[from] Violation),
     /// The client violated HTTP.
-    #[error("no HTTP request: {0}")]
+    #[error("not an HTTP request: {0}")]
     Http(&'static str),
     /// The client violated the WebSocket protocol.
     #[error("websocket: {0}")]
     Websocket(String),
     /// The client sent or read too slowly.
-    #[error("nothing was heard in the middle of a message for too long")]
+    #[error("nothing was received in the middle of a message for too long")]
     Slow,
     /// The client speaks a protocol that is not served.
     #[error("a protocol that --protocol leaves out")]

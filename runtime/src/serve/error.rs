@@ -37,7 +37,7 @@ pub enum RequestError {
     #[error("Unauthorized: Invalid API token")]
     Unauthorized,
     /// A ZeroMQ message has several parts, or none.
-    #[error("a message of one part is needed, there are {found}")]
+    #[error("found a message of {found} parts, expected one part")]
     Parts {
         /// Number of parts.
         found: usize,

@@ -102,7 +102,7 @@ impl HttpResponse {
 fn respond(head: &RequestHead, server: &ServerState) -> Option<HttpResponse> {
     let text = HttpResponse::text;
     Some(match (&*head.path, &head.key) {
-        _ if !head.is_get => text("405 Method Not Allowed", "GET is needed\n"),
+        _ if !head.is_get => text("405 Method Not Allowed", "expected GET\n"),
         ("/healthz", None) if server.is_ending() => text("503 Service Unavailable", "stopping\n"),
         ("/healthz", None) => text("200 OK", "OK\n"),
         ("/metrics", None) => {
@@ -119,7 +119,7 @@ fn respond(head: &RequestHead, server: &ServerState) -> Option<HttpResponse> {
         (_, Some(_)) if server.is_ending() => text("503 Service Unavailable", "stopping\n"),
         (_, Some(_)) if !server.lets_in(token(head)) => {
             server.stats.unauthorized();
-            text("401 Unauthorized", "Authorization: Api-Key … is needed\n")
+            text("401 Unauthorized", "expected Authorization: Api-Key …\n")
         }
         (_, Some(_)) => return None,
         _ => text(

@@ -25,7 +25,7 @@ pub struct RequestLimits {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitExceeded {
     /// Too many observations.
-    #[error("the request has {found} rows, at most {most} are taken (--max-rows)")]
+    #[error("the request has {found} rows, expected at most {most} (--max-rows)")]
     Rows {
         /// Number of observations.
         found: usize,
@@ -33,7 +33,7 @@ pub enum LimitExceeded {
         most: usize,
     },
     /// The instruction is too long.
-    #[error("an instruction has {found} bytes, at most {most} are taken (--max-prompt)")]
+    #[error("an instruction has {found} bytes, expected at most {most} (--max-prompt)")]
     Prompt {
         /// Its size in bytes.
         found: usize,
@@ -42,7 +42,8 @@ pub enum LimitExceeded {
     },
     /// The image is too large. A long and narrow one counts as the square that it is padded to.
     #[error(
-        "a picture of `{view}` has {height} x {width} pixels, at most {most} along an edge are taken (--max-picture)"
+        "a picture of `{view}` has {height} x {width} pixels, expected at most {most} along an \
+         edge (--max-picture)"
     )]
     Picture {
         /// Name of the camera view.
@@ -55,7 +56,7 @@ pub enum LimitExceeded {
         most: usize,
     },
     /// The state vector is too long.
-    #[error("state `{key}` has {found} values, at most {LONGEST_STATE} are taken")]
+    #[error("state `{key}` has {found} values, expected at most {LONGEST_STATE}")]
     State {
         /// Its key.
         key: String,

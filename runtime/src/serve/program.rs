@@ -96,10 +96,12 @@ fn run(args: &ServeArgs) -> Result<ExitCode, StartError> {
         let ends = if args.ignore_kill {
             ""
         } else {
-            ", and end it by `kill` (--ignore-kill refuses that)"
+            ", and stop it with `kill` (--ignore-kill refuses that)"
         };
-        reporter
-            .say(&format!("warning: no token is asked for (RRUN_API_TOKEN): whoever reaches {address} may ask{ends}"));
+        reporter.say(&format!(
+            "warning: no token is required (RRUN_API_TOKEN): anyone who can reach \
+                {address} can use the policy{ends}"
+        ));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -166,7 +168,7 @@ async fn serve(
         .and_then(|reason| *reason)
         .unwrap_or_default();
     reporter.say(&format!(
-        "stopping: {reason}; what was asked is answered, new requests are refused"
+        "stopping: {reason}; pending requests are answered, new ones are refused"
     ));
     // A panic was printed when it happened.
     dispatcher.await.ok();
@@ -232,7 +234,7 @@ fn announce(
         .collect();
     reporter.say(&format!("{name}: {}", facts.join(", ")));
     reporter.result(&format!(
-        "ready on {address}, up to {} rows a batch, {} connections",
+        "ready on {address}, up to {} rows per batch, {} connections",
         limits.max_rows,
         server.connections().most()
     ));
@@ -293,8 +295,8 @@ fn in_words(summary: &Summary) -> String {
     } = summary;
     let [p50, p95, p99] = quantiles.map(|ms| ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")));
     format!(
-        "{requests} requests, {errors} errors, {fill:.1} rows a batch, {queued} queued; lately p50 {p50} ms, p95 {p95} ms, \
-         p99 {p99} ms"
+        "{requests} requests, {errors} errors, {fill:.1} rows per batch, {queued} queued; lately \
+         p50 {p50} ms, p95 {p95} ms, p99 {p99} ms"
     )
 }
 

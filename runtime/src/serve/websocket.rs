@@ -77,7 +77,7 @@ pub async fn serve(
             }
             Message::Text(_) => {
                 return peer
-                    .refuse("a binary message is needed, msgpack with arrays of numpy")
+                    .refuse("expected a binary message, msgpack with arrays of numpy")
                     .await;
             }
             // tungstenite answers pings, and ends the stream after a close.

@@ -165,7 +165,7 @@ def test_a_rank_whose_card_fails_starts_again_alone(machine, fault, error):
     ended = machine.eval([job("a"), job("b", episodes=8)], cards=2, fault=fault)
     assert len(ended.episodes) == 10
     assert losses(ended.err, 1, 1, error) == 1, ended.err
-    assert "rank 1 exited with code 1; restart 1 of 6 in 1 s, the other ranks go on" in ended.err
+    assert "rank 1 exited with code 1; restart 1 of 6 in 1 s, the other ranks continue" in ended.err
     assert "panicked" not in ended.err and "frame #" not in ended.err
     ranks = ended.report["per_rank"]
     assert [(rank["deaths"], len(rank["lives"])) for rank in ranks] == [(0, 1), (1, 2)]
@@ -180,7 +180,7 @@ def test_a_card_that_stays_broken_costs_its_ranks_episodes_alone(machine):
     assert set(ended.episodes) == {("a", 0), ("a", 1)}
     assert ended.report["missing_count"] == 2 and ended.report["failures_count"] == 0
     assert losses(ended.err, 1, 1, ECC) == 2, ended.err
-    assert "rank 1 exited with code 1; no restart is left, the other ranks go on" in ended.err
+    assert "rank 1 exited with code 1; no restart is left, the other ranks continue" in ended.err
 
 
 def test_a_server_whose_card_fails_while_it_loads_says_so(machine):
@@ -228,7 +228,7 @@ def test_policies_go_where_the_placement_says(machine):
 
 def test_weights_for_which_a_card_has_no_room_are_refused_before_the_start(machine):
     ended = machine.try_eval(jobs(2), cards=2, used_mib="1:81559")
-    refusal = r"rrun: error: GPU 1 has 0 free and \d+ MiB are needed for certain \(weights \d+ MiB"
+    refusal = r"rrun: error: GPU 1 has 0 free, but at least \d+ MiB are required \(weights \d+ MiB"
     assert ended.code == 1 and re.match(refusal, ended.err), ended.err
 
 
@@ -237,7 +237,7 @@ def test_a_card_that_is_short_of_memory_is_named_with_its_bytes(machine):
     ended = machine.try_eval(jobs(2), cards=2, used_mib="1:81030")
     assert (ended.code, set(ended.episodes)) == (1, {("job0", 0), ("job0", 1)}), ended.err
     assert "GPU 1 has a total capacity of 79.65 GiB of which 11.00 MiB is free" in ended.err
-    assert "fewer num_envs leave the policy more" in ended.err and "panicked" not in ended.err
+    assert "fewer num_envs leave more for the policy" in ended.err and "panicked" not in ended.err
 
 
 @pytest.mark.parametrize("visible, cards", [(None, [0, 1, 2, 3]), ("3,1", [3, 1]), ("GPU-2", [1])])

@@ -133,7 +133,7 @@ impl<'a> MujocoArgs<'a> {
             return Ok(None);
         };
         let wanted = format!(
-            "a whole number from {} to {} is needed",
+            "expected a whole number from {} to {}",
             range.start(),
             range.end()
         );
@@ -153,7 +153,7 @@ impl<'a> MujocoArgs<'a> {
             return Ok(None);
         };
         let wanted = format!(
-            "a number from {} to {} is needed",
+            "expected a number from {} to {}",
             range.start(),
             range.end()
         );
@@ -169,7 +169,7 @@ impl<'a> MujocoArgs<'a> {
             return Ok(None);
         };
         let text = value.as_str().map(|text| Some(text.to_owned()));
-        text.ok_or_else(|| refuse(field, value, "a text is needed".to_owned()))
+        text.ok_or_else(|| refuse(field, value, "expected a string".to_owned()))
     }
 
     /// Returns the episode limit, which is given in steps or in seconds, but not both.
@@ -200,7 +200,7 @@ impl<'a> MujocoArgs<'a> {
         let names: Vec<_> = task.objects.iter().map(|object| object.name).collect();
         let wanted = match names.as_slice() {
             [] => format!("task `{}` has no object", task.name),
-            names => format!("one of {} is needed", names.join(", ")),
+            names => format!("expected one of {}", names.join(", ")),
         };
         found
             .map(Some)
@@ -217,7 +217,7 @@ impl<'a> MujocoArgs<'a> {
             _ => Err(refuse(
                 "render_quality",
                 value,
-                "`fast` or `high` is needed".to_owned(),
+                "expected `fast` or `high`".to_owned(),
             )),
         }
     }
@@ -234,7 +234,7 @@ impl<'a> MujocoArgs<'a> {
 fn edge(field: &'static str, found: u64) -> Result<u32, EnvError> {
     let wanted = || {
         format!(
-            "a whole number from {} to {} is needed",
+            "expected a whole number from {} to {}",
             CAMERA_EDGE.start(),
             CAMERA_EDGE.end()
         )
@@ -253,7 +253,7 @@ fn at_least_one(field: &'static str, found: u32) -> Result<u32, EnvError> {
         Err(refuse(
             field,
             &found.into(),
-            "at least 1 is needed".to_owned(),
+            "expected at least 1".to_owned(),
         ))
     }
 }
@@ -352,11 +352,11 @@ mod tests {
     fn wrong_values_are_refused_by_name() {
         assert_eq!(
             refusal("reach", json!({"camera_height": 4})),
-            "`arena_env_args.camera_height` is 4, a whole number from 16 to 2048 is needed"
+            "`arena_env_args.camera_height` is 4, expected a whole number from 16 to 2048"
         );
         assert_eq!(
             refusal("reach", json!({"success_threshold": "near"})),
-            "`arena_env_args.success_threshold` is \"near\", a number from 0.001 to 1 is needed"
+            "`arena_env_args.success_threshold` is \"near\", expected a number from 0.001 to 1"
         );
         assert_eq!(
             refusal("reach", json!({"object": "cube"})),
@@ -364,7 +364,7 @@ mod tests {
         );
         assert_eq!(
             refusal("stack", json!({})),
-            "unknown environment `stack`: known are reach, push, pick_and_place"
+            "unknown environment `stack`: expected one of reach, push, pick_and_place"
         );
     }
 

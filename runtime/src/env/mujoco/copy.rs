@@ -47,7 +47,7 @@ pub(super) enum StepError {
     #[error("it was stepped before a reset, or after its episode's last step")]
     NoEpisode,
     /// The action has another number of values.
-    #[error("its action has {found} values, {ACTION_DIM} are needed")]
+    #[error("its action has {found} values, expected {ACTION_DIM}")]
     ActionLength {
         /// Number of its values.
         found: usize,

@@ -108,7 +108,7 @@ pub fn make(
 ) -> Result<MujocoEnv, EnvError> {
     let settings = MujocoSettings::new(&config, args)?;
     if config.num_envs == 0 {
-        let wanted = "at least 1 is needed".to_owned();
+        let wanted = "expected at least 1".to_owned();
         return Err(EnvError::Argument {
             field: "num_envs".to_owned(),
             found: "0".to_owned(),

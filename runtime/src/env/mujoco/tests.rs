@@ -235,7 +235,7 @@ fn bad_actions_are_errors_of_their_episode() {
         .unwrap_err();
     assert_eq!(
         short.to_string(),
-        "environment 0: its action has 3 values, 7 are needed"
+        "environment 0: its action has 3 values, expected 7"
     );
     reset(&mut env, 0, 0);
     let nan = step(&mut env, 0, [0.0, f32::NAN, 0.0, 0.0, 0.0, 0.0, 0.0]).unwrap_err();

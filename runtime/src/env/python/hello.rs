@@ -84,15 +84,13 @@ pub enum HelloError {
     #[error("its description is broken: {0}")]
     Form(#[from] serde_json::Error),
     /// The action has no dimensions, too many, or not both ends for each.
-    #[error("its action has {dim} dimensions, 1 to {LONGEST_VECTOR} with both ends are needed")]
+    #[error("its action has {dim} dimensions, expected 1 to {LONGEST_VECTOR} with both bounds")]
     ActionBounds {
         /// Number of dimensions.
         dim: usize,
     },
     /// The steps between neighbouring actions are not numbers from 0 on.
-    #[error(
-        "the grid of its {dim} actions is {grid:?}, a finite number from 0 on is needed for each"
-    )]
+    #[error("the grid of its {dim} actions is {grid:?}, expected a finite number from 0 for each")]
     ActionGrid {
         /// Number of dimensions.
         dim: usize,
@@ -100,16 +98,16 @@ pub enum HelloError {
         grid: Vec<f32>,
     },
     /// The control frequency is too high.
-    #[error("it has {control_hz} steps a second, at most {FASTEST} are taken")]
+    #[error("it has {control_hz} steps per second, expected at most {FASTEST}")]
     Fast {
         /// Steps per second.
         control_hz: u32,
     },
     /// Control frequency or episode length is zero.
-    #[error("it has 0 steps a second or an episode")]
+    #[error("it has 0 steps per second or per episode")]
     NoSteps,
     /// A state vector is empty or too long.
-    #[error("state `{name}` has {length} numbers, 1 to {LONGEST_VECTOR} are needed")]
+    #[error("state `{name}` has {length} numbers, expected 1 to {LONGEST_VECTOR}")]
     StateLength {
         /// Name of the state vector.
         name: String,
@@ -127,7 +125,7 @@ pub enum HelloError {
         dim: usize,
     },
     /// A camera is empty or too large.
-    #[error("camera `{name}` is {height}x{width}, sides of 1 to {LARGEST_SIDE} are needed")]
+    #[error("camera `{name}` is {height}x{width}, expected sides of 1 to {LARGEST_SIDE}")]
     CameraSize {
         /// Name of the camera.
         name: String,
@@ -137,9 +135,7 @@ pub enum HelloError {
         width: u32,
     },
     /// A name is empty, too long or not printable.
-    #[error(
-        "one of its {what} is called `{start}`, 1 to {LONGEST_NAME} printable bytes are needed"
-    )]
+    #[error("one of its {what} is called `{start}`, expected 1 to {LONGEST_NAME} printable bytes")]
     Name {
         /// `state vectors` or `cameras`.
         what: &'static str,
@@ -155,7 +151,7 @@ pub enum HelloError {
         name: String,
     },
     /// There are too many names.
-    #[error("it has {count} {what}, at most {MOST_NAMES} are taken")]
+    #[error("it has {count} {what}, expected at most {MOST_NAMES}")]
     Many {
         /// `state vectors` or `cameras`.
         what: &'static str,
@@ -354,14 +350,14 @@ pub(super) mod tests {
             refusal("/action/grid", json!([0.0, -1.0]))
                 .contains("the grid of its 2 actions is [0.0, -1.0]")
         );
-        assert!(refusal("/control_hz", json!(0)).contains("0 steps a second"));
+        assert!(refusal("/control_hz", json!(0)).contains("0 steps per second"));
         assert!(
             refusal("/control_hz", json!(4_000_000_000u32))
-                .contains("4000000000 steps a second, at most 10000")
+                .contains("4000000000 steps per second, expected at most 10000")
         );
         assert!(
             refusal("/cameras/0/0", json!("a\u{1b}[2J"))
-                .contains("called `a\\u{1b}[2J`, 1 to 128 printable")
+                .contains("called `a\\u{1b}[2J`, expected 1 to 128 printable")
         );
         assert!(refusal("/cameras/0/0", json!("")).contains("1 to 128 printable"));
         assert!(refusal("/state/0/0", json!("x".repeat(200_000))).len() < 300);

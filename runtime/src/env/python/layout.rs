@@ -27,14 +27,14 @@ const LINE: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// One observation is too large.
-    #[error("shows {bytes} bytes at once, at most {LARGEST_OBSERVATION} are taken")]
+    #[error("shows {bytes} bytes at once, expected at most {LARGEST_OBSERVATION}")]
     Observation {
         /// Bytes of one copy.
         bytes: usize,
     },
     /// All copies together are too large.
     #[error(
-        "needs {needed} bytes of shared memory for {copies} copies, at most {MOST_BYTES} are given"
+        "needs {needed} bytes of shared memory for {copies} copies, expected at most {MOST_BYTES}"
     )]
     Memory {
         /// Bytes of all copies.
@@ -202,13 +202,16 @@ mod tests {
         let reason = MemoryLayout::new(&shows(&[(8192, 8192); 5], &[], 1), 4096)
             .unwrap_err()
             .to_string();
-        assert!(reason.contains("for 4096 copies, at most"), "{reason}");
+        assert!(
+            reason.contains("for 4096 copies, expected at most"),
+            "{reason}"
+        );
         let reason = MemoryLayout::new(&shows(&[(8192, 8192); 6], &[], 1), 1)
             .unwrap_err()
             .to_string();
         assert_eq!(
             reason,
-            "shows 1207959616 bytes at once, at most 1073741824 are taken"
+            "shows 1207959616 bytes at once, expected at most 1073741824"
         );
     }
 }

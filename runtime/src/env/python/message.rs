@@ -99,7 +99,7 @@ pub enum Packet {
 
 /// An invalid packet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a packet of {bytes} bytes means nothing: {reason}")]
+#[error("a packet of {bytes} bytes is malformed: {reason}")]
 pub struct Malformed {
     bytes: usize,
     reason: &'static str,
@@ -332,21 +332,18 @@ mod tests {
     #[test]
     fn what_is_no_packet_says_why() {
         let reason = |bytes: &[u8]| Packet::parse(bytes).unwrap_err().to_string();
-        assert_eq!(
-            reason(b""),
-            "a packet of 0 bytes means nothing: it is empty"
-        );
+        assert_eq!(reason(b""), "a packet of 0 bytes is malformed: it is empty");
         assert_eq!(
             reason(b"Z"),
-            "a packet of 1 bytes means nothing: its kind is not known"
+            "a packet of 1 bytes is malformed: its kind is not known"
         );
         assert_eq!(
             reason(b"H{"),
-            "a packet of 2 bytes means nothing: its JSON is broken"
+            "a packet of 2 bytes is malformed: its JSON is broken"
         );
         assert_eq!(
             reason(b"E\0"),
-            "a packet of 2 bytes means nothing: an error ends early"
+            "a packet of 2 bytes is malformed: an error ends early"
         );
     }
 }

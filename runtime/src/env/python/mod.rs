@@ -104,7 +104,7 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
     let settings = PythonSettings::new(job)?;
     let shares = shares(&config.gpus, settings.envs_per_process);
     if shares.is_empty() {
-        let wanted = "at least 1 is needed".to_owned();
+        let wanted = "expected at least 1".to_owned();
         return Err(EnvError::Argument {
             field: "num_envs".to_owned(),
             found: "0".to_owned(),

@@ -29,7 +29,7 @@ pub enum InvalidValue {
     #[error("{0}")]
     Reported(String),
     /// A state vector has a number that is not finite.
-    #[error("{number} as number {at} of state `{name}`, a finite number is needed")]
+    #[error("{number} as number {at} of state `{name}`, expected a finite number")]
     State {
         /// Name of the state vector.
         name: String,
@@ -39,7 +39,7 @@ pub enum InvalidValue {
         number: f32,
     },
     /// The reward is not finite.
-    #[error("the reward {reward}, a finite number is needed")]
+    #[error("the reward {reward}, expected a finite number")]
     Reward {
         /// The reward.
         reward: f32,

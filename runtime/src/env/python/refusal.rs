@@ -11,8 +11,8 @@ pub(super) fn unknown(key: &str, known: &[&str]) -> String {
         .map(|name| (strsim::jaro_winkler(name, key), name))
         .max_by(|a, b| a.0.total_cmp(&b.0));
     match nearest {
-        Some((close, name)) if close > 0.8 => format!("which is not known; did you mean `{name}`?"),
-        _ => format!("which is not known; known are {}", known.join(", ")),
+        Some((close, name)) if close > 0.8 => format!("which is unknown; did you mean `{name}`?"),
+        _ => format!("which is unknown; expected one of {}", known.join(", ")),
     }
 }
 

@@ -44,7 +44,7 @@ pub type Variable = (String, Option<String>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
     /// The value is no text, no number and not null.
-    #[error("a text, a number or null is needed")]
+    #[error("expected a string, a number or null")]
     Kind,
     /// Name or text has a character that it must not have.
     #[error("which cannot be an environment variable")]

@@ -103,7 +103,7 @@ impl RankPeers {
                 true
             }
             Err(err) => {
-                tracing::warn!(%err, "the store is out of reach");
+                tracing::warn!(%err, "the store is unreachable");
                 false
             }
         }

@@ -119,7 +119,7 @@ fn left_out(path: &Path, contents: &Contents, is_live: bool) -> Vec<String> {
     if !contents.damaged.is_empty() {
         let damaged = &contents.damaged;
         warnings.push(format!(
-            "`{path}` lines {damaged:?} mean nothing and are left out"
+            "`{path}` lines {damaged:?} are damaged and left out"
         ));
     }
     warnings

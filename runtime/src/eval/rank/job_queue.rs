@@ -159,7 +159,7 @@ impl Leased {
         }
         if claim.is_taken_over {
             idle.say(&format!(
-                "{}: takes over what another rank has left",
+                "{}: takes over the rest from another rank",
                 work.job.name
             ));
         }

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
 use jobs::assign::Work;
+use jobs::count::counted;
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
 use jobs::journal::{Journal, Line, RankStart};
@@ -195,7 +196,7 @@ impl<'a> Evaluation<'a> {
         let done: usize = progress::done(&history.lines).values().map(Vec::len).sum();
         if done > 0 {
             let folder = setup.folder.root().display();
-            let text = format!("going on in `{folder}`: {done} episodes are done");
+            let text = format!("resuming in `{folder}`: {} done", counted(done, "episode"));
             self.observers.progress.say(&text);
         }
     }

@@ -57,7 +57,7 @@ pub fn limit(device: Device, bytes: ByteSize, ranks: usize) -> Result<Option<Str
         String::new()
     };
     Ok(Some(format!(
-        "libtorch takes at most {own} of {}{shared}",
+        "libtorch uses at most {own} of {}{shared}",
         gpu::name(device)
     )))
 }

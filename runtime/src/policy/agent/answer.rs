@@ -45,7 +45,7 @@ pub(super) fn read(text: &str, count: usize) -> Result<ActionPlan, Unusable> {
         .ok_or_else(|| form("it has no `executable_plan`"))?;
     let entries = plan
         .as_array()
-        .ok_or_else(|| form("its `executable_plan` is no list"))?;
+        .ok_or_else(|| form("its `executable_plan` is not a list"))?;
     let mut actions = Vec::new();
     for entry in entries.iter().take(LONGEST_PLAN) {
         let given = entry
@@ -89,7 +89,7 @@ fn json(text: &str) -> Result<Value, Unusable> {
     };
     match whole {
         Ok(value) if value.is_object() => Ok(value),
-        Ok(_) => Err(form("it is no object")),
+        Ok(_) => Err(form("it is not an object")),
         Err(err) => inner()
             .filter(Value::is_object)
             .ok_or_else(|| Unusable::Form(err.to_string())),
@@ -166,9 +166,12 @@ mod tests {
             refusal("I would push it.")
                 .starts_with("the answer is not the JSON that was asked for: expected value")
         );
-        assert!(refusal("{\"executable_plan\": 3}").ends_with("its `executable_plan` is no list"));
+        assert!(refusal("{\"executable_plan\": 3}").ends_with(
+            "its `executable_plan` is not a \
+            list"
+        ));
         assert!(refusal("{}").ends_with("it has no `executable_plan`"));
-        assert!(refusal("[1]").ends_with("it is no object"));
+        assert!(refusal("[1]").ends_with("it is not an object"));
         assert!(refusal("  ").ends_with("it is empty"));
         assert!(
             refusal("{\"executable_plan\": [{\"action\": 1}]}")

@@ -130,7 +130,7 @@ pub(super) struct Completion {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CompletionError {
     /// It is not JSON.
-    #[error("its answer is no JSON: {0}")]
+    #[error("its answer is not JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// It has no choice.
     #[error("its answer has no `choices`")]
@@ -278,7 +278,7 @@ mod tests {
             Completion::read(b"<html>")
                 .unwrap_err()
                 .to_string()
-                .starts_with("its answer is no JSON")
+                .starts_with("its answer is not JSON")
         );
         assert!(
             Completion::read(b"{}")

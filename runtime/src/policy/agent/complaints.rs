@@ -38,9 +38,9 @@ impl Complaints {
         let since = if is_first {
             String::new()
         } else {
-            format!(" ({failed} requests failed since this was last said)")
+            format!(" ({failed} requests failed since the last message)")
         };
-        Some(format!("{reason}; it is asked again{since}"))
+        Some(format!("{reason}; retrying{since}"))
     }
 
     /// Records that a request was answered; returns a message if the last one reported a failure.
@@ -62,17 +62,13 @@ mod tests {
     fn the_first_failure_is_said_at_once_and_those_after_it_are_counted() {
         let (mut complaints, start) = (Complaints::default(), instant());
         let first = complaints.on_failure("answered with status 503", start);
+        assert_eq!(first.as_deref(), Some("answered with status 503; retrying"));
         assert_eq!(
-            first.as_deref(),
-            Some("answered with status 503; it is asked again")
-        );
-        assert_eq!(
-            complaints.on_failure("takes no connection", start + Duration::from_secs(1)),
+            complaints.on_failure("refuses connections", start + Duration::from_secs(1)),
             None
         );
-        let later = complaints.on_failure("takes no connection", start + QUIET);
-        let wanted =
-            "takes no connection; it is asked again (2 requests failed since this was last said)";
+        let later = complaints.on_failure("refuses connections", start + QUIET);
+        let wanted = "refuses connections; retrying (2 requests failed since the last message)";
         assert_eq!(later.as_deref(), Some(wanted));
     }
 

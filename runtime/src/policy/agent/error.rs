@@ -12,7 +12,7 @@ pub enum PlannerError {
         camera: String,
     },
     /// A picture cannot be encoded.
-    #[error("the picture of camera `{camera}` is no PNG: {err}")]
+    #[error("the picture of camera `{camera}` is not a PNG: {err}")]
     Png {
         /// Name of the camera.
         camera: String,
@@ -28,7 +28,7 @@ pub enum PlannerError {
         err: io::Error,
     },
     /// The evaluation ends while a planner waits for its model server.
-    #[error("the model server at {url} is not asked any more")]
+    #[error("the model server at {url} is no longer used")]
     Closed {
         /// URL of the model server.
         url: String,

@@ -70,7 +70,8 @@ impl Hands {
         let names = given.map_or(discrete.names.clone(), <[String]>::to_vec);
         if names.is_empty() {
             let wanted = format!(
-                "a list of names is needed: environment `{}` has {} actions and neither `language_skill_set` nor `action_names`",
+                "expected a list of names: environment `{}` has {} actions and neither \
+                 `language_skill_set` nor `action_names`",
                 env.name, discrete.count
             );
             return Err(argument("actions", "missing", &wanted));
@@ -288,7 +289,7 @@ mod tests {
     fn actions_without_names_and_names_without_actions_are_refused() {
         let text = refusal(&world(&[]), None);
         assert!(
-            text.starts_with("`policy_config_dict.actions` is missing, a list of names is needed"),
+            text.starts_with("`policy_config_dict.actions` is missing, expected a list of names"),
             "{text}"
         );
         assert!(

@@ -298,7 +298,8 @@ impl ModelClient {
                 let is_first = !self.is_plain.swap(true, Ordering::Relaxed);
                 let note = || {
                     format!(
-                        "the model server at {} takes no `response_format` (it {reason}): answers are asked for in words",
+                        "the model server at {} does not accept `response_format` (it {reason}): \
+                         the prompt describes the format instead",
                         self.terms.url
                     )
                 };
@@ -366,7 +367,7 @@ fn silence(err: &ureq::Error, timeout: Duration) -> AttemptError {
     match err {
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => AttemptError {
             failure: AttemptFailure::Silence,
-            reason: "takes no connection".to_owned(),
+            reason: "refuses connections".to_owned(),
         },
         ureq::Error::Timeout(_) => AttemptError {
             failure: AttemptFailure::Silence,

@@ -54,7 +54,8 @@ impl AgentSettings {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, PolicyError> {
         if config.contains_key("api_key") {
-            let wanted = "but plan and journal show what stands there: `api_key_env` names the variable that has it";
+            let wanted = "but plan and journal would show it: use `api_key_env`, the name of a \
+                variable that contains it";
             return Err(argument("api_key", "a key", wanted));
         }
         let mut fields = SettingsReader::new(PolicyType::OpenaiAgent, config);
@@ -202,7 +203,7 @@ fn completions(url: &str) -> Result<String, PolicyError> {
         _ => Err(argument(
             "model_url",
             url,
-            "an address with http:// or https:// is needed, as http://localhost:8000/v1",
+            "expected an address with http:// or https://, for example http://localhost:8000/v1",
         )),
     }
 }
@@ -257,7 +258,7 @@ mod tests {
         let table = [
             (
                 json!({"model_url": "localhost:8000"}),
-                "`policy_config_dict.model_url` is localhost:8000, an address",
+                "`policy_config_dict.model_url` is localhost:8000, expected an address",
             ),
             (
                 json!({"model_url": "http://me:secret@host/v1"}),
@@ -269,11 +270,11 @@ mod tests {
             ),
             (
                 json!({"temperature": 3}),
-                "`policy_config_dict.temperature` is 3, a number from 0 to 2 is needed",
+                "`policy_config_dict.temperature` is 3, expected a number from 0 to 2",
             ),
             (
                 json!({"max_invalid_actions": 0}),
-                "`policy_config_dict.max_invalid_actions` is 0, a whole number from 1",
+                "`policy_config_dict.max_invalid_actions` is 0, expected a whole number from 1",
             ),
             (
                 json!({"max_concurrent_requests": 0}),
@@ -281,7 +282,7 @@ mod tests {
             ),
             (
                 json!({"chat_history": "yes"}),
-                "`policy_config_dict.chat_history` is \"yes\", true or false",
+                "`policy_config_dict.chat_history` is \"yes\", expected true or false",
             ),
             (
                 json!({"max_tokens": 5, "max_completion_tokens": 6}),

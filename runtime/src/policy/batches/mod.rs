@@ -127,7 +127,8 @@ impl Batches {
                 if let Some(landed) = self.ladder.borrow_mut().on_answer() {
                     self.lifeline.say(format!(
                         "out of memory with {} rows in one inference: at most {} from now on; \
-                         --max-batch {} does so from the start, and fewer num_envs leave the policy more",
+                         --max-batch {} does so from the start, and fewer num_envs leave more for \
+                         the policy",
                         landed.from, landed.to, landed.to
                     ));
                 }

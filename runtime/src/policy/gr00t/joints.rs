@@ -81,7 +81,7 @@ fn incomplete(field: &str) -> PolicyError {
     argument(
         field,
         "missing",
-        "all three files of joints are needed, or none",
+        "expected all three files of joints, or none",
     )
 }
 
@@ -102,7 +102,7 @@ impl<'a> Indices<'a> {
             let refuse = || {
                 refuse(
                     file,
-                    format!("joint {name} is {value}, an index below {MOST} is needed"),
+                    format!("joint {name} is {value}, expected an index below {MOST}"),
                 )
             };
             by_name.insert(name.clone(), index.ok_or_else(refuse)?);
@@ -118,7 +118,7 @@ impl<'a> Indices<'a> {
         let missing = |name| {
             refuse(
                 self.file,
-                format!("joint {name} is missing, the checkpoint's state has it"),
+                format!("joint {name} is missing, but the checkpoint's state has it"),
             )
         };
         names
@@ -139,7 +139,7 @@ fn read_groups(file: &Path) -> Result<Vec<(String, Vec<String>)>, PolicyError> {
         let refuse = || {
             refuse(
                 file,
-                format!("group {group} is {value}, a list of joint names is needed"),
+                format!("group {group} is {value}, expected a list of joint names"),
             )
         };
         Ok((group.clone(), names.ok_or_else(refuse)?))
@@ -150,7 +150,7 @@ fn read_groups(file: &Path) -> Result<Vec<(String, Vec<String>)>, PolicyError> {
 fn read_joints(file: &Path) -> Result<Map<String, Value>, PolicyError> {
     match read_yaml(file)?.remove("joints") {
         Some(Value::Object(joints)) => Ok(joints),
-        _ => Err(refuse(file, "a map `joints` is needed".to_owned())),
+        _ => Err(refuse(file, "expected a map `joints`".to_owned())),
     }
 }
 
@@ -218,17 +218,17 @@ mod tests {
         assert!(
             read(GROUPS, "joints: {a: -1}", action)
                 .unwrap_err()
-                .contains("joint a is -1, an index below")
+                .contains("joint a is -1, expected an index below")
         );
         assert!(
             read("joints: {arm: a}", action, action)
                 .unwrap_err()
-                .contains("group arm is \"a\", a list")
+                .contains("group arm is \"a\", expected a list")
         );
         assert!(
             read("arm: []", action, action)
                 .unwrap_err()
-                .contains("a map `joints` is needed")
+                .contains("expected a map `joints`")
         );
     }
 
@@ -238,7 +238,7 @@ mod tests {
         assert!(
             read(GROUPS, "", GROUPS)
                 .unwrap_err()
-                .contains("state_joints_config_path` is missing, all three")
+                .contains("state_joints_config_path` is missing, expected all three")
         );
     }
 }

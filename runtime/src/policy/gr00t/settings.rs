@@ -107,15 +107,15 @@ fn find_model(given: &Path) -> Result<PathBuf, PolicyError> {
     let refuse = |wanted: &str| {
         argument(
             "model_path",
-            &format!("`{name}`, which is no folder"),
+            &format!("`{name}`, which is not a folder"),
             wanted,
         )
     };
     if !hub::is_name(given) {
-        return Err(refuse("the folder of a checkpoint is needed"));
+        return Err(refuse("expected the folder of a checkpoint"));
     }
     let wanted =
-        format!("a folder or a downloaded model is needed: `hf download {name}` fetches it");
+        format!("expected a folder or a downloaded model: `hf download {name}` downloads it");
     hub::snapshot(&name, |variable| std::env::var_os(variable)).ok_or_else(|| refuse(&wanted))
 }
 
@@ -175,10 +175,10 @@ mod tests {
     #[test]
     fn a_model_that_is_not_there_is_refused_with_the_way_to_get_it() {
         let refusal = |path: &str| read(json!({ "model_path": path })).unwrap_err().to_string();
-        assert!(refusal("nvidia/GR00T-N0").ends_with("`hf download nvidia/GR00T-N0` fetches it"));
+        assert!(refusal("nvidia/GR00T-N0").ends_with("`hf download nvidia/GR00T-N0` downloads it"));
         assert!(
             refusal("/nowhere/at/all")
-                .ends_with("which is no folder, the folder of a checkpoint is needed")
+                .ends_with("which is not a folder, expected the folder of a checkpoint")
         );
         assert!(
             read(json!({}))
@@ -198,7 +198,7 @@ mod tests {
             refusal
                 .unwrap_err()
                 .to_string()
-                .ends_with("is 8, at most the action_horizon 4 is needed")
+                .ends_with("is 8, expected at most the action_horizon 4")
         );
     }
 }

@@ -283,7 +283,7 @@ fn by_joint(
     let dim = env.action.names.len();
     if joints.action_len > dim {
         let wanted = format!(
-            "an action of {} or more numbers, as action_joints_config_path says",
+            "an action of {} or more numbers, according to action_joints_config_path",
             joints.action_len
         );
         return Err(mismatch(env, wanted, format!("one of {dim}")));

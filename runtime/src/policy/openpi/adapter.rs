@@ -249,7 +249,7 @@ fn said(key: &str, given: &Value, env: &EnvSpec) -> Result<InputSource, PolicyEr
         return Err(argument(
             &field,
             &given.to_string(),
-            "a camera, a state or a list of states is needed",
+            "expected a camera, a state or a list of states",
         ));
     };
     if let ([name], true) = (&names[..], given.is_string())

@@ -100,7 +100,7 @@ enum AnswerError {
     Reported { text: String },
     #[error("its answer has no array `actions`")]
     NoActions,
-    #[error("its actions are {found:?}, [{horizon} or more, {dim}] is needed")]
+    #[error("its actions are {found:?}, expected [{horizon} or more, {dim}]")]
     Shape {
         found: Vec<usize>,
         horizon: usize,
@@ -252,15 +252,15 @@ mod tests {
         let refusal = |bytes: Bytes| chunk(&bytes, 3, 2).unwrap_err().to_string();
         assert_eq!(
             refusal(actions(&[2, 2])),
-            "its actions are [2, 2], [3 or more, 2] is needed"
+            "its actions are [2, 2], expected [3 or more, 2]"
         );
         assert_eq!(
             refusal(actions(&[4, 8])),
-            "its actions are [4, 8], [3 or more, 2] is needed"
+            "its actions are [4, 8], expected [3 or more, 2]"
         );
         assert_eq!(
             refusal(actions(&[1, 4, 2])),
-            "its actions are [1, 4, 2], [3 or more, 2] is needed"
+            "its actions are [1, 4, 2], expected [3 or more, 2]"
         );
         assert_eq!(
             refusal(answer(&Value::map([("action", Value::Nil)]))),

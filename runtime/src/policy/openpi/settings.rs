@@ -66,7 +66,7 @@ impl OpenpiSettings {
         };
         let mapping = fields.map("observation_mapping")?;
         if embodiment.name == "custom" && mapping.as_ref().is_none_or(Map::is_empty) {
-            let wanted = "the server's names are needed with openpi_embodiment_adapter custom";
+            let wanted = "expected the server's names with openpi_embodiment_adapter custom";
             return Err(argument("observation_mapping", "missing", wanted));
         }
         let server = PolicyServer::read(
@@ -110,12 +110,12 @@ fn default_length(embodiment: &OpenpiEmbodiment, variant: &str) -> Result<usize,
         ("droid", "pi0" | "pi0_fast") => Ok(10),
         ("libero", _) => Ok(5),
         ("droid", _) => {
-            let wanted = "one of pi05, pi0, pi0_fast is needed, or action_chunk_length";
+            let wanted = "expected one of pi05, pi0, pi0_fast, or action_chunk_length";
             Err(argument("policy_variant", &format!("{variant:?}"), wanted))
         }
         (name, _) => {
             let wanted = format!(
-                "the number of actions that are taken is needed with openpi_embodiment_adapter {name}"
+                "expected the number of actions to execute with openpi_embodiment_adapter {name}"
             );
             Err(argument("action_chunk_length", "missing", &wanted))
         }
@@ -175,7 +175,7 @@ mod tests {
         assert!(
             read(json!({"policy_variant": "pi9"}))
                 .unwrap_err()
-                .contains("one of pi05, pi0, pi0_fast is needed")
+                .contains("expected one of pi05, pi0, pi0_fast")
         );
         assert_eq!(
             read(json!({"policy_variant": "pi9", "action_chunk_length": 3}))

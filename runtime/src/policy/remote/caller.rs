@@ -134,12 +134,12 @@ impl<C: ServerConnection> Caller<C> {
                 CallError::Cut => {
                     return Err(self
                         .server
-                        .error(format!("{what}: given up, as the evaluation ends")));
+                        .error(format!("{what}: given up, because the evaluation ends")));
                 }
             };
             match self.patience.failed(&reason, began, now()) {
                 RetryDecision::GiveUp(text) => {
-                    return Err(self.server.error(format!("it stays away: {text}")));
+                    return Err(self.server.error(format!("it stays unavailable: {text}")));
                 }
                 RetryDecision::Again { after, say } => {
                     say.into_iter().for_each(|text| self.say(&text));
@@ -234,7 +234,8 @@ mod tests {
         let text = call(vec![away(); 9], Duration::ZERO).unwrap_err();
         assert_eq!(
             text,
-            "policy server tcp://gpu7:5555: it stays away: 1 attempt in 0.0 s, the last one: get_action: connection refused"
+            "policy server tcp://gpu7:5555: it stays unavailable: 1 attempt in 0.0 s, the last \
+             one: get_action: connection refused"
         );
     }
 
@@ -258,7 +259,7 @@ mod tests {
                 .meet()
                 .unwrap_err()
                 .to_string()
-                .ends_with("given up, as the evaluation ends")
+                .ends_with("given up, because the evaluation ends")
         );
     }
 }

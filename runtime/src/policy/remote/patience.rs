@@ -76,10 +76,7 @@ impl RetryPatience {
         };
         let say = (self.told.as_deref() != Some(reason)).then(|| {
             self.told = Some(reason.to_owned());
-            format!(
-                "{reason}; it is tried again for {:.0} s",
-                left.as_secs_f64().ceil()
-            )
+            format!("{reason}; retrying for {:.0} s", left.as_secs_f64().ceil())
         });
         let after = SHORTEST
             .saturating_mul(1 << doublings.min(8))
@@ -162,12 +159,12 @@ mod tests {
         assert_eq!(say("refused", 0.0), None);
         assert_eq!(
             say("refused", 0.0).as_deref(),
-            Some("refused; it is tried again for 60 s")
+            Some("refused; retrying for 60 s")
         );
         assert_eq!(say("refused", 1.0), None);
         assert_eq!(
             say("timed out", 20.5).as_deref(),
-            Some("timed out; it is tried again for 40 s")
+            Some("timed out; retrying for 40 s")
         );
         assert_eq!(
             patience.succeeded(start + seconds(21.0)).as_deref(),

@@ -36,7 +36,7 @@ impl Req {
         loop {
             let heard = self.reader.next(&mut self.buffer);
             if let Some(heard) = heard.map_err(|err| {
-                CallError::Wrong(format!("it speaks no ZeroMQ for policies: {err}"))
+                CallError::Wrong(format!("it does not speak ZeroMQ for policies: {err}"))
             })? {
                 return Ok(heard);
             }
@@ -99,7 +99,7 @@ impl ServerConnection for Req {
                     [only] => return Ok(only.clone()),
                     parts => {
                         return Err(CallError::Wrong(format!(
-                            "an answer of {} parts, 1 is needed",
+                            "an answer of {} parts, expected 1",
                             parts.len()
                         )));
                     }

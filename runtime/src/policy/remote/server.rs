@@ -65,7 +65,7 @@ impl PolicyServer {
             .trim_end_matches('/');
         if host.is_empty() || host.contains(['/', ' ']) {
             let wanted = format!(
-                "a name or an address is needed, reached by {}://",
+                "expected a name or an address, reached by {}://",
                 defaults.scheme
             );
             return Err(argument("remote_host", &format!("{given:?}"), &wanted));
@@ -122,7 +122,7 @@ fn timeout(fields: &mut SettingsReader) -> Result<Option<Duration>, PolicyError>
         return Err(argument(
             "remote_timeout_s",
             "0",
-            "more than 0 seconds are needed",
+            "expected more than 0 seconds",
         ));
     }
     Ok(timeout)
@@ -142,7 +142,7 @@ fn token(fields: &mut SettingsReader) -> Result<Option<Token>, PolicyError> {
         return Err(argument(
             "remote_api_token_env",
             &format!("{name:?}"),
-            "but remote_api_token is there too",
+            "but remote_api_token is also given",
         ));
     }
     let value = std::env::var(&name).ok().filter(|value| !value.is_empty());
@@ -225,17 +225,17 @@ mod tests {
         assert!(
             read(json!({"remote_port": 70000}))
                 .unwrap_err()
-                .contains("is 70000, a port from 1 to 65535")
+                .contains("is 70000, expected a port from 1 to 65535")
         );
         assert!(
             read(json!({"remote_timeout_s": 0}))
                 .unwrap_err()
-                .contains("is 0, more than 0 seconds are needed")
+                .contains("is 0, expected more than 0 seconds")
         );
         assert!(
             read(json!({"remote_timeout_s": -1}))
                 .unwrap_err()
-                .contains("is -1, a number of seconds")
+                .contains("is -1, expected a number of seconds")
         );
     }
 

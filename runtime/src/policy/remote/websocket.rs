@@ -120,7 +120,7 @@ fn refusal(err: Error, lifeline: &Lifeline, server: &PolicyServer) -> CallError 
         Error::Protocol(tungstenite::error::ProtocolError::HandshakeIncomplete) => {
             CallError::Away("it closed the connection".to_owned())
         }
-        other => CallError::Wrong(format!("it speaks no websocket: {other}")),
+        other => CallError::Wrong(format!("it does not speak the websocket protocol: {other}")),
     }
 }
 
@@ -132,7 +132,7 @@ fn trouble(stream: &PatientStream, err: Error) -> CallError {
         | Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => {
             CallError::Away("it closed the connection".to_owned())
         }
-        other => CallError::Wrong(format!("it speaks no websocket: {other}")),
+        other => CallError::Wrong(format!("it does not speak the websocket protocol: {other}")),
     }
 }
 

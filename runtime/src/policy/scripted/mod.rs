@@ -147,7 +147,7 @@ impl Scripted {
     pub fn new(env: &EnvSpec, horizon: usize) -> Result<Self, PolicyError> {
         let task = task_of(env)?;
         if horizon == 0 {
-            return Err(argument("action_horizon", "0", "at least 1 is needed"));
+            return Err(argument("action_horizon", "0", "expected at least 1"));
         }
         Ok(Self {
             task,

@@ -71,7 +71,7 @@ fn expect(holds: bool, what: &str) -> io::Result<()> {
     } else {
         Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{what} is needed"),
+            format!("expected {what}"),
         ))
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_hdf5_is_refused() {
         let err = swap(&file_of(&[0; 4096])).unwrap_err();
-        assert_eq!(err.to_string(), "a superblock of version 0 is needed");
+        assert_eq!(err.to_string(), "expected a superblock of version 0");
     }
 
     proptest! {

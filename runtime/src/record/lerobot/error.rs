@@ -25,7 +25,7 @@ pub(super) enum LeRobotError {
     #[error("`info.json` has no `features`")]
     NoFeatures,
     /// The dataset was recorded at another rate.
-    #[error("it has {found} pictures a second, the environment {wanted}")]
+    #[error("it has {found} pictures per second, the environment {wanted}")]
     Rate {
         /// Rate of the dataset.
         found: u64,
@@ -33,10 +33,10 @@ pub(super) enum LeRobotError {
         wanted: u64,
     },
     /// `stats.json` is not a map.
-    #[error("`stats.json` is no object")]
+    #[error("`stats.json` is not an object")]
     StatsForm,
     /// `stats.json` lacks a part.
-    #[error("`stats.json` has not all statistics")]
+    #[error("`stats.json` does not have all statistics")]
     Stats,
     /// The list of tasks cannot be read.
     #[error(transparent)]

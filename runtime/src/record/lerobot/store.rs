@@ -70,7 +70,7 @@ impl Folder {
             fs::rename(root, &aside).map_err(|err| RecordError::file(root, err))?;
             let (root, aside) = (root.display(), aside.display());
             notes.push(format!(
-                "`{root}` cannot be gone on with and is kept as `{aside}`: {reason}"
+                "`{root}` cannot be continued and is kept as `{aside}`: {reason}"
             ));
             return Ok(Self {
                 features: None,

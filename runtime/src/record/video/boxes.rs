@@ -112,7 +112,7 @@ pub(super) fn scan(file: &mut File) -> io::Result<Mp4Scan> {
 pub(super) fn broken(what: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        format!("{what} is needed in the video"),
+        format!("expected {what} in the video"),
     )
 }
 
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_file_without_pictures_is_refused() {
         let err = scan(&mut file_of(b"\0\0\0\x08free")).unwrap_err();
-        assert_eq!(err.to_string(), "a picture is needed in the video");
+        assert_eq!(err.to_string(), "expected a picture in the video");
     }
 
     proptest! {

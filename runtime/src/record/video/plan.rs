@@ -135,7 +135,7 @@ impl VideoPlan {
         if let Some(unknown) = self.cameras.iter().find(|camera| !known.contains(camera)) {
             let known = known.join(", ");
             return Err(RecordError::Plan(format!(
-                "`{}` has no camera `{unknown}`: known are {known}",
+                "`{}` has no camera `{unknown}`; it has {known}",
                 env.name
             )));
         }
@@ -148,7 +148,7 @@ impl VideoPlan {
         if self.bitrate < LEAST_BITRATE {
             let found = self.bitrate;
             return Err(RecordError::Plan(format!(
-                "the video bit rate is {found}, at least {LEAST_BITRATE} is needed"
+                "the video bit rate is {found}, expected at least {LEAST_BITRATE}"
             )));
         }
         if self.cameras.is_empty() {

@@ -126,7 +126,7 @@ impl PythonSettings {
             ("mapping", bytes(&self.mapping)),
         ] {
             if bytes > LONGEST_CONFIG {
-                let wanted = format!("at most {LONGEST_CONFIG} bytes are taken");
+                let wanted = format!("expected at most {LONGEST_CONFIG} bytes");
                 return Err(EnvError::Argument {
                     field: field.to_owned(),
                     found: format!("{bytes} bytes"),
@@ -152,11 +152,11 @@ impl PythonSettings {
 fn check_name(name: &str) -> Result<(), EnvError> {
     let wanted = if let Some(id) = name.strip_prefix("gym:") {
         (id.is_empty() || id.contains(char::is_whitespace))
-            .then_some("an id is needed, as `gym:Pusher-v5`")
+            .then_some("expected an id, for example `gym:Pusher-v5`")
     } else if let Some((file, factory)) = name.rsplit_once(".py:") {
         let file = format!("{file}.py");
         if factory.is_empty() {
-            Some("a factory is needed, as `file.py:make`")
+            Some("expected a factory, for example `file.py:make`")
         } else if !Path::new(&file).is_file() {
             Some("and there is no such file; it is looked for from the working directory")
         } else {
@@ -175,7 +175,7 @@ fn check_name(name: &str) -> Result<(), EnvError> {
             .or_else(|| name.rsplit_once('.'))
             .unwrap_or(("", name));
         let whole = module.split('.').chain(factory.split('.')).all(identifier);
-        (!whole).then_some("`gym:<id>`, `package.module:factory` or `file.py:factory` is needed")
+        (!whole).then_some("expected `gym:<id>`, `package.module:factory` or `file.py:factory`")
     };
     match wanted {
         Some(wanted) => Err(refuse("environment", &name.into(), wanted)),
@@ -193,7 +193,7 @@ fn check_success(rule: &str) -> Result<(), EnvError> {
                     .is_some_and(|key| !key.trim().is_empty())
         }
     };
-    let wanted = "`info.<key>`, `is_success`, `terminated` or `reward>=X` is needed";
+    let wanted = "expected `info.<key>`, `is_success`, `terminated` or `reward>=X`";
     if known {
         Ok(())
     } else {
@@ -214,7 +214,7 @@ pub(crate) enum InterpreterError {
     #[error("and PATH has no such program")]
     NotInPath,
     /// The path is no program, and no folder that has one.
-    #[error("an interpreter or the folder of a venv is needed")]
+    #[error("expected an interpreter or the folder of a venv")]
     NotAProgram,
 }
 
@@ -281,7 +281,7 @@ impl<'a> PythonFields<'a> {
     }
 
     fn string(&self, field: &str) -> Result<Option<String>, EnvError> {
-        self.read(field, "a text is needed", |value| {
+        self.read(field, "expected a string", |value| {
             value.as_str().map(str::to_owned)
         })
     }
@@ -289,7 +289,7 @@ impl<'a> PythonFields<'a> {
     fn strings(&self, field: &str) -> Result<Vec<String>, EnvError> {
         let read = self.read(
             field,
-            "a text or a list of texts is needed",
+            "expected a string or a list of strings",
             |value| match value {
                 Value::String(text) => Some(vec![text.clone()]),
                 Value::Array(items) => items
@@ -309,15 +309,15 @@ impl<'a> PythonFields<'a> {
                 .and_then(|number| u32::try_from(number).ok())
                 .filter(|&n| n > 0)
         };
-        self.read(field, "a whole number above 0 is needed", convert)
+        self.read(field, "expected a whole number above 0", convert)
     }
 
     fn boolean(&self, field: &str) -> Result<Option<bool>, EnvError> {
-        self.read(field, "true or false is needed", Value::as_bool)
+        self.read(field, "expected true or false", Value::as_bool)
     }
 
     fn object(&self, field: &str) -> Result<Map<String, Value>, EnvError> {
-        let read = self.read(field, "an object is needed", |value| {
+        let read = self.read(field, "expected an object", |value| {
             value.as_object().cloned()
         });
         Ok(read?.unwrap_or_default())
@@ -334,7 +334,7 @@ impl<'a> PythonFields<'a> {
     fn display(&self, field: &str) -> Result<DisplayChoice, EnvError> {
         let read = self.read(
             field,
-            "`auto`, `none` or a display as `:1` is needed",
+            "expected `auto`, `none` or a display, for example `:1`",
             |value| match value.as_str()? {
                 "auto" => Some(DisplayChoice::Own),
                 "none" => Some(DisplayChoice::Inherited),

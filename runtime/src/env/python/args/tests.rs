@@ -61,10 +61,11 @@ fn defaults_are_one_copy_a_process_and_python3() {
 fn an_unknown_field_is_refused_with_the_nearest() {
     assert_eq!(
         refusal(json!({"environment": "gym:a", "env_kwarg": {}})),
-        "`arena_env_args.env_kwarg` is {}, which is not known; did you mean `env_kwargs`?"
+        "`arena_env_args.env_kwarg` is {}, which is unknown; did you mean `env_kwargs`?"
     );
     assert!(
-        refusal(json!({"environment": "gym:a", "hdr": 1})).contains("known are env_kwargs, import")
+        refusal(json!({"environment": "gym:a", "hdr": 1}))
+            .contains("expected one of env_kwargs, import")
     );
 }
 
@@ -95,7 +96,7 @@ fn wrong_values_are_refused_by_name() {
     let table = [
         (
             json!({"envs_per_process": 0}),
-            "`arena_env_args.envs_per_process` is 0, a whole number above 0",
+            "`arena_env_args.envs_per_process` is 0, expected a whole number above 0",
         ),
         (
             json!({"success": "done"}),
@@ -107,7 +108,7 @@ fn wrong_values_are_refused_by_name() {
         ),
         (
             json!({"env": {"A": []}}),
-            "`arena_env_args.env.A` is [], a text, a number or null",
+            "`arena_env_args.env.A` is [], expected a string, a number or null",
         ),
         (
             json!({"env": {"A=B": "c"}}),
@@ -123,15 +124,15 @@ fn wrong_values_are_refused_by_name() {
         ),
         (
             json!({"python": "/tmp"}),
-            "`arena_env_args.python` is \"/tmp\", an interpreter or the folder",
+            "`arena_env_args.python` is \"/tmp\", expected an interpreter or the folder",
         ),
         (
             json!({"import": 3}),
-            "`arena_env_args.import` is 3, a text or a list",
+            "`arena_env_args.import` is 3, expected a string or a list",
         ),
         (
             json!({"env_kwargs": {"a": "x".repeat(70_000)}}),
-            "`arena_env_args.env_kwargs` is 70008 bytes, at most",
+            "`arena_env_args.env_kwargs` is 70008 bytes, expected at most",
         ),
     ];
     for (mut args, reason) in table {

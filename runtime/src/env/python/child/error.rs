@@ -35,7 +35,7 @@ pub enum ChildError {
         sequence: u32,
     },
     /// Its replies do not belong to the commands.
-    #[error("answered something else than it was asked")]
+    #[error("answered a different request")]
     OtherAnswer,
     /// Its memory cannot be read.
     #[error("has shared memory that cannot be read: {0}")]

@@ -156,7 +156,9 @@ impl Child {
             ReceivedPacket::Packet(packet) => {
                 match packet {
                     Ok(packet) => self.on_packet(packet, host, now),
-                    Err(malformed) => self.lose(&format!("sent nonsense: {malformed}"), host),
+                    Err(malformed) => {
+                        self.lose(&format!("sent a malformed message: {malformed}"), host)
+                    }
                 }
                 true
             }

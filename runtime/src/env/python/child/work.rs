@@ -72,7 +72,7 @@ impl Child {
             .map_or(&[][..], |hello| &hello.action.names);
         if action.len() != names.len() {
             return Err(episode_error(format!(
-                "the action has {} numbers, {} are needed",
+                "the action has {} numbers, expected {}",
                 action.len(),
                 names.len()
             )));

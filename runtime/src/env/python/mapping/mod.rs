@@ -24,7 +24,7 @@ pub fn read(value: &Value) -> Result<Map<String, Value>, EnvError> {
             return Err(refuse(
                 "mapping",
                 other,
-                "an object or the path of a YAML or JSON file is needed",
+                "expected an object or the path of a YAML or JSON file",
             ));
         }
     };
@@ -39,10 +39,10 @@ enum FileRefusal {
     #[error("which cannot be read: {0}")]
     Unreadable(#[from] std::io::Error),
     /// The file holds something other than a map.
-    #[error("a file with a map of video, state, language and action is needed")]
+    #[error("expected a file with a map of video, state, language and action")]
     NotAMap,
     /// The file is not valid YAML.
-    #[error("which is no YAML: {0}")]
+    #[error("which is not YAML: {0}")]
     Yaml(String),
 }
 
@@ -86,7 +86,7 @@ fn section<'a>(
             return Err(refuse(
                 &format!("mapping.{name}"),
                 other,
-                "an object is needed",
+                "expected an object",
             ));
         }
     };
@@ -110,7 +110,7 @@ fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
             return Err(refuse(
                 place,
                 entry,
-                "either `from: key` or `render: true` is needed",
+                "expected either `from: key` or `render: true`",
             ));
         }
     }
@@ -129,7 +129,7 @@ fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
             return Err(refuse(
                 &place,
                 flip,
-                "`vertical`, `horizontal` or a list of them is needed",
+                "expected `vertical`, `horizontal` or a list of them",
             ));
         }
     }
@@ -154,7 +154,7 @@ fn conversions(convert: &MappingField<'_>, range: &MappingField<'_>) -> Result<(
         return Err(refuse(
             place,
             convert,
-            "`scale`, `gray`, `drop_alpha` or a list of them is needed",
+            "expected `scale`, `gray`, `drop_alpha` or a list of them",
         ));
     }
     let Some(range) = range else { return Ok(()) };
@@ -168,7 +168,7 @@ fn conversions(convert: &MappingField<'_>, range: &MappingField<'_>) -> Result<(
         return Err(refuse(
             range_place,
             range,
-            "two different numbers, the lower one first, are needed",
+            "expected two different numbers, the lower one first",
         ));
     }
     match words.iter().any(|word| word == "scale") {
@@ -176,7 +176,7 @@ fn conversions(convert: &MappingField<'_>, range: &MappingField<'_>) -> Result<(
         false => Err(refuse(
             range_place,
             range,
-            "which means nothing without `convert: scale`",
+            "which has no effect without `convert: scale`",
         )),
     }
 }
@@ -194,7 +194,7 @@ fn state(place: &str, entry: &Value) -> Result<(), EnvError> {
     match map.get("from") {
         Some(Value::Array(keys)) if !keys.is_empty() && keys.iter().all(Value::is_string) => {}
         Some(from) => text(&format!("{place}.from"), from, "a key or a list of keys")?,
-        None => return Err(refuse(place, entry, "`from` is needed")),
+        None => return Err(refuse(place, entry, "expected `from`")),
     }
     one_of(&field("convert"), &["quat_to_axis_angle", "quat_to_rpy"])?;
     one_of(&field("order"), &["xyzw", "wxyz"])?;
@@ -207,7 +207,7 @@ fn state(place: &str, entry: &Value) -> Result<(), EnvError> {
         return Err(refuse(
             &place,
             index,
-            "a number, a list of numbers or a slice as `0:3` is needed",
+            "expected a number, a list of numbers or a slice, for example `0:3`",
         ));
     }
     number(&field("scale"))?;
@@ -233,16 +233,18 @@ fn language(place: &str, entry: &Value) -> Result<(), EnvError> {
         return text(
             place,
             entry,
-            "a text, or an object with `from`, `info` or `attr`",
+            "a string, or an object with `from`, `info` or `attr`",
         );
     };
     fields(place, map, &["from", "info", "attr"])?;
     match map.iter().next() {
-        Some((name, value)) if map.len() == 1 => text(&format!("{place}.{name}"), value, "a text"),
+        Some((name, value)) if map.len() == 1 => {
+            text(&format!("{place}.{name}"), value, "a string")
+        }
         _ => Err(refuse(
             place,
             entry,
-            "one of `from`, `info` and `attr` is needed",
+            "expected one of `from`, `info` and `attr`",
         )),
     }
 }
@@ -263,7 +265,7 @@ fn action(place: &str, map: &Map<String, Value>) -> Result<(), EnvError> {
             return Err(refuse(
                 &format!("{place}.names"),
                 names,
-                "a list of different names is needed",
+                "expected a list of different names",
             ));
         }
     }
@@ -276,7 +278,7 @@ fn action(place: &str, map: &Map<String, Value>) -> Result<(), EnvError> {
             return Err(refuse(
                 &format!("{place}.{end}"),
                 values,
-                "a list of numbers is needed",
+                "expected a list of numbers",
             ));
         }
     }
@@ -288,14 +290,14 @@ fn action(place: &str, map: &Map<String, Value>) -> Result<(), EnvError> {
         Some(other) => Err(refuse(
             &format!("{place}.transforms"),
             other,
-            "an object is needed",
+            "expected an object",
         )),
     }
 }
 
 fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
     let Some(map) = entry.as_object() else {
-        return Err(refuse(place, entry, "an object is needed"));
+        return Err(refuse(place, entry, "expected an object"));
     };
     fields(
         place,
@@ -311,7 +313,7 @@ fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
     } = field("scale")
         && scale.as_f64() == Some(0.0)
     {
-        return Err(refuse(&place, scale, "another number than 0 is needed"));
+        return Err(refuse(&place, scale, "expected a number other than 0"));
     }
     if let MappingField {
         place,
@@ -319,7 +321,7 @@ fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
     } = field("invert")
         && !value.is_boolean()
     {
-        return Err(refuse(&place, value, "true or false is needed"));
+        return Err(refuse(&place, value, "expected true or false"));
     }
     if let MappingField {
         place,
@@ -327,7 +329,7 @@ fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
     } = field("binarize")
         && !(value.is_boolean() || value.is_number())
     {
-        return Err(refuse(&place, value, "true or a threshold is needed"));
+        return Err(refuse(&place, value, "expected true or a threshold"));
     }
     if let MappingField {
         place,
@@ -344,7 +346,7 @@ fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
             return Err(refuse(
                 &place,
                 value,
-                "two numbers, the lower one first, are needed",
+                "expected two numbers, the lower one first",
             ));
         }
     }
@@ -382,13 +384,13 @@ fn text(place: &str, value: &Value, wanted: &str) -> Result<(), EnvError> {
     if value.is_string() {
         Ok(())
     } else {
-        Err(refuse(place, value, &format!("{wanted} is needed")))
+        Err(refuse(place, value, &format!("expected {wanted}")))
     }
 }
 
 fn number(field: &MappingField<'_>) -> Result<(), EnvError> {
     match field.value {
-        Some(value) if !value.is_number() => Err(refuse(&field.place, value, "a number is needed")),
+        Some(value) if !value.is_number() => Err(refuse(&field.place, value, "expected a number")),
         _ => Ok(()),
     }
 }
@@ -398,7 +400,7 @@ fn one_of(field: &MappingField<'_>, words: &[&str]) -> Result<(), EnvError> {
         Some(value) if !value.as_str().is_some_and(|word| words.contains(&word)) => Err(refuse(
             &field.place,
             value,
-            &format!("one of {} is needed", words.join(", ")),
+            &format!("expected one of {}", words.join(", ")),
         )),
         _ => Ok(()),
     }

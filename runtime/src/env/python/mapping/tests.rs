@@ -55,11 +55,11 @@ fn what_is_wrong_is_refused_by_its_place() {
     let table = [
         (
             json!(3),
-            "`arena_env_args.mapping` is 3, an object or the path",
+            "`arena_env_args.mapping` is 3, expected an object or the path",
         ),
         (
             json!({"vidoe": {}}),
-            "`arena_env_args.mapping.vidoe` is {}, which is not known; did you mean `video`?",
+            "`arena_env_args.mapping.vidoe` is {}, which is unknown; did you mean `video`?",
         ),
         (
             json!({"video": {"a": {"form": "x"}}}),
@@ -67,7 +67,7 @@ fn what_is_wrong_is_refused_by_its_place() {
         ),
         (
             json!({"video": {"a": {}}}),
-            "`arena_env_args.mapping.video.a` is {}, either `from: key` or `render: true`",
+            "`arena_env_args.mapping.video.a` is {}, expected either `from: key` or `render: true`",
         ),
         (
             json!({"video": {"a": {"from": "x", "flip": "up"}}}),
@@ -75,23 +75,23 @@ fn what_is_wrong_is_refused_by_its_place() {
         ),
         (
             json!({"video": {"a": {"from": "x", "convert": "grey"}}}),
-            "`arena_env_args.mapping.video.a.convert` is \"grey\", `scale`, `gray`",
+            "`arena_env_args.mapping.video.a.convert` is \"grey\", expected `scale`, `gray`",
         ),
         (
             json!({"video": {"a": {"from": "x", "convert": "scale", "range": [1, 1]}}}),
-            "`arena_env_args.mapping.video.a.range` is [1,1], two different numbers",
+            "`arena_env_args.mapping.video.a.range` is [1,1], expected two different numbers",
         ),
         (
             json!({"video": {"a": {"from": "x", "convert": "gray", "range": [0, 1]}}}),
-            "`arena_env_args.mapping.video.a.range` is [0,1], which means nothing without",
+            "`arena_env_args.mapping.video.a.range` is [0,1], which has no effect without",
         ),
         (
             json!({"state": []}),
-            "`arena_env_args.mapping.state` is [], an object is needed",
+            "`arena_env_args.mapping.state` is [], expected an object",
         ),
         (
             json!({"state": {"a": {"from": []}}}),
-            "`arena_env_args.mapping.state.a.from` is [], a key or a list",
+            "`arena_env_args.mapping.state.a.from` is [], expected a key or a list",
         ),
         (
             json!({"state": {"a": {"from": "x", "index": "a:b"}}}),
@@ -99,19 +99,19 @@ fn what_is_wrong_is_refused_by_its_place() {
         ),
         (
             json!({"state": {"a": {"from": "x", "convert": "x"}}}),
-            "`arena_env_args.mapping.state.a.convert` is \"x\", one of",
+            "`arena_env_args.mapping.state.a.convert` is \"x\", expected one of",
         ),
         (
             json!({"language": {}}),
-            "`arena_env_args.mapping.language` is {}, one of `from`",
+            "`arena_env_args.mapping.language` is {}, expected one of `from`",
         ),
         (
             json!({"action": {"names": ["x", "x"]}}),
-            "`arena_env_args.mapping.action.names` is [\"x\",\"x\"], a list of different",
+            "`arena_env_args.mapping.action.names` is [\"x\",\"x\"], expected a list of different",
         ),
         (
             json!({"action": {"transforms": {"g": {"clip": [1, 0]}}}}),
-            "`arena_env_args.mapping.action.transforms.g.clip` is [1,0], two numbers, the lower one first",
+            "`arena_env_args.mapping.action.transforms.g.clip` is [1,0], expected two numbers, the lower one first",
         ),
         (
             json!({"action": {"transforms": {"g": {"scale": 0}}}}),

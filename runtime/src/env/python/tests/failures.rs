@@ -127,8 +127,8 @@ fn a_grandchild_that_keeps_the_pipes_hides_no_death() {
 #[test]
 fn numbers_that_are_none_are_told_by_name() {
     let reason = fails(broken("nan", 2)).0;
-    let wanted = "the simulator gave NaN as number 1 of state `position`, a finite number is needed; \
-                  at step 2 of episode 5, seed 5; rank 0, job `toy`";
+    let wanted = "the simulator gave NaN as number 1 of state `position`, expected a finite \
+        number; at step 2 of episode 5, seed 5; rank 0, job `toy`";
     assert_eq!(reason, wanted);
     let reason = fails(broken("infinite", 2)).0;
     assert!(
@@ -345,7 +345,7 @@ fn an_action_that_is_none_is_the_episodes_error() {
         .to_string();
     assert_eq!(
         reason,
-        "environment 0: the action has 1 numbers, 2 are needed"
+        "environment 0: the action has 1 numbers, expected 2"
     );
     let reason = env
         .step(&[(EnvIndex(7), vec![0.0])], Render::No)

@@ -89,10 +89,9 @@ fn memory_that_a_process_has_sealed_is_refused() {
 
 #[test]
 fn a_description_out_of_proportion_is_refused_before_any_memory_is_made() {
-    assert!(
-        refused("giant", patient())
-            .starts_with("the simulator shows 100663296128 bytes at once, at most 1073741824")
-    );
+    assert!(refused("giant", patient()).starts_with(
+        "the simulator shows 100663296128 bytes at once, expected at most 1073741824"
+    ));
 }
 
 #[test]
@@ -100,7 +99,7 @@ fn a_description_that_is_broken_is_refused() {
     for rule in ["half a hello", "nested"] {
         let reason = refused(rule, patient());
         assert!(
-            reason.starts_with("the simulator sent nonsense: a packet of "),
+            reason.starts_with("the simulator sent a malformed message: a packet of "),
             "{reason}"
         );
     }
@@ -125,8 +124,7 @@ fn a_reason_of_any_length_is_cut() {
 fn an_answer_that_does_not_fit_costs_its_episode() {
     for rule in ["wrong copy", "no picture"] {
         assert!(
-            loses(rule, patient())
-                .starts_with("the simulator answered something else than it was asked"),
+            loses(rule, patient()).starts_with("the simulator answered a different request"),
             "{rule}"
         );
     }
@@ -136,7 +134,8 @@ fn an_answer_that_does_not_fit_costs_its_episode() {
     );
     for rule in ["more replies", "long text", "junk"] {
         assert!(
-            loses(rule, patient()).starts_with("the simulator sent nonsense: a packet of "),
+            loses(rule, patient())
+                .starts_with("the simulator sent a malformed message: a packet of "),
             "{rule}"
         );
     }

@@ -228,17 +228,17 @@ fn what_does_not_fit_is_refused_with_both_sides() {
         mapping(
             json!({"video": {"front": "pixels.tip"}, "state": {"x": {"from": ["position", "quaternion"]}}})
         ),
-        "mapping: video.front asks for `pixels.tip`, which is not there (did you mean `pixels.top`?); \
+        "mapping: video.front asks for `pixels.tip`, which does not exist (did you mean `pixels.top`?); \
          the mapping asks for video.front <- `pixels.tip`, state.x <- `position` + `quaternion`; \
          the environment shows `pixels.top` uint8 [24, 24, 3], `pixels.low` uint8 [8, 12, 3], `position` float64 [3], \
          `quaternion` float64 [4], `goal` text []"
     );
     assert!(
         mapping(json!({"video": {"a": "position"}}))
-            .contains("video.a wants a picture, uint8 [height, width, 3], found float64 [3]; ")
+            .contains("video.a needs a picture, uint8 [height, width, 3], found float64 [3]; ")
     );
     assert!(
-        mapping(json!({"state": {"a": "goal"}})).contains("state.a wants numbers, found text []; ")
+        mapping(json!({"state": {"a": "goal"}})).contains("state.a needs numbers, found text []; ")
     );
     assert!(
         mapping(json!({"state": {"a": {"from": "position", "index": 3}}}))
@@ -247,7 +247,7 @@ fn what_does_not_fit_is_refused_with_both_sides() {
     let quaternion = json!({"from": "position", "convert": "quat_to_rpy"});
     assert!(
         mapping(json!({"state": {"a": quaternion}}))
-            .contains("quat_to_rpy wants a quaternion of 4 numbers, found 3")
+            .contains("quat_to_rpy needs a quaternion of 4 numbers, found 3")
     );
     let names = mapping(json!({"action": {"names": ["x"]}}));
     assert_eq!(
@@ -263,7 +263,7 @@ fn what_does_not_fit_is_refused_with_both_sides() {
         json!({"mapping": {"video": {"a": {"render": true}}}, "env_kwargs": {"render_mode": null}});
     assert!(
         refusal(render)
-            .contains("video.a wants render(), but the environment's render_mode is None")
+            .contains("video.a needs render(), but the environment's render_mode is None")
     );
 }
 
@@ -272,7 +272,7 @@ fn what_an_environment_does_not_say_has_to_be_said() {
     let reason = refusal(json!({"max_episode_steps": null}));
     assert_eq!(
         reason,
-        "the environment does not say how long an episode is: max_episode_steps is needed"
+        "the environment has no limit of steps: set max_episode_steps"
     );
     let reason = refusal(json!({"environment": fixture("Bare")}));
     let wanted = "success is not given, and info has neither `is_success` nor `success` after a step (it has other)";

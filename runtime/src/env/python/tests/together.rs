@@ -154,7 +154,7 @@ fn a_vector_environment_that_does_not_fit_is_refused() {
             .unwrap()
             .to_string()
     };
-    assert!(refusal("autoresetting", 2, 2).contains("AutoresetMode.DISABLED is needed"));
+    assert!(refusal("autoresetting", 2, 2).contains("expected AutoresetMode.DISABLED"));
     assert_eq!(
         refusal("pair", 3, 3),
         "the VectorEnv has 2 copies, envs_per_process is 3"

@@ -40,7 +40,7 @@ fn a_success_is_a_truth_value_or_an_error_of_its_episode() {
     ];
     for (value, shown) in wrong {
         let wanted = format!(
-            "the simulator gave info `is_success` as {shown}, a bool (or 0 or 1) is needed; \
+            "the simulator gave info `is_success` as {shown}, expected a bool (or 0 or 1); \
              at step 1 of episode 5, seed 5; rank 0, job `toy`"
         );
         assert_eq!(faulty(first_step(value, "1.0")), wanted);
@@ -53,15 +53,18 @@ fn a_reward_is_one_number_that_float32_holds_or_an_error_of_its_episode() {
         assert_eq!(first_step("True", value).unwrap().reward, 1.0, "{value}");
     }
     let wrong = [
-        ("None", "the reward as NoneType None, a number is needed"),
-        ("'False'", "the reward as str 'False', a number is needed"),
+        ("None", "the reward as NoneType None, expected a number"),
+        ("'False'", "the reward as str 'False', expected a number"),
         (
             "[true, true]",
-            "the reward as ndarray bool [2], a number is needed",
+            "the reward as ndarray bool [2], expected a number",
         ),
-        ("1e39", "the reward 1e+39, float32 holds 3.4e+38 at most"),
-        ("nan", "the reward NaN, a finite number is needed"),
-        ("-inf", "the reward -inf, a finite number is needed"),
+        (
+            "1e39",
+            "the reward 1e+39, expected at most 3.4e+38 (float32)",
+        ),
+        ("nan", "the reward NaN, expected a finite number"),
+        ("-inf", "the reward -inf, expected a finite number"),
     ];
     for (value, reason) in wrong {
         let found = faulty(first_step("True", value));
@@ -222,27 +225,25 @@ fn a_picture_of_another_kind_is_refused_with_what_would_convert_it() {
         )
     };
     let reason = refusal(json!("float"));
-    let wanted = "mapping: video.a wants a picture, uint8 [height, width, 3], found float32 [2, 2, 3]; \
-                  `convert: [scale]` is one way; the mapping asks for video.a <- `float`; the environment shows";
+    let wanted = "mapping: video.a needs a picture, uint8 [height, width, 3], found float32 [2, 2, 3]; \
+                  `convert: [scale]` would do; the mapping asks for video.a <- `float`; the environment shows";
     assert!(reason.starts_with(wanted), "{reason}");
     assert!(
-        refusal(json!("depth"))
-            .contains("found float64 [2, 2]; `convert: [scale, gray]` is one way")
+        refusal(json!("depth")).contains("found float64 [2, 2]; `convert: [scale, gray]` would do")
     );
     assert!(
-        refusal(json!("rgba"))
-            .contains("found uint8 [2, 2, 4]; `convert: [drop_alpha]` is one way")
+        refusal(json!("rgba")).contains("found uint8 [2, 2, 4]; `convert: [drop_alpha]` would do")
     );
     let reason = refusal(json!({"from": "gray", "convert": "drop_alpha"}));
     assert!(
         reason.contains(
-            "found uint8 [2, 2] (after drop_alpha: uint8 [2, 2]); `convert: [gray]` is one way"
+            "found uint8 [2, 2] (after drop_alpha: uint8 [2, 2]); `convert: [gray]` would do"
         ),
         "{reason}"
     );
     let reason = refusal(json!({"from": "depth", "convert": "scale"}));
     assert!(
-        reason.contains("(after scale: uint8 [2, 2]); `convert: [scale, gray]` is one way"),
+        reason.contains("(after scale: uint8 [2, 2]); `convert: [scale, gray]` would do"),
         "{reason}"
     );
 }

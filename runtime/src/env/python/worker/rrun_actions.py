@@ -32,7 +32,7 @@ class Part:
             self.shape, self.dtype, self.whole = (), np.dtype(np.int64), True
             self.low, self.high = np.array(start), np.array(start + int(space.n) - 1)
         else:
-            raise Refused(f"the action space has a {kind}, which is neither Box nor Discrete, MultiDiscrete, MultiBinary, Dict or Tuple")
+            raise Refused(f"the action space has a {kind}, expected Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple")
         self.low = np.asarray(self.low, np.float64).reshape(-1)
         self.high = np.asarray(self.high, np.float64).reshape(-1)
         self.size = self.low.size

@@ -44,7 +44,7 @@ class Feedback:
         if len(names) > self.copies.action_space.n:
             raise Wrong(f"a {self.attribute} of {len(names)} names, the action space had {self.copies.action_space.n} actions at first: make it as large as the largest list")
         if len(json.dumps(names)) > LONGEST_NAMES:
-            raise Wrong(f"a {self.attribute} of {len(json.dumps(names))} bytes, at most {LONGEST_NAMES} are taken")
+            raise Wrong(f"a {self.attribute} of {len(json.dumps(names))} bytes, expected at most {LONGEST_NAMES}")
         return names
 
     def begun(self, language, local):

@@ -33,7 +33,7 @@ class Camera:
         if made.dtype != np.uint8 or made.ndim != 3 or made.shape[2] != (1 if "gray" in self.steps else 3):
             order = "[3, height, width]" if self.first_channel else "[height, width, 3]"
             by = f" (after {', '.join(self.steps)}: {looks(made)})" if self.steps else ""
-            raise refused(f"video.{name} wants a picture, uint8 {order}, found {looks(picture)}{by}{self.hint(picture)}")
+            raise refused(f"video.{name} needs a picture, uint8 {order}, found {looks(picture)}{by}{self.hint(picture)}")
         self.height, self.width = made.shape[:2]
 
     def hint(self, picture):
@@ -43,7 +43,7 @@ class Camera:
         channels = 1 if picture.ndim == 2 else picture.shape[0 if self.first_channel else 2]
         wanted = ["scale"] if picture.dtype != np.uint8 and picture.dtype.kind in NUMBERS else []
         wanted += {1: ["gray"], 4: ["drop_alpha"]}.get(channels, [])
-        return f"; `convert: [{', '.join(wanted)}]` is one way" if wanted and wanted != self.steps else ""
+        return f"; `convert: [{', '.join(wanted)}]` would do" if wanted and wanted != self.steps else ""
 
     def converted(self, picture):
         """`[height, width, 3]` uint8, or 1 channel of gray, out of what the environment has."""
@@ -124,7 +124,7 @@ class State:
         values = [scene.get(path) for path in self.paths]
         for path, value in zip(self.paths, values):
             if value.dtype.kind not in NUMBERS:
-                raise scene.refused(f"{what} wants numbers, found {looks(value)}")
+                raise scene.refused(f"{what} needs numbers, found {looks(value)}")
             scene.agree(what, path, value)
         self.looks = [(value.shape, value.dtype) for value in values]
         self.convert = CONVERSIONS.get(entry.get("convert"))
@@ -134,7 +134,7 @@ class State:
         self.plain = not (self.convert or entry.get("index") is not None or len(values) > 1 or "scale" in entry or "offset" in entry)
         joined = np.concatenate([value.reshape(-1) for value in values])
         if self.convert and joined.size != 4:
-            raise scene.refused(f"{what}: {entry['convert']} wants a quaternion of 4 numbers, found {joined.size}")
+            raise scene.refused(f"{what}: {entry['convert']} needs a quaternion of 4 numbers, found {joined.size}")
         try:
             self.size = self.vector(values).size
         except IndexError as error:

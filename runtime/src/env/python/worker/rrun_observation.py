@@ -93,7 +93,7 @@ class Scene:
         if path is None:
             near = difflib.get_close_matches(text, [name for name, _, _ in self.leaves()], 1, 0.5)
             hint = f" (did you mean `{near[0]}`?)" if near else ""
-            raise self.refused(f"{what} asks for `{text}`, which is not there{hint}")
+            raise self.refused(f"{what} asks for `{text}`, which does not exist{hint}")
         return path
 
     def get(self, path):

@@ -78,19 +78,19 @@ def takes_num_envs(factory):
 def check(env, names):
     missing = [name for name in names if not hasattr(env, name)]
     if missing:
-        raise Refused(f"the environment is a {type(env).__name__} without {', '.join(missing)}; a gymnasium Env or VectorEnv is needed")
+        raise Refused(f"the environment is a {type(env).__name__} without {', '.join(missing)}, expected a gymnasium Env or VectorEnv")
 
 
 def five(values):
     if not isinstance(values, tuple) or len(values) != 5:
         count = f"{len(values)} values" if isinstance(values, tuple) else f"a {type(values).__name__}"
-        raise TypeError(f"step gave {count}; (observation, reward, terminated, truncated, info) are needed")
+        raise TypeError(f"step gave {count}, expected (observation, reward, terminated, truncated, info)")
     return values
 
 
 def two(values):
     if not isinstance(values, tuple) or len(values) != 2:
-        raise TypeError(f"reset gave a {type(values).__name__}; (observation, info) are needed")
+        raise TypeError(f"reset gave a {type(values).__name__}, expected (observation, info)")
     return values
 
 
@@ -155,7 +155,7 @@ class Together:
             raise Refused(f"the VectorEnv has {env.num_envs} copies, envs_per_process is {number}")
         mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
         if "disabled" not in str(getattr(mode, "value", mode)).lower():
-            raise Refused(f"the VectorEnv's metadata['autoreset_mode'] is {mode}, AutoresetMode.DISABLED is needed: episodes are reset one by one, with their seeds")
+            raise Refused(f"the VectorEnv's metadata['autoreset_mode'] is {mode}, expected AutoresetMode.DISABLED: episodes are reset one by one, with their seeds")
         self.first = self.env = env
         self.space = getattr(env, "single_observation_space", None)
         self.action_space, self.number = env.single_action_space, number

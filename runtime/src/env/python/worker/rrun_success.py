@@ -16,7 +16,7 @@ class Success:
             if self.key is None:
                 raise Refused(
                     "success is not given, and info has neither `is_success` nor `success` after a step "
-                    f"(it has {keys_of(info)}); info.<key>, terminated or reward>=X is needed"
+                    f"(it has {keys_of(info)}); expected info.<key>, terminated or reward>=X"
                 )
         elif rule.startswith("reward>="):
             self.reward = float(rule[len("reward>=") :])

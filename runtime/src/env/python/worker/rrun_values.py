@@ -36,7 +36,7 @@ def flag(value, name):
         return bool(value)
     number = single(value)
     if number is None or number not in (0, 1):
-        raise Wrong(f"{name} as {shown(value)}, a bool (or 0 or 1) is needed")
+        raise Wrong(f"{name} as {shown(value)}, expected a bool (or 0 or 1)")
     return bool(number)
 
 
@@ -44,7 +44,7 @@ def reward_of(value):
     """A reward as a float that fits into float32; what is no number at all is for the other side to say."""
     number = single(value)
     if number is None:
-        raise Wrong(f"the reward as {shown(value)}, a number is needed")
+        raise Wrong(f"the reward as {shown(value)}, expected a number")
     if math.isfinite(number) and abs(number) > LARGEST_REWARD:
-        raise Wrong(f"the reward {number:g}, float32 holds {LARGEST_REWARD:.3g} at most")
+        raise Wrong(f"the reward {number:g}, expected at most {LARGEST_REWARD:.3g} (float32)")
     return float(number)

@@ -55,7 +55,7 @@ class Render:
     def picture(self, scene, name):
         if not self.offered:
             mode = getattr(self.copies.first, "render_mode", None)
-            raise scene.refused(f"video.{name} wants render(), but the environment's render_mode is {mode}, `rgb_array` is needed")
+            raise scene.refused(f"video.{name} needs render(), but the environment's render_mode is {mode}, expected `rgb_array`")
         return self.copies.render(0)
 
 
@@ -108,7 +108,7 @@ class Worker:
         self.probe(row)
         limit = config["max_episode_steps"] or self.own_limit()
         if not limit:
-            raise Refused("the environment does not say how long an episode is: max_episode_steps is needed")
+            raise Refused("the environment has no limit of steps: set max_episode_steps")
         self.limit = limit
         number = len(config["envs"])
         self.steps, self.told = [0] * number, [None] * number
@@ -156,7 +156,7 @@ class Worker:
         rate = (getattr(self.copies.first, "metadata", None) or {}).get("render_fps")
         if isinstance(rate, (int, float, np.number)) and math.isfinite(rate) and rate >= 1:
             return round(float(rate))
-        self.notes.append(f"neither control_hz nor metadata['render_fps'] is there: {DEFAULT_HZ} steps a second are taken")
+        self.notes.append(f"neither control_hz nor metadata['render_fps'] is given: {DEFAULT_HZ} steps per second are assumed")
         return DEFAULT_HZ
 
     def hello(self):

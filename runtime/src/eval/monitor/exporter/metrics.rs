@@ -43,7 +43,7 @@ const OF_RUN: [RunMetric; 7] = [
     },
     RunMetric {
         name: "episodes_per_second",
-        help: "Episodes a second over the last minute.",
+        help: "Episodes per second over the last minute.",
         value: |run| Some(run.rate),
     },
     RunMetric {
@@ -126,7 +126,7 @@ pub fn render(run: &RunSnapshot) -> String {
         .filter_map(|(rank, view)| Some((rank, view.gpu_busy?)))
         .collect();
     if !busy.is_empty() {
-        let help = "Share of time in which a rank's GPU was at work, for whomever.";
+        let help = "Share of time in which a rank's GPU was busy, with any process.";
         metrics.by("rank", ("rank_gpu_busy_ratio", "gauge", help), busy);
     }
     metrics.into_text()

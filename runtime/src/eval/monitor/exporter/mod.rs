@@ -60,7 +60,7 @@ impl Exporter {
                 if let Err(err) =
                     LocalSet::new().block_on(&executor, serve(listener, shown, patience))
                 {
-                    tracing::debug!(%err, "metrics are not answered any more");
+                    tracing::debug!(%err, "metrics are no longer served");
                 }
             })?;
         Ok(Self { text })
@@ -120,7 +120,7 @@ async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
             text.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         ),
         (true, _) => ("404 Not Found", "rrun: /metrics is here\n".to_owned()),
-        (false, _) => ("405 Method Not Allowed", "GET is needed\n".to_owned()),
+        (false, _) => ("405 Method Not Allowed", "expected GET\n".to_owned()),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\

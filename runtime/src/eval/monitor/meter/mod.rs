@@ -244,7 +244,7 @@ impl MeterShared {
             let gpu = gpu::described(self.device)?;
             let opened = Gauge::open(gauge::LIBRARY, &gpu.uuid);
             opened
-                .inspect_err(|err| tracing::debug!("nothing is told of {}: {err}", gpu.uuid))
+                .inspect_err(|err| tracing::debug!("no metrics of {}: {err}", gpu.uuid))
                 .ok()
         };
         self.gauge.get_or_init(open).as_ref()

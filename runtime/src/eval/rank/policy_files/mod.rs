@@ -117,7 +117,8 @@ impl PolicyHashing {
         let warning = match before.next_back() {
             Some(last) if last.sha256 == files.sha256 => return None,
             Some(last) => Some(format!(
-                "warning: policy `{}` is made of other files than before (SHA-256 {:.12}…, it was {:.12}…)",
+                "warning: policy `{}` has different files than before (SHA-256 {:.12}…, it was \
+                 {:.12}…)",
                 files.path, files.sha256, last.sha256
             )),
             None => None,

@@ -104,7 +104,7 @@ fn a_line_that_is_there_is_not_written_again_and_other_files_are_said() {
     assert_eq!(found.len(), 1);
     let warning = found[0].warning.as_deref().unwrap();
     assert!(
-        warning.contains("model` is made of other files than before"),
+        warning.contains("model` has different files than before"),
         "{warning}"
     );
 }

@@ -257,7 +257,7 @@ impl EpisodeLoop<'_, '_> {
             self.totals.env_restarts += 1;
             schedule.again(env);
             let text = format!(
-                "{} episode {} begins again: environment {}: {reason}",
+                "{} episode {} starts again: environment {}: {reason}",
                 self.job().name,
                 live.episode,
                 env.0

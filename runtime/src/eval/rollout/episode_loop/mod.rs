@@ -263,6 +263,6 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
         let waiting = self.groups.iter().filter(|group| group.is_waiting());
         let waiting: Vec<_> = waiting.map(|group| group.waits_for(&self.live)).collect();
         let (seconds, waiting) = (waited.as_secs(), waiting.join("; "));
-        self.say(&format!("nothing has moved for {seconds} s: {waiting}"));
+        self.say(&format!("no progress for {seconds} s: {waiting}"));
     }
 }

@@ -106,10 +106,10 @@ fn what_is_waited_for_is_told_and_the_waiting_can_be_ended() {
     assert!(
         err.unwrap_err()
             .to_string()
-            .ends_with("given up, as the evaluation ends")
+            .ends_with("given up, because the evaluation ends")
     );
     assert!(
-        told[0].ends_with("get_modality_config: connection refused; it is tried again for 300 s"),
+        told[0].ends_with("get_modality_config: connection refused; retrying for 300 s"),
         "{told:?}"
     );
 }

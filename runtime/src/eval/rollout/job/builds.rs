@@ -69,7 +69,7 @@ impl EnvBuild {
         let ignored = &self.made.ignored;
         let without_effect = (!ignored.is_empty()).then(|| {
             format!(
-                "environment `{}` makes no use of {}",
+                "environment `{}` does not use {}",
                 context.job().environment,
                 ignored.join(", ")
             )

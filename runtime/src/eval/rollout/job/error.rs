@@ -40,7 +40,7 @@ pub enum JobError {
     /// Neither the job nor the policy says when it ends.
     #[error(
         "neither num_episodes nor num_steps is given, and policy `{policy}` has no length of its \
-         own; --num-steps is one way"
+         own; use --num-steps"
     )]
     NoLength {
         /// Policy type of the job.
@@ -50,7 +50,7 @@ pub enum JobError {
     #[error(transparent)]
     Leases(#[from] LeaseError),
     /// The job was a single lease, and another rank has taken it over.
-    #[error("another rank has taken it over, as this one was still for too long")]
+    #[error("another rank has taken it over, because this one made no progress for too long")]
     TakenOver,
     /// A signal asked the rank to stop.
     #[error("stopped by a signal")]

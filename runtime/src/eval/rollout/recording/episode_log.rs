@@ -70,8 +70,8 @@ impl EpisodeLog<'_> {
         if !may {
             let (job, episode) = (&episode.job, episode.episode);
             self.observer.say(&format!(
-                "{job} episode {episode} is left to the rank that has taken it over, as this one \
-                 was still for too long"
+                "{job} episode {episode} is left to the rank that has taken it over, because this \
+                 one made no progress for too long"
             ));
             // Such a job is a single lease, so nothing of it is left to run.
             if !leases.is_in_blocks() {

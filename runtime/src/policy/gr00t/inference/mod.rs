@@ -327,7 +327,7 @@ pub fn horizon(settings: &Gr00tSettings, inference: &Gr00tInference) -> Result<u
     let asked = settings.action_horizon.unwrap_or(has);
     if asked > has {
         let wanted = format!(
-            "at most the {has} steps of embodiment {} are needed",
+            "expected at most the {has} steps of embodiment {}",
             inference.processor().tag()
         );
         return Err(argument("action_horizon", &asked.to_string(), &wanted));

@@ -24,7 +24,7 @@ pub enum ProtocolError {
         text: String,
     },
     /// The server reports an error and does not say which.
-    #[error("it answers with an error without words")]
+    #[error("it answers with an error without a message")]
     NoWords,
     /// The modality configuration has no action keys or no action steps.
     #[error("its modality configuration has no actions")]
@@ -56,7 +56,7 @@ pub enum ProtocolError {
         key: String,
     },
     /// The answer to `get_action` is not `[actions, info]`.
-    #[error("its answer is no list of actions and info")]
+    #[error("its answer is not a list of actions and info")]
     NoList,
     /// The answer lacks an action key.
     #[error("its answer has no actions {key}")]
@@ -65,7 +65,7 @@ pub enum ProtocolError {
         key: String,
     },
     /// An array of actions does not have three axes.
-    #[error("actions {key} are {found:?}, [rows, horizon, width] is needed")]
+    #[error("actions {key} are {found:?}, expected [rows, horizon, width]")]
     Axes {
         /// The action key.
         key: String,
@@ -73,7 +73,7 @@ pub enum ProtocolError {
         found: Vec<usize>,
     },
     /// An array of actions has other rows, too few steps, or no width.
-    #[error("actions {key} are {found:?}, [{rows}, {horizon} or more, 1 or more] is needed")]
+    #[error("actions {key} are {found:?}, expected [{rows}, {horizon} or more, 1 or more]")]
     Shape {
         /// The action key.
         key: String,

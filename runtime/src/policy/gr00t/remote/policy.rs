@@ -69,7 +69,7 @@ impl Gr00tRemote {
         let has = modalities.action.deltas.len();
         let horizon = settings.action_horizon.unwrap_or(has);
         if horizon > has {
-            let wanted = format!("at most the {has} steps of {} are needed", settings.server);
+            let wanted = format!("expected at most the {has} steps of {}", settings.server);
             return Err(argument("action_horizon", &horizon.to_string(), &wanted));
         }
         let deltas = [&modalities.video, &modalities.state].map(|modality| modality.deltas.clone());

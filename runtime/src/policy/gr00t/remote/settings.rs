@@ -73,8 +73,8 @@ impl RemoteSettings {
         let mut notes = without_effect(config, &server);
         if fields.one_of("scheduler", &[("chunk", false), ("synced_batch", true)])? == Some(true) {
             notes.push(
-                "scheduler synced_batch is taken as chunk: environments that need a chunk at the same time share a \
-                 request, and none stands still for others"
+                "scheduler synced_batch is treated as chunk: environments that need a chunk at the \
+                 same time share a request, and none waits for others"
                     .to_owned(),
             );
         }
@@ -147,7 +147,7 @@ mod tests {
             settings.notes[0],
             "no effect of policy_device, model_path: the policy is at tcp://gpu7:5556"
         );
-        assert!(settings.notes[1].starts_with("scheduler synced_batch is taken as chunk"));
+        assert!(settings.notes[1].starts_with("scheduler synced_batch is treated as chunk"));
         assert_eq!(settings.seed, Some(SEED));
         assert_eq!(
             read(json!({"remote_noise_seeds": false})).unwrap().seed,
@@ -165,11 +165,11 @@ mod tests {
         assert!(
             read(json!({"scheduler": "fifo"}))
                 .unwrap_err()
-                .contains("one of chunk, synced_batch is needed")
+                .contains("expected one of chunk, synced_batch")
         );
         let text = read(json!({"action_horizon": 4, "action_chunk_length": 5})).unwrap_err();
         assert!(
-            text.ends_with("is 5, at most the action_horizon 4 is needed"),
+            text.ends_with("is 5, expected at most the action_horizon 4"),
             "{text}"
         );
     }

@@ -20,7 +20,7 @@ fn a_policy_that_is_not_there_is_refused() {
     );
     let text = refusal("Toy", json!({"policy": "mine"}));
     assert!(
-        text.ends_with("\"mine\", `file.py:factory` or `package.module:factory` is needed"),
+        text.ends_with("\"mine\", expected `file.py:factory` or `package.module:factory`"),
         "{text}"
     );
 }

@@ -97,7 +97,7 @@ class Worker:
         self.stage("factory")
         self.policy = factory(self.spec(), config["device"], config["seed"], **config["policy_kwargs"])
         if not callable(getattr(self.policy, "act", None)):
-            raise Refused(f"the factory made a {type(self.policy).__name__} without `act`; `act(observations, episodes)` is needed")
+            raise Refused(f"the factory made a {type(self.policy).__name__} without `act`, expected `act(observations, episodes)`")
         self.resets = callable(getattr(self.policy, "reset", None))
         self.tensors = bool(getattr(self.policy, "tensors", False))
         if self.tensors:
@@ -128,14 +128,14 @@ class Worker:
     def needs_video_of(self, value):
         if value is None or isinstance(value, (bool, np.bool_)):
             return value is None or bool(value)
-        raise Refused(f"`spec` of the policy has needs_video {value!r}, True or False is needed")
+        raise Refused(f"`spec` of the policy has needs_video {value!r}, expected True or False")
 
     def horizon_of(self, value):
         if value is None:
             return None
         if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 1 <= value <= LONGEST_HORIZON:
             return int(value)
-        raise Refused(f"`spec` of the policy has action_horizon {value!r}, a whole number from 1 to {LONGEST_HORIZON} is needed")
+        raise Refused(f"`spec` of the policy has action_horizon {value!r}, expected a whole number from 1 to {LONGEST_HORIZON}")
 
     def probe(self):
         """Asks for actions for one row of zeros, to see how many there are."""
@@ -147,7 +147,7 @@ class Worker:
             self.policy.reset(episodes)
         actions = self.numbers(self.policy.act(self.observations(pictures, state, [""]), episodes))
         if actions.ndim != 3 or actions.shape[0] != 1 or actions.shape[2] != self.size or not 1 <= actions.shape[1] <= LONGEST_HORIZON:
-            raise Refused(f"`act` gave {list(actions.shape)} for one row, [1, horizon, {self.size}] is needed")
+            raise Refused(f"`act` gave {list(actions.shape)} for one row, expected [1, horizon, {self.size}]")
         return actions.shape[1]
 
     def hello(self):
@@ -196,7 +196,7 @@ class Worker:
             actions = (actions.float() if actions.is_floating_point() else actions).numpy()
         actions = np.asarray(actions)
         if actions.dtype.kind not in "fiub":
-            raise Wrong(f"`act` gave an array of {actions.dtype}, numbers are needed")
+            raise Wrong(f"`act` gave an array of {actions.dtype}, expected numbers")
         return actions
 
     def run(self):
@@ -232,7 +232,7 @@ class Worker:
         actions = self.numbers(self.policy.act(self.observations(pictures, state, texts), episodes))
         wanted = (count, self.horizon, self.size)
         if actions.shape != wanted:
-            raise Wrong(f"`act` gave {list(actions.shape)}, {list(wanted)} is needed")
+            raise Wrong(f"`act` gave {list(actions.shape)}, expected {list(wanted)}")
         with np.errstate(all="ignore"):  # numbers beyond float32 become infinite, and are refused
             self.actions[:count] = actions
 

@@ -176,10 +176,7 @@ fn an_unknown_camera_is_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), false, true);
     plan.video.as_mut().unwrap().cameras = vec!["top".to_owned()];
-    let wanted = format!(
-        "`{}` has no camera `top`: known are front, wrist",
-        env().name
-    );
+    let wanted = format!("`{}` has no camera `top`; it has front, wrist", env().name);
     assert_eq!(
         Recorder::start(plan).unwrap_err(),
         RecordError::Plan(wanted)

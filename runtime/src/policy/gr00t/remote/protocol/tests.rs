@@ -205,7 +205,7 @@ fn actions_are_read_by_key_and_row() {
     };
     assert_eq!(
         refusal(2, 16),
-        "actions eef_9d are [1, 40, 9], [2, 16 or more, 1 or more] is needed"
+        "actions eef_9d are [1, 40, 9], expected [2, 16 or more, 1 or more]"
     );
     assert!(refusal(1, 41).contains("[1, 41 or more, 1 or more]"));
     assert_eq!(
@@ -218,7 +218,7 @@ fn actions_are_read_by_key_and_row() {
         actions(&Value::Nil, &keys, 1, 1)
             .unwrap_err()
             .to_string()
-            .contains("no list of actions")
+            .contains("not a list of actions")
     );
 }
 
@@ -231,7 +231,7 @@ fn what_a_server_says_is_wrong_is_an_error_in_its_words() {
     );
     assert_eq!(
         error(golden("garbage.response")),
-        "it answers with an error without words"
+        "it answers with an error without a message"
     );
     assert_eq!(error(Bytes::from_static(b"ERROR")), "it answers ERROR");
     assert!(error(Bytes::from_static(b"\xc1")).starts_with("its answer cannot be read: "));
