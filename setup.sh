@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 want=${1:-run}
-case $want in run | test) ;; *) echo "setup.sh: \`$want\` is no set-up, run or test is needed" >&2; exit 2 ;; esac
+case $want in run | test) ;; *) echo "setup.sh: \`$want\` is not a set-up: expected run or test" >&2; exit 2 ;; esac
 
 say() { echo "setup: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -46,7 +46,7 @@ fi
 torch=${RRUN_TORCH:-2.11.0}
 case $torch in
 2.11.* | 2.12.*) ;;
-*) die "RRUN_TORCH is \`$torch\`, a 2.11 or a 2.12 is needed" ;;
+*) die "RRUN_TORCH is \`$torch\`, expected a 2.11 or a 2.12" ;;
 esac
 minimal=("torch==$torch" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 nvidia-cuda-crt==13.0.88
     nvidia-cuda-cccl==13.0.85 mujoco==3.17.0)

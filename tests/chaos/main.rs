@@ -30,7 +30,7 @@ const LAUNCHES: usize = 8;
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable)
         .ok()
-        .map_or(default, |text| text.parse().expect("a number is needed"))
+        .map_or(default, |text| text.parse().expect("expected a number"))
 }
 
 /// Runs `runs` scenarios, prints a tally, and fails if any check has failed.
