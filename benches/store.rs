@@ -110,7 +110,7 @@ fn load(steps: Steps, port: &str, clients: &str, seconds: &str) -> io::Result<()
 
 fn number<T: FromStr>(word: &str) -> io::Result<T> {
     word.parse()
-        .map_err(|_| io::Error::other(format!("`{word}` is no number")))
+        .map_err(|_| io::Error::other(format!("`{word}` is not a number")))
 }
 
 /// Runs all clients for `time`, and returns their measurements.

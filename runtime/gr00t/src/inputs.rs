@@ -53,7 +53,7 @@ pub enum InputError {
         wanted: Vec<i64>,
     },
     /// The checkpoint has no weights for this embodiment.
-    #[error("embodiment id is {found}, the model has 0 to {last}")]
+    #[error("embodiment id is {found}, expected 0 to {last}")]
     Embodiment {
         /// The requested embodiment id.
         found: i64,

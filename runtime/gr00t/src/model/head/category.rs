@@ -165,6 +165,6 @@ mod tests {
         let text = Embodiments::new(&Tensor::from_slice(&[0i64, 3]), 3, Device::Cpu)
             .unwrap_err()
             .to_string();
-        assert_eq!(text, "embodiment id is 3, the model has 0 to 2");
+        assert_eq!(text, "embodiment id is 3, expected 0 to 2");
     }
 }

@@ -63,7 +63,7 @@ fn what_is_wrong_is_refused_by_its_place() {
         ),
         (
             json!({"video": {"a": {"form": "x"}}}),
-            "`arena_env_args.mapping.video.a.form` is \"x\", which is not known",
+            "`arena_env_args.mapping.video.a.form` is \"x\", which is unknown",
         ),
         (
             json!({"video": {"a": {}}}),
