@@ -172,8 +172,8 @@ fn the_file_the_interpreter_and_the_modules_of_a_python_policy_are_looked_for() 
     );
     assert_eq!(
         refusal(json!({"policy": "mine:make", "python": "/nowhere/venv"})),
-        "job 0 (a): `policy_config_dict.python` is `/nowhere/venv`, an interpreter or the folder \
-         of a venv is needed"
+        "job 0 (a): `policy_config_dict.python` is `/nowhere/venv`, expected an interpreter or \
+         the folder of a venv"
     );
     let text = refusal(json!({"policy": "a_package_of_nobody.policies:make"}));
     assert!(

@@ -38,10 +38,7 @@ fn an_exception_costs_the_rows_of_its_call_and_the_worker_goes_on() {
 fn an_array_that_cannot_be_taken_costs_the_rows_of_its_call() {
     for (fault, reason) in [
         ("shape", "`act` gave [1, 1, 7], expected [1, 2, 7]"),
-        (
-            "nothing",
-            "`act` gave an array of object, expected numbers",
-        ),
+        ("nothing", "`act` gave an array of object, expected numbers"),
         ("text", "expected numbers"),
         ("huge", "`act` gave inf as `dx` of step 0"),
     ] {
