@@ -216,6 +216,16 @@ mod tests {
     }
 
     #[test]
+    fn a_python_policy_takes_what_its_job_declares() {
+        let declared = json!({"policy": "mine.py:make", "policy_memory_gb": 1.5});
+        let declared = policy("python", declared);
+        assert_eq!(declared, PolicyMemory::Declared(3 << 29));
+        assert_eq!(weights(&declared), 3 << 29);
+        let unknown = policy("python", json!({"policy": "mine.py:make"}));
+        assert!(unknown.need(0, 1, None).weights.has_unknown);
+    }
+
+    #[test]
     fn weights_are_counted_by_the_headers_in_the_type_of_the_arithmetic() {
         let folder = format!("{FIXTURES}/case_a_single");
         let file = std::fs::metadata(format!("{folder}/model.safetensors"))

@@ -371,8 +371,11 @@ impl Policy for PythonPolicy {
         let settings = &self.terms.settings;
         vec![
             ("policy_path", settings.policy.clone().into()),
-            ("python", settings.python.display().to_string().into()),
-            ("versions", json!(self.hello.versions)),
+            (
+                "policy_python",
+                settings.python.display().to_string().into(),
+            ),
+            ("policy_versions", json!(self.hello.versions)),
             ("policy_kwargs", settings.kwargs.clone().into()),
         ]
     }

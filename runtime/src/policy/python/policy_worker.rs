@@ -319,6 +319,10 @@ impl WorkerLink {
             b'E' => Err(WorkerError::Raised {
                 reason: String::from_utf8_lossy(&packet[HEAD..]).into_owned(),
             }),
+            b'G' => Err(WorkerError::Refused {
+                reason: String::from_utf8_lossy(&packet[HEAD..]).into_owned(),
+                lines: OutputLines::default(),
+            }),
             _ => Err(self.unexpected(&packet)),
         }
     }

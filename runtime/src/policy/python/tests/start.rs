@@ -35,7 +35,7 @@ fn a_factory_that_fails_is_named_with_its_line_and_the_last_lines() {
     assert!(text.contains(", in raising)\n    Traceback"), "{text}");
     let text = refusal("useless", json!({}));
     assert!(
-        text.contains("the factory made a object without `act`"),
+        text.contains("the factory made `object`, which has no `act("),
         "{text}"
     );
     let text = refusal("of_zeros", json!({}));

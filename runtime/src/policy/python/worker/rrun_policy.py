@@ -9,6 +9,7 @@ Calls and answers are packets of a SOCK_SEQPACKET socket:
     ready    'R'
     actions  'A', u32 sequence: the actions are in shared memory
     error    'E', u32 sequence, why there are none: the process goes on
+    gone     'G', u32 sequence, as above, and no call would work again: the process ends
 
 Before anything else comes JSON with the configuration, and after hello JSON with the places in shared memory, which is mapped once for reading (observations)
 and once for writing (actions). numpy is enough; torch is imported only if the policy asks for tensors.
@@ -97,7 +98,7 @@ class Worker:
         self.stage("factory")
         self.policy = factory(self.spec(), config["device"], config["seed"], **config["policy_kwargs"])
         if not callable(getattr(self.policy, "act", None)):
-            raise Refused(f"the factory made a {type(self.policy).__name__} without `act`, expected `act(observations, episodes)`")
+            raise Refused(f"the factory made `{type(self.policy).__name__}`, which has no `act(observations, episodes)`")
         self.resets = callable(getattr(self.policy, "reset", None))
         self.tensors = bool(getattr(self.policy, "tensors", False))
         if self.tensors:
@@ -210,11 +211,15 @@ class Worker:
             try:
                 self.call(call)
             except Exception as error:
-                traceback.print_exception(type(error), error, error.__traceback__)
-                reason = str(error) if isinstance(error, Wrong) else f"`{self.doing}` raised {last_line(error)}"
-                self.sock.send(HEAD.pack(b"E", sequence) + reason.encode()[:LONGEST_TEXT])
-                if "CUDA error" in reason:
-                    return  # no call would work again in this process
+                if isinstance(error, Wrong):
+                    reason = str(error)
+                else:
+                    traceback.print_exception(type(error), error, error.__traceback__)
+                    reason = f"`{self.doing}` raised {last_line(error)}"
+                is_gone = "CUDA error" in reason  # every later call of this process would fail
+                self.sock.send(HEAD.pack(b"G" if is_gone else b"E", sequence) + reason.encode()[:LONGEST_TEXT])
+                if is_gone:
+                    return
                 continue
             self.sock.send(HEAD.pack(b"A", sequence))
 
