@@ -47,6 +47,7 @@ pub mod seed;
 pub mod serve_args;
 pub mod setup;
 pub mod sha256;
+pub mod shell;
 pub mod simulators;
 pub mod suspects;
 pub mod table;

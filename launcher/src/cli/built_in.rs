@@ -7,6 +7,7 @@ use std::process::Command;
 
 use jobs::known::nearest;
 use jobs::serve_args::{TOKEN_VARIABLE, take_token};
+use jobs::shell::quoted;
 
 use crate::cli::Cli;
 
@@ -72,15 +73,6 @@ pub fn resume_command(cli: &Cli, words: &[OsString], folder: &Path) -> Option<St
         .chain([OsStr::new("--resume"), folder.as_os_str()]);
     let quoted: Vec<_> = all.map(|word| quoted(&word.to_string_lossy())).collect();
     Some(quoted.join(" "))
-}
-
-/// Quotes a word if a shell would not read it as it is.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Shows how, when and where the run was started, and from which files.
 
+use jobs::shell::quoted;
 use maud::{Markup, html};
 
 use crate::page::clock::{Zone, seconds_between};
@@ -123,14 +124,6 @@ fn command(argv: &[String]) -> String {
         .map(|word| quoted(word))
         .collect::<Vec<_>>()
         .join(" ")
-}
-
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 pub(super) fn footer(report: &Report, zone: &Zone) -> Markup {

@@ -21,6 +21,7 @@ mod settings;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tch::Device;
@@ -29,6 +30,7 @@ use crate::env::python::shm::numbers;
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::python::hello::WorkerHello;
 use crate::policy::python::policy_worker::{PolicyWorker, WorkerTerms};
+use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Chunk, EpisodeReset, InferenceError, Lifeline, Policy, PolicyError, PolicyRow, PolicySpec,
 };
@@ -354,6 +356,22 @@ fn permanent(terms: &WorkerTerms, err: WorkerError) -> PolicyError {
     PolicyError::Worker {
         policy: terms.settings.policy.clone(),
         err,
+    }
+}
+
+impl PolicySettings for PythonPolicySettings {
+    fn chunk_length(&self) -> Option<usize> {
+        self.chunk_length
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.file().into_iter().collect()
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        let device = context.models.device();
+        let (env, lifeline) = (context.env, context.lifeline);
+        Ok(Box::new(PythonPolicy::start(*self, env, device, lifeline)?))
     }
 }
 

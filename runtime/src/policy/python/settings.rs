@@ -8,9 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::env::python::args::find_interpreter;
 use crate::env::python::variables::{Variable, read_variable};
-use crate::policy::python::PythonPolicy;
-use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Policy, PolicyError};
+use crate::policy::PolicyError;
 
 /// Time limit of a call.
 const ACT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -101,27 +99,11 @@ impl PythonPolicySettings {
     }
 
     /// Returns the file of the policy, unless it is in a module that only the interpreter finds.
-    fn file(&self) -> Option<PathBuf> {
+    pub(super) fn file(&self) -> Option<PathBuf> {
         match FactoryName::of(&self.policy)? {
             FactoryName::InFile { file, .. } => Some(PathBuf::from(file)),
             FactoryName::InModule { .. } => None,
         }
-    }
-}
-
-impl PolicySettings for PythonPolicySettings {
-    fn chunk_length(&self) -> Option<usize> {
-        self.chunk_length
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        self.file().into_iter().collect()
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        let device = context.models.device();
-        let (env, lifeline) = (context.env, context.lifeline);
-        Ok(Box::new(PythonPolicy::start(*self, env, device, lifeline)?))
     }
 }
 
