@@ -36,9 +36,11 @@ fn reach(config: Value, num_envs: u64) -> Value {
 }
 
 fn eval(config: Value, num_envs: u64, ranks: usize) -> Eval {
-    Eval::new(&[reach(config, num_envs)])
-        .nproc(ranks)
-        .words(&["--no-dataset"])
+    Eval::new(&[reach(config, num_envs)]).nproc(ranks).words(&[
+        "--no-dataset",
+        "--shard",
+        "episodes",
+    ])
 }
 
 fn outcomes(eval: &Eval) -> Vec<EpisodeOutcome> {
@@ -140,6 +142,22 @@ fn a_worker_that_dies_again_and_again_ends_the_job() {
     assert_eq!(marked(&mark), 0);
     let errors = eval.report().overall.errors;
     assert_eq!(errors, 3, "each of them cost an episode");
+}
+
+#[test]
+fn an_exception_in_each_call_costs_each_episode_and_ends_a_job_that_counts_steps() {
+    let eval = eval(toy("Refusing", json!({})), 2, 1);
+    eval.run()
+        .fails_with(1)
+        .stderr_has("`act` raised ValueError: the gripper is not there");
+    assert_eq!(eval.report().overall.errors, 10);
+    let mut job = reach(toy("Refusing", json!({})), 2);
+    job.as_object_mut().unwrap().remove("num_episodes");
+    job["num_steps"] = json!(20);
+    let eval = Eval::new(&[job]).nproc(1).words(&["--no-dataset"]);
+    eval.run()
+        .fails_with(1)
+        .stderr_has("this job counts steps, and episode 0 has taken none");
 }
 
 #[test]
