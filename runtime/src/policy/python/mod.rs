@@ -14,6 +14,7 @@
 mod error;
 mod hello;
 mod layout;
+mod link;
 mod policy_worker;
 mod settings;
 
