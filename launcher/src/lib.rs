@@ -4,15 +4,16 @@
 //! main ─► tools                                       the files of a run
 //!   ├───► cli                                         words and PET_* become options
 //!   ├───► plan::decide ─► slurm  node  numa           options become a plan, or a refusal
+//!   ├───► plan::missing                               files and modules that the jobs name
 //!   ├───► agent ─┬─► rendezvous ─► store              the plan is carried out
-//!   │            ├─► model_server  logs
+//!   │            ├─► model_server  logs  round
 //!   │            ├─► events  report ─► failure
 //!   │            └─► group (pure)
 //!   └───► partial_report                              the report of a run that ended early
 //! ```
-//! All of them read [`plan`], which is data and knows none of them, but for the errors that it
-//! hands on. [`process`], [`signals`], [`supervision`] and [`say`] are at the bottom. Imports
-//! between files form no circle.
+//! All of them read [`plan`], whose files beside `decide` and `missing` are data. [`process`],
+//! [`signals`], [`supervision`] and [`say`] serve all of them. Imports between files form no
+//! circle.
 
 pub mod agent;
 pub mod cli;

@@ -1,11 +1,13 @@
 //! `rrun-rank`: one rank of an evaluation, with libtorch and the simulator in one process.
 //!
 //! ```text
-//! main ─► eval ──► policy, env, record, device      crates: c10d (libtorch's C++), jobs
-//! main ─► serve ─► policy, device                            crates: c10d, wire, jobs
-//! policy ─► env                                              crates: c10d, wire
-//! eval, serve ─► prometheus, console, error_file, latency; all ─► clock, host
+//! main ─► eval ──► policy, env, record, device      crates: report, c10d (libtorch's C++)
+//! main ─► serve ─► policy, device                   crates: gr00t, wire
+//! policy ─► env                                     crates: gr00t, c10d, wire
+//! record ─► env                                     device ─► env, policy
+//! eval, serve ─► prometheus, console, error_file, latency
 //! ```
+//! The crate `jobs` is used everywhere.
 
 mod clock;
 mod console;

@@ -161,7 +161,7 @@ mod tests {
             assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
             assert_eq!(ranges.last().unwrap().end, layout.bytes);
             assert_eq!(layout.actions(1).start % PAGE, 0);
-            assert!((0..8).all(|index| layout.state(index, 0).start % LINE == 0));
+            assert!((0..8).all(|index| layout.state(index, 0).start.is_multiple_of(LINE)));
         }
     }
 

@@ -103,7 +103,7 @@ while True:
             while True:
                 sock.send(head + body)
         elif rule == "junk":
-            sock.send(os.urandom(200_000))
+            sock.send(b"\xff" + os.urandom(199_999))  # no kind of packet begins so
         elif rule == "closes":
             sock.close()
             stay()
