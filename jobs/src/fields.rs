@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 pub struct FieldError {
     /// Job and field, for example `job 3 (push) field num_envs`; the job alone for an unknown field.
     pub place: String,
+    /// The unknown field, which the reason names.
+    pub unknown: Option<String>,
     /// What was found and what is expected.
     pub reason: String,
 }
@@ -25,6 +27,7 @@ impl<'a> FileFields<'a> {
             let reason = format!("found {}, expected an object", show(Some(value)));
             return Err(FieldError {
                 place: place.to_owned(),
+                unknown: None,
                 reason,
             });
         };
@@ -151,6 +154,7 @@ impl<'a> FileFields<'a> {
         };
         FieldError {
             place: self.place.clone(),
+            unknown: Some(field.to_owned()),
             reason: format!("unknown field `{field}`{hint}"),
         }
     }
@@ -158,6 +162,7 @@ impl<'a> FileFields<'a> {
     pub(crate) fn refuse(&self, field: &str, reason: &str) -> FieldError {
         FieldError {
             place: self.place(field),
+            unknown: None,
             reason: reason.to_owned(),
         }
     }

@@ -431,7 +431,10 @@ mod tests {
     fn what_is_no_policy_is_refused_by_name() {
         let refusal = |words: &[&str]| parse(words).unwrap().choice().unwrap_err().to_string();
         assert!(refusal(&["--policy", "{"]).starts_with("--policy: not a JSON object"));
-        assert!(refusal(&["--policy", r#"{"policy": 1}"#]).contains("--policy has `policy`"));
+        assert!(
+            refusal(&["--policy", r#"{"policy": 1}"#])
+                .contains("--policy has unknown field `policy`")
+        );
         assert!(
             refusal(&["--policy", "gr00t", "--policy-config", "/nowhere"])
                 .contains("`/nowhere`: No such file")

@@ -332,7 +332,7 @@ fn an_episode_that_comes_out_otherwise_elsewhere_is_found() {
     let done = done
         .says("note: run again: 8 episodes, by 3 ranks with 6 environments; the results are in `");
     done.says("wrong: b: episode 0 had a different result: return 0.0, then 8.8")
-        .says("wrong: b: episode 1 came out");
+        .says("wrong: b: episode 1 had a different result");
 }
 
 #[test]

@@ -244,7 +244,7 @@ mod tests {
             refusal("reach:2-6"),
             "--only: job `reach` has no episode 6: it has 6, numbered from 0"
         );
-        assert!(refusal("walk:1").starts_with("--only: job `walk` has no num_episodes, so that"));
+        assert!(refusal("walk:1").starts_with("--only: job `walk` has no num_episodes, so its"));
         assert_eq!(
             refusal("reach:5-2"),
             "`5-2` is not a list of episodes: expected numbers and ranges, for example `0,3-5`"

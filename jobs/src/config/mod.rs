@@ -206,6 +206,7 @@ fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), ConfigError> 
         path: PathBuf::from(SET),
         refusal: FieldError {
             place: idle.name(),
+            unknown: None,
             reason,
         },
     })
@@ -221,10 +222,9 @@ fn names_environment(tree: &Value) -> bool {
 /// Returns the last file that has the refused field, otherwise the last file.
 fn culprit(trees: &[(PathBuf, Value)], refusal: &FieldError) -> PathBuf {
     let path = refusal.place.replace(" field ", ".");
-    let parts: Vec<&str> = path.split('.').collect();
+    let parts = || path.split('.').chain(refusal.unknown.as_deref());
     let has = |tree: &Value| {
-        parts
-            .iter()
+        parts()
             .try_fold(tree, |tree, part| tree.get(part))
             .is_some()
     };

@@ -136,7 +136,7 @@ mod tests {
         assert!(refusal("a.b").contains("has no `=`"));
         assert!(refusal("a..b=1").contains("is not a key"));
         assert!(refusal("=1").contains("is not a key"));
-        assert!(refusal("a=[").contains("cannot be read"));
+        assert!(refusal("a=[").contains("is not a YAML value"));
         assert!(refusal("a=1\nb: 2").contains("more than one YAML value"));
     }
 

@@ -61,7 +61,7 @@ fn memory_of_a_gpu_has_a_unit_and_is_of_one_start() {
         .unwrap_err()
         .to_string();
     assert!(
-        err.contains("for example 12GiB, 12GB, 12288MiB or a number of bytes"),
+        err.contains("or a number of bytes, for example 12GiB"),
         "{err}"
     );
 }

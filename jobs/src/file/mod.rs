@@ -174,6 +174,7 @@ pub(crate) fn refuse_duplicates(jobs: &[Job]) -> Result<(), FieldError> {
         if let Some(JobIndex(first)) = seen.insert(job.name.to_lowercase(), job.index) {
             return Err(FieldError {
                 place: format!("job {} field name", job.index.0),
+                unknown: None,
                 reason: format!(
                     "`{}` is also the name of job {first}; names are file names and must differ",
                     job.name

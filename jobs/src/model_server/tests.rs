@@ -102,7 +102,7 @@ fn what_is_wrong_is_refused_by_field() {
         ),
         (
             json!({"command": "s", "health_url": "https://h"}),
-            "field health_url: `https://h` cannot be asked",
+            "field health_url: `https://h` cannot be polled",
         ),
         (
             with("devices", json!("0")),

@@ -31,12 +31,14 @@ pub(super) fn check(plan: &RunPlan) -> Result<(), FieldError> {
         let place = format!("job {} ({})", job.index.0, job.name.escape_debug());
         check_job(job).map_err(|(field, reason)| FieldError {
             place: format!("{place} field {field}"),
+            unknown: None,
             reason,
         })?;
         if !indices.insert(job.index) {
             let reason = "another job has the same position".to_owned();
             return Err(FieldError {
                 place: format!("{place} field index"),
+                unknown: None,
                 reason,
             });
         }
@@ -46,11 +48,9 @@ pub(super) fn check(plan: &RunPlan) -> Result<(), FieldError> {
             0
         };
     }
-    at_most("jobs", episodes, MAX_EPISODES_OF_ALL).map_err(|FieldError { place, reason }| {
-        FieldError {
-            place,
-            reason: format!("episodes in all: {reason}"),
-        }
+    at_most("jobs", episodes, MAX_EPISODES_OF_ALL).map_err(|err| FieldError {
+        reason: format!("episodes in all: {}", err.reason),
+        ..err
     })?;
     file::refuse_duplicates(&plan.jobs)?;
     Ok(())
@@ -66,6 +66,7 @@ pub(super) fn check_options(plan: &RunPlan) -> Result<(), FieldError> {
             let reason = "it is not an option that --resume takes over".to_owned();
             return Err(FieldError {
                 place: format!("options field {}", name.escape_debug()),
+                unknown: None,
                 reason,
             });
         }
@@ -80,6 +81,7 @@ fn at_most(field: &str, found: u64, limit: u64) -> Result<(), FieldError> {
     let reason = format!("found {found}, expected a whole number up to {limit}");
     Err(FieldError {
         place: format!("field {field}"),
+        unknown: None,
         reason,
     })
 }
@@ -234,7 +236,7 @@ mod tests {
         ] {
             let told = refusal(pointer, huge.clone());
             assert!(
-                told.contains(&format!("field {field}: 1000000000")),
+                told.contains(&format!("field {field}: found 1000000000")),
                 "{pointer}: {told}"
             );
         }

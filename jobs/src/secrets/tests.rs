@@ -111,7 +111,7 @@ fn a_variable_with_a_secret_is_refused_and_others_are_not() {
         );
         assert!(
             server(&["serve"], &[(name, "s3cret")])
-                .starts_with(&format!("model_server field env.{name} holds"))
+                .starts_with(&format!("model_server field env.{name} contains"))
         );
     }
     for name in [

@@ -202,7 +202,11 @@ pub enum PlanError {
     #[error("{0}")]
     Eval(String),
     /// The binary of a built-in program was not found.
-    #[error("`{}`, which runs `rrun eval`, is missing; it must be in the same folder as `rrun`", .0.display())]
+    #[error(
+        "`{}` is missing; it runs `rrun eval` and `rrun serve`, and must be in the same folder as \
+         `rrun`",
+        .0.display()
+    )]
     NoRankBinary(PathBuf),
 }
 

@@ -73,7 +73,7 @@ mod tests {
         let text = tries.to_string();
         assert!(
             text.starts_with(
-                "10.0.0.1:29400: Connection refused; [fe80::1]:29400: timed out (nobody"
+                "10.0.0.1:29400: Connection refused; [fe80::1]:29400: timed out (nothing"
             ),
             "{text}"
         );

@@ -198,7 +198,7 @@ pub(crate) mod tests {
         let text = refusal("gr00t_remote_closedloop", config.clone());
         assert!(
             text.starts_with(&format!(
-                "policy server tcp://127.0.0.1:{port}: it stays away: 1 attempt in "
+                "policy server tcp://127.0.0.1:{port}: it stays unavailable: 1 attempt in "
             )),
             "{text}"
         );
@@ -213,7 +213,7 @@ pub(crate) mod tests {
         let text = refusal("pi0_remote", config);
         assert!(
             text.starts_with(&format!(
-                "policy server ws://127.0.0.1:{port}: it stays away: "
+                "policy server ws://127.0.0.1:{port}: it stays unavailable: "
             )),
             "{text}"
         );

@@ -293,7 +293,7 @@ fn what_is_asked_wrongly_is_refused() {
     let jobs = [declared("a", 2.0, 4)];
     fit(&jobs, &["--gpu-memory", "12 parsecs"])
         .fails_with(2)
-        .complains("for example 12GiB, 12GB, 12288MiB or a number of bytes");
+        .complains("or a number of bytes, for example 12GiB");
     fit(&jobs, &["--probe-envs", "1,2"])
         .fails_with(2)
         .complains("--probe");

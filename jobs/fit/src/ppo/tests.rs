@@ -162,7 +162,7 @@ fn what_nobody_knows_is_refused_with_what_is_near() {
         "{text}"
     );
     assert!(refusal("num_envs=256").contains("the nearest are `ppo.num_envs`"));
-    assert!(refusal("ppo=3").contains("there is no such setting"));
+    assert!(refusal("ppo=3").contains("unknown setting"));
     assert_eq!(
         refusal("ppo.num_envs=many"),
         "ppo.num_envs is \"many\", expected a whole number from 1 to 16777216"

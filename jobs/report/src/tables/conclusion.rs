@@ -299,7 +299,7 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
         ) = (3, Some(4));
         let text = conclusion(&report);
         assert!(
-            text.contains("\nj0: out of memory 3 times: at most 4 rows")
+            text.contains("\nj0: out of memory 3 times: from then on at most 4 rows")
                 && text.contains("--max-batch 4"),
             "{text}"
         );

@@ -107,7 +107,7 @@ fn widths_that_do_not_fit_are_refused() {
     .unwrap_err();
     assert!(
         text.to_string()
-            .contains("`input_embedding_dim` is 1024, 1536"),
+            .contains("`input_embedding_dim` is 1024, expected 1536"),
         "{text}"
     );
     let config = changed(

@@ -457,7 +457,7 @@ mod tests {
         );
         assert!(
             refusal(&arena(), json!({"observation/x": 3}))
-                .contains("observation_mapping.observation/x` is 3, a")
+                .contains("observation_mapping.observation/x` is 3, expected")
         );
     }
 }

@@ -89,7 +89,7 @@ fn a_run_and_a_part_of_it_are_merged_with_each_episode_once() {
     other.save();
     let refusal = place.merge(&["whole", "other"], "no").unwrap_err();
     assert!(
-        refusal.to_string().ends_with("\n  a: seed --seed 42 → 7"),
+        refusal.to_string().ends_with("\n  a: seed 7 → --seed 42"),
         "{refusal}"
     );
 }

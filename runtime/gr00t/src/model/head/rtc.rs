@@ -150,7 +150,7 @@ mod tests {
             .unwrap()
             .to_string();
         assert!(text.starts_with(
-            "real-time chunking: frozen 1 ≤ overlap 3 ≤ horizon 4 ≤ steps of the old chunk 3"
+            "real-time chunking: expected frozen 1 ≤ overlap 3 ≤ horizon 4 ≤ steps of the old chunk 3"
         ));
     }
 }

@@ -100,7 +100,7 @@ fn wrong_values_are_refused_by_name() {
         ),
         (
             json!({"success": "done"}),
-            "`arena_env_args.success` is \"done\", `info.<key>`",
+            "`arena_env_args.success` is \"done\", expected `info.<key>`",
         ),
         (
             json!({"success": "reward>=x"}),
@@ -116,7 +116,7 @@ fn wrong_values_are_refused_by_name() {
         ),
         (
             json!({"display": "1"}),
-            "`arena_env_args.display` is \"1\", `auto`",
+            "`arena_env_args.display` is \"1\", expected `auto`",
         ),
         (
             json!({"python": "no-such-python"}),

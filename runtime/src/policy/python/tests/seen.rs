@@ -50,7 +50,7 @@ fn a_horizon_that_is_not_said_is_tried() {
     assert_eq!(start("Unspecified", json!({})).spec().action_horizon, 5);
     let text = refusal("Unspecified", json!({"policy_kwargs": {"size": 6}}));
     assert!(
-        text.contains("toy.py:Unspecified`: `act` gave [1, 5, 6] for one row, [1, horizon, 7] is"),
+        text.contains("toy.py:Unspecified`: `act` gave [1, 5, 6] for one row, expected [1,"),
         "{text}"
     );
 }

@@ -40,7 +40,7 @@ fn a_factory_that_fails_is_named_with_its_line_and_the_last_lines() {
     );
     let text = refusal("of_zeros", json!({}));
     assert!(
-        text.contains("has action_horizon 0, a whole number from 1 to 4096"),
+        text.contains("has action_horizon 0, expected a whole number from 1 to 4096"),
         "{text}"
     );
     let text = refusal("Toy", json!({"policy_kwargs": {"color": 1}}));
@@ -70,8 +70,8 @@ fn an_interpreter_that_is_none_is_refused() {
     let text = refusal("Toy", json!({"python": "/nowhere/venv"}));
     assert_eq!(
         text,
-        "`policy_config_dict.python` is `/nowhere/venv`, an interpreter or the folder of a venv is \
-         needed"
+        "`policy_config_dict.python` is `/nowhere/venv`, expected an interpreter or the folder \
+         of a venv"
     );
     let text = refusal("Toy", json!({"python": "/bin/false"}));
     assert!(
