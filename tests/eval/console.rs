@@ -11,7 +11,7 @@ fn quiet_leaves_out_the_opening_table_and_keeps_the_results() {
         .run()
         .succeeds()
         .stdout_has("METRICS SUMMARY")
-        .stdout_has("1 of 1 episodes")
+        .stdout_has("1 of 1 episode")
         .stdout_has("report: ");
     assert!(!done.stdout.contains("pending"), "{}", done.stdout);
 }
