@@ -53,7 +53,7 @@ fn renewed(plan: &EvalPlan, folder: &RunFolder) -> io::Result<Option<Report>> {
         world_size: plan.run.world_size,
         route: "journals".to_owned(),
         missing_ranks: Vec::new(),
-        stopped: Some("the launch failed".to_owned()),
+        stopped: Some("the launch ended early".to_owned()),
         created: rfc3339(SystemTime::now()),
     };
     let report = Report::of(&merged, context)?;

@@ -94,7 +94,10 @@ fn noise_that_does_not_follow_from_the_episode_is_found() {
     let careless = eval(toy("Careless", json!({})), 3, 2);
     careless.run().succeeds();
     let (told, is_same) = verify(&careless);
-    assert!(!is_same && told.contains("had a different result"), "{told}");
+    assert!(
+        !is_same && told.contains("had a different result"),
+        "{told}"
+    );
 }
 
 #[test]

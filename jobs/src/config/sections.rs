@@ -237,7 +237,7 @@ fn check_references(
         .and_then(Value::as_str)
         .and_then(references::unresolved)
     {
-        Some(reference) => Err(fields.refuse(name, &format!("`{reference}` does not exist"))),
+        Some(reference) => Err(fields.refuse(name, &format!("`{reference}` cannot be resolved"))),
         None => Ok(()),
     }
 }

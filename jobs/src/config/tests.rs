@@ -225,7 +225,7 @@ hydra: {searchpath: ['file://${oc.env:EMBODIED_PATH}/config/']}
     assert_eq!(config.over["max_steps_per_rollout_epoch"], 96);
     assert_eq!(
         refusal("runner: {logger: {log_path: '${oc.env:NOWHERE}/x'}}"),
-        "`dir/behavior.yaml`: runner.logger field log_path: `${oc.env:NOWHERE}` does not exist"
+        "`dir/behavior.yaml`: runner.logger field log_path: `${oc.env:NOWHERE}` cannot be resolved"
     );
 }
 
@@ -233,7 +233,7 @@ hydra: {searchpath: ['file://${oc.env:EMBODIED_PATH}/config/']}
 fn references_in_a_circle_end() {
     assert!(
         refusal("env: {eval: {seed: '${env.eval.group_size}', group_size: '${env.eval.seed}'}}")
-            .contains("does not exist")
+            .contains("cannot be resolved")
     );
 }
 

@@ -64,7 +64,7 @@ pub enum ComponentError {
     #[error("it is empty, expected a GPU or a range, for example 0 or 0-3")]
     Empty,
     /// A segment is neither a number nor a range.
-    #[error("`{0}` is not a GPU or a range: expected for example 0 or 0-3")]
+    #[error("`{0}` is not a GPU or a range, for example 0 or 0-3")]
     NotRange(String),
     /// A segment has two colons.
     #[error("`{0}` has more than one colon: expected GPUs or GPUs:processes, for example 0-3:0-7")]

@@ -288,7 +288,12 @@ impl Consequence {
             }
         }
         if self.left_out > 0 {
-            text += &format!(", {} no longer count", self.left_out);
+            let verb = if self.left_out == 1 {
+                "counts"
+            } else {
+                "count"
+            };
+            text += &format!(", {} no longer {verb}", self.left_out);
         }
         let moved: usize = self.away.iter().map(|(_, count)| count).sum();
         if moved > 0 {

@@ -46,7 +46,7 @@ class LiberoEnv(gymnasium.Env):
             raise ValueError(f"quality is {quality!r}, expected full or fast")
         tasks = benchmark.get_benchmark(suite)(task_order_index=0)
         if not 0 <= task < tasks.get_num_tasks():
-            raise ValueError(f"task is {task}, expected 0 to {tasks.get_num_tasks() - 1}")
+            raise ValueError(f"task is {task}, expected 0 to {tasks.get_num_tasks() - 1} for {suite}")
         description = tasks.get_task(task)
         self.language = description.language
         self.rendering = True

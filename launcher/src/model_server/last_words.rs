@@ -13,9 +13,9 @@ const LINES: usize = 10;
 pub fn say(log: &Path) {
     let path = log.display();
     match last_lines(log, LINES).map(of_last_start) {
-        Ok(lines) if lines.is_empty() => {
-            say::error(format_args!("model server: `{path}` is empty"))
-        }
+        Ok(lines) if lines.is_empty() => say::error(format_args!(
+            "model server: `{path}` has nothing since its last start"
+        )),
         Ok(lines) => {
             let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
             say::error(format_args!("model server: end of `{path}`:{lines}"));

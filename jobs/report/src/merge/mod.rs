@@ -81,8 +81,8 @@ pub enum MergeError {
         lines: Vec<String>,
     },
     /// Jobs without a seed of their own ran with different base seeds.
-    #[error("the base seed of `{}` is {a_seed}, that of `{}` is {b_seed}: to merge them, give each \
-        job its own seed", a.display(), b.display())]
+    #[error("the base seed of `{}` is {a_seed}, that of `{}` is {b_seed}: only jobs with a \
+        seed field of their own can be merged", a.display(), b.display())]
     Seeds {
         /// Folder of one run.
         a: PathBuf,

@@ -73,10 +73,7 @@ fn every_broken_rule_is_named_with_what_would_do() {
             "",
             "it is empty, expected a GPU or a range, for example 0 or 0-3",
         ),
-        (
-            "0-",
-            "`0-` is not a GPU or a range: expected for example 0 or 0-3",
-        ),
+        ("0-", "`0-` is not a GPU or a range, for example 0 or 0-3"),
         ("3-1", "`3-1` is reversed: expected `1-3`"),
         (
             "0-3:all",

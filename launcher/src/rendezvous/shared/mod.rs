@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::future::pending;
 use std::time::Duration;
 
+use jobs::count::counted;
 use tokio::select;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, spawn};
@@ -444,7 +445,10 @@ fn reason(change: &RoundChange) -> String {
             nodes.join(", ")
         ),
         RoundChange::Waiting(count) => {
-            format!("{count} more nodes joined; all start a new round")
+            format!(
+                "waiting to join: {}; all start a new round",
+                counted(count, "node")
+            )
         }
         RoundChange::Expelled => {
             "the other nodes considered this one dead; it joins them again".to_owned()

@@ -40,7 +40,7 @@ pub enum StoreRefusal {
     #[error("a second wait before the first has ended")]
     SecondWait,
     /// The store is full.
-    #[error("the store holds {held} bytes, expected at most {most}")]
+    #[error("the store holds {held} of at most {most} bytes, and has no room for more")]
     Full {
         /// Bytes that the store holds.
         held: usize,
@@ -48,7 +48,10 @@ pub enum StoreRefusal {
         most: usize,
     },
     /// Other connections have used up the memory for buffers.
-    #[error("requests and replies under way take {held} bytes, expected at most {most}")]
+    #[error(
+        "requests and replies under way take {held} of at most {most} bytes, and there is no room \
+         for more"
+    )]
     Buffers {
         /// Bytes that all connections buffer.
         held: usize,

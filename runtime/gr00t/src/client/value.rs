@@ -62,7 +62,7 @@ impl PyArray {
         if wanted != Some(bytes.len()) {
             let found = format!("{} bytes", bytes.len());
             let wanted = format!(
-                "expected {item_size} a number for the shape {}",
+                "expected {item_size} bytes per number for the shape {}",
                 tuple(shape)
             );
             return Err(ProcessorError::input(

@@ -146,7 +146,7 @@ impl VlmConfig {
             fields.check(
                 id < text.vocab_size,
                 name,
-                format!("expected below vocab_size {}", text.vocab_size),
+                format!("expected a number below vocab_size {}", text.vocab_size),
             )?;
             Ok(id)
         };

@@ -142,7 +142,7 @@ pub fn id(path: &Path, tag: &str) -> Result<i64, ProcessorError> {
     let field = file.root().get(tag)?;
     match (field.is_missing(), built_in) {
         (true, Some(id)) => Ok(id),
-        _ => Ok(i64::try_from(field.size(0, 1 << 16)?).expect("expected a number up to 65536")),
+        _ => Ok(i64::try_from(field.size(0, 1 << 16)?).expect("a number up to 65536 fits")),
     }
 }
 

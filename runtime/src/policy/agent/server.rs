@@ -367,7 +367,7 @@ fn silence(err: &ureq::Error, timeout: Duration) -> AttemptError {
     match err {
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => AttemptError {
             failure: AttemptFailure::Silence,
-            reason: "refuses connections".to_owned(),
+            reason: "accepts no connection in time".to_owned(),
         },
         ureq::Error::Timeout(_) => AttemptError {
             failure: AttemptFailure::Silence,

@@ -85,7 +85,7 @@ impl PythonPolicySettings {
     fn check(&self) -> Result<(), PolicyError> {
         let bytes = serde_json::to_string(&self.kwargs).map_or(0, |text| text.len());
         if bytes > LONGEST_KWARGS {
-            let wanted = format!("at most {LONGEST_KWARGS} bytes are taken");
+            let wanted = format!("expected at most {LONGEST_KWARGS} bytes");
             return Err(refusal("policy_kwargs", &format!("{bytes} bytes"), &wanted).into());
         }
         match self.file() {

@@ -312,7 +312,7 @@ fn another_base_seed_is_refused_where_a_job_goes_by_it() {
     let refusal = place.merge(&["x", "z"], "other").unwrap_err().to_string();
     assert!(
         refusal.contains("is 42, that of")
-            && refusal.contains("is 44: to merge them, give each job its own seed"),
+            && refusal.contains("is 44: only jobs with a seed field of their own can be merged"),
         "{refusal}"
     );
 }

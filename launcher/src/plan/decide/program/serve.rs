@@ -29,7 +29,7 @@ pub fn check(words: &[OsString]) -> Result<(), PlanError> {
         None => {
             let known = PolicyType::names().join(", ");
             Err(PlanError::Serve(format!(
-                "--policy `{found}` is neither a folder nor a known policy: expected one of {known}"
+                "--policy `{found}` is neither a folder nor a known policy: expected a folder or one of {known}"
             )))
         }
     }

@@ -61,7 +61,7 @@ fn a_reward_is_one_number_that_float32_holds_or_an_error_of_its_episode() {
         ),
         (
             "1e39",
-            "the reward 1e+39, expected at most 3.4e+38 (float32)",
+            "the reward 1e+39, expected a magnitude of at most 3.4e+38 (float32)",
         ),
         ("nan", "the reward NaN, expected a finite number"),
         ("-inf", "the reward -inf, expected a finite number"),

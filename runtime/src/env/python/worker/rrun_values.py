@@ -46,5 +46,5 @@ def reward_of(value):
     if number is None:
         raise Wrong(f"the reward as {shown(value)}, expected a number")
     if math.isfinite(number) and abs(number) > LARGEST_REWARD:
-        raise Wrong(f"the reward {number:g}, expected at most {LARGEST_REWARD:.3g} (float32)")
+        raise Wrong(f"the reward {number:g}, expected a magnitude of at most {LARGEST_REWARD:.3g} (float32)")
     return float(number)
