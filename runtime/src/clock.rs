@@ -1,10 +1,20 @@
 //! Where time enters: loops, connections and waiting for processes read the clock here. Pure
 //! modules take the time as an argument.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
 
 /// Returns the current time of the monotonic clock.
 #[expect(clippy::disallowed_methods, reason = "the one place that reads it")]
 pub fn now() -> Instant {
     Instant::now()
+}
+
+/// Returns a time limit as `poll` and `epoll` take it.
+pub fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: duration.as_secs() as i64,
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
 }

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jobs::eval_args::Screen;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 
-use crate::clock::now;
+use crate::clock::{now, timespec};
 use crate::env::display::{START_LIMIT, VirtualDisplay};
 use crate::env::python::args::DisplayChoice;
 use crate::env::python::child::{CLOSE_LIMIT, Child};
@@ -320,13 +320,5 @@ impl Bridge {
             self.turn();
         }
         self.display = None;
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    // One nanosecond more, so that the deadline has passed when the wait is over.
-    Timespec {
-        tv_sec: duration.as_secs() as i64,
-        tv_nsec: i64::from(duration.subsec_nanos()),
     }
 }

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::clock::now;
+use crate::clock::{now, timespec};
 use crate::env::python::process::PythonProcess;
 use crate::policy::Lifeline;
 use crate::policy::python::error::{OutputLines, WorkerError};
@@ -263,12 +263,5 @@ impl Drop for WorkerLink {
         if self.is_over(CLOSE_LIMIT) {
             self.process.reap();
         }
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: duration.as_secs() as i64,
-        tv_nsec: i64::from(duration.subsec_nanos()),
     }
 }
