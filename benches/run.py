@@ -4,8 +4,8 @@ run, as medians of several rounds.
     make bench                        runs all of them, and prints tables for README.md
     .venv/bin/python benches/run.py BENCH
 
-BENCH is one of start, teardown, memory, store, rollout, assign, overlap, bridge, policy, video,
-record, report, serve.
+BENCH is one of start, teardown, memory, store, rollout, assign, overlap, bridge, policy,
+policy_bridge, video, record, report, serve.
 """
 
 import os
@@ -19,6 +19,7 @@ import bridge
 import group
 import overlap
 import policy
+import policy_bridge
 import record
 import report
 import rollout
@@ -37,6 +38,7 @@ BENCHES = {
     "overlap": overlap.main,
     "bridge": bridge.main,
     "policy": policy.main,
+    "policy_bridge": policy_bridge.main,
     "video": video.main,
     "record": record.main,
     "report": report.main,

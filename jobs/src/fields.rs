@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::similar::{self, most_similar};
+
 /// A refused field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
@@ -19,6 +21,8 @@ pub(crate) struct FileFields<'a> {
     place: String,
     left: Map<String, Value>,
     object: &'a Map<String, Value>,
+    /// All fields that are read, if they are known beforehand.
+    known: &'static [&'static str],
 }
 
 impl<'a> FileFields<'a> {
@@ -35,7 +39,13 @@ impl<'a> FileFields<'a> {
             place: place.to_owned(),
             left: object.clone(),
             object,
+            known: &[],
         })
+    }
+
+    /// Says which fields are read, so that a missing one may be found misspelt.
+    pub(crate) fn know(&mut self, known: &'static [&'static str]) {
+        self.known = known;
     }
 
     pub(crate) fn rename(&mut self, place: &str) {
@@ -57,8 +67,17 @@ impl<'a> FileFields<'a> {
     }
 
     pub(crate) fn require(&mut self, field: &str) -> Result<&'a Value, FieldError> {
-        self.take(field)
-            .ok_or_else(|| self.refuse(field, "it is missing"))
+        self.take(field).ok_or_else(|| self.missing(field))
+    }
+
+    /// Returns the error for a missing field, which may be there under a misspelt name.
+    fn missing(&self, field: &str) -> FieldError {
+        let is_meant =
+            |name: &&str| !self.known.contains(name) && meant_by(name, self.known) == Some(field);
+        match self.left().find(is_meant) {
+            Some(misspelt) => self.unknown(misspelt, self.known),
+            None => self.refuse(field, "it is missing"),
+        }
     }
 
     pub(crate) fn string(&mut self, field: &str) -> Result<String, FieldError> {
@@ -140,17 +159,10 @@ impl<'a> FileFields<'a> {
 
     /// Returns the error for an unknown name, with the nearest known one.
     pub(crate) fn unknown(&self, field: &str, known: &[&str]) -> FieldError {
-        // Of names that are equally near, the first counts.
-        let nearest = known.iter().rev().max_by(|a, b| {
-            let closeness = |name: &str| strsim::jaro_winkler(name, field);
-            closeness(a).total_cmp(&closeness(b))
-        });
-        let hint = match nearest {
-            Some(name) if strsim::jaro_winkler(name, field) > 0.7 => {
-                format!("; did you mean `{name}`?")
-            }
-            Some(_) => format!("; expected one of {}", known.join(", ")),
-            None => String::new(),
+        let hint = match meant_by(field, known) {
+            Some(name) => format!("; did you mean `{name}`?"),
+            None if known.is_empty() => String::new(),
+            None => format!("; expected one of {}", known.join(", ")),
         };
         FieldError {
             place: self.place.clone(),
@@ -170,6 +182,11 @@ impl<'a> FileFields<'a> {
     pub(crate) fn wrong(&self, field: &str, found: Option<&Value>, wanted: &str) -> FieldError {
         self.refuse(field, &format!("found {}, {wanted}", show(found)))
     }
+}
+
+/// Returns the known field that an unknown one probably means.
+fn meant_by<'a>(field: &str, known: &[&'a str]) -> Option<&'a str> {
+    most_similar(field, known.iter().copied(), similar::FIELD)
 }
 
 /// Formats a value for an error message: short and on one line.

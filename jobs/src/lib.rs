@@ -48,6 +48,7 @@ pub mod serve_args;
 pub mod setup;
 pub mod sha256;
 pub mod shell;
+pub mod similar;
 pub mod simulators;
 pub mod suspects;
 pub mod table;

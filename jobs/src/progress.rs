@@ -59,7 +59,9 @@ pub fn finished<'a>(
     job: &Job,
     share: Option<Share>,
 ) -> bool {
-    let is_ours = |episode: u64| share.is_none_or(|share| share.slot(episode).is_some());
+    let is_ours = |episode: u64| {
+        job.selects(episode) && share.is_none_or(|share| share.slot(episode).is_some())
+    };
     let mut episodes: BTreeMap<u64, bool> = BTreeMap::new();
     let (mut ends, mut said) = (Vec::new(), None);
     for line in lines {
@@ -81,9 +83,9 @@ pub fn finished<'a>(
         }
     }
     let scored = episodes.values().filter(|scored| **scored).count() as u64;
-    let all = |count: u64| match share {
-        Some(_) => scored >= (0..count).filter(|episode| is_ours(*episode)).count() as u64,
-        None => scored >= count,
+    let all = |count: u64| {
+        let ours = job.selection(count).filter(|episode| is_ours(*episode));
+        scored >= ours.count() as u64
     };
     ends.sort_by(|a, b| a.ended.cmp(&b.ended));
     let standing = standing(ends.into_iter());
@@ -227,6 +229,20 @@ mod tests {
         assert_eq!(status_so_far(&about[..1], &part), "pending, 1 done");
         part.status = Status::Failed;
         assert_eq!(status_so_far(&about, &part), "failed");
+    }
+
+    #[test]
+    fn a_job_of_which_a_part_is_selected_is_finished_with_that_part() {
+        let mut part = job(("num_episodes", 9));
+        let lines = [1, 2].map(|episode| Line::from(samples::episode(0, "a", episode)));
+        assert!(!finished(&lines, &part, None));
+        part.only = Some("1-2".parse().unwrap());
+        assert!(finished(&lines, &part, None));
+        part.only = Some("2-3".parse().unwrap());
+        assert!(
+            !finished(&lines, &part, None),
+            "3 is missing, and 1 does not count"
+        );
     }
 
     proptest! {

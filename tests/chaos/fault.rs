@@ -19,6 +19,12 @@ pub enum Fault {
     KillSimulator(u64),
     /// SIGSTOP to the process of an environment, without an end.
     StopSimulator(u64),
+    /// SIGKILL to the worker of a Python policy.
+    KillPolicy(u64),
+    /// SIGSTOP to the worker of a Python policy for some time, shorter than its time limit.
+    StopPolicy(u64, Duration),
+    /// SIGSTOP to the worker of a Python policy, without an end.
+    HangPolicy(u64),
     /// SIGKILL to the launcher.
     KillLauncher,
     /// SIGSTOP to the launcher for some time.
@@ -41,6 +47,9 @@ impl Fault {
             Self::StopRank(..) => "SIGSTOP to a rank",
             Self::KillSimulator(_) => "SIGKILL to a simulator",
             Self::StopSimulator(_) => "SIGSTOP to a simulator",
+            Self::KillPolicy(_) => "SIGKILL to a policy",
+            Self::StopPolicy(..) => "SIGSTOP to a policy, for a while",
+            Self::HangPolicy(_) => "SIGSTOP to a policy",
             Self::KillLauncher => "SIGKILL to the launcher",
             Self::StopLauncher(_) => "SIGSTOP to the launcher",
             Self::Interrupt => "SIGINT to the launcher",
@@ -76,6 +85,15 @@ impl Target<'_> {
             Fault::StopSimulator(which) => {
                 pick(self.simulators(), which).is_some_and(|pid| send(pid, "STOP"))
             }
+            Fault::KillPolicy(which) => {
+                pick(self.policies(), which).is_some_and(|pid| send(pid, "KILL"))
+            }
+            Fault::StopPolicy(which, time) => {
+                pick(self.policies(), which).is_some_and(|pid| stop(pid, time))
+            }
+            Fault::HangPolicy(which) => {
+                pick(self.policies(), which).is_some_and(|pid| send(pid, "STOP"))
+            }
             Fault::KillLauncher => send(self.running.pid(), "KILL"),
             Fault::StopLauncher(time) => stop(self.running.pid(), time),
             Fault::Interrupt => send(self.running.pid(), "INT"),
@@ -85,13 +103,33 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the Python processes with the mark of the run.
+    /// Returns the processes of environments.
     fn simulators(&self) -> Vec<u32> {
+        let (_, simulators) = self.python();
+        simulators
+    }
+
+    /// Returns the workers of policies.
+    fn policies(&self) -> Vec<u32> {
+        let (policies, _) = self.python();
+        policies
+    }
+
+    /// Returns the Python processes with the mark of the run: workers of policies, and the others.
+    fn python(&self) -> (Vec<u32>, Vec<u32>) {
         let is_python = |pid: &u32| {
             let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             comm.starts_with("python") || comm.starts_with("rrun-sim")
         };
-        marked(self.mark).into_iter().filter(is_python).collect()
+        let is_policy = |pid: &u32| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).into_owned();
+            words
+                .split('\0')
+                .any(|word| word.starts_with("rrun-policy "))
+        };
+        let all = marked(self.mark).into_iter().filter(is_python);
+        all.partition(is_policy)
     }
 
     /// Resets the connections of the ranks to their store, with ss(8) `-K`.

@@ -27,7 +27,29 @@ fn root() -> PathBuf {
         .expect("the project is there")
 }
 
-/// Returns the jobs of every run: two with in-process simulators, one with Python processes.
+/// Time limit of a call of a Python policy. Those that are stopped for a while answer in time on a
+/// quiet machine; on a busy one their episodes run again.
+const ACT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time limit of a start, during which a worker may be stopped, too.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Returns a job with a Python policy of the toy file, which takes some time for each call.
+fn thinking(name: &str, factory: &str, num_envs: u64) -> Value {
+    let file = root().join("tests/fixtures/policies/toy.py");
+    json!({
+        "name": name, "arena_env_args": {"environment": "reach", "num_envs": num_envs},
+        "policy_type": "python", "num_episodes": 40,
+        "policy_config_dict": {
+            "policy": format!("{}:{factory}", file.display()), "python": root().join(".venv"),
+            "policy_kwargs": {"delay": 0.01}, "act_timeout_s": ACT_TIMEOUT.as_secs(),
+            "startup_timeout_s": STARTUP_TIMEOUT.as_secs(), "max_restarts": 3,
+        },
+    })
+}
+
+/// Returns the jobs of every run: two with in-process simulators, one with Python processes, and
+/// two with Python policies, one of which remembers its episodes.
 pub fn jobs(num_envs: u64) -> Vec<Value> {
     let toy = json!({
         "environment": format!("{}:Toy", root().join("tests/fixtures/envs/toy.py").display()),
@@ -38,6 +60,8 @@ pub fn jobs(num_envs: u64) -> Vec<Value> {
         json!({"name": "toy", "arena_env_args": toy, "policy_type": "random_action", "num_episodes": 200}),
         job("push", 24, num_envs),
         job("reach", 40, num_envs),
+        thinking("thinking", "Reaching", num_envs),
+        thinking("recalling", "Recalling", num_envs),
     ]
 }
 
@@ -156,7 +180,7 @@ impl Scenario {
                 let at = Duration::from_millis(100 + draw(what, 3900));
                 let time = Duration::from_millis(100 + draw(what + 1, 1900));
                 let which = draw(what + 2, 64);
-                let fault = match draw(what + 3, 16) {
+                let fault = match draw(what + 3, 22) {
                     0..4 => Fault::KillRank(which),
                     4..6 => Fault::StopRank(which, time),
                     6..8 => Fault::KillSimulator(which),
@@ -165,6 +189,9 @@ impl Scenario {
                     11 => Fault::StopLauncher(time),
                     12 => Fault::Interrupt,
                     13..15 => Fault::CutStore,
+                    15..18 => Fault::KillPolicy(which),
+                    18..20 => Fault::StopPolicy(which, time),
+                    20 => Fault::HangPolicy(which),
                     _ => Fault::FullDisk(time),
                 };
                 (at, fault)

@@ -76,6 +76,30 @@ fn gpu_an_evaluation_runs_on_the_card_and_its_report_names_it() {
     assert!(videos > 0, "there are no videos");
 }
 
+#[test]
+fn gpu_a_python_policy_is_told_the_card_of_its_rank() {
+    let Some(device) = device() else { return };
+    let name = match device {
+        Device::Cuda(index) => format!("cuda:{index}"),
+        _ => "cpu".to_owned(),
+    };
+    let root = demo_policy().join("../../..");
+    let toy = root.join("tests/fixtures/policies/toy.py");
+    let job = json!({
+        "name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 2},
+        "policy_type": "python", "num_episodes": 4,
+        "policy_config_dict": {
+            "policy": format!("{}:Placed", toy.display()), "python": root.join(".venv"),
+            "policy_kwargs": {"wanted": name},
+        },
+    });
+    let eval = Eval::new(&[job])
+        .nproc(1)
+        .words(&["--no-dataset", "--policy-device", &name]);
+    eval.run().succeeds();
+    assert_eq!(eval.report().overall.errors, 0);
+}
+
 /// Returns the driver's name of a GPU; `None` for a CPU.
 fn name_of(device: Device) -> Option<String> {
     let Device::Cuda(index) = device else {

@@ -57,7 +57,7 @@ fn a_missing_node_is_named_by_its_rank() {
     assert!(
         cluster
             .stderr(node)
-            .contains("node 1, 2 of 3 did not join within 1 s"),
+            .contains("nodes 1, 2 of 3 did not join within 1 s"),
         "{}",
         cluster.stderr(node)
     );

@@ -8,5 +8,6 @@ mod fit;
 mod folder;
 mod foreign;
 mod merge;
+mod policies;
 mod report;
 mod verify;

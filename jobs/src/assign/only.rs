@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::episode_numbers::{EpisodeNumbers, EpisodeNumbersError};
 use crate::job::{Job, Length, Status};
+use crate::similar::{self, most_similar};
 
 /// The selected jobs with their selected episodes; written as `push;reach:0,3-5`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,10 +63,8 @@ impl Only {
     pub fn choose(&self, jobs: Vec<Job>) -> Result<Vec<Job>, OnlyError> {
         for (name, numbers) in &self.0 {
             let Some(job) = jobs.iter().find(|job| job.name == *name) else {
-                let close = jobs
-                    .iter()
-                    .map(|job| job.name.as_str())
-                    .find(|job| strsim::jaro_winkler(job, name) > 0.85);
+                let names = jobs.iter().map(|job| job.name.as_str());
+                let close = most_similar(name, names, similar::NAME);
                 let hint = close
                     .map(|name| format!("; did you mean `{name}`?"))
                     .unwrap_or_default();

@@ -4,6 +4,7 @@
 //! They were collected from evaluations/ and examples/embodiment/config/env/ of RLinf a3816b596.
 
 use crate::fields::{FieldError, FileFields};
+use crate::similar::most_similar;
 
 /// Names of `env.eval` that are read.
 pub(super) const EVAL: &[&str] = &[
@@ -183,11 +184,7 @@ pub(super) fn nearest(name: &str) -> Option<String> {
     ]
     .concat();
     known.extend(ELSEWHERE.iter().map(|key| (*key).to_owned()));
-    let likeness = |known: &str| strsim::jaro_winkler(known, name);
-    let best = known
-        .into_iter()
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
-    (likeness(&best) > LIKE).then_some(best)
+    most_similar(name, known.iter().map(String::as_str), LIKE).map(str::to_owned)
 }
 
 /// Adds names that only RLinf uses to `unused`, and refuses unknown names with the nearest known

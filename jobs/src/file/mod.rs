@@ -210,6 +210,7 @@ const FIELDS: &[&str] = &[
 
 fn job(index: usize, entry: &Value) -> Result<Job, FieldError> {
     let mut fields = FileFields::new(&format!("job {index}"), entry)?;
+    fields.know(FIELDS);
     let name = fields.string("name")?;
     fields.rename(&format!("job {index} ({name})"));
     check_name(&name).map_err(|err| fields.refuse("name", &err.to_string()))?;

@@ -19,6 +19,31 @@ fn refusal(file: &Value) -> String {
 }
 
 #[test]
+fn a_required_field_with_a_misspelt_name_is_found() {
+    let refusal = |renamed: (&str, &str)| {
+        let mut entry = json!({"name": "a", "arena_env_args": {"environment": "reach"},
+                               "policy_type": "scripted", "num_episodes": 1});
+        let job = entry.as_object_mut().unwrap();
+        let value = job.remove(renamed.0).unwrap();
+        job.insert(renamed.1.to_owned(), value);
+        parse(&json!({"jobs": [entry]})).unwrap_err().to_string()
+    };
+    for (field, misspelt, place) in [
+        ("policy_type", "polcy", "job 0 (a)"),
+        ("policy_type", "policytype", "job 0 (a)"),
+        ("arena_env_args", "arena_env_arg", "job 0 (a)"),
+        ("name", "nmae", "job 0"),
+    ] {
+        let wanted = format!("{place}: unknown field `{misspelt}`; did you mean `{field}`?");
+        assert_eq!(refusal((field, misspelt)), wanted);
+    }
+    assert_eq!(
+        refusal(("policy_type", "xyz")),
+        "job 0 (a) field policy_type: it is missing"
+    );
+}
+
+#[test]
 fn a_minimal_job_gets_arenas_defaults() {
     let jobs = parse(&json!({"jobs": [minimal()]})).unwrap();
     let job = &jobs[0];

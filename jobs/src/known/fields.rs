@@ -9,6 +9,7 @@
 use serde_json::Map;
 
 use crate::job::Job;
+use crate::similar::most_similar;
 use crate::simulators::Simulator;
 
 /// The environment argument that declares its memory.
@@ -78,11 +79,7 @@ pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
     });
     let unknown = fields.filter(|(_, field)| !known.contains(&field.as_str()) && !is_arenas(field));
     let mut refused = unknown.filter_map(|(object, field)| {
-        let likeness = |name: &&&str| (strsim::jaro_winkler(name, field) * 1e6) as u64;
-        let nearest = known
-            .iter()
-            .max_by_key(likeness)
-            .filter(|name| strsim::jaro_winkler(name, field) > threshold);
+        let nearest = most_similar(field, known.iter().copied(), threshold);
         let hint = match nearest {
             Some(name) => format!("did you mean `{name}`?"),
             None if is_python => format!("expected one of {}", known.join(", ")),

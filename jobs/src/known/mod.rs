@@ -3,6 +3,7 @@
 
 use crate::job::{Job, Status};
 use crate::policies::{PolicyType, SettingError, canonical_policy};
+use crate::similar::{self, most_similar};
 use crate::simulators::Simulator;
 
 pub mod fields;
@@ -36,7 +37,7 @@ pub enum JobRefusal {
         found: String,
         /// The nearest known name, as a clause.
         hint: String,
-        /// The known names, separated by commas.
+        /// The known names, separated by commas, and other forms that a name may have.
         known: String,
     },
     /// The job has a field or a variation of its environment that is not read.
@@ -101,11 +102,11 @@ pub enum JobRefusal {
     },
 }
 
+/// The field with the name of the environment.
+const ENVIRONMENT: &str = "arena_env_args.environment";
+
 /// The field with a planner's API key, which jobs must not have.
 const KEY: &str = "api_key";
-
-/// Similarity above which a name is taken for a misspelled one.
-const LIKE: f64 = 0.85;
 
 /// Checks the environments and policies of all jobs that are to run, and the fields of their
 /// environments.
@@ -125,7 +126,7 @@ pub fn check(jobs: &[Job]) -> Result<(), JobRefusal> {
         if !is_python {
             look_up(
                 job,
-                "arena_env_args.environment",
+                ENVIRONMENT,
                 &job.environment,
                 &Simulator::environments(),
             )?;
@@ -153,6 +154,13 @@ fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Resul
         return Ok(());
     }
     let close = nearest(found, known);
+    let others = match field {
+        ENVIRONMENT => {
+            ", or an environment in Python: `gym:ID`, `file.py:factory`, \
+                        `package.module:factory`"
+        }
+        _ => "",
+    };
     Err(JobRefusal::Unknown {
         index: job.index.0,
         job: job.name.clone(),
@@ -161,17 +169,13 @@ fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Resul
         hint: close
             .map(|name| format!(" (did you mean `{name}`?)"))
             .unwrap_or_default(),
-        known: known.join(", "),
+        known: known.join(", ") + others,
     })
 }
 
 /// Returns the known name that a misspelled one resembles most, if any is similar enough.
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
-    let likeness = |name: &str| strsim::jaro_winkler(name, found);
-    let nearest = known
-        .iter()
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    nearest.copied().filter(|name| likeness(name) > LIKE)
+    most_similar(found, known.iter().copied(), similar::NAME)
 }
 
 #[cfg(test)]
@@ -192,7 +196,8 @@ mod tests {
                 .unwrap_err()
                 .to_string(),
             "job 0 (a) field arena_env_args.environment: unknown name `reech` (did you mean \
-             `reach`?); expected one of reach, push, pick_and_place"
+             `reach`?); expected one of reach, push, pick_and_place, or an environment in Python: \
+             `gym:ID`, `file.py:factory`, `package.module:factory`"
         );
         assert!(
             check(&jobs("reach", "cosmos_remote", "pending"))

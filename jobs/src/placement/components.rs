@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::placement::error::PlacementError;
 use crate::placement::{PlacedProcess, Resources, grammar, mapping};
+use crate::similar::{self, most_similar};
 
 /// Components that have an effect in an evaluation.
 const PLACED: [&str; 2] = ["env", "rollout"];
@@ -172,9 +173,7 @@ fn known(name: &str) -> Result<(), PlacementError> {
     if PLACED.contains(&name) || UNUSED.contains(&name) {
         return Ok(());
     }
-    let close = PLACED
-        .iter()
-        .find(|known| strsim::jaro_winkler(known, name) > 0.7);
+    let close = most_similar(name, PLACED.iter().copied(), similar::FIELD);
     let hint = close
         .map(|known| format!(" (did you mean `{known}`?)"))
         .unwrap_or_default();

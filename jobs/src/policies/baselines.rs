@@ -15,6 +15,8 @@ const BASELINE: PolicyDescription = PolicyDescription {
     name: "",
     aliases: &[],
     about: "",
+    page: "policy.md",
+    example: "",
     settings: &[],
     memory: MemoryRule::Nothing,
     has_checkpoint: false,
@@ -26,6 +28,8 @@ const BASELINE: PolicyDescription = PolicyDescription {
 pub(super) static ZERO_ACTION: PolicyDescription = PolicyDescription {
     name: "zero_action",
     about: "a baseline: the action closest to zero",
+    example: r#"{"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 4},
+ "policy_type": "zero_action", "num_episodes": 20}"#,
     settings: &[ONE_ACTION],
     ..BASELINE
 };
@@ -33,6 +37,8 @@ pub(super) static ZERO_ACTION: PolicyDescription = PolicyDescription {
 pub(super) static RANDOM_ACTION: PolicyDescription = PolicyDescription {
     name: "random_action",
     about: "a baseline: random actions within the action space",
+    example: r#"{"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 4},
+ "policy_type": "random_action", "num_episodes": 20}"#,
     settings: &[ONE_ACTION],
     ..BASELINE
 };
@@ -40,6 +46,9 @@ pub(super) static RANDOM_ACTION: PolicyDescription = PolicyDescription {
 pub(super) static REPLAY_ACTION: PolicyDescription = PolicyDescription {
     name: "replay_action",
     about: "replays the actions of a recorded dataset",
+    example: r#"{"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 4},
+ "policy_type": "replay_action",
+ "policy_config_dict": {"replay_file_path": "outputs/tonight/reach/dataset_reach.hdf5"}}"#,
     settings: &[&[
         Setting::required(
             "replay_file_path",
@@ -62,6 +71,9 @@ pub(super) static REPLAY_ACTION: PolicyDescription = PolicyDescription {
 pub(super) static SCRIPTED: PolicyDescription = PolicyDescription {
     name: "scripted",
     about: "the expert for the built-in tasks",
+    example: r#"{"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 4},
+ "policy_type": "scripted",
+ "policy_config_dict": {"action_horizon": 8, "action_chunk_length": 4}, "num_episodes": 20}"#,
     settings: &[&[
         Setting::new(
             "action_horizon",

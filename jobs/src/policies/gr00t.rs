@@ -11,6 +11,10 @@ pub(super) static ROW: PolicyDescription = PolicyDescription {
     ],
     about: "runs an unmodified GR00T N1.7 checkpoint on libtorch; Arena's name `gr00t_closedloop` and the dotted class \
             path are aliases",
+    page: "policy.md",
+    example: r#"{"name": "reach", "num_episodes": 20, "arena_env_args": {"environment": "reach", "num_envs": 4},
+ "policy_type": "gr00t",
+ "policy_config_dict": {"model_path": "jobs/suites/demo_policy", "action_chunk_length": 8}}"#,
     settings: &[SETTINGS, IN_BOTH, UNUSED],
     memory: MemoryRule::Gr00t,
     has_checkpoint: true,

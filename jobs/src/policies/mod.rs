@@ -48,6 +48,10 @@ pub struct PolicyDescription {
     pub aliases: &'static [&'static str],
     /// What it does, in one line.
     pub about: &'static str,
+    /// Its page in `docs/`.
+    pub page: &'static str,
+    /// A job with this policy, as JSON: `rrun policies` shows it, and a test plans it.
+    pub example: &'static str,
     /// Its settings, in groups: those of its own, and those that it shares with other policies.
     pub settings: &'static [&'static [Setting]],
     /// How its memory on the GPU of a rank is estimated.

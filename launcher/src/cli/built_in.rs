@@ -14,8 +14,8 @@ use crate::cli::Cli;
 /// Built-in programs that run in ranks.
 pub const PROGRAMS: [&str; 2] = ["eval", "serve"];
 
-/// Tools for the files of a run, which launch nothing.
-pub const TOOLS: [&str; 5] = ["compare", "fit", "merge", "report", "verify"];
+/// Tools, which launch nothing.
+pub const TOOLS: [&str; 6] = ["compare", "fit", "merge", "policies", "report", "verify"];
 
 /// Returns the names of the programs and tools.
 pub fn names() -> impl Iterator<Item = &'static str> {

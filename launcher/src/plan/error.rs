@@ -27,7 +27,7 @@ pub enum PlanError {
     #[error("--standalone is for one node, --nnodes is {0}")]
     Standalone(String),
     /// `--node-rank` is outside the range of a static launch.
-    #[error("--node-rank is {found}, expected 0 to {} with --nnodes {nodes}", .nodes - 1)]
+    #[error("--node-rank is {found}, expected {} with --nnodes {nodes}", ranks_of(*.nodes))]
     NodeRank {
         /// The node rank given.
         found: i64,
@@ -208,6 +208,14 @@ pub enum PlanError {
         .0.display()
     )]
     NoRankBinary(PathBuf),
+}
+
+/// Returns the node ranks that there are.
+fn ranks_of(nodes: usize) -> String {
+    match nodes {
+        0 | 1 => "0".to_owned(),
+        nodes => format!("0 to {}", nodes - 1),
+    }
 }
 
 /// In tests, two errors are equal if their texts are.

@@ -43,7 +43,7 @@ pub enum RendezvousError {
         timeout: Duration,
     },
     /// Nodes of a static launch did not come.
-    #[error("node {missing} of {wanted} did not join within {} s", .timeout.as_secs_f64())]
+    #[error("{} of {wanted} did not join within {} s", nodes(.missing), .timeout.as_secs_f64())]
     Missing {
         /// Their node ranks.
         missing: String,
@@ -80,7 +80,7 @@ pub enum RendezvousError {
     #[error("the value of `{0}` in the store is not a rendezvous; choose another --rdzv-id")]
     Unknown(String),
     /// A value that torch's own agent on node 0 wrote cannot be parsed.
-    #[error("`{key}` in the store: expected {what}, found {found}")]
+    #[error("`{key}` in the store is `{found}`, expected {what}")]
     Malformed {
         /// Its key.
         key: String,
@@ -89,4 +89,12 @@ pub enum RendezvousError {
         /// The value as text.
         found: String,
     },
+}
+
+/// Returns node ranks, separated by commas, with their noun.
+pub(super) fn nodes(ranks: &str) -> String {
+    match ranks.contains(',') {
+        true => format!("nodes {ranks}"),
+        false => format!("node {ranks}"),
+    }
 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, timeout_at};
 
 use crate::plan::rendezvous::RendezvousPlan;
-use crate::rendezvous::error::RendezvousError;
+use crate::rendezvous::error::{RendezvousError, nodes};
 use crate::rendezvous::launch::LaunchFacts;
 use crate::rendezvous::messages::{Notice, RendezvousCommand, leave};
 use crate::rendezvous::place::{
@@ -208,7 +208,8 @@ impl StaticMeeting<'_> {
             if missing != said && !missing.is_empty() {
                 // The channel is closed if the launch is over; then nobody needs the notice.
                 let _ = self.notices.send(Notice::Said(format!(
-                    "waiting for node {missing} of {wanted}"
+                    "waiting for {} of {wanted}",
+                    nodes(&missing)
                 )));
                 said = missing;
             }

@@ -1,5 +1,5 @@
-//! Tools that read the files of a run, or check one in advance. They run no ranks, need no store
-//! and link no libtorch.
+//! Tools that read the files of a run, check one in advance, or say what a job may contain. They run
+//! no ranks, need no store and link no libtorch.
 //!
 //! ```text
 //! rrun report DIR         write the report again, from plan and journals
@@ -7,6 +7,7 @@
 //! rrun verify DIR         check that everything exists and is complete
 //! rrun compare A B        compare two policies on the same episodes
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
+//! rrun policies [TYPE]    list the policy types with their settings
 //! ```
 //! These words are built in, like `eval`; `./merge` is a file. They come first, before any option
 //! of the launcher.
@@ -14,6 +15,7 @@
 mod compare;
 mod fit;
 mod merge;
+mod policies;
 mod report;
 mod under_way;
 mod verify;
@@ -50,6 +52,7 @@ enum Tool {
     Compare(compare::CompareArgs),
     Fit(Box<fit::FitArgs>),
     Merge(merge::MergeArgs),
+    Policies(policies::PoliciesArgs),
     Report(report::ReportArgs),
     Verify(verify::VerifyArgs),
 }
@@ -97,6 +100,8 @@ enum ToolError {
     Report(#[from] report::ReportError),
     #[error(transparent)]
     Fit(#[from] fit::FitError),
+    #[error(transparent)]
+    Policy(#[from] policies::UnknownType),
 }
 
 /// Returns whether a command line, without the command's name, calls a tool.
@@ -113,6 +118,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Compare(args)) => compare::run(&args),
         Ok(Tool::Fit(args)) => fit::run(&args),
         Ok(Tool::Merge(args)) => merge::run(&args),
+        Ok(Tool::Policies(args)) => policies::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
         Ok(Tool::Verify(args)) => verify::run(&args),
         Err(usage) => {

@@ -46,6 +46,24 @@ fn parsed(done: Done) -> Value {
 }
 
 #[test]
+fn a_python_policy_takes_what_its_job_declares() {
+    let job = |config: Value| {
+        json!({"name": "a", "arena_env_args": {"environment": "reach", "num_envs": 4, "env_memory_gb": 0.1},
+               "policy_type": "python", "policy_config_dict": config, "num_episodes": 4})
+    };
+    let declared = job(json!({"policy": "mine.py:make", "policy_memory_gb": 9.5}));
+    let card = ["--gpu-memory", "12GiB"];
+    fit(std::slice::from_ref(&declared), &card)
+        .succeeds()
+        .says("| 0   | 9.5 GiB | ");
+    fit(&[declared], &["--gpu-memory", "8GiB"])
+        .fails_with(1)
+        .says("| 0   | 9.5 GiB | ");
+    fit(&[job(json!({"policy": "mine.py:make"}))], &card)
+        .says("the GPU memory of the policy of job `a` is unknown: set policy_memory_gb");
+}
+
+#[test]
 fn an_evaluation_is_planned_for_a_card_that_is_not_there() {
     let table = "\
 +-----+---------+-------------+--------+---------+--------------+----------+----------+------+

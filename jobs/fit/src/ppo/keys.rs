@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::ppo::PpoError;
 use crate::ppo::preset::Preset;
+use jobs::similar::most_similar;
 
 /// Known settings that the presets lack: arguments of Brax's `ppo.train`, and the place where
 /// s003's examples put `num_timesteps`.
@@ -50,11 +51,7 @@ pub(super) fn doubtful(own: &Value) -> Vec<String> {
     collect(own, "", &mut found);
     let is_ours = |name: &&String| name.starts_with("ppo.") || name.starts_with("network.");
     let doubt = |name: &String| {
-        let likeness = |known: &str| strsim::jaro_winkler(known, name);
-        let like = known
-            .iter()
-            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
-            .filter(|like| likeness(like) > LIKE)?;
+        let like = most_similar(name, known.iter().map(String::as_str), LIKE)?;
         Some(format!(
             "unknown setting `{name}` has no effect; did you mean `{like}`?"
         ))

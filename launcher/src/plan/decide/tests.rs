@@ -220,7 +220,7 @@ fn nodes_that_could_not_find_each_other_are_refused() {
     );
     assert_eq!(
         refused("--master-port 1 --node-rank 1 x"),
-        "--node-rank is 1, expected 0 to 0 with --nnodes 1"
+        "--node-rank is 1, expected 0 with --nnodes 1"
     );
     assert_eq!(
         refused("--nnodes 2 --node-rank -1 x"),

@@ -1,18 +1,21 @@
 //! The words in which an argument of a job is refused.
 
+use jobs::similar::most_similar;
 use serde_json::Value;
 
 use crate::env::EnvError;
 
+/// Similarity above which a name is suggested.
+const NEAR: f64 = 0.8;
+
 /// Returns the text that a key is unknown, with the nearest known key.
 pub(super) fn unknown(key: &str, known: &[&str]) -> String {
-    let nearest = known
-        .iter()
-        .map(|name| (strsim::jaro_winkler(name, key), name))
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    match nearest {
-        Some((close, name)) if close > 0.8 => format!("which is unknown; did you mean `{name}`?"),
-        _ => format!("which is unknown; expected one of {}", known.join(", ")),
+    match most_similar(key, known.iter().copied(), NEAR) {
+        Some(name) => format!("but there is no such field; did you mean `{name}`?"),
+        None => format!(
+            "but there is no such field; expected one of {}",
+            known.join(", ")
+        ),
     }
 }
 

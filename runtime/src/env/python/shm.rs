@@ -3,8 +3,9 @@
 //!
 //! The simulator may write to it at any moment. So this module creates no reference into it, and
 //! makes no access that the compiler knows of. Bytes are copied out by one CPU instruction (x86-64)
-//! or by the kernel (elsewhere, and always for writes). What a simulator does meanwhile changes
-//! values and nothing else.
+//! or by the kernel (elsewhere, and for short and for first writes). What a simulator does meanwhile changes
+//! values and nothing else. What is written often, the batches of a policy, is copied in by the same
+//! instruction.
 //!
 //! Buffers are reused after the last reference to their bytes is dropped, because new pages cost
 //! more than the copy.
@@ -32,7 +33,7 @@ pub fn create() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A read-only mapping of the memfd, from which bytes are copied. Nothing here writes to it.
+/// A mapping of the memfd, from which or into which bytes are copied.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug)]
 struct Mapping {
@@ -40,7 +41,8 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping is not bound to a thread, and is only read, by copies that need no ordering.
+// SAFETY: the mapping is not bound to a thread. Its copies need no ordering: another process may
+// read and write the same bytes at any moment anyway.
 #[cfg(target_arch = "x86_64")]
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
@@ -49,16 +51,16 @@ unsafe impl Sync for Mapping {}
 
 #[cfg(target_arch = "x86_64")]
 impl Mapping {
-    /// Maps a memfd, which must be sealed against shrinking: reading beyond a shorter end would
+    /// Maps a memfd, which must be sealed against shrinking: an access beyond a shorter end would
     /// raise SIGBUS.
-    fn new(memfd: &OwnedFd, len: usize) -> io::Result<Self> {
-        use rustix::mm::{MapFlags, ProtFlags, mmap};
+    fn new(memfd: &OwnedFd, len: usize, access: rustix::mm::ProtFlags) -> io::Result<Self> {
+        use rustix::mm::{MapFlags, mmap};
         // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use.
         let begin = unsafe {
             mmap(
                 std::ptr::null_mut(),
                 len,
-                ProtFlags::READ,
+                access,
                 MapFlags::SHARED,
                 memfd,
                 0,
@@ -91,6 +93,24 @@ impl Mapping {
             bytes.set_len(bytes.len() + range.len());
         }
     }
+
+    /// Copies bytes to an offset of a mapping that was made for writing. `pwrite`, which looks every
+    /// page up, takes five times as long (32 pictures of 224 × 224: 640 µs and 130 µs).
+    fn put(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset <= self.len && bytes.len() <= self.len - offset);
+        // SAFETY: source and destination are as long as the assertion says, and do not overlap,
+        // because the mapping is not part of a slice. The compiler knows of no access to the
+        // mapping, as above; no reference to it exists.
+        unsafe {
+            std::arch::asm!(
+                "rep movsb",
+                inout("rcx") bytes.len() => _,
+                inout("rsi") bytes.as_ptr() => _,
+                inout("rdi") self.begin.as_ptr().add(offset) => _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -109,6 +129,9 @@ pub struct SharedMemory {
     memfd: Arc<OwnedFd>,
     #[cfg(target_arch = "x86_64")]
     mapping: Mapping,
+    /// For [`SharedMemory::overwrite`].
+    #[cfg(target_arch = "x86_64")]
+    for_writing: Option<Mapping>,
     /// Its length in bytes.
     len: usize,
     buffers: Arc<Buffers>,
@@ -186,10 +209,26 @@ impl SharedMemory {
         Ok(Self {
             memfd: Arc::clone(memfd),
             #[cfg(target_arch = "x86_64")]
-            mapping: Mapping::new(memfd, len)?,
+            mapping: Mapping::new(memfd, len, rustix::mm::ProtFlags::READ)?,
+            #[cfg(target_arch = "x86_64")]
+            for_writing: None,
             len,
             buffers,
         })
+    }
+
+    /// Maps the memory for writing, too, which makes [`SharedMemory::overwrite`] fast.
+    ///
+    /// # Errors
+    /// Returns the error of the system: a child may have sealed the memfd.
+    pub fn map_for_writing(&mut self) -> io::Result<()> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use rustix::mm::ProtFlags;
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            self.for_writing = Some(Mapping::new(&self.memfd, self.len, access)?);
+        }
+        Ok(())
     }
 
     /// Copies the bytes of `range` out.
@@ -224,11 +263,7 @@ impl SharedMemory {
     /// # Errors
     /// Returns the error of the system: it may be out of memory.
     pub fn write(&self, offset: usize, numbers: &[f32]) -> io::Result<()> {
-        let bytes: Vec<u8> = numbers
-            .iter()
-            .flat_map(|number| number.to_ne_bytes())
-            .collect();
-        self.write_bytes(offset, &bytes)
+        self.write_bytes(offset, &bytes_of(numbers))
     }
 
     /// Writes bytes at an offset.
@@ -247,6 +282,20 @@ impl SharedMemory {
             }
         }
         Ok(())
+    }
+
+    /// Writes bytes where [`SharedMemory::write_bytes`] has written before. The pages exist then;
+    /// a page that the system had no memory for would raise SIGBUS.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::write`].
+    pub fn overwrite(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(mapping) = &self.for_writing {
+            mapping.put(offset, bytes);
+            return Ok(());
+        }
+        self.write_bytes(offset, bytes)
     }
 
     /// Panics if `range` is out of bounds, which cannot happen because all ranges come from our own
@@ -268,6 +317,12 @@ pub fn numbers(bytes: &[u8]) -> Vec<f32> {
         .iter()
         .map(|number| f32::from_ne_bytes(*number))
         .collect()
+}
+
+/// Converts numbers to bytes.
+pub fn bytes_of(numbers: &[f32]) -> Vec<u8> {
+    let bytes = numbers.iter().map(|number| number.to_ne_bytes());
+    bytes.collect::<Vec<_>>().into_flattened()
 }
 
 #[cfg(test)]
@@ -315,6 +370,29 @@ mod tests {
             memory.write(0, &[1.0]).unwrap_err().kind(),
             io::ErrorKind::PermissionDenied
         );
+    }
+
+    #[test]
+    fn what_is_overwritten_is_seen_by_whoever_reads_the_memory() {
+        let mut memory = memory(8192);
+        memory.write_bytes(4090, b"0123456789").unwrap();
+        memory.overwrite(4092, b"abc").unwrap();
+        memory.map_for_writing().unwrap();
+        memory.overwrite(4094, b"xyz").unwrap();
+        let mut seen = [0; 10];
+        rustix::io::pread(&memory.memfd, &mut seen, 4090).unwrap();
+        assert_eq!(&seen, b"01abxyz789");
+        assert_eq!(memory.read(4090..4100).unwrap()[..], seen);
+        memory.overwrite(8190, b"ab").unwrap();
+        memory.overwrite(8192, b"").unwrap();
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion")]
+    fn nothing_is_written_outside() {
+        let mut memory = memory(4096);
+        memory.map_for_writing().unwrap();
+        memory.overwrite(4095, b"ab").ok();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One worker: a Python process with the policy, and the memory that it shares with this process.
 
+use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tch::Device;
 
 use crate::env::EnvSpec;
 use crate::env::python::process::PythonProcess;
-use crate::env::python::shm::SharedMemory;
+use crate::env::python::shm::{SharedMemory, bytes_of};
 use crate::policy::Lifeline;
 use crate::policy::python::error::WorkerError;
 use crate::policy::python::hello::WorkerHello;
@@ -90,6 +91,8 @@ pub(super) struct PolicyWorker {
     pub(super) hello: WorkerHello,
     /// The places in shared memory.
     pub(super) layout: BatchLayout,
+    /// Number of rows whose pages were written before, so that the system has memory for them.
+    written_rows: usize,
     sequence: u32,
 }
 
@@ -115,11 +118,7 @@ impl PolicyWorker {
         let hello = link.until_hello()?;
         let needs_video = hello.needs_video && !terms.env.cameras.is_empty();
         let layout = BatchLayout::new(&terms.env, needs_video, hello.action_horizon)?;
-        let memory = SharedMemory::with_size(&link.process.memfd, layout.bytes, 2);
-        let memory = memory.map_err(|err| WorkerError::Memory {
-            bytes: layout.bytes,
-            err,
-        })?;
+        let memory = shared_memory(&link.process, layout.bytes)?;
         let places = layout.to_json().to_string();
         link.send(places.as_bytes()).map_err(|err| link.deaf(err))?;
         link.until_ready()?;
@@ -128,6 +127,7 @@ impl PolicyWorker {
             memory,
             hello,
             layout,
+            written_rows: 0,
             sequence: 0,
         })
     }
@@ -149,9 +149,7 @@ impl PolicyWorker {
     /// # Errors
     /// Returns [`WorkerError::Memory`].
     pub(super) fn show(&self, camera: usize, row: usize, rgb: &[u8]) -> Result<(), WorkerError> {
-        let place = self.layout.picture(camera, row);
-        let written = self.memory.write_bytes(place.start, rgb);
-        written.map_err(|err| self.out_of_memory(err))
+        self.write(row, self.layout.picture(camera, row), rgb)
     }
 
     /// Writes a state vector of a row.
@@ -159,8 +157,16 @@ impl PolicyWorker {
     /// # Errors
     /// Returns [`WorkerError::Memory`].
     pub(super) fn tell(&self, state: usize, row: usize, vector: &[f32]) -> Result<(), WorkerError> {
-        let place = self.layout.state(state, row);
-        let written = self.memory.write(place.start, vector);
+        self.write(row, self.layout.state(state, row), &bytes_of(vector))
+    }
+
+    /// Writes a part of a row. The first time the system is asked, which may be out of memory.
+    fn write(&self, row: usize, place: Range<usize>, bytes: &[u8]) -> Result<(), WorkerError> {
+        let written = if row < self.written_rows {
+            self.memory.overwrite(place.start, bytes)
+        } else {
+            self.memory.write_bytes(place.start, bytes)
+        };
         written.map_err(|err| self.out_of_memory(err))
     }
 
@@ -175,6 +181,7 @@ impl PolicyWorker {
         rows: usize,
         limit: Duration,
     ) -> Result<Bytes, WorkerError> {
+        self.written_rows = self.written_rows.max(rows);
         self.sequence = self.sequence.wrapping_add(1);
         call["sequence"] = self.sequence.into();
         self.link.during = match rows {
@@ -200,6 +207,15 @@ impl PolicyWorker {
             err,
         }
     }
+}
+
+/// Returns the memory that a process shares with this one, which writes to it in each call.
+fn shared_memory(process: &PythonProcess, bytes: usize) -> Result<SharedMemory, WorkerError> {
+    let memory = SharedMemory::with_size(&process.memfd, bytes, 2).and_then(|mut memory| {
+        memory.map_for_writing()?;
+        Ok(memory)
+    });
+    memory.map_err(|err| WorkerError::Memory { bytes, err })
 }
 
 /// Returns the environment variables of a worker.

@@ -61,7 +61,7 @@ fn defaults_are_one_copy_a_process_and_python3() {
 fn an_unknown_field_is_refused_with_the_nearest() {
     assert_eq!(
         refusal(json!({"environment": "gym:a", "env_kwarg": {}})),
-        "`arena_env_args.env_kwarg` is {}, which is unknown; did you mean `env_kwargs`?"
+        "`arena_env_args.env_kwarg` is {}, but there is no such field; did you mean `env_kwargs`?"
     );
     assert!(
         refusal(json!({"environment": "gym:a", "hdr": 1}))

@@ -59,11 +59,11 @@ fn what_is_wrong_is_refused_by_its_place() {
         ),
         (
             json!({"vidoe": {}}),
-            "`arena_env_args.mapping.vidoe` is {}, which is unknown; did you mean `video`?",
+            "`arena_env_args.mapping.vidoe` is {}, but there is no such field; did you mean `video`?",
         ),
         (
             json!({"video": {"a": {"form": "x"}}}),
-            "`arena_env_args.mapping.video.a.form` is \"x\", which is unknown",
+            "`arena_env_args.mapping.video.a.form` is \"x\", but there is no such field",
         ),
         (
             json!({"video": {"a": {}}}),

@@ -1,0 +1,312 @@
+//! `rrun policies`: prints what `jobs/src/policies` knows about each policy type.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use jobs::known::nearest;
+use jobs::policies::{PolicyDescription, PolicyType, Setting, ValueKind};
+use jobs::table::grid;
+use serde::Serialize;
+
+use crate::tools::{ToolError, print, print_json};
+
+/// Schema of the output of `rrun policies --json`.
+const SCHEMA: &str = "rrun/policies/1";
+
+/// List the policy types with their settings, or describe one of them.
+///
+/// With a type, prints every setting with its values, default and meaning, and a jobs file to
+/// start from.
+#[derive(Debug, clap::Args)]
+pub(super) struct PoliciesArgs {
+    /// Policy type to describe [default: list all]
+    #[arg(value_name = "TYPE")]
+    policy_type: Option<String>,
+
+    /// Print everything as JSON (rrun/policies/1)
+    #[arg(long)]
+    json: bool,
+}
+
+/// A policy type that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no policy type `{found}`{hint}; expected one of {known}")]
+pub(super) struct UnknownType {
+    found: String,
+    hint: String,
+    known: String,
+}
+
+impl UnknownType {
+    fn new(found: &str) -> Self {
+        let all = PolicyType::ALL.iter().map(|policy| policy.row());
+        let with_aliases: Vec<&str> = all
+            .flat_map(|row| row.aliases.iter().chain([&row.name]).copied())
+            .collect();
+        let hint = nearest(found, &with_aliases)
+            .map(|name| format!(" (did you mean `{name}`?)"))
+            .unwrap_or_default();
+        Self {
+            found: found.to_owned(),
+            hint,
+            known: PolicyType::names().join(", "),
+        }
+    }
+}
+
+pub(super) fn run(args: &PoliciesArgs) -> Result<ExitCode, ToolError> {
+    let asked = match &args.policy_type {
+        Some(name) => Some(PolicyType::of(name).ok_or_else(|| UnknownType::new(name))?),
+        None => None,
+    };
+    if args.json {
+        let policies = asked.map_or_else(|| PolicyType::ALL.to_vec(), |policy| vec![policy]);
+        let found = PoliciesJson {
+            schema: SCHEMA,
+            policies: policies
+                .iter()
+                .map(|one| PolicyJson::new(one.row()))
+                .collect(),
+        };
+        print_json(&serde_json::to_string_pretty(&found).map_err(std::io::Error::from)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(match asked {
+        Some(policy) => description(policy.row()),
+        None => list(),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The last line of the list.
+const HINT: &str = "Defaults are in parentheses. `rrun policies TYPE` describes the settings of one \
+                    type, and has an example.";
+
+/// Returns the list of all types.
+fn list() -> String {
+    let mut text = String::new();
+    for row in PolicyType::ALL.iter().map(|policy| policy.row()) {
+        let _ = writeln!(text, "{}: {}", row.name, row.about);
+        let settings: Vec<String> = effective(row).map(brief).collect();
+        for line in wrapped(&settings) {
+            let _ = writeln!(text, "    {line}");
+        }
+        text.push('\n');
+    }
+    text.push_str(HINT);
+    text
+}
+
+/// Number of columns of a line of the list.
+const WIDTH: usize = 96;
+
+/// Joins words with commas into lines.
+fn wrapped(words: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        let comma = if index + 1 < words.len() { "," } else { "" };
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + word.chars().count() + 2 <= WIDTH => {
+                let _ = write!(line, " {word}{comma}");
+            }
+            _ => lines.push(format!("{word}{comma}")),
+        }
+    }
+    lines
+}
+
+/// Returns the name of a setting, with its default in parentheses.
+fn brief(setting: &Setting) -> String {
+    match default(setting).as_str() {
+        "" => setting.name.to_owned(),
+        default => format!("{} ({default})", setting.name),
+    }
+}
+
+/// Returns the settings that have an effect.
+fn effective(row: &PolicyDescription) -> impl Iterator<Item = &'static Setting> {
+    let settings = row.settings();
+    settings.filter(|setting| setting.kind != ValueKind::Unused)
+}
+
+/// Returns the default as documentation says it, without its markup.
+fn default(setting: &Setting) -> String {
+    match setting.required {
+        Some(_) => "required".to_owned(),
+        None => setting.default.replace('`', ""),
+    }
+}
+
+/// Returns the values of a setting, as a noun.
+fn values(kind: ValueKind) -> String {
+    let wanted = kind.wanted();
+    let wanted = wanted.strip_prefix("expected ").unwrap_or(&wanted);
+    wanted.replace('`', "")
+}
+
+/// Returns everything about one type.
+fn description(row: &PolicyDescription) -> String {
+    let mut text = format!("{}: {}\n", row.name, row.about);
+    if !row.aliases.is_empty() {
+        let _ = writeln!(text, "also called {}", row.aliases.join(", "));
+    }
+    let rows: Vec<[String; 4]> = effective(row)
+        .map(|setting| {
+            let name = setting.name.to_owned();
+            [
+                name,
+                values(setting.kind),
+                default(setting),
+                setting.about.to_owned(),
+            ]
+        })
+        .collect();
+    let _ = writeln!(text, "\nSettings, in `policy_config_dict`:\n");
+    text.push_str(&grid(["Setting", "Value", "Default", "Meaning"], &rows));
+    let unused: Vec<String> = row
+        .settings()
+        .filter(|setting| setting.kind == ValueKind::Unused)
+        .map(|setting| setting.name.to_owned())
+        .collect();
+    if !unused.is_empty() {
+        let lines = wrapped(&unused).join("\n    ");
+        let _ = writeln!(text, "Accepted without an effect:\n    {lines}");
+    }
+    let _ = write!(
+        text,
+        "\nA jobs file:\n\n{}\n\nDocumentation: docs/{}",
+        jobs_file(row),
+        row.page
+    );
+    text
+}
+
+/// Returns the example as a jobs file.
+fn jobs_file(row: &PolicyDescription) -> String {
+    let job = row.example.replace('\n', "\n  ");
+    format!("{{\"jobs\": [\n  {job}\n]}}")
+}
+
+#[derive(Debug, Serialize)]
+struct PoliciesJson {
+    schema: &'static str,
+    policies: Vec<PolicyJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct PolicyJson {
+    policy_type: &'static str,
+    aliases: &'static [&'static str],
+    about: &'static str,
+    documentation: String,
+    is_served: bool,
+    settings: Vec<SettingJson>,
+    example: String,
+}
+
+#[derive(Debug, Serialize)]
+struct SettingJson {
+    name: &'static str,
+    /// Type of the value in JSON; `null` if any value is accepted and has no effect.
+    #[serde(rename = "type")]
+    json_type: Option<&'static str>,
+    values: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choices: Option<&'static [&'static str]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minimum: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    maximum: Option<f64>,
+    is_required: bool,
+    /// The default in words; `null` if the setting is required or has no effect.
+    default: Option<String>,
+    about: &'static str,
+}
+
+impl PolicyJson {
+    fn new(row: &PolicyDescription) -> Self {
+        Self {
+            policy_type: row.name,
+            aliases: row.aliases,
+            about: row.about,
+            documentation: format!("docs/{}", row.page),
+            is_served: row.is_served,
+            settings: row.settings().map(SettingJson::new).collect(),
+            example: jobs_file(row),
+        }
+    }
+}
+
+impl SettingJson {
+    fn new(setting: &Setting) -> Self {
+        let (minimum, maximum) = bounds(setting.kind).unzip();
+        Self {
+            name: setting.name,
+            json_type: json_type(setting.kind),
+            values: values(setting.kind),
+            choices: match setting.kind {
+                ValueKind::OneOf(words) => Some(words),
+                _ => None,
+            },
+            minimum,
+            maximum,
+            is_required: setting.required.is_some(),
+            default: Some(setting.default.replace('`', "")).filter(|text| !text.is_empty()),
+            about: setting.about,
+        }
+    }
+}
+
+/// Returns the type of a value in JSON.
+fn json_type(kind: ValueKind) -> Option<&'static str> {
+    match kind.example() {
+        serde_json::Value::Null => None,
+        serde_json::Value::Bool(_) => Some("boolean"),
+        serde_json::Value::Number(_) => Some("number"),
+        serde_json::Value::String(_) => Some("string"),
+        serde_json::Value::Array(_) => Some("array"),
+        serde_json::Value::Object(_) => Some("object"),
+    }
+}
+
+/// Returns the smallest and the largest number that a setting may have.
+fn bounds(kind: ValueKind) -> Option<(f64, f64)> {
+    match kind {
+        ValueKind::Whole(least, most) => Some((least as f64, most as f64)),
+        ValueKind::Number(least, most) => Some((least, most)),
+        ValueKind::Port => Some((1.0, f64::from(u16::MAX))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_joined_into_lines_that_are_not_too_long() {
+        let words = vec!["a".repeat(60), "b".repeat(33), "c".to_owned()];
+        let lines = wrapped(&words);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(
+            lines[0].ends_with("b,") && lines[0].len() <= WIDTH,
+            "{lines:?}"
+        );
+        assert_eq!(lines[1], "c");
+        assert!(wrapped(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_misspelt_type_suggests_the_nearest() {
+        let text = UnknownType::new("pyhton").to_string();
+        assert!(
+            text.starts_with("there is no policy type `pyhton` (did you mean `python`?); expected"),
+            "{text}"
+        );
+        let text = UnknownType::new("xyz").to_string();
+        assert!(
+            text.starts_with("there is no policy type `xyz`; expected one of "),
+            "{text}"
+        );
+    }
+}
