@@ -36,7 +36,7 @@ pub mod plan;
 pub mod policies;
 pub mod printable;
 pub mod progress;
-mod random;
+pub mod random;
 pub mod rank_env;
 pub mod record_format;
 #[doc(hidden)]

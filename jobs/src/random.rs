@@ -9,7 +9,7 @@ use crate::sha256;
 ///
 /// # Errors
 /// Returns an error if `/dev/urandom` cannot be read.
-pub(crate) fn hex<const BYTES: usize>() -> io::Result<String> {
+pub fn hex<const BYTES: usize>() -> io::Result<String> {
     let mut bytes = [0; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(sha256::hex(bytes))

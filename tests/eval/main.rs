@@ -16,6 +16,8 @@ mod python;
 mod python_policy;
 mod refusals;
 mod remote;
+mod remote_tls;
+mod remote_xpolicylab;
 mod results;
 mod resume;
 mod simulators;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::command::{Eval, wait_until};
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")
         .canonicalize()
@@ -24,15 +24,15 @@ fn python() -> PathBuf {
 }
 
 /// A server that ends with the test.
-struct Server {
+pub struct Server {
     child: Option<Child>,
-    port: u16,
+    pub port: u16,
     dir: TempDir,
 }
 
 impl Server {
     /// Starts one of the server programs.
-    fn start(program: &str, settings: Value) -> Self {
+    pub fn start(program: &str, settings: Value) -> Self {
         let mut server = Self::nowhere();
         let mut all = json!({"port": server.port, "log": server.log()});
         all.as_object_mut()
@@ -59,7 +59,7 @@ impl Server {
         Self::start("gr00t_server.py", settings)
     }
 
-    fn openpi(settings: Value) -> Self {
+    pub fn openpi(settings: Value) -> Self {
         Self::start("openpi_server.py", settings)
     }
 
@@ -86,7 +86,7 @@ impl Server {
     }
 
     /// Returns a port on which nothing listens.
-    fn nowhere() -> Self {
+    pub fn nowhere() -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -104,14 +104,14 @@ impl Server {
     }
 
     /// Returns its requests, in order.
-    fn asked(&self) -> Vec<Value> {
+    pub fn asked(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect()
     }
 
-    fn count(&self, what: &str) -> usize {
+    pub fn count(&self, what: &str) -> usize {
         self.asked()
             .iter()
             .filter(|line| line.get(what).is_some())
@@ -119,7 +119,7 @@ impl Server {
     }
 
     /// Returns a job whose policy is on this server.
-    fn job(&self, policy: &str, more: Value) -> Value {
+    pub fn job(&self, policy: &str, more: Value) -> Value {
         let mut config =
             json!({"remote_host": "127.0.0.1", "remote_port": self.port, "action_chunk_length": 3});
         if policy == "pi0_remote" {
@@ -127,6 +127,10 @@ impl Server {
             config["observation_mapping"] =
                 json!({"observation/image": "top", "observation/state": "position"});
             config["target_image_size"] = json!([24, 24]);
+        }
+        if policy == "xpolicylab_remote" {
+            config["observation_mapping"] =
+                json!({"vision/cam_head": "top", "state/arm_joint_state": "position"});
         }
         config
             .as_object_mut()
@@ -160,7 +164,7 @@ fn toy(policy: &str, config: Value) -> Value {
 }
 
 /// Returns an evaluation of one job that ends at its first failure; `POLICY_TOKEN` is `s3cret`.
-fn eval(job: Value) -> Eval {
+pub fn eval(job: Value) -> Eval {
     let words = ["--no-dataset", "--job-attempts", "1"];
     Eval::new(&[job])
         .nproc(1)
@@ -169,9 +173,9 @@ fn eval(job: Value) -> Eval {
         .env("WRONG_TOKEN", "x")
 }
 
-type Outcome = (u64, Option<bool>, u64, f64);
+pub type Outcome = (u64, Option<bool>, u64, f64);
 
-fn outcomes(eval: &Eval) -> Vec<Outcome> {
+pub fn outcomes(eval: &Eval) -> Vec<Outcome> {
     eval.episodes()
         .iter()
         .map(|ended| (ended.episode, ended.success, ended.length, ended.return_))
@@ -179,7 +183,7 @@ fn outcomes(eval: &Eval) -> Vec<Outcome> {
 }
 
 /// Returns the results of the same function as a module in the rank.
-fn local() -> Vec<Outcome> {
+pub fn local() -> Vec<Outcome> {
     let dir = tempfile::tempdir().unwrap();
     let module = dir.path().join("function.pt");
     let program = root().join("tests/fixtures/remote/function.py");

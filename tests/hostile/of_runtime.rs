@@ -1,10 +1,11 @@
 //! Fuzz targets for input of a rank or a policy server, and for checkpoints.
 
 use std::io::{self, Read, Write};
-use std::mem::discriminant;
+use std::mem::{Discriminant, discriminant};
 
 use bytes::BytesMut;
 use hostile::Target;
+use runtime::policy::xpolicylab::{self, AnswerError, FrameError, MessageType};
 use runtime::serve::http;
 use tungstenite::WebSocket;
 use tungstenite::protocol::{Role, WebSocketConfig};
@@ -27,6 +28,38 @@ fn hostile_msgpack() {
         let message = wire::read(&input.to_vec().into());
         message.map(|_| ()).map_err(|err| discriminant(&err))
     });
+}
+
+#[test]
+fn hostile_xpolicylab() {
+    let words: &[&[u8]] = &[
+        b"\xa7actions",
+        b"\xafarm_joint_state",
+        b"\xaeee_joint_state",
+        b"\xa5error",
+        b"\xacinfer_result",
+        b"\xaamessage_id",
+        b"\xa7payload",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x90",
+    ];
+    let keys = ["arm_joint_state", "ee_joint_state"].map(str::to_owned);
+    Target::new("xpolicylab").dictionary(words).run(|input| {
+        let message = input.to_vec().into();
+        let payload = xpolicylab::payload(&message, MessageType::Infer, "a-1");
+        let payload = payload.map_err(|err| Refusal::Frame(discriminant(&err)))?;
+        let chunk = xpolicylab::read_chunk(&payload, &keys, 2, 8);
+        let chunk = chunk.map_err(|err| Refusal::Actions(discriminant(&err)))?;
+        assert!((1..=8).contains(&chunk.horizon()));
+        Ok::<_, Refusal>(chunk.horizon())
+    });
+}
+
+/// Why an answer of XPolicyLab is refused.
+#[derive(Hash)]
+enum Refusal {
+    Frame(Discriminant<FrameError>),
+    Actions(Discriminant<AnswerError>),
 }
 
 #[test]

@@ -1,26 +1,18 @@
 //! The row of `gr00t_remote_closedloop`.
 
 use crate::policies::gr00t::{IN_BOTH, UNUSED};
-use crate::policies::remote::SERVER;
-use crate::policies::{MemoryRule, PolicyDescription, Setting, ValueKind};
+use crate::policies::remote::{self, SERVER};
+use crate::policies::{PolicyDescription, Setting, ValueKind};
 
-pub(super) static ROW: PolicyDescription = PolicyDescription {
-    name: "gr00t_remote_closedloop",
-    aliases: &[
-        "isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy",
-    ],
-    about: "queries a GR00T server: remote policies",
-    page: "remote-policies.md",
-    example: r#"{"name": "reach", "num_episodes": 20, "arena_env_args": {"environment": "reach", "num_envs": 4},
+pub(super) static ROW: PolicyDescription = remote::row(
+    "gr00t_remote_closedloop",
+    &["isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy"],
+    "queries a GR00T server: remote policies",
+    r#"{"name": "reach", "num_episodes": 20, "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "gr00t_remote_closedloop",
  "policy_config_dict": {"remote_host": "gpu7", "remote_port": 5555, "action_chunk_length": 8}}"#,
-    settings: &[SERVER, SETTINGS, IN_BOTH, OF_THE_SERVER, UNUSED],
-    memory: MemoryRule::Nothing,
-    has_checkpoint: false,
-    has_length: false,
-    is_served: false,
-    is_remote: true,
-};
+    &[SERVER, SETTINGS, IN_BOTH, OF_THE_SERVER, UNUSED],
+);
 
 const SETTINGS: &[Setting] = &[
     Setting::new(

@@ -21,6 +21,7 @@ mod reader;
 mod remote;
 mod setting;
 mod torchscript;
+mod xpolicylab_remote;
 
 use serde_json::{Map, Value};
 
@@ -123,6 +124,8 @@ policy_types! {
     Gr00tRemote => gr00t_remote::ROW,
     /// An openpi server.
     Pi0Remote => pi0_remote::ROW,
+    /// A policy server of XPolicyLab.
+    XpolicylabRemote => xpolicylab_remote::ROW,
     /// A vision-language model behind a chat server.
     OpenaiAgent => openai_agent::ROW,
 }

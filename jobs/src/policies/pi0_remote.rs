@@ -1,24 +1,18 @@
 //! The row of `pi0_remote`.
 
-use crate::policies::remote::SERVER;
+use crate::policies::remote::{self, SERVER, WEBSOCKET};
 use crate::policies::setting::COUNT;
-use crate::policies::{MemoryRule, PolicyDescription, Setting, ValueKind};
+use crate::policies::{PolicyDescription, Setting, ValueKind};
 
-pub(super) static ROW: PolicyDescription = PolicyDescription {
-    name: "pi0_remote",
-    aliases: &["isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy"],
-    about: "queries an openpi server: remote policies",
-    page: "remote-policies.md",
-    example: r#"{"name": "pick", "num_episodes": 20, "arena_env_args": {"environment": "envs/droid.py:make", "num_envs": 4},
+pub(super) static ROW: PolicyDescription = remote::row(
+    "pi0_remote",
+    &["isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy"],
+    "queries an openpi server: remote policies",
+    r#"{"name": "pick", "num_episodes": 20, "arena_env_args": {"environment": "envs/droid.py:make", "num_envs": 4},
  "policy_type": "pi0_remote",
  "policy_config_dict": {"remote_host": "gpu7", "remote_port": 8000, "openpi_embodiment_adapter": "droid"}}"#,
-    settings: &[SERVER, SETTINGS],
-    memory: MemoryRule::Nothing,
-    has_checkpoint: false,
-    has_length: false,
-    is_served: false,
-    is_remote: true,
-};
+    &[SERVER, WEBSOCKET, SETTINGS],
+);
 
 const SETTINGS: &[Setting] = &[
     Setting::new(

@@ -110,6 +110,11 @@ impl SettingsReader {
         self.layers.push(Layer { file, left });
     }
 
+    /// Returns whether the policy has a setting of this name, for code that several policies share.
+    pub fn has_setting(&self, field: &str) -> bool {
+        self.policy.row().setting(field).is_some()
+    }
+
     /// Reads a string.
     pub fn string(&mut self, field: &str) -> Result<Option<String>, SettingError> {
         self.read(field, |value| value.as_str().map(str::to_owned))

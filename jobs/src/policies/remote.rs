@@ -1,7 +1,31 @@
-//! The settings of every policy on a server.
+//! The rows of policies on a server, and the settings that they share.
 
-use crate::policies::{Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind};
 
+/// Returns the row of a policy on a server, which needs nothing on the GPU of its rank.
+pub(super) const fn row(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    about: &'static str,
+    example: &'static str,
+    settings: &'static [&'static [Setting]],
+) -> PolicyDescription {
+    PolicyDescription {
+        name,
+        aliases,
+        about,
+        page: "remote-policies.md",
+        example,
+        settings,
+        memory: MemoryRule::Nothing,
+        has_checkpoint: false,
+        has_length: false,
+        is_served: false,
+        is_remote: true,
+    }
+}
+
+/// What every server has.
 pub(super) const SERVER: &[Setting] = &[
     Setting::new(
         "remote_host",
@@ -46,3 +70,12 @@ pub(super) const SERVER: &[Setting] = &[
     )
     .of_place(),
 ];
+
+/// What servers with websockets have beside [`SERVER`].
+pub(super) const WEBSOCKET: &[Setting] = &[Setting::new(
+    "remote_ca_file",
+    ValueKind::Path(PathTo::File),
+    "the certificate authorities that browsers trust",
+    "PEM file with the certificate authority of a server with `wss://`",
+)
+.of_place()];

@@ -142,6 +142,7 @@ pub fn serve(
         | PolicyType::Python
         | PolicyType::Gr00tRemote
         | PolicyType::Pi0Remote
+        | PolicyType::XpolicylabRemote
         | PolicyType::OpenaiAgent => Err(not_served(policy_type).into()),
     }
 }

@@ -6,16 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http::Response;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::policy::agent::PlannerError;
 use crate::policy::agent::chat::{ChatMessage, ChatModel, Completion, reason};
 use crate::policy::agent::complaints::Complaints;
 use crate::policy::agent::permits::Permits;
 use crate::policy::agent::retry::{AttemptFailure, Attempts, RetryLimits};
+use crate::policy::remote::read_certificates;
 use crate::policy::{Lifeline, PolicyError};
 
 /// Maximum size of an answer in bytes.
@@ -42,13 +44,13 @@ pub(super) struct ServerTerms {
 /// Certificates of authorities, read from a file.
 #[derive(Clone, Debug)]
 pub(super) struct Certificates {
-    pem: Vec<u8>,
+    read: Vec<CertificateDer<'static>>,
     known: Arc<Vec<Certificate<'static>>>,
 }
 
 impl PartialEq for Certificates {
     fn eq(&self, other: &Self) -> bool {
-        self.pem == other.pem
+        self.read == other.read
     }
 }
 
@@ -58,26 +60,13 @@ impl Certificates {
     /// # Errors
     /// Returns [`PolicyError::File`] if the file cannot be read or contains no certificate.
     pub(super) fn read(path: &Path) -> Result<Self, PolicyError> {
-        let refuse = |reason: String| PolicyError::File {
-            path: path.to_owned(),
-            reason,
-        };
-        let pem = std::fs::read(path).map_err(|err| refuse(err.to_string()))?;
-        let items = parse_pem(&pem).filter_map(Result::ok);
-        let known: Vec<_> = items
-            .filter_map(|item| {
-                if let PemItem::Certificate(one) = item {
-                    Some(one)
-                } else {
-                    None
-                }
-            })
+        let read = read_certificates(path)?;
+        let known = read
+            .iter()
+            .map(|certificate| Certificate::from_der(certificate).to_owned())
             .collect();
-        if known.is_empty() {
-            return Err(refuse("it has no certificate in PEM".to_owned()));
-        }
         Ok(Self {
-            pem,
+            read,
             known: Arc::new(known),
         })
     }

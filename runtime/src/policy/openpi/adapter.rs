@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::env::{EnvSpec, Observation};
-use crate::policy::argument;
-use crate::policy::{InferenceError, PolicyError};
+use crate::env::EnvSpec;
+use crate::policy::PolicyError;
+use crate::policy::remote::inputs::{self, EnvInputs, InputSource};
 
 /// The keys that a server expects for a kind of robot.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,14 +90,6 @@ pub(super) static CUSTOM: OpenpiEmbodiment = OpenpiEmbodiment {
     action_dim: None,
 };
 
-/// The source of one of the server's keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum InputSource {
-    Camera(String),
-    /// These state vectors, one after the other.
-    States(Vec<String>),
-}
-
 /// The server's keys and their sources in an environment, in the order in which they are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adapter {
@@ -118,6 +110,10 @@ impl Adapter {
         mapping: Option<&Map<String, Value>>,
         cameras: Option<&[String]>,
     ) -> Result<Self, PolicyError> {
+        let env = EnvInputs {
+            policy: "pi0_remote",
+            env,
+        };
         let mut sources = Vec::new();
         let mut named = cameras.unwrap_or_default().iter();
         let views = embodiment
@@ -127,16 +123,13 @@ impl Adapter {
             .count();
         if cameras.is_some_and(|cameras| cameras.len() != views) {
             let wanted = format!("{views} cameras as pov_cam_name_sim");
-            return Err(mismatch(
-                env,
-                wanted,
-                format!("{} there", cameras.map_or(0, <[_]>::len)),
-            ));
+            let found = format!("{} there", cameras.map_or(0, <[_]>::len));
+            return Err(env.mismatch(wanted, found));
         }
         for (key, wanted) in embodiment.keys {
             let given = mapping.and_then(|mapping| mapping.get(*key));
             let source = match (given, wanted) {
-                (Some(given), _) => said(key, given, env)?,
+                (Some(given), _) => env.read(key, given)?,
                 (None, WantedKey::Camera(names)) => match named.next() {
                     Some(name) => camera(key, &[name.as_str()], env)?,
                     None => camera(key, names, env)?,
@@ -150,11 +143,11 @@ impl Adapter {
             .flatten()
             .filter(|(key, _)| !embodiment.has(key))
         {
-            sources.push((key.clone(), said(key, given, env)?));
+            sources.push((key.clone(), env.read(key, given)?));
         }
         if let Some(dim) = embodiment
             .action_dim
-            .filter(|dim| *dim != env.action.names.len())
+            .filter(|dim| *dim != env.env.action.names.len())
         {
             let wanted = format!(
                 "an action of {dim} numbers for openpi_embodiment_adapter {}",
@@ -162,10 +155,10 @@ impl Adapter {
             );
             let found = format!(
                 "one of {} ({})",
-                env.action.names.len(),
-                env.action.names.join(", ")
+                env.env.action.names.len(),
+                env.env.action.names.join(", ")
             );
-            return Err(mismatch(env, wanted, found));
+            return Err(env.mismatch(wanted, found));
         }
         Ok(Self { sources })
     }
@@ -187,28 +180,10 @@ impl OpenpiEmbodiment {
     }
 }
 
-/// Returns the values of several states, one after the other.
-pub(super) fn numbers(
-    names: &[String],
-    observation: &Observation,
-) -> Result<Vec<f32>, PolicyError> {
-    let mut numbers = Vec::new();
-    for name in names {
-        let values = observation.state.get(name);
-        numbers.extend(values.ok_or_else(|| InferenceError::no_state(name))?);
-    }
-    Ok(numbers)
-}
-
-fn camera(key: &str, names: &[&str], env: &EnvSpec) -> Result<InputSource, PolicyError> {
-    let there = |name: &&&str| env.cameras.iter().any(|camera| camera.name == **name);
-    match names.iter().find(there) {
+fn camera(key: &str, names: &[&str], env: EnvInputs) -> Result<InputSource, PolicyError> {
+    match names.iter().find(|name| env.has_camera(name)) {
         Some(name) => Ok(InputSource::Camera((*name).to_owned())),
-        None => Err(mismatch(
-            env,
-            format!("camera {} for {key}", names.join(" or ")),
-            shown(env),
-        )),
+        None => Err(env.lacks(format!("camera {} for {key}", names.join(" or ")))),
     }
 }
 
@@ -216,87 +191,15 @@ fn states(
     key: &str,
     length: usize,
     choices: &[&[&str]],
-    env: &EnvSpec,
+    env: EnvInputs,
 ) -> Result<InputSource, PolicyError> {
-    let lengths = |names: &[&str]| {
-        names
-            .iter()
-            .map(|name| length_of(name, env))
-            .sum::<Option<usize>>()
-    };
-    if let Some(names) = choices.iter().find(|names| lengths(names) == Some(length)) {
-        return Ok(InputSource::States(
-            names.iter().map(|name| (*name).to_owned()).collect(),
-        ));
+    let mut known = choices.iter();
+    if let Some(names) = known.find(|names| env.length_of_all(names) == Some(length)) {
+        return Ok(inputs::states(names));
     }
     let choices: Vec<String> = choices.iter().map(|names| names.join(" + ")).collect();
-    Err(mismatch(
-        env,
-        format!("state {} [{length}] for {key}", choices.join(" or ")),
-        shown(env),
-    ))
-}
-
-/// Reads the entry of `observation_mapping` for a key.
-fn said(key: &str, given: &Value, env: &EnvSpec) -> Result<InputSource, PolicyError> {
-    let names: Option<Vec<&str>> = match given {
-        Value::String(name) => Some(vec![name]),
-        Value::Array(names) => names.iter().map(Value::as_str).collect(),
-        _ => None,
-    };
-    let Some(names) = names.filter(|names| !names.is_empty()) else {
-        let field = format!("observation_mapping.{key}");
-        return Err(argument(
-            &field,
-            &given.to_string(),
-            "expected a camera, a state or a list of states",
-        ));
-    };
-    if let ([name], true) = (&names[..], given.is_string())
-        && env.cameras.iter().any(|camera| camera.name == *name)
-    {
-        return Ok(InputSource::Camera((*name).to_owned()));
-    }
-    match names.iter().find(|name| length_of(name, env).is_none()) {
-        None => Ok(InputSource::States(
-            names.iter().map(|name| (*name).to_owned()).collect(),
-        )),
-        Some(name) => Err(mismatch(env, format!("{name} for {key}"), shown(env))),
-    }
-}
-
-fn length_of(name: &str, env: &EnvSpec) -> Option<usize> {
-    env.state
-        .iter()
-        .find(|(other, _)| other == name)
-        .map(|(_, length)| *length)
-}
-
-fn shown(env: &EnvSpec) -> String {
-    let cameras: Vec<&str> = env
-        .cameras
-        .iter()
-        .map(|camera| camera.name.as_str())
-        .collect();
-    let states: Vec<String> = env
-        .state
-        .iter()
-        .map(|(name, length)| format!("{name} [{length}]"))
-        .collect();
-    format!(
-        "cameras {}; states {}",
-        cameras.join(", "),
-        states.join(", ")
-    )
-}
-
-fn mismatch(env: &EnvSpec, wanted: String, found: String) -> PolicyError {
-    PolicyError::Mismatch {
-        policy: "pi0_remote",
-        env: env.name.clone(),
-        wanted,
-        found,
-    }
+    let wanted = format!("state {} [{length}] for {key}", choices.join(" or "));
+    Err(env.lacks(wanted))
 }
 
 #[cfg(test)]
@@ -304,7 +207,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::env::{ActionSpec, CameraSpec};
+    use crate::env::{ActionSpec, CameraSpec, Observation};
     use crate::policy::tests::env_spec;
 
     fn env(cameras: &[&str], states: &[(&str, usize)], action_dim: usize) -> EnvSpec {
@@ -342,7 +245,7 @@ mod tests {
     }
 
     fn states(names: &[&str]) -> InputSource {
-        InputSource::States(names.iter().map(|name| (*name).to_owned()).collect())
+        inputs::states(names)
     }
 
     fn arena() -> EnvSpec {
@@ -399,7 +302,7 @@ mod tests {
         observation.state.insert("a".to_owned(), vec![1.0, 2.0]);
         observation.state.insert("b".to_owned(), vec![3.0]);
         assert_eq!(
-            numbers(&["b".to_owned(), "a".to_owned()], &observation).unwrap(),
+            inputs::numbers(&["b".to_owned(), "a".to_owned()], &observation).unwrap(),
             [3.0, 1.0, 2.0]
         );
     }

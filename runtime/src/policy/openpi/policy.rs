@@ -6,14 +6,13 @@ use bytes::Bytes;
 use serde_json::Value as Json;
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::openpi::adapter::{self, Adapter, InputSource};
+use crate::policy::openpi::adapter::Adapter;
 use crate::policy::openpi::picture;
 use crate::policy::openpi::settings::OpenpiSettings;
+use crate::policy::remote::inputs::{self, InputSource};
 use crate::policy::remote::{Caller, Lifeline, WebsocketConnection};
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{
-    Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
-};
+use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec};
 use wire::{Array, Dialect, Key, Value, WireError};
 
 /// A server's policy that acts in one environment.
@@ -58,28 +57,19 @@ impl Openpi {
             let value = match source {
                 InputSource::Camera(camera) => self.picture(camera, observation)?,
                 InputSource::States(names) => {
-                    let numbers = adapter::numbers(names, observation)?;
+                    let numbers = inputs::numbers(names, observation)?;
                     Array::of_f32(&[numbers.len()], &numbers).into()
                 }
             };
             members.push((Key::from(key.as_str()), value));
         }
-        let fallback = self.settings.language.as_deref().unwrap_or_default();
-        let words = if observation.language.is_empty() {
-            fallback
-        } else {
-            &observation.language
-        };
-        if words.is_empty() {
-            return Err(InferenceError::NoInstruction.into());
-        }
+        let words = inputs::instruction(observation, self.settings.language.as_deref())?;
         members.push((Key::from("prompt"), words.into()));
         Ok(wire::write(&Value::Map(members), Dialect::Openpi).into())
     }
 
     fn picture(&self, camera: &str, observation: &Observation) -> Result<Value, PolicyError> {
-        let frame = observation.video.get(camera);
-        let frame = frame.ok_or_else(|| InferenceError::no_picture(camera))?;
+        let frame = inputs::frame(camera, observation)?;
         let [height, width] = self.settings.picture;
         let bytes = picture::resize_with_pad(frame, self.settings.picture);
         Ok(Array::of_u8(&[height, width, 3], bytes.into()).into())

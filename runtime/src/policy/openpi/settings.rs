@@ -77,13 +77,8 @@ impl OpenpiSettings {
                 timeout: TIMEOUT,
             },
         )?;
-        let device = ["policy_device", "policy_device_id"]
-            .iter()
-            .filter(|field| config.contains_key(**field));
-        let notes = device
-            .map(|field| format!("no effect of {field}: the policy is at {server}"))
-            .collect();
         let settings = Self {
+            notes: server.notes_on_devices(config),
             server,
             embodiment,
             variant,
@@ -95,7 +90,6 @@ impl OpenpiSettings {
             mapping,
             picture: fields.edges("target_image_size")?.unwrap_or(PICTURE),
             connections: fields.count("remote_connections")?.unwrap_or(CONNECTIONS),
-            notes,
         };
         fields.finish()?;
         Ok(settings)

@@ -37,6 +37,10 @@ pub trait ServerConnection: Sized {
     /// # Errors
     /// Returns a [`CallError`], after which the connection cannot be used.
     fn receive(&mut self) -> Result<Bytes, CallError>;
+
+    /// Makes every step from now on a short one, for last requests. Connections without such
+    /// requests do nothing.
+    fn hurry(&mut self) {}
 }
 
 /// Sends requests to a server, and retries while it is unreachable.
@@ -100,6 +104,20 @@ impl<C: ServerConnection> Caller<C> {
             caller.begun.take().unwrap_or(Ok(()))?;
             caller.connected()?.receive()
         })
+    }
+
+    /// Sends a last request over the connection that is there, without a retry and in a short time,
+    /// even if the lifeline is cut. Returns whether the server has answered.
+    pub fn farewell(&mut self, request: &Bytes) -> bool {
+        let Some(mut connection) = self.connection.take() else {
+            return false;
+        };
+        connection.hurry();
+        let answer = connection.send(request).and_then(|()| connection.receive());
+        if answer.is_ok() {
+            self.connection = Some(connection);
+        }
+        answer.is_ok()
     }
 
     fn connected(&mut self) -> Result<&mut C, CallError> {
@@ -198,6 +216,8 @@ mod tests {
             scheme,
             host,
             port: 5555,
+            path: String::new(),
+            tls: None,
             token: None,
             timeout: Duration::from_secs(1),
             retry,

@@ -1,10 +1,13 @@
 //! Address and timeouts of a policy server: the `remote_…` settings.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use crate::policy::PolicyError;
-use crate::policy::argument;
+use serde_json::{Map, Value};
+
+use crate::policy::remote::TlsTrust;
+use crate::policy::{PolicyError, argument};
 use jobs::policies::SettingsReader;
 
 /// How long a server may be unreachable unless `remote_retry_s` says otherwise; large models take
@@ -15,15 +18,23 @@ const RETRY: Duration = Duration::from_secs(300);
 /// be 256 MiB of text.
 const LONGEST_REASON: usize = 4096;
 
+/// Ports that URLs mean if they name none, without TLS and with TLS.
+const HTTP: u16 = 80;
+const HTTPS: u16 = 443;
+
 /// The address and timeouts of a policy server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyServer {
-    /// URL scheme: `tcp` or `ws`.
+    /// URL scheme: `tcp`, `ws` or `wss`.
     pub scheme: &'static str,
     /// Host name or address.
     pub host: String,
     /// TCP port of the server.
     pub port: u16,
+    /// Path of the URL of a websocket, such as `/policy`; usually empty.
+    pub path: String,
+    /// Whose certificates are trusted, if the connection is encrypted.
+    pub tls: Option<TlsTrust>,
     /// Token that is sent with every request, or when the connection is made.
     pub token: Option<Token>,
     /// Timeout for each of three steps: connecting, sending a request, and receiving its answer.
@@ -39,9 +50,9 @@ pub struct Token(pub String);
 /// The defaults, which differ between protocols.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
-    /// URL scheme: `tcp` or `ws`.
+    /// URL scheme: `tcp`, or `ws`, beside which `wss` is known.
     pub scheme: &'static str,
-    /// Default of `remote_port`.
+    /// Default of `remote_port` without TLS.
     pub port: u16,
     /// Default of `remote_timeout_s`.
     pub timeout: Duration,
@@ -59,28 +70,42 @@ impl PolicyServer {
         let given = fields
             .string("remote_host")?
             .unwrap_or_else(|| "localhost".to_owned());
-        let host = given
-            .strip_prefix(&format!("{}://", defaults.scheme))
-            .unwrap_or(&given)
-            .trim_end_matches('/');
-        if host.is_empty() || host.contains(['/', ' ']) {
-            let wanted = format!(
-                "expected a name or an address, reached by {}://",
-                defaults.scheme
-            );
-            return Err(argument("remote_host", &format!("{given:?}"), &wanted));
-        }
+        let address = ServerAddress::parse(&given, defaults.scheme)
+            .ok_or_else(|| malformed(&given, defaults.scheme))?;
+        let tls = tls(fields, &address)?;
         Ok(Self {
-            scheme: defaults.scheme,
-            host: host
-                .trim_start_matches('[')
-                .trim_end_matches(']')
-                .to_owned(),
-            port: fields.port("remote_port")?.unwrap_or(defaults.port),
+            scheme: address.scheme,
+            port: port(fields, &address)?.unwrap_or(match &tls {
+                Some(_) => HTTPS,
+                None => defaults.port,
+            }),
+            host: address.host,
+            path: address.path,
+            tls,
             token: token(fields)?,
             timeout: timeout(fields)?.unwrap_or(defaults.timeout),
             retry: fields.seconds("remote_retry_s")?.unwrap_or(RETRY),
         })
+    }
+
+    /// Returns the URL of a websocket. As browsers do, it leaves out the port that its scheme means
+    /// anyway: a proxy may look for the name alone.
+    pub fn url(&self) -> String {
+        match (self.scheme, self.port) {
+            ("wss", HTTPS) | ("ws", HTTP) => {
+                format!("{}://{}{}", self.scheme, bracketed(&self.host), self.path)
+            }
+            _ => self.to_string(),
+        }
+    }
+
+    /// Returns notes on the fields that choose a device for a policy in the rank.
+    pub(crate) fn notes_on_devices(&self, config: &Map<String, Value>) -> Vec<String> {
+        ["policy_device", "policy_device_id"]
+            .iter()
+            .filter(|field| config.contains_key(**field))
+            .map(|field| format!("no effect of {field}: the policy is at {self}"))
+            .collect()
     }
 
     /// Returns an error about this server. A reason may be as long as an answer, so it is
@@ -100,13 +125,123 @@ impl PolicyServer {
 impl fmt::Display for PolicyServer {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         let Self {
-            scheme, host, port, ..
+            scheme, port, path, ..
         } = self;
-        if host.contains(':') {
-            write!(formatter, "{scheme}://[{host}]:{port}")
-        } else {
-            write!(formatter, "{scheme}://{host}:{port}")
+        write!(
+            formatter,
+            "{scheme}://{}:{port}{path}",
+            bracketed(&self.host)
+        )
+    }
+}
+
+/// Where a server is, as `remote_host` says it: a name, an address, or the start of a URL.
+struct ServerAddress {
+    scheme: &'static str,
+    host: String,
+    port: Option<u16>,
+    path: String,
+}
+
+impl ServerAddress {
+    /// Reads `name`, `name:port`, or `scheme://name:port/path`; `own` is the protocol's scheme.
+    fn parse(given: &str, own: &'static str) -> Option<Self> {
+        let is_websocket = own == "ws";
+        let (scheme, rest) = match given.split_once("://") {
+            None => (own, given),
+            Some((scheme, rest)) if scheme == own => (own, rest),
+            Some(("wss", rest)) if is_websocket => ("wss", rest),
+            Some(_) => return None,
+        };
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let path = path.trim_end_matches('/');
+        let is_url = given.contains("://") && is_websocket;
+        let is_path = |letter: char| letter.is_ascii_graphic() && !matches!(letter, '?' | '#');
+        if !(path.is_empty() || is_url) || !path.chars().all(is_path) {
+            return None;
         }
+        let (host, port) = host_and_port(authority)?;
+        let is_host = |letter: char| {
+            letter.is_ascii_graphic() && !matches!(letter, '@' | '?' | '#' | '[' | ']')
+        };
+        if host.is_empty() || !host.chars().all(is_host) {
+            return None;
+        }
+        Some(Self {
+            scheme,
+            host: host.to_owned(),
+            port,
+            path: path.to_owned(),
+        })
+    }
+}
+
+/// Splits `name:port`, `[address]:port`, and either without a port; an address of IPv6 may stand
+/// without brackets.
+fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    let port = |text: &str| text.parse().ok().filter(|port| *port != 0);
+    if let Some(rest) = authority.strip_prefix('[') {
+        let (host, after) = rest.split_once(']')?;
+        return match after.strip_prefix(':') {
+            Some(text) => Some((host, Some(port(text)?))),
+            None => after.is_empty().then_some((host, None)),
+        };
+    }
+    match authority.split_once(':') {
+        Some((_, rest)) if rest.contains(':') => Some((authority, None)),
+        Some((host, text)) => Some((host, Some(port(text)?))),
+        None => Some((authority, None)),
+    }
+}
+
+fn bracketed(host: &str) -> Cow<'_, str> {
+    if host.contains(':') {
+        format!("[{host}]").into()
+    } else {
+        host.into()
+    }
+}
+
+fn malformed(given: &str, own: &str) -> PolicyError {
+    let schemes = match own {
+        "ws" => "ws:// or wss://".to_owned(),
+        other => format!("{other}://"),
+    };
+    let wanted = format!("expected a name or an address, reached by {schemes}");
+    argument("remote_host", &format!("{given:?}"), &wanted)
+}
+
+/// Returns the port that `remote_host` or `remote_port` gives.
+fn port(fields: &mut SettingsReader, address: &ServerAddress) -> Result<Option<u16>, PolicyError> {
+    let given = fields.port("remote_port")?;
+    match (given, address.port) {
+        (Some(given), Some(other)) if given != other => Err(argument(
+            "remote_port",
+            &given.to_string(),
+            &format!("but remote_host has the port {other}"),
+        )),
+        (given, other) => Ok(given.or(other)),
+    }
+}
+
+/// Returns whose certificates are trusted, if the connection is encrypted. Protocols without
+/// encryption have no such setting.
+fn tls(
+    fields: &mut SettingsReader,
+    address: &ServerAddress,
+) -> Result<Option<TlsTrust>, PolicyError> {
+    let ca_file = match fields.has_setting("remote_ca_file") {
+        true => fields.path("remote_ca_file")?,
+        false => None,
+    };
+    match (address.scheme, ca_file) {
+        ("wss", ca_file) => Ok(Some(TlsTrust::new(ca_file)?)),
+        (_, None) => Ok(None),
+        (scheme, Some(path)) => Err(argument(
+            "remote_ca_file",
+            &format!("{path:?}"),
+            &format!("but {scheme}:// is not encrypted; write wss:// and the name in remote_host"),
+        )),
     }
 }
 
@@ -204,18 +339,60 @@ mod tests {
             (server.to_string().as_str(), server.retry),
             ("ws://gpu7:9", Duration::from_millis(500))
         );
+        let table = [
+            ("::1", "ws://[::1]:8000", "ws://[::1]:8000"),
+            ("[::1]:9", "ws://[::1]:9", "ws://[::1]:9"),
+            ("gpu7:9", "ws://gpu7:9", "ws://gpu7:9"),
+            ("ws://gpu7:80/", "ws://gpu7:80", "ws://gpu7"),
+            ("wss://gpu7", "wss://gpu7:443", "wss://gpu7"),
+            ("wss://gpu7:8443", "wss://gpu7:8443", "wss://gpu7:8443"),
+            ("wss://lab/pi/0/", "wss://lab:443/pi/0", "wss://lab/pi/0"),
+        ];
+        for (host, shown, url) in table {
+            let server = read(json!({"remote_host": host})).unwrap();
+            assert_eq!(
+                (server.to_string().as_str(), server.url().as_str()),
+                (shown, url)
+            );
+            assert_eq!(server.tls.is_some(), host.starts_with("wss"), "{host}");
+        }
         assert_eq!(
-            read(json!({"remote_host": "::1"})).unwrap().to_string(),
-            "ws://[::1]:8000"
+            read(json!({"remote_host": "wss://lab", "remote_port": 9}))
+                .unwrap()
+                .to_string(),
+            "wss://lab:9"
         );
     }
 
     #[test]
     fn what_cannot_be_reached_is_refused() {
+        for host in [
+            "https://gpu7",
+            "ws://",
+            "gpu7/path",
+            "wss://lab/a?token=b",
+            "wss://me@lab",
+            "gpu 7",
+            "gpu7:x",
+            "gpu7:0",
+            "[::1",
+            "[::1]9",
+            "wss://",
+        ] {
+            let text = read(json!({"remote_host": host})).unwrap_err();
+            let wanted =
+                format!("is {host:?}, expected a name or an address, reached by ws:// or wss://");
+            assert!(text.contains(&wanted), "{text}");
+        }
         assert!(
-            read(json!({"remote_host": "wss://gpu7"}))
+            read(json!({"remote_host": "gpu7:9", "remote_port": 8}))
                 .unwrap_err()
-                .contains("reached by ws://")
+                .ends_with("remote_port` is 8, but remote_host has the port 9")
+        );
+        assert!(
+            read(json!({"remote_ca_file": "ca.pem"}))
+                .unwrap_err()
+                .contains("is \"ca.pem\", but ws:// is not encrypted; write wss://")
         );
         assert!(
             read(json!({"remote_host": ""}))

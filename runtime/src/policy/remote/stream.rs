@@ -13,6 +13,9 @@ const SLICE: Duration = Duration::from_millis(100);
 /// Maximum time for connecting, which cannot be interrupted; a reachable machine answers sooner.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
 
+/// Maximum time for a step after [`PatientStream::hurry`].
+const LONGEST_FAREWELL: Duration = Duration::from_millis(500);
+
 /// A connection that blocks until its deadline, or until the lifeline is cut.
 #[derive(Debug)]
 pub struct PatientStream {
@@ -20,6 +23,8 @@ pub struct PatientStream {
     lifeline: Lifeline,
     timeout: Duration,
     deadline: Instant,
+    /// Whether a cut lifeline makes no difference any more.
+    is_farewell: bool,
 }
 
 impl PatientStream {
@@ -57,6 +62,7 @@ impl PatientStream {
                 lifeline: lifeline.clone(),
                 timeout: server.timeout,
                 deadline,
+                is_farewell: false,
             });
         }
         Err(CallError::Away(reason))
@@ -65,6 +71,14 @@ impl PatientStream {
     /// Restarts the timeout.
     pub fn renew(&mut self) {
         self.deadline = now() + self.timeout;
+    }
+
+    /// Makes every step from now on a short one, for what is said at the end: by then, the lifeline
+    /// may be cut.
+    pub fn hurry(&mut self) {
+        self.timeout = self.timeout.min(LONGEST_FAREWELL);
+        self.is_farewell = true;
+        self.renew();
     }
 
     /// Classifies an error from reading or writing.
@@ -85,7 +99,8 @@ impl PatientStream {
         mut attempt: impl FnMut(&mut TcpStream) -> io::Result<T>,
     ) -> io::Result<T> {
         loop {
-            if self.lifeline.is_cut() || now() >= self.deadline {
+            let is_cut = self.lifeline.is_cut() && !self.is_farewell;
+            if is_cut || now() >= self.deadline {
                 return Err(ErrorKind::TimedOut.into());
             }
             match attempt(&mut self.tcp) {
@@ -140,6 +155,8 @@ mod tests {
             scheme: "tcp",
             host: "127.0.0.1".to_owned(),
             port,
+            path: String::new(),
+            tls: None,
             token: None,
             timeout,
             retry: Duration::ZERO,
@@ -197,6 +214,26 @@ mod tests {
         lifeline.cut();
         let err = stream.read(&mut [0]).unwrap_err();
         assert_eq!(stream.trouble(&err), CallError::Cut);
+    }
+
+    #[test]
+    fn a_farewell_is_short_and_goes_out_after_a_cut() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = server(
+            listener.local_addr().unwrap().port(),
+            Duration::from_secs(3600),
+        );
+        let lifeline = Lifeline::alone();
+        let mut stream = PatientStream::connect(&server, &lifeline).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        lifeline.cut();
+        stream.hurry();
+        stream.write_all(b"bye").unwrap();
+        let mut heard = [0; 3];
+        peer.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"bye");
+        // The peer is silent.
+        stream.read(&mut [0]).unwrap_err();
     }
 
     #[test]

@@ -1,0 +1,214 @@
+//! TLS for `wss://`: which certificates are trusted, and what a failed handshake means.
+//!
+//! The same stack as for planners behind HTTPS: rustls with ring, and the authorities that browsers
+//! trust unless a file names others.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{CertificateError, ClientConfig, ClientConnection, Error, RootCertStore};
+
+use crate::policy::PolicyError;
+
+/// Whose certificates a client accepts.
+#[derive(Clone)]
+pub struct TlsTrust {
+    ca_file: Option<PathBuf>,
+    config: Arc<ClientConfig>,
+}
+
+impl TlsTrust {
+    /// Trusts the authorities in a PEM file, or those that browsers trust.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::File`] if the file cannot be read, or contains no usable certificate.
+    pub fn new(ca_file: Option<PathBuf>) -> Result<Self, PolicyError> {
+        let mut roots = RootCertStore::empty();
+        match &ca_file {
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+            Some(path) => {
+                for certificate in read_certificates(path)? {
+                    roots
+                        .add(certificate)
+                        .map_err(|err| unusable(path, format!("a certificate: {err}")))?;
+                }
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring has the cipher suites of TLS 1.2 and 1.3")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self {
+            ca_file,
+            config: Arc::new(config),
+        })
+    }
+
+    /// Returns the client's side of a connection to a server of this name, or why there is none.
+    pub(super) fn session(&self, host: &str) -> Result<ClientConnection, String> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| format!("`{host}` cannot be the name on a certificate"))?;
+        ClientConnection::new(Arc::clone(&self.config), name).map_err(|err| tls_reason(&err))
+    }
+}
+
+impl PartialEq for TlsTrust {
+    fn eq(&self, other: &Self) -> bool {
+        self.ca_file == other.ca_file
+    }
+}
+
+impl Eq for TlsTrust {}
+
+impl fmt::Debug for TlsTrust {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter
+            .debug_struct("TlsTrust")
+            .field("ca_file", &self.ca_file)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads the certificates of a PEM file.
+///
+/// # Errors
+/// Returns [`PolicyError::File`] if the file cannot be read, or has no certificate.
+pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PolicyError> {
+    let pem = std::fs::read(path).map_err(|err| unusable(path, err.to_string()))?;
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+        .filter_map(Result::ok)
+        .collect();
+    if found.is_empty() {
+        return Err(unusable(path, "it has no certificate in PEM".to_owned()));
+    }
+    Ok(found)
+}
+
+fn unusable(path: &Path, reason: String) -> PolicyError {
+    PolicyError::File {
+        path: path.to_owned(),
+        reason,
+    }
+}
+
+/// Explains an error of reading or writing, if it is one of TLS.
+pub(super) fn reason_of(err: &io::Error) -> Option<String> {
+    let inner: &Error = err.get_ref()?.downcast_ref()?;
+    Some(tls_reason(inner))
+}
+
+/// Explains an error of TLS, as a sentence about the server.
+fn tls_reason(err: &Error) -> String {
+    match err {
+        Error::InvalidCertificate(err) => certificate_reason(err),
+        Error::InvalidMessage(_) => {
+            "it does not speak TLS: with wss:// in remote_host, a server with TLS is needed"
+                .to_owned()
+        }
+        Error::AlertReceived(alert) => format!("it refuses the TLS handshake: {alert:?}"),
+        other => format!("its TLS cannot be used: {other}"),
+    }
+}
+
+fn certificate_reason(err: &CertificateError) -> String {
+    use CertificateError as Reason;
+    match err {
+        Reason::UnknownIssuer => {
+            "its certificate is not signed by a trusted authority; remote_ca_file names the PEM \
+             file of another authority"
+                .to_owned()
+        }
+        Reason::Expired | Reason::ExpiredContext { .. } => "its certificate has expired".to_owned(),
+        Reason::NotValidYet | Reason::NotValidYetContext { .. } => {
+            "its certificate is not valid yet; is the clock of this machine right?".to_owned()
+        }
+        Reason::NotValidForNameContext {
+            expected,
+            presented,
+        } if !presented.is_empty() => format!(
+            "its certificate is for {}, not for {}",
+            presented
+                .iter()
+                .map(|name| plain(name))
+                .collect::<Vec<_>>()
+                .join(", "),
+            expected.to_str()
+        ),
+        Reason::NotValidForName | Reason::NotValidForNameContext { .. } => {
+            "its certificate is for another name than that in remote_host".to_owned()
+        }
+        other => format!("its certificate is refused: {other}"),
+    }
+}
+
+/// Returns the name in rustls' `DnsName("gpu7")` or `IpAddress(10.0.0.7)`.
+fn plain(presented: &str) -> &str {
+    let inner = presented
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(presented).trim_matches('"')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_certificate_is_refused_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.pem");
+        let refusal = || TlsTrust::new(Some(path.clone())).unwrap_err().to_string();
+        assert!(refusal().contains("ca.pem`: No such file"), "{}", refusal());
+
+        std::fs::write(&path, "no PEM").unwrap();
+        assert!(
+            refusal().ends_with("ca.pem`: it has no certificate in PEM"),
+            "{}",
+            refusal()
+        );
+
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        std::fs::write(&path, broken).unwrap();
+        assert!(
+            refusal().contains("ca.pem`: a certificate: "),
+            "{}",
+            refusal()
+        );
+    }
+
+    #[test]
+    fn every_reason_names_what_is_wrong() {
+        let expected = ServerName::try_from("gpu7").unwrap();
+        let presented = vec!["DnsName(\"gpu8\")".to_owned()];
+        let table = [
+            (
+                Error::InvalidCertificate(CertificateError::UnknownIssuer),
+                "remote_ca_file",
+            ),
+            (
+                Error::InvalidCertificate(CertificateError::Expired),
+                "has expired",
+            ),
+            (
+                Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+                    expected,
+                    presented,
+                }),
+                "its certificate is for gpu8, not for gpu7",
+            ),
+            (
+                Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType),
+                "it does not speak TLS",
+            ),
+        ];
+        for (err, wanted) in table {
+            assert!(tls_reason(&err).contains(wanted), "{}", tls_reason(&err));
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The actions of an answer, in the order of the environment's action vector.
+//!
+//! XPolicyLab's policies return a list with a map for each step,
+//! `{"arm_joint_state": [6], "ee_joint_state": [1]}`. Some return a single map, or numbers without
+//! names: `[steps, width]`.
+
+use wire::Value;
+
+use crate::policy::Chunk;
+
+/// Maximum number of actions of an answer that are used.
+pub(super) const MOST_ACTIONS: usize = 4096;
+
+/// The reason why an answer to `infer` has no usable actions. The texts follow the name of the
+/// server.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// The answer has no list of actions, or an empty one.
+    #[error("its answer has no `actions`")]
+    NoActions,
+    /// An action lacks one of the keys.
+    #[error("its action {step} has no `{key}`; it has {found}")]
+    NoKey {
+        /// Index of the action.
+        step: usize,
+        /// The key.
+        key: String,
+        /// The keys that the action has.
+        found: String,
+    },
+    /// An action, or a part of it, is not a list of numbers.
+    #[error("its action {step} has {found} where a list of numbers is expected")]
+    NotNumbers {
+        /// Index of the action.
+        step: usize,
+        /// Python's name of the type.
+        found: &'static str,
+    },
+    /// An action has another number of values than the environment.
+    #[error("its action {step} has {found}, the environment takes {dim} numbers")]
+    Width {
+        /// Index of the action.
+        step: usize,
+        /// What the action has: `arm_joint_state [6] + ee_joint_state [1]`.
+        found: String,
+        /// Number of components of the environment's action.
+        dim: usize,
+    },
+    /// An array of actions has another shape.
+    #[error("its actions are {found:?}, expected [1 or more, {dim}]")]
+    Shape {
+        /// Shape of the array.
+        found: Vec<usize>,
+        /// Number of components of the environment's action.
+        dim: usize,
+    },
+}
+
+/// Returns the first `most` actions of the payload of an `infer_result`: the values of `keys`, one
+/// after the other.
+///
+/// # Errors
+/// Returns an [`AnswerError`] for the first action that does not fit.
+pub fn read_chunk(
+    payload: &Value,
+    keys: &[String],
+    dim: usize,
+    most: usize,
+) -> Result<Chunk, AnswerError> {
+    let most = most.min(MOST_ACTIONS);
+    let values = match payload.get("actions") {
+        Some(Value::List(steps)) if !steps.is_empty() => {
+            let mut values = Vec::new();
+            for (step, action) in steps.iter().take(most).enumerate() {
+                values.extend(read_action(step, action, keys, dim)?);
+            }
+            values
+        }
+        Some(action @ Value::Map(_)) => read_action(0, action, keys, dim)?,
+        Some(Value::Array(array)) => match *array.shape() {
+            [steps, width] if steps > 0 && width == dim => {
+                let used = steps.min(most) * dim;
+                array.to_f32()[..used].to_vec()
+            }
+            [width] if width == dim => array.to_f32(),
+            ref found => {
+                return Err(AnswerError::Shape {
+                    found: found.to_vec(),
+                    dim,
+                });
+            }
+        },
+        _ => return Err(AnswerError::NoActions),
+    };
+    Ok(Chunk::new(dim, values))
+}
+
+/// Returns the numbers of one action.
+fn read_action(
+    step: usize,
+    action: &Value,
+    keys: &[String],
+    dim: usize,
+) -> Result<Vec<f32>, AnswerError> {
+    let Value::Map(members) = action else {
+        let values = numbers(step, action)?;
+        let found = || format!("{} numbers", values.len());
+        return checked(step, dim, found, &values).map(|()| values);
+    };
+    let (mut values, mut widths) = (Vec::new(), Vec::new());
+    for key in keys {
+        let part = action.get(key).ok_or_else(|| AnswerError::NoKey {
+            step,
+            key: key.clone(),
+            found: shown(members.iter().map(|(key, _)| key.shown())),
+        })?;
+        let part = numbers(step, part)?;
+        widths.push(part.len());
+        values.extend(part);
+    }
+    let found = || {
+        let parts = keys.iter().zip(&widths);
+        let parts: Vec<_> = parts
+            .map(|(key, width)| format!("{key} [{width}]"))
+            .collect();
+        parts.join(" + ")
+    };
+    checked(step, dim, found, &values).map(|()| values)
+}
+
+fn checked(
+    step: usize,
+    dim: usize,
+    found: impl FnOnce() -> String,
+    values: &[f32],
+) -> Result<(), AnswerError> {
+    if values.len() == dim {
+        return Ok(());
+    }
+    Err(AnswerError::Width {
+        step,
+        found: found(),
+        dim,
+    })
+}
+
+/// Reads a vector of numbers, or a single one.
+fn numbers(step: usize, value: &Value) -> Result<Vec<f32>, AnswerError> {
+    let wrong = |value: &Value| AnswerError::NotNumbers {
+        step,
+        found: value.type_name(),
+    };
+    match value {
+        Value::Array(array) if array.shape().len() <= 1 => Ok(array.to_f32()),
+        Value::List(items) => items
+            .iter()
+            .map(|item| number(item).ok_or_else(|| wrong(item)))
+            .collect(),
+        single => number(single)
+            .map(|number| vec![number])
+            .ok_or_else(|| wrong(single)),
+    }
+}
+
+fn number(value: &Value) -> Option<f32> {
+    match value {
+        Value::Int(number) => Some(*number as f32),
+        Value::Large(number) => Some(*number as f32),
+        Value::Float(number) => Some(*number as f32),
+        Value::Scalar(scalar) => scalar.to_f32().first().copied(),
+        _ => None,
+    }
+}
+
+/// Returns names as a list of bounded length, because the server chooses them.
+fn shown(names: impl Iterator<Item = String>) -> String {
+    const MOST_NAMES: usize = 20;
+    let mut names: Vec<String> = names.take(MOST_NAMES + 1).collect();
+    match names.len() {
+        0 => "no keys".to_owned(),
+        count => {
+            if count > MOST_NAMES {
+                names[MOST_NAMES] = "…".to_owned();
+            }
+            names.join(", ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use wire::{Array, Dialect, Key};
+
+    use super::*;
+
+    fn keys() -> Vec<String> {
+        ["arm_joint_state", "ee_joint_state"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    fn chunk(actions: Value, most: usize) -> Result<Chunk, String> {
+        let payload = Value::map([("actions", actions), ("latency_ms", 1.5.into())]);
+        read_chunk(&payload, &keys(), 3, most).map_err(|err| err.to_string())
+    }
+
+    fn action(arm: Value, hand: Value) -> Value {
+        let more = ("ee_pose", Value::Nil);
+        Value::map([("ee_joint_state", hand), ("arm_joint_state", arm), more])
+    }
+
+    fn vector(numbers: &[f32]) -> Value {
+        Array::of_f32(&[numbers.len()], numbers).into()
+    }
+
+    #[test]
+    fn an_action_is_put_together_in_the_order_of_the_keys() {
+        let first = action(vector(&[1.0, 2.0]), vector(&[3.0]));
+        let plain = action(vec![4i64.into(), 5.5.into()].into(), 6i64.into());
+        let three = [first.clone(), plain, first].to_vec();
+        let wanted = vec![1.0, 2.0, 3.0, 4.0, 5.5, 6.0];
+        assert_eq!(chunk(three.into(), 2), Ok(Chunk::new(3, wanted)));
+    }
+
+    #[test]
+    fn a_single_action_and_actions_without_names_are_read() {
+        let one = action(vector(&[1.0, 2.0]), vector(&[3.0]));
+        assert_eq!(chunk(one, 9), Ok(Chunk::new(3, vec![1.0, 2.0, 3.0])));
+        let numbers: Vec<f32> = (0..12).map(|number| number as f32).collect();
+        let table = Array::of_f32(&[4, 3], &numbers);
+        assert_eq!(
+            chunk(table.into(), 2),
+            Ok(Chunk::new(3, numbers[..6].to_vec()))
+        );
+        let rows = vec![vector(&numbers[..3]), vector(&numbers[3..6])];
+        assert_eq!(
+            chunk(rows.into(), 9),
+            Ok(Chunk::new(3, numbers[..6].to_vec()))
+        );
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_is_refused_with_both_sides() {
+        let refusal = |actions: Value| chunk(actions, 9).unwrap_err();
+        assert_eq!(refusal(Value::Nil), "its answer has no `actions`");
+        assert_eq!(refusal(Vec::new().into()), "its answer has no `actions`");
+        let dual = Value::map([("left_arm_joint_state", vector(&[1.0]))]);
+        assert_eq!(
+            refusal(vec![dual].into()),
+            "its action 0 has no `arm_joint_state`; it has left_arm_joint_state"
+        );
+        let long = action(vector(&[1.0, 2.0, 3.0]), vector(&[4.0]));
+        assert_eq!(
+            refusal(vec![long].into()),
+            "its action 0 has arm_joint_state [3] + ee_joint_state [1], the environment takes 3 \
+             numbers"
+        );
+        assert_eq!(
+            refusal(vec![vector(&[1.0])].into()),
+            "its action 0 has 1 numbers, the environment takes 3 numbers"
+        );
+        assert_eq!(
+            refusal(vec![action("fast".into(), Value::Nil)].into()),
+            "its action 0 has str where a list of numbers is expected"
+        );
+        let flat = Array::of_f32(&[2, 2], &[0.0; 4]);
+        assert_eq!(
+            refusal(flat.into()),
+            "its actions are [2, 2], expected [1 or more, 3]"
+        );
+        let none = Array::of_f32(&[0, 3], &[]);
+        assert_eq!(
+            refusal(none.into()),
+            "its actions are [0, 3], expected [1 or more, 3]"
+        );
+        let many: Vec<_> = (0..1000)
+            .map(|number| (Key::from(format!("k{number}").as_str()), Value::Nil))
+            .collect();
+        assert!(refusal(vec![Value::Map(many)].into()).len() < 300);
+    }
+
+    /// Generates what may stand where numbers are expected.
+    fn parts() -> impl Strategy<Value = Value> {
+        let array = proptest::collection::vec(0usize..4, 0..3).prop_map(|shape| {
+            let count = shape.iter().product();
+            Value::Array(Array::of_f32(&shape, &vec![0.5; count]))
+        });
+        let leaf = prop_oneof![
+            Just(Value::Nil),
+            any::<i64>().prop_map(Value::Int),
+            any::<f64>().prop_map(Value::Float),
+            "[a-z]{0,9}".prop_map(Value::Text),
+            array,
+        ];
+        leaf.prop_recursive(3, 30, 6, |inner| {
+            let key =
+                proptest::sample::select(vec!["arm_joint_state", "ee_joint_state", "actions"]);
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::List),
+                proptest::collection::vec((key.prop_map(Key::from), inner), 0..6)
+                    .prop_map(Value::Map),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_a_chunk_of_whole_actions_or_refused(
+            actions in parts(),
+            dim in 1usize..4,
+            most in 1usize..4,
+        ) {
+            let payload = Value::map([("actions", actions)]);
+            let bytes = wire::write(&payload, Dialect::Kind).into();
+            let payload = wire::read(&bytes).unwrap().value;
+            if let Ok(chunk) = read_chunk(&payload, &keys(), dim, most) {
+                prop_assert!((1..=most).contains(&chunk.horizon()));
+                prop_assert_eq!(chunk.action(0).map(<[f32]>::len), Some(dim));
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The policy: says when episodes begin and end, and asks for one environment after the other.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::remote::{Caller, Lifeline, inputs};
+use crate::policy::settings::{MakeContext, PolicySettings};
+use crate::policy::xpolicylab::actions::read_chunk;
+use crate::policy::xpolicylab::adapter::Adapter;
+use crate::policy::xpolicylab::connection::{XpolicylabConnection, fresh_id};
+use crate::policy::xpolicylab::frame::{self, MessageType, RequestFrame};
+use crate::policy::xpolicylab::settings::XpolicylabSettings;
+use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec};
+use wire::{Array, Key, Value};
+
+/// Version of the format of observations that are sent.
+const DATA_FORMAT: &str = "v1.0";
+
+/// A server's policy that acts in one environment.
+#[derive(Debug)]
+pub struct Xpolicylab {
+    settings: XpolicylabSettings,
+    adapter: Adapter,
+    caller: Caller<XpolicylabConnection>,
+    lifeline: Lifeline,
+    action_dim: usize,
+    control_hz: u32,
+    /// Names this client; the start of each `message_id`.
+    evaluation_id: String,
+    messages: u64,
+    trials: BTreeMap<EnvIndex, Trial>,
+}
+
+/// The episode of an environment, as the server knows it.
+#[derive(Debug)]
+struct Trial {
+    id: String,
+    /// The episode before, of which the server has not been told that it is over.
+    before: Option<String>,
+    /// Whether the server has been told that this one begins.
+    has_begun: bool,
+    /// Number of inferences so far.
+    step: u64,
+}
+
+impl Xpolicylab {
+    /// Connects the parts of an observation to the environment, and the policy to the server.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::Mismatch`] if both sides do not fit together, and
+    /// [`PolicyError::Remote`] if the server is unreachable.
+    pub fn new(
+        settings: XpolicylabSettings,
+        env: &EnvSpec,
+        lifeline: &Lifeline,
+    ) -> Result<Self, PolicyError> {
+        let adapter = Adapter::new(env, settings.mapping.as_ref())?;
+        let evaluation_id = fresh_id().map_err(|reason| settings.server.error(reason))?;
+        let mut caller = Caller::new(&settings.server, lifeline);
+        caller.meet()?;
+        Ok(Self {
+            settings,
+            adapter,
+            caller,
+            lifeline: lifeline.clone(),
+            action_dim: env.action.names.len(),
+            control_hz: env.control_hz,
+            evaluation_id,
+            messages: 0,
+            trials: BTreeMap::new(),
+        })
+    }
+
+    /// Sends a request about a trial, and returns the payload of its answer.
+    fn ask(
+        &mut self,
+        message_type: MessageType,
+        trial_id: &str,
+        step: u64,
+        payload: Vec<(Key, Value)>,
+    ) -> Result<Value, PolicyError> {
+        let message_id = self.next_id();
+        let request = RequestFrame {
+            message_type,
+            message_id: &message_id,
+            evaluation_id: &self.evaluation_id,
+            trial_id: Some(trial_id),
+            step,
+        };
+        let what = message_type.name();
+        let answer = self.caller.call(what, &request.with(payload))?;
+        frame::payload(&answer, message_type, &message_id)
+            .map_err(|reason| self.settings.server.error(format!("{what}: {reason}")))
+    }
+
+    fn next_id(&mut self) -> String {
+        self.messages += 1;
+        format!("{}-{}", self.evaluation_id, self.messages)
+    }
+
+    /// Tells the server which episodes are over and which begin.
+    fn begin_trials(&mut self) -> Result<(), PolicyError> {
+        let mut over = Vec::new();
+        let mut begun = Vec::new();
+        for trial in self.trials.values_mut() {
+            over.extend(trial.before.take());
+            if !std::mem::replace(&mut trial.has_begun, true) {
+                begun.push(trial.id.clone());
+            }
+        }
+        let ended = over.iter().map(|id| (MessageType::TrialEnd, id));
+        for (message_type, id) in ended.chain(begun.iter().map(|id| (MessageType::Reset, id))) {
+            self.ask(message_type, id, 0, payload_about(id))?;
+        }
+        Ok(())
+    }
+
+    fn infer(&mut self, row: &PolicyRow) -> Result<Chunk, PolicyError> {
+        let observation = self.observation(row.env, &row.observation)?;
+        let (id, step) = match self.trials.get_mut(&row.env) {
+            Some(trial) => {
+                trial.step += 1;
+                (trial.id.clone(), trial.step - 1)
+            }
+            None => (String::new(), 0),
+        };
+        let payload = vec![(Key::from("observation"), observation)];
+        let answer = self.ask(MessageType::Infer, &id, step, payload)?;
+        let most = self.settings.chunk_length;
+        read_chunk(&answer, &self.settings.action_keys, self.action_dim, most)
+            .map_err(|reason| self.settings.server.error(format!("infer: {reason}")))
+    }
+
+    /// Returns an observation in XPolicyLab's format v1.0.
+    fn observation(&self, env: EnvIndex, seen: &Observation) -> Result<Value, PolicyError> {
+        let words = inputs::instruction(seen, self.settings.language.as_deref())?;
+        let mut vision = Vec::new();
+        for (name, camera) in &self.adapter.cameras {
+            let frame = inputs::frame(camera, seen)?;
+            let (height, width) = (frame.height as usize, frame.width as usize);
+            let color = Array::of_u8(&[height, width, 3], frame.rgb.clone());
+            let shape = vec![Value::from(height as u64), Value::from(width as u64)];
+            let picture = Value::map([("color", color.into()), ("shape", shape.into())]);
+            vision.push((Key::from(name.as_str()), picture));
+        }
+        let mut state = Value::Map(Vec::new());
+        for (path, names) in &self.adapter.states {
+            let numbers = inputs::numbers(names, seen)?;
+            let numbers = Array::of_f32(&[numbers.len()], &numbers);
+            insert(&mut state, path, numbers.into());
+        }
+        let frequency = Value::from(u64::from(self.control_hz));
+        Ok(Value::map([
+            ("data_format_version", DATA_FORMAT.into()),
+            ("instruction", words.into()),
+            ("env_idx", Value::from(env.0 as u64)),
+            ("vision", Value::Map(vision)),
+            ("state", state),
+            ("additional_info", Value::map([("frequency", frequency)])),
+        ]))
+    }
+}
+
+impl Drop for Xpolicylab {
+    /// Tells the server that the last episodes are over, if it is still there.
+    fn drop(&mut self) {
+        let mut over = Vec::new();
+        for trial in std::mem::take(&mut self.trials).into_values() {
+            over.extend(trial.before);
+            over.extend(trial.has_begun.then_some(trial.id));
+        }
+        for id in over {
+            let message_id = self.next_id();
+            let request = RequestFrame {
+                message_type: MessageType::TrialEnd,
+                message_id: &message_id,
+                evaluation_id: &self.evaluation_id,
+                trial_id: Some(&id),
+                step: 0,
+            };
+            if !self.caller.farewell(&request.with(payload_about(&id))) {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns what a message says that is about a trial as a whole.
+fn payload_about(trial_id: &str) -> Vec<(Key, Value)> {
+    vec![(Key::from("trial_id"), trial_id.into())]
+}
+
+/// Inserts a value into nested maps.
+fn insert(map: &mut Value, path: &[String], value: Value) {
+    let (Value::Map(members), [first, rest @ ..]) = (map, path) else {
+        return;
+    };
+    if rest.is_empty() {
+        members.push((Key::from(first.as_str()), value));
+        return;
+    }
+    let position = members.iter().position(|(key, _)| key.is(first));
+    let position = position.unwrap_or_else(|| {
+        members.push((Key::from(first.as_str()), Value::Map(Vec::new())));
+        members.len() - 1
+    });
+    insert(&mut members[position].1, rest, value);
+}
+
+impl PolicySettings for XpolicylabSettings {
+    fn chunk_length(&self) -> Option<usize> {
+        // The policy cuts its chunks itself.
+        None
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        let policy = Xpolicylab::new(*self, context.env, context.lifeline)?;
+        Ok(Box::new(policy))
+    }
+}
+
+impl Policy for Xpolicylab {
+    fn spec(&self) -> PolicySpec {
+        PolicySpec {
+            action_horizon: self.settings.chunk_length,
+            needs_video: !self.adapter.cameras.is_empty(),
+            looks_back: 0,
+            num_episodes: None,
+        }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Json)> {
+        vec![
+            ("policy_path", self.settings.server.to_string().into()),
+            ("action_keys", self.settings.action_keys.clone().into()),
+        ]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.settings.notes.clone()
+    }
+
+    fn reset(&mut self, starts: &[EpisodeReset]) {
+        for start in starts {
+            let last = self.trials.remove(&start.env);
+            // An episode that the server was never told of needs no end.
+            let before = last.and_then(|trial| match trial.has_begun {
+                true => Some(trial.id),
+                false => trial.before,
+            });
+            let trial = Trial {
+                id: format!("episode-{}", start.episode),
+                before,
+                has_begun: false,
+                step: 0,
+            };
+            self.trials.insert(start.env, trial);
+        }
+    }
+
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+        let chunks = self
+            .begin_trials()
+            .and_then(|()| rows.iter().map(|row| self.infer(row)).collect());
+        if chunks.is_err() {
+            // Close the connection, so that an outstanding answer is discarded.
+            self.caller = Caller::new(&self.settings.server, &self.lifeline);
+        }
+        chunks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_becomes_nested_maps() {
+        let path = |parts: &[&str]| -> Vec<String> {
+            parts.iter().map(|part| (*part).to_owned()).collect()
+        };
+        let mut state = Value::Map(Vec::new());
+        insert(&mut state, &path(&["mobile", "base_pose"]), 1i64.into());
+        insert(&mut state, &path(&["mobile", "base_twist"]), 2i64.into());
+        insert(&mut state, &path(&["ee_pose"]), 3i64.into());
+        let mobile = Value::map([("base_pose", 1i64.into()), ("base_twist", 2i64.into())]);
+        let wanted = Value::map([("mobile", mobile), ("ee_pose", 3i64.into())]);
+        assert_eq!(state, wanted);
+    }
+}
