@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use crate::eval_args::with_dashes;
 use crate::usage::{plain, with_negative_values};
 
-/// Serve a policy to robots and simulators with GR00T's ZeroMQ protocol and openpi's websocket
-/// protocol, on one port per rank.
+/// Serve a policy to robots and simulators with GR00T's ZeroMQ protocol, and openpi's and
+/// vla-eval's websocket protocols, on one port per rank.
 ///
 /// Requests of several clients are inferred together. `GET /healthz` and `GET /metrics` are served
 /// on the same port. SIGTERM or the endpoint `kill` stops the server once it has answered all
@@ -135,6 +135,12 @@ pub struct ServeArgs {
           value_parser = clap::value_parser!(u64).range(..=60_000))]
     pub max_wait: u64,
 
+    /// Number of actions of a chunk that vla-eval's clients get, one for each observation, before
+    /// the next inference [default: all]
+    #[arg(long, value_name = "N", help_heading = "Clients",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    pub chunk_size: Option<usize>,
+
     /// Pin the policy to one GPU (single local rank only; several use LOCAL_RANK)
     #[arg(
         long,
@@ -157,7 +163,7 @@ const MESSAGES_IN_MEMORY: usize = 16;
 pub enum Protocol {
     /// GR00T's clients.
     Zmq,
-    /// openpi's clients.
+    /// openpi's and vla-eval's clients.
     Websocket,
     /// Both.
     #[default]

@@ -1,7 +1,7 @@
 //! Where time enters: loops, connections and waiting for processes read the clock here. Pure
 //! modules take the time as an argument.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::Timespec;
 
@@ -9,6 +9,12 @@ use rustix::event::Timespec;
 #[expect(clippy::disallowed_methods, reason = "the one place that reads it")]
 pub fn now() -> Instant {
     Instant::now()
+}
+
+/// Returns the seconds since 1970, for messages that carry the time.
+pub fn unix_seconds() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
 }
 
 /// Returns a time limit as `poll` and `epoll` take it.

@@ -23,3 +23,4 @@ mod resume;
 mod simulators;
 mod tools;
 mod under_others;
+mod vla_eval;

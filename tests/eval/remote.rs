@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// Starts `rrun-rank serve` with a checkpoint.
-    fn ours(checkpoint: &Path) -> Self {
+    pub fn ours(checkpoint: &Path, words: &[&str]) -> Self {
         let mut server = Self::nowhere();
         let mut command = Command::new(env!("CARGO_BIN_EXE_rrun-rank"));
         command
@@ -76,7 +76,8 @@ impl Server {
                 &server.port.to_string(),
                 "--policy",
             ])
-            .arg(checkpoint);
+            .arg(checkpoint)
+            .args(words);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         server.child = Some(command.spawn().unwrap());
         wait_until("the server", || {
@@ -149,7 +150,7 @@ impl Drop for Server {
     }
 }
 
-fn toy(policy: &str, config: Value) -> Value {
+pub fn toy(policy: &str, config: Value) -> Value {
     json!({
         "name": "toy",
         "arena_env_args": {
@@ -251,7 +252,7 @@ fn a_checkpoint_behind_our_own_server_does_what_it_does_in_the_rank() {
         json!({"model_path": checkpoint, "action_chunk_length": 4}),
     ));
     local.run().succeeds();
-    let server = Server::ours(&checkpoint);
+    let server = Server::ours(&checkpoint, &[]);
     let config =
         json!({"remote_host": "127.0.0.1", "remote_port": server.port, "action_chunk_length": 4});
     let remote = eval(reach("gr00t_remote_closedloop", config));

@@ -62,6 +62,26 @@ enum Refusal {
     Actions(Discriminant<AnswerError>),
 }
 
+fn hostile_vla_eval() {
+    let words: &[&[u8]] = &[
+        b"\xa4type",
+        b"\xa5hello",
+        b"\xa6action",
+        b"\xa7payload",
+        b"\xa3seq",
+        b"\xab__ndarray__",
+        b"\xa9__image__",
+        b"\xa5shape",
+        b"\xdf\xff\xff\xff\xff",
+    ];
+    Target::new("vla_eval").dictionary(words).run(|input| {
+        let message = wire::VlaEvalMessage::read(&input.to_vec().into());
+        message
+            .map(|message| message.kind.name())
+            .map_err(|err| discriminant(&err))
+    });
+}
+
 #[test]
 fn hostile_npy() {
     let words: &[&[u8]] = &[

@@ -13,4 +13,5 @@ mod requests;
 mod server;
 mod soak;
 mod stop;
+mod vla_eval;
 mod websocket;

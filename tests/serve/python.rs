@@ -1,26 +1,24 @@
-//! Tests with real clients: pyzmq with the reference's messages, and `openpi-client` from PyPI.
+//! Tests with real clients: pyzmq with the reference's messages, `openpi-client` and `vla-eval` from
+//! PyPI.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::server::{Server, fixtures};
 
-#[test]
-fn real_clients_work_unchanged() {
+/// Runs a program of clients with a server; skips if the venv lacks the modules.
+fn with_clients(modules: &str, program: &str, words: &[&str], said: &str) {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python");
     let probe = Command::new(&python)
-        .args([
-            "-c",
-            "import zmq, msgpack, openpi_client, websockets, numpy",
-        ])
+        .args(["-c", &format!("import {modules}")])
         .output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no pyzmq, msgpack and openpi-client in .venv");
+        eprintln!("skipped: no {modules} in .venv");
         return;
     }
-    let server = Server::start(&["--api-token", "s3cret"]);
+    let server = Server::start(&[&["--api-token", "s3cret"], words].concat());
     let output = Command::new(python)
-        .arg(fixtures().join("serve_clients.py"))
+        .arg(fixtures().join(program))
         .arg(server.address.port().to_string())
         .arg(fixtures().join("gr00t/protocol"))
         .output()
@@ -32,5 +30,25 @@ fn real_clients_work_unchanged() {
         text(&output.stdout),
         text(&output.stderr)
     );
-    assert_eq!(text(&output.stdout), "zmq\nopenpi\n");
+    assert_eq!(text(&output.stdout), said);
+}
+
+#[test]
+fn real_clients_work_unchanged() {
+    with_clients(
+        "zmq, msgpack, openpi_client, websockets, numpy",
+        "serve_clients.py",
+        &[],
+        "zmq\nopenpi\n",
+    );
+}
+
+#[test]
+fn vla_evals_own_client_and_runner_work_unchanged() {
+    with_clients(
+        "zmq, vla_eval.connection, PIL",
+        "serve_vla_eval.py",
+        &["--chunk-size", "2"],
+        "chunks\nseeds\nrunner\nvla-eval\n",
+    );
 }

@@ -9,18 +9,23 @@ use wire::{Dialect, Value, read, write};
 use crate::client::{Client, file};
 use crate::server::{DEADLINE, Server, wait_until};
 
-struct Websocket {
+pub struct Websocket {
     stream: TcpStream,
 }
 
 impl Websocket {
     /// Performs the handshake; returns the status line if it is refused.
     fn connect(server: &Server, fields: &str) -> Result<Self, String> {
+        Self::connect_to(server, "/", fields)
+    }
+
+    /// Performs the handshake on a path.
+    pub fn connect_to(server: &Server, path: &str, fields: &str) -> Result<Self, String> {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         // Key and answer of RFC 6455, section 1.3.
         let request = format!(
-            "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+            "GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}\r\n"
         );
         stream.write_all(request.as_bytes()).unwrap();
@@ -37,7 +42,7 @@ impl Websocket {
         }
     }
 
-    fn send(&mut self, opcode: u8, body: &[u8]) {
+    pub fn send(&mut self, opcode: u8, body: &[u8]) {
         let mut frame = vec![0x80 | opcode, 0x80 | 127];
         frame.extend((body.len() as u64).to_be_bytes());
         // A mask of zeros leaves the body unchanged.
@@ -46,7 +51,7 @@ impl Websocket {
         self.stream.write_all(&frame).unwrap();
     }
 
-    fn receive(&mut self) -> (u8, Bytes) {
+    pub fn receive(&mut self) -> (u8, Bytes) {
         let mut head = [0; 2];
         self.stream.read_exact(&mut head).unwrap();
         let length = match head[1] {
@@ -69,8 +74,8 @@ impl Websocket {
 }
 
 const TEXT: u8 = 1;
-const BINARY: u8 = 2;
-const CLOSE: u8 = 8;
+pub const BINARY: u8 = 2;
+pub const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
@@ -155,6 +160,7 @@ fn a_token_is_asked_for_in_the_header() {
         "",
         "Authorization: Api-Key s3cre\r\n",
         "Authorization: Basic s3cret\r\n",
+        "Authorization: Basic czNjcmV0Og==\r\n",
     ] {
         assert_eq!(
             Websocket::connect(&server, wrong).err().as_deref(),
@@ -163,6 +169,9 @@ fn a_token_is_asked_for_in_the_header() {
         );
     }
     assert!(Websocket::connect(&server, "Authorization: Api-Key s3cret\r\n").is_ok());
+    // `any:s3cret`, as clients send what stands before the host in their address.
+    let basic = "Authorization: Basic YW55OnMzY3JldA==\r\n";
+    assert!(Websocket::connect(&server, basic).is_ok());
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod reader;
 mod remote;
 mod setting;
 mod torchscript;
+mod vla_eval_remote;
 mod xpolicylab_remote;
 
 use serde_json::{Map, Value};
@@ -126,6 +127,8 @@ policy_types! {
     Pi0Remote => pi0_remote::ROW,
     /// A policy server of XPolicyLab.
     XpolicylabRemote => xpolicylab_remote::ROW,
+    /// A model server of vla-eval.
+    VlaEvalRemote => vla_eval_remote::ROW,
     /// A vision-language model behind a chat server.
     OpenaiAgent => openai_agent::ROW,
 }

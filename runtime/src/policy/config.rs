@@ -17,6 +17,7 @@ use crate::policy::replay::ReplaySettings;
 use crate::policy::scripted::ScriptedSettings;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::torchscript::ScriptSettings;
+use crate::policy::vla_eval::VlaEvalSettings;
 use crate::policy::xpolicylab::XpolicylabSettings;
 use crate::policy::{Checkpoints, Policy, PolicyError, argument};
 
@@ -107,6 +108,7 @@ fn read(
         PolicyType::Gr00tRemote => Box::new(RemoteSettings::read(config)?),
         PolicyType::Pi0Remote => Box::new(OpenpiSettings::read(config)?),
         PolicyType::XpolicylabRemote => Box::new(XpolicylabSettings::read(config)?),
+        PolicyType::VlaEvalRemote => Box::new(VlaEvalSettings::read(config)?),
         PolicyType::OpenaiAgent => Box::new(AgentSettings::read(config)?),
     })
 }

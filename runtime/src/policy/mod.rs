@@ -25,6 +25,7 @@ mod scripted;
 pub mod served;
 mod settings;
 mod torchscript;
+pub mod vla_eval;
 pub mod xpolicylab;
 
 pub use basic::{RandomAction, ZeroAction};

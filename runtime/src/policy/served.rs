@@ -143,6 +143,7 @@ pub fn serve(
         | PolicyType::Gr00tRemote
         | PolicyType::Pi0Remote
         | PolicyType::XpolicylabRemote
+        | PolicyType::VlaEvalRemote
         | PolicyType::OpenaiAgent => Err(not_served(policy_type).into()),
     }
 }

@@ -13,6 +13,7 @@ use crate::serve::batcher::QueueRefusal;
 use crate::serve::decoder::NotDecoded;
 use crate::serve::limits::LimitExceeded;
 use crate::serve::stats::Stats;
+use crate::serve::vla_eval::error::ObservationError;
 
 /// The reason why a request is answered with an error. The text goes to the client, and is that of
 /// the reference where it has one.
@@ -79,6 +80,9 @@ pub enum RequestError {
     /// The observation does not fit the checkpoint.
     #[error(transparent)]
     Observation(#[from] InvalidObservation),
+    /// An observation of vla-eval does not fit the checkpoint.
+    #[error(transparent)]
+    VlaEval(#[from] ObservationError),
     /// The seed of an episode is not a non-negative integer.
     #[error("options 'seed' must be a whole number that is not negative")]
     Seed,

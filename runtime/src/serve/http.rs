@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use jobs::serve_args::Protocol;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +15,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use crate::serve::close::CloseReason;
 use crate::serve::connections::ConnectionId;
 use crate::serve::server::ServerState;
-use crate::serve::websocket;
+use crate::serve::{vla_eval, websocket};
 
 /// Maximum size of a request head in bytes.
 const LONGEST_HEAD: usize = 8192;
@@ -59,13 +61,14 @@ pub(super) async fn serve(
     if let Some(response) = respond(&head, &server) {
         return write(&mut stream, response.to_text().as_bytes()).await;
     }
-    let accept = derive_accept_key(head.key.unwrap_or_default().as_bytes());
+    let accept = derive_accept_key(head.key.as_deref().unwrap_or_default().as_bytes());
     let upgrade = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {accept}\r\n\r\n"
     );
     write(&mut stream, upgrade.as_bytes()).await?;
-    websocket::serve(stream, rest.to_vec(), server, id).await
+    let is_silent = head.path == vla_eval::PATH;
+    websocket::serve(stream, rest.to_vec(), server, id, is_silent).await
 }
 
 /// A response to a request that is not upgraded.
@@ -103,8 +106,10 @@ fn respond(head: &RequestHead, server: &ServerState) -> Option<HttpResponse> {
     let text = HttpResponse::text;
     Some(match (&*head.path, &head.key) {
         _ if !head.is_get => text("405 Method Not Allowed", "expected GET\n"),
-        ("/healthz", None) if server.is_ending() => text("503 Service Unavailable", "stopping\n"),
-        ("/healthz", None) => text("200 OK", "OK\n"),
+        ("/healthz" | "/health", None) if server.is_ending() => {
+            text("503 Service Unavailable", "stopping\n")
+        }
+        ("/healthz" | "/health", None) => text("200 OK", "OK\n"),
         ("/metrics", None) => {
             let connected = server.connections().count();
             HttpResponse {
@@ -117,7 +122,7 @@ fn respond(head: &RequestHead, server: &ServerState) -> Option<HttpResponse> {
             text("404 Not Found", "no websockets here\n")
         }
         (_, Some(_)) if server.is_ending() => text("503 Service Unavailable", "stopping\n"),
-        (_, Some(_)) if !server.lets_in(token(head)) => {
+        (_, Some(_)) if !server.lets_in(token(head).as_deref()) => {
             server.stats.unauthorized();
             text("401 Unauthorized", "expected Authorization: Api-Key …\n")
         }
@@ -189,12 +194,19 @@ pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, CloseReason> {
     }))
 }
 
-/// Returns the token after `Api-Key` (openpi) or `Bearer`.
-fn token(head: &RequestHead) -> Option<&str> {
-    let (scheme, token) = head.authorization.as_deref()?.split_once(' ')?;
-    ["api-key", "bearer"]
-        .contains(&&*scheme.to_ascii_lowercase())
-        .then_some(token.trim())
+/// Returns the token: what follows `Api-Key` (openpi) or `Bearer`, or the password of `Basic`, which
+/// clients send that have it in their address (`ws://any:token@host`).
+fn token(head: &RequestHead) -> Option<String> {
+    let (scheme, given) = head.authorization.as_deref()?.split_once(' ')?;
+    let given = given.trim();
+    match &*scheme.to_ascii_lowercase() {
+        "api-key" | "bearer" => Some(given.to_owned()),
+        "basic" => {
+            let pair = String::from_utf8(STANDARD.decode(given).ok()?).ok()?;
+            pair.split_once(':').map(|(_, token)| token.to_owned())
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -209,7 +221,7 @@ mod tests {
                     Sec-WebSocket-Key: k\r\nAuthorization: Api-Key s3cret\r\n\r\nmore";
         let head = parse(text.as_bytes()).unwrap().unwrap();
         assert_eq!(
-            (&*head.path, head.key.as_deref(), token(&head)),
+            (&*head.path, head.key.as_deref(), token(&head).as_deref()),
             ("/x", Some("k"), Some("s3cret"))
         );
         assert_eq!(&text[head.length..], "more");

@@ -3,7 +3,7 @@
 //! ```text
 //!             ┌ listener: one port; the first byte of a connection tells its protocol
 //! clients ◄──►├ zmtp ──────► gr00t (endpoints, 2 dialects) ─┬─► decoder (fair queue) ─► limits┐
-//!             ├ websocket ─► openpi ────────────────────────┘                                  │
+//!             ├ websocket ─► openpi, vla_eval ──────────────┘                                  │
 //!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄──────── dispatcher (batcher) ◄───┘
 //!                                                                        └─► inference thread
 //! ```
@@ -37,9 +37,11 @@ mod metered;
 mod observation;
 mod openpi;
 mod program;
+mod reply;
 mod server;
 mod serving_thread;
 mod stats;
+mod vla_eval;
 mod websocket;
 mod zmtp;
 

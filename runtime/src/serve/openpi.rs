@@ -54,7 +54,7 @@ impl OpenpiClient {
     }
 
     /// Returns the metadata that a client receives when it connects.
-    pub fn metadata(&self) -> Bytes {
+    pub fn metadata(&self) -> Value {
         let card = &self.server.card;
         let widths = |keys: &[(String, usize)]| {
             keys.iter()
@@ -81,7 +81,7 @@ impl OpenpiClient {
             "actions": widths(&card.actions),
             "action_horizon": card.horizon,
         });
-        write(&Value::from(&metadata), Dialect::Openpi).into()
+        Value::from(&metadata)
     }
 
     /// Answers one message.

@@ -212,6 +212,7 @@ fn server_config(args: &ServeArgs) -> ServerConfig {
             max_prompt_bytes: args.max_prompt,
             max_picture_edge: args.max_picture,
         },
+        chunk_size: args.chunk_size,
         most_connections: args
             .max_connections
             .min(open_files().saturating_sub(OTHER_FILES).max(1)),

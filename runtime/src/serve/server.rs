@@ -61,6 +61,8 @@ pub struct ServerState {
     pub unauthenticated_bytes: usize,
     /// Limits of one request.
     pub limits: RequestLimits,
+    /// Number of actions of a chunk that clients of vla-eval get, one at a time; `None` for all.
+    pub chunk_size: Option<usize>,
     /// Counters and latencies.
     pub stats: Stats,
     /// The reason for stopping; `None` while the server runs.
@@ -92,6 +94,8 @@ pub struct ServerConfig {
     pub memory_bytes: usize,
     /// Limits of one request.
     pub limits: RequestLimits,
+    /// Number of actions of a chunk that clients of vla-eval get, one at a time; `None` for all.
+    pub chunk_size: Option<usize>,
     /// Maximum number of connections.
     pub most_connections: usize,
 }
@@ -117,6 +121,7 @@ impl ServerState {
             most_bytes: rules.most_bytes,
             unauthenticated_bytes: rules.unauthenticated_bytes.min(rules.most_bytes),
             limits: rules.limits,
+            chunk_size: rules.chunk_size,
             stats: Stats::new(now()),
             stop: watch::Sender::new(None),
             dispatcher,

@@ -1,6 +1,6 @@
 //! Serves one WebSocket client as openpi's `WebsocketPolicyServer` does: it sends the metadata
 //! first, and then an answer for each message. An error is sent as text, after which the connection
-//! is closed.
+//! is closed. A client whose first message is a `hello` of vla-eval is served by `vla_eval`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +15,7 @@ use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
+use wire::Dialect;
 
 use crate::clock::now;
 use crate::serve::close::{CloseReason, gone};
@@ -22,7 +23,9 @@ use crate::serve::connections::ConnectionId;
 use crate::serve::limits::shortened;
 use crate::serve::metered::Metered;
 use crate::serve::openpi::OpenpiClient;
+use crate::serve::reply::WebsocketReply;
 use crate::serve::server::ServerState;
+use crate::serve::vla_eval::{self, VlaEvalClient};
 
 /// Time limit from the first to the last byte of a message, and for sending an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,7 +39,34 @@ const READ_BYTES: usize = 16 << 10;
 /// Close reason that openpi sends after an error.
 const CLOSED: &str = "Internal server error. Traceback included in previous frame.";
 
-/// Serves a client until it disconnects; `rest` is what was read after its handshake.
+/// The protocol of a client, with its state.
+enum WebsocketClient {
+    Openpi(OpenpiClient),
+    VlaEval(VlaEvalClient),
+}
+
+impl WebsocketClient {
+    async fn answer(&mut self, body: Bytes) -> WebsocketReply {
+        match self {
+            Self::Openpi(client) => match client.answer(body).await {
+                Ok(bytes) => WebsocketReply::Answer(bytes),
+                Err(err) => WebsocketReply::LastText(shortened(err.to_string())),
+            },
+            Self::VlaEval(client) => client.answer(body).await,
+        }
+    }
+
+    /// Returns how many bytes of earlier messages are kept.
+    fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Openpi(_) => 0,
+            Self::VlaEval(client) => client.kept_bytes(),
+        }
+    }
+}
+
+/// Serves a client until it disconnects; `rest` is what was read after its handshake. Unless
+/// `is_silent`, the server speaks first.
 ///
 /// # Errors
 /// Returns the reason if the server closed the connection.
@@ -45,32 +75,19 @@ pub async fn serve(
     rest: Vec<u8>,
     server: Arc<ServerState>,
     id: ConnectionId,
+    is_silent: bool,
 ) -> Result<(), CloseReason> {
-    let config = WebSocketConfig::default()
-        .read_buffer_size(READ_BYTES)
-        .max_message_size(Some(server.most_bytes))
-        .max_frame_size(Some(server.most_bytes));
-    let held = Arc::new(AtomicUsize::new(rest.len()));
-    let holder = Arc::clone(&server);
-    let stream = Metered::new(
-        stream,
-        Arc::clone(&held),
-        Box::new(move |held| holder.hold(id, held)),
-    );
-    let socket =
-        WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
-    let mut client = OpenpiClient::new(Arc::clone(&server), id);
-    let metadata = client.metadata();
-    let mut peer = WebsocketPeer {
-        socket,
-        held,
-        server,
-        id,
-    };
-    peer.send(Message::Binary(metadata)).await?;
+    let mut peer = WebsocketPeer::new(stream, rest, server, id).await;
+    let mut client = peer.greet(is_silent).await?;
+    let mut is_first = true;
     while let Some(message) = peer.hear().await? {
         match message {
             Message::Binary(body) => {
+                if is_first && !is_silent && vla_eval::is_hello(&body) {
+                    let server = Arc::clone(&peer.server);
+                    client = WebsocketClient::VlaEval(VlaEvalClient::new(server, id, true));
+                }
+                is_first = false;
                 if peer.answer(&mut client, body).await?.is_none() {
                     return Ok(());
                 }
@@ -90,35 +107,93 @@ pub async fn serve(
 struct WebsocketPeer {
     socket: WebSocketStream<Metered>,
     held: Arc<AtomicUsize>,
+    /// Bytes of earlier messages that the client's state keeps.
+    kept: Arc<AtomicUsize>,
     server: Arc<ServerState>,
     id: ConnectionId,
 }
 
 impl WebsocketPeer {
+    async fn new(
+        stream: TcpStream,
+        rest: Vec<u8>,
+        server: Arc<ServerState>,
+        id: ConnectionId,
+    ) -> Self {
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BYTES)
+            .max_message_size(Some(server.most_bytes))
+            .max_frame_size(Some(server.most_bytes));
+        let held = Arc::new(AtomicUsize::new(rest.len()));
+        let kept = Arc::new(AtomicUsize::new(0));
+        let (holder, keeper) = (Arc::clone(&server), Arc::clone(&kept));
+        let stream = Metered::new(
+            stream,
+            Arc::clone(&held),
+            Box::new(move |held| holder.hold(id, held + keeper.load(Ordering::Relaxed))),
+        );
+        let socket =
+            WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
+        Self {
+            socket,
+            held,
+            kept,
+            server,
+            id,
+        }
+    }
+
+    /// Sends the first message, unless the client has to speak first.
+    async fn greet(&mut self, is_silent: bool) -> Result<WebsocketClient, CloseReason> {
+        let server = Arc::clone(&self.server);
+        if is_silent {
+            let client = VlaEvalClient::new(server, self.id, false);
+            return Ok(WebsocketClient::VlaEval(client));
+        }
+        let client = OpenpiClient::new(server, self.id);
+        let mut metadata = client.metadata();
+        vla_eval::greet_early(&mut metadata, &self.server.card);
+        let metadata = wire::write(&metadata, Dialect::Openpi);
+        self.send(Message::Binary(metadata.into())).await?;
+        Ok(WebsocketClient::Openpi(client))
+    }
+
     /// Answers one message; returns `None` if the client has disconnected or its connection was
     /// closed.
     async fn answer(
         &mut self,
-        client: &mut OpenpiClient,
+        client: &mut WebsocketClient,
         body: Bytes,
     ) -> Result<Option<()>, CloseReason> {
         let asked = now();
         self.server.connections().asked(self.id, asked);
-        self.server.hold(self.id, body.len());
+        self.server.hold(self.id, body.len() + client.kept_bytes());
         let answer = tokio::select! {
             answer = client.answer(body) => answer,
             () = gone(self.socket.get_ref().stream()) => return Ok(None),
         };
-        let is_error = answer.is_err();
-        let sent = match answer {
-            Ok(bytes) => self.send(Message::Binary(bytes)).await.map(Some),
-            Err(err) => {
-                let text = shortened(err.to_string());
-                self.refuse(&text).await.map(|()| None)
+        let is_error = match &answer {
+            WebsocketReply::Answer(_) => Some(false),
+            WebsocketReply::Error(_) | WebsocketReply::Last(_) | WebsocketReply::LastText(_) => {
+                Some(true)
             }
+            WebsocketReply::Control(_) | WebsocketReply::Nothing => None,
         };
-        self.server.stats.answered(asked.elapsed(), is_error, now());
+        let sent = match answer {
+            WebsocketReply::Answer(bytes)
+            | WebsocketReply::Error(bytes)
+            | WebsocketReply::Control(bytes) => self.send(Message::Binary(bytes)).await.map(Some),
+            WebsocketReply::Nothing => Ok(Some(())),
+            WebsocketReply::Last(bytes) => self.close_after(Message::Binary(bytes)).await,
+            WebsocketReply::LastText(text) => self.close_after(Message::text(text)).await,
+        };
+        if let Some(is_error) = is_error {
+            self.server.stats.answered(asked.elapsed(), is_error, now());
+        }
         self.server.connections().answered(self.id, now());
+        let kept = client.kept_bytes();
+        self.kept.store(kept, Ordering::Relaxed);
+        self.server.hold(self.id, kept);
         sent
     }
 
@@ -141,7 +216,7 @@ impl WebsocketPeer {
                 }
                 () = tokio::time::sleep(LOOK) => {
                     let held = self.held.load(Ordering::Relaxed);
-                    self.server.hold(self.id, held);
+                    self.server.hold(self.id, held + self.kept.load(Ordering::Relaxed));
                     if held > 0 && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
                         return Err(CloseReason::Slow);
                     }
@@ -162,8 +237,13 @@ impl WebsocketPeer {
 
     /// Sends an error text and closes the connection.
     async fn refuse(&mut self, text: &str) -> Result<(), CloseReason> {
-        self.send(Message::text(text)).await?;
-        self.close(CloseCode::Error, CLOSED).await
+        self.close_after(Message::text(text)).await.map(drop)
+    }
+
+    /// Sends an error and closes the connection; returns `None`.
+    async fn close_after(&mut self, last: Message) -> Result<Option<()>, CloseReason> {
+        self.send(last).await?;
+        self.close(CloseCode::Error, CLOSED).await.map(|()| None)
     }
 
     async fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), CloseReason> {

@@ -6,6 +6,7 @@
 //!         {b"nd": false, b"type": "<f4", b"data": …}                                one number
 //! Openpi  {b"__ndarray__": true, b"data": …, b"dtype": "<f4", b"shape": [2, 3]}     openpi-client
 //!         {b"__npgeneric__": true, b"data": 1.5, b"dtype": "<f4"}                   one number
+//! VlaEval {"__ndarray__": true, "data": b…, "dtype": "<f4", "shape": [2, 3]}        vla-eval
 //! ```
 
 use bytes::Bytes;
@@ -22,6 +23,8 @@ pub enum Dialect {
     Kind,
     /// openpi: `openpi_client.msgpack_numpy`.
     Openpi,
+    /// vla-eval: `vla_eval.protocol.numpy_codec`.
+    VlaEval,
 }
 
 impl Dialect {
@@ -29,14 +32,17 @@ impl Dialect {
     pub fn modality_marker(self) -> &'static str {
         match self {
             Self::Npy => "__ModalityConfig_class__",
-            Self::Kind | Self::Openpi => "__ModalityConfig__",
+            Self::Kind | Self::Openpi | Self::VlaEval => "__ModalityConfig__",
         }
     }
 }
 
 /// Returns the array that these map entries represent, if they represent one.
 pub(super) fn recognise(members: &[(Key, Value)]) -> Result<Option<(Dialect, Value)>, WireError> {
-    let map = Members(members);
+    let map = Members {
+        members,
+        has_text_keys: false,
+    };
     let found = if let Some(nd) = map.bytes("nd") {
         let is_array = *nd == Value::Bool(true);
         (
@@ -48,9 +54,15 @@ pub(super) fn recognise(members: &[(Key, Value)]) -> Result<Option<(Dialect, Val
             },
         )
     } else if map.bytes("__ndarray__").is_some() {
-        (Dialect::Openpi, map.openpi()?)
+        (Dialect::Openpi, map.array()?)
     } else if map.bytes("__npgeneric__").is_some() {
         (Dialect::Openpi, map.openpi_scalar()?)
+    } else if map.text("__ndarray__").is_some() {
+        let map = Members {
+            has_text_keys: true,
+            ..map
+        };
+        (Dialect::VlaEval, map.array()?)
     } else if map.text("__ndarray_class__").is_some() {
         (Dialect::Npy, map.npy()?)
     } else {
@@ -59,12 +71,16 @@ pub(super) fn recognise(members: &[(Key, Value)]) -> Result<Option<(Dialect, Val
     Ok(Some(found))
 }
 
-struct Members<'a>(&'a [(Key, Value)]);
+struct Members<'a> {
+    members: &'a [(Key, Value)],
+    /// Whether the properties of the array have string keys, not binary ones.
+    has_text_keys: bool,
+}
 
 impl<'a> Members<'a> {
     fn bytes(&self, name: &str) -> Option<&'a Value> {
         let is_it = |key: &Key| matches!(key, Key::Bytes(bytes) if bytes == name.as_bytes());
-        self.0
+        self.members
             .iter()
             .rev()
             .find(|(key, _)| is_it(key))
@@ -72,11 +88,20 @@ impl<'a> Members<'a> {
     }
 
     fn text(&self, name: &str) -> Option<&'a Value> {
-        self.0
+        self.members
             .iter()
             .rev()
             .find(|(key, _)| key.is(name))
             .map(|(_, value)| value)
+    }
+
+    /// Returns a property of the array.
+    fn property(&self, name: &str) -> Option<&'a Value> {
+        if self.has_text_keys {
+            self.text(name)
+        } else {
+            self.bytes(name)
+        }
     }
 
     fn kind(&self) -> Result<Value, WireError> {
@@ -97,7 +122,7 @@ impl<'a> Members<'a> {
         )?))
     }
 
-    fn openpi(&self) -> Result<Value, WireError> {
+    fn array(&self) -> Result<Value, WireError> {
         Ok(Value::Array(Array::new(
             self.dtype("dtype")?,
             self.shape()?,
@@ -124,7 +149,7 @@ impl<'a> Members<'a> {
     }
 
     fn dtype(&self, field: &'static str) -> Result<Dtype, WireError> {
-        match self.bytes(field) {
+        match self.property(field) {
             Some(Value::Text(descr)) => Dtype::new(descr),
             Some(Value::Bytes(descr)) => Dtype::new(&String::from_utf8_lossy(descr)),
             _ => Err(WireError::Field { field }),
@@ -133,7 +158,7 @@ impl<'a> Members<'a> {
 
     fn shape(&self) -> Result<Vec<usize>, WireError> {
         let wrong = || WireError::Field { field: "shape" };
-        let Some(Value::List(edges)) = self.bytes("shape") else {
+        let Some(Value::List(edges)) = self.property("shape") else {
             return Err(wrong());
         };
         if edges.len() > npy::MOST_EDGES {
@@ -149,7 +174,7 @@ impl<'a> Members<'a> {
     }
 
     fn data(&self) -> Result<Bytes, WireError> {
-        match self.bytes("data") {
+        match self.property("data") {
             Some(Value::Bytes(data)) => Ok(data.clone()),
             _ => Err(WireError::Field { field: "data" }),
         }
@@ -199,6 +224,17 @@ pub(super) fn write_array(to: &mut MsgpackEncoder, dialect: Dialect, array: &Arr
             to.bytes(b"shape");
             to.value(&shape);
         }
+        Dialect::VlaEval => {
+            to.map(4);
+            to.text("__ndarray__");
+            to.value(&Value::Bool(true));
+            to.text("data");
+            to.bytes(array.data());
+            to.text("dtype");
+            to.text(array.dtype().descr());
+            to.text("shape");
+            to.value(&shape);
+        }
     }
 }
 
@@ -223,5 +259,7 @@ pub(super) fn write_scalar(to: &mut MsgpackEncoder, dialect: Dialect, scalar: &A
             to.bytes(b"dtype");
             to.text(scalar.dtype().descr());
         }
+        // The reference sends a plain number.
+        Dialect::VlaEval => to.value(&scalar.item()),
     }
 }

@@ -1,4 +1,4 @@
-//! The message format of policy servers and their clients: msgpack with numpy arrays, in three
+//! The message format of policy servers and their clients: msgpack with numpy arrays, in four
 //! dialects.
 //!
 //! ```text
@@ -18,6 +18,7 @@ mod npy;
 mod peek;
 mod read;
 mod value;
+mod vla_eval;
 mod write;
 pub mod zmtp;
 
@@ -30,4 +31,5 @@ pub use error::WireError;
 pub use peek::peek_text;
 pub use read::{DecodedMessage, read};
 pub use value::{Key, Value};
+pub use vla_eval::{VLA_EVAL_VERSION, VlaEvalError, VlaEvalKind, VlaEvalMessage};
 pub use write::write;

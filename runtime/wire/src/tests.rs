@@ -340,7 +340,7 @@ fn values() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(value in values(), dialect in prop_oneof![Just(Dialect::Npy), Just(Dialect::Kind), Just(Dialect::Openpi)]) {
+    fn what_is_written_is_read(value in values(), dialect in prop_oneof![Just(Dialect::Npy), Just(Dialect::Kind), Just(Dialect::Openpi), Just(Dialect::VlaEval)]) {
         let bytes = Bytes::from(write(&value, dialect));
         prop_assert_eq!(read(&bytes).unwrap().value, value);
     }

@@ -9,8 +9,8 @@
 //! the other. Here each environment has its own connection, so that the server already has the next
 //! request when it has answered one, and may infer several together.
 
-mod adapter;
-mod picture;
+pub(in crate::policy) mod adapter;
+pub(in crate::policy) mod picture;
 mod policy;
 mod settings;
 

@@ -11,7 +11,7 @@ const PRECISION: u32 = 22;
 
 /// Fits the picture into `height` × `width` pixels and centres it on black; returns the bytes of
 /// `[height, width, 3]`.
-pub(super) fn resize_with_pad(frame: &Frame, [height, width]: [usize; 2]) -> Vec<u8> {
+pub(in crate::policy) fn resize_with_pad(frame: &Frame, [height, width]: [usize; 2]) -> Vec<u8> {
     let (rows, columns) = (frame.height as usize, frame.width as usize);
     if [rows, columns] == [height, width] {
         return frame.rgb.to_vec();

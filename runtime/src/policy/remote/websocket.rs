@@ -53,8 +53,13 @@ impl WebsocketConnection {
         trouble(self.0.get_ref(), err)
     }
 
-    /// Returns the next binary message. A text is an error, because servers explain errors with it.
-    fn next(&mut self) -> Result<Bytes, CallError> {
+    /// Returns the next binary message; the timeout runs since the last message that was sent or
+    /// waited for with [`ServerConnection::receive`]. A text is an error, because servers explain
+    /// errors with it.
+    ///
+    /// # Errors
+    /// Returns any kind of [`CallError`].
+    pub fn next_message(&mut self) -> Result<Bytes, CallError> {
         loop {
             match self.0.read().map_err(|err| self.trouble(err))? {
                 Message::Binary(bytes) => return Ok(bytes),
@@ -98,7 +103,7 @@ impl ServerConnection for WebsocketConnection {
     fn open(server: &PolicyServer, lifeline: &Lifeline) -> Result<Self, CallError> {
         let mut websocket = Self::connect(server, lifeline, "Api-Key")?;
         // The server's metadata: a map without a fixed structure.
-        websocket.next()?;
+        websocket.next_message()?;
         Ok(websocket)
     }
 
@@ -111,7 +116,7 @@ impl ServerConnection for WebsocketConnection {
 
     fn receive(&mut self) -> Result<Bytes, CallError> {
         self.0.get_mut().renew();
-        self.next()
+        self.next_message()
     }
 
     fn hurry(&mut self) {

@@ -1,0 +1,99 @@
+//! The actions in an answer. A server sends the next action, or a chunk of them.
+
+use wire::Value;
+
+use crate::policy::Chunk;
+
+/// What is wrong with an answer.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(super) enum AnswerError {
+    /// There are no actions.
+    #[error("its answer has no numbers as `actions`")]
+    NoActions,
+    /// A single action or a chunk has another shape.
+    #[error("its actions are {found:?}, expected [{dim}] or [{horizon} or more, {dim}]{hint}")]
+    Shape {
+        found: Vec<usize>,
+        horizon: usize,
+        dim: usize,
+        hint: &'static str,
+    },
+    /// A number is NaN or infinite.
+    #[error("its action {step} has {value} as {name}")]
+    NotFinite {
+        value: f32,
+        name: String,
+        step: usize,
+    },
+}
+
+/// What to do about a chunk of which nobody said how much is to be executed.
+const SAY_HOW_MANY: &str = "; with action_chunk_length, that many actions of a chunk are executed";
+
+/// What to do about single actions where chunks are expected.
+const ONE_AT_A_TIME: &str = "; a server that sends one action needs no action_chunk_length";
+
+/// Returns the actions of an answer that are executed: `chunk_length` of them, or the only one.
+pub(super) fn chunk(
+    payload: &Value,
+    chunk_length: Option<usize>,
+    names: &[String],
+) -> Result<Chunk, AnswerError> {
+    let actions = payload.get("actions").or_else(|| payload.get("action"));
+    let (shape, numbers) = actions.and_then(numbers).ok_or(AnswerError::NoActions)?;
+    let (horizon, dim) = (chunk_length.unwrap_or(1), names.len());
+    let fits = match shape[..] {
+        [width] => width == dim && horizon == 1,
+        [1, width] => width == dim && horizon == 1,
+        [steps, width] => width == dim && steps >= horizon && chunk_length.is_some(),
+        _ => false,
+    };
+    if !fits {
+        let hint = match shape[..] {
+            [_, width] if width == dim && chunk_length.is_none() => SAY_HOW_MANY,
+            [width] if width == dim => ONE_AT_A_TIME,
+            _ => "",
+        };
+        return Err(AnswerError::Shape {
+            found: shape,
+            horizon,
+            dim,
+            hint,
+        });
+    }
+    let numbers = numbers[..horizon * dim].to_vec();
+    match numbers.iter().position(|number| !number.is_finite()) {
+        None => Ok(Chunk::new(dim, numbers)),
+        Some(place) => Err(AnswerError::NotFinite {
+            value: numbers[place],
+            name: names[place % dim].clone(),
+            step: place / dim,
+        }),
+    }
+}
+
+/// Returns shape and numbers of an array, or of a list of numbers or of such lists.
+fn numbers(value: &Value) -> Option<(Vec<usize>, Vec<f32>)> {
+    match value {
+        Value::Array(array) => Some((array.shape().to_vec(), array.to_f32())),
+        Value::List(items) if items.iter().any(|item| matches!(item, Value::List(_))) => {
+            let rows: Option<Vec<Vec<f32>>> = items.iter().map(row).collect();
+            let rows = rows?;
+            let width = rows.first()?.len();
+            let is_even = rows.iter().all(|row| row.len() == width);
+            is_even.then(|| (vec![rows.len(), width], rows.concat()))
+        }
+        list @ Value::List(_) => row(list).map(|row| (vec![row.len()], row)),
+        _ => None,
+    }
+}
+
+fn row(value: &Value) -> Option<Vec<f32>> {
+    let number = |value: &Value| match value {
+        Value::Int(number) => Some(*number as f32),
+        Value::Large(number) => Some(*number as f32),
+        Value::Float(number) => Some(*number as f32),
+        _ => None,
+    };
+    value.as_list()?.iter().map(number).collect()
+}

@@ -1,0 +1,164 @@
+//! The policy: one session for each environment, and all of them at the same time.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+use wire::Value;
+
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::remote::Lifeline;
+use crate::policy::settings::{MakeContext, PolicySettings};
+use crate::policy::vla_eval::answer;
+use crate::policy::vla_eval::hello::VlaEvalHello;
+use crate::policy::vla_eval::mapping::ObservationMapping;
+use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
+use crate::policy::vla_eval::settings::VlaEvalSettings;
+use crate::policy::{
+    Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+};
+
+/// A model server's policy that acts in one environment.
+#[derive(Debug)]
+pub(super) struct VlaEvalPolicy {
+    settings: VlaEvalSettings,
+    mapping: ObservationMapping,
+    hello: VlaEvalHello,
+    lifeline: Lifeline,
+    sessions: BTreeMap<EnvIndex, VlaEvalSession>,
+    /// Name of the environment, which the server is told.
+    env: String,
+    /// Names of the components of an action.
+    names: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl VlaEvalPolicy {
+    /// Connects to the server, and checks that it fits the environment.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::Mismatch`] if both sides do not fit together, and
+    /// [`PolicyError::Remote`] if the server is unreachable or does not speak the protocol.
+    fn new(
+        settings: VlaEvalSettings,
+        env: &EnvSpec,
+        lifeline: &Lifeline,
+    ) -> Result<Self, PolicyError> {
+        let mapping = ObservationMapping::new(env, settings.mapping.as_ref(), settings.picture)?;
+        let mut first = VlaEvalSession::new(&settings.server, lifeline, None);
+        let hello = first.meet()?;
+        let mut notes = settings.notes.clone();
+        notes.extend(hello.check(env, &mapping)?);
+        Ok(Self {
+            mapping,
+            hello,
+            lifeline: lifeline.clone(),
+            sessions: BTreeMap::from([(EnvIndex(0), first)]),
+            env: env.name.clone(),
+            names: env.action.names.clone(),
+            notes,
+            settings,
+        })
+    }
+
+    fn session(&mut self, env: EnvIndex) -> &mut VlaEvalSession {
+        let (server, lifeline, hello) = (&self.settings.server, &self.lifeline, &self.hello);
+        let new = || VlaEvalSession::new(server, lifeline, Some(hello));
+        self.sessions.entry(env).or_insert_with(new)
+    }
+
+    fn observation(&self, observation: &Observation) -> Result<Value, PolicyError> {
+        let fallback = self.settings.language.as_deref().unwrap_or_default();
+        let words = if observation.language.is_empty() {
+            fallback
+        } else {
+            &observation.language
+        };
+        if words.is_empty() && self.hello.needs_language {
+            return Err(InferenceError::NoInstruction.into());
+        }
+        self.mapping.observation(observation, words)
+    }
+
+    fn failed(&self, reason: &str) -> Chunk {
+        Chunk::failed(self.names.len(), reason)
+    }
+
+    fn chunk(&self, payload: &Value) -> Chunk {
+        let chunk = answer::chunk(payload, self.settings.chunk_length, &self.names);
+        chunk.unwrap_or_else(|err| {
+            let err = self.settings.server.error(format!("observation: {err}"));
+            self.failed(&err.to_string())
+        })
+    }
+
+    /// Asks for all rows; every session has at most one outstanding observation.
+    fn ask_all(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+        let mut asked = Vec::with_capacity(rows.len());
+        for row in rows {
+            let observation = self.observation(&row.observation)?;
+            self.session(row.env).begin(&observation);
+            asked.push((row.env, observation));
+        }
+        let mut chunks = Vec::with_capacity(rows.len());
+        for (env, observation) in asked {
+            let chunk = match self.session(env).finish(&observation) {
+                Ok(payload) => self.chunk(&payload),
+                Err(SessionError::Episode(reason)) => self.failed(&reason),
+                Err(SessionError::Job(err)) => return Err(err),
+            };
+            chunks.push(chunk);
+        }
+        Ok(chunks)
+    }
+}
+
+impl PolicySettings for VlaEvalSettings {
+    fn chunk_length(&self) -> Option<usize> {
+        // The policy cuts its chunks itself.
+        None
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        let policy = VlaEvalPolicy::new(*self, context.env, context.lifeline)?;
+        Ok(Box::new(policy))
+    }
+}
+
+impl Policy for VlaEvalPolicy {
+    fn spec(&self) -> PolicySpec {
+        PolicySpec {
+            action_horizon: self.settings.chunk_length.unwrap_or(1),
+            needs_video: self.mapping.sees(),
+            looks_back: 0,
+            num_episodes: None,
+        }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Json)> {
+        vec![
+            ("policy_path", self.settings.server.to_string().into()),
+            ("policy_variant", self.hello.model.clone().into()),
+            ("vla_eval_version", self.hello.version.clone().into()),
+        ]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn reset(&mut self, starts: &[EpisodeReset]) {
+        let (name, task) = (self.env.clone(), self.settings.task.clone());
+        for start in starts {
+            self.session(start.env).start_episode(*start, &name, &task);
+        }
+    }
+
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+        let chunks = self.ask_all(rows);
+        if chunks.is_err() {
+            let sessions = self.sessions.values_mut();
+            sessions.for_each(VlaEvalSession::disconnect);
+        }
+        chunks
+    }
+}

@@ -1,0 +1,68 @@
+//! Reads a job's settings of a policy on a model server of vla-eval.
+
+use std::time::Duration;
+
+use jobs::policies::{PolicyType, SettingsReader};
+use serde_json::{Map, Value};
+
+use crate::policy::PolicyError;
+use crate::policy::remote::{Defaults, PolicyServer};
+
+/// Default timeout. vla-eval's own client waits 30 s; the first inference of a server compiles its
+/// network.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The settings of a job's policy on a model server of vla-eval.
+#[derive(Debug)]
+pub struct VlaEvalSettings {
+    /// The server: its address and how to talk to it.
+    pub server: PolicyServer,
+    /// Cameras and states of the environment for each key of an observation.
+    pub mapping: Option<Map<String, Value>>,
+    /// Height and width of the pictures that are sent, in pixels; as rendered if not given.
+    pub picture: Option<[usize; 2]>,
+    /// Number of actions of an answer that are executed. `None` means one, from a server that sends
+    /// one.
+    pub chunk_length: Option<usize>,
+    /// What else the server is told of the task when an episode begins.
+    pub task: Map<String, Value>,
+    /// The instruction to use if neither job nor environment has one.
+    pub language: Option<String>,
+    /// Notes for the user on fields of the job that have no effect.
+    pub notes: Vec<String>,
+}
+
+impl VlaEvalSettings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::Setting`] with the name of the field.
+    pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        let mut fields = SettingsReader::new(PolicyType::VlaEvalRemote, config);
+        let defaults = Defaults {
+            scheme: "ws",
+            port: 8000,
+            timeout: TIMEOUT,
+        };
+        let server = PolicyServer::read(&mut fields, defaults)?;
+        let device = ["policy_device", "policy_device_id"]
+            .iter()
+            .filter(|field| config.contains_key(**field));
+        let notes = device
+            .map(|field| format!("no effect of {field}: the policy is at {server}"))
+            .collect();
+        let settings = Self {
+            server,
+            mapping: fields.map("observation_mapping")?,
+            picture: fields.edges("target_image_size")?,
+            chunk_length: fields.count("action_chunk_length")?,
+            task: fields.map("task")?.unwrap_or_default(),
+            language: fields
+                .string("language_instruction")?
+                .filter(|text| !text.is_empty()),
+            notes,
+        };
+        fields.finish()?;
+        Ok(settings)
+    }
+}

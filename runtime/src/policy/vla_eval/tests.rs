@@ -1,0 +1,481 @@
+use std::net::TcpListener;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Map, Value as Json, json};
+use tungstenite::Message;
+use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
+
+use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
+use crate::policy::remote::{Lifeline, PolicyServer};
+use crate::policy::tests::env_spec;
+use crate::policy::vla_eval::answer::{AnswerError, chunk};
+use crate::policy::vla_eval::hello::{HelloError, VlaEvalHello};
+use crate::policy::vla_eval::mapping::ObservationMapping;
+use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
+use crate::policy::{Chunk, EpisodeReset};
+
+fn env() -> EnvSpec {
+    let cameras = ["front", "wrist"].map(|name| CameraSpec {
+        name: name.to_owned(),
+        height: 1,
+        width: 2,
+    });
+    EnvSpec {
+        cameras: cameras.into(),
+        state: vec![("joints".to_owned(), 2), ("gripper".to_owned(), 1)],
+        ..env_spec()
+    }
+}
+
+fn mapping(given: Json) -> Result<ObservationMapping, String> {
+    ObservationMapping::new(&env(), given.as_object(), None).map_err(|err| err.to_string())
+}
+
+fn observation() -> Observation {
+    let mut observation = Observation::empty();
+    for (name, colour) in [("front", 1), ("wrist", 2)] {
+        let frame = Frame {
+            height: 1,
+            width: 2,
+            rgb: vec![colour; 6].into(),
+        };
+        observation.video.insert(name.to_owned(), frame);
+    }
+    let mut state = |name: &str, values| observation.state.insert(name.to_owned(), values);
+    state("joints", vec![1.0, 2.0]);
+    state("gripper", vec![3.0]);
+    observation
+}
+
+fn picture(colour: u8) -> Value {
+    Array::of_u8(&[1, 2, 3], vec![colour; 6].into()).into()
+}
+
+fn numbers(numbers: &[f32]) -> Value {
+    Array::of_f32(&[numbers.len()], numbers).into()
+}
+
+#[test]
+fn without_a_mapping_everything_is_sent_under_its_name() {
+    let sent = mapping(Json::Null)
+        .unwrap()
+        .observation(&observation(), "go");
+    let images = Value::map([("front", picture(1)), ("wrist", picture(2))]);
+    let wanted = Value::map([
+        ("images", images),
+        ("states", numbers(&[1.0, 2.0, 3.0])),
+        ("state", numbers(&[1.0, 2.0, 3.0])),
+        ("task_description", "go".into()),
+    ]);
+    assert_eq!(sent.unwrap(), wanted);
+}
+
+#[test]
+fn a_mapping_names_what_is_sent_and_nothing_else_is() {
+    let given = json!({"images/agentview": "wrist", "states": ["gripper", "joints"]});
+    let sent = mapping(given).unwrap().observation(&observation(), "");
+    let wanted = Value::map([
+        ("images", Value::map([("agentview", picture(2))])),
+        ("states", numbers(&[3.0, 1.0, 2.0])),
+        ("task_description", "".into()),
+    ]);
+    assert_eq!(sent.unwrap(), wanted);
+}
+
+#[test]
+fn a_wrong_mapping_is_refused_by_its_entry() {
+    let refusal = |given: Json| mapping(given).unwrap_err();
+    assert_eq!(
+        refusal(json!({"images": "front"})),
+        "`policy_config_dict.observation_mapping.images` is \"front\", expected images/<name>: \
+         camera"
+    );
+    assert_eq!(
+        refusal(json!({"images/a": "joints"})),
+        "`policy_config_dict.observation_mapping.images/a` is \"joints\", expected a camera"
+    );
+    assert!(refusal(json!({"task_description": "joints"})).contains("that of job or environment"));
+    assert!(
+        refusal(json!({"states": "nowhere"}))
+            .starts_with("policy `vla_eval_remote` needs nowhere for states; environment `push`")
+    );
+}
+
+fn hello(more: Json) -> Value {
+    let mut hello = json!({"harness_version": "0.8.0", "protocol_version": 1, "model_server": "M"});
+    hello
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    Value::from(&hello)
+}
+
+fn part(dims: u64, format: &str) -> Json {
+    json!({"name": "x", "dims": dims, "format": format})
+}
+
+#[test]
+fn another_version_of_the_protocol_is_refused() {
+    let refusal = |more: Json| VlaEvalHello::read(&hello(more)).unwrap_err();
+    assert_eq!(
+        refusal(json!({"protocol_version": 2})),
+        HelloError::Version { found: 2 }
+    );
+    assert_eq!(
+        refusal(json!({"protocol_version": null})),
+        HelloError::NoVersion
+    );
+    assert_eq!(
+        refusal(json!({"protocol_version": 2})).to_string(),
+        "it speaks version 2 of vla-eval's protocol, expected 1"
+    );
+}
+
+fn checked(more: Json, given: Json) -> Result<Vec<String>, String> {
+    let hello = VlaEvalHello::read(&hello(more)).unwrap();
+    let mapping = mapping(given).unwrap();
+    hello.check(&env(), &mapping).map_err(|err| err.to_string())
+}
+
+#[test]
+fn a_server_that_needs_more_than_it_gets_is_refused_with_both_sides() {
+    let image = part(0, "rgb_hwc_uint8");
+    let two = json!({"observation_spec": {"image": image, "wrist": image}});
+    assert_eq!(checked(two.clone(), Json::Null), Ok(vec![]));
+    let wanted = "policy `vla_eval_remote` needs 2 images (image, wrist) for model server M; \
+                  environment `push` has 1 in observation_mapping: a";
+    let one = json!({"images/a": "front"});
+    assert_eq!(checked(two, one.clone()), Err(wanted.to_owned()));
+    let wrist = json!({"observation_params": {"send_wrist_image": true}});
+    assert!(
+        checked(wrist, one.clone())
+            .unwrap_err()
+            .contains("needs 2 images")
+    );
+    let state = json!({"observation_spec": {"state": part(0, "raw")}});
+    assert!(
+        checked(state, one)
+            .unwrap_err()
+            .contains("needs a state (`states`)")
+    );
+    let wide = json!({"action_spec": {"position": part(7, "x"), "gripper": part(1, "y")}});
+    assert!(checked(wide, Json::Null).unwrap_err().contains(
+        "needs an action of 8 numbers for model server M; environment `push` has one of 7"
+    ));
+}
+
+#[test]
+fn what_only_looks_wrong_is_a_note() {
+    let narrow = json!({"action_spec": {"gripper": part(1, "y")}});
+    let notes = checked(narrow, Json::Null).unwrap();
+    assert!(notes[0].contains("says that its actions have 1 values; the environment takes 7"));
+    let unknown = json!({"action_spec": {"actions": part(0, "raw")}});
+    assert_eq!(checked(unknown, Json::Null), Ok(vec![]));
+    let state = json!({"observation_spec": {"state": part(8, "eef")}});
+    let notes = checked(state, Json::Null).unwrap();
+    assert!(
+        notes[0].contains("expects 8 values as state, and gets 3"),
+        "{notes:?}"
+    );
+}
+
+fn names() -> Vec<String> {
+    ["x", "y"].map(str::to_owned).into()
+}
+
+fn actions(shape: &[usize]) -> Value {
+    let count = shape.iter().product::<usize>();
+    let numbers: Vec<f32> = (0..count).map(|number| number as f32).collect();
+    Value::map([("actions", Array::of_f32(shape, &numbers).into())])
+}
+
+#[test]
+fn an_answer_is_one_action_or_a_chunk() {
+    let one = Chunk::new(2, vec![0.0, 1.0]);
+    assert_eq!(chunk(&actions(&[2]), None, &names()), Ok(one.clone()));
+    assert_eq!(chunk(&actions(&[1, 2]), None, &names()), Ok(one.clone()));
+    assert_eq!(chunk(&actions(&[2]), Some(1), &names()), Ok(one.clone()));
+    assert_eq!(chunk(&actions(&[9, 2]), Some(1), &names()), Ok(one.clone()));
+    let three = Chunk::new(2, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(chunk(&actions(&[4, 2]), Some(3), &names()), Ok(three));
+    let list = Value::map([("action", vec![0.0.into(), 1i64.into()].into())]);
+    assert_eq!(chunk(&list, None, &names()), Ok(one.clone()));
+    let row = Value::List(vec![0.0.into(), 1.0.into()]);
+    let lists = Value::map([("actions", vec![row.clone(), row].into())]);
+    let two = Chunk::new(2, vec![0.0, 1.0, 0.0, 1.0]);
+    assert_eq!(chunk(&lists, Some(2), &names()), Ok(two));
+}
+
+#[test]
+fn an_answer_that_does_not_fit_is_refused_with_both_sides() {
+    let refusal = |answer: &Value, length: Option<usize>| {
+        chunk(answer, length, &names()).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refusal(&actions(&[4, 2]), None),
+        "its actions are [4, 2], expected [2] or [1 or more, 2]; with action_chunk_length, that \
+         many actions of a chunk are executed"
+    );
+    assert_eq!(
+        refusal(&actions(&[2]), Some(3)),
+        "its actions are [2], expected [2] or [3 or more, 2]; a server that sends one action needs \
+         no action_chunk_length"
+    );
+    for shape in [&[3][..], &[4, 3], &[1, 4, 2], &[0, 2], &[]] {
+        assert!(refusal(&actions(shape), Some(3)).starts_with("its actions are ["));
+    }
+    let nothing = Value::map([("actions", Value::Nil)]);
+    assert_eq!(
+        refusal(&nothing, None),
+        "its answer has no numbers as `actions`"
+    );
+    let nan = Value::map([("actions", numbers(&[0.0, f32::NAN]))]);
+    assert!(matches!(
+        chunk(&nan, None, &names()),
+        Err(AnswerError::NotFinite { step: 0, .. })
+    ));
+}
+
+/// What a server does: its replies to each message of a connection. It closes the connection after
+/// an observation without a reply.
+type Script = fn(usize, &VlaEvalMessage) -> Vec<VlaEvalMessage>;
+
+fn message(kind: VlaEvalKind, seq: u64, payload: Value) -> VlaEvalMessage {
+    VlaEvalMessage { kind, payload, seq }
+}
+
+/// Starts a server for `connections` connections, one after the other. The thread returns the names
+/// of the messages that it got.
+fn serve(
+    connections: usize,
+    script: Script,
+) -> (PolicyServer, std::thread::JoinHandle<Vec<&'static str>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let thread = std::thread::spawn(move || {
+        let mut heard = Vec::new();
+        for connection in 0..connections {
+            let mut socket = tungstenite::accept(listener.accept().unwrap().0).unwrap();
+            while let Ok(Message::Binary(bytes)) = socket.read() {
+                let message = VlaEvalMessage::read(&bytes).unwrap();
+                heard.push(message.kind.name());
+                let replies = script(connection, &message);
+                let is_over = replies.is_empty() && message.kind == VlaEvalKind::Observation;
+                for reply in replies {
+                    socket.send(Message::Binary(reply.write(0.0))).unwrap();
+                }
+                if is_over {
+                    break;
+                }
+            }
+        }
+        heard
+    });
+    let server = PolicyServer {
+        scheme: "ws",
+        host: "127.0.0.1".to_owned(),
+        port,
+        token: None,
+        timeout: Duration::from_secs(60),
+        retry: Duration::from_secs(60),
+    };
+    (server, thread)
+}
+
+fn greeting(message: &VlaEvalMessage) -> Vec<VlaEvalMessage> {
+    match message.kind {
+        VlaEvalKind::Hello => vec![self::message(
+            VlaEvalKind::Hello,
+            message.seq,
+            hello(json!({})),
+        )],
+        _ => Vec::new(),
+    }
+}
+
+fn session(server: &PolicyServer) -> VlaEvalSession {
+    VlaEvalSession::new(server, &Lifeline::alone(), None)
+}
+
+fn episode(number: u64) -> EpisodeReset {
+    EpisodeReset {
+        env: EnvIndex(0),
+        episode: number,
+        seed: 7,
+    }
+}
+
+fn ask(session: &mut VlaEvalSession) -> Result<Value, SessionError> {
+    let observation = Value::map([]);
+    session.begin(&observation);
+    session.finish(&observation)
+}
+
+#[test]
+fn a_session_tells_of_episodes_and_skips_late_answers() {
+    let (server, thread) = serve(1, |_, message| match message.kind {
+        VlaEvalKind::Observation => vec![
+            self::message(VlaEvalKind::Action, message.seq - 1, actions(&[3])),
+            self::message(VlaEvalKind::Action, message.seq, actions(&[2])),
+        ],
+        VlaEvalKind::EpisodeStart => {
+            let task = message.payload.get("task").unwrap();
+            assert_eq!(task.get("seed").and_then(Value::as_u64), Some(7));
+            assert_eq!(task.get("suite").and_then(Value::as_text), Some("s"));
+            Vec::new()
+        }
+        _ => greeting(message),
+    });
+    let mut session = session(&server);
+    let more = Map::from_iter([("suite".to_owned(), "s".into())]);
+    for number in 0..2 {
+        session.start_episode(episode(number), "toy", &more);
+        for _ in 0..2 {
+            assert_eq!(ask(&mut session).unwrap(), actions(&[2]));
+        }
+    }
+    drop(session);
+    let each = ["episode_start", "observation", "observation"];
+    let wanted = [&["hello"][..], &each, &["episode_end"], &each].concat();
+    assert_eq!(thread.join().unwrap(), wanted);
+}
+
+#[test]
+fn a_first_observation_is_sent_again_and_a_later_one_costs_its_episode() {
+    let (server, thread) = serve(3, |connection, message| match message.kind {
+        VlaEvalKind::Observation if connection == 0 || message.seq == 7 => Vec::new(),
+        VlaEvalKind::Observation => {
+            vec![self::message(
+                VlaEvalKind::Action,
+                message.seq,
+                actions(&[2]),
+            )]
+        }
+        _ => greeting(message),
+    });
+    let mut session = session(&server);
+    session.start_episode(episode(0), "toy", &Map::new());
+    assert_eq!(ask(&mut session).unwrap(), actions(&[2]));
+    match ask(&mut session) {
+        Err(SessionError::Episode(text)) => assert!(
+            text.ends_with(
+                "observation: it closed the connection; the server has lost the session of this \
+                 episode"
+            ),
+            "{text}"
+        ),
+        other => panic!("{other:?}"),
+    }
+    session.start_episode(episode(1), "toy", &Map::new());
+    assert_eq!(ask(&mut session).unwrap(), actions(&[2]));
+    drop(session);
+    let each = ["hello", "episode_start", "observation"];
+    let wanted = [&each[..], &each, &["observation"], &each].concat();
+    assert_eq!(thread.join().unwrap(), wanted);
+}
+
+#[test]
+fn nonsense_costs_its_episode_alone() {
+    let nonsense: [(Script, &str); 4] = [
+        (
+            |_, message| match message.kind {
+                VlaEvalKind::Observation => {
+                    let text = Value::map([("error", "the arm is on fire".into())]);
+                    vec![self::message(VlaEvalKind::Error, message.seq, text)]
+                }
+                _ => greeting(message),
+            },
+            "observation: it answers with an error: the arm is on fire",
+        ),
+        (
+            |_, message| match message.kind {
+                VlaEvalKind::Observation => {
+                    vec![self::message(VlaEvalKind::Action, 99, actions(&[2]))]
+                }
+                _ => greeting(message),
+            },
+            "observation: it answers observation 3 with action 99",
+        ),
+        (
+            |_, message| match message.kind {
+                VlaEvalKind::Observation => vec![self::message(
+                    VlaEvalKind::EpisodeEnd,
+                    message.seq,
+                    Value::map([]),
+                )],
+                _ => greeting(message),
+            },
+            "observation: it answers observation 3 with episode_end 3",
+        ),
+        (
+            |_, message| match message.kind {
+                VlaEvalKind::Hello => {
+                    let other = hello(json!({"protocol_version": 9}));
+                    vec![self::message(VlaEvalKind::Hello, message.seq, other)]
+                }
+                _ => Vec::new(),
+            },
+            "observation: it speaks version 9 of vla-eval's protocol, expected 1",
+        ),
+    ];
+    for (script, reason) in nonsense {
+        let (server, _thread) = serve(1, script);
+        let mut session = session(&server);
+        session.start_episode(episode(0), "toy", &Map::new());
+        match ask(&mut session) {
+            Err(SessionError::Episode(text)) => assert!(text.ends_with(reason), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Returns any message's content: maps, lists, numbers and arrays that may be actions.
+fn payloads() -> impl Strategy<Value = Value> {
+    let array = (proptest::collection::vec(0usize..4, 0..4), any::<bool>());
+    let array = array.prop_map(|(shape, is_text)| match is_text {
+        true => Value::Text("x".to_owned()),
+        false => actions(&shape)
+            .get("actions")
+            .cloned()
+            .unwrap_or(Value::Nil),
+    });
+    let list = proptest::collection::vec(
+        prop_oneof![
+            Just(Value::Nil),
+            (-1e9..1e9f64).prop_map(Value::Float),
+            Just(Value::List(vec![1.0.into()])),
+            Just(Value::List(Vec::new())),
+        ],
+        0..5,
+    );
+    prop_oneof![array, list.prop_map(Value::List)]
+        .prop_map(|actions| Value::map([("actions", actions)]))
+}
+
+proptest! {
+    #[test]
+    fn any_answer_is_a_chunk_or_refused(
+        payload in payloads(),
+        length in proptest::option::of(1usize..5),
+    ) {
+        if let Ok(chunk) = chunk(&payload, length, &names()) {
+            prop_assert_eq!(chunk.horizon(), length.unwrap_or(1));
+        }
+    }
+
+    #[test]
+    fn any_hello_is_read_or_refused(at in 0usize..200, with in any::<u8>()) {
+        let image = part(0, "rgb_hwc_uint8");
+        let spec = json!({"action_spec": {"a": part(3, "x")}, "observation_spec": {"i": image}});
+        let mut bytes = wire::write(&hello(spec), Dialect::VlaEval);
+        let at = at % bytes.len();
+        bytes[at] = with;
+        if let Ok(message) = wire::read(&Bytes::from(bytes))
+            && let Ok(hello) = VlaEvalHello::read(&message.value)
+        {
+            let _ = hello.check(&env(), &mapping(Json::Null).unwrap());
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Converts the observations of a benchmark to GR00T's form.
+//!
+//! ```text
+//! images: {<view>: [H, W, 3]}   by the checkpoint's names, or as many in its order
+//! states, state                 a vector with all of the checkpoint's states, or {<state>: [D]}
+//! task_description              the instruction
+//! ```
+
+use gr00t::client::PyObject;
+use wire::{Array, Key, Value};
+
+use crate::policy::served::ServedSpec;
+use crate::serve::error::RequestError;
+use crate::serve::limits::RequestLimits;
+use crate::serve::observation::{ValidatedRequest, array, asked, object};
+use crate::serve::vla_eval::error::ObservationError;
+use crate::serve::vla_eval::past::ObservationSteps;
+use crate::serve::vla_eval::picture::{self, PictureError};
+
+/// Maximum number of values of the states together.
+const MOST_NUMBERS: usize = 1 << 16;
+
+/// Names of images in an error.
+const MOST_NAMES: usize = 20;
+
+/// Converts and checks the observations of one request: all the work that takes time in proportion
+/// to its size.
+///
+/// # Errors
+/// Returns [`RequestError`] for the first problem.
+pub(super) fn validated(
+    steps: &ObservationSteps,
+    card: &ServedSpec,
+    limits: &RequestLimits,
+) -> Result<ValidatedRequest, RequestError> {
+    let words = steps.now.get("task_description").map(object);
+    let words = words.unwrap_or_else(|| PyObject::Text(String::new()));
+    let words = PyObject::List(vec![PyObject::List(vec![words])]);
+    let language = card.modalities.language_key().to_owned();
+    let parts = [
+        ("video", PyObject::Map(video(steps, card, limits)?)),
+        ("state", PyObject::Map(states(steps, card)?)),
+        ("language", PyObject::Map(vec![(language, words)])),
+    ];
+    let parts = parts.map(|(name, part)| (name.to_owned(), part));
+    asked(&PyObject::Map(parts.into()), card, limits)
+}
+
+/// Returns each view as `[1, steps, height, width, 3]`.
+fn video(
+    steps: &ObservationSteps,
+    card: &ServedSpec,
+    limits: &RequestLimits,
+) -> Result<Vec<(String, PyObject)>, RequestError> {
+    let views = &card.modalities.video.keys;
+    let mut pictures: Vec<Vec<Array>> = views.iter().map(|_| Vec::new()).collect();
+    for step in &steps.video {
+        let found = images(step, views)?;
+        for ((view, image), pictures) in views.iter().zip(found).zip(&mut pictures) {
+            let read = picture::read(image, limits.max_picture_edge);
+            pictures.push(read.map_err(|err| refused(view, &err))?);
+        }
+    }
+    let views = views.iter().zip(&pictures);
+    views
+        .map(|(view, pictures)| Ok((view.clone(), stacked(view, pictures)?)))
+        .collect()
+}
+
+fn refused(view: &str, err: &PictureError) -> ObservationError {
+    ObservationError::Image {
+        name: view.to_owned(),
+        reason: err.to_string(),
+    }
+}
+
+/// Returns the image of each view, by name, or else by place, as vla-eval's own server of GR00T
+/// does.
+fn images<'a>(
+    observation: &'a Value,
+    views: &[String],
+) -> Result<Vec<&'a Value>, ObservationError> {
+    let sent: &[(Key, Value)] = match observation.get("images") {
+        Some(Value::Map(members)) => members,
+        _ => &[],
+    };
+    let named = |view: &String| sent.iter().rev().find(|(key, _)| key.is(view));
+    let by_name: Option<Vec<_>> = views.iter().map(named).collect();
+    let found = match by_name {
+        Some(found) => found,
+        None if sent.len() == views.len() => sent.iter().collect(),
+        None => {
+            let names = sent.iter().take(MOST_NAMES).map(|(key, _)| key.shown());
+            let names: Vec<String> = names.collect();
+            return Err(ObservationError::Images {
+                found: match &names[..] {
+                    [] => "no images".to_owned(),
+                    names => format!("images {}", names.join(", ")),
+                },
+                wanted: views.join(", "),
+            });
+        }
+    };
+    Ok(found.into_iter().map(|(_, image)| image).collect())
+}
+
+/// Returns each state as `[1, steps, length]`; those that were not sent are missing.
+fn states(
+    steps: &ObservationSteps,
+    card: &ServedSpec,
+) -> Result<Vec<(String, PyObject)>, ObservationError> {
+    let mut found: Vec<(String, Vec<Array>)> = Vec::new();
+    for step in &steps.state {
+        for (name, numbers) in state(step, card)? {
+            let numbers = Array::of_f32(&[numbers.len()], &numbers);
+            match found.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, all)) => all.push(numbers),
+                None => found.push((name, vec![numbers])),
+            }
+        }
+    }
+    let found = found.into_iter();
+    found
+        .map(|(name, arrays)| {
+            let all = stacked(&name, &arrays)?;
+            Ok((name, all))
+        })
+        .collect()
+}
+
+/// Returns the states of one step.
+fn state(step: &Value, card: &ServedSpec) -> Result<Vec<(String, Vec<f32>)>, ObservationError> {
+    let keys = &card.modalities.state.keys;
+    let sent = step.get("states").or_else(|| step.get("state"));
+    let Some(sent) = sent.filter(|sent| **sent != Value::Nil) else {
+        return Ok(Vec::new());
+    };
+    if let Value::Map(_) = sent {
+        let named = |key: &String| Some((key.clone(), numbers(sent.get(key)?)?));
+        return Ok(keys.iter().filter_map(named).collect());
+    }
+    let whole = numbers(sent).unwrap_or_default();
+    let lengths = |key: &String| {
+        let known = card.states.iter().find(|(name, _)| name == key);
+        known.and_then(|(_, length)| *length)
+    };
+    let lengths: Vec<Option<usize>> = match &keys[..] {
+        [only] => vec![Some(lengths(only).unwrap_or(whole.len()))],
+        keys => keys.iter().map(lengths).collect(),
+    };
+    let total: Option<usize> = lengths.iter().copied().sum();
+    if total != Some(whole.len()) {
+        let wanted = keys.iter().zip(&lengths).map(|(key, length)| match length {
+            Some(length) => format!("{key} {length}"),
+            None => format!("{key} ?"),
+        });
+        return Err(ObservationError::State {
+            found: whole.len(),
+            wanted: wanted.collect::<Vec<_>>().join(" + "),
+        });
+    }
+    let mut rest = &whole[..];
+    let mut parts = Vec::with_capacity(keys.len());
+    for (key, length) in keys.iter().zip(lengths) {
+        let (part, left) = rest.split_at(length.unwrap_or(0).min(rest.len()));
+        parts.push((key.clone(), part.to_vec()));
+        rest = left;
+    }
+    Ok(parts)
+}
+
+/// Returns the numbers of an array or of a list; `None` if it is anything else.
+fn numbers(value: &Value) -> Option<Vec<f32>> {
+    match value {
+        Value::Array(array) if array.shape().iter().product::<usize>() <= MOST_NUMBERS => {
+            Some(array.to_f32())
+        }
+        Value::List(items) if items.len() <= MOST_NUMBERS => {
+            let number = |item: &Value| match item {
+                Value::Int(number) => Some(*number as f32),
+                Value::Float(number) => Some(*number as f32),
+                _ => None,
+            };
+            items.iter().map(number).collect()
+        }
+        _ => None,
+    }
+}
+
+/// Joins arrays of the same shape: `[1, arrays, …]`.
+fn stacked(name: &str, arrays: &[Array]) -> Result<PyObject, ObservationError> {
+    let [first, others @ ..] = arrays else {
+        return Ok(PyObject::None);
+    };
+    let shape = [&[1, arrays.len()], first.shape()].concat();
+    if others.is_empty() {
+        return Ok(array(first, &shape));
+    }
+    if others.iter().any(|other| other.shape() != first.shape()) {
+        let name = name.to_owned();
+        return Err(ObservationError::Resized { name });
+    }
+    let data: Vec<u8> = arrays
+        .iter()
+        .flat_map(|array| &array.data()[..])
+        .copied()
+        .collect();
+    let all = Array::new(first.dtype().clone(), shape.clone(), data.into());
+    Ok(all.map_or(PyObject::None, |all| array(&all, &shape)))
+}

@@ -1,0 +1,299 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gr00t::client::PyObject;
+use gr00t::processor::{Modalities, ModalityConfig};
+use proptest::prelude::*;
+use wire::{Array, Dialect, Key, Value, VlaEvalMessage};
+
+use super::*;
+use crate::policy::served::ServedSpec;
+use crate::serve::limits::RequestLimits;
+use crate::serve::observation::ValidatedRequest;
+use crate::serve::vla_eval::past::PastObservations;
+use crate::serve::vla_eval::picture::PictureError;
+
+const LIMITS: RequestLimits = RequestLimits {
+    max_rows: 1,
+    max_prompt_bytes: 100,
+    max_picture_edge: 8,
+};
+
+fn modality(keys: &[&str], delta_indices: &[i64]) -> ModalityConfig {
+    ModalityConfig {
+        delta_indices: delta_indices.to_vec(),
+        keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        sin_cos_keys: None,
+        mean_std_keys: None,
+        actions: None,
+    }
+}
+
+/// Returns a checkpoint with two views and two states, which looks back.
+fn card(video: &[i64]) -> ServedSpec {
+    let states = [("arm", 2), ("hand", 1)];
+    ServedSpec {
+        modalities: Modalities {
+            video: modality(&["front", "wrist"], video),
+            state: modality(&["arm", "hand"], &[0]),
+            action: modality(&["x", "y"], &[0, 1]),
+            language: modality(&["task"], &[0]),
+        },
+        states: states
+            .map(|(key, length)| (key.to_owned(), Some(length)))
+            .into(),
+        actions: vec![("x".to_owned(), 3), ("y".to_owned(), 1)],
+        horizon: 2,
+        noise_shape: [2, 4],
+        seed: 1,
+        facts: Vec::new(),
+    }
+}
+
+fn raw(colour: u8) -> Value {
+    Array::of_u8(&[1, 2, 3], vec![colour; 6].into()).into()
+}
+
+fn encoded(format: &str, data: Vec<u8>) -> Value {
+    Value::map([
+        ("__image__", true.into()),
+        ("format", format.into()),
+        ("data", Value::Bytes(data.into())),
+        ("dtype", "|u1".into()),
+        ("shape", vec![1u64.into(), 2u64.into(), 3u64.into()].into()),
+    ])
+}
+
+fn png(colour: png::ColorType, [height, width]: [u32; 2], pixels: &[u8]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
+    encoder.set_color(colour);
+    encoder.set_depth(png::BitDepth::Eight);
+    let mut writer = encoder.write_header().unwrap();
+    writer.write_image_data(pixels).unwrap();
+    writer.finish().unwrap();
+    file
+}
+
+fn observation(images: &[(&str, Value)]) -> Value {
+    let images = images.iter();
+    let images = images.map(|(name, image)| (Key::from(*name), image.clone()));
+    Value::map([
+        ("images", Value::Map(images.collect())),
+        ("states", Array::of_f32(&[3], &[1.0, 2.0, 3.0]).into()),
+        ("task_description", "go".into()),
+    ])
+}
+
+fn validated(payload: &Value, card: &ServedSpec) -> Result<ValidatedRequest, String> {
+    let steps = PastObservations::new(&card.modalities).steps(payload);
+    observation::validated(&steps, card, &LIMITS).map_err(|err| err.to_string())
+}
+
+fn view<'a>(request: &'a ValidatedRequest, part: &str, key: &str) -> &'a gr00t::client::PyArray {
+    let member = request.observation.get(part).and_then(|part| part.get(key));
+    match member {
+        Some(PyObject::Array(array)) => array,
+        other => panic!("{part} {key}: {other:?}"),
+    }
+}
+
+#[test]
+fn pictures_go_by_name_or_else_by_place() {
+    let colours = |names: [&str; 2]| {
+        let sent = observation(&[(names[0], raw(1)), (names[1], raw(2))]);
+        let request = validated(&sent, &card(&[0])).unwrap();
+        ["front", "wrist"].map(|key| view(&request, "video", key).bytes()[0])
+    };
+    assert_eq!(colours(["front", "wrist"]), [1, 2]);
+    assert_eq!(colours(["wrist", "front"]), [2, 1]);
+    assert_eq!(colours(["agentview", "eye_in_hand"]), [1, 2]);
+    let refusal = validated(&observation(&[("agentview", raw(1))]), &card(&[0])).unwrap_err();
+    assert_eq!(
+        refusal,
+        "the observation has images agentview, expected front, wrist, or as many images in this \
+         order"
+    );
+}
+
+#[test]
+fn a_state_is_divided_in_the_order_of_the_checkpoint() {
+    let sent = observation(&[("front", raw(1)), ("wrist", raw(2))]);
+    let request = validated(&sent, &card(&[0])).unwrap();
+    assert_eq!(view(&request, "state", "arm").shape(), [1, 1, 2]);
+    assert_eq!(
+        view(&request, "state", "hand").bytes(),
+        3.0f32.to_le_bytes()
+    );
+    let mut named = sent.clone();
+    let hand = Array::of_f32(&[1], &[9.0]).into();
+    let arm = Array::of_f32(&[2], &[7.0, 8.0]).into();
+    named.set("states", Value::map([("hand", hand), ("arm", arm)]));
+    let request = validated(&named, &card(&[0])).unwrap();
+    assert_eq!(
+        view(&request, "state", "hand").bytes(),
+        9.0f32.to_le_bytes()
+    );
+    let mut short = sent;
+    short.set("states", Array::of_f32(&[2], &[1.0, 2.0]).into());
+    assert_eq!(
+        validated(&short, &card(&[0])).unwrap_err(),
+        "the state has 2 values, expected arm 2 + hand 1"
+    );
+    short.set("states", Value::Nil);
+    assert!(
+        validated(&short, &card(&[0]))
+            .unwrap_err()
+            .contains("'arm'")
+    );
+}
+
+#[test]
+fn a_picture_is_read_as_it_was_encoded() {
+    let pixels = [1, 2, 3, 4, 5, 6];
+    let wanted = Array::of_u8(&[1, 2, 3], pixels.to_vec().into());
+    let file = png(png::ColorType::Rgb, [1, 2], &pixels);
+    assert_eq!(
+        picture::read(&encoded("png", file.clone()), 8),
+        Ok(wanted.clone())
+    );
+    assert_eq!(
+        picture::read(&encoded("raw", pixels.to_vec()), 8),
+        Ok(wanted)
+    );
+    assert_eq!(picture::decoded_bytes(&encoded("png", file.clone()), 8), 6);
+    assert_eq!(picture::decoded_bytes(&encoded("png", file.clone()), 1), 0);
+    let refusal = |image: &Value| picture::read(image, 1).unwrap_err();
+    assert_eq!(
+        refusal(&encoded("png", file)),
+        PictureError::TooLarge {
+            height: 1,
+            width: 2,
+            most: 1
+        }
+    );
+    assert!(matches!(refusal(&raw(1)), PictureError::TooLarge { .. }));
+    assert_eq!(
+        refusal(&encoded("jpeg", Vec::new())).to_string(),
+        "the format `jpeg` is not read, expected png or raw"
+    );
+    let grey = png(png::ColorType::Grayscale, [1, 1], &[1]);
+    assert!(
+        refusal(&encoded("png", grey))
+            .to_string()
+            .contains("expected RGB of 8")
+    );
+    assert!(matches!(
+        refusal(&encoded("png", vec![0; 99])),
+        PictureError::Png { .. }
+    ));
+    assert_eq!(refusal(&"picture".into()), PictureError::Form);
+    assert_eq!(refusal(&encoded("raw", vec![1])), PictureError::Form);
+}
+
+#[test]
+fn a_checkpoint_that_looks_back_gets_earlier_pictures() {
+    let card = card(&[-2, 0]);
+    let mut past = PastObservations::new(&card.modalities);
+    let mut colours = Vec::new();
+    for step in 1..=4 {
+        let now = observation(&[("front", raw(step)), ("wrist", raw(0))]);
+        let steps = past.steps(&now);
+        let request = observation::validated(&steps, &card, &LIMITS).unwrap();
+        let front = view(&request, "video", "front");
+        assert_eq!(front.shape(), [1, 2, 1, 2, 3]);
+        colours.push([front.bytes()[0], front.bytes()[6]]);
+        past.push(now, 100);
+        assert_eq!(past.bytes(), usize::from(step.min(2)) * 100);
+    }
+    assert_eq!(colours, [[1, 1], [1, 2], [1, 3], [2, 4]]);
+    past.clear();
+    assert_eq!(past.bytes(), 0);
+    let larger = Array::of_u8(&[2, 2, 3], vec![0; 12].into());
+    past.push(
+        observation(&[("front", larger.into()), ("wrist", raw(0))]),
+        1,
+    );
+    let steps = past.steps(&observation(&[("front", raw(1)), ("wrist", raw(0))]));
+    assert_eq!(
+        observation::validated(&steps, &card, &LIMITS)
+            .unwrap_err()
+            .to_string(),
+        "`front` has another size than in an earlier step of the episode"
+    );
+}
+
+#[test]
+fn the_noise_of_an_episode_follows_from_its_task() {
+    let seed = |task: Value| chosen_seed(&Value::map([("task", task)]));
+    let task = |index: u64| Value::map([("name", "reach".into()), ("episode_idx", index.into())]);
+    assert_eq!(seed(Value::map([("seed", 7u64.into())])), Some(7));
+    assert!(seed(task(1)).is_some() && seed(task(1)) == seed(task(1)));
+    assert_ne!(seed(task(1)), seed(task(2)));
+    assert_eq!(seed(Value::map([])), None);
+    assert_eq!(chosen_seed(&Value::map([])), None);
+}
+
+#[test]
+fn openpis_metadata_is_a_hello_of_vla_eval() {
+    let mut metadata = Value::map([("policy", "gr00t".into())]);
+    greet_early(&mut metadata, &card(&[0]));
+    assert_eq!(
+        metadata.get("policy").and_then(Value::as_text),
+        Some("gr00t")
+    );
+    let bytes = Bytes::from(wire::write(&metadata, Dialect::Openpi));
+    let hello = VlaEvalMessage::read(&bytes).unwrap();
+    assert_eq!(hello, hello::message(&card(&[0]), 0));
+    let parameters = hello.payload.get("observation_params").unwrap();
+    assert_eq!(parameters.get("send_wrist_image"), Some(&Value::Bool(true)));
+    let actions = hello
+        .payload
+        .get("action_spec")
+        .and_then(|spec| spec.get("actions"));
+    assert_eq!(
+        actions.and_then(|spec| spec.get("dims")),
+        Some(&Value::Int(4))
+    );
+}
+
+#[test]
+fn a_client_is_known_by_its_hello() {
+    let hello = hello::message(&card(&[0]), 1).write(0.0);
+    assert!(is_hello(&hello));
+    assert!(!is_hello(&wire::write(
+        &Value::map([("prompt", "x".into())]),
+        Dialect::Openpi
+    )));
+    assert!(!is_hello(b"\xc1"));
+}
+
+proptest! {
+    #[test]
+    fn any_picture_is_read_or_refused(at in 0usize..80, with in any::<u8>(), cut in 0usize..80) {
+        let mut file = png(png::ColorType::Rgb, [1, 2], &[1, 2, 3, 4, 5, 6]);
+        let at = at % file.len();
+        file[at] = with;
+        file.truncate(file.len() - cut % file.len());
+        let image = encoded("png", file);
+        let _ = picture::decoded_bytes(&image, 8);
+        if let Ok(array) = picture::read(&image, 8) {
+            prop_assert!(array.data().len() <= 8 * 8 * 3);
+        }
+    }
+
+    #[test]
+    fn any_observation_is_taken_or_refused(at in 0usize..400, with in any::<u8>()) {
+        let file = png(png::ColorType::Rgb, [1, 2], &[1, 2, 3, 4, 5, 6]);
+        let sent = observation(&[("front", encoded("png", file)), ("wrist", raw(1))]);
+        let mut bytes = wire::write(&sent, Dialect::VlaEval);
+        let at = at % bytes.len();
+        bytes[at] = with;
+        if let Ok(message) = wire::read(&bytes.into()) {
+            let card = Arc::new(card(&[-1, 0]));
+            let steps = PastObservations::new(&card.modalities).steps(&message.value);
+            let _ = steps.decoded_bytes(8);
+            let _ = validated(&message.value, &card);
+        }
+    }
+}

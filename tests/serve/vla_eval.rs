@@ -1,0 +1,123 @@
+//! Tests of vla-eval's protocol: what its own client does not show.
+
+use serde_json::json;
+use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
+
+use crate::server::Server;
+use crate::websocket::{BINARY, CLOSE, Websocket};
+
+struct Client {
+    socket: Websocket,
+}
+
+impl Client {
+    fn connect(server: &Server, path: &str) -> Self {
+        let socket = Websocket::connect_to(server, path, "");
+        Self {
+            socket: socket.unwrap_or_else(|status| panic!("{status}")),
+        }
+    }
+
+    fn send(&mut self, kind: VlaEvalKind, seq: u64, payload: Value) {
+        let message = VlaEvalMessage { kind, payload, seq };
+        self.socket.send(BINARY, &message.write(0.0));
+    }
+
+    fn hello(&mut self, seq: u64, version: u64) {
+        let payload = Value::from(&json!({"protocol_version": version}));
+        self.send(VlaEvalKind::Hello, seq, payload);
+    }
+
+    fn receive(&mut self) -> VlaEvalMessage {
+        let (opcode, body) = self.socket.receive();
+        assert_eq!(opcode, BINARY);
+        VlaEvalMessage::read(&body).unwrap()
+    }
+
+    /// Returns number and text of an error.
+    fn error(&mut self) -> (u64, String) {
+        let error = self.receive();
+        assert_eq!(error.kind, VlaEvalKind::Error);
+        let text = error.payload.get("error").and_then(Value::as_text).unwrap();
+        (error.seq, text.to_owned())
+    }
+
+    fn is_closed(&mut self) -> bool {
+        self.socket.receive().0 == CLOSE
+    }
+}
+
+#[test]
+fn on_its_path_a_hello_has_the_number_of_the_clients() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(&server, "/vla-eval");
+    for seq in [5, 9] {
+        client.hello(seq, 1);
+        let hello = client.receive();
+        assert_eq!((hello.kind, hello.seq), (VlaEvalKind::Hello, seq));
+    }
+}
+
+#[test]
+fn elsewhere_a_hello_comes_first_and_is_not_repeated() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(&server, "/");
+    assert_eq!(client.receive().kind, VlaEvalKind::Hello);
+    client.hello(1, 1);
+    client.send(VlaEvalKind::Observation, 2, Value::map([]));
+    let (seq, text) = client.error();
+    assert!(
+        seq == 2 && text.starts_with("the observation has no images, expected "),
+        "{text}"
+    );
+    client.hello(3, 1);
+    assert_eq!(client.receive().seq, 3);
+}
+
+#[test]
+fn another_version_and_what_is_no_message_are_refused() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(&server, "/vla-eval");
+    client.hello(4, 2);
+    let wanted = (4, "expected protocol_version 1 in hello".to_owned());
+    assert_eq!(client.error(), wanted);
+    assert!(client.is_closed());
+    let refusal = |body: &[u8]| {
+        let mut client = Client::connect(&server, "/vla-eval");
+        client.socket.send(BINARY, body);
+        let (seq, text) = client.error();
+        assert!(seq == 0 && client.is_closed());
+        text
+    };
+    assert_eq!(refusal(b"\xc1"), "not msgpack: byte 0 is 0xc1");
+    let openpis = wire::write(&Value::map([("prompt", "x".into())]), Dialect::Openpi);
+    assert_eq!(refusal(&openpis), "a message needs `type`, a string");
+}
+
+#[test]
+fn an_image_beyond_the_limit_is_refused_by_its_head() {
+    let server = Server::start(&["--max-picture", "64"]);
+    let mut client = Client::connect(&server, "/vla-eval");
+    // The head of a PNG file of 30000 x 30000 pixels, which would take 2.7 GB.
+    let mut head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x75\x30\0\0\x75\x30\x08\x02\0\0\0".to_vec();
+    head.extend(0xe945_6fed_u32.to_be_bytes());
+    let before = server.resident();
+    let image = Value::map([
+        ("__image__", true.into()),
+        ("format", "png".into()),
+        ("data", Value::Bytes(head.into())),
+    ]);
+    let small = Array::of_u8(&[1, 1, 3], vec![0; 3].into());
+    let images = Value::map([("a", image), ("b", small.into())]);
+    client.send(
+        VlaEvalKind::Observation,
+        1,
+        Value::map([("images", images)]),
+    );
+    let (_, text) = client.error();
+    assert!(
+        text.ends_with("30000 x 30000 pixels, expected at most 64 along an edge (--max-picture)"),
+        "{text}"
+    );
+    assert!(server.resident() < before + (64 << 10));
+}
