@@ -73,6 +73,15 @@ pub enum RankEnvError {
     },
 }
 
+/// The environment variable with the name of the socket by which ranks of `serve` get connections
+/// of `--front-port`, in the abstract namespace.
+pub const FRONT_VARIABLE: &str = "RRUN_FRONT_SOCKET";
+
+/// Returns the name of that socket for a launch, from something that nobody can guess.
+pub fn front_socket(secret: &str) -> String {
+    format!("rrun-front-{secret}")
+}
+
 impl RankEnv {
     /// Reads the variables with `get`, such as `std::env::var`; an empty value counts as not set.
     ///

@@ -6,7 +6,7 @@
 //!   ├───► plan::decide ─► slurm  node  numa           options become a plan, or a refusal
 //!   ├───► plan::missing                               files and modules that the jobs name
 //!   ├───► agent ─┬─► rendezvous ─► store              the plan is carried out
-//!   │            ├─► model_server  logs  round
+//!   │            ├─► model_server  front  logs  round
 //!   │            ├─► events  report ─► failure
 //!   │            └─► group (pure)
 //!   └───► partial_report                              the report of a run that ended early
@@ -19,6 +19,7 @@ pub mod agent;
 pub mod cli;
 pub mod events;
 pub mod failure;
+pub mod front;
 pub mod logs;
 pub mod model_server;
 pub mod node;

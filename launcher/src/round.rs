@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use jobs::launch::LAUNCH_VARIABLE;
+use jobs::rank_env::FRONT_VARIABLE;
 
 use crate::plan::{FailurePolicy, LaunchPlan, RankPlan};
 use crate::rendezvous::place::{Assigned, NodePlace};
@@ -19,6 +20,8 @@ pub struct Round<'a> {
     pub plan: &'a LaunchPlan,
     /// The place of this node among the nodes of the launch.
     pub place: NodePlace,
+    /// The socket by which the ranks of `serve` get connections of the front port.
+    pub front: Option<String>,
 }
 
 impl Round<'_> {
@@ -80,6 +83,7 @@ impl Round<'_> {
                 .is_some()
                 .then(|| (LAUNCH_VARIABLE, place.launch.clone())),
         )
+        .chain(self.front.clone().map(|socket| (FRONT_VARIABLE, socket)))
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
     }
@@ -129,6 +133,7 @@ mod tests {
         let round = Round {
             plan: &plan,
             place: place(true),
+            front: None,
         };
         let variables = round.variables(&plan.ranks[1], 2, Some(Path::new("/logs/error.json")));
         let of = |name: &str| variables[name].as_str();
@@ -165,6 +170,7 @@ mod tests {
         let round = Round {
             plan: &plan,
             place: place(true),
+            front: None,
         };
         assert_eq!(round.variables(&plan.ranks[1], 0, None)["RANK"], "5");
     }
@@ -180,6 +186,7 @@ mod tests {
             Round {
                 plan,
                 place: place(true),
+                front: None,
             }
             .variables(&plan.ranks[1], 5, None)
         };
@@ -201,7 +208,8 @@ mod tests {
         assert_eq!(
             Round {
                 plan: &isolated,
-                place: place(true)
+                place: place(true),
+                front: None,
             }
             .mark(1),
             format!("{MARK}={}", own[MARK])
@@ -214,6 +222,7 @@ mod tests {
         let round = Round {
             plan: &plan,
             place: place(false),
+            front: None,
         };
         let variables = round.variables(&plan.ranks[0], 0, None);
         assert_eq!(variables["TORCHELASTIC_ERROR_FILE"], "");

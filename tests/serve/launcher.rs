@@ -7,7 +7,7 @@ use crate::client::{Client, file};
 use crate::server::{DEADLINE, recorded, spawn, wait};
 
 /// A launcher that is stopped with its ranks on drop.
-struct Launch(Child);
+pub struct Launch(pub Child);
 
 impl Drop for Launch {
     fn drop(&mut self) {
@@ -16,7 +16,7 @@ impl Drop for Launch {
     }
 }
 
-fn rrun() -> Command {
+pub fn rrun() -> Command {
     Command::new(Path::new(env!("CARGO_BIN_EXE_rrun-rank")).with_file_name("rrun"))
 }
 
@@ -88,8 +88,26 @@ fn what_cannot_be_served_is_refused_with_the_reason() {
             .contains("--policy `gr00d` is neither a folder nor a known policy")
     );
     assert!(
-        refusal(&["--policy", "scripted", "--port", "0"])
-            .contains("expected a policy that can be served: gr00t")
+        refusal(&["--policy", "replay_action", "--port", "0"])
+            .contains("`policy_type` is `replay_action`, which cannot be served: it replays")
+    );
+    let text = refusal(&["--policy", "scripted", "--port", "0"]);
+    assert!(
+        ["--environment NAME", "--jobs FILE", "--interface FILE"]
+            .iter()
+            .all(|way| text.contains(way)),
+        "{text}"
+    );
+    let python = [
+        "--policy",
+        "python",
+        "--environment",
+        "push",
+        "--policy-config",
+    ];
+    assert!(
+        refusal(&[&python[..], &[r#"{"policy": "nowhere.py:make"}"#]].concat())
+            .contains("names `nowhere.py`, and there is no such file")
     );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod client;
+mod front;
 mod goldens;
 mod hostile;
 mod innocent;
 mod launcher;
 mod limits;
+mod policies;
 mod python;
 mod requests;
 mod server;

@@ -49,21 +49,12 @@ impl Server {
 
     /// Returns the answer to `GET path`, including its head.
     pub fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        get(self.address, path)
     }
 
     /// Returns the value of a metric.
     pub fn metric(&self, name: &str) -> f64 {
-        let text = self.get("/metrics");
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        line.unwrap_or_else(|| panic!("no {name} in {text}"))
+        metric_of(self.address, name)
     }
 
     /// Returns the resident memory in KiB.
@@ -99,6 +90,24 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Returns the value of a metric of the server at an address.
+pub fn metric_of(address: SocketAddr, name: &str) -> f64 {
+    let text = get(address, "/metrics");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    line.unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
 /// Starts a command, with the lines of its stderr in a channel.

@@ -73,6 +73,18 @@ impl Websocket {
     }
 }
 
+/// Asks a server as openpi's client does; returns the actions.
+pub fn infer(server: &Server, observation: &Value) -> Vec<f32> {
+    let mut socket = Websocket::connect(server, "").unwrap_or_else(|status| panic!("{status}"));
+    socket.receive();
+    socket.send(BINARY, &write(observation, Dialect::Openpi));
+    let (opcode, body) = socket.receive();
+    assert_eq!(opcode, BINARY, "{}", String::from_utf8_lossy(&body));
+    let answer = read(&body).unwrap().value;
+    let actions = answer.get("actions").and_then(Value::as_array);
+    actions.unwrap().to_f32()
+}
+
 const TEXT: u8 = 1;
 pub const BINARY: u8 = 2;
 pub const CLOSE: u8 = 8;

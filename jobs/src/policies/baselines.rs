@@ -1,7 +1,7 @@
 //! The rows of the policies that need no model.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Serving, Setting, ValueKind};
 
 const ONE_ACTION: &[Setting] = &[Setting::new(
     "action_chunk_length",
@@ -21,7 +21,7 @@ const BASELINE: PolicyDescription = PolicyDescription {
     memory: MemoryRule::Nothing,
     has_checkpoint: false,
     has_length: false,
-    is_served: false,
+    serving: Serving::Interface,
     is_remote: false,
 };
 
@@ -65,6 +65,7 @@ pub(super) static REPLAY_ACTION: PolicyDescription = PolicyDescription {
         ),
     ]],
     has_length: true,
+    serving: Serving::Refused("it replays recorded episodes, whatever it is shown"),
     ..BASELINE
 };
 

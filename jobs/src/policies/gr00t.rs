@@ -1,7 +1,7 @@
 //! The row of `gr00t`, and the settings that a GR00T policy has here and on a server.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind, YAML};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Serving, Setting, ValueKind, YAML};
 
 pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "gr00t",
@@ -19,7 +19,7 @@ pub(super) static ROW: PolicyDescription = PolicyDescription {
     memory: MemoryRule::Gr00t,
     has_checkpoint: true,
     has_length: false,
-    is_served: true,
+    serving: Serving::OwnKeys,
     is_remote: false,
 };
 

@@ -62,8 +62,8 @@ pub struct PolicyDescription {
     pub has_checkpoint: bool,
     /// Whether it has a number of episodes of its own, so that a job may lack a length.
     pub has_length: bool,
-    /// Whether `rrun serve` offers it.
-    pub is_served: bool,
+    /// How `rrun serve` offers it.
+    pub serving: Serving,
     /// Whether another process runs the inference. It is then best to send all rows in one
     /// inference, even if this rank's device is a CPU.
     pub is_remote: bool,
@@ -81,6 +81,17 @@ pub enum MemoryRule {
     Files,
     /// What the setting [`DECLARED_MEMORY`] says, if the job has it.
     Declared,
+}
+
+/// How `rrun serve` offers a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// Its checkpoint names what clients send and receive. With an interface, it acts for that.
+    OwnKeys,
+    /// It acts for the cameras, states and actions of an interface, which the user has to name.
+    Interface,
+    /// It has no use for clients, for this reason.
+    Refused(&'static str),
 }
 
 /// Makes the enum of all policies, each with its row.
@@ -213,17 +224,6 @@ pub fn check(policy: PolicyType, config: &Map<String, Value>) -> Result<(), Sett
         }
     }
     reader.finish()
-}
-
-/// Returns why `rrun serve` does not offer a policy: clients have to learn from it what it looks at.
-pub fn not_served(policy: &str) -> SettingError {
-    let served = PolicyType::ALL.iter().map(|policy| policy.row());
-    let names: Vec<&str> = served
-        .filter(|row| row.is_served)
-        .map(|row| row.name)
-        .collect();
-    let wanted = format!("expected a policy that can be served: {}", names.join(", "));
-    SettingError::argument("policy_type", &format!("`{policy}`"), &wanted)
 }
 
 #[cfg(test)]

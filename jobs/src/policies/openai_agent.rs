@@ -1,6 +1,6 @@
 //! The row of `openai_agent`.
 
-use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Serving, Setting, ValueKind};
 
 pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "openai_agent",
@@ -14,7 +14,10 @@ pub(super) static ROW: PolicyDescription = PolicyDescription {
     memory: MemoryRule::Nothing,
     has_checkpoint: false,
     has_length: false,
-    is_served: false,
+    serving: Serving::Refused(
+        "it plans with the rewards, ends and action names of an environment, which clients do not \
+         send",
+    ),
     // It is asked for one environment at a time.
     is_remote: false,
 };

@@ -1,7 +1,7 @@
 //! The row of `python`.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Serving, Setting, ValueKind};
 
 pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "python",
@@ -16,7 +16,7 @@ pub(super) static ROW: PolicyDescription = PolicyDescription {
     memory: MemoryRule::Declared,
     has_checkpoint: false,
     has_length: false,
-    is_served: false,
+    serving: Serving::Interface,
     // All rows that need a chunk go to the worker in one call, on a CPU, too.
     is_remote: true,
 };

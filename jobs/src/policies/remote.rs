@@ -1,6 +1,6 @@
 //! The rows of policies on a server, and the settings that they share.
 
-use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Serving, Setting, ValueKind};
 
 /// Returns the row of a policy on a server, which needs nothing on the GPU of its rank.
 pub(super) const fn row(
@@ -20,7 +20,7 @@ pub(super) const fn row(
         memory: MemoryRule::Nothing,
         has_checkpoint: false,
         has_length: false,
-        is_served: false,
+        serving: Serving::Interface,
         is_remote: true,
     }
 }

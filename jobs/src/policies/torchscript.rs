@@ -1,7 +1,7 @@
 //! The row of `torchscript`.
 
 use crate::policies::setting::COUNT;
-use crate::policies::{MemoryRule, PathTo, PolicyDescription, Setting, ValueKind};
+use crate::policies::{MemoryRule, PathTo, PolicyDescription, Serving, Setting, ValueKind};
 
 pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "torchscript",
@@ -15,7 +15,7 @@ pub(super) static ROW: PolicyDescription = PolicyDescription {
     memory: MemoryRule::Files,
     has_checkpoint: true,
     has_length: false,
-    is_served: false,
+    serving: Serving::Interface,
     is_remote: false,
 };
 

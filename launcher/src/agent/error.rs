@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::front::FrontError;
 use crate::logs::LogError;
 use crate::store::StoreError;
 
@@ -17,6 +18,9 @@ pub enum AgentError {
     /// The ranks' store could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The front port of `serve` could not be opened.
+    #[error(transparent)]
+    Front(#[from] FrontError),
     /// The log files could not be created.
     #[error(transparent)]
     Logs(#[from] LogError),

@@ -136,6 +136,7 @@ pub(crate) mod tests {
             is_built_in: false,
             notes: Vec::new(),
             model_server: None,
+            serve: None,
             eval: None,
         }
     }

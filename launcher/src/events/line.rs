@@ -207,6 +207,7 @@ mod tests {
             &Round {
                 plan: &plan,
                 place: alone(&plan, None, 3),
+                front: None,
             },
             happening,
             now,

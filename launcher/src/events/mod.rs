@@ -186,6 +186,7 @@ mod tests {
         let round = Round {
             plan: &plan,
             place: alone(&plan, None, 0),
+            front: None,
         };
         record(
             &round,

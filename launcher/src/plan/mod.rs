@@ -15,6 +15,7 @@ pub mod event_log;
 pub mod missing;
 pub mod model_server;
 pub mod rendezvous;
+pub mod serve;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -28,6 +29,7 @@ use crate::plan::eval::EvalPlan;
 use crate::plan::event_log::EventLog;
 use crate::plan::model_server::ServerPlan;
 use crate::plan::rendezvous::RendezvousPlan;
+use crate::plan::serve::ServePlan;
 use crate::process::files::FileLimit;
 use crate::say::note::Note;
 
@@ -79,6 +81,9 @@ pub struct LaunchPlan {
     /// Whether the program is built in, so that the meaning of its exit codes is known.
     #[serde(skip)]
     pub is_built_in: bool,
+    /// The server of the built-in program `serve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub serve: Option<ServePlan>,
     /// The evaluation of the built-in program `eval`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<EvalPlan>,

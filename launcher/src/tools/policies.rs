@@ -230,7 +230,7 @@ impl PolicyJson {
             aliases: row.aliases,
             about: row.about,
             documentation: format!("docs/{}", row.page),
-            is_served: row.is_served,
+            is_served: !matches!(row.serving, Serving::Refused(_)),
             settings: row.settings().map(SettingJson::new).collect(),
             example: jobs_file(row),
         }

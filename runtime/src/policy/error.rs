@@ -35,6 +35,14 @@ pub enum PolicyError {
         /// What is wrong with the file.
         reason: String,
     },
+    /// The policy cannot answer the clients of a server.
+    #[error("`policy_type` is `{policy}`, which cannot be served: {reason}")]
+    NotServed {
+        /// Type of the policy.
+        policy: &'static str,
+        /// The reason, as a clause.
+        reason: String,
+    },
     /// The environment does not provide what the policy needs.
     #[error("policy `{policy}` needs {wanted}; environment `{env}` has {found}")]
     Mismatch {
@@ -117,6 +125,43 @@ pub enum InferenceError {
         rows: usize,
         /// Number of noises.
         noises: usize,
+    },
+    /// A picture or a state of a client has another shape than in the interface.
+    #[error(
+        "{what} {name} has the shape {found:?}, expected {wanted:?} \
+         ([rows, steps, …], as in the interface of this server)"
+    )]
+    ClientShape {
+        /// `picture of camera` or `state`.
+        what: &'static str,
+        /// Name of the camera or of the state.
+        name: String,
+        /// The shape that was sent.
+        found: Vec<usize>,
+        /// The shape of the interface.
+        wanted: Vec<usize>,
+    },
+    /// The inference of a client's row failed.
+    #[error("{reason}")]
+    Row {
+        /// What the policy said.
+        reason: String,
+    },
+    /// The policy has ended the episode of a client.
+    #[error("policy `{policy}` has ended the episode; `reset` starts another")]
+    EpisodeEnded {
+        /// Type of the policy.
+        policy: String,
+    },
+    /// A chunk has fewer actions than clients were promised.
+    #[error("policy `{policy}` gave a chunk of {found} actions, expected at least {wanted}")]
+    ShortChunk {
+        /// Type of the policy.
+        policy: String,
+        /// Number of actions in the chunk.
+        found: usize,
+        /// Number of actions that clients get.
+        wanted: usize,
     },
     /// The network gave no result for a row.
     #[error("the row was not inferred")]
@@ -217,6 +262,16 @@ pub enum InferenceError {
         /// Number of components of an action.
         dim: usize,
     },
+}
+
+impl PolicyError {
+    /// Returns the error about a policy that cannot be served.
+    pub(crate) fn not_served(policy: &'static str, reason: &str) -> Self {
+        Self::NotServed {
+            policy,
+            reason: reason.to_owned(),
+        }
+    }
 }
 
 impl InferenceError {

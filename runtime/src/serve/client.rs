@@ -1,4 +1,4 @@
-//! The state of one client: its episode, from which the noise of its actions is derived.
+//! The state of one client: its episode, from which the randomness of its actions is derived.
 //!
 //! As in an evaluation, the noise is a function of the policy's seed, the episode's seed and the
 //! number of the inference within the episode. A client sets the episode's seed at `reset`
@@ -8,7 +8,7 @@
 
 use jobs::seed;
 
-use crate::policy::served::{Noise, ServedSpec};
+use crate::policy::served::{ClientEpisodeRow, ClientId, Noise, ServedSpec};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use wire::Value;
@@ -50,11 +50,32 @@ impl ClientEpisode {
         let episode = self
             .seed
             .unwrap_or_else(|| seed::noise(card.seed, self.client.0, self.number));
-        let seed =
-            |row: usize| seed::noise(card.seed, episode.wrapping_add(row as u64), self.inferences);
-        let noise = (0..rows).map(|row| Noise::Seed(seed(row))).collect();
+        let row = |row: usize| {
+            Noise::Episode(ClientEpisodeRow {
+                client: ClientId(self.client.0),
+                row,
+                number: self.number,
+                seed: episode.wrapping_add(row as u64),
+                inference: self.inferences,
+            })
+        };
+        let noise = (0..rows).map(row).collect();
         self.inferences += 1;
         noise
+    }
+}
+
+/// Returns the seed of the episode that a request starts, if it starts one: `reset` is true, or a
+/// map that may have a `seed`.
+///
+/// # Errors
+/// Returns an error for any other value, and for a seed that is not a non-negative integer.
+pub fn chosen_reset(reset: Option<&Value>) -> Result<Option<Option<u64>>, RequestError> {
+    match reset {
+        None | Some(Value::Nil | Value::Bool(false)) => Ok(None),
+        Some(Value::Bool(true)) => Ok(Some(None)),
+        Some(options @ Value::Map(_)) => chosen_seed(Some(options)).map(Some),
+        Some(_) => Err(RequestError::Reset),
     }
 }
 
@@ -100,7 +121,8 @@ pub fn chosen_noise(
 }
 
 fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<Noise>, RequestError> {
-    let [steps, width] = card.noise_shape;
+    let policy = card.policy;
+    let [steps, width] = card.noise_shape.ok_or(RequestError::NoNoise { policy })?;
     let array = noise
         .as_array()
         .filter(|array| array.shape() == [rows, steps, width]);

@@ -1,17 +1,18 @@
 //! The dispatcher between the connections and the policy thread: carries out the batcher's
 //! decisions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::now;
-use crate::policy::served::{Actions, PolicyRequest};
+use crate::policy::served::{Actions, ClientId, PolicyRequest};
 use crate::serve::batcher::{
     BatchLimits, Batcher, BatcherAction, BatcherEvent, RequestRows, Ticket,
 };
+use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use crate::serve::server::{DispatcherMessage, POLICY_IS_GONE, ServerState};
 use crate::serve::serving_thread::{InferredBatch, RequestBatch, ServingThread};
@@ -41,6 +42,7 @@ pub async fn run(
         inferring: None,
         parts: Vec::new(),
         open: BTreeMap::new(),
+        asked: BTreeSet::new(),
         next: 0,
         wake: None,
     };
@@ -92,6 +94,8 @@ struct Dispatcher {
     /// Parts of the current batch.
     parts: Vec<RequestRows>,
     open: BTreeMap<Ticket, PendingRequest>,
+    /// Connected clients that the policy may know.
+    asked: BTreeSet<ConnectionId>,
     next: u64,
     wake: Option<Instant>,
 }
@@ -99,7 +103,12 @@ struct Dispatcher {
 impl Dispatcher {
     fn event(&mut self, message: DispatcherMessage) -> BatcherEvent {
         match message {
-            DispatcherMessage::Left(client) => BatcherEvent::Left(client),
+            DispatcherMessage::Left(client) => {
+                if self.asked.remove(&client) {
+                    self.policy.leave(ClientId(client.0));
+                }
+                BatcherEvent::Left(client)
+            }
             DispatcherMessage::Request {
                 client,
                 rows,
@@ -109,6 +118,7 @@ impl Dispatcher {
             } => {
                 let ticket = Ticket(self.next);
                 self.next += 1;
+                self.asked.insert(client);
                 self.open.insert(
                     ticket,
                     PendingRequest {

@@ -8,6 +8,7 @@ use gr00t::client::InvalidObservation;
 use jobs::rank_env::RankEnvError;
 
 use crate::device::DeviceError;
+use crate::env::EnvError;
 use crate::policy::PolicyError;
 use crate::serve::batcher::QueueRefusal;
 use crate::serve::decoder::NotDecoded;
@@ -86,6 +87,18 @@ pub enum RequestError {
     /// The seed of an episode is not a non-negative integer.
     #[error("options 'seed' must be a whole number that is not negative")]
     Seed,
+    /// What shall reset the episode is neither a flag nor a map.
+    #[error("'reset' must be true, false or {{'seed': a whole number that is not negative}}")]
+    Reset,
+    /// A client chooses the noise of a policy that has none.
+    #[error(
+        "options 'noise': policy {policy} has no noise to choose; `reset` with a 'seed' determines \
+         its actions"
+    )]
+    NoNoise {
+        /// Name of the policy.
+        policy: &'static str,
+    },
     /// The seeds of the noise are not one for each row.
     #[error("options 'noise_seeds' must be a list of {rows} whole numbers, one a row")]
     NoiseSeeds {
@@ -136,6 +149,9 @@ pub enum StartError {
     /// The policy cannot be made.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The environment of the clients cannot be made.
+    #[error("environment of the clients: {0}")]
+    Environment(#[from] EnvError),
     /// The devices cannot be counted.
     #[error("{reason}")]
     Devices {
@@ -153,6 +169,16 @@ pub enum StartError {
     Address {
         /// The address.
         address: SocketAddr,
+        /// The operating system's error.
+        #[source]
+        err: io::Error,
+    },
+    /// `--front-port` for a rank that `rrun` has not started.
+    #[error("--front-port is opened by `rrun serve`, which has not started this rank")]
+    NoFront,
+    /// The launcher does not give connections of the front port.
+    #[error("cannot reach the launcher for connections of --front-port: {err}")]
+    Front {
         /// The operating system's error.
         #[source]
         err: io::Error,

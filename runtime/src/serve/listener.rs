@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use crate::clock::now;
 use crate::serve::close::CloseReason;
 use crate::serve::connections::ConnectionId;
+use crate::serve::front::{FrontConnection, FrontLink};
 use crate::serve::server::ServerState;
 use crate::serve::{http, zmtp};
 
@@ -19,16 +20,24 @@ const FIRST_BYTE: Duration = Duration::from_secs(10);
 /// Pause after a failed `accept`, until a file descriptor may be free.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections until a stop is requested.
-pub async fn run(listener: TcpListener, server: Arc<ServerState>) {
+/// Accepts connections, also those that come by the front port, until a stop is requested.
+pub async fn run(listener: TcpListener, mut front: Option<FrontLink>, server: Arc<ServerState>) {
     let mut stop = server.stop.subscribe();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listener.accept() => accepted.map(|(stream, _)| (stream, None)),
+            given = given(front.as_ref()) => match given {
+                Ok((stream, connection)) => Ok((stream, Some(connection))),
+                Err(err) => {
+                    tracing::debug!(%err, "the front port is closed");
+                    front = None;
+                    continue;
+                }
+            },
             _ = stop.wait_for(Option::is_some) => return,
         };
         match accepted {
-            Ok((stream, _)) => admit(stream, &server),
+            Ok((stream, connection)) => admit(stream, connection, &server),
             Err(err) => {
                 tracing::debug!(%err, "cannot accept");
                 tokio::time::sleep(PAUSE).await;
@@ -37,7 +46,15 @@ pub async fn run(listener: TcpListener, server: Arc<ServerState>) {
     }
 }
 
-fn admit(stream: TcpStream, server: &Arc<ServerState>) {
+/// Waits for a connection by the front port, or forever if there is none.
+async fn given(front: Option<&FrontLink>) -> std::io::Result<(TcpStream, FrontConnection)> {
+    match front {
+        Some(front) => front.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn admit(stream: TcpStream, front: Option<FrontConnection>, server: &Arc<ServerState>) {
     let Some(admitted) = server.connections().admit(server.token.is_some(), now()) else {
         server.stats.connected(true);
         return;
@@ -52,6 +69,7 @@ fn admit(stream: TcpStream, server: &Arc<ServerState>) {
     let presence = Presence {
         server: Arc::clone(server),
         client: admitted.client,
+        _front: front,
     };
     let task = tokio::spawn(async move {
         let presence = presence;
@@ -69,6 +87,8 @@ fn admit(stream: TcpStream, server: &Arc<ServerState>) {
 struct Presence {
     server: Arc<ServerState>,
     client: ConnectionId,
+    /// Tells the front port that the connection is closed.
+    _front: Option<FrontConnection>,
 }
 
 impl Drop for Presence {

@@ -30,6 +30,7 @@ mod close;
 mod decoder;
 mod dispatcher;
 mod error;
+mod front;
 mod gr00t;
 mod limits;
 mod listener;

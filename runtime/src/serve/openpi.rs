@@ -1,14 +1,15 @@
-//! openpi's observations and actions, for a GR00T checkpoint.
+//! openpi's observations and actions.
 //!
 //! ```text
 //! observation/<view>   [H, W, 3] or [T, H, W, 3]    also video/<view>, <view>, images: {<view>: …}
 //! observation/<state>  [D] or [T, D]                also state/<state>, <state>;
 //!                                                   or observation/state with all of them
 //! prompt               text                         noise_seed, noise: GR00T's row options
+//! reset                true or {"seed": 7}          this request starts an episode
 //! ─► {"actions": [horizon, all widths], "policy_timing": {"infer_ms": …},
 //!     "server_timing": {"infer_ms": …}}
 //! ```
-//! Names are those of the checkpoint; the metadata that a client receives when it connects lists
+//! Names are those of the policy; the metadata that a client receives when it connects lists
 //! them. A view without a time axis gets one of length 1. A state of float64 becomes float32, as
 //! openpi's transforms do. An observation in GR00T's own form is accepted as well.
 
@@ -20,7 +21,7 @@ use serde_json::json;
 
 use crate::clock::now;
 use crate::policy::served::{Actions, ServedSpec};
-use crate::serve::client::{ClientEpisode, chosen_noise};
+use crate::serve::client::{ClientEpisode, chosen_noise, chosen_reset};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
@@ -71,8 +72,8 @@ impl OpenpiClient {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
             .collect();
-        let metadata = json!({
-            "policy": "gr00t",
+        let mut metadata = json!({
+            "policy": card.policy,
             "facts": facts,
             "views": card.modalities.video.keys,
             "view_steps": card.modalities.video.horizon(),
@@ -81,6 +82,10 @@ impl OpenpiClient {
             "actions": widths(&card.actions),
             "action_horizon": card.horizon,
         });
+        if !card.action_names.is_empty() {
+            metadata["view_sizes"] = json!(card.view_sizes);
+            metadata["action_names"] = json!(card.action_names);
+        }
         Value::from(&metadata)
     }
 
@@ -103,7 +108,10 @@ impl OpenpiClient {
             self.server.stats.asked("infer");
             self.server.connections().known(self.id);
         }
-        let asked = decoded.inspect_err(|err| err.count(&self.server.stats))?;
+        let (asked, reset) = decoded.inspect_err(|err| err.count(&self.server.stats))?;
+        if let Some(seed) = reset {
+            self.episode.reset(seed);
+        }
         let inferring = now();
         let rows = asked.rows;
         let request = asked.request(|rows| self.episode.noise(rows, &self.server.card));
@@ -131,18 +139,19 @@ impl OpenpiClient {
     }
 }
 
-/// Decodes a message: all the work that takes time in proportion to its size.
+/// Decodes a message: all the work that takes time in proportion to its size. Returns the request,
+/// and the seed of the episode that it starts, if it starts one.
 fn decode(
     body: &Bytes,
     card: &ServedSpec,
     limits: &RequestLimits,
-) -> Result<ValidatedRequest, RequestError> {
+) -> Result<(ValidatedRequest, Option<Option<u64>>), RequestError> {
     let message = read(body).map_err(|err| RequestError::Unreadable {
         reason: err.to_string(),
     })?;
     let mut asked = asked(&nested(&message.value, card), card, limits)?;
     asked.noise = chosen_noise(asked.rows, Some(&options(&message.value)), card)?;
-    Ok(asked)
+    Ok((asked, chosen_reset(message.value.get("reset"))?))
 }
 
 fn options(observation: &Value) -> Value {
@@ -183,9 +192,9 @@ fn nested(observation: &Value, card: &ServedSpec) -> PyObject {
     if state.is_empty() {
         state = parts(observation, card).unwrap_or_default();
     }
-    let prompt = observation
-        .get("prompt")
-        .map(|prompt| PyObject::List(vec![PyObject::List(vec![object(prompt)])]));
+    let default = || card.prompt.clone().map(PyObject::Text);
+    let prompt = observation.get("prompt").map(object).or_else(default);
+    let prompt = prompt.map(|prompt| PyObject::List(vec![PyObject::List(vec![prompt])]));
     let language = prompt.map(|prompt| (card.modalities.language_key().to_owned(), prompt));
     let parts = [
         ("video", video),

@@ -1,15 +1,17 @@
 //! Runs one server, from its command line to its exit code.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jobs::exit::FINAL;
-use jobs::rank_env::RankEnv;
+use jobs::policies::PolicyType;
+use jobs::rank_env::{FRONT_VARIABLE, RankEnv};
 use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
-use jobs::serve_args::{PolicyChoice, ServeArgs};
+use jobs::serve_args::{InterfaceSource, PolicyChoice, ServeArgs, ServeSetup};
 use serde_json::json;
 use tch::Device;
 use tokio::net::TcpListener;
@@ -19,11 +21,13 @@ use tokio::sync::mpsc;
 use crate::clock::now;
 use crate::console::{self, Level, Style};
 use crate::device::{self, Decision, DeviceRequest, gpu, resolve};
+use crate::env::EnvSpec;
 use crate::error_file;
-use crate::policy;
+use crate::policy::{self, served};
 use crate::serve::batcher::BatchLimits;
 use crate::serve::decoder::Decoder;
 use crate::serve::error::StartError;
+use crate::serve::front::FrontLink;
 use crate::serve::limits::RequestLimits;
 use crate::serve::server::{POLICY_IS_GONE, ServerConfig, ServerState};
 use crate::serve::serving_thread::ServingThread;
@@ -75,7 +79,12 @@ pub fn main(words: &[OsString]) -> ExitCode {
 
 fn run(args: &ServeArgs) -> Result<ExitCode, StartError> {
     let env = RankEnv::read(|name| std::env::var(name).ok())?;
-    let choice = args.choice().map_err(arguments)?;
+    let ServeSetup { policy, interface } = ServeSetup::read(args).map_err(arguments)?;
+    if args.print_interface {
+        return print_interface(interface, &env);
+    }
+    // `ServeSetup::read` refuses a command line without either.
+    let choice = policy.ok_or_else(|| arguments("--policy is missing"))?;
     policy::check(&choice.policy_type, &choice.config)?;
     let local_rank = env.local_rank.unwrap_or(0);
     let address = SocketAddr::new(args.host, args.port_of(local_rank).map_err(arguments)?);
@@ -106,7 +115,45 @@ fn run(args: &ServeArgs) -> Result<ExitCode, StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(serve(args, address, choice, device.device, &reporter))
+    let target = ServeTarget {
+        choice,
+        interface,
+        env,
+        device: device.device,
+    };
+    runtime.block_on(serve(args, address, target, &reporter))
+}
+
+/// What is served, and where it runs.
+struct ServeTarget {
+    choice: PolicyChoice,
+    interface: Option<InterfaceSource>,
+    env: RankEnv,
+    device: Device,
+}
+
+/// Prints the interface of an environment, as `--interface` reads it.
+fn print_interface(source: Option<InterfaceSource>, env: &RankEnv) -> Result<ExitCode, StartError> {
+    if let Some(spec) = described(source, env, Device::Cpu)? {
+        let text = serde_json::to_string_pretty(&served::to_robot(&spec).to_json());
+        writeln!(std::io::stdout(), "{}", text.map_err(arguments)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the interface that a source describes.
+fn described(
+    source: Option<InterfaceSource>,
+    env: &RankEnv,
+    device: Device,
+) -> Result<Option<EnvSpec>, StartError> {
+    match source {
+        None => Ok(None),
+        Some(InterfaceSource::File(robot)) => Ok(Some(served::of_robot(&robot))),
+        Some(InterfaceSource::Environment(job)) => {
+            Ok(Some(served::of_environment(&job, env, device)?))
+        }
+    }
 }
 
 fn arguments(err: impl ToString) -> StartError {
@@ -137,8 +184,7 @@ fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Deci
 async fn serve(
     args: &ServeArgs,
     address: SocketAddr,
-    choice: PolicyChoice,
-    device: Device,
+    target: ServeTarget,
     reporter: &Reporter,
 ) -> Result<ExitCode, StartError> {
     // Bind first: a port that is in use is found before gigabytes are read. Clients that connect
@@ -146,18 +192,25 @@ async fn serve(
     let unusable = |err| StartError::Address { address, err };
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
-    let name = choice.policy_type.clone();
+    let ServeTarget {
+        choice,
+        interface,
+        env,
+        device,
+    } = target;
+    let interface = described(interface, &env, device)?;
+    let limits = batch_limits(args, device, &choice);
     let own = reporter.clone();
     let say = move |text| own.say(&format!("warning: {text}"));
-    let (policy, card) = ServingThread::start(choice, device, say)?;
-    let limits = batch_limits(args, device);
+    let (policy, card) = ServingThread::start(choice, interface, device, say)?;
     let loss = policy.loss();
     let (to_dispatcher, inbox) = mpsc::unbounded_channel();
     let decoder = Decoder::start().map_err(|err| StartError::Decoder { err })?;
     let server = ServerState::new(card, server_config(args), decoder, to_dispatcher);
     end_on_signals(&server)?;
-    announce(&server, &name, address, limits, reporter);
-    let listener = tokio::spawn(listener::run(listener, Arc::clone(&server)));
+    announce(&server, address, limits, reporter);
+    let front = join_front(args, &env).await?;
+    let listener = tokio::spawn(listener::run(listener, front, Arc::clone(&server)));
     let reports = tokio::spawn(report(Arc::clone(&server), reporter.clone()));
     let mut stop = server.stop.subscribe();
     let dispatcher = tokio::spawn(dispatcher::run(Arc::clone(&server), limits, policy, inbox));
@@ -188,11 +241,25 @@ async fn serve(
     Ok(ExitCode::SUCCESS)
 }
 
-fn batch_limits(args: &ServeArgs, device: Device) -> BatchLimits {
+/// Joins the front port, if there is one: clients get connections from now on.
+async fn join_front(args: &ServeArgs, env: &RankEnv) -> Result<Option<FrontLink>, StartError> {
+    if args.front_port.is_none() {
+        return Ok(None);
+    }
+    let socket = std::env::var(FRONT_VARIABLE).map_err(|_| StartError::NoFront)?;
+    let local_rank = env.local_rank.unwrap_or(0);
+    let joined = FrontLink::join(&socket, local_rank).await;
+    joined.map(Some).map_err(|err| StartError::Front { err })
+}
+
+fn batch_limits(args: &ServeArgs, device: Device, choice: &PolicyChoice) -> BatchLimits {
+    // A remote policy infers elsewhere, whatever the device is here.
+    let policy = PolicyType::of(&choice.policy_type);
+    let is_large = device.is_cuda() || policy.is_some_and(|policy| policy.row().is_remote);
     BatchLimits {
         max_rows: args
             .max_batch
-            .unwrap_or(if device.is_cuda() { GPU_BATCH } else { 1 }),
+            .unwrap_or(if is_large { GPU_BATCH } else { 1 }),
         max_wait: args.max_wait(),
         max_queue: MOST_QUEUED,
     }
@@ -220,20 +287,17 @@ fn server_config(args: &ServeArgs) -> ServerConfig {
 }
 
 /// Prints what is served, and where.
-fn announce(
-    server: &ServerState,
-    name: &str,
-    address: SocketAddr,
-    limits: BatchLimits,
-    reporter: &Reporter,
-) {
+fn announce(server: &ServerState, address: SocketAddr, limits: BatchLimits, reporter: &Reporter) {
     let facts: Vec<String> = server
         .card
         .facts
         .iter()
         .map(|(name, value)| format!("{name} {value}"))
         .collect();
-    reporter.say(&format!("{name}: {}", facts.join(", ")));
+    match &facts[..] {
+        [] => reporter.say(server.card.policy),
+        facts => reporter.say(&format!("{}: {}", server.card.policy, facts.join(", "))),
+    }
     reporter.result(&format!(
         "ready on {address}, up to {} rows per batch, {} connections",
         limits.max_rows,

@@ -26,6 +26,7 @@ use crate::agent::group::WorkerGroup;
 use crate::agent::last_words;
 use crate::agent::peers::{NodePeers, alone};
 use crate::events::{self, Happening};
+use crate::front::FrontPort;
 use crate::logs::folder::LogFolder;
 use crate::model_server::SupervisedServer;
 use crate::plan::{FailurePolicy, LaunchPlan, Sender};
@@ -65,6 +66,8 @@ pub struct LaunchDriver<'a> {
     flushes: Vec<Flush>,
     /// The model server, which runs beside the ranks.
     server: Option<SupervisedServer<'a>>,
+    /// The port that the ranks of `serve` share, until the launch is told to end.
+    front: Option<FrontPort>,
     /// A round that this node has joined, and whose ranks wait for the model server to become
     /// healthy.
     held: Option<NodePlace>,
@@ -89,6 +92,7 @@ impl<'a> LaunchDriver<'a> {
         let launch = lock
             .launch()
             .map_or_else(jobs::launch::fresh_id, |launch| Ok(launch.to_owned()));
+        let front = FrontPort::open(plan.serve.as_ref(), plan.ranks.len())?;
         let peers = NodePeers::new(plan, launch.map_err(AgentError::Launch)?)?;
         let place = alone(plan, None, 0);
         let folder = match plan.logs.disabled {
@@ -119,6 +123,7 @@ impl<'a> LaunchDriver<'a> {
             attempt,
             flushes,
             server: plan.model_server.as_ref().map(SupervisedServer::new),
+            front,
             held: None,
             ended_by_others: false,
             is_told_to_end: false,
@@ -196,6 +201,8 @@ impl<'a> LaunchDriver<'a> {
             .iter_mut()
             .for_each(SupervisedServer::end_is_near);
         self.is_told_to_end = true;
+        // New clients are refused rather than left waiting.
+        self.front = None;
     }
 
     /// Handles the signal by which SLURM announces the end of a job. SLURM sends it to every
@@ -373,6 +380,7 @@ impl<'a> LaunchDriver<'a> {
         Round {
             plan: self.plan,
             place: self.place.clone(),
+            front: self.front.as_ref().map(|front| front.socket().to_owned()),
         }
     }
 

@@ -25,6 +25,7 @@ use crate::plan::error::PlanError;
 use crate::plan::eval::EvalPlan;
 use crate::plan::event_log::EventLog;
 use crate::plan::model_server::ServerPlan;
+use crate::plan::serve::ServePlan;
 use crate::plan::{FailurePolicy, LaunchPlan, LogPlan, SignalPlan};
 use crate::say::note::Note;
 use crate::slurm::{Slurm, SlurmTask};
@@ -86,6 +87,10 @@ impl PlanInputs<'_> {
         let ranks = Ranks::new(cli, first, count.nproc)?;
         let logs = LogPlan::new(cli, env)?;
         let program = Program::new(cli, env, node)?;
+        let serve = match cli.built_in() {
+            Some("serve") => Some(ServePlan::new(&cli.args, count.nproc)?),
+            _ => None,
+        };
         let eval = self.evaluation(request, count.launch)?;
         let (model_server, server_notes) = self.model_server(eval.as_ref())?;
         let MeetingPlan {
@@ -126,6 +131,7 @@ impl PlanInputs<'_> {
             reports_usage: cli.rusage,
             notes,
             model_server,
+            serve,
             eval,
         })
     }

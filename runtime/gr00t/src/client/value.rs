@@ -114,6 +114,11 @@ impl PyArray {
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+
+    /// Returns the elements, little endian and row-major, in the same memory.
+    pub fn shared(&self) -> Bytes {
+        self.bytes.clone()
+    }
 }
 
 impl PyObject {

@@ -1,6 +1,8 @@
 //! A checkpoint that answers the clients of a server. Clients use the checkpoint's own keys, so
 //! there is no environment, no wiring and no history.
 
+use jobs::policies::PolicyType;
+use jobs::seed;
 use tch::{Kind, Tensor};
 
 use crate::policy::gr00t::inference::{Gr00tInference, inference, open_processor};
@@ -38,6 +40,10 @@ impl Gr00tServed {
 
     fn noise(&self, noise: &Noise) -> Tensor {
         match noise {
+            Noise::Episode(row) => {
+                let seed = seed::noise(self.settings.seed, row.seed, row.inference);
+                self.inference.noise(seed)
+            }
             Noise::Seed(seed) => self.inference.noise(*seed),
             Noise::Given(numbers) => Tensor::from_slice(numbers)
                 .reshape(self.inference.noise_shape())
@@ -72,7 +78,9 @@ impl Served for Gr00tServed {
             .noise_shape()
             .map(|edge| usize::try_from(edge).unwrap_or(0));
         ServedSpec {
+            policy: PolicyType::Gr00t.name(),
             modalities: processor.modalities().clone(),
+            view_sizes: Vec::new(),
             states: numbers
                 .state_keys()
                 .into_iter()
@@ -83,9 +91,11 @@ impl Served for Gr00tServed {
                 .into_iter()
                 .map(|(key, width)| (key.to_owned(), width))
                 .collect(),
+            action_names: Vec::new(),
             horizon: self.inference.horizon(),
-            noise_shape: [steps, width],
+            noise_shape: Some([steps, width]),
             seed: self.settings.seed,
+            prompt: None,
             facts: self.inference.facts(&self.settings),
         }
     }

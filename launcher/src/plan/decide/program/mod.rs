@@ -62,10 +62,7 @@ impl Program {
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Program, PlanError> {
         match cli.built_in() {
             Some("eval") => return built_in("eval", cli, &node.executable),
-            Some("serve") => {
-                let program = built_in("serve", cli, &node.executable)?;
-                return serve::check(&cli.args).map(|()| program);
-            }
+            Some("serve") => return built_in("serve", cli, &node.executable),
             Some(word) if TOOLS.contains(&word) => {
                 return Err(PlanError::ToolComesFirst(word.to_owned()));
             }

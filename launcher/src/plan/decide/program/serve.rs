@@ -1,37 +1,38 @@
 //! Checks the command line of `serve` before anything is started.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 
-use jobs::policies::{PolicyType, not_served};
-use jobs::serve_args::ServeArgs;
+use jobs::serve_args::{ServeArgs, ServeSetup};
 
 use crate::plan::error::PlanError;
+use crate::plan::serve::ServePlan;
 
-/// Checks the words after `serve`. The ranks check the checkpoint and the port.
-///
-/// # Errors
-/// Returns clap's text (errors and help), and an error for an unknown policy.
-pub fn check(words: &[OsString]) -> Result<(), PlanError> {
-    let args = ServeArgs::parse_words(words).map_err(|usage| {
-        let code = u8::try_from(usage.exit_code()).unwrap_or(2);
-        PlanError::EvalUsage {
-            text: usage.render().to_string(),
-            code,
+impl ServePlan {
+    /// Checks the words after `serve` for `nproc` ranks. The ranks check the checkpoint and their
+    /// ports.
+    ///
+    /// # Errors
+    /// Returns clap's text (errors and help), and an error for what is served and the ports.
+    pub fn new(words: &[OsString], nproc: usize) -> Result<ServePlan, PlanError> {
+        let args = ServeArgs::parse_words(words).map_err(|usage| {
+            let code = u8::try_from(usage.exit_code()).unwrap_or(2);
+            PlanError::EvalUsage {
+                text: usage.render().to_string(),
+                code,
+            }
+        })?;
+        let setup = ServeSetup::read(&args).map_err(|err| PlanError::Serve(err.to_string()))?;
+        if let Some(front) = args.front_port.filter(|_| args.is_front_port_taken(nproc)) {
+            return Err(PlanError::Serve(format!(
+                "--front-port {front} is also the port of a rank, of which there are {nproc}; \
+                 leave out --port, and they get the ports behind it"
+            )));
         }
-    })?;
-    let choice = args
-        .choice()
-        .map_err(|err| PlanError::Serve(err.to_string()))?;
-    let found = choice.policy_type;
-    match PolicyType::of(&found) {
-        Some(policy) if policy.row().is_served => Ok(()),
-        Some(_) => Err(PlanError::Serve(not_served(&found).to_string())),
-        None => {
-            let known = PolicyType::names().join(", ");
-            Err(PlanError::Serve(format!(
-                "--policy `{found}` is neither a folder nor a known policy: expected a folder or one of {known}"
-            )))
-        }
+        Ok(ServePlan {
+            front: args.front_port.map(|port| SocketAddr::new(args.host, port)),
+            job: setup.job(),
+        })
     }
 }
 
@@ -39,9 +40,13 @@ pub fn check(words: &[OsString]) -> Result<(), PlanError> {
 mod tests {
     use super::*;
 
-    fn refusal(words: &[&str]) -> String {
+    fn plan(words: &[&str]) -> Result<ServePlan, PlanError> {
         let words: Vec<OsString> = words.iter().map(Into::into).collect();
-        check(&words).unwrap_err().to_string()
+        ServePlan::new(&words, 2)
+    }
+
+    fn refusal(words: &[&str]) -> String {
+        plan(words).unwrap_err().to_string()
     }
 
     #[test]
@@ -51,10 +56,25 @@ mod tests {
                 .starts_with("--policy `gr00d` is neither a folder nor a known policy")
         );
         assert!(
-            refusal(&["--policy", "scripted"])
-                .ends_with("expected a policy that can be served: gr00t")
+            refusal(&["--policy", "replay_action"])
+                .contains("`replay_action`, which cannot be served: ")
         );
         assert!(refusal(&["--policy", "gr00t", "--max-batch", "0"]).contains("--max-batch"));
-        assert!(check(&["--policy".into(), "gr00t".into()]).is_ok());
+        assert!(refusal(&["--policy", "gr00t"]).contains("`policy_config_dict.model_path`"));
+        assert_eq!(plan(&["--policy", "/tmp"]).unwrap().front, None);
+    }
+
+    #[test]
+    fn a_front_port_is_not_that_of_a_rank() {
+        let plan = |words: &[&str]| plan(&[&["--policy", "/tmp"], words].concat());
+        let front = plan(&["--front-port", "5555", "--host", "127.0.0.1"]);
+        let address = front.unwrap().front.unwrap();
+        assert_eq!(address.to_string(), "127.0.0.1:5555");
+        let taken = plan(&["--front-port", "5556", "--port", "5555"]);
+        let text = taken.unwrap_err().to_string();
+        assert!(
+            text.starts_with("--front-port 5556 is also the port of a rank"),
+            "{text}"
+        );
     }
 }

@@ -1,16 +1,23 @@
 //! The command line of `serve`. Launcher and ranks share it: the launcher checks it, and the ranks
 //! run it.
 
+mod choice;
+mod interface;
+mod setup;
+
 use std::ffi::OsString;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
-use serde_json::{Map, Value};
 
 use crate::eval_args::with_dashes;
 use crate::usage::{plain, with_negative_values};
+
+pub use choice::{PolicyChoice, PolicyChoiceError};
+pub use interface::{InterfaceError, RobotCamera, RobotInterface};
+pub use setup::{InterfaceSource, ServeSetup, ServeSetupError};
 
 /// Serve a policy to robots and simulators with GR00T's ZeroMQ protocol, and openpi's and
 /// vla-eval's websocket protocols, on one port per rank.
@@ -23,12 +30,48 @@ use crate::usage::{plain, with_negative_values};
 pub struct ServeArgs {
     /// Folder of a GR00T checkpoint, policy_type of a job, or JSON: {"policy_type": …,
     /// "policy_config_dict": {…}}
-    #[arg(long, value_name = "POLICY")]
-    pub policy: String,
+    #[arg(long, value_name = "POLICY", required_unless_present_any = ["jobs", "print_interface"])]
+    pub policy: Option<String>,
 
-    /// policy_config_dict of a job, which overrides that of --policy: JSON, or a JSON file
+    /// policy_config_dict of a job, which overrides that of --policy or --jobs: JSON, or a JSON
+    /// file
     #[arg(long, value_name = "JSON")]
     pub policy_config: Option<String>,
+
+    /// Jobs file: serve the policy of one of its jobs for the environment of that job
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "environment"])]
+    pub jobs: Option<PathBuf>,
+
+    /// Name of the job of --jobs, which a file with one job does not need
+    #[arg(long, value_name = "NAME", requires = "jobs")]
+    pub only: Option<String>,
+
+    /// Environment whose cameras, states and actions the clients have, as in a job; it is made
+    /// once, and no episode runs in it
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "interface",
+        help_heading = "Interface"
+    )]
+    pub environment: Option<String>,
+
+    /// Other fields of arena_env_args, as in a job: JSON, or a JSON file
+    #[arg(
+        long,
+        value_name = "JSON",
+        requires = "environment",
+        help_heading = "Interface"
+    )]
+    pub env_args: Option<String>,
+
+    /// Cameras, states and actions of the clients, for robots without a simulator: a JSON file
+    #[arg(long, value_name = "FILE", help_heading = "Interface")]
+    pub interface: Option<PathBuf>,
+
+    /// Print the file for --interface that describes the environment, and exit
+    #[arg(long, help_heading = "Interface")]
+    pub print_interface: bool,
 
     /// Address to listen on
     #[arg(
@@ -40,13 +83,14 @@ pub struct ServeArgs {
     pub host: IpAddr,
 
     /// Port of local rank 0; local rank 1 uses the next one, and so on; 0 picks any free port
-    #[arg(
-        long,
-        value_name = "PORT",
-        default_value_t = 5555,
-        help_heading = "Clients"
-    )]
-    pub port: u16,
+    /// [default: 5555, or the port after --front-port]
+    #[arg(long, value_name = "PORT", help_heading = "Clients")]
+    pub port: Option<u16>,
+
+    /// One port for all ranks of a node: `rrun` gives each connection to the rank that has the
+    /// fewest; 0 picks any free port
+    #[arg(long, value_name = "PORT", help_heading = "Clients")]
+    pub front_port: Option<u16>,
 
     /// Protocols to serve; the first byte of a connection tells which one it uses
     #[arg(
@@ -155,6 +199,9 @@ pub struct ServeArgs {
     pub policy_device: Option<String>,
 }
 
+/// Default port of local rank 0, that of GR00T's server.
+const PORT: u16 = 5555;
+
 /// Default memory for requests, in messages of the maximum size.
 const MESSAGES_IN_MEMORY: usize = 16;
 
@@ -180,15 +227,6 @@ pub enum Arrays {
     Npy,
 }
 
-/// A policy as in a job.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PolicyChoice {
-    /// Registered policy name, `policy_type` of a job.
-    pub policy_type: String,
-    /// Settings of the policy, `policy_config_dict` of a job.
-    pub config: Map<String, Value>,
-}
-
 /// The environment variable with the token of `--api-token`.
 pub const TOKEN_VARIABLE: &str = "RRUN_API_TOKEN";
 
@@ -196,36 +234,6 @@ pub const TOKEN_VARIABLE: &str = "RRUN_API_TOKEN";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is empty; omit it to allow everyone")]
 struct EmptyToken;
-
-/// Why `--policy` or `--policy-config` does not name a policy.
-#[derive(Debug, thiserror::Error)]
-pub enum PolicyChoiceError {
-    /// The file of `--policy-config` cannot be read.
-    #[error("--policy-config `{path}`: {err}")]
-    Read {
-        /// Path of the file.
-        path: String,
-        /// The error of the file system.
-        err: std::io::Error,
-    },
-    /// A value is not a JSON object.
-    #[error("{option}: not a JSON object: {err}")]
-    Json {
-        /// The option.
-        option: &'static str,
-        /// The error of the parser.
-        err: serde_json::Error,
-    },
-    /// The object has a field that no policy has.
-    #[error("--policy has unknown field `{field}`, expected policy_type and policy_config_dict")]
-    UnknownField {
-        /// Name of the field.
-        field: String,
-    },
-    /// A field of the object is missing or has another type.
-    #[error("--policy: expected a string `policy_type` and an object `policy_config_dict`")]
-    Incomplete,
-}
 
 /// There is no port for a local rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -280,27 +288,6 @@ impl ServeArgs {
         Self::from_arg_matches(&matches)
     }
 
-    /// Returns the policy of `--policy` and `--policy-config`.
-    ///
-    /// # Errors
-    /// Returns an error with the name of the option if its value is not a JSON object of the
-    /// expected form.
-    pub fn choice(&self) -> Result<PolicyChoice, PolicyChoiceError> {
-        let mut choice = chosen(&self.policy)?;
-        if let Some(text) = &self.policy_config {
-            let json = if text.trim_start().starts_with('{') {
-                text.clone()
-            } else {
-                std::fs::read_to_string(text).map_err(|err| PolicyChoiceError::Read {
-                    path: text.clone(),
-                    err,
-                })?
-            };
-            choice.config.extend(object("--policy-config", &json)?);
-        }
-        Ok(choice)
-    }
-
     /// Returns the memory for all requests in MiB.
     pub fn memory(&self) -> usize {
         self.max_memory
@@ -318,171 +305,35 @@ impl ServeArgs {
     /// # Errors
     /// Returns an error if the number exceeds the last port.
     pub fn port_of(&self, local_rank: usize) -> Result<u16, PortError> {
+        let first = self.first_port();
         let port = u16::try_from(local_rank)
             .ok()
-            .and_then(|rank| self.port.checked_add(rank));
-        match self.port {
+            .and_then(|rank| first.checked_add(rank));
+        match first {
             0 => Ok(0),
             _ => port.ok_or(PortError {
-                port: self.port,
+                port: first,
                 local_rank,
             }),
         }
     }
-}
 
-fn chosen(policy: &str) -> Result<PolicyChoice, PolicyChoiceError> {
-    if Path::new(policy).is_dir() {
-        let config = Map::from_iter([("model_path".to_owned(), policy.into())]);
-        return Ok(PolicyChoice {
-            policy_type: "gr00t".to_owned(),
-            config,
-        });
+    /// Returns whether one of the ports of `nproc` ranks is that of `--front-port`.
+    pub fn is_front_port_taken(&self, nproc: usize) -> bool {
+        let front = self.front_port.filter(|port| *port != 0);
+        front
+            .is_some_and(|front| (0..nproc).any(|local_rank| self.port_of(local_rank) == Ok(front)))
     }
-    if !policy.trim_start().starts_with('{') {
-        return Ok(PolicyChoice {
-            policy_type: policy.to_owned(),
-            config: Map::new(),
-        });
-    }
-    let mut job = object("--policy", policy)?;
-    let config = job
-        .remove("policy_config_dict")
-        .unwrap_or_else(|| Map::new().into());
-    match (job.remove("policy_type"), config, job.keys().next()) {
-        (_, _, Some(field)) => Err(PolicyChoiceError::UnknownField {
-            field: field.clone(),
-        }),
-        (Some(Value::String(policy_type)), Value::Object(config), None) => Ok(PolicyChoice {
-            policy_type,
-            config,
-        }),
-        _ => Err(PolicyChoiceError::Incomplete),
-    }
-}
 
-fn object(option: &'static str, text: &str) -> Result<Map<String, Value>, PolicyChoiceError> {
-    serde_json::from_str(text).map_err(|err| PolicyChoiceError::Json { option, err })
+    fn first_port(&self) -> u16 {
+        self.port.unwrap_or(match self.front_port {
+            None => PORT,
+            // Any free port, like that of the front; the last port has no successor.
+            Some(0 | u16::MAX) => 0,
+            Some(front) => front + 1,
+        })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::ffi::OsStr;
-
-    use super::*;
-    use serde_json::json;
-
-    fn parse(words: &[&str]) -> Result<ServeArgs, clap::Error> {
-        ServeArgs::parse_words(&words.iter().map(Into::into).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn a_folder_is_a_checkpoint_and_a_word_a_type() {
-        let choice = |words: &[&str]| parse(words).unwrap().choice().unwrap();
-        let folder = choice(&[
-            "--policy",
-            "/tmp",
-            "--policy_config",
-            r#"{"dtype": "float32"}"#,
-        ]);
-        assert_eq!(folder.policy_type, "gr00t");
-        assert_eq!(
-            Value::Object(folder.config),
-            json!({"model_path": "/tmp", "dtype": "float32"})
-        );
-        let job =
-            r#"{"policy_type": "gr00t_closedloop", "policy_config_dict": {"model_path": "/m"}}"#;
-        let job = choice(&["--policy", job]);
-        assert_eq!(
-            (job.policy_type.as_str(), Value::Object(job.config)),
-            ("gr00t_closedloop", json!({"model_path": "/m"}))
-        );
-        assert_eq!(choice(&["--policy", "scripted"]).policy_type, "scripted");
-    }
-
-    #[test]
-    fn a_token_is_taken_out_of_the_words() {
-        let taken = |words: &[&str]| {
-            let (left, token) = take_token(&words.iter().map(OsString::from).collect::<Vec<_>>())?;
-            Some((
-                left.join(OsStr::new(" ")).into_string().unwrap(),
-                token.into_string().unwrap(),
-            ))
-        };
-        let wanted = Some(("--policy gr00t --port 1".to_owned(), "s3cret".to_owned()));
-        assert_eq!(
-            taken(&["--policy", "gr00t", "--api-token", "s3cret", "--port", "1"]),
-            wanted
-        );
-        assert_eq!(
-            taken(&["--policy", "gr00t", "--port", "1", "--api_token=s3cret"]),
-            wanted
-        );
-        assert_eq!(taken(&["--policy", "gr00t"]), None);
-        assert_eq!(taken(&["--policy", "gr00t", "--api-token"]), None);
-    }
-
-    #[test]
-    fn an_empty_token_is_refused_and_does_not_let_everybody_in() {
-        let told = parse(&["--policy", "gr00t", "--api-token", ""])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            told.contains("it is empty; omit it to allow everyone"),
-            "{told}"
-        );
-    }
-
-    #[test]
-    fn what_is_no_policy_is_refused_by_name() {
-        let refusal = |words: &[&str]| parse(words).unwrap().choice().unwrap_err().to_string();
-        assert!(refusal(&["--policy", "{"]).starts_with("--policy: not a JSON object"));
-        assert!(
-            refusal(&["--policy", r#"{"policy": 1}"#])
-                .contains("--policy has unknown field `policy`")
-        );
-        assert!(
-            refusal(&["--policy", "gr00t", "--policy-config", "/nowhere"])
-                .contains("`/nowhere`: No such file")
-        );
-        assert!(
-            parse(&[])
-                .unwrap_err()
-                .to_string()
-                .contains("--policy <POLICY>")
-        );
-        assert!(
-            parse(&["/tmp"])
-                .unwrap_err()
-                .to_string()
-                .contains("`/tmp` has no option; write `--policy /tmp`")
-        );
-    }
-
-    #[test]
-    fn the_memory_holds_a_message_at_least() {
-        let memory = |words: &[&str]| {
-            parse(&[&["--policy", "gr00t"], words].concat())
-                .unwrap()
-                .memory()
-        };
-        assert_eq!(memory(&[]), 1024);
-        assert_eq!(memory(&["--max-message", "2", "--max-memory", "100"]), 100);
-        assert_eq!(memory(&["--max-message", "80", "--max-memory", "1"]), 80);
-    }
-
-    #[test]
-    fn every_local_rank_has_its_port() {
-        let args = parse(&["--policy", "gr00t", "--port", "65534"]).unwrap();
-        assert_eq!(
-            (args.port_of(1), args.port_of(2).is_err()),
-            (Ok(65535), true)
-        );
-        assert_eq!(
-            parse(&["--policy", "gr00t", "--port", "0"])
-                .unwrap()
-                .port_of(7),
-            Ok(0)
-        );
-    }
-}
+mod tests;

@@ -1,32 +1,36 @@
-//! Policies that answer the clients of a server, who describe observations with the keys of the
-//! checkpoint.
+//! Requests of clients, their answers, and what a policy has to do to answer them.
 
 use std::ops::Range;
 
-use jobs::policies::{PolicyType, not_served};
-use serde_json::{Map, Value};
-
-use crate::policy::config::known;
-use crate::policy::gr00t::{Gr00tServed, Gr00tSettings};
-use crate::policy::{Checkpoints, PolicyError};
 use gr00t::client::PyObject;
 use gr00t::processor::{KeyActions, Modalities};
+use serde_json::Value;
+
+use crate::policy::PolicyError;
 
 /// The properties of a policy that clients can ask for.
 #[derive(Clone, Debug)]
 pub struct ServedSpec {
-    /// Inputs and actions of the checkpoint.
+    /// Name of the policy, the `policy_type` of a job.
+    pub policy: &'static str,
+    /// Inputs and actions of the policy.
     pub modalities: Modalities,
+    /// Height and width of the views; empty if any size will do.
+    pub view_sizes: Vec<(String, [u32; 2])>,
     /// State vectors and their lengths, where the checkpoint tells them.
     pub states: Vec<(String, Option<usize>)>,
     /// Action vectors and their lengths, in order.
     pub actions: Vec<(String, usize)>,
+    /// Name of each number of all action vectors, one after the other; empty if unknown.
+    pub action_names: Vec<String>,
     /// Number of steps in a chunk.
     pub horizon: usize,
-    /// Shape of the noise from which a chunk starts.
-    pub noise_shape: [usize; 2],
-    /// Seed of the noise if clients do not choose one.
+    /// Shape of the noise from which a chunk starts; `None` if clients cannot choose it.
+    pub noise_shape: Option<[usize; 2]>,
+    /// Seed of the episodes for which clients do not choose one.
     pub seed: u64,
+    /// The instruction for clients that may leave it out.
+    pub prompt: Option<String>,
     /// What the policy reports about itself.
     pub facts: Vec<(&'static str, Value)>,
 }
@@ -72,12 +76,34 @@ fn part(value: &PyObject, rows: &Range<usize>) -> PyObject {
     }
 }
 
-/// The noise from which the denoising of a chunk starts.
+/// Identifies a client while it is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// The episode to which one row of a request belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientEpisodeRow {
+    /// The client.
+    pub client: ClientId,
+    /// Index of the row in the requests of the client, each of which acts in episodes of its own.
+    pub row: usize,
+    /// Number of the client's episode, from 0.
+    pub number: u64,
+    /// Seed of the row's episode.
+    pub seed: u64,
+    /// Number of requests in the episode before this one.
+    pub inference: u64,
+}
+
+/// The randomness of a row, such as the noise from which the denoising of a chunk starts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Noise {
-    /// Noise drawn from this seed.
+    /// That of the client's episode.
+    Episode(ClientEpisodeRow),
+    /// Noise drawn from this seed; for a policy that draws it from the seed of an episode, the
+    /// first noise of an episode of its own.
     Seed(u64),
-    /// The given noise, of the shape [`ServedSpec::noise_shape`], row-major.
+    /// The given noise, of the shape in [`ServedSpec::noise_shape`], row-major.
     Given(Vec<f32>),
 }
 
@@ -109,6 +135,11 @@ pub trait Served {
     /// Returns the fixed properties of the policy.
     fn card(&self) -> ServedSpec;
 
+    /// Returns notes for the user before the first request, such as settings without effect.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns one answer per request, in order; at most `max_rows` rows go into one pass of a
     /// network. An error in one request does not affect the others.
     fn answer(
@@ -116,59 +147,15 @@ pub trait Served {
         requests: &[PolicyRequest],
         max_rows: usize,
     ) -> Vec<Result<Actions, PolicyError>>;
-}
 
-/// Creates the policy of a type and a `policy_config_dict` for clients.
-///
-/// # Errors
-/// Fails like [`crate::policy::check`], and for a policy that acts only in environments, and for a
-/// checkpoint that cannot be loaded.
-pub fn serve(
-    policy_type: &str,
-    config: &Map<String, Value>,
-    checkpoints: &mut Checkpoints,
-) -> Result<Box<dyn Served>, PolicyError> {
-    crate::policy::check(policy_type, config)?;
-    match known(policy_type)? {
-        PolicyType::Gr00t => Ok(Box::new(Gr00tServed::new(
-            Gr00tSettings::read(config)?,
-            checkpoints,
-        )?)),
-        PolicyType::ZeroAction
-        | PolicyType::RandomAction
-        | PolicyType::ReplayAction
-        | PolicyType::Scripted
-        | PolicyType::Torchscript
-        | PolicyType::Python
-        | PolicyType::Gr00tRemote
-        | PolicyType::Pi0Remote
-        | PolicyType::XpolicylabRemote
-        | PolicyType::VlaEvalRemote
-        | PolicyType::OpenaiAgent => Err(not_served(policy_type).into()),
-    }
+    /// Forgets a client that has disconnected.
+    fn leave(&mut self, _client: ClientId) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use gr00t::client::PyArray;
-
-    #[test]
-    fn what_is_served_is_what_the_table_says() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("file"), "").unwrap();
-        for policy in PolicyType::ALL.iter().copied() {
-            let config = crate::policy::config::tests::required(policy, folder.path());
-            let mut models = Checkpoints::new(tch::Device::Cpu);
-            let Err(err) = serve(policy.name(), &config, &mut models) else {
-                continue;
-            };
-            let is_refused = err
-                .to_string()
-                .contains("expected a policy that can be served");
-            assert_eq!(is_refused, !policy.row().is_served, "{err}");
-        }
-    }
 
     #[test]
     fn a_part_of_a_question_has_its_rows_and_no_others() {

@@ -1,0 +1,348 @@
+//! What a `serve` command line names, read and checked: the policy, and the interface for which it
+//! acts.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::fields::FieldError;
+use crate::file::{self, JobFile, JobFileError};
+use crate::job::Job;
+use crate::known::{self, JobRefusal, is_python_environment};
+use crate::policies::{self, PolicyType, Serving, SettingError};
+use crate::serve_args::choice::json_option;
+use crate::serve_args::interface::{InterfaceError, RobotInterface};
+use crate::serve_args::{PolicyChoice, PolicyChoiceError, ServeArgs};
+use crate::simulators::Simulator;
+
+/// Name of the job that stands for the environment of a server.
+const NAME: &str = "serve";
+
+/// What is served, and for which robots.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServeSetup {
+    /// The policy; `None` if only an interface is printed.
+    pub policy: Option<PolicyChoice>,
+    /// Where cameras, states and actions of the clients are described; `None` if the checkpoint
+    /// describes them itself.
+    pub interface: Option<InterfaceSource>,
+}
+
+/// Where the cameras, states and actions of the clients are described.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InterfaceSource {
+    /// A file describes them.
+    File(RobotInterface),
+    /// They are those of the environment of this job.
+    Environment(Box<Job>),
+}
+
+/// Why a `serve` command line is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeSetupError {
+    /// `--policy`, `--policy-config` or `--env-args` cannot be read.
+    #[error(transparent)]
+    Choice(#[from] PolicyChoiceError),
+    /// No policy has this name.
+    #[error(
+        "--policy `{found}` is neither a folder nor a known policy: expected a folder or one of \
+         {known}"
+    )]
+    UnknownPolicy {
+        /// The name.
+        found: String,
+        /// The known names, separated by commas.
+        known: String,
+    },
+    /// The policy has no use for clients.
+    #[error("`policy_type` is `{policy}`, which cannot be served: {reason}")]
+    NotServed {
+        /// Name of the policy.
+        policy: &'static str,
+        /// The reason, as a clause.
+        reason: &'static str,
+    },
+    /// The policy acts for an environment, and none was given.
+    #[error(
+        "policy `{policy}` has to know the cameras, states and actions of its clients; name them \
+         with --environment NAME (and --env-args), with --jobs FILE, or with --interface FILE \
+         (`rrun serve --print-interface` prints one)"
+    )]
+    NoInterface {
+        /// Name of the policy.
+        policy: &'static str,
+    },
+    /// `--print-interface` without an environment.
+    #[error("--print-interface needs --environment NAME or --jobs FILE")]
+    NothingToPrint,
+    /// A setting of the policy is wrong or missing.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// The jobs file is refused.
+    #[error(transparent)]
+    Jobs(#[from] JobFileError),
+    /// The jobs file has no job of this name.
+    #[error("`{}` has no job `{name}`: expected one of {known}", path.display())]
+    NoSuchJob {
+        /// Path of the file.
+        path: PathBuf,
+        /// The name of `--only`.
+        name: String,
+        /// The names of its jobs, separated by commas.
+        known: String,
+    },
+    /// The jobs file has several jobs, and none was named.
+    #[error("`{}` has {count} jobs; name one with --only: {known}", path.display())]
+    ManyJobs {
+        /// Path of the file.
+        path: PathBuf,
+        /// Number of its jobs.
+        count: usize,
+        /// Their names, separated by commas.
+        known: String,
+    },
+    /// No environment has this name.
+    #[error(
+        "--environment `{found}` is unknown: expected one of {known}, or an environment in Python \
+         (`gym:<id>`, `file.py:factory`)"
+    )]
+    UnknownEnvironment {
+        /// The name.
+        found: String,
+        /// The names of the built-in environments, separated by commas.
+        known: String,
+    },
+    /// A field of the environment is refused.
+    #[error("--env-args: {0}")]
+    EnvArgs(#[source] FieldError),
+    /// The job is refused.
+    #[error(transparent)]
+    Job(#[from] Box<JobRefusal>),
+    /// The file of `--interface` is refused.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+}
+
+impl ServeSetup {
+    /// Reads and checks what a command line names.
+    ///
+    /// # Errors
+    /// Returns [`ServeSetupError`] for the first problem found.
+    pub fn read(args: &ServeArgs) -> Result<Self, ServeSetupError> {
+        let job = args
+            .jobs
+            .as_ref()
+            .map(|path| job_of(path, args))
+            .transpose()?;
+        let named = match (&job, &args.policy) {
+            (Some(job), _) => Some(PolicyChoice {
+                policy_type: job.policy_type.clone(),
+                config: job.policy_config.clone(),
+            }),
+            (None, Some(policy)) => Some(PolicyChoice::read(policy)?),
+            (None, None) => None,
+        };
+        let policy = named
+            .map(|policy| policy.with(args.policy_config.as_deref()))
+            .transpose()?;
+        let file = args.interface.as_deref().map(RobotInterface::read);
+        let interface = match (file.transpose()?, job, &args.environment) {
+            (Some(interface), _, _) => Some(InterfaceSource::File(interface)),
+            (None, Some(job), _) => Some(environment(job)?),
+            (None, None, Some(name)) => Some(environment(env_job(name, args)?)?),
+            (None, None, None) => None,
+        };
+        if args.print_interface && interface.is_none() {
+            return Err(ServeSetupError::NothingToPrint);
+        }
+        let setup = Self { policy, interface };
+        setup.check()?;
+        Ok(setup)
+    }
+
+    /// Returns the job whose files have to exist before anything is started.
+    pub fn job(&self) -> Option<Job> {
+        let mut job = match &self.interface {
+            Some(InterfaceSource::Environment(job)) => Job::clone(job),
+            // Any built-in environment will do, because they need no files.
+            _ => parsed(Simulator::environments().first()?, json!({})).ok()?,
+        };
+        if let Some(policy) = &self.policy {
+            job.policy_type.clone_from(&policy.policy_type);
+            job.policy_config.clone_from(&policy.config);
+        }
+        Some(job)
+    }
+
+    fn check(&self) -> Result<(), ServeSetupError> {
+        let Some(choice) = &self.policy else {
+            return Ok(());
+        };
+        let Some(policy) = PolicyType::of(&choice.policy_type) else {
+            return Err(ServeSetupError::UnknownPolicy {
+                found: choice.policy_type.clone(),
+                known: PolicyType::names().join(", "),
+            });
+        };
+        let name = policy.name();
+        match policy.row().serving {
+            Serving::Refused(reason) => {
+                return Err(ServeSetupError::NotServed {
+                    policy: name,
+                    reason,
+                });
+            }
+            Serving::Interface if self.interface.is_none() => {
+                return Err(ServeSetupError::NoInterface { policy: name });
+            }
+            Serving::Interface | Serving::OwnKeys => {}
+        }
+        Ok(policies::check(policy, &choice.config)?)
+    }
+}
+
+/// Returns the job that is named, of a jobs file.
+fn job_of(path: &std::path::Path, args: &ServeArgs) -> Result<Job, ServeSetupError> {
+    let mut jobs = JobFile::read(path)?.jobs;
+    let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+    let (path, known) = (path.to_owned(), names.join(", "));
+    let Some(name) = &args.only else {
+        return match (jobs.len(), jobs.pop()) {
+            (1, Some(job)) => Ok(job),
+            (count, _) => Err(ServeSetupError::ManyJobs { path, count, known }),
+        };
+    };
+    let place = jobs.iter().position(|job| job.name == *name);
+    place
+        .map(|place| jobs.swap_remove(place))
+        .ok_or_else(|| ServeSetupError::NoSuchJob {
+            path,
+            name: name.clone(),
+            known,
+        })
+}
+
+/// Returns a job for the environment of `--environment` and `--env-args`.
+fn env_job(name: &str, args: &ServeArgs) -> Result<Job, ServeSetupError> {
+    if Simulator::of(name).is_none() && !is_python_environment(name) {
+        return Err(ServeSetupError::UnknownEnvironment {
+            found: name.to_owned(),
+            known: Simulator::environments().join(", "),
+        });
+    }
+    let env_args = args
+        .env_args
+        .as_deref()
+        .map(|text| json_option("--env-args", text))
+        .transpose()?;
+    parsed(name, Value::Object(env_args.unwrap_or_default())).map_err(ServeSetupError::EnvArgs)
+}
+
+/// Returns a job for an environment, with a policy that nobody asks for.
+fn parsed(environment: &str, mut env_args: Value) -> Result<Job, FieldError> {
+    env_args["environment"] = environment.into();
+    let entry = json!({
+        "name": NAME,
+        "arena_env_args": env_args,
+        "policy_type": PolicyType::ZeroAction.name(),
+        "num_episodes": 1,
+    });
+    Ok(file::parse(&json!({"jobs": [entry]}))?.swap_remove(0))
+}
+
+/// Checks the environment of a job, which is made once, with one copy.
+fn environment(mut job: Job) -> Result<InterfaceSource, ServeSetupError> {
+    job.num_envs = 1;
+    job.sharing = None;
+    job.status = crate::job::Status::Pending;
+    known::check(std::slice::from_ref(&job)).map_err(Box::new)?;
+    Ok(InterfaceSource::Environment(Box::new(job)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setup(words: &[&str]) -> Result<ServeSetup, ServeSetupError> {
+        let words: Vec<_> = words.iter().map(Into::into).collect();
+        ServeSetup::read(&ServeArgs::parse_words(&words).expect("valid options"))
+    }
+
+    fn refusal(words: &[&str]) -> String {
+        setup(words).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_policy_without_an_interface_is_told_the_three_ways() {
+        let text = refusal(&["--policy", "scripted"]);
+        for way in ["--environment", "--jobs", "--interface"] {
+            assert!(text.contains(way), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_environment_is_made_once_with_its_arguments() {
+        let words = ["--policy", "scripted", "--environment", "push"];
+        let setup = setup(&[&words[..], &["--env-args", r#"{"camera_height": 64}"#]].concat());
+        let Some(InterfaceSource::Environment(job)) = setup.unwrap().interface else {
+            panic!("an environment is given");
+        };
+        assert_eq!((job.environment.as_str(), job.num_envs), ("push", 1));
+        assert_eq!(job.env_args["camera_height"], 64);
+    }
+
+    #[test]
+    fn a_wrong_word_is_refused_with_the_option() {
+        let scripted = |words: &[&str]| refusal(&[&["--policy", "scripted"], words].concat());
+        assert!(
+            scripted(&["--environment", "pash"])
+                .starts_with("--environment `pash` is unknown: expected one of")
+        );
+        assert!(
+            scripted(&["--environment", "push", "--env-args", r#"{"num_envs": 0}"#])
+                .starts_with("--env-args: job 0")
+        );
+        assert!(
+            scripted(&["--environment", "push", "--env-args", "[]"]).starts_with("--env-args `[]`")
+        );
+        assert!(scripted(&["--interface", "/nowhere"]).starts_with("--interface `/nowhere`: No"));
+        assert!(
+            refusal(&["--policy", "replay_action"])
+                .starts_with("`policy_type` is `replay_action`, which cannot be served: ")
+        );
+        assert!(refusal(&["--print-interface"]).starts_with("--print-interface needs"));
+        assert!(
+            refusal(&[
+                "--policy",
+                "scripted",
+                "--environment",
+                "push",
+                "--policy-config",
+                r#"{"action_horizon": 0}"#
+            ])
+            .contains("`policy_config_dict.action_horizon` is 0")
+        );
+    }
+
+    #[test]
+    fn one_of_several_jobs_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.json");
+        let job = |name: &str| {
+            json!({"name": name, "arena_env_args": {"environment": "reach", "num_envs": 8},
+                   "policy_type": "scripted", "num_episodes": 1})
+        };
+        std::fs::write(&path, json!({"jobs": [job("a"), job("b")]}).to_string()).unwrap();
+        let path = path.to_str().unwrap();
+        assert!(refusal(&["--jobs", path]).ends_with("has 2 jobs; name one with --only: a, b"));
+        assert!(
+            refusal(&["--jobs", path, "--only", "c"])
+                .ends_with("has no job `c`: expected one of a, b")
+        );
+        let chosen = setup(&["--jobs", path, "--only", "b"]).unwrap();
+        assert_eq!(chosen.policy.unwrap().policy_type, "scripted");
+        assert!(
+            matches!(chosen.interface, Some(InterfaceSource::Environment(job)) if job.name == "b")
+        );
+    }
+}

@@ -1,0 +1,305 @@
+//! Any [`Policy`] as a server's policy: the robots of the clients are its environments.
+//!
+//! ```text
+//! request of a client ─► rows ─► slot of each ─► reset (a new episode) ─► observe ─► act
+//!        error of that request ◄─ Chunk::failed, Chunk::end      Actions ◄─ chunks ◄──┘
+//! ```
+//! A policy that looks back gets the steps before an observation from the client, as GR00T's
+//! clients send them, because only the client has seen them all.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gr00t::processor::{KeyActions, Modalities, ModalityConfig};
+use jobs::policies::PolicyType;
+use tch::Device;
+
+use crate::device::gpu;
+use crate::env::{EnvIndex, EnvSpec};
+use crate::policy::served::observation::ClientRows;
+use crate::policy::served::request::{Actions, ClientId, Noise, PolicyRequest, Served, ServedSpec};
+use crate::policy::served::slots::{ClientSlots, SlotEpisode};
+use crate::policy::{Chunk, InferenceError, Made, Policy, PolicyError, PolicyRow};
+
+/// Key of the instruction. In flat observations, GR00T's clients give it two names.
+const LANGUAGE_KEY: &str = "task";
+
+/// Key of the action vector.
+const ACTION_KEY: &str = "action";
+
+/// Seed of the episodes for which clients do not choose one.
+const SEED: u64 = 10;
+
+/// A policy that acts for the robots of clients.
+pub struct ServedPolicy {
+    policy_type: PolicyType,
+    policy: Box<dyn Policy>,
+    /// Number of actions that clients get, all of which they are to execute.
+    chunk_length: usize,
+    /// Number of earlier steps that clients send.
+    looks_back: usize,
+    needs_video: bool,
+    env: EnvSpec,
+    device: Device,
+    slots: ClientSlots,
+}
+
+/// The rows of one request within the batch, and the slots that it has borrowed.
+struct RequestPlace {
+    rows: Range<usize>,
+    borrowed: Vec<EnvIndex>,
+}
+
+impl ServedPolicy {
+    /// Serves a policy that was made for the interface `env` on `device`.
+    ///
+    /// # Errors
+    /// Refuses a policy that needs more than observations.
+    pub fn new(
+        policy_type: PolicyType,
+        made: Made,
+        env: &EnvSpec,
+        device: Device,
+    ) -> Result<Self, PolicyError> {
+        let Made {
+            mut policy,
+            chunk_length,
+            ..
+        } = made;
+        let spec = policy.spec();
+        if policy.planner().is_some() {
+            return Err(PolicyError::not_served(
+                policy_type.name(),
+                "it plans with the results of episodes",
+            ));
+        }
+        if spec.num_episodes.is_some() {
+            return Err(PolicyError::not_served(
+                policy_type.name(),
+                "it has episodes of its own",
+            ));
+        }
+        Ok(Self {
+            policy_type,
+            policy,
+            chunk_length,
+            looks_back: spec.looks_back,
+            needs_video: spec.needs_video,
+            env: env.clone(),
+            device,
+            slots: ClientSlots::default(),
+        })
+    }
+
+    /// Adds the rows of a request to a batch. Tells the policy of episodes that start, and of the
+    /// steps before.
+    fn prepare(
+        &mut self,
+        request: &PolicyRequest,
+        batch: &mut Vec<PolicyRow>,
+    ) -> Result<RequestPlace, PolicyError> {
+        let steps = self.looks_back + 1;
+        let size = [request.noise.len(), steps];
+        let rows = ClientRows::read(&request.observation, &self.env, self.needs_video, size)?;
+        let is_given = |noise: &Noise| matches!(noise, Noise::Given(_));
+        if request.noise.is_empty() || request.noise.iter().any(is_given) {
+            // `chosen_noise` has refused noise, because the policy has no shape of it.
+            return Err(InferenceError::NoRows.into());
+        }
+        let mut place = RequestPlace {
+            rows: batch.len()..batch.len() + request.noise.len(),
+            borrowed: Vec::new(),
+        };
+        for (row, noise) in request.noise.iter().enumerate() {
+            let SlotEpisode { env, start } = match noise {
+                Noise::Episode(episode) => self.slots.slot(episode),
+                Noise::Seed(seed) => {
+                    let slot = self.slots.borrow(*seed);
+                    place.borrowed.push(slot.env);
+                    slot
+                }
+                Noise::Given(_) => continue,
+            };
+            if let Some(start) = start {
+                self.policy.reset(&[start]);
+            }
+            let mut observations = rows.row(row);
+            if self.looks_back > 0 {
+                let seen = observations.iter();
+                seen.for_each(|observation| self.policy.observe(env, observation));
+            }
+            batch.extend(observations.pop().map(|now| PolicyRow {
+                env,
+                observation: Arc::new(now),
+            }));
+        }
+        Ok(place)
+    }
+
+    /// Returns the result of each row. Rows of a call that fails are tried one by one.
+    fn act(&mut self, rows: &[PolicyRow], max_rows: usize) -> Vec<Result<Chunk, PolicyError>> {
+        let mut results = Vec::with_capacity(rows.len());
+        for rows in rows.chunks(max_rows.max(1)) {
+            match self.call(rows) {
+                Ok(chunks) => results.extend(chunks.into_iter().map(Ok)),
+                Err(err) if rows.len() == 1 || is_permanent(&err) => {
+                    // Without an answer of their own, the other rows were not inferred.
+                    results.push(Err(err));
+                    let others = || Err(InferenceError::NotInferred.into());
+                    results.extend(rows.iter().skip(1).map(|_| others()));
+                }
+                Err(_) => {
+                    for row in rows {
+                        let alone = self.call(std::slice::from_ref(row));
+                        results.push(alone.and_then(only));
+                    }
+                }
+            }
+        }
+        results
+    }
+
+    fn call(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+        let chunks = gpu::using(self.device, || self.policy.act(rows))?;
+        let dim = self.env.action.names.len();
+        let fits = |chunk: &Chunk| chunk.action(0).is_none_or(|action| action.len() == dim);
+        if chunks.len() == rows.len() && chunks.iter().all(fits) {
+            return Ok(chunks);
+        }
+        Err(InferenceError::Chunks {
+            policy: self.policy_type.name().to_owned(),
+            found: chunks.len(),
+            rows: rows.len(),
+            dim,
+        }
+        .into())
+    }
+
+    /// Appends the actions of one row.
+    fn append(&self, chunk: &Chunk, values: &mut Vec<f32>) -> Result<(), PolicyError> {
+        let policy = || self.policy_type.name().to_owned();
+        if let Some(reason) = chunk.failure() {
+            let reason = reason.to_owned();
+            return Err(InferenceError::Row { reason }.into());
+        }
+        if chunk.is_end() {
+            return Err(InferenceError::EpisodeEnded { policy: policy() }.into());
+        }
+        for index in 0..self.chunk_length {
+            let action = chunk
+                .action(index)
+                .ok_or_else(|| InferenceError::ShortChunk {
+                    policy: policy(),
+                    found: chunk.horizon(),
+                    wanted: self.chunk_length,
+                })?;
+            values.extend_from_slice(action);
+        }
+        Ok(())
+    }
+
+    /// Returns the answer to one request.
+    fn actions(&self, chunks: Vec<Result<Chunk, PolicyError>>) -> Result<Actions, PolicyError> {
+        let rows = chunks.len();
+        let mut values = Vec::new();
+        for chunk in chunks {
+            self.append(&chunk?, &mut values)?;
+        }
+        let key = KeyActions {
+            key: ACTION_KEY.to_owned(),
+            width: self.env.action.names.len(),
+            values,
+        };
+        Ok(Actions {
+            rows,
+            horizon: self.chunk_length,
+            keys: vec![key],
+        })
+    }
+}
+
+impl Served for ServedPolicy {
+    fn card(&self) -> ServedSpec {
+        let cameras = || self.env.cameras.iter().filter(|_| self.needs_video);
+        let back = i64::try_from(self.looks_back).unwrap_or(0);
+        let ahead = i64::try_from(self.chunk_length).unwrap_or(0);
+        let modality = |keys: Vec<String>, steps: Range<i64>| ModalityConfig {
+            delta_indices: steps.collect(),
+            keys,
+            sin_cos_keys: None,
+            mean_std_keys: None,
+            actions: None,
+        };
+        let names = |(name, _): &(String, usize)| name.clone();
+        let views = cameras().map(|camera| camera.name.clone()).collect();
+        let states = self.env.state.iter();
+        let size =
+            |camera: &crate::env::CameraSpec| (camera.name.clone(), [camera.height, camera.width]);
+        ServedSpec {
+            policy: self.policy_type.name(),
+            modalities: Modalities {
+                video: modality(views, -back..1),
+                state: modality(states.clone().map(names).collect(), -back..1),
+                action: modality(vec![ACTION_KEY.to_owned()], 0..ahead),
+                language: modality(vec![LANGUAGE_KEY.to_owned()], 0..1),
+            },
+            view_sizes: cameras().map(size).collect(),
+            states: states
+                .map(|(name, length)| (name.clone(), Some(*length)))
+                .collect(),
+            actions: vec![(ACTION_KEY.to_owned(), self.env.action.names.len())],
+            action_names: self.env.action.names.clone(),
+            horizon: self.chunk_length,
+            noise_shape: None,
+            seed: SEED,
+            prompt: Some(self.env.language.clone()),
+            facts: self.policy.facts(),
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.policy.notes()
+    }
+
+    fn answer(
+        &mut self,
+        requests: &[PolicyRequest],
+        max_rows: usize,
+    ) -> Vec<Result<Actions, PolicyError>> {
+        let mut batch = Vec::new();
+        let places: Vec<_> = requests
+            .iter()
+            .map(|request| self.prepare(request, &mut batch))
+            .collect();
+        let mut chunks = self.act(&batch, max_rows).into_iter();
+        let mut answers = Vec::with_capacity(places.len());
+        for place in places {
+            let answer = place.and_then(|RequestPlace { rows, borrowed }| {
+                borrowed
+                    .into_iter()
+                    .for_each(|env| self.slots.give_back(env));
+                self.actions(chunks.by_ref().take(rows.len()).collect())
+            });
+            answers.push(answer);
+        }
+        answers
+    }
+
+    fn leave(&mut self, client: ClientId) {
+        self.slots.leave(client);
+    }
+}
+
+/// Returns whether no later call can succeed in this process.
+fn is_permanent(err: &PolicyError) -> bool {
+    matches!(err, PolicyError::DeviceLost(_) | PolicyError::Worker { .. })
+}
+
+/// Returns the chunk of a call with one row.
+fn only(chunks: Vec<Chunk>) -> Result<Chunk, PolicyError> {
+    let chunk = chunks.into_iter().next();
+    chunk.ok_or_else(|| InferenceError::NotInferred.into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Tests with policies that need no model, and with one that does as it is told.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use gr00t::client::{PyArray, PyObject};
+use jobs::serve_args::PolicyChoice;
+use serde_json::Map;
+
+use super::*;
+use crate::env::{CameraSpec, Observation};
+use crate::policy::served::{ClientEpisodeRow, serve};
+use crate::policy::tests::{env_spec, row};
+use crate::policy::{Checkpoints, EpisodeReset, Lifeline, PolicySpec};
+
+/// Returns the interface of the tests: one camera, all states of the table-top.
+fn interface() -> EnvSpec {
+    let front = CameraSpec {
+        name: "front".to_owned(),
+        height: 1,
+        width: 2,
+    };
+    let mut env = env_spec();
+    env.cameras = vec![front];
+    // The expert reads both fingers.
+    let mut states = env.state.iter_mut();
+    let gripper = states.find(|(name, _)| name == "gripper_position");
+    gripper.unwrap().1 = 2;
+    env
+}
+
+fn served(policy_type: &str) -> Box<dyn Served> {
+    let choice = PolicyChoice {
+        policy_type: policy_type.to_owned(),
+        config: Map::new(),
+    };
+    let mut checkpoints = Checkpoints::new(Device::Cpu);
+    serve(
+        &choice,
+        Some(&interface()),
+        &mut checkpoints,
+        &Lifeline::alone(),
+    )
+    .unwrap()
+}
+
+fn floats(shape: &[usize], values: &[f32]) -> PyObject {
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    PyObject::Array(PyArray::new("float32", 4, shape, bytes.into()).unwrap())
+}
+
+fn map(members: Vec<(String, PyObject)>) -> PyObject {
+    PyObject::Map(members)
+}
+
+/// Returns a request whose states are all `values[row][step]`.
+fn request(values: &[&[f32]], noise: Vec<Noise>) -> PolicyRequest {
+    let (rows, steps) = (values.len(), values[0].len());
+    let state = |(name, length): (String, usize)| {
+        let repeated = values.iter().flat_map(|row| row.iter());
+        let all: Vec<f32> = repeated.flat_map(|value| vec![*value; length]).collect();
+        (name, floats(&[rows, steps, length], &all))
+    };
+    let states = interface().state.into_iter().map(state).collect();
+    let picture = PyArray::new(
+        "uint8",
+        1,
+        &[rows, steps, 1, 2, 3],
+        vec![7; rows * steps * 6].into(),
+    );
+    let front = ("front".to_owned(), PyObject::Array(picture.unwrap()));
+    let text = PyObject::List(vec![PyObject::Text("go".to_owned())]);
+    let language = (LANGUAGE_KEY.to_owned(), PyObject::List(vec![text; rows]));
+    PolicyRequest {
+        observation: map(vec![
+            ("video".to_owned(), map(vec![front])),
+            ("state".to_owned(), map(states)),
+            ("language".to_owned(), map(vec![language])),
+        ]),
+        noise,
+    }
+}
+
+fn episode(client: u64, number: u64, seed: u64) -> Noise {
+    Noise::Episode(ClientEpisodeRow {
+        client: ClientId(client),
+        row: 0,
+        number,
+        seed,
+        inference: 0,
+    })
+}
+
+/// Returns what an evaluation's policy gives for an observation whose states are all `value`, in
+/// the calls of an episode.
+fn evaluated(policy_type: &str, seed: u64, values: &[f32]) -> Vec<f32> {
+    let mut checkpoints = Checkpoints::new(Device::Cpu);
+    let config = Map::new();
+    let lifeline = Lifeline::alone();
+    let made = crate::policy::make(
+        policy_type,
+        &config,
+        &interface(),
+        &mut checkpoints,
+        &lifeline,
+    );
+    let mut made = made.unwrap();
+    made.policy.reset(&[EpisodeReset {
+        env: EnvIndex(3),
+        episode: 0,
+        seed,
+    }]);
+    let mut actions = Vec::new();
+    for value in values {
+        let mut observation = Observation::empty();
+        let states = interface().state.into_iter();
+        observation.state = states
+            .map(|(name, length)| (name, vec![*value; length]))
+            .collect();
+        let chunk = made.policy.act(&[row(3, observation)]).unwrap().remove(0);
+        actions
+            .extend((0..made.chunk_length).flat_map(|index| chunk.action(index).unwrap().to_vec()));
+    }
+    actions
+}
+
+fn values(answer: Result<Actions, PolicyError>) -> Vec<f32> {
+    answer.unwrap().keys.remove(0).values
+}
+
+#[test]
+fn actions_are_those_of_an_evaluation_with_the_same_seed() {
+    for policy_type in ["random_action", "scripted", "zero_action"] {
+        let mut server = served(policy_type);
+        let mut ask = |client: u64, value: f32| {
+            let request = request(&[&[value]], vec![episode(client, 0, 40 + client)]);
+            values(server.answer(&[request], 8).remove(0))
+        };
+        // Two clients take turns.
+        let [one, other, more] = [ask(1, 0.1), ask(2, 0.2), ask(1, 0.3)];
+        let own = [one, more].concat();
+        assert_eq!(
+            own,
+            evaluated(policy_type, 41, &[0.1, 0.3]),
+            "{policy_type}"
+        );
+        assert_eq!(other, evaluated(policy_type, 42, &[0.2]), "{policy_type}");
+    }
+}
+
+#[test]
+fn a_seed_for_one_request_is_the_start_of_an_episode() {
+    let mut server = served("random_action");
+    for _ in 0..2 {
+        let request = request(&[&[0.1], &[0.1]], vec![Noise::Seed(5), Noise::Seed(6)]);
+        let found = values(server.answer(&[request], 8).remove(0));
+        let wanted = [
+            evaluated("random_action", 5, &[0.1]),
+            evaluated("random_action", 6, &[0.1]),
+        ];
+        assert_eq!(found, wanted.concat());
+    }
+}
+
+#[test]
+fn clients_learn_the_names_and_sizes_of_the_interface() {
+    let card = served("scripted").card();
+    assert_eq!((card.policy, card.horizon), ("scripted", 4));
+    // The expert does not look at pictures.
+    assert!(card.modalities.video.keys.is_empty() && card.view_sizes.is_empty());
+    assert_eq!(card.modalities.action.delta_indices, [0, 1, 2, 3]);
+    assert_eq!(card.states[0], ("joint_position".to_owned(), Some(7)));
+    assert_eq!(card.action_names[6], "gripper");
+}
+
+/// A policy with one action, the state of the row, that fails and ends as a row's state says.
+#[derive(Default)]
+struct Obedient {
+    looks_back: usize,
+    calls: Rc<RefCell<Vec<String>>>,
+}
+
+/// States of which the policy makes failures.
+const FAILS: f32 = 100.0;
+const ENDS: f32 = 200.0;
+const RAISES: f32 = 300.0;
+
+impl Policy for Obedient {
+    fn spec(&self) -> PolicySpec {
+        PolicySpec {
+            action_horizon: 1,
+            needs_video: true,
+            looks_back: self.looks_back,
+            num_episodes: None,
+        }
+    }
+
+    fn reset(&mut self, starts: &[EpisodeReset]) {
+        let start = starts[0];
+        let call = format!("reset {} episode {}", start.env.0, start.episode);
+        self.calls.borrow_mut().push(call);
+    }
+
+    fn observe(&mut self, env: EnvIndex, observation: &Observation) {
+        let x = observation.state["eef_position"][0];
+        self.calls
+            .borrow_mut()
+            .push(format!("observe {} {x}", env.0));
+    }
+
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+        let x = |row: &PolicyRow| row.observation.state["eef_position"][0];
+        assert!(rows.iter().all(|row| &*row.observation.language == "go"));
+        assert!(
+            rows.iter()
+                .all(|row| row.observation.video["front"].rgb == vec![7; 6])
+        );
+        if rows.iter().any(|row| x(row) == RAISES) {
+            return Err(InferenceError::NoPolicy.into());
+        }
+        let chunk = |row: &PolicyRow| match x(row) {
+            FAILS => Chunk::failed(7, "as a test wants it"),
+            ENDS => Chunk::end(7),
+            x => Chunk::new(7, vec![x; 7]),
+        };
+        Ok(rows.iter().map(chunk).collect())
+    }
+}
+
+fn obedient(looks_back: usize) -> (ServedPolicy, Rc<RefCell<Vec<String>>>) {
+    let calls = Rc::default();
+    let policy = Obedient {
+        looks_back,
+        calls: Rc::clone(&calls),
+    };
+    let made = Made {
+        policy: Box::new(policy),
+        chunk_length: 1,
+        is_remote: false,
+    };
+    let served = ServedPolicy::new(PolicyType::Python, made, &interface(), Device::Cpu);
+    (served.unwrap(), calls)
+}
+
+#[test]
+fn a_row_that_fails_costs_its_request_alone() {
+    for (bad, reason) in [
+        (FAILS, "as a test wants it"),
+        (
+            ENDS,
+            "policy `python` has ended the episode; `reset` starts another",
+        ),
+        (RAISES, "no policy was made"),
+    ] {
+        let (mut server, _) = obedient(0);
+        let requests = [
+            request(&[&[1.0]], vec![episode(1, 0, 0)]),
+            request(&[&[2.0], &[bad]], vec![Noise::Seed(0), Noise::Seed(1)]),
+            request(&[&[3.0]], vec![episode(2, 0, 0)]),
+        ];
+        let mut answers = server.answer(&requests, 8).into_iter();
+        assert_eq!(values(answers.next().unwrap()), [1.0; 7]);
+        assert_eq!(answers.next().unwrap().unwrap_err().to_string(), reason);
+        assert_eq!(values(answers.next().unwrap()), [3.0; 7]);
+    }
+}
+
+#[test]
+fn an_observation_of_another_size_is_refused_by_name() {
+    let (mut server, _) = obedient(0);
+    let mut wrong = request(&[&[1.0]], vec![episode(1, 0, 0)]);
+    let PyObject::Map(parts) = &mut wrong.observation else {
+        panic!("a map");
+    };
+    parts[1].1 = map(vec![(
+        "joint_position".to_owned(),
+        floats(&[1, 1, 2], &[0.0; 2]),
+    )]);
+    let right = request(&[&[2.0]], vec![episode(2, 0, 0)]);
+    let mut answers = server.answer(&[wrong, right], 8).into_iter();
+    let text = answers.next().unwrap().unwrap_err().to_string();
+    assert!(
+        text.starts_with("state joint_position has the shape [1, 1, 2], expected [1, 1, 7]"),
+        "{text}"
+    );
+    assert_eq!(values(answers.next().unwrap()), [2.0; 7]);
+}
+
+#[test]
+fn a_policy_that_looks_back_gets_the_steps_of_the_client() {
+    let (mut server, calls) = obedient(1);
+    assert_eq!(server.card().modalities.video.delta_indices, [-1, 0]);
+    let request = request(&[&[1.0, 2.0]], vec![episode(1, 4, 0)]);
+    assert_eq!(values(server.answer(&[request], 8).remove(0)), [2.0; 7]);
+    assert_eq!(
+        *calls.borrow(),
+        ["reset 0 episode 4", "observe 0 1", "observe 0 2"]
+    );
+}
+
+#[test]
+fn a_client_that_leaves_frees_its_slots() {
+    let (mut server, calls) = obedient(0);
+    for client in 1..=3 {
+        server.answer(&[request(&[&[1.0]], vec![episode(client, 0, 0)])], 8);
+        server.leave(ClientId(client));
+    }
+    assert_eq!(*calls.borrow(), ["reset 0 episode 0"; 3]);
+}

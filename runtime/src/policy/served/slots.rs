@@ -1,0 +1,161 @@
+//! Which environment index of a policy belongs to which client. Pure.
+//!
+//! Every row of a client's requests is a robot of its own, and has a slot, in which the policy
+//! keeps what it remembers. The slots of a client that disconnects go to others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::env::EnvIndex;
+use crate::policy::EpisodeReset;
+use crate::policy::served::request::{ClientEpisodeRow, ClientId};
+
+/// The slots of all clients.
+#[derive(Debug, Default)]
+pub struct ClientSlots {
+    taken: BTreeMap<(ClientId, usize), ClientSlot>,
+    free: BTreeSet<usize>,
+    /// The first index that was never used.
+    next: usize,
+}
+
+/// The slot of one row of a client.
+#[derive(Clone, Copy, Debug)]
+struct ClientSlot {
+    index: usize,
+    /// Number of the episode that the policy was told of.
+    episode: u64,
+}
+
+/// A slot, and the episode that starts in it.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotEpisode {
+    /// The environment index.
+    pub env: EnvIndex,
+    /// The episode, if the policy has to be told of it.
+    pub start: Option<EpisodeReset>,
+}
+
+impl ClientSlots {
+    /// Returns the slot of a row, which may be new.
+    pub fn slot(&mut self, row: &ClientEpisodeRow) -> SlotEpisode {
+        let place = (row.client, row.row);
+        let known = self.taken.get(&place).copied();
+        let index = match known {
+            Some(slot) => slot.index,
+            None => self.take(),
+        };
+        let slot = ClientSlot {
+            index,
+            episode: row.number,
+        };
+        self.taken.insert(place, slot);
+        let env = EnvIndex(index);
+        let is_known = known.is_some_and(|slot| slot.episode == row.number);
+        SlotEpisode {
+            env,
+            start: (!is_known).then_some(EpisodeReset {
+                env,
+                episode: row.number,
+                seed: row.seed,
+            }),
+        }
+    }
+
+    /// Returns a slot for one call, in which an episode with this seed starts. It has to be given
+    /// back.
+    pub fn borrow(&mut self, seed: u64) -> SlotEpisode {
+        let env = EnvIndex(self.take());
+        let start = EpisodeReset {
+            env,
+            episode: 0,
+            seed,
+        };
+        SlotEpisode {
+            env,
+            start: Some(start),
+        }
+    }
+
+    /// Takes a borrowed slot back.
+    pub fn give_back(&mut self, env: EnvIndex) {
+        self.free.insert(env.0);
+    }
+
+    /// Frees the slots of a client.
+    pub fn leave(&mut self, client: ClientId) {
+        let rows: Vec<_> = self
+            .taken
+            .range((client, 0)..=(client, usize::MAX))
+            .map(|(place, _)| *place)
+            .collect();
+        for place in rows {
+            let slot = self.taken.remove(&place);
+            self.free.extend(slot.map(|slot| slot.index));
+        }
+    }
+
+    /// Takes the lowest free index.
+    fn take(&mut self) -> usize {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(client: u64, row: usize, number: u64) -> ClientEpisodeRow {
+        ClientEpisodeRow {
+            client: ClientId(client),
+            row,
+            number,
+            seed: 10 * client + number,
+            inference: 0,
+        }
+    }
+
+    #[test]
+    fn every_row_of_a_client_has_a_slot_until_the_client_leaves() {
+        let mut slots = ClientSlots::default();
+        let mut index = |client, row_index| slots.slot(&row(client, row_index, 0)).env.0;
+        assert_eq!([index(1, 0), index(1, 1), index(2, 0)], [0, 1, 2]);
+        assert_eq!([index(1, 1), index(2, 0)], [1, 2]);
+        slots.leave(ClientId(1));
+        let mut index = |client, row_index| slots.slot(&row(client, row_index, 0)).env.0;
+        assert_eq!([index(3, 0), index(2, 0), index(3, 1)], [0, 2, 1]);
+    }
+
+    #[test]
+    fn an_episode_starts_once() {
+        let mut slots = ClientSlots::default();
+        let mut start = |number| slots.slot(&row(1, 0, number)).start;
+        let first = start(0).unwrap();
+        assert_eq!((first.env, first.episode, first.seed), (EnvIndex(0), 0, 10));
+        assert!(start(0).is_none());
+        assert_eq!(start(1).unwrap().seed, 11);
+        assert!(start(1).is_none());
+    }
+
+    #[test]
+    fn a_client_in_the_slot_of_another_starts_an_episode_of_its_own() {
+        let mut slots = ClientSlots::default();
+        assert!(slots.slot(&row(1, 0, 0)).start.is_some());
+        slots.leave(ClientId(1));
+        let start = slots.slot(&row(2, 0, 0)).start.unwrap();
+        assert_eq!((start.env, start.seed), (EnvIndex(0), 20));
+    }
+
+    #[test]
+    fn a_borrowed_slot_is_nobody_else_s() {
+        let mut slots = ClientSlots::default();
+        assert_eq!(slots.slot(&row(1, 0, 0)).env, EnvIndex(0));
+        let borrowed = slots.borrow(7);
+        assert_eq!(borrowed.start.unwrap().seed, 7);
+        assert_eq!(slots.slot(&row(2, 0, 0)).env, EnvIndex(2));
+        slots.give_back(borrowed.env);
+        assert_eq!(slots.slot(&row(3, 0, 0)).env, borrowed.env);
+    }
+}
