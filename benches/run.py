@@ -5,7 +5,7 @@ run, as medians of several rounds.
     .venv/bin/python benches/run.py BENCH
 
 BENCH is one of start, teardown, memory, store, rollout, assign, overlap, bridge, policy,
-policy_bridge, video, record, report, serve.
+policy_bridge, exported, video, record, report, serve.
 """
 
 import os
@@ -16,6 +16,7 @@ import sys
 
 import assign
 import bridge
+import exported
 import group
 import overlap
 import policy
@@ -39,6 +40,7 @@ BENCHES = {
     "bridge": bridge.main,
     "policy": policy.main,
     "policy_bridge": policy_bridge.main,
+    "exported": exported.main,
     "video": video.main,
     "record": record.main,
     "report": report.main,

@@ -91,13 +91,13 @@ fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: Laun
 /// printed.
 fn run(plan: &LaunchPlan, env: &Environment) -> Result<LaunchEnd, ExitCode> {
     let lock = FolderLock::new(plan);
-    if let Some(job) = plan.serve.as_ref().and_then(|serve| serve.job.clone())
-        && let Err(err) = missing::check(&[job], env)
+    if let Some(serve) = &plan.serve
+        && let Err(err) = missing::check(serve.job.as_slice(), env, serve.gpus)
     {
         return Err(refuse(err.what));
     }
     if let Some(eval) = &plan.eval {
-        if let Err(err) = missing::check(&eval.run.jobs, env) {
+        if let Err(err) = missing::check(&eval.run.jobs, env, eval.gpus) {
             return Err(refuse(format_args!("`{}`: {err}", eval.run.jobs_file)));
         }
         taken(plan, &lock).map_err(refuse)?;

@@ -1,9 +1,10 @@
 //! Compiles the C++ shims in `shim`, and tells the linker where libtorch and MuJoCo are at run
 //! time.
 //!
-//! `c10d.cc` and `operators.cc` are linked into the program. `cuda.cc`, `products.cc` and
-//! `upload.cc` become a shared library that is embedded in the program (`RRUN_CUDA_SHIM`), so that
-//! the same program starts with and without a GPU.
+//! `c10d.cc`, `operators.cc` and `package.cc` are linked into the program. `cuda.cc`, `products.cc`
+//! and `upload.cc` become a shared library that is embedded in the program (`RRUN_CUDA_SHIM`), so
+//! that the same program starts with and without a GPU. An empty library that stands for
+//! `libtorch.so` is embedded, too (`RRUN_TORCH_STAND_IN`): compiled packages ask for that name.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -21,10 +22,10 @@ fn main() {
     // For the build scripts of dependent crates, because linker arguments are not passed on to
     // them.
     println!("cargo::metadata=run_path={run_path}");
-    let [c10d, operators, cuda, products, upload] = compile(&torch);
+    let [c10d, operators, package, cuda, products, upload] = compile(&torch);
     cc::Build::new()
         .cpp(true)
-        .objects([c10d, operators])
+        .objects([c10d, operators, package])
         .compile("rrun_c10d");
     println!("cargo::rustc-link-search=native={}", torch.lib.display());
     println!("cargo::rustc-link-lib=torch_cpu");
@@ -32,6 +33,10 @@ fn main() {
     println!(
         "cargo::rustc-env=RRUN_CUDA_SHIM={}",
         link_cuda_shim(&torch, &[cuda, products, upload]).display()
+    );
+    println!(
+        "cargo::rustc-env=RRUN_TORCH_STAND_IN={}",
+        link_stand_in().display()
     );
 }
 
@@ -109,16 +114,17 @@ impl Libtorch {
 }
 
 /// The source files, in the order of the objects that [`compile`] returns.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "c10d.cc",
     "operators.cc",
+    "package.cc",
     "cuda.cc",
     "products.cc",
     "upload.cc",
 ];
 
 /// Compiles [`SOURCES`] in parallel and returns the objects. Each takes up to 9 s and 0.9 GB.
-fn compile(torch: &Libtorch) -> [PathBuf; 5] {
+fn compile(torch: &Libtorch) -> [PathBuf; 6] {
     let api = torch.include.join("torch/csrc/api/include");
     let (cuda, cccl) = (torch.cuda.join("include"), torch.cuda.join("include/cccl"));
     let objects = cpp()
@@ -173,6 +179,26 @@ fn link_cuda_shim(torch: &Libtorch, objects: &[PathBuf]) -> PathBuf {
         .expect("the compiler that made the object can be started again");
     assert!(status.success(), "cannot link {}: {status}", shim.display());
     shim
+}
+
+/// Makes an empty library whose name is `libtorch.so`.
+fn link_stand_in() -> PathBuf {
+    let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let library = Path::new(&out).join("librrun_stand_in.so");
+    let mut link: Command = cpp().get_compiler().to_command();
+    link.args(["-shared", "-nostdlib", "-Wl,-s", "-Wl,-soname,libtorch.so"])
+        .arg("-o")
+        .arg(&library)
+        .args(["-x", "c", "/dev/null"]);
+    let status = link
+        .status()
+        .expect("the compiler that made the objects can be started again");
+    assert!(
+        status.success(),
+        "cannot link {}: {status}",
+        library.display()
+    );
+    library
 }
 
 /// Returns the linker argument for the run path: first the folders beside an installed program,

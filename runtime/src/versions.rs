@@ -31,12 +31,7 @@ pub fn versions() -> BTreeMap<String, String> {
         }
     };
     add("rrun", Some(rrun()));
-    add(
-        "libtorch",
-        cuda::libtorch()
-            .ok()
-            .and_then(|folder| libtorch(folder.parent()?)),
-    );
+    add("libtorch", libtorch_version());
     add("mujoco", Some(mujoco_rs::mujoco_version().to_owned()));
     if let Ok(cuda) = cuda::load() {
         let numbers = cuda.versions().ok();
@@ -52,6 +47,13 @@ pub fn versions() -> BTreeMap<String, String> {
         );
     }
     versions
+}
+
+/// Returns the version of the libtorch that this process has loaded, such as `2.11.0+cu130`, if it
+/// has a file that says it.
+pub fn libtorch_version() -> Option<String> {
+    let folder = cuda::libtorch().ok()?;
+    libtorch(folder.parent()?)
 }
 
 /// Returns `0.1.0` or `0.1.0 (1a2b3c4d5e6f)`.

@@ -23,6 +23,7 @@ mod command;
 #[allow(dead_code, reason = "the tests on a CPU need more of it")]
 mod compare;
 mod evaluation;
+mod exported;
 mod facts;
 mod gather;
 mod graphs;

@@ -62,6 +62,7 @@ enum Refusal {
     Actions(Discriminant<AnswerError>),
 }
 
+#[test]
 fn hostile_vla_eval() {
     let words: &[&[u8]] = &[
         b"\xa4type",

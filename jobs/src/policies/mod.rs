@@ -12,6 +12,7 @@
 //! `runtime/src/policy`. The compiler asks for the rest.
 
 mod baselines;
+mod exported;
 mod gr00t;
 mod gr00t_remote;
 mod openai_agent;
@@ -130,6 +131,8 @@ policy_types! {
     Gr00t => gr00t::ROW,
     /// A TorchScript module in the rank.
     Torchscript => torchscript::ROW,
+    /// A `.pt2` package in the rank.
+    Exported => exported::ROW,
     /// A Python object in a process of its own.
     Python => python::ROW,
     /// A GR00T server.

@@ -111,6 +111,8 @@ pub enum ValueKind {
 pub enum PathTo {
     /// A file that must exist.
     File,
+    /// A `.pt2` package that must exist and that this machine can run.
+    Package,
     /// The folder of a checkpoint, or the name of a downloaded model.
     Checkpoint,
     /// A Python interpreter: a name in `PATH`, a path, or the folder of a venv.

@@ -174,6 +174,7 @@ fn the_table_of_the_documentation_is_that_of_the_rows() {
 fn every_setting_with_an_effect_is_documented() {
     let pages = [
         "evaluate.md",
+        "exported_policy.md",
         "policy.md",
         "python_policy.md",
         "remote-policies.md",

@@ -19,6 +19,7 @@ fn front() -> (FrontPort, SocketAddr) {
     );
     drop(free);
     let plan = ServePlan {
+        gpus: 0,
         front: Some(address),
         job: None,
     };
@@ -86,6 +87,7 @@ fn a_port_in_use_is_refused_with_the_option() {
     runtime().block_on(async {
         let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let plan = ServePlan {
+            gpus: 0,
             front: taken.local_addr().ok(),
             job: None,
         };

@@ -37,6 +37,20 @@ fn memory_by(library: impl AsRef<OsStr>) -> Result<Vec<GpuMemory>, NvmlError> {
     (0..nvml.device_count()?).map(of).collect()
 }
 
+/// Returns the compute capability of every GPU, major and minor number together (90 for an H200).
+/// Empty if the library is missing or returns an error.
+pub fn compute_capabilities() -> Vec<u32> {
+    let capabilities = || -> Result<Vec<u32>, NvmlError> {
+        let nvml = Nvml::builder().lib_path(LIBRARY.as_ref()).init()?;
+        let of = |index| {
+            let found = nvml.device_by_index(index)?.cuda_compute_capability()?;
+            Ok(u32::try_from(found.major * 10 + found.minor).unwrap_or(0))
+        };
+        (0..nvml.device_count()?).map(of).collect()
+    };
+    capabilities().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,4 +15,7 @@ pub struct ServePlan {
     /// A job with the policy and the environment, whose files have to exist.
     #[serde(skip)]
     pub job: Option<Job>,
+    /// Number of GPUs that this node shows.
+    #[serde(skip)]
+    pub gpus: usize,
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use jobs::known::nearest;
-use jobs::policies::{PolicyDescription, PolicyType, Setting, ValueKind};
+use jobs::policies::{PolicyDescription, PolicyType, Serving, Setting, ValueKind};
 use jobs::table::grid;
 use serde::Serialize;
 

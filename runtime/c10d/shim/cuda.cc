@@ -58,6 +58,7 @@ struct RrDevice {
   char name[256];  // as the driver says it, ended by a zero
   uint8_t uuid[16];
   int32_t pci_domain, pci_bus, pci_device;
+  int32_t major, minor;  // compute capability
   uint64_t total_bytes;
 };
 
@@ -91,6 +92,8 @@ int rr_cuda_describe(int device, RrDevice* out) {
     out->pci_domain = found->pciDomainID;
     out->pci_bus = found->pciBusID;
     out->pci_device = found->pciDeviceID;
+    out->major = found->major;
+    out->minor = found->minor;
     out->total_bytes = found->totalGlobalMem;
   });
 }
@@ -140,6 +143,14 @@ int rr_cuda_reserved(int device, uint64_t* bytes) {
     at::globalContext().lazyInitDevice(at::kCUDA);
     const auto stats = allocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
     *bytes = static_cast<uint64_t>(stats.reserved_bytes[0].current);
+  });
+}
+
+// How often libtorch's allocator had no memory. Compiled packages lose the exception that says so.
+int rr_cuda_ooms(int device, uint64_t* count) {
+  return guarded([&] {
+    at::globalContext().lazyInitDevice(at::kCUDA);
+    *count = static_cast<uint64_t>(allocator::getDeviceStats(static_cast<c10::DeviceIndex>(device)).num_ooms);
   });
 }
 

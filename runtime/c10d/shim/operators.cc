@@ -9,6 +9,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_addmm_activation.h>
+#include <ATen/ops/randn.h>
 #include <c10/core/InferenceMode.h>
 
 using rrun::guarded;
@@ -31,6 +32,14 @@ void rr_seed_cpu(uint64_t seed) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_current_seed(seed);
+}
+
+// Standard normal numbers of a generator of their own: those that follow rr_seed_cpu(seed) where no other thread draws.
+int rr_normal(uint64_t seed, const int64_t* sizes, size_t dims, at::Tensor** out) {
+  return guarded([&] {
+    const at::IntArrayRef shape(sizes, dims);
+    *out = new at::Tensor(at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kFloat)));
+  });
 }
 
 // Tensors that this thread makes from here on have neither a version counter nor a place in a graph of gradients.

@@ -39,6 +39,8 @@ pub struct DeviceFacts {
     pub uuid: String,
     /// PCI address `domain:bus:device` as in `/sys/bus/pci/devices`, with function 0.
     pub pci: String,
+    /// Compute capability, major and minor number together: 90 for an H200.
+    pub compute_capability: u32,
     /// Total memory of the device, in bytes.
     pub total_bytes: u64,
 }
@@ -186,6 +188,12 @@ impl Cuda {
         Ok(self.shim.reserved(number(index)?)?)
     }
 
+    /// Returns how often libtorch's allocator had too little memory on device `index` since the
+    /// start.
+    pub fn ooms(&self, index: usize) -> Result<u64, DistError> {
+        Ok(self.shim.ooms(number(index)?)?)
+    }
+
     /// Gives this thread a stream of its own on device `index`, which starts after all work that
     /// was launched before; later calls have no effect.
     pub fn own_stream(&self, index: usize) -> Result<(), DistError> {
@@ -296,6 +304,7 @@ fn facts(raw: &RawDevice) -> DeviceFacts {
             "{:04x}:{:02x}:{:02x}",
             raw.pci_domain, raw.pci_bus, raw.pci_device
         ),
+        compute_capability: (raw.major * 10 + raw.minor).try_into().unwrap_or(0),
         total_bytes: raw.total_bytes,
     }
 }
@@ -348,6 +357,8 @@ mod tests {
             pci_domain: 0,
             pci_bus: 0x9a,
             pci_device: 2,
+            major: 9,
+            minor: 0,
             total_bytes: 7,
         };
         let facts = facts(&raw);
@@ -356,6 +367,7 @@ mod tests {
             (facts.name.as_str(), facts.pci.as_str()),
             ("NVIDIA H200", "0000:9a:02")
         );
+        assert_eq!(facts.compute_capability, 90);
     }
 
     #[test]

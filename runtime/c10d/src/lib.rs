@@ -4,7 +4,8 @@
 //! gather ─► protocol ─┬► delivery ─► Store ────┐
 //!                     └► ProcessGroup, NCCL ───┼─► ffi ─┬► shim/c10d.cc    linked: TCPStore, Gloo,
 //!            device ───► cuda::load ───────────┤        │                  collectives
-//!            weights ──► upload ───────────────┘        └► shim/cuda.cc    embedded, loaded if there
+//!            weights ──► upload ───────────────┤        ├► shim/package.cc linked: compiled packages
+//!             policy ──► package ──────────────┘        └► shim/cuda.cc    embedded, loaded if there
 //!                                                          shim/upload.cc  is a driver
 //! ```
 //!
@@ -24,6 +25,7 @@ mod gather;
 mod group;
 mod no_cuda;
 pub mod operators;
+pub mod package;
 mod store;
 mod store_addr;
 pub mod torch_error;

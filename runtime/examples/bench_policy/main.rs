@@ -4,6 +4,7 @@
 //! ```text
 //! bench_policy make tiny|160m DIR   writes a model directory with random weights, inputs, and the
 //!                                   actions that they lead to
+//! bench_policy inputs DIR           writes inputs and actions for the model directory that is there
 //! bench_policy run DIR              reads a number of patches from each line of stdin, and prints
 //!                                   a line with the seconds of each part
 //! ```
@@ -41,8 +42,9 @@ fn main() -> Outcome<()> {
     let _mode = InferenceMode::begin();
     match words[..] {
         ["make", size, dir] => make(size, Path::new(dir)),
+        ["inputs", dir] => inputs(Path::new(dir)),
         ["run", dir] => run(Path::new(dir)),
-        _ => Err("usage: bench_policy make tiny|160m DIR, or bench_policy run DIR".into()),
+        _ => Err("usage: bench_policy make tiny|160m DIR, bench_policy inputs DIR, or bench_policy run DIR".into()),
     }
 }
 
@@ -53,6 +55,12 @@ fn make(size: &str, dir: &Path) -> Outcome<()> {
     fs::write(dir.join("config.json"), model.to_json().to_string())?;
     fs::write(dir.join("vlm/config.json"), vlm.to_json().to_string())?;
     Tensor::write_safetensors(&make::weights(&model, &vlm), dir.join("model.safetensors"))?;
+    inputs(dir)
+}
+
+/// Writes inputs for the network of a model directory, and the actions that they lead to.
+fn inputs(dir: &Path) -> Outcome<()> {
+    let (model, vlm) = configs(dir)?;
     let network = open(dir)?;
     for patches in PATCHES {
         let sample = make::sample(patches, &model, &vlm);
@@ -102,11 +110,15 @@ fn seconds(network: &Gr00t, sample: &Sample) -> Outcome<[f64; 4]> {
     Ok(parts.map(|part| part.as_secs_f64()))
 }
 
-fn open(dir: &Path) -> Outcome<Gr00t> {
-    let (model, vlm) = (
+fn configs(dir: &Path) -> Outcome<(ModelConfig, VlmConfig)> {
+    Ok((
         ModelConfig::read(&dir.join("config.json"))?,
         VlmConfig::read(&dir.join("vlm/config.json"))?,
-    );
+    ))
+}
+
+fn open(dir: &Path) -> Outcome<Gr00t> {
+    let (model, vlm) = configs(dir)?;
     let mut weights = Weights::open(dir, Device::Cpu, Kind::Float)?;
     let network = Gr00t::new(&mut weights, &model, &vlm);
     weights.finish()?;

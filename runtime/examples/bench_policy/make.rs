@@ -58,7 +58,7 @@ pub fn sample(patches: i64, model: &ModelConfig, vlm: &VlmConfig) -> Sample {
         pixel_values: Tensor::rand([patches, width], F32) * 2.0 - 1.0,
         image_grid_thw: vec![[1, edge, edge]],
         state: Tensor::randn([1, model.state_history_length, model.max_state_dim], F32),
-        embodiment_id: one(2),
+        embodiment_id: one(2.min(model.max_num_embodiments - 1)),
     };
     Sample {
         inputs,

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::env::EnvSpec;
 use crate::policy::agent::AgentSettings;
 use crate::policy::basic::OneActionSettings;
+use crate::policy::exported::ExportedSettings;
 use crate::policy::gr00t::Gr00tSettings;
 use crate::policy::gr00t::remote::RemoteSettings;
 use crate::policy::openpi::OpenpiSettings;
@@ -104,6 +105,7 @@ fn read(
         PolicyType::Scripted => Box::new(ScriptedSettings::read(config)?),
         PolicyType::Gr00t => Box::new(Gr00tSettings::read(config)?),
         PolicyType::Torchscript => Box::new(ScriptSettings::read(config)?),
+        PolicyType::Exported => Box::new(ExportedSettings::read(config)?),
         PolicyType::Python => Box::new(PythonPolicySettings::read(config)?),
         PolicyType::Gr00tRemote => Box::new(RemoteSettings::read(config)?),
         PolicyType::Pi0Remote => Box::new(OpenpiSettings::read(config)?),

@@ -184,7 +184,7 @@ pub enum InferenceError {
         /// libtorch's message.
         reason: String,
     },
-    /// The tokenizer of a TorchScript module fails.
+    /// The tokenizer of an instruction fails.
     #[error("{reason}")]
     Tokenizer {
         /// The tokenizer's message.

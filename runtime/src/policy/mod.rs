@@ -15,7 +15,9 @@ mod batches;
 mod checkpoints;
 mod config;
 mod error;
+mod exported;
 pub mod gr00t;
+mod noise;
 pub mod openpi;
 mod planner;
 pub mod python;
@@ -24,6 +26,7 @@ mod replay;
 mod scripted;
 pub mod served;
 mod settings;
+mod tokens;
 mod torchscript;
 pub mod vla_eval;
 pub mod xpolicylab;
@@ -221,6 +224,11 @@ pub(crate) fn require_state(
             .join(", "),
     })
 }
+
+#[cfg(test)]
+#[allow(dead_code, reason = "the tests of `gr00t` use the rest")]
+#[path = "../../gr00t/src/graphs/testing.rs"]
+mod graphs_testing;
 
 #[cfg(test)]
 pub(crate) mod tests {

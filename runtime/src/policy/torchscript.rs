@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use tch::{CModule, Device, Kind, Tensor};
-use tokenizers::Tokenizer;
 
 use crate::env::EnvSpec;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::settings::{MakeContext, PolicySettings};
+use crate::policy::tokens::Tokens;
 use crate::policy::{
     Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
     require_state,
@@ -104,8 +104,7 @@ pub struct TorchScript {
     module: CModule,
     path: PathBuf,
     device: Device,
-    tokenizer: Option<Tokenizer>,
-    max_tokens: usize,
+    tokens: Tokens,
     cameras: Vec<String>,
     /// Height and width of every camera.
     size: [u32; 2],
@@ -131,8 +130,6 @@ impl TorchScript {
         let mut module =
             CModule::load_on_device(&path, device).map_err(|err| file(&path, &words(&err)))?;
         module.set_eval();
-        let read =
-            |path: &PathBuf| Tokenizer::from_file(path).map_err(|err| file(path, &err.to_string()));
         let all_states = || env.state.iter().map(|(name, _)| name.clone()).collect();
         let state_keys: Vec<String> = settings.state_keys.clone().unwrap_or_else(all_states);
         require_state(
@@ -144,8 +141,7 @@ impl TorchScript {
         let mut script = Self {
             module,
             device,
-            tokenizer: settings.tokenizer_path.as_ref().map(read).transpose()?,
-            max_tokens: settings.max_tokens,
+            tokens: Tokens::open(settings.tokenizer_path.as_deref(), settings.max_tokens)?,
             cameras,
             size,
             state_keys,
@@ -173,7 +169,7 @@ impl TorchScript {
             (Kind::Uint8, Device::Cpu),
         );
         let state = Tensor::zeros([1, state_dim as i64], (Kind::Float, Device::Cpu));
-        let tokens = Tensor::zeros([1, self.max_tokens as i64], (Kind::Int64, Device::Cpu));
+        let tokens = Tensor::zeros([1, self.tokens.length() as i64], (Kind::Int64, Device::Cpu));
         let actions = self.forward(images, state, tokens)?;
         match actions.size()[..] {
             [1, horizon, dim] if horizon > 0 && usize::try_from(dim) == Ok(self.action_dim) => {
@@ -207,22 +203,6 @@ impl TorchScript {
             .map_err(|reason| file(&self.path, &reason))
     }
 
-    /// Returns the token ids of an instruction, as many as the module reads.
-    fn tokens(&self, instruction: &str) -> Result<Vec<i64>, PolicyError> {
-        let mut ids: Vec<i64> = match &self.tokenizer {
-            None => instruction.bytes().map(i64::from).collect(),
-            Some(tokenizer) => {
-                let encoding = tokenizer.encode_fast(instruction, true);
-                let encoding = encoding.map_err(|err| InferenceError::Tokenizer {
-                    reason: err.to_string(),
-                })?;
-                encoding.get_ids().iter().copied().map(i64::from).collect()
-            }
-        };
-        ids.resize(self.max_tokens, 0);
-        Ok(ids)
-    }
-
     /// Returns the chunks of rows that are inferred together.
     fn infer(&self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let batch = rows.len() as i64;
@@ -246,7 +226,7 @@ impl TorchScript {
                         .ok_or_else(|| gone("state", key))?,
                 );
             }
-            tokens.extend(self.tokens(&observation.language)?);
+            tokens.extend(self.tokens.of(&observation.language)?);
         }
         let images =
             Tensor::from_slice(&images).view([batch, self.cameras.len() as i64, height, width, 3]);
@@ -285,7 +265,7 @@ impl Policy for TorchScript {
     fn facts(&self) -> Vec<(&'static str, Value)> {
         vec![
             ("policy_path", self.path.display().to_string().into()),
-            ("max_tokens", self.max_tokens.into()),
+            ("max_tokens", self.tokens.length().into()),
             ("cameras", self.cameras.clone().into()),
             ("state_keys", self.state_keys.clone().into()),
         ]

@@ -88,7 +88,7 @@ impl PlanInputs<'_> {
         let logs = LogPlan::new(cli, env)?;
         let program = Program::new(cli, env, node)?;
         let serve = match cli.built_in() {
-            Some("serve") => Some(ServePlan::new(&cli.args, count.nproc)?),
+            Some("serve") => Some(ServePlan::new(&cli.args, count.nproc, count.launch.gpus)?),
             _ => None,
         };
         let eval = self.evaluation(request, count.launch)?;

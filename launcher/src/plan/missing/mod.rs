@@ -2,7 +2,8 @@
 //! that not every rank has to find out.
 //!
 //! ```text
-//! pending jobs ─┬─ policy       folder of a checkpoint, file of a module or of settings
+//! pending jobs ─┬─ policy       folder of a checkpoint, file of a module or of settings,
+//!               │               package for this machine
 //!               └─ environment, policy in Python  script, interpreter
 //!                                                 └─ one short process per interpreter ─► modules
 //! ```
@@ -11,6 +12,7 @@
 //! If the check itself fails for any other reason, it is left to the ranks.
 
 mod modules;
+mod package;
 
 use std::path::{Path, PathBuf};
 
@@ -49,15 +51,16 @@ impl Missing {
     }
 }
 
-/// Checks that everything exists that the pending jobs name.
+/// Checks that everything exists that the pending jobs name. `gpus` is the number of GPUs that this
+/// node shows.
 ///
 /// # Errors
 /// Returns the first thing that is certainly missing.
-pub fn check(jobs: &[Job], env: &Environment) -> Result<(), Missing> {
+pub fn check(jobs: &[Job], env: &Environment, gpus: usize) -> Result<(), Missing> {
     let pending = || jobs.iter().filter(|job| job.status == Status::Pending);
     let mut probes: Vec<Probe> = Vec::new();
     for job in pending() {
-        check_policy(job, env).map_err(|what| Missing::of(job, what))?;
+        check_policy(job, env, gpus).map_err(|what| Missing::of(job, what))?;
         if PolicyType::of(&job.policy_type) == Some(PolicyType::Python) {
             let given = job.policy_config.get("python").and_then(Value::as_str);
             let python = check_interpreter(ModuleUser::Policy, given, env)
@@ -74,13 +77,17 @@ pub fn check(jobs: &[Job], env: &Environment) -> Result<(), Missing> {
 
 /// Checks the files that the job itself names for its policy. Whatever is in a YAML file of
 /// settings is left to the ranks.
-fn check_policy(job: &Job, env: &Environment) -> Result<(), String> {
+fn check_policy(job: &Job, env: &Environment, gpus: usize) -> Result<(), String> {
     let Some(policy) = PolicyType::of(&job.policy_type) else {
         return Ok(());
     };
     for setting in policy.row().settings() {
         let given = job.policy_config.get(setting.name).and_then(Value::as_str);
         match (setting.kind, given) {
+            (ValueKind::Path(PathTo::Package), Some(path)) => {
+                check_path(setting.name, path, PathTo::File, env)?;
+                package::check(job, Path::new(path), gpus)?;
+            }
             (ValueKind::Path(to), Some(path)) => check_path(setting.name, path, to, env)?,
             (ValueKind::Factory, Some(name)) => check_factory(setting.name, name)?,
             _ => {}
@@ -93,8 +100,8 @@ fn check_path(setting: &str, path: &str, to: PathTo, env: &Environment) -> Resul
     match to {
         // An interpreter is looked for with its default.
         PathTo::Anything | PathTo::Interpreter => Ok(()),
-        PathTo::File if Path::new(path).is_file() => Ok(()),
-        PathTo::File => Err(format!(
+        PathTo::File | PathTo::Package if Path::new(path).is_file() => Ok(()),
+        PathTo::File | PathTo::Package => Err(format!(
             "`policy_config_dict.{setting}` is `{path}`, and there is no such file"
         )),
         PathTo::Checkpoint => check_checkpoint(Path::new(path), env),

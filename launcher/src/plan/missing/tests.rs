@@ -12,6 +12,7 @@ fn with_policy(policy: &str, config: Value) -> Result<(), Missing> {
     check(
         &job(json!({"environment": "reach"}), (policy, config)),
         &Environment::default(),
+        0,
     )
 }
 
@@ -36,6 +37,7 @@ fn with_python(script: &str, mut env_args: Value) -> Result<(), String> {
     let said = check(
         &job(env_args, ("scripted", json!({}))),
         &Environment::default(),
+        0,
     );
     said.map_err(|missing| {
         missing
@@ -83,13 +85,13 @@ fn what_is_there_or_of_a_server_is_not_refused() {
         ("gr00t", json!({"model_path": "/nowhere"})),
     );
     done[0].status = Status::Completed;
-    assert_eq!(check(&done, &Environment::default()), Ok(()));
+    assert_eq!(check(&done, &Environment::default(), 0), Ok(()));
 }
 
 #[test]
 fn a_script_and_an_interpreter_that_are_not_there_are_refused() {
     let refusal = |env_args: Value, env: Environment| {
-        check(&job(env_args, ("scripted", json!({}))), &env)
+        check(&job(env_args, ("scripted", json!({}))), &env, 0)
             .unwrap_err()
             .to_string()
     };
@@ -181,4 +183,54 @@ fn the_file_the_interpreter_and_the_modules_of_a_python_policy_are_looked_for() 
         "{text}"
     );
     assert!(text.ends_with("as `policy_config_dict.python`"), "{text}");
+}
+
+#[test]
+fn a_package_is_refused_before_anything_is_started() {
+    use jobs::exported::TorchKeys;
+    use jobs::exported::testing::{DESCRIPTION, keys, package};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.pt2");
+    let refusal = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let config = json!({ "model_path": path });
+        let checked = with_policy("exported", config).map_err(|missing| missing.to_string());
+        checked.map_err(|text| text.replace(path.to_str().unwrap(), "policy.pt2"))
+    };
+    let any_cpu = TorchKeys {
+        machine: std::env::consts::ARCH.to_owned(),
+        ..keys()
+    };
+    assert_eq!(refusal(&package(&any_cpu, DESCRIPTION)), Ok(()));
+    assert!(
+        refusal(b"no package")
+            .unwrap_err()
+            .starts_with("job 0 (a): `policy.pt2`: it is not a `.pt2` package: ")
+    );
+    let other_torch = DESCRIPTION.replace("2.11.0", "2.9.1");
+    assert_eq!(
+        refusal(&package(&any_cpu, &other_torch)).unwrap_err(),
+        "job 0 (a): `policy.pt2`: it was exported by torch 2.9.1+cu130, expected 2.11 or 2.12; \
+         export it with that version"
+    );
+    let newer = TorchKeys {
+        cpu_isa: "AVX1024".to_owned(),
+        ..any_cpu.clone()
+    };
+    let text = refusal(&package(&newer, DESCRIPTION)).unwrap_err();
+    assert!(
+        text.contains("compiled for a CPU with avx1024, which this CPU lacks"),
+        "{text}"
+    );
+    let camera = DESCRIPTION.replace(
+        r#"{"kind": "state", "vectors": [{"name": "eef_position", "size": 3}]}"#,
+        r#"{"kind": "cameras", "names": ["top"], "height": 8, "width": 8, "layout": "HWC",
+            "dtype": "uint8", "stacked": false}"#,
+    );
+    assert_eq!(
+        refusal(&package(&any_cpu, &camera)).unwrap_err(),
+        "job 0 (a): `policy.pt2` reads the camera `top`, but `reach` has front, wrist; \
+         `policy_config_dict.cameras` gives cameras other names"
+    );
 }

@@ -20,6 +20,8 @@ pub struct RawDevice {
     pub pci_domain: i32,
     pub pci_bus: i32,
     pub pci_device: i32,
+    pub major: i32,
+    pub minor: i32,
     pub total_bytes: u64,
 }
 
@@ -69,6 +71,7 @@ pub struct CudaShim {
     choose_attention: WithoutDevice,
     limit: Limit,
     reserved: Reserved,
+    ooms: Reserved,
     versions: Versions,
     new_nccl: NewNccl,
     graphs: GraphShim,
@@ -91,6 +94,7 @@ impl CudaShim {
             choose_attention: function!(shim, c"rr_cuda_choose_attention" as WithoutDevice),
             limit: function!(shim, c"rr_cuda_limit" as Limit),
             reserved: function!(shim, c"rr_cuda_reserved" as Reserved),
+            ooms: function!(shim, c"rr_cuda_ooms" as Reserved),
             versions: function!(shim, c"rr_cuda_versions" as Versions),
             new_nccl: function!(shim, c"rr_nccl_new" as NewNccl),
             graphs: GraphShim::bind(shim, last_words)?,
@@ -129,6 +133,8 @@ impl CudaShim {
             pci_domain: 0,
             pci_bus: 0,
             pci_device: 0,
+            major: 0,
+            minor: 0,
             total_bytes: 0,
         };
         // SAFETY: `out` has the layout of `RrDevice` and outlives the call; an invalid index throws
@@ -176,6 +182,13 @@ impl CudaShim {
         // SAFETY: `bytes` outlives the call; an invalid index throws an exception.
         self.check(unsafe { (self.reserved)(device, &mut bytes) })?;
         Ok(bytes)
+    }
+
+    pub fn ooms(&self, device: i32) -> Result<u64, CppException> {
+        let mut count = 0;
+        // SAFETY: `count` outlives the call; an invalid index throws an exception.
+        self.check(unsafe { (self.ooms)(device, &mut count) })?;
+        Ok(count)
     }
 
     pub fn versions(&self) -> Result<CudaVersions, CppException> {

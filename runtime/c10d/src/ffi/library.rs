@@ -5,7 +5,7 @@ use libc::c_void;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{FromRawFd, IntoRawFd};
 use std::ptr::NonNull;
 
 /// The reason why a library or one of its functions cannot be used.
@@ -17,8 +17,8 @@ pub enum LibraryError {
         /// The message.
         reason: String,
     },
-    /// The bytes of the shim cannot be kept in a file in memory.
-    #[error("cannot keep the CUDA shim in memory: {reason}")]
+    /// The bytes of the library cannot be kept in a file in memory.
+    #[error("cannot keep a library in memory: {reason}")]
     Image {
         /// The error of the system.
         reason: String,
@@ -65,12 +65,13 @@ impl Library {
     }
 
     /// Loads a library from memory, given its bytes `image`, because there may be no writable
-    /// folder.
+    /// folder. Its file stays open until the process ends: the dynamic linker knows libraries by
+    /// their paths, and would take another one with the same descriptor for this one.
     pub fn open_image(image: &[u8]) -> Result<Self, LibraryError> {
         let file = memory_file(image).map_err(|err| LibraryError::Image {
             reason: err.to_string(),
         })?;
-        Self::open(&format!("/proc/self/fd/{}", file.as_raw_fd()), false)
+        Self::open(&format!("/proc/self/fd/{}", file.into_raw_fd()), false)
     }
 
     /// Returns the address of a function of the CUDA shim.
@@ -89,7 +90,7 @@ impl Library {
 
 fn memory_file(bytes: &[u8]) -> io::Result<File> {
     // SAFETY: the name is terminated by a zero byte.
-    let fd = unsafe { libc::memfd_create(c"librrun_cuda.so".as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(c"librrun.so".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -28,6 +28,7 @@ pub mod exception;
 pub mod graph;
 pub mod group;
 pub mod library;
+pub mod package;
 pub mod product;
 pub mod store;
 pub mod upload;

@@ -20,6 +20,7 @@ unsafe extern "C" {
         use_gelu: bool,
         out: *mut *mut c_void,
     ) -> c_int;
+    fn rr_normal(seed: u64, sizes: *const i64, dims: usize, out: *mut *mut c_void) -> c_int;
     fn rr_inference_mode_begin() -> *mut RawMode;
     fn rr_inference_mode_end(mode: *mut RawMode);
 }
@@ -32,6 +33,23 @@ pub(super) fn linear_activation([x, weight, bias]: [&Tensor; 3], use_gelu: bool)
     // `out` is written before success is returned.
     let status =
         unsafe { rr_linear_activation(raw(x), raw(weight), raw(bias), use_gelu, &mut out) };
+    if let Err(exception) = check(status) {
+        panic!("{}", exception.text);
+    }
+    // SAFETY: the shim returns a new `at::Tensor*`, which the new `Tensor` owns from here on.
+    unsafe { Tensor::from_ptr(out.cast()) }
+}
+
+/// Draws standard normal numbers on the CPU with a generator of their own: float32 of this shape.
+/// They are those that `torch.manual_seed(seed); torch.randn(shape)` gives in Python.
+///
+/// # Panics
+/// Panics like tch's own operators, with libtorch's message.
+pub fn normal(seed: u64, shape: &[i64]) -> Tensor {
+    let mut out = ptr::null_mut();
+    // SAFETY: the sizes outlive the call, and `shape` has as many as the call is told; a negative
+    // one throws an exception. `out` is written before success is returned.
+    let status = unsafe { rr_normal(seed, shape.as_ptr(), shape.len(), &mut out) };
     if let Err(exception) = check(status) {
         panic!("{}", exception.text);
     }

@@ -15,7 +15,7 @@ use tch::{Device, Tensor};
 use crate::DistError;
 use crate::cuda;
 
-pub use ffi::InferenceMode;
+pub use ffi::{InferenceMode, normal};
 
 /// Computes the tanh-approximated GELU of x·Wᵀ + b: `x` is `[rows, in]`, `weight` `[out, in]`,
 /// `bias` `[out]`.
@@ -131,6 +131,19 @@ mod tests {
 
     fn difference(a: &Tensor, b: &Tensor) -> f64 {
         (a - b).abs().max().double_value(&[])
+    }
+
+    #[test]
+    fn noise_is_that_of_python_whoever_else_draws() {
+        let draw = || std::thread::spawn(|| drop(random(&[1000])));
+        let threads = [draw(), draw()];
+        let found = Vec::<f32>::try_from(normal(11, &[3])).unwrap();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        // torch.manual_seed(11); torch.randn(3)
+        assert_eq!(found, [0.737_629_5, 1.945_929_2, -0.699_541_6]);
+        assert_eq!(normal(11, &[8, 7]), normal(11, &[8, 7]));
     }
 
     #[test]

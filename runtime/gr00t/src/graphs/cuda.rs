@@ -5,7 +5,6 @@ use std::rc::Rc;
 use tch::{Device, Tensor};
 
 use crate::graphs::{CapturedPass, Engine, EngineError, Graph};
-use crate::model::PassInputs;
 use c10d::DistError;
 use c10d::cuda::{Cuda, CudaGraph};
 
@@ -48,8 +47,8 @@ impl Engine for CudaEngine {
         })
     }
 
-    fn feed(&self, to: &PassInputs, from: &PassInputs) -> Result<(), EngineError> {
-        Ok(self.cuda.feed(self.index, &to.tensors(), &from.tensors())?)
+    fn feed(&self, to: &[&Tensor], from: &[&Tensor]) -> Result<(), EngineError> {
+        Ok(self.cuda.feed(self.index, to, from)?)
     }
 
     fn trim(&self) {

@@ -8,7 +8,7 @@
 //!
 //! A pass consists of some thousands of small operators. At small batch sizes launching them takes
 //! longer than running them; a replay launches all of them at once. A shape is identified by its
-//! [`ConstantsKey`]. Batches are padded to a few sizes ([`bucket`]), so that there are few shapes.
+//! [`PassShape`]. Batches are padded to a few sizes ([`bucket`]), so that there are few shapes.
 //! If capturing fails once, all later passes run operator by operator, and the reason is reported.
 //! If the GPU is lost, this changes nothing: the operators fail with the same error.
 //!
@@ -41,7 +41,54 @@ const SEEN: u64 = 256;
 const CAPTURES: u32 = 3;
 
 /// Work on a batch on the device, with the same operators for every batch of a shape.
-pub type PassFn = Rc<dyn Fn(&PassInputs) -> Tensor>;
+pub type PassFn<B = PassInputs> = Rc<dyn Fn(&B) -> Tensor>;
+
+/// The inputs of a pass, on the host or on the device.
+pub trait PassBatch: Sized {
+    /// Returns all tensors, always in the same order.
+    fn tensors(&self) -> Vec<&Tensor>;
+
+    /// Allocates uninitialised tensors for batches of this shape.
+    #[must_use]
+    fn empty_like(&self, device: Device) -> Self;
+
+    /// Returns a copy on `device`.
+    #[must_use]
+    fn to_device(&self, device: Device) -> Self;
+}
+
+/// What batches of one captured pass have in common.
+pub trait PassShape: Clone + PartialEq {
+    /// Returns the number of rows.
+    fn rows(&self) -> i64;
+
+    /// Returns the number of tokens of a row, for the log.
+    fn tokens(&self) -> i64;
+}
+
+impl PassBatch for PassInputs {
+    fn tensors(&self) -> Vec<&Tensor> {
+        PassInputs::tensors(self).to_vec()
+    }
+
+    fn empty_like(&self, device: Device) -> Self {
+        PassInputs::empty_like(self, device)
+    }
+
+    fn to_device(&self, device: Device) -> Self {
+        PassInputs::to_device(self, device)
+    }
+}
+
+impl PassShape for ConstantsKey {
+    fn rows(&self) -> i64 {
+        self.rows
+    }
+
+    fn tokens(&self) -> i64 {
+        ConstantsKey::tokens(self)
+    }
+}
 
 /// A device that can capture a pass and replay it.
 pub trait Engine: fmt::Debug {
@@ -59,7 +106,7 @@ pub trait Engine: fmt::Debug {
     ///
     /// # Errors
     /// Returns the reason of the device.
-    fn feed(&self, to: &PassInputs, from: &PassInputs) -> Result<(), EngineError>;
+    fn feed(&self, to: &[&Tensor], from: &[&Tensor]) -> Result<(), EngineError>;
 
     /// Returns the memory of dropped graphs to the device.
     fn trim(&self);
@@ -86,24 +133,24 @@ pub trait Graph: fmt::Debug {
 }
 
 /// A graph with everything that it reads and writes.
-struct CachedGraph {
+struct CachedGraph<B> {
     // Declared first, so that it is dropped before the tensors that it reads.
     graph: Box<dyn Graph>,
-    batch: Rc<PassInputs>,
+    batch: Rc<B>,
     out: Tensor,
-    _pass: PassFn,
+    _pass: PassFn<B>,
 }
 
-/// The captured passes of one network.
-pub struct Graphs {
+/// The captured passes of one network, whose batches are `B`, with shapes that `K` tells apart.
+pub struct Graphs<K = ConstantsKey, B = PassInputs> {
     engine: Box<dyn Engine>,
-    lru: LruCache<ConstantsKey, CachedGraph>,
+    lru: LruCache<K, CachedGraph<B>>,
     /// Shapes that have occurred, and how often each was captured.
-    seen: LruCache<ConstantsKey, u32>,
+    seen: LruCache<K, u32>,
     off: Option<String>,
 }
 
-impl fmt::Debug for Graphs {
+impl<K: PassShape, B> fmt::Debug for Graphs<K, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Graphs");
         out.field("engine", &self.engine)
@@ -113,7 +160,7 @@ impl fmt::Debug for Graphs {
     }
 }
 
-impl Graphs {
+impl<K: PassShape, B: PassBatch + 'static> Graphs<K, B> {
     /// Creates an empty cache whose graphs hold at most `cap` bytes together.
     pub fn new(engine: Box<dyn Engine>, cap: u64) -> Self {
         // Each remembered shape counts as 1 byte, so the limit is a number of shapes.
@@ -147,14 +194,14 @@ impl Graphs {
     /// Returns the errors of `pass`.
     pub fn run<E>(
         &mut self,
-        key: ConstantsKey,
-        batch: &PassInputs,
-        pass: impl FnOnce() -> Result<PassFn, E>,
+        key: K,
+        batch: &B,
+        pass: impl FnOnce() -> Result<PassFn<B>, E>,
     ) -> Result<Tensor, E> {
         if let Some(captured) = self.lru.get(&key) {
             let fed = self
                 .engine
-                .feed(&captured.batch, batch)
+                .feed(&captured.batch.tensors(), &batch.tensors())
                 .and_then(|()| captured.graph.replay());
             match fed {
                 Ok(()) => return Ok(captured.out.shallow_clone()),
@@ -177,22 +224,17 @@ impl Graphs {
     }
 
     /// Copies a batch to the device, through pinned memory where possible.
-    fn on_device(&self, batch: &PassInputs) -> PassInputs {
+    fn on_device(&self, batch: &B) -> B {
         let own = batch.empty_like(self.engine.device());
-        match self.engine.feed(&own, batch) {
+        match self.engine.feed(&own.tensors(), &batch.tensors()) {
             Ok(()) => own,
             Err(_) => batch.to_device(self.engine.device()),
         }
     }
 
-    fn capture(
-        &mut self,
-        key: ConstantsKey,
-        batch: &PassInputs,
-        pass: &PassFn,
-    ) -> Result<Tensor, EngineError> {
+    fn capture(&mut self, key: K, batch: &B, pass: &PassFn<B>) -> Result<Tensor, EngineError> {
         let own = Rc::new(batch.empty_like(self.engine.device()));
-        self.engine.feed(&own, batch)?;
+        self.engine.feed(&own.tensors(), &batch.tensors())?;
         let work: Rc<dyn Fn() -> Tensor> = {
             let (pass, own) = (Rc::clone(pass), Rc::clone(&own));
             Rc::new(move || pass(&own))
@@ -211,8 +253,8 @@ impl Graphs {
     }
 
     /// Caches a graph that has just been replayed, and returns its result.
-    fn keep(&mut self, key: ConstantsKey, captured: CachedGraph) -> Tensor {
-        let (rows, tokens, bytes) = (key.rows, key.tokens(), captured.graph.bytes());
+    fn keep(&mut self, key: K, captured: CachedGraph<B>) -> Tensor {
+        let (rows, tokens, bytes) = (key.rows(), key.tokens(), captured.graph.bytes());
         tracing::info!(rows, tokens, bytes, "captured a CUDA graph");
         let cap = self.lru.cap();
         if bytes > cap {
@@ -234,7 +276,7 @@ impl Graphs {
         // is returned.
         let shapes: Vec<_> = dropped
             .iter()
-            .map(|(key, _)| (key.rows, key.tokens()))
+            .map(|(key, _)| (key.rows(), key.tokens()))
             .collect();
         tracing::debug!(?shapes, "CUDA graphs make room for others");
         let out = out.copy();

@@ -6,8 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use gr00t::graphs::{CapturedPass, Engine, EngineError, Graph, Graphs};
-use gr00t::model::PassInputs;
+use gr00t::graphs::{CapturedPass, Engine, EngineError, Graph, Graphs, PassBatch, PassShape};
 use tch::{Device, Tensor};
 
 /// A record of the calls.
@@ -88,10 +87,9 @@ impl Engine for ReplayEngine {
         })
     }
 
-    fn feed(&self, to: &PassInputs, from: &PassInputs) -> Result<(), EngineError> {
-        to.tensors()
-            .into_iter()
-            .zip(from.tensors())
+    fn feed(&self, to: &[&Tensor], from: &[&Tensor]) -> Result<(), EngineError> {
+        to.iter()
+            .zip(from)
             .for_each(|(to, from)| to.shallow_clone().copy_(from));
         Ok(())
     }
@@ -119,7 +117,11 @@ impl Graph for Tape {
     }
 }
 
-pub fn graphs(bytes: u64, cap: u64, refuses: Option<EngineRefusal>) -> (Graphs, Rc<Log>) {
+pub fn graphs<K: PassShape, B: PassBatch + 'static>(
+    bytes: u64,
+    cap: u64,
+    refuses: Option<EngineRefusal>,
+) -> (Graphs<K, B>, Rc<Log>) {
     let log = Rc::new(Log::default());
     (
         Graphs::new(

@@ -14,7 +14,6 @@ pub mod wiring;
 mod history;
 mod joints;
 mod model;
-mod noise;
 mod policy;
 mod served;
 mod settings;

@@ -18,9 +18,9 @@ use tch::Tensor;
 use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::gr00t::history::ObservationHistory;
 use crate::policy::gr00t::inference::{self, Gr00tInference, inference};
-use crate::policy::gr00t::noise::NoiseSource;
 use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
+use crate::policy::noise::NoiseSource;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,

@@ -9,9 +9,6 @@ use crate::env::EnvSpec;
 use crate::policy::PolicyError;
 use crate::policy::remote::inputs::{self, EnvInputs, InputSource};
 
-/// The policy in errors.
-const POLICY: &str = "pi0_remote";
-
 /// The keys that a server expects for a kind of robot.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OpenpiEmbodiment {

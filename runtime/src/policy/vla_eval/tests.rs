@@ -280,6 +280,8 @@ fn serve(
         token: None,
         timeout: Duration::from_secs(60),
         retry: Duration::from_secs(60),
+        path: String::new(),
+        tls: None,
     };
     (server, thread)
 }

@@ -33,6 +33,10 @@ fn modality(keys: &[&str], delta_indices: &[i64]) -> ModalityConfig {
 fn card(video: &[i64]) -> ServedSpec {
     let states = [("arm", 2), ("hand", 1)];
     ServedSpec {
+        policy: "gr00t",
+        view_sizes: Vec::new(),
+        action_names: Vec::new(),
+        prompt: None,
         modalities: Modalities {
             video: modality(&["front", "wrist"], video),
             state: modality(&["arm", "hand"], &[0]),
@@ -44,7 +48,7 @@ fn card(video: &[i64]) -> ServedSpec {
             .into(),
         actions: vec![("x".to_owned(), 3), ("y".to_owned(), 1)],
         horizon: 2,
-        noise_shape: [2, 4],
+        noise_shape: Some([2, 4]),
         seed: 1,
         facts: Vec::new(),
     }

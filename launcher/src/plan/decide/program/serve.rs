@@ -9,12 +9,12 @@ use crate::plan::error::PlanError;
 use crate::plan::serve::ServePlan;
 
 impl ServePlan {
-    /// Checks the words after `serve` for `nproc` ranks. The ranks check the checkpoint and their
+    /// Checks the words after `serve` for `nproc` ranks on a node with `gpus` GPUs. The ranks check the checkpoint and their
     /// ports.
     ///
     /// # Errors
     /// Returns clap's text (errors and help), and an error for what is served and the ports.
-    pub fn new(words: &[OsString], nproc: usize) -> Result<ServePlan, PlanError> {
+    pub fn new(words: &[OsString], nproc: usize, gpus: usize) -> Result<ServePlan, PlanError> {
         let args = ServeArgs::parse_words(words).map_err(|usage| {
             let code = u8::try_from(usage.exit_code()).unwrap_or(2);
             PlanError::EvalUsage {
@@ -32,6 +32,7 @@ impl ServePlan {
         Ok(ServePlan {
             front: args.front_port.map(|port| SocketAddr::new(args.host, port)),
             job: setup.job(),
+            gpus,
         })
     }
 }
@@ -42,7 +43,7 @@ mod tests {
 
     fn plan(words: &[&str]) -> Result<ServePlan, PlanError> {
         let words: Vec<OsString> = words.iter().map(Into::into).collect();
-        ServePlan::new(&words, 2)
+        ServePlan::new(&words, 2, 0)
     }
 
     fn refusal(words: &[&str]) -> String {

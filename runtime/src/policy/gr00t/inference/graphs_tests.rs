@@ -8,12 +8,7 @@ use tch::Device;
 use crate::policy::Checkpoints;
 use crate::policy::gr00t::inference::{Gr00tInference, open_processor};
 use crate::policy::gr00t::{Gr00tSettings, LoadedModel};
-
-#[allow(dead_code, reason = "the tests of `gr00t` use the rest")]
-#[path = "../../../../gr00t/src/graphs/testing.rs"]
-mod testing;
-
-use testing::{Log, graphs};
+use crate::policy::graphs_testing::{Log, graphs};
 
 /// Returns the small policy that the project ships, with graphs on this CPU if `captures` is set.
 fn inference(captures: bool) -> (Gr00tInference, Rc<LoadedModel>, Rc<Log>) {

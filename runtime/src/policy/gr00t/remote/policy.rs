@@ -10,11 +10,11 @@ use serde_json::Value as Json;
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::argument;
 use crate::policy::gr00t::history::ObservationHistory;
-use crate::policy::gr00t::noise::NoiseSource;
 use crate::policy::gr00t::remote::error::ProtocolError;
 use crate::policy::gr00t::remote::protocol::{self, RequestInputs, ServerModalities};
 use crate::policy::gr00t::remote::settings::RemoteSettings;
 use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
+use crate::policy::noise::NoiseSource;
 use crate::policy::remote::{Caller, Lifeline, Req};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{

@@ -5,7 +5,7 @@ use jobs::seed;
 
 /// The noise of one episode.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct NoiseSource {
+pub(in crate::policy) struct NoiseSource {
     /// Seed of the episode.
     episode: u64,
     /// Number of its inferences so far.
@@ -14,7 +14,7 @@ pub(super) struct NoiseSource {
 
 impl NoiseSource {
     /// Creates the source of an episode that starts.
-    pub(super) fn new(episode: u64) -> Self {
+    pub(in crate::policy) fn new(episode: u64) -> Self {
         Self {
             episode,
             inferences: 0,
@@ -22,7 +22,7 @@ impl NoiseSource {
     }
 
     /// Returns the seed of the next inference's noise, for a policy with the seed `policy`.
-    pub(super) fn next_noise(&mut self, policy: u64) -> u64 {
+    pub(in crate::policy) fn next_noise(&mut self, policy: u64) -> u64 {
         let seed = seed::noise(policy, self.episode, self.inferences);
         self.inferences += 1;
         seed

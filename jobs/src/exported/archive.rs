@@ -1,0 +1,330 @@
+//! Reads zip files whose entries are stored without compression, as torch writes packages.
+//!
+//! ```text
+//! entries … │ central directory │ [zip64 end, locator] │ end of central directory, comment
+//! ```
+//! APPNOTE.TXT 6.3.10 of PKWARE, sections 4.3 and 4.4. No number of the file is trusted: sizes and
+//! offsets have to lie in the file, and numbers of entries and bytes have limits, so that a file
+//! from a stranger costs no more memory than [`MOST_DIRECTORY`].
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+/// Largest central directory in bytes. Torch writes about 150 bytes for each file.
+const MOST_DIRECTORY: u64 = 16 << 20;
+
+/// Size in bytes of the record at the end, without its comment.
+const END: usize = 22;
+
+/// Longest comment in bytes.
+const MOST_COMMENT: usize = u16::MAX as usize;
+
+const END_SIGNATURE: &[u8] = b"PK\x05\x06";
+const END_64_SIGNATURE: &[u8] = b"PK\x06\x06";
+const LOCATOR_SIGNATURE: &[u8] = b"PK\x06\x07";
+const DIRECTORY_SIGNATURE: &[u8] = b"PK\x01\x02";
+const LOCAL_SIGNATURE: &[u8] = b"PK\x03\x04";
+
+/// Size in bytes of an entry of the central directory, without name, extra field and comment.
+const DIRECTORY_ENTRY: usize = 46;
+
+/// Size in bytes of the header before the bytes of an entry, without name and extra field.
+const LOCAL_HEADER: usize = 30;
+
+/// Kind of the extra field that has numbers of 64 bits.
+const EXTRA_64: u16 = 1;
+
+/// Stands for a number that is in the extra field.
+const IN_EXTRA: u32 = u32::MAX;
+
+/// The method of entries that are not compressed.
+const STORED: u16 = 0;
+
+/// The flag of entries that are encrypted.
+const ENCRYPTED: u16 = 1;
+
+/// Why a zip file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// There is no record at the end: the file is something else, or it was cut off.
+    #[error("it does not end as a zip file does")]
+    NoEnd,
+    /// A part is not where it should be, or is something else.
+    #[error("its {part} is damaged")]
+    Damaged {
+        /// Name of the part.
+        part: &'static str,
+    },
+    /// The central directory is too large.
+    #[error("its central directory has {found} bytes, expected at most {MOST_DIRECTORY}")]
+    Directory {
+        /// Its size in bytes.
+        found: u64,
+    },
+    /// An entry is compressed or encrypted.
+    #[error("`{name}` is compressed or encrypted, which torch never does")]
+    NotStored {
+        /// Name of the entry.
+        name: String,
+    },
+    /// An entry is too large to be read into memory.
+    #[error("`{name}` has {found} bytes, expected at most {most}")]
+    Large {
+        /// Name of the entry.
+        name: String,
+        /// Its size in bytes.
+        found: u64,
+        /// The maximum.
+        most: u64,
+    },
+}
+
+/// A file within a zip file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, with folders.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Where its local header is, in bytes from the start.
+    header: u64,
+    is_stored: bool,
+}
+
+impl Entry {
+    /// Checks that the bytes of the entry are in the file as they are.
+    ///
+    /// # Errors
+    /// Returns [`ArchiveError::NotStored`] otherwise.
+    pub(super) fn check(&self) -> Result<(), ArchiveError> {
+        if self.is_stored {
+            return Ok(());
+        }
+        let name = self.name.clone();
+        Err(ArchiveError::NotStored { name })
+    }
+}
+
+/// An open zip file.
+#[derive(Debug)]
+pub struct Archive<F> {
+    file: F,
+    length: u64,
+    entries: Vec<Entry>,
+}
+
+impl<F: Read + Seek> Archive<F> {
+    /// Reads the central directory of a zip file.
+    ///
+    /// # Errors
+    /// Returns an [`ArchiveError`] for a file that is something else, or is damaged.
+    pub fn open(mut file: F) -> Result<Self, ArchiveError> {
+        let length = file.seek(SeekFrom::End(0))?;
+        let Range { start, size } = directory(&mut file, length)?;
+        if size > MOST_DIRECTORY {
+            return Err(ArchiveError::Directory { found: size });
+        }
+        let bytes = read_at(&mut file, length, start, size, "central directory")?;
+        let entries = entries(&bytes).ok_or(ArchiveError::Damaged {
+            part: "central directory",
+        })?;
+        Ok(Self {
+            file,
+            length,
+            entries,
+        })
+    }
+
+    /// Returns all entries, in the order of the central directory.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Returns an entry by its name.
+    pub fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+
+    /// Returns the bytes of an entry of at most `most` bytes.
+    ///
+    /// # Errors
+    /// Returns an [`ArchiveError`] for an entry that is too large, or is not in the file.
+    pub fn read(&mut self, entry: &Entry, most: u64) -> Result<Vec<u8>, ArchiveError> {
+        if entry.size > most {
+            return Err(ArchiveError::Large {
+                name: entry.name.clone(),
+                found: entry.size,
+                most,
+            });
+        }
+        let start = self.start(entry)?;
+        read_at(&mut self.file, self.length, start, entry.size, "entry")
+    }
+
+    /// Copies the bytes of an entry.
+    ///
+    /// # Errors
+    /// Returns an [`ArchiveError`] for an entry that is not in the file, and the errors of both
+    /// files.
+    pub fn copy(&mut self, entry: &Entry, to: &mut impl Write) -> Result<(), ArchiveError> {
+        let start = self.start(entry)?;
+        within(self.length, start, entry.size, "entry")?;
+        self.file.seek(SeekFrom::Start(start))?;
+        let copied = io::copy(&mut (&mut self.file).take(entry.size), to)?;
+        if copied == entry.size {
+            Ok(())
+        } else {
+            Err(ArchiveError::Damaged { part: "entry" })
+        }
+    }
+
+    /// Returns where the bytes of an entry begin.
+    fn start(&mut self, entry: &Entry) -> Result<u64, ArchiveError> {
+        let damaged = || ArchiveError::Damaged { part: "entry" };
+        if !entry.is_stored {
+            let name = entry.name.clone();
+            return Err(ArchiveError::NotStored { name });
+        }
+        let size = LOCAL_HEADER as u64;
+        let header = read_at(&mut self.file, self.length, entry.header, size, "entry")?;
+        let lengths = header.starts_with(LOCAL_SIGNATURE).then(|| {
+            let [name, extra] = [26, 28].map(|at| u16_at(&header, at).unwrap_or(0));
+            u64::from(name) + u64::from(extra)
+        });
+        let start = entry.header.checked_add(size);
+        start
+            .zip(lengths)
+            .and_then(|(start, lengths)| start.checked_add(lengths))
+            .ok_or_else(damaged)
+    }
+}
+
+/// A part of the file, in bytes from its start.
+struct Range {
+    start: u64,
+    size: u64,
+}
+
+/// Returns where the central directory is.
+fn directory<F: Read + Seek>(file: &mut F, length: u64) -> Result<Range, ArchiveError> {
+    let tail = length.min((END + MOST_COMMENT) as u64);
+    let bytes = read_at(file, length, length - tail, tail, "end")?;
+    let at = (0..bytes.len().saturating_sub(END - 1))
+        .rev()
+        .find(|&at| is_end(&bytes[at..]))
+        .ok_or(ArchiveError::NoEnd)?;
+    let end = &bytes[at..];
+    let damaged = || ArchiveError::Damaged { part: "end" };
+    let size = u32_at(end, 12).ok_or_else(damaged)?;
+    let start = u32_at(end, 16).ok_or_else(damaged)?;
+    if size != IN_EXTRA && start != IN_EXTRA && u16_at(end, 10) != Some(u16::MAX) {
+        return Ok(Range {
+            start: start.into(),
+            size: size.into(),
+        });
+    }
+    let locator = at.checked_sub(20).map(|at| &bytes[at..]);
+    let locator = locator.filter(|locator| locator.starts_with(LOCATOR_SIGNATURE));
+    let place = locator.and_then(|locator| u64_at(locator, 8));
+    let record = read_at(file, length, place.ok_or_else(damaged)?, 56, "end")?;
+    if !record.starts_with(END_64_SIGNATURE) {
+        return Err(damaged());
+    }
+    let [size, start] = [40, 48].map(|at| u64_at(&record, at).ok_or_else(damaged));
+    Ok(Range {
+        start: start?,
+        size: size?,
+    })
+}
+
+/// Returns whether the record at the end begins here: its comment then reaches to the end.
+fn is_end(bytes: &[u8]) -> bool {
+    bytes.starts_with(END_SIGNATURE)
+        && u16_at(bytes, 20).is_some_and(|comment| END + usize::from(comment) == bytes.len())
+}
+
+/// Returns the entries of a central directory; `None` if it is damaged.
+fn entries(mut directory: &[u8]) -> Option<Vec<Entry>> {
+    let mut entries = Vec::new();
+    while !directory.is_empty() {
+        if !directory.starts_with(DIRECTORY_SIGNATURE) {
+            return None;
+        }
+        let [name, extra, comment] = [28, 30, 32].map(|at| u16_at(directory, at).map(usize::from));
+        let (name, extra, comment) = (name?, extra?, comment?);
+        let texts = directory.get(DIRECTORY_ENTRY..)?;
+        let (flags, method) = (u16_at(directory, 8)?, u16_at(directory, 10)?);
+        let mut numbers = [24, 20, 42].map(|at| u32_at(directory, at).map(u64::from));
+        wide_numbers(texts.get(name..name + extra)?, &mut numbers)?;
+        let [size, compressed, header] = numbers;
+        entries.push(Entry {
+            name: String::from_utf8(texts.get(..name)?.to_vec()).ok()?,
+            size: size?,
+            header: header?,
+            is_stored: method == STORED && flags & ENCRYPTED == 0 && size == compressed,
+        });
+        directory = texts.get(name + extra + comment..)?;
+    }
+    Some(entries)
+}
+
+/// Replaces the numbers of an entry that are in its extra field.
+fn wide_numbers(mut extra: &[u8], numbers: &mut [Option<u64>; 3]) -> Option<()> {
+    let mut wide: &[u8] = &[];
+    while extra.len() >= 4 {
+        let (kind, size) = (u16_at(extra, 0)?, usize::from(u16_at(extra, 2)?));
+        let field = extra.get(4..4 + size)?;
+        if kind == EXTRA_64 {
+            wide = field;
+        }
+        extra = &extra[4 + size..];
+    }
+    for number in numbers.iter_mut() {
+        if *number == Some(u64::from(IN_EXTRA)) {
+            *number = Some(u64_at(wide, 0)?);
+            wide = &wide[8..];
+        }
+    }
+    Some(())
+}
+
+/// Returns some bytes of the file.
+fn read_at<F: Read + Seek>(
+    file: &mut F,
+    length: u64,
+    start: u64,
+    size: u64,
+    part: &'static str,
+) -> Result<Vec<u8>, ArchiveError> {
+    within(length, start, size, part)?;
+    let size = usize::try_from(size).map_err(|_| ArchiveError::Damaged { part })?;
+    let mut bytes = vec![0; size];
+    file.seek(SeekFrom::Start(start))?;
+    file.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Checks that a part lies in the file.
+fn within(length: u64, start: u64, size: u64, part: &'static str) -> Result<(), ArchiveError> {
+    match start.checked_add(size) {
+        Some(end) if end <= length => Ok(()),
+        _ => Err(ArchiveError::Damaged { part }),
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u16::from_le_bytes(*bytes))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*bytes))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u64::from_le_bytes(*bytes))
+}

@@ -1,0 +1,208 @@
+//! Compiled packages of torch.export and AOTInductor.
+//!
+//! The library of a package needs `libtorch.so`, a library without code that itself needs all of
+//! CUDA, and that the dynamic linker would look for in `LD_LIBRARY_PATH` alone. The code is in
+//! `libtorch_cpu.so`, which is loaded already, and on a GPU in `libtorch_cuda.so`, which
+//! [`cuda::load`](crate::cuda::load) has loaded. So an empty library that is called `libtorch.so`
+//! is loaded from memory first, and the linker asks for no other.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::error::DistError;
+use crate::ffi::library::{Library, LibraryError};
+use crate::ffi::package::PackageHandle;
+
+/// An empty shared library whose name is `libtorch.so`.
+static STAND_IN: &[u8] = include_bytes!(env!("RRUN_TORCH_STAND_IN"));
+
+/// What a package was compiled for: types and shapes of its inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// The inputs, in order.
+    pub inputs: Vec<TensorLayout>,
+    /// The smallest number of rows of a batch.
+    pub min_batch: i64,
+    /// The largest number of rows of a batch.
+    pub max_batch: i64,
+}
+
+/// Type and shape of a tensor, whose first dimension is the batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorLayout {
+    /// The type of its numbers.
+    pub kind: Kind,
+    /// Its shape without the batch.
+    pub row: Vec<i64>,
+}
+
+/// A loaded package, which belongs to one thread.
+pub struct CompiledPackage {
+    handle: PackageHandle,
+    signature: Signature,
+    device: Device,
+}
+
+impl fmt::Debug for CompiledPackage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompiledPackage")
+            .field("signature", &self.signature)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CompiledPackage {
+    /// Loads the compiled library of a package to `device`. Its other files are in `folder`.
+    ///
+    /// The library is a program of the package's author. `signature` must be that with which it was
+    /// compiled; the number of inputs is compared with what the library says.
+    ///
+    /// # Errors
+    /// Returns an error if the library cannot be loaded, or has another number of inputs.
+    pub fn load(
+        library: &Path,
+        folder: &Path,
+        device: Device,
+        signature: Signature,
+    ) -> Result<Self, DistError> {
+        stand_in().map_err(|err| DistError::Misuse {
+            what: err.to_string(),
+        })?;
+        let (kind, name) = match device {
+            Device::Cuda(index) => ("cuda", format!("cuda:{index}")),
+            _ => ("cpu", "cpu".to_owned()),
+        };
+        let [library, folder] = [library, folder].map(Path::to_string_lossy);
+        let handle = PackageHandle::load(&library, kind, &name, &folder)?;
+        let (found, wanted) = (arguments(&handle.call_spec()), signature.inputs.len());
+        if found.is_some_and(|found| found != wanted) {
+            let what = format!(
+                "its `forward` has {} inputs, and its description {wanted}",
+                found.unwrap_or_default()
+            );
+            return Err(DistError::Misuse { what });
+        }
+        Ok(Self {
+            handle,
+            signature,
+            device,
+        })
+    }
+
+    /// Returns the device on which it runs.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Runs the package on inputs that are on its device. On a GPU, the work is launched on this
+    /// thread's stream.
+    ///
+    /// # Errors
+    /// Returns [`DistError::Misuse`] for inputs that are not those of the signature, and libtorch's
+    /// error.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Tensor, DistError> {
+        self.check(inputs)
+            .map_err(|what| DistError::Misuse { what })?;
+        let inputs: Vec<Tensor> = inputs.iter().map(Tensor::contiguous).collect();
+        // SAFETY: the inputs are those of the signature, which is that of the package, contiguous
+        // and on its device: the lines above check it.
+        Ok(unsafe { self.handle.run(&inputs) }?)
+    }
+
+    /// Checks that inputs are those of the signature.
+    fn check(&self, inputs: &[Tensor]) -> Result<(), String> {
+        let Signature {
+            inputs: wanted,
+            min_batch,
+            max_batch,
+        } = &self.signature;
+        if inputs.len() != wanted.len() {
+            return Err(format!(
+                "{} inputs, expected {}",
+                inputs.len(),
+                wanted.len()
+            ));
+        }
+        let batch = inputs.first().map_or(0, |first| first.size()[0]);
+        if !(*min_batch..=*max_batch).contains(&batch) {
+            return Err(format!(
+                "a batch of {batch} rows, expected {min_batch} to {max_batch}"
+            ));
+        }
+        for (index, (found, wanted)) in inputs.iter().zip(wanted).enumerate() {
+            let shape = [&[batch], wanted.row.as_slice()].concat();
+            let (size, kind) = (found.size(), found.kind());
+            if size != shape || kind != wanted.kind || found.device() != self.device {
+                return Err(format!(
+                    "input {index} is {kind:?} {size:?} on {:?}, expected {:?} {shape:?} on {:?}",
+                    found.device(),
+                    wanted.kind,
+                    self.device
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Loads the library that stands for `libtorch.so`, once.
+fn stand_in() -> Result<(), LibraryError> {
+    static LOADED: OnceLock<Result<(), LibraryError>> = OnceLock::new();
+    LOADED
+        .get_or_init(|| Library::open_image(STAND_IN).map(drop))
+        .clone()
+}
+
+/// Returns the number of tensors among the arguments of a call specification; `None` if it has
+/// another form.
+///
+/// torch/utils/_pytree.py, torch 2.11: `[1, {"type": "builtins.tuple", "children_spec": […]}]`; a
+/// leaf has the type null.
+fn arguments(call_spec: &str) -> Option<usize> {
+    // A leaf is the only node without a type.
+    let spec: String = call_spec.split_whitespace().collect();
+    spec.starts_with("[1,")
+        .then(|| spec.matches("\"type\":null").count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_are_counted_in_a_call_specification() {
+        let leaf = r#"{"type": null, "context": null, "children_spec": []}"#;
+        let spec = format!(
+            r#"[1, {{"type": "builtins.tuple", "context": "null", "children_spec": [
+                {{"type": "builtins.tuple", "context": "null", "children_spec": [{leaf}, {leaf}]}},
+                {{"type": "builtins.dict", "context": "[]", "children_spec": []}}]}}]"#
+        );
+        assert_eq!(arguments(&spec), Some(2));
+        assert_eq!(arguments(""), None);
+    }
+
+    #[test]
+    fn what_stands_for_libtorch_is_loaded_from_memory() {
+        assert_eq!(stand_in(), Ok(()));
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(!maps.contains("libtorch_cuda.so"), "no CUDA is loaded");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_an_error() {
+        let folder = std::env::temp_dir();
+        let signature = Signature {
+            inputs: Vec::new(),
+            min_batch: 1,
+            max_batch: 1,
+        };
+        let library = folder.join("rrun-no-such-library.so");
+        let loaded = CompiledPackage::load(&library, &folder, Device::Cpu, signature);
+        let text = loaded.unwrap_err().to_string();
+        assert!(text.contains("rrun-no-such-library.so"), "{text}");
+    }
+}

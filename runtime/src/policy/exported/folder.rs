@@ -1,0 +1,191 @@
+//! The folder into which a package is extracted: a library can be loaded from a file alone.
+//!
+//! Each rank has a folder of its own, in `TMPDIR`, which nobody else may read. On a CPU it exists
+//! until the package has run once; on a GPU, until the policy is dropped.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use jobs::bytes::ByteSize;
+use jobs::exported::{Package, PackageProblem};
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+/// How many names are tried before the folder counts as one that cannot be made.
+const NAMES: u32 = 1000;
+
+/// A folder that is deleted when this value is dropped.
+#[derive(Debug)]
+pub(super) struct ExtractedFolder {
+    path: PathBuf,
+}
+
+/// What a file system allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    free: u64,
+    is_noexec: bool,
+}
+
+impl ExtractedFolder {
+    /// Extracts the compiled files of a package to a new folder in `TMPDIR`.
+    ///
+    /// # Errors
+    /// Returns the reason: no room, no permission, or a file system whose files may not be
+    /// executed.
+    pub(super) fn make(package: &Package) -> Result<Self, String> {
+        Self::make_in(&std::env::temp_dir(), package)
+    }
+
+    fn make_in(parent: &Path, package: &Package) -> Result<Self, String> {
+        let needed = package.extracted_bytes();
+        if let Some(room) = Room::of(parent) {
+            room.check(parent, needed)?;
+        }
+        let path = new_folder(parent).map_err(|err| {
+            format!(
+                "cannot make a folder in `{}`, where its library is extracted: {err}; set TMPDIR \
+                 to another one",
+                parent.display()
+            )
+        })?;
+        let folder = Self { path };
+        package.extract(&folder.path).map_err(|problem| {
+            let is_full = matches!(
+                &problem,
+                PackageProblem::Io(err) if err.kind() == io::ErrorKind::StorageFull
+            );
+            match is_full {
+                true => full(parent, needed, 0),
+                false => format!(
+                    "cannot extract it to `{}`: {problem}",
+                    folder.path.display()
+                ),
+            }
+        })?;
+        Ok(folder)
+    }
+
+    /// Returns the path of the folder.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ExtractedFolder {
+    fn drop(&mut self) {
+        if let Err(err) = fs::remove_dir_all(&self.path) {
+            tracing::warn!("`{}` is left behind: {err}", self.path.display());
+        }
+    }
+}
+
+impl Room {
+    /// Returns what is known about the file system of a folder.
+    fn of(folder: &Path) -> Option<Self> {
+        let found = statvfs(folder).ok()?;
+        Some(Self {
+            free: found.blocks_available() * found.fragment_size(),
+            is_noexec: found.flags().contains(FsFlags::ST_NOEXEC),
+        })
+    }
+
+    fn check(self, folder: &Path, needed: u64) -> Result<(), String> {
+        if self.is_noexec {
+            return Err(format!(
+                "its library is extracted to `{}`, where nothing may be executed (noexec); set \
+                 TMPDIR to another folder",
+                folder.display()
+            ));
+        }
+        if self.free < needed {
+            return Err(full(folder, needed, self.free));
+        }
+        Ok(())
+    }
+}
+
+fn full(folder: &Path, needed: u64, free: u64) -> String {
+    format!(
+        "its library takes {} in `{}` while it is loaded, where only {} is free; set TMPDIR to \
+         another folder",
+        ByteSize(needed),
+        folder.display(),
+        ByteSize(free)
+    )
+}
+
+/// Makes a folder with a new name, for this user alone.
+fn new_folder(parent: &Path) -> io::Result<PathBuf> {
+    let process = std::process::id();
+    let mut result = Err(io::ErrorKind::AlreadyExists.into());
+    for number in 0..NAMES {
+        let path = parent.join(format!("rrun-package-{process}-{number}"));
+        result = DirBuilder::new().mode(0o700).create(&path).map(|()| path);
+        match &result {
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+            _ => break,
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::exported::testing::{DESCRIPTION, keys, package};
+
+    fn packed(folder: &Path) -> Package {
+        let path = folder.join("policy.pt2");
+        fs::write(&path, package(&keys(), DESCRIPTION)).unwrap();
+        Package::read(&path).unwrap()
+    }
+
+    #[test]
+    fn a_folder_has_the_files_and_is_gone_with_its_value() {
+        let parent = tempfile::tempdir().unwrap();
+        let package = packed(parent.path());
+        let folders = [0, 1].map(|_| ExtractedFolder::make_in(parent.path(), &package).unwrap());
+        let [first, second] = folders.each_ref().map(ExtractedFolder::path);
+        assert_ne!(first, second);
+        assert!(first.join(package.library()).is_file());
+        drop(folders);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn no_room_and_no_execution_are_refused_before_anything_is_written() {
+        let folder = Path::new("/scratch");
+        let room = Room {
+            free: 5 << 20,
+            is_noexec: false,
+        };
+        assert_eq!(room.check(folder, 5 << 20), Ok(()));
+        assert_eq!(
+            room.check(folder, 600 << 20).unwrap_err(),
+            "its library takes 600 MiB in `/scratch` while it is loaded, where only 5 MiB is \
+             free; set TMPDIR to another folder"
+        );
+        let room = Room {
+            is_noexec: true,
+            ..room
+        };
+        assert_eq!(
+            room.check(folder, 1).unwrap_err(),
+            "its library is extracted to `/scratch`, where nothing may be executed (noexec); set \
+             TMPDIR to another folder"
+        );
+    }
+
+    #[test]
+    fn a_parent_that_is_not_there_is_an_error_that_names_tmpdir() {
+        let parent = tempfile::tempdir().unwrap();
+        let package = packed(parent.path());
+        let reason = ExtractedFolder::make_in(Path::new("/nowhere"), &package).unwrap_err();
+        assert!(
+            reason.starts_with("cannot make a folder in `/nowhere`") && reason.contains("TMPDIR"),
+            "{reason}"
+        );
+    }
+}

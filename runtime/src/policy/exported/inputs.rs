@@ -1,0 +1,366 @@
+//! The inputs of a package, made of observations: `[B, …]` tensors on the CPU, in the order of the
+//! arguments of its `forward`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tch::{Device, Kind, Tensor};
+
+use crate::env::{EnvSpec, Observation};
+use crate::policy::exported::settings::ExportedSettings;
+use crate::policy::tokens::Tokens;
+use crate::policy::{InferenceError, PolicyError, PolicyRow, argument};
+use c10d::operators::normal;
+use c10d::package::{Signature, TensorLayout};
+use jobs::exported::{Description, Input, Layout, PixelKind, StateVector, TokenKind};
+
+/// The name of the policy type, for errors.
+const NAME: &str = "exported";
+
+/// A row, and the seed of its noise.
+pub(super) struct NoisyRow<'a> {
+    pub(super) row: &'a PolicyRow,
+    pub(super) noise: u64,
+}
+
+/// Where the values of all inputs come from.
+pub(super) struct Inputs {
+    sources: Vec<Source>,
+    signature: Signature,
+}
+
+/// Where the values of an input come from.
+enum Source {
+    Pictures(Pictures),
+    /// Names of state vectors of the environment, with their lengths.
+    State(Vec<(String, usize)>),
+    Tokens(Box<Tokens>),
+    /// Shape of the noise of a row.
+    Noise(Vec<i64>),
+}
+
+/// Pictures of some cameras, as one tensor.
+struct Pictures {
+    /// Names of the environment's cameras.
+    cameras: Vec<String>,
+    /// Height and width in pixels.
+    size: [u32; 2],
+    layout: Layout,
+    pixels: PixelKind,
+    /// Whether there is a dimension of cameras.
+    is_stacked: bool,
+}
+
+impl Inputs {
+    /// Connects the inputs of a package to an environment.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::Mismatch`] for a camera or a state that the environment lacks or has
+    /// in another size, and [`PolicyError::Setting`] for settings that the package has no use for.
+    pub(super) fn new(
+        description: &Description,
+        settings: &ExportedSettings,
+        env: &EnvSpec,
+    ) -> Result<Self, PolicyError> {
+        check_names(description, settings)?;
+        let mut sources = Vec::new();
+        let mut layouts = Vec::new();
+        for input in &description.inputs {
+            let source = Source::new(input, settings, env)?;
+            layouts.push(source.layout());
+            sources.push(source);
+        }
+        let signature = Signature {
+            inputs: layouts,
+            min_batch: description.batch.min as i64,
+            max_batch: description.batch.max as i64,
+        };
+        Ok(Self { sources, signature })
+    }
+
+    /// Returns types and shapes of the inputs.
+    pub(super) fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    /// Returns whether pictures are among them.
+    pub(super) fn needs_video(&self) -> bool {
+        let mut sources = self.sources.iter();
+        sources.any(|source| matches!(source, Source::Pictures(_)))
+    }
+
+    /// Returns inputs of zeros.
+    pub(super) fn zeros(&self, rows: usize) -> Vec<Tensor> {
+        let zeros = |layout: &TensorLayout| {
+            let shape = [&[rows as i64], layout.row.as_slice()].concat();
+            Tensor::zeros(shape, (layout.kind, Device::Cpu))
+        };
+        self.signature.inputs.iter().map(zeros).collect()
+    }
+
+    /// Returns the inputs of some rows.
+    ///
+    /// # Errors
+    /// Returns [`InferenceError`] for an observation that lacks what it showed at first.
+    pub(super) fn tensors(&self, rows: &[&NoisyRow<'_>]) -> Result<Vec<Tensor>, PolicyError> {
+        self.sources
+            .iter()
+            .map(|source| source.tensor(rows))
+            .collect()
+    }
+}
+
+impl Source {
+    fn new(input: &Input, settings: &ExportedSettings, env: &EnvSpec) -> Result<Self, PolicyError> {
+        Ok(match input {
+            Input::Cameras {
+                names,
+                height,
+                width,
+                layout,
+                dtype,
+                stacked,
+            } => Self::Pictures(Pictures {
+                cameras: cameras(names, [*height, *width], settings, env)?,
+                size: [*height, *width],
+                layout: *layout,
+                pixels: *dtype,
+                is_stacked: *stacked,
+            }),
+            Input::State { vectors } => Self::State(states(vectors, settings, env)?),
+            Input::Tokens { length, tokenizer } => {
+                let path = settings.tokenizer_path.as_deref();
+                if *tokenizer == TokenKind::File && path.is_none() {
+                    let wanted = "expected the `tokenizer.json` that the package was made for";
+                    return Err(argument("tokenizer_path", "missing", wanted));
+                }
+                Self::Tokens(Box::new(Tokens::open(path, *length)?))
+            }
+            Input::Noise { shape } => Self::Noise(shape.iter().map(|size| *size as i64).collect()),
+        })
+    }
+
+    /// Returns the type and the shape of a row.
+    fn layout(&self) -> TensorLayout {
+        let (kind, row) = match self {
+            Self::Pictures(pictures) => (pictures.kind(), pictures.shape()),
+            Self::State(vectors) => {
+                let length: usize = vectors.iter().map(|(_, length)| length).sum();
+                (Kind::Float, vec![length as i64])
+            }
+            Self::Tokens(tokens) => (Kind::Int64, vec![tokens.length() as i64]),
+            Self::Noise(shape) => (Kind::Float, shape.clone()),
+        };
+        TensorLayout { kind, row }
+    }
+
+    fn tensor(&self, rows: &[&NoisyRow<'_>]) -> Result<Tensor, PolicyError> {
+        let observations = rows.iter().map(|row| &*row.row.observation);
+        match self {
+            Self::Pictures(pictures) => pictures.tensor(observations),
+            Self::State(vectors) => {
+                let mut values = Vec::new();
+                for observation in observations {
+                    for (name, length) in vectors {
+                        let state = observation.state.get(name);
+                        let state = state.filter(|state| state.len() == *length);
+                        values.extend_from_slice(state.ok_or_else(|| resized("state", name))?);
+                    }
+                }
+                Ok(Tensor::from_slice(&values).view([rows.len() as i64, -1]))
+            }
+            Self::Tokens(tokens) => {
+                let mut ids = Vec::new();
+                for observation in observations {
+                    ids.extend(tokens.of(&observation.language)?);
+                }
+                Ok(Tensor::from_slice(&ids).view([rows.len() as i64, -1]))
+            }
+            Self::Noise(shape) => {
+                let noise = |row: &&NoisyRow| normal(row.noise, shape);
+                Ok(Tensor::stack(
+                    &rows.iter().map(noise).collect::<Vec<_>>(),
+                    0,
+                ))
+            }
+        }
+    }
+}
+
+impl Pictures {
+    fn kind(&self) -> Kind {
+        match self.pixels {
+            PixelKind::Uint8 => Kind::Uint8,
+            PixelKind::Float32 => Kind::Float,
+        }
+    }
+
+    /// Returns the shape of a row.
+    fn shape(&self) -> Vec<i64> {
+        let [height, width] = self.size.map(i64::from);
+        let picture = match self.layout {
+            Layout::Hwc => [height, width, 3],
+            Layout::Chw => [3, height, width],
+        };
+        if self.is_stacked {
+            [&[self.cameras.len() as i64], picture.as_slice()].concat()
+        } else {
+            picture.to_vec()
+        }
+    }
+
+    fn tensor<'a>(
+        &self,
+        observations: impl ExactSizeIterator<Item = &'a Observation>,
+    ) -> Result<Tensor, PolicyError> {
+        let rows = observations.len() as i64;
+        let mut bytes = Vec::new();
+        for observation in observations {
+            for camera in &self.cameras {
+                let frame = observation.video.get(camera);
+                let frame = frame.filter(|frame| [frame.height, frame.width] == self.size);
+                let frame = frame.ok_or_else(|| resized("picture of camera", camera))?;
+                bytes.extend_from_slice(&frame.rgb);
+            }
+        }
+        let [height, width] = self.size.map(i64::from);
+        let cameras = self.cameras.len() as i64;
+        let mut pictures = Tensor::from_slice(&bytes).view([rows, cameras, height, width, 3]);
+        if self.layout == Layout::Chw {
+            pictures = pictures.permute([0, 1, 4, 2, 3]);
+        }
+        if self.pixels == PixelKind::Float32 {
+            pictures = pictures.to_kind(Kind::Float) / 255.0;
+        }
+        let shape = [&[rows], self.shape().as_slice()].concat();
+        Ok(pictures.contiguous().view(shape.as_slice()))
+    }
+}
+
+/// Checks that the package reads what the settings give other names.
+fn check_names(description: &Description, settings: &ExportedSettings) -> Result<(), PolicyError> {
+    let (mut cameras, mut states) = (BTreeSet::new(), BTreeSet::new());
+    for input in &description.inputs {
+        match input {
+            Input::Cameras { names, .. } => cameras.extend(names.iter().map(String::as_str)),
+            Input::State { vectors } => {
+                states.extend(vectors.iter().map(|vector| vector.name.as_str()));
+            }
+            Input::Tokens { .. } | Input::Noise { .. } => {}
+        }
+    }
+    let reads = [
+        ("cameras", &settings.cameras, cameras),
+        ("states", &settings.states, states),
+    ];
+    for (field, renamed, known) in reads {
+        let unknown = renamed
+            .iter()
+            .find(|(name, _)| !known.contains(name.as_str()));
+        if let Some((name, found)) = unknown {
+            let known: Vec<&str> = known.into_iter().collect();
+            let wanted = match known.join(", ") {
+                none if none.is_empty() => format!("but the package reads no {field}"),
+                some => format!("but the package reads {some}"),
+            };
+            let field = format!("{field}.{name}");
+            return Err(argument(&field, &format!("`{found}`"), &wanted));
+        }
+    }
+    let has_tokens = description.inputs.iter().any(|input| {
+        matches!(
+            input,
+            Input::Tokens {
+                tokenizer: TokenKind::File,
+                ..
+            }
+        )
+    });
+    match &settings.tokenizer_path {
+        Some(path) if !has_tokens => {
+            let found = format!("`{}`", path.display());
+            let wanted = "but the package reads no tokens of a tokenizer";
+            Err(argument("tokenizer_path", &found, wanted))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the environment's name of each camera; all must be there in this size.
+fn cameras(
+    names: &[String],
+    size: [u32; 2],
+    settings: &ExportedSettings,
+    env: &EnvSpec,
+) -> Result<Vec<String>, PolicyError> {
+    let found: BTreeMap<&str, [u32; 2]> = env
+        .cameras
+        .iter()
+        .map(|camera| (camera.name.as_str(), [camera.height, camera.width]))
+        .collect();
+    let names: Vec<String> = names
+        .iter()
+        .map(|name| settings.cameras.get(name).unwrap_or(name).clone())
+        .collect();
+    let fits = |name: &String| found.get(name.as_str()) == Some(&size);
+    if names.iter().all(fits) {
+        return Ok(names);
+    }
+    let [height, width] = size;
+    let wanted = names
+        .iter()
+        .map(|name| format!("{name} [{height}, {width}]"));
+    let wanted: Vec<String> = wanted.collect();
+    let has = env.cameras.iter();
+    let has = has.map(|camera| format!("{} [{}, {}]", camera.name, camera.height, camera.width));
+    Err(mismatch(env, "camera", &wanted, has.collect()))
+}
+
+/// Returns the environment's name of each state vector, with its length.
+fn states(
+    vectors: &[StateVector],
+    settings: &ExportedSettings,
+    env: &EnvSpec,
+) -> Result<Vec<(String, usize)>, PolicyError> {
+    let named: Vec<(String, usize)> = vectors
+        .iter()
+        .map(|vector| {
+            let name = settings.states.get(&vector.name).unwrap_or(&vector.name);
+            (name.clone(), vector.size)
+        })
+        .collect();
+    if named.iter().all(|vector| env.state.contains(vector)) {
+        return Ok(named);
+    }
+    let text = |(name, size): &(String, usize)| format!("{name} [{size}]");
+    let wanted: Vec<String> = named.iter().map(text).collect();
+    Err(mismatch(
+        env,
+        "state",
+        &wanted,
+        env.state.iter().map(text).collect(),
+    ))
+}
+
+fn mismatch(env: &EnvSpec, what: &str, wanted: &[String], found: Vec<String>) -> PolicyError {
+    let missing: Vec<&str> = wanted
+        .iter()
+        .filter(|wanted| !found.contains(wanted))
+        .map(String::as_str)
+        .collect();
+    PolicyError::Mismatch {
+        policy: NAME,
+        env: env.name.clone(),
+        wanted: format!("{what} {}", missing.join(", ")),
+        found: match found.join(", ") {
+            none if none.is_empty() => "none".to_owned(),
+            some => some,
+        },
+    }
+}
+
+fn resized(what: &'static str, name: &str) -> InferenceError {
+    InferenceError::Resized {
+        what,
+        name: name.to_owned(),
+    }
+}

@@ -1,0 +1,256 @@
+//! A package that is loaded to its device, with its captured passes.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::policy::exported::folder::ExtractedFolder;
+use crate::policy::exported::inputs::Inputs;
+use crate::policy::{InferenceError, PolicyError};
+use crate::versions::libtorch_version;
+use c10d::cuda;
+use c10d::operators::{InferenceMode, to_host};
+use c10d::package::CompiledPackage;
+use c10d::torch_error::{caught, is_out_of_memory, message};
+use gr00t::graphs::{CudaEngine, Graphs, PassBatch, PassFn, PassShape, bucket};
+use jobs::captured_graphs;
+use jobs::exported::{Machine, Package, PackageError, PackageProblem, Unfit};
+
+/// The captured passes of a package.
+pub(super) type PackageGraphs = Graphs<Rows, InputTensors>;
+
+/// A loaded package.
+pub(super) struct LoadedPackage {
+    /// Declared before the package, whose memory they read, so that they are dropped first.
+    graphs: RefCell<Option<PackageGraphs>>,
+    package: Rc<CompiledPackage>,
+    /// What the compiled code reads while it runs; `None` if there is nothing of the kind.
+    folder: Option<ExtractedFolder>,
+    device: Device,
+    /// How often the device had been out of memory when this was asked last.
+    ooms: Cell<u64>,
+}
+
+/// The number of rows of a batch, which is all that batches differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rows(pub(super) usize);
+
+/// The inputs of a batch.
+pub(super) struct InputTensors(pub(super) Vec<Tensor>);
+
+impl PassShape for Rows {
+    fn rows(&self) -> i64 {
+        self.0 as i64
+    }
+
+    fn tokens(&self) -> i64 {
+        0
+    }
+}
+
+impl PassBatch for InputTensors {
+    fn tensors(&self) -> Vec<&Tensor> {
+        self.0.iter().collect()
+    }
+
+    fn empty_like(&self, device: Device) -> Self {
+        let empty = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), device));
+        Self(self.0.iter().map(empty).collect())
+    }
+
+    fn to_device(&self, device: Device) -> Self {
+        Self(self.0.iter().map(|x| x.to_device(device)).collect())
+    }
+}
+
+impl LoadedPackage {
+    /// Checks that a package can run on this machine and this device, and loads it.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::File`] with the reason.
+    pub(super) fn load(
+        package: &Package,
+        inputs: &Inputs,
+        device: Device,
+        captures: bool,
+    ) -> Result<Self, PolicyError> {
+        package.check(&Machine::here()).map_err(refused)?;
+        let fits = check_torch(package).and_then(|()| check_device(package, device));
+        fits.map_err(|problem| refused(package.error(problem)))?;
+        let error = |reason: String| PolicyError::File {
+            path: package.path().to_owned(),
+            reason,
+        };
+        // This comes first because it gives this thread a stream of its own.
+        let graphs = if captures { graphs(device) } else { None };
+        let folder = ExtractedFolder::make(package).map_err(error)?;
+        let library = folder.path().join(package.library());
+        let _mode = InferenceMode::begin();
+        let loaded = caught(|| {
+            CompiledPackage::load(&library, folder.path(), device, inputs.signature().clone())
+        });
+        let loaded = loaded
+            .and_then(|loaded| loaded.map_err(|err| err.to_string()))
+            .map_err(|reason| error(format!("cannot load it: {}", message(&reason))))?;
+        Ok(Self {
+            graphs: RefCell::new(graphs),
+            package: Rc::new(loaded),
+            folder: Some(folder),
+            device,
+            ooms: Cell::new(ooms(device)),
+        })
+    }
+
+    /// Deletes the extracted files, once the package has run: a loaded library needs its file no
+    /// more. Code for a GPU loads its kernels when it comes to them, so its files stay.
+    pub(super) fn loaded(&mut self) {
+        if !self.device.is_cuda() {
+            self.folder = None;
+        }
+    }
+
+    /// Returns whether batches are captured.
+    pub(super) fn captures(&self) -> bool {
+        let graphs = self.graphs.borrow();
+        graphs.as_ref().is_some_and(|graphs| graphs.off().is_none())
+    }
+
+    /// Returns the number of rows up to which a batch of `rows` rows is filled, at most `most`.
+    pub(super) fn padded(&self, rows: usize, most: usize) -> usize {
+        if self.captures() {
+            bucket(rows, most)
+        } else {
+            rows
+        }
+    }
+
+    /// Returns the actions of a batch, in host memory.
+    ///
+    /// # Errors
+    /// Returns [`InferenceError::Torch`] with libtorch's message.
+    pub(super) fn run(&self, inputs: &[Tensor], rows: usize) -> Result<Tensor, PolicyError> {
+        let _mode = InferenceMode::begin();
+        let inputs = InputTensors(inputs.iter().map(Tensor::shallow_clone).collect());
+        let result = caught(|| to_host(&self.pass(&inputs, rows)).to_kind(Kind::Float));
+        result.map_err(|reason| {
+            let reason = self.with_cause(reason);
+            if is_out_of_memory(&reason)
+                && let Ok(mut graphs) = self.graphs.try_borrow_mut()
+                && let Some(graphs) = graphs.as_mut()
+            {
+                graphs.make_room();
+            }
+            InferenceError::Torch { reason }.into()
+        })
+    }
+
+    /// Returns the reason of a failure. Compiled code prints libtorch's exceptions and returns a
+    /// number, so the allocator has to tell whether memory was short.
+    fn with_cause(&self, reason: String) -> String {
+        let ooms = ooms(self.device);
+        if ooms > self.ooms.replace(ooms) && !is_out_of_memory(&reason) {
+            return format!("out of memory: {reason}");
+        }
+        reason
+    }
+
+    /// Runs a batch, or replays it. Like operators of tch, it panics with libtorch's error.
+    fn pass(&self, inputs: &InputTensors, rows: usize) -> Tensor {
+        let package = Rc::clone(&self.package);
+        let pass: PassFn<InputTensors> = Rc::new(move |inputs: &InputTensors| {
+            package
+                .run(&inputs.0)
+                .unwrap_or_else(|err| panic!("libtorch: {err}"))
+        });
+        match self.graphs.borrow_mut().as_mut() {
+            Some(graphs) => {
+                let Ok(out) = graphs.run(Rows(rows), inputs, || Ok::<_, Infallible>(pass));
+                out
+            }
+            None => pass(&inputs.to_device(self.device)),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn capture_with(&self, graphs: PackageGraphs) {
+        *self.graphs.borrow_mut() = Some(graphs);
+    }
+
+    #[cfg(test)]
+    pub(super) fn folder(&self) -> Option<&std::path::Path> {
+        self.folder.as_ref().map(ExtractedFolder::path)
+    }
+}
+
+/// Returns how often a device was out of memory; 0 for a CPU.
+fn ooms(device: Device) -> u64 {
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
+        return 0;
+    };
+    cuda.ooms(index).unwrap_or(0)
+}
+
+/// Converts an error about a package.
+pub(super) fn refused(err: PackageError) -> PolicyError {
+    PolicyError::File {
+        path: err.path,
+        reason: err.problem.to_string(),
+    }
+}
+
+/// Checks that the package is of the version of libtorch that is loaded, if that is known.
+fn check_torch(package: &Package) -> Result<(), PackageProblem> {
+    let Some(version) = libtorch_version() else {
+        return Ok(());
+    };
+    let mut numbers = version.splitn(3, '.');
+    let minor = [numbers.next(), numbers.next()].map(Option::unwrap_or_default);
+    package.check_torch(&[&minor.join(".")])
+}
+
+/// Checks that the package is for this device.
+fn check_device(package: &Package, device: Device) -> Result<(), PackageProblem> {
+    let compiled_for = &package.compiled_for;
+    let (name, wanted) = match device {
+        Device::Cuda(index) => (format!("cuda:{index}"), "cuda"),
+        _ => ("cpu".to_owned(), "cpu"),
+    };
+    if compiled_for.device != wanted {
+        let unfit = Unfit::Device {
+            found: compiled_for.device.clone(),
+            device: name,
+            wanted,
+        };
+        return Err(unfit.into());
+    }
+    let (Device::Cuda(gpu), Some(found)) = (device, compiled_for.compute_capability) else {
+        return Ok(());
+    };
+    let facts = cuda::load().ok().and_then(|cuda| cuda.device(gpu).ok());
+    match facts.map(|facts| facts.compute_capability) {
+        Some(wanted) if wanted != found => Err(Unfit::Capability { found, gpu, wanted }.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Creates the storage for captured batches. Returns `None` on a CPU, and where CUDA cannot
+/// capture, which is logged with the reason.
+fn graphs(device: Device) -> Option<PackageGraphs> {
+    let Device::Cuda(index) = device else {
+        return None;
+    };
+    let cuda = cuda::load().ok()?;
+    let total = cuda.memory(index).map_or(0, |memory| memory.total_bytes);
+    match CudaEngine::new(cuda, index) {
+        Ok(engine) => {
+            let cap = captured_graphs::max_bytes(total);
+            Some(Graphs::new(Box::new(engine), cap))
+        }
+        Err(reason) => {
+            tracing::warn!("no CUDA graphs of the package on cuda:{index}: {reason}");
+            None
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Instructions as token ids, for networks that read a fixed number of them.
+
+use std::path::Path;
+
+use tokenizers::Tokenizer;
+
+use crate::policy::{InferenceError, PolicyError};
+
+/// Makes tokens of instructions: those of a `tokenizer.json`, or their UTF-8 bytes.
+pub(in crate::policy) struct Tokens {
+    tokenizer: Option<Tokenizer>,
+    length: usize,
+}
+
+impl Tokens {
+    /// Reads the tokenizer at `path`; without one, tokens are UTF-8 bytes. `length` is the number
+    /// of tokens of an instruction.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::File`] if the tokenizer cannot be read.
+    pub(in crate::policy) fn open(path: Option<&Path>, length: usize) -> Result<Self, PolicyError> {
+        let read = |path: &Path| {
+            Tokenizer::from_file(path).map_err(|err| PolicyError::File {
+                path: path.to_owned(),
+                reason: err.to_string(),
+            })
+        };
+        let tokenizer = path.map(read).transpose()?;
+        Ok(Self { tokenizer, length })
+    }
+
+    /// Returns the number of tokens of an instruction.
+    pub(in crate::policy) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Returns the tokens of an instruction, cut off or padded on the right with 0.
+    pub(in crate::policy) fn of(&self, instruction: &str) -> Result<Vec<i64>, PolicyError> {
+        let mut ids: Vec<i64> = match &self.tokenizer {
+            None => instruction.bytes().map(i64::from).collect(),
+            Some(tokenizer) => {
+                let encoding = tokenizer.encode_fast(instruction, true);
+                let encoding = encoding.map_err(|err| InferenceError::Tokenizer {
+                    reason: err.to_string(),
+                })?;
+                encoding.get_ids().iter().copied().map(i64::from).collect()
+            }
+        };
+        ids.resize(self.length, 0);
+        Ok(ids)
+    }
+}
