@@ -17,7 +17,7 @@ if .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then .venv/bin
 .venv/bin/python tests/imitation/run.py
 endef
 
-.PHONY: hostile deny demo test slow conformance bench build check gpu gpu-imitation simulators
+.PHONY: hostile deny demo test slow conformance bench build check gpu gpu-imitation simulators policies
 
 build:
 	@./setup.sh run
@@ -46,6 +46,7 @@ test:
 # simulators compared with plain gymnasium.
 slow: conformance hostile
 	jobs/suites/simulators/install.sh pusht pusher fetch
+	-jobs/suites/policies/install.sh # without Python 3.12, the comparison with LeRobot is skipped
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
 	.venv/bin/pytest -q -rs tests/page tests/gpu tests/fidelity
 	.venv/bin/python tests/imitation/build.py
@@ -102,3 +103,8 @@ check: deny
 NAMES ?= pusht
 simulators:
 	jobs/suites/simulators/install.sh $(NAMES)
+
+# Installs LeRobot in a venv of its own, and makes small checkpoints with random weights:
+# docs/lerobot_policy.md
+policies:
+	jobs/suites/policies/install.sh

@@ -5,7 +5,7 @@ run, as medians of several rounds.
     .venv/bin/python benches/run.py BENCH
 
 BENCH is one of start, teardown, memory, store, rollout, assign, overlap, bridge, policy,
-policy_bridge, exported, video, record, report, serve.
+policy_bridge, exported, video, record, report, serve, lerobot.
 """
 
 import os
@@ -18,6 +18,7 @@ import assign
 import bridge
 import exported
 import group
+import lerobot
 import overlap
 import policy
 import policy_bridge
@@ -45,6 +46,7 @@ BENCHES = {
     "record": record.main,
     "report": report.main,
     "serve": serve.main,
+    "lerobot": lerobot.main,
 }
 
 

@@ -15,6 +15,7 @@ mod baselines;
 mod exported;
 mod gr00t;
 mod gr00t_remote;
+pub mod lerobot;
 mod openai_agent;
 mod pi0_remote;
 mod python;
@@ -135,6 +136,8 @@ policy_types! {
     Exported => exported::ROW,
     /// A Python object in a process of its own.
     Python => python::ROW,
+    /// A LeRobot checkpoint in a Python process.
+    Lerobot => lerobot::ROW,
     /// A GR00T server.
     Gr00tRemote => gr00t_remote::ROW,
     /// An openpi server.

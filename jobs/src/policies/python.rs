@@ -37,18 +37,8 @@ const SETTINGS: &[Setting] = &[
         "expected `file.py:factory` or `package.module:factory`",
         "a callable or class that makes the policy",
     ),
-    Setting::new(
-        "python",
-        ValueKind::Path(PathTo::Interpreter),
-        "`python3` from `PATH`",
-        "interpreter, or the folder of its venv",
-    ),
-    Setting::new(
-        "env",
-        ValueKind::Map("object"),
-        "none",
-        "environment variables; null removes one",
-    ),
+    PYTHON,
+    ENV,
     Setting::new(
         "policy_kwargs",
         ValueKind::Map("object"),
@@ -64,7 +54,24 @@ const SETTINGS: &[Setting] = &[
     ),
 ];
 
-const LIMITS: &[Setting] = &[
+/// The interpreter of a policy in Python.
+pub(super) const PYTHON: Setting = Setting::new(
+    "python",
+    ValueKind::Path(PathTo::Interpreter),
+    "`python3` from `PATH`",
+    "interpreter, or the folder of its venv",
+);
+
+/// The environment variables of its process.
+pub(super) const ENV: Setting = Setting::new(
+    "env",
+    ValueKind::Map("object"),
+    "none",
+    "environment variables; null removes one",
+);
+
+/// The limits of its process.
+pub(super) const LIMITS: &[Setting] = &[
     Setting::new(
         "act_timeout_s",
         ValueKind::Seconds,

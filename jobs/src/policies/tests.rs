@@ -175,6 +175,7 @@ fn every_setting_with_an_effect_is_documented() {
     let pages = [
         "evaluate.md",
         "exported_policy.md",
+        "lerobot_policy.md",
         "policy.md",
         "python_policy.md",
         "remote-policies.md",

@@ -11,6 +11,7 @@ use crate::policy::basic::OneActionSettings;
 use crate::policy::exported::ExportedSettings;
 use crate::policy::gr00t::Gr00tSettings;
 use crate::policy::gr00t::remote::RemoteSettings;
+use crate::policy::lerobot::LerobotSettings;
 use crate::policy::openpi::OpenpiSettings;
 use crate::policy::python::PythonPolicySettings;
 use crate::policy::remote::Lifeline;
@@ -107,6 +108,7 @@ fn read(
         PolicyType::Torchscript => Box::new(ScriptSettings::read(config)?),
         PolicyType::Exported => Box::new(ExportedSettings::read(config)?),
         PolicyType::Python => Box::new(PythonPolicySettings::read(config)?),
+        PolicyType::Lerobot => Box::new(LerobotSettings::read(config)?),
         PolicyType::Gr00tRemote => Box::new(RemoteSettings::read(config)?),
         PolicyType::Pi0Remote => Box::new(OpenpiSettings::read(config)?),
         PolicyType::XpolicylabRemote => Box::new(XpolicylabSettings::read(config)?),
@@ -146,8 +148,14 @@ pub(crate) mod tests {
     }
 
     /// Returns the settings without which a policy is refused. `folder` has the files that they
-    /// name.
+    /// name, and gets those of a LeRobot checkpoint.
     pub(crate) fn required(policy: PolicyType, folder: &Path) -> Map<String, Value> {
+        if policy == PolicyType::Lerobot && folder.is_dir() {
+            let file = |name: &str, text| std::fs::write(folder.join(name), text).unwrap();
+            file("config.json", r#"{"type": "act"}"#);
+            file("policy_preprocessor.json", "{}");
+            file("policy_postprocessor.json", "{}");
+        }
         let settings = policy.row().settings();
         let required = settings.filter(|setting| setting.required.is_some());
         let value = |setting: &Setting| match setting.kind {

@@ -17,6 +17,7 @@ mod config;
 mod error;
 mod exported;
 pub mod gr00t;
+pub mod lerobot;
 mod noise;
 pub mod openpi;
 mod planner;

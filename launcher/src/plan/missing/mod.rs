@@ -11,6 +11,7 @@
 //! have run. A module counts as missing only if nothing that runs before its import can provide it.
 //! If the check itself fails for any other reason, it is left to the ranks.
 
+mod lerobot;
 mod modules;
 mod package;
 
@@ -61,7 +62,11 @@ pub fn check(jobs: &[Job], env: &Environment, gpus: usize) -> Result<(), Missing
     let mut probes: Vec<Probe> = Vec::new();
     for job in pending() {
         check_policy(job, env, gpus).map_err(|what| Missing::of(job, what))?;
-        if PolicyType::of(&job.policy_type) == Some(PolicyType::Python) {
+        let policy = PolicyType::of(&job.policy_type);
+        if policy == Some(PolicyType::Lerobot) {
+            lerobot::check(job, env).map_err(|what| Missing::of(job, what))?;
+        }
+        if matches!(policy, Some(PolicyType::Python | PolicyType::Lerobot)) {
             let given = job.policy_config.get("python").and_then(Value::as_str);
             let python = check_interpreter(ModuleUser::Policy, given, env)
                 .map_err(|what| Missing::of(job, what))?;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use jobs::job::Job;
-use jobs::policies::FactoryName;
+use jobs::policies::{FactoryName, PolicyType};
 use serde_json::{Map, Value};
 
 use crate::plan::missing::Missing;
@@ -53,7 +53,7 @@ struct NeededModule {
 pub(super) enum ModuleUser {
     /// The environment.
     Environment,
-    /// The policy, of the type `python`.
+    /// The policy, of the type `python` or `lerobot`.
     Policy,
 }
 
@@ -80,7 +80,8 @@ impl ModuleUser {
         match self {
             Self::Environment => format!("environment `{}`", job.environment),
             Self::Policy => {
-                let name = job.policy_config.get("policy").and_then(Value::as_str);
+                let text = |field: &str| job.policy_config.get(field).and_then(Value::as_str);
+                let name = text("policy").or_else(|| text("model_path"));
                 format!("policy `{}`", name.unwrap_or_default())
             }
         }
@@ -230,6 +231,9 @@ fn modules(job: &Job) -> Vec<String> {
 
 /// Returns numpy, which the worker of a policy needs, and the package of the policy itself.
 fn policy_modules(job: &Job) -> Vec<String> {
+    if PolicyType::of(&job.policy_type) == Some(PolicyType::Lerobot) {
+        return vec!["numpy".to_owned(), "lerobot".to_owned()];
+    }
     let name = job.policy_config.get("policy").and_then(Value::as_str);
     let package = match name.and_then(FactoryName::of) {
         Some(FactoryName::InModule { module, .. }) => module.split('.').next(),

@@ -234,3 +234,35 @@ fn a_package_is_refused_before_anything_is_started() {
          `policy_config_dict.cameras` gives cameras other names"
     );
 }
+
+#[test]
+fn a_checkpoint_of_lerobot_is_read_before_ranks_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let refusal = |mapping: Value| {
+        let config =
+            json!({"model_path": folder.path(), "mapping": mapping, "python": "/bin/true"});
+        let text = match with_policy("lerobot", config) {
+            Ok(()) => "nothing".to_owned(),
+            Err(missing) => missing.to_string(),
+        };
+        text.replace(&folder.path().display().to_string(), "FOLDER")
+    };
+    assert_eq!(
+        refusal(json!({})),
+        "job 0 (a): `FOLDER/config.json`: No such file or directory (os error 2); a checkpoint of \
+         LeRobot has this file"
+    );
+    let config = r#"{"type": "act", "input_features": {"observation.images.left": {"type": "VISUAL", "shape": [3, 4, 4]}}}"#;
+    std::fs::write(folder.path().join("config.json"), config).unwrap();
+    assert!(refusal(json!({})).contains("policy_preprocessor.json`: there is no such file"));
+    for name in ["policy_preprocessor.json", "policy_postprocessor.json"] {
+        std::fs::write(folder.path().join(name), "{}").unwrap();
+    }
+    assert_eq!(
+        refusal(json!({})),
+        "job 0 (a): `policy_config_dict.mapping.cameras` is without `observation.images.left`, \
+         expected the camera for each; environment `reach` has front, wrist"
+    );
+    let left = json!({"cameras": {"observation.images.left": "wrist"}});
+    assert_eq!(refusal(left), "nothing");
+}

@@ -18,8 +18,10 @@ mod policy;
 mod served;
 mod settings;
 
+pub use history::ObservationHistory;
 pub use joints::Joints;
 pub use model::LoadedModel;
 pub use policy::Gr00tPolicy;
 pub use served::Gr00tServed;
 pub use settings::Gr00tSettings;
+pub(crate) use settings::find_model;

@@ -99,7 +99,7 @@ impl Gr00tSettings {
 }
 
 /// Finds a folder, or a model of the Hugging Face hub that has already been downloaded.
-fn find_model(given: &Path) -> Result<PathBuf, PolicyError> {
+pub(crate) fn find_model(given: &Path) -> Result<PathBuf, PolicyError> {
     if given.is_dir() {
         return Ok(given.to_owned());
     }

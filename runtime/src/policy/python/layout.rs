@@ -1,8 +1,9 @@
 //! Where observations and actions of a call are in shared memory: each camera and each state has a
-//! block `[rows, …]`, so that the worker sees the batch as one array.
+//! block `[rows, …]`, so that the worker sees the batch as one array. The row of a policy that looks
+//! back has an observation for each step, the oldest first.
 //!
 //! ```text
-//! camera [rows, height, width, 3] uint8 │ … │ state [rows, n] float32 │ … ║ actions [rows, horizon, action] float32
+//! camera [rows, steps, height, width, 3] uint8 │ … │ state [rows, steps, n] float32 │ … ║ actions [rows, horizon, action] float32
 //! ```
 //! The worker maps the part before `║` for reading only. Pages that no call has used take no memory.
 
@@ -30,9 +31,11 @@ struct BatchBlock {
 }
 
 impl BatchBlock {
-    fn row(self, row: usize) -> Range<usize> {
-        let begin = self.begin + row * self.row_bytes;
-        begin..begin + self.row_bytes
+    /// Returns the place of one of the `steps` observations of a row.
+    fn step(self, row: usize, step: usize, steps: usize) -> Range<usize> {
+        let bytes = self.row_bytes / steps;
+        let begin = self.begin + row * self.row_bytes + step * bytes;
+        begin..begin + bytes
     }
 }
 
@@ -41,6 +44,8 @@ impl BatchBlock {
 pub(super) struct BatchLayout {
     /// Most rows of one call.
     pub(super) rows: usize,
+    /// Number of observations of a row: the current one, and those that the policy looks back to.
+    steps: usize,
     /// Size of the memory.
     pub(super) bytes: usize,
     cameras: Vec<BatchBlock>,
@@ -49,7 +54,7 @@ pub(super) struct BatchLayout {
 }
 
 impl BatchLayout {
-    /// Computes the layout for chunks of `horizon` actions.
+    /// Computes the layout for chunks of `horizon` actions, and `steps` observations of each row.
     ///
     /// # Errors
     /// Returns [`WorkerError::RowTooLarge`] if not even one row has room.
@@ -57,15 +62,16 @@ impl BatchLayout {
         env: &EnvSpec,
         needs_video: bool,
         horizon: usize,
+        steps: usize,
     ) -> Result<Self, WorkerError> {
         let pictures = env.cameras.iter().filter(|_| needs_video);
         let pictures: Vec<usize> = pictures
-            .map(|camera| camera.height as usize * camera.width as usize * 3)
+            .map(|camera| steps * camera.height as usize * camera.width as usize * 3)
             .collect();
         let vectors: Vec<usize> = env
             .state
             .iter()
-            .map(|(_, length)| length * size_of::<f32>())
+            .map(|(_, length)| steps * length * size_of::<f32>())
             .collect();
         let action = horizon * env.action.names.len() * size_of::<f32>();
         let row: usize = pictures.iter().chain(&vectors).sum::<usize>() + action;
@@ -94,6 +100,7 @@ impl BatchLayout {
         };
         Ok(Self {
             rows,
+            steps,
             bytes: begin + rows * action,
             cameras,
             states,
@@ -101,14 +108,14 @@ impl BatchLayout {
         })
     }
 
-    /// Returns the offset of a row's picture of the `index`-th camera.
-    pub(super) fn picture(&self, index: usize, row: usize) -> Range<usize> {
-        self.cameras[index].row(row)
+    /// Returns the place of a row's picture of the `index`-th camera at one of its steps.
+    pub(super) fn picture(&self, index: usize, row: usize, step: usize) -> Range<usize> {
+        self.cameras[index].step(row, step, self.steps)
     }
 
-    /// Returns the place of a row's vector of the `index`-th state.
-    pub(super) fn state(&self, index: usize, row: usize) -> Range<usize> {
-        self.states[index].row(row)
+    /// Returns the place of a row's vector of the `index`-th state at one of its steps.
+    pub(super) fn state(&self, index: usize, row: usize, step: usize) -> Range<usize> {
+        self.states[index].step(row, step, self.steps)
     }
 
     /// Returns the place of the actions of the first `rows` rows.
@@ -149,35 +156,37 @@ mod tests {
 
     #[test]
     fn nothing_overlaps_and_all_is_aligned_and_inside() {
-        for (sizes, horizon) in [(&[(5, 7), (224, 224)][..], 3), (&[][..], 4096)] {
-            let layout = BatchLayout::new(&env(sizes), true, horizon).unwrap();
+        for (sizes, horizon, steps) in [(&[(5, 7), (224, 224)][..], 3, 2), (&[][..], 4096, 1)] {
+            let layout = BatchLayout::new(&env(sizes), true, horizon, steps).unwrap();
             let mut ranges = Vec::new();
-            for row in 0..layout.rows {
-                ranges.extend((0..sizes.len()).map(|index| layout.picture(index, row)));
-                ranges.extend((0..8).map(|index| layout.state(index, row)));
+            for (row, step) in
+                (0..layout.rows).flat_map(|row| (0..steps).map(move |step| (row, step)))
+            {
+                ranges.extend((0..sizes.len()).map(|index| layout.picture(index, row, step)));
+                ranges.extend((0..8).map(|index| layout.state(index, row, step)));
             }
             ranges.push(layout.actions(layout.rows));
             ranges.sort_by_key(|range| range.start);
             assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
             assert_eq!(ranges.last().unwrap().end, layout.bytes);
             assert_eq!(layout.actions(1).start % PAGE, 0);
-            assert!((0..8).all(|index| layout.state(index, 0).start.is_multiple_of(LINE)));
+            assert!((0..8).all(|index| layout.state(index, 0, 0).start.is_multiple_of(LINE)));
         }
     }
 
     #[test]
     fn there_are_fewer_rows_of_large_pictures_and_no_room_for_huge_ones() {
-        let layout = BatchLayout::new(&env(&[(2048, 2048)]), true, 1).unwrap();
+        let layout = BatchLayout::new(&env(&[(2048, 2048)]), true, 1, 1).unwrap();
         assert!(
             layout.rows < MAX_ROWS && layout.bytes <= MAX_BYTES,
             "{}",
             layout.rows
         );
-        let refusal = BatchLayout::new(&env(&[(30_000, 30_000)]), true, 1).unwrap_err();
+        let refusal = BatchLayout::new(&env(&[(30_000, 30_000)]), true, 1, 1).unwrap_err();
         assert!(
             refusal.to_string().starts_with("a row takes 2700000"),
             "{refusal}"
         );
-        assert!(BatchLayout::new(&env(&[(30_000, 30_000)]), false, 1).is_ok());
+        assert!(BatchLayout::new(&env(&[(30_000, 30_000)]), false, 1, 1).is_ok());
     }
 }

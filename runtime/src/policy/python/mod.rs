@@ -29,6 +29,7 @@ use tch::Device;
 
 use crate::env::python::shm::numbers;
 use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::gr00t::ObservationHistory;
 use crate::policy::python::hello::WorkerHello;
 use crate::policy::python::policy_worker::{PolicyWorker, WorkerTerms};
 use crate::policy::settings::{MakeContext, PolicySettings};
@@ -37,6 +38,7 @@ use crate::policy::{
 };
 
 pub use error::{OutputLines, WorkerError};
+pub(in crate::policy) use policy_worker::WorkerModule;
 pub use settings::PythonPolicySettings;
 
 /// A policy in a worker, which is started again when it fails.
@@ -47,6 +49,10 @@ pub struct PythonPolicy {
     hello: WorkerHello,
     /// Number of actions of a chunk that are executed.
     chunk_length: usize,
+    /// The past observations that the policy looks back to.
+    history: ObservationHistory,
+    /// The steps of which it sees the observations, from now: the last one is 0.
+    deltas: Vec<i64>,
     /// Number of workers that failed.
     failures: u64,
     /// What happened to the last one that failed.
@@ -86,7 +92,13 @@ impl PythonPolicy {
         let worker = PolicyWorker::start(&terms).map_err(|err| permanent(&terms, err))?;
         let hello = worker.hello.clone();
         let horizon = hello.action_horizon;
+        let deltas: Vec<i64> = (0..=hello.looks_back as i64)
+            .rev()
+            .map(|back| -back)
+            .collect();
         Ok(Self {
+            history: ObservationHistory::new(deltas.iter().copied()),
+            deltas,
             chunk_length: terms.settings.chunk_length.unwrap_or(horizon).min(horizon),
             terms,
             worker: Some(worker),
@@ -125,19 +137,11 @@ impl PythonPolicy {
         }
         let text = format!(
             "policy `{}`: {}; restart {} of {max_restarts}",
-            self.terms.settings.policy, self.last_failure, self.failures
+            self.terms.settings.name, self.last_failure, self.failures
         );
         self.terms.lifeline.say(text);
         let started = PolicyWorker::start(&self.terms).and_then(|worker| {
-            let is_same = |hello: &WorkerHello| {
-                (hello.action_horizon, hello.needs_video, hello.has_reset)
-                    == (
-                        self.hello.action_horizon,
-                        self.hello.needs_video,
-                        self.hello.has_reset,
-                    )
-            };
-            match is_same(&worker.hello) {
+            match worker.hello.is_same_policy(&self.hello) {
                 true => Ok(worker),
                 false => Err(WorkerError::OtherPolicy),
             }
@@ -212,7 +216,19 @@ impl PythonPolicy {
         if self.hello.has_reset && told.is_some_and(|failures| failures != self.failures) {
             return Err(inference(&self.terms, WorkerError::StateLost));
         }
-        let Observation { state, video, .. } = &*row.observation;
+        self.seen(row)
+            .into_iter()
+            .try_for_each(|observation| self.check_observation(observation))
+    }
+
+    /// Returns the observations of a row that the policy sees, the oldest first.
+    fn seen<'a>(&'a self, row: &'a PolicyRow) -> Vec<&'a Observation> {
+        self.history.at(row.env, &row.observation, &self.deltas)
+    }
+
+    /// Checks that an observation has what the policy sees, in the size that it began with.
+    fn check_observation(&self, observation: &Observation) -> Result<(), InferenceError> {
+        let Observation { state, video, .. } = observation;
         for (name, length) in &self.terms.env.state {
             let vector = state
                 .get(name)
@@ -240,10 +256,14 @@ impl PythonPolicy {
         let limit = self.terms.settings.act_timeout;
         let call = self.call(rows);
         let needs_video = self.needs_video();
+        let seen: Vec<_> = rows
+            .iter()
+            .map(|row| self.history.at(row.env, &row.observation, &self.deltas))
+            .collect();
         let Some(worker) = &mut self.worker else {
             return Err(WorkerError::StateLost);
         };
-        let asked = write(worker, &self.terms.env, needs_video, rows)
+        let asked = write(worker, &self.terms.env, needs_video, &seen)
             .and_then(|()| worker.ask(call, rows.len(), limit));
         let actions = match asked {
             Ok(actions) => actions,
@@ -302,22 +322,24 @@ impl PythonPolicy {
     }
 }
 
-/// Writes the observations of all rows into shared memory.
+/// Writes the observations of all rows into shared memory: those of each step, the oldest first.
 fn write(
     worker: &PolicyWorker,
     env: &EnvSpec,
     needs_video: bool,
-    rows: &[&PolicyRow],
+    rows: &[Vec<&Observation>],
 ) -> Result<(), WorkerError> {
-    for (row, PolicyRow { observation, .. }) in rows.iter().enumerate() {
-        for (index, (name, _)) in env.state.iter().enumerate() {
-            if let Some(vector) = observation.state.get(name) {
-                worker.tell(index, row, vector)?;
+    for (row, seen) in rows.iter().enumerate() {
+        for (step, observation) in seen.iter().enumerate() {
+            for (index, (name, _)) in env.state.iter().enumerate() {
+                if let Some(vector) = observation.state.get(name) {
+                    worker.tell(index, row, step, vector)?;
+                }
             }
-        }
-        for (index, camera) in env.cameras.iter().enumerate().filter(|_| needs_video) {
-            if let Some(frame) = observation.video.get(&camera.name) {
-                worker.show(index, row, &frame.rgb)?;
+            for (index, camera) in env.cameras.iter().enumerate().filter(|_| needs_video) {
+                if let Some(frame) = observation.video.get(&camera.name) {
+                    worker.show(index, row, step, &frame.rgb)?;
+                }
             }
         }
     }
@@ -347,7 +369,7 @@ fn resized(what: &'static str, name: &str) -> InferenceError {
 /// Returns an error that costs the episodes of some rows.
 fn inference(terms: &WorkerTerms, err: WorkerError) -> InferenceError {
     InferenceError::Worker {
-        policy: terms.settings.policy.clone(),
+        policy: terms.settings.name.clone(),
         err,
     }
 }
@@ -355,7 +377,7 @@ fn inference(terms: &WorkerTerms, err: WorkerError) -> InferenceError {
 /// Returns an error that ends the job.
 fn permanent(terms: &WorkerTerms, err: WorkerError) -> PolicyError {
     PolicyError::Worker {
-        policy: terms.settings.policy.clone(),
+        policy: terms.settings.name.clone(),
         err,
     }
 }
@@ -381,7 +403,7 @@ impl Policy for PythonPolicy {
         PolicySpec {
             action_horizon: self.hello.action_horizon,
             needs_video: self.needs_video(),
-            looks_back: 0,
+            looks_back: self.history.steps(),
             num_episodes: None,
         }
     }
@@ -389,7 +411,7 @@ impl Policy for PythonPolicy {
     fn facts(&self) -> Vec<(&'static str, Value)> {
         let settings = &self.terms.settings;
         vec![
-            ("policy_path", settings.policy.clone().into()),
+            ("policy_path", settings.name.clone().into()),
             (
                 "policy_python",
                 settings.python.display().to_string().into(),
@@ -399,14 +421,23 @@ impl Policy for PythonPolicy {
         ]
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.terms.settings.notes.clone()
+    }
+
     fn reset(&mut self, starts: &[EpisodeReset]) {
         for start in starts {
+            self.history.forget(start.env);
             let fresh = PolicyEpisode {
                 start: *start,
                 ..no_start(start.env)
             };
             self.episodes.insert(start.env, fresh);
         }
+    }
+
+    fn observe(&mut self, env: EnvIndex, observation: &Observation) {
+        self.history.see(env, observation);
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {

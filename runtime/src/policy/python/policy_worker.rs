@@ -19,8 +19,11 @@ use crate::policy::python::layout::BatchLayout;
 use crate::policy::python::link::WorkerLink;
 use crate::policy::python::settings::PythonPolicySettings;
 
-/// The worker's Python modules.
-const MODULES: &[(&str, &str)] = &[("rrun_policy", include_str!("worker/rrun_policy.py"))];
+/// The worker's main module.
+const MAIN: WorkerModule = ("rrun_policy", include_str!("worker/rrun_policy.py"));
+
+/// Name and text of a Python module.
+pub(in crate::policy) type WorkerModule = (&'static str, &'static str);
 
 /// What all workers of a policy have in common.
 #[derive(Clone, Debug)]
@@ -38,8 +41,10 @@ pub(super) struct WorkerTerms {
 impl WorkerTerms {
     /// Returns the configuration, which a worker gets first.
     fn config(&self, process: &PythonProcess) -> Value {
+        // The worker runs the last one.
+        let modules: Vec<WorkerModule> = self.settings.module.into_iter().chain([MAIN]).collect();
         json!({
-            "modules": MODULES,
+            "modules": modules,
             "memory_fd": process.memfd.as_raw_fd(),
             "policy": self.settings.policy,
             "policy_kwargs": self.settings.kwargs,
@@ -103,7 +108,7 @@ impl PolicyWorker {
     /// Returns a [`WorkerError`] that says at which stage it failed; the process is gone then.
     pub(super) fn start(terms: &WorkerTerms) -> Result<Self, WorkerError> {
         let settings = &terms.settings;
-        let label = format!("rrun-policy policy={}", settings.policy);
+        let label = format!("rrun-policy policy={}", settings.name);
         let variables = variables(settings);
         let process = PythonProcess::start(0, &settings.python, &label, &variables);
         let process = process.map_err(|err| WorkerError::Spawn {
@@ -117,7 +122,12 @@ impl PolicyWorker {
         link.send(config.as_bytes()).map_err(|err| link.deaf(err))?;
         let hello = link.until_hello()?;
         let needs_video = hello.needs_video && !terms.env.cameras.is_empty();
-        let layout = BatchLayout::new(&terms.env, needs_video, hello.action_horizon)?;
+        let layout = BatchLayout::new(
+            &terms.env,
+            needs_video,
+            hello.action_horizon,
+            hello.looks_back + 1,
+        )?;
         let memory = shared_memory(&link.process, layout.bytes)?;
         let places = layout.to_json().to_string();
         link.send(places.as_bytes()).map_err(|err| link.deaf(err))?;
@@ -144,20 +154,32 @@ impl PolicyWorker {
         self.link.ended()
     }
 
-    /// Writes a picture of a row.
+    /// Writes a picture at one of the steps of a row.
     ///
     /// # Errors
     /// Returns [`WorkerError::Memory`].
-    pub(super) fn show(&self, camera: usize, row: usize, rgb: &[u8]) -> Result<(), WorkerError> {
-        self.write(row, self.layout.picture(camera, row), rgb)
+    pub(super) fn show(
+        &self,
+        camera: usize,
+        row: usize,
+        step: usize,
+        rgb: &[u8],
+    ) -> Result<(), WorkerError> {
+        self.write(row, self.layout.picture(camera, row, step), rgb)
     }
 
-    /// Writes a state vector of a row.
+    /// Writes a state vector at one of the steps of a row.
     ///
     /// # Errors
     /// Returns [`WorkerError::Memory`].
-    pub(super) fn tell(&self, state: usize, row: usize, vector: &[f32]) -> Result<(), WorkerError> {
-        self.write(row, self.layout.state(state, row), &bytes_of(vector))
+    pub(super) fn tell(
+        &self,
+        state: usize,
+        row: usize,
+        step: usize,
+        vector: &[f32],
+    ) -> Result<(), WorkerError> {
+        self.write(row, self.layout.state(state, row, step), &bytes_of(vector))
     }
 
     /// Writes a part of a row. The first time the system is asked, which may be out of memory.

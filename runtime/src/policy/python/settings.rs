@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::env::python::args::find_interpreter;
 use crate::env::python::variables::{Variable, read_variable};
 use crate::policy::PolicyError;
+use crate::policy::python::policy_worker::WorkerModule;
 
 /// Time limit of a call.
 const ACT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -22,18 +23,24 @@ const LONGEST_KWARGS: usize = 64 << 10;
 /// The checked settings of a job's policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PythonPolicySettings {
+    /// What messages call the policy.
+    pub(in crate::policy) name: String,
     /// `file.py:factory` or `package.module:factory`.
-    pub(super) policy: String,
+    pub(in crate::policy) policy: String,
+    /// The module of ours that has the factory, if it is ours.
+    pub(in crate::policy) module: Option<WorkerModule>,
     /// The interpreter.
     pub(super) python: PathBuf,
     /// Environment variables of the worker.
-    pub(super) variables: Vec<Variable>,
+    pub(in crate::policy) variables: Vec<Variable>,
     /// Keyword arguments of the factory.
-    pub(super) kwargs: Map<String, Value>,
+    pub(in crate::policy) kwargs: Map<String, Value>,
+    /// What the user is told before the first episode.
+    pub(in crate::policy) notes: Vec<String>,
     /// The factory's seed.
     pub(super) seed: u64,
     /// Number of actions of a chunk that are executed.
-    pub(super) chunk_length: Option<usize>,
+    pub(in crate::policy) chunk_length: Option<usize>,
     /// Time limit of a call.
     pub(super) act_timeout: Duration,
     /// Time limit of a start.
@@ -51,11 +58,32 @@ impl PythonPolicySettings {
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let mut fields = SettingsReader::new(PolicyType::Python, config);
         let policy = fields.string("policy")?;
+        let policy = policy.ok_or_else(|| fields.missing("policy"))?;
+        let mut settings = Self::of_worker(&mut fields, policy)?;
+        settings.kwargs = fields.map("policy_kwargs")?.unwrap_or_default();
+        fields.finish()?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Reads what every policy in a worker has, and looks for the interpreter. There are no keyword
+    /// arguments yet.
+    ///
+    /// # Errors
+    /// Returns a [`SettingError`] with the name of the field.
+    pub(in crate::policy) fn of_worker(
+        fields: &mut SettingsReader,
+        policy: String,
+    ) -> Result<Self, SettingError> {
         let python = fields.path("python")?;
         let python = python.map_or("python3".to_owned(), |path| path.display().to_string());
         let variables = fields.map("env")?.unwrap_or_default();
-        let settings = Self {
-            policy: policy.ok_or_else(|| fields.missing("policy"))?,
+        // Only the memory planner uses it.
+        fields.number(DECLARED_MEMORY)?;
+        Ok(Self {
+            name: policy.clone(),
+            policy,
+            module: None,
             python: find_interpreter(&python)
                 .map_err(|err| refusal("python", &python, &err.to_string()))?,
             variables: variables
@@ -66,7 +94,8 @@ impl PythonPolicySettings {
                         .map_err(|err| refusal(&field, &value.to_string(), &err.to_string()))
                 })
                 .collect::<Result<_, _>>()?,
-            kwargs: fields.map("policy_kwargs")?.unwrap_or_default(),
+            kwargs: Map::new(),
+            notes: Vec::new(),
             seed: fields.whole("seed")?.unwrap_or(0),
             chunk_length: fields.count("action_chunk_length")?,
             act_timeout: fields.seconds("act_timeout_s")?.unwrap_or(ACT_TIMEOUT),
@@ -74,12 +103,7 @@ impl PythonPolicySettings {
                 .seconds("startup_timeout_s")?
                 .unwrap_or(STARTUP_TIMEOUT),
             max_restarts: fields.whole("max_restarts")?.unwrap_or(MAX_RESTARTS),
-        };
-        // Only the memory planner uses it.
-        fields.number(DECLARED_MEMORY)?;
-        fields.finish()?;
-        settings.check()?;
-        Ok(settings)
+        })
     }
 
     fn check(&self) -> Result<(), PolicyError> {

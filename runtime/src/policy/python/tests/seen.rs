@@ -96,3 +96,43 @@ fn more_rows_than_a_call_takes_go_in_several_calls() {
         .all(|(env, chunk)| first(chunk)[1] == env as f32);
     assert!(chunks.len() == 600 && right);
 }
+
+#[test]
+fn a_policy_that_looks_back_sees_past_steps_of_each_episode_the_oldest_first() {
+    let mut policy = start("LookingBack", json!({}));
+    assert_eq!(policy.spec().looks_back, 2);
+    begin(&mut policy, &[5, 6]);
+    for (env, level, x) in [
+        (0, 1, 0.25),
+        (1, 9, 0.5),
+        (0, 2, 0.5),
+        (0, 3, 0.75),
+        (0, 4, 1.0),
+    ] {
+        policy.observe(EnvIndex(env), &seen(env, level, x, "go").observation);
+    }
+    let rows = [seen(0, 4, 1.0, "go"), seen(1, 9, 0.5, "go")];
+    let chunks = policy.act(&rows).unwrap();
+    assert_eq!(first(&chunks[0]), [0.5, 0.75, 1.0, 2.0, 3.0, 4.0, 0.0]);
+    assert_eq!(
+        first(&chunks[1]),
+        [0.5, 0.5, 0.5, 9.0, 9.0, 9.0, 0.0],
+        "before the first step there is the first"
+    );
+    begin(&mut policy, &[7]);
+    policy.observe(EnvIndex(0), &seen(0, 8, 0.125, "go").observation);
+    let again = policy.act(&[seen(0, 8, 0.125, "go")]).unwrap();
+    assert_eq!(
+        first(&again[0])[..3],
+        [0.125; 3],
+        "a new episode has no past"
+    );
+    let refused = refusal(
+        "LookingBack",
+        json!({"policy_kwargs": {"looks_back": 1000}}),
+    );
+    assert!(
+        refused.contains("looks_back 1000, expected a whole number from 0 to 255"),
+        "{refused}"
+    );
+}

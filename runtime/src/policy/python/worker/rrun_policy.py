@@ -29,6 +29,7 @@ import traceback
 LARGEST_PACKET = 1 << 18
 LONGEST_TEXT = 16_000  # bytes of a reason
 LONGEST_HORIZON = 4096
+MOST_STEPS_BACK = 255
 HEAD = struct.Struct("=cI")
 
 
@@ -109,6 +110,7 @@ class Worker:
         self.needs_video = self.needs_video_of(self.own("needs_video"))
         self.cameras = config["spec"]["cameras"] if self.needs_video else {}
         self.states = config["spec"]["states"]
+        self.times = self.times_of(self.own("looks_back"))
         self.horizon = self.horizon_of(self.own("action_horizon"))
         if self.horizon is None:
             self.horizon = self.probe()
@@ -131,6 +133,14 @@ class Worker:
             return value is None or bool(value)
         raise Refused(f"`spec` of the policy has needs_video {value!r}, expected True or False")
 
+    def times_of(self, value):
+        """The axis of time that each row of an observation has: none for a policy that does not look back."""
+        if value is None or value == 0:
+            return ()
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 1 <= value <= MOST_STEPS_BACK:
+            return (int(value) + 1,)
+        raise Refused(f"`spec` of the policy has looks_back {value!r}, expected a whole number from 0 to {MOST_STEPS_BACK}")
+
     def horizon_of(self, value):
         if value is None:
             return None
@@ -141,8 +151,8 @@ class Worker:
     def probe(self):
         """Asks for actions for one row of zeros, to see how many there are."""
         self.stage("first call of `act`, with zeros")
-        pictures = {name: np.zeros((1, size["height"], size["width"], 3), np.uint8) for name, size in self.cameras.items()}
-        state = {name: np.zeros((1, length), np.float32) for name, length in self.states.items()}
+        pictures = {name: np.zeros((1, *self.times, size["height"], size["width"], 3), np.uint8) for name, size in self.cameras.items()}
+        state = {name: np.zeros((1, *self.times, length), np.float32) for name, length in self.states.items()}
         episodes = [Episode(0, 0, 0, 0)]
         if self.resets:
             self.policy.reset(episodes)
@@ -153,9 +163,12 @@ class Worker:
 
     def hello(self):
         versions = {"python": platform.python_version(), "numpy": np.__version__}
-        if "torch" in sys.modules:
-            versions["torch"] = str(sys.modules["torch"].__version__)
-        return {"action_horizon": self.horizon, "needs_video": self.needs_video, "has_reset": self.resets, "versions": versions}
+        for name in ("torch", "transformers", "lerobot"):
+            if name in sys.modules:
+                versions[name] = str(getattr(sys.modules[name], "__version__", "unknown"))
+        looks_back = self.times[0] - 1 if self.times else 0
+        terms = {"action_horizon": self.horizon, "needs_video": self.needs_video, "looks_back": looks_back, "has_reset": self.resets}
+        return {**terms, "versions": versions}
 
     def attach(self, layout):
         fd, begin, rows = self.config["memory_fd"], layout["actions"], layout["rows"]
@@ -170,8 +183,8 @@ class Worker:
             return np.frombuffer(seen, kind, count, offset).reshape(shape)
 
         sizes = self.cameras.items()
-        self.pictures = {name: view(np.uint8, (rows, size["height"], size["width"], 3), offset) for (name, size), offset in zip(sizes, layout["cameras"])}
-        self.state = {name: view(np.float32, (rows, length), offset) for (name, length), offset in zip(self.states.items(), layout["states"])}
+        self.pictures = {name: view(np.uint8, (rows, *self.times, size["height"], size["width"], 3), offset) for (name, size), offset in zip(sizes, layout["cameras"])}
+        self.state = {name: view(np.float32, (rows, *self.times, length), offset) for (name, length), offset in zip(self.states.items(), layout["states"])}
         self.actions = np.frombuffer(taken, np.float32, rows * self.horizon * self.size).reshape(rows, self.horizon, self.size)
 
     # --- work -----------------------------------------------------------------------------------------------------------

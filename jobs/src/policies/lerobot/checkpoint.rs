@@ -1,0 +1,216 @@
+//! What a LeRobot checkpoint says about itself in `config.json` (lerobot 0.6.1,
+//! `configs/policies.py`): its type, its inputs and the length of its actions. lerobot reads the
+//! same file again when it loads the checkpoint.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::files;
+use crate::policies::SettingError;
+
+/// Maximum bytes of a `config.json`; lerobot's have a few thousand.
+const LARGEST_CONFIG: u64 = 1 << 20;
+
+/// Files beside `config.json` that lerobot writes since 0.4. A checkpoint without them has its
+/// statistics among its weights.
+const PROCESSORS: [&str; 2] = ["policy_preprocessor.json", "policy_postprocessor.json"];
+
+/// Policies whose chunk depends on what they did before in the episode, and on what. lerobot keeps
+/// that for one batch of environments that step together.
+const WITH_A_PAST: [(&str, &str); 2] =
+    [("tdmpc", "its last plan"), ("lingbot_va", "its last chunk")];
+
+/// The description of a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LerobotCheckpoint {
+    /// Its file `config.json`.
+    pub path: PathBuf,
+    /// lerobot's name of the policy: `act`, `diffusion`, `smolvla` and so on.
+    pub policy: String,
+    /// Its inputs, by name.
+    pub inputs: Vec<CheckpointFeature>,
+    /// Number of components of an action, if the file says it.
+    pub action_size: Option<usize>,
+    /// Most actions of a chunk, if that is known for this type of policy.
+    pub longest_chunk: Option<usize>,
+    /// Length to which it pads states, if it does. A state of this length may be shorter.
+    pub padded_state: Option<usize>,
+}
+
+/// An input of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointFeature {
+    /// Its name, such as `observation.images.top`.
+    pub name: String,
+    /// What it is.
+    pub kind: FeatureKind,
+    /// Its shape without the batch: `[3, height, width]` of a picture, `[n]` of a state.
+    pub shape: Vec<usize>,
+}
+
+/// What an input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeatureKind {
+    /// Pictures of a camera.
+    Picture,
+    /// A state vector, of the robot or of the environment.
+    State,
+    /// Anything else: its processors make it.
+    Other,
+}
+
+/// The fields of `config.json` that are read here.
+#[derive(Deserialize)]
+struct ConfigFile {
+    r#type: String,
+    #[serde(default)]
+    input_features: serde_json::Map<String, Value>,
+    #[serde(default)]
+    output_features: serde_json::Map<String, Value>,
+    #[serde(default)]
+    use_peft: bool,
+    chunk_size: Option<usize>,
+    horizon: Option<usize>,
+    n_obs_steps: Option<usize>,
+    max_state_dim: Option<usize>,
+    temporal_ensemble_coeff: Option<f64>,
+}
+
+/// One entry of `input_features`.
+#[derive(Deserialize)]
+struct FeatureEntry {
+    r#type: String,
+    shape: Vec<usize>,
+}
+
+impl LerobotCheckpoint {
+    /// Reads the description of the checkpoint in `folder`, and looks for its other files.
+    ///
+    /// # Errors
+    /// Returns [`SettingError::File`] for a file that is missing or cannot be read, and for a
+    /// checkpoint that cannot be evaluated.
+    pub fn read(folder: &Path) -> Result<Self, SettingError> {
+        let path = folder.join("config.json");
+        let refuse = |reason: String| SettingError::File {
+            path: path.clone(),
+            reason,
+        };
+        let text = files::read(&path, LARGEST_CONFIG)
+            .map_err(|err| refuse(format!("{err}; a checkpoint of LeRobot has this file")))?;
+        let config: ConfigFile = serde_json::from_slice(&text).map_err(|err| {
+            refuse(format!(
+                "this is no configuration of a LeRobot policy: {err}"
+            ))
+        })?;
+        config.check().map_err(refuse)?;
+        look_for_files(folder)?;
+        let features = |entries| features(entries).map_err(refuse);
+        let action = features(&config.output_features)?
+            .into_iter()
+            .find(|feature| feature.name == "action");
+        Ok(Self {
+            inputs: features(&config.input_features)?,
+            action_size: action.and_then(|action| action.shape.first().copied()),
+            longest_chunk: config.longest_chunk(),
+            padded_state: config.max_state_dim,
+            policy: config.r#type,
+            path,
+        })
+    }
+
+    /// Checks how many actions of a chunk a job executes.
+    ///
+    /// # Errors
+    /// Returns [`SettingError::Argument`] if chunks are shorter.
+    pub fn check_chunk_length(&self, wanted: Option<usize>) -> Result<(), SettingError> {
+        match (wanted, self.longest_chunk) {
+            (Some(wanted), Some(longest)) if wanted > longest => Err(SettingError::argument(
+                "action_chunk_length",
+                &wanted.to_string(),
+                &format!("expected at most {longest}, the actions that this checkpoint can give"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the inputs of a kind.
+    pub fn inputs_of(&self, kind: FeatureKind) -> impl Iterator<Item = &CheckpointFeature> {
+        self.inputs.iter().filter(move |input| input.kind == kind)
+    }
+}
+
+impl ConfigFile {
+    /// Checks that the policy can be evaluated.
+    fn check(&self) -> Result<(), String> {
+        let kind = &self.r#type;
+        if self.use_peft {
+            return Err(
+                "it is an adapter (`use_peft`): merge it into its base model (`merge_and_unload` \
+                 of peft), and save that"
+                    .to_owned(),
+            );
+        }
+        match WITH_A_PAST.iter().find(|(name, _)| name == kind) {
+            Some((_, past)) => Err(format!(
+                "a chunk of `{kind}` depends on {past}, which is not kept for each episode"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the most actions of a chunk that can be executed.
+    fn longest_chunk(&self) -> Option<usize> {
+        if self.temporal_ensemble_coeff.is_some() {
+            return Some(1);
+        }
+        let of_diffusion = || {
+            let past = self.n_obs_steps?.saturating_sub(1);
+            self.horizon?.checked_sub(past)
+        };
+        match self.r#type.as_str() {
+            "diffusion" | "multi_task_dit" => of_diffusion(),
+            _ => self.chunk_size,
+        }
+    }
+}
+
+/// Reads features; those with a name of a kind that is not known are [`FeatureKind::Other`].
+fn features(entries: &serde_json::Map<String, Value>) -> Result<Vec<CheckpointFeature>, String> {
+    let feature = |(name, entry): (&String, &Value)| {
+        let entry = FeatureEntry::deserialize(entry)
+            .map_err(|err| format!("feature `{name}` has no type and shape: {err}"))?;
+        let kind = match entry.r#type.as_str() {
+            "VISUAL" => FeatureKind::Picture,
+            "STATE" | "ENV" => FeatureKind::State,
+            _ => FeatureKind::Other,
+        };
+        Ok(CheckpointFeature {
+            name: name.clone(),
+            kind,
+            shape: entry.shape,
+        })
+    };
+    entries.iter().map(feature).collect()
+}
+
+/// Looks for the processors of a checkpoint.
+fn look_for_files(folder: &Path) -> Result<(), SettingError> {
+    let missing = PROCESSORS
+        .into_iter()
+        .map(|name| folder.join(name))
+        .find(|path| !path.is_file());
+    match missing {
+        None => Ok(()),
+        Some(path) => Err(SettingError::File {
+            path,
+            reason: format!(
+                "there is no such file; for a checkpoint of LeRobot before 0.4, `python -m \
+                 lerobot.processor.migrate_policy_normalization --pretrained-path {}` writes one \
+                 that has it",
+                folder.display()
+            ),
+        }),
+    }
+}

@@ -1,0 +1,318 @@
+//! Assigns cameras and states of an environment to the inputs of a checkpoint: as the job says, and
+//! otherwise by name where only one assignment is possible.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::policies::SettingError;
+use crate::policies::lerobot::checkpoint::{CheckpointFeature, FeatureKind, LerobotCheckpoint};
+
+/// Prefixes of inputs in lerobot, before the name that a camera or a state has elsewhere.
+const PREFIXES: [&str; 2] = ["observation.images.", "observation."];
+
+/// Cameras that lerobot adds to a checkpoint and that have no picture (`empty_cameras`).
+const EMPTY_CAMERA: &str = "empty_camera";
+
+/// Names that gymnasium's environments give to lerobot's states (lerobot 0.6.1,
+/// `envs/utils.py: preprocess_observation`).
+const USUAL_NAMES: [(&str, &str); 2] = [
+    ("observation.state", "agent_pos"),
+    ("observation.environment_state", "environment_state"),
+];
+
+/// The setting `mapping` of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeatureMapping {
+    /// Camera of each input; `None` leaves the input out.
+    cameras: BTreeMap<String, Option<String>>,
+    /// States that are joined to each input.
+    states: BTreeMap<String, Vec<String>>,
+}
+
+/// An input, and the camera that fills it; `None` if it is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedCamera {
+    /// Name of the input.
+    pub feature: String,
+    /// Name of the camera.
+    pub camera: Option<String>,
+}
+
+/// An input, and the states that are joined to fill it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedState {
+    /// Name of the input.
+    pub feature: String,
+    /// Names of the states, in order.
+    pub states: Vec<String>,
+}
+
+impl FeatureMapping {
+    /// Reads the setting.
+    ///
+    /// # Errors
+    /// Returns [`SettingError::Argument`] for a field that has another name or kind.
+    pub fn read(mapping: &Map<String, Value>) -> Result<Self, SettingError> {
+        let mut all = Self::default();
+        for (name, value) in mapping {
+            let field = format!("mapping.{name}");
+            let wanted = match name.as_str() {
+                "cameras" | "states" => "expected an object",
+                _ => "expected `cameras` or `states`",
+            };
+            let (true, Some(entries)) = (wanted == "expected an object", value.as_object()) else {
+                return Err(SettingError::argument(&field, &value.to_string(), wanted));
+            };
+            for (feature, value) in entries {
+                let is_read = match name.as_str() {
+                    "cameras" => all.add_camera(feature, value),
+                    _ => all.add_states(feature, value),
+                };
+                is_read.map_err(|wanted| {
+                    let field = format!("{field}.{feature}");
+                    SettingError::argument(&field, &value.to_string(), wanted)
+                })?;
+            }
+        }
+        Ok(all)
+    }
+
+    fn add_camera(&mut self, feature: &str, value: &Value) -> Result<(), &'static str> {
+        let camera = match value {
+            Value::Null => None,
+            Value::String(camera) => Some(camera.clone()),
+            _ => return Err("expected the name of a camera, or null to leave the input out"),
+        };
+        self.cameras.insert(feature.to_owned(), camera);
+        Ok(())
+    }
+
+    fn add_states(&mut self, feature: &str, value: &Value) -> Result<(), &'static str> {
+        let names = match value {
+            Value::String(name) => Some(vec![name.clone()]),
+            Value::Array(names) => names
+                .iter()
+                .map(|name| name.as_str().map(str::to_owned))
+                .collect(),
+            _ => None,
+        };
+        let names = names.filter(|names: &Vec<String>| !names.is_empty());
+        let names = names.ok_or("expected the name of a state, or a list of names to be joined")?;
+        self.states.insert(feature.to_owned(), names);
+        Ok(())
+    }
+
+    /// Assigns a camera of the environment to each picture of the checkpoint.
+    ///
+    /// # Errors
+    /// Returns [`SettingError::Argument`] for names that do not exist, and for inputs whose camera
+    /// is not certain.
+    pub fn cameras(
+        &self,
+        checkpoint: &LerobotCheckpoint,
+        environment: &str,
+        cameras: &[&str],
+    ) -> Result<Vec<MappedCamera>, SettingError> {
+        let inputs: Vec<_> = checkpoint.inputs_of(FeatureKind::Picture).collect();
+        check_inputs("cameras", self.cameras.keys(), &inputs)?;
+        for (feature, camera) in &self.cameras {
+            if let Some(camera) = camera
+                && !cameras.contains(&camera.as_str())
+            {
+                return Err(unknown("cameras", feature, camera, environment, cameras));
+            }
+        }
+        let by_name = |input: &CheckpointFeature| {
+            let name = short(&input.name);
+            cameras.iter().find(|camera| **camera == name).copied()
+        };
+        let mut found: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+        for input in &inputs {
+            if let Some(given) = self.cameras.get(&input.name) {
+                found.insert(&input.name, given.as_deref());
+            } else if let Some(camera) = by_name(input) {
+                found.insert(&input.name, Some(camera));
+            } else if short(&input.name).starts_with(EMPTY_CAMERA) {
+                found.insert(&input.name, None);
+            }
+        }
+        let open: Vec<&str> = inputs
+            .iter()
+            .map(|input| input.name.as_str())
+            .filter(|name| !found.contains_key(name))
+            .collect();
+        match (&open[..], cameras) {
+            ([], _) => {}
+            // One picture of the only camera: nothing else can be meant.
+            ([feature], [camera]) if found.values().all(Option::is_none) => {
+                found.insert(feature, Some(camera));
+            }
+            _ => {
+                return Err(open_inputs(
+                    "cameras",
+                    "camera",
+                    &open,
+                    environment,
+                    cameras,
+                ));
+            }
+        }
+        let mapped = found.into_iter().map(|(feature, camera)| MappedCamera {
+            feature: feature.to_owned(),
+            camera: camera.map(str::to_owned),
+        });
+        Ok(mapped.collect())
+    }
+
+    /// Assigns states of the environment, with their lengths, to each state of the checkpoint.
+    ///
+    /// # Errors
+    /// Returns [`SettingError::Argument`] for names that do not exist, for states of another length
+    /// than the checkpoint reads, and for inputs whose states are not certain.
+    pub fn states(
+        &self,
+        checkpoint: &LerobotCheckpoint,
+        environment: &str,
+        states: &[(String, usize)],
+    ) -> Result<Vec<MappedState>, SettingError> {
+        let inputs: Vec<_> = checkpoint.inputs_of(FeatureKind::State).collect();
+        check_inputs("states", self.states.keys(), &inputs)?;
+        let listed: Vec<String> = states
+            .iter()
+            .map(|(name, length)| format!("{name} ({length})"))
+            .collect();
+        let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
+        let mut mapped = Vec::new();
+        let mut open = Vec::new();
+        for input in inputs {
+            let Some(names) = self.states_of(input, states) else {
+                open.push(input.name.as_str());
+                continue;
+            };
+            let mut length = 0;
+            for name in &names {
+                let state = states.iter().find(|(known, _)| known == name);
+                let Some((_, found)) = state else {
+                    return Err(unknown("states", &input.name, name, environment, &listed));
+                };
+                length += found;
+            }
+            check_length(input, &names, length, checkpoint.padded_state)?;
+            mapped.push(MappedState {
+                feature: input.name.clone(),
+                states: names,
+            });
+        }
+        if open.is_empty() {
+            return Ok(mapped);
+        }
+        Err(open_inputs("states", "state", &open, environment, &listed))
+    }
+
+    /// Returns the states of an input: those of the job, or the one that has its name, or the only
+    /// one that there is.
+    fn states_of(
+        &self,
+        input: &CheckpointFeature,
+        states: &[(String, usize)],
+    ) -> Option<Vec<String>> {
+        if let Some(given) = self.states.get(&input.name) {
+            return Some(given.clone());
+        }
+        let usual = USUAL_NAMES.iter().find(|(name, _)| *name == input.name);
+        let names = [Some(short(&input.name)), usual.map(|(_, name)| *name)];
+        let by_name = states
+            .iter()
+            .find(|(name, _)| names.contains(&Some(name.as_str())));
+        let only = match states {
+            [only] => Some(only),
+            _ => None,
+        };
+        by_name.or(only).map(|(name, _)| vec![name.clone()])
+    }
+}
+
+/// Returns the name of an input without lerobot's prefix.
+fn short(name: &str) -> &str {
+    let without = |prefix: &&str| name.strip_prefix(*prefix);
+    PREFIXES.iter().find_map(without).unwrap_or(name)
+}
+
+/// Checks that the inputs that a job names exist.
+fn check_inputs<'a>(
+    part: &str,
+    mut given: impl Iterator<Item = &'a String>,
+    inputs: &[&CheckpointFeature],
+) -> Result<(), SettingError> {
+    let is_known = |name: &String| inputs.iter().any(|input| input.name == *name);
+    let Some(name) = given.find(|name| !is_known(name)) else {
+        return Ok(());
+    };
+    let known: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
+    let known = match known.len() {
+        0 => "the checkpoint has no such inputs".to_owned(),
+        _ => format!("expected an input of the checkpoint: {}", known.join(", ")),
+    };
+    let field = format!("mapping.{part}");
+    Err(SettingError::argument(
+        &field,
+        &format!("for `{name}`"),
+        &known,
+    ))
+}
+
+fn unknown(
+    part: &str,
+    feature: &str,
+    found: &str,
+    environment: &str,
+    known: &[&str],
+) -> SettingError {
+    let field = format!("mapping.{part}.{feature}");
+    let wanted = format!("but environment `{environment}` has {}", list(known));
+    SettingError::argument(&field, &format!("`{found}`"), &wanted)
+}
+
+fn open_inputs(
+    part: &str,
+    what: &str,
+    open: &[&str],
+    environment: &str,
+    known: &[&str],
+) -> SettingError {
+    let field = format!("mapping.{part}");
+    let wanted = format!(
+        "expected the {what} for each; environment `{environment}` has {}",
+        list(known)
+    );
+    let found = format!("without `{}`", open.join("`, `"));
+    SettingError::argument(&field, &found, &wanted)
+}
+
+fn list(known: &[&str]) -> String {
+    match known {
+        [] => "none".to_owned(),
+        known => known.join(", "),
+    }
+}
+
+/// Checks the length of a state. lerobot pads the states of some policies, and then may say only the
+/// padded length.
+fn check_length(
+    input: &CheckpointFeature,
+    names: &[String],
+    length: usize,
+    padded: Option<usize>,
+) -> Result<(), SettingError> {
+    let wanted: usize = input.shape.iter().product();
+    let is_padded = padded == Some(wanted) && length <= wanted;
+    if length == wanted || is_padded {
+        return Ok(());
+    }
+    Err(SettingError::argument(
+        &format!("mapping.states.{}", input.name),
+        &format!("{} with {length} values", names.join(", ")),
+        &format!("expected {wanted}, as the checkpoint reads"),
+    ))
+}

@@ -1,0 +1,169 @@
+//! LeRobot's policies, by its own classes and processors in the user's interpreter.
+//!
+//! ```text
+//! settings, config.json ─► which camera and states fill which input ─► PythonPolicy ─► rrun_lerobot.py
+//! EnvSpec ───────────────┘
+//! ```
+//! The worker is that of a policy in Python (`crate::policy::python`), with a factory of ours:
+//! `rrun_lerobot.py`, which loads the checkpoint and infers.
+
+use std::path::PathBuf;
+
+use jobs::policies::lerobot::{
+    CheckpointFeature, FeatureKind, FeatureMapping, LerobotCheckpoint, MappedCamera,
+};
+use jobs::policies::{PolicyType, SettingsReader};
+use serde_json::{Map, Value, json};
+
+use crate::env::EnvSpec;
+use crate::policy::gr00t::find_model;
+use crate::policy::python::{PythonPolicy, PythonPolicySettings, WorkerModule};
+use crate::policy::settings::{MakeContext, PolicySettings};
+use crate::policy::{Policy, PolicyError};
+
+#[cfg(test)]
+mod tests;
+
+/// The factory of the policy, and the module that has it.
+const FACTORY: &str = "rrun_lerobot:LerobotPolicy";
+const MODULE: WorkerModule = ("rrun_lerobot", include_str!("worker/rrun_lerobot.py"));
+
+/// What the worker's environment has unless the job or the user sets it: nothing is downloaded
+/// while episodes wait for it.
+const OFFLINE: (&str, &str) = ("HF_HUB_OFFLINE", "1");
+
+/// The checked settings of a job's LeRobot policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LerobotSettings {
+    /// Folder of the checkpoint.
+    model_path: PathBuf,
+    /// What the checkpoint says about itself.
+    checkpoint: LerobotCheckpoint,
+    /// Cameras and states for its inputs.
+    mapping: FeatureMapping,
+    /// Settings of the worker, without the arguments that depend on the environment.
+    worker: PythonPolicySettings,
+}
+
+impl LerobotSettings {
+    /// Reads the settings, and the configuration of the checkpoint.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::Setting`] with the name of the field or of the file.
+    pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        let mut fields = SettingsReader::new(PolicyType::Lerobot, config);
+        let given = fields.path("model_path")?;
+        let given = given.ok_or_else(|| fields.missing("model_path"))?;
+        let mut worker = PythonPolicySettings::of_worker(&mut fields, FACTORY.to_owned())?;
+        let mapping = fields.map("mapping")?.unwrap_or_default();
+        let task = fields.string("task")?;
+        let overrides = fields.map("config_overrides")?.unwrap_or_default();
+        fields.finish()?;
+        let mapping = FeatureMapping::read(&mapping)?;
+        let model_path = find_model(&given)?;
+        let checkpoint = LerobotCheckpoint::read(&model_path)?;
+        checkpoint.check_chunk_length(worker.chunk_length)?;
+        worker.name = given.display().to_string();
+        worker.module = Some(MODULE);
+        worker.kwargs = arguments([
+            ("model_path", json!(model_path)),
+            ("actions", json!(worker.chunk_length)),
+            ("task", json!(task)),
+            ("config_overrides", json!(overrides)),
+        ]);
+        let (name, value) = OFFLINE;
+        let is_given = worker.variables.iter().any(|(given, _)| given == name);
+        if !is_given && std::env::var_os(name).is_none() {
+            worker
+                .variables
+                .push((name.to_owned(), Some(value.to_owned())));
+        }
+        Ok(Self {
+            model_path,
+            checkpoint,
+            mapping,
+            worker,
+        })
+    }
+
+    /// Returns the settings of the worker in an environment.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::Setting`] for an environment that lacks what the checkpoint reads, and
+    /// [`PolicyError::Mismatch`] for one with other actions.
+    fn for_env(&self, env: &EnvSpec) -> Result<PythonPolicySettings, PolicyError> {
+        let names: Vec<&str> = env
+            .cameras
+            .iter()
+            .map(|camera| camera.name.as_str())
+            .collect();
+        let (checkpoint, mapping) = (&self.checkpoint, &self.mapping);
+        let cameras = mapping.cameras(checkpoint, &env.name, &names)?;
+        let states = mapping.states(checkpoint, &env.name, &env.state)?;
+        let wanted = env.action.names.len();
+        if let Some(found) = checkpoint.action_size
+            && found != wanted
+        {
+            return Err(PolicyError::Mismatch {
+                policy: PolicyType::Lerobot.name(),
+                env: env.name.clone(),
+                wanted: format!("actions of {found} numbers"),
+                found: format!("{wanted}: {}", env.action.names.join(", ")),
+            });
+        }
+        let mut worker = self.worker.clone();
+        worker.notes = notes(checkpoint, env, &cameras);
+        let cameras = cameras.iter().map(|one| json!([one.feature, one.camera]));
+        let states = states.iter().map(|one| json!([one.feature, one.states]));
+        worker.kwargs.extend(arguments([
+            ("cameras", cameras.collect()),
+            ("states", states.collect()),
+        ]));
+        Ok(worker)
+    }
+}
+
+fn arguments<const N: usize>(values: [(&str, Value); N]) -> Map<String, Value> {
+    let named = values.map(|(name, value)| (name.to_owned(), value));
+    named.into_iter().collect()
+}
+
+/// Returns what the user should know: pictures of another size than the checkpoint was trained with.
+fn notes(checkpoint: &LerobotCheckpoint, env: &EnvSpec, cameras: &[MappedCamera]) -> Vec<String> {
+    let note = |input: &CheckpointFeature| {
+        let mapped = cameras.iter().find(|one| one.feature == input.name)?;
+        let name = mapped.camera.as_ref()?;
+        let camera = env.cameras.iter().find(|camera| camera.name == *name)?;
+        let [_, height, width] = input.shape[..] else {
+            return None;
+        };
+        let is_same = (height, width) == (camera.height as usize, camera.width as usize);
+        (!is_same).then(|| {
+            format!(
+                "camera `{name}` has {} x {} pixels, and `{}` of the checkpoint {height} x {width}",
+                camera.height, camera.width, input.name
+            )
+        })
+    };
+    let inputs = checkpoint.inputs_of(FeatureKind::Picture);
+    inputs.filter_map(note).collect()
+}
+
+impl PolicySettings for LerobotSettings {
+    fn chunk_length(&self) -> Option<usize> {
+        self.worker.chunk_length
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.model_path.clone()]
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        let worker = self.for_env(context.env)?;
+        let device = context.models.device();
+        let (env, lifeline) = (context.env, context.lifeline);
+        Ok(Box::new(PythonPolicy::start(
+            worker, env, device, lifeline,
+        )?))
+    }
+}

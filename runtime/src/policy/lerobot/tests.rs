@@ -1,0 +1,274 @@
+//! Tests with a stand-in for LeRobot, `tests/fixtures/lerobot`, in the project's interpreter.
+//! `tests/fidelity/test_lerobot.py` compares with LeRobot itself.
+
+use std::path::Path;
+
+use tch::Device;
+
+use super::*;
+use crate::env::{CameraSpec, EnvIndex, Frame, Observation};
+use crate::policy::tests::{env_spec, row};
+use crate::policy::{Chunk, EpisodeReset, Lifeline, PolicyRow};
+
+fn root() -> PathBuf {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_folder.parent().unwrap().to_owned()
+}
+
+/// Returns an environment with two cameras of 4 × 6 pixels.
+fn env() -> EnvSpec {
+    let camera = |name: &str| CameraSpec {
+        name: name.to_owned(),
+        height: 4,
+        width: 6,
+    };
+    EnvSpec {
+        cameras: vec![camera("front"), camera("wrist")],
+        language: "go".to_owned(),
+        ..env_spec()
+    }
+}
+
+/// Writes a checkpoint for the cameras `front` and `wrist` and a state of 4 numbers.
+fn checkpoint(folder: &Path, policy: &str, more: Value) {
+    let mut config = json!({
+        "type": policy,
+        "input_features": {
+            "observation.images.front": {"type": "VISUAL", "shape": [3, 4, 6]},
+            "observation.images.wrist": {"type": "VISUAL", "shape": [3, 8, 8]},
+            "observation.state": {"type": "STATE", "shape": [4]},
+        },
+        "output_features": {"action": {"type": "ACTION", "shape": [7]}},
+    });
+    config
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    let steps = json!({"steps": [{"registry_name": "device_processor", "config": {}}]});
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    std::fs::write(folder.join("policy_preprocessor.json"), steps.to_string()).unwrap();
+    std::fs::write(folder.join("policy_postprocessor.json"), "{}").unwrap();
+}
+
+/// Returns the settings of a job with this checkpoint.
+fn settings(folder: &Path, more: Value) -> Map<String, Value> {
+    let mut all = json!({
+        "model_path": folder, "python": root().join(".venv"),
+        "env": {"PYTHONPATH": root().join("tests/fixtures/lerobot")},
+        "mapping": {"states": {"observation.state": ["eef_position", "gripper_position"]}},
+    });
+    let all = all.as_object_mut().unwrap();
+    all.extend(more.as_object().unwrap().clone());
+    all.clone()
+}
+
+fn try_start(config: &Map<String, Value>) -> Result<PythonPolicy, PolicyError> {
+    let worker = LerobotSettings::read(config)?.for_env(&env())?;
+    PythonPolicy::start(worker, &env(), Device::Cpu, &Lifeline::alone())
+}
+
+fn start(policy: &str, config: Value, more: Value) -> PythonPolicy {
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint(folder.path(), policy, config);
+    try_start(&settings(folder.path(), more)).unwrap()
+}
+
+fn refusal(config: Value, more: Value) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint(folder.path(), "act", config);
+    let text = try_start(&settings(folder.path(), more))
+        .err()
+        .unwrap()
+        .to_string();
+    text.replace(&folder.path().display().to_string(), "CHECKPOINT")
+}
+
+/// Returns an observation with pictures of one level, and states of one number.
+fn observation(level: u8, x: f32) -> Observation {
+    let frame = Frame {
+        height: 4,
+        width: 6,
+        rgb: vec![level; 72].into(),
+    };
+    let mut observation = Observation::empty();
+    observation.video = [
+        ("front".to_owned(), frame.clone()),
+        ("wrist".to_owned(), frame),
+    ]
+    .into();
+    let states = env_spec().state.into_iter();
+    observation.state = states
+        .map(|(name, length)| (name, vec![x; length]))
+        .collect();
+    observation.language = "push it".into();
+    observation
+}
+
+fn seen(env: usize, level: u8, x: f32) -> PolicyRow {
+    row(env, observation(level, x))
+}
+
+fn begin(policy: &mut PythonPolicy, seeds: &[u64]) {
+    for (env, seed) in seeds.iter().enumerate() {
+        policy.reset(&[EpisodeReset {
+            env: EnvIndex(env),
+            episode: env as u64,
+            seed: *seed,
+        }]);
+    }
+}
+
+fn first(chunk: &Chunk) -> &[f32] {
+    assert_eq!(chunk.failure(), None);
+    chunk.action(0).unwrap()
+}
+
+#[test]
+fn a_checkpoint_sees_lerobots_names_and_units_and_its_processors_are_used() {
+    let mut policy = start("act", json!({}), json!({}));
+    assert_eq!(policy.spec().action_horizon, 2, "its n_action_steps");
+    assert_eq!(policy.spec().looks_back, 0);
+    let notes = policy.notes();
+    assert_eq!(
+        notes,
+        ["camera `wrist` has 4 x 6 pixels, and `observation.images.wrist` of the checkpoint 8 x 8"]
+    );
+    begin(&mut policy, &[5, 6]);
+    let mut other = observation(255, 0.75);
+    other.state.insert("gripper_position".to_owned(), vec![0.5]);
+    let rows = [seen(0, 51, 0.25), row(1, other)];
+    let chunks = policy.act(&rows).unwrap();
+    // The postprocessor adds 1: picture in 0..1, state, letters of `push it`, noise, rows of the call.
+    assert_eq!(first(&chunks[0]), [1.2, 1.25, 1.25, 8.0, 1.0, 3.0, 1.0]);
+    assert_eq!(first(&chunks[1]), [2.0, 1.75, 1.5, 8.0, 1.0, 3.0, 1.0]);
+    let facts: Map<_, _> = policy
+        .facts()
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    assert_eq!(facts["policy_versions"]["lerobot"], "0.6.1");
+    let cameras = json!([
+        ["observation.images.front", "front"],
+        ["observation.images.wrist", "wrist"]
+    ]);
+    assert_eq!(facts["policy_kwargs"]["cameras"], cameras);
+}
+
+#[test]
+fn a_job_can_set_the_task_the_length_of_a_chunk_and_fields_of_the_configuration() {
+    let more = json!({"task": "go", "action_chunk_length": 3, "config_overrides": {"scale": 2.0}});
+    let mut policy = start("act", json!({}), more);
+    assert_eq!(policy.spec().action_horizon, 3);
+    begin(&mut policy, &[5]);
+    let chunks = policy.act(&[seen(0, 51, 0.25)]).unwrap();
+    assert_eq!(first(&chunks[0])[3], 2.0 * 2.0 + 1.0);
+}
+
+#[test]
+fn a_policy_that_looks_back_sees_every_step_and_the_first_one_repeated() {
+    let mut policy = start("diffusion", json!({"n_obs_steps": 3}), json!({}));
+    assert_eq!(policy.spec().looks_back, 2);
+    begin(&mut policy, &[5, 6]);
+    let show = |policy: &mut PythonPolicy, env: usize, x: f32| {
+        policy.observe(EnvIndex(env), &observation(0, x));
+        policy.act(&[seen(env, 0, x)]).unwrap()[0].clone()
+    };
+    let (at_start, later) = (show(&mut policy, 0, 0.25), show(&mut policy, 1, 0.5));
+    assert_eq!(first(&at_start)[1..3], [1.25, 1.25]);
+    assert_eq!(first(&later)[1..3], [1.5, 1.5]);
+    for x in [0.375, 0.75, 0.875] {
+        policy.observe(EnvIndex(0), &observation(0, x));
+    }
+    let chunks = policy.act(&[seen(0, 0, 0.875)]).unwrap();
+    assert_eq!(
+        first(&chunks[0])[1..3],
+        [1.375, 1.875],
+        "two steps back, and now"
+    );
+}
+
+#[test]
+fn noise_follows_from_episode_and_step_and_not_from_the_other_rows() {
+    for kind in ["diffusion", "of_a_plugin"] {
+        let mut policy = start(kind, json!({}), json!({}));
+        let noise = |policy: &mut PythonPolicy, rows: &[PolicyRow]| -> Vec<f32> {
+            let chunks = policy.act(rows).unwrap();
+            chunks.iter().map(|chunk| first(chunk)[4]).collect()
+        };
+        begin(&mut policy, &[5, 6, 7]);
+        let all = [seen(0, 0, 0.5), seen(1, 0, 0.5), seen(2, 0, 0.5)];
+        let together = noise(&mut policy, &all);
+        let second = noise(&mut policy, &all);
+        begin(&mut policy, &[6]);
+        let alone = noise(&mut policy, &all[..1]);
+        assert_eq!(alone[0], together[1], "{kind}");
+        assert!(
+            together[0] != together[1] && second[1] != together[1],
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_both_sides() {
+    let swapped = json!({"cameras": {"observation.images.wrist": "left"}});
+    let table = [
+        (
+            json!({}),
+            json!({"mapping": {}}),
+            "`policy_config_dict.mapping.states` is without `observation.state`, expected the \
+             state for each; environment `push` has joint_position (7), joint_velocity (7), \
+             gripper_position (1), eef_position (3), eef_quaternion (4), object_position (3), \
+             object_quaternion (4), goal_position (3)",
+        ),
+        (
+            json!({}),
+            json!({"mapping": swapped}),
+            "`policy_config_dict.mapping.cameras.observation.images.wrist` is `left`, but \
+             environment `push` has front, wrist",
+        ),
+        (
+            json!({"output_features": {"action": {"type": "ACTION", "shape": [2]}}}),
+            json!({}),
+            "policy `lerobot` needs actions of 2 numbers; environment `push` has 7: dx, dy, dz, \
+             droll, dpitch, dyaw, gripper",
+        ),
+        (
+            json!({}),
+            json!({"action_chunk_length": 5}),
+            "`policy_config_dict.action_chunk_length` is 5, expected at most the 4 actions of its \
+             chunks",
+        ),
+        (
+            json!({"chunk_size": 4}),
+            json!({"action_chunk_length": 5}),
+            "`policy_config_dict.action_chunk_length` is 5, expected at most 4, the actions that \
+             this checkpoint can give",
+        ),
+        (
+            json!({}),
+            json!({"config_overrides": {"scael": 2.0}}),
+            "policy `CHECKPOINT`: `policy_config_dict.config_overrides.scael` is no field of this \
+             policy, which has chunk_size, ",
+        ),
+    ];
+    for (config, more, reason) in table {
+        let found = refusal(config, more);
+        assert!(found.contains(reason), "{found}");
+    }
+}
+
+#[test]
+fn a_lerobot_that_is_too_old_or_missing_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("lerobot")).unwrap();
+    let init = folder.path().join("lerobot/__init__.py");
+    std::fs::write(init, "__version__ = '0.5.3'").unwrap();
+    let found = refusal(json!({}), json!({"env": {"PYTHONPATH": folder.path()}}));
+    assert!(
+        found.contains("lerobot is 0.5.3, expected 0.6 or newer"),
+        "{found}"
+    );
+    let found = refusal(json!({}), json!({"env": {"PYTHONPATH": null}}));
+    assert!(found.contains("No module named 'lerobot'"), "{found}");
+}
