@@ -38,8 +38,8 @@ use crate::policy::{
 };
 
 pub use error::{OutputLines, WorkerError};
-pub(in crate::policy) use policy_worker::WorkerModule;
 pub use settings::PythonPolicySettings;
+pub(in crate::policy) use settings::WorkerModule;
 
 /// A policy in a worker, which is started again when it fails.
 pub struct PythonPolicy {

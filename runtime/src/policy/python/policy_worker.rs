@@ -17,13 +17,10 @@ use crate::policy::python::error::WorkerError;
 use crate::policy::python::hello::WorkerHello;
 use crate::policy::python::layout::BatchLayout;
 use crate::policy::python::link::WorkerLink;
-use crate::policy::python::settings::PythonPolicySettings;
+use crate::policy::python::settings::{PythonPolicySettings, WorkerModule};
 
 /// The worker's main module.
 const MAIN: WorkerModule = ("rrun_policy", include_str!("worker/rrun_policy.py"));
-
-/// Name and text of a Python module.
-pub(in crate::policy) type WorkerModule = (&'static str, &'static str);
 
 /// What all workers of a policy have in common.
 #[derive(Clone, Debug)]

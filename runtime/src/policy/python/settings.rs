@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 use crate::env::python::args::find_interpreter;
 use crate::env::python::variables::{Variable, read_variable};
 use crate::policy::PolicyError;
-use crate::policy::python::policy_worker::WorkerModule;
 
 /// Time limit of a call.
 const ACT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -19,6 +18,9 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(600);
 const MAX_RESTARTS: u64 = 3;
 /// Maximum bytes of `policy_kwargs`, which are sent in one packet of at most some 200 kB.
 const LONGEST_KWARGS: usize = 64 << 10;
+
+/// Name and text of a Python module.
+pub(in crate::policy) type WorkerModule = (&'static str, &'static str);
 
 /// The checked settings of a job's policy.
 #[derive(Clone, Debug, PartialEq)]
