@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::policies::PolicyType;
+
 /// A policy as in a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyChoice {
@@ -84,7 +86,7 @@ pub(super) fn json_option(
 }
 
 fn chosen(policy: &str) -> Result<PolicyChoice, PolicyChoiceError> {
-    if Path::new(policy).is_dir() {
+    if PolicyType::of(policy).is_none() && Path::new(policy).is_dir() {
         let config = Map::from_iter([("model_path".to_owned(), policy.into())]);
         return Ok(PolicyChoice {
             policy_type: "gr00t".to_owned(),
@@ -115,4 +117,21 @@ fn chosen(policy: &str) -> Result<PolicyChoice, PolicyChoiceError> {
 
 fn object(option: &'static str, text: &str) -> Result<Map<String, Value>, PolicyChoiceError> {
     serde_json::from_str(text).map_err(|err| PolicyChoiceError::Json { option, err })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_comes_before_a_folder_of_its_name() {
+        // Tests run in the folder of the crate, which has a folder `src`.
+        assert_eq!(chosen("src").unwrap().policy_type, "gr00t");
+        assert_eq!(chosen("python").unwrap().policy_type, "python");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("python");
+        std::fs::create_dir(&path).unwrap();
+        let policy = chosen(&path.display().to_string()).unwrap();
+        assert_eq!(policy.policy_type, "gr00t");
+    }
 }
