@@ -1,7 +1,7 @@
 //! `rrun`: a torchrun-compatible rank launcher. Links no libtorch and starts in milliseconds.
 //!
 //! ```text
-//! main ─► tools                                       the files of a run
+//! main ─► tools ─► installed                           the files of a run, the demo
 //!   ├───► cli                                         words and PET_* become options
 //!   ├───► plan::decide ─► slurm  node  numa           options become a plan, or a refusal
 //!   ├───► plan::missing                               files and modules that the jobs name
@@ -20,6 +20,7 @@ pub mod cli;
 pub mod events;
 pub mod failure;
 pub mod front;
+pub mod installed;
 pub mod logs;
 pub mod model_server;
 pub mod node;

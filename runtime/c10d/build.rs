@@ -12,10 +12,15 @@ use std::process::Command;
 
 const SHIM: &str = "shim";
 
+/// The run path of a program for other machines, instead of the folders of this one. `make wheel`
+/// sets it.
+const RUN_PATH: &str = "RRUN_RUN_PATH";
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={SHIM}");
     println!("cargo::rerun-if-env-changed=MUJOCO_DYNAMIC_LINK_DIR");
+    println!("cargo::rerun-if-env-changed={RUN_PATH}");
     let torch = Libtorch::find();
     let run_path = run_path(&torch);
     println!("cargo::rustc-link-arg={run_path}");
@@ -207,6 +212,9 @@ fn link_stand_in() -> PathBuf {
 /// The linker writes it as DT_RUNPATH, so LD_LIBRARY_PATH takes precedence. Tests and benches get
 /// it, too.
 fn run_path(torch: &Libtorch) -> String {
+    if let Ok(folders) = env::var(RUN_PATH) {
+        return format!("-Wl,-rpath,{folders}");
+    }
     let mut folders = vec![
         "$ORIGIN/../lib/torch".to_owned(),
         "$ORIGIN/../lib/mujoco".to_owned(),

@@ -204,7 +204,7 @@ pub enum PlanError {
     /// The binary of a built-in program was not found.
     #[error(
         "`{}` is missing; it runs `rrun eval` and `rrun serve`, and must be in the same folder as \
-         `rrun`",
+         `rrun`, or in the Python package `rrun` of the same venv",
         .0.display()
     )]
     NoRankBinary(PathBuf),

@@ -2,6 +2,7 @@
 //! no ranks, need no store and link no libtorch.
 //!
 //! ```text
+//! rrun demo [DIR]         evaluate what is installed: starts an evaluation in its place
 //! rrun report DIR         write the report again, from plan and journals
 //! rrun merge DIR…         merge several run folders into one
 //! rrun verify DIR         check that everything exists and is complete
@@ -13,6 +14,7 @@
 //! of the launcher.
 
 mod compare;
+mod demo;
 mod fit;
 mod merge;
 mod policies;
@@ -50,6 +52,7 @@ const LAST_WORDS: u64 = 2000;
 )]
 enum Tool {
     Compare(compare::CompareArgs),
+    Demo(demo::DemoArgs),
     Fit(Box<fit::FitArgs>),
     Merge(merge::MergeArgs),
     Policies(policies::PoliciesArgs),
@@ -99,6 +102,8 @@ enum ToolError {
     #[error(transparent)]
     Report(#[from] report::ReportError),
     #[error(transparent)]
+    Demo(#[from] demo::DemoError),
+    #[error(transparent)]
     Fit(#[from] fit::FitError),
     #[error(transparent)]
     Policy(#[from] policies::UnknownType),
@@ -116,6 +121,7 @@ pub fn is_asked(words: &[OsString]) -> bool {
 pub fn run(words: Vec<OsString>) -> ExitCode {
     let done = match Tool::read(&words) {
         Ok(Tool::Compare(args)) => compare::run(&args),
+        Ok(Tool::Demo(args)) => demo::run(&args),
         Ok(Tool::Fit(args)) => fit::run(&args),
         Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Policies(args)) => policies::run(&args),

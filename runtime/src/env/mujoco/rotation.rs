@@ -86,6 +86,14 @@ pub(crate) fn from_matrix(m: &[f64; 9]) -> [f64; 4] {
     })
 }
 
+/// Returns the horizontal distance between two points.
+///
+/// It is written out because `hypot` differs between C libraries, and needs glibc 2.35.
+pub(crate) fn flat_distance(a: [f64; 3], b: [f64; 3]) -> f64 {
+    let (x, y) = (a[0] - b[0], a[1] - b[1]);
+    (x * x + y * y).sqrt()
+}
+
 /// Returns the Euclidean length of a vector.
 pub(crate) fn norm(v: [f64; 3]) -> f64 {
     v.iter().map(|x| x * x).sum::<f64>().sqrt()

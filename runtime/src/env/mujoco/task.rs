@@ -2,7 +2,7 @@
 //! in [`TABLE`].
 
 use crate::env::mujoco::rng::EpisodeRng;
-use crate::env::mujoco::rotation::{minus, norm};
+use crate::env::mujoco::rotation::{flat_distance, minus, norm};
 
 /// Names of the tasks, which a job's `environment` selects.
 pub const TASKS: &[&str] = &["reach", "push", "pick_and_place"];
@@ -146,15 +146,11 @@ fn apart(rng: &mut EpisodeRng, near: f64, far: f64) -> ([f64; 2], [f64; 2]) {
     loop {
         let object = [rng.uniform(0.40, 0.54), rng.uniform(-0.18, 0.18)];
         let goal = [rng.uniform(0.40, 0.56), rng.uniform(-0.20, 0.20)];
-        let distance = (object[0] - goal[0]).hypot(object[1] - goal[1]);
+        let distance = flat_distance([object[0], object[1], 0.0], [goal[0], goal[1], 0.0]);
         if (near..far).contains(&distance) {
             return (object, goal);
         }
     }
-}
-
-fn flat_distance(a: [f64; 3], b: [f64; 3]) -> f64 {
-    (a[0] - b[0]).hypot(a[1] - b[1])
 }
 
 #[cfg(test)]

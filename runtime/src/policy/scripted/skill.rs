@@ -15,7 +15,7 @@
 //! push it to the target    Push ▶                         missed: (Raise)
 //! ```
 
-use crate::env::mujoco::rotation::minus;
+use crate::env::mujoco::rotation::{flat_distance, minus};
 use crate::env::{EnvSpec, Observation};
 use crate::policy::scripted::view::{ACTION_DIM, HOLDING, SceneState};
 use crate::policy::scripted::{EpisodeMemory, Phase, TRAVEL, TaskName, Waypoint, norm, task_of};
@@ -215,9 +215,8 @@ impl Skill {
 
     /// Returns the reason why the skill cannot start, if there is one.
     fn obstacle(self, memory: &EpisodeMemory, view: &SceneState) -> Option<String> {
-        let level = |a: [f64; 3], b: [f64; 3]| (a[0] - b[0]).hypot(a[1] - b[1]);
         let reason = match self {
-            Self::Grasp if level(view.hand, view.object) > 0.03 => {
+            Self::Grasp if flat_distance(view.hand, view.object) > 0.03 => {
                 "The hand is not above the block"
             }
             Self::Lift | Self::MoveAboveGoal | Self::Place if !is_held(view) => {

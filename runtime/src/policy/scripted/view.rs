@@ -4,7 +4,7 @@ use std::f64::consts::FRAC_PI_2;
 
 use crate::env::Observation;
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
-use crate::env::mujoco::rotation::{from_vector, minus, multiply, norm, rotate};
+use crate::env::mujoco::rotation::{flat_distance, from_vector, minus, multiply, norm, rotate};
 use crate::policy::{InferenceError, PolicyError};
 
 /// Number of components of an action.
@@ -49,7 +49,7 @@ impl SceneState {
 
     /// Returns the horizontal distance between object and goal.
     pub(super) fn distance_to_goal(&self) -> f64 {
-        (self.object[0] - self.goal[0]).hypot(self.object[1] - self.goal[1])
+        flat_distance(self.object, self.goal)
     }
 
     /// Returns the horizontal direction from object to goal.

@@ -5,7 +5,7 @@
 //! -m              <python> -u -m module args…
 //! --no-python     program args…
 //! --run-path      <python> -c <run_path.py> script args…     overrides the two above
-//! eval, serve     <folder of rrun>/rrun-rank eval args…      a plain word without the flags above
+//! eval, serve     rrun-rank eval args…                       a plain word without the flags above
 //! merge, report…  nothing: a tool, refused behind options
 //! ```
 //! `${local_rank}` is substituted in the user's words if they are arguments of a foreign program.
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::built_in::{TOOLS, meant_by};
 use crate::cli::{Cli, Environment};
+use crate::installed::rank_binary;
 use crate::node::Node;
 use crate::plan::decide::program::python::{find, interpreter};
 use crate::plan::decide::program::template::substitute;
@@ -26,9 +27,6 @@ use crate::plan::error::PlanError;
 
 /// Runs a script by runpy and records its exception, as torchrun's `run_script_path` does.
 const RUN_PATH: &str = include_str!("run_path.py");
-
-/// The binary that runs one rank of a built-in program.
-const RANK_BINARY: &str = "rrun-rank";
 
 /// A program to execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,14 +143,10 @@ impl Program {
 }
 
 fn built_in(name: &'static str, cli: &Cli, executable: &Path) -> Result<Program, PlanError> {
-    let binary = executable.with_file_name(RANK_BINARY);
-    if binary.is_file() {
-        Ok(Program::BuiltIn {
-            name,
-            binary,
-            args: cli.args.clone(),
-        })
-    } else {
-        Err(PlanError::NoRankBinary(binary))
-    }
+    let binary = rank_binary(executable).map_err(PlanError::NoRankBinary)?;
+    Ok(Program::BuiltIn {
+        name,
+        binary,
+        args: cli.args.clone(),
+    })
 }

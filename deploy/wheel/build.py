@@ -1,0 +1,184 @@
+"""Builds the wheel of rrun: `make wheel`.
+
+    python deploy/wheel/build.py [--target target/wheel] [--out dist]
+
+The wheel has two programs and what they need that torch and mujoco do not bring:
+
+    <bin>/rrun                           the launcher, a program without Python in front
+    <site-packages>/rrun/rrun-rank       one rank; finds libtorch and libmujoco beside its package
+    <site-packages>/rrun/suites/         the demo's jobs and policy
+    <site-packages>/rrun/*.py            `import rrun`, `python -m rrun`
+    <share>/man, completions             for the shells
+
+HDF5 is linked statically. What is left has to be on every machine of the platform tag, which is
+checked here, by the names and versions of the symbols.
+"""
+
+import argparse
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import pathlib
+import re
+import stat
+import subprocess
+import sys
+import tomllib
+import zipfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+# The oldest glibc that the programs run with: RHEL 9 and Ubuntu 22.04 have 2.34 and 2.35.
+GLIBC = (2, 34)
+TAG = f"py3-none-manylinux_{GLIBC[0]}_{GLIBC[1]}_x86_64"
+
+# Relative to rrun-rank in its package: torch and mujoco are packages beside it.
+RUN_PATH = "$ORIGIN/../torch/lib:$ORIGIN/../mujoco"
+
+# Libraries that the programs may load: those of every Linux, and those of the two packages.
+SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "ld-linux-x86-64.so.2", "libdl.so.2",
+          "libpthread.so.0", "librt.so.1"}
+PACKAGES = {"libtorch_cpu.so", "libc10.so", "libmujoco.so.3.17.0"}
+
+REQUIRES = ["torch>=2.11,<2.13", "mujoco==3.17.0"]
+EXTRAS = {"lerobot": ["lerobot>=0.6; python_version >= '3.12'"]}
+
+# A fixed time in the archive, so that the same programs give the same wheel.
+TIME = (2020, 1, 1, 0, 0, 0)
+
+ABOUT = "A torchrun-compatible rank launcher that evaluates robot policies, with the policy and the simulator in process"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Builds the wheel of rrun.")
+    parser.add_argument("--target", type=pathlib.Path, default=ROOT / "target/wheel", help="cargo's target folder")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", help="where the wheel goes")
+    args = parser.parse_args()
+    programs = build(args.target)
+    for program in programs.values():
+        check(program)
+    print(write(programs, args.out))
+
+
+def build(target: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Builds both programs, for other machines than this one."""
+    env = {**os.environ, "RRUN_RUN_PATH": RUN_PATH, "LIBZ_SYS_STATIC": "1"}
+    command = ["cargo", "build", "--release", "--locked", "--target-dir", str(target), "-p", "launcher", "-p", "runtime",
+               "--bins", "--features", "runtime/static-hdf5"]
+    subprocess.run(command, cwd=ROOT, env=env, check=True)
+    return {name: target / "release" / name for name in ("rrun", "rrun-rank")}
+
+
+def check(program: pathlib.Path) -> None:
+    """Refuses a program that would not start on an older machine."""
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", str(program))))
+    if unknown := needed - SYSTEM - PACKAGES:
+        sys.exit(f"{program} needs {', '.join(sorted(unknown))}, which other machines may not have")
+    symbols = run("objdump", "-T", str(program))
+    for version in re.findall(r"GLIBC_([0-9.]+)", symbols):
+        if tuple(map(int, version.split("."))) > GLIBC:
+            lines = [line.split()[-1] for line in symbols.splitlines() if f"GLIBC_{version})" in line]
+            sys.exit(f"{program} needs glibc {version} for {', '.join(lines)}")
+    if "rank" in program.name and f"[{RUN_PATH}]" not in run("readelf", "-d", str(program)):
+        sys.exit(f"{program} has another run path than {RUN_PATH}")
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def write(programs: dict[str, pathlib.Path], out: pathlib.Path) -> pathlib.Path:
+    """Writes the archive, and returns its path."""
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    name = f"rrun-{version}"
+    info, data = f"{name}.dist-info", f"{name}.data"
+    files: dict[str, tuple[bytes, bool]] = {
+        "rrun/rrun-rank": (programs["rrun-rank"].read_bytes(), True),
+        f"{data}/scripts/rrun": (programs["rrun"].read_bytes(), True),
+        f"{info}/METADATA": (metadata(version).encode(), False),
+        f"{info}/WHEEL": (f"Wheel-Version: 1.0\nGenerator: rrun\nRoot-Is-Purelib: false\nTag: {TAG}\n".encode(), False),
+        f"{info}/licenses/LICENSE": ((ROOT / "LICENSE").read_bytes(), False),
+        f"{info}/licenses/THIRD_PARTY.txt": (third_party().encode(), False),
+    }
+    for path in sorted((HERE / "rrun").rglob("*.py")):
+        files[f"rrun/{path.relative_to(HERE / 'rrun')}"] = (path.read_bytes(), False)
+    suites = ROOT / "jobs/suites"
+    for path in [suites / "demo.json", *sorted((suites / "demo_policy").rglob("*"))]:
+        if path.is_file():
+            files[f"rrun/suites/{path.relative_to(suites)}"] = (path.read_bytes(), False)
+    for shell, place in {"bash": "bash-completion/completions/rrun", "zsh": "zsh/site-functions/_rrun",
+                         "fish": "fish/vendor_completions.d/rrun.fish"}.items():
+        script = run(str(programs["rrun"]), "--print-completion", shell)
+        files[f"{data}/data/share/{place}"] = (script.encode(), False)
+
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{name}-{TAG}.whl"
+    record = io.StringIO()
+    rows = csv.writer(record, lineterminator="\n")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for place, (content, is_program) in files.items():
+            add(archive, place, content, is_program)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            rows.writerow([place, f"sha256={digest}", len(content)])
+        rows.writerow([f"{info}/RECORD", "", ""])
+        add(archive, f"{info}/RECORD", record.getvalue().encode(), False)
+    return path
+
+
+def add(archive: zipfile.ZipFile, place: str, content: bytes, is_program: bool) -> None:
+    entry = zipfile.ZipInfo(place, TIME)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = (stat.S_IFREG | (0o755 if is_program else 0o644)) << 16
+    archive.writestr(entry, content)
+
+
+def metadata(version: str) -> str:
+    lines = ["Metadata-Version: 2.4", "Name: rrun", f"Version: {version}", f"Summary: {ABOUT}", "License-Expression: Apache-2.0",
+             "License-File: LICENSE", "License-File: THIRD_PARTY.txt", "Requires-Python: >=3.10",
+             "Classifier: Operating System :: POSIX :: Linux", "Classifier: Environment :: GPU :: NVIDIA CUDA"]
+    lines += [f"Requires-Dist: {requirement}" for requirement in REQUIRES]
+    for extra, requirements in EXTRAS.items():
+        lines.append(f"Provides-Extra: {extra}")
+        for requirement in requirements:
+            package, _, marker = requirement.partition(";")
+            condition = f"({marker.strip()}) and extra == '{extra}'" if marker else f"extra == '{extra}'"
+            lines.append(f"Requires-Dist: {package}; {condition}")
+    lines.append("Description-Content-Type: text/markdown")
+    return "\n".join(lines) + "\n\n" + (HERE / "README.md").read_text()
+
+
+def third_party() -> str:
+    """Returns the licence texts of all crates inside the programs; those of HDF5, zlib and OpenH264 lie in theirs."""
+    command = ["cargo", "metadata", "--format-version=1", "--locked", "--offline", "--filter-platform=x86_64-unknown-linux-gnu",
+               "--features", "runtime/static-hdf5"]
+    found = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    packages = {package["id"]: package for package in found["packages"]}
+    nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
+    roots = [id for id, package in packages.items() if package["name"] in ("launcher", "runtime") and package["source"] is None]
+    inside, todo = set(), roots
+    while todo:
+        id = todo.pop()
+        if id not in inside:
+            inside.add(id)
+            kinds = nodes[id]["deps"]
+            todo += [dep["pkg"] for dep in kinds if any(kind["kind"] in (None, "build") for kind in dep["dep_kinds"])]
+    texts: dict[str, list[str]] = {}
+    for id in inside:
+        package = packages[id]
+        if package["source"] is None:
+            continue
+        title = f"{package['name']} {package['version']} ({package['license']})"
+        folder = pathlib.Path(package["manifest_path"]).parent
+        for file in sorted({path for pattern in ("LICEN*", "COPYING*", "NOTICE*") for path in folder.rglob(pattern) if path.is_file()}):
+            text = file.read_text(errors="replace").strip()
+            texts.setdefault(text, []).append(title)
+    parts = [", ".join(sorted(set(titles))) + "\n\n" + text for text, titles in sorted(texts.items(), key=lambda item: sorted(item[1]))]
+    return ("\n\n" + "-" * 80 + "\n\n").join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    main()
