@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use jobs::launch::fresh_id;
-use jobs::layout::RunFolder;
 use serde_json::Value;
 
 use crate::installed::suites;
