@@ -17,7 +17,10 @@ if .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then .venv/bin
 .venv/bin/python tests/imitation/run.py
 endef
 
-.PHONY: hostile deny demo test slow conformance bench build check gpu gpu-imitation simulators policies
+# Packs the programs that have been built.
+WHEEL := .venv/bin/python deploy/wheel/build.py
+
+.PHONY: hostile deny demo test slow conformance bench build check gpu gpu-imitation simulators policies wheel
 
 build:
 	@./setup.sh run
@@ -41,6 +44,12 @@ test:
 	$(CONFORMANCE) -m quick
 	.venv/bin/pytest -q tests/tch
 	$(IMITATION)
+	$(WHEEL)
+	.venv/bin/pytest -q -rs -m 'not slow' tests/wheel
+
+# The package for `pip install`, from the same programs: dist/rrun-….whl, see docs/install.md.
+wheel: build
+	$(WHEEL)
 
 # Takes several minutes: all jobs with 1 to 4 ranks, long soak tests, all black-box tests, and
 # simulators compared with plain gymnasium.
@@ -49,6 +58,8 @@ slow: conformance hostile
 	-jobs/suites/policies/install.sh # without Python 3.12, the comparison with LeRobot is skipped
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
 	.venv/bin/pytest -q -rs tests/page tests/gpu tests/fidelity
+	$(WHEEL)
+	.venv/bin/pytest -q -rs tests/wheel
 	.venv/bin/python tests/imitation/build.py
 	.venv/bin/pytest -q -m slow tests/imitation
 

@@ -19,9 +19,9 @@ python=${PYTHON:-python3}
 command -v "$python" >/dev/null || die "python3 is missing: apt install python3 python3-venv"
 
 # --- Debian packages without a wheel --------------------------------------------------------------
-# a C++ compiler (shims), libhdf5-dev (datasets), nasm (fast H.264), pkg-config, and Mesa's EGL
+# a C++ compiler (shims, HDF5), nasm (fast H.264), pkg-config, and Mesa's EGL
 # (rendering without a display)
-packages=(g++ pkg-config libhdf5-dev nasm libegl1 libegl-mesa0 libgl1-mesa-dri)
+packages=(g++ pkg-config nasm libegl1 libegl-mesa0 libgl1-mesa-dri)
 "$python" -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
 if [[ $want == test ]]; then packages+=(xvfb); fi # a display for simulators
 missing=()
@@ -49,8 +49,8 @@ case $torch in
 *) die "RRUN_TORCH is \`$torch\`, expected a 2.11 or a 2.12" ;;
 esac
 minimal=("torch==$torch" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 nvidia-cuda-crt==13.0.88
-    nvidia-cuda-cccl==13.0.85 mujoco==3.17.0)
-full=("torch==$torch" nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 numpy==2.4.6)
+    nvidia-cuda-cccl==13.0.85 mujoco==3.17.0 cmake==4.4.4)
+full=("torch==$torch" nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 numpy==2.4.6 cmake==4.4.4)
 tests=(h5py==3.16.0 pytest==9.2.0 gymnasium==1.4.0 pyzmq==27.3.0 msgpack==1.2.4 websockets==17.4 anyio==4.16.0 pillow==13.0.0)
 # openpi's client requires an older numpy, but the parts that are used here work with this one. Of
 # vla-eval, connection, runners and model servers are used, which need none of its other packages.
@@ -87,4 +87,5 @@ link() { [[ $(readlink "$2" || true) == "$1" ]] || ln -sfn "$1" "$2"; }
 link "$site/torch" .deps/libtorch
 for name in libmujoco.so libmujoco.so.3.17.0; do link "$site/mujoco/libmujoco.so.3.17.0" ".deps/mujoco/$name"; done
 [[ -e .deps/libtorch/lib/libtorch_cpu.so ]] || die ".venv has no libtorch: remove .venv and run this again"
+link "$site/cmake/data/bin/cmake" .deps/cmake
 [[ -e .deps/mujoco/libmujoco.so ]] || die ".venv has no libmujoco: remove .venv and run this again"

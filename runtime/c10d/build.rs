@@ -12,15 +12,10 @@ use std::process::Command;
 
 const SHIM: &str = "shim";
 
-/// The run path of a program for other machines, instead of the folders of this one. `make wheel`
-/// sets it.
-const RUN_PATH: &str = "RRUN_RUN_PATH";
-
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={SHIM}");
     println!("cargo::rerun-if-env-changed=MUJOCO_DYNAMIC_LINK_DIR");
-    println!("cargo::rerun-if-env-changed={RUN_PATH}");
     let torch = Libtorch::find();
     let run_path = run_path(&torch);
     println!("cargo::rustc-link-arg={run_path}");
@@ -39,6 +34,8 @@ fn main() {
         "cargo::rustc-env=RRUN_CUDA_SHIM={}",
         link_cuda_shim(&torch, &[cuda, products, upload]).display()
     );
+    let (major, minor) = torch.version();
+    println!("cargo::rustc-env=RRUN_CUDA_SHIM_TORCH={major}.{minor}");
     println!(
         "cargo::rustc-env=RRUN_TORCH_STAND_IN={}",
         link_stand_in().display()
@@ -90,20 +87,26 @@ impl Libtorch {
         found
     }
 
+    /// Returns major and minor number of this libtorch.
+    fn version(&self) -> (u32, u32) {
+        let header = self.include.join("torch/headeronly/version.h");
+        let text = std::fs::read_to_string(&header).unwrap_or_default();
+        version(&text).unwrap_or_else(|| {
+            missing(&format!(
+                "{} does not say which version libtorch is",
+                header.display()
+            ))
+        })
+    }
+
     /// Returns the folder with the header of the NCCL that this torch was built with. The layout of
     /// c10d's classes depends on NCCL's types.
     fn nccl(&self) -> &'static str {
-        let header = self.include.join("torch/headeronly/version.h");
-        let text = std::fs::read_to_string(&header).unwrap_or_default();
-        match version(&text) {
-            Some((2, 11)) => "third_party/nccl-2.28",
-            Some((2, 12)) => "third_party/nccl-2.29",
-            Some((major, minor)) => missing(&format!(
+        match self.version() {
+            (2, 11) => "third_party/nccl-2.28",
+            (2, 12) => "third_party/nccl-2.29",
+            (major, minor) => missing(&format!(
                 "libtorch is {major}.{minor}, expected 2.11 or 2.12"
-            )),
-            None => missing(&format!(
-                "{} does not say which version libtorch is",
-                header.display()
             )),
         }
     }
@@ -212,9 +215,6 @@ fn link_stand_in() -> PathBuf {
 /// The linker writes it as DT_RUNPATH, so LD_LIBRARY_PATH takes precedence. Tests and benches get
 /// it, too.
 fn run_path(torch: &Libtorch) -> String {
-    if let Ok(folders) = env::var(RUN_PATH) {
-        return format!("-Wl,-rpath,{folders}");
-    }
     let mut folders = vec![
         "$ORIGIN/../lib/torch".to_owned(),
         "$ORIGIN/../lib/mujoco".to_owned(),

@@ -1,10 +1,9 @@
 //! Collects names and versions of the loaded components for the journal.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::OnceLock;
 
-use c10d::cuda;
+use c10d::{cuda, libtorch};
 
 /// File in which NVIDIA's kernel module shows its version.
 const DRIVER: &str = "/sys/module/nvidia/version";
@@ -31,7 +30,7 @@ pub fn versions() -> BTreeMap<String, String> {
         }
     };
     add("rrun", Some(rrun()));
-    add("libtorch", libtorch_version());
+    add("libtorch", libtorch::version());
     add("mujoco", Some(mujoco_rs::mujoco_version().to_owned()));
     if let Ok(cuda) = cuda::load() {
         let numbers = cuda.versions().ok();
@@ -49,34 +48,12 @@ pub fn versions() -> BTreeMap<String, String> {
     versions
 }
 
-/// Returns the version of the libtorch that this process has loaded, such as `2.11.0+cu130`, if it
-/// has a file that says it.
-pub fn libtorch_version() -> Option<String> {
-    let folder = cuda::libtorch().ok()?;
-    libtorch(folder.parent()?)
-}
-
 /// Returns `0.1.0` or `0.1.0 (1a2b3c4d5e6f)`.
 fn rrun() -> String {
     let version = env!("CARGO_PKG_VERSION");
     COMMIT
         .get()
         .map_or(version.to_owned(), |commit| format!("{version} ({commit})"))
-}
-
-/// Returns libtorch's version, such as `2.11.0+cu130`: a wheel of torch has it in `version.py`, the
-/// libtorch archive in `build-version`.
-fn libtorch(root: &Path) -> Option<String> {
-    let read = |name: &str| std::fs::read_to_string(root.join(name)).ok();
-    let of_wheel = |text: String| {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("__version__ = ").map(str::to_owned))?;
-        Some(line.trim_matches(['\'', '"']).to_owned())
-    };
-    read("version.py")
-        .and_then(of_wheel)
-        .or_else(|| read("build-version").map(|text| text.trim().to_owned()))
 }
 
 /// Formats a version: 13000 is 13.0, which is 1000 times major plus 10 times minor
@@ -126,9 +103,5 @@ mod tests {
             [nccl_version(22_809), nccl_version(22_703)],
             ["2.28.9", "2.27.3"]
         );
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(libtorch(dir.path()), None);
-        std::fs::write(dir.path().join("build-version"), "2.11.0+cpu\n").unwrap();
-        assert_eq!(libtorch(dir.path()).as_deref(), Some("2.11.0+cpu"));
     }
 }

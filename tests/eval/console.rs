@@ -12,7 +12,8 @@ fn quiet_leaves_out_the_opening_table_and_keeps_the_results() {
         .succeeds()
         .stdout_has("METRICS SUMMARY")
         .stdout_has("1 of 1 episode")
-        .stdout_has("report: ");
+        .stdout_has("report: ")
+        .stdout_has("page:   ");
     assert!(!done.stdout.contains("pending"), "{}", done.stdout);
 }
 

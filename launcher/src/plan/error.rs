@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::installed::libraries::UnfitInstall;
 use crate::numa::error::NumaError;
 use crate::slurm::error::SlurmError;
 
@@ -208,6 +209,9 @@ pub enum PlanError {
         .0.display()
     )]
     NoRankBinary(PathBuf),
+    /// The binary of a built-in program would not start.
+    #[error(transparent)]
+    UnfitInstall(#[from] UnfitInstall),
 }
 
 /// Returns the node ranks that there are.

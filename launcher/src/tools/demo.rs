@@ -62,8 +62,8 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, ToolError> {
     let ranks = ranks.clamp(1, MOST_RANKS);
     let (page, videos) = (folder.join("report.html"), folder.join("*/*.mp4"));
     print(format_args!(
-        "144 episodes of 3 tasks on {} of {}; afterwards look at\n  {}   the page of the run\n  \
-         {}   the videos",
+        "144 episodes of 3 tasks on {} of {}, in about half a minute; then look at\n  {}   the page \
+         of the run, in a browser\n  {}   the videos\n",
         jobs::count::counted(ranks, "rank"),
         if gpus > 0 { "GPUs" } else { "CPUs" },
         page.display(),

@@ -128,6 +128,7 @@ fn tell(
         print(damage)?;
     }
     print(format_args!("report: {}", folder.report().display()))?;
+    print(format_args!("page:   {}", folder.page().display()))?;
     Ok(())
 }
 

@@ -8,9 +8,10 @@ use crate::error::DistError;
 use crate::ffi::cuda::{CudaShim, RawDevice};
 use crate::ffi::graph::GraphHandle;
 use crate::ffi::library::Library;
-use std::path::{Path, PathBuf};
+use crate::libtorch;
+use std::fmt;
+use std::path::Path;
 use std::sync::OnceLock;
-use std::{fmt, fs};
 use tch::Tensor;
 
 pub use crate::ffi::cuda::CudaVersions;
@@ -18,6 +19,9 @@ pub use crate::no_cuda::{NoCuda, NoLibtorch};
 
 /// The compiled `shim/cuda.cc`, built by build.rs.
 static SHIM: &[u8] = include_bytes!(env!("RRUN_CUDA_SHIM"));
+
+/// The version of libtorch, such as `2.11`, that [`SHIM`] was compiled for.
+const SHIM_TORCH: &str = env!("RRUN_CUDA_SHIM_TORCH");
 
 /// Files that show an NVIDIA driver: on a host, in a container that only gets devices, and under
 /// WSL.
@@ -105,34 +109,36 @@ fn failed_call(err: DistError) -> NoCuda {
     }
 }
 
-/// The folder of the libraries of libtorch that this process runs with.
-pub fn libtorch() -> Result<PathBuf, NoLibtorch> {
-    let maps = fs::read_to_string("/proc/self/maps").map_err(|err| NoLibtorch::Maps {
-        reason: err.to_string(),
-    })?;
-    libtorch_folder(&maps).ok_or(NoLibtorch::NotLoaded)
-}
-
 fn load_libraries() -> Result<Cuda, NoCuda> {
-    let library = libtorch()?.join("libtorch_cuda.so");
+    let library = libtorch::folder()?.join("libtorch_cuda.so");
     // Loaded globally, so that the shim finds libtorch's symbols. libtorch's own run path finds the
     // NVIDIA libraries.
     Library::open(&library.to_string_lossy(), true).map_err(NoCuda::of_library)?;
-    let shim = Library::open_image(SHIM).map_err(NoCuda::of_library)?;
     Ok(Cuda {
-        shim: CudaShim::bind(shim)?,
+        shim: CudaShim::bind(load_shim()?)?,
     })
 }
 
-/// Returns the folder from which the running process has loaded libtorch; `maps` is the content of
-/// `/proc/self/maps`.
-fn libtorch_folder(maps: &str) -> Option<PathBuf> {
-    let file = |line: &str| line.find('/').map(|start| line[start..].to_owned());
-    let library = maps
-        .lines()
-        .filter_map(file)
-        .find(|file| file.ends_with("/libtorch_cpu.so"))?;
-    Some(Path::new(&library).parent()?.to_owned())
+/// Loads the CUDA shim for the libtorch of this process.
+///
+/// The program contains the shim for the libtorch that it was built with. A package may have others
+/// beside the program, because libtorch's classes differ between its versions.
+fn load_shim() -> Result<Library, NoCuda> {
+    let Some(found) = libtorch::version().and_then(|version| libtorch::minor(&version)) else {
+        return Library::open_image(SHIM).map_err(NoCuda::of_library);
+    };
+    if found.to_string() == SHIM_TORCH {
+        return Library::open_image(SHIM).map_err(NoCuda::of_library);
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    let other = program.with_file_name(format!("librrun_cuda_{}_{}.so", found.0, found.1));
+    if !other.is_file() {
+        return Err(NoCuda::OtherTorch {
+            found: found.to_string(),
+            wanted: SHIM_TORCH,
+        });
+    }
+    Library::open(&other.to_string_lossy(), false).map_err(NoCuda::of_library)
 }
 
 impl Cuda {
@@ -331,22 +337,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folder_of_libtorch_is_read_from_the_process_map() {
-        let maps = "7f00-7f01 r-xp 00000000 00:00 0 [vdso]\n\
-                    7f02-7f03 r--p 00000000 08:01 42    /opt/my libs/torch/lib/libc10.so\n\
-                    7f04-7f05 r--p 00000000 08:01 43    /opt/my libs/torch/lib/libtorch_cpu.so\n";
-        assert_eq!(
-            libtorch_folder(maps),
-            Some(PathBuf::from("/opt/my libs/torch/lib"))
-        );
-        assert_eq!(libtorch_folder("7f00-7f01 r-xp 00000000 00:00 0\n"), None);
-    }
-
-    #[test]
     fn this_process_has_libtorch() {
         assert!(tch::Tensor::from(1.0).double_value(&[]) == 1.0);
-        let folder = libtorch_folder(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
+        let folder = libtorch::folder().unwrap();
         assert!(folder.join("libc10.so").exists());
+        let found = libtorch::version().and_then(|version| libtorch::minor(&version));
+        assert!(found.is_none_or(|found| found.to_string() == SHIM_TORCH));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod error;
 mod ffi;
 mod gather;
 mod group;
+pub mod libtorch;
 mod no_cuda;
 pub mod operators;
 pub mod package;

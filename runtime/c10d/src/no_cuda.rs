@@ -15,10 +15,18 @@ pub enum NoCuda {
     #[error(transparent)]
     NoLibtorch(#[from] NoLibtorch),
     /// A library that the install should have brought is missing.
-    #[error("{name} is missing: run ./setup.sh again on this machine")]
+    #[error("{name} is missing: install torch again, or run ./setup.sh again, on this machine")]
     MissingLibrary {
         /// File name of the library.
         name: String,
+    },
+    /// There is no shim for this version of libtorch.
+    #[error("torch is {found}, but this program can use CUDA only with {wanted}")]
+    OtherTorch {
+        /// Major and minor number of the libtorch that is loaded.
+        found: String,
+        /// Those of the libtorch that the program was built with.
+        wanted: &'static str,
     },
     /// libtorch's CUDA half or our shim cannot be loaded.
     #[error(transparent)]
@@ -71,7 +79,8 @@ mod tests {
         };
         assert_eq!(
             explained("libcusparse.so.12: cannot open shared object file: No such file"),
-            "libcusparse.so.12 is missing: run ./setup.sh again on this machine"
+            "libcusparse.so.12 is missing: install torch again, or run ./setup.sh again, on this \
+             machine"
         );
         assert_eq!(
             explained("x.so: undefined symbol: f"),

@@ -136,5 +136,6 @@ pub fn report(setup: &RankSetup, together: Together) -> Result<Report, RankError
     }
     console::out(tables::conclusion(&report));
     console::out(format_args!("report: {}", folder.report().display()));
+    console::out(format_args!("page:   {}", folder.page().display()));
     Ok(report)
 }

@@ -9,7 +9,6 @@ use tch::{Device, Kind, Tensor};
 use crate::policy::exported::folder::ExtractedFolder;
 use crate::policy::exported::inputs::Inputs;
 use crate::policy::{InferenceError, PolicyError};
-use crate::versions::libtorch_version;
 use c10d::cuda;
 use c10d::operators::{InferenceMode, to_host};
 use c10d::package::CompiledPackage;
@@ -202,7 +201,7 @@ pub(super) fn refused(err: PackageError) -> PolicyError {
 
 /// Checks that the package is of the version of libtorch that is loaded, if that is known.
 fn check_torch(package: &Package) -> Result<(), PackageProblem> {
-    let Some(version) = libtorch_version() else {
+    let Some(version) = c10d::libtorch::version() else {
         return Ok(());
     };
     let mut numbers = version.splitn(3, '.');

@@ -15,11 +15,11 @@ pub mod serve;
 pub mod template;
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::cli::built_in::{TOOLS, meant_by};
 use crate::cli::{Cli, Environment};
-use crate::installed::rank_binary;
+use crate::installed::{libraries, rank_binary};
 use crate::node::Node;
 use crate::plan::decide::program::python::{find, interpreter};
 use crate::plan::decide::program::template::substitute;
@@ -59,8 +59,8 @@ impl Program {
     /// found.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Program, PlanError> {
         match cli.built_in() {
-            Some("eval") => return built_in("eval", cli, &node.executable),
-            Some("serve") => return built_in("serve", cli, &node.executable),
+            Some("eval") => return built_in("eval", cli, env, node),
+            Some("serve") => return built_in("serve", cli, env, node),
             Some(word) if TOOLS.contains(&word) => {
                 return Err(PlanError::ToolComesFirst(word.to_owned()));
             }
@@ -142,8 +142,15 @@ impl Program {
     }
 }
 
-fn built_in(name: &'static str, cli: &Cli, executable: &Path) -> Result<Program, PlanError> {
-    let binary = rank_binary(executable).map_err(PlanError::NoRankBinary)?;
+fn built_in(
+    name: &'static str,
+    cli: &Cli,
+    env: &Environment,
+    node: &Node,
+) -> Result<Program, PlanError> {
+    let binary = rank_binary(&node.executable).map_err(PlanError::NoRankBinary)?;
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    libraries::check(&binary, env.get("LD_LIBRARY_PATH"), &cpuinfo)?;
     Ok(Program::BuiltIn {
         name,
         binary,

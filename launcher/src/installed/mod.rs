@@ -7,6 +7,8 @@
 //! /usr/local/bin/rrun      /usr/local/lib/python3.X/dist-packages/rrun/…          with Debian's pip
 //! ```
 
+pub mod libraries;
+
 use std::path::{Path, PathBuf};
 
 /// The binary that runs one rank of a built-in program.
