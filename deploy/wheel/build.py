@@ -38,6 +38,8 @@ ROOT = HERE.parent.parent
 
 # The oldest glibc that the programs run with: RHEL 9 and Ubuntu 22.04 have 2.34 and 2.35.
 GLIBC = (2, 34)
+# Newest versions of symbols in the C and C++ libraries: those of RHEL 9, which has GCC 11.
+SYMBOLS = {"GLIBC": GLIBC, "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (11, 0)}
 TAG = f"py3-none-manylinux_{GLIBC[0]}_{GLIBC[1]}_x86_64"
 
 # Relative to rrun-rank in its package: torch and mujoco are packages beside it.
@@ -134,10 +136,10 @@ def check(program: pathlib.Path) -> None:
     if unknown := needed - SYSTEM - PACKAGES:
         sys.exit(f"{program} needs {', '.join(sorted(unknown))}, which other machines may not have")
     symbols = run("objdump", "-T", str(program))
-    for version in re.findall(r"GLIBC_([0-9.]+)", symbols):
-        if tuple(map(int, version.split("."))) > GLIBC:
-            lines = [line.split()[-1] for line in symbols.splitlines() if f"GLIBC_{version})" in line]
-            sys.exit(f"{program} needs glibc {version} for {', '.join(lines)}")
+    for library, version in set(re.findall(r"\b(GLIBC|GLIBCXX|CXXABI|GCC)_([0-9.]+)", symbols)):
+        if tuple(map(int, version.split("."))) > SYMBOLS[library]:
+            lines = [line.split()[-1] for line in symbols.splitlines() if f"{library}_{version})" in line]
+            sys.exit(f"{program} needs {library} {version} for {', '.join(lines)}; build on Debian 12 or an older system")
     if program.name == "rrun-rank" and f"[{RUN_PATH}]" not in run("readelf", "-d", str(program)):
         sys.exit(f"{program} has another run path than {RUN_PATH}")
 

@@ -258,3 +258,13 @@ fn a_long_line_is_not_cut_on_the_console() {
         "each is one line"
     );
 }
+
+#[test]
+fn a_missing_folder_for_temporary_files_is_named() {
+    let ended = Rrun::new()
+        .env("TMPDIR", "/nowhere/at-all")
+        .sh("true")
+        .fails_with(1);
+    let wanted = "TMPDIR is `/nowhere/at-all`, which is not a folder";
+    assert!(ended.stderr.contains(wanted), "{}", ended.stderr);
+}

@@ -35,7 +35,7 @@ impl LogFolder {
                 });
             }
             Some(path) => make(path.to_path_buf(), |path| fs::create_dir_all(path))?,
-            None => unique(&std::env::temp_dir(), "torchelastic_")?,
+            None => unique(&temporary_folder()?, "torchelastic_")?,
         };
         // The path must be absolute: ranks may change their working directory before they write
         // their error file.
@@ -61,6 +61,15 @@ impl LogFolder {
             fs::create_dir_all(path)
         })?;
         Ok(path)
+    }
+}
+
+/// Returns the folder that TMPDIR names, or `/tmp`.
+fn temporary_folder() -> Result<PathBuf, LogError> {
+    let path = std::env::temp_dir();
+    match path.is_dir() {
+        true => Ok(path),
+        false => Err(LogError::NoTemporaryFolder { path }),
     }
 }
 

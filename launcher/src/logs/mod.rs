@@ -34,6 +34,12 @@ pub enum LogError {
         /// The path given.
         path: PathBuf,
     },
+    /// There is no folder for logs that nobody asked for.
+    #[error("TMPDIR is `{}`, which is not a folder; logs go there without --log-dir", .path.display())]
+    NoTemporaryFolder {
+        /// What TMPDIR names.
+        path: PathBuf,
+    },
     /// A folder or file could not be created.
     #[error("cannot make `{}`", .path.display())]
     Make {

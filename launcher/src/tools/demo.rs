@@ -55,15 +55,15 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, ToolError> {
         Some(folder) => folder.clone(),
         None => std::env::temp_dir().join(format!("rrun-demo-{}", fresh_id()?)),
     };
-    let jobs = write_jobs(&suites, &folder)?;
+    let (jobs, episodes) = write_jobs(&suites, &folder)?;
 
     let gpus = node.visible_gpus(std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
     let ranks = if gpus > 0 { gpus } else { node.cpus };
     let ranks = ranks.clamp(1, MOST_RANKS);
     let (page, videos) = (folder.join("report.html"), folder.join("*/*.mp4"));
     print(format_args!(
-        "144 episodes of 3 tasks on {} of {}, in about half a minute; then look at\n  {}   the page \
-         of the run, in a browser\n  {}   the videos\n",
+        "{episodes} episodes on {} of {}, in about half a minute; then look at\n  {}   the page of \
+         the run, in a browser\n  {}   the videos\n",
         jobs::count::counted(ranks, "rank"),
         if gpus > 0 { "GPUs" } else { "CPUs" },
         page.display(),
@@ -83,8 +83,9 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, ToolError> {
     Err(DemoError::Start { path, err }.into())
 }
 
-/// Writes the demo's jobs into a folder, with the paths of this machine. Returns their file.
-fn write_jobs(suites: &Path, folder: &Path) -> Result<PathBuf, DemoError> {
+/// Writes the demo's jobs into a folder, with the paths of this machine. Returns their file, and
+/// the number of their episodes.
+fn write_jobs(suites: &Path, folder: &Path) -> Result<(PathBuf, u64), DemoError> {
     let path = suites.join("demo.json");
     let unreadable = |reason: String| DemoError::Jobs {
         path: path.clone(),
@@ -93,6 +94,8 @@ fn write_jobs(suites: &Path, folder: &Path) -> Result<PathBuf, DemoError> {
     let text = std::fs::read_to_string(&path).map_err(|err| unreadable(err.to_string()))?;
     let mut jobs: Value = serde_json::from_str(&text).map_err(|err| unreadable(err.to_string()))?;
     find_files(&mut jobs, suites);
+    let all = jobs["jobs"].as_array().into_iter().flatten();
+    let episodes = all.filter_map(|job| job["num_episodes"].as_u64()).sum();
 
     let path = folder.join("demo.json");
     let written =
@@ -101,7 +104,7 @@ fn write_jobs(suites: &Path, folder: &Path) -> Result<PathBuf, DemoError> {
         path: path.clone(),
         err,
     })?;
-    Ok(path)
+    Ok((path, episodes))
 }
 
 /// Replaces the paths of the source by those of this machine.
@@ -162,7 +165,8 @@ mod tests {
     fn the_jobs_of_the_demo_are_written_with_files_that_exist() {
         let suites = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites"));
         let folder = tempfile::tempdir().unwrap();
-        let path = write_jobs(suites, &folder.path().join("new")).unwrap();
+        let (path, episodes) = write_jobs(suites, &folder.path().join("new")).unwrap();
+        assert_eq!(episodes, 144);
         let jobs: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let model = jobs["jobs"][0]["policy_config_dict"]["model_path"]
             .as_str()
