@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::clock::now;
 use crate::policy::served::{Actions, PolicyRequest, ServedSpec};
+use crate::serve::batcher::QueueRefusal;
 use crate::serve::connections::ConnectionId;
 use crate::serve::connections::Connections;
 use crate::serve::decoder::Decoder;
@@ -225,8 +226,16 @@ impl ServerState {
         };
         self.dispatcher
             .send(asked)
-            .map_err(|_| RequestError::PolicyGone)?;
-        answer.await.map_err(|_| RequestError::PolicyGone)?
+            .map_err(|_| self.without_dispatcher())?;
+        answer.await.map_err(|_| self.without_dispatcher())?
+    }
+
+    /// Returns the reason why the dispatcher, which passes requests to the policy, has ended.
+    fn without_dispatcher(&self) -> RequestError {
+        match *self.stop.borrow() {
+            Some(reason) if reason != POLICY_IS_GONE => QueueRefusal::Stopping.into(),
+            _ => RequestError::PolicyGone,
+        }
     }
 
     /// Requests a stop of the server; the first reason is kept.
