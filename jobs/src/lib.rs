@@ -39,6 +39,7 @@ pub mod printable;
 pub mod progress;
 pub mod random;
 pub mod rank_env;
+pub mod rank_probe;
 pub mod record_format;
 #[doc(hidden)]
 pub mod samples;

@@ -3,6 +3,7 @@
 //! ```text
 //! main ─► eval ──► policy, env, record, device      crates: report, c10d (libtorch's C++)
 //! main ─► serve ─► policy, device                   crates: gr00t, wire
+//! main ─► probe ─► device, env, versions            questions of `rrun doctor`
 //! policy ─► env                                     crates: gr00t, c10d, wire
 //! record ─► env                                     device ─► env, policy
 //! eval, serve ─► prometheus, console, error_file, latency
@@ -18,6 +19,7 @@ pub mod eval;
 mod host;
 mod latency;
 pub mod policy;
+pub mod probe;
 mod prometheus;
 pub mod record;
 pub mod serve;

@@ -1,9 +1,11 @@
 //! `rrun-rank eval …` and `rrun-rank serve …`: the program that `rrun eval …` and `rrun serve …`
-//! start for each rank. It runs under any torchrun-compatible launcher, and alone.
+//! start for each rank. It runs under any torchrun-compatible launcher, and alone. With `probe` it
+//! answers a question of `rrun doctor`.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use jobs::rank_probe::WORD;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     match words.split_first() {
         Some((program, rest)) if program == "eval" => runtime::eval::main(rest),
         Some((program, rest)) if program == "serve" => runtime::serve::main(rest),
+        Some((program, rest)) if program == WORD => runtime::probe::main(rest),
         _ => {
             eprintln!(
                 "rrun-rank: the first word names a program: eval or serve; `rrun` starts it as `rrun eval …`"

@@ -6,5 +6,6 @@
 mod child;
 mod collectives;
 mod gather;
+mod probe;
 mod python_peer;
 mod ranks;

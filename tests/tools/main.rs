@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod compare;
+mod doctor;
 mod fit;
 #[allow(dead_code, reason = "each file of tests takes what it needs")]
 mod folder;

@@ -15,8 +15,8 @@ use crate::cli::Cli;
 pub const PROGRAMS: [&str; 2] = ["eval", "serve"];
 
 /// Tools, which launch nothing.
-pub const TOOLS: [&str; 7] = [
-    "compare", "demo", "fit", "merge", "policies", "report", "verify",
+pub const TOOLS: [&str; 8] = [
+    "compare", "demo", "doctor", "fit", "merge", "policies", "report", "verify",
 ];
 
 /// Returns the names of the programs and tools.

@@ -24,7 +24,7 @@ PET_<OPTION>, e.g. PET_NPROC_PER_NODE, sets a default.";
 #[command(name = "rrun", version, term_width = 80, args_override_self = true)]
 #[command(disable_help_flag = true, disable_version_flag = true, after_help = SPELLINGS)]
 #[command(
-    override_usage = "rrun demo [DIR]\n       rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun [OPTIONS] eval --jobs FILE [ARGS]...\n       rrun [OPTIONS] serve --policy POLICY [ARGS]...\n       rrun merge DIR...\n       rrun report DIR\n       rrun verify DIR\n       rrun compare A B\n       rrun fit --jobs FILE\n       rrun policies [TYPE]"
+    override_usage = "rrun demo [DIR]\n       rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun [OPTIONS] eval --jobs FILE [ARGS]...\n       rrun [OPTIONS] serve --policy POLICY [ARGS]...\n       rrun merge DIR...\n       rrun report DIR\n       rrun verify DIR\n       rrun compare A B\n       rrun fit --jobs FILE\n       rrun policies [TYPE]\n       rrun doctor [OPTIONS]"
 )]
 pub struct Cli {
     /// Python script, module (with -m) or executable (with --no-python). Two programs are built in:

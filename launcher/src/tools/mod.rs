@@ -7,6 +7,7 @@
 //! rrun merge DIR…         merge several run folders into one
 //! rrun verify DIR         check that everything exists and is complete
 //! rrun compare A B        compare two policies on the same episodes
+//! rrun doctor             check this machine: GPUs, libraries, disk, limits, simulators
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
 //! rrun policies [TYPE]    list the policy types with their settings
 //! ```
@@ -15,6 +16,7 @@
 
 mod compare;
 mod demo;
+mod doctor;
 mod fit;
 mod merge;
 mod policies;
@@ -53,6 +55,7 @@ const LAST_WORDS: u64 = 2000;
 enum Tool {
     Compare(compare::CompareArgs),
     Demo(demo::DemoArgs),
+    Doctor(doctor::DoctorArgs),
     Fit(Box<fit::FitArgs>),
     Merge(merge::MergeArgs),
     Policies(policies::PoliciesArgs),
@@ -122,6 +125,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     let done = match Tool::read(&words) {
         Ok(Tool::Compare(args)) => compare::run(&args),
         Ok(Tool::Demo(args)) => demo::run(&args),
+        Ok(Tool::Doctor(args)) => doctor::run(&args),
         Ok(Tool::Fit(args)) => fit::run(&args),
         Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Policies(args)) => policies::run(&args),

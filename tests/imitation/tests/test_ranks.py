@@ -252,6 +252,20 @@ def test_fit_counts_what_the_visible_cards_have_free(machine, visible, cards):
     assert [it for it in free if it not in ended.out + ended.err] == [], ended.out
 
 
+# The machine.
+
+
+def test_the_doctor_tries_every_visible_card(machine):
+    ended = machine.rrun("doctor", "--json", "--output", machine.folder, "--timeout", PATIENCE_S // 2,
+                         visible="2,0,1", cards=4, used_mib="3:70000")
+    checks = {it["name"]: it for it in json.loads(ended.out)["checks"]}
+    assert checks["NVIDIA driver"]["found"].endswith("4 GPUs; CUDA_VISIBLE_DEVICES=2,0,1 shows 3")
+    assert [checks[f"GPU {card}"]["outcome"] for card in range(4)] == ["ok"] * 3 + ["warning"]
+    assert checks["CUDA"]["found"].endswith("a product on 3 GPUs"), checks["CUDA"]
+    assert checks["NCCL"]["found"].startswith("3 processes met"), checks["NCCL"]
+    assert "EGL" not in checks or checks["EGL"]["outcome"] == "failed"
+
+
 # Results.
 
 

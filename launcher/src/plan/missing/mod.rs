@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use crate::cli::Environment;
 use crate::plan::decide::program::python::find;
+pub use modules::NeededPython;
 use modules::{ModuleUser, Probe};
 
 /// The interpreter of an environment or policy that names none.
@@ -58,26 +59,47 @@ impl Missing {
 /// # Errors
 /// Returns the first thing that is certainly missing.
 pub fn check(jobs: &[Job], env: &Environment, gpus: usize) -> Result<(), Missing> {
-    let pending = || jobs.iter().filter(|job| job.status == Status::Pending);
+    probes(jobs, env, gpus)?
+        .into_iter()
+        .try_for_each(Probe::run)
+}
+
+/// Does the same without asking interpreters for modules. Returns the interpreters of the pending
+/// jobs, with what their workers import.
+///
+/// # Errors
+/// As [`check`], without missing modules.
+pub fn pythons(jobs: &[Job], env: &Environment, gpus: usize) -> Result<Vec<NeededPython>, Missing> {
+    let probes = probes(jobs, env, gpus)?.into_iter();
+    Ok(probes.map(Probe::needed).collect())
+}
+
+/// Checks files and interpreters, and returns the queries for modules.
+fn probes(jobs: &[Job], env: &Environment, gpus: usize) -> Result<Vec<Probe>, Missing> {
     let mut probes: Vec<Probe> = Vec::new();
-    for job in pending() {
+    for job in jobs.iter().filter(|job| job.status == Status::Pending) {
         check_policy(job, env, gpus).map_err(|what| Missing::of(job, what))?;
-        let policy = PolicyType::of(&job.policy_type);
-        if policy == Some(PolicyType::Lerobot) {
+        if PolicyType::of(&job.policy_type) == Some(PolicyType::Lerobot) {
             lerobot::check(job, env).map_err(|what| Missing::of(job, what))?;
         }
-        if matches!(policy, Some(PolicyType::Python | PolicyType::Lerobot)) {
-            let given = job.policy_config.get("python").and_then(Value::as_str);
-            let python = check_interpreter(ModuleUser::Policy, given, env)
-                .map_err(|what| Missing::of(job, what))?;
-            Probe::add(&mut probes, job, ModuleUser::Policy, python);
-        }
-        if is_python_environment(&job.environment) {
-            let python = check_environment(job, env).map_err(|what| Missing::of(job, what))?;
-            Probe::add(&mut probes, job, ModuleUser::Environment, python);
-        }
+        add_probes(&mut probes, job, env).map_err(|what| Missing::of(job, what))?;
     }
-    probes.into_iter().try_for_each(Probe::run)
+    Ok(probes)
+}
+
+/// Adds the interpreters of a job.
+fn add_probes(probes: &mut Vec<Probe>, job: &Job, env: &Environment) -> Result<(), String> {
+    let policy = PolicyType::of(&job.policy_type);
+    if matches!(policy, Some(PolicyType::Python | PolicyType::Lerobot)) {
+        let given = job.policy_config.get("python").and_then(Value::as_str);
+        let python = check_interpreter(ModuleUser::Policy, given, env)?;
+        Probe::add(probes, job, ModuleUser::Policy, python);
+    }
+    if is_python_environment(&job.environment) {
+        let python = check_environment(job, env)?;
+        Probe::add(probes, job, ModuleUser::Environment, python);
+    }
+    Ok(())
 }
 
 /// Checks the files that the job itself names for its policy. Whatever is in a YAML file of

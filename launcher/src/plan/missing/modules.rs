@@ -40,6 +40,20 @@ pub(super) struct Probe {
     modules: Vec<NeededModule>,
 }
 
+/// An interpreter that jobs need, and what is imported in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NeededPython {
+    /// The interpreter; a name is looked up in `PATH`.
+    pub python: PathBuf,
+    /// Variables that are set, or with `None` removed. Those whose values only ranks know are left
+    /// out.
+    pub variables: Vec<(String, Option<String>)>,
+    /// Top-level packages.
+    pub modules: Vec<String>,
+    /// The environment or policy that needs it, for messages.
+    pub user: String,
+}
+
 /// A module, and the first job that needs it.
 #[derive(Debug)]
 struct NeededModule {
@@ -122,6 +136,26 @@ impl Probe {
                 let job = job.clone();
                 probe.modules.push(NeededModule { name, job, user });
             }
+        }
+    }
+
+    /// Returns what it would ask.
+    pub(super) fn needed(self) -> NeededPython {
+        let variables = self.variables.into_iter().filter_map(|(name, value)| {
+            Some(match value {
+                Value::Null => (name, None),
+                // Only ranks know the values of `{gpu}` and the like.
+                Value::String(text) if text.contains('{') => return None,
+                Value::String(text) => (name, Some(text)),
+                other => (name, Some(other.to_string())),
+            })
+        });
+        let user = self.modules.first();
+        NeededPython {
+            python: self.python,
+            variables: variables.collect(),
+            user: user.map_or_else(String::new, |module| module.user.text(&module.job)),
+            modules: self.modules.into_iter().map(|module| module.name).collect(),
         }
     }
 

@@ -2,6 +2,8 @@
 //! errors.
 
 use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::transmute;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -18,7 +20,7 @@ use glutin::surface::{PbufferSurface, SurfaceAttributesBuilder};
 use mujoco_rs::logging::set_log_handler;
 use mujoco_rs::prelude::{MjLogMessage, MjModel, MjrContext, MjtLogLevel};
 
-use crate::env::egl::{EglRequest, NoSuchDevice, candidates, devices, note};
+use crate::env::egl::{EglDevice, EglRequest, NoSuchDevice, candidates, devices, note};
 
 /// Makes Mesa render in the calling thread instead of its own threads.
 ///
@@ -46,6 +48,10 @@ pub(super) struct Gl {
     // Dropped in this order: MuJoCo frees its textures while the context still exists.
     pub(super) context: MjrContext,
     _current: Current,
+    /// The device that renders.
+    pub(super) device: EglDevice,
+    /// OpenGL's name of the renderer, as `llvmpipe (LLVM 15.0.6, 256 bits)`.
+    pub(super) renderer: String,
     /// Message for the user about the device that renders.
     pub(super) note: Option<String>,
 }
@@ -54,6 +60,7 @@ pub(super) struct Gl {
 struct Current {
     gl: PossiblyCurrentContext,
     _surface: Surface<PbufferSurface>,
+    renderer: String,
 }
 
 impl Drop for Current {
@@ -67,7 +74,11 @@ impl Drop for Current {
 impl Gl {
     /// Opens an off-screen context on the most suitable EGL device that opens.
     pub(super) fn new(model: &MjModel, wanted: &EglRequest) -> Result<Self, NoGl> {
-        let OpenedContext { current, note } = open(wanted)?;
+        let OpenedContext {
+            current,
+            device,
+            note,
+        } = open(wanted)?;
         // SAFETY: `open` has just made a context current on this thread. It stays current until
         // drop: this file makes no other context current on a thread that has one (a worker has one
         // renderer), and `Gl` is not `Send`, because neither of its two contexts is.
@@ -75,6 +86,8 @@ impl Gl {
         context.offscreen();
         Ok(Self {
             context,
+            device,
+            renderer: current.renderer.clone(),
             _current: current,
             note,
         })
@@ -98,9 +111,10 @@ pub(super) enum NoGl {
     },
 }
 
-/// A context, and the message for the user about its device.
+/// A context with its device, and the message for the user about it.
 struct OpenedContext {
     current: Current,
+    device: EglDevice,
     note: Option<String>,
 }
 
@@ -113,7 +127,12 @@ fn open(wanted: &EglRequest) -> Result<OpenedContext, NoGl> {
         match on_device(&devices.handles[index]) {
             Ok(current) => {
                 let note = note(&devices.known, wanted, index, &reasons);
-                return Ok(OpenedContext { current, note });
+                let device = devices.known[index].clone();
+                return Ok(OpenedContext {
+                    current,
+                    device,
+                    note,
+                });
             }
             Err(error) => {
                 let device = &devices.known[index];
@@ -151,10 +170,40 @@ fn on_device(device: &Device) -> Result<Current, glutin::error::Error> {
         SurfaceAttributesBuilder::<PbufferSurface>::new().build(NonZeroU32::MIN, NonZeroU32::MIN);
     // SAFETY: the configuration belongs to this display and allows pbuffers.
     let surface = unsafe { display.create_pbuffer_surface(&config, &pixel)? };
+    let gl = context.make_current(&surface)?;
+    let renderer = renderer_name(&display);
     Ok(Current {
-        gl: context.make_current(&surface)?,
+        gl,
         _surface: surface,
+        renderer,
     })
+}
+
+/// Type of `glGetString`: `const GLubyte *(GLenum)`.
+type GetString = unsafe extern "system" fn(u32) -> *const c_char;
+
+/// Returns the name of the renderer of the context that is current on this thread.
+fn renderer_name(display: &Display) -> String {
+    /// gl.h: `GL_RENDERER`.
+    const RENDERER: u32 = 0x1F01;
+
+    let get: *const c_void = display.get_proc_address(c"glGetString");
+    if get.is_null() {
+        return "unknown".to_owned();
+    }
+    // SAFETY: OpenGL defines the function of this name with this type, and on Linux a function's
+    // address has the size of a pointer.
+    let get = unsafe { transmute::<*const c_void, GetString>(get) };
+    // SAFETY: the caller has just made a context of this display current on this thread.
+    let name = unsafe { get(RENDERER) };
+    if name.is_null() {
+        return "unknown".to_owned();
+    }
+    // SAFETY: it is not null, so it is a static string with a NUL at its end, which lives as long
+    // as the context and is copied here.
+    unsafe { CStr::from_ptr(name) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// What a thread is simulating, for the message of a fatal error.

@@ -34,6 +34,7 @@ pub(crate) mod arm;
 mod copy;
 mod ffi;
 mod model;
+mod picture;
 mod render;
 mod rng;
 pub(crate) mod rotation;
@@ -44,6 +45,7 @@ mod worker;
 mod tests;
 
 pub use ffi::draw_without_threads;
+pub use picture::draw_pair;
 pub use task::TASKS;
 
 /// Configuration of the environment.

@@ -7,7 +7,7 @@ use mujoco_rs::prelude::{
     MjData, MjModel, MjrRectangle, MjvCamera, MjvOption, MjvPerturb, MjvScene,
 };
 
-use crate::env::egl::EglRequest;
+use crate::env::egl::{EglDevice, EglRequest};
 use crate::env::mujoco::ffi::{Gl, NoGl};
 use crate::env::mujoco::model::{CAMERAS, SceneModel};
 use crate::env::{EnvError, Frame};
@@ -79,6 +79,11 @@ impl Renderer {
     /// Returns a message for the user about the device that renders, if there is one.
     pub(super) fn note(&self) -> Option<&str> {
         self.gl.note.as_deref()
+    }
+
+    /// Returns the device that renders, and OpenGL's name of the renderer.
+    pub(super) fn device(&self) -> (&EglDevice, &str) {
+        (&self.gl.device, &self.gl.renderer)
     }
 
     /// Renders one image for each camera.

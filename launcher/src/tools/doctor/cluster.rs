@@ -1,0 +1,148 @@
+//! Says what SLURM's and Kubernetes' variables tell, and what a launch takes from them.
+
+use crate::cli::Environment;
+use crate::slurm::gpus::SlurmGpus;
+use crate::slurm::place::{SlurmJob, SlurmPlace};
+use crate::slurm::{SlurmError, SlurmInference};
+use crate::tools::doctor::check::Check;
+use crate::tools::doctor::diagnosis::Diagnosis;
+
+/// Variables of Kubernetes that tell where a pod is: of every pod, of an Indexed Job, of a JobSet.
+const KUBERNETES: [&str; 6] = [
+    "KUBERNETES_SERVICE_HOST",
+    "JOB_COMPLETION_INDEX",
+    "JOBSET_NAME",
+    "REPLICATED_JOB_NAME",
+    "JOB_INDEX",
+    "JOBSET_RESTART_ATTEMPT",
+];
+
+pub(super) fn checks(env: &Environment) -> Vec<Check> {
+    let (of_slurm, of_kubernetes) = (env.clone(), env.clone());
+    let if_it_hangs = "report this as an error of rrun";
+    vec![
+        Check::new("SLURM", if_it_hangs, move || vec![slurm(&of_slurm)]),
+        Check::new("Kubernetes", if_it_hangs, move || {
+            vec![kubernetes(&of_kubernetes)]
+        }),
+    ]
+}
+
+fn slurm(env: &Environment) -> Diagnosis {
+    let name = "SLURM";
+    match inferred(env) {
+        Ok(None) => Diagnosis::note(name, "not in a job"),
+        Ok(Some(found)) => Diagnosis::ok(name, found),
+        Err(err) => {
+            let remedy = "correct the srun or sbatch command, or launch with `rrun --slurm off`";
+            Diagnosis::failed(name, err.to_string(), remedy)
+        }
+    }
+}
+
+/// Describes the place in SLURM and the options that a launch takes from it; `None` outside of a
+/// job.
+fn inferred(env: &Environment) -> Result<Option<String>, SlurmError> {
+    let place = SlurmPlace::read(env)?;
+    let described = match &place {
+        SlurmPlace::Outside => return Ok(None),
+        SlurmPlace::Shell(job) => format!("in the shell of job {}", name(job)),
+        SlurmPlace::Batch { job, .. } => format!("in the batch script of job {}", name(job)),
+        SlurmPlace::Step(step) => format!(
+            "task {} of {} in step {} of job {}",
+            step.proc_id,
+            step.num_tasks,
+            step.id,
+            name(&step.job)
+        ),
+    };
+    let inference = SlurmInference::new(&place, SlurmGpus::read(env), None)?;
+    let options = options(&inference);
+    Ok(Some(match options.is_empty() {
+        true => format!("{described}; a launch is on this machine alone"),
+        false => format!("{described}; a launch takes {}", options.join(" ")),
+    }))
+}
+
+fn options(inference: &SlurmInference) -> Vec<String> {
+    let mut options = Vec::new();
+    if let Some(meeting) = &inference.meeting {
+        options.push(format!("--nnodes {}", meeting.nnodes));
+        options.push(format!("--node-rank {}", meeting.node_rank));
+        options.push(format!("--master-addr {}", meeting.master_addr));
+        options.push(format!("--master-port {}", meeting.master_port));
+    }
+    let ranks = inference
+        .nproc
+        .map(|ranks| format!("--nproc-per-node {ranks}"));
+    options.extend(ranks);
+    options
+}
+
+fn name(job: &SlurmJob) -> String {
+    let element = job.element.clone();
+    element.unwrap_or_else(|| job.id.to_string())
+}
+
+fn kubernetes(env: &Environment) -> Diagnosis {
+    let set: Vec<String> = KUBERNETES
+        .into_iter()
+        .filter_map(|name| Some(format!("{name}={}", env.get(name)?.to_string_lossy())))
+        .collect();
+    match set.is_empty() {
+        true => Diagnosis::note("Kubernetes", "not in a pod"),
+        false => Diagnosis::ok("Kubernetes", set.join(" ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::doctor::diagnosis::Health;
+
+    #[test]
+    fn outside_of_clusters_there_are_notes() {
+        let env = Environment::default();
+        assert_eq!(slurm(&env), Diagnosis::note("SLURM", "not in a job"));
+        let none = Diagnosis::note("Kubernetes", "not in a pod");
+        assert_eq!(kubernetes(&env), none);
+    }
+
+    #[test]
+    fn a_step_says_what_a_launch_takes_from_it() {
+        let env = Environment::from([
+            ("SLURM_JOB_ID", "12"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_STEP_NUM_NODES", "2"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_STEP_TASKS_PER_NODE", "1(x2)"),
+            ("SLURM_STEP_NODELIST", "node[1-2]"),
+            ("SLURM_NODEID", "1"),
+            ("SLURM_PROCID", "1"),
+            ("SLURM_LOCALID", "0"),
+        ]);
+        let found = slurm(&env);
+        assert_eq!(found.health, Health::Ok, "{found:?}");
+        let expected = "task 1 of 2 in step 0 of job 12; a launch takes --nnodes 2 --node-rank 1 \
+                        --master-addr node1 --master-port ";
+        assert!(found.found.starts_with(expected), "{found:?}");
+    }
+
+    #[test]
+    fn variables_that_contradict_each_other_fail() {
+        let env = Environment::from([("SLURM_JOB_ID", "twelve")]);
+        let found = slurm(&env);
+        assert_eq!(found.health, Health::Failed);
+        assert!(found.found.contains("SLURM_JOB_ID"), "{found:?}");
+    }
+
+    #[test]
+    fn an_indexed_job_is_seen() {
+        let env = Environment::from([
+            ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
+            ("JOB_COMPLETION_INDEX", "3"),
+        ]);
+        let expected = "KUBERNETES_SERVICE_HOST=10.0.0.1 JOB_COMPLETION_INDEX=3";
+        assert_eq!(kubernetes(&env), Diagnosis::ok("Kubernetes", expected));
+    }
+}

@@ -1,0 +1,182 @@
+//! Checks the GPUs by the files of the kernel and by NVML.
+
+use jobs::bytes::ByteSize;
+use jobs::count::counted;
+
+use crate::cli::Environment;
+use crate::node::Node;
+use crate::node::nvml::{self, NvmlGpu, NvmlMachine};
+use crate::tools::doctor::check::Check;
+use crate::tools::doctor::diagnosis::Diagnosis;
+
+/// The name of the first result.
+const NAME: &str = "NVIDIA driver";
+
+/// How a container gets the driver's libraries.
+const CONTAINER_HELP: &str = "install the driver's libraries; in a container, docker run --gpus \
+                              all -e NVIDIA_DRIVER_CAPABILITIES=all, or apptainer --nv";
+
+/// What is known about the GPUs.
+#[derive(Clone, Debug)]
+struct GpuFacts {
+    /// Number of GPUs according to the kernel's driver.
+    of_kernel: usize,
+    /// Number of GPUs that CUDA shows.
+    visible: usize,
+    /// Value of `CUDA_VISIBLE_DEVICES`.
+    variable: Option<String>,
+    nvml: Result<NvmlMachine, String>,
+}
+
+pub(super) fn check(node: &Node, env: &Environment) -> Check {
+    let variable = env.get("CUDA_VISIBLE_DEVICES");
+    let variable = variable.map(|list| list.to_string_lossy().into_owned());
+    let visible = node.visible_gpus(variable.as_deref());
+    let of_kernel = node.gpus.len();
+    let if_it_hangs =
+        "the driver does not answer: see `dmesg` for Xid errors, and restart the node";
+    Check::new(NAME, if_it_hangs, move || {
+        let facts = GpuFacts {
+            of_kernel,
+            visible,
+            variable,
+            nvml: nvml::machine(),
+        };
+        facts.judged()
+    })
+}
+
+impl GpuFacts {
+    fn judged(&self) -> Vec<Diagnosis> {
+        match &self.nvml {
+            Err(_) if self.of_kernel == 0 => {
+                let found = "no NVIDIA GPU: policies and rendering run on the CPU";
+                vec![Diagnosis::note(NAME, found)]
+            }
+            Err(reason) => {
+                let gpus = counted(self.of_kernel, "GPU");
+                let found = format!("{gpus}, but NVML cannot be used: {reason}");
+                vec![Diagnosis::failed(NAME, found, CONTAINER_HELP)]
+            }
+            Ok(machine) => self.with_nvml(machine),
+        }
+    }
+
+    fn with_nvml(&self, machine: &NvmlMachine) -> Vec<Diagnosis> {
+        let cuda = machine.cuda.as_ref();
+        let cuda = cuda.map_or_else(String::new, |cuda| format!(", CUDA up to {cuda}"));
+        let gpus = counted(machine.gpus.len(), "GPU");
+        let found = format!("{}{cuda}, NVML, {gpus}", machine.driver);
+        let first = match &self.variable {
+            Some(list) if self.visible < machine.gpus.len() => {
+                let visible = self.visible;
+                let found = format!("{found}; CUDA_VISIBLE_DEVICES={list} shows {visible}");
+                Diagnosis::note(NAME, found)
+            }
+            _ => Diagnosis::ok(NAME, found),
+        };
+        let gpus = machine.gpus.iter().enumerate();
+        std::iter::once(first)
+            .chain(gpus.map(|(index, gpu)| of_gpu(index, gpu)))
+            .collect()
+    }
+}
+
+fn of_gpu(index: usize, gpu: &NvmlGpu) -> Diagnosis {
+    let name = format!("GPU {index}");
+    let memory = gpu.memory;
+    let found = format!(
+        "{}, {} free of {}",
+        gpu.name,
+        ByteSize(memory.total.saturating_sub(memory.used)),
+        ByteSize(memory.total)
+    );
+    if gpu.is_exclusive {
+        let found = format!("{found}; its compute mode lets only one process use it");
+        let remedy = "start one rank per GPU, or `nvidia-smi --compute-mode=0`";
+        return Diagnosis::warning(name, found, remedy);
+    }
+    if memory.used > memory.total / 2 {
+        let remedy = "`nvidia-smi` names the processes that use it; choose other GPUs with \
+                      CUDA_VISIBLE_DEVICES";
+        return Diagnosis::warning(name, format!("{found}: it is in use"), remedy);
+    }
+    Diagnosis::ok(name, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::nvml::GpuMemory;
+    use crate::tools::doctor::diagnosis::Health;
+
+    fn gpu(used_gib: u64) -> NvmlGpu {
+        NvmlGpu {
+            name: "NVIDIA H200".to_owned(),
+            memory: GpuMemory {
+                total: 140 << 30,
+                used: used_gib << 30,
+            },
+            is_exclusive: false,
+        }
+    }
+
+    fn facts(of_kernel: usize, nvml: Result<NvmlMachine, String>) -> GpuFacts {
+        GpuFacts {
+            of_kernel,
+            visible: of_kernel,
+            variable: None,
+            nvml,
+        }
+    }
+
+    fn machine(gpus: Vec<NvmlGpu>) -> NvmlMachine {
+        NvmlMachine {
+            driver: "580.65.06".to_owned(),
+            cuda: Some("13.0".to_owned()),
+            gpus,
+        }
+    }
+
+    #[test]
+    fn without_a_gpu_there_is_a_note() {
+        let all = facts(0, Err("no library".to_owned())).judged();
+        assert_eq!((all.len(), all[0].health), (1, Health::Note));
+    }
+
+    #[test]
+    fn gpus_without_nvml_fail_with_what_a_container_needs() {
+        let all = facts(2, Err("no library".to_owned())).judged();
+        assert_eq!(all[0].health, Health::Failed);
+        assert_eq!(all[0].found, "2 GPUs, but NVML cannot be used: no library");
+        assert!(all[0].remedy.as_ref().unwrap().contains("--nv"));
+    }
+
+    #[test]
+    fn every_gpu_has_a_line_and_one_in_use_is_a_warning() {
+        let all = facts(2, Ok(machine(vec![gpu(1), gpu(100)]))).judged();
+        assert_eq!(all[0].found, "580.65.06, CUDA up to 13.0, NVML, 2 GPUs");
+        let free = "NVIDIA H200, 139.0 GiB free of 140.0 GiB";
+        assert_eq!(all[1], Diagnosis::ok("GPU 0", free));
+        assert_eq!(all[2].health, Health::Warning);
+    }
+
+    #[test]
+    fn hidden_gpus_are_told() {
+        let mut facts = facts(2, Ok(machine(vec![gpu(1), gpu(1)])));
+        facts.variable = Some("1".to_owned());
+        facts.visible = 1;
+        let found = &facts.judged()[0];
+        assert_eq!(found.health, Health::Note);
+        assert!(found.found.ends_with("CUDA_VISIBLE_DEVICES=1 shows 1"));
+    }
+
+    #[test]
+    fn a_gpu_for_one_process_is_a_warning() {
+        let exclusive = NvmlGpu {
+            is_exclusive: true,
+            ..gpu(1)
+        };
+        assert_eq!(of_gpu(0, &exclusive).health, Health::Warning);
+    }
+}

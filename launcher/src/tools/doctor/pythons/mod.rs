@@ -1,0 +1,255 @@
+//! Checks the Pythons of simulators and policies: each imports what its workers import.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use jobs::count::counted;
+use jobs::file::JobFile;
+use jobs::known;
+use serde::Deserialize;
+
+use crate::cli::Environment;
+use crate::installed::suites;
+use crate::node::Node;
+use crate::plan::missing::{self, NeededPython};
+use crate::tools::doctor::check::Check;
+use crate::tools::doctor::child;
+use crate::tools::doctor::diagnosis::Diagnosis;
+
+/// Imports the modules in its arguments, and prints what came of it behind [`ANSWER`].
+const SCRIPT: &str = "\
+import importlib, json, platform, sys
+imported, failed = {}, {}
+for name in sys.argv[1:]:
+    try: imported[name] = str(getattr(importlib.import_module(name), '__version__', ''))
+    except BaseException as err: failed[name] = f'{type(err).__name__}: {err}'
+answer = {'python': platform.python_version(), 'imported': imported, 'failed': failed}
+print('\\nrrun-doctor', json.dumps(answer), flush=True)
+";
+
+/// The beginning of the line with the answer; modules may print more lines.
+const ANSWER: &str = "rrun-doctor ";
+
+/// What is imported in the venvs that the installers of `jobs/suites` make.
+const MODULES: [(&str, &[&str]); 6] = [
+    ("pusht", &["gymnasium", "gym_pusht"]),
+    ("pusher", &["gymnasium", "mujoco"]),
+    ("fetch", &["gymnasium", "gymnasium_robotics"]),
+    ("metaworld", &["gymnasium", "metaworld"]),
+    ("libero", &["robosuite", "libero"]),
+    ("lerobot", &["numpy", "lerobot"]),
+];
+
+/// Most characters of an error of Python.
+const ERROR_LENGTH: usize = 200;
+
+const HANGS: &str = "the file system of the interpreter does not answer: see `dmesg`";
+
+/// The answer of an interpreter.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct PythonAnswer {
+    python: String,
+    /// Versions by module, empty if unknown.
+    imported: BTreeMap<String, String>,
+    /// Errors by module.
+    failed: BTreeMap<String, String>,
+}
+
+/// Returns the check of a jobs file and of everything that it names.
+pub(super) fn of_jobs(jobs: &Path, node: &Node, env: &Environment, timeout: Duration) -> Check {
+    let visible = env.get("CUDA_VISIBLE_DEVICES");
+    let visible = visible.map(|list| list.to_string_lossy().into_owned());
+    let gpus = node.visible_gpus(visible.as_deref());
+    let (jobs, env) = (jobs.to_owned(), env.clone());
+    Check::new("jobs", HANGS, move || match needed(&jobs, &env, gpus) {
+        Ok((first, pythons)) => {
+            let pythons = pythons.iter().map(|python| {
+                let name = format!("Python {}", short(&python.python));
+                (name, python)
+            });
+            let pythons: Vec<(String, &NeededPython)> = pythons.collect();
+            std::iter::once(first)
+                .chain(all_at_once(&pythons, timeout))
+                .collect()
+        }
+        Err(reason) => {
+            let remedy = "correct the jobs file, or install what is missing";
+            vec![Diagnosis::failed("jobs", reason, remedy)]
+        }
+    })
+}
+
+/// Reads a jobs file and checks it as a launch does. Returns the interpreters that it needs.
+fn needed(
+    path: &Path,
+    env: &Environment,
+    gpus: usize,
+) -> Result<(Diagnosis, Vec<NeededPython>), String> {
+    let jobs = JobFile::read(path).map_err(|err| err.to_string())?.jobs;
+    let of_file = |reason: String| format!("`{}`: {reason}", path.display());
+    known::check(&jobs).map_err(|err| of_file(err.to_string()))?;
+    let pythons = missing::pythons(&jobs, env, gpus).map_err(|err| of_file(err.to_string()))?;
+    let found = format!(
+        "`{}`: {}, and the files that they name",
+        path.display(),
+        counted(jobs.len(), "job")
+    );
+    Ok((Diagnosis::ok("jobs", found), pythons))
+}
+
+fn all_at_once(pythons: &[(String, &NeededPython)], timeout: Duration) -> Vec<Diagnosis> {
+    thread::scope(|scope| {
+        let running: Vec<_> = pythons
+            .iter()
+            .map(|(name, python)| scope.spawn(move || imported(name, python, timeout)))
+            .collect();
+        let results = running.into_iter().map(thread::ScopedJoinHandle::join);
+        results.filter_map(Result::ok).collect()
+    })
+}
+
+/// Returns the checks of the venvs that the installers have made.
+pub(super) fn of_venvs(node: &Node, env: &Environment, timeout: Duration) -> Vec<Check> {
+    let source = suites(&node.executable);
+    let source = source.and_then(|suites| suites.ancestors().nth(2).map(Path::to_owned));
+    let folder = |variable: &str, name: &str| {
+        let given = env.non_empty(variable).map(PathBuf::from);
+        given.or_else(|| Some(source.as_ref()?.join(name)))
+    };
+    let simulators = folder("RRUN_SIMULATORS", ".simulators");
+    let policies = folder("RRUN_POLICIES", ".policies");
+    let mut venvs = in_folder("simulator", simulators);
+    venvs.extend(in_folder("policy", policies));
+    if venvs.is_empty() {
+        let none = || vec![Diagnosis::note("Python", NO_VENVS)];
+        return vec![Check::new("Python", HANGS, none)];
+    }
+    let checks = venvs.into_iter().map(|(name, python)| {
+        Check::new(name.clone(), HANGS, move || {
+            vec![imported(&name, &python, timeout)]
+        })
+    });
+    checks.collect()
+}
+
+/// What is said without venvs.
+const NO_VENVS: &str = "no venvs of simulators or policies; --jobs FILE checks those that a jobs \
+                        file names";
+
+/// Finds the venvs in a folder, by name.
+fn in_folder(what: &str, folder: Option<PathBuf>) -> Vec<(String, NeededPython)> {
+    let entries = folder.and_then(|folder| folder.read_dir().ok());
+    let mut venvs: Vec<PathBuf> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|venv| venv.join("bin/python").exists())
+        .collect();
+    venvs.sort();
+    let needed = venvs.into_iter().map(|venv| {
+        let name = venv.file_name().unwrap_or_default().to_string_lossy();
+        let known = MODULES.into_iter().find(|(known, _)| *known == name);
+        let modules = known.map_or(&["gymnasium"] as &[_], |(_, modules)| modules);
+        let python = NeededPython {
+            python: venv.join("bin/python"),
+            variables: Vec::new(),
+            modules: modules.iter().map(|name| (*name).to_owned()).collect(),
+            user: String::new(),
+        };
+        (format!("{what} {name}"), python)
+    });
+    needed.collect()
+}
+
+/// Imports in an interpreter what its workers import.
+fn imported(name: &str, needed: &NeededPython, timeout: Duration) -> Diagnosis {
+    let mut command = Command::new(&needed.python);
+    command.args(["-c", SCRIPT]).args(&needed.modules);
+    // As ranks do: MuJoCo's default is a window.
+    if std::env::var_os("MUJOCO_GL").is_none() {
+        command.env("MUJOCO_GL", "egl");
+    }
+    for (variable, value) in &needed.variables {
+        match value {
+            Some(value) => command.env(variable, value),
+            None => command.env_remove(variable),
+        };
+    }
+    let answer = match child::run(&mut command, timeout) {
+        Ok(ended) => answer(&ended.stdout).ok_or_else(|| {
+            let last = ended.stderr.lines().rfind(|line| !line.trim().is_empty());
+            format!(
+                "it ended with {}: {}",
+                ended.status,
+                last.unwrap_or_default()
+            )
+        }),
+        Err(err) => Err(err.to_string()),
+    };
+    judged(name, needed, answer)
+}
+
+fn answer(stdout: &str) -> Option<PythonAnswer> {
+    let line = stdout
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix(ANSWER))?;
+    serde_json::from_str(line).ok()
+}
+
+fn judged(name: &str, needed: &NeededPython, answer: Result<PythonAnswer, String>) -> Diagnosis {
+    let python = needed.python.display();
+    let user = match needed.user.as_str() {
+        "" => String::new(),
+        user => format!(" for {user}"),
+    };
+    let remedy = format!("try `{python} -c 'import {}'`", needed.modules.join(", "));
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(reason) => {
+            let found = format!("`{python}`{user}: {reason}");
+            return Diagnosis::failed(name, found, remedy);
+        }
+    };
+    let version = &answer.python;
+    if let Some((module, error)) = answer.failed.iter().next() {
+        let error: String = error.chars().take(ERROR_LENGTH).collect();
+        let found = format!("`{python}` ({version}){user} does not import {module}: {error}");
+        let remedy = match error.starts_with("ModuleNotFoundError") {
+            true => format!(
+                "install {module} there with `{python} -m pip install`, or name another interpreter"
+            ),
+            false => remedy,
+        };
+        return Diagnosis::failed(name, found, remedy);
+    }
+    let modules = answer.imported.iter().map(|(module, version)| {
+        let with_version = format!("{module} {version}");
+        with_version.trim_end().to_owned()
+    });
+    let modules: Vec<String> = modules.collect();
+    let modules = modules.join(", ");
+    Diagnosis::ok(
+        name,
+        format!("`{python}` ({version}){user} imports {modules}"),
+    )
+}
+
+/// Returns a name for an interpreter: that of its venv, or its own.
+fn short(python: &Path) -> String {
+    let venv = python
+        .parent()
+        .filter(|folder| folder.ends_with("bin"))
+        .and_then(Path::parent)
+        .filter(|venv| venv.join("pyvenv.cfg").exists())
+        .and_then(Path::file_name);
+    let name = venv.or_else(|| python.file_name()).unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests;

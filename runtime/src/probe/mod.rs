@@ -1,0 +1,78 @@
+//! `rrun-rank probe QUESTION`: answers a question of `rrun doctor` about this machine, because only
+//! the rank binary has libtorch, MuJoCo and CUDA. Question and answer are in
+//! [`jobs::rank_probe`]; each runs in a process of its own, which may hang or crash.
+
+mod libraries;
+mod pictures;
+mod round_trip;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use c10d::torch_error::{caught_of_libtorch, first_line};
+use jobs::rank_probe::{RankQuestion, WORD};
+use serde::Serialize;
+
+use crate::probe::round_trip::{Backend, Peer};
+
+/// Answers the question in `words`.
+pub fn main(words: &[OsString]) -> ExitCode {
+    let words: Vec<&str> = words
+        .iter()
+        .map(|word| word.to_str().unwrap_or_default())
+        .collect();
+    let question = words.first().and_then(|name| RankQuestion::of(name));
+    let backend = match question {
+        Some(RankQuestion::Gloo) => Some(Backend::Gloo),
+        Some(RankQuestion::Nccl) => Some(Backend::Nccl),
+        _ => None,
+    };
+    match (question, backend, &words[words.len().min(1)..]) {
+        (Some(RankQuestion::Libraries), _, []) => answer(|| Ok(libraries::loaded())),
+        (Some(RankQuestion::Cuda), _, []) => answer(libraries::computed),
+        (Some(RankQuestion::Egl), _, []) => answer(pictures::drawn),
+        (Some(_), Some(backend), []) => answer(|| round_trip::lead(backend)),
+        (Some(_), Some(backend), [port, rank, world]) => match Peer::read(port, rank, world) {
+            Some(peer) => joined(backend, &peer),
+            None => usage(),
+        },
+        _ => usage(),
+    }
+}
+
+/// Prints what `ask` returns.
+fn answer<T: Serialize>(ask: impl FnOnce() -> Result<T, String>) -> ExitCode {
+    let answer = caught_of_libtorch(ask).unwrap_or_else(Err);
+    let answer = answer.map_err(|reason| first_line(&reason).to_owned());
+    let line = match serde_json::to_string(&answer) {
+        Ok(line) => line,
+        Err(err) => {
+            eprintln!("rrun-rank: cannot write the answer: {err}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // Nobody is left to be told if standard output is closed.
+    let _ = writeln!(std::io::stdout(), "{line}");
+    match answer {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Takes part in the round trip of another process, which reports it.
+fn joined(backend: Backend, peer: &Peer) -> ExitCode {
+    match caught_of_libtorch(|| round_trip::join(backend, peer)).unwrap_or_else(Err) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("rrun-rank: process {}: {}", peer.rank, first_line(&reason));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn usage() -> ExitCode {
+    let names = RankQuestion::ALL.map(RankQuestion::name).join(", ");
+    eprintln!("rrun-rank: expected `{WORD} QUESTION`, one of {names}; `rrun doctor` asks them");
+    ExitCode::from(2)
+}
