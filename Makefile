@@ -20,7 +20,7 @@ endef
 # Packs the programs that have been built.
 WHEEL := .venv/bin/python deploy/wheel/build.py
 
-.PHONY: hostile deny demo test slow conformance bench build check gpu gpu-imitation simulators policies wheel
+.PHONY: docs hostile deny demo test slow conformance bench build check gpu gpu-imitation simulators policies wheel
 
 build:
 	@./setup.sh run
@@ -104,6 +104,10 @@ deny:
 	if $(DENY) --locked fetch db >/dev/null 2>&1; then $(DENY) --locked --offline check advisories; \
 	else echo "deny: advisories were not checked: their database cannot be fetched here" >&2; fi; \
 	else echo "deny: dependencies were not checked: cargo-deny cannot be installed here" >&2; fi
+
+# The site of docs/ in target/site; a broken link fails. Installs MkDocs once, into target/site-venv.
+docs:
+	@deploy/site/build.sh
 
 check: deny
 	.ci/style

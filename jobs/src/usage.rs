@@ -1,9 +1,35 @@
-//! Improves clap's errors where clap cannot know what the user meant.
+//! What clap's help and errors lack: examples, and what the user probably meant.
 
 use std::path::Path;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+/// Command lines and what they do, for the head of a `--help`.
+pub type Examples = &'static [(&'static str, &'static str)];
+
+/// Puts examples between the usage and the options of a command's help. They must not contain
+/// braces, which mark clap's own parts.
+pub fn with_examples(command: Command, examples: Examples) -> Command {
+    if examples.is_empty() {
+        return command;
+    }
+    let heading = command.get_styles().get_header();
+    let lines = example_lines(examples).join("\n  ");
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n\
+         {heading}Examples:{heading:#}\n  {lines}\n\n{{all-args}}{{after-help}}"
+    );
+    command.help_template(template)
+}
+
+/// Returns one line per example, with the explanations below each other.
+pub fn example_lines(examples: Examples) -> Vec<String> {
+    let widths = examples.iter().map(|(line, _)| line.chars().count());
+    let width = widths.max().unwrap_or(0);
+    let line = |(line, what): &(&str, &str)| format!("{line:width$}  # {what}");
+    examples.iter().map(line).collect()
+}
 
 /// Lets the options of a command take negative numbers as values, so that the error is about the
 /// value, and not about an unknown option.

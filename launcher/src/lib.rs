@@ -3,6 +3,7 @@
 //! ```text
 //! main ─► tools ─► installed                           the files of a run, the demo
 //!   ├───► cli                                         words and PET_* become options
+//!   ├───► generated ─► tools  cli                     completions and man pages
 //!   ├───► plan::decide ─► slurm  node  numa           options become a plan, or a refusal
 //!   ├───► plan::missing                               files and modules that the jobs name
 //!   ├───► agent ─┬─► rendezvous ─► store              the plan is carried out
@@ -20,6 +21,7 @@ pub mod cli;
 pub mod events;
 pub mod failure;
 pub mod front;
+pub mod generated;
 pub mod installed;
 pub mod logs;
 pub mod model_server;

@@ -4,14 +4,17 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use jobs::layout::RunFolder;
-use jobs::printable::{printable, printable_json};
+use jobs::printable::{printable, printable_json, printable_line};
 use launcher::agent;
 use launcher::agent::event::LaunchEnd;
 use launcher::agent::folder_lock::FolderLock;
+use launcher::cli::built_in::HelpTopic;
 use launcher::cli::{self, Cli, CliError, CliRequest, Environment, built_in};
+use launcher::generated::{completion, man};
 use launcher::node::Node;
 use launcher::partial_report;
 use launcher::plan::error::PlanError;
@@ -22,7 +25,14 @@ use launcher::tools;
 
 fn main() -> ExitCode {
     let env = Environment::inherited();
-    let words: Vec<OsString> = built_in::without_help(env::args_os().skip(1).collect());
+    let mut words: Vec<OsString> = env::args_os().skip(1).collect();
+    match built_in::help_topic(&words) {
+        Ok(None) => {}
+        Ok(Some(HelpTopic::Commands)) => return print(&cli::short_help()),
+        Ok(Some(HelpTopic::Options)) => return print(&cli::help()),
+        Ok(Some(HelpTopic::Command(name))) => words = [name, "--help"].map(Into::into).to_vec(),
+        Err(err) => return usage_error(&err.to_string(), 2),
+    }
     if tools::is_asked(&words) {
         return tools::run(words);
     }
@@ -40,14 +50,28 @@ fn main() -> ExitCode {
             launch(&cli, &words, &env)
         }
         Ok(CliRequest::Print(text)) => print(&text),
+        Ok(CliRequest::PrintCompletion(shell)) => print(&completion::script(shell)),
+        Ok(CliRequest::WriteMan(folder)) => match man::write(&folder) {
+            Ok(paths) => print(&lines(&paths)),
+            Err(err) => refuse(err),
+        },
         Err(err) => {
             if let CliError::Usage(_) = err {
                 eprintln!("{}", cli::usage());
             }
-            eprintln!("rrun: error: {}", printable(&err.to_string()));
-            ExitCode::from(err.exit_code())
+            usage_error(&err.to_string(), err.exit_code())
         }
     }
+}
+
+fn usage_error(text: &str, code: u8) -> ExitCode {
+    eprintln!("rrun: error: {}", printable(text));
+    ExitCode::from(code)
+}
+
+fn lines(paths: &[PathBuf]) -> String {
+    let line = |path: &PathBuf| printable_line(&path.display().to_string()).into_owned() + "\n";
+    paths.iter().map(line).collect()
 }
 
 fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {

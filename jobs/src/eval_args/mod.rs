@@ -15,7 +15,7 @@ use crate::bytes::ByteSize;
 use crate::config::Override;
 use crate::eval_args::values::address;
 use crate::record_format::RecordFormat;
-use crate::usage::{option_of_file, plain, with_negative_values};
+use crate::usage::{Examples, option_of_file, plain, with_examples, with_negative_values};
 
 mod resume;
 mod values;
@@ -24,6 +24,24 @@ pub(crate) use resume::is_taken_over;
 pub use values::{
     AddressError, ExportMode, LogFormat, Screen, ScreenError, VideoSize, VideoSizeError,
 };
+
+/// Examples of `eval`.
+pub const EXAMPLES: Examples = &[
+    ("rrun eval --jobs jobs.json", "one rank"),
+    (
+        "rrun --nproc-per-node gpu eval --jobs jobs.json",
+        "one rank per GPU",
+    ),
+    (
+        "rrun --dry-run eval --jobs jobs.json",
+        "only print the plan",
+    ),
+    (
+        "rrun eval --jobs jobs.json --only 'reach:0-3'",
+        "four episodes of a job",
+    ),
+    ("rrun eval --resume outputs/jobs", "continue a run"),
+];
 
 /// Run the jobs of a file and report the results.
 ///
@@ -290,7 +308,7 @@ impl EvalArgs {
     pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
         let name = std::iter::once(OsString::from("eval"));
         let words = name.chain(words.iter().map(|word| with_dashes(word)));
-        let mut options = with_negative_values(Self::command());
+        let mut options = with_examples(with_negative_values(Self::command()), EXAMPLES);
         let matches = options
             .try_get_matches_from_mut(words)
             .map_err(|err| plain(err, &mut options, option_of_file))?;

@@ -13,11 +13,31 @@ use std::time::Duration;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::eval_args::with_dashes;
-use crate::usage::{plain, with_negative_values};
+use crate::usage::{Examples, plain, with_examples, with_negative_values};
 
 pub use choice::{PolicyChoice, PolicyChoiceError};
 pub use interface::{InterfaceError, RobotCamera, RobotInterface};
 pub use setup::{InterfaceSource, ServeSetup, ServeSetupError};
+
+/// Examples of `serve`.
+pub const EXAMPLES: Examples = &[
+    (
+        "rrun serve --policy CHECKPOINT --environment reach",
+        "GR00T, on port 5555",
+    ),
+    (
+        "rrun serve --jobs jobs.json --only reach",
+        "the policy of a job",
+    ),
+    (
+        "rrun serve --policy CHECKPOINT --interface robot.json",
+        "for a robot",
+    ),
+    (
+        "rrun --nproc-per-node 4 serve --jobs jobs.json --front-port 8000",
+        "4 ranks, one port",
+    ),
+];
 
 /// Serve a policy to robots and simulators with GR00T's ZeroMQ protocol, and openpi's and
 /// vla-eval's websocket protocols, on one port per rank.
@@ -280,7 +300,7 @@ impl ServeArgs {
     pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
         let name = std::iter::once(OsString::from("serve"));
         let words = name.chain(words.iter().map(|word| with_dashes(word)));
-        let mut options = with_negative_values(Self::command());
+        let mut options = with_examples(with_negative_values(Self::command()), EXAMPLES);
         let named = |word: &str| Path::new(word).exists().then(|| "--policy".to_owned());
         let matches = options
             .try_get_matches_from_mut(words)

@@ -1,52 +1,76 @@
-//! The built-in words of `rrun`, which name no file: its programs, its tools, and `help`.
+//! The built-in words of a command line, which name no file: programs, tools, and `help`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use jobs::known::nearest;
 use jobs::serve_args::{TOKEN_VARIABLE, take_token};
 use jobs::shell::quoted;
 
 use crate::cli::Cli;
-
-/// Built-in programs that run in ranks.
-pub const PROGRAMS: [&str; 2] = ["eval", "serve"];
+use crate::cli::commands::{meant, names};
 
 /// Tools, which launch nothing.
 pub const TOOLS: [&str; 8] = [
     "compare", "demo", "doctor", "fit", "merge", "policies", "report", "verify",
 ];
 
-/// Returns the names of the programs and tools.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    PROGRAMS.into_iter().chain(TOOLS)
+/// What `rrun help …` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HelpTopic {
+    /// The commands, as `rrun --help`.
+    Commands,
+    /// The options of the launcher.
+    Options,
+    /// A command, as its own `--help`.
+    Command(&'static str),
 }
 
-/// Replaces `help` by `--help`, and `help eval` by `eval --help`. Returns other words unchanged,
-/// and all words if a file named `help` exists.
-pub fn without_help(words: Vec<OsString>) -> Vec<OsString> {
-    if words.first().is_none_or(|word| word != "help") || Path::new("help").exists() {
-        return words;
+/// A word after `rrun help` that is no command.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no command `{word}`: {hint}")]
+pub struct UnknownCommand {
+    word: String,
+    hint: String,
+}
+
+/// Returns what `rrun help …` asks for; `None` for other words, and if a file named `help` exists.
+///
+/// # Errors
+/// Returns an error for a word that is no command.
+pub fn help_topic(words: &[OsString]) -> Result<Option<HelpTopic>, UnknownCommand> {
+    if words.first().is_none_or(|word| word != "help") || Path::new("help").is_file() {
+        return Ok(None);
     }
-    let about = words
-        .get(1)
-        .and_then(|word| names().find(|name| word == name));
-    about
-        .into_iter()
-        .chain(["--help"])
-        .map(OsString::from)
-        .collect()
+    let Some(word) = words.get(1).map(|word| word.to_string_lossy()) else {
+        return Ok(Some(HelpTopic::Commands));
+    };
+    if word == "help" || word.starts_with('-') {
+        return Ok(Some(HelpTopic::Commands));
+    }
+    if word == "options" {
+        return Ok(Some(HelpTopic::Options));
+    }
+    match names().find(|name| *name == word) {
+        Some(name) => Ok(Some(HelpTopic::Command(name))),
+        None => Err(UnknownCommand {
+            hint: meant(&word).map_or_else(
+                || "`rrun help` lists them".to_owned(),
+                |name| format!("did you mean `rrun help {name}`?"),
+            ),
+            word: word.into_owned(),
+        }),
+    }
 }
 
 /// Returns the built-in word that a misspelt program probably means: for a plain word that is
-/// similar enough.
+/// similar enough, and no file.
 pub fn meant_by(program: &OsStr) -> Option<&'static str> {
     let word = program
         .to_str()
         .filter(|word| !word.contains(['/', '.']) && !Path::new(word).exists())?;
-    nearest(word, &names().collect::<Vec<_>>())
+    meant(word)
 }
 
 /// Returns the same command with the token of `serve` in its environment instead of its words,
@@ -81,8 +105,9 @@ pub fn resume_command(cli: &Cli, words: &[OsString], folder: &Path) -> Option<St
 mod tests {
     use super::*;
 
-    fn read(words: &[&str]) -> Vec<OsString> {
-        without_help(words.iter().map(OsString::from).collect())
+    fn topic(words: &[&str]) -> Result<Option<HelpTopic>, UnknownCommand> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        help_topic(&words)
     }
 
     fn parsed(words: &[OsString]) -> Cli {
@@ -157,18 +182,33 @@ mod tests {
 
     #[test]
     fn help_is_no_script() {
-        assert_eq!(read(&["help"]), ["--help"]);
-        assert_eq!(read(&["help", "eval"]), ["eval", "--help"]);
-        assert_eq!(read(&["help", "me"]), ["--help"]);
-        assert_eq!(read(&["train.py", "help"]), ["train.py", "help"]);
+        assert_eq!(topic(&["help"]), Ok(Some(HelpTopic::Commands)));
+        assert_eq!(topic(&["help", "--all"]), Ok(Some(HelpTopic::Commands)));
+        assert_eq!(topic(&["help", "options"]), Ok(Some(HelpTopic::Options)));
+        let eval = HelpTopic::Command("eval");
+        assert_eq!(topic(&["help", "eval"]), Ok(Some(eval)));
+        assert_eq!(topic(&["train.py", "help"]), Ok(None));
+    }
+
+    #[test]
+    fn a_misspelt_command_after_help_is_refused_with_the_nearest_one() {
+        let told = |word| topic(&["help", word]).unwrap_err().to_string();
+        assert_eq!(
+            told("evel"),
+            "there is no command `evel`: did you mean `rrun help eval`?"
+        );
+        assert_eq!(
+            told("me"),
+            "there is no command `me`: `rrun help` lists them"
+        );
     }
 
     #[test]
     fn a_misspelt_word_is_known_and_a_script_is_left_alone() {
         let meant = |word: &str| meant_by(OsStr::new(word));
         assert_eq!(
-            [meant("evall"), meant("sevre"), meant("reprot")],
-            [Some("eval"), Some("serve"), Some("report")]
+            ["evel", "sevre", "reprot", "hlep"].map(meant),
+            ["eval", "serve", "report", "help"].map(Some)
         );
         assert_eq!(
             [

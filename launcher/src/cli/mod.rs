@@ -9,24 +9,28 @@
 //! `--help` come from clap, from one declaration in [`options`].
 
 pub mod built_in;
-pub mod completion;
+pub mod commands;
 pub mod environment;
 pub mod error;
 pub mod options;
 pub mod pet;
 pub mod python;
+pub mod screen;
 pub mod words;
 
 use std::error::Error as _;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::CommandFactory as _;
 use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue};
+use jobs::usage::with_examples;
 
+use crate::cli::commands::USERS_PROGRAM;
 pub use crate::cli::environment::Environment;
 use crate::cli::error::FlagError;
-pub use crate::cli::options::Cli;
+pub use crate::cli::options::{Cli, CompletionShell};
 use crate::cli::words::{GivenOption, Spelling, Split, split};
 
 /// The request that a command line makes.
@@ -36,6 +40,10 @@ pub enum CliRequest {
     Launch(Box<Cli>),
     /// Print a text on stdout: help, or the version.
     Print(String),
+    /// Print the completions for a shell.
+    PrintCompletion(CompletionShell),
+    /// Write the man pages into a folder.
+    WriteMan(PathBuf),
 }
 
 /// The reason why a command line, or a default in the environment, is refused.
@@ -68,8 +76,8 @@ pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<CliRequest, CliE
     let spellings = Spelling::of(&Cli::command());
     let defaults = pet::options(env, &spellings)?;
     let split = split(words, &spellings).map_err(|err| CliError::Usage(err.to_string()))?;
-    if let Some(text) = information(&split)? {
-        return Ok(CliRequest::Print(text));
+    if let Some(request) = information(&split)? {
+        return Ok(request);
     }
     let given = split
         .options
@@ -90,25 +98,36 @@ pub fn usage() -> String {
     Cli::command().render_usage().to_string()
 }
 
-/// Returns the text of `--help`.
-pub fn help() -> String {
-    Cli::command().render_help().to_string()
+/// Returns the text of `--help`: the commands, and the names of all options.
+pub fn short_help() -> String {
+    screen::screen(&Cli::command())
 }
 
-fn information(split: &Split<'_>) -> Result<Option<String>, CliError> {
-    let text =
-        |(spelling, value): &GivenOption<'_>| match (spelling.long.as_str(), value) {
-            ("help", _) => Some(Ok(help())),
-            ("version", _) => Some(Ok(Cli::command().render_version())),
+/// Returns the text of `rrun help options`, which explains the options of the launcher.
+pub fn help() -> String {
+    with_examples(Cli::command(), commands::examples(USERS_PROGRAM))
+        .render_help()
+        .to_string()
+}
+
+/// Returns the request of the first option that asks for something else than a launch.
+fn information(split: &Split<'_>) -> Result<Option<CliRequest>, CliError> {
+    for (spelling, value) in &split.options {
+        let request = match (spelling.long.as_str(), value) {
+            ("help", _) => CliRequest::Print(short_help()),
+            ("version", _) => CliRequest::Print(Cli::command().render_version()),
             ("print-completion", Some(shell)) => {
-                let script = completion::script(&shell.to_string_lossy(), Cli::command());
-                Some(script.map_err(|text| {
+                let shell = CompletionShell::of(&shell.to_string_lossy()).map_err(|text| {
                     CliError::Usage(format!("argument {}: {text}", spelling.names()))
-                }))
+                })?;
+                CliRequest::PrintCompletion(shell)
             }
-            _ => None,
+            ("write-man", Some(folder)) => CliRequest::WriteMan(folder.into()),
+            _ => continue,
         };
-    split.options.iter().find_map(text).transpose()
+        return Ok(Some(request));
+    }
+    Ok(None)
 }
 
 /// Checks for errors that torchrun reports last, after the types of all values.

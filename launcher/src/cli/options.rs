@@ -1,5 +1,5 @@
 //! Declares all options, torchrun's and the few of rrun. [`crate::cli::words`] takes the names from
-//! here, and `--help` is printed from here.
+//! here, and help, completions and man pages are made of them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,12 +24,12 @@ PET_<OPTION>, e.g. PET_NPROC_PER_NODE, sets a default.";
 #[command(name = "rrun", version, term_width = 80, args_override_self = true)]
 #[command(disable_help_flag = true, disable_version_flag = true, after_help = SPELLINGS)]
 #[command(
-    override_usage = "rrun demo [DIR]\n       rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun [OPTIONS] eval --jobs FILE [ARGS]...\n       rrun [OPTIONS] serve --policy POLICY [ARGS]...\n       rrun merge DIR...\n       rrun report DIR\n       rrun verify DIR\n       rrun compare A B\n       rrun fit --jobs FILE\n       rrun policies [TYPE]\n       rrun doctor [OPTIONS]"
+    override_usage = "rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun COMMAND [ARGS]...    (`rrun --help` lists the commands)"
 )]
 pub struct Cli {
     /// Python script, module (with -m) or executable (with --no-python). Two programs are built in:
-    /// `eval` runs the jobs of a file, and `serve` serves a policy to robots; see
-    /// `rrun eval --help` and `rrun serve --help`
+    /// `eval` runs the jobs of a file, and `serve` serves a policy to robots; see `rrun help eval`
+    /// and `rrun help serve`
     #[arg(value_name = "PROGRAM", required = true, value_hint = ValueHint::FilePath)]
     pub program: OsString,
 
@@ -275,6 +275,10 @@ pub struct Cli {
     #[arg(long, value_name = "SHELL", help_heading = "Other")]
     pub print_completion: Option<String>,
 
+    /// Write man pages of all commands into DIR
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Other")]
+    pub write_man: Option<PathBuf>,
+
     /// Print help
     #[arg(short, long, action = ArgAction::Help, help_heading = "Other")]
     help: Option<bool>,
@@ -286,6 +290,36 @@ pub struct Cli {
     /// Options that were given, on the command line or by a variable, by their long names.
     #[arg(skip)]
     pub given: BTreeSet<String>,
+}
+
+/// The shells of `--print-completion`: torchrun's in its order, and fish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompletionShell {
+    /// From clap_complete, as zsh's and fish's.
+    Bash,
+    /// A `#compdef` function.
+    Zsh,
+    /// One line, of our own.
+    Tcsh,
+    /// One `complete` per option.
+    Fish,
+}
+
+impl CompletionShell {
+    /// All shells, in the order of the help.
+    pub const ALL: [CompletionShell; 4] = [Self::Bash, Self::Zsh, Self::Tcsh, Self::Fish];
+
+    /// Returns the shell of this name.
+    ///
+    /// # Errors
+    /// Returns argparse's message for an unknown shell.
+    pub fn of(name: &str) -> Result<Self, ValueError> {
+        const NAMES: [&str; 4] = ["bash", "zsh", "tcsh", "fish"];
+        let index = NAMES.iter().position(|known| *known == name);
+        index
+            .map(|index| Self::ALL[index])
+            .ok_or_else(|| ValueError::choice(name, &NAMES))
+    }
 }
 
 impl Cli {

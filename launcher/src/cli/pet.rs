@@ -9,11 +9,12 @@ use crate::cli::python::int;
 use crate::cli::words::{GivenOption, Spelling};
 
 /// Options without a variable: torchrun has none for them, or does not have the option.
-const WITHOUT: [&str; 6] = [
+const WITHOUT: &[&str] = &[
     "logs-specs",
     "numa-binding",
     "dry-run",
     "print-completion",
+    "write-man",
     "help",
     "version",
 ];

@@ -82,7 +82,7 @@ fn environment(parts: &[&[(&str, &str)]]) -> Environment {
 fn cli(line: &str, env: &Environment) -> Cli {
     match parse(line.split(' ').map(OsString::from).collect(), env).expect("a command line") {
         CliRequest::Launch(cli) => *cli,
-        CliRequest::Print(text) => panic!("no launch but {text}"),
+        other => panic!("no launch but {other:?}"),
     }
 }
 

@@ -38,9 +38,10 @@ use jobs::eval_args::with_dashes;
 use jobs::layout::RunFolder;
 use jobs::plan::{RunFolderError, RunPlan};
 use jobs::printable::{printable, printable_json, printable_line};
-use jobs::usage::{option_of_file, plain, with_negative_values};
+use jobs::usage::{option_of_file, plain, with_examples, with_negative_values};
 
 use crate::cli::built_in::TOOLS;
+use crate::cli::commands::examples;
 
 /// Number of bytes from the end of a failed run's output that are shown.
 const LAST_WORDS: u64 = 2000;
@@ -67,7 +68,9 @@ impl Tool {
     /// Parses the words, with `-` or `_` in options as the launcher and `eval` do.
     fn read(words: &[OsString]) -> Result<Self, clap::Error> {
         let mut command = TOOLS.into_iter().fold(Self::command(), |command, name| {
-            command.mut_subcommand(name, with_negative_values)
+            command.mut_subcommand(name, |tool| {
+                with_examples(with_negative_values(tool), examples(name))
+            })
         });
         let dashed = words.iter().map(|word| with_dashes(word));
         let matches =
@@ -110,6 +113,20 @@ enum ToolError {
     Fit(#[from] fit::FitError),
     #[error(transparent)]
     Policy(#[from] policies::UnknownType),
+}
+
+/// Returns the declarations of all tools.
+pub fn commands() -> Vec<clap::Command> {
+    Tool::command().get_subcommands().cloned().collect()
+}
+
+/// Parses the words of a tool, and forgets them.
+///
+/// # Errors
+/// Returns clap's error.
+#[cfg(test)]
+pub(crate) fn check(words: &[OsString]) -> Result<(), clap::Error> {
+    Tool::read(words).map(drop)
 }
 
 /// Returns whether a command line, without the command's name, calls a tool.

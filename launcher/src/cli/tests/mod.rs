@@ -1,5 +1,6 @@
 mod both_spellings;
 mod documented;
+mod examples;
 
 use std::path::PathBuf;
 
@@ -12,7 +13,7 @@ fn request(words: &[&str], env: &Environment) -> Result<CliRequest, CliError> {
 fn cli_with<const N: usize>(words: &[&str], variables: [(&str, &str); N]) -> Cli {
     match request(words, &Environment::from(variables)).unwrap() {
         CliRequest::Launch(cli) => *cli,
-        CliRequest::Print(text) => panic!("no launch but {text}"),
+        other => panic!("no launch but {other:?}"),
     }
 }
 

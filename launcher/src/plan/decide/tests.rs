@@ -34,7 +34,7 @@ fn plan_with(line: &str, variables: &[(&str, &str)]) -> Result<LaunchPlan, PlanE
     });
     match parse(line.split(' ').map(OsString::from).collect(), &env).unwrap() {
         CliRequest::Launch(cli) => LaunchPlan::new(&cli, &env, &node()),
-        CliRequest::Print(text) => panic!("no launch but {text}"),
+        other => panic!("no launch but {other:?}"),
     }
 }
 

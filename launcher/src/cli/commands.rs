@@ -1,0 +1,193 @@
+//! The built-in words of `rrun` with what help says about each: one row per word. Adding a command
+//! is adding a row; tests compare the rows with the commands that exist.
+
+use jobs::eval_args;
+use jobs::known::nearest;
+use jobs::serve_args;
+use jobs::usage::Examples;
+
+/// What users want to do, in the order of the help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// See that it works, and what there is.
+    Start,
+    /// Start ranks.
+    Run,
+    /// Read what came out.
+    Results,
+    /// Know before the start.
+    Plan,
+}
+
+impl Group {
+    /// All groups, in the order of the help.
+    pub const ALL: [Group; 4] = [Group::Start, Group::Run, Group::Results, Group::Plan];
+
+    /// The word at the left of the help.
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Start => "Start",
+            Group::Run => "Run",
+            Group::Results => "Results",
+            Group::Plan => "Plan",
+        }
+    }
+}
+
+/// One command of the help.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandRow {
+    /// The word after `rrun`, or the value name of a program of the user.
+    pub name: &'static str,
+    /// What it is for.
+    pub group: Group,
+    /// What it does, in at most 60 columns.
+    pub does: &'static str,
+    /// Command lines at the head of its own help.
+    pub examples: Examples,
+}
+
+/// The name of the row about programs of the user.
+pub const USERS_PROGRAM: &str = "PROGRAM";
+
+const fn row(
+    name: &'static str,
+    group: Group,
+    does: &'static str,
+    examples: Examples,
+) -> CommandRow {
+    CommandRow {
+        name,
+        group,
+        does,
+        examples,
+    }
+}
+
+/// All commands, in the order of the help. A table: one line per row.
+#[rustfmt::skip]
+pub const COMMANDS: &[CommandRow] = &[
+    row("demo", Group::Start, "Evaluate three tasks, with videos and a report", DEMO),
+    row("doctor", Group::Start, "Check this machine: GPUs, libraries, disks, limits", DOCTOR),
+    row("eval", Group::Run, "Run the jobs of a file and report the results", eval_args::EXAMPLES),
+    row("serve", Group::Run, "Serve a policy to robots and simulators", serve_args::EXAMPLES),
+    row(USERS_PROGRAM, Group::Run, "Run a Python script in each rank, as torchrun does", PROGRAM),
+    row("report", Group::Results, "Write the report of a run again", REPORT),
+    row("verify", Group::Results, "Check that a run is complete and its files are whole", VERIFY),
+    row("compare", Group::Results, "Compare two policies on the same episodes", COMPARE),
+    row("merge", Group::Results, "Merge several run folders into one", MERGE),
+    row("fit", Group::Plan, "Check whether jobs fit into the memory of the GPUs", FIT),
+    row("policies", Group::Plan, "List the policy types with their settings", POLICIES),
+];
+
+const DEMO: Examples = &[
+    ("rrun demo", "in a new folder under TMPDIR"),
+    ("rrun demo outputs/demo", "in a folder of your choice"),
+];
+
+const DOCTOR: Examples = &[
+    ("rrun doctor", "this machine, and the current folder"),
+    (
+        "rrun doctor --output /scratch/runs --jobs jobs.json",
+        "with what the jobs name",
+    ),
+];
+
+const PROGRAM: Examples = &[
+    ("rrun --nproc-per-node 4 train.py --lr 3e-4", "4 ranks"),
+    ("rrun --nproc-per-node gpu -m package.train", "one per GPU"),
+    ("rrun --nproc-per-node 4 --no-python ./a.out", "any program"),
+    (
+        "rrun --nnodes 2 --node-rank 0 --master-addr node0 train.py",
+        "of two nodes",
+    ),
+];
+
+const REPORT: Examples = &[
+    ("rrun report outputs/tonight", "the files and the tables"),
+    (
+        "rrun report outputs/tonight --open",
+        "show the page in the browser",
+    ),
+];
+
+const VERIFY: Examples = &[
+    (
+        "rrun verify outputs/tonight",
+        "read every dataset and video",
+    ),
+    (
+        "rrun verify outputs/tonight --no-values",
+        "the same without their values",
+    ),
+    (
+        "rrun verify outputs/tonight --determinism 8",
+        "run 8 episodes again",
+    ),
+];
+
+const COMPARE: Examples = &[
+    (
+        "rrun compare outputs/base outputs/new",
+        "jobs of the same name",
+    ),
+    (
+        "rrun compare outputs/all outputs/all --pair reach=reach_new",
+        "jobs of one run",
+    ),
+    (
+        "rrun compare base/report.json new/report.json --json",
+        "without the run folders",
+    ),
+];
+
+const MERGE: Examples = &[
+    (
+        "rrun merge outputs/",
+        "every run in it, into outputs/merged",
+    ),
+    (
+        "rrun merge node0/run node1/run --output outputs/both",
+        "these two",
+    ),
+];
+
+const FIT: Examples = &[
+    ("rrun fit --jobs jobs.json", "the GPUs of this machine"),
+    (
+        "rrun fit --jobs jobs.json --gpu-memory 24GiB",
+        "GPUs that it does not have",
+    ),
+    (
+        "rrun fit --jobs jobs.json --probe",
+        "measure the environments first",
+    ),
+];
+
+const POLICIES: Examples = &[
+    ("rrun policies", "all types"),
+    (
+        "rrun policies torchscript",
+        "settings of one type, and a job to start from",
+    ),
+];
+
+/// Returns the names of the programs and tools.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let names = COMMANDS.iter().map(|row| row.name);
+    names.filter(|name| *name != USERS_PROGRAM)
+}
+
+/// Returns the examples of a command; there are none for an unknown one.
+pub fn examples(name: &str) -> Examples {
+    COMMANDS
+        .iter()
+        .find(|row| row.name == name)
+        .map_or(&[], |row| row.examples)
+}
+
+/// Returns the built-in word that a misspelt one probably means, if it is similar enough.
+pub fn meant(word: &str) -> Option<&'static str> {
+    let known: Vec<_> = names().chain(["help"]).collect();
+    nearest(word, &known)
+}

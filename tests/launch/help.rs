@@ -1,0 +1,246 @@
+//! Tests of `rrun help`, man pages, and completions in the shells themselves. A shell that is not
+//! installed is left out, except bash.
+
+use std::process::Command;
+
+use crate::command::Rrun;
+
+fn is_installed(program: &str) -> bool {
+    let found = Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .output();
+    found.is_ok_and(|output| output.status.success())
+}
+
+/// Returns what a shell prints that runs a script below the completions of `rrun`.
+fn in_shell(shell: &str, script: &str) -> String {
+    let completions = Rrun::new()
+        .options(&["--print-completion", shell])
+        .succeeds()
+        .stderr_is("");
+    let folder = tempfile::tempdir().unwrap();
+    let (file, commands) = (folder.path().join("rrun"), folder.path().join("commands"));
+    std::fs::write(&file, completions.stdout).unwrap();
+    let script = script.replace("COMPLETIONS", &file.display().to_string());
+    std::fs::write(&commands, script).unwrap();
+    std::fs::create_dir(folder.path().join("outputs")).unwrap();
+
+    let output = Command::new("timeout")
+        .args(["60", shell])
+        .args(
+            (shell != "bash")
+                .then_some("-f")
+                .filter(|_| shell != "fish"),
+        )
+        .arg(&commands)
+        .current_dir(folder.path())
+        .env("HOME", folder.path())
+        .env("TERM", "dumb")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shell}: {output:?}");
+    text
+}
+
+/// A bash function that completes the last of its words, and prints what may follow.
+const IN_BASH: &str = r#"
+source COMPLETIONS
+complete_() {
+    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+    _rrun rrun "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+    echo "${COMPREPLY[*]}"
+}
+"#;
+
+#[test]
+fn bash_completes_each_command_with_its_own_options() {
+    let lines = [
+        "complete_ rrun ''",
+        "complete_ rrun ev",
+        "complete_ rrun eval --j",
+        "complete_ rrun --nproc-per-node 2 eval --record-f",
+        "complete_ rrun eval --record-format ''",
+        "complete_ rrun verify --no",
+        "complete_ rrun verify ''",
+        "complete_ rrun help ver",
+        "complete_ rrun help o",
+        "complete_ rrun policies torchs",
+        "complete_ rrun --nproc-p",
+        "complete_ rrun serve --policy-d",
+    ];
+    let text = in_shell("bash", &format!("{IN_BASH}{}", lines.join("\n")));
+    let words: Vec<&str> = text.split('\n').collect();
+    assert!(words[0].starts_with("eval serve demo "), "{text}");
+    assert!(words[0].ends_with(" policies help"), "{text}");
+    let told = [
+        "eval",
+        "--jobs --job-attempts",
+        "--record-format",
+        "hdf5 lerobot",
+        "--no-values",
+        "", // bash proposes the folders
+        "verify",
+        "options",
+        "torchscript",
+        "--nproc-per-node",
+        "--policy-device-id --policy-device",
+    ];
+    assert_eq!(words[1..words.len() - 1], told);
+}
+
+#[test]
+fn fish_completes_each_command_with_its_own_options() {
+    if !is_installed("fish") {
+        return;
+    }
+    let completed = |line: &str| {
+        let script = format!("source COMPLETIONS; complete -C '{line}'");
+        let text = in_shell("fish", &script);
+        let word = |line: &str| line.split('\t').next().unwrap_or_default().to_owned();
+        text.lines().map(word).collect::<Vec<_>>()
+    };
+    assert_eq!(completed("rrun ev"), ["eval"]);
+    assert_eq!(completed("rrun eval --j"), ["--jobs", "--job-attempts"]);
+    assert_eq!(
+        completed("rrun --nproc-per-node 2 verify --no-v"),
+        ["--no-values"]
+    );
+    assert_eq!(completed("rrun verify out"), ["outputs/"]);
+    assert_eq!(completed("rrun help ver"), ["verify"]);
+    assert_eq!(completed("rrun policies torchs"), ["torchscript"]);
+}
+
+#[test]
+fn zsh_completes_each_command_with_its_own_options() {
+    if !is_installed("zsh") {
+        return;
+    }
+    // A shell in a terminal of its own, because the completion of zsh needs its line editor. A key
+    // prints the line after a completion, and each read waits for that.
+    let start = r#"
+zmodload zsh/zpty
+zpty -b shell zsh -f -i
+zpty -w shell 'autoload -U compinit; compinit -u -D; source COMPLETIONS; compdef _rrun rrun'
+zpty -w shell 'show() { zle -I; print -r -- "LINE=$BUFFER=" }; zle -N show; bindkey "^X" show'
+zpty -w shell 'print START''ED'
+zpty -r shell text '*STARTED*'
+complete_() {
+    zpty -w -n shell "$1"$'\t\C-x'
+    zpty -r shell text '*LINE=*=*'
+    print -r -- "${${text##*LINE=}%%=*}"
+    zpty -w -n shell $'\C-u'
+}
+"#;
+    let lines = [
+        "complete_ 'rrun eval --job-a'",
+        "complete_ 'rrun --nproc-per-node 2 verify --no-v'",
+        "complete_ 'rrun help comp'",
+        "complete_ 'rrun policies torchs'",
+        "complete_ 'rrun --nproc-per'",
+        "complete_ 'rrun dem'",
+        "complete_ 'rrun comm'",
+        "complete_ 'rrun verify out'",
+    ];
+    let script = format!("{start}{}\nzpty -d shell\n", lines.join("\n"));
+    let text = in_shell("zsh", &script);
+    let completed: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let told = [
+        "rrun eval --job-attempts",
+        "rrun --nproc-per-node 2 verify --no-values",
+        "rrun help compare",
+        "rrun policies torchscript",
+        "rrun --nproc-per-node",
+        "rrun demo",
+        "rrun commands", // the file of this test
+        "rrun verify outputs/",
+    ];
+    assert_eq!(completed, told);
+}
+
+#[test]
+fn tcsh_reads_its_line() {
+    if !is_installed("tcsh") {
+        return;
+    }
+    let text = in_shell("tcsh", "source COMPLETIONS\ncomplete\n");
+    for part in ["n/help/(", "torchscript", "record-format", "p/1/("] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn help_of_a_command_is_its_own_help_with_examples_before_the_options() {
+    for command in ["verify", "eval", "serve"] {
+        let long = Rrun::new().options(&[command, "--help"]).succeeds();
+        let help = Rrun::new()
+            .options(&["help", command])
+            .succeeds()
+            .stderr_is("");
+        assert_eq!(help.stdout, long.stdout);
+        let at = |text: &str| help.stdout.find(text).unwrap_or_else(|| panic!("{text}"));
+        assert!(at("Usage:") < at("Examples:\n  rrun "), "{}", help.stdout);
+        assert!(at("Examples:") < at("\nOptions:"), "{}", help.stdout);
+    }
+}
+
+#[test]
+fn help_alone_is_the_screen_and_its_options_are_explained_elsewhere() {
+    let screen = Rrun::new().options(&["--help"]).succeeds().stdout;
+    assert_eq!(Rrun::new().options(&["help"]).succeeds().stdout, screen);
+    assert_eq!(Rrun::new().options(&["-h"]).succeeds().stdout, screen);
+    let options = Rrun::new().options(&["help", "options"]).succeeds();
+    options.stdout_has("Number of ranks on this node: a number, `gpu`");
+}
+
+#[test]
+fn misspelt_commands_are_answered_with_the_one_that_was_meant() {
+    let told = "rrun: error: there is no command `evel`: did you mean `rrun help eval`?\n";
+    Rrun::new()
+        .options(&["help", "evel"])
+        .fails_with(2)
+        .stderr_is(told);
+    let told = "there is no file `evel`; did you mean `rrun eval`?";
+    Rrun::new()
+        .options(&["evel"])
+        .fails_with(1)
+        .stderr_has(told);
+    let told = "there is no file `hlep`; did you mean `rrun help`?";
+    Rrun::new()
+        .options(&["hlep"])
+        .fails_with(1)
+        .stderr_has(told);
+}
+
+#[test]
+fn a_file_named_help_is_a_script() {
+    let rrun = Rrun::new().file("help", "print('a script')");
+    rrun.options(&["help"]).succeeds().stdout_is("a script\n");
+}
+
+#[test]
+fn man_pages_of_all_commands_are_written_into_a_new_folder() {
+    let rrun = Rrun::new().options(&["--write-man", "share/man1"]);
+    let paths = rrun.succeeds().stderr_is("").stdout;
+    assert!(paths.starts_with("share/man1/rrun.1\n"), "{paths}");
+    assert!(paths.lines().any(|path| path == "share/man1/rrun-eval.1"));
+    for path in paths.lines() {
+        let text = std::fs::read_to_string(rrun.path(path)).unwrap();
+        assert!(text.contains(".SH EXAMPLES"), "{path}: {text}");
+    }
+    if !is_installed("man") {
+        return;
+    }
+    let page = Command::new("man")
+        .args(["--warnings", "-l"])
+        .arg(rrun.path("share/man1/rrun-verify.1"))
+        .env("MANWIDTH", "80")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&page.stdout);
+    assert!(page.stderr.is_empty(), "{page:?}");
+    assert!(
+        text.contains("rrun verify outputs/tonight --determinism 8"),
+        "{text}"
+    );
+}
