@@ -42,7 +42,7 @@ test:
 	@./setup.sh test
 	$(CARGO) test --release --locked --workspace --no-fail-fast
 	$(CONFORMANCE) -m quick
-	.venv/bin/pytest -q tests/tch
+	.venv/bin/pytest -q -rs tests/tch tests/k8s
 	$(IMITATION)
 	$(WHEEL)
 	.venv/bin/pytest -q -rs -m 'not slow' tests/wheel

@@ -51,7 +51,8 @@ esac
 minimal=("torch==$torch" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 nvidia-cuda-crt==13.0.88
     nvidia-cuda-cccl==13.0.85 mujoco==3.17.0 cmake==4.4.4)
 full=("torch==$torch" nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 numpy==2.4.6 cmake==4.4.4)
-tests=(h5py==3.16.0 pytest==9.2.0 gymnasium==1.4.0 pyzmq==27.3.0 msgpack==1.2.4 websockets==17.4 anyio==4.16.0 pillow==13.0.0)
+tests=(h5py==3.16.0 pytest==9.2.0 gymnasium==1.4.0 pyzmq==27.3.0 msgpack==1.2.4 websockets==17.4 anyio==4.16.0 pillow==13.0.0
+    kubernetes-validate==1.37.0 kubeflow-trainer-api==2.3.0) # the last two bring the schemas of deploy/k8s
 # openpi's client requires an older numpy, but the parts that are used here work with this one. Of
 # vla-eval, connection, runners and model servers are used, which need none of its other packages.
 alone=(openpi-client==0.1.2 vla-eval==0.8.0)

@@ -4,7 +4,7 @@
 //! main ─► tools ─► installed                           the files of a run, the demo
 //!   ├───► cli                                         words and PET_* become options
 //!   ├───► generated ─► tools  cli                     completions and man pages
-//!   ├───► plan::decide ─► slurm  node  numa           options become a plan, or a refusal
+//!   ├───► plan::decide ─► slurm  kubernetes           options become a plan, or a refusal
 //!   ├───► plan::missing                               files and modules that the jobs name
 //!   ├───► agent ─┬─► rendezvous ─► store              the plan is carried out
 //!   │            ├─► model_server  front  logs  round
@@ -23,6 +23,7 @@ pub mod failure;
 pub mod front;
 pub mod generated;
 pub mod installed;
+pub mod kubernetes;
 pub mod logs;
 pub mod model_server;
 pub mod node;

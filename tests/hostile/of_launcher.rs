@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hostile::Target;
 use launcher::rendezvous::join::{JoinEvent, JoinSettings, Member};
-use launcher::rendezvous::state::{NodeInfo, RendezvousState};
+use launcher::rendezvous::state::{NodeFailure, NodeInfo, RendezvousState};
 use launcher::slurm::hostlist;
 use launcher::store::table::StoreTable;
 use launcher::store::waits::StoreClientId;
@@ -109,6 +109,10 @@ fn hostile_rendezvous() {
         let events = [
             JoinEvent::Join,
             JoinEvent::Seen,
+            JoinEvent::LostRank(NodeFailure {
+                node: "a".to_owned(),
+                what: "rank 1 exited with code 1".to_owned(),
+            }),
             JoinEvent::Done,
             JoinEvent::Deadline,
             JoinEvent::Leave { closes: None },

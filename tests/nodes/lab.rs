@@ -10,8 +10,8 @@
 //! A namespace exists as long as a process in it: a `cat` that ends with the test, because its
 //! standard input is closed.
 
-use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
@@ -24,7 +24,15 @@ const OPEN: &str =
 pub struct Lab {
     switch: Room,
     hosts: Vec<Room>,
-    _files: TempDir,
+    /// A file `hosts.<number>` for each machine, which is its `/etc/hosts`.
+    files: TempDir,
+}
+
+/// The names of one machine.
+struct Machine {
+    name: String,
+    /// The text of its `/etc/hosts`.
+    hosts: String,
 }
 
 /// The namespaces of one machine.
@@ -36,23 +44,53 @@ impl Lab {
     /// Creates `hosts` machines; returns `None` and prints the reason if namespaces are not
     /// available.
     pub fn new(hosts: usize) -> Option<Lab> {
-        let made = Lab::make(hosts);
+        let names: String = (0..hosts)
+            .map(|host| format!("10.77.0.{} node{host}\n", host + 1))
+            .collect();
+        let machine = |host| Machine {
+            name: format!("node{host}"),
+            hosts: format!("127.0.0.1 localhost\n{names}"),
+        };
+        Lab::of((0..hosts).map(machine).collect())
+    }
+
+    /// Creates machines with these names and this domain. As in a pod, `/etc/hosts` has the own
+    /// name alone, until [`Lab::publish`] makes others known.
+    pub fn of_pods(names: &[String], domain: &str) -> Option<Lab> {
+        let machine = |(host, name): (usize, &String)| Machine {
+            name: name.clone(),
+            hosts: format!(
+                "127.0.0.1\tlocalhost\n10.77.0.{}\t{name}.{domain}\t{name}\n",
+                host + 1
+            ),
+        };
+        Lab::of(names.iter().enumerate().map(machine).collect())
+    }
+
+    fn of(machines: Vec<Machine>) -> Option<Lab> {
+        let made = Lab::make(&machines);
         made.map_err(|reason| eprintln!("skipped, no network namespaces: {}", reason.trim()))
             .ok()
     }
 
-    fn make(count: usize) -> Result<Lab, String> {
+    fn make(machines: &[Machine]) -> Result<Lab, String> {
         let files = tempfile::tempdir().map_err(|err| err.to_string())?;
-        let names: String = (0..count)
-            .map(|host| format!("10.77.0.{} node{host}\n", host + 1))
-            .collect();
-        let names_file = files.path().join("hosts");
-        fs::write(&names_file, format!("127.0.0.1 localhost\n{names}"))
-            .map_err(|err| err.to_string())?;
-        let room = |name: &str| Room::open(name, &names_file.display().to_string());
-        let switch = room("switch")?;
-        let hosts = (0..count)
-            .map(|host| room(&format!("node{host}")))
+        let room = |file: &str, machine: &Machine| {
+            let path = files.path().join(format!("hosts.{file}"));
+            fs::write(&path, &machine.hosts).map_err(|err| err.to_string())?;
+            Room::open(&machine.name, &path.display().to_string())
+        };
+        let switch = room(
+            "switch",
+            &Machine {
+                name: "switch".to_owned(),
+                hosts: String::new(),
+            },
+        )?;
+        let hosts = machines
+            .iter()
+            .enumerate()
+            .map(|(host, machine)| room(&host.to_string(), machine))
             .collect::<Result<Vec<Room>, String>>()?;
         switch.sh(
             "for br in br0 br1; do ip link add $br type bridge && ip link set $br up || exit; done",
@@ -71,8 +109,17 @@ impl Lab {
         Ok(Lab {
             switch,
             hosts,
-            _files: files,
+            files,
         })
+    }
+
+    /// Makes a name of this machine known to all, as a name server does.
+    pub fn publish(&self, host: usize, name: &str) {
+        for file in 0..self.hosts.len() {
+            let path = self.files.path().join(format!("hosts.{file}"));
+            let mut file = OpenOptions::new().append(true).open(path).unwrap();
+            writeln!(file, "10.77.0.{}\t{name}", host + 1).unwrap();
+        }
     }
 
     /// Returns the command that runs `rrun` on this machine in a folder.

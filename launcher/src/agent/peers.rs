@@ -154,6 +154,16 @@ impl<'a> NodePeers<'a> {
     /// Tells the other ranks that rank `rank` will not come back, by a key in the store where the
     /// ranks of `place` meet.
     pub fn lost(&self, place: &NodePlace, rank: usize, reason: &str) {
+        if let NodePeers::Nodes {
+            how,
+            rendezvous: Some(rendezvous),
+            ..
+        } = self
+            && how.nodes_return
+        {
+            let failure = reason.to_owned();
+            rendezvous.command(RendezvousCommand::LostRank { failure });
+        }
         let (NodePeers::Alone { plan, .. } | NodePeers::Nodes { plan, .. }) = self;
         let key = format!("rrun/lost/{}/{}/{rank}", plan.run_id, place.round);
         if let NodePeers::Alone {

@@ -12,6 +12,17 @@ use jobs::say::Style;
 use crate::cli::error::ValueError;
 use crate::cli::python::{float, int};
 
+/// The rendezvous options: which nodes take part and where they meet.
+const RENDEZVOUS: [&str; 7] = [
+    "nnodes",
+    "node-rank",
+    "standalone",
+    "master-addr",
+    "master-port",
+    "rdzv-backend",
+    "rdzv-endpoint",
+];
+
 /// The help text about the spelling of options, which is torchrun's.
 const SPELLINGS: &str = "\
 Options go before PROGRAM; everything after it is passed to PROGRAM. Words of an option may be \
@@ -127,8 +138,13 @@ pub struct Cli {
 
     /// Take omitted options above from SLURM's variables: auto (within srun and sbatch) or off
     /// (never)
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_slurm, help_heading = "Rendezvous")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_when, help_heading = "Rendezvous")]
     pub slurm: String,
+
+    /// Take omitted options above from the variables of a Kubernetes pod: auto (within an Indexed
+    /// Job or JobSet) or off (never)
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_when, help_heading = "Rendezvous")]
+    pub kubernetes: String,
 
     /// Run id
     #[arg(
@@ -328,6 +344,12 @@ impl Cli {
         self.given.contains(long)
     }
 
+    /// Returns whether an option says which nodes take part or where they meet. Then nothing is
+    /// inferred from the variables of SLURM or Kubernetes.
+    pub fn has_rendezvous_option(&self) -> bool {
+        RENDEZVOUS.iter().any(|option| self.is_given(option))
+    }
+
     /// Returns the log style that is asked for.
     pub fn log_style(&self) -> Style {
         Style {
@@ -373,7 +395,7 @@ fn parse_log_format(text: &str) -> Result<String, ValueError> {
     choice(text, &["text", "json"])
 }
 
-fn parse_slurm(text: &str) -> Result<String, ValueError> {
+fn parse_when(text: &str) -> Result<String, ValueError> {
     choice(text, &["auto", "off"])
 }
 

@@ -18,7 +18,14 @@ use crate::cli::error::WordError;
 
 /// Options that torchrun does not have. They cannot be abbreviated, so that they never make an
 /// abbreviation of torchrun's ambiguous.
-const OUR_OWN: &[&str] = &["dry-run", "rusage", "slurm", "version", "write-man"];
+const OUR_OWN: &[&str] = &[
+    "dry-run",
+    "kubernetes",
+    "rusage",
+    "slurm",
+    "version",
+    "write-man",
+];
 
 /// The names of one option.
 #[derive(Clone, Debug, PartialEq, Eq)]

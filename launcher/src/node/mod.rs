@@ -35,6 +35,8 @@ pub struct Node {
     pub gpu_memory: Option<fn() -> Vec<GpuMemory>>,
     /// Bytes of memory and swap that the processes of a launch can use in all, if that can be read.
     pub memory: Option<u64>,
+    /// The name of this node, with its domain if `/etc/hosts` has it.
+    pub full_name: String,
     /// A random UUID (version 4), the run id of a launch without one.
     pub uuid: String,
 }
@@ -63,6 +65,7 @@ impl Node {
             executable: std::env::current_exe()?.canonicalize()?,
             called_as: called_as(),
             memory: memory(),
+            full_name: host::full_name(),
             uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?
                 .trim()
                 .to_owned(),

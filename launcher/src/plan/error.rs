@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::installed::libraries::UnfitInstall;
+use crate::kubernetes::error::KubernetesError;
 use crate::numa::error::NumaError;
 use crate::slurm::error::SlurmError;
 
@@ -164,6 +165,9 @@ pub enum PlanError {
     /// SLURM's variables cannot be used.
     #[error(transparent)]
     Slurm(#[from] SlurmError),
+    /// The variables of a Kubernetes pod cannot be used.
+    #[error(transparent)]
+    Kubernetes(#[from] KubernetesError),
     /// A tool follows options of the launcher, or `--`.
     #[error(
         "`{0}` is a tool and takes no launch options: write it first, for example `rrun {0} \

@@ -34,6 +34,11 @@ pub struct RendezvousPlan {
     pub hosts: Option<bool>,
     /// `--local-addr`: the address under which other nodes reach this one.
     pub local_addr: Option<String>,
+    /// Whether something starts a node again when its launcher has failed, each node by itself and
+    /// none that has succeeded, as Kubernetes does. Then a static launch fails on all nodes if it
+    /// fails on one, so that all come back, and a node that comes back before the others have
+    /// ended waits for that.
+    pub nodes_return: bool,
     /// Static: timeout for connecting, and for all nodes to come.
     pub timeout: Duration,
     /// Elastic: timeout for enough nodes to come.

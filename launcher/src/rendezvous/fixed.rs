@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::error::{RendezvousError, nodes};
@@ -29,6 +29,9 @@ use crate::store::{StoreClient, StoreError};
 
 /// Interval between two reports of the missing nodes.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// Pause before another attempt to take the place of a node that is gone.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Timeout of the exit barrier (torch/distributed/elastic/agent/server/api.py, torch 2.11:
 /// `exit_barrier_timeout`).
@@ -48,8 +51,39 @@ pub struct Fixed {
     launch: String,
 }
 
-/// Meets the other nodes.
+/// Meets the other nodes. If nodes come back one by one, the place of this one may still be taken by
+/// its predecessor, until the others have noticed that it is gone and ended; they come back, too.
 pub async fn meet(
+    facts: &LaunchFacts,
+    notices: &UnboundedSender<Notice>,
+) -> Result<Fixed, RendezvousError> {
+    let deadline = Instant::now() + facts.plan.timeout;
+    let mut is_said = false;
+    loop {
+        match meet_once(facts, notices).await {
+            Err(err @ RendezvousError::TakenRank { .. })
+                if facts.plan.nodes_return && Instant::now() + RETRY < deadline =>
+            {
+                if !is_said {
+                    // The channel is closed if the launch is over; then nobody needs the notice.
+                    let _ = notices.send(Notice::Said(waiting_for_end(&err)));
+                }
+                is_said = true;
+                sleep(RETRY).await;
+            }
+            met => return met,
+        }
+    }
+}
+
+fn waiting_for_end(err: &RendezvousError) -> String {
+    let RendezvousError::TakenRank { rank, by } = err else {
+        return err.to_string();
+    };
+    format!("waiting until the launch with an earlier node {rank} ({by}) has ended")
+}
+
+async fn meet_once(
     facts: &LaunchFacts,
     notices: &UnboundedSender<Notice>,
 ) -> Result<Fixed, RendezvousError> {
@@ -256,6 +290,8 @@ impl<'a> Apart<'a> {
             match command {
                 RendezvousCommand::Join => drop(notices.send(Notice::Joined(self.place()))),
                 RendezvousCommand::Failed { restarts, .. } => self.restarts += u32::from(restarts),
+                // A torchrun takes part, which does not know of it.
+                RendezvousCommand::LostRank { .. } => {}
                 RendezvousCommand::Done => {
                     tokio::select! {
                         () = self.exit_barrier(notices) => drop(notices.send(Notice::Succeeded)),

@@ -17,6 +17,12 @@ pub enum RendezvousCommand {
         /// Whether a restart is left; if not, the launch is over on all nodes.
         restarts: bool,
     },
+    /// Announce that a rank of this node will not come back, while the others continue: when all
+    /// are done, the launch has failed on all nodes.
+    LostRank {
+        /// The rank and its exit, as text for the other nodes.
+        failure: String,
+    },
     /// Announce that all ranks of this node have succeeded; [`Notice::Succeeded`] follows when
     /// those of all other nodes have too.
     Done,

@@ -77,6 +77,9 @@ pub struct RendezvousState {
     pub master: Option<Master>,
     /// Why the complete round ends.
     pub failure: Option<NodeFailure>,
+    /// A rank that will not come back, although the round continues: the launch will have failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<NodeFailure>,
     /// How the launch ended; never changes once it is set.
     pub closed: Option<RendezvousClosed>,
     /// The nodes in this round.
@@ -196,6 +199,7 @@ impl RendezvousState {
                 .collect();
             self.master = None;
             self.failure = None;
+            self.lost = None;
             self.done.clear();
             self.left.clear();
         }
@@ -215,14 +219,18 @@ impl RendezvousState {
         true
     }
 
-    /// Records that all ranks of a node succeeded; the last node closes the launch.
+    /// Records that all ranks of a node have ended; the last node closes the launch.
     pub fn finish(&mut self, id: &str) {
         self.done.insert(id.to_owned());
         if self.is_whole()
             && self.failure.is_none()
             && self.world.iter().all(|(id, _)| self.done.contains(id))
         {
-            self.closed.get_or_insert(RendezvousClosed::Succeeded);
+            let end = match &self.lost {
+                Some(failure) => RendezvousClosed::Failed(failure.clone()),
+                None => RendezvousClosed::Succeeded,
+            };
+            self.closed.get_or_insert(end);
         }
     }
 
@@ -377,6 +385,31 @@ mod tests {
         assert_eq!(state.closed, None);
         state.finish("b");
         assert_eq!(state.closed, Some(RendezvousClosed::Succeeded));
+    }
+
+    #[test]
+    fn a_lost_rank_makes_the_end_a_failure() {
+        let failure = NodeFailure {
+            node: "a".to_owned(),
+            what: "rank 3 exited with code 4".to_owned(),
+        };
+        let mut state = complete(&["a", "b"]);
+        state.lost = Some(failure.clone());
+        state.finish("a");
+        assert_eq!(state.closed, None, "the other node continues");
+        state.finish("b");
+        assert_eq!(state.closed, Some(RendezvousClosed::Failed(failure)));
+    }
+
+    #[test]
+    fn the_next_round_starts_a_lost_rank_again() {
+        let mut state = complete(&["a"]);
+        state.lost = Some(NodeFailure {
+            node: "a".to_owned(),
+            what: "x".to_owned(),
+        });
+        state.remove("a");
+        assert_eq!((state.round, state.lost), (1, None));
     }
 
     #[test]

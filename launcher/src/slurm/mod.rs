@@ -32,17 +32,6 @@ use crate::slurm::gpus::SlurmGpus;
 pub use crate::slurm::infer::{SlurmInference, SlurmTask};
 use crate::slurm::place::{SlurmPlace, SlurmStep};
 
-/// The rendezvous options: which nodes take part and where they meet.
-const MEETING: [&str; 7] = [
-    "nnodes",
-    "node-rank",
-    "standalone",
-    "master-addr",
-    "master-port",
-    "rdzv-backend",
-    "rdzv-endpoint",
-];
-
 /// Time between SIGTERM and SIGKILL. SLURM's own SIGKILL comes 30 s after its SIGTERM (`KillWait`);
 /// the remaining three seconds are for the report.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(27);
@@ -73,7 +62,7 @@ impl Slurm {
         if cli.slurm == "off" {
             return Ok(unchanged(None));
         }
-        if MEETING.iter().any(|option| cli.is_given(option)) {
+        if cli.has_rendezvous_option() {
             let place = SlurmPlace::read(env).ok();
             let notes = place
                 .iter()
@@ -98,6 +87,11 @@ impl Slurm {
             task,
             notes: inference.notes,
         })
+    }
+
+    /// Returns whether this process is in a SLURM job whose variables count.
+    pub fn is_in_job(&self) -> bool {
+        !matches!(self.place, None | Some(SlurmPlace::Outside))
     }
 
     /// Returns the place of this launcher's only rank, if SLURM has started the ranks as tasks.

@@ -391,6 +391,7 @@ impl<'a> LaunchDriver<'a> {
     }
 
     async fn finish(mut self, end: LaunchEnd) -> LaunchEnd {
+        let end = self.with_others(end);
         self.end_attempt();
         self.tell_server(end);
         self.peers.leave(end.reason()).await;
@@ -413,6 +414,20 @@ impl<'a> LaunchDriver<'a> {
             }
         }
         end
+    }
+
+    /// Returns the end of this node, which is a failure if the launch has failed elsewhere and
+    /// nodes come back: one that succeeds would not.
+    fn with_others(&self, end: LaunchEnd) -> LaunchEnd {
+        let nodes_return = self
+            .plan
+            .rendezvous
+            .as_ref()
+            .is_some_and(|rendezvous| rendezvous.nodes_return);
+        match end {
+            LaunchEnd::Succeeded if nodes_return && self.ended_by_others => LaunchEnd::Failed,
+            end => end,
+        }
     }
 
     /// Waits until every log line has been written, however slow the console is. A signal ends the

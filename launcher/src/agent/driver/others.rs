@@ -33,8 +33,12 @@ impl LaunchDriver<'_> {
             }
             Notice::Succeeded => Some(GroupEvent::Over(LaunchEnd::Succeeded)),
             Notice::Failed(why) => {
-                self.say_of_others(Level::Error, format_args!("the launch has failed on {why}"));
-                self.ended_by_others = true;
+                // A rank that was lost here has been reported.
+                if !self.group.has_lost_ranks() {
+                    let line = format_args!("the launch has failed on {why}");
+                    self.say_of_others(Level::Error, line);
+                    self.ended_by_others = true;
+                }
                 Some(GroupEvent::Over(LaunchEnd::Failed))
             }
             Notice::Lost(err) => {

@@ -141,6 +141,13 @@ impl WorkerGroup {
             .is_some_and(|isolation| isolation.has_others(rank))
     }
 
+    /// Returns whether ranks of this node have been given up while the others continued.
+    pub fn has_lost_ranks(&self) -> bool {
+        self.isolation
+            .as_ref()
+            .is_some_and(Isolation::has_lost_ranks)
+    }
+
     /// Returns whether the ranks of this round have not been started yet.
     pub fn is_joining(&self) -> bool {
         self.state == GroupState::Joining

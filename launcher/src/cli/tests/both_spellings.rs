@@ -32,6 +32,7 @@ fn every_option_with_a_value_is_read_in_both_spellings() {
         ("shutdown-timeout", "7"),
         ("log-line-prefix-template", "t"),
         ("slurm", "off"),
+        ("kubernetes", "off"),
         ("failure-policy", "isolate"),
         ("log-format", "json"),
     ];
@@ -113,7 +114,10 @@ fn every_option_with_a_value_is_read_in_both_spellings() {
             ),
             ("SIGTERM", Some("t"))
         );
-        assert_eq!(cli.slurm, "off");
+        assert_eq!(
+            (cli.slurm.as_str(), cli.kubernetes.as_str()),
+            ("off", "off")
+        );
     }
 }
 

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::cli::{Cli, Environment};
+use crate::kubernetes::Kubernetes;
 use crate::node::Node;
 use crate::plan::decide::eval::EvalRequest;
 use crate::plan::decide::eval::seating::LaunchSize;
@@ -38,15 +39,21 @@ impl LaunchPlan {
     /// Returns an error for the first request that cannot be fulfilled.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<LaunchPlan, PlanError> {
         let slurm = Slurm::new(cli, env)?;
+        let kubernetes = if slurm.is_in_job() {
+            Kubernetes::unused(&slurm.cli)
+        } else {
+            Kubernetes::new(&slurm.cli, env, node)?
+        };
         let inputs = PlanInputs {
-            cli: &slurm.cli,
+            cli: &kubernetes.cli,
             task: slurm.task(),
             env,
             node,
         };
         let mut plan = inputs.plan()?;
-        numa::place(&slurm.cli, env, node, &mut plan.ranks)?;
+        numa::place(&kubernetes.cli, env, node, &mut plan.ranks)?;
         slurm.complete(&mut plan, env, node);
+        kubernetes.complete(&mut plan, env);
         let open_files = caveats::open_files(node.open_files, plan.nnodes, plan.ranks.len());
         let port = caveats::port(&plan, node.connection_ports);
         plan.notes
@@ -55,7 +62,8 @@ impl LaunchPlan {
     }
 }
 
-/// What the plan is made from, after SLURM's variables have been merged into the options.
+/// What the plan is made from, after the variables of SLURM or Kubernetes have been merged into the
+/// options.
 #[derive(Clone, Copy)]
 struct PlanInputs<'a> {
     cli: &'a Cli,

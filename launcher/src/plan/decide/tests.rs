@@ -22,6 +22,7 @@ fn node() -> Node {
         called_as: PathBuf::new(),
         memory: None,
         executable,
+        full_name: String::new(),
         uuid: UUID.to_owned(),
     }
 }

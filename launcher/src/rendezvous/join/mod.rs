@@ -45,6 +45,8 @@ pub enum JoinEvent {
         /// Whether a restart is left.
         restarts: bool,
     },
+    /// A rank of this node will not come back, and the others continue.
+    LostRank(NodeFailure),
     /// All ranks of this node succeeded.
     Done,
     /// This node leaves for good, and ends the launch for all if it gives a reason.
@@ -137,6 +139,7 @@ enum Goal {
     Staying {
         round: u64,
         failed: Option<(NodeFailure, bool)>,
+        lost: Option<NodeFailure>,
         is_done: bool,
         is_told: bool,
     },
@@ -220,6 +223,9 @@ impl Member {
             (JoinEvent::Failed { failure, restarts }, Goal::Staying { failed, .. }) => {
                 failed.get_or_insert((failure, restarts));
             }
+            (JoinEvent::LostRank(failure), Goal::Staying { lost, .. }) => {
+                lost.get_or_insert(failure);
+            }
             (JoinEvent::Done, Goal::Staying { is_done, .. }) => *is_done = true,
             (JoinEvent::Leave { closes }, goal) => {
                 *goal = Goal::Leaving {
@@ -232,7 +238,7 @@ impl Member {
                 .gone
                 .extend(ids.into_iter().filter(|id| *id != self.me)),
             (
-                JoinEvent::Failed { .. } | JoinEvent::Done,
+                JoinEvent::Failed { .. } | JoinEvent::LostRank(_) | JoinEvent::Done,
                 Goal::Joining { .. } | Goal::Leaving { .. } | Goal::Out,
             ) => {}
         }
@@ -265,8 +271,14 @@ impl Member {
             Goal::Staying { round, .. }
                 if next.round != *round || !next.participants.contains_key(&self.me) => {}
             Goal::Staying {
-                failed, is_done, ..
+                failed,
+                lost,
+                is_done,
+                ..
             } => {
+                if let Some(failure) = lost {
+                    next.lost.get_or_insert(failure.clone());
+                }
                 if let Some((failure, restarts)) = failed {
                     next.fail(failure.clone(), *restarts);
                 }
@@ -371,6 +383,7 @@ impl Member {
                 self.goal = Goal::Staying {
                     round,
                     failed: None,
+                    lost: None,
                     is_done: false,
                     is_told: false,
                 };
@@ -390,6 +403,7 @@ impl Member {
             failed,
             is_done,
             is_told,
+            ..
         } = &mut self.goal
         else {
             return None;

@@ -197,6 +197,9 @@ impl<'a> SharedRendezvous<'a> {
                 failure: self.facts.failure(&self.addr, failure),
                 restarts,
             },
+            RendezvousCommand::LostRank { failure } => {
+                JoinEvent::LostRank(self.facts.failure(&self.addr, failure))
+            }
             RendezvousCommand::Done => JoinEvent::Done,
             RendezvousCommand::Leave { why } => {
                 self.is_over = true;

@@ -23,6 +23,7 @@ fn plan(port: u16, node: usize) -> RendezvousPlan {
         node_id: format!("node{node}"),
         node_rank: 0,
         hosts: Some(false),
+        nodes_return: false,
         local_addr: None,
         timeout: LONG,
         join_timeout: LONG,

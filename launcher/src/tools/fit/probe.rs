@@ -279,6 +279,8 @@ impl ProbeRun {
         command.args([
             "--slurm",
             "off",
+            "--kubernetes",
+            "off",
             "--standalone",
             "--nproc-per-node",
             "1",

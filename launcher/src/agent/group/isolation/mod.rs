@@ -115,10 +115,15 @@ impl Isolation {
             .any(|(index, member)| index != rank.0 && !member.is_over())
     }
 
+    /// Returns whether a rank has been given up.
+    pub fn has_lost_ranks(&self) -> bool {
+        let is_lost = |member: &IsolatedRank| matches!(member.fate, RankState::Lost);
+        self.ranks.iter().any(is_lost)
+    }
+
     /// Returns how the round ended; valid once it is over.
     pub fn end(&self) -> LaunchEnd {
-        let is_lost = |member: &IsolatedRank| matches!(member.fate, RankState::Lost);
-        if self.ranks.iter().any(is_lost) {
+        if self.has_lost_ranks() {
             LaunchEnd::Failed
         } else {
             LaunchEnd::Succeeded

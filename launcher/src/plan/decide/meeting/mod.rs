@@ -260,6 +260,7 @@ fn rendezvous(
         node_rank: cli.node_rank,
         hosts: conf.is_host,
         local_addr: local_addr(cli).map(str::to_owned),
+        nodes_return: false,
         timeout: conf.timeout,
         join_timeout: conf.join_timeout,
         last_call_timeout: conf.last_call_timeout,

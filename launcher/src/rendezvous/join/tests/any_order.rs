@@ -9,6 +9,7 @@ enum JoinStep {
     Read,
     Join,
     Fail,
+    Lose,
     Gone(usize),
     Wait(u32),
     Leave,
@@ -19,6 +20,7 @@ fn step() -> impl Strategy<Value = JoinStep> {
         8 => Just(JoinStep::Read),
         4 => Just(JoinStep::Join),
         1 => Just(JoinStep::Fail),
+        1 => Just(JoinStep::Lose),
         1 => (0..5_usize).prop_map(JoinStep::Gone),
         2 => (0..4_u32).prop_map(JoinStep::Wait),
         1 => Just(JoinStep::Leave),
@@ -37,13 +39,14 @@ proptest! {
             match step {
                 JoinStep::Read => world.views[node] = world.state.clone(),
                 JoinStep::Wait(seconds) => world.now += seconds * SECOND,
-                JoinStep::Join | JoinStep::Fail | JoinStep::Gone(_) | JoinStep::Leave => {}
+                JoinStep::Join | JoinStep::Fail | JoinStep::Lose | JoinStep::Gone(_) | JoinStep::Leave => {}
             }
             world.on(node, match step {
                 JoinStep::Read => JoinEvent::Seen,
                 JoinStep::Wait(_) => JoinEvent::Deadline,
                 JoinStep::Join => JoinEvent::Join,
                 JoinStep::Fail => JoinEvent::Failed { failure: failure(node), restarts: true },
+                JoinStep::Lose => JoinEvent::LostRank(failure(node)),
                 JoinStep::Gone(other) => gone(other),
                 JoinStep::Leave => JoinEvent::Leave { closes: None },
             });
@@ -71,6 +74,7 @@ proptest! {
                 JoinStep::Read => world.views[node] = world.state.clone(),
                 JoinStep::Join => world.on(node, JoinEvent::Join),
                 JoinStep::Fail => world.on(node, JoinEvent::Failed { failure: failure(node), restarts: true }),
+                JoinStep::Lose => world.on(node, JoinEvent::LostRank(failure(node))),
                 JoinStep::Gone(other) => world.on(node, gone(other)),
                 JoinStep::Wait(seconds) => world.now += seconds * SECOND,
                 JoinStep::Leave => world.on(node, JoinEvent::Leave { closes: None }),

@@ -340,6 +340,39 @@ fn nodes_that_are_done_wait_for_the_others_and_let_nobody_in() {
 }
 
 #[test]
+fn a_lost_rank_fails_all_nodes_when_all_are_done() {
+    let mut world = SimulatedWorld::new(2, 2, 2);
+    world.join(&[0, 1]);
+    world.told();
+    world.on(1, JoinEvent::LostRank(failure(1)));
+    world.on(1, JoinEvent::Done);
+    world.settle();
+    assert_eq!(world.told(), [], "the other node continues");
+    world.on(0, JoinEvent::Done);
+    world.settle();
+    let over = JoinAction::Over {
+        how: RendezvousClosed::Failed(failure(1)),
+        is_late: false,
+    };
+    assert_eq!(world.told(), [(0, over.clone()), (1, over)]);
+}
+
+#[test]
+fn a_rank_that_was_lost_has_another_chance_in_the_next_round() {
+    let mut world = SimulatedWorld::new(2, 2, 2);
+    world.join(&[0, 1]);
+    world.on(1, JoinEvent::LostRank(failure(1)));
+    world.join(&[0]);
+    world.join(&[1]);
+    world.told();
+    for node in [0, 1] {
+        world.on(node, JoinEvent::Done);
+    }
+    world.settle();
+    assert_eq!(world.state.closed, Some(RendezvousClosed::Succeeded));
+}
+
+#[test]
 fn too_few_nodes_time_out() {
     let mut world = SimulatedWorld::new(2, 2, 2);
     world.join(&[0]);
