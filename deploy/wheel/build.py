@@ -177,6 +177,10 @@ def write(programs: dict[str, pathlib.Path], out: pathlib.Path) -> pathlib.Path:
                          "fish": "fish/vendor_completions.d/rrun.fish"}.items():
         script = run(str(programs["rrun"]), "--print-completion", shell)
         files[f"{data}/data/share/{place}"] = (script.encode(), False)
+    with tempfile.TemporaryDirectory() as pages:
+        run(str(programs["rrun"]), "--write-man", pages)
+        for page in sorted(pathlib.Path(pages).rglob("*.1")):
+            files[f"{data}/data/share/man/man1/{page.name}"] = (page.read_bytes(), False)
 
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{name}-{TAG}.whl"

@@ -20,6 +20,11 @@ pub struct EpisodeNumbersError {
 }
 
 impl EpisodeNumbers {
+    /// Returns the list of one number.
+    pub(crate) fn one(number: u64) -> Self {
+        Self(vec![number..=number])
+    }
+
     /// Returns whether `number` is in one of the ranges.
     pub fn has(&self, number: u64) -> bool {
         let next = self.0.partition_point(|range| *range.end() < number);

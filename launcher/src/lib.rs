@@ -6,6 +6,7 @@
 //!   ├───► generated ─► tools  cli                     completions and man pages
 //!   ├───► plan::decide ─► slurm  kubernetes           options become a plan, or a refusal
 //!   ├───► plan::missing                               files and modules that the jobs name
+//!   ├───► dry_run                                     --dry-run: the plan as tables
 //!   ├───► agent ─┬─► rendezvous ─► store              the plan is carried out
 //!   │            ├─► model_server  front  logs  round
 //!   │            ├─► events  report ─► failure
@@ -18,6 +19,7 @@
 
 pub mod agent;
 pub mod cli;
+pub mod dry_run;
 pub mod events;
 pub mod failure;
 pub mod front;

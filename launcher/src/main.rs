@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use jobs::layout::RunFolder;
 use jobs::printable::{printable, printable_json, printable_line};
@@ -14,10 +15,12 @@ use launcher::agent::event::LaunchEnd;
 use launcher::agent::folder_lock::FolderLock;
 use launcher::cli::built_in::HelpTopic;
 use launcher::cli::{self, Cli, CliError, CliRequest, Environment, built_in};
+use launcher::dry_run;
 use launcher::generated::{completion, man};
 use launcher::node::Node;
 use launcher::partial_report;
 use launcher::plan::error::PlanError;
+use launcher::plan::eval::EvalPlan;
 use launcher::plan::{LaunchPlan, missing};
 use launcher::say::note::Note;
 use launcher::say::{self, Level, Style, trace};
@@ -89,16 +92,39 @@ fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
         Err(err) => return refuse(err),
     };
     tracing::debug!(?plan);
-    if cli.dry_run {
-        show(&plan)
+    if let Some(format) = &cli.dry_run {
+        show(&plan, format == "json")
     } else {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a quick run says how long it took"
+        )]
+        let begun = Instant::now();
         let end = match run(&plan, env) {
             Ok(end) => end,
             Err(code) => return code,
         };
-        say_how_to_resume(&plan, cli, words, end);
+        match &plan.eval {
+            Some(eval) if eval.run.quick => say_how_to_go_on(eval, words, begun.elapsed(), end),
+            _ => say_how_to_resume(&plan, cli, words, end),
+        }
         end.exit_code()
     }
+}
+
+/// Prints how long a quick run took, and the command of the whole evaluation.
+fn say_how_to_go_on(eval: &EvalPlan, words: &[OsString], took: Duration, end: LaunchEnd) {
+    let outcome = match end {
+        LaunchEnd::Succeeded => "everything runs",
+        _ => "not everything runs",
+    };
+    let (seconds, folder) = (took.as_secs_f64(), eval.output.display());
+    say::say(
+        Level::Result,
+        format_args!("{outcome}: the quick run took {seconds:.1} s, its results are in `{folder}`"),
+    );
+    let command = built_in::command_without_quick(words);
+    say::say(Level::Result, format_args!("the whole run: {command}"));
 }
 
 /// Prints the command that resumes an evaluation that a signal has ended.
@@ -150,8 +176,11 @@ fn taken(plan: &LaunchPlan, lock: &FolderLock) -> Result<(), Box<dyn std::error:
     Ok(())
 }
 
-fn show(plan: &LaunchPlan) -> ExitCode {
+fn show(plan: &LaunchPlan, is_json: bool) -> ExitCode {
     plan.notes.iter().for_each(Note::say);
+    if !is_json {
+        return print(&printable(&dry_run::text(plan)));
+    }
     match serde_json::to_string_pretty(plan) {
         Ok(text) => print(&format!("{}\n", printable_json(&text))),
         Err(err) => refuse(err),

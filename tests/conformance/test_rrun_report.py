@@ -55,7 +55,7 @@ def test_rrun_events_are_json_lines(box):
 @cid("RRUN-13")
 @pytest.mark.rrun
 def test_rrun_dry_run_starts_nothing(box):
-    p = box.run(*SA, "--nproc-per-node", 2, "--dry-run", DUMP, env=OMP).ok()
+    p = box.run(*SA, "--nproc-per-node", 2, "--dry-run=json", DUMP, env=OMP).ok()
     assert len(json.loads(p.out)["ranks"]) == 2 and not box.recs() and not os.listdir(box.tmp)
 
 

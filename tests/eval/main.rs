@@ -16,6 +16,7 @@ mod one_writer;
 mod placement;
 mod python;
 mod python_policy;
+mod quick;
 mod refusals;
 mod remote;
 mod remote_tls;

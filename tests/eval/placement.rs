@@ -163,7 +163,7 @@ fn every_snippet_of_the_documents_is_accepted_over_a_jobs_file() {
         .map(|entry| entry.path())
     {
         let eval =
-            Eval::new(&[job("reach", 1, 4), job("push", 1, 4)]).launcher_words(&["--dry-run"]);
+            Eval::new(&[job("reach", 1, 4), job("push", 1, 4)]).launcher_words(&["--dry-run=json"]);
         let ended = eval.words(&["--config", path.to_str().unwrap()]).run();
         let lacks_gpus = ended.stderr.contains("GPU ") && ended.stderr.contains(" does not exist");
         assert!(

@@ -100,7 +100,7 @@ fn the_words_of_a_worker_are_a_launch_that_meets_by_a_file() {
         .expect("an evaluation");
     let rrun = Rrun::new()
         .executable("bin/rrun-rank", "#!/bin/sh\n")
-        .options(&["--dry-run"]);
+        .options(&["--dry-run=json"]);
     let options: Vec<&str> = words[..eval].iter().map(String::as_str).collect();
     let program: Vec<&str> = words[eval..].iter().map(String::as_str).collect();
     let rrun = rrun.options(&options).program(&program);

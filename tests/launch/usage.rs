@@ -9,7 +9,7 @@ use crate::ended::Ended;
 #[track_caller]
 fn planned(rrun: Rrun) -> Value {
     let ended = rrun
-        .options(&["--dry-run"])
+        .options(&["--dry-run=json"])
         .program(&["train.py"])
         .succeeds();
     serde_json::from_str(&ended.stdout).expect("a plan is JSON")

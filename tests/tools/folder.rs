@@ -198,7 +198,7 @@ pub fn report(folder: &RunFolder) -> Report {
 
 /// The result of a command.
 pub struct Done {
-    output: Output,
+    pub output: Output,
 }
 
 /// Runs `rrun` with these arguments.

@@ -4,10 +4,12 @@
 
 mod compare;
 mod doctor;
+mod dry_run;
 mod fit;
 #[allow(dead_code, reason = "each file of tests takes what it needs")]
 mod folder;
 mod foreign;
+mod list;
 mod merge;
 mod policies;
 mod report;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::folder::{rrun, rrun_in};
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")
         .canonicalize()
@@ -23,11 +23,11 @@ fn policies() -> Vec<Value> {
 
 /// Plans a jobs file, in the root of the repository.
 #[track_caller]
-fn plan(jobs: &str) {
+pub fn plan(jobs: &str) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("jobs.json");
     std::fs::write(&file, jobs).unwrap();
-    let words = ["--dry-run", "eval", "--jobs", file.to_str().unwrap()];
+    let words = ["--dry-run=json", "eval", "--jobs", file.to_str().unwrap()];
     let planned = rrun_in(&root(), &words).succeeds();
     serde_json::from_str::<Value>(&planned.stdout()).expect("a plan is JSON");
 }

@@ -9,7 +9,7 @@ impl Config {
     /// Returns the jobs in the form of a jobs file: those of `jobs` (a parsed jobs file), otherwise
     /// the list of the configuration, otherwise the single job that it describes, named after the
     /// file that names its environment. Returns `None` if there are none.
-    pub(crate) fn jobs(&self, jobs: Option<Value>) -> Option<Value> {
+    pub fn jobs(&self, jobs: Option<Value>) -> Option<Value> {
         let list = self.jobs.clone().map(|list| json!({"jobs": list}));
         let mut file = jobs.or(list).or_else(|| {
             self.has_jobs()

@@ -130,6 +130,11 @@ pub struct EvalArgs {
     #[arg(long, value_name = "JOB[:EPISODES][;…]")]
     pub only: Option<Only>,
 
+    /// See whether everything runs: one episode of each job, without videos and datasets, in a run
+    /// folder of its own (DIR_quick), which the next quick run replaces
+    #[arg(long, conflicts_with_all = ["resume", "accept_changed_jobs"])]
+    pub quick: bool,
+
     /// Override num_envs (or total_num_envs), the number of copies of the environment, in every job
     #[arg(long, value_name = "N", help_heading = "Rollout",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
@@ -321,6 +326,7 @@ impl EvalArgs {
             given,
             ..Self::from_arg_matches(&matches)?
         };
+        let args = if args.quick { args.unrecorded() } else { args };
         match (args.assign, args.lease.or(args.lease_timeout)) {
             (Assign::Dynamic, _) | (_, None) => Ok(args),
             (Assign::Modulo | Assign::Block | Assign::Shuffle, Some(_)) => {
@@ -328,6 +334,16 @@ impl EvalArgs {
                 Err(Self::command().error(ErrorKind::ArgumentConflict, reason))
             }
         }
+    }
+
+    /// Disables videos and datasets, as if the options said so.
+    fn unrecorded(mut self) -> Self {
+        self.no_video = true;
+        self.no_dataset = true;
+        for option in ["no-video", "no-dataset"] {
+            self.given.insert(option.to_owned(), String::new());
+        }
+        self
     }
 
     /// Returns the rule by which jobs or episodes are dealt to ranks.

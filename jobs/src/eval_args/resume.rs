@@ -14,6 +14,7 @@ const OF_ONE_START: &[&str] = &[
     "resume",
     "accept-changed-jobs",
     "trust-plan",
+    "quick",
     "num-envs",
     "lease",
     "lease-timeout",

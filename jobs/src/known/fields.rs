@@ -8,38 +8,165 @@
 
 use serde_json::Map;
 
+use crate::file::MAX_ENVS;
 use crate::job::Job;
+use crate::policies::{PathTo, Setting, ValueKind};
 use crate::similar::most_similar;
 use crate::simulators::Simulator;
 
 /// The environment argument that declares its memory.
 pub const DECLARED_MEMORY: &str = "env_memory_gb";
 
+/// Arguments of every environment.
+pub const COMMON_ARGUMENTS: &[Setting] = &[
+    Setting::required(
+        "environment",
+        ValueKind::Text,
+        "expected the name of an environment",
+        "the environment",
+    ),
+    Setting::new(
+        "num_envs",
+        ValueKind::Whole(1, MAX_ENVS),
+        "1",
+        "copies of the environment in a rank",
+    ),
+    Setting::new(
+        "enable_cameras",
+        ValueKind::Flag,
+        "true",
+        "whether there are images and videos",
+    ),
+    Setting::new(
+        DECLARED_MEMORY,
+        ValueKind::Number(0.0, MOST_GIB),
+        "as measured by `rrun fit --probe`",
+        "GPU memory of one copy in GiB",
+    ),
+];
+
+/// Additional arguments of a Python environment.
+pub const PYTHON_ARGUMENTS: &[Setting] = &[
+    Setting::new(
+        "env_kwargs",
+        ValueKind::Map("object"),
+        "none",
+        "arguments of gymnasium.make or the factory",
+    ),
+    Setting::new(
+        "import",
+        ValueKind::Texts,
+        "none",
+        "modules to import first",
+    ),
+    Setting::new(
+        "entry_point",
+        ValueKind::Texts,
+        "none",
+        "further modules to import first",
+    ),
+    Setting::new(
+        "python",
+        ValueKind::Path(PathTo::Interpreter),
+        "python3",
+        "interpreter, or the folder of its venv",
+    ),
+    Setting::new(
+        "envs_per_process",
+        ValueKind::Count,
+        "1",
+        "copies in one process",
+    ),
+    Setting::new(
+        "control_hz",
+        ValueKind::Count,
+        "render_fps of the environment, else 20",
+        "steps per second, the frame rate of videos",
+    ),
+    Setting::new(
+        "max_episode_steps",
+        ValueKind::Count,
+        "that of the environment",
+        "steps after which an episode ends; required if the environment has no limit",
+    ),
+    Setting::new(
+        "success",
+        ValueKind::Text,
+        "is_success or success in info",
+        "when an episode is solved: info.KEY, is_success, terminated or reward>=X",
+    ),
+    Setting::new(
+        "mapping",
+        ValueKind::MapOrFile,
+        "everything, under its own name",
+        "names of cameras, states and actions",
+    ),
+    Setting::new(
+        "env",
+        ValueKind::Map("object"),
+        "none",
+        "environment variables of the process; null removes one",
+    ),
+    Setting::new(
+        "display",
+        ValueKind::Text,
+        "none, or --xvfb",
+        "X display: auto (one of its own), none, or a name such as `:1`",
+    ),
+    Setting::new(
+        "recycle_after",
+        ValueKind::Count,
+        "--recycle-after, else never",
+        "episodes after which the process is replaced",
+    ),
+    Setting::new(
+        "pass_episode",
+        ValueKind::Flag,
+        "false",
+        "call reset with the number of the episode",
+    ),
+    Setting::new(
+        "clip_actions",
+        ValueKind::Flag,
+        "false",
+        "clip actions to their range",
+    ),
+    Setting::new(
+        "end_on_success",
+        ValueKind::Flag,
+        "false",
+        "end an episode as soon as it is solved",
+    ),
+    Setting::new(
+        "vector",
+        ValueKind::Flag,
+        "detected",
+        "whether the factory returns a VectorEnv",
+    ),
+];
+
 /// Fields of every environment.
-pub const COMMON: &[&str] = &["environment", "num_envs", "enable_cameras", DECLARED_MEMORY];
+pub const COMMON: &[&str] = &names::<{ COMMON_ARGUMENTS.len() }>(COMMON_ARGUMENTS);
 
 /// Additional fields of a Python environment.
-pub const PYTHON: &[&str] = &[
-    "env_kwargs",
-    "import",
-    "entry_point",
-    "python",
-    "envs_per_process",
-    "control_hz",
-    "max_episode_steps",
-    "success",
-    "mapping",
-    "env",
-    "display",
-    "recycle_after",
-    "pass_episode",
-    "clip_actions",
-    "end_on_success",
-    "vector",
-];
+pub const PYTHON: &[&str] = &names::<{ PYTHON_ARGUMENTS.len() }>(PYTHON_ARGUMENTS);
+
+/// Returns the names of `N` arguments.
+const fn names<const N: usize>(arguments: &[Setting]) -> [&'static str; N] {
+    let mut names = [""; N];
+    let mut index = 0;
+    while index < N {
+        names[index] = arguments[index].name;
+        index += 1;
+    }
+    names
+}
 
 /// Fields that Arena sets for every environment, which have no effect here.
 pub const ARENAS: &[&str] = &["env_spacing", "placement_seed"];
+
+/// Most memory that an environment may declare, in GiB.
+const MOST_GIB: f64 = 1e9;
 
 /// Similarity above which a name is suggested as the nearest.
 const NEAR: f64 = 0.8;
@@ -60,11 +187,11 @@ pub(super) struct Misspelt {
 pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
     let simulator = Simulator::of(&job.environment);
     let own = match simulator {
-        Some(simulator) => simulator.row().fields,
-        None if is_python => PYTHON,
-        None => &[],
+        Some(simulator) => simulator.row().fields(),
+        None if is_python => PYTHON.to_vec(),
+        None => Vec::new(),
     };
-    let known = [COMMON, own].concat();
+    let known = [COMMON, &own].concat();
     let threshold = if is_python { NEAR } else { MISSPELT };
     let variations = (!is_python).then_some(&job.variations);
     let objects = [

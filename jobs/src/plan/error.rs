@@ -24,6 +24,12 @@ pub enum RunFolderError {
         /// What `--accept-changed-jobs` would do, and what else can be done.
         consequence: String,
     },
+    /// The folder of a quick run holds another one.
+    #[error(
+        "`{}` holds a run that is not a quick one, so --quick does not replace it; choose another \
+         --output", .0.display()
+    )]
+    NotQuick(PathBuf),
     /// The plan has the schema of another version.
     #[error("run folder `{}` has a plan of schema `{found}`, expected `{wanted}`; choose another \
         --output", folder.display())]

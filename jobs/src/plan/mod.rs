@@ -37,6 +37,7 @@ mod identity;
 mod lock;
 mod patience;
 mod provenance;
+mod quick;
 mod resumed;
 mod settle;
 mod supersede;
@@ -78,6 +79,9 @@ pub struct RunPlan {
     /// The chosen jobs and episodes of the jobs file (`--only`); `None` means all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<Only>,
+    /// Whether it is a quick run (`--quick`), whose folder the next one replaces.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quick: bool,
     /// Number of ranks when the run was begun. A run can be continued with another number.
     pub world_size: usize,
     /// All jobs that may run, in the order of the file.
@@ -134,6 +138,7 @@ impl RunPlan {
             jobs_sha256: file.sha256,
             seed: args.seed,
             only: args.only.clone(),
+            quick: args.quick,
             world_size,
             jobs,
             model_server: file.model_server,

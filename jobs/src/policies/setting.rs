@@ -1,4 +1,4 @@
-//! A setting of a policy: its name, its values, and what depends on it.
+//! A setting of a policy or an environment: its name, its values, and what depends on it.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,8 @@ const MOST: u64 = 4096;
 /// Longest duration in seconds: a day.
 const MAX_SECONDS: f64 = 86400.0;
 
-/// A setting: a field of `policy_config_dict`.
+/// A setting: a field of `policy_config_dict`, or an argument of an environment in
+/// `arena_env_args`.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// Name of the field.
@@ -21,7 +22,7 @@ pub struct Setting {
     pub default: &'static str,
     /// What is needed, as a clause, if the setting must be given.
     pub required: Option<&'static str>,
-    /// Whether it says only where the policy is or how long it is waited for, so that results do
+    /// Whether it says only where a policy is or how long it is waited for, so that results do
     /// not depend on it.
     pub is_of_place: bool,
     /// What it means, in one line.
@@ -30,7 +31,7 @@ pub struct Setting {
 
 impl Setting {
     /// Creates a setting that may be missing.
-    pub(super) const fn new(
+    pub(crate) const fn new(
         name: &'static str,
         kind: ValueKind,
         default: &'static str,
@@ -47,7 +48,7 @@ impl Setting {
     }
 
     /// Creates a setting that must be given; `wanted` is the clause of the error.
-    pub(super) const fn required(
+    pub(crate) const fn required(
         name: &'static str,
         kind: ValueKind,
         wanted: &'static str,
@@ -90,6 +91,8 @@ pub enum ValueKind {
     Seed,
     /// A whole number between two bounds, inclusive.
     Whole(u64, u64),
+    /// A whole number above 0 that fits into 32 bits.
+    Count,
     /// A number between two bounds, inclusive.
     Number(f64, f64),
     /// A duration in seconds, up to a day.
@@ -100,6 +103,8 @@ pub enum ValueKind {
     Edges,
     /// A map with string keys; messages call it by this word.
     Map(&'static str),
+    /// A map with string keys, or the path of a file with one.
+    MapOrFile,
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// Anything: the setting has no effect.
@@ -188,6 +193,7 @@ impl ValueKind {
             Self::Flag => value.is_boolean(),
             Self::Seed => value.is_u64(),
             Self::Whole(least, most) => is_whole(value, least, most),
+            Self::Count => is_whole(value, 1, u32::MAX.into()),
             Self::Number(least, most) => is_number(value, least, most),
             Self::Seconds => is_number(value, 0.0, MAX_SECONDS),
             Self::Port => is_whole(value, 1, u16::MAX.into()),
@@ -199,6 +205,7 @@ impl ValueKind {
                 _ => false,
             },
             Self::Map(_) => value.is_object(),
+            Self::MapOrFile => value.is_object() || value.is_string(),
             Self::OneOf(words) => words.iter().any(|word| value == word),
             Self::Unused => true,
         }
@@ -216,6 +223,7 @@ impl ValueKind {
             Self::Whole(least, most) => {
                 format!("expected a whole number from {least} to {most}").into()
             }
+            Self::Count => "expected a whole number above 0".into(),
             Self::Number(least, most) => format!("expected a number from {least} to {most}").into(),
             Self::Seconds => format!("expected a number of seconds from 0 to {MAX_SECONDS}").into(),
             Self::Port => format!("expected a port from 1 to {}", u16::MAX).into(),
@@ -224,6 +232,7 @@ impl ValueKind {
                 let article = if word.starts_with('o') { "an" } else { "a" };
                 format!("expected {article} {word}").into()
             }
+            Self::MapOrFile => "expected an object or the path of a YAML or JSON file".into(),
             Self::OneOf(words) => format!("expected one of {}", words.join(", ")).into(),
             Self::Unused => "anything is accepted".into(),
         }
@@ -237,12 +246,12 @@ impl ValueKind {
             Self::Factory => json!("package.module:factory"),
             Self::Texts => json!(["text"]),
             Self::Flag => json!(true),
-            Self::Seed | Self::Port => json!(1),
+            Self::Seed | Self::Port | Self::Count => json!(1),
             Self::Whole(least, _) => json!(least.max(1)),
             Self::Number(_, most) => json!(most),
             Self::Seconds => json!(1.5),
             Self::Edges => json!([2, 3]),
-            Self::Map(_) => json!({"key": "value"}),
+            Self::Map(_) | Self::MapOrFile => json!({"key": "value"}),
             Self::OneOf(words) => words.first().copied().into(),
             Self::Unused => Value::Null,
         }

@@ -18,6 +18,8 @@ use crate::plan::{RunFolderError, RunPlan};
 use crate::secrets::{self, Secret};
 use crate::{sha256, trust};
 
+mod quick;
+
 /// Number of unused settings that are named; the rest is only counted.
 const NAMED: usize = 12;
 
@@ -155,6 +157,13 @@ impl Setup {
                 ..file
             },
             None => file,
+        };
+        let file = match args.quick {
+            true => JobFile {
+                jobs: quick::shortened(file.jobs, args),
+                ..file
+            },
+            false => file,
         };
         secrets::check(&file.jobs, file.model_server.as_ref()).map_err(|secret| {
             SetupError::Secret {
@@ -358,7 +367,11 @@ fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
         name.push(suffix);
         PathBuf::from("outputs").join(name)
     };
-    given.unwrap_or_else(own)
+    let output = given.unwrap_or_else(own);
+    match args.quick {
+        true => quick::folder(&output),
+        false => output,
+    }
 }
 
 /// Returns one line about all settings without effect.

@@ -12,8 +12,8 @@ use crate::cli::Cli;
 use crate::cli::commands::{meant, names};
 
 /// Tools, which launch nothing.
-pub const TOOLS: [&str; 8] = [
-    "compare", "demo", "doctor", "fit", "merge", "policies", "report", "verify",
+pub const TOOLS: [&str; 9] = [
+    "compare", "demo", "doctor", "fit", "list", "merge", "policies", "report", "verify",
 ];
 
 /// What `rrun help …` asks for.
@@ -101,9 +101,34 @@ pub fn resume_command(cli: &Cli, words: &[OsString], folder: &Path) -> Option<St
     Some(quoted.join(" "))
 }
 
+/// Returns the command of a quick run without `--quick`, for a shell.
+pub fn command_without_quick(words: &[OsString]) -> String {
+    let kept = words.iter().filter(|word| *word != "--quick");
+    let quoted: Vec<_> = std::iter::once("rrun".to_owned())
+        .chain(kept.map(|word| quoted(&word.to_string_lossy())))
+        .collect();
+    quoted.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_command_of_the_whole_run_is_that_of_the_quick_one_without_its_option() {
+        let words = [
+            "--nproc-per-node",
+            "2",
+            "eval",
+            "--jobs",
+            "my jobs.json",
+            "--quick",
+        ];
+        assert_eq!(
+            command_without_quick(&words.map(OsString::from)),
+            "rrun --nproc-per-node 2 eval --jobs 'my jobs.json'"
+        );
+    }
 
     fn topic(words: &[&str]) -> Result<Option<HelpTopic>, UnknownCommand> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();

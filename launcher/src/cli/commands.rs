@@ -69,6 +69,7 @@ const fn row(
 pub const COMMANDS: &[CommandRow] = &[
     row("demo", Group::Start, "Evaluate three tasks, with videos and a report", DEMO),
     row("doctor", Group::Start, "Check this machine: GPUs, libraries, disks, limits", DOCTOR),
+    row("list", Group::Start, "List environments, policies and suites, with a job of each", LIST),
     row("eval", Group::Run, "Run the jobs of a file and report the results", eval_args::EXAMPLES),
     row("serve", Group::Run, "Serve a policy to robots and simulators", serve_args::EXAMPLES),
     row(USERS_PROGRAM, Group::Run, "Run a Python script in each rank, as torchrun does", PROGRAM),
@@ -91,6 +92,11 @@ const DOCTOR: Examples = &[
         "rrun doctor --output /scratch/runs --jobs jobs.json",
         "with what the jobs name",
     ),
+];
+
+const LIST: Examples = &[
+    ("rrun list", "everything, one line each"),
+    ("rrun list pusht", "its arguments, and a job to paste"),
 ];
 
 const PROGRAM: Examples = &[

@@ -201,7 +201,9 @@ fn is_checked((spelling, _): &GivenOption<'_>) -> bool {
 
 fn in_argparse_words(err: &clap::Error, spellings: &[Spelling]) -> String {
     let argument = match err.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(argument)) => argument.split(' ').next().unwrap_or_default(),
+        Some(ContextValue::String(argument)) => {
+            argument.split([' ', '[']).next().unwrap_or_default()
+        }
         _ => "",
     };
     let spelling = spellings

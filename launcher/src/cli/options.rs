@@ -279,9 +279,10 @@ pub struct Cli {
     #[arg(long, help_heading = "Logs")]
     pub quiet: bool,
 
-    /// Print what would be started as JSON, and start nothing
-    #[arg(long, help_heading = "Other")]
-    pub dry_run: bool,
+    /// Print what would be started, as tables or as JSON, and start nothing
+    #[arg(long, value_name = "FORMAT", value_parser = parse_dry_run, help_heading = "Other")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "table")]
+    pub dry_run: Option<String>,
 
     /// Print each rank's CPU time and memory when it exits
     #[arg(long, help_heading = "Other")]
@@ -393,6 +394,10 @@ fn parse_failure_policy(text: &str) -> Result<String, ValueError> {
 
 fn parse_log_format(text: &str) -> Result<String, ValueError> {
     choice(text, &["text", "json"])
+}
+
+fn parse_dry_run(text: &str) -> Result<String, ValueError> {
+    choice(text, &["table", "json"])
 }
 
 fn parse_when(text: &str) -> Result<String, ValueError> {

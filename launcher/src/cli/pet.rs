@@ -64,6 +64,7 @@ mod tests {
             long: long.to_owned(),
             short: None,
             takes_value,
+            may_have_value: false,
         };
         let spellings = [
             spelling("rdzv-id", true),

@@ -36,6 +36,9 @@ pub struct Spelling {
     pub short: Option<char>,
     /// Whether the option takes a value.
     pub takes_value: bool,
+    /// Whether the option may have a value after `=`. The next word is never its value, because it
+    /// may be the program.
+    pub may_have_value: bool,
 }
 
 impl Spelling {
@@ -48,7 +51,9 @@ impl Spelling {
             .map(|(long, arg)| Spelling {
                 long: long.to_owned(),
                 short: arg.get_short(),
-                takes_value: matches!(arg.get_action(), ArgAction::Set),
+                takes_value: matches!(arg.get_action(), ArgAction::Set)
+                    && !arg.is_require_equals_set(),
+                may_have_value: arg.is_require_equals_set(),
             })
             .collect()
     }
@@ -177,7 +182,9 @@ fn find<'a>(
         return Ok(None);
     };
     match value {
-        Some(value) if !spelling.takes_value => Err(superfluous(spelling, &value)),
+        Some(value) if !(spelling.takes_value || spelling.may_have_value) => {
+            Err(superfluous(spelling, &value))
+        }
         value => Ok(Some(vec![(spelling, value)])),
     }
 }
@@ -271,6 +278,7 @@ mod tests {
             long: long.to_owned(),
             short,
             takes_value,
+            may_have_value: long == "dry-run",
         };
         vec![
             spelling("nproc-per-node", None, true),
@@ -282,6 +290,7 @@ mod tests {
             spelling("no-python", None, false),
             spelling("version", Some('V'), false),
             spelling("virtual-local-rank", None, false),
+            spelling("dry-run", None, false),
         ]
     }
 
@@ -385,6 +394,7 @@ mod tests {
             long: long.to_owned(),
             short: None,
             takes_value: false,
+            may_have_value: false,
         };
         let spellings = [spelling("log-dir"), spelling("log")];
         assert_eq!(
@@ -422,6 +432,18 @@ mod tests {
             read(&["-mx", "a"]),
             "argument -m/--module: ignored explicit argument 'x'"
         );
+    }
+
+    #[test]
+    fn the_word_after_an_optional_value_is_the_program() {
+        assert_eq!(read(&["--dry-run", "a"]), "dry-run | a");
+        assert_eq!(read(&["--dry-run", "json"]), "dry-run | json");
+        assert_eq!(read(&["--dry_run=json", "a"]), "dry-run=json | a");
+        assert_eq!(
+            read(&["--dry-run", "-r", "3", "a"]),
+            "dry-run redirects=3 | a"
+        );
+        assert_eq!(read(&["--dry", "a"]), "?--dry | a");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use fit::memory::Need;
+use jobs::assign::Assignment;
 use jobs::layout::RunFolder;
 use jobs::placement::{Placement, Resources};
 use jobs::plan::{RunFolderError, RunPlan};
@@ -19,6 +20,9 @@ pub struct EvalPlan {
     pub output: PathBuf,
     /// Number of visible GPUs per node.
     pub gpus: usize,
+    /// The rule by which ranks get their work.
+    #[serde(skip)]
+    pub assignment: Assignment,
     /// The placement of ranks and environment workers.
     pub seating: SeatingPlan,
     /// `--accept-changed-jobs`: whether the jobs may differ from those of the existing run.
@@ -52,12 +56,16 @@ pub struct SeatingPlan {
 
 impl EvalPlan {
     /// Writes `plan.json`, or checks the existing one; this is the last step before ranks are
-    /// started. `launch` is the id of the launch that holds the folder.
+    /// started. `launch` is the id of the launch that holds the folder. A quick run first removes the
+    /// files of the one before.
     ///
     /// # Errors
     /// Returns a [`RunFolderError`] if the folder cannot be written, or holds another run by now.
     pub fn settle(&self, launch: Option<&str>) -> Result<(), RunFolderError> {
         let folder = RunFolder::new(&self.output);
+        if self.run.quick {
+            RunPlan::clear_quick(&folder)?;
+        }
         self.run
             .clone()
             .of_launch(launch.map(str::to_owned))

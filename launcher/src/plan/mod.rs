@@ -6,7 +6,7 @@
 //!                                          └──► PlanError, with nothing started
 //! ```
 //! [`decide`] makes the plan. The other modules, and the types below, are plain data, which those
-//! who carry out the plan may import. `rrun --dry-run` prints it as JSON.
+//! who carry out the plan may import. `rrun --dry-run=json` prints it.
 
 pub mod decide;
 pub mod error;

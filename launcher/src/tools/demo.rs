@@ -108,7 +108,7 @@ fn write_jobs(suites: &Path, folder: &Path) -> Result<(PathBuf, u64), DemoError>
 }
 
 /// Replaces the paths of the source by those of this machine.
-fn find_files(value: &mut Value, suites: &Path) {
+pub(super) fn find_files(value: &mut Value, suites: &Path) {
     match value {
         Value::String(text) => {
             if let Some(rest) = text.strip_prefix(IN_SOURCE) {

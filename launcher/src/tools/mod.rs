@@ -9,6 +9,7 @@
 //! rrun compare A B        compare two policies on the same episodes
 //! rrun doctor             check this machine: GPUs, libraries, disk, limits, simulators
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
+//! rrun list [NAME]        list environments, policies and suites, or describe one of them
 //! rrun policies [TYPE]    list the policy types with their settings
 //! ```
 //! These words are built in, like `eval`; `./merge` is a file. They come first, before any option
@@ -18,6 +19,7 @@ mod compare;
 mod demo;
 mod doctor;
 mod fit;
+mod list;
 mod merge;
 mod policies;
 mod report;
@@ -58,6 +60,7 @@ enum Tool {
     Demo(demo::DemoArgs),
     Doctor(doctor::DoctorArgs),
     Fit(Box<fit::FitArgs>),
+    List(list::ListArgs),
     Merge(merge::MergeArgs),
     Policies(policies::PoliciesArgs),
     Report(report::ReportArgs),
@@ -112,6 +115,8 @@ enum ToolError {
     #[error(transparent)]
     Fit(#[from] fit::FitError),
     #[error(transparent)]
+    List(#[from] list::ListError),
+    #[error(transparent)]
     Policy(#[from] policies::UnknownType),
 }
 
@@ -144,6 +149,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Demo(args)) => demo::run(&args),
         Ok(Tool::Doctor(args)) => doctor::run(&args),
         Ok(Tool::Fit(args)) => fit::run(&args),
+        Ok(Tool::List(args)) => list::run(&args),
         Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Policies(args)) => policies::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),

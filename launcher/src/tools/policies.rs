@@ -130,7 +130,7 @@ fn effective(row: &PolicyDescription) -> impl Iterator<Item = &'static Setting> 
 }
 
 /// Returns the default as documentation says it, without its markup.
-fn default(setting: &Setting) -> String {
+pub(super) fn default(setting: &Setting) -> String {
     match setting.required {
         Some(_) => "required".to_owned(),
         None => setting.default.replace('`', ""),
@@ -138,14 +138,14 @@ fn default(setting: &Setting) -> String {
 }
 
 /// Returns the values of a setting, as a noun.
-fn values(kind: ValueKind) -> String {
+pub(super) fn values(kind: ValueKind) -> String {
     let wanted = kind.wanted();
     let wanted = wanted.strip_prefix("expected ").unwrap_or(&wanted);
     wanted.replace('`', "")
 }
 
 /// Returns everything about one type.
-fn description(row: &PolicyDescription) -> String {
+pub(super) fn description(row: &PolicyDescription) -> String {
     let mut text = format!("{}: {}\n", row.name, row.about);
     if !row.aliases.is_empty() {
         let _ = writeln!(text, "also called {}", row.aliases.join(", "));
@@ -194,7 +194,7 @@ struct PoliciesJson {
 }
 
 #[derive(Debug, Serialize)]
-struct PolicyJson {
+pub(super) struct PolicyJson {
     policy_type: &'static str,
     aliases: &'static [&'static str],
     about: &'static str,
@@ -205,7 +205,7 @@ struct PolicyJson {
 }
 
 #[derive(Debug, Serialize)]
-struct SettingJson {
+pub(super) struct SettingJson {
     name: &'static str,
     /// Type of the value in JSON; `null` if any value is accepted and has no effect.
     #[serde(rename = "type")]
@@ -224,7 +224,7 @@ struct SettingJson {
 }
 
 impl PolicyJson {
-    fn new(row: &PolicyDescription) -> Self {
+    pub(super) fn new(row: &PolicyDescription) -> Self {
         Self {
             policy_type: row.name,
             aliases: row.aliases,
@@ -238,7 +238,7 @@ impl PolicyJson {
 }
 
 impl SettingJson {
-    fn new(setting: &Setting) -> Self {
+    pub(super) fn new(setting: &Setting) -> Self {
         let (minimum, maximum) = bounds(setting.kind).unzip();
         Self {
             name: setting.name,
@@ -275,6 +275,7 @@ fn bounds(kind: ValueKind) -> Option<(f64, f64)> {
         ValueKind::Whole(least, most) => Some((least as f64, most as f64)),
         ValueKind::Number(least, most) => Some((least, most)),
         ValueKind::Port => Some((1.0, f64::from(u16::MAX))),
+        ValueKind::Count => Some((1.0, f64::from(u32::MAX))),
         _ => None,
     }
 }

@@ -55,7 +55,7 @@ fn a_dry_run_shows_it_and_starts_nothing() {
         1,
         "touch started",
     )
-    .options(&["--dry-run"]);
+    .options(&["--dry-run=json"]);
     let ended = start(&rrun).wait().succeeds();
     assert!(!ended.has_file("starts") && !ended.has_file("started") && !ended.has_file("out"));
     let plan: Value = serde_json::from_str(&ended.stdout).expect("a plan is JSON");

@@ -50,6 +50,8 @@ pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
         jobs_file,
         jobs_sha256,
         seed,
+        // A merged folder is never replaced.
+        quick: false,
         only: same(plans.iter().map(|plan| plan.only.clone())).flatten(),
         world_size: plans.iter().map(|plan| plan.world_size).max().unwrap_or(1),
         jobs,

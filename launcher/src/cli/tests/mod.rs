@@ -91,7 +91,7 @@ fn without_options_everything_has_torchrun_s_default() {
             || cli.no_python
             || cli.run_path
             || cli.virtual_local_rank
-            || cli.dry_run)
+            || cli.dry_run.is_some())
     );
 }
 

@@ -217,7 +217,7 @@ impl<'a> MujocoArgs<'a> {
             _ => Err(refuse(
                 "render_quality",
                 value,
-                "expected `fast` or `high`".to_owned(),
+                "expected one of fast, high".to_owned(),
             )),
         }
     }
@@ -270,6 +270,7 @@ fn refuse(field: &str, found: &Value, wanted: String) -> EnvError {
 mod tests {
     use std::collections::BTreeSet;
 
+    use jobs::policies::ValueKind;
     use jobs::simulators::Simulator;
     use serde_json::json;
 
@@ -343,9 +344,65 @@ mod tests {
         let values = serde_json::Map::new();
         let mut args = MujocoArgs::new(&values);
         MujocoSettings::read(&config, find("reach").unwrap(), &mut args).unwrap();
-        let row = Simulator::TableTop.row();
-        let known: BTreeSet<&str> = row.fields.iter().chain(COMMON).copied().collect();
+        let fields = Simulator::TableTop.row().fields();
+        let known: BTreeSet<&str> = fields.iter().chain(COMMON).copied().collect();
         assert_eq!(args.known.into_iter().collect::<BTreeSet<_>>(), known);
+    }
+
+    #[test]
+    fn the_values_that_the_launcher_lists_are_accepted_and_all_others_refused() {
+        let row = Simulator::TableTop.row();
+        for environment in row.environments {
+            for argument in row.arguments_of(environment) {
+                let with = |value: Value| settings(environment.name, json!({argument.name: value}));
+                assert!(with(argument.kind.example()).is_ok(), "{}", argument.name);
+                if let ValueKind::Whole(least, most) = argument.kind {
+                    assert!(with(json!(most)).is_ok(), "{}", argument.name);
+                    assert!(with(json!(least - 1)).is_err(), "{}", argument.name);
+                }
+                if let ValueKind::Number(least, most) = argument.kind {
+                    assert!(with(json!(least)).is_ok(), "{}", argument.name);
+                    assert!(with(json!(most * 1.01)).is_err(), "{}", argument.name);
+                }
+                let refused = with(json!([])).err().unwrap().to_string();
+                assert!(refused.ends_with(&*argument.kind.wanted()), "{refused}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_defaults_that_the_launcher_lists_are_those_of_the_tasks() {
+        let row = Simulator::TableTop.row();
+        for environment in row.environments {
+            let found = settings(environment.name, json!({})).ok().unwrap();
+            let default = |name: &str| {
+                let argument = row.arguments_of(environment).find(|one| one.name == name);
+                argument.map_or("", |argument| argument.default)
+            };
+            assert_eq!(environment.about, found.language);
+            let numbers = [
+                ("max_episode_steps", f64::from(found.max_episode_steps)),
+                ("success_threshold", found.success_threshold),
+                ("success_hold_steps", f64::from(found.success_hold_steps)),
+                ("camera_height", f64::from(found.camera_height)),
+                ("camera_width", f64::from(found.camera_width)),
+                (
+                    "light_intensity",
+                    LIGHT_INTENSITY * f64::from(found.light_scale),
+                ),
+            ];
+            for (name, number) in numbers {
+                assert_eq!(default(name).parse(), Ok(number), "{name}");
+            }
+            assert_eq!(
+                default("object"),
+                found.object.map_or("", |object| object.name)
+            );
+            assert_eq!(
+                default("render_quality") == "fast",
+                found.quality == Quality::Fast
+            );
+        }
     }
 
     #[test]

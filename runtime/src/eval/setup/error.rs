@@ -18,6 +18,9 @@ pub enum SetupRefusal {
     /// The command line names what cannot be read or does not fit together.
     #[error(transparent)]
     Setup(#[from] SetupError),
+    /// `--quick` under another launcher, which does not replace the folder of an earlier quick run.
+    #[error("--quick needs the launcher `rrun`; leave it out under another one")]
+    Quick,
     /// The jobs file has names that nobody knows.
     #[error("`{file}`: {err}")]
     Unknown {

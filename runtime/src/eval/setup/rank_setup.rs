@@ -45,6 +45,9 @@ impl RankSetup {
     pub fn new(args: &EvalArgs) -> Result<Self, SetupRefusal> {
         let variable = |name: &str| std::env::var(name).ok();
         let env = RankEnv::read(variable)?;
+        if args.quick && env.launch.is_none() {
+            return Err(SetupRefusal::Quick);
+        }
         let setup = Setup::read(args, &variable)?;
         let jobs_file = setup.file.path.display().to_string();
         known::check(&setup.file.jobs).map_err(|err| SetupRefusal::Unknown {

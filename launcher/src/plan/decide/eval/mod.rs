@@ -72,6 +72,9 @@ pub enum EvalError {
     /// The node has too little memory for so many ranks.
     #[error(transparent)]
     Crowd(#[from] NoRoom),
+    /// `--quick` with several nodes, which would replace the folder of each other.
+    #[error("--quick runs on one node, but this launch has {0}; leave --nnodes out")]
+    QuickNodes(usize),
     /// `--policy-device-id` names a GPU that does not exist.
     #[error("--policy-device-id is {found}, {visible}")]
     Device {
@@ -211,6 +214,9 @@ impl EvalRequest {
     /// # Errors
     /// Returns an [`EvalError`] for the first thing that is wrong.
     pub fn check(self, launch: LaunchSize, memory: &[GpuMemory]) -> Result<EvalPlan, EvalError> {
+        if self.args.quick && launch.nodes.1 > 1 {
+            return Err(EvalError::QuickNodes(launch.nodes.1));
+        }
         let (nproc, placement) = launch.seat(&self.setup, self.per_gpu())?;
         let world_size = nproc * launch.nodes.1;
         let resources = Resources::new(launch.gpus, launch.nodes.1);
@@ -236,7 +242,11 @@ impl EvalRequest {
         )
         .started_in(Path::new("."));
         let accepts_changed_jobs = self.args.accept_changed_jobs;
-        let changes = run.check(&RunFolder::new(&output), accepts_changed_jobs)?;
+        let folder = RunFolder::new(&output);
+        let changes = match run.quick {
+            true => RunPlan::check_quick(&folder).map(|()| Vec::new())?,
+            false => run.check(&folder, accepts_changed_jobs)?,
+        };
         let is_moot = self.args.gpu_memory.is_some() && resources == Resources::Labels;
         let moot = is_moot.then(|| "--gpu-memory has no effect: there is no GPU here".to_owned());
         let warnings = self
@@ -251,6 +261,7 @@ impl EvalRequest {
             run,
             output,
             gpus: launch.gpus,
+            assignment: self.setup.assignment,
             seating,
             accepts_changed_jobs,
             notes,
@@ -445,6 +456,26 @@ mod tests {
             "--policy-device-id is -1, but only cuda:0 to cuda:3 are visible here"
         );
         assert_eq!(refusal(&["--policy-device-id", "1"], 2), "accepted");
+    }
+
+    #[test]
+    fn a_quick_run_of_several_nodes_is_refused() {
+        let words = [
+            "--config".into(),
+            "../jobs/suites/behavior.yaml".into(),
+            "--quick".into(),
+        ];
+        let launch = LaunchSize {
+            nproc: Some(1),
+            nodes: (1, 2),
+            gpus: 0,
+            is_virtual: false,
+        };
+        let asked = EvalRequest::read(&words, &Environment::default()).unwrap();
+        assert_eq!(
+            asked.check(launch, &[]).unwrap_err().to_string(),
+            "--quick runs on one node, but this launch has 2; leave --nnodes out"
+        );
     }
 
     #[test]

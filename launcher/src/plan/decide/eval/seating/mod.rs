@@ -9,7 +9,7 @@ use crate::plan::decide::eval::room::GpuBudgets;
 use crate::plan::eval::SeatingPlan;
 use crate::say::note::Note;
 
-/// Most lines about GPUs or workers that are printed; `--dry-run` shows all of them.
+/// Most lines about GPUs or workers that are printed; `--dry-run=json` shows all of them.
 const LINES: usize = 32;
 
 /// The facts about the launch that affect the placement.
@@ -332,7 +332,7 @@ fn shortened(lines: &[String]) -> Vec<Note> {
     let mut shown: Vec<_> = lines.iter().take(LINES).cloned().map(Note::info).collect();
     if lines.len() > LINES {
         shown.push(Note::info(format!(
-            "… and {} more, see --dry-run",
+            "… and {} more, see --dry-run=json",
             lines.len() - LINES
         )));
     }
