@@ -6,7 +6,7 @@ use crate::policies::{MemoryRule, PathTo, PolicyDescription, Serving, Setting, V
 pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "exported",
     aliases: &[],
-    about: "runs a `.pt2` package of `torch.export` and AOTInductor, without Python: exported policies",
+    about: "runs a `.pt2` package of `torch.export` and AOTInductor, without Python",
     page: "exported_policy.md",
     example: r#"{"name": "reach", "num_episodes": 20, "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "exported",

@@ -7,7 +7,7 @@ use crate::policies::{PolicyDescription, Setting, ValueKind};
 pub(super) static ROW: PolicyDescription = remote::row(
     "gr00t_remote_closedloop",
     &["isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy"],
-    "queries a GR00T server: remote policies",
+    "queries a GR00T server",
     r#"{"name": "reach", "num_episodes": 20, "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "gr00t_remote_closedloop",
  "policy_config_dict": {"remote_host": "gpu7", "remote_port": 5555, "action_chunk_length": 8}}"#,

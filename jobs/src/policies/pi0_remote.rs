@@ -7,7 +7,7 @@ use crate::policies::{PolicyDescription, Setting, ValueKind};
 pub(super) static ROW: PolicyDescription = remote::row(
     "pi0_remote",
     &["isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy"],
-    "queries an openpi server: remote policies",
+    "queries an openpi server",
     r#"{"name": "pick", "num_episodes": 20, "arena_env_args": {"environment": "envs/droid.py:make", "num_envs": 4},
  "policy_type": "pi0_remote",
  "policy_config_dict": {"remote_host": "gpu7", "remote_port": 8000, "openpi_embodiment_adapter": "droid"}}"#,

@@ -6,7 +6,7 @@ use crate::policies::{MemoryRule, PathTo, PolicyDescription, Serving, Setting, V
 pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "python",
     aliases: &[],
-    about: "runs any Python class or function in an interpreter of its own: Python policies",
+    about: "runs any Python class or function in an interpreter of its own",
     page: "python_policy.md",
     example: r#"{"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "python",

@@ -7,7 +7,7 @@ use crate::policies::{PolicyDescription, Setting, ValueKind};
 pub(super) static ROW: PolicyDescription = remote::row(
     "vla_eval_remote",
     &[],
-    "queries a model server of vla-eval: remote policies",
+    "queries a model server of vla-eval",
     r#"{"name": "reach", "num_episodes": 20, "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "vla_eval_remote",
  "policy_config_dict": {"remote_host": "gpu7", "remote_port": 8000,

@@ -7,7 +7,7 @@ use crate::policies::{PolicyDescription, Setting, ValueKind};
 pub(super) static ROW: PolicyDescription = remote::row(
     "xpolicylab_remote",
     &[],
-    "queries a policy server of XPolicyLab: remote policies",
+    "queries a policy server of XPolicyLab",
     r#"{"name": "reach", "num_episodes": 20, "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "xpolicylab_remote",
  "policy_config_dict": {"remote_host": "gpu7", "remote_port": 6000}}"#,

@@ -13,7 +13,7 @@ pub use mapping::{FeatureMapping, MappedCamera, MappedState};
 pub(super) static ROW: PolicyDescription = PolicyDescription {
     name: "lerobot",
     aliases: &[],
-    about: "runs a checkpoint of LeRobot by its own classes and processors: LeRobot's policies",
+    about: "runs a checkpoint of LeRobot by its own classes and processors",
     page: "lerobot_policy.md",
     example: r#"{"name": "reach", "num_episodes": 20,
  "arena_env_args": {"environment": "reach", "num_envs": 4, "enable_cameras": true},
