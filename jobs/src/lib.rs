@@ -26,6 +26,7 @@ pub mod file;
 pub mod files;
 pub mod host;
 pub mod hub;
+pub mod installed;
 pub mod job;
 pub mod journal;
 pub mod known;

@@ -31,6 +31,9 @@ pub fn example_lines(examples: Examples) -> Vec<String> {
     examples.iter().map(line).collect()
 }
 
+/// Commands that run in ranks, which options of the launcher make.
+const IN_RANKS: [&str; 2] = ["eval", "serve"];
+
 /// Lets the options of a command take negative numbers as values, so that the error is about the
 /// value, and not about an unknown option.
 pub fn with_negative_values(command: Command) -> Command {
@@ -60,9 +63,16 @@ pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<S
         }
         (ErrorKind::UnknownArgument, Some(word), _) if is_of_the_launcher(word) => {
             let name = command.get_name();
-            Some(format!(
-                "{word} is an option of the launcher and goes before `{name}`: rrun {word} … {name} …"
-            ))
+            Some(match IN_RANKS.contains(&name) {
+                true => format!(
+                    "{word} is an option of the launcher and goes before `{name}`: rrun {word} … \
+                     {name} …"
+                ),
+                false => format!(
+                    "{word} is an option of the launcher, and `{name}` takes none; `rrun help \
+                     {name}` has its own"
+                ),
+            })
         }
         (ErrorKind::ValueValidation, Some(option), Some(value))
             if value.parse::<i64>().is_ok_and(|n| n < 0) =>

@@ -104,9 +104,17 @@ fn what_a_rank_prints_passes_through_as_it_is() {
 
 #[test]
 fn a_folder_for_logs_that_cannot_be_made_is_one_error_before_anything_starts() {
-    for (variable, options) in [
-        ("/no/such/folder", &["-r", "3"][..]),
-        ("/tmp", &["-r", "3", "--log-dir", "/proc/x"]),
+    for (variable, options, reason) in [
+        (
+            "/no/such/folder",
+            &["-r", "3"][..],
+            "TMPDIR is `/no/such/folder`",
+        ),
+        (
+            "/tmp",
+            &["-r", "3", "--log-dir", "/proc/x"],
+            "cannot make `/",
+        ),
     ] {
         let ended = Rrun::new()
             .nproc(2)
@@ -114,6 +122,6 @@ fn a_folder_for_logs_that_cannot_be_made_is_one_error_before_anything_starts() {
             .options(options)
             .sh("echo ran")
             .fails_with(1);
-        ended.stdout_is("").stderr_has("cannot make `/");
+        ended.stdout_is("").stderr_has(reason);
     }
 }

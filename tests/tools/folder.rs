@@ -128,6 +128,7 @@ impl Run {
             world_size: 2,
             host: format!("node{rank}"),
             threads: Some(7),
+            rounding: [("MKL_CBWR".to_owned(), "COMPATIBLE".to_owned())].into(),
             started: at(rank as u64),
             ..RankStart::default()
         }));

@@ -150,7 +150,7 @@ fn the_page_is_shown_by_xdg_open() {
     let page = format!("{}/report.html", run.path());
     rrun(&["report", "--html", run.path()])
         .succeeds()
-        .says(&format!("page: {page}"));
+        .says(&format!("page:   {page}"));
     assert!(
         fs::read_to_string(&page)
             .unwrap()

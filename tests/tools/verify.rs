@@ -260,7 +260,7 @@ impl Elsewhere {
             .chain((0..2).map(|number| run.episode(1, number, 0)));
         prepared.rank(0, all.filter_map(again));
         let script = format!(
-            "#!/bin/sh\nshift\necho rank $RANK of $WORLD_SIZE, $OMP_NUM_THREADS threads: $@ >> {}\n[ $RANK = 0 ] && cp {} $2/journal/ && touch $2/report.json\nexit 0\n",
+            "#!/bin/sh\nshift\necho rank $RANK of $WORLD_SIZE, $OMP_NUM_THREADS threads, $MKL_CBWR$ATEN_CPU_CAPABILITY: $@ >> {}\n[ $RANK = 0 ] && cp {} $2/journal/ && touch $2/report.json\nexit 0\n",
             run.dir.path().join("words").display(),
             prepared.folder.journal(0).display()
         );
@@ -292,7 +292,7 @@ fn episodes_that_come_out_the_same_elsewhere_leave_nothing_behind() {
     let words = elsewhere.words();
     assert_eq!(words.lines().count(), 2);
     assert!(
-        words.contains("rank 1 of 2, 7 threads: --resume")
+        words.contains("rank 1 of 2, 7 threads, COMPATIBLE: --resume")
             && words.contains("--num-envs 2 --no-video --no-dataset"),
         "{words}"
     );

@@ -8,12 +8,21 @@ import json
 import os
 import pathlib
 
-__all__ = ["episodes", "report"]
+__all__ = ["episodes", "rank", "report", "suites"]
+
+_FOLDER = pathlib.Path(__file__).resolve().parent
+
+# The program of one rank, for other launchers: `torchrun --no-python RANK eval --jobs jobs.json`.
+rank = str(_FOLDER / "rrun-rank")
+
+# The folder of the suites, which jobs files also find as `jobs/suites`.
+suites = str(_FOLDER / "suites")
 
 
 def report(folder: str | os.PathLike) -> dict:
-    """Returns the report of a run as plain dictionaries: `report.json` of its folder."""
-    path = pathlib.Path(folder) / "report.json"
+    """Returns the report of a run as plain dictionaries. Takes its folder, or its `report.json`."""
+    path = pathlib.Path(folder)
+    path = path if path.suffix == ".json" else path / "report.json"
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::config::ConfigError;
+use crate::installed;
 
 /// Maximum size of a configuration file in bytes; RLinf's longest has 20 KB.
 const MAX_BYTES: u64 = 4 << 20;
@@ -15,7 +16,8 @@ pub fn read(path: &Path) -> Result<String, ConfigError> {
         path: path.to_owned(),
         reason,
     };
-    let metadata = std::fs::metadata(path).map_err(|err| refuse(err.to_string()))?;
+    let place = installed::found_path(path);
+    let metadata = std::fs::metadata(&place).map_err(|err| refuse(err.to_string()))?;
     if !metadata.is_file() {
         return Err(refuse(
             "it is not a regular file, and every rank has to read it again".to_owned(),
@@ -27,7 +29,7 @@ pub fn read(path: &Path) -> Result<String, ConfigError> {
             metadata.len()
         )));
     }
-    std::fs::read_to_string(path).map_err(|err| refuse(err.to_string()))
+    std::fs::read_to_string(&place).map_err(|err| refuse(err.to_string()))
 }
 
 /// Parses a text. A top-level key with dots, as in s001's `env.eval.video_cfg.save_video: False`,

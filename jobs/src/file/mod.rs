@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::fields::{FieldError, FileFields};
+use crate::installed;
 use crate::job::{Job, JobIndex, Status};
 use crate::model_server::{self, ModelServer};
 use crate::sha256;
@@ -112,7 +113,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, JobFileError> {
         path: path.to_owned(),
         err,
     };
-    let metadata = std::fs::metadata(path).map_err(read)?;
+    let place = installed::found_path(path);
+    let metadata = std::fs::metadata(&place).map_err(read)?;
     if !metadata.is_file() {
         let reason = "it is not a regular file, and every rank has to read it again";
         return Err(read(std::io::Error::new(
@@ -127,16 +129,18 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, JobFileError> {
             bytes,
         });
     }
-    std::fs::read(path).map_err(read)
+    std::fs::read(&place).map_err(read)
 }
 
 /// Parses the JSON of a jobs file.
 pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, JobFileError> {
     let json = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
-    serde_json::from_slice(json).map_err(|err| JobFileError::Syntax {
+    let mut value = serde_json::from_slice(json).map_err(|err| JobFileError::Syntax {
         path: path.to_owned(),
         err,
-    })
+    })?;
+    installed::find_all(&mut value);
+    Ok(value)
 }
 
 /// Converts parsed JSON to jobs.

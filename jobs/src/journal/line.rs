@@ -32,6 +32,10 @@ pub enum Line {
     PolicyFiles(PolicyFiles),
 }
 
+/// Variables that choose the instructions of libtorch's operators on the CPU. The last bits of a
+/// network's results depend on them.
+pub const ROUNDING_VARIABLES: [&str; 3] = ["ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA"];
+
 /// A rank started, with its environment, hardware and versions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankStart {
@@ -68,6 +72,9 @@ pub struct RankStart {
     /// depend on it, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
+    /// Values of those [`ROUNDING_VARIABLES`] that are set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rounding: BTreeMap<String, String>,
     /// Device of the rank, as in `cpu` or `cuda:1`.
     pub device: String,
     /// Why this device was chosen.

@@ -16,8 +16,8 @@ mod line;
 mod stamp;
 
 pub use line::{
-    EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles, RankEnd, RankGpu,
-    RankStart,
+    EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles, ROUNDING_VARIABLES,
+    RankEnd, RankGpu, RankStart,
 };
 pub(crate) use stamp::Planned;
 pub use stamp::{Accepted, LineOrigin, Provenance, Stamp, Stamps, Subject};

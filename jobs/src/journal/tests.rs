@@ -264,6 +264,7 @@ fn the_first_life_of_a_rank_is_found_without_reading_on() {
     let start = RankStart {
         rank: 1,
         threads: Some(7),
+        rounding: [("MKL_CBWR".to_owned(), "COMPATIBLE".to_owned())].into(),
         ..RankStart::default()
     };
     journal.append(&Line::Rank(start.clone())).unwrap();

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::installed;
 use crate::policies::PolicyType;
 
 /// A policy as in a job.
@@ -54,7 +55,7 @@ impl PolicyChoice {
     /// Returns an error with the name of the option if its value is not a JSON object of the
     /// expected form.
     pub fn read(policy: &str) -> Result<Self, PolicyChoiceError> {
-        chosen(policy)
+        chosen(&installed::found(policy))
     }
 
     /// Returns the policy with the settings of `--policy-config`, which override its own.

@@ -11,6 +11,9 @@ use jobs::shell::quoted;
 use crate::cli::Cli;
 use crate::cli::commands::{meant, names};
 
+/// The variable by which `rrun demo` tells the launcher that it is to run the demo.
+pub const DEMO_FOLDER: &str = "RRUN_DEMO";
+
 /// Tools, which launch nothing.
 pub const TOOLS: [&str; 9] = [
     "compare", "demo", "doctor", "fit", "list", "merge", "policies", "report", "verify",
@@ -91,6 +94,10 @@ pub fn with_token_in_environment(cli: &Cli, words: &[OsString]) -> Option<Comman
 /// Returns the command that resumes the evaluation in a run folder with the same options of the
 /// launcher, for a shell.
 pub fn resume_command(cli: &Cli, words: &[OsString], folder: &Path) -> Option<String> {
+    // `rrun demo` also sets how libtorch rounds.
+    if std::env::var_os(DEMO_FOLDER).is_some() {
+        return Some(format!("rrun demo {}", quoted(&folder.to_string_lossy())));
+    }
     let before = &words[..words.len().checked_sub(cli.args.len())?];
     let before = before.iter().map(OsString::as_os_str);
     let all = [OsStr::new("rrun")]

@@ -174,6 +174,9 @@ pub enum PlanError {
          --help`; a file is ./{0}"
     )]
     ToolComesFirst(String),
+    /// The program is a jobs file.
+    #[error("`{0}` is no script; `rrun eval --jobs {0}` runs the jobs of a file")]
+    JobsFileAsScript(String),
     /// The program is not a file, and resembles a built-in word.
     #[error("there is no file `{word}`; did you mean `rrun {meant}`?")]
     Misspelt {

@@ -8,12 +8,10 @@ use std::process::{Command, ExitCode};
 use jobs::launch::fresh_id;
 use serde_json::Value;
 
+use crate::cli::built_in::DEMO_FOLDER;
 use crate::installed::suites;
 use crate::node::Node;
 use crate::tools::{ToolError, print};
-
-/// Where the demo's jobs say that their files are: the folder of the suites in the source.
-const IN_SOURCE: &str = "jobs/suites/";
 
 /// Most ranks of the demo.
 const MOST_RANKS: usize = 2;
@@ -42,8 +40,6 @@ pub(super) enum DemoError {
     NoSuites,
     #[error("cannot read `{}`: {reason}", path.display())]
     Jobs { path: PathBuf, reason: String },
-    #[error("cannot write `{}`: {err}", path.display())]
-    Write { path: PathBuf, err: io::Error },
     #[error("cannot start `{}`: {err}", path.display())]
     Start { path: PathBuf, err: io::Error },
 }
@@ -55,7 +51,8 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, ToolError> {
         Some(folder) => folder.clone(),
         None => std::env::temp_dir().join(format!("rrun-demo-{}", fresh_id()?)),
     };
-    let (jobs, episodes) = write_jobs(&suites, &folder)?;
+    let jobs = suites.join("demo.json");
+    let episodes = episodes(&jobs)?;
 
     let gpus = node.visible_gpus(std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
     let ranks = if gpus > 0 { gpus } else { node.cpus };
@@ -74,6 +71,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, ToolError> {
     eval.arg("--nproc-per-node").arg(ranks.to_string());
     eval.arg("eval").arg("--jobs").arg(&jobs);
     eval.arg("--output").arg(&folder);
+    eval.env(DEMO_FOLDER, &folder);
     eval.envs(rounding(
         &std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default(),
     ));
@@ -83,44 +81,16 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, ToolError> {
     Err(DemoError::Start { path, err }.into())
 }
 
-/// Writes the demo's jobs into a folder, with the paths of this machine. Returns their file, and
-/// the number of their episodes.
-fn write_jobs(suites: &Path, folder: &Path) -> Result<(PathBuf, u64), DemoError> {
-    let path = suites.join("demo.json");
+/// Returns the number of episodes of all jobs in a file.
+fn episodes(path: &Path) -> Result<u64, DemoError> {
     let unreadable = |reason: String| DemoError::Jobs {
-        path: path.clone(),
+        path: path.to_owned(),
         reason,
     };
-    let text = std::fs::read_to_string(&path).map_err(|err| unreadable(err.to_string()))?;
-    let mut jobs: Value = serde_json::from_str(&text).map_err(|err| unreadable(err.to_string()))?;
-    find_files(&mut jobs, suites);
+    let text = std::fs::read_to_string(path).map_err(|err| unreadable(err.to_string()))?;
+    let jobs: Value = serde_json::from_str(&text).map_err(|err| unreadable(err.to_string()))?;
     let all = jobs["jobs"].as_array().into_iter().flatten();
-    let episodes = all.filter_map(|job| job["num_episodes"].as_u64()).sum();
-
-    let path = folder.join("demo.json");
-    let written =
-        std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, format!("{jobs:#}\n")));
-    written.map_err(|err| DemoError::Write {
-        path: path.clone(),
-        err,
-    })?;
-    Ok((path, episodes))
-}
-
-/// Replaces the paths of the source by those of this machine.
-pub(super) fn find_files(value: &mut Value, suites: &Path) {
-    match value {
-        Value::String(text) => {
-            if let Some(rest) = text.strip_prefix(IN_SOURCE) {
-                *text = suites.join(rest).to_string_lossy().into_owned();
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| find_files(item, suites)),
-        Value::Object(members) => members
-            .values_mut()
-            .for_each(|member| find_files(member, suites)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
+    Ok(all.filter_map(|job| job["num_episodes"].as_u64()).sum())
 }
 
 /// Returns the variables with which libtorch rounds alike on all x86-64 CPUs with AVX2, see
@@ -139,15 +109,6 @@ fn rounding(cpuinfo: &str) -> Vec<(&'static str, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn paths_of_the_suites_become_those_of_this_machine() {
-        let mut jobs = json!({"jobs": [{"name": "jobs/other", "x": {"path": "jobs/suites/a/b"}}]});
-        find_files(&mut jobs, Path::new("/opt/suites"));
-        let expected = json!({"jobs": [{"name": "jobs/other", "x": {"path": "/opt/suites/a/b"}}]});
-        assert_eq!(jobs, expected);
-    }
 
     #[test]
     fn instructions_are_limited_only_where_the_cpu_has_them() {
@@ -162,18 +123,9 @@ mod tests {
     }
 
     #[test]
-    fn the_jobs_of_the_demo_are_written_with_files_that_exist() {
+    fn the_episodes_of_all_jobs_are_counted() {
         let suites = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites"));
-        let folder = tempfile::tempdir().unwrap();
-        let (path, episodes) = write_jobs(suites, &folder.path().join("new")).unwrap();
-        assert_eq!(episodes, 144);
-        let jobs: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        let model = jobs["jobs"][0]["policy_config_dict"]["model_path"]
-            .as_str()
-            .unwrap();
-        assert!(
-            Path::new(model).join("model.safetensors").is_file(),
-            "{model}"
-        );
+        assert_eq!(episodes(&suites.join("demo.json")).unwrap(), 144);
+        assert!(episodes(&suites.join("missing.json")).is_err());
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use jobs::count::counted;
 use jobs::time::rfc3339;
 use report::merge::Merge;
 use report::tables;
@@ -34,7 +35,8 @@ pub(super) fn run(args: &MergeArgs) -> Result<ExitCode, ToolError> {
     let merge = Merge::of(&args.dirs, &args.output)?;
     for input in merge.inputs() {
         let root = input.folder().root().display();
-        print(format_args!("{root}: {} jobs", input.plan().jobs.len()))?;
+        let jobs = counted(input.plan().jobs.len(), "job");
+        print(format_args!("{root}: {jobs}"))?;
         let journals = Journals::of(input.folder())?;
         if let Some(writer) = under_way::writer(input.folder(), &journals) {
             let merged = Merged::new(input.plan(), &journals)?;
@@ -83,5 +85,6 @@ fn tell(merge: &Merge, report: &Report, damages: &[Damage]) -> Result<(), ToolEr
         "report: {}",
         merge.output().report().display()
     ))?;
+    print(format_args!("page:   {}", merge.output().page().display()))?;
     Ok(())
 }

@@ -80,9 +80,6 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
     let under_way = writer.map(|writer| under_way::line(&writer, &report.overall));
     tell(&folder, &plan, &merged, &report, under_way)?;
     let page = folder.page().display().to_string();
-    if args.html {
-        print(format_args!("page: {page}"))?;
-    }
     if args.open {
         show(page)
     } else {

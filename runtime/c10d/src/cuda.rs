@@ -131,7 +131,8 @@ fn load_shim() -> Result<Library, NoCuda> {
         return Library::open_image(SHIM).map_err(NoCuda::of_library);
     }
     let program = std::env::current_exe().unwrap_or_default();
-    let other = program.with_file_name(format!("librrun_cuda_{}_{}.so", found.0, found.1));
+    let name = format!("lib/librrun_cuda_{}_{}.so", found.0, found.1);
+    let other = program.with_file_name(name);
     if !other.is_file() {
         return Err(NoCuda::OtherTorch {
             found: found.to_string(),

@@ -110,7 +110,8 @@ impl ListedEnvironment {
             Self::Gym(name) => (
                 GYM,
                 format!(
-                    r#""environment": {}, "env_kwargs": {{"render_mode": "rgb_array"}}"#,
+                    r#""environment": {}, "env_kwargs": {{"render_mode": "rgb_array"}},
+    "success": "terminated""#,
                     Value::from(name.as_str())
                 ),
                 "random_action",

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use jobs::config::{Config, ConfigError};
 use jobs::count::counted;
 use jobs::file::{self, JobFile, JobFileError};
+use jobs::installed;
 use jobs::job::{Job, Length};
 use jobs::table::grid;
 use serde_json::{Map, Value, json};
 
-use crate::tools::demo::find_files;
 use crate::tools::list::environment::{ListedEnvironment, arguments};
 
 /// The folder of the suites in the source.
@@ -96,7 +96,7 @@ impl Suite {
             refusal,
         })?;
         if !is_source {
-            find_files(&mut document, folder);
+            installed::find_all(&mut document);
         }
         Ok(Self {
             name: name(path),

@@ -14,7 +14,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jobs::count::counted;
-use jobs::journal;
+use jobs::journal::{self, ROUNDING_VARIABLES, RankStart};
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
 use jobs::trust;
@@ -111,13 +111,9 @@ impl Rerun {
         self.check_trust(of, &again)?;
         let (ranks, envs) = self.elsewhere(&again);
         write(&folder, &again).map_err(named)?;
-        // The number of threads affects the last bits of a network's results, and is not a property
-        // of the policy.
-        let threads = journal::first_rank(&of.journals())
-            .map_err(named)?
-            .and_then(|start| start.threads);
+        let start = journal::first_rank(&of.journals()).map_err(named)?;
         let status = self
-            .launch(&folder, (ranks, envs), threads)
+            .launch(&folder, (ranks, envs), &start.unwrap_or_default())
             .map_err(named)?;
         let journals = Journals::of(&folder).map_err(named)?;
         // The launch has given the run an id, which its journal lines contain.
@@ -183,11 +179,14 @@ impl Rerun {
     }
 
     /// Runs the plan in `folder`. Its exit code says little, because every episode is compared.
+    ///
+    /// Threads and instructions are those of `start`: they affect the last bits of a network's
+    /// results, and are no properties of the policy.
     fn launch(
         &self,
         folder: &RunFolder,
         (ranks, envs): (usize, usize),
-        threads: Option<usize>,
+        start: &RankStart,
     ) -> io::Result<ExitStatus> {
         let output = File::create(log(folder))?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -201,7 +200,14 @@ impl Rerun {
             .arg("--num-envs")
             .arg(envs.to_string());
         command.args(self.trust_plan.then_some("--trust-plan"));
-        command.envs(threads.map(|threads| ("OMP_NUM_THREADS", threads.to_string())));
+        let threads = start.threads.map(|threads| threads.to_string());
+        command.envs(threads.map(|threads| ("OMP_NUM_THREADS", threads)));
+        for name in ROUNDING_VARIABLES {
+            match start.rounding.get(name) {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         command.args(["--no-video", "--no-dataset", "--continue-on-error"]);
         command
             .stdin(Stdio::null())

@@ -17,6 +17,7 @@ pub mod observers;
 mod outcome;
 mod policy_files;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
@@ -24,7 +25,7 @@ use jobs::assign::Work;
 use jobs::count::counted;
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
-use jobs::journal::{Journal, Line, RankStart};
+use jobs::journal::{Journal, Line, ROUNDING_VARIABLES, RankStart};
 use jobs::progress;
 use jobs::time::rfc3339;
 use report::tables;
@@ -214,6 +215,7 @@ impl<'a> Evaluation<'a> {
             host: jobs::host::name(),
             cpu: host::cpu_model(),
             threads: usize::try_from(tch::get_num_threads()).ok(),
+            rounding: rounding(),
             device: gpu::name(device.device),
             device_reason: device.reason.clone(),
             gpu: gpu::described(device.device),
@@ -229,4 +231,10 @@ impl<'a> Evaluation<'a> {
             err,
         })
     }
+}
+
+/// Returns those variables that are set of which the last bits of results depend.
+fn rounding() -> BTreeMap<String, String> {
+    let value = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
+    ROUNDING_VARIABLES.into_iter().filter_map(value).collect()
 }

@@ -15,7 +15,7 @@ pub mod serve;
 pub mod template;
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::cli::built_in::{TOOLS, meant_by};
 use crate::cli::{Cli, Environment};
@@ -63,6 +63,9 @@ impl Program {
             Some("serve") => return built_in("serve", cli, env, node),
             Some(word) if TOOLS.contains(&word) => {
                 return Err(PlanError::ToolComesFirst(word.to_owned()));
+            }
+            Some(word) if is_jobs_file(word) => {
+                return Err(PlanError::JobsFileAsScript(word.to_owned()));
             }
             Some(word) => {
                 if let Some(meant) = meant_by(&cli.program) {
@@ -140,6 +143,12 @@ impl Program {
             }
         }
     }
+}
+
+/// Returns whether a program is a jobs file, which Python would run without an error.
+fn is_jobs_file(word: &str) -> bool {
+    let extension = Path::new(word).extension();
+    extension.is_some_and(|extension| ["json", "yaml", "yml"].iter().any(|of| extension == *of))
 }
 
 fn built_in(

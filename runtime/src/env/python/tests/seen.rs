@@ -275,7 +275,7 @@ fn what_an_environment_does_not_say_has_to_be_said() {
         "the environment has no limit of steps: set max_episode_steps"
     );
     let reason = refusal(json!({"environment": fixture("Bare")}));
-    let wanted = "success is not given, and info has neither `is_success` nor `success` after a step (it has other)";
+    let wanted = "`arena_env_args.success` is not given, and info has neither `is_success` nor `success` after a step (it has other)";
     assert!(reason.starts_with(wanted), "{reason}");
     let reason = refusal(json!({"environment": fixture("Tony")}));
     assert!(

@@ -15,7 +15,7 @@ class Success:
             self.key = next((key for key in ("is_success", "success") if of_copy(info, key, row)[0]), None)
             if self.key is None:
                 raise Refused(
-                    "success is not given, and info has neither `is_success` nor `success` after a step "
+                    "`arena_env_args.success` is not given, and info has neither `is_success` nor `success` after a step "
                     f"(it has {keys_of(info)}); expected info.<key>, terminated or reward>=X"
                 )
         elif rule.startswith("reward>="):
