@@ -6,7 +6,7 @@ use jobs::episode::{End, Episode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::folder::{Run, job, rrun, rrun_in};
+use crate::folder::{Run, job, rrun, rrun_in, rrun_with};
 
 /// Returns two runs of the same jobs, in which B solves every episode whose number is not a
 /// multiple of 5.
@@ -182,4 +182,93 @@ fn what_cannot_be_read_is_named_with_its_line() {
     rrun_in(dir.path(), &["compare", "base", "new", "--pair", "a"])
         .fails_with(2)
         .complains("`a` is not a pair");
+}
+
+/// Compares two run folders in `dir`, with further words. Returns exit code and standard output.
+fn judged(dir: &TempDir, sides: [&str; 2], words: &[&str]) -> (Option<i32>, String) {
+    let sides = sides.map(|side| dir.path().join(side).to_string_lossy().into_owned());
+    let words: Vec<&str> = ["compare", &sides[0], &sides[1]]
+        .iter()
+        .chain(words)
+        .copied()
+        .collect();
+    let summary = dir.path().join("summary.md");
+    let done = rrun_with(
+        &[("GITHUB_STEP_SUMMARY", &summary.to_string_lossy())],
+        &words,
+    );
+    (done.output.status.code(), done.stdout())
+}
+
+#[test]
+fn a_gate_passes_a_gain_and_waits_for_more_episodes() {
+    let (dir, ..) = runs();
+    let (code, said) = judged(&dir, ["base", "new"], &["--fail-on", "regression:10"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("passed: B has not lost 10 points or more"),
+        "{said}"
+    );
+
+    let (code, said) = judged(&dir, ["new", "base"], &["--fail-on", "regression"]);
+    assert_eq!(code, Some(3), "10 against 5 is no significant loss: {said}");
+    assert!(
+        said.contains("undecided: ") && said.contains(" pairs would do"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_significant_loss_ends_with_1_in_every_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = [job("a", 20)];
+    let [a, b] = ["base", "new"].map(|name| Run::at(&dir.path().join(name), &jobs));
+    a.rank(0, (0..20).map(|number| solved(&a, number, true)));
+    b.rank(0, (0..20).map(|number| solved(&b, number, false)));
+    let summary = dir.path().join("summary.md");
+    for (format, wanted) in [
+        (
+            "text",
+            "regression: B has solved significantly fewer episodes",
+        ),
+        ("json", "\"verdict\": \"regression\""),
+        ("markdown", "| all | 20 | 100.0 % | 0.0 % | -100.0 | "),
+        ("junit", "<failure message=\"regression: B has solved"),
+        (
+            "github",
+            "::error title=rrun compare::regression: B has solved",
+        ),
+    ] {
+        assert!(!summary.exists(), "only the last format has a summary");
+        let words = ["--fail-on", "regression", "--format", format];
+        let (code, said) = judged(&dir, ["base", "new"], &words);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(wanted), "{format}: {said}");
+    }
+    let summary = fs::read_to_string(summary).unwrap();
+    assert!(summary.contains("| all | 20 | "), "{summary}");
+}
+
+fn solved(run: &Run, number: u64, is_solved: bool) -> Episode {
+    let end = if is_solved {
+        End::Success
+    } else {
+        End::TimeLimit
+    };
+    Episode {
+        success: Some(is_solved),
+        end,
+        ..run.episode(0, number, 0)
+    }
+}
+
+#[test]
+fn errors_of_a_gate_are_no_regressions() {
+    let (dir, ..) = runs();
+    let (code, _) = judged(&dir, ["base", "missing"], &["--fail-on", "regression"]);
+    assert_eq!(code, Some(2));
+    for condition in ["regression:0", "regression:101", "regression:x", "loss"] {
+        let (code, _) = judged(&dir, ["base", "new"], &["--fail-on", condition]);
+        assert_eq!(code, Some(2), "{condition}");
+    }
 }

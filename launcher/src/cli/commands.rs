@@ -142,6 +142,10 @@ const COMPARE: Examples = &[
         "jobs of one run",
     ),
     (
+        "rrun compare outputs/base outputs/new --fail-on regression",
+        "exit code 1 if new is worse",
+    ),
+    (
         "rrun compare base/report.json new/report.json --json",
         "without the run folders",
     ),

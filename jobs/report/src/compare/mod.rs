@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::stats::paired::{McNemar, MeanDifference, PairCounts, mean_difference};
 use crate::stats::wilson95;
 
+pub mod gate;
 mod side;
 mod warnings;
 

@@ -1,0 +1,307 @@
+//! The gate of a comparison: has B lost more than a margin against A, has it not, or is it too early
+//! to tell?
+//!
+//! ```text
+//!                       −margin         0
+//!  ├────── interval ──────┤ │           │         regression: p < 0.05, and not within the margin
+//!            ├──────────────┼───────────┼──┤      undecided: more episodes would tell
+//!                           │ ├─────────┼────┤    passed: a loss of the margin is excluded
+//! ```
+//! The interval is that of the difference at 95 % (Newcombe's for pairs), and p McNemar's. Passing is
+//! a test of non-inferiority: a policy that really loses the margin passes in about 2.5 % of all
+//! comparisons, and in at most 4 %, because the interval is an approximation. A policy that is as good
+//! as A is called a regression in at most 2.5 %.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::stats::paired::PairCounts;
+
+/// p-values below this are significant.
+const LEVEL: f64 = 0.05;
+
+/// Number of pairs beyond which no further ones are proposed.
+const MOST_PAIRS: u64 = 10_000_000;
+
+/// The largest loss that is accepted, as a difference of rates: 0.05 is five percentage points.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gate {
+    /// From 0 (excluded) to 1.
+    pub margin: f64,
+}
+
+/// What a gate says about a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateVerdict {
+    /// A loss of the margin is excluded.
+    Passed,
+    /// B has solved significantly fewer episodes, and the loss may be larger than the margin.
+    Regression,
+    /// The episodes are too few to tell.
+    Undecided {
+        /// Number of pairs that would do if they turned out as those that there are; `None` if
+        /// there are no pairs, or if too many would be needed.
+        pairs_needed: Option<u64>,
+    },
+}
+
+/// A gate and what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct GateResult {
+    /// The margin, as a difference of rates.
+    pub margin: f64,
+    /// `passed`, `regression` or `undecided`.
+    pub verdict: GateVerdict,
+    /// Number of pairs that would decide, if it is undecided and known.
+    pub pairs_needed: Option<u64>,
+}
+
+impl Gate {
+    /// Judges the pairs of a comparison.
+    pub fn judge(self, counts: PairCounts) -> GateResult {
+        let verdict = match self.decided(counts) {
+            Some(verdict) => verdict,
+            None => GateVerdict::Undecided {
+                pairs_needed: self.pairs_needed(counts),
+            },
+        };
+        let pairs_needed = match verdict {
+            GateVerdict::Undecided { pairs_needed } => pairs_needed,
+            GateVerdict::Passed | GateVerdict::Regression => None,
+        };
+        GateResult {
+            margin: self.margin,
+            verdict,
+            pairs_needed,
+        }
+    }
+
+    /// Returns the verdict if there are enough pairs for one.
+    fn decided(self, counts: PairCounts) -> Option<GateVerdict> {
+        let [low, _] = counts.interval95()?;
+        if low >= -self.margin {
+            return Some(GateVerdict::Passed);
+        }
+        let is_lost = counts.only_a > counts.only_b;
+        let is_significant = counts.mcnemar().is_some_and(|test| test.p < LEVEL);
+        (is_lost && is_significant).then_some(GateVerdict::Regression)
+    }
+
+    /// Returns the number of pairs with which there would be a verdict if all outcomes kept their
+    /// shares.
+    fn pairs_needed(self, counts: PairCounts) -> Option<u64> {
+        let count = counts.count();
+        if count == 0 {
+            return None;
+        }
+        let is_enough = |pairs: u64| self.decided(scaled(counts, pairs)).is_some();
+        let mut enough = count;
+        while !is_enough(enough) {
+            enough = enough.checked_mul(2).filter(|pairs| *pairs <= MOST_PAIRS)?;
+        }
+
+        let mut too_few = enough / 2;
+        while enough - too_few > 1 {
+            let middle = too_few.midpoint(enough);
+            match is_enough(middle) {
+                true => enough = middle,
+                false => too_few = middle,
+            }
+        }
+        Some(enough)
+    }
+}
+
+/// Returns `pairs` pairs with the same shares of outcomes, up to rounding.
+fn scaled(counts: PairCounts, pairs: u64) -> PairCounts {
+    let factor = pairs as f64 / counts.count() as f64;
+    let part = |of: u64| (of as f64 * factor).round() as u64;
+    PairCounts {
+        both: part(counts.both),
+        only_a: part(counts.only_a),
+        only_b: part(counts.only_b),
+        neither: part(counts.neither),
+    }
+}
+
+impl GateVerdict {
+    /// Returns the word in `rrun compare --json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Regression => "regression",
+            Self::Undecided { .. } => "undecided",
+        }
+    }
+}
+
+impl Serialize for GateVerdict {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl fmt::Display for GateResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let points = self.margin * 100.0;
+        match self.verdict {
+            GateVerdict::Passed => write!(f, "passed: B has not lost {points} points or more"),
+            GateVerdict::Regression => write!(
+                f,
+                "regression: B has solved significantly fewer episodes, and a loss of {points} \
+                 points or more is not excluded"
+            ),
+            GateVerdict::Undecided { .. } => {
+                write!(
+                    f,
+                    "undecided: a loss of {points} points or more is neither shown nor excluded"
+                )?;
+                match self.pairs_needed {
+                    Some(pairs) => write!(f, "; about {pairs} pairs would do"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FIVE: Gate = Gate { margin: 0.05 };
+
+    fn pairs([both, only_a, only_b, neither]: [u64; 4]) -> PairCounts {
+        PairCounts {
+            both,
+            only_a,
+            only_b,
+            neither,
+        }
+    }
+
+    fn verdict(counts: [u64; 4]) -> &'static str {
+        FIVE.judge(pairs(counts)).verdict.as_str()
+    }
+
+    #[test]
+    fn a_significant_loss_is_a_regression() {
+        assert_eq!(verdict([50, 30, 10, 10]), "regression");
+        assert_eq!(verdict([0, 6, 0, 0]), "regression", "all of six lost");
+    }
+
+    #[test]
+    fn many_equal_outcomes_pass_and_few_are_undecided() {
+        assert_eq!(verdict([900, 10, 10, 80]), "passed");
+        assert_eq!(verdict([9, 0, 0, 1]), "undecided");
+        assert_eq!(verdict([0; 4]), "undecided");
+    }
+
+    #[test]
+    fn a_gain_passes_once_a_loss_is_excluded() {
+        assert_eq!(verdict([50, 5, 30, 15]), "passed");
+    }
+
+    #[test]
+    fn a_significant_loss_within_the_margin_passes() {
+        let counts = pairs([9000, 200, 100, 700]);
+        assert!(counts.mcnemar().unwrap().p < 0.05);
+        assert_eq!(FIVE.judge(counts).verdict, GateVerdict::Passed);
+    }
+
+    #[test]
+    fn without_pairs_no_number_is_proposed() {
+        assert_eq!(FIVE.judge(pairs([0; 4])).pairs_needed, None);
+    }
+
+    #[test]
+    fn the_proposed_number_of_pairs_decides() {
+        for counts in [[9, 0, 0, 1], [30, 5, 4, 11], [30, 6, 1, 3]] {
+            let needed = FIVE.judge(pairs(counts)).pairs_needed.unwrap();
+            let count = pairs(counts).count();
+            assert!(needed > count, "{counts:?}: {needed}");
+            let more = FIVE.decided(scaled(pairs(counts), needed));
+            assert!(more.is_some(), "{counts:?}: {needed}");
+        }
+    }
+
+    /// Numbers in [0, 1) from SplitMix64 (Steele, Lea and Flood 2014).
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn next(&mut self) -> f64 {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+        }
+    }
+
+    /// Returns the shares of regressions and passes in 10 000 comparisons of `count` pairs, in
+    /// which only A solves with one probability and only B with another one.
+    fn shares(count: u64, only_a: f64, only_b: f64) -> [f64; 2] {
+        const COMPARISONS: u32 = 10_000;
+        let mut numbers = Numbers(7);
+        let mut found = [0_u32; 2];
+        for _ in 0..COMPARISONS {
+            let mut counts = PairCounts::default();
+            for _ in 0..count {
+                let number = numbers.next();
+                let discordant = only_a + only_b;
+                match number {
+                    number if number < only_a => counts.add(true, false),
+                    number if number < discordant => counts.add(false, true),
+                    number if number < discordant + (1.0 - discordant) * 0.7 => {
+                        counts.add(true, true);
+                    }
+                    _ => counts.add(false, false),
+                }
+            }
+            match FIVE.judge(counts).verdict {
+                GateVerdict::Regression => found[0] += 1,
+                GateVerdict::Passed => found[1] += 1,
+                GateVerdict::Undecided { .. } => {}
+            }
+        }
+        found.map(|count| f64::from(count) / f64::from(COMPARISONS))
+    }
+
+    #[test]
+    fn an_equal_policy_is_rarely_called_a_regression() {
+        for (count, discordant) in [(20, 0.1), (50, 0.1), (200, 0.05), (200, 0.2)] {
+            let [regressions, _] = shares(count, discordant, discordant);
+            assert!(
+                regressions <= 0.025 + 0.003,
+                "{count} {discordant}: {regressions}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_loss_of_the_margin_rarely_passes() {
+        for (count, only_b) in [(50, 0.02), (200, 0.05), (400, 0.1)] {
+            let [_, passes] = shares(count, only_b + 0.05, only_b);
+            assert!(passes <= 0.04, "{count} {only_b}: {passes}");
+        }
+    }
+
+    #[test]
+    fn a_large_loss_is_found() {
+        let [regressions, _] = shares(200, 0.25, 0.05);
+        assert!(regressions > 0.99, "{regressions}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_counts_are_judged(counts in proptest::array::uniform4(0_u64..1_000_000), margin in 0.001_f64..1.0) {
+            let result = Gate { margin }.judge(pairs(counts));
+            if let Some(needed) = result.pairs_needed {
+                prop_assert!(needed > 0 && needed <= MOST_PAIRS * 2);
+            }
+            prop_assert!(!result.to_string().is_empty());
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! `rrun compare A B`: compares two policies on the same episodes.
+
+mod formats;
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use jobs::printable::printable;
+use report::compare::gate::{Gate, GateResult, GateVerdict};
+use report::compare::{Comparison, Side, compare};
+
+use crate::tools::{ToolError, print, print_json};
+
+/// Exit code of a significant loss, with `--fail-on`.
+const REGRESSION: u8 = 1;
+
+/// Exit code of an error, with `--fail-on`.
+const ERROR: u8 = 2;
+
+/// Exit code if there are too few episodes to tell, with `--fail-on`.
+const UNDECIDED: u8 = 3;
+
+/// The margin of `--fail-on regression`, in percentage points.
+const MARGIN: f64 = 5.0;
+
+/// Compare two runs episode by episode: only episodes of the same job, number and seed are paired.
+///
+/// Every difference is B − A. Solved episodes: McNemar's test (exact up to 1000 pairs that differ,
+/// with a continuity correction beyond that) and Newcombe's interval for paired rates; returns,
+/// largest rewards and steps: mean difference with Student's interval.
+#[derive(Debug, clap::Args)]
+pub(super) struct CompareArgs {
+    /// Run folder, report.json or episodes.jsonl
+    #[arg(value_name = "A")]
+    a: PathBuf,
+
+    /// The same for the other policy
+    #[arg(value_name = "B")]
+    b: PathBuf,
+
+    /// Pair a job of A with a job of B that has another name
+    #[arg(long = "pair", value_name = "JOB=JOB", value_parser = names)]
+    pairs: Vec<(String, String)>,
+
+    /// Also print a row for each job
+    #[arg(long)]
+    per_job: bool,
+
+    /// Exit with 1 if B has solved significantly fewer episodes and has lost 5 percentage points, or
+    /// another margin, or more; with 3 if there are too few episodes to tell; with 2 for errors
+    #[arg(long, value_name = "regression[:POINTS]", value_parser = gate)]
+    fail_on: Option<Gate>,
+
+    /// Format: text, json, markdown, junit (for CI servers), or github (annotations, and a summary
+    /// of the job)
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    format: Format,
+
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Markdown,
+    Junit,
+    Github,
+}
+
+/// A value of `--fail-on` that is not a condition.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "expected regression or regression:POINTS, percentage points above 0 and up to 100, for \
+     example `regression:2.5`"
+)]
+struct GateError;
+
+fn gate(text: &str) -> Result<Gate, GateError> {
+    let points = match text.split_once(':') {
+        None if text == "regression" => MARGIN,
+        Some(("regression", points)) => points.parse().map_err(|_| GateError)?,
+        _ => return Err(GateError),
+    };
+    match points > 0.0 && points <= 100.0 {
+        true => Ok(Gate {
+            margin: points / 100.0,
+        }),
+        false => Err(GateError),
+    }
+}
+
+/// A value of `--pair` that is not of the form `JOB=JOB`.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("`{0}` is not a pair: expected JOB=JOB, for example `reach=reach_new`")]
+struct PairError(String);
+
+fn names(text: &str) -> Result<(String, String), PairError> {
+    let names = text
+        .split_once('=')
+        .filter(|(a, b)| !a.is_empty() && !b.is_empty());
+    names
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .ok_or_else(|| PairError(text.to_owned()))
+}
+
+/// A comparison, with what the gate says.
+#[derive(Debug, serde::Serialize)]
+struct Judged {
+    #[serde(flatten)]
+    comparison: Comparison,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gate: Option<GateResult>,
+}
+
+pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, ToolError> {
+    match compared(args) {
+        Err(err) if args.fail_on.is_some() => {
+            eprintln!("rrun: error: {}", printable(&err.to_string()));
+            Ok(ExitCode::from(match err {
+                ToolError::NoPairs(_) => UNDECIDED,
+                _ => ERROR,
+            }))
+        }
+        done => done,
+    }
+}
+
+fn compared(args: &CompareArgs) -> Result<ExitCode, ToolError> {
+    let (a, b) = (Side::read(&args.a)?, Side::read(&args.b)?);
+    let renamed: BTreeMap<_, _> = args.pairs.iter().cloned().collect();
+    for (of_a, of_b) in &args.pairs {
+        for (side, name) in [(&a, of_a), (&b, of_b)] {
+            if !side.has(name) {
+                return Err(ToolError::NoJob {
+                    path: side.path().to_owned(),
+                    name: name.clone(),
+                });
+            }
+        }
+    }
+
+    let comparison = compare(&a, &b, &renamed);
+    let gate = args
+        .fail_on
+        .map(|gate| gate.judge(comparison.overall.counts));
+    let judged = Judged { comparison, gate };
+    show(&judged, args)?;
+    if judged.comparison.overall.pairs == 0 {
+        let reason = why_none(&judged.comparison, !args.pairs.is_empty());
+        return Err(ToolError::NoPairs(reason));
+    }
+    Ok(match gate.map(|gate| gate.verdict) {
+        None | Some(GateVerdict::Passed) => ExitCode::SUCCESS,
+        Some(GateVerdict::Regression) => ExitCode::from(REGRESSION),
+        Some(GateVerdict::Undecided { .. }) => ExitCode::from(UNDECIDED),
+    })
+}
+
+/// Prints a comparison in the format that was asked for.
+fn show(judged: &Judged, args: &CompareArgs) -> Result<(), ToolError> {
+    let (found, gate) = (&judged.comparison, judged.gate.as_ref());
+    let format = if args.json { Format::Json } else { args.format };
+    match format {
+        Format::Text => print(text::text(found, gate, args.per_job))?,
+        Format::Json => {
+            print_json(&serde_json::to_string_pretty(judged).map_err(std::io::Error::from)?)?;
+        }
+        Format::Markdown => print(formats::markdown(found, gate))?,
+        Format::Junit => print(formats::junit(found, gate))?,
+        Format::Github => {
+            print(formats::github(found, gate))?;
+            formats::add_to_summary(&formats::markdown(found, gate))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns why there is nothing to compare, and what helps.
+fn why_none(found: &Comparison, is_paired_by_name: bool) -> &'static str {
+    let unpaired = &found.unpaired;
+    if unpaired.other_seed > 0 && is_paired_by_name {
+        return "their episodes are from different seeds; jobs of different names have the same ones where both have the \
+                same `seed`";
+    }
+    if unpaired.other_seed > 0 {
+        return "their episodes are from different seeds; give both runs the same --seed, or their jobs the same `seed`";
+    }
+    if found.per_job.is_empty() {
+        return "they have no job in common; --pair JOB=JOB pairs those of different names";
+    }
+    "no episode was finished in both"
+}
