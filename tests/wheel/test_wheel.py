@@ -133,6 +133,15 @@ def make():
     assert json.loads((home / "exported/report.json").read_text())["overall"]["episodes"] == 1
 
 
+def test_paths_of_the_guide_lead_into_the_package(venv, home):
+    words = ["--dry-run=json", "eval", "--jobs", "jobs/suites/demo.json", "--output", "planned"]
+    plan = json.loads(run(venv / "bin/rrun", *words, home=home).stdout)
+    assert plan["nnodes"] == 1, plan
+    run(venv / "bin/rrun", "eval", "--jobs", "jobs/suites/demo.json", "--only", "reach:0", "--output", "guide", home=home)
+    lines = (home / "guide/episodes.jsonl").read_text().splitlines()
+    assert len(lines) == 1, lines
+
+
 def test_another_torch_is_refused_by_its_version(venv, home):
     version = next(venv.glob("lib/python3.*/site-packages/torch/version.py"))
     text = version.read_text()
