@@ -58,12 +58,17 @@ pub fn suites(executable: &Path) -> Option<PathBuf> {
 /// Returns where a path leads: one that begins with `jobs/suites/` and does not exist leads into
 /// the suites that are installed with this program. Of `file.py:factory` the file counts.
 pub fn found(path: &str) -> Cow<'_, str> {
-    static SUITES: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let suites = SUITES.get_or_init(|| suites(&std::env::current_exe().ok()?));
-    match suites {
+    match installed_suites() {
         Some(suites) => found_in(suites, path),
         None => Cow::Borrowed(path),
     }
+}
+
+/// Returns the suites that are installed with this program.
+fn installed_suites() -> Option<&'static Path> {
+    static SUITES: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = || suites(&std::env::current_exe().ok()?);
+    SUITES.get_or_init(found).as_deref()
 }
 
 /// Applies [`found`] to a path.
@@ -76,14 +81,23 @@ pub fn found_path(path: &Path) -> Cow<'_, Path> {
 
 /// Applies [`found`] to all texts of a JSON value.
 pub fn find_all(value: &mut Value) {
+    if let Some(suites) = installed_suites() {
+        find_all_in(suites, value);
+    }
+}
+
+/// Applies [`found`] to all texts of a JSON value, with the suites of a folder.
+pub fn find_all_in(suites: &Path, value: &mut Value) {
     match value {
         Value::String(text) => {
-            if let Cow::Owned(path) = found(text) {
+            if let Cow::Owned(path) = found_in(suites, text) {
                 *text = path;
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(find_all),
-        Value::Object(members) => members.values_mut().for_each(find_all),
+        Value::Array(items) => items.iter_mut().for_each(|item| find_all_in(suites, item)),
+        Value::Object(members) => members
+            .values_mut()
+            .for_each(|member| find_all_in(suites, member)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

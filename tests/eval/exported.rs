@@ -62,14 +62,28 @@ fn exported() -> Option<PathBuf> {
     }
     let folder = tempfile::tempdir().unwrap().keep();
     std::fs::write(folder.join("my_policy.py"), block("python")).unwrap();
+    // The package as the wheel has it.
+    let package = folder.join("rrun");
+    std::fs::create_dir(&package).unwrap();
+    for file in [
+        "deploy/wheel/rrun/__init__.py",
+        "runtime/python/export_policy.py",
+    ] {
+        let file = root().join(file);
+        std::fs::copy(&file, package.join(file.file_name().unwrap())).unwrap();
+    }
     let eager = format!(
-        "import sys; sys.path[:0] = {:?}\n{EAGER}",
-        python_path(&folder)
+        "import sys; sys.path.insert(0, {:?})\n{EAGER}",
+        folder.display().to_string()
     );
     std::fs::write(folder.join("eager.py"), eager).unwrap();
     let done = Command::new(&python)
-        .arg(root().join("runtime/python/export_policy.py"))
-        .args(["my_policy.py:make", "policy.pt2"])
+        .args([
+            "-m",
+            "rrun.export_policy",
+            "my_policy.py:make",
+            "policy.pt2",
+        ])
         .env("TORCHINDUCTOR_CACHE_DIR", folder.join("cache"))
         .current_dir(&folder)
         .output()
@@ -82,10 +96,6 @@ fn exported() -> Option<PathBuf> {
         "{told}"
     );
     Some(folder)
-}
-
-fn python_path(folder: &Path) -> [PathBuf; 2] {
-    [folder.to_owned(), root().join("runtime/python")]
 }
 
 /// Returns the job of the page with another policy and another number of environments.

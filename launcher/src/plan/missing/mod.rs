@@ -165,7 +165,7 @@ fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
     ))
 }
 
-/// Checks the script of an environment and its interpreter; returns the interpreter.
+/// Checks script and mapping of an environment, and its interpreter; returns the interpreter.
 fn check_environment(job: &Job, env: &Environment) -> Result<PathBuf, String> {
     if let Some((stem, _)) = job.environment.rsplit_once(".py:")
         && !Path::new(&format!("{stem}.py")).is_file()
@@ -175,8 +175,14 @@ fn check_environment(job: &Job, env: &Environment) -> Result<PathBuf, String> {
              directory"
         ));
     }
-    let given = job.env_args.get("python").and_then(Value::as_str);
-    check_interpreter(ModuleUser::Environment, given, env)
+    let given = |name: &str| job.env_args.get(name).and_then(Value::as_str);
+    match given("mapping") {
+        Some(mapping) if !Path::new(mapping).is_file() => Err(format!(
+            "`arena_env_args.mapping` is `{mapping}`, and there is no such file; it is looked for \
+             from the working directory"
+        )),
+        _ => check_interpreter(ModuleUser::Environment, given("python"), env),
+    }
 }
 
 /// Returns the interpreter that a job names, or the default.

@@ -266,3 +266,15 @@ fn a_checkpoint_of_lerobot_is_read_before_ranks_start() {
     let left = json!({"cameras": {"observation.images.left": "wrist"}});
     assert_eq!(refusal(left), "nothing");
 }
+
+#[test]
+fn the_mapping_of_an_environment_has_to_be_there() {
+    let refused = |mapping: Value| {
+        let env_args = json!({"environment": "gym:CartPole-v1", "mapping": mapping});
+        with_python("exit 0", env_args)
+    };
+    let refusal = refused(json!("/nowhere.yaml")).unwrap_err();
+    let wanted = "`arena_env_args.mapping` is `/nowhere.yaml`, and there is no such file";
+    assert!(refusal.contains(wanted), "{refusal}");
+    assert_eq!(refused(json!({"cameras": {"front": "render"}})), Ok(()));
+}

@@ -96,7 +96,7 @@ impl Suite {
             refusal,
         })?;
         if !is_source {
-            installed::find_all(&mut document);
+            installed::find_all_in(folder, &mut document);
         }
         Ok(Self {
             name: name(path),
