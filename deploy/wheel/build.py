@@ -238,7 +238,7 @@ def third_party() -> str:
         package = packages[id]
         if package["source"] is None:
             continue
-        title = f"{package['name']} {package['version']} ({package['license']})"
+        title = f"{package['name']} {package['version']} ({package['license'] or 'as below'})"
         folder = pathlib.Path(package["manifest_path"]).parent
         for file in sorted({path for pattern in ("LICEN*", "COPYING*", "NOTICE*") for path in folder.rglob(pattern) if path.is_file()}):
             text = file.read_text(errors="replace").strip()
