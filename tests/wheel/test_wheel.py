@@ -47,8 +47,11 @@ def wheel() -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory) -> pathlib.Path:
-    return tmp_path_factory.mktemp("home")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    yield folder
+    # pytest keeps its folders, and this one has 5 GB.
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
