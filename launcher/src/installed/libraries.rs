@@ -43,12 +43,12 @@ pub enum UnfitInstall {
 /// LD_LIBRARY_PATH, has a libtorch.
 ///
 /// # Errors
-/// If a package is missing or has another version, or the CPU is too old; `cpuinfo` is the content
-/// of `/proc/cpuinfo`.
+/// If a package is missing or has another version, or the CPU is too old; `cpuinfo` returns the
+/// content of `/proc/cpuinfo`.
 pub fn check(
     binary: &Path,
     library_path: Option<&OsStr>,
-    cpuinfo: &str,
+    cpuinfo: impl FnOnce() -> String,
 ) -> Result<(), UnfitInstall> {
     let package = binary.parent().filter(|folder| folder.ends_with("rrun"));
     let Some(packages) = package.and_then(Path::parent) else {
@@ -72,7 +72,7 @@ pub fn check(
     if !mujoco.is_file() {
         return Err(UnfitInstall::NoMujoco(mujoco));
     }
-    match cpuinfo.lines().find(|line| line.starts_with("flags")) {
+    match cpuinfo().lines().find(|line| line.starts_with("flags")) {
         Some(flags) if !flags.split_whitespace().any(|flag| flag == AVX) => {
             Err(UnfitInstall::NoAvx)
         }
@@ -81,7 +81,7 @@ pub fn check(
 }
 
 /// Returns the version that the package torch gives in its `version.py`.
-pub fn torch_version(torch: &Path) -> Option<String> {
+fn torch_version(torch: &Path) -> Option<String> {
     let text = std::fs::read_to_string(torch.join("version.py")).ok()?;
     let line = text
         .lines()
@@ -102,7 +102,9 @@ mod tests {
     use super::*;
     use std::fs;
 
-    const CPU: &str = "processor: 0\nflags\t\t: fpu sse avx avx2\n";
+    fn cpu() -> String {
+        "processor: 0\nflags\t\t: fpu sse avx avx2\n".to_owned()
+    }
 
     /// Makes site-packages with the three packages. Returns the folder and `rrun-rank`.
     fn packages(torch: &str) -> (tempfile::TempDir, PathBuf) {
@@ -126,7 +128,7 @@ mod tests {
     fn torch_2_11_and_2_12_are_accepted() {
         for version in ["2.11.0+cu130", "2.12.1"] {
             let (_folder, binary) = packages(version);
-            assert_eq!(check(&binary, None, CPU), Ok(()), "{version}");
+            assert_eq!(check(&binary, None, cpu), Ok(()), "{version}");
         }
     }
 
@@ -134,7 +136,7 @@ mod tests {
     fn another_torch_is_refused_by_its_version() {
         for version in ["2.13.0", "2.10.0+cu128", "2.110.0"] {
             let (_folder, binary) = packages(version);
-            let refused = check(&binary, None, CPU).unwrap_err().to_string();
+            let refused = check(&binary, None, cpu).unwrap_err().to_string();
             assert!(
                 refused.contains(&format!("is torch {version}")),
                 "{refused}"
@@ -146,13 +148,13 @@ mod tests {
     fn a_missing_package_is_named() {
         let (folder, binary) = packages("2.11.0");
         fs::remove_file(folder.path().join("mujoco/libmujoco.so.3.17.0")).unwrap();
-        let refused = check(&binary, None, CPU);
+        let refused = check(&binary, None, cpu);
         assert!(
             matches!(refused, Err(UnfitInstall::NoMujoco(_))),
             "{refused:?}"
         );
         fs::remove_dir_all(folder.path().join("torch")).unwrap();
-        let refused = check(&binary, None, CPU);
+        let refused = check(&binary, None, cpu);
         assert_eq!(
             refused,
             Err(UnfitInstall::NoTorch(folder.path().join("torch")))
@@ -163,21 +165,24 @@ mod tests {
     fn a_libtorch_in_the_library_path_is_not_judged() {
         let (folder, binary) = packages("2.13.0");
         let paths = format!("/nowhere:{}", folder.path().join("torch/lib").display());
-        assert_eq!(check(&binary, Some(OsStr::new(&paths)), CPU), Ok(()));
+        assert_eq!(check(&binary, Some(OsStr::new(&paths)), cpu), Ok(()));
     }
 
     #[test]
     fn a_cpu_without_avx_is_refused() {
         let (_folder, binary) = packages("2.11.0");
         let old = "flags\t\t: fpu sse avx2x\n";
-        assert_eq!(check(&binary, None, old), Err(UnfitInstall::NoAvx));
-        assert_eq!(check(&binary, None, ""), Ok(()), "unknown flags");
+        assert_eq!(
+            check(&binary, None, || old.to_owned()),
+            Err(UnfitInstall::NoAvx)
+        );
+        assert_eq!(check(&binary, None, String::new), Ok(()), "unknown flags");
     }
 
     #[test]
     fn a_program_built_from_the_source_is_not_judged() {
         assert_eq!(
-            check(Path::new("/x/target/release/rrun-rank"), None, ""),
+            check(Path::new("/x/target/release/rrun-rank"), None, String::new),
             Ok(())
         );
     }

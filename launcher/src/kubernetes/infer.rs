@@ -2,6 +2,7 @@
 
 use jobs::count::counted;
 
+use crate::cli::inferred::InferredMeeting;
 use crate::kubernetes::pod::{Pod, PodPlace};
 use crate::say::note::Note;
 
@@ -9,7 +10,7 @@ use crate::say::note::Note;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubernetesInference {
     /// How the launchers meet, if there are several.
-    pub meeting: Option<PodMeeting>,
+    pub meeting: Option<InferredMeeting>,
     /// Name and UID of the Job as run id, for example `eval.1f0c3ab2`; after a restart of the
     /// JobSet `set-workers.1f0c3ab2.r1`.
     pub run_id: Option<String>,
@@ -17,19 +18,6 @@ pub struct KubernetesInference {
     pub nproc: Option<usize>,
     /// Notes for the user.
     pub notes: Vec<Note>,
-}
-
-/// Where launchers meet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodMeeting {
-    /// `--nnodes`: number of pods.
-    pub nnodes: usize,
-    /// `--node-rank`: index of this pod.
-    pub node_rank: usize,
-    /// `--master-addr`: the first pod.
-    pub master_addr: String,
-    /// `--master-port`.
-    pub master_port: u16,
 }
 
 impl KubernetesInference {
@@ -78,7 +66,7 @@ fn member(pod: &Pod, gpus: usize, nproc: Option<&str>) -> KubernetesInference {
         "Kubernetes {label}: node {node_rank} of {nnodes}, {here}, meeting at {}:{}",
         master.addr, master.port
     )));
-    inference.meeting = Some(PodMeeting {
+    inference.meeting = Some(InferredMeeting {
         nnodes,
         node_rank,
         master_addr: master.addr.clone(),

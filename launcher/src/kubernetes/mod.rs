@@ -71,8 +71,9 @@ impl Kubernetes {
             .is_given("nproc-per-node")
             .then_some(cli.nproc_per_node.as_str());
         let inference = KubernetesInference::new(&place, gpus, nproc);
+        let (meeting, run_id) = (inference.meeting.as_ref(), inference.run_id.as_deref());
         Ok(Kubernetes {
-            cli: completed(cli, &inference),
+            cli: cli.with_inferred(meeting, inference.nproc, run_id),
             is_of_job: matches!(place, PodPlace::Member(_)),
             notes: inference.notes,
         })
@@ -93,27 +94,6 @@ impl Kubernetes {
         }
         plan.notes.splice(0..0, self.notes);
     }
-}
-
-fn completed(cli: &Cli, inference: &KubernetesInference) -> Cli {
-    let mut cli = cli.clone();
-    if let Some(meeting) = &inference.meeting {
-        cli.nnodes = meeting.nnodes.to_string();
-        cli.node_rank = i64::try_from(meeting.node_rank).unwrap_or(i64::MAX);
-        cli.master_addr = Some(meeting.master_addr.clone());
-        cli.master_port = Some(meeting.master_port.into());
-    }
-    if let Some(nproc) = inference.nproc {
-        cli.nproc_per_node = nproc.to_string();
-    }
-    if let Some(run_id) = inference
-        .run_id
-        .as_ref()
-        .filter(|_| !cli.is_given("rdzv-id"))
-    {
-        cli.rdzv_id = run_id.clone();
-    }
-    cli
 }
 
 #[cfg(test)]

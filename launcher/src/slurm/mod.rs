@@ -125,23 +125,8 @@ impl Slurm {
 }
 
 fn completed(cli: &Cli, inference: &SlurmInference) -> Cli {
-    let mut cli = cli.clone();
-    if let Some(meeting) = &inference.meeting {
-        cli.nnodes = meeting.nnodes.to_string();
-        cli.node_rank = i64::try_from(meeting.node_rank).unwrap_or(i64::MAX);
-        cli.master_addr = Some(meeting.master_addr.clone());
-        cli.master_port = Some(meeting.master_port.into());
-    }
-    if let Some(nproc) = inference.nproc {
-        cli.nproc_per_node = nproc.to_string();
-    }
-    if let Some(run_id) = inference
-        .run_id
-        .as_ref()
-        .filter(|_| !cli.is_given("rdzv-id"))
-    {
-        cli.rdzv_id = run_id.clone();
-    }
+    let (meeting, run_id) = (inference.meeting.as_ref(), inference.run_id.as_deref());
+    let mut cli = cli.with_inferred(meeting, inference.nproc, run_id);
     // Such a task sees only one GPU, which is device 0 already.
     cli.virtual_local_rank &= !inference.task.is_some_and(|task| task.has_own_devices);
     cli

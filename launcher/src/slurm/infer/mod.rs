@@ -1,5 +1,6 @@
 //! Infers the options of a launch that the command line leaves out from its place in SLURM. Pure.
 
+use crate::cli::inferred::InferredMeeting;
 use crate::say::note::Note;
 use crate::slurm::error::SlurmError;
 use crate::slurm::gpus::SlurmGpus;
@@ -30,19 +31,6 @@ pub struct SlurmInference {
     pub task: Option<SlurmTask>,
     /// Notes for the user.
     pub notes: Vec<Note>,
-}
-
-/// Where launchers meet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InferredMeeting {
-    /// `--nnodes`: number of nodes, or of tasks if each task is a rank.
-    pub nnodes: usize,
-    /// `--node-rank`: index of this launcher.
-    pub node_rank: usize,
-    /// `--master-addr`: the first node.
-    pub master_addr: String,
-    /// `--master-port`: a port derived from the ids of job and step.
-    pub master_port: u16,
 }
 
 /// The place of a rank for which SLURM has started a launcher.

@@ -158,8 +158,8 @@ fn built_in(
     node: &Node,
 ) -> Result<Program, PlanError> {
     let binary = rank_binary(&node.executable).map_err(PlanError::NoRankBinary)?;
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    libraries::check(&binary, env.get("LD_LIBRARY_PATH"), &cpuinfo)?;
+    let cpuinfo = || std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    libraries::check(&binary, env.get("LD_LIBRARY_PATH"), cpuinfo)?;
     Ok(Program::BuiltIn {
         name,
         binary,
