@@ -28,3 +28,4 @@ mod simulators;
 mod tools;
 mod under_others;
 mod vla_eval;
+mod watch;
