@@ -387,5 +387,4 @@ pub(super) struct Remembered {
 }
 
 #[cfg(test)]
-#[path = "machine_tests.rs"]
 mod tests;
