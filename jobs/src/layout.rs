@@ -9,6 +9,7 @@
 //!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4
 //!                                                i: index within the worker; the folder may be
 //!                                                another one (video_base_dir)
+//!                episode_results_rebuild<k>.jsonl  episodes as Arena lists them, if asked for
 //!          superseded/<n>/                       unchanged files put away by --accept-changed-jobs
 //!          merge.json                            list of the runs in a merged folder
 //!          plan.lock                             locked while the plan is changed
@@ -16,6 +17,7 @@
 //!                                                a node of the launch that writes here
 //!          report.json final_benchmark_report.json report.html metrics.json eval_info.json
 //!          episodes.jsonl                        the report and its parts
+//!          arena_experiment_result.json          all results as Arena lists them, if asked for
 //! ```
 //! See [`crate::launch`] for the files of `launch.lock`.
 
@@ -185,9 +187,25 @@ impl RunFolder {
         self.root.join("episodes.jsonl")
     }
 
+    /// Returns the path of the results of all runs, as Arena's `experiment_runner` collects them.
+    pub fn arena_experiment_result(&self) -> PathBuf {
+        self.root.join("arena_experiment_result.json")
+    }
+
+    /// Returns the path of the episodes of one build of a job's environment, as Arena writes them.
+    pub fn arena_episodes(&self, name: &str, rebuild: u64) -> PathBuf {
+        self.job(name)
+            .join(format!("episode_results_rebuild{rebuild}.jsonl"))
+    }
+
     /// Returns the paths of all files that are made from plan and journals.
     pub fn reports(&self) -> Vec<PathBuf> {
-        let others = ["report.html", "eval_info.json"].map(|name| self.root.join(name));
+        let others = [
+            "report.html",
+            "eval_info.json",
+            "arena_experiment_result.json",
+        ]
+        .map(|name| self.root.join(name));
         let ours = [
             self.report(),
             self.final_benchmark_report(),

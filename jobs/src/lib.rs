@@ -20,6 +20,7 @@ pub mod episode_numbers;
 pub mod error_chain;
 pub mod eval_args;
 pub mod exit;
+pub mod experiment;
 pub mod exported;
 pub mod fields;
 pub mod file;

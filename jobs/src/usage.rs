@@ -61,6 +61,10 @@ pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<S
         (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => {
             named(word).map(|option| format!("`{word}` has no option; write `{option} {word}`"))
         }
+        // A positional argument that cannot be read, where a file was written without its option.
+        (ErrorKind::ValueValidation, Some(argument), Some(word)) if argument.starts_with('[') => {
+            named(word).map(|option| format!("`{word}` has no option; write `{option} {word}`"))
+        }
         (ErrorKind::UnknownArgument, Some(word), _) if is_of_the_launcher(word) => {
             let name = command.get_name();
             Some(match IN_RANKS.contains(&name) {

@@ -137,6 +137,14 @@ impl Eval {
         self
     }
 
+    /// Creates an evaluation of an Experiment of Arena.
+    pub fn of_experiment(yaml: &str) -> Self {
+        let eval = Self::without_jobs();
+        let path = eval.dir.path().join("experiment.yaml");
+        std::fs::write(&path, yaml).unwrap();
+        eval.words(&["--experiment", &path.to_string_lossy()])
+    }
+
     /// Sets another run folder.
     pub fn output(mut self, output: &Path) -> Self {
         output.clone_into(&mut self.output);
@@ -151,12 +159,18 @@ impl Eval {
         RunFolder::new(&self.output)
     }
 
+    /// Returns whether the arguments name the jobs.
+    fn names_jobs(&self) -> bool {
+        let names = |word: &String| word == "--config" || word == "--experiment";
+        self.words.iter().any(names)
+    }
+
     fn command(&self) -> Command {
         let mut command = Command::new(&self.launcher[0]);
         command.args(&self.launcher[1..]).arg("eval");
         if self.is_resumed {
             command.arg("--resume").arg(&self.output);
-        } else if self.jobs_file().exists() || !self.words.iter().any(|word| word == "--config") {
+        } else if self.jobs_file().exists() || !self.names_jobs() {
             command.arg("--jobs").arg(self.jobs_file());
         }
         if !self.is_resumed {

@@ -4,6 +4,7 @@ use std::mem::discriminant;
 use std::path::Path;
 
 use hostile::Target;
+use jobs::experiment::Experiment;
 use jobs::layout::RunFolder;
 use jobs::plan::{Difference, RunPlan, are_moves_of_ours};
 use jobs::{file, journal, secrets, trust};
@@ -43,6 +44,46 @@ fn hostile_journal() {
         let contents = journal::parse(input);
         let kinds: Vec<_> = contents.lines.iter().map(std::mem::discriminant).collect();
         (kinds, contents.damaged.len(), contents.torn == 0)
+    });
+}
+
+#[test]
+fn hostile_experiment() {
+    let words: &[&[u8]] = &[
+        b"runs:",
+        b"shared:",
+        b"environment: {type: ",
+        b"policy: *a",
+        b"&a",
+        b"<<: *a",
+        b"${shared.",
+        b"${oc.env:HOME}",
+        b"type:",
+        b"- name:",
+        b"a.b.c: ",
+        b"\n  ",
+        b"{}",
+        b"null",
+    ];
+    Target::new("experiment").dictionary(words).run(|input| {
+        let text = std::str::from_utf8(input).ok()?;
+        let changes: Vec<_> = ["shared.policy.remote_port=1", "runs.a.num_rebuilds=2"]
+            .iter()
+            .filter_map(|change| change.parse().ok())
+            .collect();
+        let variable = |_: &str| Some("${shared.policy}".to_owned());
+        let read = |changes: &[_]| {
+            let path = Path::new("experiment.yaml");
+            Experiment::parse(path, text, changes, &variable).ok()
+        };
+        let _ = read(&changes);
+        let experiment = read(&[])?;
+        let jobs = experiment.jobs["jobs"].as_array()?.len();
+        Some((
+            jobs,
+            experiment.unused.len(),
+            file::parse(&experiment.jobs).is_ok(),
+        ))
     });
 }
 

@@ -26,6 +26,7 @@ use crate::sections::{counted, coverage, groups, per_job, per_rank, run};
 use crate::stats::mean;
 
 pub mod compare;
+pub mod curve;
 mod journals;
 pub mod merge;
 mod merged;

@@ -17,7 +17,7 @@ use crate::placement::{Components, PlacementError};
 
 mod apply;
 mod keys;
-mod references;
+pub(crate) mod references;
 mod sections;
 mod set;
 pub mod tree;

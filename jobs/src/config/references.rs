@@ -3,14 +3,43 @@
 //! A reference that cannot be resolved stays as it is, because most of a configuration is never
 //! read. A setting that is read reports the unresolved reference itself.
 
+use std::cell::Cell;
+
 use serde_json::Value;
 
 /// Maximum depth of references that lead to references.
 const DEPTH: usize = 8;
 
+/// Maximum size of all values that references are replaced by, in bytes of JSON: a short file may
+/// name a long text many times.
+const MAX_BYTES: usize = 64 << 20;
+
 /// Returns the tree with its references resolved.
 pub(super) fn resolve(tree: &Value, variable: &dyn Fn(&str) -> Option<String>) -> Value {
-    Resolver { tree, variable }.value(tree, 0)
+    let resolver = Resolver {
+        root: tree,
+        variable,
+        has_mappings: false,
+        left: Cell::new(MAX_BYTES),
+    };
+    resolver.value(tree, tree, 0)
+}
+
+/// Calls `found` for each unresolved reference.
+pub(crate) fn each(value: &Value, found: &mut dyn FnMut(&str)) {
+    match value {
+        Value::Object(entries) => entries.values().for_each(|value| each(value, found)),
+        Value::Array(items) => items.iter().for_each(|item| each(item, found)),
+        Value::String(text) => {
+            let mut rest = text.as_str();
+            while let Some(reference) = unresolved(rest) {
+                found(reference);
+                let (_, behind) = rest.split_once(reference).unwrap_or_default();
+                rest = behind;
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Returns the first unresolved reference in a text.
@@ -22,32 +51,61 @@ pub(super) fn unresolved(text: &str) -> Option<&str> {
     Some(&text[start..end])
 }
 
-struct Resolver<'a> {
-    tree: &'a Value,
+/// Resolves references to the values of trees.
+pub(crate) struct Resolver<'a> {
+    /// The tree that is looked into after the one that has the reference.
+    root: &'a Value,
     variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether a reference may name a mapping or a list.
+    has_mappings: bool,
+    /// Bytes of JSON that references may still be replaced by.
+    left: Cell<usize>,
 }
 
-impl Resolver<'_> {
-    fn value(&self, value: &Value, depth: usize) -> Value {
+impl<'a> Resolver<'a> {
+    /// Creates a resolver whose references may name mappings and lists, too, with at most `bytes`
+    /// of JSON in all.
+    pub(crate) fn with_mappings(
+        root: &'a Value,
+        variable: &'a dyn Fn(&str) -> Option<String>,
+        bytes: usize,
+    ) -> Self {
+        Self {
+            root,
+            variable,
+            has_mappings: true,
+            left: Cell::new(bytes),
+        }
+    }
+
+    /// Returns a tree with its references resolved, to values of itself or of the root.
+    pub(crate) fn resolve(&self, tree: &Value) -> Value {
+        self.value(tree, tree, 0)
+    }
+
+    fn value(&self, value: &Value, tree: &Value, depth: usize) -> Value {
         match value {
             Value::Object(entries) => entries
                 .iter()
-                .map(|(key, value)| (key.clone(), self.value(value, depth)))
+                .map(|(key, value)| (key.clone(), self.value(value, tree, depth)))
                 .collect(),
-            Value::Array(items) => items.iter().map(|item| self.value(item, depth)).collect(),
-            Value::String(text) => self.text(text, depth),
+            Value::Array(items) => items
+                .iter()
+                .map(|item| self.value(item, tree, depth))
+                .collect(),
+            Value::String(text) => self.text(text, tree, depth),
             other => other.clone(),
         }
     }
 
-    fn text(&self, text: &str, depth: usize) -> Value {
+    fn text(&self, text: &str, tree: &Value, depth: usize) -> Value {
         let Some(reference) = unresolved(text).filter(|_| depth < DEPTH) else {
             return text.into();
         };
         let found = reference
             .strip_prefix("${")
             .and_then(|inner| inner.strip_suffix('}'));
-        let Some(found) = found.and_then(|inner| self.look_up(inner.trim(), depth)) else {
+        let Some(found) = found.and_then(|inner| self.look_up(inner.trim(), tree, depth)) else {
             return text.into();
         };
         if text == reference {
@@ -58,10 +116,10 @@ impl Resolver<'_> {
             Value::Object(_) | Value::Array(_) => return text.into(),
             other => other.to_string(),
         };
-        self.text(&text.replacen(reference, &shown, 1), depth + 1)
+        self.text(&text.replacen(reference, &shown, 1), tree, depth + 1)
     }
 
-    fn look_up(&self, inner: &str, depth: usize) -> Option<Value> {
+    fn look_up(&self, inner: &str, tree: &Value, depth: usize) -> Option<Value> {
         if let Some(variable) = inner.strip_prefix("oc.env:") {
             let (name, default) = variable
                 .split_once(',')
@@ -70,13 +128,30 @@ impl Resolver<'_> {
                 .or(default.map(|or| or.trim().to_owned()))
                 .map(Value::String);
         }
-        let found = inner
-            .split('.')
-            .try_fold(self.tree, |tree, part| tree.get(part))?;
+        let below = |tree| {
+            inner
+                .split('.')
+                .try_fold(tree, |tree: &Value, part| tree.get(part))
+        };
+        let found = below(tree).or_else(|| below(self.root))?;
         // A mapping that contains a reference to itself would grow with every step.
-        if found.is_object() || found.is_array() {
+        if !self.has_mappings && (found.is_object() || found.is_array()) {
             return None;
         }
-        Some(self.value(found, depth + 1))
+        self.left.set(self.left.get().checked_sub(size(found))?);
+        Some(self.value(found, tree, depth + 1))
+    }
+}
+
+/// Returns about how many bytes of JSON a value has.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Object(entries) => entries
+            .iter()
+            .map(|(key, value)| key.len() + size(value))
+            .sum(),
+        Value::Array(items) => items.iter().map(|item| 1 + size(item)).sum(),
+        Value::String(text) => 2 + text.len(),
+        _ => 1,
     }
 }

@@ -6,10 +6,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value};
 
-use crate::config::tree;
-
-/// Maximum number of parts of a key; the deepest setting of RLinf has seven.
-const MOST_PARTS: usize = 32;
+use crate::config::tree::{self, MOST_PARTS};
 
 /// A setting with its dotted key, and its value parsed as YAML.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,6 +10,9 @@ use crate::installed;
 /// Maximum size of a configuration file in bytes; RLinf's longest has 20 KB.
 const MAX_BYTES: u64 = 4 << 20;
 
+/// Maximum number of parts of a dotted name; the deepest setting of RLinf has seven.
+pub(super) const MOST_PARTS: usize = 32;
+
 /// Reads the text of a file.
 pub fn read(path: &Path) -> Result<String, ConfigError> {
     let refuse = |reason: String| ConfigError::Read {
@@ -56,19 +59,26 @@ pub fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
     }))
 }
 
-fn at_path(key: &str, value: Value) -> Value {
-    key.rsplit('.').fold(value, |value, part| {
-        Value::Object(Map::from_iter([(part.to_owned(), value)]))
-    })
+/// Returns a tree with one value, at a dotted name. A name of very many parts is one part, because
+/// a deep tree takes a deep stack.
+pub(crate) fn at_path(key: &str, value: Value) -> Value {
+    let named = |value, part: &str| Value::Object(Map::from_iter([(part.to_owned(), value)]));
+    match key.split('.').count() {
+        ..=MOST_PARTS => key.rsplit('.').fold(value, named),
+        _ => named(value, key),
+    }
 }
 
-/// Merges `later` over `earlier`: mappings are merged, everything else is replaced.
+/// Merges `later` over `earlier`: mappings are merged, everything else is replaced. Names keep their
+/// order.
 pub fn merge(earlier: Value, later: Value) -> Value {
     match (earlier, later) {
         (Value::Object(mut earlier), Value::Object(later)) => {
             for (key, value) in later {
-                let below = earlier.remove(&key).unwrap_or(Value::Null);
-                earlier.insert(key, merge(below, value));
+                match earlier.get_mut(&key) {
+                    Some(below) => *below = merge(below.take(), value),
+                    None => drop(earlier.insert(key, value)),
+                }
             }
             Value::Object(earlier)
         }
@@ -77,7 +87,7 @@ pub fn merge(earlier: Value, later: Value) -> Value {
 }
 
 /// Removes a value from a tree and returns it.
-pub(super) fn take(tree: &mut Value, path: &[&str]) -> Option<Value> {
+pub(crate) fn take(tree: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, above) = path.split_last()?;
     let parent = above
         .iter()

@@ -14,6 +14,7 @@ use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::bytes::ByteSize;
 use crate::config::Override;
 use crate::eval_args::values::address;
+use crate::experiment::{Change, is_experiment};
 use crate::record_format::RecordFormat;
 use crate::usage::{Examples, option_of_file, plain, with_examples, with_negative_values};
 
@@ -41,6 +42,10 @@ pub const EXAMPLES: Examples = &[
         "four episodes of a job",
     ),
     ("rrun eval --resume outputs/jobs", "continue a run"),
+    (
+        "rrun eval --experiment experiment.yaml shared.rollout_limit.num_episodes=2",
+        "an Experiment of Arena",
+    ),
 ];
 
 /// Run the jobs of a file and report the results.
@@ -51,9 +56,14 @@ pub const EXAMPLES: Examples = &[
 #[derive(Clone, Debug, Parser)]
 #[command(name = "eval", bin_name = "rrun eval", max_term_width = 100)]
 pub struct EvalArgs {
-    /// Jobs file (Arena's jobs.json)
-    #[arg(long, visible_alias = "eval-jobs-config", value_name = "FILE", required_unless_present_any = ["config", "set", "resume"])]
+    /// Jobs file (Arena's jobs.json), or an Experiment of Arena (.yaml)
+    #[arg(long, visible_aliases = ["experiment", "experiment-config", "eval-jobs-config"], value_name = "FILE", required_unless_present_any = ["config", "set", "resume"])]
     pub jobs: Option<PathBuf>,
+
+    /// Change the Experiment: shared.PATH=VALUE for all runs, runs.NAME.PATH=VALUE for one; the
+    /// value is read as YAML
+    #[arg(value_name = "KEY=VALUE")]
+    pub changes: Vec<Change>,
 
     /// RLinf YAML (cluster, env.eval, rollout, runner), applied over the jobs file; later files
     /// override earlier ones
@@ -268,6 +278,10 @@ pub struct EvalArgs {
     )]
     pub video_cameras: Option<Vec<String>>,
 
+    /// Also write the results as Arena's experiment_runner does [default: with an Experiment]
+    #[arg(long, help_heading = "Recording")]
+    pub arena_output: bool,
+
     /// Keep camera images in the datasets
     #[arg(long, help_heading = "Recording")]
     pub record_cameras: bool,
@@ -327,6 +341,7 @@ impl EvalArgs {
             ..Self::from_arg_matches(&matches)?
         };
         let args = if args.quick { args.unrecorded() } else { args };
+        let args = args.with_output_of_experiment();
         match (args.assign, args.lease.or(args.lease_timeout)) {
             (Assign::Dynamic, _) | (_, None) => Ok(args),
             (Assign::Modulo | Assign::Block | Assign::Shuffle, Some(_)) => {
@@ -342,6 +357,15 @@ impl EvalArgs {
         self.no_dataset = true;
         for option in ["no-video", "no-dataset"] {
             self.given.insert(option.to_owned(), String::new());
+        }
+        self
+    }
+
+    /// Asks for the results in Arena's layout if the jobs are an Experiment, as if the option did.
+    fn with_output_of_experiment(mut self) -> Self {
+        if self.jobs.as_deref().is_some_and(is_experiment) {
+            self.arena_output = true;
+            self.given.insert("arena-output".to_owned(), String::new());
         }
         self
     }

@@ -102,7 +102,10 @@ fn what_was_meant_is_said() {
             &["--nproc_per_node", "2"],
             "--nproc-per-node is an option of the launcher and goes before `eval`",
         ),
-        (&["--jobs", "a", "b"], "unexpected argument 'b' found"),
+        (
+            &["--jobs", "a", "b"],
+            "`b` is neither an option nor KEY=VALUE",
+        ),
     ] {
         assert!(refusal(words).contains(text), "{}", refusal(words));
     }
@@ -112,6 +115,26 @@ fn what_was_meant_is_said() {
             .policy_device_id,
         Some(-1)
     );
+}
+
+#[test]
+fn an_experiment_has_changes_and_results_in_the_layout_of_arena() {
+    for option in ["--experiment", "--experiment_config", "--jobs"] {
+        let args = parse(&[
+            option,
+            "a.yaml",
+            "shared.a=1",
+            "--num-envs",
+            "2",
+            "~runs.b.c",
+        ]);
+        let args = args.unwrap();
+        let changes: Vec<_> = args.changes.iter().map(ToString::to_string).collect();
+        assert_eq!(changes, ["shared.a=1", "~runs.b.c"]);
+        assert!(args.arena_output && args.given.contains_key("arena-output"));
+    }
+    let json = parse(&["--jobs", "a.json"]).unwrap();
+    assert!(!json.arena_output && json.given.is_empty());
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Parses Arena's `jobs.json` (all spellings of generations A to C) into [`Job`]s; errors name
-//! file, job and field.
+//! file, job and field. A YAML file is an Experiment, see [`crate::experiment`].
 //!
 //! Unknown fields inside `arena_env_args`, `policy_config_dict` and `variations` belong to the
 //! environment or the policy and are kept. Anywhere else they are refused with the nearest known
@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::config::ConfigError;
+use crate::experiment::{Experiment, is_experiment};
 use crate::fields::{FieldError, FileFields};
 use crate::installed;
 use crate::job::{Job, JobIndex, Status};
@@ -33,8 +35,8 @@ pub(crate) const MAX_ENVS: u64 = 4096;
 pub struct JobFile {
     /// Path of the file.
     pub path: PathBuf,
-    /// SHA-256 of the file as hex digits, which identifies a run. With `--config`, SHA-256 of the
-    /// resulting jobs.
+    /// SHA-256 of the file as hex digits, which identifies a run. Of an Experiment, and with
+    /// `--config`, SHA-256 of the resulting jobs.
     pub sha256: String,
     /// Jobs in file order, at least one.
     pub jobs: Vec<Job>,
@@ -71,6 +73,9 @@ pub enum JobFileError {
         #[source]
         err: serde_json::Error,
     },
+    /// The Experiment is refused.
+    #[error(transparent)]
+    Experiment(#[from] ConfigError),
     /// A field is wrong.
     #[error("`{}`: {refusal}", path.display())]
     Field {
@@ -87,6 +92,10 @@ impl JobFile {
     /// # Errors
     /// Returns [`JobFileError`] for the first problem found.
     pub fn read(path: &Path) -> Result<Self, JobFileError> {
+        if is_experiment(path) {
+            let jobs = value(path)?;
+            return Self::new(path, identity(&jobs), &jobs);
+        }
         let text = read(path)?;
         Self::new(path, sha256::of(&text), &json(path, &text)?)
     }
@@ -105,6 +114,36 @@ impl JobFile {
             model_server,
         })
     }
+}
+
+/// Reads a jobs file, or an Experiment, in the form of a jobs file, unchecked.
+///
+/// # Errors
+/// Returns [`JobFileError`] if it cannot be read.
+pub fn value(path: &Path) -> Result<Value, JobFileError> {
+    if is_experiment(path) {
+        let variable = |name: &str| std::env::var(name).ok();
+        return Ok(Experiment::read(path, &[], &variable)?.jobs);
+    }
+    json(path, &read(path)?)
+}
+
+/// Returns the jobs of a jobs file that was read with [`value`] and may have been changed.
+///
+/// # Errors
+/// Returns [`JobFileError`] for the first problem found.
+pub fn checked(path: &Path, value: &Value) -> Result<Vec<Job>, JobFileError> {
+    Ok(JobFile::new(path, String::new(), value)?.jobs)
+}
+
+/// Returns what identifies a run whose jobs are not the bytes of a file: SHA-256 of the jobs,
+/// without their placement.
+pub(crate) fn identity(file: &Value) -> String {
+    let mut jobs = file.clone();
+    if let Value::Object(file) = &mut jobs {
+        file.shift_remove(model_server::FIELD);
+    }
+    sha256::of(jobs.to_string())
 }
 
 /// Reads a regular file; a pipe is refused, because every rank must read the file again.
@@ -274,6 +313,7 @@ const OWN_NAMES: &[&str] = &[
     "metrics.json",
     "eval_info.json",
     "episodes.jsonl",
+    "arena_experiment_result.json",
 ];
 
 /// Why the name of a job cannot be a file name.

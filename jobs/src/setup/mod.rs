@@ -1,22 +1,21 @@
 //! Reads everything that an `eval` command line refers to, as one: the jobs file, the
 //! configurations and the placement.
 
-use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 use crate::assign::{Assignment, OnlyError};
 use crate::config::{Config, ConfigError};
 use crate::count::counted;
 use crate::eval_args::EvalArgs;
+use crate::experiment::{Change, Experiment, is_experiment};
 use crate::file::{self, JobFile, JobFileError};
 use crate::job::{Job, Status};
 use crate::layout::RunFolder;
-use crate::model_server;
 use crate::placement::check::DivisionError;
 use crate::placement::{Components, Division, Placement, PlacementError, Resources};
 use crate::plan::{RunFolderError, RunPlan};
 use crate::secrets::{self, Secret};
-use crate::{sha256, trust};
+use crate::trust;
 
 mod quick;
 
@@ -47,11 +46,10 @@ pub enum SetupError {
     /// The jobs file is refused, or its jobs with the configuration applied.
     #[error(transparent)]
     Jobs(#[from] JobFileError),
-    /// `--jobs` names a YAML configuration.
-    #[error("`{path}` is not JSON, and --jobs takes Arena's JSON; use `--config {path}` if it is \
-        RLinf's YAML", path = .0.display())]
-    Yaml(PathBuf),
-    /// A configuration is refused.
+    /// The command line changes an Experiment, and there is none.
+    #[error("`{0}` changes an Experiment, and none is given: use --experiment FILE.yaml")]
+    NoExperiment(Change),
+    /// A configuration or an Experiment is refused.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The placement does not fit the available resources.
@@ -137,18 +135,23 @@ impl Setup {
             (Some(line), Some(below)) => Some(line.over(below)),
             (line, below) => line.or(below),
         };
-        let mut file = match &args.resume {
+        if let Some(change) = args.changes.first()
+            && !args.jobs.as_deref().is_some_and(is_experiment)
+        {
+            return Err(SetupError::NoExperiment(change.clone()));
+        }
+        let JobsAsGiven { mut file, unused } = match &args.resume {
             Some(folder) if args.jobs.is_none() && !config.has_jobs() => {
-                of_run(args, &config, folder, variable)?
+                of_run(args, &config, folder, variable)?.into()
             }
-            _ => jobs(args, &config)?,
+            _ => jobs(args, &config, variable)?,
         };
         if let Some(num_envs) = args.num_envs {
             file.jobs
                 .iter_mut()
                 .for_each(|job| set_num_envs(job, num_envs));
         }
-        let notes = unused(&config, components.as_ref()).into_iter().collect();
+        let notes = without_effect(unused, &config, components.as_ref());
         let output = output(args, &config, &file);
         file.model_server = config.model_server.clone().or(file.model_server);
         let file = match &args.only {
@@ -247,37 +250,50 @@ fn division(job: &Job, placement: &Placement) -> Option<Division> {
     })
 }
 
+/// The jobs that the command line names, and the settings of their Experiment without effect.
+struct JobsAsGiven {
+    file: JobFile,
+    unused: Vec<String>,
+}
+
+impl From<JobFile> for JobsAsGiven {
+    fn from(file: JobFile) -> Self {
+        let unused = Vec::new();
+        Self { file, unused }
+    }
+}
+
 /// Returns the jobs of file and configuration. A jobs file without a configuration is identified by
 /// the hash of its bytes, so that runs of older versions keep their identity. Otherwise the
 /// resulting jobs are hashed, without their placement.
-fn jobs(args: &EvalArgs, config: &Config) -> Result<JobFile, SetupError> {
+fn jobs(
+    args: &EvalArgs,
+    config: &Config,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<JobsAsGiven, SetupError> {
     let Some(path) = args.jobs.as_deref() else {
         let value = config.jobs(None).ok_or(SetupError::NoJobs)?;
         let path = config.files.last().cloned().unwrap_or_default();
-        return Ok(JobFile::new(&path, identity(&value), &value)?);
+        return Ok(JobFile::new(&path, file::identity(&value), &value)?.into());
     };
-    if config.is_empty() {
-        return JobFile::read(path).map_err(|err| refusal(path, err));
-    }
     if config.has_list() {
         return Err(SetupError::TwoLists(path.to_owned()));
     }
-    let value = file::json(path, &file::read(path)?).map_err(|err| refusal(path, err))?;
+    let (value, unused) = match is_experiment(path) {
+        false if config.is_empty() => return Ok(JobFile::read(path)?.into()),
+        false => (file::json(path, &file::read(path)?)?, Vec::new()),
+        true => {
+            let Experiment { jobs, unused } = Experiment::read(path, &args.changes, variable)?;
+            (jobs, unused)
+        }
+    };
     file::parse(&value).map_err(|refusal| JobFileError::Field {
         path: path.to_owned(),
         refusal,
     })?;
     let value = config.jobs(Some(value)).ok_or(SetupError::NoJobs)?;
-    Ok(JobFile::new(path, identity(&value), &value)?)
-}
-
-/// Returns why a jobs file is refused; for a YAML file, that it belongs to `--config`.
-fn refusal(path: &Path, err: JobFileError) -> SetupError {
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    match (err, ending) {
-        (JobFileError::Syntax { .. }, Some("yaml" | "yml")) => SetupError::Yaml(path.to_owned()),
-        (err, _) => err.into(),
-    }
+    let file = JobFile::new(path, file::identity(&value), &value)?;
+    Ok(JobsAsGiven { file, unused })
 }
 
 /// Returns the jobs of the run that is continued.
@@ -341,14 +357,6 @@ fn set_num_envs(job: &mut Job, num_envs: usize) {
     }
 }
 
-fn identity(file: &Value) -> String {
-    let mut jobs = file.clone();
-    if let Value::Object(file) = &mut jobs {
-        file.shift_remove(model_server::FIELD);
-    }
-    sha256::of(jobs.to_string())
-}
-
 fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
     let given = args
         .resume
@@ -374,14 +382,18 @@ fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
     }
 }
 
-/// Returns one line about all settings without effect.
-fn unused(config: &Config, components: Option<&Components>) -> Option<String> {
+/// Returns one line about all settings without effect, if there are any.
+fn without_effect(
+    of_experiment: Vec<String>,
+    config: &Config,
+    components: Option<&Components>,
+) -> Vec<String> {
     let placed = components.into_iter().flat_map(Components::unused);
-    let all: Vec<_> = config
-        .unused
+    let of_config = config.unused.iter().map(String::as_str).chain(placed);
+    let all: Vec<_> = of_experiment
         .iter()
         .map(String::as_str)
-        .chain(placed)
+        .chain(of_config)
         .collect();
     let named = all
         .iter()
@@ -390,13 +402,13 @@ fn unused(config: &Config, components: Option<&Components>) -> Option<String> {
         .collect::<Vec<_>>()
         .join(", ");
     match all.len() {
-        0 => None,
-        count if count > NAMED => Some(format!(
+        0 => vec![],
+        count if count > NAMED => vec![format!(
             "{named} and {} have no effect",
             counted(count - NAMED, "more setting")
-        )),
-        1 => Some(format!("{named} has no effect")),
-        _ => Some(format!("{named} have no effect")),
+        )],
+        1 => vec![format!("{named} has no effect")],
+        _ => vec![format!("{named} have no effect")],
     }
 }
 

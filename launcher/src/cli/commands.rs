@@ -72,6 +72,7 @@ pub const COMMANDS: &[CommandRow] = &[
     row("list", Group::Start, "List environments, policies and suites, with a job of each", LIST),
     row("eval", Group::Run, "Run the jobs of a file and report the results", eval_args::EXAMPLES),
     row("serve", Group::Run, "Serve a policy to robots and simulators", serve_args::EXAMPLES),
+    row("watch", Group::Run, "Evaluate every checkpoint of a training while it trains", WATCH),
     row(USERS_PROGRAM, Group::Run, "Run a Python script in each rank, as torchrun does", PROGRAM),
     row("report", Group::Results, "Write the report of a run again", REPORT),
     row("verify", Group::Results, "Check that a run is complete and its files are whole", VERIFY),
@@ -114,6 +115,21 @@ const REPORT: Examples = &[
     (
         "rrun report outputs/tonight --open",
         "show the page in the browser",
+    ),
+];
+
+const WATCH: Examples = &[
+    (
+        "rrun watch --checkpoints runs/pick --jobs jobs.json",
+        "until it is interrupted",
+    ),
+    (
+        "rrun watch --checkpoints runs/pick --jobs jobs.json --gpus 7 --order newest",
+        "on one GPU, the newest first",
+    ),
+    (
+        "rrun watch --checkpoints runs/pick --jobs jobs.json --once -- --nproc-per-node 2",
+        "what is there, on two ranks",
     ),
 ];
 

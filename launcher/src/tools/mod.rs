@@ -1,5 +1,5 @@
 //! Tools that read the files of a run, check one in advance, or say what a job may contain. They run
-//! no ranks, need no store and link no libtorch.
+//! no ranks themselves, need no store and link no libtorch.
 //!
 //! ```text
 //! rrun demo [DIR]         evaluate what is installed: starts an evaluation in its place
@@ -11,6 +11,7 @@
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
 //! rrun list [NAME]        list environments, policies and suites, or describe one of them
 //! rrun policies [TYPE]    list the policy types with their settings
+//! rrun watch              evaluate every checkpoint of a training while it trains
 //! ```
 //! These words are built in, like `eval`; `./merge` is a file. They come first, before any option
 //! of the launcher.
@@ -25,6 +26,7 @@ mod policies;
 mod report;
 mod under_way;
 mod verify;
+mod watch;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -65,6 +67,7 @@ enum Tool {
     Policies(policies::PoliciesArgs),
     Report(report::ReportArgs),
     Verify(verify::VerifyArgs),
+    Watch(Box<watch::WatchArgs>),
 }
 
 impl Tool {
@@ -118,6 +121,8 @@ enum ToolError {
     List(#[from] list::ListError),
     #[error(transparent)]
     Policy(#[from] policies::UnknownType),
+    #[error(transparent)]
+    Watch(#[from] watch::WatchError),
 }
 
 /// Returns the declarations of all tools.
@@ -154,6 +159,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Policies(args)) => policies::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
         Ok(Tool::Verify(args)) => verify::run(&args),
+        Ok(Tool::Watch(args)) => watch::run(&args),
         Err(usage) => {
             // Help goes to stdout, everything else to stderr. A closed pipe is not an error.
             let _ = usage.print();

@@ -12,6 +12,7 @@ use crate::page;
 use crate::tables;
 use crate::{Context, JobReport, Journals, Merged, Report};
 
+mod arena;
 mod episodes;
 mod eval_info;
 
@@ -19,7 +20,8 @@ mod eval_info;
 const BUFFER: usize = 256 * 1024;
 
 /// Merges the journals and writes `report.json`, `final_benchmark_report.json`, `report.html`,
-/// `metrics.json`, `eval_info.json` and `episodes.jsonl`. Each file is replaced atomically.
+/// `metrics.json`, `eval_info.json` and `episodes.jsonl`; if the plan asks for them, Arena's files,
+/// too. Each file is replaced atomically.
 ///
 /// # Errors
 /// Returns the errors of the file system; earlier files stay intact then.
@@ -48,6 +50,9 @@ pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
         &serde_json::to_vec_pretty(&metrics_by_job(report))?,
     )?;
     page::write(folder, report)?;
+    if arena::is_wanted(merged.plan) {
+        arena::write(folder, merged, report)?;
+    }
     write_whole_with(&folder.eval_info(), |file| {
         let mut file = BufWriter::with_capacity(BUFFER, file);
         serde_json::to_writer(&mut file, &EvalInfo::new(merged, report))?;

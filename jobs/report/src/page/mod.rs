@@ -28,7 +28,7 @@ mod grid;
 mod headline;
 mod link;
 mod matrix;
-mod number;
+pub(crate) mod number;
 mod origin;
 mod settings;
 mod sheet;
@@ -39,7 +39,8 @@ mod timeline;
 pub use clock::Zone;
 use grid::TaskGrid;
 
-const STYLE: &str = include_str!("style.css");
+/// The rules of `report.html`, which `watch.html` has, too.
+pub(crate) const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
 /// Content security policy with the SHA-256 of [`STYLE`] and [`SCRIPT`] in base64, as `openssl dgst
@@ -163,3 +164,5 @@ fn cut(shown: usize, all: usize, what: &str, rest: &str) -> Markup {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::base64;

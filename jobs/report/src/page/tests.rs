@@ -187,7 +187,7 @@ fn only_the_own_style_and_script_are_allowed() {
     assert!(!STYLE.contains("</") && !SCRIPT.contains("</"));
 }
 
-fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let group = |group: &[u8]| {
         let bits = group

@@ -23,10 +23,14 @@ fn every_file_of_a_report_moves_with_its_run() {
     let dir = tempfile::tempdir().unwrap();
     let folder = RunFolder::new(dir.path());
     let journals = Journals::of_lines(&everything());
-    crate::write(&folder, &two_jobs(), &journals, Context::default()).unwrap();
+    let mut plan = two_jobs();
+    plan.options
+        .insert("arena-output".to_owned(), String::new());
+    crate::write(&folder, &plan, &journals, Context::default()).unwrap();
     let mut written: Vec<_> = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
         .collect();
     let mut listed = folder.reports();
     written.sort();

@@ -8,6 +8,7 @@ use jobs::journal::{EnvLost, JobEnd, JobStart, RankStart};
 use jobs::progress;
 use jobs::samples;
 
+mod arena;
 mod documented;
 mod eval_info;
 mod job_status;

@@ -1,0 +1,131 @@
+//! Tests of the curve: its file, its table and its page.
+
+use super::*;
+use crate::stats::wilson95;
+
+fn score(successes: u64, episodes: u64) -> Score {
+    Score {
+        successes,
+        episodes,
+        errors: 0,
+        success_rate: Some(successes as f64 / episodes as f64),
+        wilson95: wilson95(successes, episodes),
+    }
+}
+
+fn point(step: u64, of_jobs: &[(&str, u64)]) -> Point {
+    let jobs: Vec<_> = of_jobs
+        .iter()
+        .map(|(name, successes)| JobScore {
+            name: (*name).to_owned(),
+            score: score(*successes, 10),
+        })
+        .collect();
+    let successes = of_jobs.iter().map(|(_, successes)| successes).sum();
+    Point {
+        name: format!("step_{step}"),
+        step,
+        state: PointState::Evaluated,
+        run: format!("step_{step}"),
+        overall: Some(score(successes, 10 * of_jobs.len() as u64)),
+        jobs,
+        ..Point::default()
+    }
+}
+
+fn curve() -> Curve {
+    let failed = Point {
+        name: "step_300<b>".to_owned(),
+        step: 300,
+        state: PointState::Failed,
+        reason: Some("no <memory>".to_owned()),
+        ..Point::default()
+    };
+    Curve {
+        schema: SCHEMA.to_owned(),
+        checkpoints: "runs/pick".to_owned(),
+        jobs_file: "jobs.json".to_owned(),
+        points: vec![
+            point(100, &[("a", 2), ("b", 4)]),
+            point(200, &[("a", 9), ("b", 8)]),
+            failed,
+        ],
+        ..Curve::default()
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("watch.json");
+    assert_eq!(Curve::read(&path), None);
+    curve().write(dir.path()).unwrap();
+    assert_eq!(Curve::read(&path), Some(curve()));
+    for text in [
+        "",
+        "{}",
+        "[1]",
+        r#"{"schema": "rrun/watch/1"}"#,
+        r#"{"schema": "other"}"#,
+    ] {
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(Curve::read(&path), None, "{text}");
+    }
+}
+
+#[test]
+fn the_table_has_a_row_for_each_checkpoint() {
+    let table = curve().table();
+    let rows: Vec<_> = table
+        .lines()
+        .filter(|line| line.contains("step_"))
+        .collect();
+    assert_eq!(rows.len(), 3);
+    assert!(
+        rows[0].contains("| 6 of 20  | 30.0 % | 14.5 to 51.9 % |"),
+        "{table}"
+    );
+    assert!(rows[2].contains("failed"), "{table}");
+}
+
+#[test]
+fn the_best_checkpoint_is_the_one_with_the_highest_rate() {
+    let curve = curve();
+    let (best, rate) = curve.best().unwrap();
+    assert_eq!((best.step, rate), (200, 0.85));
+    assert!(Curve::default().best().is_none());
+}
+
+#[test]
+fn the_page_draws_all_jobs_together_and_each_alone() {
+    let page = curve().page();
+    assert_eq!(page.matches("<svg class=\"curve\"").count(), 3);
+    assert_eq!(page.matches("<circle").count(), 6);
+    assert_eq!(page.matches("class=\"interval\"").count(), 6);
+    assert!(page.contains("step 200: 85.0\u{202f}%"));
+    assert!(page.contains("the best so far is step 200"));
+    assert!(page.contains("href=\"./step_100/report.html\""));
+}
+
+#[test]
+fn names_and_reasons_of_others_are_text() {
+    let page = curve().page();
+    assert!(page.contains("step_300&lt;b&gt;") && page.contains("no &lt;memory&gt;"));
+    assert!(!page.contains("step_300<b>"));
+    assert!(!page.contains("<script"));
+    let mut foreign = curve();
+    foreign.points[0].run = "../../x\" onclick=\"".to_owned();
+    assert!(!foreign.page().contains("onclick"));
+}
+
+#[test]
+fn a_curve_without_results_says_so() {
+    let page = Curve::default().page();
+    assert!(page.contains("No checkpoint has been evaluated yet."));
+    let mut one = curve();
+    one.points.truncate(1);
+    assert!(
+        one.page().contains("cx=\"50.00%\""),
+        "a single step is in the middle"
+    );
+}

@@ -1,0 +1,145 @@
+//! Tests of the files in the layout of Arena's `experiment_runner`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::*;
+use jobs::layout::RunFolder;
+
+/// Writes a report with Arena's files, and returns its folder.
+fn written(plan: &mut RunPlan, lines: &[Line]) -> tempfile::TempDir {
+    plan.options
+        .insert("arena-output".to_owned(), String::new());
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, journals) = (RunFolder::new(dir.path()), Journals::of_lines(lines));
+    crate::write(&folder, plan, &journals, Context::default()).unwrap();
+    dir
+}
+
+fn read(dir: &tempfile::TempDir, path: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(dir.path().join(path)).unwrap()).unwrap()
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Returns a plan of one job with two builds, and its four episodes on two ranks.
+fn two_builds() -> (RunPlan, Vec<Line>) {
+    let mut entry = job("a", 4);
+    entry["num_rebuilds"] = 2.into();
+    entry["variations"] = json!({"light": {"intensity": 500}});
+    let of = |number: u64| Episode {
+        rebuild: number / 2,
+        rank: number as usize % 2,
+        env: 0,
+        ..episode(0, number, number != 3)
+    };
+    let mut lines: Vec<_> = (0..4).map(|number| line(of(number))).collect();
+    lines.push(end(0, None));
+    (plan(json!([entry])), lines)
+}
+
+#[test]
+fn each_build_has_a_file_with_the_fields_of_arena() {
+    let (mut plan, episodes) = two_builds();
+    let dir = written(&mut plan, &episodes);
+    let first = lines(&dir.path().join("a/episode_results_rebuild0.jsonl"));
+    let second = lines(&dir.path().join("a/episode_results_rebuild1.jsonl"));
+    assert_eq!((first.len(), second.len()), (2, 2));
+    let fields: BTreeSet<_> = first[0].as_object().unwrap().keys().cloned().collect();
+    let wanted = [
+        "job_name",
+        "env_id",
+        "episode_in_env",
+        "seed",
+        "success",
+        "episode_length",
+        "language_instruction",
+        "timestamp",
+        "variations",
+    ];
+    assert_eq!(fields, wanted.map(str::to_owned).into());
+    assert_eq!(first[0]["variations"], json!({"light.intensity": 500}));
+    let env = |entry: &Value| (entry["env_id"].clone(), entry["episode_in_env"].clone());
+    assert_eq!(
+        env(&first[1]),
+        (json!(1), json!(0)),
+        "the environment of the second rank"
+    );
+    assert_eq!(
+        env(&second[1]),
+        (json!(1), json!(0)),
+        "a build counts its own episodes"
+    );
+    assert_eq!(second[1]["success"], false);
+}
+
+#[test]
+fn the_result_has_the_runs_that_ended_with_all_their_episodes() {
+    let mut plan = two_jobs();
+    let mut episodes = everything();
+    episodes.pop();
+    episodes.pop();
+    episodes.pop();
+    episodes.push(end(0, None));
+    let dir = written(&mut plan, &episodes);
+    let result = read(&dir, "arena_experiment_result.json");
+    let runs = result["runs"].as_object().unwrap();
+    assert_eq!(
+        runs.keys().collect::<Vec<_>>(),
+        ["a"],
+        "the other one is not over"
+    );
+    assert_eq!(runs["a"]["status"], "completed");
+    assert_eq!(
+        runs["a"]["environment"],
+        json!({"name": "reach", "definition": "reach"})
+    );
+    assert_eq!(runs["a"]["policy_variant"], "scripted");
+    assert_eq!(
+        runs["a"]["rebuilds"][0]["episodes"]
+            .as_array()
+            .unwrap()
+            .len(),
+        4
+    );
+    assert_eq!(
+        read(&written(&mut plan, &[]), "arena_experiment_result.json"),
+        json!({"runs": {}})
+    );
+}
+
+#[test]
+fn an_environment_of_arena_has_its_name_there() {
+    let (mut plan, lines) = two_builds();
+    plan.jobs[0].environment = "arena_env.py:make".to_owned();
+    plan.jobs[0]
+        .env_args
+        .insert("env_kwargs".to_owned(), json!({"type": "tasks/pear.yaml"}));
+    plan.jobs[0]
+        .policy_config
+        .insert("policy_variant".to_owned(), "pi05".into());
+    let result = read(&written(&mut plan, &lines), "arena_experiment_result.json");
+    let run = &result["runs"]["a"];
+    assert_eq!(
+        run["environment"],
+        json!({"name": "pear", "definition": "tasks/pear.yaml"})
+    );
+    assert_eq!(run["policy_variant"], "pi05");
+    assert_eq!(run["rebuilds"][1]["index"], 1);
+}
+
+#[test]
+fn without_the_option_there_are_no_such_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let journals = Journals::of_lines(&everything());
+    let folder = RunFolder::new(dir.path());
+    crate::write(&folder, &two_jobs(), &journals, Context::default()).unwrap();
+    assert!(!folder.arena_experiment_result().exists() && !folder.job("a").exists());
+}

@@ -1,0 +1,123 @@
+//! `shared.<path>=<value>` and `runs.<name>.<path>=<value>`: what the command line changes in an
+//! Experiment.
+
+use std::fmt::{Display, Formatter};
+use std::str::FromStr;
+
+use serde_json::{Map, Value};
+
+use crate::config::{Override, OverrideError, tree};
+
+/// The first part of a change that concerns all runs.
+const SHARED: &str = "shared";
+
+/// The first part of a change that concerns one run, which is the second part.
+const RUNS: &str = "runs";
+
+/// A change to an Experiment, in Hydra's form: `KEY=VALUE`, `+KEY=VALUE` and `++KEY=VALUE` set a
+/// value, `~KEY` removes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The parts of the key, at least two: `shared` or `runs`, and what is below.
+    key: Vec<String>,
+    /// The new value; `None` removes the key.
+    value: Option<Value>,
+}
+
+/// Why a text is no [`Change`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// It has no `=`, so it was probably meant as something else.
+    #[error("`{text}` is neither an option nor KEY=VALUE; a jobs file is given by --jobs")]
+    NoValue {
+        /// The text.
+        text: String,
+    },
+    /// Key or value cannot be read.
+    #[error(transparent)]
+    Form(#[from] OverrideError),
+    /// The key is neither that of a shared value nor that of a run.
+    #[error(
+        "`{key}` is neither `shared.<path>` nor `runs.<name>.<path>`, the keys of an Experiment"
+    )]
+    Key {
+        /// The key as given.
+        key: String,
+    },
+}
+
+impl Change {
+    /// Returns the dotted key.
+    pub(super) fn name(&self) -> String {
+        self.key.join(".")
+    }
+
+    /// Returns whether all runs are concerned.
+    pub(super) fn is_shared(&self) -> bool {
+        self.key[0] == SHARED
+    }
+
+    /// Returns the name of the run that is concerned, if it is only one.
+    pub(super) fn run(&self) -> Option<&str> {
+        (!self.is_shared()).then(|| self.key[1].as_str())
+    }
+
+    /// Applies it to the shared values or to its run.
+    pub(super) fn apply(&self, to: &mut Value) {
+        let path = &self.key[if self.is_shared() { 1 } else { 2 }..];
+        match &self.value {
+            Some(value) => {
+                let below =
+                    |value, part: &String| Value::Object(Map::from_iter([(part.clone(), value)]));
+                let change = path.iter().rev().fold(value.clone(), below);
+                *to = tree::merge(to.take(), change);
+            }
+            None => {
+                let path: Vec<_> = path.iter().map(String::as_str).collect();
+                tree::take(to, &path);
+            }
+        }
+    }
+}
+
+impl FromStr for Change {
+    type Err = ChangeError;
+
+    fn from_str(text: &str) -> Result<Self, ChangeError> {
+        if !text.starts_with('~') && !text.contains('=') {
+            return Err(ChangeError::NoValue {
+                text: text.to_owned(),
+            });
+        }
+        let (text, removes) = match text.strip_prefix('~') {
+            // Hydra allows the value that is removed to be named.
+            Some(key) => (
+                format!("{}=null", key.split('=').next().unwrap_or(key)),
+                true,
+            ),
+            None => (text.trim_start_matches('+').to_owned(), false),
+        };
+        let Override { key, value } = text.parse()?;
+        let least = match key[0].as_str() {
+            SHARED => 2,
+            RUNS => 3,
+            _ => usize::MAX,
+        };
+        if key.len() < least {
+            return Err(ChangeError::Key { key: key.join(".") });
+        }
+        Ok(Self {
+            key,
+            value: (!removes).then_some(value),
+        })
+    }
+}
+
+impl Display for Change {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}={value}", self.name()),
+            None => write!(f, "~{}", self.name()),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Reads an Experiment of Isaac Lab-Arena, the YAML of its `experiment_runner`, as the jobs file
+//! that it means.
+//!
+//! ```text
+//! file ─► tree ─► shared.<path>=<value> ─► shared under each run ─► runs.<name>.<path>=<value>
+//!                                              └─► references ─► one job per run ─► jobs file
+//! ```
+//! The correspondence of fields is that of Arena's converter from jobs files to Experiments
+//! (isaaclab_arena/evaluation/legacy_eval_config.py of 0bfff155); the rules of `shared`, of
+//! references and of the command line are those of isaaclab_arena/hydra/typed_experiment_loader.py
+//! of 0fc852b8. Older forms are read, too: `runs` as a list whose entries have a `name`, and the
+//! names `experiments` and `rollout`.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::config::{ConfigError, references, tree};
+use crate::fields::FieldError;
+use crate::installed;
+
+mod change;
+pub mod dotted;
+mod run;
+mod runs;
+
+pub use change::{Change, ChangeError};
+
+/// Maximum size of the jobs that an Experiment means, in bytes of JSON, as for a jobs file: a small
+/// file may repeat a large `shared` in many runs.
+const MAX_BYTES: usize = 64 << 20;
+
+/// An Experiment that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experiment {
+    /// Its runs in the form of a jobs file, in the order of the file.
+    pub jobs: Value,
+    /// Dotted names of the settings without effect, each once, without the name of its run.
+    pub unused: Vec<String>,
+}
+
+/// Returns whether a jobs file is an Experiment, which its ending says, as in Arena.
+pub fn is_experiment(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    ending.is_some_and(|ending| ["yaml", "yml"].contains(&ending.to_lowercase().as_str()))
+}
+
+impl Experiment {
+    /// Reads a file and applies the changes of the command line. `variable` looks up
+    /// `${oc.env:NAME}`.
+    ///
+    /// # Errors
+    /// Returns [`ConfigError`] for the first problem found.
+    pub fn read(
+        path: &Path,
+        changes: &[Change],
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        Self::parse(path, &tree::read(path)?, changes, variable)
+    }
+
+    /// Does the same for a text that was already read.
+    ///
+    /// # Errors
+    /// Returns [`ConfigError`] for the first problem found.
+    pub fn parse(
+        path: &Path,
+        text: &str,
+        changes: &[Change],
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let tree = tree::parse(path, text)?;
+        Self::of_tree(tree, changes, variable).map_err(|refusal| ConfigError::Field {
+            path: path.to_owned(),
+            refusal,
+        })
+    }
+
+    fn of_tree(
+        tree: Value,
+        changes: &[Change],
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, FieldError> {
+        let mut parts = runs::split(tree)?;
+        for change in changes.iter().filter(|change| change.is_shared()) {
+            change.apply(&mut parts.shared);
+        }
+        let mut unused = runs::unread(&parts)?;
+        let mut runs = runs::with_shared(&parts)?;
+        for change in changes.iter().filter(|change| !change.is_shared()) {
+            let run = runs::find(&mut runs, change)?;
+            change.apply(run);
+        }
+        let shared = json!({ "shared": parts.shared });
+        let resolver = references::Resolver::with_mappings(&shared, variable, MAX_BYTES);
+        let mut jobs = Vec::new();
+        for (name, run) in &runs {
+            let run = resolver.resolve(run);
+            runs::refuse_unresolved(name, &run)?;
+            let job = run::job(name, &run, &mut unused)?;
+            jobs.push(job);
+        }
+        let mut jobs = json!({ "jobs": jobs });
+        installed::find_all(&mut jobs);
+        Ok(Self { jobs, unused })
+    }
+}
+
+#[cfg(test)]
+mod tests;

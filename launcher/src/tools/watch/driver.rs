@@ -1,0 +1,247 @@
+//! The loop of a watch: looks at the folder, waits for the evaluation and for signals, and does what
+//! the [`Machine`] decides.
+
+use std::future::pending;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant, SystemTime};
+
+use jobs::time::rfc3339;
+use report::curve::{Curve, Point, PointState, SCHEMA};
+use tokio::process::Child;
+use tokio::signal::unix::{Signal, SignalKind, signal as listen};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use crate::say;
+use crate::tools::print;
+use crate::tools::watch::complete::policy_path;
+use crate::tools::watch::evaluation::{CommandWords, EvaluationFiles, signal};
+use crate::tools::watch::machine::{Action, Event, Machine, Remembered};
+use crate::tools::watch::scan::Scanner;
+use crate::tools::watch::template::Template;
+
+/// What a watch works with.
+pub(super) struct Driver {
+    pub(super) machine: Machine,
+    pub(super) scanner: Scanner,
+    pub(super) template: Template,
+    pub(super) words: CommandWords,
+    pub(super) checkpoints: PathBuf,
+    pub(super) output: PathBuf,
+    pub(super) jobs_file: PathBuf,
+    pub(super) poll: Duration,
+    /// The last curve that was written.
+    pub(super) curve: Curve,
+}
+
+/// How a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WatchEnd {
+    /// There is nothing left to do.
+    Over,
+    /// A signal of this number ended it.
+    Signalled(i32),
+}
+
+/// What the loop waits for.
+enum Wake {
+    Look,
+    Ended(io::Result<ExitStatus>),
+    Signal(i32),
+}
+
+/// An evaluation that runs.
+struct Running {
+    child: Child,
+    files: EvaluationFiles,
+}
+
+impl Driver {
+    /// Adds what an earlier watch has left on the disk: `watch.json` and run folders.
+    pub(super) fn remember(&mut self, now: Instant) {
+        for point in self.curve.points.clone() {
+            let files = EvaluationFiles::new(&self.output, &point.name);
+            let is_whole = files.complete_report().is_some();
+            let state = match point.state {
+                // A run folder that was removed is to be made again.
+                PointState::Evaluated if !is_whole => PointState::Waiting,
+                _ if is_whole => PointState::Evaluated,
+                state => state,
+            };
+            let Point {
+                step,
+                failures,
+                reason,
+                ..
+            } = point;
+            let remembered = Remembered {
+                step,
+                state,
+                failures,
+                reason,
+            };
+            self.machine.remember(&point.name, remembered, now);
+        }
+    }
+
+    /// Runs until there is nothing left to do, or a signal arrives.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the loop tells the machine the time"
+    )]
+    pub(super) async fn run(&mut self) -> io::Result<WatchEnd> {
+        let mut signals = Signals::new()?;
+        let mut looks: Interval = interval(self.poll);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut running: Option<Running> = None;
+        let mut stopped_by = None;
+        loop {
+            let wake = tokio::select! {
+                number = signals.recv() => Wake::Signal(number),
+                status = ended(running.as_mut()) => Wake::Ended(status),
+                _ = looks.tick() => Wake::Look,
+            };
+            let event = match wake {
+                Wake::Look => Event::Scanned(self.scanner.scan()?),
+                Wake::Ended(status) => match running.take() {
+                    Some(running) => outcome(&running.files, status),
+                    None => continue,
+                },
+                Wake::Signal(number) => {
+                    stopped_by.get_or_insert(number);
+                    if let Some(running) = &running {
+                        signal(&running.child, number);
+                    }
+                    Event::Stop
+                }
+            };
+            let mut events = vec![event];
+            while let Some(event) = events.pop() {
+                for action in self.machine.on(event, Instant::now()) {
+                    match action {
+                        Action::Say(text) => say::info(text),
+                        Action::Evaluate(name) => match self.start(&name) {
+                            Ok(started) => running = Some(started),
+                            Err(event) => events.push(event),
+                        },
+                        Action::Finish => {
+                            self.write()?;
+                            return Ok(stopped_by.map_or(WatchEnd::Over, WatchEnd::Signalled));
+                        }
+                    }
+                }
+            }
+            self.write()?;
+        }
+    }
+
+    /// Starts the evaluation of a checkpoint.
+    fn start(&self, name: &str) -> Result<Running, Event> {
+        let files = EvaluationFiles::new(&self.output, name);
+        if let Some(holder) = jobs::launch::holder(&files.run) {
+            return Err(Event::Held(format!("its run folder is in use by {holder}")));
+        }
+        say::info(format_args!("evaluating {name}"));
+        let checkpoint = policy_path(&self.checkpoints.join(name));
+        let jobs = self.template.filled(&checkpoint);
+        match files.start(&jobs, &self.words) {
+            Ok(child) => Ok(Running { child, files }),
+            Err(err) => Err(Event::Failed(format!("it cannot be started: {err}"))),
+        }
+    }
+
+    /// Writes the curve if it has changed, and prints it if a checkpoint was evaluated.
+    fn write(&mut self) -> io::Result<()> {
+        let points = self.points();
+        if points == self.curve.points && !self.curve.written.is_empty() {
+            return Ok(());
+        }
+        let evaluated =
+            |points: &[Point]| points.iter().filter(|one| one.overall.is_some()).count();
+        let is_news = evaluated(&points) > evaluated(&self.curve.points);
+        self.curve = Curve {
+            schema: SCHEMA.to_owned(),
+            checkpoints: self.checkpoints.display().to_string(),
+            jobs_file: self.jobs_file.display().to_string(),
+            jobs_sha256: self.template.sha256.clone(),
+            written: rfc3339(SystemTime::now()),
+            points,
+        };
+        self.curve.write(&self.output)?;
+        match is_news {
+            true => print(self.curve.table().trim_end()),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the points of the curve by step, with results from their run folders.
+    fn points(&self) -> Vec<Point> {
+        let known = |name: &str| self.curve.points.iter().find(|point| point.name == name);
+        let mut points = Vec::new();
+        for (name, checkpoint) in self.machine.checkpoints() {
+            let mut point = Point {
+                name: name.to_owned(),
+                step: checkpoint.step,
+                state: checkpoint.state.of_point(),
+                failures: checkpoint.failures,
+                reason: checkpoint.reason.clone(),
+                run: name.to_owned(),
+                ..Point::default()
+            };
+            match known(name) {
+                Some(known) if known.overall.is_some() => {
+                    point.overall = known.overall;
+                    point.jobs.clone_from(&known.jobs);
+                }
+                _ if point.state == PointState::Evaluated => {
+                    let report = EvaluationFiles::new(&self.output, name).complete_report();
+                    report.iter().for_each(|report| point.set_results(report));
+                }
+                _ => {}
+            }
+            points.push(point);
+        }
+        points.sort_by(|one, other| (one.step, &one.name).cmp(&(other.step, &other.name)));
+        points
+    }
+}
+
+/// Returns how an evaluation ended.
+fn outcome(files: &EvaluationFiles, status: io::Result<ExitStatus>) -> Event {
+    match files.complete_report() {
+        Some(_) => Event::Evaluated,
+        None => Event::Failed(files.failure(status)),
+    }
+}
+
+/// Waits for the end of an evaluation; forever if none runs.
+async fn ended(running: Option<&mut Running>) -> io::Result<ExitStatus> {
+    match running {
+        Some(running) => running.child.wait().await,
+        None => pending().await,
+    }
+}
+
+/// The signals that end a watch.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// Returns the number of the next signal.
+    async fn recv(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.interrupt.recv() => libc::SIGINT,
+            _ = self.terminate.recv() => libc::SIGTERM,
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Decides which checkpoint is evaluated when. Pure: events and the time come in, actions go out.
+//!
+//! ```text
+//!            unchanged for `settle` and whole, or renamed into place
+//!   Settling ───────────────────────────────────────────────────────► Ready ──► Running
+//!      ▲ └──────────── disappears ──────────► Gone ◄── disappears ──────┘          │
+//!      └─────────────── comes back ────────────┘ ▲                                 │
+//!                                                └── fails, and is not there ──────┤
+//!   Ready ◄──── fails, with attempts left; Failed ◄──── fails, with none left ─────┤
+//!                                          Evaluated ◄──── its report is complete ─┘
+//! ```
+//! One checkpoint is evaluated at a time. A checkpoint that failed before comes after those that
+//! did not, so that it never blocks them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use report::curve::PointState;
+
+/// Pause before a checkpoint whose run folder another launch holds is tried again.
+const HELD: Duration = Duration::from_secs(30);
+
+/// Which checkpoint comes next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Order {
+    /// The lowest step.
+    #[default]
+    Oldest,
+    /// The highest step; the others come when there is nothing newer.
+    Newest,
+}
+
+/// What the user wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WatchRules {
+    /// Time without a change after which a checkpoint is complete.
+    pub(super) settle: Duration,
+    pub(super) order: Order,
+    /// How often an evaluation may fail.
+    pub(super) attempts: u32,
+    /// End when everything that is there was evaluated.
+    pub(super) once: bool,
+    /// End when a checkpoint of at least this step was evaluated.
+    pub(super) until: Option<u64>,
+    /// End when nothing has changed for this long.
+    pub(super) idle_timeout: Option<Duration>,
+}
+
+/// A checkpoint as a look at its folder shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) step: u64,
+    /// Number of the file or folder in its file system.
+    pub(super) inode: u64,
+    /// Hash of the names, sizes and modification times of its files.
+    pub(super) fingerprint: u64,
+    /// What a loader would miss.
+    pub(super) missing: Option<String>,
+}
+
+/// One look at the folder of the checkpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scan {
+    /// Checkpoints by name.
+    pub(super) found: BTreeMap<String, Found>,
+    /// Inodes of what is there under temporary names.
+    pub(super) temporary: BTreeSet<u64>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The folder was looked at.
+    Scanned(Scan),
+    /// The evaluation that runs has ended with a complete report.
+    Evaluated,
+    /// The evaluation that runs has ended without one.
+    Failed(String),
+    /// The evaluation could not begin, because another launch holds its run folder.
+    Held(String),
+    /// The user wants the watch to end.
+    Stop,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Start the evaluation of this checkpoint.
+    Evaluate(String),
+    /// Tell the user.
+    Say(String),
+    /// End: nothing runs any more.
+    Finish,
+}
+
+/// A checkpoint that was seen, now or earlier.
+#[derive(Clone, Debug)]
+pub(super) struct Checkpoint {
+    pub(super) step: u64,
+    pub(super) state: State,
+    pub(super) failures: u32,
+    /// Why it waits, failed or was skipped.
+    pub(super) reason: Option<String>,
+    fingerprint: u64,
+    is_present: bool,
+    /// Since when it has not changed.
+    since: Instant,
+    /// When it may be tried, if another launch held its run folder.
+    not_before: Option<Instant>,
+}
+
+/// State of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is being written, as far as is known.
+    Settling,
+    Ready,
+    Running,
+    Evaluated,
+    Failed,
+    Gone,
+}
+
+impl State {
+    /// Returns the state as `watch.json` has it.
+    pub(super) fn of_point(self) -> PointState {
+        match self {
+            Self::Settling | Self::Ready => PointState::Waiting,
+            Self::Running => PointState::Running,
+            Self::Evaluated => PointState::Evaluated,
+            Self::Failed => PointState::Failed,
+            Self::Gone => PointState::Gone,
+        }
+    }
+}
+
+/// The watch over a folder of checkpoints.
+#[derive(Debug)]
+pub(super) struct Machine {
+    rules: WatchRules,
+    checkpoints: BTreeMap<String, Checkpoint>,
+    temporary: BTreeSet<u64>,
+    /// When something new was seen, or an evaluation ended.
+    changed: Instant,
+    is_scanned: bool,
+    is_stopping: bool,
+}
+
+impl Machine {
+    pub(super) fn new(rules: WatchRules, now: Instant) -> Self {
+        Self {
+            rules,
+            checkpoints: BTreeMap::new(),
+            temporary: BTreeSet::new(),
+            changed: now,
+            is_scanned: false,
+            is_stopping: false,
+        }
+    }
+
+    /// Adds a checkpoint of an earlier watch.
+    pub(super) fn remember(&mut self, name: &str, checkpoint: Remembered, now: Instant) {
+        let Remembered {
+            step,
+            state,
+            failures,
+            reason,
+        } = checkpoint;
+        let state = match state {
+            PointState::Evaluated => State::Evaluated,
+            PointState::Failed if failures >= self.rules.attempts => State::Failed,
+            PointState::Gone => State::Gone,
+            PointState::Failed | PointState::Waiting | PointState::Running => State::Settling,
+        };
+        let checkpoint = Checkpoint {
+            step,
+            state,
+            failures,
+            reason,
+            fingerprint: 0,
+            is_present: false,
+            since: now,
+            not_before: None,
+        };
+        self.checkpoints.insert(name.to_owned(), checkpoint);
+    }
+
+    /// Returns all checkpoints by name.
+    pub(super) fn checkpoints(&self) -> impl Iterator<Item = (&str, &Checkpoint)> {
+        let checkpoints = self.checkpoints.iter();
+        checkpoints.map(|(name, checkpoint)| (name.as_str(), checkpoint))
+    }
+
+    /// Handles an event.
+    pub(super) fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match event {
+            Event::Scanned(scan) => self.scanned(scan, now, &mut actions),
+            Event::Evaluated => self.ended(State::Evaluated, None, now),
+            Event::Failed(reason) => self.failed(reason, now, &mut actions),
+            Event::Held(reason) => self.held(reason, now, &mut actions),
+            Event::Stop => self.is_stopping = true,
+        }
+        actions.extend(self.next(now));
+        actions
+    }
+
+    fn scanned(&mut self, scan: Scan, now: Instant, actions: &mut Vec<Action>) {
+        let renamed = std::mem::replace(&mut self.temporary, scan.temporary);
+        self.is_scanned = true;
+        for (name, checkpoint) in &mut self.checkpoints {
+            if !scan.found.contains_key(name) {
+                checkpoint.is_present = false;
+                if matches!(checkpoint.state, State::Settling | State::Ready) {
+                    checkpoint.state = State::Gone;
+                    let reason = "it disappeared before it was evaluated".to_owned();
+                    actions.push(Action::Say(format!("{name}: {reason}")));
+                    checkpoint.reason = Some(reason);
+                    self.changed = now;
+                }
+            }
+        }
+        for (name, found) in scan.found {
+            let is_renamed = renamed.contains(&found.inode);
+            self.seen(&name, found, is_renamed, now, actions);
+        }
+    }
+
+    fn seen(
+        &mut self,
+        name: &str,
+        found: Found,
+        is_renamed: bool,
+        now: Instant,
+        actions: &mut Vec<Action>,
+    ) {
+        let new = || Checkpoint {
+            step: found.step,
+            state: State::Settling,
+            failures: 0,
+            reason: None,
+            fingerprint: found.fingerprint,
+            is_present: true,
+            since: now,
+            not_before: None,
+        };
+        let is_new = !self.checkpoints.contains_key(name);
+        let checkpoint = self.checkpoints.entry(name.to_owned()).or_insert_with(new);
+        let is_back = !checkpoint.is_present && checkpoint.state == State::Gone;
+        let has_changed = checkpoint.fingerprint != found.fingerprint;
+        checkpoint.is_present = true;
+        if is_new || is_back || has_changed {
+            checkpoint.since = now;
+            checkpoint.fingerprint = found.fingerprint;
+            if matches!(checkpoint.state, State::Ready | State::Gone) {
+                checkpoint.state = State::Settling;
+                checkpoint.reason = None;
+            }
+            if matches!(checkpoint.state, State::Settling) {
+                self.changed = now;
+            }
+        }
+        if checkpoint.state != State::Settling {
+            return;
+        }
+        let is_settled = now.duration_since(checkpoint.since) >= self.rules.settle;
+        match found.missing {
+            None if is_settled || (is_new && is_renamed) => {
+                checkpoint.state = State::Ready;
+                checkpoint.reason = None;
+            }
+            Some(missing) if is_settled && checkpoint.reason.as_ref() != Some(&missing) => {
+                actions.push(Action::Say(format!("{name} is not complete: {missing}")));
+                checkpoint.reason = Some(missing);
+            }
+            None | Some(_) => {}
+        }
+    }
+
+    fn running(&mut self) -> Option<(&String, &mut Checkpoint)> {
+        self.checkpoints
+            .iter_mut()
+            .find(|(_, checkpoint)| checkpoint.state == State::Running)
+    }
+
+    /// Sets the state of the checkpoint whose evaluation has ended.
+    fn ended(&mut self, state: State, reason: Option<String>, now: Instant) {
+        self.changed = now;
+        if let Some((_, checkpoint)) = self.running() {
+            checkpoint.state = state;
+            checkpoint.reason = reason;
+        }
+    }
+
+    fn failed(&mut self, reason: String, now: Instant, actions: &mut Vec<Action>) {
+        let (attempts, is_stopping) = (self.rules.attempts, self.is_stopping);
+        let Some((name, checkpoint)) = self.running() else {
+            return;
+        };
+        let name = name.clone();
+        if is_stopping {
+            // It was stopped, and continues where it was at the next start.
+            return self.ended(State::Ready, None, now);
+        }
+        if !checkpoint.is_present {
+            let reason = "it disappeared while it was evaluated".to_owned();
+            actions.push(Action::Say(format!("{name}: {reason}")));
+            return self.ended(State::Gone, Some(reason), now);
+        }
+        checkpoint.failures += 1;
+        let failures = checkpoint.failures;
+        let state = if failures < attempts {
+            State::Ready
+        } else {
+            State::Failed
+        };
+        let rest = match state {
+            State::Ready => "it is tried again",
+            _ => "it is given up",
+        };
+        let text = format!("{name}: evaluation {failures} of {attempts} failed, {rest}: {reason}");
+        actions.push(Action::Say(text));
+        self.ended(state, Some(reason), now);
+    }
+
+    fn held(&mut self, reason: String, now: Instant, actions: &mut Vec<Action>) {
+        let Some((name, checkpoint)) = self.running() else {
+            return;
+        };
+        checkpoint.state = State::Ready;
+        checkpoint.not_before = Some(now + HELD);
+        if checkpoint.reason.as_ref() != Some(&reason) {
+            actions.push(Action::Say(format!("{name} has to wait: {reason}")));
+            checkpoint.reason = Some(reason);
+        }
+    }
+
+    /// Starts the next evaluation, or ends the watch.
+    fn next(&mut self, now: Instant) -> Option<Action> {
+        if self.running().is_some() {
+            return None;
+        }
+        if self.is_stopping {
+            return Some(Action::Finish);
+        }
+        let order = self.rules.order;
+        let rank = |checkpoint: &Checkpoint| match order {
+            Order::Oldest => (checkpoint.failures, checkpoint.step),
+            Order::Newest => (checkpoint.failures, u64::MAX - checkpoint.step),
+        };
+        let may_run = |checkpoint: &Checkpoint| {
+            checkpoint.state == State::Ready && checkpoint.not_before.is_none_or(|at| at <= now)
+        };
+        let ready = self.checkpoints.iter_mut().filter(|(_, one)| may_run(one));
+        if let Some((name, checkpoint)) = ready.min_by_key(|(_, one)| rank(one)) {
+            checkpoint.state = State::Running;
+            return Some(Action::Evaluate(name.clone()));
+        }
+        self.is_over(now).then_some(Action::Finish)
+    }
+
+    /// Returns whether the watch ends, when nothing runs.
+    fn is_over(&self, now: Instant) -> bool {
+        let all = || self.checkpoints.values();
+        if !self.is_scanned || all().any(|one| one.state == State::Ready) {
+            return false;
+        }
+        let has_reached = |until| {
+            let is_done = |one: &&Checkpoint| matches!(one.state, State::Evaluated | State::Failed);
+            all().filter(is_done).any(|one| one.step >= until)
+        };
+        let is_idle = |timeout| now.duration_since(self.changed) >= timeout;
+        let is_settling = |one: &Checkpoint| one.state == State::Settling && one.reason.is_none();
+        (self.rules.once && !all().any(is_settling))
+            || self.rules.until.is_some_and(has_reached)
+            || self.rules.idle_timeout.is_some_and(is_idle)
+    }
+}
+
+/// A checkpoint of an earlier watch.
+#[derive(Clone, Debug)]
+pub(super) struct Remembered {
+    pub(super) step: u64,
+    pub(super) state: PointState,
+    pub(super) failures: u32,
+    pub(super) reason: Option<String>,
+}
+
+#[cfg(test)]
+mod tests;

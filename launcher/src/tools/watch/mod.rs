@@ -1,0 +1,208 @@
+//! `rrun watch`: evaluates every checkpoint of a training while it trains.
+//!
+//! ```text
+//! scan (files, fingerprints) ──► machine (pure) ──► evaluation (rrun … eval) ──► run folders
+//!     ▲ every few seconds             ▲ signals                                      │
+//!     └───────────────────────────── driver ◄──── watch.json, watch.html, table ◄────┘
+//! ```
+//! What was done is what is on the disk: a run folder for each checkpoint, and `watch.json`. The
+//! same command continues after any end.
+
+mod complete;
+mod driver;
+mod evaluation;
+mod machine;
+mod scan;
+mod template;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::value_parser;
+use jobs::launch::{LaunchLock, LockError, fresh_id};
+use jobs::layout::RunFolder;
+use report::curve::{Curve, PointState};
+
+use crate::say;
+use crate::tools::{ToolError, print_line};
+use driver::{Driver, WatchEnd};
+use evaluation::CommandWords;
+use machine::{Machine, Order, WatchRules};
+use scan::Scanner;
+use template::Template;
+pub(super) use template::TemplateError;
+
+/// Evaluate every checkpoint of a training while it trains.
+///
+/// Waits for new checkpoints in a folder, and evaluates each once when it is complete. Results are
+/// a table, and a curve over the training step in watch.html. The same command continues after any
+/// end.
+#[derive(Debug, clap::Args)]
+pub(super) struct WatchArgs {
+    /// Folder in which checkpoints appear: subfolders or files with a number in their names
+    #[arg(long, value_name = "DIR")]
+    checkpoints: PathBuf,
+
+    /// Jobs file; each checkpoint becomes the model_path of the policies that have one, or replaces
+    /// {checkpoint} where that is written
+    #[arg(long, visible_alias = "experiment", value_name = "FILE")]
+    jobs: PathBuf,
+
+    /// Folder of the results, with a run folder for each checkpoint [default: outputs/<name of the
+    /// jobs file>_watch]
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Names of checkpoints, with * and ? [default: every subfolder with a number in its name, and
+    /// such files that end as weights do]
+    #[arg(long = "match", value_name = "PATTERN")]
+    pattern: Option<String>,
+
+    /// Seconds without a change after which a checkpoint is complete
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    settle: u64,
+
+    /// Seconds between two looks at the folder
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = value_parser!(u64).range(1..=3600))]
+    poll: u64,
+
+    /// Which checkpoint comes next
+    #[arg(long, value_enum, value_name = "ORDER", default_value_t)]
+    order: Order,
+
+    /// Evaluate a checkpoint at most K times before it is shown as failed
+    #[arg(long, value_name = "K", default_value_t = 2, value_parser = value_parser!(u32).range(1..))]
+    attempts: u32,
+
+    /// Use these GPUs only, e.g. 6,7: CUDA_VISIBLE_DEVICES of the evaluations
+    #[arg(long, value_name = "LIST")]
+    gpus: Option<String>,
+
+    /// Evaluate what is there and end
+    #[arg(long)]
+    once: bool,
+
+    /// End when a checkpoint of this step, or of a later one, has been evaluated and none is left
+    #[arg(long, value_name = "STEP")]
+    until: Option<u64>,
+
+    /// End when nothing has happened for this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..))]
+    idle_timeout: Option<u64>,
+
+    /// Options of the launcher, then `eval` and options of the evaluation, e.g. -- --nproc-per-node
+    /// 2 eval --no-video
+    #[arg(last = true, value_name = "WORDS")]
+    words: Vec<OsString>,
+}
+
+/// The reason why nothing is watched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WatchError {
+    #[error(transparent)]
+    Jobs(#[from] TemplateError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error("cannot read the folder of the checkpoints, `{}`: {err}", path.display())]
+    Checkpoints { path: PathBuf, err: io::Error },
+    #[error(
+        "`{}` has the results of other jobs: choose another --output",
+        path.display()
+    )]
+    OtherJobs { path: PathBuf },
+}
+
+pub(super) fn run(args: &WatchArgs) -> Result<ExitCode, ToolError> {
+    let template = Template::read(&args.jobs).map_err(WatchError::from)?;
+    let output = args
+        .output
+        .clone()
+        .unwrap_or_else(|| default_output(&args.jobs));
+    let mut scanner = Scanner::new(&args.checkpoints, args.pattern.clone());
+    scanner.scan().map_err(|err| {
+        let path = args.checkpoints.clone();
+        WatchError::Checkpoints { path, err }
+    })?;
+    let folder = RunFolder::new(&output);
+    folder.make_private()?;
+    let _lock =
+        LaunchLock::take(&folder, &fresh_id()?, |why| say::info(why)).map_err(WatchError::from)?;
+    let path = output.join("watch.json");
+    let curve = Curve::read(&path).unwrap_or_default();
+    if !curve.schema.is_empty() && curve.jobs_sha256 != template.sha256 {
+        return Err(WatchError::OtherJobs { path }.into());
+    }
+    let mut driver = driver(args, template, scanner, output, curve)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let end = runtime.block_on(driver.run())?;
+    tell(&driver, end)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the time at which the watch begins"
+)]
+fn driver(
+    args: &WatchArgs,
+    template: Template,
+    scanner: Scanner,
+    output: PathBuf,
+    curve: Curve,
+) -> io::Result<Driver> {
+    let rules = WatchRules {
+        settle: Duration::from_secs(args.settle),
+        order: args.order,
+        attempts: args.attempts,
+        once: args.once,
+        until: args.until,
+        idle_timeout: args.idle_timeout.map(Duration::from_secs),
+    };
+    let now = Instant::now();
+    let mut driver = Driver {
+        machine: Machine::new(rules, now),
+        scanner,
+        template,
+        words: CommandWords::new(&args.words, args.gpus.clone()),
+        // An evaluation that is resumed elsewhere finds its checkpoint.
+        checkpoints: std::path::absolute(&args.checkpoints)?,
+        output,
+        jobs_file: args.jobs.clone(),
+        poll: Duration::from_secs(args.poll),
+        curve,
+    };
+    driver.remember(now);
+    Ok(driver)
+}
+
+fn default_output(jobs: &Path) -> PathBuf {
+    let mut name = jobs.file_stem().unwrap_or_default().to_owned();
+    name.push("_watch");
+    PathBuf::from("outputs").join(name)
+}
+
+/// Prints where the results are, and returns the exit code: 1 if an evaluation failed for good.
+fn tell(driver: &Driver, end: WatchEnd) -> Result<ExitCode, ToolError> {
+    print_line(format_args!(
+        "curve: {}",
+        driver.output.join("watch.json").display()
+    ))?;
+    print_line(format_args!(
+        "page:  {}",
+        driver.output.join("watch.html").display()
+    ))?;
+    let has_failed = driver
+        .curve
+        .points
+        .iter()
+        .any(|point| point.state == PointState::Failed);
+    Ok(match end {
+        WatchEnd::Signalled(number) => ExitCode::from(128 + u8::try_from(number).unwrap_or(0)),
+        WatchEnd::Over if has_failed => ExitCode::FAILURE,
+        WatchEnd::Over => ExitCode::SUCCESS,
+    })
+}

@@ -1,0 +1,180 @@
+//! The jobs of each checkpoint: those of the jobs file, with the checkpoint filled in.
+
+use std::path::{Path, PathBuf};
+
+use jobs::file::{self, JobFileError};
+use jobs::known::{self, JobRefusal};
+use jobs::policies::PolicyType;
+use jobs::sha256;
+use serde_json::{Map, Value};
+
+/// Stands for the path of the checkpoint, anywhere in a text of the jobs.
+const PLACEHOLDER: &str = "{checkpoint}";
+
+/// The setting that names a checkpoint.
+const MODEL_PATH: &str = "model_path";
+
+/// A jobs file whose jobs are run with many checkpoints.
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    value: Value,
+    has_placeholder: bool,
+    /// SHA-256 of the jobs, without a checkpoint.
+    pub(super) sha256: String,
+}
+
+/// Why a jobs file cannot be run with checkpoints.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::tools) enum TemplateError {
+    #[error(transparent)]
+    File(#[from] JobFileError),
+    #[error("`{}`: {err}", path.display())]
+    Job { path: PathBuf, err: JobRefusal },
+    #[error(
+        "`{}`: no job has a policy with a checkpoint; write `{PLACEHOLDER}` where its path belongs",
+        path.display()
+    )]
+    NoCheckpoint { path: PathBuf },
+}
+
+impl Template {
+    /// Reads a jobs file, and checks that its jobs would run.
+    pub(super) fn read(path: &Path) -> Result<Self, TemplateError> {
+        let value = file::value(path)?;
+        let template = Self {
+            has_placeholder: mentions(&value),
+            sha256: sha256::of(value.to_string()),
+            value,
+        };
+        let example = template.filled(Path::new("checkpoint"));
+        if example == template.value {
+            let path = path.to_owned();
+            return Err(TemplateError::NoCheckpoint { path });
+        }
+        let jobs = file::checked(path, &example)?;
+        let path = path.to_owned();
+        known::check(&jobs).map_err(|err| TemplateError::Job { path, err })?;
+        Ok(template)
+    }
+
+    /// Returns the jobs with a checkpoint: in place of each placeholder, or without any, as
+    /// `model_path` of each policy that has one.
+    pub(super) fn filled(&self, checkpoint: &Path) -> Value {
+        let mut value = self.value.clone();
+        let text = checkpoint.to_string_lossy();
+        if self.has_placeholder {
+            replace(&mut value, &text);
+            return value;
+        }
+        let jobs = value.get_mut("jobs").and_then(Value::as_array_mut);
+        for job in jobs.into_iter().flatten().filter_map(Value::as_object_mut) {
+            set_model_path(job, &text);
+        }
+        value
+    }
+}
+
+fn set_model_path(job: &mut Map<String, Value>, checkpoint: &str) {
+    let policy = job
+        .get("policy_type")
+        .and_then(Value::as_str)
+        .and_then(PolicyType::of);
+    if !policy.is_some_and(|policy| policy.row().has_checkpoint) {
+        return;
+    }
+    let old = "policy_args";
+    let name = if job.contains_key(old) {
+        old
+    } else {
+        "policy_config_dict"
+    };
+    let config = job.entry(name).or_insert_with(|| Map::new().into());
+    if let Value::Object(config) = config {
+        config.insert(MODEL_PATH.to_owned(), checkpoint.into());
+    }
+}
+
+fn mentions(value: &Value) -> bool {
+    match value {
+        Value::Object(entries) => entries.values().any(mentions),
+        Value::Array(items) => items.iter().any(mentions),
+        Value::String(text) => text.contains(PLACEHOLDER),
+        _ => false,
+    }
+}
+
+fn replace(value: &mut Value, checkpoint: &str) {
+    match value {
+        Value::Object(entries) => entries
+            .values_mut()
+            .for_each(|one| replace(one, checkpoint)),
+        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, checkpoint)),
+        Value::String(text) => *text = text.replace(PLACEHOLDER, checkpoint),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn template(jobs: Value) -> Result<Template, TemplateError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jobs.json");
+        std::fs::write(&path, json!({"jobs": jobs}).to_string()).unwrap();
+        Template::read(&path)
+    }
+
+    fn job(name: &str, policy: &str, config: Value) -> Value {
+        json!({"name": name, "arena_env_args": {"environment": "push"}, "num_episodes": 1,
+               "policy_type": policy, "policy_config_dict": config})
+    }
+
+    #[test]
+    fn a_checkpoint_replaces_the_model_path_of_every_policy_that_has_one() {
+        let jobs = json!([
+            job(
+                "a",
+                "gr00t",
+                json!({"model_path": "old", "action_chunk_length": 4})
+            ),
+            job("b", "gr00t_closedloop", json!({})),
+            job("c", "scripted", json!({})),
+        ]);
+        let filled = template(jobs).unwrap().filled(Path::new("/runs/step_5"));
+        let config = |job: usize| &filled["jobs"][job]["policy_config_dict"];
+        assert_eq!(
+            config(0),
+            &json!({"model_path": "/runs/step_5", "action_chunk_length": 4})
+        );
+        assert_eq!(config(1)["model_path"], "/runs/step_5");
+        assert_eq!(config(2), &json!({}), "the expert stays as it is");
+    }
+
+    #[test]
+    fn a_placeholder_is_replaced_and_nothing_else() {
+        let python = json!({"factory": "act.py:make", "kwargs": {"weights": "{checkpoint}/w.bin"}});
+        let jobs = json!([
+            job("a", "python", python),
+            job("b", "gr00t", json!({"model_path": "base"}))
+        ]);
+        let filled = template(jobs).unwrap().filled(Path::new("/runs/step_5"));
+        let config = |job: usize| &filled["jobs"][job]["policy_config_dict"];
+        assert_eq!(config(0)["kwargs"]["weights"], "/runs/step_5/w.bin");
+        assert_eq!(config(1)["model_path"], "base");
+    }
+
+    #[test]
+    fn jobs_that_would_not_run_are_refused_before_there_is_a_checkpoint() {
+        let text = |jobs| template(jobs).unwrap_err().to_string();
+        let none = text(json!([job("a", "scripted", json!({}))]));
+        assert!(
+            none.contains("no job has a policy with a checkpoint"),
+            "{none}"
+        );
+        let mut unknown = job("a", "gr00t", json!({}));
+        unknown["arena_env_args"]["environment"] = "pish".into();
+        assert!(text(json!([unknown])).contains("did you mean `push`?"));
+    }
+}
