@@ -52,6 +52,9 @@ pub struct Job {
     pub only: Option<EpisodeNumbers>,
     /// Instruction that replaces the one of the task.
     pub language_instruction: Option<String>,
+    /// The benchmark suite that the job was generated from (`rrun suite`). It changes no result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suite: Option<Suite>,
     /// Nested environment variations, passed on unchanged.
     pub variations: Map<String, Value>,
     /// Seed of this job that replaces `--seed`. Jobs with the same seed see the same initial
@@ -59,6 +62,18 @@ pub struct Job {
     pub seed: Option<u64>,
     /// Status of the job; only `pending` jobs run.
     pub status: Status,
+}
+
+/// Which protocol of which benchmark suite a job follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suite {
+    /// Name of the suite, as `rrun suite` lists it.
+    pub name: String,
+    /// Version of its protocol. Results of different versions are not comparable.
+    pub protocol: String,
+    /// Fields of the job that replace those of the protocol, such as `num_episodes`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<String>,
 }
 
 /// How the environments of a job are dealt to all ranks.

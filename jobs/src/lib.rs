@@ -54,6 +54,7 @@ pub mod sha256;
 pub mod shell;
 pub mod similar;
 pub mod simulators;
+pub mod suites;
 pub mod suspects;
 pub mod table;
 pub mod threads;

@@ -19,6 +19,7 @@ use crate::model_server::{self, ModelServer};
 use crate::sha256;
 
 pub mod rollout;
+pub(crate) mod suite;
 pub(crate) mod video;
 
 /// Maximum size of a jobs file in bytes; the largest known real one has 509 KB.
@@ -238,6 +239,7 @@ const FIELDS: &[&str] = &[
     "num_episodes",
     "num_rebuilds",
     "language_instruction",
+    "suite",
     "variations",
     "status",
     "seed",
@@ -290,6 +292,7 @@ fn job(index: usize, entry: &Value) -> Result<Job, FieldError> {
         num_rebuilds,
         only: None,
         language_instruction: fields.optional_string("language_instruction")?,
+        suite: suite::suite(&mut fields)?,
         variations: fields.object("variations")?.unwrap_or_default(),
         seed: fields.whole("seed")?,
         status: status(&mut fields)?,

@@ -145,6 +145,9 @@ fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
             ));
         }
     }
+    if let Some(suite) = &job.suite {
+        file::suite::check(suite).map_err(|reason| ("suite", reason))?;
+    }
     if job
         .video
         .base_dir
@@ -176,7 +179,8 @@ mod tests {
         let folder = RunFolder::new(dir.path());
         let entry = |name: &str| {
             json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                                        "num_episodes": 4, "rollout_epoch": null})
+                                        "num_episodes": 4, "rollout_epoch": null,
+                   "suite": {"name": "s", "protocol": "1"}})
         };
         let jobs = file::parse(&json!({"jobs": [entry("a"), entry("b")]})).unwrap();
         let args =
@@ -221,6 +225,16 @@ mod tests {
             );
         }
         assert!(refusal("/jobs/1/name", json!("A")).contains("is also the name of job 0"));
+    }
+
+    #[test]
+    fn a_suite_that_no_jobs_file_may_name_is_refused() {
+        let suite = |name: &str, overrides: usize| json!({"name": name, "protocol": "1", "overrides": vec!["num_episodes"; overrides]});
+        assert_eq!(refusal("/jobs/0/suite", suite("libero_10", 1)), "accepted");
+        for (name, overrides) in [("\u{1b}[2J", 0), ("", 0), ("libero_10", 65)] {
+            let told = refusal("/jobs/0/suite", suite(name, overrides));
+            assert!(told.contains("job 0 (a) field suite: "), "{name:?}: {told}");
+        }
     }
 
     #[test]

@@ -229,6 +229,7 @@ fn renewed(job: &Job, now: &Job) -> Job {
     renewed.num_envs = now.num_envs;
     renewed.sharing = now.sharing;
     renewed.video = now.video.clone();
+    renewed.suite = now.suite.clone();
     renewed.rollout.pipeline_stage_num = now.rollout.pipeline_stage_num;
     renewed.policy_config = now.policy_config.clone();
     renewed

@@ -8,7 +8,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 venvs=${RRUN_SIMULATORS:-$(cd "$here/../../.." && pwd)/.simulators}
-names=(pusht pusher fetch metaworld libero)
+names=(pusht pusher fetch metaworld aloha libero)
 
 say() { echo "simulators: $*" >&2; }
 die() { say "$*"; exit 1; }

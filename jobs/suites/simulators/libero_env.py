@@ -26,14 +26,17 @@ SETTLE_ACTION = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0])
 STEPS_PER_SECOND = 20
 
 
-def make(suite="libero_spatial", task=0, size=256, settle_steps=10, quality="full", rebuild=False):
+def make(suite="libero_spatial", task=0, size=256, settle_steps=10, quality="full", rebuild=False, instruction="name"):
     """Task number `task` of a suite (`libero-pro list` names them), both cameras `size` × `size`.
+
+    The instruction is the task's name, as LIBERO has it, or with `instruction="bddl"` what its file says. LIBERO-PRO's
+    tasks have the names of those that they were made from, and other instructions.
 
     `quality="fast"` draws without shadows and smooth edges: half the time on a CPU, slightly other pictures.
     `rebuild` compiles the model anew at each reset as LIBERO does; states and pictures are the same without it, 3 to 7 s
     sooner.
     """
-    return LiberoEnv(suite, task, size, settle_steps, quality, rebuild)
+    return LiberoEnv(suite, task, size, settle_steps, quality, rebuild, instruction)
 
 
 class LiberoEnv(gymnasium.Env):
@@ -41,14 +44,15 @@ class LiberoEnv(gymnasium.Env):
 
     metadata = {"render_modes": [], "render_fps": STEPS_PER_SECOND}
 
-    def __init__(self, suite, task, size, settle_steps, quality, rebuild):
+    def __init__(self, suite, task, size, settle_steps, quality, rebuild, instruction):
         if quality not in ("full", "fast"):
             raise ValueError(f"quality is {quality!r}, expected full or fast")
+        if instruction not in ("name", "bddl"):
+            raise ValueError(f"instruction is {instruction!r}, expected name or bddl")
         tasks = benchmark.get_benchmark(suite)(task_order_index=0)
         if not 0 <= task < tasks.get_num_tasks():
             raise ValueError(f"task is {task}, expected 0 to {tasks.get_num_tasks() - 1} for {suite}")
         description = tasks.get_task(task)
-        self.language = description.language
         self.rendering = True
         self._rebuild = rebuild
         self._initial_states = tasks.get_task_init_states(task)
@@ -63,6 +67,7 @@ class LiberoEnv(gymnasium.Env):
             ignore_done=True,
             hard_reset=rebuild,
         )
+        self.language = self._env.language_instruction if instruction == "bddl" else description.language
         if quality == "fast":
             self._draw_fast()
         picture = Box(0, 255, (size, size, 3), np.uint8)

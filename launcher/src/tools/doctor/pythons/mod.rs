@@ -34,11 +34,12 @@ print('\\nrrun-doctor', json.dumps(answer), flush=True)
 const ANSWER: &str = "rrun-doctor ";
 
 /// What is imported in the venvs that the installers of `jobs/suites` make.
-const MODULES: [(&str, &[&str]); 6] = [
+const MODULES: [(&str, &[&str]); 7] = [
     ("pusht", &["gymnasium", "gym_pusht"]),
     ("pusher", &["gymnasium", "mujoco"]),
     ("fetch", &["gymnasium", "gymnasium_robotics"]),
     ("metaworld", &["gymnasium", "metaworld"]),
+    ("aloha", &["gymnasium", "gym_aloha"]),
     ("libero", &["robosuite", "libero"]),
     ("lerobot", &["numpy", "lerobot"]),
 ];

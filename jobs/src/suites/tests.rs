@@ -1,0 +1,177 @@
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::*;
+use crate::eval_args::EvalArgs;
+use crate::file::{JobFile, parse};
+use crate::job::{Job, Length};
+use crate::known;
+use crate::plan::RunPlan;
+
+fn request(suite: &SuiteRow) -> Request {
+    Request {
+        tasks: TaskChoice::all(suite),
+        policy_type: "random_action".to_owned(),
+        policy_config: serde_json::Map::new(),
+        num_envs: 2,
+        python: format!(".simulators/{}", suite.simulator),
+        mapping: None,
+        episodes: None,
+        max_episode_steps: None,
+        seed: None,
+    }
+}
+
+fn jobs(suite: &SuiteRow, request: &Request) -> Vec<Job> {
+    parse(&suite.jobs_file(request)).unwrap_or_else(|err| panic!("{}: {err}", suite.name))
+}
+
+/// The numbers as they stand in the sources that the rows name; read there, not here.
+///
+/// OpenVLA `run_libero_eval.py`: `num_trials_per_task: int = 50`, `seed: int = 7`, `max_steps` of
+/// each suite. LIBERO-PRO README.md: `TASK_MAX_STEPS`. metaworld 3.1.1 `evaluation.py`:
+/// `num_episodes: int = 50`; `sawyer_xyz_env.py`: `max_path_length: int = 500`. LeRobot:
+/// `n_episodes: int = 50`, `seed: int | None = 1000`, `episode_length: int = 400` of `AlohaEnv` and
+/// 300 of `PushtEnv`. gymnasium-robotics: `max_episode_steps=50`.
+#[rustfmt::skip]
+const GOLDEN: &[(&str, usize, u64, u64, u64)] = &[
+    // suite, tasks, episodes, steps, seed
+    ("libero_spatial", 10, 50, 220, 7),
+    ("libero_object", 10, 50, 280, 7),
+    ("libero_goal", 10, 50, 300, 7),
+    ("libero_10", 10, 50, 520, 7),
+    ("libero_90", 90, 50, 400, 7),
+    ("libero_spatial_lan", 10, 50, 220, 7),
+    ("libero_spatial_object", 10, 50, 220, 7),
+    ("libero_spatial_swap", 10, 50, 220, 7),
+    ("libero_spatial_task", 10, 50, 220, 7),
+    ("libero_object_lan", 10, 50, 280, 7),
+    ("libero_object_object", 10, 50, 280, 7),
+    ("libero_object_swap", 10, 50, 280, 7),
+    ("libero_object_task", 10, 50, 280, 7),
+    ("libero_goal_lan", 10, 50, 300, 7),
+    ("libero_goal_object", 10, 50, 300, 7),
+    ("libero_goal_swap", 10, 50, 300, 7),
+    ("libero_goal_task", 10, 50, 300, 7),
+    ("libero_10_lan", 10, 50, 520, 7),
+    ("libero_10_object", 10, 50, 520, 7),
+    ("libero_10_swap", 10, 50, 520, 7),
+    ("libero_10_task", 10, 50, 520, 7),
+    ("metaworld_mt10", 10, 50, 500, 0),
+    ("metaworld_mt50", 50, 50, 500, 0),
+    ("metaworld_ml45_train", 45, 50, 500, 0),
+    ("metaworld_ml45_test", 5, 50, 500, 0),
+    ("gym_aloha", 2, 50, 400, 1000),
+    ("gym_pusht", 1, 50, 300, 1000),
+    ("gymnasium_fetch", 3, 100, 50, 0),
+];
+
+#[test]
+fn jobs_have_the_numbers_of_the_authors() {
+    let names: Vec<_> = SuiteRow::all().map(|suite| suite.name).collect();
+    let golden: Vec<_> = GOLDEN.iter().map(|row| row.0).collect();
+    assert_eq!(names, golden);
+    for (name, tasks, episodes, steps, seed) in GOLDEN {
+        let suite = SuiteRow::of(name).unwrap();
+        let jobs = jobs(suite, &request(suite));
+        assert_eq!(jobs.len(), *tasks, "{name}");
+        for job in jobs {
+            assert_eq!(job.length, Length::Episodes(*episodes), "{}", job.name);
+            assert_eq!(job.env_args["max_episode_steps"], *steps, "{}", job.name);
+            assert_eq!(job.seed, Some(*seed), "{}", job.name);
+        }
+    }
+}
+
+#[test]
+fn every_file_is_accepted_and_planned_with_its_suite() {
+    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
+    for suite in SuiteRow::all() {
+        let jobs = jobs(suite, &request(suite));
+        known::check(&jobs).unwrap_or_else(|err| panic!("{err}"));
+        known::check_to_run(&jobs, &args).unwrap_or_else(|err| panic!("{err}"));
+        let file = JobFile {
+            path: "jobs.json".into(),
+            sha256: String::new(),
+            jobs,
+            model_server: None,
+        };
+        let plan = RunPlan::new(&args, file, 1, String::new());
+        for job in &plan.jobs {
+            let label = job.suite.as_ref().unwrap();
+            assert_eq!(
+                (label.name.as_str(), label.protocol.as_str()),
+                (suite.name, suite.protocol.version)
+            );
+            assert!(label.overrides.is_empty(), "{label:?}");
+        }
+    }
+}
+
+#[test]
+fn files_that_jobs_name_come_with_the_program() {
+    let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    for suite in SuiteRow::all() {
+        for job in jobs(suite, &request(suite)) {
+            let (factory, _) = job.environment.split_once(':').unwrap();
+            let mapping = job.env_args["mapping"].as_str().unwrap();
+            for path in [factory, mapping] {
+                assert!(root.join(path).is_file(), "{}: {path}", job.name);
+            }
+        }
+        let pins = format!("jobs/suites/simulators/{}.txt", suite.simulator);
+        assert!(root.join(&pins).is_file(), "{}: {pins}", suite.name);
+    }
+}
+
+#[test]
+fn names_of_suites_tasks_and_jobs_differ() {
+    let mut names = BTreeSet::new();
+    for suite in SuiteRow::all() {
+        assert!(names.insert(suite.name), "{}", suite.name);
+        let tasks: BTreeSet<_> = suite.tasks.iter().collect();
+        assert_eq!(tasks.len(), suite.tasks.len(), "{}", suite.name);
+        let is_number = |task: &&str| task.contains(',') || task.parse::<u64>().is_ok();
+        assert!(!suite.tasks.iter().any(is_number), "{}", suite.name);
+    }
+}
+
+#[test]
+fn what_replaces_the_protocol_is_recorded() {
+    let suite = SuiteRow::of("gym_pusht").unwrap();
+    let changed = Request {
+        episodes: Some(10),
+        max_episode_steps: Some(20),
+        seed: Some(5),
+        mapping: Some("mine.yaml".to_owned()),
+        ..request(suite)
+    };
+    let job = &jobs(suite, &changed)[0];
+    assert_eq!(job.length, Length::Episodes(10));
+    assert_eq!(job.env_args["max_episode_steps"], 20);
+    assert_eq!(job.env_args["mapping"], "mine.yaml");
+    assert_eq!(job.env_args["env_kwargs"]["first_seed"], 5);
+    assert_eq!(job.env_args["env_kwargs"]["max_episode_steps"], 20);
+    let label = job.suite.as_ref().unwrap();
+    assert_eq!(
+        label.overrides,
+        ["num_episodes", "max_episode_steps", "seed"]
+    );
+}
+
+#[test]
+fn some_tasks_are_marked_as_such_and_the_protocols_own_numbers_are_not() {
+    let suite = SuiteRow::of("metaworld_mt10").unwrap();
+    let some = Request {
+        tasks: TaskChoice::parse(suite, "push-v3").unwrap(),
+        episodes: Some(50),
+        seed: Some(0),
+        ..request(suite)
+    };
+    let jobs = jobs(suite, &some);
+    assert_eq!(jobs.len(), 1);
+    assert_eq!(jobs[0].name, "metaworld_mt10_push-v3");
+    assert_eq!(jobs[0].env_args["env_kwargs"]["task"], json!("push-v3"));
+    assert_eq!(jobs[0].suite.as_ref().unwrap().overrides, ["tasks"]);
+}
