@@ -231,6 +231,7 @@ fn renewed(job: &Job, now: &Job) -> Job {
     renewed.video = now.video.clone();
     renewed.rollout.pipeline_stage_num = now.rollout.pipeline_stage_num;
     renewed.policy_config = now.policy_config.clone();
+    renewed.variant = now.variant.clone();
     renewed
 }
 
