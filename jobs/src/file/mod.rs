@@ -291,6 +291,7 @@ const OWN_NAMES: &[&str] = &[
     "metrics.json",
     "eval_info.json",
     "episodes.jsonl",
+    "variations.jsonl",
 ];
 
 /// Why the name of a job cannot be a file name.
