@@ -26,4 +26,5 @@ mod resume;
 mod simulators;
 mod tools;
 mod under_others;
+mod variations;
 mod vla_eval;
