@@ -179,6 +179,15 @@ impl<'a> FileFields<'a> {
         }
     }
 
+    /// Returns the error for the object itself.
+    pub(crate) fn refuse_all(&self, reason: &str) -> FieldError {
+        FieldError {
+            place: self.place.clone(),
+            unknown: None,
+            reason: reason.to_owned(),
+        }
+    }
+
     pub(crate) fn wrong(&self, field: &str, found: Option<&Value>, wanted: &str) -> FieldError {
         self.refuse(field, &format!("found {}, {wanted}", show(found)))
     }

@@ -55,8 +55,11 @@ pub struct Job {
     /// The benchmark suite that the job was generated from (`rrun suite`). It changes no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suite: Option<Suite>,
-    /// Nested environment variations, passed on unchanged.
+    /// Overrides of the environment's arguments, see [`crate::variation`].
     pub variations: Map<String, Value>,
+    /// The job that this one is a variant of; `None` unless `variations` is a list or a grid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<Variant>,
     /// Seed of this job that replaces `--seed`. Jobs with the same seed see the same initial
     /// states.
     pub seed: Option<u64>,
@@ -74,6 +77,19 @@ pub struct Suite {
     /// Fields of the job that replace those of the protocol, such as `num_episodes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<String>,
+}
+
+/// How a job belongs to its control: the same job without the overrides in `variations`. Both have
+/// the same seeds, so that each episode has a partner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Variant {
+    /// Name of the control job.
+    pub of: String,
+    /// Name of the variant, which may be the same in several jobs.
+    pub name: String,
+    /// Groups of variants that it belongs to.
+    #[serde(default)]
+    pub groups: Vec<String>,
 }
 
 /// How the environments of a job are dealt to all ranks.
@@ -194,6 +210,14 @@ impl Status {
 }
 
 impl Job {
+    /// Returns the name that the seeds of its episodes follow from: a variant has those of its
+    /// control.
+    pub fn seed_name(&self) -> &str {
+        self.variant
+            .as_ref()
+            .map_or(&self.name, |variant| &variant.of)
+    }
+
     /// Returns whether `episode` is to be run.
     pub fn selects(&self, episode: u64) -> bool {
         self.only.as_ref().is_none_or(|only| only.has(episode))

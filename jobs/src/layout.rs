@@ -16,7 +16,7 @@
 //!          launch.lock/<launch>-<host>-<pid>.json
 //!                                                a node of the launch that writes here
 //!          report.json final_benchmark_report.json report.html metrics.json eval_info.json
-//!          episodes.jsonl                        the report and its parts
+//!          episodes.jsonl variations.jsonl       the report and its parts
 //!          arena_experiment_result.json          all results as Arena lists them, if asked for
 //! ```
 //! See [`crate::launch`] for the files of `launch.lock`.
@@ -198,6 +198,12 @@ impl RunFolder {
             .join(format!("episode_results_rebuild{rebuild}.jsonl"))
     }
 
+    /// Returns the path of the list of all pairs of control and variant, one per line; it exists if
+    /// jobs have variants.
+    pub fn variations(&self) -> PathBuf {
+        self.root.join("variations.jsonl")
+    }
+
     /// Returns the paths of all files that are made from plan and journals.
     pub fn reports(&self) -> Vec<PathBuf> {
         let others = [
@@ -211,6 +217,7 @@ impl RunFolder {
             self.final_benchmark_report(),
             self.metrics(),
             self.episodes(),
+            self.variations(),
         ];
         ours.into_iter().chain(others).collect()
     }

@@ -61,3 +61,4 @@ pub mod threads;
 pub mod time;
 pub mod trust;
 pub mod usage;
+pub mod variation;

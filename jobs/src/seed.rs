@@ -8,11 +8,11 @@ use crate::job::Job;
 /// Returns the seed of one episode.
 ///
 /// A job's own `seed` replaces both the base seed *and* the job's name: two jobs with the same seed
-/// (two policies on one task) see the same initial states.
+/// (two policies on one task) see the same initial states. A variant has the seeds of its control.
 pub fn episode(base: u64, job: &Job, episode: u64) -> u64 {
     let stream = match job.seed {
         Some(seed) => mix(seed),
-        None => mix(base) ^ fnv1a(job.name.as_bytes()),
+        None => mix(base) ^ fnv1a(job.seed_name().as_bytes()),
     };
     // 53 bits, because some JSON parsers read numbers as doubles, and must not change it.
     mix(mix(stream).wrapping_add(episode)) >> 11

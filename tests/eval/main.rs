@@ -27,5 +27,6 @@ mod resume;
 mod simulators;
 mod tools;
 mod under_others;
+mod variations;
 mod vla_eval;
 mod watch;

@@ -4,7 +4,8 @@ use std::process::Command;
 
 use crate::command::{Eval, binaries, job};
 
-fn rrun(words: &[&str]) -> String {
+/// Runs a tool, which must succeed, and returns what it printed.
+pub fn rrun(words: &[&str]) -> String {
     let output = Command::new(binaries().join("rrun"))
         .args(words)
         .output()

@@ -22,7 +22,7 @@ use jobs::plan::RunPlan;
 
 use crate::sections::policies::Policies;
 use crate::sections::rates::EpisodeTally;
-use crate::sections::{counted, coverage, groups, per_job, per_rank, run};
+use crate::sections::{counted, coverage, groups, per_job, per_rank, run, variations};
 use crate::stats::mean;
 
 pub mod compare;
@@ -123,6 +123,7 @@ impl Report {
                 .rates(),
             mean_task_success_rate: mean(per_job.iter().filter_map(|job| job.rates.success_rate)),
             per_group: groups::groups(&plan.jobs, &per_job, &tallies),
+            variations: variations::variations(merged, &policies),
             per_rank: per_rank::ranks(merged),
             missing: merged.missing().take(LISTED).collect(),
             missing_count,

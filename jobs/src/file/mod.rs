@@ -3,7 +3,7 @@
 //!
 //! Unknown fields inside `arena_env_args`, `policy_config_dict` and `variations` belong to the
 //! environment or the policy and are kept. Anywhere else they are refused with the nearest known
-//! name.
+//! name. A job with variants becomes several jobs.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,11 @@ use crate::installed;
 use crate::job::{Job, JobIndex, Status};
 use crate::model_server::{self, ModelServer};
 use crate::sha256;
+use variations::{VariantBytes, Variations};
 
 pub mod rollout;
 pub(crate) mod suite;
+pub(crate) mod variations;
 pub(crate) mod video;
 
 /// Maximum size of a jobs file in bytes; the largest known real one has 509 KB.
@@ -203,11 +205,15 @@ fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), FieldError> {
     if entries.is_empty() {
         return Err(top.refuse("jobs", "the list is empty, expected at least one job"));
     }
-    let jobs: Vec<_> = entries
-        .iter()
-        .enumerate()
-        .map(|(index, entry)| job(index, entry))
-        .collect::<Result<_, _>>()?;
+    let mut jobs = Vec::new();
+    let mut bytes = VariantBytes::default();
+    for (index, entry) in entries.iter().enumerate() {
+        let (job, variations) = job(index, entry, &mut bytes)?;
+        jobs.append(&mut variations::expanded(job, variations, &mut bytes)?);
+    }
+    for (index, job) in jobs.iter_mut().enumerate() {
+        job.index = JobIndex(index);
+    }
     refuse_duplicates(&jobs)?;
     Ok((jobs, model_server))
 }
@@ -216,11 +222,15 @@ pub(crate) fn refuse_duplicates(jobs: &[Job]) -> Result<(), FieldError> {
     let mut seen = HashMap::new();
     for job in jobs {
         if let Some(JobIndex(first)) = seen.insert(job.name.to_lowercase(), job.index) {
+            let whose = job.variant.as_ref().map_or_else(String::new, |variant| {
+                format!(" of variant `{}` of `{}`", variant.name, variant.of)
+            });
             return Err(FieldError {
                 place: format!("job {} field name", job.index.0),
                 unknown: None,
                 reason: format!(
-                    "`{}` is also the name of job {first}; names are file names and must differ",
+                    "`{}`{whose} is also the name of job {first}; names are file names and must \
+                     differ",
                     job.name
                 ),
             });
@@ -253,7 +263,12 @@ const FIELDS: &[&str] = &[
     "video_cfg",
 ];
 
-fn job(index: usize, entry: &Value) -> Result<Job, FieldError> {
+/// Reads one entry of the list; the job does not have its variations yet.
+fn job(
+    index: usize,
+    entry: &Value,
+    bytes: &mut VariantBytes,
+) -> Result<(Job, Variations), FieldError> {
     let mut fields = FileFields::new(&format!("job {index}"), entry)?;
     fields.know(FIELDS);
     let name = fields.string("name")?;
@@ -293,12 +308,14 @@ fn job(index: usize, entry: &Value) -> Result<Job, FieldError> {
         only: None,
         language_instruction: fields.optional_string("language_instruction")?,
         suite: suite::suite(&mut fields)?,
-        variations: fields.object("variations")?.unwrap_or_default(),
+        variations: Map::new(),
+        variant: None,
         seed: fields.whole("seed")?,
         status: status(&mut fields)?,
     };
+    let variations = variations::take(&mut fields, bytes)?;
     fields.finish(FIELDS)?;
-    Ok(job)
+    Ok((job, variations))
 }
 
 /// Names that [`crate::layout`] uses beside the folders of the jobs.
@@ -317,6 +334,7 @@ const OWN_NAMES: &[&str] = &[
     "eval_info.json",
     "episodes.jsonl",
     "arena_experiment_result.json",
+    "variations.jsonl",
 ];
 
 /// Why the name of a job cannot be a file name.

@@ -381,6 +381,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(3, 24, 5, |inner| {
         let key = prop_oneof![
             proptest::sample::select(FIELDS).prop_map(str::to_owned),
+            proptest::sample::select(&["grid", "name", "group", "x"][..]).prop_map(str::to_owned),
             "[a-z_]{1,9}"
         ];
         prop_oneof![
@@ -401,5 +402,20 @@ proptest! {
     #[test]
     fn no_field_value_makes_the_parser_panic(field in proptest::sample::select(FIELDS), value in any_json()) {
         let _ = parse(&with(field, value));
+    }
+
+    #[test]
+    fn every_variant_that_is_accepted_is_a_job_with_a_file_name(
+        grid in proptest::collection::vec(("\\PC{0,9}", proptest::collection::vec(any_json(), 0..4)), 0..4),
+        entries in proptest::collection::vec(any_json(), 0..4),
+    ) {
+        let grid: Map<String, Value> = grid.into_iter().map(|(name, values)| (name, values.into())).collect();
+        let entries: Vec<_> = entries.into_iter().chain([json!({"grid": grid})]).collect();
+        for variations in [json!({"grid": grid}), json!(entries)] {
+            for job in parse(&with("variations", variations)).unwrap_or_default() {
+                prop_assert!(check_name(&job.name).is_ok(), "{}", job.name);
+                prop_assert_eq!(job.seed_name(), "a");
+            }
+        }
     }
 }

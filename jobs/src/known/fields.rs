@@ -4,7 +4,8 @@
 //! refused. An environment of `rrun-rank` accepts fields that other simulators use, such as
 //! `embodiment`; only a name that resembles one of its own fields is refused. Variations replace
 //! these fields, so the same goes for them; those of a Python environment are arguments of its
-//! factory, which are not known here.
+//! factory, which are not known here. A variant that overrides anything else would measure nothing,
+//! so it may only override the environment's own arguments.
 
 use serde_json::Map;
 
@@ -191,6 +192,12 @@ pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
         None if is_python => PYTHON.to_vec(),
         None => Vec::new(),
     };
+    if !is_python && let Some(field) = without_effect(job, &own) {
+        return Some(Misspelt {
+            field: format!("variations.{field}"),
+            hint: hint(most_similar(field, own.iter().copied(), NEAR), &own),
+        });
+    }
     let known = [COMMON, &own].concat();
     let threshold = if is_python { NEAR } else { MISSPELT };
     let variations = (!is_python).then_some(&job.variations);
@@ -207,17 +214,29 @@ pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
     let unknown = fields.filter(|(_, field)| !known.contains(&field.as_str()) && !is_arenas(field));
     let mut refused = unknown.filter_map(|(object, field)| {
         let nearest = most_similar(field, known.iter().copied(), threshold);
-        let hint = match nearest {
-            Some(name) => format!("did you mean `{name}`?"),
-            None if is_python => format!("expected one of {}", known.join(", ")),
-            None => return None,
-        };
+        if nearest.is_none() && !is_python {
+            return None;
+        }
         Some(Misspelt {
             field: format!("{object}.{field}"),
-            hint,
+            hint: hint(nearest, &known),
         })
     });
     refused.next()
+}
+
+/// Returns the first argument that a variant overrides although the environment does not have it.
+fn without_effect<'a>(job: &'a Job, own: &[&str]) -> Option<&'a str> {
+    job.variant.as_ref()?;
+    let mut names = job.variations.keys().map(String::as_str);
+    names.find(|name| !own.contains(name))
+}
+
+fn hint(nearest: Option<&str>, known: &[&str]) -> String {
+    nearest.map_or_else(
+        || format!("expected one of {}", known.join(", ")),
+        |name| format!("did you mean `{name}`?"),
+    )
 }
 
 fn is_arenas(field: &str) -> bool {
@@ -229,7 +248,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn hint(environment: &str, field: &str) -> Option<String> {
+    fn hint_of(environment: &str, field: &str) -> Option<String> {
         let mut args = json!({"environment": environment});
         args[field] = Value::from(4);
         let entry =
@@ -245,18 +264,18 @@ mod tests {
         for environment in ["reach", "gym:Pusher-v5"] {
             for (written, meant) in [("num_env", "num_envs"), ("env_memory_gib", "env_memory_gb")] {
                 assert_eq!(
-                    hint(environment, written),
+                    hint_of(environment, written),
                     Some(format!("did you mean `{meant}`?")),
                     "{environment}"
                 );
             }
         }
         assert_eq!(
-            hint("push", "camera_heigth").unwrap(),
+            hint_of("push", "camera_heigth").unwrap(),
             "did you mean `camera_height`?"
         );
         assert_eq!(
-            hint("gym:a", "env_kwarg").unwrap(),
+            hint_of("gym:a", "env_kwarg").unwrap(),
             "did you mean `env_kwargs`?"
         );
     }
@@ -272,13 +291,13 @@ mod tests {
             "objects_list",
             "num_objects",
         ] {
-            assert_eq!(hint("reach", field), None, "{field}");
+            assert_eq!(hint_of("reach", field), None, "{field}");
         }
         assert!(
-            hint("gym:a", "hdr")
+            hint_of("gym:a", "hdr")
                 .unwrap()
                 .starts_with("expected one of environment, num_envs")
         );
-        assert_eq!(hint("gym:a", "env_spacing"), None);
+        assert_eq!(hint_of("gym:a", "env_spacing"), None);
     }
 }

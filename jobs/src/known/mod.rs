@@ -255,6 +255,30 @@ mod tests {
     }
 
     #[test]
+    fn a_variant_may_only_override_what_its_environment_has() {
+        let refusal = |environment: &str, argument: &str| {
+            let entry = json!({"name": "a", "arena_env_args": {"environment": environment}, "num_episodes": 1,
+                               "policy_type": "scripted", "variations": [{"name": "b", argument: 900}]});
+            let jobs = crate::file::parse(&json!({"jobs": [entry]})).unwrap();
+            check(&jobs).err().map(|err| err.to_string())
+        };
+        assert_eq!(
+            refusal("reach", "ligth_intensity").unwrap(),
+            "job 1 (a_b): unknown field `variations.ligth_intensity`; did you mean `light_intensity`?"
+        );
+        for argument in ["hdr", "num_envs", "num_episodes"] {
+            let text = refusal("reach", argument).unwrap();
+            let wanted = format!(
+                "job 1 (a_b): unknown field `variations.{argument}`; expected one of camera_height, "
+            );
+            assert!(text.starts_with(&wanted), "{text}");
+        }
+        assert_eq!(refusal("reach", "light_intensity"), None);
+        // The factory says which arguments it has.
+        assert_eq!(refusal("gym:Pusher-v5", "hdr"), None);
+    }
+
+    #[test]
     fn a_job_that_will_not_run_may_name_anything() {
         assert_eq!(check(&jobs("gr1", "x", "completed")), Ok(()));
         assert_eq!(check(&jobs("push", "scripted", "pending")), Ok(()));

@@ -6,8 +6,9 @@ use std::collections::HashSet;
 use crate::eval_args;
 use crate::fields::FieldError;
 use crate::file::rollout::{MAX_EPISODES, MAX_TOTAL_ENVS};
+use crate::file::variations::MAX_GROUP_BYTES;
 use crate::file::{self, MAX_ENVS};
-use crate::job::{Job, Length};
+use crate::job::{Job, Length, Variant};
 use crate::plan::RunPlan;
 
 /// Upper limit for the episodes of all jobs together. Ten thousand jobs of ten thousand episodes
@@ -89,6 +90,9 @@ fn at_most(field: &str, found: u64, limit: u64) -> Result<(), FieldError> {
 /// Checks one job; the error names the field and the reason.
 fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
     file::check_name(&job.name).map_err(|err| ("name", err.to_string()))?;
+    if let Some(variant) = &job.variant {
+        check_variant(variant)?;
+    }
     let episodes = if let Length::Episodes(count) = job.length {
         count
     } else {
@@ -162,6 +166,24 @@ fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
+/// Checks the names that a report shows in its tables.
+fn check_variant(variant: &Variant) -> Result<(), (&'static str, String)> {
+    for (field, name) in [("variant.of", &variant.of), ("variant.name", &variant.name)] {
+        file::check_name(name).map_err(|err| (field, err.to_string()))?;
+    }
+    let is_long = |group: &&String| group.len() > MAX_GROUP_BYTES;
+    match variant.groups.iter().find(is_long) {
+        Some(group) => Err((
+            "variant.groups",
+            format!(
+                "found a name of {} bytes, expected at most {MAX_GROUP_BYTES}",
+                group.len()
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -193,6 +215,8 @@ mod tests {
             model_server: None,
         };
         let mut plan = serde_json::to_value(RunPlan::new(&args, file, 1, String::new())).unwrap();
+        // A job without a variant has no such field.
+        plan["jobs"][0]["variant"] = Value::Null;
         *plan
             .pointer_mut(pointer)
             .unwrap_or_else(|| panic!("there is no {pointer}")) = value;
@@ -235,6 +259,21 @@ mod tests {
             let told = refusal("/jobs/0/suite", suite(name, overrides));
             assert!(told.contains("job 0 (a) field suite: "), "{name:?}: {told}");
         }
+    }
+
+    #[test]
+    fn the_names_of_a_variant_are_checked() {
+        let told = |of: &str, group: &str| {
+            let variant = json!({"of": of, "name": "dark", "groups": [group]});
+            refusal("/jobs/0/variant", variant)
+        };
+        assert_eq!(told("b", "light"), "accepted");
+        assert!(told("../b", "light").contains("field variant.of: `../b` cannot be a file name"));
+        let long = told("b", &"x".repeat(201));
+        assert!(
+            long.contains("field variant.groups: found a name of 201 bytes"),
+            "{long}"
+        );
     }
 
     #[test]

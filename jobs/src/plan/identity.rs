@@ -45,6 +45,10 @@ impl Identity {
             fields.value("language_instruction", &words.clone().into());
         }
         fields.object("variations", &job.variations);
+        if let Some(variant) = &job.variant {
+            // The name of the control is in the seeds of its variants.
+            fields.value("variant.of", &variant.of.clone().into());
+        }
         // A seed of the job's own also replaces its name in the seeds of its episodes, see
         // `crate::seed`.
         fields.text(
@@ -218,6 +222,20 @@ mod tests {
         let one = json!({"num_episodes": 3, "variations": {"a": {"x": 1, "y": [1, {"z": null}]}}});
         let other = json!({"variations": {"a": {"y": [1, {"z": null}], "x": 1}}, "num_episodes": 3, "seed": 1});
         assert_eq!(differences(one, other), ["seed --seed 1 1"]);
+    }
+
+    #[test]
+    fn the_control_is_a_part_of_a_variant_and_its_groups_are_not() {
+        let entry = |control: &str, group: &str| {
+            let variations = json!([{"name": "b", "group": group, "x": 1}]);
+            let entry = json!({"name": control, "arena_env_args": {"environment": "reach"},
+                               "policy_type": "scripted", "variations": variations});
+            let jobs = crate::file::parse(&json!({"jobs": [entry]})).unwrap();
+            Identity::of(&jobs[1], 1)
+        };
+        assert_eq!(entry("a", "light").differences(&entry("a", "camera")), []);
+        let found = entry("a", "light").differences(&entry("c", "light"));
+        assert_eq!((found.len(), &*found[0].field), (1, "variant.of"));
     }
 
     #[test]

@@ -232,6 +232,7 @@ fn renewed(job: &Job, now: &Job) -> Job {
     renewed.suite = now.suite.clone();
     renewed.rollout.pipeline_stage_num = now.rollout.pipeline_stage_num;
     renewed.policy_config = now.policy_config.clone();
+    renewed.variant = now.variant.clone();
     renewed
 }
 

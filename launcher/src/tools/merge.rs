@@ -65,9 +65,9 @@ pub(super) fn run(args: &MergeArgs) -> Result<ExitCode, ToolError> {
 
 fn tell(merge: &Merge, report: &Report, damages: &[Damage]) -> Result<(), ToolError> {
     print(format_args!("\n{}", tables::metrics_summary(report)))?;
-    let comparison = tables::comparison(report);
-    if !comparison.is_empty() {
-        print(comparison)?;
+    let results = tables::results(report);
+    if !results.is_empty() {
+        print(results)?;
     }
     print(tables::conclusion(report))?;
     let mut conflicts = report.duplicates.iter().filter(|twice| !twice.agree);

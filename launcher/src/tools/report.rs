@@ -113,9 +113,9 @@ fn tell(
         tables::jobs(rows),
         tables::metrics_summary(report)
     ))?;
-    let comparison = tables::comparison(report);
-    if !comparison.is_empty() {
-        print(comparison)?;
+    let results = tables::results(report);
+    if !results.is_empty() {
+        print(results)?;
     }
     if let Some(line) = under_way {
         print(line)?;

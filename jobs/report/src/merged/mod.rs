@@ -30,6 +30,7 @@ use crate::merged::scan::{Other, PieceScan, scan};
 mod attempts;
 pub(crate) mod busy;
 pub(crate) mod lives;
+pub(crate) mod matches;
 pub(crate) mod record;
 mod repeats;
 pub(crate) mod scan;

@@ -15,13 +15,14 @@ use crate::{Context, JobReport, Journals, Merged, Report};
 mod arena;
 mod episodes;
 mod eval_info;
+mod variations;
 
 /// Bytes of a report that are written at once.
 const BUFFER: usize = 256 * 1024;
 
 /// Merges the journals and writes `report.json`, `final_benchmark_report.json`, `report.html`,
-/// `metrics.json`, `eval_info.json` and `episodes.jsonl`; if the plan asks for them, Arena's files,
-/// too. Each file is replaced atomically.
+/// `metrics.json`, `eval_info.json` and `episodes.jsonl`; `variations.jsonl` if jobs have variants;
+/// if the plan asks for them, Arena's files, too. Each file is replaced atomically.
 ///
 /// # Errors
 /// Returns the errors of the file system; earlier files stay intact then.
@@ -45,6 +46,9 @@ pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
     // The file is as large as the journals and can be written again from them at any time, so it is
     // not synced to the disk.
     replace(&folder.episodes(), |file| merged.write_episodes(file))?;
+    if merged.has_variants() {
+        replace(&folder.variations(), |file| merged.write_variations(file))?;
+    }
     write_whole(
         &folder.metrics(),
         &serde_json::to_vec_pretty(&metrics_by_job(report))?,

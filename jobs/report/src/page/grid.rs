@@ -2,8 +2,9 @@
 //!
 //! A task is an environment. If jobs of one environment have different instructions (LIBERO's tasks
 //! come from one factory), each instruction is a task. A policy is a type, and a path if jobs of
-//! that type have several, so two checkpoints are never added up. Rows and columns beyond the
-//! limits are added up in a last one.
+//! that type have several, so two checkpoints are never added up. Variants of a job are left out
+//! beside it: they are other tasks. Rows and columns beyond the limits are added up in a
+//! last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,7 +137,12 @@ impl TaskGrid {
         );
         let mut cells: BTreeMap<(usize, usize), CellTally> = BTreeMap::new();
         let (mut rows, mut columns) = (Places::default(), Places::default());
-        for job in &report.per_job {
+        let names: BTreeSet<&str> = report.per_job.iter().map(|job| &*job.name).collect();
+        let is_varied = |job: &JobReport| {
+            let control = job.variant_of.as_deref();
+            control.is_some_and(|control| names.contains(control))
+        };
+        for job in report.per_job.iter().filter(|job| !is_varied(job)) {
             let row = rows.place(tasks.key(task(job), UNTOLD)).min(MOST_TASKS);
             let column = columns
                 .place(policies.key(policy(job), "not started"))

@@ -6,11 +6,12 @@ use crate::page::grid::{CellTally, GridLabel, TaskGrid};
 use crate::page::link::clip;
 use crate::page::number;
 
-pub(super) fn section(grid: &TaskGrid) -> Markup {
+pub(super) fn section(grid: &TaskGrid, has_variations: bool) -> Markup {
     html! {
         p.lead {
             "Solved episodes of all that were found, an episode that broke counts as not solved. "
             "Small print: solved of found, and the 95" (number::THIN) "% interval (Wilson)."
+            @if has_variations { " Without " a href="#variations" { "variations" } "." }
         }
         div.scroll role="region" aria-label="Success matrix" tabindex="0" {
             table.matrix {

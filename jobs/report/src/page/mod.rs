@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! report ───► grid ──► headline, matrix, bars      success rates with intervals
+//!        ├──► variations                           variants beside their controls
 //!        ├──► timeline                             what each rank did, and deaths
 //!        ├──► failures, films                      errors by reason; videos of unsolved episodes
 //!        └──► table, speed, settings, origin       results, speed, settings, command line
@@ -35,6 +36,7 @@ mod sheet;
 mod speed;
 mod table;
 mod timeline;
+mod variations;
 
 pub use clock::Zone;
 use grid::TaskGrid;
@@ -71,12 +73,14 @@ pub fn render(report: &Report, zone: &Zone) -> String {
     let grid = TaskGrid::new(report);
     let title = origin::title(report);
     // Anchor, name in the navigation, heading, and content.
-    let sections = [
+    let variations = variations::section(report)
+        .map(|body| ("variations", "Variations", "What variations changed", body));
+    let mut sections = vec![
         (
             "matrix",
             "Success",
             "Success by task and policy",
-            matrix::section(&grid),
+            matrix::section(&grid, variations.is_some()),
         ),
         (
             "bars",
@@ -122,6 +126,10 @@ pub fn render(report: &Report, zone: &Zone) -> String {
             origin::section(report, zone),
         ),
     ];
+    // After the rates.
+    if let Some(section) = variations {
+        sections.insert(2, section);
+    }
     let document = html! {
         (DOCTYPE)
         html lang="en" {

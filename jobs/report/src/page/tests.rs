@@ -20,6 +20,7 @@ pub(super) fn report() -> Report {
         mean_task_success_rate: None,
         per_job: vec![],
         per_group: vec![],
+        variations: vec![],
         per_rank: vec![],
         missing: vec![],
         missing_count: 0,
@@ -57,6 +58,7 @@ fn job(index: usize, environment: &str, policy: &str, rates: Rates) -> JobReport
     JobReport {
         name: format!("job_{index}"),
         index: JobIndex(index),
+        variant_of: None,
         environment: environment.to_owned(),
         policy_type: policy.to_owned(),
         instruction: None,

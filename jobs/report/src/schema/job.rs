@@ -57,6 +57,9 @@ pub struct JobReport {
     pub name: String,
     /// Position in the jobs file.
     pub index: JobIndex,
+    /// Name of the control job, if the job is a variant.
+    #[serde(default)]
+    pub variant_of: Option<String>,
     /// Name of the environment.
     pub environment: String,
     /// Policy type.

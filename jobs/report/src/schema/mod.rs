@@ -6,11 +6,13 @@ mod coverage;
 mod job;
 mod rank;
 mod run;
+mod variation;
 
 pub use coverage::{Duplicate, EnvLoss, EpisodeId, FailureReport, Reason, Unsolved};
 pub use job::{GroupReport, JobReport, PolicyRates, Rates};
 pub use rank::{HowEnded, JobSpan, LifeReport, RankReport};
 pub use run::{ConfigReport, GpuReport, LaunchReport, PolicyReport, RunReport};
+pub use variation::{VariationReport, VariationScope};
 
 /// Maximum number of entries in a list of [`Report`]. The count beside a list includes all entries,
 /// and `rrun verify` lists all of them.
@@ -39,6 +41,10 @@ pub struct Report {
     pub per_job: Vec<JobReport>,
     /// One entry for each task, policy, set of tasks and variation.
     pub per_group: Vec<GroupReport>,
+    /// Variants compared with their controls: an entry for each variant of a job, for each variant by
+    /// name, and for each group of variants.
+    #[serde(default)]
+    pub variations: Vec<VariationReport>,
     /// One entry for each journal: a rank, or in a merged folder a rank of a run.
     pub per_rank: Vec<RankReport>,
     /// Episodes that were expected but not found, the first [`LISTED`].

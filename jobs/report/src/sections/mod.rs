@@ -8,3 +8,4 @@ pub(crate) mod per_rank;
 pub(crate) mod policies;
 pub(crate) mod rates;
 pub(crate) mod run;
+pub(crate) mod variations;

@@ -40,6 +40,7 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport
     JobReport {
         name: job.name.clone(),
         index: job.index,
+        variant_of: job.variant.as_ref().map(|variant| variant.of.clone()),
         environment: job.environment.clone(),
         policy_type: job.policy_type.clone(),
         instruction: instruction(merged, episodes),

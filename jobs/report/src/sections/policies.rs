@@ -55,6 +55,11 @@ impl<'a> Policies<'a> {
         Self { policies, of_jobs }
     }
 
+    /// Returns type and path of a policy.
+    pub(crate) fn named(&self, number: usize) -> (&'a str, Option<&'a str>) {
+        self.policies[number]
+    }
+
     /// Returns one entry for each policy; `reports` and `tallies` are those of the jobs, in order.
     pub(crate) fn rates(
         &self,

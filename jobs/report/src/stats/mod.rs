@@ -1,5 +1,6 @@
 //! Statistics of a report, and of a comparison of two runs.
 
+pub mod matched;
 mod normal;
 pub mod paired;
 
@@ -9,24 +10,21 @@ const Z95: f64 = 1.959_963_984_540_054;
 /// Returns the Wilson score interval at 95 % for `successes` of `trials` (Wilson 1927); `None`
 /// without trials.
 pub fn wilson95(successes: u64, trials: u64) -> Option<[f64; 2]> {
-    if trials == 0 {
+    wilson95_of(successes as f64 / trials as f64, trials as f64)
+}
+
+/// Returns the Wilson score interval at 95 % for a rate; `None` without trials. The number of
+/// trials need not be whole.
+fn wilson95_of(p: f64, n: f64) -> Option<[f64; 2]> {
+    if n <= 0.0 {
         return None;
     }
-    let (n, p) = (trials as f64, successes as f64 / trials as f64);
     let z2 = Z95 * Z95;
     let centre = p + z2 / (2.0 * n);
     let half = Z95 * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
     let bound = |value: f64| (value / (1.0 + z2 / n)).clamp(0.0, 1.0);
-    let low = if successes == 0 {
-        0.0
-    } else {
-        bound(centre - half)
-    };
-    let high = if successes == trials {
-        1.0
-    } else {
-        bound(centre + half)
-    };
+    let low = if p <= 0.0 { 0.0 } else { bound(centre - half) };
+    let high = if p >= 1.0 { 1.0 } else { bound(centre + half) };
     Some([low, high])
 }
 

@@ -92,14 +92,14 @@ impl PairCounts {
     /// with the correlation of the pairs (with its continuity correction).
     pub fn interval95(&self) -> Option<[f64; 2]> {
         let (count, [a, b]) = (self.count(), self.solved());
-        let ([low_a, high_a], [low_b, high_b]) = (wilson95(a, count)?, wilson95(b, count)?);
-        let n = count as f64;
-        let (rate_a, rate_b, difference, phi) =
-            (a as f64 / n, b as f64 / n, self.difference()?, self.phi());
-        let joined = |x: f64, y: f64| (x * x - 2.0 * phi * x * y + y * y).max(0.0).sqrt();
-        let low = difference - joined(rate_b - low_b, high_a - rate_a);
-        let high = difference + joined(rate_a - low_a, high_b - rate_b);
-        Some([low.max(-1.0), high.min(1.0)])
+        let intervals = [wilson95(a, count)?, wilson95(b, count)?];
+        let rates = [a, b].map(|solved| solved as f64 / count as f64);
+        Some(square_and_add(
+            rates,
+            intervals,
+            self.difference()?,
+            self.phi(),
+        ))
     }
 
     /// Returns the correlation of the pairs, 0 if one of the outcomes never changes.
@@ -140,6 +140,20 @@ impl PairCounts {
             }),
         }
     }
+}
+
+/// Combines the intervals of the rates of A and B into that of their difference, B − A; `phi` is the
+/// correlation of the two.
+pub(super) fn square_and_add(
+    [rate_a, rate_b]: [f64; 2],
+    [[low_a, high_a], [low_b, high_b]]: [[f64; 2]; 2],
+    difference: f64,
+    phi: f64,
+) -> [f64; 2] {
+    let joined = |x: f64, y: f64| (x * x - 2.0 * phi * x * y + y * y).max(0.0).sqrt();
+    let low = difference - joined(rate_b - low_b, high_a - rate_a);
+    let high = difference + joined(rate_a - low_a, high_b - rate_b);
+    [low.max(-1.0), high.min(1.0)]
 }
 
 /// Returns twice the probability of at most `k` heads in `n` throws of a fair coin, at most 1.

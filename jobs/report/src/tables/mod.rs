@@ -9,9 +9,23 @@ use crate::{Rates, Report};
 
 mod comparison;
 mod conclusion;
+pub mod points;
+mod variations;
 
 pub use comparison::comparison;
 pub use conclusion::conclusion;
+pub use variations::variations;
+
+/// Returns the tables of results: jobs beside each other, and what variations changed. It is empty
+/// if they would add nothing to the [conclusion].
+pub fn results(report: &Report) -> String {
+    let tables = [comparison(report), variations(report)];
+    tables
+        .into_iter()
+        .filter(|table| !table.is_empty())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
 
 /// Returns Arena's job table: what is about to run, or how it went.
 pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::*;
 use jobs::episode::VideoRef;
+use jobs::job::Variant;
 use jobs::journal::{PolicyFiles, RankEnd, RankGpu, RankStart};
 use jobs::plan::{Git, Resumed};
 
@@ -79,7 +80,15 @@ fn full() -> Report {
         commit: String::new(),
         dirty: false,
     });
+    let variant = Some(Variant {
+        of: "a".to_owned(),
+        name: "dark".to_owned(),
+        groups: Vec::new(),
+    });
+    let mut jobs = two_jobs().jobs;
+    jobs[1].variant = variant;
     let plan = RunPlan {
+        jobs,
         resumed_from: vec![Resumed {
             git: git.clone(),
             ..Resumed::default()

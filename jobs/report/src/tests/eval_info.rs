@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use jobs::job::Variant;
 use jobs::layout::RunFolder;
 
 fn eval_info(lines: &[Line]) -> Value {
@@ -26,6 +27,11 @@ fn every_file_of_a_report_moves_with_its_run() {
     let mut plan = two_jobs();
     plan.options
         .insert("arena-output".to_owned(), String::new());
+    plan.jobs[1].variant = Some(Variant {
+        of: "a".to_owned(),
+        name: "dark".to_owned(),
+        groups: Vec::new(),
+    });
     crate::write(&folder, &plan, &journals, Context::default()).unwrap();
     let mut written: Vec<_> = std::fs::read_dir(dir.path())
         .unwrap()

@@ -14,6 +14,7 @@ mod eval_info;
 mod job_status;
 mod journals;
 mod shared;
+mod variations;
 
 fn plan(jobs: serde_json::Value) -> RunPlan {
     RunPlan {

@@ -7,6 +7,7 @@ use jobs::table::grid;
 use report::compare::gate::GateResult;
 use report::compare::{ComparedRun, Comparison, Paired};
 use report::stats::paired::MeanDifference;
+use report::tables::points::{p_value, percent, points, points_interval};
 
 /// The columns of a row.
 pub(super) const COLUMNS: [&str; 7] = ["Task", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"];
@@ -87,30 +88,18 @@ pub(super) fn about(side: &ComparedRun) -> String {
 
 fn row((name, paired): (&str, &Paired)) -> [String; 7] {
     let none = || "-".to_owned();
-    let percent = |rate: f64| format!("{:.1} %", rate * 100.0);
-    let signed = |rate: f64| format!("{:+.1}", rate * 100.0);
     let exact = |exact: bool| if exact { "" } else { " (corrected)" };
     [
         name.to_owned(),
         paired.pairs.to_string(),
         paired.rate_a.map_or_else(none, percent),
         paired.rate_b.map_or_else(none, percent),
-        paired.difference.map_or_else(none, signed),
-        paired.interval95.map_or_else(none, |[low, high]| {
-            format!("{} to {}", signed(low), signed(high))
-        }),
+        paired.difference.map_or_else(none, points),
+        paired.interval95.map_or_else(none, points_interval),
         paired.mcnemar.map_or_else(none, |test| {
             format!("{}{}", p_value(test.p), exact(test.exact))
         }),
     ]
-}
-
-fn p_value(p: f64) -> String {
-    if p < 1e-4 {
-        format!("{p:.1e}")
-    } else {
-        format!("{p:.4}")
-    }
 }
 
 fn mean(difference: MeanDifference) -> String {

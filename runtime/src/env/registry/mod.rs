@@ -8,13 +8,12 @@ use jobs::eval_args::Screen;
 use jobs::job::Job;
 use jobs::known::is_python_environment;
 use jobs::simulators::Simulator;
+use jobs::variation;
 
 use crate::env::egl::{self, EglDevice, EglRequest, Gpu, NoSuchDevice};
 use crate::env::mujoco::{self, MujocoConfig};
 use crate::env::python::{self, PythonConfig};
 use crate::env::{Answers, EnvError, VectorEnv};
-
-mod variation;
 
 /// Default height and width of a camera image.
 const CAMERA_SIDE: u32 = 224;

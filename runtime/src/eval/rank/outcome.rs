@@ -130,9 +130,9 @@ pub fn report(setup: &RankSetup, together: Together) -> Result<Report, RankError
         tables::jobs(rows),
         tables::metrics_summary(&report)
     ));
-    let comparison = tables::comparison(&report);
-    if !comparison.is_empty() {
-        console::out(comparison);
+    let results = tables::results(&report);
+    if !results.is_empty() {
+        console::out(results);
     }
     console::out(tables::conclusion(&report));
     console::out(format_args!("report: {}", folder.report().display()));

@@ -3,9 +3,10 @@
 
 use std::borrow::Cow;
 
-use jobs::job::Job;
-use jobs::known::is_python_environment;
 use serde_json::{Map, Value};
+
+use crate::job::Job;
+use crate::known::is_python_environment;
 
 /// Name of the argument that holds the arguments of a Python environment's factory.
 const FACTORY_ARGUMENTS: &str = "env_kwargs";
@@ -13,7 +14,7 @@ const FACTORY_ARGUMENTS: &str = "env_kwargs";
 /// Returns the job with each variation merged into its arguments: into `env_kwargs` if a Python
 /// factory creates the environment, otherwise into `arena_env_args`. Maps are merged recursively,
 /// all other values are replaced.
-pub(super) fn applied(job: &Job) -> Cow<'_, Job> {
+pub fn applied(job: &Job) -> Cow<'_, Job> {
     if job.variations.is_empty() {
         return Cow::Borrowed(job);
     }
@@ -53,7 +54,7 @@ mod tests {
         args["environment"] = environment.into();
         let entry = json!({"name": "a", "arena_env_args": args, "policy_type": "zero_action", "num_episodes": 1,
                            "variations": variations});
-        let job = jobs::file::parse(&json!({"jobs": [entry]}))
+        let job = crate::file::parse(&json!({"jobs": [entry]}))
             .unwrap()
             .remove(0);
         Value::Object(applied(&job).env_args.clone())

@@ -1,0 +1,148 @@
+//! Compares variants with their controls: each by itself, those of one name over all jobs, and
+//! those of a group. Results of different policies are never added up.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::merged::Merged;
+use crate::merged::matches::{EpisodePair, VariantJob};
+use crate::schema::{VariationReport, VariationScope};
+use crate::sections::policies::Policies;
+use crate::stats::matched::{self, MatchedSet};
+use crate::stats::paired::{PairCounts, mean_difference};
+
+/// What is added up in one entry.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EntryKey<'a> {
+    by: VariationScope,
+    policy: usize,
+    name: &'a str,
+}
+
+/// The pairs of one entry.
+#[derive(Default)]
+struct EntryTally<'a> {
+    counts: PairCounts,
+    /// By position of the control job, and number of the episode.
+    sets: BTreeMap<(usize, u64), SetTally>,
+    controls: BTreeSet<&'a str>,
+    variants: BTreeSet<&'a str>,
+    groups: BTreeSet<&'a str>,
+}
+
+/// A control episode and its variants.
+#[derive(Default)]
+struct SetTally {
+    outcomes: MatchedSet,
+    /// Sum of the differences of the returns of variants and control.
+    returns: f64,
+    /// Sum of the differences of their numbers of steps.
+    lengths: f64,
+}
+
+/// Returns an entry for each variant of a job, for each variant by name, and for each group.
+pub(crate) fn variations(merged: &Merged, policies: &Policies) -> Vec<VariationReport> {
+    let variants = merged.variant_jobs();
+    let mut places: HashMap<EntryKey, usize> = HashMap::new();
+    let mut entries: Vec<(EntryKey, EntryTally)> = Vec::new();
+    for variant in &variants {
+        let pairs = merged.pairs_of(variant);
+        for key in keys(variant, policies) {
+            let place = *places.entry(key.clone()).or_insert_with(|| {
+                entries.push((key, EntryTally::default()));
+                entries.len() - 1
+            });
+            entries[place].1.add(variant, &pairs);
+        }
+    }
+    // Entries of one kind stay in the order of the jobs file.
+    entries.sort_by_key(|(key, _)| key.by);
+    let report = |(key, tally): &(EntryKey, EntryTally)| tally.report(key, policies);
+    entries.iter().map(report).collect()
+}
+
+/// Returns the entries that a variant counts in.
+fn keys<'a>(variant: &VariantJob<'a>, policies: &Policies) -> Vec<EntryKey<'a>> {
+    let policy = policies.of_jobs[variant.position];
+    let key = |by, name| EntryKey { by, policy, name };
+    let groups: BTreeSet<&str> = variant.groups().collect();
+    let groups = groups.into_iter();
+    [
+        key(VariationScope::Job, variant.job.name.as_str()),
+        key(VariationScope::Variant, variant.variant.name.as_str()),
+    ]
+    .into_iter()
+    .chain(groups.map(|group| key(VariationScope::Group, group)))
+    .collect()
+}
+
+impl<'a> EntryTally<'a> {
+    fn add(&mut self, variant: &VariantJob<'a>, pairs: &[EpisodePair]) {
+        self.controls.insert(&variant.control.name);
+        self.variants.insert(&variant.variant.name);
+        self.groups.extend(variant.groups());
+        for EpisodePair {
+            control,
+            variant: varied,
+        } in pairs
+        {
+            let (Ok(before), Ok(after)) = (control.outcome, varied.outcome) else {
+                continue;
+            };
+            self.counts.add(before.solved, after.solved);
+            let key = (variant.control_position, control.episode);
+            let set = self.sets.entry(key).or_default();
+            set.outcomes.control = before.solved;
+            set.outcomes.variants += 1;
+            set.outcomes.solved += u64::from(after.solved);
+            set.returns += varied.return_ - control.return_;
+            set.lengths += f64::from(varied.length) - f64::from(control.length);
+        }
+    }
+
+    fn report(&self, key: &EntryKey, policies: &Policies) -> VariationReport {
+        let outcomes: Vec<_> = self.sets.values().map(|set| set.outcomes).collect();
+        let rates = matched::rates(&outcomes);
+        let mean = |of: &dyn Fn(&SetTally) -> f64| {
+            let values = self.sets.values();
+            let means = values.map(|set| of(set) / set.outcomes.variants as f64);
+            mean_difference(&means.collect::<Vec<_>>())
+        };
+        let (returns, lengths) = (mean(&|set| set.returns), mean(&|set| set.lengths));
+        let (policy_type, path) = policies.named(key.policy);
+        VariationReport {
+            by: key.by,
+            name: key.name.to_owned(),
+            control: only(&self.controls),
+            variant: only(&self.variants),
+            groups: match key.by {
+                VariationScope::Group => vec![key.name.to_owned()],
+                _ => self.groups.iter().copied().map(str::to_owned).collect(),
+            },
+            policy_type: policy_type.to_owned(),
+            path: path.map(str::to_owned),
+            jobs: self.controls.len() as u64,
+            variants: self.variants.len() as u64,
+            control_episodes: self.sets.len() as u64,
+            pairs: self.counts.count(),
+            both: self.counts.both,
+            only_control: self.counts.only_a,
+            only_variant: self.counts.only_b,
+            neither: self.counts.neither,
+            control_rate: rates.map(|rates| rates.control),
+            variant_rate: rates.map(|rates| rates.variant),
+            difference: rates.map(|rates| rates.difference),
+            interval95: rates.map(|rates| rates.interval95),
+            p: matched::p(&outcomes),
+            return_difference: returns.map(|found| found.mean),
+            return_interval95: returns.and_then(|found| found.interval95),
+            length_difference: lengths.map(|found| found.mean),
+            length_interval95: lengths.and_then(|found| found.interval95),
+        }
+    }
+}
+
+/// Returns the name, if there is only one.
+fn only(names: &BTreeSet<&str>) -> Option<String> {
+    let first = names.first().filter(|_| names.len() == 1)?;
+    Some((*first).to_owned())
+}
