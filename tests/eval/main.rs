@@ -7,6 +7,7 @@ mod assignment;
 mod command;
 mod console;
 mod crash;
+mod early_stop;
 mod exported;
 mod files;
 mod gr00t;

@@ -115,6 +115,7 @@ impl Report {
                 || plan.jobs.iter().zip(&per_job).any(incomplete),
             run: run::run(merged, context),
             config: run::config(merged, &per_job),
+            decision: merged.decision().cloned(),
             per_policy: policies.rates(&per_job, &tallies),
             overall: tallies
                 .iter()

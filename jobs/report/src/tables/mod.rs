@@ -9,9 +9,11 @@ use crate::{Rates, Report};
 
 mod comparison;
 mod conclusion;
+mod decision;
 
 pub use comparison::comparison;
 pub use conclusion::conclusion;
+pub use decision::decision;
 
 /// Returns Arena's job table: what is about to run, or how it went.
 pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
