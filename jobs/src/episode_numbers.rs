@@ -88,6 +88,12 @@ impl EpisodeNumbers {
     }
 }
 
+impl FromIterator<u64> for EpisodeNumbers {
+    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
+        Self::new(numbers.into_iter().map(|number| number..=number).collect())
+    }
+}
+
 impl FromStr for EpisodeNumbers {
     type Err = EpisodeNumbersError;
 

@@ -16,8 +16,11 @@ use crate::job::{Job, JobIndex, Status};
 use crate::model_server::{self, ModelServer};
 use crate::sha256;
 
+mod entry;
 pub mod rollout;
 pub(crate) mod video;
+
+pub use entry::{entry, jobs_file};
 
 /// Maximum size of a jobs file in bytes; the largest known real one has 509 KB.
 const MAX_BYTES: u64 = 64 << 20;
@@ -92,7 +95,10 @@ impl JobFile {
     }
 
     /// Checks the parsed JSON of a jobs file.
-    pub(crate) fn new(path: &Path, sha256: String, value: &Value) -> Result<Self, JobFileError> {
+    ///
+    /// # Errors
+    /// Returns [`JobFileError::Field`] for the first problem found.
+    pub fn new(path: &Path, sha256: String, value: &Value) -> Result<Self, JobFileError> {
         let refuse = |refusal| JobFileError::Field {
             path: path.to_owned(),
             refusal,
@@ -268,6 +274,7 @@ const OWN_NAMES: &[&str] = &[
     "launch.lock",
     "merge.json",
     "superseded",
+    "certificate.json",
     "report.json",
     "report.html",
     "final_benchmark_report.json",

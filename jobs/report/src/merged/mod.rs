@@ -14,7 +14,7 @@ use std::ops::Range;
 use jobs::episode::Episode;
 use jobs::file::rollout::MAX_EPISODES;
 use jobs::job::{Job, JobIndex, Length, Status};
-use jobs::journal::{Accepted, Decision, JobEnd, JobStart, Line, PolicyFiles};
+use jobs::journal::{Accepted, Decision, JobEnd, JobStart, Line, PolicyFiles, RankStart};
 use jobs::plan::RunPlan;
 use jobs::progress;
 use jobs::threads;
@@ -325,6 +325,12 @@ impl<'a> Merged<'a> {
             .starts
             .iter()
             .map(|start| &start.settings)
+    }
+
+    /// Returns how each life of a rank started, in order of journals and time.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = &RankStart> {
+        let lives = self.events.iter().flat_map(|events| &events.lives);
+        lives.map(|life| &life.start)
     }
 
     /// Returns the numbers of the scored episodes of a job.
