@@ -1,9 +1,12 @@
 //! Tests of runs that end when a sequential test has decided (`--stop-when`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use jobs::journal::{Decision, Verdict};
+use jobs::plan::RunPlan;
+use report::certificate::{self, canonical};
+use report::{Journals, Merged};
 use serde_json::{Value, json};
 
 use crate::command::{Eval, binaries, job};
@@ -170,4 +173,83 @@ fn a_reference_of_other_jobs_or_seeds_is_refused_before_anything_starts() {
     eval.run()
         .fails_with(2)
         .stderr_has("--against: `/nowhere/base` is neither a run folder");
+}
+
+/// Writes the certificate of a run beside its folder.
+fn certify(eval: &Eval) -> PathBuf {
+    let folder = eval.folder();
+    let plan = RunPlan::read(&folder).unwrap();
+    let journals = Journals::of(&folder).unwrap();
+    let merged = Merged::new(&plan, &journals).unwrap();
+    let certificate = certificate::make(&folder, &merged, Vec::new()).unwrap();
+    let path = folder.root().with_file_name("mine.json");
+    std::fs::write(&path, serde_json::to_vec(&certificate).unwrap()).unwrap();
+    path
+}
+
+/// Runs `rrun reproduce` in the folder of a certificate.
+fn reproduce(certificate: &Path, words: &[&str]) -> (Option<i32>, String) {
+    let folder = certificate.parent().unwrap();
+    let done = Command::new(binaries().join("rrun"))
+        .args(["reproduce", "mine.json", "--nproc-per-node", "2"])
+        .args(words)
+        .current_dir(folder)
+        .env("XDG_STATE_HOME", folder.join("state"))
+        .env_remove("OMP_NUM_THREADS")
+        .output()
+        .unwrap();
+    let text = [done.stdout, done.stderr].concat();
+    (
+        done.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+#[test]
+fn a_certificate_is_reproduced_until_it_is_decided() {
+    let expert = reference(90);
+    let certificate = certify(&expert);
+    let no_files = ["--", "--no-video", "--no-dataset"];
+    let (code, text) = reproduce(&certificate, &no_files);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("same after "), "{text}");
+    assert!(text.contains("| Job   | Reference "), "{text}");
+    let folder = certificate.with_file_name("outputs").join("reproduce_mine");
+    let episodes = std::fs::read_to_string(folder.join("episodes.jsonl")).unwrap();
+    assert!(episodes.lines().count() < 180, "{text}");
+}
+
+/// The certificate of a policy that is a file of another machine.
+#[test]
+fn a_certificate_of_other_paths_and_programs_needs_them_named_and_trusted() {
+    let expert = reference(2);
+    let path = certify(&expert);
+    let mut certificate: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let contents = &mut certificate["contents"];
+    contents["jobs"][0]["entry"]["arena_env_args"] =
+        json!({"environment": "/there/envs.py:make", "num_envs": 1});
+    certificate["sha256"] = canonical::sha256(&certificate["contents"]).unwrap().into();
+    std::fs::write(&path, certificate.to_string()).unwrap();
+
+    let (code, text) = reproduce(&path, &[]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(
+        text.contains("the environment `/there/envs.py:make`")
+            && text.contains("use --trust-certificate"),
+        "{text}"
+    );
+    let (code, text) = reproduce(&path, &["--path", "/nowhere=/here"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("--path: `/nowhere` is in no job"), "{text}");
+    let (_, text) = reproduce(&path, &["--path", "/there=/here"]);
+    assert!(text.contains("`/here/envs.py:make`"), "{text}");
+    let (code, text) = reproduce(&path, &["--checkpoint", "/here"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("names 0 paths of policies"), "{text}");
+
+    certificate["contents"]["rates"]["successes"] = json!(1);
+    std::fs::write(&path, certificate.to_string()).unwrap();
+    let (code, text) = reproduce(&path, &[]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("its contents were changed"), "{text}");
 }

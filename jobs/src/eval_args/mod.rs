@@ -145,7 +145,8 @@ pub struct EvalArgs {
           conflicts_with_all = ["only", "quick"], help_heading = "Early stop")]
     pub stop_when: Option<StopWhen>,
 
-    /// The reference: run folder, or report.json with its episodes.jsonl, of the same jobs and seeds
+    /// The reference, with the same jobs and seeds: run folder, report.json with its episodes.jsonl, or
+    /// certificate
     #[arg(
         long,
         value_name = "RUN",

@@ -30,7 +30,7 @@ pub struct JobQueue {
     /// The rank's own jobs, with the episodes of all stages.
     own: Vec<Work>,
     leasing: Option<Leasing>,
-    /// Episodes of each stage; a single range of all episodes if there are no stages.
+    /// Episodes of each stage; with none or one, the stages make no difference.
     stages: Vec<Range<u64>>,
     now: Stage,
 }
