@@ -115,6 +115,8 @@ pub struct EpisodeOutcome {
     pub episode: u64,
     /// Seed of the episode.
     pub seed: u64,
+    /// Whether the task was solved; `None` if the episode ended with an error.
+    pub success: Option<bool>,
     /// How the episode ended.
     pub end: End,
     /// Number of steps.
@@ -138,6 +140,7 @@ impl Episode {
             job_index,
             episode,
             seed,
+            success,
             end,
             length,
             return_,
@@ -147,6 +150,7 @@ impl Episode {
             job_index,
             episode,
             seed,
+            success,
             end,
             length,
             return_,

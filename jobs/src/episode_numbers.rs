@@ -1,7 +1,7 @@
 //! The numbers of selected episodes.
 
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,11 @@ impl EpisodeNumbers {
     /// Returns the list of one number.
     pub(crate) fn one(number: u64) -> Self {
         Self(vec![number..=number])
+    }
+
+    /// Returns the list of all numbers of a range that is not empty.
+    pub(crate) fn between(range: Range<u64>) -> Self {
+        Self(vec![range.start..=range.end.saturating_sub(1)])
     }
 
     /// Returns whether `number` is in one of the ranges.
@@ -80,6 +85,12 @@ impl EpisodeNumbers {
             }
         }
         Self(joined)
+    }
+}
+
+impl FromIterator<u64> for EpisodeNumbers {
+    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
+        Self::new(numbers.into_iter().map(|number| number..=number).collect())
     }
 }
 

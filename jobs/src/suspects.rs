@@ -75,7 +75,7 @@ impl Suspects {
                     under_way.remove(&(lost.job_index, lost.episode));
                 }
                 Line::JobEnd(end) => under_way.retain(|(job, _), _| *job != end.job_index),
-                Line::JobStart(_) | Line::PolicyFiles(_) => {}
+                Line::JobStart(_) | Line::PolicyFiles(_) | Line::Decision(_) => {}
             }
         }
         for (episode, Deaths { all, alone }) in launch.deaths {

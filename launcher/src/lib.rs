@@ -42,3 +42,4 @@ pub mod slurm;
 pub mod store;
 pub mod supervision;
 pub mod tools;
+pub mod verdict;

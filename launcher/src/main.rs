@@ -25,6 +25,7 @@ use launcher::plan::{LaunchPlan, missing};
 use launcher::say::note::Note;
 use launcher::say::{self, Level, Style, trace};
 use launcher::tools;
+use launcher::verdict;
 
 fn main() -> ExitCode {
     let env = Environment::inherited();
@@ -89,7 +90,7 @@ fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
             say::block(Level::Error, &text);
             return ExitCode::from(code);
         }
-        Err(err) => return refuse(err),
+        Err(err) => return verdict::of_refusal(cli, refuse(err)),
     };
     tracing::debug!(?plan);
     if let Some(format) = &cli.dry_run {
@@ -102,13 +103,13 @@ fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
         let begun = Instant::now();
         let end = match run(&plan, env) {
             Ok(end) => end,
-            Err(code) => return code,
+            Err(code) => return verdict::of_refusal(cli, code),
         };
         match &plan.eval {
             Some(eval) if eval.run.quick => say_how_to_go_on(eval, words, begun.elapsed(), end),
             _ => say_how_to_resume(&plan, cli, words, end),
         }
-        end.exit_code()
+        verdict::exit_code(&plan, end)
     }
 }
 

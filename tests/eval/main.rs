@@ -7,6 +7,7 @@ mod assignment;
 mod command;
 mod console;
 mod crash;
+mod early_stop;
 mod experiment;
 mod exported;
 mod files;

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! journals (files, bytes) ─► merged ─► sections ─► schema ─► output, page, tables
-//!                              └─► merge, verify                 └─► compare
+//!                              ├─► merge, verify                 └─► compare
+//!                              └─► certificate
 //! ```
 //! A report begins with coverage: which episodes were expected, which were found, and which are
 //! missing or duplicated. An error (a crash of the simulator) is distinct from a failure of the
@@ -25,6 +26,7 @@ use crate::sections::rates::EpisodeTally;
 use crate::sections::{counted, coverage, groups, per_job, per_rank, run, variations};
 use crate::stats::mean;
 
+pub mod certificate;
 pub mod compare;
 pub mod curve;
 mod journals;
@@ -116,6 +118,7 @@ impl Report {
                 || plan.jobs.iter().zip(&per_job).any(incomplete),
             run: run::run(merged, context),
             config: run::config(merged, &per_job),
+            decision: merged.decision().cloned(),
             per_policy: policies.rates(&per_job, &tallies),
             overall: tallies
                 .iter()

@@ -18,10 +18,12 @@ mod idle;
 pub mod lease;
 mod only;
 mod part;
+mod stages;
 
 pub use idle::idle;
 pub use only::{Only, OnlyError, OnlySyntaxError};
 pub use part::Portion;
+pub use stages::stages;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

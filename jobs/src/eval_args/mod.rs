@@ -13,8 +13,9 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::bytes::ByteSize;
 use crate::config::Override;
-use crate::eval_args::values::address;
+use crate::eval_args::values::{address, level, points};
 use crate::experiment::{Change, is_experiment};
+use crate::journal::Question;
 use crate::record_format::RecordFormat;
 use crate::usage::{Examples, option_of_file, plain, with_examples, with_negative_values};
 
@@ -23,7 +24,8 @@ mod values;
 
 pub(crate) use resume::is_taken_over;
 pub use values::{
-    AddressError, ExportMode, LogFormat, Screen, ScreenError, VideoSize, VideoSizeError,
+    AddressError, ExportMode, LogFormat, Screen, ScreenError, ShareError, StopWhen, VideoSize,
+    VideoSizeError,
 };
 
 /// Examples of `eval`.
@@ -144,6 +146,46 @@ pub struct EvalArgs {
     /// folder of its own (DIR_quick), which the next quick run replaces
     #[arg(long, conflicts_with_all = ["resume", "accept_changed_jobs"])]
     pub quick: bool,
+
+    /// End the run before its last episode: when a loss of --margin against --against is excluded or
+    /// shown (decided), when it is known whether the rates differ by less (reproduced), or never
+    /// (end). Exits with 0 for no such loss or difference, 1 for one, 3 if it is not known, 2 for
+    /// errors
+    #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true,
+          conflicts_with_all = ["only", "quick"], help_heading = "Early stop")]
+    pub stop_when: Option<StopWhen>,
+
+    /// The reference, with the same jobs and seeds: run folder, report.json with its episodes.jsonl, or
+    /// certificate
+    #[arg(
+        long,
+        value_name = "RUN",
+        requires = "stop_when",
+        help_heading = "Early stop"
+    )]
+    pub against: Option<PathBuf>,
+
+    /// The loss or difference that is to be excluded, in percentage points of solved episodes
+    #[arg(
+        long,
+        value_name = "POINTS",
+        value_parser = points,
+        default_value = "5",
+        requires = "stop_when",
+        help_heading = "Early stop"
+    )]
+    pub margin: f64,
+
+    /// Probability that the decision is wrong, at most, however often the test looks
+    #[arg(
+        long,
+        value_name = "SHARE",
+        value_parser = level,
+        default_value = "0.05",
+        requires = "stop_when",
+        help_heading = "Early stop"
+    )]
+    pub level: f64,
 
     /// Override num_envs (or total_num_envs), the number of copies of the environment, in every job
     #[arg(long, value_name = "N", help_heading = "Rollout",
@@ -342,6 +384,10 @@ impl EvalArgs {
         };
         let args = if args.quick { args.unrecorded() } else { args };
         let args = args.with_output_of_experiment();
+        if args.question().is_some() && args.against.is_none() {
+            let reason = "--stop-when needs --against RUN, the run to compare with";
+            return Err(Self::command().error(ErrorKind::MissingRequiredArgument, reason));
+        }
         match (args.assign, args.lease.or(args.lease_timeout)) {
             (Assign::Dynamic, _) | (_, None) => Ok(args),
             (Assign::Modulo | Assign::Block | Assign::Shuffle, Some(_)) => {
@@ -368,6 +414,11 @@ impl EvalArgs {
             self.given.insert("arena-output".to_owned(), String::new());
         }
         self
+    }
+
+    /// Returns what a sequential test is to find out, if there is one.
+    pub fn question(&self) -> Option<Question> {
+        self.stop_when?.question()
     }
 
     /// Returns the rule by which jobs or episodes are dealt to ranks.

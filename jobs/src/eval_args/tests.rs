@@ -197,3 +197,33 @@ fn a_size_that_is_none_is_refused_with_an_example() {
         })
     );
 }
+
+#[test]
+fn an_early_stop_needs_a_reference_and_numbers_in_their_range() {
+    let with = |words: &[&str]| parse(&[&["--jobs", "a", "--stop-when"], words].concat());
+    let args = with(&["decided", "--against", "base", "--margin", "2.5"]).unwrap();
+    assert_eq!(args.question(), Some(Question::Regression));
+    assert_eq!((args.margin, args.level), (0.025, 0.05));
+    assert_eq!(
+        args.given.keys().collect::<Vec<_>>(),
+        ["against", "margin", "stop-when"],
+        "--resume takes them over"
+    );
+    let reproduced = with(&["reproduced", "--against", "base"]).unwrap();
+    assert_eq!(reproduced.question(), Some(Question::Reproduction));
+    assert_eq!(with(&["end"]).unwrap().question(), None);
+
+    let refusal = |words: &[&str]| with(words).unwrap_err().to_string();
+    assert!(refusal(&["decided"]).contains("--stop-when needs --against RUN"));
+    for (option, value, text) in [
+        ("--margin", "0", "expected a number above 0 and below 100"),
+        ("--margin", "NaN", "expected a number above 0 and below 100"),
+        ("--level", "0.6", "expected a number above 0 and up to 0.5"),
+    ] {
+        let told = refusal(&["decided", "--against", "base", option, value]);
+        assert!(told.contains(text), "{told}");
+    }
+    assert!(refusal(&["decided", "--against", "b", "--only", "x"]).contains("cannot be used with"));
+    assert!(parse(&["--jobs", "a", "--against", "b"]).is_err());
+    assert!(parse(&["--jobs", "a", "--margin", "3"]).is_err());
+}

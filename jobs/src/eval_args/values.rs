@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::journal::Question;
+
 /// Format of messages on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
@@ -28,6 +30,52 @@ pub enum ExportMode {
     Separate,
     /// No datasets.
     None,
+}
+
+/// When a run ends before its last episode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum StopWhen {
+    /// As soon as a loss of the margin against the reference is excluded or shown.
+    Decided,
+    /// As soon as it is known whether the rates differ by less than the margin.
+    Reproduced,
+    /// Never: all episodes run.
+    End,
+}
+
+impl StopWhen {
+    /// Returns the question that has to be decided.
+    pub fn question(self) -> Option<Question> {
+        match self {
+            Self::Decided => Some(Question::Regression),
+            Self::Reproduced => Some(Question::Reproduction),
+            Self::End => None,
+        }
+    }
+}
+
+/// A number that is not in the range of its option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a number above 0 and {end}")]
+pub struct ShareError {
+    end: &'static str,
+}
+
+/// Parses percentage points, and returns them as a difference of rates.
+pub(super) fn points(text: &str) -> Result<f64, ShareError> {
+    let points = text.parse::<f64>().ok();
+    points
+        .filter(|points| *points > 0.0 && *points < 100.0)
+        .map(|points| points / 100.0)
+        .ok_or(ShareError { end: "below 100" })
+}
+
+/// Parses a probability of error.
+pub(super) fn level(text: &str) -> Result<f64, ShareError> {
+    let level = text.parse::<f64>().ok();
+    level
+        .filter(|level| *level > 0.0 && *level <= 0.5)
+        .ok_or(ShareError { end: "up to 0.5" })
 }
 
 /// Size of one camera's image in a video, written as `HEIGHTxWIDTH`.

@@ -19,10 +19,13 @@ use crate::model_server::{self, ModelServer};
 use crate::sha256;
 use variations::{VariantBytes, Variations};
 
+mod entry;
 pub mod rollout;
 pub(crate) mod suite;
 pub(crate) mod variations;
 pub(crate) mod video;
+
+pub use entry::{entry, jobs_file};
 
 /// Maximum size of a jobs file in bytes; the largest known real one has 509 KB.
 const MAX_BYTES: u64 = 64 << 20;
@@ -104,7 +107,10 @@ impl JobFile {
     }
 
     /// Checks the parsed JSON of a jobs file.
-    pub(crate) fn new(path: &Path, sha256: String, value: &Value) -> Result<Self, JobFileError> {
+    ///
+    /// # Errors
+    /// Returns [`JobFileError::Field`] for the first problem found.
+    pub fn new(path: &Path, sha256: String, value: &Value) -> Result<Self, JobFileError> {
         let refuse = |refusal| JobFileError::Field {
             path: path.to_owned(),
             refusal,
@@ -327,6 +333,7 @@ const OWN_NAMES: &[&str] = &[
     "launch.lock",
     "merge.json",
     "superseded",
+    "certificate.json",
     "report.json",
     "report.html",
     "final_benchmark_report.json",

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::episode::Episode;
 use crate::job::JobIndex;
-use crate::journal::Subject;
+use crate::journal::{Decision, Subject};
 use crate::placement::Share;
 
 /// One line of a journal.
@@ -30,6 +30,8 @@ pub enum Line {
     RankEnd(RankEnd),
     /// The checksum of the files of a policy.
     PolicyFiles(PolicyFiles),
+    /// A sequential test has decided, or the run has ended without a decision.
+    Decision(Box<Decision>),
 }
 
 /// Variables that choose the instructions of libtorch's operators on the CPU. The last bits of a
@@ -302,7 +304,7 @@ impl Line {
     /// Returns the job that the line is about, if any.
     pub fn job(&self) -> Option<JobIndex> {
         match self {
-            Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) => None,
+            Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) | Line::Decision(_) => None,
             Line::JobStart(start) => Some(start.job_index),
             Line::EpisodeStart(start) => Some(start.job_index),
             Line::Episode(episode) => Some(episode.job_index),

@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 
 use crate::files;
 
+mod decision;
 mod line;
 mod stamp;
 
+pub use decision::{Decision, Question, Verdict};
 pub use line::{
     EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles, ROUNDING_VARIABLES,
     RankEnd, RankGpu, RankStart,

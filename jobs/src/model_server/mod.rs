@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::fields::{FieldError, FileFields};
 
@@ -89,6 +89,42 @@ pub(crate) fn take(top: &mut FileFields) -> Result<Option<ModelServer>, FieldErr
     match top.take(FIELD) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => parse(value).map(Some),
+    }
+}
+
+impl ModelServer {
+    /// Returns the field of a jobs file from which [`take`] makes the same server.
+    pub(crate) fn entry(&self) -> Value {
+        let Self {
+            command,
+            health,
+            devices,
+            env,
+            cwd,
+            start_timeout,
+            max_restarts,
+            stop_timeout,
+        } = self;
+        let mut entry = json!({
+            "command": command,
+            "start_timeout": start_timeout.as_secs(),
+            "max_restarts": max_restarts,
+            "stop_timeout": stop_timeout.as_secs(),
+        });
+        match health {
+            Health::Url(_) => entry["health_url"] = health.to_string().into(),
+            Health::Port(port) => entry["health_port"] = (*port).into(),
+        }
+        if let Some(devices) = devices {
+            entry["devices"] = json!(devices);
+        }
+        if !env.is_empty() {
+            entry["env"] = json!(env);
+        }
+        if let Some(cwd) = cwd {
+            entry["cwd"] = cwd.to_string_lossy().into();
+        }
+        entry
     }
 }
 

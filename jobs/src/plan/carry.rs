@@ -43,6 +43,8 @@ impl Carry {
         let mut line = line.clone();
         let (index, episode) = match &mut line {
             Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) => return Some(line),
+            // It was about the jobs as they were.
+            Line::Decision(_) => return None,
             Line::JobStart(start) => (&mut start.job_index, None),
             Line::JobEnd(end) => (&mut end.job_index, None),
             Line::EpisodeStart(start) => (&mut start.job_index, Some(start.episode)),

@@ -15,8 +15,18 @@ use crate::cli::commands::{meant, names};
 pub const DEMO_FOLDER: &str = "RRUN_DEMO";
 
 /// Tools, which launch nothing.
-pub const TOOLS: [&str; 10] = [
-    "compare", "demo", "doctor", "fit", "list", "merge", "policies", "report", "verify", "watch",
+pub const TOOLS: [&str; 11] = [
+    "compare",
+    "demo",
+    "doctor",
+    "fit",
+    "list",
+    "merge",
+    "policies",
+    "report",
+    "reproduce",
+    "verify",
+    "watch",
 ];
 
 /// What `rrun help …` asks for.

@@ -77,6 +77,7 @@ pub const COMMANDS: &[CommandRow] = &[
     row("report", Group::Results, "Write the report of a run again", REPORT),
     row("verify", Group::Results, "Check that a run is complete and its files are whole", VERIFY),
     row("compare", Group::Results, "Compare two policies on the same episodes", COMPARE),
+    row("reproduce", Group::Results, "Run a certificate's jobs again, and compare", REPRODUCE),
     row("merge", Group::Results, "Merge several run folders into one", MERGE),
     row("fit", Group::Plan, "Check whether jobs fit into the memory of the GPUs", FIT),
     row("policies", Group::Plan, "List the policy types with their settings", POLICIES),
@@ -164,6 +165,17 @@ const COMPARE: Examples = &[
     (
         "rrun compare base/report.json new/report.json --json",
         "without the run folders",
+    ),
+];
+
+const REPRODUCE: Examples = &[
+    (
+        "rrun reproduce certificate.json --nproc-per-node 2",
+        "until it is decided",
+    ),
+    (
+        "rrun reproduce certificate.json --checkpoint /data/model --all",
+        "with all episodes",
     ),
 ];
 

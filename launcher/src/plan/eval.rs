@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use fit::memory::Need;
 use jobs::assign::Assignment;
+use jobs::journal::Question;
 use jobs::layout::RunFolder;
 use jobs::placement::{Placement, Resources};
 use jobs::plan::{RunFolderError, RunPlan};
@@ -27,6 +28,8 @@ pub struct EvalPlan {
     pub seating: SeatingPlan,
     /// `--accept-changed-jobs`: whether the jobs may differ from those of the existing run.
     pub accepts_changed_jobs: bool,
+    /// What a sequential test is to find out (`--stop-when`), which decides the exit code.
+    pub question: Option<Question>,
     /// Lines to print before the start.
     #[serde(skip)]
     pub notes: Vec<Note>,

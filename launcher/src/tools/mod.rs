@@ -8,6 +8,7 @@
 //! rrun verify DIR         check that everything exists and is complete
 //! rrun compare A B        compare two policies on the same episodes
 //! rrun doctor             check this machine: GPUs, libraries, disk, limits, simulators
+//! rrun reproduce CERT     run the jobs of a certificate again: starts an evaluation in its place
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
 //! rrun list [NAME]        list environments, policies and suites, or describe one of them
 //! rrun policies [TYPE]    list the policy types with their settings
@@ -24,6 +25,7 @@ mod list;
 mod merge;
 mod policies;
 mod report;
+mod reproduce;
 mod under_way;
 mod verify;
 mod watch;
@@ -66,6 +68,7 @@ enum Tool {
     Merge(merge::MergeArgs),
     Policies(policies::PoliciesArgs),
     Report(report::ReportArgs),
+    Reproduce(reproduce::ReproduceArgs),
     Verify(verify::VerifyArgs),
     Watch(Box<watch::WatchArgs>),
 }
@@ -114,6 +117,8 @@ enum ToolError {
     #[error(transparent)]
     Report(#[from] report::ReportError),
     #[error(transparent)]
+    Reproduce(#[from] reproduce::ReproduceError),
+    #[error(transparent)]
     Demo(#[from] demo::DemoError),
     #[error(transparent)]
     Fit(#[from] fit::FitError),
@@ -158,6 +163,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Policies(args)) => policies::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
+        Ok(Tool::Reproduce(args)) => reproduce::run(&args),
         Ok(Tool::Verify(args)) => verify::run(&args),
         Ok(Tool::Watch(args)) => watch::run(&args),
         Err(usage) => {

@@ -288,6 +288,27 @@ mod tests {
         }
     }
 
+    /// The last column of the table of the sequential test in docs/tools.md.
+    #[test]
+    fn nine_of_ten_comparisons_decide_with_as_many_pairs_as_the_guide_says() {
+        for (count, discordant) in [(56, 0.0), (236, 0.025), (445, 0.05), (876, 0.1)] {
+            let [_, passes] = shares(count, discordant, discordant);
+            assert!((0.86..0.97).contains(&passes), "{count}: {passes}");
+        }
+        for (count, only_a, only_b) in [
+            (214, 0.15, 0.05),
+            (78, 0.25, 0.05),
+            (16, 0.5, 0.0),
+            (8, 0.9, 0.0),
+        ] {
+            let [regressions, _] = shares(count, only_a, only_b);
+            assert!(
+                (0.86..0.97).contains(&regressions),
+                "{count}: {regressions}"
+            );
+        }
+    }
+
     #[test]
     fn a_large_loss_is_found() {
         let [regressions, _] = shares(200, 0.25, 0.05);

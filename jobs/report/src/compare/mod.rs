@@ -18,6 +18,7 @@ use crate::stats::paired::{McNemar, MeanDifference, PairCounts, mean_difference}
 use crate::stats::wilson95;
 
 pub mod gate;
+pub mod sequential;
 mod side;
 mod warnings;
 

@@ -5,6 +5,7 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use jobs::episode::Episode;
+use jobs::file::JobFileError;
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::job::Job;
 use jobs::journal::read_line;
@@ -12,6 +13,7 @@ use jobs::layout::RunFolder;
 use jobs::plan::{Identity, RunFolderError, RunPlan};
 use serde_json::Value;
 
+use crate::certificate::{self, Certificate, CertificateError, CertifiedEpisode, CertifiedJob};
 use crate::compare::ComparedRun;
 use crate::{Context, Journals, Merged, Report};
 
@@ -38,6 +40,24 @@ pub enum SideError {
         /// The parse error.
         #[source]
         err: serde_json::Error,
+    },
+    /// A certificate that cannot be read, or was changed.
+    #[error("`{}`: {err}", path.display())]
+    Certificate {
+        /// Path of the certificate.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        err: Box<CertificateError>,
+    },
+    /// The jobs of a certificate are not those of a jobs file.
+    #[error("`{}`: {err}", path.display())]
+    Jobs {
+        /// Path of the certificate.
+        path: PathBuf,
+        /// The first field that no jobs file may have.
+        #[source]
+        err: Box<JobFileError>,
     },
     /// A line that is not an episode.
     #[error("`{}` line {line} is not an episode: {err}", path.display())]
@@ -121,8 +141,22 @@ impl EpisodeResult {
     }
 }
 
+impl From<&CertifiedEpisode> for EpisodeResult {
+    fn from(certified: &CertifiedEpisode) -> Self {
+        Self {
+            episode: certified.episode,
+            seed: certified.seed,
+            solved: certified.success,
+            return_: certified.return_,
+            max_reward: None,
+            length: certified.length,
+        }
+    }
+}
+
 impl Side {
-    /// Reads a run folder, a `report.json` with its `episodes.jsonl`, or an `episodes.jsonl` alone.
+    /// Reads a run folder, a `report.json` with its `episodes.jsonl`, an `episodes.jsonl` alone, or a
+    /// certificate.
     ///
     /// # Errors
     /// Returns [`SideError`] with the file and the line.
@@ -136,6 +170,7 @@ impl Side {
                 path: path.to_owned(),
                 jobs: episodes(path)?,
             }),
+            _ if path.is_file() && certificate::is_certificate(path) => Self::of_certificate(path),
             Some("json") if path.is_file() => Self::of_report(path),
             _ if folder.report().is_file() => Ok(Self {
                 path: path.to_owned(),
@@ -211,6 +246,36 @@ impl Side {
         })
     }
 
+    fn of_certificate(path: &Path) -> Result<Self, SideError> {
+        let found = Certificate::read(path).map_err(|err| SideError::Certificate {
+            path: path.to_owned(),
+            err: Box::new(err),
+        })?;
+        let plan = certificate::plan(&found).map_err(|err| SideError::Jobs {
+            path: path.to_owned(),
+            err: Box::new(err),
+        })?;
+        let side = |(job, certified): (&Job, &CertifiedJob)| {
+            let mut episodes: Vec<_> = certified.episodes.iter().map(EpisodeResult::from).collect();
+            sort(&mut episodes);
+            let side = SideJob {
+                settings: certified.settings.clone(),
+                episodes,
+                ..Self::job(job, plan.seed)
+            };
+            (job.name.clone(), side)
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            jobs: plan
+                .jobs
+                .iter()
+                .zip(&found.contents.jobs)
+                .map(side)
+                .collect(),
+        })
+    }
+
     /// Returns the path, as the command line named it.
     pub fn path(&self) -> &Path {
         &self.path
@@ -278,9 +343,12 @@ fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, SideError> {
         });
         job.episodes.push(EpisodeResult::of(&episode));
     }
-    for job in jobs.values_mut() {
-        job.episodes.sort_by_key(|result| result.episode);
-        job.episodes.dedup_by_key(|result| result.episode);
-    }
+    jobs.values_mut().for_each(|job| sort(&mut job.episodes));
     Ok(jobs)
+}
+
+/// Sorts episodes by their number, and keeps the first of each.
+fn sort(episodes: &mut Vec<EpisodeResult>) {
+    episodes.sort_by_key(|result| result.episode);
+    episodes.dedup_by_key(|result| result.episode);
 }

@@ -106,7 +106,7 @@ impl<'a> Rewrite<'a> {
             .into_iter()
             .for_each(|file| self.file(file));
         let known = match &mut parsed {
-            Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) => {
+            Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) | Line::Decision(_) => {
                 return to.extend_from_slice(line);
             }
             Line::JobStart(start) => self.job(&mut start.job_index),

@@ -14,7 +14,7 @@ use std::ops::Range;
 use jobs::episode::Episode;
 use jobs::file::rollout::MAX_EPISODES;
 use jobs::job::{Job, JobIndex, Length, Status};
-use jobs::journal::{Accepted, JobEnd, JobStart, Line, PolicyFiles};
+use jobs::journal::{Accepted, Decision, JobEnd, JobStart, Line, PolicyFiles, RankStart};
 use jobs::plan::RunPlan;
 use jobs::progress;
 use jobs::threads;
@@ -29,6 +29,7 @@ use crate::merged::scan::{Other, PieceScan, scan};
 
 mod attempts;
 pub(crate) mod busy;
+mod decision;
 pub(crate) mod lives;
 pub(crate) mod matches;
 pub(crate) mod record;
@@ -52,6 +53,8 @@ pub struct Merged<'a> {
     /// One entry for each journal, in the order of [`Journals`].
     pub(crate) events: Vec<Events>,
     pub(crate) policies: Vec<PolicyFiles>,
+    /// Decisions of sequential tests, in the order of the journals.
+    decisions: Vec<Decision>,
     /// Moment of the first and the last line, without those of [`repeats`].
     pub(crate) span: Option<[Moment; 2]>,
     names: InternedNames,
@@ -151,6 +154,7 @@ impl<'a> Merged<'a> {
             none: JobLines::default(),
             events: journals.sources().iter().map(Events::of).collect(),
             policies: Vec::new(),
+            decisions: Vec::new(),
             span: None,
             names: InternedNames::default(),
             damage: journals
@@ -243,6 +247,7 @@ impl<'a> Merged<'a> {
             Line::JobEnd(end) => end.job_index,
             Line::EnvLost(lost) => lost.job_index,
             Line::PolicyFiles(files) => return self.policies.push(files.clone()),
+            Line::Decision(decision) => return self.decisions.push((**decision).clone()),
             _ => return,
         };
         let Some(job) = self
@@ -321,6 +326,12 @@ impl<'a> Merged<'a> {
             .starts
             .iter()
             .map(|start| &start.settings)
+    }
+
+    /// Returns how each life of a rank started, in order of journals and time.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = &RankStart> {
+        let lives = self.events.iter().flat_map(|events| &events.lives);
+        lives.map(|life| &life.start)
     }
 
     /// Returns the numbers of the scored episodes of a job.

@@ -1,5 +1,6 @@
 //! The fields of `report.json`. `docs/report.md` has the same list, and a test compares the two.
 
+use jobs::journal::Decision;
 use serde::{Deserialize, Serialize};
 
 mod coverage;
@@ -33,6 +34,10 @@ pub struct Report {
     /// at first.
     #[serde(default)]
     pub per_policy: Vec<PolicyRates>,
+    /// What a sequential test has decided; `None` if there was none (`--stop-when`), or if the run
+    /// was continued since.
+    #[serde(default)]
+    pub decision: Option<Decision>,
     /// Counts and rates over all jobs, whatever their policies.
     pub overall: Rates,
     /// Unweighted mean of the jobs' success rates.

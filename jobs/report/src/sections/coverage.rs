@@ -84,6 +84,11 @@ impl<'a> Merged<'a> {
             .sum()
     }
 
+    /// Returns whether a sequential test has decided, and the job has all episodes that it needed.
+    pub(crate) fn has_all_needed(&self, job: &Job) -> bool {
+        self.needed_rounds().is_some() && self.missing_count_of(job) == 0
+    }
+
     fn missing_count_of(&self, job: &Job) -> u64 {
         let numbers = self.numbers(job);
         let wanted = job
@@ -100,10 +105,13 @@ impl<'a> Merged<'a> {
                 .count() as u64
     }
 
-    /// Returns how many episodes of a job are known beforehand; they are numbered from 0.
+    /// Returns how many episodes of a job are known beforehand to be needed; they are numbered from
+    /// 0.
     fn numbers(&self, job: &Job) -> u64 {
         match (job.status, job.length) {
-            (Status::Pending, Length::Episodes(count)) => count,
+            (Status::Pending, Length::Episodes(count)) => self
+                .needed_rounds()
+                .map_or(count, |rounds| rounds.min(count)),
             (_, Length::Steps(_)) => 0,
             _ => self.expected(job).unwrap_or(0),
         }

@@ -149,7 +149,8 @@ fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> St
         // The number of episodes of a job in steps is known once all its ranks have ended.
         Length::Steps(_) => progress::has_ended(standing, job, None),
         Length::Episodes(_) | Length::Policy => {
-            all(rates.episodes) && (rates.episodes > 0 || !standing.is_empty())
+            let is_there = all(rates.episodes) || merged.has_all_needed(job);
+            is_there && (rates.episodes > 0 || !standing.is_empty())
         }
     };
     let failed = || {
@@ -159,7 +160,7 @@ fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> St
     };
     match job.length {
         // No matter which ranks ran the episodes, or how earlier attempts ended.
-        Length::Episodes(_) if is_whole && all(rates.scored) => Status::Completed,
+        Length::Episodes(_) if is_whole && rates.errors == 0 => Status::Completed,
         _ if failed() => Status::Failed,
         _ if is_whole => Status::Completed,
         _ if !merged.lines(job.index).starts.is_empty() => Status::Running,

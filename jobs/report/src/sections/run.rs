@@ -16,13 +16,7 @@ use crate::sections::per_job::distinct;
 
 /// Returns when and where the run took place, and how its report was made.
 pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
-    let starts = || {
-        merged
-            .events
-            .iter()
-            .flat_map(|events| &events.lives)
-            .map(|life| &life.start)
-    };
+    let starts = || merged.starts();
     let gpus = merged
         .events
         .iter()
@@ -113,7 +107,10 @@ fn run_of(journal: &str) -> &str {
     name.split_once('_').map_or("", |(_, run)| run)
 }
 
-fn versions<'a>(starts: impl Iterator<Item = &'a RankStart>) -> BTreeMap<String, Vec<String>> {
+/// Returns the versions that ranks reported, by program or library.
+pub(crate) fn versions<'a>(
+    starts: impl Iterator<Item = &'a RankStart>,
+) -> BTreeMap<String, Vec<String>> {
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, version) in starts.flat_map(|start| &start.versions) {
         versions
@@ -130,11 +127,7 @@ fn versions<'a>(starts: impl Iterator<Item = &'a RankStart>) -> BTreeMap<String,
 /// Returns what was asked for, and the settings in effect.
 pub(crate) fn config(merged: &Merged, jobs: &[JobReport]) -> ConfigReport {
     let plan = merged.plan;
-    let starts = merged
-        .events
-        .iter()
-        .flat_map(|events| &events.lives)
-        .map(|life| &life.start);
+    let starts = merged.starts();
     ConfigReport {
         jobs_file: plan.jobs_file.clone(),
         sha256: plan.jobs_sha256.clone(),

@@ -1,5 +1,6 @@
 //! Statistics of a report, and of a comparison of two runs.
 
+pub mod anytime;
 pub mod matched;
 mod normal;
 pub mod paired;

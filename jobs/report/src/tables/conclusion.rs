@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use jobs::count::counted;
 use jobs::job::Status;
 
+use crate::tables::decision;
 use crate::{JobReport, PolicyRates, Rates, Report};
 
 /// Maximum number of policies listed.
@@ -47,6 +48,9 @@ pub fn conclusion(report: &Report) -> String {
             let _ = write!(text, ", {}", solved(rates));
         }
         text.push_str(&errors(rates));
+    }
+    if let Some(decided) = &report.decision {
+        let _ = write!(text, "\n{}", decision(decided));
     }
     for rank in &report.run.missing_ranks {
         let _ = write!(text, "\nrank {rank} did not deliver its results");

@@ -9,11 +9,13 @@ use crate::{Rates, Report};
 
 mod comparison;
 mod conclusion;
+mod decision;
 pub mod points;
 mod variations;
 
 pub use comparison::comparison;
 pub use conclusion::conclusion;
+pub use decision::decision;
 pub use variations::variations;
 
 /// Returns the tables of results: jobs beside each other, and what variations changed. It is empty

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::*;
 use jobs::episode::VideoRef;
 use jobs::job::Variant;
-use jobs::journal::{PolicyFiles, RankEnd, RankGpu, RankStart};
+use jobs::journal::{Decision, PolicyFiles, Question, RankEnd, RankGpu, RankStart, Verdict};
 use jobs::plan::{Git, Resumed};
 
 /// Objects whose keys are data.
@@ -50,6 +50,24 @@ fn full() -> Report {
         bytes: 1,
         at: String::new(),
     };
+    let decision = Decision {
+        against: String::new(),
+        question: Question::Regression,
+        margin: 0.05,
+        level: 0.05,
+        verdict: Verdict::Passed,
+        rounds: 1,
+        comparable_rounds: 1,
+        both: 1,
+        only_a: 0,
+        only_b: 0,
+        neither: 0,
+        errors: 0,
+        difference: None,
+        interval: None,
+        at: String::new(),
+        launch: None,
+    };
     let lines = [
         Line::Rank(RankStart {
             gpu,
@@ -58,6 +76,7 @@ fn full() -> Report {
         Line::JobStart(JobStart::default()),
         Line::EnvLost(Box::new(lost)),
         Line::PolicyFiles(files),
+        Line::Decision(Box::new(decision)),
         line(Episode {
             video,
             ..episode(0, 0, false)

@@ -12,7 +12,7 @@ use jobs::plan::RunPlan;
 use jobs::seed;
 use serde_json::Value;
 
-use crate::{Duplicate, Merged};
+use crate::{Duplicate, Merged, tables};
 
 pub(crate) mod ranges;
 pub mod rerun;
@@ -118,6 +118,9 @@ pub fn run(merged: &Merged) -> Findings {
             "{} of jobs that are not in the plan",
             counted(merged.strangers(), "line")
         ));
+    }
+    if let Some(decision) = merged.decision() {
+        findings.notes.push(tables::decision(decision));
     }
     let mut policies: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for files in merged.policies() {

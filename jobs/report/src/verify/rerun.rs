@@ -54,7 +54,11 @@ pub fn choose(merged: &Merged, plan: &RunPlan, count: usize, seed: u64) -> io::R
     Ok(chosen)
 }
 
-fn outcomes(
+/// Returns the results of those of these episodes that were scored.
+///
+/// # Errors
+/// Returns the errors of the file system.
+pub fn outcomes(
     merged: &Merged,
     job: &Job,
     numbers: &[u64],
@@ -125,10 +129,16 @@ pub fn differences(chosen: &Chosen, again: &Merged, plan: &RunPlan) -> io::Resul
     Ok(lines)
 }
 
-/// Compares seed, end and steps, and the return bit by bit.
-fn difference(before: &EpisodeOutcome, after: &EpisodeOutcome) -> Option<String> {
+fn solved(outcome: &EpisodeOutcome) -> String {
+    let text = outcome.success.map(|success| success.to_string());
+    text.unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// Compares seed, success, end and steps, and the return bit by bit.
+pub(crate) fn difference(before: &EpisodeOutcome, after: &EpisodeOutcome) -> Option<String> {
     let pairs = [
         ("seed", before.seed.to_string(), after.seed.to_string()),
+        ("success", solved(before), solved(after)),
         (
             "end",
             format!("{:?}", before.end),

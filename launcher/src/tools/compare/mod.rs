@@ -12,15 +12,7 @@ use report::compare::gate::{Gate, GateResult, GateVerdict};
 use report::compare::{Comparison, Side, compare};
 
 use crate::tools::{ToolError, print, print_json};
-
-/// Exit code of a significant loss, with `--fail-on`.
-const REGRESSION: u8 = 1;
-
-/// Exit code of an error, with `--fail-on`.
-const ERROR: u8 = 2;
-
-/// Exit code if there are too few episodes to tell, with `--fail-on`.
-const UNDECIDED: u8 = 3;
+use crate::verdict::{ERROR, LOST, UNDECIDED};
 
 /// The margin of `--fail-on regression`, in percentage points.
 const MARGIN: f64 = 5.0;
@@ -162,7 +154,7 @@ fn compared(args: &CompareArgs) -> Result<ExitCode, ToolError> {
     }
     Ok(match gate.map(|gate| gate.verdict) {
         None | Some(GateVerdict::Passed) => ExitCode::SUCCESS,
-        Some(GateVerdict::Regression) => ExitCode::from(REGRESSION),
+        Some(GateVerdict::Regression) => ExitCode::from(LOST),
         Some(GateVerdict::Undecided { .. }) => ExitCode::from(UNDECIDED),
     })
 }

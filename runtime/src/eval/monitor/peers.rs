@@ -114,6 +114,12 @@ impl RankPeers {
         self.store.as_ref()
     }
 
+    /// Returns the part of the store that belongs to this launch attempt; `None` if there are no
+    /// other ranks.
+    pub fn eval_store(&self) -> Option<&Store> {
+        self.eval_store.as_ref()
+    }
+
     /// Returns whether the last heartbeat is more than a second old.
     pub fn is_due(&self) -> bool {
         let moment = now();
@@ -213,18 +219,18 @@ impl RankPeers {
         self.watch.lost(now(), timeout)
     }
 
-    /// Waits about a second, or until no rank has work left.
-    pub fn rest(&self) {
+    /// Waits about a second, or until all leases of a stage are done.
+    pub fn rest(&self, stage: usize) {
         if let Some(eval_store) = &self.eval_store {
             // A timeout is the usual result; a lost connection is noticed by the next query.
-            let _ = eval_store.wait("leased", EVERY);
+            let _ = eval_store.wait(&format!("leased/{stage}"), EVERY);
         }
     }
 
-    /// Wakes the ranks that wait in [`RankPeers::rest`], because all leases are done.
-    pub fn leased(&self) {
+    /// Wakes the ranks that wait in [`RankPeers::rest`], because all leases of a stage are done.
+    pub fn leased(&self, stage: usize) {
         if let Some(eval_store) = &self.eval_store {
-            let _ = eval_store.set("leased", b"");
+            let _ = eval_store.set(&format!("leased/{stage}"), b"");
         }
     }
 
@@ -235,7 +241,7 @@ impl RankPeers {
         beat: Heartbeat,
         timeout: Duration,
         stop: &StopRequest,
-        mut meanwhile: impl FnMut(&[Heartbeat]),
+        mut meanwhile: impl FnMut(&Self, &[Heartbeat]),
     ) -> Vec<usize> {
         let beat = Heartbeat {
             arrived: true,
@@ -261,7 +267,7 @@ impl RankPeers {
         }
         loop {
             let beats: Vec<_> = self.look().cloned().collect();
-            meanwhile(&beats);
+            meanwhile(self, &beats);
             if self.watch.settled(now(), timeout) || stop.asked() {
                 return self.watch.lost(now(), timeout);
             }
@@ -376,7 +382,7 @@ mod tests {
         let arrive = |mut peers: RankPeers| {
             let stop = StopRequest::default();
             stop.call_off("the test does not wait".to_owned());
-            peers.wait_for_all(beat(1), CONNECT, &stop, |_| {})
+            peers.wait_for_all(beat(1), CONNECT, &stop, |_, _| {})
         };
         arrive(rank(1, server.port()));
         arrive(rank(1, server.port()));

@@ -1,7 +1,10 @@
 //! Graceful stop: after a signal (SIGINT, SIGTERM, SIGHUP), or if another rank ends the evaluation,
 //! this rank ends at its next step and leaves all files complete.
+//!
+//! If a sequential test has decided, it begins no more episodes, but finishes those that are under
+//! way: dropping them would favour short, successful ones in the rates of the report.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A stop request by a signal or another rank, polled by the loop.
@@ -9,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 pub struct StopRequest {
     signals: Arc<AtomicUsize>,
     called_off: Arc<OnceLock<String>>,
+    decided: Arc<AtomicBool>,
 }
 
 impl StopRequest {
@@ -35,6 +39,17 @@ impl StopRequest {
     pub fn call_off(&self, reason: String) {
         // Only the first reason is kept.
         let _ = self.called_off.set(reason);
+    }
+
+    /// Lets this rank begin no more episodes, because a sequential test has decided.
+    pub fn decide(&self) {
+        self.decided.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns whether no more episodes are to begin. It is not a stop: the rank ends in the usual
+    /// way.
+    pub fn is_decided(&self) -> bool {
+        self.decided.load(Ordering::SeqCst)
     }
 
     /// Returns whether a stop was requested.

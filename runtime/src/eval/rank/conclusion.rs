@@ -11,6 +11,7 @@ use report::tables;
 use crate::error_file;
 use crate::eval::error::RankError;
 use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::rank::early_stop::EarlyStop;
 use crate::eval::rank::observers::Observers;
 use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::rank::{Evaluation, outcome};
@@ -29,10 +30,21 @@ impl Evaluation<'_> {
             return self.conclude_early(reason);
         }
         let timeout = self.args.gather_timeout();
+        self.observers.exchange_outcomes();
         let Observers {
-            peers, progress, ..
+            peers,
+            progress,
+            early_stop,
+            ..
         } = &mut self.observers;
-        let lost = peers.wait_for_all(last, timeout, self.stop, |beats| progress.all(beats));
+        let lost = peers.wait_for_all(last, timeout, self.stop, |peers, beats| {
+            let early_stop = early_stop.as_mut();
+            if let Some(text) = early_stop.and_then(|stop| stop.exchange(peers.eval_store())) {
+                progress.say(&text);
+            }
+            progress.all(beats);
+        });
+        self.note_decision()?;
         self.end()?;
         if let Some(reason) = self.stop.reason() {
             return self.conclude_early(reason);
@@ -52,7 +64,7 @@ impl Evaluation<'_> {
             peers.wait_for_report(timeout);
             return Ok(ExitCode::from(FINAL));
         }
-        let report = outcome::report(self.setup, together)?;
+        let report = outcome::report(self.setup, together, self.reference_table())?;
         peers.report_is_written();
         if report.complete() {
             return Ok(ExitCode::SUCCESS);
@@ -78,9 +90,31 @@ impl Evaluation<'_> {
     fn conclude_early(&self, reason: String) -> Result<ExitCode, RankError> {
         self.observers.progress.finish();
         if self.setup.env.rank == 0 {
-            outcome::report(self.setup, outcome::from_disk(&self.setup.env, reason))?;
+            let together = outcome::from_disk(&self.setup.env, reason);
+            outcome::report(self.setup, together, self.reference_table())?;
         }
         Ok(ExitCode::from(FINAL))
+    }
+
+    fn reference_table(&self) -> Option<String> {
+        self.observers.early_stop.as_ref()?.table()
+    }
+
+    /// Writes the journal line with the decision of the sequential test, unless the rank was stopped
+    /// before there was one.
+    fn note_decision(&mut self) -> Result<(), RankError> {
+        self.observers.exchange_outcomes();
+        let decision = self
+            .observers
+            .early_stop
+            .as_ref()
+            .and_then(EarlyStop::decision);
+        match decision {
+            Some(decision) if !self.stop.asked() || self.stop.is_decided() => {
+                self.append(&Line::Decision(Box::new(decision)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes the last journal line. The other ranks have been waited for, or will not be.

@@ -24,14 +24,20 @@ pub struct IdleRank<'r, 'a> {
 }
 
 impl IdleRank<'_, '_> {
-    /// Publishes that this rank is idle and waits a moment; returns false if the rank has to stop.
-    pub fn rest(&mut self) -> bool {
+    /// Publishes that this rank is idle and waits a moment for the leases of a stage; returns false
+    /// if the rank is to run no more.
+    pub fn rest(&mut self, stage: usize) -> bool {
         self.observers.on(&Heartbeat {
             arrived: true,
             ..self.last.clone()
         });
-        self.observers.peers.rest();
-        !self.stop.asked()
+        self.observers.peers.rest(stage);
+        !self.is_over()
+    }
+
+    /// Returns whether the rank is to run no more.
+    pub fn is_over(&self) -> bool {
+        self.stop.asked() || self.stop.is_decided()
     }
 
     /// Returns the ranks that do not come back, or have made no progress for `timeout`.
@@ -47,9 +53,9 @@ impl IdleRank<'_, '_> {
         JournalHistory::read(self.setup, &self.observers.progress)
     }
 
-    /// Tells the other ranks that no rank has work left.
-    pub fn finished(&self) {
-        self.observers.peers.leased();
+    /// Tells the other ranks that all leases of a stage are done.
+    pub fn finished(&self, stage: usize) {
+        self.observers.peers.leased(stage);
     }
 
     /// Tells the user something.

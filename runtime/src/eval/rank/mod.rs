@@ -5,11 +5,13 @@
 //!              │                 policy_files hashes the files of the policies (rank 0)
 //!              ├─ each job ────► job_queue    own jobs, then leased ones; idle while none is free
 //!              │                 attempt      rollout::job, line `job_end`, retries
+//!              ├─ early_stop ──► a sequential test on rank 0 ends the run when it has decided
 //!              └─ the end ─────► conclusion   waits for the others; outcome: gather, report
 //! ```
 
 mod attempt;
 mod conclusion;
+pub mod early_stop;
 mod history;
 mod idle;
 mod job_queue;
@@ -18,10 +20,11 @@ mod outcome;
 mod policy_files;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
-use jobs::assign::Work;
+use jobs::assign;
 use jobs::count::counted;
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
@@ -37,6 +40,7 @@ use crate::eval::monitor::exporter::Exporter;
 use crate::eval::monitor::heartbeat::Heartbeat;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::monitor::tally;
+use crate::eval::rank::early_stop::EarlyStop;
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank::idle::IdleRank;
 use crate::eval::rank::job_queue::JobQueue;
@@ -102,9 +106,11 @@ impl<'a> Evaluation<'a> {
             let (jobs, cache) = (&setup.plan.jobs, setup.folder.policy_files());
             self.hashing = Some(PolicyHashing::start(jobs, &history.lines, cache));
         }
+        self.begin_early_stop(&history);
         let own = setup.placement.work.clone();
-        let mut job_queue = JobQueue::new(own, self.args, &setup.env, &history.lines)?;
-        let mut last = self.begin(job_queue.own(), &history);
+        let stages = self.stages();
+        let mut job_queue = JobQueue::new(own, stages, self.args, &setup.env, &history.lines)?;
+        let mut last = self.begin(&job_queue, &history);
         loop {
             let mut idle = IdleRank {
                 setup,
@@ -117,7 +123,7 @@ impl<'a> Evaluation<'a> {
             };
             last = self.job(&work, job_queue.leases(&work), &mut history, last)?;
             self.note_policy_files(PolicyHashing::take)?;
-            if !self.stop.asked() {
+            if !self.stop.asked() && !self.stop.is_decided() {
                 job_queue.after(&work);
             }
             if self.stop.asked() || (self.failed.is_some() && !self.args.continue_on_error) {
@@ -148,7 +154,8 @@ impl<'a> Evaluation<'a> {
 
     /// Returns the first heartbeat of this rank, with its share of the work, and starts the
     /// progress display.
-    fn begin(&mut self, own: Option<&[Work]>, history: &JournalHistory) -> Heartbeat {
+    fn begin(&mut self, job_queue: &JobQueue, history: &JournalHistory) -> Heartbeat {
+        let own = job_queue.own();
         let (env, jobs) = (&self.setup.env, &self.setup.plan.jobs);
         let (lines, launched) = (&history.lines, history.launched.as_str());
         let exporter = self.exporter();
@@ -159,11 +166,39 @@ impl<'a> Evaluation<'a> {
         let counted = tally::own(own.unwrap_or_default(), lines, launched, env.rank);
         // A rank that leases its work has no jobs of its own.
         let (jobs, own) = own.map_or((0, 0), |_| (counted.jobs, counted.own));
+        // Every job ends in the last stage, so that a number of jobs tells nothing.
+        let jobs = if job_queue.is_staged() { 0 } else { jobs };
         Heartbeat {
             device: gpu::name(self.setup.device.device),
             jobs,
             own,
             ..counted
+        }
+    }
+
+    /// Returns the stages in which the jobs run: none, unless a sequential test may end the run.
+    fn stages(&self) -> Vec<Range<u64>> {
+        if self.observers.early_stop.is_none() {
+            return Vec::new();
+        }
+        let (jobs, world_size) = (&self.setup.plan.jobs, self.setup.env.world_size);
+        assign::stages(jobs, self.args.assignment(), world_size)
+    }
+
+    /// Prepares the sequential test, and judges what the journals already have.
+    fn begin_early_stop(&mut self, history: &JournalHistory) {
+        if self.args.question().is_none() {
+            return;
+        }
+        let RankSetup {
+            env, comparison, ..
+        } = self.setup;
+        let (stop, comparison) = (self.stop.clone(), comparison.clone());
+        let mut early_stop = EarlyStop::new(env.rank, env.world_size, stop, comparison);
+        let decided = early_stop.begin(&history.lines, self.observers.peers.eval_store());
+        self.observers.early_stop = Some(early_stop);
+        if let Some(text) = decided {
+            self.observers.progress.say(&text);
         }
     }
 

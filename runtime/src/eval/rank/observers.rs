@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jobs::episode::Episode;
 use jobs::launch::LaunchLock;
 
 use crate::console::{self, Level};
@@ -11,6 +12,7 @@ use crate::eval::monitor::meter::Meter;
 use crate::eval::monitor::peers::RankPeers;
 use crate::eval::monitor::progress::Progress;
 use crate::eval::monitor::stop::StopRequest;
+use crate::eval::rank::early_stop::EarlyStop;
 use crate::eval::rollout::recording::episode_log::JobObserver;
 
 /// The other ranks and the user: the observers of every step.
@@ -26,6 +28,8 @@ pub struct Observers<'a> {
     lock: Option<LaunchLock>,
     /// Samples memory and GPU of this rank.
     pub meter: &'a Meter,
+    /// Decides whether the run ends early; `None` without `--stop-when`.
+    pub early_stop: Option<EarlyStop>,
 }
 
 impl<'a> Observers<'a> {
@@ -44,6 +48,19 @@ impl<'a> Observers<'a> {
             stop,
             lock,
             meter,
+            early_stop: None,
+        }
+    }
+
+    /// Publishes the outcomes of this rank, and looks whether a sequential test has decided.
+    pub fn exchange_outcomes(&mut self) {
+        let store = self.peers.eval_store();
+        let decided = self
+            .early_stop
+            .as_mut()
+            .and_then(|early_stop| early_stop.exchange(store));
+        if let Some(text) = decided {
+            self.progress.say(&text);
         }
     }
 
@@ -74,9 +91,16 @@ impl JobObserver for Observers<'_> {
         if let Some(reason) = self.peers.tell(beat) {
             self.stop.call_off(reason);
         }
+        self.exchange_outcomes();
         if self.progress.shows_all() {
             let beats: Vec<_> = self.peers.look().cloned().collect();
             self.progress.all(&beats);
+        }
+    }
+
+    fn ended(&mut self, episode: &Episode) {
+        if let Some(early_stop) = &mut self.early_stop {
+            early_stop.ended(episode);
         }
     }
 

@@ -106,11 +106,15 @@ fn context(env: &RankEnv) -> Context {
     }
 }
 
-/// Writes the report and prints the tables.
+/// Writes the report and prints the tables, with that of a reference if there is one.
 ///
 /// # Errors
 /// Returns [`RankError::Report`] if a file cannot be read or written.
-pub fn report(setup: &RankSetup, together: Together) -> Result<Report, RankError> {
+pub fn report(
+    setup: &RankSetup,
+    together: Together,
+    reference: Option<String>,
+) -> Result<Report, RankError> {
     let (folder, plan) = (&setup.folder, &setup.plan);
     let failed = |err| RankError::Report {
         folder: folder.root().to_owned(),
@@ -133,6 +137,9 @@ pub fn report(setup: &RankSetup, together: Together) -> Result<Report, RankError
     let results = tables::results(&report);
     if !results.is_empty() {
         console::out(results);
+    }
+    if let Some(reference) = reference {
+        console::out(reference);
     }
     console::out(tables::conclusion(&report));
     console::out(format_args!("report: {}", folder.report().display()));

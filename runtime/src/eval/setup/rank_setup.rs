@@ -13,6 +13,7 @@ use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
 use jobs::setup::Setup;
 use jobs::time::rfc3339;
+use report::compare::sequential::{self, SequentialComparison};
 
 use crate::device::{Decision, gpu};
 use crate::eval::rollout::job::error::JobError;
@@ -33,6 +34,8 @@ pub struct RankSetup {
     pub device: Decision,
     /// This rank's share of the work, and the placement of its environments.
     pub placement: RankPlacement,
+    /// The comparison with the reference of `--against`; only on rank 0.
+    pub comparison: Option<SequentialComparison>,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -80,12 +83,17 @@ impl RankSetup {
         }
         let plan = plan.settle(&folder, args.accept_changed_jobs)?;
         placement.settle(&plan.jobs, &env, device.device);
+        let comparison = match env.rank {
+            0 => sequential::of_run(args, &plan)?,
+            _ => None,
+        };
         Ok(Self {
             env,
             folder,
             plan,
             device,
             placement,
+            comparison,
             notes,
         })
     }

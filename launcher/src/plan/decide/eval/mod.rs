@@ -3,6 +3,7 @@
 
 pub mod crowd;
 pub mod dedicated;
+mod early_stop;
 mod idle;
 pub mod model_server;
 pub mod preflight;
@@ -22,6 +23,7 @@ use jobs::placement::{Placement, Resources};
 use jobs::plan::{RunFolderError, RunPlan, WordsError};
 use jobs::setup::{Setup, SetupError};
 use jobs::time::rfc3339;
+use report::compare::sequential::{self, ReferenceError};
 
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
@@ -66,6 +68,9 @@ pub enum EvalError {
     /// The file of `--measured` cannot be read.
     #[error(transparent)]
     Measured(#[from] MeasuredError),
+    /// The reference of `--against` cannot be compared with the run.
+    #[error("--against: {0}")]
+    Reference(#[from] ReferenceError),
     /// A GPU has too little memory.
     #[error(transparent)]
     Memory(#[from] TooMuch),
@@ -241,6 +246,7 @@ impl EvalRequest {
             rfc3339(SystemTime::now()),
         )
         .started_in(Path::new("."));
+        let comparison = sequential::of_run(&self.args, &run)?;
         let accepts_changed_jobs = self.args.accept_changed_jobs;
         let folder = RunFolder::new(&output);
         let changes = match run.quick {
@@ -256,7 +262,14 @@ impl EvalRequest {
             .chain(changes)
             .chain(moot)
             .map(Note::warning);
-        let notes = warnings.chain(idle).chain(seating.notes()).collect();
+        let limits = comparison
+            .as_ref()
+            .and_then(|comparison| early_stop::note(comparison, &run.jobs));
+        let notes = warnings
+            .chain(idle)
+            .chain(limits)
+            .chain(seating.notes())
+            .collect();
         Ok(EvalPlan {
             run,
             output,
@@ -264,6 +277,7 @@ impl EvalRequest {
             assignment: self.setup.assignment,
             seating,
             accepts_changed_jobs,
+            question: self.args.question(),
             notes,
         })
     }

@@ -193,13 +193,15 @@ impl Leases {
     }
 
     /// Gives up a job if blocks of it are still held: it did not run to its end and will not, so no
-    /// rank is to run it.
-    pub fn give_up(&self, job: JobIndex) {
+    /// rank is to run it. Returns whether that is so.
+    pub fn give_up(&self, job: JobIndex) -> bool {
         let mut set = self.0.borrow_mut();
-        if set.open.keys().any(|(of, _)| *of == job) {
+        let is_held = set.open.keys().any(|(of, _)| *of == job);
+        if is_held {
             set.open.retain(|(of, _), _| *of != job);
             set.client.shut(job);
         }
+        is_held
     }
 
     /// Returns whether the current job is leased in blocks.

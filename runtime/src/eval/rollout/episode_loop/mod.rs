@@ -92,6 +92,11 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
         active.job()
     }
 
+    /// Returns whether no more episodes are to begin.
+    pub fn is_decided(&self) -> bool {
+        self.active.context.stop.is_decided()
+    }
+
     /// Runs the episodes of a source to their end.
     ///
     /// # Errors

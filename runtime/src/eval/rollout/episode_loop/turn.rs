@@ -21,8 +21,12 @@ type Commands = Vec<(EnvIndex, Command)>;
 impl EpisodeLoop<'_, '_> {
     /// Starts the next turn of a group.
     pub(super) fn start_turn(&mut self, index: usize) -> Result<(), JobError> {
+        let is_decided = self.is_decided();
         let schedule = &mut self.groups[index].schedule;
-        let starts = schedule.start();
+        let starts = match is_decided {
+            true => Vec::new(),
+            false => schedule.start(),
+        };
         if starts.is_empty() {
             let needs_chunk = schedule.needs_chunk();
             if !needs_chunk.is_empty() {

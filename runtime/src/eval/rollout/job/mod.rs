@@ -71,6 +71,9 @@ pub fn run(
     let mut episodes = EpisodeLoop::new(active, envs, recording, totals);
     let mut result = Ok(());
     for (index, build) in builds.enumerate() {
+        if context.stop.is_decided() {
+            break;
+        }
         if index > 0 {
             episodes.envs = EnvBuild::make(context)?;
         }
@@ -176,6 +179,9 @@ fn run_build<'l>(
     };
     episodes.alone = true;
     for episode in suspected {
+        if episodes.is_decided() {
+            break;
+        }
         // Write finished episodes first: an episode without its journal line counts as under way.
         episodes.recording.catch_up()?;
         match suspects.standing(job, episode) {

@@ -13,6 +13,9 @@ pub trait JobObserver {
     /// Reports progress.
     fn on(&mut self, beat: &Heartbeat);
 
+    /// Takes note of an episode that is in the journal.
+    fn ended(&mut self, episode: &Episode);
+
     /// Tells the user something once.
     fn say(&mut self, text: &str);
 
@@ -106,6 +109,7 @@ impl EpisodeLog<'_> {
             leases.written(episode.job_index, episode.episode);
         }
         self.beat.count(episode);
+        self.observer.ended(episode);
         self.report();
         Ok(())
     }

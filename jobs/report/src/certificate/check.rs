@@ -1,0 +1,150 @@
+//! Checks a certificate by itself: everything that follows from something else in it is computed
+//! again.
+
+use jobs::episode::End;
+use jobs::job::{Job, Length};
+use jobs::plan::RunPlan;
+use jobs::seed;
+
+use crate::certificate::{
+    Certificate, CertifiedJob, CertifiedRates, Contents, Sample, plan, sample,
+};
+use crate::verify::ranges;
+
+/// Largest difference of a rate that another program may round differently.
+const ROUNDING: f64 = 1e-9;
+
+impl Certificate {
+    /// Returns what is wrong with the certificate, one line each. The hash of its contents is
+    /// checked when it is read.
+    pub fn check(&self) -> Vec<String> {
+        let plan = match plan(self) {
+            Ok(plan) => plan,
+            Err(err) => return vec![format!("its jobs are refused: {err}")],
+        };
+        let mut wrong = Vec::new();
+        for (job, certified) in plan.jobs.iter().zip(&self.contents.jobs) {
+            let told = check_job(&plan, job, certified);
+            wrong.extend(told.into_iter().map(|text| format!("{}: {text}", job.name)));
+        }
+        let all = self.contents.jobs.iter().flat_map(|job| &job.episodes);
+        if !agree(self.contents.rates, CertifiedRates::of(all)) {
+            wrong.push("the rates of all jobs do not follow from the episodes".to_owned());
+        }
+        wrong.extend(completeness(&self.contents));
+        if let Some(sample) = &self.sample {
+            wrong.extend(check_sample(self, sample));
+        }
+        wrong
+    }
+}
+
+fn check_job(plan: &RunPlan, job: &Job, certified: &CertifiedJob) -> Vec<String> {
+    let Length::Episodes(count) = job.length else {
+        return vec!["it has no num_episodes".to_owned()];
+    };
+    let mut wrong = Vec::new();
+    // A stranger's list may be as short as `0-4294967295`, so it is counted before it is followed.
+    let planned = certified.planned.count();
+    if planned > count || certified.planned.count_below(count) < planned {
+        return vec![format!(
+            "episodes {} were planned of a job that has {count}",
+            certified.planned
+        )];
+    }
+    let found = certified.episodes.iter().map(|one| one.episode);
+    if !found.clone().is_sorted_by(|a, b| a < b) {
+        wrong.push("its episodes are not in ascending order, each once".to_owned());
+    }
+    let unplanned: Vec<_> = found
+        .clone()
+        .filter(|number| !certified.planned.has(*number))
+        .collect();
+    if !unplanned.is_empty() {
+        wrong.push(format!("{} not planned", ranges::episodes(&unplanned)));
+    }
+    let of = |is_wrong: &dyn Fn(&crate::certificate::CertifiedEpisode) -> bool| -> Vec<u64> {
+        let episodes = certified.episodes.iter();
+        episodes
+            .filter(|one| is_wrong(one))
+            .map(|one| one.episode)
+            .collect()
+    };
+    let seeds = of(&|one| one.seed != seed::episode(plan.seed, job, one.episode));
+    if !seeds.is_empty() {
+        wrong.push(format!(
+            "{} not run from the seed that plan and number give",
+            ranges::episodes(&seeds)
+        ));
+    }
+    let ends = of(&|one| match one.end {
+        End::Success => one.success != Some(true),
+        End::Error => one.success.is_some(),
+        End::Terminated | End::TimeLimit => one.success.is_none(),
+    });
+    if !ends.is_empty() {
+        wrong.push(format!(
+            "{} solved in one field and not in another",
+            ranges::episodes(&ends)
+        ));
+    }
+    if !agree(certified.rates, CertifiedRates::of(&certified.episodes)) {
+        wrong.push("its rates do not follow from its episodes".to_owned());
+    }
+    wrong
+}
+
+/// Returns why a certificate is not complete although it says so.
+fn completeness(contents: &Contents) -> Option<String> {
+    let is_whole = |job: &CertifiedJob| {
+        let count = job
+            .entry
+            .get("num_episodes")
+            .and_then(serde_json::Value::as_u64);
+        let found = job.episodes.len() as u64;
+        count == Some(job.planned.count())
+            && count == Some(found)
+            && job.episodes.iter().all(|one| one.success.is_some())
+    };
+    let lacking = contents.jobs.iter().find(|job| !is_whole(job));
+    match lacking {
+        _ if !contents.complete => None,
+        Some(job) => Some(format!(
+            "{}: not every episode was planned, run and scored, though the certificate says that it \
+             is complete",
+            job.name()
+        )),
+        None if !contents.findings.is_empty() => {
+            Some("it says that it is complete, and has findings".to_owned())
+        }
+        None => None,
+    }
+}
+
+fn check_sample(certificate: &Certificate, found: &Sample) -> Option<String> {
+    let chosen = sample::choose(
+        &certificate.contents,
+        found.episodes.len(),
+        &certificate.sha256,
+    );
+    let is_chosen = chosen.len() == found.episodes.len()
+        && chosen
+            .iter()
+            .zip(&found.episodes)
+            .all(|(chosen, one)| (&chosen.job, chosen.episode) == (&one.job, one.episode));
+    (!is_chosen).then(|| "its sample does not have the episodes that its hash chooses".to_owned())
+}
+
+/// Returns whether rates are the same up to rounding.
+fn agree(said: CertifiedRates, computed: CertifiedRates) -> bool {
+    let near = |a: f64, b: f64| (a - b).abs() <= ROUNDING;
+    let rate = match (said.success_rate, computed.success_rate) {
+        (Some(a), Some(b)) => near(a, b),
+        (a, b) => a == b,
+    };
+    let interval = match (said.wilson95, computed.wilson95) {
+        (Some([low, high]), Some(wanted)) => near(low, wanted[0]) && near(high, wanted[1]),
+        (a, b) => a == b,
+    };
+    (said.episodes, said.successes) == (computed.episodes, computed.successes) && rate && interval
+}

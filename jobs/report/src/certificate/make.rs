@@ -1,0 +1,164 @@
+//! Makes the contents of a certificate from the plan and journals of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use jobs::files;
+use jobs::job::{Job, Length, Status};
+use jobs::layout::RunFolder;
+use jobs::sha256;
+use serde_json::Value;
+
+use crate::certificate::canonical::{self, CanonicalError};
+use crate::certificate::{
+    Certificate, CertifiedEpisode, CertifiedFiles, CertifiedJob, CertifiedJournal, CertifiedRates,
+    CertifiedRun, Contents, Machine, SCHEMA,
+};
+use crate::merged::Merged;
+use crate::merged::record::Repetition;
+use crate::sections::per_job::distinct;
+use crate::sections::run::{run_id, versions};
+use crate::verify::HOW;
+
+/// Why a run cannot be certified.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// No job was to run.
+    #[error("no job of the plan was to run")]
+    NoJob,
+    /// The episodes of a job cannot be run again one by one.
+    #[error(
+        "job `{0}` has no num_episodes, so its episodes cannot be run again one by one; give it \
+         num_episodes instead of num_steps"
+    )]
+    Uncounted(String),
+    /// The contents have no canonical text.
+    #[error("the run has a value that no certificate can have: {0}")]
+    Canonical(#[from] CanonicalError),
+    /// A file of the run cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Makes the certificate of a run, without sample and signature. `findings` are those of `rrun
+/// verify`; with any, the certificate is not complete.
+///
+/// # Errors
+/// Returns [`Refused`] for a run whose episodes are not counted, and for an integer that JSON cannot
+/// carry everywhere.
+pub fn make(
+    folder: &RunFolder,
+    merged: &Merged,
+    mut findings: Vec<String>,
+) -> Result<Certificate, Refused> {
+    let pending = |job: &&Job| job.status == Status::Pending;
+    let jobs: Vec<_> = merged
+        .plan
+        .jobs
+        .iter()
+        .filter(pending)
+        .map(|planned| job(merged, planned, &mut findings))
+        .collect::<Result<_, _>>()?;
+    if jobs.is_empty() {
+        return Err(Refused::NoJob);
+    }
+    let policies = merged.policies().iter().map(|found| CertifiedFiles {
+        policy_type: found.policy_type.clone(),
+        path: found.path.clone(),
+        sha256: found.sha256.clone(),
+        bytes: found.bytes,
+    });
+    let server = merged.plan.model_server.as_ref();
+    let contents = Contents {
+        complete: findings.is_empty(),
+        findings,
+        run: run(folder, merged)?,
+        policies: distinct(policies),
+        machines: machines(merged),
+        versions: versions(merged.starts()),
+        model_server: jobs::file::jobs_file(&[], server)
+            .get("model_server")
+            .cloned(),
+        rates: CertifiedRates::of(jobs.iter().flat_map(|job| &job.episodes)),
+        jobs,
+    };
+    Ok(Certificate {
+        schema: SCHEMA.to_owned(),
+        sha256: canonical::sha256(&contents)?,
+        contents,
+        sample: None,
+        signature: None,
+    })
+}
+
+/// Returns the machines of the ranks, each once.
+pub fn machines(merged: &Merged) -> Vec<Machine> {
+    distinct(merged.starts().map(Machine::from))
+}
+
+fn run(folder: &RunFolder, merged: &Merged) -> io::Result<CertifiedRun> {
+    let plan = merged.plan;
+    let journal = |name: String| {
+        let sum = sha256::of_reader(files::open(&folder.root().join(&name))?)?;
+        io::Result::Ok(CertifiedJournal {
+            name,
+            sha256: sum.sha256,
+            bytes: sum.bytes,
+        })
+    };
+    let names = merged.journals.sources().iter().map(|one| one.name.clone());
+    Ok(CertifiedRun {
+        id: run_id(plan),
+        created: plan.created.clone(),
+        ended: merged.span.map(|[_, last]| last.text()),
+        rrun: plan.rrun.clone(),
+        git: plan.git.clone(),
+        world_size: plan.world_size,
+        seed: plan.seed,
+        options: plan.options.clone(),
+        jobs_file: plan.jobs_file.clone(),
+        jobs_sha256: plan.jobs_sha256.clone(),
+        plan_sha256: sha256::of_reader(files::open(&folder.plan())?)?.sha256,
+        journals: names.map(journal).collect::<io::Result<_>>()?,
+    })
+}
+
+fn job(merged: &Merged, job: &Job, findings: &mut Vec<String>) -> Result<CertifiedJob, Refused> {
+    let Length::Episodes(count) = job.length else {
+        return Err(Refused::Uncounted(job.name.clone()));
+    };
+    if let Some(only) = &job.only {
+        findings.push(format!(
+            "{}: {} of {count} episodes were planned (--only)",
+            job.name,
+            only.count()
+        ));
+    }
+    let mut episodes = Vec::new();
+    merged.each_episode_of(job, |episode| {
+        episodes.push(CertifiedEpisode::from(&episode))
+    })?;
+    let mut entry = jobs::file::entry(job);
+    entry.remove("video_cfg");
+    let lines = merged.lines(job.index);
+    Ok(CertifiedJob {
+        entry,
+        settings: settings(merged, job),
+        planned: job.selection(count).collect(),
+        scored_again: lines
+            .episodes
+            .iter()
+            .filter(|record| record.again != Repetition::Once)
+            .count() as u64,
+        rates: CertifiedRates::of(&episodes),
+        episodes,
+    })
+}
+
+/// Returns the settings of the last start, without those that affect no result.
+fn settings(merged: &Merged, job: &Job) -> BTreeMap<String, Value> {
+    let how: BTreeSet<&str> = HOW.into_iter().collect();
+    let mut settings = merged.settings_of(job).last().cloned().unwrap_or_default();
+    settings.retain(|name, _| !how.contains(name.as_str()));
+    settings
+}

@@ -1,0 +1,31 @@
+//! A certificate: one file with everything that somebody else needs to check the result of a run,
+//! and to run it again.
+//!
+//! ```text
+//! plan, journals ─► make ─► contents ─► canonical JSON ─► SHA-256 ─► sample: which episodes are run again
+//!                                                                     └─► signature
+//! file of a stranger ─► read (size, form, hash) ─┬─► check    coverage, seeds, rates, sample
+//!                                                ├─► rebuild  jobs file, plan
+//!                                                └─► leaderboard
+//! ```
+//! The hash covers `contents`, and the signature covers hash and sample. Which episodes are run
+//! again follows from the hash, so it is known only after all results are.
+
+pub mod canonical;
+mod check;
+mod make;
+mod read;
+mod rebuild;
+pub mod sample;
+mod schema;
+
+pub use make::{Refused, machines, make};
+pub use read::{CertificateError, MAX_BYTES, PREFIX, is_certificate};
+pub use rebuild::{jobs_file, only, plan};
+pub use schema::*;
+
+/// The `schema` field of every certificate that this version writes.
+pub const SCHEMA: &str = "rrun/certificate/1";
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,334 @@
+//! The fields of a certificate. `docs/certificates.md` explains them.
+
+use std::collections::BTreeMap;
+
+use jobs::episode::{End, Episode, EpisodeOutcome};
+use jobs::episode_numbers::EpisodeNumbers;
+use jobs::job::JobIndex;
+use jobs::journal::RankStart;
+use jobs::plan::Git;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::certificate::canonical::{self, CanonicalError};
+use crate::stats::wilson95;
+use crate::verify::rerun;
+
+/// A certificate of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// Schema of the file: `rrun/certificate/1`.
+    pub schema: String,
+    /// SHA-256 of the canonical JSON of `contents`, see [`crate::certificate::canonical`].
+    pub sha256: String,
+    /// What is certified.
+    pub contents: Contents,
+    /// Episodes that were run again before the certificate was written; `None` if none were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
+    /// Who vouches for the rest of the certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Signature>,
+}
+
+/// What is certified: what was run, where, and what came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Contents {
+    /// Whether every episode of every job was planned, run once and scored, and `findings` is empty.
+    pub complete: bool,
+    /// Findings of `rrun verify`, and episodes that were not planned.
+    pub findings: Vec<String>,
+    /// The run.
+    pub run: CertifiedRun,
+    /// Files and folders of the policies.
+    pub policies: Vec<CertifiedFiles>,
+    /// The machines of the ranks, each once.
+    pub machines: Vec<Machine>,
+    /// Versions that the ranks reported, by program or library; more than one if ranks differ.
+    pub versions: BTreeMap<String, Vec<String>>,
+    /// The model server that ran beside the ranks, as in a jobs file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_server: Option<Value>,
+    /// The jobs that were run, in file order.
+    pub jobs: Vec<CertifiedJob>,
+    /// Rates over all jobs.
+    pub rates: CertifiedRates,
+}
+
+/// The run that is certified.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CertifiedRun {
+    /// Id of the run.
+    pub id: String,
+    /// When the run was begun, RFC 3339 in UTC.
+    pub created: String,
+    /// When the last line of any journal was written, RFC 3339 in UTC.
+    pub ended: Option<String>,
+    /// Version of `rrun` that begun the run.
+    pub rrun: String,
+    /// State of the folder that the run was begun in, if that folder was under git.
+    pub git: Option<Git>,
+    /// Number of ranks when the run was begun.
+    pub world_size: usize,
+    /// Base seed (`--seed`).
+    pub seed: u64,
+    /// Command-line options that `--resume` takes over, by their long names.
+    pub options: BTreeMap<String, String>,
+    /// The jobs file, as the command line named it.
+    pub jobs_file: String,
+    /// SHA-256 of the jobs file.
+    pub jobs_sha256: String,
+    /// SHA-256 of `plan.json`.
+    pub plan_sha256: String,
+    /// The journals from which the results were taken.
+    pub journals: Vec<CertifiedJournal>,
+}
+
+/// A journal, which the author can be asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertifiedJournal {
+    /// Path relative to the run folder.
+    pub name: String,
+    /// SHA-256 of the file.
+    pub sha256: String,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// A file or folder of a policy, with fields as in [`jobs::journal::PolicyFiles`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CertifiedFiles {
+    /// Policy type.
+    #[serde(rename = "type")]
+    pub policy_type: String,
+    /// File or folder, as the jobs name it.
+    pub path: String,
+    /// SHA-256 of the file, or of the list of the folder's files.
+    pub sha256: String,
+    /// Total size in bytes.
+    pub bytes: u64,
+}
+
+/// A machine on which ranks ran, as far as results may depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Machine {
+    /// Host name.
+    pub host: String,
+    /// Model name of the processor.
+    pub cpu: Option<String>,
+    /// Model name of the GPU; `None` if the ranks worked on the CPU.
+    pub gpu: Option<String>,
+    /// Number of threads of libtorch's operators on the CPU.
+    pub threads: Option<usize>,
+    /// Variables that choose the instructions of libtorch, [`jobs::journal::ROUNDING_VARIABLES`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rounding: BTreeMap<String, String>,
+}
+
+/// A job, and what came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CertifiedJob {
+    /// The entry of a jobs file from which the job can be run again.
+    pub entry: Map<String, Value>,
+    /// Settings in effect, without those of the place (devices, number of environments): versions
+    /// of the simulator's packages are `env_versions`, those of the policy's `policy_versions`.
+    pub settings: BTreeMap<String, Value>,
+    /// The episodes that were planned: all of the job, or those of `--only`.
+    pub planned: EpisodeNumbers,
+    /// Number of episodes that were scored more than once, because a rank died or was continued.
+    pub scored_again: u64,
+    /// Rates of the job.
+    pub rates: CertifiedRates,
+    /// Every episode that was found, in order of number.
+    pub episodes: Vec<CertifiedEpisode>,
+}
+
+/// The result of an episode.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CertifiedEpisode {
+    /// Number within the job.
+    pub episode: u64,
+    /// Seed of the episode, see [`jobs::seed`].
+    pub seed: u64,
+    /// Whether the task was solved; `null` if the episode ended with an error.
+    pub success: Option<bool>,
+    /// How the episode ended.
+    pub end: End,
+    /// Number of steps.
+    pub length: u64,
+    /// Sum of rewards.
+    #[serde(rename = "return")]
+    pub return_: f64,
+}
+
+/// A success rate with its interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CertifiedRates {
+    /// Number of episodes.
+    pub episodes: u64,
+    /// Number of solved episodes.
+    pub successes: u64,
+    /// `successes / episodes`; an episode that ended with an error counts as not solved.
+    pub success_rate: Option<f64>,
+    /// Wilson interval at 95 %.
+    pub wilson95: Option<[f64; 2]>,
+}
+
+/// Episodes that the author ran again, chosen by the hash of the contents.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Number of ranks that ran them.
+    pub ranks: usize,
+    /// Number of environments of each job.
+    pub environments: usize,
+    /// The machines of these ranks.
+    pub machines: Vec<Machine>,
+    /// The episodes, in the order in which the hash chooses them.
+    pub episodes: Vec<RepeatedEpisode>,
+}
+
+/// An episode that was run again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RepeatedEpisode {
+    /// Name of the job.
+    pub job: String,
+    /// Number within the job.
+    pub episode: u64,
+    /// What came out; `null` if the episode was not scored.
+    pub again: Option<CertifiedEpisode>,
+}
+
+/// A signature of `ssh-keygen -Y sign` in the namespace `rrun-certificate`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signature {
+    /// The armored signature of [`Certificate::signed_text`].
+    pub ssh: String,
+}
+
+impl Certificate {
+    /// Returns the text that is signed: the canonical JSON of `schema`, `sha256` and `sample`. The
+    /// hash stands for the contents.
+    ///
+    /// # Errors
+    /// Returns [`CanonicalError`] for a sample that a stranger has filled with integers beyond JSON.
+    pub fn signed_text(&self) -> Result<Vec<u8>, CanonicalError> {
+        let Self {
+            schema,
+            sha256,
+            contents: _,
+            sample,
+            signature: _,
+        } = self;
+        canonical::text(&json!({"schema": schema, "sha256": sha256, "sample": sample}))
+    }
+
+    /// Returns the episode of a job.
+    pub fn episode(&self, job: &str, number: u64) -> Option<&CertifiedEpisode> {
+        let job = self.contents.jobs.iter().find(|one| one.name() == job)?;
+        let found = job
+            .episodes
+            .binary_search_by_key(&number, |one| one.episode);
+        found.ok().map(|position| &job.episodes[position])
+    }
+
+    /// Returns how many episodes of the sample came out the same again, to the last bit, and how many
+    /// there are; `None` without a sample.
+    pub fn sample_agreement(&self) -> Option<(usize, usize)> {
+        let episodes = &self.sample.as_ref()?.episodes;
+        let agrees = |one: &&RepeatedEpisode| {
+            let before = self.episode(&one.job, one.episode);
+            before
+                .zip(one.again.as_ref())
+                .is_some_and(|(before, again)| before.difference(again).is_none())
+        };
+        Some((episodes.iter().filter(agrees).count(), episodes.len()))
+    }
+}
+
+impl CertifiedJob {
+    /// Returns the name of the job; empty if a stranger has left it out.
+    pub fn name(&self) -> &str {
+        self.entry
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    /// Returns the suite that the job says it belongs to, with the version of its protocol.
+    pub fn suite(&self) -> Option<(String, String)> {
+        let suite = self.entry.get("suite")?;
+        let text = |field: &str| match suite.get(field)? {
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        Some((text("name")?, text("protocol")?))
+    }
+}
+
+impl CertifiedEpisode {
+    /// Returns the result with the position of its job.
+    pub fn outcome(&self, job_index: JobIndex) -> EpisodeOutcome {
+        EpisodeOutcome {
+            job_index,
+            episode: self.episode,
+            seed: self.seed,
+            success: self.success,
+            end: self.end,
+            length: self.length,
+            return_: self.return_,
+        }
+    }
+
+    /// Returns in what another run of the episode differs.
+    pub fn difference(&self, again: &Self) -> Option<String> {
+        rerun::difference(&self.outcome(JobIndex(0)), &again.outcome(JobIndex(0)))
+    }
+}
+
+impl From<&EpisodeOutcome> for CertifiedEpisode {
+    fn from(outcome: &EpisodeOutcome) -> Self {
+        Self {
+            episode: outcome.episode,
+            seed: outcome.seed,
+            success: outcome.success,
+            end: outcome.end,
+            length: outcome.length,
+            return_: outcome.return_,
+        }
+    }
+}
+
+impl From<&Episode> for CertifiedEpisode {
+    fn from(episode: &Episode) -> Self {
+        Self::from(&episode.outcome())
+    }
+}
+
+impl From<&RankStart> for Machine {
+    fn from(start: &RankStart) -> Self {
+        Self {
+            host: start.host.clone(),
+            cpu: start.cpu.clone(),
+            gpu: start.gpu.as_ref().map(|gpu| gpu.name.clone()),
+            threads: start.threads,
+            rounding: start.rounding.clone(),
+        }
+    }
+}
+
+impl CertifiedRates {
+    /// Computes the rates of some episodes.
+    pub fn of<'a>(episodes: impl IntoIterator<Item = &'a CertifiedEpisode>) -> Self {
+        let (mut count, mut successes) = (0, 0);
+        for episode in episodes {
+            count += 1;
+            successes += u64::from(episode.success == Some(true));
+        }
+        Self {
+            episodes: count,
+            successes,
+            success_rate: (count > 0).then(|| successes as f64 / count as f64),
+            wilson95: wilson95(successes, count),
+        }
+    }
+}

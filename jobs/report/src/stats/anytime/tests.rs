@@ -1,0 +1,235 @@
+use super::*;
+use proptest::prelude::*;
+
+/// Numbers in [0, 1) from SplitMix64 (Steele, Lea and Flood 2014).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Returns a difference: −1 with the first probability, 1 with the second.
+    fn difference(&mut self, [lost, won]: [f64; 2]) -> i32 {
+        match self.next() {
+            number if number < lost => -1,
+            number if number < lost + won => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// Returns the share of 10 000 runs in which `rejects` says so at the end of any round. A round has
+/// one difference per job, with the job's probabilities.
+fn share(jobs: &[[f64; 2]], rounds: u32, rejects: impl Fn(&PairedSums) -> bool) -> f64 {
+    const RUNS: u32 = 10_000;
+    let mut numbers = Numbers(11);
+    let mut found = 0_u32;
+    for _ in 0..RUNS {
+        let mut sums = PairedSums::new(1);
+        for _ in 0..rounds {
+            for job in jobs {
+                sums.add(1, numbers.difference(*job));
+            }
+            if rejects(&sums) {
+                found += 1;
+                break;
+            }
+        }
+    }
+    f64::from(found) / f64::from(RUNS)
+}
+
+fn sums(counts: [u64; 3]) -> PairedSums {
+    let mut sums = PairedSums::new(1);
+    for (difference, count) in (-1..).zip(counts) {
+        (0..count).for_each(|_| sums.add(1, difference));
+    }
+    sums
+}
+
+#[test]
+fn a_capital_is_the_mean_over_the_bets_of_the_products() {
+    let sums = sums([2, 3, 4]);
+    let product = |bet: f64| {
+        (1.0 + bet * (-1.0 + 0.1)).powi(2) * (1.0 + bet * 0.1).powi(3) * (1.0 + bet * 1.1).powi(4)
+    };
+    let mean = bets().map(|share| product(share / 0.9)).sum::<f64>() / f64::from(BETS);
+    assert!((sums.capital_above(-0.1) - mean.ln()).abs() < 1e-12);
+    assert_eq!(
+        PairedSums::new(1).capital_above(0.3),
+        0.0,
+        "nothing won yet"
+    );
+}
+
+#[test]
+fn nobody_bets_all_that_there_is() {
+    let all: Vec<f64> = bets().collect();
+    assert_eq!(all.len(), 16);
+    assert!((all[0] - LARGEST).abs() < 1e-12 && (all[15] - SMALLEST).abs() < 1e-12);
+    assert!(sums([1000, 0, 0]).capital_above(-0.9).is_finite());
+}
+
+#[test]
+fn without_differences_every_mean_is_possible() {
+    assert_eq!(
+        PairedSums::new(1).interval(0.05).map(f64::round),
+        [-1.0, 1.0]
+    );
+}
+
+#[test]
+fn many_equal_outcomes_narrow_the_interval_about_zero() {
+    let [low, high] = sums([0, 120, 0]).interval(0.05);
+    assert!(low < -0.049 && low > -0.052, "{low}");
+    assert!((low + high).abs() < 1e-9);
+    assert!(sums([0, 125, 0]).is_above(-0.05, 0.025));
+}
+
+// Errors at any of the looks, of which there is one after each round. Ville's inequality bounds them
+// by the level; 0.003 is two standard errors of 10 000 runs.
+
+#[test]
+fn an_equal_policy_is_rarely_called_different() {
+    for discordant in [0.02, 0.1, 0.25] {
+        let jobs = [[discordant, discordant]; 4];
+        let below = share(&jobs, 100, |sums| sums.is_below(0.0, 0.025));
+        assert!(below <= 0.025 + 0.003, "{discordant}: {below}");
+        let either = share(&jobs, 50, |sums| {
+            sums.is_below(0.0, 0.025) || sums.is_above(0.0, 0.025)
+        });
+        assert!(either <= 0.05 + 0.004, "{discordant}: {either}");
+    }
+}
+
+#[test]
+fn a_loss_of_exactly_the_margin_rarely_passes() {
+    for won in [0.0, 0.05, 0.2] {
+        let jobs = [[won + 0.05, won]; 4];
+        let passes = share(&jobs, 100, |sums| sums.is_above(-0.05, 0.025));
+        assert!(passes <= 0.025 + 0.003, "{won}: {passes}");
+    }
+}
+
+#[test]
+fn a_difference_of_exactly_the_margin_is_rarely_called_the_same() {
+    let jobs = [[0.05, 0.1]; 4];
+    let same = share(&jobs, 100, |sums| {
+        sums.is_above(-0.05, 0.05) && sums.is_below(0.05, 0.05)
+    });
+    assert!(same <= 0.05 + 0.004, "{same}");
+}
+
+/// One job has gained what another has lost, so that the mean is the margin although no job's is.
+#[test]
+fn jobs_that_differ_do_not_raise_the_errors() {
+    let jobs = [[0.7, 0.0], [0.0, 0.5], [0.0, 0.0], [0.05, 0.05]];
+    let mean: f64 = jobs.iter().map(|[lost, won]| won - lost).sum::<f64>() / 4.0;
+    assert!((mean + 0.05).abs() < 1e-12);
+    let passes = share(&jobs, 100, |sums| sums.is_above(-0.05, 0.025));
+    assert!(passes <= 0.025 + 0.003, "{passes}");
+    let equal = [[0.6, 0.0], [0.0, 0.6]];
+    let below = share(&equal, 100, |sums| sums.is_below(0.0, 0.025));
+    assert!(below <= 0.025 + 0.003, "{below}");
+}
+
+/// Four jobs begin in the same states and always end alike. As separate bets they would reject far
+/// too often; as one cluster they do not.
+#[test]
+fn jobs_of_one_cluster_count_as_one_bet() {
+    let shares = |largest: u32, bets: u32| {
+        const RUNS: u32 = 2_000;
+        let mut numbers = Numbers(5);
+        let mut found = 0_u32;
+        for _ in 0..RUNS {
+            let mut sums = PairedSums::new(largest);
+            for _ in 0..60 {
+                let difference = numbers.difference([0.3, 0.3]);
+                for _ in 0..bets {
+                    let pairs = 4 / bets;
+                    sums.add(pairs, difference * pairs as i32);
+                }
+                if sums.is_below(0.0, 0.025) {
+                    found += 1;
+                    break;
+                }
+            }
+        }
+        f64::from(found) / f64::from(RUNS)
+    };
+    assert!(shares(4, 1) <= 0.025 + 0.007, "{}", shares(4, 1));
+    assert!(shares(1, 4) > 0.06, "{}", shares(1, 4));
+}
+
+/// Asserts that `rejects` holds after `wanted` pairs on average, within five percent: the mean of
+/// 2000 runs, with a look after each pair.
+#[track_caller]
+fn assert_pairs(differences: [f64; 2], wanted: f64, rejects: impl Fn(&PairedSums) -> bool) {
+    const RUNS: u32 = 2_000;
+    const MOST: u32 = 5_000;
+    let mut numbers = Numbers(3);
+    let mut pairs = 0_u64;
+    for _ in 0..RUNS {
+        let mut sums = PairedSums::new(1);
+        for _ in 0..MOST {
+            sums.add(1, numbers.difference(differences));
+            pairs += 1;
+            if rejects(&sums) {
+                break;
+            }
+        }
+    }
+    let found = pairs as f64 / f64::from(RUNS);
+    assert!(
+        (found / wanted - 1.0).abs() < 0.05,
+        "{differences:?}: {found}"
+    );
+}
+
+// The table in docs/tools.md; its last column is tested in `compare::gate`.
+
+#[test]
+fn equal_policies_pass_after_as_many_pairs_as_the_guide_says() {
+    for (discordant, wanted) in [(0.0, 123.0), (0.025, 266.0), (0.05, 426.0), (0.1, 787.0)] {
+        assert_pairs([discordant; 2], wanted, |sums| sums.is_above(-0.05, 0.025));
+    }
+}
+
+#[test]
+fn losses_are_found_after_as_many_pairs_as_the_guide_says() {
+    for (differences, wanted) in [
+        ([0.15, 0.05], 197.0),
+        ([0.25, 0.05], 73.0),
+        ([0.5, 0.0], 18.0),
+        ([0.9, 0.0], 10.0),
+    ] {
+        assert_pairs(differences, wanted, |sums| sums.is_below(0.0, 0.025));
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_mean_lies_in_its_interval_and_exchanging_a_and_b_turns_it(
+        counts in prop::array::uniform3(0_u64..300), level in 0.001_f64..0.3
+    ) {
+        prop_assume!(counts.iter().sum::<u64>() > 0);
+        let mean = (counts[2] as f64 - counts[0] as f64) / counts.iter().sum::<u64>() as f64;
+        let [low, high] = sums(counts).interval(level);
+        prop_assert!(-1.0 <= low && low <= mean && mean <= high && high <= 1.0);
+        let [turned_low, turned_high] = sums([counts[2], counts[1], counts[0]]).interval(level);
+        prop_assert!((low + turned_high).abs() < 1e-9 && (high + turned_low).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_capital_falls_as_the_mean_that_it_bets_against_grows(
+        counts in prop::array::uniform3(0_u64..300), delta in -0.99_f64..0.98
+    ) {
+        let sums = sums(counts);
+        prop_assert!(sums.capital_above(delta + 0.01) <= sums.capital_above(delta) + 1e-9);
+    }
+}

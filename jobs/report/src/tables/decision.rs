@@ -1,0 +1,103 @@
+//! Describes the decision of a sequential test in one line.
+
+use jobs::count::counted;
+use jobs::journal::{Decision, Verdict};
+
+/// Returns what a sequential test has decided, on how many rounds, and the difference.
+pub fn decision(decision: &Decision) -> String {
+    let Decision {
+        verdict,
+        rounds,
+        against,
+        ..
+    } = decision;
+    let points = decision.margin * 100.0;
+    let meaning = match verdict {
+        Verdict::Passed => format!("the run has not lost {points} points or more"),
+        Verdict::Regression => format!(
+            "the run has solved fewer episodes, and a loss of {points} points or more is not \
+             excluded"
+        ),
+        Verdict::Same => format!("the rates differ by less than {points} points"),
+        Verdict::Different => {
+            format!("the rates differ, and a difference of {points} points or more is not excluded")
+        }
+        Verdict::Undecided => format!("{points} points are neither shown nor excluded"),
+    };
+    let pairs = pairs(decision);
+    let mut text = format!(
+        "{} after {}, {}: {meaning}",
+        verdict.as_str(),
+        counted(*rounds, "round"),
+        counted(pairs, "pair"),
+    );
+    if decision.errors > 0 {
+        text += &format!(", {} left out for errors", counted(decision.errors, "pair"));
+    }
+    text + &format!("; difference from `{against}`: {}", difference(decision))
+}
+
+/// Returns the number of pairs that count. The journal may come from another user.
+fn pairs(decision: &Decision) -> u64 {
+    [
+        decision.both,
+        decision.only_a,
+        decision.only_b,
+        decision.neither,
+    ]
+    .into_iter()
+    .fold(0, u64::saturating_add)
+}
+
+fn difference(decision: &Decision) -> String {
+    let (Some(difference), Some([low, high])) = (decision.difference, decision.interval) else {
+        return "unknown".to_owned();
+    };
+    format!(
+        "{:+.1} points ({} %, at any time: {:+.1} to {:+.1})",
+        difference * 100.0,
+        // Without the last digits of a binary fraction.
+        ((1.0 - decision.level) * 1e6).round() / 1e4,
+        low * 100.0,
+        high * 100.0
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use jobs::journal::Question;
+
+    use super::*;
+
+    fn of(verdict: Verdict, errors: u64) -> String {
+        decision(&Decision {
+            against: "outputs/base".to_owned(),
+            question: Question::Regression,
+            margin: 0.05,
+            level: 0.05,
+            verdict,
+            rounds: 12,
+            comparable_rounds: 40,
+            both: 10,
+            only_a: 9,
+            only_b: 1,
+            neither: 4,
+            errors,
+            difference: Some(-8.0 / 24.0),
+            interval: Some([-0.6, -0.051]),
+            at: String::new(),
+            launch: None,
+        })
+    }
+
+    #[test]
+    fn a_decision_names_rounds_pairs_margin_and_difference() {
+        assert_eq!(
+            of(Verdict::Regression, 0),
+            "regression after 12 rounds, 24 pairs: the run has solved fewer episodes, and a loss \
+             of 5 points or more is not excluded; difference from `outputs/base`: -33.3 points \
+             (95 %, at any time: -60.0 to -5.1)"
+        );
+        assert!(of(Verdict::Undecided, 2).contains("excluded, 2 pairs left out for errors; diff"));
+    }
+}

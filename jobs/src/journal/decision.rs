@@ -1,0 +1,82 @@
+//! The decision of a sequential test, which may end a run early.
+
+use serde::{Deserialize, Serialize};
+
+/// What a sequential test is to find out about a run, compared with a reference run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Question {
+    /// Has the run lost the margin or more?
+    Regression,
+    /// Do the rates differ by less than the margin?
+    Reproduction,
+}
+
+/// What a sequential test has found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// A loss of the margin is excluded.
+    Passed,
+    /// The run has solved significantly fewer episodes, and the loss may be larger than the margin.
+    Regression,
+    /// The rates differ by less than the margin.
+    Same,
+    /// The rates differ significantly, and the difference may be larger than the margin.
+    Different,
+    /// The episodes are too few to tell.
+    Undecided,
+}
+
+impl Verdict {
+    /// Returns the word in `report.json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Regression => "regression",
+            Self::Same => "same",
+            Self::Different => "different",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
+/// What a sequential test has decided about a run. Differences are those of this run (B) minus the
+/// reference (A).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// The reference, as the command line named it.
+    pub against: String,
+    /// The question that the test answers.
+    pub question: Question,
+    /// The margin, as a difference of rates: 0.05 is five percentage points.
+    pub margin: f64,
+    /// Probability of a wrong verdict, at most, over all looks together.
+    pub level: f64,
+    /// The answer.
+    pub verdict: Verdict,
+    /// Number of rounds that the test looked at: the first episodes of every job.
+    pub rounds: u64,
+    /// Number of rounds that the reference and the shortest job allow.
+    pub comparable_rounds: u64,
+    /// Pairs that both solved.
+    pub both: u64,
+    /// Pairs that only the reference solved.
+    pub only_a: u64,
+    /// Pairs that only this run solved.
+    pub only_b: u64,
+    /// Pairs that neither solved.
+    pub neither: u64,
+    /// Number of pairs that do not count, because an episode of either run ended with an error.
+    pub errors: u64,
+    /// Rate of this run minus that of the reference, over the pairs that count.
+    pub difference: Option<f64>,
+    /// Confidence sequence of the difference at `level`.
+    pub interval: Option<[f64; 2]>,
+    /// When it was made, RFC 3339 in UTC.
+    pub at: String,
+    /// The launch that made it; the journal puts it on every line, see
+    /// [`crate::journal::Stamp`].
+    #[serde(default, skip_serializing)]
+    pub launch: Option<String>,
+}

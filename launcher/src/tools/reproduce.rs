@@ -1,0 +1,294 @@
+//! `rrun reproduce CERT`: runs the jobs of a certificate again, and compares the results with it.
+//!
+//! ```text
+//! certificate ─► jobs file, paths replaced ─► trusted? ─► rrun … eval --stop-when reproduced
+//!                                                              --against CERT
+//! ```
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use jobs::file::{JobFile, JobFileError};
+use jobs::layout::write_whole;
+use jobs::printable::printable;
+use jobs::sha256;
+use jobs::trust;
+use report::certificate::{self, Certificate, CertificateError};
+use serde_json::Value;
+
+use crate::node::Node;
+use crate::tools::{ToolError, print};
+use crate::verdict::ERROR;
+
+/// Run the jobs of a certificate again, until it is known whether the results are the same.
+///
+/// The evaluation stops as soon as a sequential test has decided whether the success rates differ by
+/// less than --margin. Exits with 0 if they do, 1 if they differ, 3 if all episodes were too few to
+/// tell, and 2 for errors. The same command again resumes the run.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReproduceArgs {
+    /// Certificate, as `rrun certify` writes it
+    #[arg(value_name = "CERT")]
+    certificate: PathBuf,
+
+    /// Run folder [default: outputs/reproduce_<name of the certificate>]
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Where a file or folder that the certificate names is on this machine, for example a
+    /// checkpoint; may be repeated
+    #[arg(long = "path", value_name = "THERE=HERE", value_parser = mapping)]
+    paths: Vec<(String, String)>,
+
+    /// The policy's checkpoint on this machine, if the certificate names a single one
+    #[arg(long, value_name = "PATH")]
+    checkpoint: Option<String>,
+
+    /// Number of ranks, as the launcher's option: a number, gpu, cpu or auto
+    #[arg(long, value_name = "N")]
+    nproc_per_node: Option<String>,
+
+    /// The difference that is to be excluded, in percentage points of solved episodes
+    #[arg(long, value_name = "POINTS")]
+    margin: Option<String>,
+
+    /// Probability that the decision is wrong, at most
+    #[arg(long, value_name = "SHARE")]
+    level: Option<String>,
+
+    /// Run all episodes, instead of stopping as soon as it is decided
+    #[arg(long, conflicts_with_all = ["margin", "level"])]
+    all: bool,
+
+    /// Run what the certificate names (programs, modules, servers), even if you have not started a
+    /// run with it yourself
+    #[arg(long)]
+    trust_certificate: bool,
+
+    /// More options of `rrun eval`, after `--`, for example `-- --num-envs 8 --no-video`
+    #[arg(last = true, value_name = "OPTION")]
+    words: Vec<OsString>,
+}
+
+/// The reason why a certificate cannot be reproduced.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReproduceError {
+    #[error("`{}`: {err}", path.display())]
+    Certificate {
+        path: PathBuf,
+        err: CertificateError,
+    },
+    #[error("the jobs of `{}`: {err}", path.display())]
+    Jobs { path: PathBuf, err: JobFileError },
+    #[error(
+        "`{}` has only some episodes of its jobs, which cannot be compared in rounds; `rrun verify \
+         {} --rerun 8` runs some of them again", .0.display(), .0.display()
+    )]
+    Part(PathBuf),
+    #[error("--path: `{there}` is in no job of `{}`", path.display())]
+    NoPath { path: PathBuf, there: String },
+    #[error("--checkpoint: `{}` names {count} paths of policies; use --path THERE=HERE", path.display())]
+    Checkpoints { path: PathBuf, count: usize },
+    #[error(
+        "`{}` names programs or servers that you have not started a run with here:\n  {}\nuse \
+         --trust-certificate to run what the certificate names", path.display(), uses.join("\n  ")
+    )]
+    Foreign { path: PathBuf, uses: Vec<String> },
+    #[error("cannot write `{}`: {err}", path.display())]
+    Write { path: PathBuf, err: io::Error },
+    #[error("cannot start `{}`: {err}", path.display())]
+    Start { path: PathBuf, err: io::Error },
+}
+
+/// A value of `--path` that is not of the form `THERE=HERE`.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("`{0}` is no replacement: expected THERE=HERE, for example `checkpoints/a=/data/a`")]
+struct MappingError(String);
+
+fn mapping(text: &str) -> Result<(String, String), MappingError> {
+    text.split_once('=')
+        .filter(|(there, here)| !there.is_empty() && !here.is_empty())
+        .map(|(there, here)| (there.to_owned(), here.to_owned()))
+        .ok_or_else(|| MappingError(text.to_owned()))
+}
+
+pub(super) fn run(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
+    start(args).or_else(|err| {
+        eprintln!("rrun: error: {}", printable(&err.to_string()));
+        // 1 means that the results differ.
+        Ok(ExitCode::from(ERROR))
+    })
+}
+
+/// Prepares the evaluation, and runs it in place of this process.
+fn start(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
+    let path = &args.certificate;
+    let certificate = Certificate::read(path).map_err(|err| ReproduceError::Certificate {
+        path: path.clone(),
+        err,
+    })?;
+    if certificate::only(&certificate).is_some() {
+        return Err(ReproduceError::Part(path.clone()).into());
+    }
+    let jobs = args.jobs(&certificate)?;
+    let file = args.trusted(&certificate, &jobs)?;
+    let output = args.output.clone().unwrap_or_else(|| {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        Path::new("outputs").join(format!("reproduce_{stem}"))
+    });
+    let jobs_file = output.with_extension("jobs.json");
+    let write = |err| ReproduceError::Write {
+        path: jobs_file.clone(),
+        err,
+    };
+    if let Some(parent) = jobs_file.parent() {
+        std::fs::create_dir_all(parent).map_err(write)?;
+    }
+    let text = serde_json::to_vec_pretty(&jobs).map_err(|err| write(err.into()))?;
+    write_whole(&jobs_file, &text).map_err(write)?;
+
+    let node = Node::read()?;
+    let mut eval = Command::new(&node.executable);
+    if let Some(ranks) = &args.nproc_per_node {
+        eval.arg("--nproc-per-node").arg(ranks);
+    }
+    eval.arg("eval").arg("--jobs").arg(&jobs_file);
+    eval.arg("--output").arg(&output);
+    eval.arg("--seed")
+        .arg(certificate.contents.run.seed.to_string());
+    eval.args(args.question()).args(&args.words);
+    print(format_args!(
+        "{} of `{}`, with results in `{}`\n",
+        jobs::count::counted(file.jobs.len(), "job"),
+        path.display(),
+        output.display(),
+    ))?;
+    // The evaluation takes the place of this process, so that signals reach it.
+    let err = eval.exec();
+    let path = node.executable;
+    Err(ReproduceError::Start { path, err }.into())
+}
+
+impl ReproduceArgs {
+    /// Returns the jobs file of the certificate, with the paths of this machine.
+    fn jobs(&self, certificate: &Certificate) -> Result<Value, ReproduceError> {
+        let mut jobs = certificate::jobs_file(certificate);
+        let mut paths = self.paths.clone();
+        if let Some(here) = &self.checkpoint {
+            let mut named: Vec<_> = certificate
+                .contents
+                .policies
+                .iter()
+                .map(|files| &files.path)
+                .collect();
+            named.sort_unstable();
+            named.dedup();
+            let [there] = named[..] else {
+                return Err(ReproduceError::Checkpoints {
+                    path: self.certificate.clone(),
+                    count: named.len(),
+                });
+            };
+            paths.push((there.clone(), here.clone()));
+        }
+        for (there, here) in &paths {
+            if replace(&mut jobs, there, here) == 0 {
+                return Err(ReproduceError::NoPath {
+                    path: self.certificate.clone(),
+                    there: there.clone(),
+                });
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Checks the jobs, and that the user trusts the programs that they name.
+    fn trusted(&self, certificate: &Certificate, jobs: &Value) -> Result<JobFile, ReproduceError> {
+        let path = &self.certificate;
+        let hash = sha256::of(jobs.to_string());
+        let file = JobFile::new(path, hash, jobs).map_err(|err| ReproduceError::Jobs {
+            path: path.clone(),
+            err,
+        })?;
+        let variable = |name: &str| std::env::var(name).ok();
+        let uses = trust::untrusted(&file.jobs, file.model_server.as_ref(), &variable);
+        if uses.is_empty() || self.trust_certificate {
+            return Ok(file);
+        }
+        Err(ReproduceError::Foreign {
+            path: path.clone(),
+            uses,
+        })
+    }
+
+    /// Returns the options of `eval` about the test.
+    fn question(&self) -> Vec<OsString> {
+        if self.all {
+            return Vec::new();
+        }
+        let mut words: Vec<OsString> = ["--stop-when", "reproduced", "--against"]
+            .map(OsString::from)
+            .into();
+        words.push(self.certificate.clone().into());
+        for (option, value) in [("--margin", &self.margin), ("--level", &self.level)] {
+            if let Some(value) = value {
+                words.push(OsString::from(option));
+                words.push(OsString::from(value));
+            }
+        }
+        words
+    }
+}
+
+/// Replaces a path, and what is below it, in all texts of a jobs file but the names of jobs. Returns
+/// how often it occurred.
+fn replace(value: &mut Value, there: &str, here: &str) -> usize {
+    match value {
+        Value::String(text) => {
+            let rest = text
+                .strip_prefix(there)
+                .filter(|rest| rest.is_empty() || rest.starts_with(['/', ':']));
+            let Some(rest) = rest else { return 0 };
+            *text = format!("{here}{rest}");
+            1
+        }
+        Value::Array(items) => items
+            .iter_mut()
+            .map(|item| replace(item, there, here))
+            .sum(),
+        Value::Object(fields) => fields
+            .iter_mut()
+            .filter(|(name, _)| *name != "name")
+            .map(|(_, field)| replace(field, there, here))
+            .sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_replaced_with_what_is_below_it_and_nothing_else() {
+        let mut jobs = json!({"jobs": [{"name": "a/b", "policy_config_dict": {"model_path": "a/b"},
+            "arena_env_args": {"environment": "a/b/envs.py:make", "texture": "a/bc"}}]});
+        assert_eq!(replace(&mut jobs, "a/b", "/here"), 2);
+        let job = &jobs["jobs"][0];
+        assert_eq!(job["name"], "a/b");
+        assert_eq!(job["policy_config_dict"]["model_path"], "/here");
+        assert_eq!(job["arena_env_args"]["environment"], "/here/envs.py:make");
+        assert_eq!(job["arena_env_args"]["texture"], "a/bc");
+    }
+
+    #[test]
+    fn a_replacement_has_two_sides() {
+        assert!(mapping("a=b").is_ok());
+        assert!(mapping("a=").is_err() && mapping("a").is_err());
+    }
+}

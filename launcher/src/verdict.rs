@@ -1,0 +1,72 @@
+//! The exit codes of a verdict about a run: those of `rrun compare --fail-on`, and of an evaluation
+//! that a sequential test may end (`rrun eval --stop-when`).
+
+use std::process::ExitCode;
+
+use jobs::eval_args::with_dashes;
+use jobs::files::{self, MAX_DOCUMENT_BYTES};
+use jobs::journal::Verdict;
+use jobs::layout::RunFolder;
+use report::Report;
+
+use crate::agent::event::LaunchEnd;
+use crate::cli::Cli;
+use crate::plan::LaunchPlan;
+use crate::plan::eval::EvalPlan;
+
+/// Exit code of a significant loss or difference.
+pub const LOST: u8 = 1;
+
+/// Exit code of an error.
+pub const ERROR: u8 = 2;
+
+/// Exit code if there are too few episodes to tell.
+pub const UNDECIDED: u8 = 3;
+
+/// Returns the exit code of a verdict.
+pub fn code(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Passed | Verdict::Same => 0,
+        Verdict::Regression | Verdict::Different => LOST,
+        Verdict::Undecided => UNDECIDED,
+    }
+}
+
+/// Returns the exit code of a launch: that of its verdict if a sequential test was to decide. A
+/// launch that failed is then an error, which is not to be mistaken for a loss.
+pub fn exit_code(plan: &LaunchPlan, end: LaunchEnd) -> ExitCode {
+    let judged = plan.eval.as_ref().filter(|eval| eval.question.is_some());
+    match (judged, end) {
+        (Some(eval), LaunchEnd::Succeeded) => match verdict(eval) {
+            Some(verdict) => ExitCode::from(code(verdict)),
+            // Another node has the report.
+            None if plan.rendezvous.is_some() => ExitCode::SUCCESS,
+            None => ExitCode::from(ERROR),
+        },
+        (Some(_), LaunchEnd::Failed | LaunchEnd::NotStarted | LaunchEnd::Stopped { .. }) => {
+            ExitCode::from(ERROR)
+        }
+        (_, end) => end.exit_code(),
+    }
+}
+
+/// Returns the exit code of an evaluation that is refused; `code` is that of other launches.
+pub fn of_refusal(cli: &Cli, code: ExitCode) -> ExitCode {
+    let is_judged = cli.args.iter().any(|word| {
+        with_dashes(word)
+            .to_str()
+            .is_some_and(|word| word.split('=').next() == Some("--stop-when"))
+    });
+    match cli.built_in() == Some("eval") && is_judged {
+        true => ExitCode::from(ERROR),
+        false => code,
+    }
+}
+
+/// Reads the verdict of a run that has ended.
+fn verdict(eval: &EvalPlan) -> Option<Verdict> {
+    let report = RunFolder::new(&eval.output).report();
+    let text = files::read(&report, MAX_DOCUMENT_BYTES).ok()?;
+    let report: Report = serde_json::from_slice(&text).ok()?;
+    Some(report.decision?.verdict)
+}
