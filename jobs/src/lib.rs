@@ -57,5 +57,6 @@ pub mod suspects;
 pub mod table;
 pub mod threads;
 pub mod time;
+pub mod tracking;
 pub mod trust;
 pub mod usage;

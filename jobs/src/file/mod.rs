@@ -268,6 +268,7 @@ const OWN_NAMES: &[&str] = &[
     "launch.lock",
     "merge.json",
     "superseded",
+    "tensorboard",
     "report.json",
     "report.html",
     "final_benchmark_report.json",

@@ -7,6 +7,7 @@ use jobs::assign::Assignment;
 use jobs::layout::RunFolder;
 use jobs::placement::{Placement, Resources};
 use jobs::plan::{RunFolderError, RunPlan};
+use jobs::tracking::TrackingArgs;
 use serde::Serialize;
 
 use crate::say::note::Note;
@@ -27,6 +28,9 @@ pub struct EvalPlan {
     pub seating: SeatingPlan,
     /// `--accept-changed-jobs`: whether the jobs may differ from those of the existing run.
     pub accepts_changed_jobs: bool,
+    /// The experiment trackers that rank 0 logs to.
+    #[serde(skip_serializing_if = "TrackingArgs::is_off")]
+    pub tracking: TrackingArgs,
     /// Lines to print before the start.
     #[serde(skip)]
     pub notes: Vec<Note>,

@@ -264,6 +264,7 @@ impl EvalRequest {
             assignment: self.setup.assignment,
             seating,
             accepts_changed_jobs,
+            tracking: self.args.tracking,
             notes,
         })
     }
