@@ -58,6 +58,7 @@ slow: conformance hostile
 	-jobs/suites/policies/install.sh # without Python 3.12, the comparison with LeRobot is skipped
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
 	.venv/bin/pytest -q -rs tests/page tests/gpu tests/fidelity
+	tests/trackers/run.sh
 	$(WHEEL)
 	.venv/bin/pytest -q -rs tests/wheel
 	.venv/bin/python tests/imitation/build.py

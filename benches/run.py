@@ -5,7 +5,7 @@ run, as medians of several rounds.
     .venv/bin/python benches/run.py BENCH
 
 BENCH is one of start, teardown, memory, store, rollout, assign, overlap, bridge, policy,
-policy_bridge, exported, video, record, report, serve, lerobot.
+policy_bridge, exported, video, record, report, serve, lerobot, tracking.
 """
 
 import os
@@ -28,6 +28,7 @@ import rollout
 import serve
 import start
 import store
+import tracking
 import video
 
 BENCHES = {
@@ -47,6 +48,7 @@ BENCHES = {
     "report": report.main,
     "serve": serve.main,
     "lerobot": lerobot.main,
+    "tracking": tracking.main,
 }
 
 

@@ -5,6 +5,8 @@
 //!          journal/journal_rank<r>.jsonl         what happened in a rank
 //!          logs/rank<r>.log                      messages of a rank
 //!               model_server_<host>.log          output of a node's model server
+//!               tracker_<name>.log               output of the process of a tracker
+//!          tensorboard/events.out.tfevents.*     event files of TensorBoard
 //!          <job>/dataset_<job>_rank<r>.hdf5      dataset_<job>.hdf5 with a world size of one
 //!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4
 //!                                                i: index within the worker; the folder may be
@@ -109,6 +111,18 @@ impl RunFolder {
         self.root
             .join("logs")
             .join(format!("model_server_{host}.log"))
+    }
+
+    /// Returns the path of the log of an experiment tracker.
+    pub fn tracker_log(&self, tracker: &str) -> PathBuf {
+        self.root
+            .join("logs")
+            .join(format!("tracker_{tracker}.log"))
+    }
+
+    /// Returns the folder of TensorBoard's event files.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.root.join("tensorboard")
     }
 
     /// Returns the path of the cached checksums of policy files, so that they are not read again.

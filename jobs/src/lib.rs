@@ -59,6 +59,7 @@ pub mod suspects;
 pub mod table;
 pub mod threads;
 pub mod time;
+pub mod tracking;
 pub mod trust;
 pub mod usage;
 pub mod variation;

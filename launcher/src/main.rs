@@ -132,8 +132,9 @@ fn say_how_to_go_on(eval: &EvalPlan, words: &[OsString], took: Duration, end: La
 fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: LaunchEnd) {
     let is_stopped = matches!(end, LaunchEnd::Stopped { .. } | LaunchEnd::Killed { .. });
     let eval = plan.eval.as_ref().filter(|_| is_stopped);
-    if let Some(command) = eval.and_then(|eval| built_in::resume_command(cli, words, &eval.output))
-    {
+    let command =
+        eval.and_then(|eval| built_in::resume_command(cli, words, &eval.output, &eval.tracking));
+    if let Some(command) = command {
         say::say(Level::Result, format_args!("to resume: {command}"));
     }
 }
@@ -150,6 +151,10 @@ fn run(plan: &LaunchPlan, env: &Environment) -> Result<LaunchEnd, ExitCode> {
     if let Some(eval) = &plan.eval {
         if let Err(err) = missing::check(&eval.run.jobs, env, eval.gpus) {
             return Err(refuse(format_args!("`{}`: {err}", eval.run.jobs_file)));
+        }
+        // Of several nodes, only that of rank 0 needs the packages.
+        if plan.rendezvous.is_none() {
+            missing::check_trackers(&eval.tracking, env).map_err(refuse)?;
         }
         taken(plan, &lock).map_err(refuse)?;
         eval.settle(lock.launch()).map_err(refuse)?;

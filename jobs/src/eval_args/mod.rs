@@ -17,6 +17,7 @@ use crate::eval_args::values::{address, level, points};
 use crate::experiment::{Change, is_experiment};
 use crate::journal::Question;
 use crate::record_format::RecordFormat;
+use crate::tracking::TrackingArgs;
 use crate::usage::{Examples, option_of_file, plain, with_examples, with_negative_values};
 
 mod resume;
@@ -351,6 +352,10 @@ pub struct EvalArgs {
         help_heading = "Output"
     )]
     pub metrics_host: IpAddr,
+
+    /// Experiment trackers.
+    #[command(flatten)]
+    pub tracking: TrackingArgs,
 
     /// Seconds without progress after which a rank is missing from the report
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]

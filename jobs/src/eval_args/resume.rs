@@ -20,9 +20,9 @@ const OF_ONE_START: &[&str] = &[
     "lease-timeout",
 ];
 
-/// Headings whose options `--resume` does not take over either, because they name places or control
-/// the output.
-const HEADINGS_OF_ONE_START: &[&str] = &["Devices", "Output"];
+/// Headings whose options `--resume` does not take over either, because they name places, control
+/// the output, or send results elsewhere.
+const HEADINGS_OF_ONE_START: &[&str] = &["Devices", "Output", "Tracking"];
 
 /// Returns whether `--resume` takes over the option with this long name.
 pub(crate) fn is_taken_over(name: &str) -> bool {

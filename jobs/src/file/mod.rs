@@ -334,6 +334,7 @@ const OWN_NAMES: &[&str] = &[
     "merge.json",
     "superseded",
     "certificate.json",
+    "tensorboard",
     "report.json",
     "report.html",
     "final_benchmark_report.json",

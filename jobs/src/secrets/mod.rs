@@ -4,7 +4,11 @@
 //! A field with a secret is refused, and the error names the field to use instead. Secrets are
 //! recognized by field names, as in the settings of most programs, and by the form of URLs.
 
+mod redaction;
+
 use serde_json::{Map, Value};
+
+pub use redaction::Redaction;
 
 use crate::job::Job;
 use crate::model_server::{Health, ModelServer};

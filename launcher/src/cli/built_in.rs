@@ -7,6 +7,7 @@ use std::process::Command;
 
 use jobs::serve_args::{TOKEN_VARIABLE, take_token};
 use jobs::shell::quoted;
+use jobs::tracking::TrackingArgs;
 
 use crate::cli::Cli;
 use crate::cli::commands::{meant, names};
@@ -102,8 +103,13 @@ pub fn with_token_in_environment(cli: &Cli, words: &[OsString]) -> Option<Comman
 }
 
 /// Returns the command that resumes the evaluation in a run folder with the same options of the
-/// launcher, for a shell.
-pub fn resume_command(cli: &Cli, words: &[OsString], folder: &Path) -> Option<String> {
+/// launcher, and the same trackers, for a shell.
+pub fn resume_command(
+    cli: &Cli,
+    words: &[OsString],
+    folder: &Path,
+    tracking: &TrackingArgs,
+) -> Option<String> {
     // `rrun demo` also sets how libtorch rounds.
     if std::env::var_os(DEMO_FOLDER).is_some() {
         return Some(format!("rrun demo {}", quoted(&folder.to_string_lossy())));
@@ -114,8 +120,9 @@ pub fn resume_command(cli: &Cli, words: &[OsString], folder: &Path) -> Option<St
         .into_iter()
         .chain(before)
         .chain([OsStr::new("--resume"), folder.as_os_str()]);
-    let quoted: Vec<_> = all.map(|word| quoted(&word.to_string_lossy())).collect();
-    Some(quoted.join(" "))
+    let resumed = all.map(|word| quoted(&word.to_string_lossy()));
+    let tracked = tracking.words().into_iter().map(|word| quoted(&word));
+    Some(resumed.chain(tracked).collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the command of a quick run without `--quick`, for a shell.
@@ -129,6 +136,8 @@ pub fn command_without_quick(words: &[OsString]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use jobs::tracking::Tracker;
+
     use super::*;
 
     #[test]
@@ -210,7 +219,10 @@ mod tests {
             "--seed=7",
         ];
         let words = words.map(OsString::from);
-        let command = |folder: &str| resume_command(&parsed(&words), &words, Path::new(folder));
+        let tracked_by = |folder: &str, tracking: &TrackingArgs| {
+            resume_command(&parsed(&words), &words, Path::new(folder), tracking)
+        };
+        let command = |folder: &str| tracked_by(folder, &TrackingArgs::default());
         assert_eq!(
             command("outputs/tonight").unwrap(),
             "rrun --nproc-per-node 2 eval --resume outputs/tonight"
@@ -219,6 +231,16 @@ mod tests {
             command("it's my run")
                 .unwrap()
                 .ends_with(r"--resume 'it'\''s my run'")
+        );
+        let tracking = TrackingArgs {
+            track: vec![Tracker::Wandb],
+            track_name: Some("a b".to_owned()),
+            ..TrackingArgs::default()
+        };
+        assert!(
+            tracked_by("out", &tracking)
+                .unwrap()
+                .ends_with("--resume out --track wandb --track-name 'a b'")
         );
     }
 

@@ -8,6 +8,7 @@ use jobs::journal::Question;
 use jobs::layout::RunFolder;
 use jobs::placement::{Placement, Resources};
 use jobs::plan::{RunFolderError, RunPlan};
+use jobs::tracking::TrackingArgs;
 use serde::Serialize;
 
 use crate::say::note::Note;
@@ -30,6 +31,9 @@ pub struct EvalPlan {
     pub accepts_changed_jobs: bool,
     /// What a sequential test is to find out (`--stop-when`), which decides the exit code.
     pub question: Option<Question>,
+    /// The experiment trackers that rank 0 logs to.
+    #[serde(skip_serializing_if = "TrackingArgs::is_off")]
+    pub tracking: TrackingArgs,
     /// Lines to print before the start.
     #[serde(skip)]
     pub notes: Vec<Note>,

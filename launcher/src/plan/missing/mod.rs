@@ -14,6 +14,7 @@
 mod lerobot;
 mod modules;
 mod package;
+mod trackers;
 
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,7 @@ use crate::cli::Environment;
 use crate::plan::decide::program::python::find;
 pub use modules::NeededPython;
 use modules::{ModuleUser, Probe};
+pub use trackers::check_trackers;
 
 /// The interpreter of an environment or policy that names none.
 const PYTHON: &str = "python3";
@@ -192,12 +194,7 @@ fn check_interpreter(
     env: &Environment,
 ) -> Result<PathBuf, String> {
     let object = user.object();
-    let name = given.unwrap_or(PYTHON);
-    let path = if Path::new(name).is_dir() {
-        Path::new(name).join("bin/python")
-    } else {
-        PathBuf::from(name)
-    };
+    let path = interpreter_at(Path::new(given.unwrap_or(PYTHON)));
     let refusal = || match given {
         Some(given) => {
             format!(
@@ -213,6 +210,14 @@ fn check_interpreter(
     find(path.as_os_str(), env)
         .map(|_| path)
         .ok_or_else(refusal)
+}
+
+/// Returns the interpreter that a path or a name means, which may be the folder of a venv.
+fn interpreter_at(given: &Path) -> PathBuf {
+    match given.is_dir() {
+        true => given.join("bin/python"),
+        false => given.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -188,9 +188,6 @@ impl Probe {
     /// Returns the modules that the interpreter does not find, or `None` if it gives no answer.
     fn ask(&self) -> Option<Vec<String>> {
         let mut command = Command::new(&self.python);
-        command
-            .args(["-c", SCRIPT])
-            .args(self.modules.iter().map(|module| &module.name));
         for (name, value) in &self.variables {
             match value {
                 Value::Null => command.env_remove(name),
@@ -200,16 +197,29 @@ impl Probe {
                 other => command.env(name, other.to_string()),
             };
         }
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        let text = answer(child)?;
-        let line = text.lines().find_map(|line| line.strip_prefix(ANSWER))?;
-        Some(line.split_whitespace().map(str::to_owned).collect())
+        let modules: Vec<_> = self.modules.iter().map(|module| &*module.name).collect();
+        missing_of(&mut command, &modules, "")
     }
+}
+
+/// Returns those of the modules that the interpreter `command` does not find, or `None` if it gives
+/// no answer. The script `before` runs first.
+pub(super) fn missing_of(
+    command: &mut Command,
+    modules: &[&str],
+    before: &str,
+) -> Option<Vec<String>> {
+    let child = command
+        .args(["-c", &format!("{before}{SCRIPT}")])
+        .args(modules)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let text = answer(child)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(ANSWER))?;
+    Some(line.split_whitespace().map(str::to_owned).collect())
 }
 
 /// Returns the output of a process, if it succeeds in time.

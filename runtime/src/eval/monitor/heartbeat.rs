@@ -1,10 +1,11 @@
 //! Heartbeats of the ranks: which rank has made progress, and which has been silent for too long.
 //! Pure: no I/O and no clock of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jobs::episode::Episode;
+use jobs::job::JobIndex;
 use serde::{Deserialize, Serialize};
 
 use crate::eval::monitor::meter::GpuBusy;
@@ -60,6 +61,21 @@ pub struct Heartbeat {
     /// How long the GPU was busy, for any process; `None` if the driver does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_busy: Option<GpuBusy>,
+    /// The finished episodes of this launch by job; `None` without a tracker, which alone needs
+    /// them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_job: Option<BTreeMap<JobIndex, JobTally>>,
+}
+
+/// The finished episodes of one job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobTally {
+    /// Number of finished episodes.
+    #[serde(rename = "n")]
+    pub ended: u64,
+    /// Number of those episodes that were successful.
+    #[serde(rename = "s")]
+    pub solved: u64,
 }
 
 /// Tracks the last heartbeat of each rank and the time at which it last changed.
@@ -107,6 +123,23 @@ impl Heartbeat {
         self.ended += 1;
         self.ended_solved += solved;
         self.errors += u64::from(episode.error.is_some());
+        if let Some(by_job) = &mut self.by_job {
+            by_job.entry(episode.job_index).or_default().count(episode);
+        }
+    }
+}
+
+impl JobTally {
+    /// Counts a finished episode.
+    pub fn count(&mut self, episode: &Episode) {
+        self.ended += 1;
+        self.solved += u64::from(episode.success == Some(true));
+    }
+
+    /// Adds the counts of another rank or launch.
+    pub fn add(&mut self, other: Self) {
+        self.ended += other.ended;
+        self.solved += other.solved;
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! rank ─► peers ── heartbeats ──► store ──► peers of rank 0 ─► view ─┬─► progress (terminal)
-//!           ▲                                                        └─► exporter (Prometheus)
+//!           ▲                                                        ├─► exporter (Prometheus)
+//!           │                                                        └─► tracking (TensorBoard, …)
 //!           └── meter: memory and GPU, once a second
 //! ```
 //! `rank` owns all of it and calls it through its observers. The rollout sees no more than a
@@ -12,6 +13,7 @@
 //! * `peers`: heartbeats through the store, the barrier at the end, the end of all ranks.
 //! * `tally`: what was done before this launch. `view`: rates, time left and remarks of the run.
 //! * `progress`, `exporter`: show the view to people and to Prometheus.
+//! * `tracking`: logs the view to experiment trackers.
 //! * `meter`: memory of the environments, and how busy the GPU is.
 //! * `stop`: whether a signal or another rank asks this one to end.
 
@@ -24,4 +26,5 @@ pub mod peers;
 pub mod progress;
 pub mod stop;
 pub mod tally;
+pub mod tracking;
 pub mod view;

@@ -5,13 +5,17 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use jobs::layout::RunFolder;
 use jobs::rank_env::RankEnv;
+use report::Report;
 use serde_json::{Value, json};
 
 use crate::clock::now;
 use crate::console::{self, Level};
 use crate::eval::monitor::exporter::Exporter;
 use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::stop::StopRequest;
+use crate::eval::monitor::tracking::Tracking;
 use crate::eval::monitor::view::snapshot::RunSnapshot;
 use crate::eval::monitor::view::{EarlierResults, RunView};
 
@@ -32,7 +36,16 @@ pub struct Progress {
     /// The state of the whole run; only on rank 0.
     view: Option<RunView>,
     told: Instant,
-    exporter: Option<Exporter>,
+    outputs: Outputs,
+}
+
+/// Where the state of the whole run is shown besides the terminal.
+#[derive(Default)]
+pub struct Outputs {
+    /// Prometheus.
+    pub exporter: Option<Exporter>,
+    /// Experiment trackers.
+    pub tracking: Option<Tracking>,
 }
 
 enum Show {
@@ -70,20 +83,20 @@ impl Progress {
             show,
             view: None,
             told: now(),
-            exporter: None,
+            outputs: Outputs::default(),
         }
     }
 
-    /// Sets what is known of the whole run, and the exporter for its metrics.
+    /// Sets what is known of the whole run, and where else its state is shown.
     pub fn begin(
         &mut self,
         before: impl FnOnce() -> EarlierResults,
         world_size: usize,
-        exporter: Option<Exporter>,
+        outputs: Outputs,
     ) {
         if self.rank == 0 {
             self.view = Some(RunView::new(before(), world_size));
-            self.exporter = exporter;
+            self.outputs = outputs;
         }
     }
 
@@ -113,10 +126,14 @@ impl Progress {
     /// Shows the heartbeats of all ranks, in rank order.
     pub fn all(&mut self, beats: &[Heartbeat]) {
         let Some(view) = &mut self.view else { return };
-        let snapshot = view.on(beats, now());
-        if let Some(exporter) = &self.exporter {
+        let moment = now();
+        let snapshot = view.on(beats, moment);
+        if let Some(exporter) = &self.outputs.exporter {
             exporter.show(&snapshot);
         }
+        let tracking = self.outputs.tracking.as_mut();
+        let notes = tracking.map(|tracking| tracking.on(&snapshot, moment));
+        notes.iter().flatten().for_each(|note| self.say(note));
         match &mut self.show {
             Show::Table { all, lines } => draw(all, lines, &snapshot.table(ROWS)),
             Show::Lines { .. } if self.told.elapsed() >= SUMMARY_EVERY => {
@@ -163,6 +180,14 @@ impl Progress {
                 console::say(Level::Info, &self.label, line, facts(self.rank, beat))
             }
             Show::Table { .. } | Show::Quiet => console::log(Level::Info, line),
+        }
+    }
+
+    /// Logs the results to the trackers, and waits for them for a limited time.
+    pub fn finish_tracking(&mut self, report: &Report, folder: &RunFolder, stop: &StopRequest) {
+        if let Some(tracking) = self.outputs.tracking.take() {
+            let notes = tracking.finish(report, folder, stop);
+            notes.iter().for_each(|note| self.say(note));
         }
     }
 

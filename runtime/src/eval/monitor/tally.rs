@@ -1,6 +1,6 @@
 //! Counts finished and remaining episodes for the progress display. Pure: no I/O.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jobs::assign::Work;
 use jobs::episode::Episode;
@@ -36,6 +36,8 @@ pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> EarlierResults {
         if seen.insert((episode.job_index, episode.episode)) {
             before.done += 1;
             before.solved += u64::from(episode.success == Some(true));
+            let of_job = before.by_job.entry(episode.job_index).or_default();
+            of_job.count(episode);
         }
     }
     before
@@ -51,6 +53,7 @@ pub fn own(work: &[Work], lines: &[Line], launched: &str, rank: usize) -> Heartb
     };
     let mut beat = Heartbeat {
         jobs,
+        by_job: Some(BTreeMap::new()),
         ..Heartbeat::default()
     };
     let of_launch = |episode: &&Episode| episode.rank == rank && episode.ended.as_str() >= launched;
@@ -103,6 +106,7 @@ fn count(job: &Job) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::monitor::heartbeat::JobTally;
     use jobs::assign;
     use jobs::placement::Placement;
     use serde_json::json;
@@ -147,6 +151,11 @@ mod tests {
             (before.expected, before.done, before.solved, before.policies),
             (Some(8), 1, 1, 1)
         );
+        let one = JobTally {
+            ended: 1,
+            solved: 1,
+        };
+        assert_eq!(before.by_job, BTreeMap::from([(JobIndex(0), one)]));
         let work = assign::work(
             &jobs(),
             &Placement::of_ranks(0..2),
@@ -155,6 +164,7 @@ mod tests {
         );
         let own = own(&work, &lines, launched, 0);
         assert_eq!((own.ended, own.own, own.jobs, own.done), (1, 3, 1, 0));
+        assert_eq!(own.by_job, Some(BTreeMap::from([(JobIndex(0), one)])));
     }
 
     #[test]

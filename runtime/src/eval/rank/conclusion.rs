@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use jobs::exit::FINAL;
 use jobs::journal::{Line, RankEnd};
 use jobs::time::rfc3339;
-use report::tables;
+use report::{Report, tables};
 
 use crate::error_file;
 use crate::eval::error::RankError;
@@ -66,6 +66,7 @@ impl Evaluation<'_> {
         }
         let report = outcome::report(self.setup, together, self.reference_table())?;
         peers.report_is_written();
+        self.finish_tracking(&report);
         if report.complete() {
             return Ok(ExitCode::SUCCESS);
         }
@@ -87,11 +88,12 @@ impl Evaluation<'_> {
         Some(reason)
     }
 
-    fn conclude_early(&self, reason: String) -> Result<ExitCode, RankError> {
+    fn conclude_early(&mut self, reason: String) -> Result<ExitCode, RankError> {
         self.observers.progress.finish();
         if self.setup.env.rank == 0 {
             let together = outcome::from_disk(&self.setup.env, reason);
-            outcome::report(self.setup, together, self.reference_table())?;
+            let report = outcome::report(self.setup, together, self.reference_table())?;
+            self.finish_tracking(&report);
         }
         Ok(ExitCode::from(FINAL))
     }
@@ -115,6 +117,11 @@ impl Evaluation<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    fn finish_tracking(&mut self, report: &Report) {
+        let progress = &mut self.observers.progress;
+        progress.finish_tracking(report, &self.setup.folder, self.stop);
     }
 
     /// Writes the last journal line. The other ranks have been waited for, or will not be.

@@ -38,8 +38,10 @@ use crate::device::gpu;
 use crate::eval::error::RankError;
 use crate::eval::monitor::exporter::Exporter;
 use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::progress::Outputs;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::monitor::tally;
+use crate::eval::monitor::tracking::{TrackedRun, Tracking};
 use crate::eval::rank::early_stop::EarlyStop;
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank::idle::IdleRank;
@@ -158,11 +160,14 @@ impl<'a> Evaluation<'a> {
         let own = job_queue.own();
         let (env, jobs) = (&self.setup.env, &self.setup.plan.jobs);
         let (lines, launched) = (&history.lines, history.launched.as_str());
-        let exporter = self.exporter();
+        let outputs = Outputs {
+            exporter: self.exporter(),
+            tracking: self.tracking(),
+        };
         let before = || tally::before(jobs, lines, launched);
         self.observers
             .progress
-            .begin(before, env.world_size, exporter);
+            .begin(before, env.world_size, outputs);
         let counted = tally::own(own.unwrap_or_default(), lines, launched, env.rank);
         // A rank that leases its work has no jobs of its own.
         let (jobs, own) = own.map_or((0, 0), |_| (counted.jobs, counted.own));
@@ -172,6 +177,7 @@ impl<'a> Evaluation<'a> {
             device: gpu::name(self.setup.device.device),
             jobs,
             own,
+            by_job: counted.by_job.filter(|_| !self.args.tracking.is_off()),
             ..counted
         }
     }
@@ -200,6 +206,24 @@ impl<'a> Evaluation<'a> {
         if let Some(text) = decided {
             self.observers.progress.say(&text);
         }
+    }
+
+    /// Starts the trackers of the command line; only on rank 0.
+    fn tracking(&self) -> Option<Tracking> {
+        let RankSetup {
+            env, plan, folder, ..
+        } = self.setup;
+        let args = &self.args.tracking;
+        if env.rank != 0 || args.is_off() {
+            return None;
+        }
+        Some(Tracking::start(&TrackedRun {
+            args,
+            plan,
+            folder,
+            world_size: env.world_size,
+            others: self.observers.meter.others(),
+        }))
     }
 
     /// Serves metrics if the command line names a port; only on rank 0.

@@ -278,6 +278,7 @@ impl EvalRequest {
             seating,
             accepts_changed_jobs,
             question: self.args.question(),
+            tracking: self.args.tracking,
             notes,
         })
     }

@@ -26,6 +26,7 @@ mod processes;
 mod share;
 
 pub use peaks::GpuPart;
+pub use processes::OtherProcesses;
 pub use share::GpuBusy;
 
 use gauge::Gauge;
@@ -59,6 +60,7 @@ struct MeterShared {
     device: Device,
     /// The NVML handle; `None` without a GPU or if the driver does not answer.
     gauge: OnceLock<Option<Gauge>>,
+    others: OtherProcesses,
     state: Mutex<MeterState>,
     changed: Condvar,
 }
@@ -105,6 +107,7 @@ impl Meter {
             shared: Arc::new(MeterShared {
                 device,
                 gauge: OnceLock::new(),
+                others: OtherProcesses::default(),
                 state,
                 changed,
             }),
@@ -126,6 +129,11 @@ impl Meter {
             before_bytes,
             peaks: Peaks::default(),
         };
+    }
+
+    /// Returns the list of the processes that are not measured.
+    pub fn others(&self) -> OtherProcesses {
+        self.shared.others.clone()
     }
 
     /// Returns the device of the policy.
@@ -204,7 +212,7 @@ impl MeterShared {
             ..
         } = self.state().job;
         let own = std::process::id();
-        let envs = processes::descendants(own);
+        let envs = processes::descendants(own, &self.others.pids());
         if envs.is_empty() {
             return;
         }

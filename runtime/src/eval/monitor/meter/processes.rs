@@ -2,9 +2,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Returns all descendants of the process `root`.
-pub fn descendants(root: u32) -> BTreeSet<u32> {
+/// Processes of this one that belong to no environment, such as those of trackers.
+#[derive(Clone, Debug, Default)]
+pub struct OtherProcesses(Arc<Mutex<BTreeSet<u32>>>);
+
+impl OtherProcesses {
+    /// Leaves a process and its descendants out of the measurements.
+    pub fn add(&self, pid: u32) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(pid);
+    }
+
+    /// Returns their PIDs.
+    pub fn pids(&self) -> BTreeSet<u32> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// Returns all descendants of the process `root`, without `others` and their descendants.
+pub fn descendants(root: u32, others: &BTreeSet<u32>) -> BTreeSet<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let parents = pids.filter_map(|pid| {
@@ -13,7 +36,7 @@ pub fn descendants(root: u32) -> BTreeSet<u32> {
             parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?,
         ))
     });
-    below(root, parents)
+    below(root, parents.filter(|(pid, _)| !others.contains(pid)))
 }
 
 /// Returns all descendants of `root`, given pairs of a process and its parent.
@@ -102,11 +125,14 @@ mod tests {
             .spawn()
             .unwrap();
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
-        assert!(descendants(std::process::id()).contains(&child.id()));
+        let found =
+            |others: &[u32]| descendants(std::process::id(), &others.iter().copied().collect());
+        assert!(found(&[]).contains(&child.id()));
+        assert!(!found(&[child.id()]).contains(&child.id()));
         assert!(memory_bytes(&BTreeSet::from([child.id()])) > 0);
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(!descendants(std::process::id()).contains(&child.id()));
+        assert!(!found(&[]).contains(&child.id()));
         assert_eq!(memory_bytes(&BTreeSet::from([child.id()])), 0);
     }
 }

@@ -5,10 +5,12 @@ pub mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::eval::monitor::heartbeat::Heartbeat;
+use jobs::job::JobIndex;
+
+use crate::eval::monitor::heartbeat::{Heartbeat, JobTally};
 use crate::eval::monitor::view::snapshot::{RankView, RunSnapshot, clock};
 
 /// Maximum number of remarks at a time.
@@ -24,7 +26,7 @@ const SLOW: f64 = 1.5;
 const STILL: Duration = Duration::from_secs(30);
 
 /// What is known when the launch begins.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct EarlierResults {
     /// Number of episodes of all jobs; `None` if a job does not say.
     pub expected: Option<u64>,
@@ -34,6 +36,8 @@ pub struct EarlierResults {
     pub solved: u64,
     /// Number of policies of the jobs. A success rate over several policies describes none of them.
     pub policies: usize,
+    /// The episodes that earlier launches have finished, by job.
+    pub by_job: BTreeMap<JobIndex, JobTally>,
 }
 
 /// Heartbeats of a rank, oldest first.
@@ -80,6 +84,7 @@ impl RunView {
             rate: ranks.iter().map(|rank| rank.rate).sum(),
             left: None,
             remarks: Vec::new(),
+            by_job: by_job(&self.before, beats),
             ranks,
         };
         snapshot.left = snapshot.time_left();
@@ -128,6 +133,19 @@ impl RunView {
         }
         remarks
     }
+}
+
+/// Adds what the ranks have finished of each job to what was finished before.
+fn by_job(before: &EarlierResults, beats: &[Heartbeat]) -> BTreeMap<JobIndex, JobTally> {
+    let mut sums = before.by_job.clone();
+    for (job, tally) in beats
+        .iter()
+        .filter_map(|beat| beat.by_job.as_ref())
+        .flatten()
+    {
+        sums.entry(*job).or_default().add(*tally);
+    }
+    sums
 }
 
 impl RankPast {

@@ -1,10 +1,12 @@
 //! The state of a whole run at one moment, and how it is shown: a summary or a table.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jobs::job::JobIndex;
 use report::stats::wilson95;
 
-use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::heartbeat::{Heartbeat, JobTally};
 
 /// The state of a whole run at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +33,8 @@ pub struct RunSnapshot {
     pub left: Option<Duration>,
     /// Remarks about ranks that are slow or still.
     pub remarks: Vec<String>,
+    /// Finished episodes by job; without a tracker, only those of earlier launches.
+    pub by_job: BTreeMap<JobIndex, JobTally>,
 }
 
 /// The state of one rank at one moment.

@@ -34,6 +34,7 @@ fn rates_and_the_time_left_are_those_of_the_last_minute() {
             done: 20,
             solved: 10,
             policies: 1,
+            ..EarlierResults::default()
         },
         2,
     );

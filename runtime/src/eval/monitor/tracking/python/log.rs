@@ -1,0 +1,94 @@
+//! The file with the output of a tracker's process, which has a largest size.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use jobs::secrets::Redaction;
+
+/// Maximum number of bytes that one start adds to a log.
+const MOST_BYTES: usize = 1 << 20;
+
+/// Collects the output of a process in a file, without the secrets of its environment.
+pub struct OutputLog {
+    path: PathBuf,
+    /// Created with the first line.
+    file: Option<File>,
+    redaction: Redaction,
+    bytes: usize,
+    has_more: bool,
+}
+
+impl OutputLog {
+    /// Creates a log that has no file yet.
+    pub fn new(path: PathBuf, redaction: Redaction) -> Self {
+        Self {
+            path,
+            file: None,
+            redaction,
+            bytes: 0,
+            has_more: true,
+        }
+    }
+
+    /// Returns whether output is worth waiting for: there may be more, and the log has room.
+    pub fn is_open(&self) -> bool {
+        self.has_more && self.bytes < MOST_BYTES
+    }
+
+    /// Appends lines; `has_more` says whether the process can still write. Errors are ignored: the
+    /// log only helps to find out why a tracker failed.
+    pub fn add(&mut self, lines: &[String], has_more: bool) {
+        self.has_more = has_more;
+        for line in lines {
+            if self.bytes >= MOST_BYTES {
+                return;
+            }
+            let mut text = format!("{}\n", self.redaction.apply(line));
+            self.bytes += text.len();
+            if self.bytes >= MOST_BYTES {
+                text += "rrun: the output is too long, the rest is left out\n";
+            }
+            self.write(&text);
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        if self.file.is_none() {
+            let folder = self.path.parent().map_or(Ok(()), std::fs::create_dir_all);
+            let open = || {
+                OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .open(&self.path)
+            };
+            self.file = folder.and_then(|()| open()).ok();
+        }
+        if let Some(file) = &mut self.file {
+            file.write_all(text.as_bytes()).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_has_no_secrets_and_a_largest_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("logs/tracker_wandb.log");
+        let redaction = Redaction::new([("WANDB_API_KEY".to_owned(), "a-secret".to_owned())]);
+        let mut log = OutputLog::new(path.clone(), redaction);
+        assert!(!path.exists(), "a tracker that prints nothing has no log");
+        log.add(&["the key is a-secret".to_owned()], true);
+        let line = "x".repeat(2000);
+        for _ in 0..1000 {
+            log.add(std::slice::from_ref(&line), true);
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("the key is ***\n"), "{}", &text[..40]);
+        assert!(text.ends_with("\nrrun: the output is too long, the rest is left out\n"));
+        assert!(text.len() < MOST_BYTES + 3000 && !log.is_open());
+    }
+}

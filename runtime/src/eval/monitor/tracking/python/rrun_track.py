@@ -1,0 +1,185 @@
+"""The process beside rank 0 that logs a run with the package of an experiment tracker: wandb, trackio or mlflow.
+
+Messages and answers are packets of a SOCK_SEQPACKET socket. Each message is answered before the next one comes:
+
+    start    JSON: tracker, project, name, id, config                  (first, with the modules)
+    point    JSON: step, unix_s, values
+    ending   JSON: status, rows, page, videos, is_uploaded: the process ends after its answer
+
+    ready    'R'
+    link     'L', where to see the run: before an answer
+    warning  'W', what was left out: before an answer
+    failed   'F', why the tracker is of no use: this process ends
+"""
+
+import json
+import os
+import re
+import sys
+import traceback
+
+LARGEST_PACKET = 1 << 18
+LONGEST_TEXT = 2000  # letters of an answer
+LARGEST_VIDEO = 20 << 20  # bytes of a video that is uploaded
+ID_TAG = "rrun.run_id"  # by which an MLflow run is found again
+COLUMNS = ["task", "episodes", "successes", "errors", "success_rate", "low", "high"]
+
+
+def small(paths):
+    """The files that exist and are small enough to be uploaded."""
+    return [path for path in paths if os.path.isfile(path) and os.path.getsize(path) <= LARGEST_VIDEO]
+
+
+def cells(ending):
+    return [[row[column] for column in COLUMNS] for row in ending["rows"]]
+
+
+def markdown(ending):
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *cells(ending)]
+    return "".join("| " + " | ".join("" if cell is None else str(cell) for cell in line) + " |\n" for line in lines)
+
+
+class Wandb:
+    def __init__(self, start):
+        import wandb
+
+        self.wandb = wandb
+        project = start["project"] or os.environ.get("WANDB_PROJECT") or "rrun"
+        name = start["name"] if start["is_named"] else os.environ.get("WANDB_NAME") or start["name"]
+        settings = {"project": project, "name": name, "id": start["id"], "resume": "allow", "job_type": "eval"}
+        self.run = wandb.init(config=start["config"], **settings)
+        # Steps of wandb must grow; a resumed run may begin before its last point.
+        self.run.define_metric("episodes")
+        self.run.define_metric("*", step_metric="episodes")
+        self.link = self.run.url or f"{self.run.settings.sync_dir} (`wandb sync` uploads it)"
+
+    def point(self, step, unix_s, values):
+        self.run.log({"episodes": step, **values})
+
+    def ending(self, ending):
+        self.run.log({"tasks": self.wandb.Table(columns=COLUMNS, data=cells(ending))})
+        self.run.summary["report"] = ending["page"]
+        self.run.summary["videos"] = ending["videos"]
+        if ending["is_uploaded"]:
+            videos = self.wandb.Artifact(f"videos-{self.run.id}", type="videos")
+            for path in small(ending["videos"]):
+                videos.add_file(path)
+            self.run.log_artifact(videos)
+        self.run.finish(exit_code=0 if ending["status"] == "FINISHED" else 1)
+
+
+class Trackio:
+    def __init__(self, start):
+        import trackio
+
+        self.trackio = trackio
+        project = start["project"] or "rrun"
+        # A run is found again by its name.
+        name = f"{start['name']}-{start['id'][:8]}"
+        self.run = trackio.init(project=project, name=name, config=start["config"], resume="allow", embed=False)
+        self.link = f"run {name}: `trackio show --project {project}`"
+
+    def point(self, step, unix_s, values):
+        self.trackio.log(values, step=step)
+
+    def ending(self, ending):
+        self.trackio.log({"report": ending["page"], "status": ending["status"], "tasks": self.trackio.Markdown(markdown(ending))})
+        self.trackio.finish()
+
+
+class Mlflow:
+    def __init__(self, start):
+        import mlflow
+
+        self.mlflow = mlflow
+        experiment = mlflow.set_experiment(start["project"] or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rrun")
+        self.client = mlflow.MlflowClient()
+        found = self.client.search_runs([experiment.experiment_id], f"tags.`{ID_TAG}` = '{start['id']}'", max_results=1)
+        known = found[0].info.run_id if found else None
+        self.run = mlflow.start_run(run_id=known, run_name=start["name"], tags={ID_TAG: start["id"]})
+        self.id = self.run.info.run_id
+        if not known:
+            # The parameters of a run that is continued cannot be changed.
+            mlflow.log_params({name: text(value)[:500] for name, value in start["config"].items()})
+        self.log_file(start["config"], "config.json")
+        self.link = f"run {self.id} of experiment {experiment.experiment_id} in {mlflow.get_tracking_uri()}"
+
+    def point(self, step, unix_s, values):
+        from mlflow.entities import Metric
+
+        metrics = [Metric(name_of(name), value, int(unix_s * 1000), step) for name, value in values.items()]
+        self.client.log_batch(self.id, metrics=metrics)
+
+    def log_file(self, contents, name):
+        try:
+            if isinstance(contents, str):
+                self.mlflow.log_text(contents, name)
+            else:
+                self.mlflow.log_dict(contents, name)
+        except Exception:
+            # A server may take metrics and no files.
+            traceback.print_exc()
+
+    def ending(self, ending):
+        self.mlflow.set_tag("rrun.report", ending["page"])
+        self.log_file(markdown(ending), "tasks.md")
+        self.log_file({"report": ending["page"], "videos": ending["videos"]}, "files.json")
+        if ending["is_uploaded"]:
+            for path in small(ending["videos"]):
+                self.mlflow.log_artifact(path, "videos")
+        self.mlflow.end_run(ending["status"])
+
+
+TRACKERS = {"wandb": Wandb, "trackio": Trackio, "mlflow": Mlflow}
+
+
+def text(value):
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def name_of(name):
+    """The name of a metric with the letters that MLflow accepts."""
+    return re.sub(r"[^\w\-. :/]", "_", name)
+
+
+def answer(socket, kind, text=""):
+    socket.send(kind + text[:LONGEST_TEXT].encode(errors="replace"))
+
+
+def serve(socket, start):
+    tracker = TRACKERS[start["tracker"]](start)
+    answer(socket, b"L", tracker.link)
+    answer(socket, b"R")
+    while packet := socket.recv(LARGEST_PACKET):
+        message = json.loads(packet)
+        if message.pop("kind") == "point":
+            try:
+                tracker.point(**message)
+            except Exception as err:
+                # A service may be away for a while.
+                traceback.print_exc()
+                answer(socket, b"W", f"a point was left out: {reason_of(err)}")
+        else:
+            tracker.ending(message)
+            answer(socket, b"R")
+            # What packages would still do at their exit must not keep the run waiting.
+            sys.stdout.flush()
+            os._exit(0)
+        answer(socket, b"R")
+
+
+def reason_of(err):
+    lines = str(err).strip().splitlines()
+    return f"{type(err).__name__}: {lines[0] if lines else ''}"
+
+
+def main(socket, start):
+    # The working directory comes first here, and may have the folder `wandb` of earlier runs.
+    sys.path[:] = [path for path in sys.path if path]
+    sys.argv = ["rrun-track"]
+    try:
+        serve(socket, start)
+    except BaseException as err:
+        traceback.print_exc()
+        answer(socket, b"F", reason_of(err))
+        raise SystemExit(1) from None

@@ -1,0 +1,56 @@
+//! The framing of event files: TFRecord, whose records carry checksums.
+//!
+//! ```text
+//! u64 length │ u32 checksum of the length │ data │ u32 checksum of the data     little-endian
+//! ```
+//! Follows tensorflow/core/lib/io/record_writer.h and tensorflow/core/lib/hash/crc32c.h,
+//! TensorFlow 2.16.
+
+/// Bytes before the data of a record, and after it.
+#[cfg(test)]
+pub const HEAD: usize = 12;
+
+/// Appends a record to `file`.
+pub fn append(file: &mut Vec<u8>, data: &[u8]) {
+    let length = (data.len() as u64).to_le_bytes();
+    file.extend_from_slice(&length);
+    file.extend_from_slice(&masked_crc(&length).to_le_bytes());
+    file.extend_from_slice(data);
+    file.extend_from_slice(&masked_crc(data).to_le_bytes());
+}
+
+/// Returns the CRC-32C of the bytes, rotated and with a constant added, so that the checksum of
+/// data that contains checksums does not degenerate.
+pub fn masked_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+        .rotate_right(15)
+        .wrapping_add(0xa282_ead8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_those_of_the_standard() {
+        // RFC 3720 (iSCSI), B.4: 32 bytes of zeros, of ones, and ascending ones.
+        assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c::crc32c(&[0xff; 32]), 0x62a8_ab43);
+        let ascending: Vec<u8> = (0..32).collect();
+        assert_eq!(crc32c::crc32c(&ascending), 0x46dd_794e);
+    }
+
+    #[test]
+    fn a_record_has_the_bytes_of_tensorboards_own_writer() {
+        // tensorboard 2.21: RecordWriter(file).write(b"rrun")
+        let mut file = Vec::new();
+        append(&mut file, b"rrun");
+        assert_eq!(hex(&file), RECORD);
+    }
+
+    const RECORD: &str = "0400000000000000424552047272756e6194eb30";
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}

@@ -1,0 +1,307 @@
+//! Trackers as processes: one that does what it should, and those that hang, die or flood.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use jobs::eval_args::EvalArgs;
+use jobs::job::JobIndex;
+use jobs::plan::RunPlan;
+use jobs::tracking::TrackingArgs;
+use report::Context;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::eval::monitor::heartbeat::{Heartbeat, JobTally};
+use crate::eval::monitor::meter::OtherProcesses;
+use crate::eval::monitor::view::{EarlierResults, RunView};
+
+/// A package `wandb` that writes what it is told to `calls.jsonl`.
+const RECORDER: &str = r#"
+import json, os
+CALLS = os.path.join(os.path.dirname(__file__), "calls.jsonl")
+def call(name, *args, **kwargs):
+    with open(CALLS, "a") as file: file.write(json.dumps([name, args, kwargs]) + "\n")
+class Run:
+    url = "https://wandb.example/me/rrun/runs/1"
+    summary = {}
+    def __getattr__(self, name): return lambda *args, **kwargs: call(name, *args, **kwargs)
+def init(**kwargs):
+    call("init", **kwargs)
+    return Run()
+def Table(**kwargs): return kwargs
+"#;
+
+/// A run of one job with the tracker wandb, whose package is `code`.
+struct Tracked {
+    dir: tempfile::TempDir,
+    plan: RunPlan,
+    args: TrackingArgs,
+}
+
+impl Tracked {
+    fn new(code: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let package = dir.path().join("wandb");
+        std::fs::create_dir(&package).unwrap();
+        std::fs::write(package.join("__init__.py"), code).unwrap();
+        let python = dir.path().join("python");
+        wrapper(&python, dir.path());
+        let job = json!({"name": "a", "arena_env_args": {"environment": "reach"},
+                         "policy_type": "scripted", "num_episodes": 4});
+        let words = ["--jobs", "a.json", "--track", "wandb", "--track-python"];
+        let words = words
+            .iter()
+            .map(Into::into)
+            .chain([python.into_os_string()]);
+        let args = EvalArgs::parse_words(&words.collect::<Vec<_>>()).unwrap();
+        Self {
+            plan: RunPlan {
+                id: "ab".repeat(16),
+                jobs: jobs::file::parse(&json!({"jobs": [job]})).unwrap(),
+                ..RunPlan::default()
+            },
+            args: args.tracking,
+            dir,
+        }
+    }
+
+    fn folder(&self) -> RunFolder {
+        RunFolder::new(&self.dir.path().join("tonight"))
+    }
+
+    fn start(&self) -> Tracking {
+        Tracking::start(&TrackedRun {
+            args: &self.args,
+            plan: &self.plan,
+            folder: &self.folder(),
+            world_size: 2,
+            others: OtherProcesses::default(),
+        })
+    }
+
+    /// Logs one point and ends, with `limit` for the end; returns what the user is told.
+    fn run(&self, limit: Duration) -> Vec<String> {
+        let mut tracking = self.start();
+        tracking.limit = limit;
+        let mut said = tracking.on(&snapshot(), now());
+        said.extend(tracking.finish(&self.report(), &self.folder(), &StopRequest::default()));
+        said
+    }
+
+    fn report(&self) -> Report {
+        Report::new(&self.plan, &[], Context::default())
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder().tracker_log("wandb")).unwrap_or_default()
+    }
+}
+
+/// Writes an interpreter that finds the packages in `folder` first.
+fn wrapper(path: &Path, folder: &Path) {
+    // The script is renamed into place: a file that a forked process has open for writing cannot be
+    // executed.
+    let made = std::process::Command::new("/bin/sh")
+        .args([
+            "-c",
+            r#"printf '#!/bin/sh\nPYTHONPATH=%s exec python3 "$@"\n' "$1" > "$0""#,
+        ])
+        .args([path, folder])
+        .status();
+    assert!(made.unwrap().success());
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn snapshot() -> RunSnapshot {
+    let tally = JobTally {
+        ended: 2,
+        solved: 1,
+    };
+    let beat = Heartbeat {
+        ended: 2,
+        ended_solved: 1,
+        by_job: Some([(JobIndex(0), tally)].into()),
+        ..Heartbeat::default()
+    };
+    RunView::new(EarlierResults::default(), 1).on(&[beat], now())
+}
+
+/// Longer than any step takes on a busy machine.
+const LONG: Duration = Duration::from_secs(120);
+
+#[test]
+fn a_tracker_is_told_the_start_the_points_and_the_end() {
+    let tracked = Tracked::new(RECORDER);
+    let said = tracked.run(LONG);
+    assert_eq!(said, ["wandb: https://wandb.example/me/rrun/runs/1"]);
+    let calls = std::fs::read_to_string(tracked.dir.path().join("wandb/calls.jsonl")).unwrap();
+    let calls: Vec<Value> = calls
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let init = &calls[0][2];
+    assert_eq!(
+        (
+            &init["project"],
+            &init["name"],
+            &init["id"],
+            &init["resume"]
+        ),
+        (
+            &json!("rrun"),
+            &json!("tonight"),
+            &json!("ab".repeat(16)),
+            &json!("allow")
+        )
+    );
+    assert_eq!(init["config"]["world_size"], 2);
+    let logged: Vec<_> = calls.iter().filter(|call| call[0] == "log").collect();
+    assert_eq!(logged[0][1][0]["episodes"], 2);
+    assert_eq!(logged[0][1][0]["tasks/a/success_rate"], 0.5);
+    assert_eq!(
+        logged[1][1][0]["overall/episodes"], 0.0,
+        "the report has none"
+    );
+    assert_eq!(
+        *calls.last().unwrap(),
+        json!(["finish", [], {"exit_code": 1}])
+    );
+}
+
+#[test]
+fn a_tracker_that_hangs_is_given_up_at_the_end_and_killed() {
+    let code = "import os, subprocess, time\n\
+                open(__file__ + '.pid', 'w').write(str(os.getpid()))\n\
+                time.sleep(10000)";
+    let tracked = Tracked::new(code);
+    let mut tracking = tracked.start();
+    let pid = tracked.dir.path().join("wandb/__init__.py.pid");
+    until(|| std::fs::read_to_string(&pid).is_ok_and(|pid| !pid.is_empty()));
+    let pid = std::fs::read_to_string(pid).unwrap();
+    tracking.limit = Duration::from_millis(300);
+    let begun = now();
+    let said = tracking.finish(
+        &tracked.report(),
+        &tracked.folder(),
+        &StopRequest::default(),
+    );
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(
+        said,
+        ["warning: wandb: it has not taken everything in time; the run goes on without it"]
+    );
+    assert!(!PathBuf::from(format!("/proc/{pid}")).exists(), "it lives");
+}
+
+#[test]
+fn a_tracker_that_dies_is_reported_once_with_its_last_line() {
+    let code = "import os, sys\n\
+                def init(**_):\n    print('out of luck', file=sys.stderr)\n    os._exit(7)";
+    assert_eq!(
+        Tracked::new(code).run(LONG),
+        [
+            "warning: wandb: its process exited with code 7; its last line: out of luck; the run \
+          goes on without it"
+        ]
+    );
+    let killed = "import os\ndef init(**_): os.kill(os.getpid(), 9)";
+    assert_eq!(
+        Tracked::new(killed).run(LONG),
+        ["warning: wandb: its process was killed by SIGKILL; the run goes on without it"]
+    );
+}
+
+#[test]
+fn a_tracker_that_gives_up_says_why() {
+    let code = "def init(**_): raise PermissionError('no API key\\nlog in first')";
+    let tracked = Tracked::new(code);
+    let said = tracked.run(LONG);
+    assert_eq!(
+        said,
+        ["warning: wandb: PermissionError: no API key; the run goes on without it"]
+    );
+    assert!(tracked.log().contains("Traceback"), "{}", tracked.log());
+}
+
+#[test]
+fn a_tracker_that_floods_its_output_gets_a_log_of_limited_size() {
+    let code = format!(
+        "{RECORDER}\n\
+         import sys, threading\n\
+         def flood():\n    while True: print('x' * 1000, flush=True)\n\
+         threading.Thread(target=flood, daemon=True).start()"
+    );
+    let tracked = Tracked::new(&code);
+    let said = tracked.run(LONG);
+    assert_eq!(said, ["wandb: https://wandb.example/me/rrun/runs/1"]);
+    assert!(tracked.log().len() < 2 << 20, "{}", tracked.log().len());
+}
+
+#[test]
+fn a_point_that_fails_is_left_out_and_said_once() {
+    let code = format!(
+        "{RECORDER}\n\
+         def fail(self, values):\n    if 'tasks' not in values: raise OSError('gone\\nfor now')\n\
+         Run.log = fail"
+    );
+    let tracked = Tracked::new(&code);
+    assert_eq!(
+        tracked.run(LONG),
+        [
+            "wandb: https://wandb.example/me/rrun/runs/1",
+            "warning: wandb: a point was left out: OSError: gone"
+        ]
+    );
+}
+
+#[test]
+fn a_run_that_is_stopped_does_not_wait_long_and_one_that_fails_not_at_all() {
+    let hangs = Tracked::new("import time\ntime.sleep(10000)");
+    let stop = StopRequest::default();
+    stop.call_off("the test stops it".to_owned());
+    let begun = now();
+    let said = hangs
+        .start()
+        .finish(&hangs.report(), &hangs.folder(), &stop);
+    assert!(said[0].contains("not taken everything in time"), "{said:?}");
+    assert!(begun.elapsed() < END_LIMIT);
+    let begun = now();
+    drop(hangs.start());
+    assert!(begun.elapsed() < STOP_LIMIT);
+}
+
+#[test]
+fn an_interpreter_that_is_not_there_is_reported() {
+    let mut tracked = Tracked::new("");
+    tracked.args.track_python = Some("/no/python".into());
+    let said = tracked.run(LONG);
+    assert!(
+        said[0].starts_with("warning: wandb: `/no/python`: "),
+        "{said:?}"
+    );
+    assert!(
+        said[0].ends_with("; the run goes on without it"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_reported() {
+    let mut tracked = Tracked::new("");
+    tracked.args.track = vec![Tracker::Tensorboard];
+    tracked.args.track_dir = Some("/proc/no_folder".into());
+    let said = tracked.run(LONG);
+    assert!(said[1].starts_with("warning: tensorboard: "), "{said:?}");
+}
+
+fn until(mut condition: impl FnMut() -> bool) {
+    let begun = now();
+    while !condition() {
+        assert!(begun.elapsed() < LONG, "not in time");
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "between two looks at a real process"
+        )]
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
