@@ -10,6 +10,7 @@ mod crash;
 mod exported;
 mod files;
 mod gr00t;
+mod latency;
 mod lerobot_policy;
 mod memory;
 mod one_writer;

@@ -16,6 +16,7 @@ use crate::job::{Job, JobIndex, Status};
 use crate::model_server::{self, ModelServer};
 use crate::sha256;
 
+mod latency;
 pub mod rollout;
 pub(crate) mod video;
 
@@ -210,6 +211,7 @@ const FIELDS: &[&str] = &[
     "rollout_epoch",
     "pipeline_stage_num",
     "video_cfg",
+    "latency",
 ];
 
 fn job(index: usize, entry: &Value) -> Result<Job, FieldError> {
@@ -247,6 +249,7 @@ fn job(index: usize, entry: &Value) -> Result<Job, FieldError> {
         policy_config,
         length,
         rollout: said.settings,
+        latency: latency::latency(&mut fields)?,
         video: video::settings(&mut fields)?,
         num_rebuilds,
         only: None,

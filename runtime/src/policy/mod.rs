@@ -276,6 +276,7 @@ pub(crate) mod tests {
             },
             discrete: None,
             control_hz: 20,
+            is_control_hz_assumed: false,
             max_episode_steps: 200,
             language: String::new(),
             ends_on_success: true,

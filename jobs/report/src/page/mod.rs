@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! report ───► grid ──► headline, matrix, bars      success rates with intervals
+//!        ├──► latency                              success rates against latency, if jobs have one
 //!        ├──► timeline                             what each rank did, and deaths
 //!        ├──► failures, films                      errors by reason; videos of unsolved episodes
 //!        └──► table, speed, settings, origin       results, speed, settings, command line
@@ -26,6 +27,7 @@ mod failures;
 mod films;
 mod grid;
 mod headline;
+mod latency;
 mod link;
 mod matrix;
 mod number;
@@ -45,7 +47,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// Content security policy with the SHA-256 of [`STYLE`] and [`SCRIPT`] in base64, as `openssl dgst
 /// -sha256 -binary FILE | base64` prints them. A test compares them.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; media-src 'self' file: data:; \
-    style-src 'sha256-6JPw+kKn9WdL+gGmycbpNGH9OqagpNiSShEkbvL7Q5g='; \
+    style-src 'sha256-UXo95UUhzaBSUhynmMXY2JFCSgg9Gbso9FAU0/cyZdA='; \
     script-src 'sha256-Cjn78mLz4y82wuzSblTlkuR2bNkdgNN2d0Fz3b2k9YM='";
 
 /// Writes `report.html` into a run folder, with times in the zone of this machine.
@@ -70,7 +72,7 @@ pub fn render(report: &Report, zone: &Zone) -> String {
     let grid = TaskGrid::new(report);
     let title = origin::title(report);
     // Anchor, name in the navigation, heading, and content.
-    let sections = [
+    let mut sections = vec![
         (
             "matrix",
             "Success",
@@ -121,6 +123,10 @@ pub fn render(report: &Report, zone: &Zone) -> String {
             origin::section(report, zone),
         ),
     ];
+    if let Some(latency) = latency::section(report) {
+        let name = "Success by latency of the policy";
+        sections.insert(2, ("latency", "Latency", name, latency));
+    }
     let document = html! {
         (DOCTYPE)
         html lang="en" {

@@ -20,6 +20,7 @@ pub(super) fn report() -> Report {
         mean_task_success_rate: None,
         per_job: vec![],
         per_group: vec![],
+        per_latency: vec![],
         per_rank: vec![],
         missing: vec![],
         missing_count: 0,

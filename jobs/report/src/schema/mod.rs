@@ -4,11 +4,13 @@ use serde::{Deserialize, Serialize};
 
 mod coverage;
 mod job;
+mod latency;
 mod rank;
 mod run;
 
 pub use coverage::{Duplicate, EnvLoss, EpisodeId, FailureReport, Reason, Unsolved};
 pub use job::{GroupReport, JobReport, PolicyRates, Rates};
+pub use latency::{LatencyMode, LatencyPoint, LatencyReport, LatencySeries, LatencyUnit};
 pub use rank::{HowEnded, JobSpan, LifeReport, RankReport};
 pub use run::{ConfigReport, GpuReport, LaunchReport, PolicyReport, RunReport};
 
@@ -39,6 +41,9 @@ pub struct Report {
     pub per_job: Vec<JobReport>,
     /// One entry for each task, policy, set of tasks and variation.
     pub per_group: Vec<GroupReport>,
+    /// One entry for each series of jobs that are equal but for their latency.
+    #[serde(default)]
+    pub per_latency: Vec<LatencySeries>,
     /// One entry for each journal: a rank, or in a merged folder a rank of a run.
     pub per_rank: Vec<RankReport>,
     /// Episodes that were expected but not found, the first [`LISTED`].

@@ -79,13 +79,15 @@ fn full() -> Report {
         commit: String::new(),
         dirty: false,
     });
+    let delayed = json!({"name": "b", "arena_env_args": {"environment": "reach"}, "num_episodes": 2,
+                         "policy_type": "scripted", "latency": {"steps": 2}});
     let plan = RunPlan {
         resumed_from: vec![Resumed {
             git: git.clone(),
             ..Resumed::default()
         }],
         git,
-        ..two_jobs()
+        ..plan(json!([job("a", 4), delayed]))
     };
     Report::new(&plan, &lines, Context::default())
 }

@@ -12,6 +12,7 @@ mod documented;
 mod eval_info;
 mod job_status;
 mod journals;
+mod latency;
 mod shared;
 
 fn plan(jobs: serde_json::Value) -> RunPlan {

@@ -50,10 +50,15 @@ impl EpisodeLoop<'_, '_> {
                 })
             })
             .collect();
-        let events = self.envs.events.clone();
-        let give = move |inference| {
+        let (events, asked) = (self.envs.events.clone(), now());
+        let give = move |result| {
+            let inference = LoopEvent::Inference {
+                group: index,
+                result,
+                waited: asked.elapsed(),
+            };
             // The receiver is gone after the loop was stopped.
-            events.send(LoopEvent::Inference(index, inference)).ok();
+            events.send(inference).ok();
         };
         self.active
             .context
@@ -88,6 +93,11 @@ impl EpisodeLoop<'_, '_> {
         let due = group.schedule.due();
         self.totals.env_steps += due.len() as u64;
         self.recording.log.beat.steps += due.len() as u64;
+        for due in due.iter().filter(|due| due.is_held) {
+            if let Some(live) = self.live.get_mut(&due.env) {
+                live.latency.held += 1;
+            }
+        }
         group.actions = due
             .iter()
             .map(|due| (due.env, due.action.clone()))
