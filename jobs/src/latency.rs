@@ -68,6 +68,15 @@ impl InferenceLatency {
 }
 
 impl Delay {
+    /// Returns whether a jobs file can say it.
+    pub fn is_in_range(self) -> bool {
+        match self {
+            Self::Steps(steps) => steps <= MAX_STEPS,
+            Self::Ms(ms) => (0.0..=MAX_MS).contains(&ms),
+            Self::Measured => true,
+        }
+    }
+
     /// Returns the number of steps, at `control_hz` steps per second; `None` if it is measured.
     pub fn steps(self, control_hz: u32) -> Option<u64> {
         match self {
@@ -92,14 +101,15 @@ pub enum LatencyError {
         "latency is {steps} steps, expected at most {}: a chunk has {horizon} actions, of which \
          {chunk_length} are executed before the next inference (action_chunk_length), so {} are \
          left for the time that it takes",
-        (horizon - chunk_length).min(*chunk_length), horizon - chunk_length
+        horizon.saturating_sub(*chunk_length).min(*chunk_length),
+        horizon.saturating_sub(*chunk_length)
     )]
     ChunkTooShort {
         /// Steps of the latency.
         steps: u64,
         /// Number of steps between two inferences.
         chunk_length: u64,
-        /// Number of actions of a chunk, at least `chunk_length`.
+        /// Number of actions of a chunk.
         horizon: u64,
     },
     /// An inference would begin before the previous one has ended.
@@ -139,7 +149,7 @@ pub fn check(steps: u64, chunk_length: u64, horizon: u64) -> Result<(), LatencyE
         return Err(LatencyError::ChunkTooShort {
             steps,
             chunk_length,
-            horizon: horizon.max(chunk_length),
+            horizon,
         });
     }
     if steps > chunk_length {

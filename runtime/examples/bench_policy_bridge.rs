@@ -119,6 +119,7 @@ fn seen(set: usize, row: usize) -> PolicyRow {
     PolicyRow {
         env: EnvIndex(row),
         observation: Arc::new(observation),
+        continues: None,
     }
 }
 

@@ -39,13 +39,13 @@ fn delay(object: &mut FileFields) -> Result<Delay, FieldError> {
     let ms = object.take("ms").filter(|value| !value.is_null());
     let measured = object.bool("measured")?;
     match (steps, ms, measured) {
-        (Some(steps), None, None) if steps <= MAX_STEPS => Ok(Delay::Steps(steps)),
+        (Some(steps), None, None) if Delay::Steps(steps).is_in_range() => Ok(Delay::Steps(steps)),
         (Some(steps), None, None) => {
             let reason = format!("found {steps}, expected a whole number up to {MAX_STEPS}");
             Err(object.refuse("steps", &reason))
         }
         (None, Some(found), None) => match found.as_f64() {
-            Some(ms) if (0.0..=MAX_MS).contains(&ms) => Ok(Delay::Ms(ms)),
+            Some(ms) if Delay::Ms(ms).is_in_range() => Ok(Delay::Ms(ms)),
             _ => {
                 let wanted = format!("expected a number of milliseconds up to {MAX_MS}");
                 Err(object.wrong("ms", Some(found), &wanted))
@@ -77,7 +77,7 @@ mod tests {
     fn read(latency: Value) -> Result<Option<InferenceLatency>, String> {
         let job = json!({"latency": latency});
         let mut fields = FileFields::new("job 0 (a)", &job).unwrap();
-        super::latency(&mut fields).map_err(|err| err.to_string())
+        crate::file::latency::latency(&mut fields).map_err(|err| err.to_string())
     }
 
     fn delay(latency: Value) -> Delay {

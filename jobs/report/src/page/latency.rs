@@ -1,7 +1,7 @@
 //! Plots success rates against the latency of the policy: one drawing for each series of jobs that
 //! are equal but for it, and a table of all jobs with a latency.
 //!
-//! Positions are percentages of width and height, as in [`super::bars`].
+//! Positions are percentages of width and height, as those of `bars` are.
 
 use maud::{Markup, html};
 

@@ -36,6 +36,7 @@ pub struct Hello {
     /// Control frequency in steps per second.
     pub control_hz: u32,
     /// True if neither the job nor the environment says the control frequency.
+    #[serde(default)]
     pub is_control_hz_assumed: bool,
     /// Maximum number of steps, after which an episode is truncated.
     pub max_episode_steps: u32,

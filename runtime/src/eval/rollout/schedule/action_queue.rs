@@ -49,6 +49,12 @@ impl ActionQueue {
         self.current.is_none() || (self.arriving.is_none() && self.age >= self.interval)
     }
 
+    /// Returns the number of steps since the observation of the newest chunk; `None` before the
+    /// first.
+    pub fn age(&self) -> Option<usize> {
+        self.current.is_some().then_some(self.age)
+    }
+
     /// Adds the chunk for the observation before the next step. It arrives `delay` steps later, or
     /// at once if it is the first. The next inference begins `interval` steps after this one, or
     /// when the chunk is used up, or when it arrives.

@@ -185,6 +185,16 @@ impl<'l> Schedule<'l> {
             .collect()
     }
 
+    /// Returns the number of steps since the observation of an environment's newest chunk; `None`
+    /// before the first of its episode.
+    pub fn age(&self, env: EnvIndex) -> Option<usize> {
+        let slot = self.slots.get(env.0.checked_sub(self.first)?)?;
+        match &slot.doing {
+            SlotState::Episode { actions, .. } => actions.age(),
+            SlotState::Nothing | SlotState::Again(_) => None,
+        }
+    }
+
     /// Adds the next action chunk of an environment, which arrives `delay` steps later, see
     /// [`ActionQueue::add`].
     pub fn add_chunk(&mut self, env: EnvIndex, chunk: Chunk, delay: usize) {
