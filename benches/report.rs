@@ -188,6 +188,7 @@ fn episode(job: &str, [index, number, rank]: [usize; 3], second: usize) -> Episo
         wall_s: 4.321_987,
         infer_calls: 17,
         actions_out_of_bounds: 0,
+        latency: None,
         ended: moment(second),
         error: (number == 63).then(|| "the simulator's state is not finite".to_owned()),
         dataset: Some(DemoRef {

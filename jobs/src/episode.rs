@@ -49,6 +49,9 @@ pub struct Episode {
     /// Number of steps whose action had a value out of range.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub actions_out_of_bounds: u64,
+    /// The inferences during which the episode went on, for a job with `latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<FeltLatency>,
     /// When the episode ended, RFC 3339 in UTC.
     pub ended: String,
     /// The error that ended the episode; a crash is not a failure of the policy.
@@ -67,6 +70,52 @@ pub struct Episode {
     /// and the like.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
+}
+
+/// The inferences during which an episode went on: all but the first, for which it waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeltLatency {
+    /// Number of inferences.
+    pub inferences: u64,
+    /// Sum of the steps that they took.
+    pub steps: u64,
+    /// Fewest steps of an inference, 0 if there was none.
+    pub min_steps: u64,
+    /// Most steps of an inference.
+    pub max_steps: u64,
+    /// Number of steps without an action of a chunk.
+    pub held: u64,
+}
+
+impl FeltLatency {
+    /// Counts an inference that took `steps` steps.
+    pub fn add(&mut self, steps: u64) {
+        self.min_steps = match self.inferences {
+            0 => steps,
+            _ => self.min_steps.min(steps),
+        };
+        self.max_steps = self.max_steps.max(steps);
+        self.steps = self.steps.saturating_add(steps);
+        self.inferences += 1;
+    }
+
+    /// Adds the counts of another episode.
+    pub fn merge(&mut self, other: &Self) {
+        self.min_steps = match (self.inferences, other.inferences) {
+            (0, _) => other.min_steps,
+            (_, 0) => self.min_steps,
+            _ => self.min_steps.min(other.min_steps),
+        };
+        self.max_steps = self.max_steps.max(other.max_steps);
+        self.steps = self.steps.saturating_add(other.steps);
+        self.inferences = self.inferences.saturating_add(other.inferences);
+        self.held = self.held.saturating_add(other.held);
+    }
+
+    /// Returns the mean steps of an inference; `None` without one.
+    pub fn mean_steps(&self) -> Option<f64> {
+        (self.inferences > 0).then(|| self.steps as f64 / self.inferences as f64)
+    }
 }
 
 /// How an episode ended.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::episode_numbers::EpisodeNumbers;
+use crate::latency::InferenceLatency;
 
 /// Position of a job in its file, from 0; the assignment to ranks uses it.
 #[derive(
@@ -42,6 +43,9 @@ pub struct Job {
     /// How its environments are stepped.
     #[serde(default)]
     pub rollout: Rollout,
+    /// How long the policy thinks while the environment goes on; `None`: the environment waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<InferenceLatency>,
     /// What is filmed.
     #[serde(default)]
     pub video: VideoSettings,
@@ -216,6 +220,11 @@ impl Job {
         self.variant
             .as_ref()
             .map_or(&self.name, |variant| &variant.of)
+    }
+
+    /// Returns whether the same job has the same results again.
+    pub fn is_repeatable(&self) -> bool {
+        self.latency.is_none_or(|latency| latency.is_repeatable())
     }
 
     /// Returns whether `episode` is to be run.

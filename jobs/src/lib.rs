@@ -31,6 +31,7 @@ pub mod installed;
 pub mod job;
 pub mod journal;
 pub mod known;
+pub mod latency;
 pub mod launch;
 pub mod layout;
 pub mod model_server;

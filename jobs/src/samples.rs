@@ -24,6 +24,7 @@ pub fn episode(index: usize, job: &str, number: u64) -> Episode {
         wall_s: 1.0,
         infer_calls: 1,
         actions_out_of_bounds: 0,
+        latency: None,
         ended: String::new(),
         error: None,
         dataset: None,

@@ -80,6 +80,7 @@ fn env() -> EnvSpec {
         },
         discrete: None,
         control_hz: 20,
+        is_control_hz_assumed: false,
         max_episode_steps: 200,
         language: "put the cube onto the plate".to_owned(),
         ends_on_success: true,
@@ -118,6 +119,7 @@ fn seen(set: usize, row: usize) -> PolicyRow {
     PolicyRow {
         env: EnvIndex(row),
         observation: Arc::new(observation),
+        continues: None,
     }
 }
 

@@ -227,6 +227,7 @@ impl Scene {
             },
             discrete: None,
             control_hz: 30,
+            is_control_hz_assumed: false,
             max_episode_steps: 300,
             language: "push".to_owned(),
             ends_on_success: true,

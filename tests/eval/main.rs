@@ -13,6 +13,7 @@ mod experiment;
 mod exported;
 mod files;
 mod gr00t;
+mod latency;
 mod lerobot_policy;
 mod memory;
 mod one_writer;

@@ -1,5 +1,6 @@
 //! Compares every tensor of the network with the reference, and the fused network with its results.
 
+use gr00t::model::{PassInputs, SamplerStart};
 use tch::Kind;
 
 use crate::case::{Case, Tensors, cases};
@@ -64,6 +65,30 @@ fn a_pass_over_a_prepared_shape_gives_the_same_actions_to_the_last_bit() {
         assert_eq!(network.pass(&frame, &batch), wanted, "{}", case.name());
         assert_eq!(network.pass(&frame, &batch), wanted, "{}", case.name());
     }
+}
+
+#[test]
+fn a_pass_that_continues_the_previous_chunk_gives_the_actions_of_the_sampler_with_its_options() {
+    let _no_grad = tch::no_grad_guard();
+    let mut compared = 0;
+    for case in cases() {
+        let Some(previous) = case.previous() else {
+            continue;
+        };
+        let network = case.network(case.kind()).fused();
+        let features = case.features(&network, &mut gr00t::model::NoTap).unwrap();
+        let rtc = case.rtc(previous);
+        let tap = &mut gr00t::model::NoTap;
+        let wanted = case.actions(&network, &features, Some(rtc), tap);
+        let (_, frame, batch) = case.prepared(&network);
+        let start = SamplerStart::new(batch.noise.shallow_clone(), Some(&rtc)).unwrap();
+        let noise = start.actions;
+        let batch = PassInputs { noise, ..batch }.with_strength(start.strength);
+        let found = network.pass(&frame, &batch);
+        assert_eq!(found, wanted.to_kind(Kind::Float), "{}", case.name());
+        compared += 1;
+    }
+    assert!(compared > 0, "no case has a previous chunk");
 }
 
 /// Returns all tensors of the original network.

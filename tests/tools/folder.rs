@@ -91,6 +91,7 @@ impl Run {
             wall_s: 1.0,
             infer_calls: 1,
             actions_out_of_bounds: 0,
+            latency: None,
             ended: at(10 + number),
             error: None,
             dataset: None,

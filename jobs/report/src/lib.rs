@@ -23,7 +23,7 @@ use jobs::plan::RunPlan;
 
 use crate::sections::policies::Policies;
 use crate::sections::rates::EpisodeTally;
-use crate::sections::{counted, coverage, groups, per_job, per_rank, run, variations};
+use crate::sections::{counted, coverage, groups, latency, per_job, per_rank, run, variations};
 use crate::stats::mean;
 
 pub mod certificate;
@@ -102,6 +102,7 @@ impl Report {
             for (name, mean) in counted::means(merged, job)? {
                 report.metrics.entry(name).or_insert(mean);
             }
+            report.latency = latency::of_job(merged, job)?;
         }
         let failures = coverage::failures(merged, &per_job)?;
         let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
@@ -127,6 +128,7 @@ impl Report {
             mean_task_success_rate: mean(per_job.iter().filter_map(|job| job.rates.success_rate)),
             per_group: groups::groups(&plan.jobs, &per_job, &tallies),
             variations: variations::variations(merged, &policies),
+            per_latency: latency::series(&plan.jobs, &per_job, plan.seed),
             per_rank: per_rank::ranks(merged),
             missing: merged.missing().take(LISTED).collect(),
             missing_count,

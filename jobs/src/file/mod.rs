@@ -20,6 +20,7 @@ use crate::sha256;
 use variations::{VariantBytes, Variations};
 
 mod entry;
+mod latency;
 pub mod rollout;
 pub(crate) mod suite;
 pub(crate) mod variations;
@@ -267,6 +268,7 @@ const FIELDS: &[&str] = &[
     "rollout_epoch",
     "pipeline_stage_num",
     "video_cfg",
+    "latency",
 ];
 
 /// Reads one entry of the list; the job does not have its variations yet.
@@ -309,6 +311,7 @@ fn job(
         policy_config,
         length,
         rollout: said.settings,
+        latency: latency::latency(&mut fields)?,
         video: video::settings(&mut fields)?,
         num_rebuilds,
         only: None,

@@ -2,6 +2,7 @@
 //! refused before anything is started.
 
 use crate::job::{Job, Status};
+use crate::latency::LatencyError;
 use crate::policies::{PolicyType, SettingError, canonical_policy};
 use crate::similar::{self, most_similar};
 use crate::simulators::Simulator;
@@ -72,6 +73,16 @@ pub enum JobRefusal {
         job: String,
         /// What is wrong.
         reason: SettingError,
+    },
+    /// The job cannot have its latency.
+    #[error("job {index} ({job}): {reason}")]
+    Latency {
+        /// Position of the job in the file.
+        index: usize,
+        /// Name of the job.
+        job: String,
+        /// Why it cannot.
+        reason: LatencyError,
     },
     /// Neither the job nor its policy says when it ends.
     #[error(

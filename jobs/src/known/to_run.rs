@@ -1,9 +1,12 @@
 //! Refuses jobs that a rank would refuse when their turn comes: wrong settings of their policy, no
 //! length, cameras that their environment does not have.
 
+use serde_json::Value;
+
 use crate::eval_args::EvalArgs;
 use crate::job::{Job, Length, Status};
 use crate::known::JobRefusal;
+use crate::latency::{self, Delay, LatencyError};
 use crate::policies::{self, PolicyType};
 use crate::simulators::Simulator;
 
@@ -22,6 +25,11 @@ pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), JobRefusal> {
                 reason,
             })?;
         }
+        check_latency(job).map_err(|reason| JobRefusal::Latency {
+            index: job.index.0,
+            job: job.name.clone(),
+            reason,
+        })?;
         let has_length = job.length != Length::Policy || args.num_steps.is_some();
         if !has_length && !policies::has_length(&job.policy_type) {
             return Err(JobRefusal::NoLength {
@@ -35,6 +43,25 @@ pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), JobRefusal> {
     match &args.video_cameras {
         Some(cameras) => check_option(&filmed().collect::<Vec<_>>(), cameras),
         None => filmed().try_for_each(check_own),
+    }
+}
+
+/// Checks the latency of a job against its policy, and against the lengths of chunks that the job
+/// itself gives. A rank checks it again with those of the policy.
+fn check_latency(job: &Job) -> Result<(), LatencyError> {
+    let Some(latency) = job.latency.filter(|latency| !latency.is_none()) else {
+        return Ok(());
+    };
+    if let Some(policy) = PolicyType::of(&job.policy_type) {
+        latency::check_policy(policy)?;
+    }
+    let given = |field: &str| job.policy_config.get(field).and_then(Value::as_u64);
+    let lengths = (given("action_chunk_length"), given("action_horizon"));
+    match (latency.delay, lengths) {
+        (Delay::Steps(steps), (Some(length), Some(horizon))) => {
+            latency::check(steps, length, horizon)
+        }
+        _ => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ use crate::file::rollout::{MAX_EPISODES, MAX_TOTAL_ENVS};
 use crate::file::variations::MAX_GROUP_BYTES;
 use crate::file::{self, MAX_ENVS};
 use crate::job::{Job, Length, Variant};
+use crate::latency::{MAX_MS, MAX_STEPS};
 use crate::plan::RunPlan;
 
 /// Upper limit for the episodes of all jobs together. Ten thousand jobs of ten thousand episodes
@@ -163,6 +164,13 @@ fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
             "it is not a path".to_owned(),
         ));
     }
+    if job
+        .latency
+        .is_some_and(|latency| !latency.delay.is_in_range())
+    {
+        let reason = format!("expected at most {MAX_STEPS} steps or {MAX_MS} milliseconds");
+        return Err(("latency", reason));
+    }
     Ok(())
 }
 
@@ -202,7 +210,7 @@ mod tests {
         let entry = |name: &str| {
             json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
                                         "num_episodes": 4, "rollout_epoch": null,
-                   "suite": {"name": "s", "protocol": "1"}})
+                   "suite": {"name": "s", "protocol": "1"}, "latency": {"steps": 1}})
         };
         let jobs = file::parse(&json!({"jobs": [entry("a"), entry("b")]})).unwrap();
         let args =
@@ -294,6 +302,17 @@ mod tests {
             );
         }
         assert!(refusal("/jobs/0/num_rebuilds", json!(0)).contains("field num_rebuilds: found 0"));
+        for delay in [
+            json!({"steps": 5000}),
+            json!({"ms": -1.0}),
+            json!({"ms": 1e300}),
+        ] {
+            let text = refusal("/jobs/0/latency/delay", delay);
+            assert!(
+                text.contains("field latency: expected at most 4096 steps"),
+                "{text}"
+            );
+        }
         assert!(refusal("/jobs/1/index", json!(0)).contains("another job has the same position"));
     }
 

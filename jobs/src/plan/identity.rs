@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::job::{Job, Length, Status};
+use crate::latency::{Delay, Hold};
 use crate::policies::{canonical_policy, is_of_place};
 
 /// Fields that set how many episodes run; they change no episode's result.
@@ -41,6 +42,7 @@ impl Identity {
         }
         fields.length(job);
         fields.rollout(job);
+        fields.latency(job);
         if let Some(words) = &job.language_instruction {
             fields.value("language_instruction", &words.clone().into());
         }
@@ -96,6 +98,21 @@ impl Identity {
         }
     }
 
+    /// A latency of nothing has the results of a job without one.
+    fn latency(&mut self, job: &Job) {
+        let Some(latency) = job.latency.filter(|latency| !latency.is_none()) else {
+            return;
+        };
+        match latency.delay {
+            Delay::Steps(steps) => self.value("latency.steps", &steps.into()),
+            Delay::Ms(ms) => self.value("latency.ms", &ms.into()),
+            Delay::Measured => self.value("latency.measured", &true.into()),
+        }
+        if latency.hold == Hold::Zero {
+            self.value("latency.hold", &"zero".into());
+        }
+    }
+
     fn object(&mut self, place: &str, object: &Map<String, Value>) {
         object
             .iter()
@@ -127,6 +144,16 @@ impl Identity {
             .iter()
             .map(|(field, text)| (field.as_str(), text.as_str()));
         all.filter(|(field, _)| !COVERAGE.contains(field))
+    }
+
+    /// Returns its fields and texts, without those of the latency and those that set how many
+    /// episodes run.
+    pub fn without_latency(&self) -> Vec<(String, String)> {
+        let all = self.without_coverage();
+        let others = all.filter(|(field, _)| !field.starts_with("latency."));
+        others
+            .map(|(field, text)| (field.to_owned(), text.to_owned()))
+            .collect()
     }
 
     /// Returns the fields that differ, sorted by name, with both values.
@@ -256,6 +283,24 @@ mod tests {
     fn environments_are_a_part_of_a_job_in_steps() {
         let of = |envs: u64| json!({"num_steps": 9, "arena_env_args": {"environment": "reach", "num_envs": envs}});
         assert_eq!(differences(of(1), of(2)), ["num_envs 1 2"]);
+    }
+
+    #[test]
+    fn another_latency_is_another_job_and_none_is_that_of_a_job_without() {
+        let of = |latency: Value| json!({"num_episodes": 9, "latency": latency});
+        let none = of(Value::Null);
+        assert!(differences(none.clone(), of(json!({"steps": 0}))).is_empty());
+        assert_eq!(
+            differences(none, of(json!({"ms": 50}))),
+            ["latency.ms - 50.0"]
+        );
+        assert_eq!(
+            differences(
+                of(json!({"steps": 2})),
+                of(json!({"steps": 3, "hold": "zero"}))
+            ),
+            ["latency.hold - \"zero\"", "latency.steps 2 3"]
+        );
     }
 
     #[test]

@@ -61,6 +61,12 @@ const SETTINGS: &[Setting] = &[
         "whether prompts of different lengths share a batch",
     ),
     Setting::new(
+        "rtc_ramp_rate",
+        ValueKind::Number(0.0, 1000.0),
+        "none",
+        "continue the previous chunk, see latency.md: rate at which its actions become free",
+    ),
+    Setting::new(
         "cuda_graphs",
         ValueKind::Flag,
         "true",

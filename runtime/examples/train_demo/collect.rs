@@ -103,6 +103,7 @@ fn episodes(
             .map(|live| PolicyRow {
                 env: live.env,
                 observation: Arc::clone(&live.seen),
+                continues: None,
             })
             .collect();
         let plans = expert.act(&rows)?;

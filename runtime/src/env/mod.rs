@@ -151,6 +151,8 @@ pub struct EnvSpec {
     pub discrete: Option<Discrete>,
     /// Control frequency in steps per second, also the frame rate of videos.
     pub control_hz: u32,
+    /// True if the control frequency is a default, because the environment does not say it.
+    pub is_control_hz_assumed: bool,
     /// Maximum number of steps, after which an episode is truncated.
     pub max_episode_steps: u32,
     /// Task instruction, unless the job sets another.

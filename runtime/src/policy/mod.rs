@@ -116,6 +116,18 @@ pub struct PolicyRow {
     pub env: EnvIndex,
     /// Its observation before the next step.
     pub observation: Arc<Observation>,
+    /// How the new chunk follows the previous one of the episode; `None` for the first.
+    pub continues: Option<Continuation>,
+}
+
+/// How a chunk follows the previous one of its episode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Continuation {
+    /// Number of steps between the observations of the two.
+    pub steps: usize,
+    /// Number of steps that will be taken from the previous chunk before this one arrives: exact
+    /// for a fixed latency, otherwise the most so far in the episode.
+    pub delay: usize,
 }
 
 /// The start of a new episode in one environment.
@@ -246,6 +258,7 @@ pub(crate) mod tests {
         PolicyRow {
             env: EnvIndex(env),
             observation: Arc::new(observation),
+            continues: None,
         }
     }
 
@@ -276,6 +289,7 @@ pub(crate) mod tests {
             },
             discrete: None,
             control_hz: 20,
+            is_control_hz_assumed: false,
             max_episode_steps: 200,
             language: String::new(),
             ends_on_success: true,

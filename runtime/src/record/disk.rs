@@ -222,6 +222,7 @@ mod tests {
             action,
             discrete: None,
             control_hz: 30,
+            is_control_hz_assumed: false,
             max_episode_steps: 500,
             language: "turn on the radio".to_owned(),
             ends_on_success: true,

@@ -3,6 +3,7 @@
 //! ```text
 //! report ───► grid ──► headline, matrix, bars      success rates with intervals
 //!        ├──► variations                           variants beside their controls
+//!        ├──► latency                              success rates against latency, if jobs have one
 //!        ├──► timeline                             what each rank did, and deaths
 //!        ├──► failures, films                      errors by reason; videos of unsolved episodes
 //!        └──► table, speed, settings, origin       results, speed, settings, command line
@@ -27,6 +28,7 @@ mod failures;
 mod films;
 mod grid;
 mod headline;
+mod latency;
 mod link;
 mod matrix;
 pub(crate) mod number;
@@ -48,7 +50,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// Content security policy with the SHA-256 of [`STYLE`] and [`SCRIPT`] in base64, as `openssl dgst
 /// -sha256 -binary FILE | base64` prints them. A test compares them.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; media-src 'self' file: data:; \
-    style-src 'sha256-6JPw+kKn9WdL+gGmycbpNGH9OqagpNiSShEkbvL7Q5g='; \
+    style-src 'sha256-UXo95UUhzaBSUhynmMXY2JFCSgg9Gbso9FAU0/cyZdA='; \
     script-src 'sha256-Cjn78mLz4y82wuzSblTlkuR2bNkdgNN2d0Fz3b2k9YM='";
 
 /// Writes `report.html` into a run folder, with times in the zone of this machine.
@@ -127,6 +129,10 @@ pub fn render(report: &Report, zone: &Zone) -> String {
         ),
     ];
     // After the rates.
+    if let Some(latency) = latency::section(report) {
+        let name = "Success by latency of the policy";
+        sections.insert(2, ("latency", "Latency", name, latency));
+    }
     if let Some(section) = variations {
         sections.insert(2, section);
     }

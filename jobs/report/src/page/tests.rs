@@ -21,6 +21,7 @@ pub(super) fn report() -> Report {
         per_job: vec![],
         per_group: vec![],
         variations: vec![],
+        per_latency: vec![],
         per_rank: vec![],
         missing: vec![],
         missing_count: 0,

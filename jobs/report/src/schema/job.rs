@@ -7,6 +7,8 @@ use jobs::journal::Quantiles;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::schema::LatencyReport;
+
 /// Counts and rates of a set of episodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
@@ -92,6 +94,9 @@ pub struct JobReport {
     /// Counts and rates of its episodes.
     #[serde(flatten)]
     pub rates: Rates,
+    /// Its latency, and how much of it its episodes felt; `null` without one.
+    #[serde(default)]
+    pub latency: Option<LatencyReport>,
     /// Metrics by Arena's names, as in `metrics.json`, and the means of the metrics that a policy
     /// reports itself (`metrics` of an episode).
     #[serde(default)]

@@ -5,12 +5,14 @@ use serde::{Deserialize, Serialize};
 
 mod coverage;
 mod job;
+mod latency;
 mod rank;
 mod run;
 mod variation;
 
 pub use coverage::{Duplicate, EnvLoss, EpisodeId, FailureReport, Reason, Unsolved};
 pub use job::{GroupReport, JobReport, PolicyRates, Rates};
+pub use latency::{LatencyMode, LatencyPoint, LatencyReport, LatencySeries, LatencyUnit};
 pub use rank::{HowEnded, JobSpan, LifeReport, RankReport};
 pub use run::{ConfigReport, GpuReport, LaunchReport, PolicyReport, RunReport};
 pub use variation::{VariationReport, VariationScope};
@@ -50,6 +52,9 @@ pub struct Report {
     /// name, and for each group of variants.
     #[serde(default)]
     pub variations: Vec<VariationReport>,
+    /// One entry for each series of jobs that are equal but for their latency.
+    #[serde(default)]
+    pub per_latency: Vec<LatencySeries>,
     /// One entry for each journal: a rank, or in a merged folder a rank of a run.
     pub per_rank: Vec<RankReport>,
     /// Episodes that were expected but not found, the first [`LISTED`].

@@ -61,6 +61,7 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport
             .map(|(name, value)| (name.to_owned(), value))
             .collect(),
         rates,
+        latency: None,
         wall_s,
         env_steps,
         steps_per_s: (wall_s > 0.0).then(|| env_steps as f64 / wall_s),

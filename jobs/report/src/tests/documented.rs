@@ -104,16 +104,17 @@ fn full() -> Report {
         name: "dark".to_owned(),
         groups: Vec::new(),
     });
-    let mut jobs = two_jobs().jobs;
-    jobs[1].variant = variant;
+    let delayed = json!({"name": "b", "arena_env_args": {"environment": "reach"}, "num_episodes": 2,
+                         "policy_type": "scripted", "latency": {"steps": 2}});
+    let mut planned = plan(json!([job("a", 4), delayed]));
+    planned.jobs[1].variant = variant;
     let plan = RunPlan {
-        jobs,
         resumed_from: vec![Resumed {
             git: git.clone(),
             ..Resumed::default()
         }],
         git,
-        ..two_jobs()
+        ..planned
     };
     Report::new(&plan, &lines, Context::default())
 }

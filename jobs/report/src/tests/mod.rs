@@ -13,6 +13,7 @@ mod documented;
 mod eval_info;
 mod job_status;
 mod journals;
+mod latency;
 mod shared;
 mod variations;
 

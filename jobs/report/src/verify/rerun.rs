@@ -16,15 +16,17 @@ use crate::Merged;
 /// The chosen episodes by job, with their original results.
 pub type Chosen = BTreeMap<String, BTreeMap<u64, EpisodeOutcome>>;
 
-/// Chooses `count` scored episodes, spread evenly over the jobs that count their episodes, as far
-/// as these have enough. Another `seed` chooses others.
+/// Chooses `count` scored episodes, spread evenly over the jobs that count their episodes and have
+/// the same results again, as far as these have enough. Another `seed` chooses others.
 ///
 /// # Errors
 /// Returns the errors of the file system.
 pub fn choose(merged: &Merged, plan: &RunPlan, count: usize, seed: u64) -> io::Result<Chosen> {
     let draw = |job: u64, number: u64| seed::noise(seed, job, number);
-    let counted =
-        |job: &&Job| job.status == Status::Pending && matches!(job.length, Length::Episodes(_));
+    let counted = |job: &&Job| {
+        let is_counted = matches!(job.length, Length::Episodes(_));
+        job.status == Status::Pending && is_counted && job.is_repeatable()
+    };
     let mut jobs: Vec<(u64, &Job, Vec<u64>)> = Vec::new();
     for job in plan.jobs.iter().filter(counted) {
         let key = job.index.0 as u64;

@@ -55,7 +55,10 @@ pub(super) struct Rerun {
 /// The reason why episodes cannot be run again.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::tools) enum RerunError {
-    #[error("no episode can be run again: none was scored of a job with num_episodes")]
+    #[error(
+        "no episode can be run again: none was scored of a job with num_episodes whose latency is \
+         not measured"
+    )]
     Nothing,
     #[error(
         "the plan of `{folder}` names programs or servers that you have not started a run with \
@@ -144,7 +147,8 @@ impl Rerun {
             counted(ranks, "rank"),
             counted(envs, "environment"),
         );
-        let note = format!("run again: {episodes}, by {ranks} with {envs}{kept}");
+        let left_out = left_out(plan);
+        let note = format!("run again: {episodes}, by {ranks} with {envs}{kept}{left_out}");
         Ok(Some(RerunResult { note, wrong }))
     }
 
@@ -214,6 +218,20 @@ impl Rerun {
             .stderr(output.try_clone()?)
             .stdout(output)
             .status()
+    }
+}
+
+/// Returns a clause with the jobs whose results are not the same again.
+fn left_out(plan: &RunPlan) -> String {
+    let measured = plan.jobs.iter().filter(|job| !job.is_repeatable());
+    let names: Vec<_> = measured.map(|job| job.name.as_str()).collect();
+    match names[..] {
+        [] => String::new(),
+        [name] => format!("; not repeated, because its latency is measured: {name}"),
+        _ => format!(
+            "; not repeated, because their latency is measured: {}",
+            names.join(", ")
+        ),
     }
 }
 

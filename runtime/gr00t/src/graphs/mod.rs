@@ -68,7 +68,7 @@ pub trait PassShape: Clone + PartialEq {
 
 impl PassBatch for PassInputs {
     fn tensors(&self) -> Vec<&Tensor> {
-        PassInputs::tensors(self).to_vec()
+        PassInputs::tensors(self)
     }
 
     fn empty_like(&self, device: Device) -> Self {

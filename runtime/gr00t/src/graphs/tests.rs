@@ -15,6 +15,7 @@ fn batch(rows: i64, value: f64) -> PassInputs {
         pixels: full(&[rows, 3]),
         state: full(&[rows, 1]),
         noise: full(&[rows, 2]),
+        strength: None,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::inputs::{BatchInputs, InputError, check_shape, integers};
 use crate::model::head::HeadConstants;
 use crate::model::prompt::PromptConstants;
 use crate::model::vision::PatchTables;
-use crate::model::{Features, Gr00t, NoTap, Robot};
+use crate::model::{Features, Gr00t, NoTap, Robot, SamplerStart};
 
 /// Frames in a patch: the same picture twice.
 const FRAMES: i64 = 2;
@@ -42,6 +42,8 @@ pub struct ConstantsKey {
     steps: i64,
     /// Whether pixels are given as bytes.
     has_bytes: bool,
+    /// Whether steps of the chunk follow the velocity by different factors.
+    has_strength: bool,
 }
 
 impl ConstantsKey {
@@ -54,6 +56,16 @@ impl ConstantsKey {
             embodiments: vec![],
             steps: 4,
             has_bytes: false,
+            has_strength: false,
+        }
+    }
+
+    /// Returns the key of batches whose steps follow the velocity by factors of their own.
+    #[must_use]
+    pub fn with_strength(self, has_strength: bool) -> Self {
+        Self {
+            has_strength,
+            ..self
         }
     }
 
@@ -83,6 +95,9 @@ pub struct PassInputs {
     pub state: Tensor,
     /// Noise from which the actions start, `[rows, action_horizon, max_action_dim]`, `f32`.
     pub noise: Tensor,
+    /// Factors by which the steps of a chunk follow the velocity, `[rows, action_horizon, 1]`,
+    /// `f32`, see [`SamplerStart`]; `None` means 1 for all.
+    pub strength: Option<Tensor>,
 }
 
 impl PassInputs {
@@ -97,36 +112,41 @@ impl PassInputs {
             pixels,
             state,
             noise,
+            strength: None,
         }
     }
 
+    /// Sets the factors by which the steps of a chunk follow the velocity.
+    #[must_use]
+    pub fn with_strength(self, strength: Option<Tensor>) -> Self {
+        Self { strength, ..self }
+    }
+
     /// Returns all tensors, in a fixed order.
-    pub fn tensors(&self) -> [&Tensor; 4] {
-        [&self.ids, &self.pixels, &self.state, &self.noise]
+    pub fn tensors(&self) -> Vec<&Tensor> {
+        let always = [&self.ids, &self.pixels, &self.state, &self.noise];
+        always.into_iter().chain(&self.strength).collect()
     }
 
     /// Allocates uninitialised tensors for batches of this shape.
     #[must_use]
     pub fn empty_like(&self, device: Device) -> Self {
-        let room = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), device));
-        let [ids, pixels, state, noise] = self.tensors().map(room);
-        Self {
-            ids,
-            pixels,
-            state,
-            noise,
-        }
+        self.map(|x| Tensor::empty(x.size(), (x.kind(), device)))
     }
 
     /// Returns a copy on `device`.
     #[must_use]
     pub fn to_device(&self, device: Device) -> Self {
-        let [ids, pixels, state, noise] = self.tensors().map(|x| x.to_device(device));
+        self.map(|x| x.to_device(device))
+    }
+
+    fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Self {
         Self {
-            ids,
-            pixels,
-            state,
-            noise,
+            ids: of(&self.ids),
+            pixels: of(&self.pixels),
+            state: of(&self.state),
+            noise: of(&self.noise),
+            strength: self.strength.as_ref().map(of),
         }
     }
 }
@@ -187,6 +207,7 @@ impl Gr00t {
             embodiments: integers(&inputs.embodiment_id),
             steps,
             has_bytes: inputs.pixel_values.kind() == Kind::Uint8,
+            has_strength: false,
         }
     }
 
@@ -245,8 +266,12 @@ impl Gr00t {
             features,
             prompt: Rc::clone(&constants.prompt),
         };
+        let start = SamplerStart {
+            actions: batch.noise.shallow_clone(),
+            strength: batch.strength.as_ref().map(Tensor::shallow_clone),
+        };
         self.head
-            .pass(&constants.head, &features, &batch.state, &batch.noise)
+            .pass(&constants.head, &features, &batch.state, &start)
             .to_kind(Kind::Float)
             .contiguous()
     }

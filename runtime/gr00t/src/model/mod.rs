@@ -41,7 +41,7 @@ use memo::Memo;
 use prompt::PromptConstants;
 
 pub use constants::{ConstantsKey, Normalise, PassConstants, PassInputs};
-pub use head::{ActionHead, Conditions, Rtc, SamplerOptions};
+pub use head::{ActionHead, Conditions, Rtc, SamplerOptions, SamplerStart};
 pub use language::Language;
 pub use tap::{NoTap, Tap};
 pub use vision::Vision;

@@ -104,6 +104,12 @@ impl ActionDecoder {
             .collect()
     }
 
+    /// Returns the keys of the actions that are relative to a state.
+    pub(super) fn relative_keys(&self) -> Vec<&str> {
+        let relative = self.keys.iter().filter(|key| key.reference.is_some());
+        relative.map(|key| key.name.as_str()).collect()
+    }
+
     /// Returns the physical actions by key, from `predicted`, `[at least horizon, max_action_dim]`,
     /// and from the raw state on which the prediction is based.
     pub(super) fn decode(

@@ -74,6 +74,11 @@ impl StateActionCodec {
         self.action.keys()
     }
 
+    /// Returns the keys of the actions that are relative to a state.
+    pub fn relative_keys(&self) -> Vec<&str> {
+        self.action.relative_keys()
+    }
+
     /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
     ///
     /// # Errors

@@ -208,6 +208,7 @@ fn spec(settings: &MujocoSettings, model: &SceneModel) -> EnvSpec {
         },
         discrete: None,
         control_hz: CONTROL_HZ,
+        is_control_hz_assumed: false,
         max_episode_steps: settings.max_episode_steps,
         language: settings.language.clone(),
         ends_on_success: true,

@@ -35,6 +35,9 @@ pub struct Hello {
     pub discrete: Option<Discrete>,
     /// Control frequency in steps per second.
     pub control_hz: u32,
+    /// True if neither the job nor the environment says the control frequency.
+    #[serde(default)]
+    pub is_control_hz_assumed: bool,
     /// Maximum number of steps, after which an episode is truncated.
     pub max_episode_steps: u32,
     /// The task instruction.
@@ -259,6 +262,7 @@ impl Hello {
             action: self.action.clone(),
             discrete: self.discrete.clone(),
             control_hz: self.control_hz,
+            is_control_hz_assumed: self.is_control_hz_assumed,
             max_episode_steps: self.max_episode_steps,
             language: language.unwrap_or(&self.language).to_owned(),
             ends_on_success,
@@ -304,7 +308,7 @@ pub(super) mod tests {
         json!({
             "state": [["position", 3], ["width", 1]], "cameras": [["front", 4, 5]],
             "action": {"names": ["x", "y"], "low": [-1.0, null], "high": [1.0, null], "grid": [0.0, 1.0]},
-            "control_hz": 20, "max_episode_steps": 50, "language": "go", "together": false, "notes": [], "versions": {},
+            "control_hz": 20, "is_control_hz_assumed": false, "max_episode_steps": 50, "language": "go", "together": false, "notes": [], "versions": {},
         })
     }
 

@@ -226,7 +226,13 @@ impl Planner for OpenaiAgent {
 
     fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveChunks) {
         let places = Gather::places(rows.len(), give);
-        for (PolicyRow { env, observation }, place) in rows.into_iter().zip(places) {
+        for (
+            PolicyRow {
+                env, observation, ..
+            },
+            place,
+        ) in rows.into_iter().zip(places)
+        {
             let episode = self.episode(env);
             let next = lock(&episode).next(&observation);
             match next {

@@ -11,6 +11,7 @@ pub mod inference;
 pub mod remote;
 pub mod wiring;
 
+mod continuing;
 mod history;
 mod joints;
 mod model;

@@ -16,8 +16,9 @@ use serde_json::Value;
 use tch::Tensor;
 
 use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
+use crate::policy::gr00t::continuing::PreviousChunks;
 use crate::policy::gr00t::history::ObservationHistory;
-use crate::policy::gr00t::inference::{self, Gr00tInference, inference};
+use crate::policy::gr00t::inference::{self, Gr00tInference, RowChunk, RowStart, inference};
 use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
 use crate::policy::noise::NoiseSource;
@@ -36,6 +37,8 @@ pub struct Gr00tPolicy {
     history: ObservationHistory,
     /// The noise of the running episode of each environment.
     episodes: BTreeMap<EnvIndex, NoiseSource>,
+    /// The newest chunks, if the next ones continue them.
+    previous: Option<PreviousChunks>,
     /// Number of actions of a chunk that may be used.
     horizon: usize,
     /// Maximum number of rows of one inference.
@@ -64,6 +67,7 @@ impl Gr00tPolicy {
             settings.cameras.as_deref(),
             settings.joints.as_ref(),
         )?;
+        let previous = PreviousChunks::new(&settings, &processor)?;
         let inference = Gr00tInference::load(&settings, processor, checkpoints)?;
         let horizon = inference::horizon(&settings, &inference)?;
         let modalities = inference.processor().modalities();
@@ -74,6 +78,7 @@ impl Gr00tPolicy {
         Ok(Self {
             history,
             episodes,
+            previous,
             inference,
             wiring,
             horizon,
@@ -84,16 +89,31 @@ impl Gr00tPolicy {
     }
 
     fn infer(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let noises: Vec<Tensor> = rows.iter().map(|row| self.noise(row.env)).collect();
+        let starts = rows.iter().map(|row| self.start(row));
+        let starts = starts.collect::<Result<Vec<_>, _>>()?;
         let inputs = rows
             .iter()
             .map(|row| self.inputs(row.env, &row.observation))
             .collect::<Result<Vec<_>, _>>()?;
-        let answers = self.inference.infer(&inputs, &noises, self.max_rows);
-        answers
-            .into_iter()
-            .map(|actions| Ok(self.chunk(&actions?)))
-            .collect()
+        let answers = self.inference.infer_from(&inputs, &starts, self.max_rows);
+        let mut chunks = Vec::with_capacity(rows.len());
+        for (row, answer) in rows.iter().zip(answers) {
+            let RowChunk { predicted, actions } = answer?;
+            chunks.push(self.chunk(&actions));
+            if let Some(previous) = &mut self.previous {
+                previous.keep(row.env, predicted);
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// Returns where the denoising of a row starts.
+    fn start(&mut self, row: &PolicyRow) -> Result<RowStart, PolicyError> {
+        let noise = self.noise(row.env);
+        match &self.previous {
+            Some(previous) => previous.start(row, &noise, self.inference.horizon()),
+            None => Ok(RowStart::at(noise)),
+        }
     }
 
     /// Runs `rows` blank rows twice: the second run is as fast as later ones.
@@ -193,7 +213,10 @@ impl Policy for Gr00tPolicy {
     }
 
     fn facts(&self) -> Vec<(&'static str, Value)> {
-        self.inference.facts(&self.settings)
+        let rate = self.settings.rtc_ramp_rate;
+        let rtc = rate.map(|rate| ("rtc_ramp_rate", rate.into()));
+        let facts = self.inference.facts(&self.settings).into_iter();
+        facts.chain(rtc).collect()
     }
 
     fn warm_up(&mut self, rows: usize, max_rows: usize) {
@@ -214,6 +237,9 @@ impl Policy for Gr00tPolicy {
     fn reset(&mut self, starts: &[EpisodeReset]) {
         for start in starts {
             self.history.forget(start.env);
+            if let Some(previous) = &mut self.previous {
+                previous.forget(start.env);
+            }
             self.episodes
                 .insert(start.env, NoiseSource::new(start.seed));
         }

@@ -50,6 +50,9 @@ pub struct Gr00tSettings {
     /// Whether prompts of different lengths share padded batches as in the reference; otherwise
     /// they go into the network one after the other.
     pub padded_batches: bool,
+    /// Rate at which the actions that a chunk shares with the previous one become free to change;
+    /// chunks do not continue each other if not given.
+    pub rtc_ramp_rate: Option<f64>,
     /// Whether a GPU replays captured passes instead of launching operators one by one; on by
     /// default.
     pub cuda_graphs: bool,
@@ -91,6 +94,7 @@ impl Gr00tSettings {
             padded_batches: fields
                 .one_of("batching", &[("by_length", false), ("padded", true)])?
                 .unwrap_or_default(),
+            rtc_ramp_rate: fields.number("rtc_ramp_rate")?,
             cuda_graphs: fields.flag("cuda_graphs")?.unwrap_or(true),
         };
         fields.finish()?;

@@ -56,6 +56,7 @@ pub fn of_robot(robot: &RobotInterface) -> EnvSpec {
         },
         discrete: None,
         control_hz: robot.control_hz,
+        is_control_hz_assumed: false,
         max_episode_steps: robot.max_episode_steps,
         language: robot.language.clone(),
         ends_on_success: false,

@@ -41,6 +41,7 @@ fn env() -> EnvSpec {
         },
         discrete: None,
         control_hz: 10,
+        is_control_hz_assumed: false,
         max_episode_steps: 100,
         language: "lift the cube".to_owned(),
         ends_on_success: true,

@@ -35,7 +35,7 @@ mod plan;
 mod rtc;
 mod time;
 
-pub use rtc::Rtc;
+pub use rtc::{Rtc, SamplerStart};
 
 const PREFIX: &str = "action_head";
 
@@ -270,7 +270,7 @@ impl ActionHead {
         let noise = noise
             .to_device(features.features.device())
             .to_kind(features.features.kind());
-        let start = rtc::SamplerStart::new(noise, options.rtc.as_ref())?;
+        let start = SamplerStart::new(noise, options.rtc.as_ref())?;
         let conditions = self.conditions(features, robot, tap)?;
         let actions = match self.plan(options.steps, &conditions.embodiments) {
             Some(plan) => plan.run(&self.dit, &conditions, start),
@@ -297,16 +297,20 @@ impl ActionHead {
         })
     }
 
-    /// As [`Self::actions`], for data that is already on the device: `state` and `noise` must have
+    /// As [`Self::actions`], for data that is already on the device: `state` and `start` must have
     /// the shapes for which the constants were made.
     pub(super) fn pass(
         &self,
         constants: &HeadConstants,
         features: &Features,
         state: &Tensor,
-        noise: &Tensor,
+        start: &SamplerStart,
     ) -> Tensor {
-        let start = rtc::SamplerStart::at(noise.to_kind(features.features.kind()));
+        let kind = features.features.kind();
+        let start = SamplerStart {
+            actions: start.actions.to_kind(kind),
+            strength: start.strength.as_ref().map(|factor| factor.to_kind(kind)),
+        };
         let conditions = self.conditions_of(
             features,
             state,
@@ -330,11 +334,11 @@ impl ActionHead {
     fn euler(
         &self,
         conditions: &Conditions,
-        start: rtc::SamplerStart,
+        start: SamplerStart,
         steps: i64,
         tap: &mut dyn Tap,
     ) -> Tensor {
-        let rtc::SamplerStart {
+        let SamplerStart {
             mut actions,
             strength,
         } = start;

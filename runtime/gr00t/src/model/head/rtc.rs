@@ -21,7 +21,8 @@ pub struct Rtc<'a> {
 }
 
 /// The starting point of the sampler.
-pub(super) struct SamplerStart {
+#[derive(Debug)]
+pub struct SamplerStart {
     /// Initial actions, `[B, T, max_action_dim]`.
     pub actions: Tensor,
     /// Factor by which each step of the chunk follows the velocity, `[1, T, 1]`; `None` means 1 for
@@ -39,6 +40,9 @@ impl SamplerStart {
     }
 
     /// Starts from noise, `[B, T, max_action_dim]`, and from the previous chunk if one is given.
+    ///
+    /// # Errors
+    /// Returns [`InputError::Rtc`] if the two chunks cannot overlap like that.
     pub fn new(noise: Tensor, rtc: Option<&Rtc<'_>>) -> Result<Self, InputError> {
         let Some(rtc) = rtc else {
             return Ok(Self::at(noise));

@@ -76,6 +76,7 @@ class Place:
 class Worker:
     def __init__(self, sock, config):
         self.sock, self.config, self.notes = sock, config, []
+        self.is_hertz_assumed = False
         self.calls = None  # shared words: copy, call
         self.current = 0
 
@@ -156,6 +157,7 @@ class Worker:
         rate = (getattr(self.copies.first, "metadata", None) or {}).get("render_fps")
         if isinstance(rate, (int, float, np.number)) and math.isfinite(rate) and rate >= 1:
             return round(float(rate))
+        self.is_hertz_assumed = True
         self.notes.append(f"neither control_hz nor metadata['render_fps'] is given: {DEFAULT_HZ} steps per second are assumed")
         return DEFAULT_HZ
 
@@ -175,6 +177,7 @@ class Worker:
             },
             "discrete": self.feedback.hello(),
             "control_hz": self.hertz(),
+            "is_control_hz_assumed": self.is_hertz_assumed,
             "max_episode_steps": self.limit,
             "language": self.language,
             "together": self.copies.batched,

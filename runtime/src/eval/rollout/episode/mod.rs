@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use jobs::episode::{End, Episode};
+use jobs::episode::{End, Episode, FeltLatency};
 use jobs::job::Job;
 use jobs::time::rfc3339;
 
@@ -38,6 +38,8 @@ pub struct LiveEpisode {
     pub infer_calls: u64,
     /// Number of actions with a value out of bounds.
     pub out_of_bounds: u64,
+    /// The inferences during which the episode went on, if its job has a latency.
+    pub latency: FeltLatency,
 }
 
 /// EpisodePlace an episode ran: rank, environment and build.
@@ -66,6 +68,7 @@ impl LiveEpisode {
             started: now(),
             infer_calls: 0,
             out_of_bounds: 0,
+            latency: FeltLatency::default(),
         }
     }
 
@@ -110,6 +113,7 @@ impl LiveEpisode {
             wall_s: self.started.elapsed().as_secs_f64(),
             infer_calls: self.infer_calls,
             actions_out_of_bounds: self.out_of_bounds,
+            latency: job.latency.is_some().then_some(self.latency),
             ended: rfc3339(SystemTime::now()),
             error: None,
             dataset: None,

@@ -1,11 +1,12 @@
 //! What follows from the answers of a group's environments, and from its inference.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jobs::episode::{End, Episode};
 use jobs::job::Length;
 use jobs::journal::{EnvLost, Line};
+use jobs::latency;
 use jobs::time::rfc3339;
 
 use crate::clock::now;
@@ -24,6 +25,7 @@ impl EpisodeLoop<'_, '_> {
         &mut self,
         index: usize,
         inference: InferenceResult,
+        waited: Duration,
     ) -> Result<(), JobError> {
         let InferenceResult {
             chunks,
@@ -46,16 +48,25 @@ impl EpisodeLoop<'_, '_> {
         }
         let needs_chunk = std::mem::take(&mut self.groups[index].thinking);
         self.check(&chunks, needs_chunk.len())?;
+        let delay = self.active.latency.steps(waited);
         for (env, chunk) in needs_chunk.into_iter().zip(chunks) {
             if let Some(live) = self.live.get_mut(&env) {
                 live.infer_calls += 1;
+                if live.length > 0 {
+                    live.latency.add(delay);
+                }
             }
             if let Some(reason) = chunk.failure() {
                 self.on_failed_chunk(index, env, reason)?;
             } else if chunk.is_end() {
                 self.ended_by_policy(index, env)?;
             } else {
-                self.groups[index].schedule.set_chunk(env, chunk);
+                if self.active.latency.fixed().is_some() {
+                    let length = self.active.policy.chunk_length as u64;
+                    latency::check(delay, length, chunk.horizon() as u64)?;
+                }
+                let schedule = &mut self.groups[index].schedule;
+                schedule.add_chunk(env, chunk, delay as usize);
             }
         }
         Ok(())

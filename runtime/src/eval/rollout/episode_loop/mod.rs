@@ -161,7 +161,8 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
         let group = |envs: Range<usize>| {
             let waiting = source.waiting(envs.clone(), num_envs, self.active.context.work.share);
             let length = self.active.policy.chunk_length;
-            EnvGroup::new(envs.clone(), Schedule::new(waiting, envs, length, steps))
+            let schedule = Schedule::new(waiting, envs.clone(), length, steps);
+            EnvGroup::new(envs, schedule.holding(self.active.latency.hold))
         };
         groups(num_envs, self.active.stages())
             .into_iter()
@@ -220,9 +221,13 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
 
     fn on(&mut self, event: LoopEvent) -> Result<(), JobError> {
         match event {
-            LoopEvent::Inference(index, inference) => {
-                self.on_inference(index, inference)?;
-                self.start_turn(index)
+            LoopEvent::Inference {
+                group,
+                result,
+                waited,
+            } => {
+                self.on_inference(group, result, waited)?;
+                self.start_turn(group)
             }
             LoopEvent::Env(env, answer) => {
                 self.totals.sim_busy.end(now());

@@ -13,7 +13,7 @@ use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::LoopEvent;
 use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::schedule::DueStep;
-use crate::policy::PolicyRow;
+use crate::policy::{Continuation, PolicyRow};
 
 /// Commands for the environments of a group.
 type Commands = Vec<(EnvIndex, Command)>;
@@ -44,20 +44,17 @@ impl EpisodeLoop<'_, '_> {
 
     /// Asks the policy for the chunks of `needs_chunk`.
     fn infer(&mut self, index: usize, needs_chunk: Vec<EnvIndex>) {
-        let rows = needs_chunk
-            .iter()
-            .filter_map(|env| {
-                let observation = Arc::clone(&self.live.get(env)?.observation);
-                Some(PolicyRow {
-                    env: *env,
-                    observation,
-                })
-            })
-            .collect();
-        let events = self.envs.events.clone();
-        let give = move |inference| {
+        let rows = needs_chunk.iter().filter_map(|env| self.row(index, *env));
+        let rows = rows.collect();
+        let (events, asked) = (self.envs.events.clone(), now());
+        let give = move |result| {
+            let inference = LoopEvent::Inference {
+                group: index,
+                result,
+                waited: asked.elapsed(),
+            };
             // The receiver is gone after the loop was stopped.
-            events.send(LoopEvent::Inference(index, inference)).ok();
+            events.send(inference).ok();
         };
         self.active
             .context
@@ -67,6 +64,18 @@ impl EpisodeLoop<'_, '_> {
         if self.active.policy.is_planner {
             self.totals.thinking.begin(1, now());
         }
+    }
+
+    fn row(&self, index: usize, env: EnvIndex) -> Option<PolicyRow> {
+        let live = self.live.get(&env)?;
+        let delay = self.active.latency.fixed();
+        let delay = delay.unwrap_or(live.latency.max_steps) as usize;
+        let steps = self.groups[index].schedule.age(env);
+        Some(PolicyRow {
+            env,
+            observation: Arc::clone(&live.observation),
+            continues: steps.map(|steps| Continuation { steps, delay }),
+        })
     }
 
     /// Notes the start of an episode, and returns the command for it.
@@ -92,6 +101,11 @@ impl EpisodeLoop<'_, '_> {
         let due = group.schedule.due();
         self.totals.env_steps += due.len() as u64;
         self.recording.log.beat.steps += due.len() as u64;
+        for due in due.iter().filter(|due| due.is_held) {
+            if let Some(live) = self.live.get_mut(&due.env) {
+                live.latency.held += 1;
+            }
+        }
         group.actions = due
             .iter()
             .map(|due| (due.env, due.action.clone()))

@@ -21,6 +21,7 @@ fn rows(count: usize) -> Vec<PolicyRow> {
         .map(|env| PolicyRow {
             env: EnvIndex(env),
             observation: Arc::new(Observation::empty()),
+            continues: None,
         })
         .collect()
 }

@@ -1,6 +1,7 @@
 //! The builds of a job's environments: most jobs have one, a job with `rebuild` several.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use crate::env::{self, Answer, Answers, EnvError, EnvIndex, EnvSpec, NewEnv, VectorEnv};
 use crate::eval::lease::Leases;
@@ -14,7 +15,14 @@ pub enum LoopEvent {
     /// An environment has answered a command.
     Env(EnvIndex, Answer),
     /// The policy has finished an inference for a group.
-    Inference(usize, InferenceResult),
+    Inference {
+        /// Index of the group.
+        group: usize,
+        /// Its chunks.
+        result: InferenceResult,
+        /// Time since the loop asked, which includes waiting for inferences of other groups.
+        waited: Duration,
+    },
 }
 
 /// One build of the environments, with the channel for their answers and those of the policy.

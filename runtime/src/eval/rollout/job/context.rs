@@ -14,6 +14,7 @@ use crate::eval::monitor::meter::Meter;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::rollout::inference::{InferenceThread, PolicyInfo};
 use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::job::latency::StepLatency;
 
 /// The context of a job: what the rank provides to it.
 pub struct JobContext<'a> {
@@ -52,6 +53,8 @@ pub struct ActiveJob<'a> {
     pub context: &'a JobContext<'a>,
     /// The properties of the policy.
     pub policy: PolicyInfo,
+    /// How long an inference takes while the environment goes on.
+    pub latency: StepLatency,
 }
 
 impl ActiveJob<'_> {

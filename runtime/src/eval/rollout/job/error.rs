@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use jobs::latency::LatencyError;
+
 use crate::env::EnvError;
 use crate::eval::lease::LeaseError;
 use crate::policy::PolicyError;
@@ -46,6 +48,9 @@ pub enum JobError {
         /// Policy type of the job.
         policy: String,
     },
+    /// The job cannot have its latency.
+    #[error(transparent)]
+    Latency(#[from] LatencyError),
     /// The store of the leases failed.
     #[error(transparent)]
     Leases(#[from] LeaseError),

@@ -8,6 +8,7 @@ pub mod builds;
 pub mod context;
 pub mod earlier;
 pub mod error;
+pub mod latency;
 mod settings;
 
 use std::time::SystemTime;
@@ -24,6 +25,7 @@ use crate::eval::rollout::job::builds::{BuildQueue, EnvBuild};
 use crate::eval::rollout::job::context::{ActiveJob, JobContext};
 use crate::eval::rollout::job::earlier::Earlier;
 use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::job::latency::StepLatency;
 use crate::eval::rollout::recording::Recording;
 use crate::eval::rollout::recording::episode_log::EpisodeLog;
 use crate::eval::rollout::schedule::source::EpisodeSource;
@@ -46,7 +48,12 @@ pub fn run(
         log.say_about(&job.name, &note);
     }
     let policy = make_policy(context, envs.spec(), log)?;
-    let active = &ActiveJob { context, policy };
+    let latency = StepLatency::new(job, envs.spec(), &policy)?;
+    let active = &ActiveJob {
+        context,
+        policy,
+        latency,
+    };
     let rows = envs.num_envs().div_ceil(active.stages().max(1));
     context.inference.warm_up(rows, active.max_batch());
     let num_episodes = active.num_episodes()?;

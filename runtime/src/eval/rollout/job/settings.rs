@@ -25,9 +25,15 @@ pub fn effective(active: &ActiveJob) -> BTreeMap<String, Value> {
         ("seed", json!(job.seed)),
         ("env_restarts", json!(active.env_restarts())),
     ];
+    let latency = match active.latency.fixed() {
+        Some(steps) => json!(steps),
+        None => json!("measured"),
+    };
+    let latency = (active.latency.is_felt()).then(|| ("latency_steps".to_owned(), latency));
     // The rank's own settings win over facts of the policy with the same name.
     let facts = policy.facts.clone().into_iter();
     facts
         .chain(own.map(|(name, value)| (name.to_owned(), value)))
+        .chain(latency)
         .collect()
 }

@@ -89,6 +89,7 @@ mod tests {
             },
             discrete: None,
             control_hz: 20,
+            is_control_hz_assumed: false,
             max_episode_steps: 10,
             language: String::new(),
             ends_on_success: true,

@@ -9,6 +9,7 @@
 //! group, the other steps. The number of an episode decides its group, not which environment is
 //! free first, so a run is reproducible.
 
+pub mod action_queue;
 pub mod env_group;
 pub mod source;
 #[cfg(test)]
@@ -16,7 +17,10 @@ mod tests;
 
 use std::ops::Range;
 
+use jobs::latency::Hold;
+
 use crate::env::EnvIndex;
+use crate::eval::rollout::schedule::action_queue::ActionQueue;
 use crate::policy::Chunk;
 
 /// Splits the environments into `groups` contiguous ranges that are as equal as possible.
@@ -70,6 +74,7 @@ pub struct Schedule<'l> {
     first: usize,
     slots: Vec<EnvSlot>,
     chunk_length: usize,
+    hold: Hold,
 }
 
 /// The state of one environment.
@@ -83,11 +88,10 @@ enum SlotState {
     Nothing,
     /// Has to start this episode again.
     Again(u64),
-    /// Runs an episode; `chunk` is set while it has an action left.
+    /// Runs an episode.
     Episode {
         number: u64,
-        chunk: Option<Chunk>,
-        next: usize,
+        actions: ActionQueue,
     },
 }
 
@@ -98,8 +102,10 @@ pub struct DueStep {
     pub env: EnvIndex,
     /// The action to take.
     pub action: Vec<f32>,
-    /// True if the policy sees the observation after this step: the chunk has no further action.
+    /// True if the policy sees the observation after this step, because an inference begins then.
     pub last: bool,
+    /// True if no chunk had an action for this step.
+    pub is_held: bool,
 }
 
 impl EnvSlot {
@@ -109,8 +115,8 @@ impl EnvSlot {
 }
 
 impl<'l> Schedule<'l> {
-    /// Creates a schedule that takes the first `chunk_length` actions of each chunk, or fewer if it
-    /// is shorter. With `steps`, each environment stops after that many.
+    /// Creates a schedule in which an inference begins every `chunk_length` steps, or when its chunk
+    /// is used up if that is shorter. With `steps`, each environment stops after that many.
     pub fn new(
         waiting: WaitingEpisodes<'l>,
         envs: Range<usize>,
@@ -129,7 +135,13 @@ impl<'l> Schedule<'l> {
             first,
             slots,
             chunk_length,
+            hold: Hold::default(),
         }
+    }
+
+    /// Says what an environment does without an action.
+    pub fn holding(self, hold: Hold) -> Self {
+        Self { hold, ..self }
     }
 
     /// Starts waiting episodes in idle environments, both in ascending order.
@@ -149,8 +161,7 @@ impl<'l> Schedule<'l> {
             if let Some(number) = episode {
                 slot.doing = SlotState::Episode {
                     number,
-                    chunk: None,
-                    next: 0,
+                    actions: ActionQueue::default(),
                 };
                 starts.push((EnvIndex(self.first + index), number));
             }
@@ -158,10 +169,11 @@ impl<'l> Schedule<'l> {
         starts
     }
 
-    /// Returns the environments that need a new action chunk before they can step.
+    /// Returns the environments for which an inference begins before their next step.
     pub fn needs_chunk(&self) -> Vec<EnvIndex> {
         let needs_chunk = |slot: &EnvSlot| {
-            slot.has_steps() && matches!(slot.doing, SlotState::Episode { chunk: None, .. })
+            slot.has_steps()
+                && matches!(&slot.doing, SlotState::Episode { actions, .. } if actions.needs_chunk())
         };
         let slots = self
             .slots
@@ -173,50 +185,54 @@ impl<'l> Schedule<'l> {
             .collect()
     }
 
-    /// Sets the next action chunk of an environment.
-    pub fn set_chunk(&mut self, env: EnvIndex, fresh: Chunk) {
-        if let Some(EnvSlot {
-            doing: SlotState::Episode { chunk, next, .. },
-            ..
-        }) = self.slot(env)
-        {
-            (*chunk, *next) = (Some(fresh), 0);
+    /// Returns the number of steps since the observation of an environment's newest chunk; `None`
+    /// before the first of its episode.
+    pub fn age(&self, env: EnvIndex) -> Option<usize> {
+        let slot = self.slots.get(env.0.checked_sub(self.first)?)?;
+        match &slot.doing {
+            SlotState::Episode { actions, .. } => actions.age(),
+            SlotState::Nothing | SlotState::Again(_) => None,
         }
     }
 
-    /// Returns the next step of each running environment with a chunk, and advances past it.
+    /// Adds the next action chunk of an environment, which arrives `delay` steps later, see
+    /// [`ActionQueue::add`].
+    pub fn add_chunk(&mut self, env: EnvIndex, chunk: Chunk, delay: usize) {
+        let interval = self.chunk_length;
+        if let Some(EnvSlot {
+            doing: SlotState::Episode { actions, .. },
+            ..
+        }) = self.slot(env)
+        {
+            actions.add(chunk, delay, interval);
+        }
+    }
+
+    /// Returns the next step of each running environment with an action, and advances past it.
     pub fn due(&mut self) -> Vec<DueStep> {
-        let (first, length) = (self.first, self.chunk_length);
+        let (first, hold) = (self.first, self.hold);
         let running = self
             .slots
             .iter_mut()
             .enumerate()
             .filter(|(_, slot)| slot.has_steps());
         let due = running.filter_map(|(index, slot)| {
-            let SlotState::Episode {
-                chunk: held, next, ..
-            } = &mut slot.doing
-            else {
+            let SlotState::Episode { actions, .. } = &mut slot.doing else {
                 return None;
             };
-            let chunk = held.as_ref()?;
-            let action = chunk.action(*next)?.to_vec();
-            *next += 1;
-            let last = *next >= chunk.horizon().min(length);
-            if last {
-                *held = None;
-            }
+            let next = actions.next(hold)?;
             slot.left = slot.left.map(|left| left - 1);
             Some(DueStep {
                 env: EnvIndex(first + index),
-                action,
-                last,
+                action: next.values,
+                last: actions.needs_chunk(),
+                is_held: next.is_held,
             })
         });
         due.collect()
     }
 
-    /// Ends the episode of an environment and drops the rest of its chunk.
+    /// Ends the episode of an environment and drops its actions.
     pub fn end(&mut self, env: EnvIndex) {
         if let Some(slot) = self.slot(env) {
             slot.doing = SlotState::Nothing;

@@ -31,7 +31,7 @@ fn due(schedule: &mut Schedule) -> Vec<(usize, f32, bool)> {
 fn only_environments_without_actions_are_hungry() {
     let mut schedule = Schedule::new(anyone(0..2), 0..2, 2, None);
     assert_eq!(starts(&mut schedule), [(0, 0), (1, 1)]);
-    schedule.set_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0, 3.0]));
+    schedule.add_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0, 3.0]), 0);
     assert_eq!(schedule.needs_chunk(), envs(&[1]));
     assert_eq!(due(&mut schedule), [(0, 1.0, false)]);
     assert_eq!(schedule.needs_chunk(), envs(&[1]));
@@ -47,7 +47,7 @@ fn only_environments_without_actions_are_hungry() {
 fn a_new_episode_does_not_get_the_old_ones_actions() {
     let mut schedule = Schedule::new(anyone(0..2), 0..1, 4, None);
     schedule.start();
-    schedule.set_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0]));
+    schedule.add_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0]), 0);
     schedule.due();
     schedule.end(EnvIndex(0));
     assert_eq!(starts(&mut schedule), [(0, 1)]);
@@ -59,7 +59,7 @@ fn a_new_episode_does_not_get_the_old_ones_actions() {
 fn the_last_step_of_a_chunk_has_to_be_looked_at() {
     let mut schedule = Schedule::new(anyone(0..1), 0..1, 3, None);
     schedule.start();
-    schedule.set_chunk(EnvIndex(0), Chunk::new(1, vec![0.0; 3]));
+    schedule.add_chunk(EnvIndex(0), Chunk::new(1, vec![0.0; 3]), 0);
     let last: Vec<_> = (0..3).map(|_| due(&mut schedule)[0].2).collect();
     assert_eq!(last, [false, false, true]);
 }
@@ -95,7 +95,7 @@ fn each_environment_takes_as_many_steps_as_it_may() {
         schedule
             .needs_chunk()
             .into_iter()
-            .for_each(|env| schedule.set_chunk(env, Chunk::new(1, vec![0.0; 2])));
+            .for_each(|env| schedule.add_chunk(env, Chunk::new(1, vec![0.0; 2]), 0));
         let due = schedule.due();
         due.iter().for_each(|due| taken[due.env.0] += 1);
         if due.is_empty() {
@@ -130,7 +130,7 @@ proptest! {
                     prop_assert!(running[env.0].replace((episode, 0)).is_none());
                 }
                 for env in schedule.needs_chunk() {
-                    schedule.set_chunk(env, Chunk::new(1, vec![0.0; 4]));
+                    schedule.add_chunk(env, Chunk::new(1, vec![0.0; 4]), 0);
                 }
                 let due = schedule.due();
                 if due.is_empty() { break; }

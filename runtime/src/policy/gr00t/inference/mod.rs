@@ -6,6 +6,8 @@
 //!     ─► BatchInputs ─► network ─► processor ─► KeyActions
 //! ```
 
+mod row;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -28,6 +30,8 @@ use gr00t::model::{Normalise, PassInputs};
 use gr00t::processor::{
     KeyActions, PixelScale, PreparedRow, Processor, ProcessorConfig, RowInputs, collate,
 };
+
+pub use row::{RowChunk, RowStart};
 
 /// Network and processor of one embodiment.
 #[derive(Debug)]
@@ -144,18 +148,35 @@ impl Gr00tInference {
         noises: &[Tensor],
         max_rows: usize,
     ) -> Vec<Result<Vec<KeyActions>, PolicyError>> {
+        let starts = noises
+            .iter()
+            .map(|noise| RowStart::at(noise.shallow_clone()));
+        let starts: Vec<_> = starts.collect();
+        self.infer_from(inputs, &starts, max_rows)
+            .into_iter()
+            .map(|chunk| Ok(chunk?.actions))
+            .collect()
+    }
+
+    /// As [`Self::infer`], from starts of their own, and with what the network has predicted.
+    pub fn infer_from(
+        &self,
+        inputs: &[RowInputs],
+        starts: &[RowStart],
+        max_rows: usize,
+    ) -> Vec<Result<RowChunk, PolicyError>> {
         let _mode = InferenceMode::begin();
         let samples = self.processor.prepare_each(inputs);
         let mut answers: Vec<_> = samples.iter().map(|_| None).collect();
         for group in self.groups(&samples) {
-            for (row, predicted) in self.predict_each(&group, max_rows, &samples, noises) {
+            for (row, predicted) in self.predict_each(&group, max_rows, &samples, starts) {
                 let decode = |predicted: Vec<f32>| {
-                    self.processor
-                        .numbers()
-                        .decode(&predicted, &inputs[row].state)
+                    let numbers = self.processor.numbers();
+                    let actions = numbers.decode(&predicted, &inputs[row].state);
+                    let actions = actions.map_err(inference)?;
+                    Ok(RowChunk { predicted, actions })
                 };
-                answers[row] =
-                    Some(predicted.and_then(|predicted| decode(predicted).map_err(inference)));
+                answers[row] = Some(predicted.and_then(decode));
             }
         }
         let samples = samples
@@ -191,10 +212,10 @@ impl Gr00tInference {
         rows: &[usize],
         max_rows: usize,
         samples: &[Result<PreparedRow, E>],
-        noises: &[Tensor],
+        starts: &[RowStart],
     ) -> Vec<(usize, Result<Vec<f32>, PolicyError>)> {
         let parts = self.batches.split(rows, max_rows, |rows| {
-            self.predict(rows, samples, noises, max_rows)
+            self.predict(rows, samples, starts, max_rows)
         });
         let each = parts
             .into_iter()
@@ -210,7 +231,7 @@ impl Gr00tInference {
                     };
                     rows.iter().map(|row| (*row, Err(again()))).collect()
                 }
-                (rows, Err(_)) => self.predict_each(rows, 1, samples, noises),
+                (rows, Err(_)) => self.predict_each(rows, 1, samples, starts),
             });
         each.collect()
     }
@@ -221,30 +242,30 @@ impl Gr00tInference {
         &self,
         rows: &[usize],
         samples: &[Result<PreparedRow, E>],
-        noises: &[Tensor],
+        starts: &[RowStart],
         max_rows: usize,
     ) -> Result<Vec<Vec<f32>>, PolicyError> {
         let mut members: Vec<&PreparedRow> = rows
             .iter()
             .filter_map(|row| samples[*row].as_ref().ok())
             .collect();
-        let mut noises: Vec<&Tensor> = rows.iter().map(|row| &noises[*row]).collect();
+        let mut starts: Vec<&RowStart> = rows.iter().map(|row| &starts[*row]).collect();
         let most = self
             .shortage()
             .batch
             .map_or(max_rows, |limit| limit.max(1).min(max_rows));
         let size = bucket(rows.len(), most);
-        if let (true, Some(sample), Some(noise)) = (
+        if let (true, Some(sample), Some(start)) = (
             self.captures,
             members.last().copied(),
-            noises.last().copied(),
+            starts.last().copied(),
         ) {
             // Fill up to a size for which there is a graph. The results of the filling rows are
             // discarded.
             members.resize(size, sample);
-            noises.resize(size, noise);
+            starts.resize(size, start);
         }
-        caught(|| self.run(&members, &noises, rows.len())).unwrap_or_else(|reason| {
+        caught(|| self.run(&members, &starts, rows.len())).unwrap_or_else(|reason| {
             if is_out_of_memory(&reason)
                 && let Ok(mut graphs) = self.loaded.graphs.try_borrow_mut()
                 && let Some(graphs) = graphs.as_mut()
@@ -259,14 +280,19 @@ impl Gr00tInference {
     fn run(
         &self,
         samples: &[&PreparedRow],
-        noises: &[&Tensor],
+        starts: &[&RowStart],
         rows: usize,
     ) -> Result<Vec<Vec<f32>>, PolicyError> {
         let inputs = collate(samples, self.processor.prompts().padding_id()).map_err(inference)?;
-        let noise = Tensor::stack(noises, 0);
+        let noises: Vec<_> = starts.iter().map(|start| &start.actions).collect();
+        let noise = Tensor::stack(&noises, 0);
+        let strengths: Option<Vec<&Tensor>> =
+            starts.iter().map(|start| start.strength.as_ref()).collect();
+        let strength = strengths.map(|strengths| Tensor::stack(&strengths, 0));
         let network = Rc::clone(&self.loaded.network);
         let constants = || network.constants(&inputs, &noise, self.steps, self.normalise.as_ref());
-        let batch = PassInputs::new(&inputs, noise.shallow_clone());
+        let has_strength = strength.is_some();
+        let batch = PassInputs::new(&inputs, noise.shallow_clone()).with_strength(strength);
         let actions = match self
             .loaded
             .graphs
@@ -276,6 +302,7 @@ impl Gr00tInference {
         {
             Some(graphs) => {
                 let key = network.constants_key(&inputs, self.steps);
+                let key = key.with_strength(has_strength);
                 let pass = || -> Result<PassFn, InputError> {
                     let (network, constants) = (Rc::clone(&network), constants()?);
                     Ok(Rc::new(move |batch: &PassInputs| {

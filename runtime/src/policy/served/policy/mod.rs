@@ -131,6 +131,7 @@ impl ServedPolicy {
             batch.extend(observations.pop().map(|now| PolicyRow {
                 env,
                 observation: Arc::new(now),
+                continues: None,
             }));
         }
         Ok(place)

@@ -1,0 +1,247 @@
+//! The time that a policy takes for an inference, while the environment goes on (`latency` of a
+//! job). Pure: no I/O.
+//!
+//! The schedule is that of "Real-Time Execution of Action Chunking Flow Policies" (Black et al.
+//! 2025): an inference begins every `s` steps (`action_chunk_length`), its chunk of `horizon`
+//! actions arrives `d` steps later, and its first `d` actions are then in the past.
+//! [`check`] has the conditions of the paper, `d ≤ s` and `d ≤ horizon − s`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::policies::PolicyType;
+
+/// Most steps of a latency: no chunk has more actions.
+pub const MAX_STEPS: u64 = 4096;
+
+/// Longest latency in milliseconds: ten minutes.
+pub const MAX_MS: f64 = 600_000.0;
+
+/// How long an inference takes while the environment goes on, and what it does without an action.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InferenceLatency {
+    /// How long an inference takes.
+    pub delay: Delay,
+    /// What the environment does when the chunk has no action left.
+    #[serde(default)]
+    pub hold: Hold,
+}
+
+/// How long an inference takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delay {
+    /// This number of steps.
+    Steps(u64),
+    /// This number of milliseconds.
+    Ms(f64),
+    /// As long as the inference really took.
+    Measured,
+}
+
+/// What an environment does while it waits for actions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    /// It repeats the last action. A client of LeRobot sends nothing
+    /// (`lerobot/async_inference/robot_client.py`), so the robot keeps its last target.
+    #[default]
+    Last,
+    /// Every value is 0, for actions that are differences or velocities (the simulation of the
+    /// paper, `eval_flow.py`, pads chunks with zeros).
+    Zero,
+}
+
+impl InferenceLatency {
+    /// Returns whether the environment waits for each inference, as without a latency.
+    pub fn is_none(&self) -> bool {
+        match self.delay {
+            Delay::Steps(steps) => steps == 0,
+            Delay::Ms(ms) => ms == 0.0,
+            Delay::Measured => false,
+        }
+    }
+
+    /// Returns whether the same job has the same results again.
+    pub fn is_repeatable(&self) -> bool {
+        self.delay != Delay::Measured
+    }
+}
+
+impl Delay {
+    /// Returns whether a jobs file can say it.
+    pub fn is_in_range(self) -> bool {
+        match self {
+            Self::Steps(steps) => steps <= MAX_STEPS,
+            Self::Ms(ms) => (0.0..=MAX_MS).contains(&ms),
+            Self::Measured => true,
+        }
+    }
+
+    /// Returns the number of steps, at `control_hz` steps per second; `None` if it is measured.
+    pub fn steps(self, control_hz: u32) -> Option<u64> {
+        match self {
+            Self::Steps(steps) => Some(steps),
+            Self::Ms(ms) => Some(steps_of(ms, control_hz)),
+            Self::Measured => None,
+        }
+    }
+}
+
+/// Returns the number of steps that begin within `ms` milliseconds, at `control_hz` steps per
+/// second: an action that is late for one step is in time for the next.
+pub fn steps_of(ms: f64, control_hz: u32) -> u64 {
+    (ms * f64::from(control_hz) / 1000.0).ceil() as u64
+}
+
+/// Why a job cannot have its latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LatencyError {
+    /// The chunks are too short.
+    #[error(
+        "latency is {steps} steps, expected at most {}: a chunk has {horizon} actions, of which \
+         {chunk_length} are executed before the next inference (action_chunk_length), so {} are \
+         left for the time that it takes",
+        horizon.saturating_sub(*chunk_length).min(*chunk_length),
+        horizon.saturating_sub(*chunk_length)
+    )]
+    ChunkTooShort {
+        /// Steps of the latency.
+        steps: u64,
+        /// Number of steps between two inferences.
+        chunk_length: u64,
+        /// Number of actions of a chunk.
+        horizon: u64,
+    },
+    /// An inference would begin before the previous one has ended.
+    #[error(
+        "latency is {steps} steps, expected at most {chunk_length}: an inference begins every \
+         {chunk_length} steps (action_chunk_length), before the previous one would have ended"
+    )]
+    Overlapping {
+        /// Steps of the latency.
+        steps: u64,
+        /// Number of steps between two inferences.
+        chunk_length: u64,
+    },
+    /// The policy has no chunks of its own.
+    #[error("latency is given, but policy `{policy}` {reason}")]
+    NoChunks {
+        /// The policy.
+        policy: &'static str,
+        /// Why it has none.
+        reason: &'static str,
+    },
+    /// The duration of a step is not known.
+    #[error(
+        "latency is given as a time, but the environment does not say how long a step is; \
+         arena_env_args.control_hz does, the number of steps per second"
+    )]
+    NoControlFrequency,
+}
+
+/// Checks a latency of `steps` against the number of steps between two inferences and the number
+/// of actions of a chunk.
+///
+/// # Errors
+/// Returns a [`LatencyError`] if the chunks are too short, or inferences would overlap.
+pub fn check(steps: u64, chunk_length: u64, horizon: u64) -> Result<(), LatencyError> {
+    if steps > horizon.saturating_sub(chunk_length) {
+        return Err(LatencyError::ChunkTooShort {
+            steps,
+            chunk_length,
+            horizon,
+        });
+    }
+    if steps > chunk_length {
+        return Err(LatencyError::Overlapping {
+            steps,
+            chunk_length,
+        });
+    }
+    Ok(())
+}
+
+/// Checks that a policy answers with chunks, of which the environment can take the rest.
+///
+/// # Errors
+/// Returns [`LatencyError::NoChunks`] if it does not.
+pub fn check_policy(policy: PolicyType) -> Result<(), LatencyError> {
+    let reason = match policy {
+        PolicyType::ZeroAction | PolicyType::RandomAction => "has one action per chunk",
+        PolicyType::ReplayAction => "replays recorded actions and does not look at observations",
+        PolicyType::OpenaiAgent => "plans between the steps, and its plans have no fixed length",
+        PolicyType::Scripted
+        | PolicyType::Gr00t
+        | PolicyType::Torchscript
+        | PolicyType::Exported
+        | PolicyType::Python
+        | PolicyType::Lerobot
+        | PolicyType::Gr00tRemote
+        | PolicyType::Pi0Remote
+        | PolicyType::XpolicylabRemote
+        | PolicyType::VlaEvalRemote => return Ok(()),
+    };
+    Err(LatencyError::NoChunks {
+        policy: policy.name(),
+        reason,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_rounded_up_to_whole_steps() {
+        let at_20_hz: Vec<_> = [0.0, 0.1, 50.0, 50.1, 100.0, 333.0]
+            .map(|ms| steps_of(ms, 20))
+            .to_vec();
+        assert_eq!(at_20_hz, [0, 1, 1, 2, 2, 7]);
+        assert_eq!(Delay::Ms(100.0).steps(30), Some(3));
+        assert_eq!(Delay::Steps(4).steps(30), Some(4));
+        assert_eq!(Delay::Measured.steps(30), None);
+    }
+
+    #[test]
+    fn the_rest_of_a_chunk_has_to_last_for_an_inference() {
+        assert_eq!(check(4, 4, 8), Ok(()));
+        assert_eq!(check(0, 8, 8), Ok(()));
+        assert_eq!(
+            check(3, 6, 8).unwrap_err().to_string(),
+            "latency is 3 steps, expected at most 2: a chunk has 8 actions, of which 6 are \
+             executed before the next inference (action_chunk_length), so 2 are left for the time \
+             that it takes"
+        );
+        assert_eq!(
+            check(3, 2, 8).unwrap_err().to_string(),
+            "latency is 3 steps, expected at most 2: an inference begins every 2 steps \
+             (action_chunk_length), before the previous one would have ended"
+        );
+    }
+
+    #[test]
+    fn a_policy_without_chunks_is_named() {
+        let refused: Vec<_> = PolicyType::ALL
+            .iter()
+            .filter(|policy| check_policy(**policy).is_err())
+            .map(|policy| policy.name())
+            .collect();
+        let without = [
+            "zero_action",
+            "random_action",
+            "replay_action",
+            "openai_agent",
+        ];
+        assert_eq!(refused, without);
+    }
+
+    #[test]
+    fn no_latency_at_all_is_none() {
+        let is_none = |delay| {
+            let hold = Hold::Zero;
+            InferenceLatency { delay, hold }.is_none()
+        };
+        assert!(is_none(Delay::Steps(0)) && is_none(Delay::Ms(0.0)));
+        assert!(!is_none(Delay::Steps(1)) && !is_none(Delay::Ms(0.1)) && !is_none(Delay::Measured));
+    }
+}

@@ -1,0 +1,208 @@
+//! Chunks that continue the previous one of their episode (`rtc_ramp_rate`), the real-time
+//! chunking of NVIDIA's action head.
+//!
+//! ```text
+//! previous chunk   ● ● ● ● │ ● ● ● ●            taken │ left when the inference begins
+//! new chunk                │ ● ● ○ ○ · · · ·    ● frozen: taken before it arrives
+//!                                               ○ freed step by step   · from noise
+//! ```
+//! NVIDIA's policy class has no way to reach this, so a client has to keep the previous chunk,
+//! as the network predicted it, and to count the steps. Here the rank does both.
+
+use std::collections::BTreeMap;
+
+use gr00t::model::Rtc;
+use gr00t::processor::Processor;
+use tch::Tensor;
+
+use crate::env::EnvIndex;
+use crate::policy::gr00t::inference::RowStart;
+use crate::policy::gr00t::settings::Gr00tSettings;
+use crate::policy::{PolicyError, PolicyRow, argument};
+
+/// The newest chunk of each environment.
+#[derive(Debug)]
+pub(super) struct PreviousChunks {
+    /// Rate at which the actions that are not frozen become free to change.
+    ramp_rate: f64,
+    /// As the network has predicted them: `[action_horizon, max_action_dim]`, normalised.
+    predicted: BTreeMap<EnvIndex, Vec<f32>>,
+}
+
+impl PreviousChunks {
+    /// Returns an empty set, or `None` if chunks do not continue each other.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::Setting`] if actions are relative to the state at the observation of
+    /// their own chunk: they mean something else in the next one.
+    pub fn new(
+        settings: &Gr00tSettings,
+        processor: &Processor,
+    ) -> Result<Option<Self>, PolicyError> {
+        let Some(ramp_rate) = settings.rtc_ramp_rate else {
+            return Ok(None);
+        };
+        if let Some(key) = processor.numbers().relative_keys().first() {
+            let wanted = format!(
+                "expected none: action `{key}` of the checkpoint is relative to the state at its \
+                 own observation, so the next chunk cannot begin with it"
+            );
+            return Err(argument("rtc_ramp_rate", &ramp_rate.to_string(), &wanted));
+        }
+        Ok(Some(Self {
+            ramp_rate,
+            predicted: BTreeMap::new(),
+        }))
+    }
+
+    /// Returns where the denoising of a row starts: from what is left of the first `horizon`
+    /// actions of the previous chunk, and then from noise, `[action_horizon, max_action_dim]`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`RowStart::after`].
+    pub fn start(
+        &self,
+        row: &PolicyRow,
+        noise: &Tensor,
+        horizon: usize,
+    ) -> Result<RowStart, PolicyError> {
+        let (previous, overlap, delay) = match (row.continues, self.predicted.get(&row.env)) {
+            (Some(continues), Some(predicted)) => (
+                Tensor::from_slice(predicted).view_as(noise),
+                horizon.saturating_sub(continues.steps),
+                continues.delay,
+            ),
+            _ => (noise.shallow_clone(), 0, 0),
+        };
+        let rtc = Rtc {
+            previous: &previous.unsqueeze(0),
+            action_horizon: horizon as i64,
+            overlap_steps: overlap as i64,
+            frozen_steps: delay.min(overlap) as i64,
+            ramp_rate: self.ramp_rate,
+        };
+        RowStart::after(noise, &rtc)
+    }
+
+    /// Keeps what the network has predicted for an environment.
+    pub fn keep(&mut self, env: EnvIndex, predicted: Vec<f32>) {
+        self.predicted.insert(env, predicted);
+    }
+
+    /// Forgets the chunk of an environment, because its episode is over.
+    pub fn forget(&mut self, env: EnvIndex) {
+        self.predicted.remove(&env);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+    use tch::Device;
+
+    use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
+    use crate::policy::tests::env_spec;
+    use crate::policy::{
+        Checkpoints, Chunk, Continuation, EpisodeReset, Lifeline, Policy, PolicyRow, make,
+    };
+
+    const EDGE: u32 = 96;
+
+    fn env() -> EnvSpec {
+        let camera = |name: &str| CameraSpec {
+            name: name.to_owned(),
+            height: EDGE,
+            width: EDGE,
+        };
+        EnvSpec {
+            cameras: ["front", "wrist"].map(camera).to_vec(),
+            ..env_spec()
+        }
+    }
+
+    /// Returns the demo's policy, whose chunks have 8 actions, in an episode.
+    fn policy(rtc: Value) -> Box<dyn Policy> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites/demo_policy");
+        let config = json!({"model_path": path, "rtc_ramp_rate": rtc});
+        let config: serde_json::Map<_, _> = config.as_object().unwrap().clone();
+        let config = config.into_iter().filter(|(_, value)| !value.is_null());
+        let (mut models, lifeline) = (Checkpoints::new(Device::Cpu), Lifeline::alone());
+        let made = make("gr00t", &config.collect(), &env(), &mut models, &lifeline);
+        let mut policy = made.map_err(|err| err.to_string()).unwrap().policy;
+        reset(policy.as_mut());
+        policy
+    }
+
+    fn reset(policy: &mut dyn Policy) {
+        policy.reset(&[EpisodeReset {
+            env: EnvIndex(0),
+            episode: 0,
+            seed: 7,
+        }]);
+    }
+
+    fn row(level: u8, continues: Option<Continuation>) -> PolicyRow {
+        let mut seen = Observation::empty();
+        for (key, width) in env().state {
+            seen.state
+                .insert(key, vec![f32::from(level) / 500.0; width]);
+        }
+        for camera in env().cameras {
+            let frame = Frame {
+                height: EDGE,
+                width: EDGE,
+                rgb: vec![level; (EDGE * EDGE * 3) as usize].into(),
+            };
+            seen.video.insert(camera.name, frame);
+        }
+        seen.language = "reach".into();
+        PolicyRow {
+            env: EnvIndex(0),
+            observation: Arc::new(seen),
+            continues,
+        }
+    }
+
+    fn after(steps: usize, delay: usize) -> Option<Continuation> {
+        Some(Continuation { steps, delay })
+    }
+
+    fn act(policy: &mut dyn Policy, row: PolicyRow) -> Chunk {
+        policy.act(&[row]).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_new_chunk_begins_with_what_is_taken_of_the_previous_one_before_it_arrives() {
+        let mut policy = policy(json!(5.0));
+        let first = act(policy.as_mut(), row(40, None));
+        let second = act(policy.as_mut(), row(200, after(3, 2)));
+        assert_eq!(second.action(0), first.action(3));
+        assert_eq!(second.action(1), first.action(4));
+        assert_ne!(second.action(2), first.action(5), "it is free to change");
+        let third = act(policy.as_mut(), row(90, after(4, 4)));
+        for index in 0..4 {
+            assert_eq!(third.action(index), second.action(4 + index));
+        }
+    }
+
+    #[test]
+    fn the_first_chunk_of_an_episode_continues_nothing() {
+        let mut policy = policy(json!(5.0));
+        let first = act(policy.as_mut(), row(40, None));
+        act(policy.as_mut(), row(200, after(4, 4)));
+        reset(policy.as_mut());
+        assert_eq!(act(policy.as_mut(), row(40, None)), first);
+    }
+
+    #[test]
+    fn without_the_setting_chunks_do_not_depend_on_each_other() {
+        let mut policy = policy(Value::Null);
+        act(policy.as_mut(), row(40, None));
+        let second = act(policy.as_mut(), row(200, after(4, 4)));
+        reset(policy.as_mut());
+        act(policy.as_mut(), row(90, None));
+        assert_eq!(act(policy.as_mut(), row(200, None)), second);
+    }
+}
