@@ -1,9 +1,11 @@
 //! Writes a [`Job`] as the entry of a jobs file, from which [`crate::file::parse`] makes the same
 //! job again.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::job::{Job, Length, Rollout, Sharing, Status, VideoSettings};
+use crate::latency::{Delay, Hold, InferenceLatency};
 use crate::model_server::{self, ModelServer};
 
 /// Returns a jobs file with these jobs. Positions in an earlier file and selected episodes
@@ -31,11 +33,14 @@ pub fn entry(job: &Job) -> Map<String, Value> {
         policy_config,
         length,
         rollout,
+        latency,
         video,
         num_rebuilds,
         only: _,
         language_instruction,
+        suite,
         variations,
+        variant,
         seed,
         status,
     } = job;
@@ -68,12 +73,37 @@ pub fn entry(job: &Job) -> Map<String, Value> {
     );
     let variations = (!variations.is_empty()).then(|| variations.clone());
     put(&mut entry, "variations", variations);
+    put_written(&mut entry, "variant", variant.as_ref());
+    put_written(&mut entry, "suite", suite.as_ref());
+    put(&mut entry, "latency", latency.map(written_latency));
     put(&mut entry, "seed", *seed);
     let status = Some(*status).filter(|status| *status != Status::Pending);
     put(&mut entry, "status", status.map(Status::as_str));
     let video = (*video != VideoSettings::default()).then(|| video_cfg(video));
     put(&mut entry, "video_cfg", video);
     entry
+}
+
+/// Puts a value that is written in a plan as in a jobs file.
+fn put_written(entry: &mut Map<String, Value>, field: &str, value: Option<&impl Serialize>) {
+    put(
+        entry,
+        field,
+        value.and_then(|value| serde_json::to_value(value).ok()),
+    );
+}
+
+fn written_latency(latency: InferenceLatency) -> Value {
+    let InferenceLatency { delay, hold } = latency;
+    let mut written = match delay {
+        Delay::Steps(steps) => json!({"steps": steps}),
+        Delay::Ms(ms) => json!({"ms": ms}),
+        Delay::Measured => json!({"measured": true}),
+    };
+    if hold != Hold::default() {
+        written["hold"] = json!(hold);
+    }
+    written
 }
 
 fn put_sharing(entry: &mut Map<String, Value>, sharing: Option<Sharing>) {
@@ -169,6 +199,11 @@ mod tests {
             {"name": "c", "arena_env_args": {"environment": "push"}, "policy_type": "scripted", "total_num_envs": 8,
              "group_size": 2, "num_episodes": 16, "num_rebuilds": 2, "auto_reset": true, "ignore_terminations": true,
              "max_steps_per_rollout_epoch": 40},
+            {"name": "e", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 3,
+             "latency": {"ms": 62.5, "hold": "zero"}, "suite": {"name": "s", "protocol": "1", "overrides": ["seed"]},
+             "variations": {"grid": {"light_intensity": [100, 900], "object": ["cube", "cylinder"]}}},
+            {"name": "f", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 3,
+             "latency": "measured", "variations": [{"name": "dark", "group": "light", "light_intensity": 50}]},
             {"name": "d", "arena_env_args": {"environment": "push"}, "policy_type": "replay_action",
              "policy_config_dict": {"replay_file_path": "x.hdf5"}},
         ]}));

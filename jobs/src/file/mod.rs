@@ -258,6 +258,7 @@ const FIELDS: &[&str] = &[
     "language_instruction",
     "suite",
     "variations",
+    "variant",
     "status",
     "seed",
     "total_num_envs",
@@ -318,7 +319,7 @@ fn job(
         language_instruction: fields.optional_string("language_instruction")?,
         suite: suite::suite(&mut fields)?,
         variations: Map::new(),
-        variant: None,
+        variant: variations::of_control(&mut fields)?,
         seed: fields.whole("seed")?,
         status: status(&mut fields)?,
     };

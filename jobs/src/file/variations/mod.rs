@@ -21,6 +21,9 @@ mod name;
 /// Name of the field.
 const FIELD: &str = "variations";
 
+/// Name of the field by which a written jobs file keeps variants apart from their controls.
+const VARIANT: &str = "variant";
+
 /// Key of a grid, in `variations` or in an entry of its list.
 const GRID: &str = "grid";
 
@@ -130,10 +133,50 @@ fn overrides(
     }])
 }
 
+/// Reads `variant`, by which a jobs file that `rrun` has written says that a job is a variant of
+/// another one.
+pub(super) fn of_control(fields: &mut FileFields) -> Result<Option<Variant>, FieldError> {
+    let place = fields.place(VARIANT);
+    let value = match fields.take(VARIANT) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(value) => value,
+    };
+    let mut read = FileFields::new(&place, value)?;
+    let variant = Variant {
+        of: read.string("of")?,
+        name: read.string("name")?,
+        groups: groups(&mut read)?,
+    };
+    read.finish(&["of", "name", "groups"])?;
+    for (field, name) in [("of", &variant.of), ("name", &variant.name)] {
+        check_name(name).map_err(|err| read.refuse(field, &err.to_string()))?;
+    }
+    Ok(Some(variant))
+}
+
+fn groups(fields: &mut FileFields) -> Result<Vec<String>, FieldError> {
+    let groups = match fields.take("groups") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(found) => serde_json::from_value::<Vec<String>>(found.clone())
+            .map_err(|_| fields.wrong("groups", Some(found), "expected a list of names"))?,
+    };
+    match groups.iter().all(|group| is_group(group)) {
+        true => Ok(groups),
+        false => {
+            let reason = format!("expected names of 1 to {MAX_GROUP_BYTES} bytes");
+            Err(fields.refuse("groups", &reason))
+        }
+    }
+}
+
+fn is_group(name: &str) -> bool {
+    (1..=MAX_GROUP_BYTES).contains(&name.len())
+}
+
 fn group(entry: &mut FileFields) -> Result<Option<String>, FieldError> {
     let group = entry.optional_string("group")?;
     match &group {
-        Some(group) if group.is_empty() || group.len() > MAX_GROUP_BYTES => {
+        Some(group) if !is_group(group) => {
             let reason = format!("expected a name of 1 to {MAX_GROUP_BYTES} bytes");
             Err(entry.refuse("group", &reason))
         }
@@ -166,6 +209,10 @@ pub(super) fn expanded(
         Variations::OfJob(values) => {
             job.variations = values;
             return Ok(vec![job]);
+        }
+        Variations::Beside(_) if job.variant.is_some() => {
+            let reason = "a variant cannot have variants of its own".to_owned();
+            return Err(refusal(&job, reason));
         }
         Variations::Beside(variants) => variants,
     };
