@@ -11,6 +11,7 @@
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
 //! rrun list [NAME]        list environments, policies and suites, or describe one of them
 //! rrun policies [TYPE]    list the policy types with their settings
+//! rrun suite [NAME]       list known benchmarks, or write the jobs file of one
 //! ```
 //! These words are built in, like `eval`; `./merge` is a file. They come first, before any option
 //! of the launcher.
@@ -23,6 +24,7 @@ mod list;
 mod merge;
 mod policies;
 mod report;
+mod suite;
 mod under_way;
 mod verify;
 
@@ -64,6 +66,7 @@ enum Tool {
     Merge(merge::MergeArgs),
     Policies(policies::PoliciesArgs),
     Report(report::ReportArgs),
+    Suite(Box<suite::SuiteArgs>),
     Verify(verify::VerifyArgs),
 }
 
@@ -118,6 +121,8 @@ enum ToolError {
     List(#[from] list::ListError),
     #[error(transparent)]
     Policy(#[from] policies::UnknownType),
+    #[error(transparent)]
+    Suite(#[from] suite::SuiteToolError),
 }
 
 /// Returns the declarations of all tools.
@@ -153,6 +158,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Policies(args)) => policies::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
+        Ok(Tool::Suite(args)) => suite::run(*args),
         Ok(Tool::Verify(args)) => verify::run(&args),
         Err(usage) => {
             // Help goes to stdout, everything else to stderr. A closed pipe is not an error.
