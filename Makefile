@@ -54,7 +54,7 @@ wheel: build
 # Takes several minutes: all jobs with 1 to 4 ranks, long soak tests, all black-box tests, and
 # simulators compared with plain gymnasium.
 slow: conformance hostile
-	jobs/suites/simulators/install.sh pusht pusher fetch
+	jobs/suites/simulators/install.sh pusht pusher fetch metaworld aloha
 	-jobs/suites/policies/install.sh # without Python 3.12, the comparison with LeRobot is skipped
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
 	.venv/bin/pytest -q -rs tests/page tests/gpu tests/fidelity

@@ -13,4 +13,5 @@ mod list;
 mod merge;
 mod policies;
 mod report;
+mod suite;
 mod verify;

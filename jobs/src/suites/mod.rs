@@ -2,7 +2,7 @@
 //! family.
 //!
 //! ```text
-//! <family> ─► SuiteRow ─┬─► jobs_file ─► rrun suite NAME --policy TYPE > jobs.json
+//! <family> ─► SuiteRow ─┬─► jobs_file ─► rrun suite NAME --policy TYPE
 //!                       ├─► rrun suite, rrun list
 //!                       └─► Job::suite: name and version of the protocol, in plan.json
 //! ```

@@ -16,7 +16,7 @@ use crate::cli::commands::{meant, names};
 pub const DEMO_FOLDER: &str = "RRUN_DEMO";
 
 /// Tools, which launch nothing.
-pub const TOOLS: [&str; 11] = [
+pub const TOOLS: [&str; 12] = [
     "compare",
     "demo",
     "doctor",
@@ -26,6 +26,7 @@ pub const TOOLS: [&str; 11] = [
     "policies",
     "report",
     "reproduce",
+    "suite",
     "verify",
     "watch",
 ];

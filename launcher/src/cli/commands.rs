@@ -70,6 +70,7 @@ pub const COMMANDS: &[CommandRow] = &[
     row("demo", Group::Start, "Evaluate three tasks, with videos and a report", DEMO),
     row("doctor", Group::Start, "Check this machine: GPUs, libraries, disks, limits", DOCTOR),
     row("list", Group::Start, "List environments, policies and suites, with a job of each", LIST),
+    row("suite", Group::Start, "Write the jobs of a known benchmark: LIBERO, Meta-World, …", SUITE),
     row("eval", Group::Run, "Run the jobs of a file and report the results", eval_args::EXAMPLES),
     row("serve", Group::Run, "Serve a policy to robots and simulators", serve_args::EXAMPLES),
     row("watch", Group::Run, "Evaluate every checkpoint of a training while it trains", WATCH),
@@ -99,6 +100,19 @@ const DOCTOR: Examples = &[
 const LIST: Examples = &[
     ("rrun list", "everything, one line each"),
     ("rrun list pusht", "its arguments, and a job to paste"),
+];
+
+const SUITE: Examples = &[
+    ("rrun suite", "all benchmarks"),
+    ("rrun suite libero_10", "its protocol"),
+    (
+        "rrun suite libero_10 --policy gr00t --model-path models/mine --output jobs.json",
+        "its jobs",
+    ),
+    (
+        "rrun suite metaworld_mt10 --policy random_action --tasks 0-4",
+        "five of them",
+    ),
 ];
 
 const PROGRAM: Examples = &[

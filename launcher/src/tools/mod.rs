@@ -12,6 +12,7 @@
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
 //! rrun list [NAME]        list environments, policies and suites, or describe one of them
 //! rrun policies [TYPE]    list the policy types with their settings
+//! rrun suite [NAME]       list known benchmarks, or write the jobs file of one
 //! rrun watch              evaluate every checkpoint of a training while it trains
 //! ```
 //! These words are built in, like `eval`; `./merge` is a file. They come first, before any option
@@ -26,6 +27,7 @@ mod merge;
 mod policies;
 mod report;
 mod reproduce;
+mod suite;
 mod under_way;
 mod verify;
 mod watch;
@@ -69,6 +71,7 @@ enum Tool {
     Policies(policies::PoliciesArgs),
     Report(report::ReportArgs),
     Reproduce(reproduce::ReproduceArgs),
+    Suite(Box<suite::SuiteArgs>),
     Verify(verify::VerifyArgs),
     Watch(Box<watch::WatchArgs>),
 }
@@ -128,6 +131,8 @@ enum ToolError {
     Policy(#[from] policies::UnknownType),
     #[error(transparent)]
     Watch(#[from] watch::WatchError),
+    #[error(transparent)]
+    Suite(#[from] suite::SuiteToolError),
 }
 
 /// Returns the declarations of all tools.
@@ -164,6 +169,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Policies(args)) => policies::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
         Ok(Tool::Reproduce(args)) => reproduce::run(&args),
+        Ok(Tool::Suite(args)) => suite::run(*args),
         Ok(Tool::Verify(args)) => verify::run(&args),
         Ok(Tool::Watch(args)) => watch::run(&args),
         Err(usage) => {

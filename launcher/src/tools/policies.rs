@@ -38,7 +38,7 @@ pub(super) struct UnknownType {
 }
 
 impl UnknownType {
-    fn new(found: &str) -> Self {
+    pub(super) fn new(found: &str) -> Self {
         let all = PolicyType::ALL.iter().map(|policy| policy.row());
         let with_aliases: Vec<&str> = all
             .flat_map(|row| row.aliases.iter().chain([&row.name]).copied())

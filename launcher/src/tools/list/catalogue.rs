@@ -6,18 +6,21 @@ use std::path::PathBuf;
 
 use jobs::policies::PolicyType;
 use jobs::similar::{NAME, most_similar};
+use jobs::suites::SuiteRow;
 
 use crate::installed;
 use crate::node::Node;
 use crate::tools::list::environment::ListedEnvironment;
 use crate::tools::list::suite::{self, Suite, SuiteError};
 use crate::tools::policies;
+use crate::tools::suite::description;
 
 /// Why nothing is listed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::tools) enum ListError {
     #[error(
-        "there is no environment, policy or suite `{found}`{hint}; `rrun list` prints all of them"
+        "there is no environment, policy, suite or benchmark `{found}`{hint}; `rrun list` prints all of \
+         them"
     )]
     Unknown { found: String, hint: String },
     #[error(transparent)]
@@ -30,6 +33,7 @@ pub(super) enum Listed {
     Environment(ListedEnvironment),
     Policy(PolicyType),
     Suite(Box<Suite>),
+    Benchmark(&'static SuiteRow),
 }
 
 impl Listed {
@@ -43,6 +47,9 @@ impl Listed {
         }
         if let Some(path) = all.suite(name) {
             return Ok(Self::Suite(Box::new(Suite::read(path)?)));
+        }
+        if let Some(benchmark) = SuiteRow::of(name) {
+            return Ok(Self::Benchmark(benchmark));
         }
         let names = all.names();
         let hint = most_similar(name, names.iter().map(String::as_str), NAME);
@@ -59,6 +66,7 @@ impl Listed {
             Self::Environment(environment) => environment.description(),
             Self::Policy(policy) => policies::description(policy.row()),
             Self::Suite(suite) => suite.description(),
+            Self::Benchmark(benchmark) => description(benchmark),
         }
     }
 }
@@ -97,6 +105,7 @@ impl Catalogue {
         let known = environments.chain(policies.copied()).map(str::to_owned);
         known
             .chain(self.suites.iter().map(|path| suite::name(path)))
+            .chain(SuiteRow::all().map(|benchmark| benchmark.name.to_owned()))
             .collect()
     }
 
@@ -127,6 +136,10 @@ impl Catalogue {
         if suites.is_empty() {
             text.push_str("    none is installed\n\n");
         }
+        let benchmarks: Vec<_> = SuiteRow::all()
+            .map(|benchmark| (benchmark.name.to_owned(), benchmark.about.to_owned()))
+            .collect();
+        section(&mut text, "Benchmarks, for `rrun suite NAME`:", &benchmarks);
         text.push_str(
             "`rrun list NAME` prints arguments, defaults and a job to paste: `rrun list reach`.",
         );
@@ -179,10 +192,12 @@ mod tests {
         let text = |name: &str| Listed::of(name, &catalogue()).unwrap_err().to_string();
         assert_eq!(
             text("puhst"),
-            "there is no environment, policy or suite `puhst` (did you mean `pusht`?); `rrun list` \
-             prints all of them"
+            "there is no environment, policy, suite or benchmark `puhst` (did you mean `pusht`?); \
+             `rrun list` prints all of them"
         );
-        assert!(text("xyz").starts_with("there is no environment, policy or suite `xyz`; "));
+        assert!(
+            text("xyz").starts_with("there is no environment, policy, suite or benchmark `xyz`; ")
+        );
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! ```text
 //! jobs/src/simulators, known/fields ─► environment ─┐
 //! jobs/src/policies ─────────────────► policy       ├─► catalogue (text), json
-//! jobs/suites/*.json, *.yaml ────────► suite ───────┘
+//! jobs/suites/*.json, *.yaml ────────► suite ───────┤
+//! jobs/src/suites ───────────────────► SuiteRow ────┘
 //! ```
 //! Arguments and defaults come from the tables that the parsers use or are tested against, and
 //! suites from their files.
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 pub(super) use crate::tools::list::catalogue::ListError;
 use crate::tools::list::catalogue::{Catalogue, Listed};
 use crate::tools::list::json::ListJson;
+pub(super) use crate::tools::list::suite::{IN_SOURCE, command as install_command, is_same_folder};
 use crate::tools::{ToolError, print, print_json};
 
 /// List environments, policies and suites, or describe one of them.
@@ -26,7 +28,7 @@ use crate::tools::{ToolError, print, print_json};
 /// `rrun list pusht`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
-    /// Environment, policy type or suite to describe [default: list all]
+    /// Environment, policy type, suite or benchmark to describe [default: list all]
     #[arg(value_name = "NAME")]
     name: Option<String>,
 

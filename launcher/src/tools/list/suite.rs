@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::tools::list::environment::{ListedEnvironment, arguments};
 
 /// The folder of the suites in the source.
-const IN_SOURCE: &str = "jobs/suites";
+pub(in crate::tools) const IN_SOURCE: &str = "jobs/suites";
 
 /// Most names that a line about a suite has.
 const NAMED: usize = 4;
@@ -227,7 +227,8 @@ fn document(path: &Path) -> Result<Value, SuiteError> {
         .ok_or_else(|| SuiteError::NoJobs(path.to_owned()))
 }
 
-fn is_same_folder(one: &Path, other: &Path) -> bool {
+/// Returns whether two paths lead to one folder that exists.
+pub(in crate::tools) fn is_same_folder(one: &Path, other: &Path) -> bool {
     match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
         _ => false,
@@ -235,7 +236,7 @@ fn is_same_folder(one: &Path, other: &Path) -> bool {
 }
 
 /// Returns the command that installs what a path of a suite in `folder` leads to.
-fn command(path: &str, folder: &Path) -> Option<String> {
+pub(in crate::tools) fn command(path: &str, folder: &Path) -> Option<String> {
     let mut parts = path.split('/');
     let (root, name) = (parts.next()?, parts.next()?);
     let (installer, variable, names) = match root {

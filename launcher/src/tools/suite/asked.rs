@@ -1,0 +1,114 @@
+//! The options of `rrun suite NAME --policy TYPE`, and the request that they make.
+
+use jobs::config::Override;
+use jobs::config::tree::merge;
+use jobs::policies::{self, PolicyType};
+use jobs::suites::{Request, SuiteRow, TaskChoice};
+use serde_json::{Map, Value};
+
+use crate::tools::policies::UnknownType;
+use crate::tools::suite::{SuiteToolError, venv};
+
+/// What is to be evaluated, and what replaces the protocol.
+#[derive(Debug, clap::Args)]
+pub(super) struct Asked {
+    /// Policy type of all jobs; `rrun policies` lists them
+    #[arg(long, value_name = "TYPE")]
+    policy: Option<String>,
+
+    /// Checkpoint of the policy: the setting `model_path`
+    #[arg(long, value_name = "PATH", requires = "policy")]
+    model_path: Option<String>,
+
+    /// Settings of the policy (`policy_config_dict`)
+    #[arg(long, value_name = "JSON", requires = "policy")]
+    policy_args: Option<String>,
+
+    /// A setting of the policy, e.g. action_chunk_length=8; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "policy")]
+    settings: Vec<String>,
+
+    /// Tasks by number, range or name, e.g. 0-4,7 [default: all]
+    #[arg(long, value_name = "LIST", requires = "policy")]
+    tasks: Option<String>,
+
+    /// Copies of the environment in each rank
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "policy",
+          value_parser = clap::value_parser!(u64).range(1..=4096))]
+    num_envs: u64,
+
+    /// Episodes of each task [default: those of the protocol]
+    #[arg(long, value_name = "N", requires = "policy",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    episodes: Option<u64>,
+
+    /// Steps after which an episode ends [default: those of the protocol]
+    #[arg(long, value_name = "N", requires = "policy",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    max_episode_steps: Option<u64>,
+
+    /// Seed [default: that of the protocol]
+    #[arg(long, value_name = "N", requires = "policy",
+          value_parser = clap::value_parser!(u64).range(0..=0x7fff_ffff))]
+    seed: Option<u64>,
+
+    /// Interpreter of the simulator, or the folder of its venv [default: .simulators/NAME]
+    #[arg(long, value_name = "PATH", requires = "policy")]
+    python: Option<String>,
+
+    /// Mapping of cameras, states and actions to the names of the policy [default: the suite's]
+    #[arg(long, value_name = "FILE", requires = "policy")]
+    mapping: Option<String>,
+}
+
+impl Asked {
+    pub(super) fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    /// Returns what is asked for, with settings that the policy accepts.
+    pub(super) fn request(&self, suite: &'static SuiteRow) -> Result<Request, SuiteToolError> {
+        let name = self.policy().unwrap_or_default();
+        let policy = PolicyType::of(name).ok_or_else(|| UnknownType::new(name))?;
+        let policy_config = self.settings()?;
+        policies::check(policy, &policy_config).map_err(|err| SuiteToolError::Setting {
+            policy: policy.name(),
+            err,
+        })?;
+        let tasks = match &self.tasks {
+            Some(list) => TaskChoice::parse(suite, list)?,
+            None => TaskChoice::all(suite),
+        };
+        Ok(Request {
+            tasks,
+            policy_type: name.to_owned(),
+            policy_config,
+            num_envs: self.num_envs,
+            python: self.python.clone().unwrap_or_else(|| venv(suite)),
+            mapping: self.mapping.clone(),
+            episodes: self.episodes,
+            max_episode_steps: self.max_episode_steps,
+            seed: self.seed,
+        })
+    }
+
+    /// Returns the settings of the policy; `--set` overrides `--policy-args`.
+    fn settings(&self) -> Result<Map<String, Value>, SuiteToolError> {
+        let mut settings = match &self.policy_args {
+            Some(json) => {
+                serde_json::from_str(json).map_err(|err| SuiteToolError::NotJson { err })?
+            }
+            None => Map::new(),
+        };
+        if let Some(path) = &self.model_path {
+            settings.insert("model_path".to_owned(), path.clone().into());
+        }
+        for text in &self.settings {
+            let setting: Override = text.parse()?;
+            if let Value::Object(merged) = merge(Value::Object(settings.clone()), setting.tree()) {
+                settings = merged;
+            }
+        }
+        Ok(settings)
+    }
+}
