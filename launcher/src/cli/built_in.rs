@@ -15,8 +15,18 @@ use crate::cli::commands::{meant, names};
 pub const DEMO_FOLDER: &str = "RRUN_DEMO";
 
 /// Tools, which launch nothing.
-pub const TOOLS: [&str; 9] = [
-    "compare", "demo", "doctor", "fit", "list", "merge", "policies", "report", "verify",
+pub const TOOLS: [&str; 11] = [
+    "certify",
+    "compare",
+    "demo",
+    "doctor",
+    "fit",
+    "leaderboard",
+    "list",
+    "merge",
+    "policies",
+    "report",
+    "verify",
 ];
 
 /// What `rrun help …` asks for.

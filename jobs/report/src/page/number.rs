@@ -1,10 +1,10 @@
 //! Formats numbers with their units for readers. There is a narrow no-break space before a unit and
 //! between thousands.
 
-pub(super) const THIN: char = '\u{202f}';
+pub(crate) const THIN: char = '\u{202f}';
 
 /// Formats a count as `1 234 567`.
-pub(super) fn count(value: u64) -> String {
+pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -17,12 +17,12 @@ pub(super) fn count(value: u64) -> String {
 }
 
 /// Formats a count with its noun, as in `1 episode` or `2 episodes`.
-pub(super) fn counted(value: u64, one: &str, more: &str) -> String {
+pub(crate) fn counted(value: u64, one: &str, more: &str) -> String {
     format!("{} {}", count(value), if value == 1 { one } else { more })
 }
 
 /// Formats a share of 1 as `64.6 %`; only exact values give `0 %` and `100 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     match share {
         0.0 => format!("0{THIN}%"),
         1.0 => format!("100{THIN}%"),
@@ -31,7 +31,7 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// Formats an interval of shares as `56.5 to 71.9 %`.
-pub(super) fn interval([low, high]: [f64; 2]) -> String {
+pub(crate) fn interval([low, high]: [f64; 2]) -> String {
     format!("{:.1} to {:.1}{THIN}%", low * 100.0, high * 100.0)
 }
 
