@@ -213,9 +213,9 @@ fn a_changed_episode_with_a_new_hash_is_found_by_running_it_again() {
         .says("wrong: a: episode 2 had a different result: success true, then false; end Success, then TimeLimit")
         .says("would have found it with a probability of 100.0 %");
     // The one that this seed chooses is not the changed one.
-    again(&["--rerun", "1", "--rerun-seed", "x"])
+    again(&["--rerun", "1", "--rerun-seed", "y"])
         .succeeds()
-        .says("run again: 1 episode, chosen by `x`, by 2 ranks with 2 environments")
+        .says("run again: 1 episode, chosen by `y`, by 2 ranks with 2 environments")
         .says("with a probability of 12.5 %");
 }
 
