@@ -185,6 +185,11 @@ impl RunFolder {
         self.root.join("report.html")
     }
 
+    /// Returns the path of the certificate, unless the user names another one.
+    pub fn certificate(&self) -> PathBuf {
+        self.root.join("certificate.json")
+    }
+
     /// Returns the path of `{job: {metric: value}}`, as Arena's `save_metrics_to_file` writes it.
     pub fn metrics(&self) -> PathBuf {
         self.root.join("metrics.json")

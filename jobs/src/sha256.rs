@@ -1,6 +1,9 @@
 //! Computes SHA-256 as hex digits, like `sha256sum`, for jobs files, runs, journals and policies.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, Read};
+use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
@@ -49,6 +52,56 @@ pub fn of_reader(mut reader: impl Read) -> io::Result<Sum> {
             Err(err) => return Err(err),
         }
     }
+}
+
+/// Returns the checksum of a file, or of all files in a folder without hidden ones: for a folder,
+/// that of the lines `<sha256>  <name>` of its files sorted by name. `file` computes that of a file.
+///
+/// # Errors
+/// Returns the errors of the file system and of `file`.
+pub fn of_files(path: &Path, mut file: impl FnMut(&Path) -> io::Result<Sum>) -> io::Result<Sum> {
+    if !path.is_dir() {
+        return file(path);
+    }
+    let (mut listing, mut bytes) = (String::new(), 0);
+    for name in files_below(path)? {
+        let sum = file(&path.join(&name))?;
+        listing += &format!("{}  {name}\n", sum.sha256);
+        bytes += sum.bytes;
+    }
+    Ok(Sum {
+        sha256: of(listing),
+        bytes,
+    })
+}
+
+/// Returns the relative paths of all files below a folder, sorted by bytes, without hidden ones.
+/// Symbolic links are followed, because the Hugging Face cache consists of them.
+fn files_below(root: &Path) -> io::Result<BTreeSet<String>> {
+    let (mut names, mut folders) = (BTreeSet::new(), vec![(root.to_owned(), 0)]);
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            let is_hidden = path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            match fs::metadata(&path) {
+                _ if is_hidden => {}
+                // The limit on the depth ends loops of links to a parent folder.
+                Ok(found) if found.is_dir() && depth < 16 => folders.push((path, depth + 1)),
+                Ok(found) if found.is_file() => {
+                    names.insert(
+                        path.strip_prefix(root)
+                            .unwrap_or(&path)
+                            .to_string_lossy()
+                            .into_owned(),
+                    );
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+    Ok(names)
 }
 
 /// Formats bytes with two hex digits each.

@@ -4,6 +4,7 @@
 
 mod agent;
 mod assignment;
+mod certificate;
 mod command;
 mod console;
 mod crash;

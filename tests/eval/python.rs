@@ -16,7 +16,8 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-fn toy(args: Value) -> Value {
+/// Returns a job with the toy environment and these arguments.
+pub fn toy(args: Value) -> Value {
     let mut all = json!({
         "environment": format!("{}:Toy", root().join("tests/fixtures/envs/toy.py").display()),
         "python": root().join(".venv/bin/python"), "max_episode_steps": 50, "num_envs": 4,

@@ -6,6 +6,8 @@ use hostile::Target;
 use jobs::file;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
+use report::certificate::{self, Certificate, canonical, sample};
+use report::leaderboard::{self, Board, Entry};
 use report::{Context, Journals, Merged, Report, page, verify};
 use serde_json::json;
 
@@ -107,5 +109,56 @@ fn hostile_page() {
             assert_eq!(page.matches("<script").count(), 1);
             assert!(!page.contains("<img") && !page.contains("href=\"javascript:"));
             page.len() / 64
+        });
+}
+
+/// Returns the input with the hash of its contents, which no mutation finds by itself.
+fn with_its_hash(input: &[u8]) -> Option<Vec<u8>> {
+    let mut value = canonical::parse(input).ok()?;
+    let sha256 = canonical::sha256(value.get("contents")?).ok()?;
+    value
+        .as_object_mut()?
+        .insert("sha256".to_owned(), sha256.into());
+    serde_json::to_vec(&value).ok()
+}
+
+#[test]
+fn hostile_certificate() {
+    let words: &[&[u8]] = &[
+        b"\"planned\":\"0-4294967295\"",
+        b"\"num_episodes\":1000000",
+        b"\"success\":null",
+        b"18446744073709551615",
+        b"9007199254740992",
+        b"1e308",
+        b"null",
+        b"[[[[[[[[",
+        b"<script>",
+        b"\"><img src=x onerror=",
+    ];
+    Target::new("certificate")
+        .dictionary(words)
+        .longest(8192)
+        .one_in(4)
+        .run(|input| {
+            let told = Certificate::parse(input).map_err(|err| err.to_string().len().min(99));
+            let hashed = with_its_hash(input).and_then(|text| Certificate::parse(&text).ok());
+            let Some(read) = hashed else {
+                return (told.err(), 0, 0);
+            };
+            let wrong = read.check().len();
+            let chosen = sample::choose(&read.contents, 3, &read.sha256);
+            let results = sample::results(&read, &chosen);
+            let plan = certificate::plan(&read).ok();
+            let again = plan.and_then(|plan| verify::rerun::plan(&plan, &results));
+            let entry = Entry::new("x.json".to_owned(), read, Ok(None));
+            let page = leaderboard::render(&Board::new(vec![entry], String::new()));
+            assert_eq!(page.matches("<script").count(), 1);
+            assert!(!page.contains("<img") && !page.contains("href=\"javascript:"));
+            (
+                told.err(),
+                wrong.min(9),
+                again.map_or(0, |plan| plan.jobs.len()),
+            )
         });
 }

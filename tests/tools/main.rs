@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod certificate;
 mod compare;
 mod doctor;
 mod dry_run;
+mod elsewhere;
 mod fit;
 #[allow(dead_code, reason = "each file of tests takes what it needs")]
 mod folder;

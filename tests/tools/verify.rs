@@ -1,14 +1,14 @@
 //! Tests of `rrun verify`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use jobs::episode::{DemoRef, Episode, VideoRef};
 use jobs::journal::Journal;
 use serde_json::json;
 
-use crate::folder::{Done, Run, at, job, rrun, rrun_at, rrun_with};
+use crate::elsewhere::Elsewhere;
+use crate::folder::{Run, at, job, rrun, rrun_with};
 
 /// Three demonstrations of a job `a`; see `make_dataset.py` beside it.
 const DATASET: &[u8] = include_bytes!("../fixtures/tools/dataset.hdf5");
@@ -234,53 +234,6 @@ fn what_a_merged_folder_names_is_found_where_it_is() {
     rrun(&["verify", merged])
         .fails_with(1)
         .says("wrong: `../../run/a/a_video_rank0_gpu0_env0.mp4` is missing");
-}
-
-/// A copy of `rrun` beside a fake rank program, which writes prepared journals instead of running
-/// the jobs.
-struct Elsewhere {
-    run: Run,
-    bin: PathBuf,
-}
-
-impl Elsewhere {
-    /// `again` returns the result of each episode in the second run.
-    fn new(again: impl Fn(Episode) -> Option<Episode>) -> Self {
-        let run = Run::new(&[job("a", 6), job("b", 2)]);
-        run.whole();
-        let bin = run.dir.path().join("bin");
-        fs::create_dir(&bin).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_rrun"), bin.join("rrun")).unwrap();
-        let prepared = Run::at(
-            &run.dir.path().join("prepared"),
-            &[job("a", 6), job("b", 2)],
-        );
-        let all = (0..6)
-            .map(|number| run.episode(0, number, 0))
-            .chain((0..2).map(|number| run.episode(1, number, 0)));
-        prepared.rank(0, all.filter_map(again));
-        let script = format!(
-            "#!/bin/sh\nshift\necho rank $RANK of $WORLD_SIZE, $OMP_NUM_THREADS threads, $MKL_CBWR$ATEN_CPU_CAPABILITY: $@ >> {}\n[ $RANK = 0 ] && cp {} $2/journal/ && touch $2/report.json\nexit 0\n",
-            run.dir.path().join("words").display(),
-            prepared.folder.journal(0).display()
-        );
-        fs::write(bin.join("rrun-rank"), script).unwrap();
-        fs::set_permissions(bin.join("rrun-rank"), fs::Permissions::from_mode(0o755)).unwrap();
-        Self { run, bin }
-    }
-
-    fn verify(&self, words: &[&str]) -> Done {
-        let words: Vec<&str> = [&["verify", self.run.path()], words].concat();
-        rrun_at(
-            &self.bin.join("rrun"),
-            &[("TMPDIR", self.run.dir.path().to_str().unwrap())],
-            &words,
-        )
-    }
-
-    fn words(&self) -> String {
-        fs::read_to_string(self.run.dir.path().join("words")).unwrap()
-    }
 }
 
 #[test]

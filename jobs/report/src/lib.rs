@@ -4,7 +4,7 @@
 //! ```text
 //! journals (files, bytes) ─► merged ─► sections ─► schema ─► output, page, tables
 //!                              ├─► merge, verify                 └─► compare
-//!                              └─► certificate
+//!                              └─► certificate ─► leaderboard
 //! ```
 //! A report begins with coverage: which episodes were expected, which were found, and which are
 //! missing or duplicated. An error (a crash of the simulator) is distinct from a failure of the
@@ -30,6 +30,7 @@ pub mod certificate;
 pub mod compare;
 pub mod curve;
 mod journals;
+pub mod leaderboard;
 pub mod merge;
 mod merged;
 mod output;

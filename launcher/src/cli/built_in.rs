@@ -16,11 +16,13 @@ use crate::cli::commands::{meant, names};
 pub const DEMO_FOLDER: &str = "RRUN_DEMO";
 
 /// Tools, which launch nothing.
-pub const TOOLS: [&str; 12] = [
+pub const TOOLS: [&str; 14] = [
+    "certify",
     "compare",
     "demo",
     "doctor",
     "fit",
+    "leaderboard",
     "list",
     "merge",
     "policies",

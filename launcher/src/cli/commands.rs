@@ -77,6 +77,8 @@ pub const COMMANDS: &[CommandRow] = &[
     row(USERS_PROGRAM, Group::Run, "Run a Python script in each rank, as torchrun does", PROGRAM),
     row("report", Group::Results, "Write the report of a run again", REPORT),
     row("verify", Group::Results, "Check that a run is complete and its files are whole", VERIFY),
+    row("certify", Group::Results, "Write a certificate of a run, which others can check", CERTIFY),
+    row("leaderboard", Group::Results, "Make a page of the results of many certificates", LEADERBOARD),
     row("compare", Group::Results, "Compare two policies on the same episodes", COMPARE),
     row("reproduce", Group::Results, "Run a certificate's jobs again, and compare", REPRODUCE),
     row("merge", Group::Results, "Merge several run folders into one", MERGE),
@@ -160,6 +162,32 @@ const VERIFY: Examples = &[
     (
         "rrun verify outputs/tonight --determinism 8",
         "run 8 episodes again",
+    ),
+    (
+        "rrun verify certificate.json --rerun 20",
+        "check a certificate, and run 20 episodes again",
+    ),
+];
+
+const CERTIFY: Examples = &[
+    (
+        "rrun certify outputs/tonight",
+        "runs 8 of the episodes again",
+    ),
+    (
+        "rrun certify outputs/tonight --sample 50 --sign ~/.ssh/id_ed25519",
+        "with a signature",
+    ),
+];
+
+const LEADERBOARD: Examples = &[
+    (
+        "rrun leaderboard certificates/",
+        "every certificate in it, into outputs/leaderboard",
+    ),
+    (
+        "rrun leaderboard certificates/ --allowed-signers signers",
+        "with the names of the signers",
     ),
 ];
 

@@ -5,7 +5,9 @@
 //! rrun demo [DIR]         evaluate what is installed: starts an evaluation in its place
 //! rrun report DIR         write the report again, from plan and journals
 //! rrun merge DIR…         merge several run folders into one
-//! rrun verify DIR         check that everything exists and is complete
+//! rrun verify DIR         check that everything exists and is complete, or a certificate
+//! rrun certify DIR        write a certificate of a run, which others can check
+//! rrun leaderboard DIR…   make a page of the results of many certificates
 //! rrun compare A B        compare two policies on the same episodes
 //! rrun doctor             check this machine: GPUs, libraries, disk, limits, simulators
 //! rrun reproduce CERT     run the jobs of a certificate again: starts an evaluation in its place
@@ -18,15 +20,19 @@
 //! These words are built in, like `eval`; `./merge` is a file. They come first, before any option
 //! of the launcher.
 
+mod certify;
 mod compare;
 mod demo;
 mod doctor;
 mod fit;
+mod leaderboard;
 mod list;
 mod merge;
 mod policies;
 mod report;
 mod reproduce;
+mod rerun;
+mod signature;
 mod suite;
 mod under_way;
 mod verify;
@@ -62,17 +68,19 @@ const LAST_WORDS: u64 = 2000;
     disable_help_subcommand = true
 )]
 enum Tool {
+    Certify(Box<certify::CertifyArgs>),
     Compare(compare::CompareArgs),
     Demo(demo::DemoArgs),
     Doctor(doctor::DoctorArgs),
     Fit(Box<fit::FitArgs>),
+    Leaderboard(leaderboard::LeaderboardArgs),
     List(list::ListArgs),
     Merge(merge::MergeArgs),
     Policies(policies::PoliciesArgs),
     Report(report::ReportArgs),
     Reproduce(reproduce::ReproduceArgs),
     Suite(Box<suite::SuiteArgs>),
-    Verify(verify::VerifyArgs),
+    Verify(Box<verify::VerifyArgs>),
     Watch(Box<watch::WatchArgs>),
 }
 
@@ -116,7 +124,15 @@ enum ToolError {
     #[error(transparent)]
     Side(#[from] SideError),
     #[error(transparent)]
-    Rerun(#[from] verify::RerunError),
+    Rerun(#[from] rerun::RerunError),
+    #[error(transparent)]
+    Verify(#[from] verify::VerifyError),
+    #[error(transparent)]
+    CertifiedPolicy(#[from] verify::PolicyError),
+    #[error(transparent)]
+    Certify(#[from] certify::CertifyError),
+    #[error(transparent)]
+    Signature(#[from] signature::SignatureError),
     #[error(transparent)]
     Report(#[from] report::ReportError),
     #[error(transparent)]
@@ -125,6 +141,8 @@ enum ToolError {
     Demo(#[from] demo::DemoError),
     #[error(transparent)]
     Fit(#[from] fit::FitError),
+    #[error(transparent)]
+    Leaderboard(#[from] leaderboard::LeaderboardError),
     #[error(transparent)]
     List(#[from] list::ListError),
     #[error(transparent)]
@@ -160,10 +178,12 @@ pub fn is_asked(words: &[OsString]) -> bool {
 /// Runs the tool that the command line calls.
 pub fn run(words: Vec<OsString>) -> ExitCode {
     let done = match Tool::read(&words) {
+        Ok(Tool::Certify(args)) => certify::run(&args),
         Ok(Tool::Compare(args)) => compare::run(&args),
         Ok(Tool::Demo(args)) => demo::run(&args),
         Ok(Tool::Doctor(args)) => doctor::run(&args),
         Ok(Tool::Fit(args)) => fit::run(&args),
+        Ok(Tool::Leaderboard(args)) => leaderboard::run(&args),
         Ok(Tool::List(args)) => list::run(&args),
         Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Policies(args)) => policies::run(&args),

@@ -159,7 +159,7 @@ mod tests {
 
     fn canonical(text: &str) -> Result<String, String> {
         let value = parse(text.as_bytes()).map_err(|err| err.to_string())?;
-        let text = super::text(&value).map_err(|err| err.to_string())?;
+        let text = crate::certificate::canonical::text(&value).map_err(|err| err.to_string())?;
         Ok(String::from_utf8(text).unwrap())
     }
 

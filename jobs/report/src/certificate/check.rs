@@ -122,6 +122,9 @@ fn completeness(contents: &Contents) -> Option<String> {
 }
 
 fn check_sample(certificate: &Certificate, found: &Sample) -> Option<String> {
+    if found.episodes.is_empty() {
+        return Some("its sample is empty".to_owned());
+    }
     let chosen = sample::choose(
         &certificate.contents,
         found.episodes.len(),

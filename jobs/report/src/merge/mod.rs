@@ -28,7 +28,7 @@ use crate::{Context, Damage, Journals, Merged, Report};
 
 mod inputs;
 mod journals;
-mod paths;
+pub(crate) mod paths;
 mod plans;
 mod rewrite;
 

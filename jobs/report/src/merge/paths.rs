@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 ///
 /// # Errors
 /// Returns an error if there is no working directory.
-pub(super) fn resolved(path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn resolved(path: &Path) -> io::Result<PathBuf> {
     let absolute = normal(&std::path::absolute(path)?);
     for base in absolute.ancestors() {
         if let (Ok(real), Ok(rest)) = (base.canonicalize(), absolute.strip_prefix(base)) {
@@ -39,7 +39,7 @@ pub(super) fn normal(path: &Path) -> PathBuf {
 
 /// Returns the relative path from a folder to a path, both absolute and without `..`; `.` if they
 /// are equal.
-pub(super) fn from_to(from: &Path, to: &Path) -> String {
+pub(crate) fn from_to(from: &Path, to: &Path) -> String {
     let (mut from, mut to) = (from.components().peekable(), to.components().peekable());
     while from.peek().is_some() && from.peek() == to.peek() {
         from.next();

@@ -12,7 +12,7 @@ use crate::page::{matrix, number};
 
 /// The end of a bar and its interval, in percent of the width.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Bar {
+pub(crate) struct Bar {
     /// Success rate; the bar goes from 0 to this.
     pub(super) rate: f64,
     /// Lower end of the interval.
@@ -22,7 +22,7 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    pub(super) fn new(rate: Option<f64>, wilson: Option<[f64; 2]>) -> Option<Self> {
+    pub(crate) fn new(rate: Option<f64>, wilson: Option<[f64; 2]>) -> Option<Self> {
         let (rate, [low, high]) = rate.zip(wilson)?;
         Some(Self {
             rate: rate * 100.0,
@@ -32,7 +32,7 @@ impl Bar {
     }
 
     /// Draws the bar between `top` and `top + height` pixels, with the interval on it.
-    pub(super) fn draw(&self, kind: &str, top: f64, height: f64) -> Markup {
+    pub(crate) fn draw(&self, kind: &str, top: f64, height: f64) -> Markup {
         let (middle, [low, high]) = (top + height / 2.0, [self.low, self.high].map(place));
         let end =
             |at: &str| html! { line.end x1=(at) x2=(at) y1=(middle - 4.0) y2=(middle + 4.0) {} };
@@ -122,7 +122,7 @@ fn numbers(tally: &CellTally) -> Markup {
 }
 
 /// Draws lines at the quarters.
-pub(super) fn ruler(height: f64) -> Markup {
+pub(crate) fn ruler(height: f64) -> Markup {
     html! { @for at in ["0%", "25%", "50%", "75%", "100%"] { line.ruler x1=(at) x2=(at) y1="0" y2=(height) {} } }
 }
 

@@ -2,7 +2,7 @@
 
 /// Returns a path of a journal, relative to the run folder or absolute, as a reference that can
 /// only lead to a file: it has no scheme, no host, and nothing that begins a query or a fragment.
-pub(super) fn href(path: &str) -> String {
+pub(crate) fn href(path: &str) -> String {
     let start = if path.starts_with('/') { "/" } else { "./" };
     let mut text = String::from(start);
     for byte in path.trim_start_matches('/').bytes() {
@@ -17,7 +17,7 @@ pub(super) fn href(path: &str) -> String {
 }
 
 /// Returns the text after the last slash.
-pub(super) fn name(path: &str) -> &str {
+pub(crate) fn name(path: &str) -> &str {
     path.trim_end_matches('/')
         .rsplit('/')
         .next()
@@ -25,7 +25,7 @@ pub(super) fn name(path: &str) -> &str {
 }
 
 /// Returns at most `most` characters; the rest is replaced by `…`.
-pub(super) fn clip(text: &str, most: usize) -> String {
+pub(crate) fn clip(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", text[..end].trim_end()),

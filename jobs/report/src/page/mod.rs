@@ -18,40 +18,32 @@
 use std::io;
 
 use jobs::layout::{RunFolder, write_whole};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::Report;
 
-mod bars;
+pub(crate) mod bars;
 mod clock;
+pub(crate) mod document;
 mod failures;
 mod films;
 mod grid;
 mod headline;
 mod latency;
-mod link;
+pub(crate) mod link;
 mod matrix;
 pub(crate) mod number;
 mod origin;
 mod settings;
-mod sheet;
+pub(crate) mod sheet;
 mod speed;
 mod table;
 mod timeline;
 mod variations;
 
 pub use clock::Zone;
+use document::{Document, Section};
 use grid::TaskGrid;
-
-/// The rules of `report.html`, which `watch.html` has, too.
-pub(crate) const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
-
-/// Content security policy with the SHA-256 of [`STYLE`] and [`SCRIPT`] in base64, as `openssl dgst
-/// -sha256 -binary FILE | base64` prints them. A test compares them.
-const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; media-src 'self' file: data:; \
-    style-src 'sha256-UXo95UUhzaBSUhynmMXY2JFCSgg9Gbso9FAU0/cyZdA='; \
-    script-src 'sha256-Cjn78mLz4y82wuzSblTlkuR2bNkdgNN2d0Fz3b2k9YM='";
 
 /// Writes `report.html` into a run folder, with times in the zone of this machine.
 ///
@@ -136,35 +128,15 @@ pub fn render(report: &Report, zone: &Zone) -> String {
     if let Some(section) = variations {
         sections.insert(2, section);
     }
-    let document = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="color-scheme" content="light dark";
-                meta name="referrer" content="no-referrer";
-                title { (title) " · rrun" }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                a.skip href="#matrix" { "Skip to the results" }
-                header { (headline::section(report, &title, zone)) }
-                nav aria-label="Sections" {
-                    ul { @for (id, short, ..) in &sections { li { a href={ "#" (id) } { (short) } } } }
-                }
-                main { @for (id, _, name, body) in &sections { (section(id, name, body)) } }
-                footer { (origin::footer(report, zone)) }
-                script { (PreEscaped(SCRIPT)) }
-            }
-        }
+    let sections: Vec<Section> = sections.into_iter().map(Section::of).collect();
+    let document = Document {
+        title: &title,
+        first: "matrix",
+        header: headline::section(report, &title, zone),
+        footer: origin::footer(report, zone),
+        sections: &sections,
     };
-    document.into_string()
-}
-
-fn section(id: &str, name: &str, body: &Markup) -> Markup {
-    html! { section id=(id) aria-labelledby={ (id) "-name" } { h2 id={ (id) "-name" } { (name) } (body) } }
+    document.render()
 }
 
 /// Shows `shown of all`, if a list was cut.

@@ -10,13 +10,15 @@ for (const box of document.querySelectorAll(".jobs")) {
     return cell.dataset.v === undefined ? cell.textContent.trim() : Number(cell.dataset.v);
   };
   const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  const choices = [...filter.querySelectorAll("select")];
   filter.classList.add("on");
-  input.addEventListener("input", () => {
+  filter.addEventListener("input", () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     for (const row of body.rows) {
       const text = row.textContent.toLowerCase();
-      row.hidden = !words.every((word) => text.includes(word));
+      const isChosen = choices.every(({ name, value }) => value === "" || row.dataset[name] === value);
+      row.hidden = !isChosen || !words.every((word) => text.includes(word));
       shown += row.hidden ? 0 : 1;
     }
     output.textContent = shown + unit;

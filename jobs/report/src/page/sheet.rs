@@ -90,7 +90,7 @@ pub(super) fn value(by: Option<f64>, text: &str) -> Markup {
 }
 
 /// Renders a name, which may wrap at its separators.
-pub(super) fn title(name: &str) -> Markup {
+pub(crate) fn title(name: &str) -> Markup {
     let clipped = clip(name, 80);
     let parts: Vec<_> = clipped.split_inclusive(['_', '-', '/']).collect();
     html! { @for part in parts { (part) (PreEscaped("<wbr>")) } }

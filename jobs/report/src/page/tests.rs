@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::page::document::{POLICY, SCRIPT, STYLE};
 use jobs::job::{JobIndex, Status};
 use jobs::journal::Quantiles;
 

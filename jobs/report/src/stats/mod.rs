@@ -4,6 +4,7 @@ pub mod anytime;
 pub mod matched;
 mod normal;
 pub mod paired;
+pub mod two_sample;
 
 /// The 97.5 % quantile of the normal distribution, for two-sided intervals of 95 %.
 const Z95: f64 = 1.959_963_984_540_054;

@@ -319,6 +319,17 @@ impl Irregularities {
     }
 }
 
+/// Returns whether a setting has the same value. Of the versions of packages, those count that both
+/// starts have imported: what is imported may depend on whether anything is rendered.
+fn is_same(name: &str, a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) if name.ends_with("_versions") => a
+            .iter()
+            .all(|(package, version)| b.get(package).is_none_or(|other| other == version)),
+        (a, b) => a == b,
+    }
+}
+
 /// Returns the settings of a job that changed at a later start and may have changed its results.
 fn settings(merged: &Merged, job: &Job) -> impl Iterator<Item = String> {
     let mut seen: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
@@ -328,7 +339,7 @@ fn settings(merged: &Merged, job: &Job) -> impl Iterator<Item = String> {
         .filter(|(name, _)| !HOW.contains(&name.as_str()))
     {
         let values = seen.entry(name).or_default();
-        if !values.contains(&value) {
+        if !values.iter().any(|known| is_same(name, known, value)) {
             values.push(value);
         }
     }

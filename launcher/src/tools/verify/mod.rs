@@ -5,14 +5,16 @@
 //!                                                                  ├─► dataset (HDF5), lerobot
 //!                                                                  └─► video (mp4)
 //! episodes ─► determinism (some run again, with other numbers of ranks and environments)
+//! certificate ─► certificate (hash, coverage, rates, sample, signature; some run again)
 //! ```
 
+mod certificate;
 mod dataset;
 mod determinism;
 mod lerobot;
 mod video;
 
-pub(super) use determinism::RerunError;
+pub(super) use certificate::{PolicyError, VerifyError};
 
 use std::ffi::OsString;
 use std::io;
@@ -30,22 +32,39 @@ use report::verify;
 use report::verify::{Findings, JobAudit};
 use report::{Context, JobReport, Journals, Merged, Report};
 
+use crate::tools::rerun::RerunArgs;
 use crate::tools::{ToolError, open, print, print_line, under_way};
+use determinism::Determinism;
 
 /// Check that every episode of the plan exists once, and that every dataset and video that the
-/// journals name exists and is complete. Exit with 1 if something is wrong.
+/// journals name exists and is complete; or check a certificate of `rrun certify`. Exit with 1 if
+/// something is wrong.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("again"))]
 pub(super) struct VerifyArgs {
-    /// Run folder
-    #[arg(value_name = "DIR")]
-    folder: OsString,
+    /// Run folder, or certificate
+    #[arg(value_name = "DIR|CERTIFICATE")]
+    subject: OsString,
 
     /// Check what datasets contain, without reading their values
     #[arg(long)]
     no_values: bool,
 
+    /// Of a run folder, run K episodes again with other numbers of ranks and environments, and
+    /// compare the results bit for bit
+    #[arg(long, value_name = "K", group = "again",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    determinism: Option<usize>,
+
+    /// Seed that chooses the episodes to run again
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "determinism")]
+    seed: u64,
+
     #[command(flatten)]
-    again: determinism::Rerun,
+    certificate: certificate::CertificateArgs,
+
+    #[command(flatten)]
+    again: RerunArgs,
 }
 
 /// One row of the table.
@@ -58,58 +77,107 @@ struct VerifyRow {
     wrong: usize,
 }
 
+/// What is in a run, as far as it was checked.
+struct Audit {
+    rows: Vec<VerifyRow>,
+    findings: Findings,
+}
+
 pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
-    let (folder, plan) = open(&args.folder)?;
+    let path = Path::new(&args.subject);
+    if path.is_file() {
+        let of_folders = [
+            ("--determinism", args.determinism.is_some()),
+            ("--no-values", args.no_values),
+        ];
+        if let Some((option, _)) = of_folders.iter().find(|(_, is_given)| *is_given) {
+            return Err(VerifyError::OfFolder(option).into());
+        }
+        return certificate::run(path, &args.certificate, &args.again);
+    }
+    if let Some(option) = args.certificate.given() {
+        return Err(VerifyError::OfCertificate(option).into());
+    }
+    verify_folder(args)
+}
+
+fn verify_folder(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
+    let (folder, plan) = open(&args.subject)?;
     let journals = Journals::of(&folder)?;
     let merged = Merged::new(&plan, &journals)?;
-    let report = Report::of(&merged, Context::default())?;
-    let mut all = verify::run(&merged);
     let at_work = under_way::writer(&folder, &journals);
     if let Some(who) = &at_work {
         print_line(format_args!("the run is under way: {who}"))?;
     }
-    let mut rows = Vec::new();
-    let work: Vec<_> = plan.jobs.iter().zip(&report.per_job).collect();
     let (is_over, values) = (at_work.is_none(), !args.no_values);
-    let site = VerifiedRun {
+    let Audit { rows, mut findings } = audit(VerifiedRun {
         folder: &folder,
         plan: &plan,
         merged: &merged,
         values,
         is_over,
-    };
-    let one = |(job, report): &(&Job, &JobReport), _: &mut Vec<u8>| site.row(job, report);
-    threads::in_order(&work, one, |_, mut row| {
-        all.wrong.append(&mut row.audit.findings.wrong);
-        all.notes.append(&mut row.audit.findings.notes);
-        rows.push(row);
     })?;
     print(shown(&rows))?;
-    if let Some(mut again) = args.again.run(&folder, &plan, &merged)? {
-        all.notes.push(again.note);
-        all.wrong.append(&mut again.wrong);
+    if let Some(count) = args.determinism {
+        let seed = args.seed;
+        let mut again = Determinism { count, seed }.run(&args.again, &folder, &plan, &merged)?;
+        findings.notes.push(again.note);
+        findings.wrong.append(&mut again.wrong);
     }
-    all.notes
+    let text = if is_over {
+        "is all there"
+    } else {
+        "has no findings so far"
+    };
+    conclude(&findings, &folder.root().display().to_string(), text)
+}
+
+/// Prints notes, findings and the conclusion: `good` if there are no findings.
+fn conclude(findings: &Findings, subject: &str, good: &str) -> Result<ExitCode, ToolError> {
+    let Findings { wrong, notes } = findings;
+    notes
         .iter()
         .try_for_each(|note| print_line(format_args!("note: {note}")))?;
-    all.wrong
+    wrong
         .iter()
         .try_for_each(|wrong| print_line(format_args!("wrong: {wrong}")))?;
-    if all.wrong.is_empty() {
-        let text = if is_over {
-            "is all there"
-        } else {
-            "has no findings so far"
-        };
-        print(format_args!("`{}` {text}", folder.root().display()))?;
+    if wrong.is_empty() {
+        print(format_args!("`{subject}` {good}"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(format_args!(
-        "{} in `{}`",
-        counted(all.wrong.len(), "finding"),
-        folder.root().display()
-    ))?;
+    let count = counted(wrong.len(), "finding");
+    print(format_args!("{count} in `{subject}`"))?;
     Ok(ExitCode::FAILURE)
+}
+
+/// Returns the findings of a run that is over, as `rrun verify --no-values` has them.
+pub(super) fn findings(
+    folder: &RunFolder,
+    plan: &RunPlan,
+    merged: &Merged,
+) -> Result<Vec<String>, ToolError> {
+    let audit = audit(VerifiedRun {
+        folder,
+        plan,
+        merged,
+        values: false,
+        is_over: true,
+    })?;
+    Ok(audit.findings.wrong)
+}
+
+fn audit(site: VerifiedRun) -> Result<Audit, ToolError> {
+    let report = Report::of(site.merged, Context::default())?;
+    let mut findings = verify::run(site.merged);
+    let mut rows = Vec::new();
+    let work: Vec<_> = site.plan.jobs.iter().zip(&report.per_job).collect();
+    let one = |(job, report): &(&Job, &JobReport), _: &mut Vec<u8>| site.row(job, report);
+    threads::in_order(&work, one, |_, mut row| {
+        findings.wrong.append(&mut row.audit.findings.wrong);
+        findings.notes.append(&mut row.audit.findings.notes);
+        rows.push(row);
+    })?;
+    Ok(Audit { rows, findings })
 }
 
 struct VerifiedRun<'a> {

@@ -1,7 +1,7 @@
 //! The description that a child sends of its environment. It is validated, because it sizes memory
 //! and reaches policies and files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -16,6 +16,9 @@ const LONGEST_VECTOR: usize = 1 << 20;
 const MOST_NAMES: usize = 512;
 /// Maximum bytes of a name, which becomes part of a file name.
 const LONGEST_NAME: usize = 128;
+/// Maximum number of versions that are noted, and bytes of a name or version.
+const MOST_VERSIONS: usize = 64;
+const LONGEST_VERSION: usize = 100;
 /// Maximum control frequency in steps per second: ten times that of the fastest controllers. It is
 /// also the frame rate of videos.
 const FASTEST: u32 = 10_000;
@@ -46,7 +49,7 @@ pub struct Hello {
     pub together: bool,
     /// Messages for the user.
     pub notes: Vec<String>,
-    /// Versions by package name, for the log.
+    /// Versions of the interpreter and of the imported packages, by name.
     pub versions: Value,
 }
 
@@ -247,6 +250,20 @@ impl Hello {
         shown(self) == shown(other)
     }
 
+    /// Returns the versions of packages by name. What is too long or no text is left out, because no
+    /// episode depends on it.
+    pub fn versions(&self) -> BTreeMap<String, String> {
+        let members = self.versions.as_object().into_iter().flatten();
+        let texts = members.filter_map(|(name, version)| Some((name.as_str(), version.as_str()?)));
+        let is_short =
+            |(name, version): &(&str, &str)| name.len().max(version.len()) <= LONGEST_VERSION;
+        texts
+            .filter(is_short)
+            .take(MOST_VERSIONS)
+            .map(|(name, version)| (name.to_owned(), version.to_owned()))
+            .collect()
+    }
+
     /// Converts the description to an [`EnvSpec`]. One control step counts as one physics step,
     /// because nothing else is visible from outside.
     pub fn spec(&self, name: &str, language: Option<&str>, ends_on_success: bool) -> EnvSpec {
@@ -366,6 +383,16 @@ pub(super) mod tests {
         assert!(refusal("/cameras/0/0", json!("")).contains("1 to 128 printable"));
         assert!(refusal("/state/0/0", json!("x".repeat(200_000))).len() < 300);
         assert!(Hello::new(json!([])).is_err());
+    }
+
+    #[test]
+    fn versions_that_make_no_sense_are_left_out() {
+        let mut told = hello();
+        told["versions"] = json!({"numpy": "2.1", "x": 7, "long": "1".repeat(200)});
+        let versions = Hello::new(told.clone()).unwrap().versions();
+        assert_eq!(versions, [("numpy".to_owned(), "2.1".to_owned())].into());
+        told["versions"] = json!([]);
+        assert!(Hello::new(told).unwrap().versions().is_empty());
     }
 
     #[test]

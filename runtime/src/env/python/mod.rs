@@ -128,11 +128,13 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
     let (bridge, hello) = BridgeHandle::start(terms, shares, config.xvfb, answers)?;
     let spec = hello.spec(&name, job.language_instruction.as_deref(), ends_on_success);
     let (num_envs, notes) = (config.gpus.len(), hello.notes.clone());
+    let versions = hello.versions();
     Ok(PythonEnv {
         spec,
         num_envs,
         ignored,
         notes,
+        versions,
         egl_note: config.egl_note,
         bridge,
     })
@@ -161,6 +163,7 @@ pub struct PythonEnv {
     num_envs: usize,
     ignored: Vec<String>,
     notes: Vec<String>,
+    versions: BTreeMap<String, String>,
     egl_note: Option<String>,
     bridge: BridgeHandle,
 }
@@ -174,6 +177,11 @@ impl PythonEnv {
     /// Returns messages for the user about assumptions and omissions.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Returns the versions of the interpreter and of the imported packages, by name.
+    pub fn versions(&self) -> &BTreeMap<String, String> {
+        &self.versions
     }
 }
 

@@ -26,6 +26,9 @@ pub struct NewEnv {
     pub ignored: Vec<String>,
     /// Messages for the user about assumptions and omissions of the environment.
     pub notes: Vec<String>,
+    /// Versions of the packages that simulate, by name; empty for a built-in environment, whose
+    /// versions are those of the rank.
+    pub versions: BTreeMap<String, String>,
 }
 
 /// Checks the arguments of a job's environment without building anything.
@@ -136,10 +139,12 @@ fn make_python(
     };
     let env = python::make(job, config, answers)?;
     let (ignored, notes) = (env.ignored_args().to_vec(), env.notes().to_vec());
+    let versions = env.versions().clone();
     Ok(NewEnv {
         env: Box::new(env),
         ignored,
         notes,
+        versions,
     })
 }
 
@@ -201,6 +206,7 @@ fn make_mujoco(job: &Job, place: &EnvPlacement, answers: Answers) -> Result<NewE
         env: Box::new(env),
         ignored,
         notes: Vec::new(),
+        versions: BTreeMap::new(),
     })
 }
 

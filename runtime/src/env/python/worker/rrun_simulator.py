@@ -1,9 +1,12 @@
 """The copies of an environment: made by name, and stepped one by one (`Separate`) or as a VectorEnv (`Together`)."""
 
+import contextlib
 import importlib
+import importlib.metadata
 import importlib.util
 import inspect
 import os
+import platform
 import sys
 
 import numpy as np
@@ -34,6 +37,17 @@ def load_factory(environment):
             raise Refused(f"environment `{environment}`: `{place}` has no `{name}`; it has {', '.join(there) or 'nothing that can be called'}")
         factory = getattr(factory, part)
     return factory
+
+
+def versions():
+    """Versions of the interpreter and of the installed packages that are imported, by the names of their modules."""
+    standard, found = getattr(sys, "stdlib_module_names", ()), {"python": platform.python_version()}
+    for name in sorted({name.partition(".")[0] for name in sys.modules}):
+        if name in standard or name.startswith("_"):
+            continue
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+            found[name] = str(importlib.metadata.version(name))
+    return found
 
 
 def make(config):

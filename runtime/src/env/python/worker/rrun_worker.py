@@ -20,7 +20,6 @@ import json
 import math
 import mmap
 import os
-import platform
 import struct
 import sys
 import traceback
@@ -163,9 +162,6 @@ class Worker:
 
     def hello(self):
         finite = lambda values: [float(value) if math.isfinite(value) else None for value in values]
-        versions = {"python": platform.python_version(), "numpy": np.__version__}
-        if "gymnasium" in sys.modules:
-            versions["gymnasium"] = sys.modules["gymnasium"].__version__
         return {
             "state": [[state.name, state.size] for state in self.states],
             "cameras": [[camera.name, camera.height, camera.width] for camera in self.cameras],
@@ -182,7 +178,7 @@ class Worker:
             "language": self.language,
             "together": self.copies.batched,
             "notes": self.notes,
-            "versions": versions,
+            "versions": simulator.versions(),
         }
 
     def attach(self, layout):

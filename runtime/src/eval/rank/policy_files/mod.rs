@@ -149,7 +149,7 @@ fn read_all(
 ) {
     let mut cache = HashCache::open(cache);
     for (policy_type, path) in wanted {
-        match read(&path, &mut cache, stop) {
+        match sha256::of_files(&path, |file| cache.file(file, stop)) {
             Ok(Sum { sha256, bytes }) => {
                 let (path, at) = (path.display().to_string(), rfc3339(SystemTime::now()));
                 // The receiver is gone after the rank has ended.
@@ -172,52 +172,6 @@ fn read_all(
             }
         }
     }
-}
-
-/// Returns the hash of a file, or of all files in a folder.
-fn read(path: &Path, cache: &mut HashCache, stop: &AtomicBool) -> io::Result<Sum> {
-    if !path.is_dir() {
-        return cache.file(path, stop);
-    }
-    let (mut listing, mut bytes) = (String::new(), 0);
-    for name in files_below(path)? {
-        let file = cache.file(&path.join(&name), stop)?;
-        listing += &format!("{}  {name}\n", file.sha256);
-        bytes += file.bytes;
-    }
-    Ok(Sum {
-        sha256: sha256::of(listing),
-        bytes,
-    })
-}
-
-/// Returns the relative paths of all files below a folder, sorted by bytes, without hidden ones.
-/// Symbolic links are followed, because the Hugging Face cache consists of them.
-fn files_below(root: &Path) -> io::Result<BTreeSet<String>> {
-    let (mut names, mut folders) = (BTreeSet::new(), vec![(root.to_owned(), 0)]);
-    while let Some((folder, depth)) = folders.pop() {
-        for entry in fs::read_dir(folder)? {
-            let path = entry?.path();
-            let is_hidden = path
-                .file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with('.'));
-            match fs::metadata(&path) {
-                _ if is_hidden => {}
-                // The limit on the depth ends loops of links to a parent folder.
-                Ok(found) if found.is_dir() && depth < 16 => folders.push((path, depth + 1)),
-                Ok(found) if found.is_file() => {
-                    names.insert(
-                        path.strip_prefix(root)
-                            .unwrap_or(&path)
-                            .to_string_lossy()
-                            .into_owned(),
-                    );
-                }
-                Ok(_) | Err(_) => {}
-            }
-        }
-    }
-    Ok(names)
 }
 
 /// The hashes of known files, valid as long as size and modification time stay the same.

@@ -1,5 +1,6 @@
 //! The builds of a job's environments: most jobs have one, a job with `rebuild` several.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -70,6 +71,11 @@ impl EnvBuild {
     /// Returns the number of environments.
     pub fn num_envs(&self) -> usize {
         self.made.env.num_envs()
+    }
+
+    /// Returns the versions of the packages that simulate, by name.
+    pub fn versions(&self) -> &BTreeMap<String, String> {
+        &self.made.versions
     }
 
     /// Returns messages for the user about the environments of the job.

@@ -11,12 +11,14 @@ pub mod error;
 pub mod latency;
 mod settings;
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use jobs::job::Length;
 use jobs::journal::{JobStart, Line};
 use jobs::suspects::{Suspects, Treatment};
 use jobs::time::rfc3339;
+use serde_json::Value;
 
 use crate::env::EnvSpec;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
@@ -57,7 +59,8 @@ pub fn run(
     let rows = envs.num_envs().div_ceil(active.stages().max(1));
     context.inference.warm_up(rows, active.max_batch());
     let num_episodes = active.num_episodes()?;
-    log.write(&start_line(active, num_episodes, earlier))?;
+    let settings = settings::effective(active, envs.versions());
+    log.write(&start_line(active, num_episodes, earlier, settings))?;
     let own: Vec<u64> = context
         .work
         .episodes(0..num_episodes.unwrap_or(0))
@@ -118,7 +121,12 @@ fn make_policy(
     Ok(policy)
 }
 
-fn start_line(active: &ActiveJob, num_episodes: Option<u64>, earlier: &Earlier) -> Line {
+fn start_line(
+    active: &ActiveJob,
+    num_episodes: Option<u64>,
+    earlier: &Earlier,
+    settings: BTreeMap<String, Value>,
+) -> Line {
     let context = active.context;
     Line::JobStart(JobStart {
         job_index: active.job().index,
@@ -126,7 +134,7 @@ fn start_line(active: &ActiveJob, num_episodes: Option<u64>, earlier: &Earlier) 
         episodes: num_episodes,
         share: context.work.share,
         attempt: earlier.attempt,
-        settings: settings::effective(active),
+        settings,
         started: rfc3339(SystemTime::now()),
     })
 }

@@ -7,8 +7,12 @@ use serde_json::{Value, json};
 use crate::device::gpu;
 use crate::eval::rollout::job::context::ActiveJob;
 
-/// Returns the settings by name; `null` means no limit or no value of its own.
-pub fn effective(active: &ActiveJob) -> BTreeMap<String, Value> {
+/// Returns the settings by name; `null` means no limit or no value of its own. `versions` are those
+/// of the packages that simulate.
+pub fn effective(
+    active: &ActiveJob,
+    versions: &BTreeMap<String, String>,
+) -> BTreeMap<String, Value> {
     let (job, context, policy) = (active.job(), active.context, &active.policy);
     let max_batch = match active.max_batch() {
         usize::MAX => Value::Null,
@@ -32,7 +36,9 @@ pub fn effective(active: &ActiveJob) -> BTreeMap<String, Value> {
     let latency = (active.latency.is_felt()).then(|| ("latency_steps".to_owned(), latency));
     // The rank's own settings win over facts of the policy with the same name.
     let facts = policy.facts.clone().into_iter();
+    let simulator = (!versions.is_empty()).then(|| ("env_versions".to_owned(), json!(versions)));
     facts
+        .chain(simulator)
         .chain(own.map(|(name, value)| (name.to_owned(), value)))
         .chain(latency)
         .collect()

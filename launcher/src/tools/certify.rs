@@ -1,0 +1,224 @@
+//! `rrun certify DIR`: writes one file from which others can check the result of a run.
+//!
+//! ```text
+//! run folder ─► verify ─► certificate ─► SHA-256 ─► sample, run again from the certificate alone
+//!                                                    └─► signature ─► certificate.json
+//! ```
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use jobs::count::counted;
+use jobs::layout::{RunFolder, write_whole};
+use jobs::plan::RunPlan;
+use report::certificate::{self, Certificate, MAX_BYTES, Machine, Refused, Sample, sample};
+use report::{Journals, Merged};
+
+use crate::tools::rerun::{CertifiedRequest, Rerun, RerunArgs, RerunError};
+use crate::tools::{ToolError, open, print_line, signature, under_way, verify};
+
+/// Findings that are named when a run is refused; `rrun verify` lists all.
+const NAMED: usize = 5;
+
+/// Write a certificate of a run: what was run, where, and what came out of every episode, in one
+/// file that others can check and run again with `rrun verify`.
+///
+/// A sample of the episodes is run again first. Which ones follows from the hash of the results.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("again"))]
+pub(super) struct CertifyArgs {
+    /// Run folder
+    // In the group, because every certificate has a sample unless it says otherwise.
+    #[arg(value_name = "DIR", group = "again")]
+    folder: OsString,
+
+    /// File to write [default: certificate.json in the run folder]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Number of episodes to run again; the certificate says if it is 0
+    #[arg(long, value_name = "K", default_value_t = 8)]
+    sample: usize,
+
+    /// Sign with this SSH key (`ssh-keygen -Y sign`): a private key, or the public key of one that an
+    /// agent has
+    #[arg(long, value_name = "KEY")]
+    sign: Option<PathBuf>,
+
+    /// Certify a run that is incomplete or has findings of `rrun verify`; the certificate says so
+    #[arg(long)]
+    partial: bool,
+
+    #[command(flatten)]
+    again: RerunArgs,
+}
+
+/// The reason why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CertifyError {
+    #[error("`{folder}` cannot be certified: the run is under way: {who}")]
+    UnderWay { folder: String, who: String },
+    #[error(
+        "`{folder}` cannot be certified: {}{}\n`rrun verify {folder}` lists all findings; with \
+         --partial, the certificate has them and says that it is incomplete",
+        findings[..findings.len().min(NAMED)].join("; "),
+        if findings.len() > NAMED { "; …" } else { "" }
+    )]
+    Incomplete {
+        folder: String,
+        findings: Vec<String>,
+    },
+    #[error("`{folder}` cannot be certified: {err}")]
+    Refused { folder: String, err: Refused },
+    #[error(
+        "the certificate would have {0} bytes, expected at most {MAX_BYTES}; certify parts of the run"
+    )]
+    Large(usize),
+    #[error("cannot write `{}`: {err}", path.display())]
+    Write { path: PathBuf, err: std::io::Error },
+}
+
+pub(super) fn run(args: &CertifyArgs) -> Result<ExitCode, ToolError> {
+    let (folder, plan) = open(&args.folder)?;
+    let mut certificate = certified(args, &folder, &plan)?;
+    let mut agrees = true;
+    if args.sample > 0 {
+        let (sample, does_agree) = run_sample(args, &folder, &certificate)?;
+        certificate.sample = Some(sample);
+        agrees = does_agree;
+    }
+    if let Some(key) = &args.sign {
+        certificate.signature = Some(signature::sign(&certificate, key)?);
+    }
+    let path = args.output.clone().unwrap_or_else(|| folder.certificate());
+    write(&path, &certificate)?;
+    tell(&certificate, &path.display().to_string())?;
+    Ok(if agrees {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Makes the certificate, without sample and signature.
+fn certified(
+    args: &CertifyArgs,
+    folder: &RunFolder,
+    plan: &RunPlan,
+) -> Result<Certificate, ToolError> {
+    let name = || folder.root().display().to_string();
+    let journals = Journals::of(folder)?;
+    if let Some(who) = under_way::writer(folder, &journals) {
+        return Err(CertifyError::UnderWay {
+            folder: name(),
+            who,
+        }
+        .into());
+    }
+    let merged = Merged::new(plan, &journals)?;
+    let findings = verify::findings(folder, plan, &merged)?;
+    let certificate = certificate::make(folder, &merged, findings);
+    let certificate = certificate.map_err(|err| CertifyError::Refused {
+        folder: name(),
+        err,
+    })?;
+    if !certificate.contents.complete && !args.partial {
+        return Err(CertifyError::Incomplete {
+            folder: name(),
+            findings: certificate.contents.findings,
+        }
+        .into());
+    }
+    Ok(certificate)
+}
+
+/// Runs the sample again, from the certificate alone. Returns whether all episodes agree.
+fn run_sample(
+    args: &CertifyArgs,
+    folder: &RunFolder,
+    certificate: &Certificate,
+) -> Result<(Sample, bool), ToolError> {
+    let chosen = sample::choose(&certificate.contents, args.sample, &certificate.sha256);
+    let plan = certificate::plan(certificate).map_err(RerunError::from)?;
+    let (again, episodes) = args.again.run_certified(CertifiedRequest {
+        certificate,
+        plan: &plan,
+        chosen: &chosen,
+        whose: format!("the plan of `{}`", folder.root().display()),
+        asked: "--sample",
+    })?;
+    let sample = Sample {
+        ranks: again.ranks,
+        environments: again.envs,
+        machines: machines(&again)?,
+        episodes,
+    };
+    let mut agrees = true;
+    for one in &sample.episodes {
+        let before = certificate.episode(&one.job, one.episode);
+        let difference = match (before, &one.again) {
+            (Some(before), Some(again)) => before.difference(again),
+            _ => Some("it did not finish".to_owned()),
+        };
+        if let Some(difference) = difference {
+            agrees = false;
+            let (job, episode) = (&one.job, one.episode);
+            print_line(format_args!(
+                "wrong: {job}: episode {episode} came out differently: {difference}"
+            ))?;
+        }
+    }
+    let kept = again.remove_if(agrees)?;
+    let count = counted(sample.episodes.len(), "episode");
+    print_line(format_args!(
+        "run again: {count}, by {}{kept}",
+        again.place()
+    ))?;
+    Ok((sample, agrees))
+}
+
+fn machines(again: &Rerun) -> Result<Vec<Machine>, ToolError> {
+    Ok(certificate::machines(&again.merged()?))
+}
+
+fn write(path: &std::path::Path, certificate: &Certificate) -> Result<(), ToolError> {
+    let named = |err| CertifyError::Write {
+        path: path.to_owned(),
+        err,
+    };
+    let text = serde_json::to_vec_pretty(certificate).map_err(|err| named(err.into()))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(CertifyError::Large(text.len()).into());
+    }
+    write_whole(path, &text).map_err(named)?;
+    Ok(())
+}
+
+fn tell(certificate: &Certificate, path: &str) -> Result<(), ToolError> {
+    let contents = &certificate.contents;
+    print_line(format_args!(
+        "{} of {} solved",
+        contents.rates.successes,
+        counted(contents.rates.episodes, "episode")
+    ))?;
+    for files in &contents.policies {
+        let (policy, sha256) = (&files.policy_type, &files.sha256);
+        print_line(format_args!(
+            "policy: {policy} `{}`, SHA-256 {sha256}",
+            files.path
+        ))?;
+    }
+    match certificate.sample_agreement() {
+        None => print_line("sample: no episode was run again (--sample 0)")?,
+        Some((same, all)) => print_line(format_args!(
+            "sample: {same} of {all} came out the same again"
+        ))?,
+    }
+    for finding in &contents.findings {
+        print_line(format_args!("incomplete: {finding}"))?;
+    }
+    print_line(format_args!("certificate: {path}"))?;
+    print_line(format_args!("SHA-256:     {}", certificate.sha256))?;
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! Runs some episodes of a plan again with another number of ranks and environments, for `rrun
+//! verify` and `rrun certify`.
+//!
+//! ```text
+//! plan of some episodes ─► plan.json in a new folder ─► rrun eval --resume, without files
+//!                                                 └─► journals, whose results are compared
+//! ```
+
+mod certified;
+
+pub(super) use certified::CertifiedRequest;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jobs::count::counted;
+use jobs::file::JobFileError;
+use jobs::journal::ROUNDING_VARIABLES;
+use jobs::layout::{RunFolder, write_whole};
+use jobs::plan::RunPlan;
+use jobs::trust;
+use report::{Journals, Merged};
+
+use crate::tools::end_of;
+
+/// How episodes are run again. The group `again` of a command has what asks for it.
+#[derive(Debug, clap::Args)]
+pub(super) struct RerunArgs {
+    /// Number of ranks that run them [default: 2, or 1 if there were 2]
+    #[arg(long, value_name = "N", requires = "again",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    nproc_per_node: Option<usize>,
+
+    /// Number of environments of each job [default: as many as ranks, or a multiple that no job has
+    /// had]
+    #[arg(long, value_name = "N", requires = "again",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    num_envs: Option<usize>,
+
+    /// Run what the plan or certificate names (programs, modules, servers), even if you have not
+    /// started a run with it yourself
+    #[arg(long, requires = "again")]
+    trust_plan: bool,
+}
+
+/// The reason why episodes cannot be run again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RerunError {
+    #[error(
+        "no episode can be run again: none was scored of a job with num_episodes whose latency is \
+         not measured"
+    )]
+    Nothing,
+    #[error(
+        "{whose} names programs or servers that you have not started a run with here:\n  {}\nuse \
+         --trust-plan beside {asked} to run what it names",
+        uses.join("\n  ")
+    )]
+    Foreign {
+        whose: String,
+        asked: &'static str,
+        uses: Vec<String>,
+    },
+    #[error("the names of the jobs cannot be passed to --only")]
+    Names,
+    #[error(
+        "the episodes could not be run again ({status}); the output is in `{log}`, its end \
+         is\n{end}"
+    )]
+    Failed {
+        status: ExitStatus,
+        log: String,
+        end: String,
+    },
+    #[error("the jobs cannot be run again: {0}")]
+    Jobs(#[from] JobFileError),
+    #[error("cannot run the episodes again in `{folder}`: {err}")]
+    Io { folder: String, err: io::Error },
+}
+
+/// Episodes to run again.
+pub(super) struct RerunRequest<'a> {
+    /// What the plan was read from, as the subject of a sentence.
+    pub(super) whose: String,
+    /// The option that asks for it.
+    pub(super) asked: &'static str,
+    /// The plan of these episodes alone.
+    pub(super) plan: RunPlan,
+    /// Number of ranks of the first run.
+    pub(super) world_size: usize,
+    /// Number of threads of libtorch in the first run; it affects the last bits of a network's
+    /// results, and is no property of the policy.
+    pub(super) threads: Option<usize>,
+    /// Values of [`ROUNDING_VARIABLES`] in the first run.
+    pub(super) rounding: &'a BTreeMap<String, String>,
+}
+
+/// A second run, in a folder of its own.
+pub(super) struct Rerun {
+    pub(super) folder: RunFolder,
+    pub(super) ranks: usize,
+    pub(super) envs: usize,
+    pub(super) plan: RunPlan,
+    pub(super) journals: Journals,
+}
+
+impl RerunArgs {
+    /// Runs the episodes, and returns what they left.
+    pub(super) fn run(&self, request: RerunRequest) -> Result<Rerun, RerunError> {
+        self.check_trust(&request)?;
+        let folder = RunFolder::new(&temporary());
+        let named = |err| RerunError::Io {
+            folder: folder.root().display().to_string(),
+            err,
+        };
+        let (ranks, envs) = self.elsewhere(&request);
+        write(&folder, &request.plan).map_err(named)?;
+        let status = self
+            .launch(&folder, (ranks, envs), &request)
+            .map_err(named)?;
+        let journals = Journals::of(&folder).map_err(named)?;
+        // The launch has given the run an id, which its journal lines contain.
+        let plan = RunPlan::read(&folder).unwrap_or(request.plan);
+        let again = Rerun {
+            folder,
+            ranks,
+            envs,
+            plan,
+            journals,
+        };
+        if !status.success() && !again.has_results()? {
+            let log = log(&again.folder);
+            return Err(RerunError::Failed {
+                status,
+                end: end_of(&log).map_err(|err| again.named(err))?,
+                log: log.display().to_string(),
+            });
+        }
+        Ok(again)
+    }
+
+    /// Checks that the user trusts the plan. The launch would refuse it as well, but with a message
+    /// about a folder and options that the user has not named.
+    fn check_trust(&self, request: &RerunRequest) -> Result<(), RerunError> {
+        if self.trust_plan {
+            return Ok(());
+        }
+        let variable = |name: &str| std::env::var(name).ok();
+        let plan = &request.plan;
+        let uses = trust::untrusted(&plan.jobs, plan.model_server.as_ref(), &variable);
+        if uses.is_empty() {
+            return Ok(());
+        }
+        Err(RerunError::Foreign {
+            whose: request.whose.clone(),
+            asked: request.asked,
+            uses,
+        })
+    }
+
+    /// Returns numbers of ranks and environments that no job has had. The environments of a shared
+    /// job are divided among all ranks.
+    fn elsewhere(&self, request: &RerunRequest) -> (usize, usize) {
+        let ranks = self
+            .nproc_per_node
+            .unwrap_or(if request.world_size == 2 { 1 } else { 2 });
+        let had = |envs: usize| request.plan.jobs.iter().any(|job| job.num_envs == envs);
+        let multiples = (1..=64).map(|times| times * ranks);
+        let envs = self
+            .num_envs
+            .or_else(|| multiples.clone().find(|envs| !had(*envs)))
+            .unwrap_or(ranks);
+        (ranks, envs)
+    }
+
+    /// Runs the plan in `folder`. Its exit code says little, because every episode is compared.
+    fn launch(
+        &self,
+        folder: &RunFolder,
+        (ranks, envs): (usize, usize),
+        request: &RerunRequest,
+    ) -> io::Result<ExitStatus> {
+        let output = File::create(log(folder))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("--nproc-per-node")
+            .arg(ranks.to_string())
+            .arg("eval");
+        command
+            .arg("--resume")
+            .arg(folder.root())
+            .arg("--num-envs")
+            .arg(envs.to_string());
+        command.args(self.trust_plan.then_some("--trust-plan"));
+        let threads = request.threads.map(|threads| threads.to_string());
+        command.envs(threads.map(|threads| ("OMP_NUM_THREADS", threads)));
+        for name in ROUNDING_VARIABLES {
+            match request.rounding.get(name) {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(["--no-video", "--no-dataset", "--continue-on-error"]);
+        command
+            .stdin(Stdio::null())
+            .stderr(output.try_clone()?)
+            .stdout(output)
+            .status()
+    }
+}
+
+impl Rerun {
+    /// Returns its results.
+    pub(super) fn merged(&self) -> Result<Merged<'_>, RerunError> {
+        Merged::new(&self.plan, &self.journals).map_err(|err| self.named(err))
+    }
+
+    fn has_results(&self) -> Result<bool, RerunError> {
+        let merged = self.merged()?;
+        let mut jobs = self.plan.jobs.iter();
+        Ok(jobs.any(|job| merged.scored_of(job).next().is_some()))
+    }
+
+    /// Formats by whom the episodes were run, as in `2 ranks with 4 environments`.
+    pub(super) fn place(&self) -> String {
+        let (ranks, envs) = (
+            counted(self.ranks, "rank"),
+            counted(self.envs, "environment"),
+        );
+        format!("{ranks} with {envs}")
+    }
+
+    /// Returns an error that names the folder.
+    pub(super) fn named(&self, err: io::Error) -> RerunError {
+        RerunError::Io {
+            folder: self.folder.root().display().to_string(),
+            err,
+        }
+    }
+
+    /// Removes the folder if nobody needs it. Returns a clause that says where it is otherwise.
+    pub(super) fn remove_if(&self, is_over: bool) -> Result<String, RerunError> {
+        let root = self.folder.root();
+        if !is_over {
+            return Ok(format!("; the results are in `{}`", root.display()));
+        }
+        fs::remove_dir_all(root).map_err(|err| self.named(err))?;
+        Ok(String::new())
+    }
+}
+
+/// Returns a temporary folder of this process, with an unpredictable name.
+fn temporary() -> PathBuf {
+    let nanos = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos();
+    std::env::temp_dir().join(format!("rrun-verify-{}-{nanos}", std::process::id()))
+}
+
+fn write(folder: &RunFolder, plan: &RunPlan) -> io::Result<()> {
+    // Other users can write to the folder for temporary files, so the run folder must be new and
+    // private.
+    fs::DirBuilder::new().mode(0o700).create(folder.root())?;
+    fs::create_dir(folder.journals())?;
+    write_whole(&folder.plan(), &serde_json::to_vec_pretty(plan)?)
+}
+
+/// Returns the path for the output of the second run.
+fn log(folder: &RunFolder) -> PathBuf {
+    folder.root().join("output.log")
+}

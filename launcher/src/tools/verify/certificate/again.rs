@@ -1,0 +1,114 @@
+//! `--rerun K`: runs K episodes of a certificate again on this machine.
+
+use jobs::count::counted;
+use jobs::random;
+use jobs::table::{MAX_ROWS, grid};
+use report::certificate::sample::{self, probability_of_finding};
+use report::certificate::{Certificate, RepeatedEpisode, plan};
+use report::verify::Findings;
+
+use crate::tools::rerun::{CertifiedRequest, RerunArgs, RerunError};
+use crate::tools::verify::certificate::policies;
+use crate::tools::{ToolError, print};
+
+/// The episodes to run again.
+pub(super) struct Again<'a> {
+    /// How many.
+    pub(super) count: usize,
+    /// What chooses them; random if there is none.
+    pub(super) seed: Option<String>,
+    /// The values of `--policy`.
+    pub(super) given: &'a [String],
+}
+
+impl Again<'_> {
+    /// Runs the episodes, prints a table of them, and adds what differs to the findings.
+    pub(super) fn run(
+        self,
+        path: &str,
+        certificate: &Certificate,
+        args: &RerunArgs,
+        findings: &mut Findings,
+    ) -> Result<(), ToolError> {
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => random::hex::<8>()?,
+        };
+        let chosen = sample::choose(&certificate.contents, self.count, &seed);
+        let mut whole = plan(certificate).map_err(RerunError::from)?;
+        policies::locate(&mut whole, &certificate.contents, self.given)?;
+        let (again, episodes) = args.run_certified(CertifiedRequest {
+            certificate,
+            plan: &whole,
+            chosen: &chosen,
+            whose: format!("`{path}`"),
+            asked: "--rerun",
+        })?;
+        let merged = again.merged()?;
+        findings
+            .wrong
+            .extend(policies::differences(&certificate.contents, &merged));
+        let differences: Vec<_> = episodes
+            .iter()
+            .map(|one| difference(certificate, one))
+            .collect();
+        print(table(&episodes, &differences))?;
+        let told = episodes.iter().zip(&differences);
+        let wrong = told.filter_map(|(one, difference)| {
+            let difference = difference.as_ref()?;
+            Some(format!("{}: episode {} {difference}", one.job, one.episode))
+        });
+        findings.wrong.extend(wrong);
+        let kept = again.remove_if(differences.iter().all(Option::is_none))?;
+        findings.notes.push(format!(
+            "run again: {}, chosen by `{seed}`, by {}{kept}",
+            counted(episodes.len(), "episode"),
+            again.place()
+        ));
+        findings.notes.push(certainty(certificate, episodes.len()));
+        Ok(())
+    }
+}
+
+/// Returns in what an episode differs from the certificate.
+fn difference(certificate: &Certificate, one: &RepeatedEpisode) -> Option<String> {
+    let before = certificate.episode(&one.job, one.episode)?;
+    match &one.again {
+        None => Some("did not finish when it was run again".to_owned()),
+        Some(again) => before
+            .difference(again)
+            .map(|difference| format!("had a different result: {difference}")),
+    }
+}
+
+fn table(episodes: &[RepeatedEpisode], differences: &[Option<String>]) -> String {
+    let row = |(one, difference): (&RepeatedEpisode, &Option<String>)| {
+        let text = match difference {
+            None => "the same",
+            Some(_) => "different",
+        };
+        [one.job.clone(), one.episode.to_string(), text.to_owned()]
+    };
+    let rows = episodes.iter().zip(differences).map(row);
+    let rows: Vec<_> = rows.take(MAX_ROWS).collect();
+    let more = episodes.len() - rows.len();
+    let rest = if more > 0 {
+        format!("… and {more} more episodes\n")
+    } else {
+        String::new()
+    };
+    grid(["Job", "Episode", "Run again"], &rows) + &rest
+}
+
+/// Returns how likely it was that a changed certificate would have been found.
+fn certainty(certificate: &Certificate, sampled: usize) -> String {
+    let episodes = certificate.contents.rates.episodes;
+    let found = |changed: u64| probability_of_finding(episodes, changed, sampled as u64) * 100.0;
+    let tenth = episodes.div_ceil(10);
+    format!(
+        "if one of the {episodes} episodes had been changed, this would have found it with a \
+         probability of {:.1} %; {tenth} changed ones, with {:.1} %",
+        found(1),
+        found(tenth)
+    )
+}

@@ -1,0 +1,168 @@
+//! `rrun verify CERTIFICATE`: checks a certificate by itself, and with `--rerun` by running episodes
+//! again.
+//!
+//! ```text
+//! certificate ─► hash, coverage, rates, sample ─► findings
+//!            ├─► signature ─► by whom
+//!            └─► --rerun K: jobs, seeds ─► rrun eval on this machine ─► the same results?
+//! ```
+
+mod again;
+mod policies;
+
+pub(in crate::tools) use policies::PolicyError;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use jobs::table::{MAX_ROWS, grid};
+use report::certificate::{Certificate, CertificateError, CertifiedJob, CertifiedRates};
+use report::verify::Findings;
+use serde_json::Value;
+
+use crate::tools::rerun::RerunArgs;
+use crate::tools::signature::{self, Signer};
+use crate::tools::verify::conclude;
+use crate::tools::{ToolError, print};
+
+/// Options for certificates.
+#[derive(Debug, clap::Args)]
+pub(super) struct CertificateArgs {
+    /// Of a certificate, require a signature by a key in FILE, which has the form of the ALLOWED
+    /// SIGNERS of ssh-keygen
+    #[arg(long, value_name = "FILE")]
+    allowed_signers: Option<PathBuf>,
+
+    /// Of a certificate, run K episodes again on this machine, and compare the results bit for bit
+    #[arg(long, value_name = "K", group = "again",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    rerun: Option<usize>,
+
+    /// Text that chooses the episodes of --rerun [default: random]
+    #[arg(long, value_name = "TEXT", requires = "rerun")]
+    rerun_seed: Option<String>,
+
+    /// Where the policy is on this machine; OLD is its path in the certificate, if that has several
+    /// policies. The files must have the hash that the certificate has
+    #[arg(long, value_name = "[OLD=]PATH", requires = "rerun")]
+    policy: Vec<String>,
+}
+
+/// The reason why a certificate or run folder cannot be verified as the command line asks.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::tools) enum VerifyError {
+    #[error("{0} is for run folders; --rerun runs episodes of a certificate again")]
+    OfFolder(&'static str),
+    #[error("{0} is for certificates; --determinism runs episodes of a run folder again")]
+    OfCertificate(&'static str),
+    #[error("`{path}` is not a certificate that can be checked: {err}")]
+    Unreadable { path: String, err: CertificateError },
+}
+
+impl CertificateArgs {
+    /// Returns the name of an option that was given.
+    pub(super) fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--allowed-signers", self.allowed_signers.is_some()),
+            ("--rerun", self.rerun.is_some()),
+        ];
+        let mut given = given.into_iter().filter(|(_, is_given)| *is_given);
+        given.next().map(|(option, _)| option)
+    }
+}
+
+pub(super) fn run(
+    path: &Path,
+    args: &CertificateArgs,
+    rerun: &RerunArgs,
+) -> Result<ExitCode, ToolError> {
+    let shown = path.display().to_string();
+    let certificate = Certificate::read(path).map_err(|err| VerifyError::Unreadable {
+        path: shown.clone(),
+        err,
+    })?;
+    print(table(&certificate))?;
+    let mut findings = Findings {
+        wrong: certificate.check(),
+        notes: vec![format!("SHA-256 of the contents: {}", certificate.sha256)],
+    };
+    completeness(&certificate, &mut findings);
+    findings.notes.push(sample(&certificate));
+    match signature::check(&certificate, args.allowed_signers.as_deref()) {
+        Ok(signer) => signed(signer, args, &mut findings),
+        Err(err) => findings.wrong.push(err.to_string()),
+    }
+    // Only what is right in itself is worth the time, and safe to plan with.
+    if let (Some(count), true) = (args.rerun, findings.wrong.is_empty()) {
+        let (seed, given) = (args.rerun_seed.clone(), &args.policy);
+        let again = again::Again { count, seed, given };
+        again.run(&shown, &certificate, rerun, &mut findings)?;
+    }
+    conclude(&findings, &shown, "holds")
+}
+
+fn completeness(certificate: &Certificate, findings: &mut Findings) {
+    if certificate.contents.complete {
+        return;
+    }
+    let text = "it is the certificate of an incomplete run";
+    findings.notes.push(text.to_owned());
+    let of_run = certificate.contents.findings.iter();
+    findings
+        .notes
+        .extend(of_run.map(|finding| format!("finding of its author: {finding}")));
+}
+
+fn sample(certificate: &Certificate) -> String {
+    match certificate.sample_agreement() {
+        None => "its author says of no episode that it was run again".to_owned(),
+        Some((same, all)) => format!(
+            "its author says that {same} of {all} episodes came out the same when they were run \
+             again"
+        ),
+    }
+}
+
+fn signed(signer: Option<Signer>, args: &CertificateArgs, findings: &mut Findings) {
+    let Findings { wrong, notes } = findings;
+    match signer {
+        None if args.allowed_signers.is_some() => wrong.push("it is not signed".to_owned()),
+        None => notes.push("it is not signed".to_owned()),
+        Some(Signer { key, name: None }) => {
+            notes.push(format!("signed by {key}; nobody vouches for that key"));
+        }
+        Some(Signer {
+            key,
+            name: Some(name),
+        }) => notes.push(format!("signed by {name}, {key}")),
+    }
+}
+
+/// Returns the results that the certificate has.
+fn table(certificate: &Certificate) -> String {
+    let row = |name: &str, policy: &str, rates: &CertifiedRates| {
+        let interval = rates.wilson95.map_or_else(String::new, |[low, high]| {
+            format!("{:.1} to {:.1} %", low * 100.0, high * 100.0)
+        });
+        [
+            name.to_owned(),
+            policy.to_owned(),
+            format!("{} of {}", rates.successes, rates.episodes),
+            interval,
+        ]
+    };
+    let of_job = |job: &CertifiedJob| {
+        let policy = job.entry.get("policy_type").and_then(Value::as_str);
+        row(job.name(), policy.unwrap_or("?"), &job.rates)
+    };
+    let contents = &certificate.contents;
+    let mut rows: Vec<_> = contents.jobs.iter().take(MAX_ROWS).map(of_job).collect();
+    let more = contents.jobs.len() - rows.len();
+    rows.push(row("all", "", &contents.rates));
+    let rest = if more > 0 {
+        format!("… and {more} more jobs\n")
+    } else {
+        String::new()
+    };
+    grid(["Job", "Policy Type", "Solved", "95 % Interval"], &rows) + &rest
+}

@@ -1,0 +1,122 @@
+//! A certificate of a real run is checked in another place by running episodes again.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::command::{Eval, binaries, job};
+use crate::python::toy;
+
+/// A place that knows nothing of the run: another working directory, home and temporary folder.
+struct FreshClone {
+    dir: tempfile::TempDir,
+}
+
+impl FreshClone {
+    fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Returns whether `rrun` succeeds, and what it says.
+    fn rrun(&self, words: &[&str]) -> (bool, String) {
+        let output = Command::new(binaries().join("rrun"))
+            .args(words)
+            .current_dir(self.dir.path())
+            .env("HOME", self.dir.path())
+            .env("TMPDIR", self.dir.path())
+            .env_remove("XDG_STATE_HOME")
+            .output()
+            .expect("rrun is there");
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        (output.status.success(), text)
+    }
+}
+
+fn checkpoint() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobs/suites/demo_policy")
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-r").args([from, to]).status();
+    assert!(copied.unwrap().success());
+}
+
+#[test]
+fn a_certificate_holds_in_a_fresh_clone_at_another_world_size() {
+    let original = FreshClone::new();
+    copy(&checkpoint(), &original.path("policy"));
+    let mut reach = job("reach", 4, 2);
+    reach["policy_type"] = json!("gr00t");
+    reach["policy_config_dict"] =
+        json!({"model_path": original.path("policy"), "action_chunk_length": 4});
+    let eval = Eval::new(&[reach, job("push", 3, 2)])
+        .nproc(2)
+        .words(&["--no-dataset", "--seed", "11"])
+        .env("HOME", original.path("").to_str().unwrap());
+    eval.run().succeeds();
+    let folder = eval.folder().root().to_string_lossy().into_owned();
+    let certificate = original.path("certificate.json");
+    let certificate = certificate.to_str().unwrap();
+    let (is_made, told) = original.rrun(&[
+        "certify",
+        &folder,
+        "--sample",
+        "3",
+        "--trust-plan",
+        "--output",
+        certificate,
+    ]);
+    assert!(
+        is_made && told.contains("sample: 3 of 3 came out the same again"),
+        "{told}"
+    );
+
+    let clone = FreshClone::new();
+    copy(Path::new(certificate), &clone.path("c.json"));
+    copy(&original.path("policy"), &clone.path("elsewhere"));
+    drop((eval, original));
+    let (holds, told) = clone.rrun(&["verify", "c.json"]);
+    assert!(holds && told.contains("`c.json` holds"), "{told}");
+    let again = ["verify", "c.json", "--rerun", "7", "--nproc-per-node", "3"];
+    let (holds, told) = clone.rrun(&again);
+    assert!(!holds && told.contains("is not on this machine"), "{told}");
+    let here = [&again[..], &["--policy", "elsewhere"]].concat();
+    let (holds, told) = clone.rrun(&here);
+    assert!(
+        !holds && told.contains("use --trust-plan beside --rerun"),
+        "{told}"
+    );
+    let (holds, told) = clone.rrun(&[&here[..], &["--trust-plan"]].concat());
+    assert!(
+        holds
+            && told.contains("run again: 7 episodes")
+            && told.contains("by 3 ranks with 3 environments"),
+        "{told}"
+    );
+    assert!(!told.contains("different"), "{told}");
+}
+
+#[test]
+fn a_simulator_in_python_is_certified_with_its_packages() {
+    let mut entry = toy(json!({"num_envs": 1}));
+    entry["num_episodes"] = json!(2);
+    let eval = Eval::new(&[entry]).nproc(1);
+    eval.run().succeeds();
+    let folder = eval.folder().root().to_string_lossy().into_owned();
+    let (is_made, told) = FreshClone::new().rrun(&["certify", &folder, "--sample", "0"]);
+    assert!(is_made, "{told}");
+    let text = std::fs::read(eval.folder().certificate()).unwrap();
+    let certificate: Value = serde_json::from_slice(&text).unwrap();
+    let versions = &certificate["contents"]["jobs"][0]["settings"]["env_versions"];
+    for package in ["python", "numpy", "gymnasium"] {
+        assert!(versions[package].is_string(), "{package}: {versions}");
+    }
+}
