@@ -19,7 +19,7 @@ use crate::eval::monitor::view::{EarlierResults, RunView};
 const RECORDER: &str = r#"
 import json, os
 CALLS = os.path.join(os.path.dirname(__file__), "calls.jsonl")
-def call(name, *args, **kwargs):
+def call(name, /, *args, **kwargs):
     with open(CALLS, "a") as file: file.write(json.dumps([name, args, kwargs]) + "\n")
 class Run:
     url = "https://wandb.example/me/rrun/runs/1"

@@ -6,10 +6,6 @@
 //! Follows tensorflow/core/lib/io/record_writer.h and tensorflow/core/lib/hash/crc32c.h,
 //! TensorFlow 2.16.
 
-/// Bytes before the data of a record, and after it.
-#[cfg(test)]
-pub const HEAD: usize = 12;
-
 /// Appends a record to `file`.
 pub fn append(file: &mut Vec<u8>, data: &[u8]) {
     let length = (data.len() as u64).to_le_bytes();
