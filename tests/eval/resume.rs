@@ -117,7 +117,7 @@ fn tasks(num_envs: u64) -> Vec<Value> {
 }
 
 /// Kills launcher and ranks, as if the node had gone down.
-fn kill_all(running: Running) {
+pub fn kill_all(running: Running) {
     let ranks = running.ranks();
     running.signal("KILL");
     // Some ranks have already died with their launcher.
