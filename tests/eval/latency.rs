@@ -3,7 +3,8 @@
 use jobs::episode::{Episode, EpisodeOutcome};
 use serde_json::{Value, json};
 
-use crate::command::{Eval, binaries, job, signal, wait_until};
+use crate::command::{Eval, binaries, job};
+use crate::resume::kill_all;
 
 /// Returns a job of the scripted expert, whose chunks have 8 actions, with an inference every 4
 /// steps.
@@ -70,14 +71,7 @@ fn a_killed_run_with_a_latency_goes_on_to_the_same_results() {
         .words(&["--no-dataset"]);
     let running = eval.start();
     eval.wait_for_episodes(3);
-    let ranks = running.ranks();
-    running.signal("KILL");
-    for rank in &ranks {
-        signal(*rank, "KILL");
-    }
-    wait_until("the end of the ranks", || {
-        ranks.iter().all(|rank| !crate::command::alive(*rank))
-    });
+    kill_all(running);
     let resumed = eval.jobs(&all(3, &latency)).world_of(2);
     resumed.run().succeeds().stderr_has("resuming in `");
     assert_eq!(outcomes(&resumed.episodes()), undisturbed);

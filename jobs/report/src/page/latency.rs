@@ -18,8 +18,8 @@ const MOST: usize = 100;
 
 /// Returns the section; `None` if no job has a latency.
 pub(super) fn section(report: &Report) -> Option<Markup> {
-    let felt = |job: &'_ JobReport| job.latency.is_some();
-    let jobs: Vec<_> = report.per_job.iter().filter(|job| felt(job)).collect();
+    let jobs = report.per_job.iter().filter(|job| job.latency.is_some());
+    let jobs: Vec<_> = jobs.collect();
     if jobs.is_empty() {
         return None;
     }
