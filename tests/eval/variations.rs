@@ -120,7 +120,7 @@ fn control_and_variants_of_different_runs_are_paired_when_merged() {
     let told = rrun(&["report", &output]);
     assert!(told.contains("| short "), "{told}");
     let told = rrun(&["compare", &output, &variants]);
-    assert!(told.contains("| all   | 8 "), "{told}");
+    assert!(told.contains("| all  | 8 "), "{told}");
 }
 
 #[test]

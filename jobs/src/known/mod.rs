@@ -277,7 +277,7 @@ mod tests {
             refusal("reach", "ligth_intensity").unwrap(),
             "job 1 (a_b): unknown field `variations.ligth_intensity`; did you mean `light_intensity`?"
         );
-        for argument in ["hdr", "num_envs", "num_episodes"] {
+        for argument in ["hdr", "num_envs"] {
             let text = refusal("reach", argument).unwrap();
             let wanted = format!(
                 "job 1 (a_b): unknown field `variations.{argument}`; expected one of camera_height, "

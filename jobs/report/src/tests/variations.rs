@@ -166,7 +166,7 @@ fn results_of_different_policies_are_never_pooled() {
     assert_eq!(dark, [("scripted", 4), ("random_action", 4)]);
     let text = tables::variations(&report);
     assert!(
-        text.starts_with("scripted \n+") && text.contains("\nrandom_action \n+"),
+        text.starts_with("scripted\n+") && text.contains("\nrandom_action\n+"),
         "{text}"
     );
 }

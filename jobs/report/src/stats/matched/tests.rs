@@ -99,27 +99,27 @@ fn intervals_and_tests_agree_with_the_formulas_in_python() {
 
 #[test]
 fn many_sets_have_the_test_of_the_normal_distribution() {
-    let exact_and_normal = |count: usize| {
-        let lost = vec![[1, 3, 1]; count];
-        let won = vec![[0, 3, 2]; count];
-        let all = sets(&[lost, won].concat());
-        let chances = vec![0.5; 2 * count];
-        (
-            p(&all).unwrap(),
-            exact(&chances, count),
-            normal(&chances, count),
-        )
+    let of = |[lost, won]: [usize; 2]| {
+        let all = [vec![[1, 3, 1]; lost], vec![[0, 3, 2]; won]].concat();
+        let chances = vec![0.5; lost + won];
+        [
+            p(&sets(&all)).unwrap(),
+            exact(&chances, lost),
+            normal(&chances, lost),
+        ]
     };
-    let (found, exact_p, _) = exact_and_normal(500);
-    assert!((found - exact_p).abs() < 1e-12);
-    let (found, _, normal_p) = exact_and_normal(501);
-    assert!((found - normal_p).abs() < 1e-12);
-    let chances = vec![0.25; 1000];
-    let (a, b) = (exact(&chances, 280), normal(&chances, 280));
-    assert!((a / b - 1.0).abs() < 0.05, "{a} {b}");
+    let [found, exact_p, normal_p] = of([530, 470]);
+    assert!(found < 0.07 && (found - exact_p).abs() < 1e-12);
+    assert!(
+        (normal_p / exact_p - 1.0).abs() < 0.01,
+        "{normal_p} {exact_p}"
+    );
+    let [found, exact_p, normal_p] = of([531, 471]);
+    assert!((found - normal_p).abs() < 1e-12 && (found - exact_p).abs() > 1e-12);
 }
 
-/// The generator of *Numerical Recipes*, so that the test gives the same numbers on every machine.
+/// The linear congruential generator of Knuth's MMIX, so that the test draws the same numbers on
+/// every machine.
 struct Draws(u64);
 
 impl Draws {
