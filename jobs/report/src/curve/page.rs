@@ -12,7 +12,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::curve::{Curve, Point, Score};
-use crate::page::STYLE;
+use crate::page::document::STYLE;
 use crate::page::number;
 
 /// Rules in addition to [`STYLE`].
