@@ -41,7 +41,7 @@ pub struct CommandRow {
     pub name: &'static str,
     /// What it is for.
     pub group: Group,
-    /// What it does, in at most 60 columns.
+    /// What it does, in at most 59 columns.
     pub does: &'static str,
     /// Command lines at the head of its own help.
     pub examples: Examples,

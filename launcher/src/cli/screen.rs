@@ -31,7 +31,7 @@ fn rows(group: Group) -> String {
     let rows = COMMANDS.iter().filter(|row| row.group == group);
     let line = |(index, row): (usize, &CommandRow)| {
         let title = if index == 0 { group.title() } else { "" };
-        format!("{title:<8} {:<9} {}\n", row.name, row.does)
+        format!("{title:<8} {:<11} {}\n", row.name, row.does)
     };
     rows.enumerate().map(line).collect()
 }
