@@ -11,6 +11,7 @@ use crate::card::{Card, card};
 
 fn env() -> EnvSpec {
     EnvSpec {
+        is_control_hz_assumed: false,
         name: "reach".to_owned(),
         state: vec![("eef_position".to_owned(), 3)],
         cameras: Vec::new(),

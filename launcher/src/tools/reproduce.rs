@@ -206,7 +206,7 @@ impl ReproduceArgs {
     }
 
     /// Checks the jobs, and that the user trusts the programs that they name.
-    fn trusted(&self, certificate: &Certificate, jobs: &Value) -> Result<JobFile, ReproduceError> {
+    fn trusted(&self, jobs: &Value) -> Result<JobFile, ReproduceError> {
         let path = &self.certificate;
         let hash = sha256::of(jobs.to_string());
         let file = JobFile::new(path, hash, jobs).map_err(|err| ReproduceError::Jobs {

@@ -12,6 +12,7 @@ use crate::{
 /// Returns an empty report.
 pub(super) fn report() -> Report {
     Report {
+        decision: None,
         schema: "rrun/report/1".to_owned(),
         partial: false,
         run: RunReport::default(),
@@ -58,6 +59,7 @@ fn rates(successes: u64, scored: u64, errors: u64) -> Rates {
 
 fn job(index: usize, environment: &str, policy: &str, rates: Rates) -> JobReport {
     JobReport {
+        latency: None,
         name: format!("job_{index}"),
         index: JobIndex(index),
         variant_of: None,
