@@ -134,7 +134,7 @@ fn start(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
         return Err(ReproduceError::Part(path.clone()).into());
     }
     let jobs = args.jobs(&certificate)?;
-    let file = args.trusted(&certificate, &jobs)?;
+    let file = args.trusted(&jobs)?;
     let output = args.output.clone().unwrap_or_else(|| {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         Path::new("outputs").join(format!("reproduce_{stem}"))

@@ -18,6 +18,7 @@ pub(super) fn report() -> Report {
         run: RunReport::default(),
         config: ConfigReport::default(),
         per_policy: vec![],
+        decision: None,
         overall: Rates::default(),
         mean_task_success_rate: None,
         per_job: vec![],

@@ -136,7 +136,7 @@ fn rounds_end_with_the_shortest_job_or_with_the_reference() {
 #[test]
 fn an_error_completes_its_round_and_does_not_count() {
     let jobs = jobs(&[3], None);
-    let solved = |episode| (episode != 1).then_some(true);
+    let solved = |episode: u64| (episode != 1).then_some(true);
     let mut found = comparison(&jobs, &reference(&jobs, 3, solved));
     found.add(JobIndex(0), 0, None);
     found.add(JobIndex(0), 1, Some(true));
