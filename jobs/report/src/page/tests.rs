@@ -12,7 +12,6 @@ use crate::{
 /// Returns an empty report.
 pub(super) fn report() -> Report {
     Report {
-        decision: None,
         schema: "rrun/report/1".to_owned(),
         partial: false,
         run: RunReport::default(),
