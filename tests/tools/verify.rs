@@ -310,7 +310,7 @@ fn a_plan_that_the_user_has_not_begun_a_run_with_is_run_again_when_it_is_trusted
         .complains(&told)
         .complains("the environment `gym:X-v0` by `/tmp/stranger`");
     let text = done
-        .complains("use --trust-plan beside --determinism to run what the plan names")
+        .complains("use --trust-plan beside --determinism to run what it names")
         .stderr();
     assert!(
         !text.contains("--jobs") && !text.contains("rrun-verify"),

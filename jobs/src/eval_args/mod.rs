@@ -45,10 +45,6 @@ pub const EXAMPLES: Examples = &[
         "four episodes of a job",
     ),
     ("rrun eval --resume outputs/jobs", "continue a run"),
-    (
-        "rrun eval --experiment experiment.yaml shared.rollout_limit.num_episodes=2",
-        "an Experiment of Arena",
-    ),
 ];
 
 /// Run the jobs of a file and report the results.

@@ -200,7 +200,7 @@ runs:
   a: &a
     environment: {type: push, object: 'can_${num_rebuilds}'}
     policy: '${shared.pi}'
-    rollout_limit: {num_steps: 5}
+    rollout_limit: {num_episodes: 6}
     num_rebuilds: 3
   b: *a
   c:

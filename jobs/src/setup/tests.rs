@@ -162,7 +162,8 @@ fn a_configuration_in_the_place_of_a_jobs_file_is_told_its_option() {
     ] {
         let refusal = setup(words).unwrap_err();
         assert!(
-            refusal.contains(&format!("use `--config {behavior}` if it is RLinf's YAML")),
+            refusal.contains(&behavior)
+                && refusal.contains("for RLinf's YAML, use --config instead"),
             "{refusal}"
         );
     }

@@ -133,7 +133,10 @@ mod tests {
     #[test]
     fn a_synopsis_does_not_list_all_options() {
         let text = text_of("rrun-eval.1");
-        assert!(text.contains("\\fBrrun eval\\fR [OPTIONS]\n"), "{text}");
+        assert!(
+            text.contains("\\fBrrun eval\\fR [OPTIONS] [KEY=VALUE]...\n"),
+            "{text}"
+        );
     }
 
     #[test]

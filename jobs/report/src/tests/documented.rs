@@ -106,8 +106,8 @@ fn full() -> Report {
     });
     let delayed = json!({"name": "b", "arena_env_args": {"environment": "reach"}, "num_episodes": 2,
                          "policy_type": "scripted", "latency": {"steps": 2}});
-    let mut planned = plan(json!([job("a", 4), delayed]));
-    planned.jobs[1].variant = variant;
+    let mut planned = plan(json!([job("a", 4), delayed, job("c", 4)]));
+    planned.jobs[2].variant = variant;
     let plan = RunPlan {
         resumed_from: vec![Resumed {
             git: git.clone(),

@@ -116,10 +116,17 @@ mod tests {
             height: EDGE,
             width: EDGE,
         };
-        EnvSpec {
+        let mut env = EnvSpec {
             cameras: ["front", "wrist"].map(camera).to_vec(),
             ..env_spec()
+        };
+        // The demo's policy was trained with both fingers.
+        for (name, width) in &mut env.state {
+            if name == "gripper_position" {
+                *width = 2;
+            }
         }
+        env
     }
 
     /// Returns the demo's policy, whose chunks have 8 actions, in an episode.
