@@ -101,16 +101,19 @@ impl RunFolder {
         self.journals().join(format!("journal_rank{rank}.jsonl"))
     }
 
+    /// Returns the folder of the logs.
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
     /// Returns the path of a rank's log, whose lines have times.
     pub fn log(&self, rank: usize) -> PathBuf {
-        self.root.join("logs").join(format!("rank{rank}.log"))
+        self.logs().join(format!("rank{rank}.log"))
     }
 
     /// Returns the path of the log of a node's model server.
     pub fn model_server_log(&self, host: &str) -> PathBuf {
-        self.root
-            .join("logs")
-            .join(format!("model_server_{host}.log"))
+        self.logs().join(format!("model_server_{host}.log"))
     }
 
     /// Returns the path of the log of an experiment tracker.

@@ -24,6 +24,7 @@ pub mod events;
 pub mod failure;
 pub mod front;
 pub mod generated;
+pub mod hang;
 pub mod installed;
 pub mod kubernetes;
 pub mod logs;

@@ -11,6 +11,7 @@ mod ended;
 mod environment;
 mod events;
 mod failures;
+mod hang;
 mod help;
 mod isolation;
 mod leftovers;

@@ -69,6 +69,12 @@ impl Running {
         self.wait_for(text, || self.stderr().contains(text));
     }
 
+    /// Waits until the launcher's stderr contains `text` so many times.
+    #[track_caller]
+    pub fn wait_for_count(&self, text: &str, count: usize) {
+        self.wait_for(text, || self.stderr().matches(text).count() >= count);
+    }
+
     /// Waits until the launcher's stdout contains `text`.
     #[track_caller]
     pub fn wait_for_stdout(&self, text: &str) {

@@ -4,6 +4,7 @@
 //! rank.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -213,6 +214,32 @@ impl Attempt {
     /// Returns the pid of one rank.
     pub fn pid(&self, rank: LocalRank) -> Option<i32> {
         self.ranks.get(rank.0).map(|rank| rank.pid().as_raw())
+    }
+
+    /// Returns the ranks that run, with their pids.
+    pub fn running(&self) -> Vec<(LocalRank, i32)> {
+        let ranks = self.ranks.iter().enumerate();
+        ranks
+            .filter(|(_, rank)| rank.ended().is_none())
+            .map(|(index, rank)| (LocalRank(index), rank.pid().as_raw()))
+            .collect()
+    }
+
+    /// Returns the number of bytes in the captured output of a rank.
+    pub fn written(&self, rank: LocalRank) -> u64 {
+        let files = self.logs.get(rank.0).map(|logs| logs.captured.as_slice());
+        let sizes = files.unwrap_or_default().iter().filter_map(|path| {
+            let about = fs::metadata(path).ok()?;
+            Some(about.len())
+        });
+        sizes.sum()
+    }
+
+    /// Kills the process group of one rank.
+    pub fn kill(&self, rank: LocalRank) {
+        if let Some(rank) = self.ranks.get(rank.0) {
+            rank.signal(libc::SIGKILL);
+        }
     }
 
     /// Reaps every rank that has ended, and returns the tails that follow the log files.

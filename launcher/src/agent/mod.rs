@@ -87,6 +87,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::hang::plan::HangPlan;
     use crate::plan::event_log::EventLog;
     use crate::plan::{FailurePolicy, LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams};
 
@@ -108,6 +109,7 @@ pub(crate) mod tests {
             failure_policy: FailurePolicy::Torchrun,
             max_restarts: 0,
             shutdown_timeout: Duration::from_secs(30),
+            hang: HangPlan::default(),
             store: StorePlan {
                 master_addr: "127.0.0.1".to_owned(),
                 port: None,

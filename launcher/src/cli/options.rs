@@ -182,6 +182,16 @@ pub struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = parse_int, help_heading = "Failure and stop")]
     pub shutdown_timeout: Option<i64>,
 
+    /// A rank hangs if it neither writes nor computes for this time; the stacks of all threads of all
+    /// ranks are then written to hang_1.txt [default: nobody watches; SIGUSR2 asks for the stacks]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_int, help_heading = "Failure and stop")]
+    pub hang_timeout: Option<i64>,
+
+    /// What to do about a rank that hangs, after its stacks have been written: report (nothing),
+    /// abort (end the launch) or restart (kill it; --failure-policy decides) [default: report]
+    #[arg(long, value_name = "ACTION", value_parser = parse_on_hang, help_heading = "Failure and stop")]
+    pub on_hang: Option<String>,
+
     /// Pass these signals to the ranks and end the launch
     #[arg(
         long,
@@ -390,6 +400,10 @@ fn parse_numa_binding(text: &str) -> Result<String, ValueError> {
 
 fn parse_failure_policy(text: &str) -> Result<String, ValueError> {
     choice(text, &["isolate", "torchrun"])
+}
+
+fn parse_on_hang(text: &str) -> Result<String, ValueError> {
+    choice(text, &["abort", "report", "restart"])
 }
 
 fn parse_log_format(text: &str) -> Result<String, ValueError> {

@@ -46,6 +46,11 @@ impl LogFolder {
         })
     }
 
+    /// Returns its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the folder of this attempt after creating an empty folder for the rank in it. When
     /// nodes come and go, one attempt may have several rounds; the later ones are `attempt_0.1` and
     /// so on, where torchrun would delete the files of the first.

@@ -141,6 +141,12 @@ pub enum PlanError {
         /// The value given.
         found: String,
     },
+    /// `--hang-timeout` is not a valid time.
+    #[error("--hang-timeout must be a whole number of seconds > 0, got {0}")]
+    HangTimeout(i64),
+    /// `--on-hang` without `--hang-timeout`.
+    #[error("--on-hang needs --hang-timeout, the time after which a silent rank hangs")]
+    OnHangWithoutTimeout,
     /// `--virtual-local-rank` with fewer GPUs than ranks.
     #[error("local_rank {local_rank} exceeds available GPUs in CUDA_VISIBLE_DEVICES={list}")]
     VirtualRank {

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::hang::plan::HangPlan;
 use crate::numa::CpuList;
 use crate::plan::eval::EvalPlan;
 use crate::plan::event_log::EventLog;
@@ -49,6 +50,8 @@ pub struct LaunchPlan {
     pub max_restarts: u32,
     /// Time between SIGTERM and SIGKILL.
     pub shutdown_timeout: Duration,
+    /// When a rank hangs, and what happens then.
+    pub hang: HangPlan,
     /// Where the store of a single-node launch listens, and the address that ranks are given.
     pub store: StorePlan,
     /// How the nodes meet, if there may be several.

@@ -18,5 +18,6 @@ pub mod leftover;
 pub mod oom;
 pub mod pre_exec;
 pub mod rank;
+pub mod sessions;
 pub mod start;
 pub mod usage;

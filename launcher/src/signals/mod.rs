@@ -8,13 +8,14 @@
 //! under SLURM: SIGTERM           counts once, however often it comes; SLURM also sends it to the
 //!                                ranks of a step: see [`terms`]
 //!              SIGUSR1, SIGUSR2  unless listed, announce the end and end nothing: see [`Notices`]
+//! SIGUSR2 otherwise              unless listed, asks for stacks and ends nothing: see [`StackRequests`]
 //! ```
 
 pub mod names;
 mod terms;
 
 use std::fs;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::task::{Context, Poll, ready};
 
@@ -75,8 +76,11 @@ impl Signals {
             .copied()
             .filter(|&number| number != libc::SIGHUP || !is_ignored(number));
         let notices = notices(plan);
-        let is_unlisted =
-            |number: &i32| !plan.numbers.contains(number) && !notices.contains(number);
+        let is_unlisted = |number: &i32| {
+            !plan.numbers.contains(number)
+                && !notices.contains(number)
+                && stack_request(plan) != Some(*number)
+        };
         let unlisted = DEADLY
             .into_iter()
             .filter(|number| is_unlisted(number) && !is_ignored(*number));
@@ -189,6 +193,33 @@ impl Notices {
         })
         .await
     }
+}
+
+/// Receives the signal that asks for the stacks of the ranks.
+#[derive(Debug)]
+pub struct StackRequests(Option<tokio::signal::unix::Signal>);
+
+impl StackRequests {
+    /// Installs the handler, unless the signal has another meaning.
+    pub fn listen(plan: &SignalPlan) -> StackRequests {
+        let stream = stack_request(plan).and_then(|number| open(number).ok());
+        StackRequests(stream)
+    }
+
+    /// Waits for the next request. Cancel-safe: dropping the future loses none.
+    pub async fn recv(&mut self) {
+        match &mut self.0 {
+            // A stream of signals does not end.
+            Some(stream) => drop(stream.recv().await),
+            None => pending().await,
+        }
+    }
+}
+
+/// Returns the signal that asks for stacks: SIGUSR2, unless it ends the launch or announces its end.
+fn stack_request(plan: &SignalPlan) -> Option<i32> {
+    let is_free = plan.sender == Sender::Anyone && !plan.numbers.contains(&libc::SIGUSR2);
+    is_free.then_some(libc::SIGUSR2)
 }
 
 /// Returns whether this is a duplicate of SLURM's SIGTERM; `is_terminated` remembers the first one.

@@ -1,6 +1,7 @@
 //! The event loop of the agent: waits for an event, asks the worker group what it means, and
 //! executes the resulting actions.
 
+mod hang;
 mod isolated;
 mod others;
 mod server;
@@ -19,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::agent::attempt::Attempt;
+use crate::agent::driver::hang::HangReports;
 use crate::agent::error::AgentError;
 use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, LocalRank};
 use crate::agent::folder_lock::FolderLock;
@@ -37,7 +39,7 @@ use crate::rendezvous::place::NodePlace;
 use crate::round::Round;
 use crate::say::{self, Level};
 use crate::signals::names::signal_name;
-use crate::signals::{Notices, ReceivedSignal, Signals};
+use crate::signals::{Notices, ReceivedSignal, Signals, StackRequests};
 
 /// Interval between two checks for leftover processes. They are polled because not all of them are
 /// children of the launcher, so not all send SIGCHLD when they end.
@@ -54,6 +56,7 @@ pub struct LaunchDriver<'a> {
     group: WorkerGroup,
     signals: Signals,
     notices: Notices,
+    stack_requests: StackRequests,
     exits: tokio::signal::unix::Signal,
     peers: NodePeers<'a>,
     place: NodePlace,
@@ -75,6 +78,7 @@ pub struct LaunchDriver<'a> {
     ended_by_others: bool,
     /// Whether a signal that ends the launch has been received.
     is_told_to_end: bool,
+    hangs: HangReports,
 }
 
 impl<'a> LaunchDriver<'a> {
@@ -87,6 +91,7 @@ impl<'a> LaunchDriver<'a> {
     ) -> Result<LaunchDriver<'a>, AgentError> {
         let (signals, notes) = Signals::listen(&plan.signals);
         let notices = Notices::listen(&plan.signals);
+        let stack_requests = StackRequests::listen(&plan.signals);
         notes.iter().for_each(say::warning);
         let exits = signal(SignalKind::child()).map_err(AgentError::Signals)?;
         let launch = lock
@@ -113,6 +118,7 @@ impl<'a> LaunchDriver<'a> {
             group,
             signals,
             notices,
+            stack_requests,
             exits,
             peers,
             place,
@@ -127,6 +133,7 @@ impl<'a> LaunchDriver<'a> {
             held: None,
             ended_by_others: false,
             is_told_to_end: false,
+            hangs: HangReports::new(plan.hang.timeout),
         })
     }
 
@@ -176,6 +183,11 @@ impl<'a> LaunchDriver<'a> {
                 self.pass_on(number);
                 vec![GroupEvent::EndAnnounced]
             }
+            () = self.stack_requests.recv() => {
+                self.explain_on_request();
+                Vec::new()
+            }
+            news = self.hangs.news() => self.on_hang_news(news),
             notice = self.peers.recv() => self.heard(notice).into_iter().collect(),
             () = self.lock.lost() => {
                 say::error(
@@ -230,6 +242,7 @@ impl<'a> LaunchDriver<'a> {
         let round = self.round();
         let exited = self.attempt.exited(&round, SystemTime::now());
         let served = self.server_exited();
+        self.release_captured();
         self.leftovers.reap(&self.attempt.pids());
         // Where ranks fail one by one, `promise` and `lose` report each failure together with its
         // consequence.

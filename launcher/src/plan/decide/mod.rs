@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::cli::{Cli, Environment};
+use crate::hang::plan::HangPlan;
 use crate::kubernetes::Kubernetes;
 use crate::node::Node;
 use crate::plan::decide::eval::EvalRequest;
@@ -126,6 +127,7 @@ impl PlanInputs<'_> {
             failure_policy,
             max_restarts,
             shutdown_timeout,
+            hang: HangPlan::new(cli)?,
             store,
             rendezvous,
             signals,

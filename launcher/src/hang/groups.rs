@@ -1,0 +1,228 @@
+//! Groups equal stacks, so that one that differs from all others stands out. Pure.
+
+use std::collections::BTreeMap;
+
+use stacks::{Frame, Thread};
+
+use crate::hang::ProcessReport;
+
+/// Libraries of the system. Their innermost functions only say how a thread waits.
+const SYSTEM: [&str; 6] = [
+    "ld-linux",
+    "libc.so",
+    "libc-",
+    "libpthread",
+    "libstdc++",
+    "unknown",
+];
+
+/// Threads with the same stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackGroup {
+    /// Their stack, innermost frame first.
+    pub frames: Vec<Frame>,
+    /// What they do in the kernel.
+    pub doing: String,
+    /// The threads.
+    pub members: Vec<Member>,
+}
+
+/// One thread of a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// Global rank.
+    pub rank: usize,
+    /// Whether this is the main thread of the rank's own process.
+    pub is_main: bool,
+    /// Name of the process that a rank has started; `None` for the rank's own.
+    pub child: Option<String>,
+    /// Process id.
+    pub pid: i32,
+    /// Name of the thread.
+    pub thread: String,
+}
+
+/// Returns the groups of all threads: those with main threads first, then by descending size.
+pub fn groups(processes: &[ProcessReport]) -> Vec<StackGroup> {
+    let mut groups: BTreeMap<(bool, &[Frame], &str), Vec<Member>> = BTreeMap::new();
+    for process in processes {
+        for (index, thread) in process.trace.threads.iter().enumerate() {
+            let member = member(process, index, thread);
+            // Sockets differ from rank to rank, so only the call counts here.
+            let call = thread.doing.split(" on ").next().unwrap_or_default();
+            let key = (member.is_main, thread.frames.as_slice(), call);
+            groups.entry(key).or_default().push(member);
+        }
+    }
+    let mut groups: Vec<StackGroup> = groups
+        .into_iter()
+        .map(|((_, frames, doing), members)| StackGroup {
+            frames: frames.to_vec(),
+            doing: doing.to_owned(),
+            members,
+        })
+        .collect();
+    groups.sort_by_key(|group| {
+        let is_main = group.members.iter().any(|member| member.is_main);
+        (!is_main, usize::MAX - group.members.len())
+    });
+    groups
+}
+
+fn member(process: &ProcessReport, index: usize, thread: &Thread) -> Member {
+    Member {
+        rank: process.rank,
+        is_main: process.child.is_none() && index == 0,
+        child: process.child.clone(),
+        pid: process.trace.pid,
+        thread: thread.name.clone(),
+    }
+}
+
+impl StackGroup {
+    /// Returns whether these are the main threads of ranks.
+    pub fn is_main(&self) -> bool {
+        self.members.iter().any(|member| member.is_main)
+    }
+
+    /// Returns the ranks of the threads, without repetition, in ascending order.
+    pub fn ranks(&self) -> Vec<usize> {
+        let mut ranks: Vec<usize> = self.members.iter().map(|member| member.rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+
+    /// Returns one line about the group, such as "ranks 0-2 wait in `futex` in `all_reduce`
+    /// (distributed_c10d.py:2870)".
+    pub fn headline(&self) -> String {
+        let ranks = self.ranks();
+        let who = match ranks.as_slice() {
+            [rank] => format!("rank {rank}"),
+            many => format!("ranks {}", shown(many)),
+        };
+        let place = place(&self.frames).map_or_else(String::new, |place| format!(" in {place}"));
+        format!("{who}: {}{place}", self.doing)
+    }
+}
+
+/// Returns the innermost function that says what a thread is for: of Python if there is one, else
+/// the first outside the libraries of the system.
+fn place(frames: &[Frame]) -> Option<String> {
+    let python = frames.iter().find_map(|frame| match frame {
+        Frame::Python {
+            function,
+            file,
+            line,
+        } => Some(format!("`{function}` ({}:{line})", file_name(file))),
+        Frame::Native { .. } => None,
+    });
+    let native = || {
+        frames.iter().find_map(|frame| match frame {
+            Frame::Native {
+                function: Some(function),
+                library,
+            } if !SYSTEM.iter().any(|name| library.starts_with(name)) => {
+                Some(format!("`{function}` ({library})"))
+            }
+            _ => None,
+        })
+    };
+    python.or_else(native)
+}
+
+/// Returns the last part of a path of any system.
+fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+/// Shows ascending numbers as ranges: `0-2, 5`.
+pub fn shown(numbers: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let range = |&(first, last): &(usize, usize)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stacks::Trace;
+
+    fn python(function: &str, line: i32) -> Frame {
+        Frame::Python {
+            function: function.to_owned(),
+            file: "/site/torch/distributed_c10d.py".to_owned(),
+            line,
+        }
+    }
+
+    fn native(function: &str, library: &str) -> Frame {
+        Frame::Native {
+            function: Some(function.to_owned()),
+            library: library.to_owned(),
+        }
+    }
+
+    fn rank(rank: usize, frames: &[Frame], doing: &str) -> ProcessReport {
+        let main = Thread {
+            name: "MainThread".to_owned(),
+            doing: doing.to_owned(),
+            frames: frames.to_vec(),
+            ..Thread::default()
+        };
+        ProcessReport {
+            rank,
+            child: None,
+            trace: Trace {
+                pid: 100,
+                threads: vec![main],
+                notes: Vec::new(),
+            },
+        }
+    }
+
+    #[test]
+    fn the_rank_that_differs_has_a_group_of_its_own() {
+        let reduce = [native("poll", "libc.so.6"), python("all_reduce", 2870)];
+        let own = [python("step", 7)];
+        let ranks = [
+            rank(0, &reduce, "waits in `poll` on a"),
+            rank(1, &own, "runs"),
+            rank(2, &reduce, "waits in `poll` on b"),
+        ];
+        let lines: Vec<String> = groups(&ranks).iter().map(StackGroup::headline).collect();
+        let expected = [
+            "ranks 0, 2: waits in `poll` in `all_reduce` (distributed_c10d.py:2870)",
+            "rank 1: runs in `step` (distributed_c10d.py:7)",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn without_python_the_first_function_outside_the_system_counts() {
+        let frames = [
+            native("__futex_wait", "libc.so.6"),
+            native("gloo::waitRecv", "libtorch_cpu.so"),
+        ];
+        assert_eq!(
+            place(&frames).as_deref(),
+            Some("`gloo::waitRecv` (libtorch_cpu.so)")
+        );
+        assert_eq!(place(&frames[..1]), None);
+    }
+
+    #[test]
+    fn neighbours_are_shown_as_a_range() {
+        assert_eq!(shown(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+        assert_eq!(shown(&[]), "");
+    }
+}

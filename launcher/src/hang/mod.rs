@@ -1,0 +1,46 @@
+//! Explains a hang before it is ended: the stacks of all threads of all ranks of this node, grouped,
+//! in `hang_<n>.txt`.
+//!
+//! ```text
+//! SIGUSR2 ──────────────────────┐
+//! silence for --hang-timeout ───┴─► capture ─► trace, group, write ─► --on-hang report|abort|restart
+//!                                   (launcher's thread, ms)  (another thread)
+//! ```
+
+pub mod capture;
+pub mod groups;
+pub mod plan;
+pub mod text;
+pub mod watch;
+
+use stacks::Trace;
+
+/// What was found out about the ranks of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HangReport {
+    /// Number of the report in this launch, from 1.
+    pub number: usize,
+    /// The program that was launched.
+    pub title: String,
+    /// Name of this machine.
+    pub host: String,
+    /// When the ranks were captured (RFC 3339).
+    pub time: String,
+    /// Why the report was made.
+    pub reason: String,
+    /// The processes, ordered by rank.
+    pub processes: Vec<ProcessReport>,
+    /// The last lines that each rank wrote, if they were captured.
+    pub last_lines: Vec<(usize, Vec<String>)>,
+}
+
+/// The stacks of one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessReport {
+    /// Global rank.
+    pub rank: usize,
+    /// Name of the program, if the rank has started it; `None` for the rank's own process.
+    pub child: Option<String>,
+    /// Its stacks.
+    pub trace: Trace,
+}

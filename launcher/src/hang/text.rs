@@ -1,0 +1,159 @@
+//! The hang report as text. Pure.
+
+use std::fmt::Write as _;
+
+use jobs::printable::printable_line;
+use stacks::Frame;
+
+use crate::hang::groups::{Member, StackGroup, groups};
+use crate::hang::{HangReport, ProcessReport};
+
+/// Lines on the console that name groups; the file has all of them.
+const HEADLINES: usize = 2;
+
+/// Threads of one group that are named one by one.
+const MAX_MEMBERS: usize = 64;
+
+impl HangReport {
+    /// Returns the lines for the console: the smallest groups of main threads, because a rank that
+    /// differs from the others is likely to be the cause.
+    pub fn headlines(&self) -> Vec<String> {
+        let groups = groups(&self.processes);
+        let mut main: Vec<&StackGroup> = groups.iter().filter(|group| group.is_main()).collect();
+        main.sort_by_key(|group| group.members.len());
+        let mut lines: Vec<String> = main
+            .iter()
+            .take(HEADLINES)
+            .map(|group| printable_line(&group.headline()).into_owned())
+            .collect();
+        if let Some(more) = main.len().checked_sub(HEADLINES).filter(|more| *more > 0) {
+            lines.push(format!("{more} more groups of ranks"));
+        }
+        lines
+    }
+
+    /// Returns the contents of the file.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "Hang report {} of `{}` on {}, {}: {}\n",
+            self.number, self.title, self.host, self.time, self.reason
+        );
+        let groups = groups(&self.processes);
+        section(&mut text, "Main threads of the ranks");
+        for group in groups.iter().filter(|group| group.is_main()) {
+            push_group(&mut text, group);
+        }
+        section(
+            &mut text,
+            "Other threads, and processes that ranks have started",
+        );
+        for group in groups.iter().filter(|group| !group.is_main()) {
+            push_group(&mut text, group);
+        }
+        self.push_waits(&mut text);
+        self.push_notes(&mut text);
+        self.push_last_lines(&mut text);
+        text
+    }
+
+    fn push_waits(&self, text: &mut String) {
+        section(text, "What each main thread does in the kernel");
+        for process in self.processes.iter() {
+            let Some(main) = process.trace.threads.first() else {
+                continue;
+            };
+            line(text, &format!("{}: {}", name(process), main.doing));
+        }
+    }
+
+    fn push_notes(&self, text: &mut String) {
+        if self
+            .processes
+            .iter()
+            .all(|process| process.trace.notes.is_empty())
+        {
+            return;
+        }
+        section(text, "What is missing");
+        for process in &self.processes {
+            for note in &process.trace.notes {
+                line(text, &format!("{}: {note}", name(process)));
+            }
+        }
+    }
+
+    fn push_last_lines(&self, text: &mut String) {
+        for (rank, lines) in &self.last_lines {
+            section(text, &format!("Last lines of rank {rank}"));
+            lines.iter().for_each(|last| line(text, last));
+        }
+    }
+}
+
+fn name(process: &ProcessReport) -> String {
+    let pid = process.trace.pid;
+    match &process.child {
+        None => format!("rank {} (pid {pid})", process.rank),
+        Some(child) => format!("`{child}` of rank {} (pid {pid})", process.rank),
+    }
+}
+
+fn section(text: &mut String, title: &str) {
+    text.push('\n');
+    line(text, title);
+    line(text, &"-".repeat(title.chars().count()));
+}
+
+/// Adds a line; names from elsewhere may contain control characters.
+fn line(text: &mut String, line: &str) {
+    text.push_str(&printable_line(line));
+    text.push('\n');
+}
+
+fn push_group(text: &mut String, group: &StackGroup) {
+    line(text, &group.headline());
+    if !group.is_main() {
+        line(text, &format!("    {}", threads(&group.members)));
+    }
+    for frame in &group.frames {
+        line(text, &format!("      {}", shown(frame)));
+    }
+    if group.frames.is_empty() {
+        line(text, "      (no stack)");
+    }
+}
+
+fn threads(members: &[Member]) -> String {
+    let mut shown = String::new();
+    for (index, member) in members.iter().take(MAX_MEMBERS).enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
+        let Member { thread, pid, .. } = member;
+        // Writing into a string cannot fail.
+        let _ = match &member.child {
+            None => write!(shown, "{comma}`{thread}` of {pid}"),
+            Some(child) => write!(shown, "{comma}`{thread}` of `{child}` {pid}"),
+        };
+    }
+    match members
+        .len()
+        .checked_sub(MAX_MEMBERS)
+        .filter(|more| *more > 0)
+    {
+        Some(more) => format!("{shown} and {more} more"),
+        None => shown,
+    }
+}
+
+fn shown(frame: &Frame) -> String {
+    match frame {
+        Frame::Python {
+            function,
+            file,
+            line,
+        } => format!("{function}  {file}:{line}"),
+        Frame::Native { function, library } => {
+            let function = function.as_deref().unwrap_or("?");
+            format!("{function}  {library}")
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Captures registers and stack memory of all threads of a process while it stands still.
+//!
+//! ```text
+//! facts ─► PTRACE_SEIZE ─► PTRACE_INTERRUPT ─► wait for the stop ─► registers, stack ─► PTRACE_DETACH
+//! ```
+//! The process notices nothing: system calls are restarted by the kernel, and a signal that arrives
+//! in between is delivered afterwards.
+
+use std::fs;
+use std::io::IoSliceMut;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::facts::Facts;
+use crate::maps::{self, Mapping};
+
+/// Threads of one process beyond this number are not captured.
+const MAX_THREADS: usize = 1024;
+
+/// Bytes of each stack that are copied, from its innermost frame on.
+const MAX_STACK: u64 = 256 << 10;
+
+/// Bytes below the stack pointer that a leaf function may use (System V ABI: the red zone).
+const RED_ZONE: u64 = 128;
+
+/// How long a thread may take to stop. It stops at once, unless it is in the kernel and cannot be
+/// interrupted.
+const STOP_TIME: Duration = Duration::from_millis(200);
+
+/// What was captured of one process.
+#[derive(Clone, Debug, Default)]
+pub struct Captured {
+    /// Its process id.
+    pub pid: i32,
+    /// Its memory mappings.
+    pub mappings: Vec<Mapping>,
+    /// Its threads; the first one is the main thread.
+    pub threads: Vec<CapturedThread>,
+    /// Threads that had not stopped in time. They must be passed to [`release`] until it is empty:
+    /// they stop when they leave the kernel.
+    pub stopping: Vec<i32>,
+    /// What could not be captured, and why.
+    pub notes: Vec<String>,
+}
+
+/// What was captured of one thread.
+#[derive(Clone, Debug, Default)]
+pub struct CapturedThread {
+    /// Its thread id.
+    pub tid: i32,
+    /// Its name, and what it does in the kernel.
+    pub facts: Facts,
+    /// What it does in the kernel, in words.
+    pub doing: String,
+    /// Its registers; `None` if it could not be stopped.
+    pub registers: Option<Registers>,
+    /// Memory of its stack.
+    pub stack: Stack,
+}
+
+/// The registers from which a stack is unwound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// Address of the next instruction.
+    pub instruction: u64,
+    /// Stack pointer.
+    pub stack: u64,
+    /// Frame pointer.
+    pub frame: u64,
+    /// Return address of a leaf function; 0 where the architecture has no such register.
+    pub link: u64,
+}
+
+/// A copy of stack memory.
+#[derive(Clone, Debug, Default)]
+pub struct Stack {
+    /// Address of the first byte.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Stack {
+    /// Reads the word at `address`.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        let bytes = self.bytes.get(at..at.checked_add(8)?)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
+/// Captures the process `pid`. Threads that cannot be stopped, for want of permission or because
+/// the kernel does not let them, are returned without registers, and a note says why.
+pub fn capture(pid: i32) -> Captured {
+    let mappings = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mut captured = Captured {
+        pid,
+        mappings: maps::parse(&mappings),
+        ..Captured::default()
+    };
+    let mut refused = None;
+    for tid in thread_ids(pid) {
+        let thread = match CapturedThread::capture(pid, tid, &mut captured.stopping) {
+            Ok(thread) => thread,
+            Err((thread, err)) => {
+                refused.get_or_insert(err);
+                thread
+            }
+        };
+        captured.threads.push(thread);
+    }
+    captured.notes.extend(refused.map(refusal));
+    if !captured.stopping.is_empty() {
+        captured.notes.push(format!(
+            "{} of its threads did not stop within {} ms and have no stack here",
+            captured.stopping.len(),
+            STOP_TIME.as_millis()
+        ));
+    }
+    captured
+}
+
+/// Lets threads go that stopped later than their capture could wait. Returns those that still have
+/// not stopped.
+pub fn release(stopping: Vec<i32>) -> Vec<i32> {
+    let is_stopping = |tid: &i32| match stop_of(Pid::from_raw(*tid)) {
+        Some(Stop::At(signal)) => {
+            ptrace::detach(Pid::from_raw(*tid), signal).ok();
+            false
+        }
+        Some(Stop::Gone) => false,
+        None => true,
+    };
+    stopping.into_iter().filter(is_stopping).collect()
+}
+
+fn refusal(err: Errno) -> String {
+    match err {
+        Errno::EPERM | Errno::EACCES => {
+            "its stacks cannot be read: ptrace is not permitted here (kernel.yama.ptrace_scope, a \
+             container without SYS_PTRACE, or another debugger); what its threads do in the kernel \
+             is known"
+                .to_owned()
+        }
+        err => format!("its stacks cannot be read: {}", err.desc()),
+    }
+}
+
+/// Returns the ids of the threads of `pid`, the main thread first.
+fn thread_ids(pid: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    let mut ids: Vec<i32> = entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    ids.sort_unstable_by_key(|tid| (*tid != pid, *tid));
+    ids.truncate(MAX_THREADS);
+    ids
+}
+
+impl CapturedThread {
+    /// Captures one thread. If it cannot be stopped, it comes with the error, or is added to
+    /// `stopping`.
+    fn capture(
+        pid: i32,
+        tid: i32,
+        stopping: &mut Vec<i32>,
+    ) -> Result<CapturedThread, (CapturedThread, Errno)> {
+        let facts = Facts::read(pid, tid);
+        let mut thread = CapturedThread {
+            tid,
+            doing: facts.doing(pid),
+            facts,
+            ..CapturedThread::default()
+        };
+        if matches!(thread.facts.state, 'D' | 'Z' | 'X') {
+            return Ok(thread);
+        }
+        let id = Pid::from_raw(tid);
+        if let Err(err) = ptrace::seize(id, Options::empty()) {
+            return Err((thread, err));
+        }
+        match interrupted(id) {
+            None => stopping.push(tid),
+            Some(Stop::Gone) => {}
+            Some(Stop::At(signal)) => {
+                thread.registers = registers(id);
+                if let Some(registers) = thread.registers {
+                    thread.stack = stack(pid, registers.stack);
+                }
+                ptrace::detach(id, signal).ok();
+            }
+        }
+        Ok(thread)
+    }
+}
+
+/// How a thread stopped.
+enum Stop {
+    /// It stands still; this signal is to be delivered when it goes on.
+    At(Option<Signal>),
+    /// It has ended.
+    Gone,
+}
+
+/// Interrupts the thread and waits until it stands still; `None` if that takes too long.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the kernel reports the stop of a foreign thread by `waitpid` only, which has no timeout"
+)]
+fn interrupted(tid: Pid) -> Option<Stop> {
+    if ptrace::interrupt(tid).is_err() {
+        return Some(Stop::Gone);
+    }
+    let deadline = Instant::now() + STOP_TIME;
+    loop {
+        if let Some(stop) = stop_of(tid) {
+            return Some(stop);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Returns how the thread stopped, if it has.
+fn stop_of(tid: Pid) -> Option<Stop> {
+    let all_threads = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
+    match waitpid(tid, Some(all_threads)) {
+        Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => None,
+        Ok(WaitStatus::PtraceEvent(..)) => Some(Stop::At(None)),
+        Ok(WaitStatus::Stopped(_, signal)) => Some(Stop::At(Some(signal))),
+        // `nix` has no name for a real-time signal, so it cannot be delivered again.
+        Err(Errno::EINVAL) => Some(Stop::At(None)),
+        Ok(_) | Err(_) => Some(Stop::Gone),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers(tid: Pid) -> Option<Registers> {
+    let all = ptrace::getregs(tid).ok()?;
+    Some(Registers {
+        instruction: all.rip,
+        stack: all.rsp,
+        frame: all.rbp,
+        link: 0,
+    })
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers(tid: Pid) -> Option<Registers> {
+    let all = ptrace::getregs(tid).ok()?;
+    Some(Registers {
+        instruction: all.pc,
+        stack: all.sp,
+        frame: all.regs[29],
+        link: all.regs[30],
+    })
+}
+
+/// Copies the stack from its innermost frame on, up to its end or [`MAX_STACK`].
+fn stack(pid: i32, pointer: u64) -> Stack {
+    let start = pointer.saturating_sub(RED_ZONE);
+    let copy = read(pid, start..start.saturating_add(MAX_STACK));
+    Stack { start, bytes: copy }
+}
+
+/// Reads memory of the process, as far as it is mapped.
+pub(crate) fn read(pid: i32, addresses: Range<u64>) -> Vec<u8> {
+    /// Memory is mapped in pages; one that is not ends the copy.
+    const PAGE: u64 = 4096;
+    let mut bytes = Vec::new();
+    let mut at = addresses.start;
+    while at < addresses.end {
+        let end = ((at / PAGE).saturating_add(16) * PAGE).min(addresses.end);
+        let wanted = usize::try_from(end - at).unwrap_or(0);
+        let mut piece = vec![0; wanted];
+        let from = [RemoteIoVec {
+            base: usize::try_from(at).unwrap_or(usize::MAX),
+            len: wanted,
+        }];
+        let into = &mut [IoSliceMut::new(&mut piece)];
+        let Ok(copied) = process_vm_readv(Pid::from_raw(pid), into, &from) else {
+            break;
+        };
+        bytes.extend_from_slice(&piece[..copied]);
+        if copied < wanted {
+            break;
+        }
+        at = end;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_outside_the_copy_is_none() {
+        let stack = Stack {
+            start: 16,
+            bytes: vec![1, 0, 0, 0, 0, 0, 0, 0, 9],
+        };
+        assert_eq!(stack.word(16), Some(1_u64.to_le()));
+        assert_eq!(stack.word(8), None);
+        assert_eq!(stack.word(17), Some(9 << 56).map(u64::to_le));
+        assert_eq!(stack.word(18), None);
+        assert_eq!(stack.word(u64::MAX), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! Tests of hang reports: the stacks of all ranks on request, and when a rank is silent.
+
+use std::fs;
+
+use crate::command::Rrun;
+
+/// Waits in a function of its own until the file `go` exists. A file named by the rank says that it
+/// has come so far.
+const WAITING: &str = "
+import os, pathlib, time
+
+def wait_for_the_gripper():
+    pathlib.Path('up.' + os.environ['RANK']).write_text('up')
+    while not pathlib.Path('go').exists():
+        time.sleep(0.2)
+
+wait_for_the_gripper()
+";
+
+/// Rank 1 sleeps in its first attempt.
+const SLEEPER: &str = "[ $RANK.$TORCHELASTIC_RESTART_COUNT = 1.0 ] && exec sleep 10000; \
+                       [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; \
+                       while :; do :; done";
+
+/// All ranks but one enter a collective.
+const DEADLOCK: &str = "
+import os, pathlib, time
+import torch, torch.distributed as dist
+
+def skips_the_collective():
+    while not pathlib.Path('go').exists():
+        time.sleep(0.2)
+
+def reduces(value):
+    dist.all_reduce(value)
+
+dist.init_process_group('gloo')
+rank = dist.get_rank()
+pathlib.Path('up.%d' % rank).write_text('up')
+if rank == 1:
+    skips_the_collective()
+reduces(torch.ones(2))
+";
+
+/// Returns the text of the only report in `logs`.
+fn report(read: impl Fn(&str) -> String, folder: &str) -> String {
+    read(&format!("{folder}/hang_1.txt"))
+}
+
+#[test]
+fn sigusr2_writes_the_stacks_and_the_launch_goes_on() {
+    let rrun = Rrun::new()
+        .nproc(2)
+        .options(&["--log-dir", "logs"])
+        .file("waiting.py", WAITING)
+        .program(&["waiting.py"]);
+    let running = rrun.start();
+    running.wait_for_files(&["up.0", "up.1"]);
+    running.signal("USR2");
+    running.wait_for_stderr("all stacks: ");
+    running.write("go");
+    let ended = running.wait().succeeds();
+    let text = report(|name| ended.text(name), &ended.only_entry("logs"));
+    assert!(
+        text.contains("`wait_for_the_gripper` (waiting.py:"),
+        "{text}"
+    );
+    assert!(text.contains("ranks 0-1: "), "{text}");
+    ended.stderr_has("ranks 0-1: waits in ");
+}
+
+#[test]
+fn a_silent_rank_is_killed_and_restarted_if_that_is_wanted() {
+    let rrun = Rrun::new().nproc(2).max_restarts(1).options(&[
+        "--log-dir",
+        "logs",
+        "--hang-timeout",
+        "2",
+        "--on-hang",
+        "restart",
+    ]);
+    let ended = rrun.sh(SLEEPER).succeeds();
+    ended
+        .stderr_has("no output and no CPU time of rank 1 for 2 s")
+        .stderr_has("rank 1 was killed by SIGKILL");
+}
+
+#[test]
+fn a_silent_rank_ends_the_launch_if_that_is_wanted() {
+    let rrun = Rrun::new()
+        .nproc(2)
+        .options(&["--hang-timeout", "2", "--on-hang", "abort"]);
+    rrun.sh("exec sleep 10000")
+        .fails_with(1)
+        .stderr_has("ranks 0-1")
+        .stderr_has("--on-hang abort");
+}
+
+#[test]
+fn without_a_wish_a_silent_rank_is_only_reported() {
+    let rrun = Rrun::new().options(&["--hang-timeout", "2"]);
+    let running = rrun.sh("until test -s go; do sleep 0.5; done").start();
+    running.wait_for_stderr("all stacks: ");
+    running.write("go");
+    running.wait().succeeds().stderr_lacks("killed");
+}
+
+#[test]
+fn the_rank_that_skips_a_collective_stands_out() {
+    let rrun = Rrun::new()
+        .nproc(3)
+        .options(&["--log-dir", "logs"])
+        .file("deadlock.py", DEADLOCK)
+        .program(&["deadlock.py"]);
+    let running = rrun.start();
+    running.wait_for_files(&["up.0", "up.1", "up.2"]);
+    let stands_out = |text: &str| {
+        text.contains("in `skips_the_collective` (deadlock.py:") && text.contains("in `all_reduce`")
+    };
+    // A rank may be asked on its way into the collective, then it is asked again.
+    let mut number = 0;
+    let deadline = 50;
+    while !stands_out(&running.stderr()) && number < deadline {
+        number += 1;
+        running.signal("USR2");
+        running.wait_for_count("all stacks: ", number);
+    }
+    running.write("go");
+    let ended = running.wait().succeeds();
+    ended
+        .stderr_has("rank 1: waits in ")
+        .stderr_has("ranks 0, 2: waits in ");
+    let folder = ended.path(&ended.only_entry("logs"));
+    let last = fs::read_to_string(folder.join(format!("hang_{number}.txt"))).expect("a report");
+    assert!(last.contains("gloo::"), "{last}");
+}
+
+#[test]
+fn a_wrong_timeout_is_refused() {
+    for (options, why) in [
+        (["--hang-timeout", "0"], "--hang-timeout must be"),
+        (["--on-hang", "abort"], "--on-hang needs --hang-timeout"),
+    ] {
+        Rrun::new()
+            .options(&options)
+            .sh("true")
+            .fails_with(1)
+            .stderr_has(why);
+    }
+}
