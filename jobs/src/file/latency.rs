@@ -28,9 +28,12 @@ pub(super) fn latency(fields: &mut FileFields) -> Result<Option<InferenceLatency
         }
     };
     let mut object = FileFields::new(&place, value)?;
+    // First of all: a misspelt field would be reported as a missing one.
+    if let Some(field) = object.left().find(|field| !FIELDS.contains(field)) {
+        return Err(object.unknown(field, FIELDS));
+    }
     let delay = delay(&mut object)?;
     let hold = hold(&mut object)?;
-    object.finish(FIELDS)?;
     Ok(Some(InferenceLatency { delay, hold }))
 }
 

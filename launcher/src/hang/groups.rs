@@ -93,16 +93,18 @@ impl StackGroup {
         ranks
     }
 
-    /// Returns one line about the group, such as "ranks 0-2 wait in `futex` in `all_reduce`
-    /// (distributed_c10d.py:2870)".
+    /// Returns one line about the group, such as "ranks 0-2: `all_reduce`
+    /// (distributed_c10d.py:2870), waiting in `futex`".
     pub fn headline(&self) -> String {
         let ranks = self.ranks();
         let who = match ranks.as_slice() {
             [rank] => format!("rank {rank}"),
             many => format!("ranks {}", shown(many)),
         };
-        let place = place(&self.frames).map_or_else(String::new, |place| format!(" in {place}"));
-        format!("{who}: {}{place}", self.doing)
+        match place(&self.frames) {
+            Some(place) => format!("{who}: {place}, {}", self.doing),
+            None => format!("{who}: {}", self.doing),
+        }
     }
 }
 
@@ -195,14 +197,14 @@ mod tests {
         let reduce = [native("poll", "libc.so.6"), python("all_reduce", 2870)];
         let own = [python("step", 7)];
         let ranks = [
-            rank(0, &reduce, "waits in `poll` on a"),
-            rank(1, &own, "runs"),
-            rank(2, &reduce, "waits in `poll` on b"),
+            rank(0, &reduce, "waiting in `poll` on a"),
+            rank(1, &own, "running"),
+            rank(2, &reduce, "waiting in `poll` on b"),
         ];
         let lines: Vec<String> = groups(&ranks).iter().map(StackGroup::headline).collect();
         let expected = [
-            "ranks 0, 2: waits in `poll` in `all_reduce` (distributed_c10d.py:2870)",
-            "rank 1: runs in `step` (distributed_c10d.py:7)",
+            "ranks 0, 2: `all_reduce` (distributed_c10d.py:2870), waiting in `poll`",
+            "rank 1: `step` (distributed_c10d.py:7), running",
         ];
         assert_eq!(lines, expected);
     }

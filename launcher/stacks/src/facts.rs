@@ -46,13 +46,13 @@ impl Facts {
     pub fn doing(&self, pid: i32) -> String {
         let Some(call) = self.call else {
             return match self.state {
-                'R' => "runs".to_owned(),
-                'D' => "sleeps uninterruptibly".to_owned(),
-                'T' | 't' => "is stopped".to_owned(),
-                'Z' | 'X' => "has ended".to_owned(),
+                'R' => "running".to_owned(),
+                'D' => "sleeping uninterruptibly".to_owned(),
+                'T' | 't' => "stopped".to_owned(),
+                'Z' | 'X' => "ended".to_owned(),
                 _ => self.wait_channel.as_ref().map_or_else(
-                    || "sleeps".to_owned(),
-                    |channel| format!("sleeps in {channel}"),
+                    || "sleeping".to_owned(),
+                    |channel| format!("sleeping in {channel}"),
                 ),
             };
         };
@@ -61,8 +61,8 @@ impl Facts {
             |name| format!("`{name}`"),
         );
         match file(pid, call) {
-            Some(file) => format!("waits in {name} on {file}"),
-            None => format!("waits in {name}"),
+            Some(file) => format!("waiting in {name} on {file}"),
+            None => format!("waiting in {name}"),
         }
     }
 }
@@ -238,6 +238,6 @@ mod tests {
             .find(|doing| doing.contains("nanosleep"));
         child.kill().expect("it runs");
         child.wait().expect("it ends");
-        assert_eq!(doing.as_deref(), Some("waits in `clock_nanosleep`"));
+        assert_eq!(doing.as_deref(), Some("waiting in `clock_nanosleep`"));
     }
 }

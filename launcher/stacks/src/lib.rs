@@ -8,6 +8,8 @@
 //! the same time: `waitpid` would report the stops of the captured threads as its own. Neither the
 //! captured process nor its files are trusted: every length is limited.
 
+#![forbid(unsafe_code)]
+
 pub mod capture;
 pub mod elf;
 pub mod facts;

@@ -240,9 +240,9 @@ impl<'a> LaunchDriver<'a> {
 
     fn exited(&mut self) -> Vec<GroupEvent> {
         let round = self.round();
+        self.release_captured();
         let exited = self.attempt.exited(&round, SystemTime::now());
         let served = self.server_exited();
-        self.release_captured();
         self.leftovers.reap(&self.attempt.pids());
         // Where ranks fail one by one, `promise` and `lose` report each failure together with its
         // consequence.

@@ -202,7 +202,10 @@ pub fn ended(pid: Pid) -> io::Result<Option<(Exit, Usage)>> {
     } else {
         Exit::Signal(status)
     };
-    Ok((found != 0).then(|| (exit, Usage::new(usage))))
+    // A child that is stopped for its stacks to be read is reported here, too.
+    let ends = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
+    let has_ended = found != 0 && ends.contains(&info.si_code);
+    Ok(has_ended.then(|| (exit, Usage::new(usage))))
 }
 
 #[cfg(test)]

@@ -6,12 +6,13 @@
 //!    ▲                                          └── decided ───┘
 //!    └──────────── begins no more episodes ◄────────┘
 //! ```
-//! Every rank publishes the outcomes of its episodes, about once a second. Only rank 0 reads the
+//! Every rank publishes the outcomes of its episodes, every tenth of a second and at least once a
+//! second. Only rank 0 reads the
 //! reference and looks at the rounds. The store carries the outcomes because the journals of other
 //! nodes may not be visible. A rank that is restarted publishes its journal again, and rank 0 reads
 //! all batches again; what is there twice counts once.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use jobs::episode::Episode;
 use jobs::job::JobIndex;
@@ -29,6 +30,10 @@ const BATCH: usize = 5000;
 
 /// Time limit for the value of a key that is there.
 const ANSWER: Duration = Duration::from_secs(1);
+
+/// Interval of exchanges when episodes end, for one rank; each further rank adds a millisecond,
+/// because rank 0 asks for the outcomes of all.
+const PERIOD: Duration = Duration::from_millis(100);
 
 /// Time that the other ranks wait for rank 0 to judge what the journals have, so that they do not
 /// start on a run that is decided. Without an answer they start.
@@ -61,6 +66,10 @@ pub struct EarlyStop {
     /// Outcomes of this rank that are not in the store yet.
     unsent: Vec<Outcome>,
     judge: Option<Judge>,
+    /// Interval of exchanges when episodes end.
+    period: Duration,
+    /// When outcomes were last exchanged.
+    exchanged: Option<Instant>,
 }
 
 /// The part of rank 0.
@@ -87,7 +96,20 @@ impl EarlyStop {
             stop,
             unsent: Vec::new(),
             judge: comparison.map(judge),
+            period: PERIOD + Duration::from_millis(world_size as u64),
+            exchanged: None,
         }
+    }
+
+    /// Returns whether outcomes should be exchanged when an episode ends at `now`.
+    pub fn is_due(&self, now: Instant) -> bool {
+        let is_over = |then: Instant| now.saturating_duration_since(then) >= self.period;
+        self.exchanged.is_none_or(is_over)
+    }
+
+    /// Takes note of an exchange.
+    pub fn exchanged(&mut self, now: Instant) {
+        self.exchanged = Some(now);
     }
 
     /// Judges what the journals have before any rank starts an episode; returns a message as

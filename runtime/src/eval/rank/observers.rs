@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use jobs::episode::Episode;
 use jobs::launch::LaunchLock;
 
+use crate::clock::now;
 use crate::console::{self, Level};
 use crate::device::gpu;
 use crate::eval::monitor::heartbeat::Heartbeat;
@@ -54,11 +55,11 @@ impl<'a> Observers<'a> {
 
     /// Publishes the outcomes of this rank, and looks whether a sequential test has decided.
     pub fn exchange_outcomes(&mut self) {
-        let store = self.peers.eval_store();
-        let decided = self
-            .early_stop
-            .as_mut()
-            .and_then(|early_stop| early_stop.exchange(store));
+        let Some(early_stop) = &mut self.early_stop else {
+            return;
+        };
+        early_stop.exchanged(now());
+        let decided = early_stop.exchange(self.peers.eval_store());
         if let Some(text) = decided {
             self.progress.say(&text);
         }
@@ -99,8 +100,12 @@ impl JobObserver for Observers<'_> {
     }
 
     fn ended(&mut self, episode: &Episode) {
-        if let Some(early_stop) = &mut self.early_stop {
-            early_stop.ended(episode);
+        let Some(early_stop) = &mut self.early_stop else {
+            return;
+        };
+        early_stop.ended(episode);
+        if early_stop.is_due(now()) {
+            self.exchange_outcomes();
         }
     }
 
