@@ -82,7 +82,7 @@ pub enum JobFileError {
     },
     /// The Experiment is refused.
     #[error(transparent)]
-    Experiment(#[from] ConfigError),
+    Experiment(Box<ConfigError>),
     /// A field is wrong.
     #[error("`{}`: {refusal}", path.display())]
     Field {
@@ -91,6 +91,12 @@ pub enum JobFileError {
         /// The field, and why it is refused.
         refusal: FieldError,
     },
+}
+
+impl From<ConfigError> for JobFileError {
+    fn from(err: ConfigError) -> Self {
+        Self::Experiment(Box::new(err))
+    }
 }
 
 impl JobFile {

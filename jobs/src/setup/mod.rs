@@ -48,7 +48,7 @@ pub enum SetupError {
     Jobs(#[from] JobFileError),
     /// The command line changes an Experiment, and there is none.
     #[error("`{0}` changes an Experiment, and none is given: use --experiment FILE.yaml")]
-    NoExperiment(Change),
+    NoExperiment(Box<Change>),
     /// A configuration or an Experiment is refused.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -138,7 +138,7 @@ impl Setup {
         if let Some(change) = args.changes.first()
             && !args.jobs.as_deref().is_some_and(is_experiment)
         {
-            return Err(SetupError::NoExperiment(change.clone()));
+            return Err(SetupError::NoExperiment(Box::new(change.clone())));
         }
         let JobsAsGiven { mut file, unused } = match &args.resume {
             Some(folder) if args.jobs.is_none() && !config.has_jobs() => {

@@ -142,11 +142,11 @@ const WATCH: Examples = &[
     ),
     (
         "rrun watch --checkpoints runs/pick --jobs jobs.json --gpus 7 --order newest",
-        "on one GPU, the newest first",
+        "newest first",
     ),
     (
-        "rrun watch --checkpoints runs/pick --jobs jobs.json --once -- --nproc-per-node 2",
-        "what is there, on two ranks",
+        "rrun watch --checkpoints runs/pick --jobs jobs.json -- --nproc-per-node 2",
+        "on two ranks",
     ),
 ];
 

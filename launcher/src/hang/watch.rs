@@ -141,10 +141,12 @@ mod tests {
     #[test]
     fn a_rank_that_only_wakes_up_now_and_then_hangs() {
         let (mut watch, start) = watch();
-        let hung = (0..=60)
-            .map(|second| watch.observe(at(start, second), &[(LocalRank(0), activity(second, 0))]))
-            .next_back();
-        assert_eq!(hung, Some(vec![LocalRank(0)]));
+        for second in 0..60 {
+            let hung = watch.observe(at(start, second), &[(LocalRank(0), activity(second, 0))]);
+            assert_eq!(hung, [], "after {second} s");
+        }
+        let hung = watch.observe(at(start, 60), &[(LocalRank(0), activity(60, 0))]);
+        assert_eq!(hung, [LocalRank(0)]);
     }
 
     #[test]

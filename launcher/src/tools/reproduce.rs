@@ -82,7 +82,10 @@ pub(super) enum ReproduceError {
         err: CertificateError,
     },
     #[error("the jobs of `{}`: {err}", path.display())]
-    Jobs { path: PathBuf, err: JobFileError },
+    Jobs {
+        path: PathBuf,
+        err: Box<JobFileError>,
+    },
     #[error(
         "`{}` has only some episodes of its jobs, which cannot be compared in rounds; `rrun verify \
          {} --rerun 8` runs some of them again", .0.display(), .0.display()
@@ -211,7 +214,7 @@ impl ReproduceArgs {
         let hash = sha256::of(jobs.to_string());
         let file = JobFile::new(path, hash, jobs).map_err(|err| ReproduceError::Jobs {
             path: path.clone(),
-            err,
+            err: Box::new(err),
         })?;
         let variable = |name: &str| std::env::var(name).ok();
         let uses = trust::untrusted(&file.jobs, file.model_server.as_ref(), &variable);

@@ -107,13 +107,14 @@ pub fn capture(pid: i32) -> Captured {
     };
     let mut refused = None;
     for tid in thread_ids(pid) {
-        let thread = match CapturedThread::capture(pid, tid, &mut captured.stopping) {
-            Ok(thread) => thread,
-            Err((thread, err)) => {
+        let mut thread = CapturedThread::of_proc(pid, tid);
+        match thread.stop(pid) {
+            Ok(true) => {}
+            Ok(false) => captured.stopping.push(tid),
+            Err(err) => {
                 refused.get_or_insert(err);
-                thread
             }
-        };
+        }
         captured.threads.push(thread);
     }
     captured.notes.extend(refused.map(refusal));
@@ -167,39 +168,37 @@ fn thread_ids(pid: i32) -> Vec<i32> {
 }
 
 impl CapturedThread {
-    /// Captures one thread. If it cannot be stopped, it comes with the error, or is added to
-    /// `stopping`.
-    fn capture(
-        pid: i32,
-        tid: i32,
-        stopping: &mut Vec<i32>,
-    ) -> Result<CapturedThread, (CapturedThread, Errno)> {
+    /// Returns what `/proc` says of a thread.
+    fn of_proc(pid: i32, tid: i32) -> CapturedThread {
         let facts = Facts::read(pid, tid);
-        let mut thread = CapturedThread {
+        CapturedThread {
             tid,
             doing: facts.doing(pid),
             facts,
             ..CapturedThread::default()
-        };
-        if matches!(thread.facts.state, 'D' | 'Z' | 'X') {
-            return Ok(thread);
         }
-        let id = Pid::from_raw(tid);
-        if let Err(err) = ptrace::seize(id, Options::empty()) {
-            return Err((thread, err));
+    }
+
+    /// Stops the thread for as long as it takes to copy its registers and its stack. Returns false
+    /// if it has not stopped in time, and will stop later.
+    fn stop(&mut self, pid: i32) -> Result<bool, Errno> {
+        if matches!(self.facts.state, 'D' | 'Z' | 'X') {
+            return Ok(true);
         }
+        let id = Pid::from_raw(self.tid);
+        ptrace::seize(id, Options::empty())?;
         match interrupted(id) {
-            None => stopping.push(tid),
+            None => return Ok(false),
             Some(Stop::Gone) => {}
             Some(Stop::At(signal)) => {
-                thread.registers = registers(id);
-                if let Some(registers) = thread.registers {
-                    thread.stack = stack(pid, registers.stack);
+                self.registers = registers(id);
+                if let Some(registers) = self.registers {
+                    self.stack = stack(pid, registers.stack);
                 }
                 ptrace::detach(id, signal).ok();
             }
         }
-        Ok(thread)
+        Ok(true)
     }
 }
 
@@ -313,7 +312,7 @@ mod tests {
         };
         assert_eq!(stack.word(16), Some(1_u64.to_le()));
         assert_eq!(stack.word(8), None);
-        assert_eq!(stack.word(17), Some(9 << 56).map(u64::to_le));
+        assert_eq!(stack.word(17), Some(u64::to_le(9 << 56)));
         assert_eq!(stack.word(18), None);
         assert_eq!(stack.word(u64::MAX), None);
     }

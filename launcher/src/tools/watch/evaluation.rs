@@ -114,10 +114,10 @@ impl EvaluationFiles {
         let told = self
             .report()
             .and_then(|report| report.failures.first().cloned());
-        let errors = log.lines().filter(|line| line.contains("error:"));
+        let mut errors = log.lines().filter(|line| line.contains("error:"));
         let line = told
             .map(|failure| failure.reason)
-            .or(errors.last().map(str::to_owned));
+            .or(errors.next_back().map(str::to_owned));
         let last = line
             .or(log.lines().last().map(str::to_owned))
             .unwrap_or_default();

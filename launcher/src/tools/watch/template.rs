@@ -29,7 +29,7 @@ pub(in crate::tools) enum TemplateError {
     #[error(transparent)]
     File(#[from] JobFileError),
     #[error("`{}`: {err}", path.display())]
-    Job { path: PathBuf, err: JobRefusal },
+    Job { path: PathBuf, err: Box<JobRefusal> },
     #[error(
         "`{}`: no job has a policy with a checkpoint; write `{PLACEHOLDER}` where its path belongs",
         path.display()
@@ -53,7 +53,10 @@ impl Template {
         }
         let jobs = file::checked(path, &example)?;
         let path = path.to_owned();
-        known::check(&jobs).map_err(|err| TemplateError::Job { path, err })?;
+        known::check(&jobs).map_err(|err| TemplateError::Job {
+            path,
+            err: Box::new(err),
+        })?;
         Ok(template)
     }
 
