@@ -137,15 +137,15 @@ const REPORT: Examples = &[
 
 const WATCH: Examples = &[
     (
-        "rrun watch --checkpoints runs/pick --jobs jobs.json",
-        "until it is interrupted",
+        "rrun watch --checkpoints runs --jobs jobs.json",
+        "until interrupted",
     ),
     (
-        "rrun watch --checkpoints runs/pick --jobs jobs.json --gpus 7 --order newest",
+        "rrun watch --checkpoints runs --jobs jobs.json --gpus 7 --order newest",
         "newest first",
     ),
     (
-        "rrun watch --checkpoints runs/pick --jobs jobs.json -- --nproc-per-node 2",
+        "rrun watch --checkpoints runs --jobs jobs.json -- --nproc-per-node 2",
         "on two ranks",
     ),
 ];
@@ -183,7 +183,7 @@ const CERTIFY: Examples = &[
 const LEADERBOARD: Examples = &[
     (
         "rrun leaderboard certificates/",
-        "every certificate in it, into outputs/leaderboard",
+        "every certificate in it",
     ),
     (
         "rrun leaderboard certificates/ --allowed-signers signers",
