@@ -181,10 +181,7 @@ const CERTIFY: Examples = &[
 ];
 
 const LEADERBOARD: Examples = &[
-    (
-        "rrun leaderboard certificates/",
-        "every certificate in it",
-    ),
+    ("rrun leaderboard certificates/", "every certificate in it"),
     (
         "rrun leaderboard certificates/ --allowed-signers signers",
         "with the names of the signers",
