@@ -6,7 +6,7 @@ import subprocess
 
 import night
 import pytest
-from test_page import HERE, LOOKS
+from test_page import LOOKS, see
 
 SECTIONS = ["results", "refused", "ranks", "limits"]
 LIMIT_S = 300
@@ -35,11 +35,6 @@ def board(tmp_path_factory):
 @pytest.fixture(scope="module")
 def url(board):
     return (board / "leaderboard.html").as_uri()
-
-
-def see(tab, url, width=1280, dark=False):
-    tab.open(url, width, dark=dark, mobile=width < 500)
-    tab.run((HERE / "probes.js").read_text())
 
 
 @pytest.mark.parametrize("width, dark", LOOKS)

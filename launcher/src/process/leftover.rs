@@ -234,7 +234,8 @@ impl Leftovers {
     }
 }
 
-fn pids() -> impl Iterator<Item = i32> {
+/// Returns the processes of this machine.
+pub(crate) fn pids() -> impl Iterator<Item = i32> {
     fs::read_dir("/proc")
         .into_iter()
         .flatten()

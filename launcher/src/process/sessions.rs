@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
+use crate::process::leftover::pids;
+
 /// Ticks per second of the times in `/proc`: Linux shows them in hundredths of a second on every
 /// architecture (`USER_HZ`).
 const TICKS_PER_SECOND: u32 = 100;
@@ -23,9 +25,7 @@ pub struct SessionProcess {
 
 /// Returns the living processes of these sessions, ordered by pid.
 pub fn processes(sessions: &BTreeSet<i32>) -> Vec<SessionProcess> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut found: Vec<SessionProcess> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    let mut found: Vec<SessionProcess> = pids()
         .filter_map(process)
         .filter(|process| sessions.contains(&process.session))
         .collect();

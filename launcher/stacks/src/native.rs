@@ -23,10 +23,12 @@ use framehop::x86_64::{
 /// Frames beyond this number are left out.
 const MAX_FRAMES: usize = 256;
 
-/// Unwind tables of files, shared by all processes that have mapped them.
+/// Unwind tables and names of functions of files, shared by all processes that have mapped them.
 #[derive(Debug, Default)]
 pub struct Files {
     tables: BTreeMap<PathBuf, Option<Arc<UnwindTables>>>,
+    /// Names by address in the file; `None` for an address without a name.
+    names: BTreeMap<PathBuf, BTreeMap<u64, Option<String>>>,
 }
 
 /// An address in the code of a file.
@@ -43,7 +45,7 @@ pub struct ProcessUnwinder<'a> {
     root: PathBuf,
     mappings: &'a [Mapping],
     files: &'a mut Files,
-    unwinder: NativeUnwinder<Vec<u8>>,
+    unwinder: NativeUnwinder<Arc<[u8]>>,
     /// Files whose tables the unwinder has, with the distance of their addresses in memory.
     loaded: BTreeMap<PathBuf, Option<u64>>,
 }
@@ -163,10 +165,29 @@ impl Files {
             .or_insert_with(|| elf::unwind_tables(&file).ok().map(Arc::new));
         tables.clone()
     }
+
+    /// Returns the names of functions at these addresses of a file. Ranks mostly stand at the same
+    /// addresses, so the symbols of a file are searched once, and not for each process.
+    fn names(&mut self, file: PathBuf, wanted: &[u64]) -> &BTreeMap<u64, Option<String>> {
+        let known = self.names.entry(file.clone()).or_default();
+        let is_new = |address: &u64| !known.contains_key(address);
+        let new: Vec<u64> = wanted.iter().copied().filter(is_new).collect();
+        if !new.is_empty() {
+            let functions = elf::functions(&file, &new).unwrap_or_else(|_| vec![None; new.len()]);
+            let name = |function: elf::Function| symbols::readable(&function.name);
+            let names = functions.into_iter().map(|function| function.map(name));
+            known.extend(new.into_iter().zip(names));
+        }
+        known
+    }
 }
 
 /// Returns the names of functions at these addresses. Files are read as the process `pid` sees them.
-pub fn names(pid: i32, addresses: &[CodeAddress]) -> BTreeMap<CodeAddress, String> {
+pub fn names(
+    pid: i32,
+    addresses: &[CodeAddress],
+    files: &mut Files,
+) -> BTreeMap<CodeAddress, String> {
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let mut by_file: BTreeMap<&Path, Vec<u64>> = BTreeMap::new();
     for address in addresses {
@@ -178,14 +199,16 @@ pub fn names(pid: i32, addresses: &[CodeAddress]) -> BTreeMap<CodeAddress, Strin
     for (file, mut wanted) in by_file {
         wanted.sort_unstable();
         wanted.dedup();
-        let functions = elf::functions(&in_root(&root, file), &wanted).unwrap_or_default();
-        for (address, function) in wanted.into_iter().zip(functions) {
-            let Some(function) = function else { continue };
+        let known = files.names(in_root(&root, file), &wanted);
+        for address in wanted {
+            let Some(Some(name)) = known.get(&address) else {
+                continue;
+            };
             let at = CodeAddress {
                 file: Some(file.to_path_buf()),
                 address,
             };
-            names.insert(at, symbols::readable(&function.name));
+            names.insert(at, name.clone());
         }
     }
     names
@@ -215,8 +238,8 @@ fn bias(mapping: &Mapping, tables: &UnwindTables) -> Option<u64> {
     )
 }
 
-fn sections(tables: &UnwindTables) -> ExplicitModuleSectionInfo<Vec<u8>> {
-    let bytes = |section: &Option<elf::Section>| Some(section.as_ref()?.bytes.to_vec());
+fn sections(tables: &UnwindTables) -> ExplicitModuleSectionInfo<Arc<[u8]>> {
+    let bytes = |section: &Option<elf::Section>| Some(Arc::clone(&section.as_ref()?.bytes));
     let addresses = |section: &Option<elf::Section>| Some(section.as_ref()?.addresses.clone());
     ExplicitModuleSectionInfo {
         base_svma: 0,

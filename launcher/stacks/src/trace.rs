@@ -64,7 +64,7 @@ pub fn trace(captured: &Captured, files: &mut Files) -> Trace {
         .iter()
         .map(|thread| unwinder.unwind(thread))
         .collect();
-    let names = native::names(captured.pid, &unwound.concat());
+    let names = native::names(captured.pid, &unwound.concat(), files);
     let mut python = python_threads(captured, &mut notes);
     let threads = captured
         .threads
