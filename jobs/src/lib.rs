@@ -13,6 +13,7 @@
 pub mod assign;
 pub mod bytes;
 pub mod captured_graphs;
+pub mod claim;
 pub mod config;
 pub mod count;
 pub mod episode;
@@ -41,6 +42,7 @@ pub mod policies;
 pub mod printable;
 pub mod progress;
 pub mod random;
+pub mod ranges;
 pub mod rank_env;
 pub mod rank_probe;
 pub mod record_format;

@@ -35,7 +35,7 @@ pub fn code(verdict: Verdict) -> u8 {
 /// Returns the exit code of a launch: that of its verdict if a sequential test was to decide. A
 /// launch that failed is then an error, which is not to be mistaken for a loss.
 pub fn exit_code(plan: &LaunchPlan, end: LaunchEnd) -> ExitCode {
-    let judged = plan.eval.as_ref().filter(|eval| eval.question.is_some());
+    let judged = plan.eval.as_ref().filter(|eval| eval.early_stop.is_some());
     match (judged, end) {
         (Some(eval), LaunchEnd::Succeeded) => match verdict(eval) {
             Some(verdict) => ExitCode::from(code(verdict)),

@@ -187,6 +187,38 @@ fn certify(eval: &Eval) -> PathBuf {
     path
 }
 
+#[test]
+fn a_published_rate_is_compared_without_a_reference_run() {
+    for (claim, verdict, code) in [
+        ("0/500", Verdict::Same, 0),
+        ("450/500", Verdict::Different, 1),
+    ] {
+        let eval = Eval::new(&tasks("random_action", 120))
+            .nproc(2)
+            .words(&[
+                "--no-dataset",
+                "--stop-when",
+                "reproduced",
+                "--margin",
+                "10",
+            ])
+            .words(&["--claim", claim]);
+        let run = eval.run();
+        let run = match code {
+            0 => run.succeeds(),
+            code => run.fails_with(code),
+        };
+        run.stdout_has("from the claimed ")
+            .stderr_has("all of its episodes exclude a difference");
+        let decision = decision(&eval);
+        assert_eq!(decision.verdict, verdict);
+        assert!(
+            decision.rounds < 120 && decision.claim.is_some(),
+            "{decision:?}"
+        );
+    }
+}
+
 /// Runs `rrun reproduce` in the folder of a certificate.
 fn reproduce(certificate: &Path, words: &[&str]) -> (Option<i32>, String) {
     let folder = certificate.parent().unwrap();

@@ -199,3 +199,32 @@ fn the_folder_of_another_run_is_not_replaced_by_a_quick_one() {
         .complains("`outputs/now_quick` holds a run that is not a quick one");
     assert!(work.path("outputs/now_quick/plan.json").exists());
 }
+
+#[test]
+fn latency_early_stop_and_trackers_are_shown_if_there_are_any() {
+    let mut late = job("late", 4);
+    late["policy_type"] = json!("scripted");
+    late["latency"] = json!({"steps": 1});
+    let place = Workplace::new(&[late]);
+    let plain = place.planned(&[], &[]).stdout();
+    assert!(
+        !plain.contains("Stop  ") && !plain.contains("Trackers"),
+        "{plain}"
+    );
+    let words = [
+        "--stop-when",
+        "reproduced",
+        "--claim",
+        "9/10",
+        "--track",
+        "tensorboard",
+    ];
+    let text = place.planned(&[], &words).stdout();
+    for line in [
+        "Latency    1 step for each inference: late\n",
+        "Stop       when a difference of 5 points from `9 of 10 (90.0 %)` is excluded or shown, at a level of 0.05\n",
+        "Trackers   tensorboard\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}

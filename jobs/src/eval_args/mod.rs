@@ -12,6 +12,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::bytes::ByteSize;
+use crate::claim::Claim;
 use crate::config::Override;
 use crate::eval_args::values::{address, level, points};
 use crate::experiment::{Change, is_experiment};
@@ -161,6 +162,16 @@ pub struct EvalArgs {
         help_heading = "Early stop"
     )]
     pub against: Option<PathBuf>,
+
+    /// Compare with a published rate, of all jobs together, instead of a run, e.g. 462/500
+    #[arg(
+        long,
+        value_name = "SOLVED/EPISODES",
+        requires = "stop_when",
+        conflicts_with = "against",
+        help_heading = "Early stop"
+    )]
+    pub claim: Option<Claim>,
 
     /// The loss or difference that is to be excluded, in percentage points of solved episodes
     #[arg(
@@ -385,8 +396,9 @@ impl EvalArgs {
         };
         let args = if args.quick { args.unrecorded() } else { args };
         let args = args.with_output_of_experiment();
-        if args.question().is_some() && args.against.is_none() {
-            let reason = "--stop-when needs --against RUN, the run to compare with";
+        if args.question().is_some() && args.against.is_none() && args.claim.is_none() {
+            let reason = "--stop-when needs --against RUN, the run to compare with, or --claim \
+                          SOLVED/EPISODES";
             return Err(Self::command().error(ErrorKind::MissingRequiredArgument, reason));
         }
         match (args.assign, args.lease.or(args.lease_timeout)) {

@@ -215,6 +215,12 @@ fn an_early_stop_needs_a_reference_and_numbers_in_their_range() {
 
     let refusal = |words: &[&str]| with(words).unwrap_err().to_string();
     assert!(refusal(&["decided"]).contains("--stop-when needs --against RUN"));
+    let claimed = with(&["reproduced", "--claim", "462/500"]).unwrap();
+    assert_eq!(claimed.claim.map(|claim| claim.solved), Some(462));
+    assert!(refusal(&["decided", "--claim", "92.4"]).contains("expected SOLVED/EPISODES"));
+    assert!(
+        refusal(&["decided", "--claim", "1/2", "--against", "b"]).contains("cannot be used with")
+    );
     for (option, value, text) in [
         ("--margin", "0", "expected a number above 0 and below 100"),
         ("--margin", "NaN", "expected a number above 0 and below 100"),

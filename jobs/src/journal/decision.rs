@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::claim::Claim;
+
 /// What a sequential test is to find out about a run, compared with a reference run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -47,6 +49,11 @@ impl Verdict {
 pub struct Decision {
     /// The reference, as the command line named it.
     pub against: String,
+    /// The published rate that the run was compared with, if that is the reference. There are no pairs
+    /// then: `only_b` counts the episodes that this run solved, `neither` the others, and the interval
+    /// covers that the claim is a sample, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
     /// The question that the test answers.
     pub question: Question,
     /// The margin, as a difference of rates: 0.05 is five percentage points.

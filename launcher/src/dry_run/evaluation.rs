@@ -13,6 +13,7 @@ use jobs::table::{MAX_ROWS, grid};
 
 use crate::dry_run::history::{self, EarlierRun, JobEstimate, Rate};
 use crate::dry_run::program::{cpus, failure, logs, meeting};
+use crate::dry_run::settings;
 use crate::dry_run::work::{self, DoneWork};
 use crate::dry_run::{fact, global_rank, headline};
 use crate::plan::LaunchPlan;
@@ -87,6 +88,17 @@ impl EvalDescription<'_> {
         }
         fact(&mut text, "Logs", &[logs(self.plan)]);
         fact(&mut text, "Failure", &[failure(self.plan)]);
+        fact(&mut text, "Latency", &settings::latencies(self.pending()));
+        fact(
+            &mut text,
+            "Stop",
+            settings::early_stop(self.eval).as_slice(),
+        );
+        fact(
+            &mut text,
+            "Trackers",
+            settings::trackers(self.eval).as_slice(),
+        );
         if let Some(server) = &self.plan.model_server {
             let command = server.server.command.join(" ");
             let line = format!("`{command}`, log `{}`", server.log.display());
@@ -394,7 +406,7 @@ impl EvalDescription<'_> {
 }
 
 /// Returns names separated by commas; of many, the first.
-fn listed(names: &[&str]) -> String {
+pub(super) fn listed(names: &[&str]) -> String {
     let first = names[..names.len().min(NAMED)].join(", ");
     match names.len() {
         count if count > NAMED => format!("{first} and {} more", count - NAMED),

@@ -11,6 +11,7 @@
 mod evaluation;
 mod history;
 mod program;
+mod settings;
 mod work;
 
 use std::fmt::Write as _;

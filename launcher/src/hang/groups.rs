@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jobs::ranges;
 use stacks::{Frame, Thread};
 
 use crate::hang::ProcessReport;
@@ -140,18 +141,8 @@ fn file_name(path: &str) -> &str {
 
 /// Shows ascending numbers as ranges: `0-2, 5`.
 pub fn shown(numbers: &[usize]) -> String {
-    let mut ranges: Vec<(usize, usize)> = Vec::new();
-    for &number in numbers {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => ranges.push((number, number)),
-        }
-    }
-    let range = |&(first, last): &(usize, usize)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    ranges.iter().map(range).collect::<Vec<_>>().join(", ")
+    let numbers = numbers.iter().map(|number| *number as u64);
+    ranges::text(&ranges::of(numbers))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use fit::memory::Need;
 use jobs::assign::Assignment;
+use jobs::eval_args::EvalArgs;
 use jobs::journal::Question;
 use jobs::layout::RunFolder;
 use jobs::placement::{Placement, Resources};
@@ -29,14 +30,41 @@ pub struct EvalPlan {
     pub seating: SeatingPlan,
     /// `--accept-changed-jobs`: whether the jobs may differ from those of the existing run.
     pub accepts_changed_jobs: bool,
-    /// What a sequential test is to find out (`--stop-when`), which decides the exit code.
-    pub question: Option<Question>,
+    /// The sequential test that may end the run (`--stop-when`), and decides the exit code.
+    pub early_stop: Option<EarlyStopPlan>,
     /// The experiment trackers that rank 0 logs to.
     #[serde(skip_serializing_if = "TrackingArgs::is_off")]
     pub tracking: TrackingArgs,
     /// Lines to print before the start.
     #[serde(skip)]
     pub notes: Vec<Note>,
+}
+
+/// A sequential test that may end a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EarlyStopPlan {
+    /// What it is to find out.
+    pub question: Question,
+    /// The reference: the path of a run, or a published rate.
+    pub against: String,
+    /// The margin, as a difference of rates.
+    pub margin: f64,
+    /// Probability of a wrong verdict, at most.
+    pub level: f64,
+}
+
+impl EarlyStopPlan {
+    /// Returns the test that the command line asks for.
+    pub fn of(args: &EvalArgs) -> Option<Self> {
+        let run = args.against.as_ref().map(|run| run.display().to_string());
+        let claim = args.claim.map(|claim| claim.to_string());
+        Some(Self {
+            question: args.question()?,
+            against: run.or(claim)?,
+            margin: args.margin,
+            level: args.level,
+        })
+    }
 }
 
 /// The placement of a launch, and what is printed about it.

@@ -26,15 +26,7 @@ use nix::unistd::{Pid, getpid};
 
 use crate::process::children::children;
 use crate::process::pre_exec::ended;
-
-/// The needed fields of `/proc/<pid>/stat`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stat {
-    is_dead: bool,
-    parent: i32,
-    group: i32,
-    session: i32,
-}
+use crate::process::stat::{self, Stat};
 
 /// Which leftovers to signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,54 +254,16 @@ fn read(pid: i32) -> Option<Stat> {
         .ok()?
         .read(&mut bytes)
         .ok()?;
-    parse(&bytes[..length])
-}
-
-/// Parses `pid (name) state ppid pgrp session …`. The name may contain any byte, so fields are
-/// counted from its last `)`.
-fn parse(stat: &[u8]) -> Option<Stat> {
-    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    let mut fields = std::str::from_utf8(stat.get(name_end + 1..)?)
-        .ok()?
-        .split_ascii_whitespace();
-    let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
-    let mut number = || fields.next()?.parse().ok();
-    Some(Stat {
-        is_dead,
-        parent: number()?,
-        group: number()?,
-        session: number()?,
-    })
+    stat::parse(&bytes[..length])
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
 
-    use proptest::prelude::*;
-
     use super::*;
     use crate::process::command::OutputStream;
     use crate::process::command::tests::{plan, start};
-
-    #[test]
-    fn a_name_with_blanks_and_brackets_is_skipped() {
-        let stat = parse(b"12 (a) b) S 1 2 3 0 -1").expect("a stat line");
-        assert_eq!(
-            stat,
-            Stat {
-                is_dead: false,
-                parent: 1,
-                group: 2,
-                session: 3
-            }
-        );
-    }
-
-    #[test]
-    fn a_zombie_is_dead() {
-        assert!(parse(b"12 (sh) Z 1 2 3").expect("a stat line").is_dead);
-    }
 
     #[test]
     fn a_child_in_another_group_of_the_session_is_found_and_killed() {
@@ -330,12 +284,5 @@ mod tests {
         );
         rank.signal(libc::SIGKILL);
         rank.reap();
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_stat_line_or_none(bytes: Vec<u8>) {
-            let _ = parse(&bytes);
-        }
     }
 }

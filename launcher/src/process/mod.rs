@@ -20,4 +20,5 @@ pub mod pre_exec;
 pub mod rank;
 pub mod sessions;
 pub mod start;
+pub mod stat;
 pub mod usage;

@@ -5,9 +5,9 @@ use std::fs;
 use std::time::Duration;
 
 use crate::process::leftover::pids;
+use crate::process::stat;
 
-/// Ticks per second of the times in `/proc`: Linux shows them in hundredths of a second on every
-/// architecture (`USER_HZ`).
+/// Ticks per second of [`stat::Stat::cpu_ticks`].
 const TICKS_PER_SECOND: u32 = 100;
 
 /// A process of a rank.
@@ -34,51 +34,12 @@ pub fn processes(sessions: &BTreeSet<i32>) -> Vec<SessionProcess> {
 }
 
 fn process(pid: i32) -> Option<SessionProcess> {
-    parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// Parses `pid (name) state ppid pgrp session …`; see proc_pid_stat(5).
-fn parse(pid: i32, stat: &[u8]) -> Option<SessionProcess> {
-    let name_start = stat.iter().position(|&byte| byte == b'(')? + 1;
-    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    let fields: Vec<&str> = std::str::from_utf8(stat.get(name_end + 1..)?)
-        .ok()?
-        .split_ascii_whitespace()
-        .collect();
-    if matches!(*fields.first()?, "Z" | "X" | "x") {
-        return None;
-    }
-    // The state is field 3 of the manual page and the first one here.
-    let ticks = [11, 12, 13, 14].map(|at| fields.get(at)?.parse::<u32>().ok());
-    let ticks: u32 = ticks.into_iter().flatten().fold(0, u32::saturating_add);
+    let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = stat::parse(&line).filter(|stat| !stat.is_dead)?;
     Some(SessionProcess {
         pid,
-        session: fields.get(3)?.parse().ok()?,
-        name: String::from_utf8_lossy(stat.get(name_start..name_end)?).into_owned(),
-        cpu: Duration::from_secs(ticks.into()) / TICKS_PER_SECOND,
+        session: stat.session,
+        name: stat::name(&line)?,
+        cpu: Duration::from_secs(stat.cpu_ticks.into()) / TICKS_PER_SECOND,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_times_are_added_up() {
-        let stat = b"7 (a) b) S 1 2 3 0 -1 0 0 0 0 0 150 50 20 30 20 0 1 0 0";
-        let expected = SessionProcess {
-            pid: 7,
-            session: 3,
-            name: "a) b".to_owned(),
-            cpu: Duration::from_millis(2500),
-        };
-        assert_eq!(parse(7, stat), Some(expected));
-    }
-
-    #[test]
-    fn the_dead_and_the_damaged_are_left_out() {
-        assert_eq!(parse(7, b"7 (a) Z 1 2 3 0 -1 0 0 0 0 0 1 1 1 1"), None);
-        assert_eq!(parse(7, b"7 a"), None);
-        assert_eq!(parse(7, b""), None);
-    }
 }

@@ -10,7 +10,7 @@
 //! rrun leaderboard DIR…   make a page of the results of many certificates
 //! rrun compare A B        compare two policies on the same episodes
 //! rrun doctor             check this machine: GPUs, libraries, disk, limits, simulators
-//! rrun reproduce CERT     run the jobs of a certificate again: starts an evaluation in its place
+//! rrun reproduce NAME     run a suite or a certificate again: starts an evaluation in its place
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
 //! rrun list [NAME]        list environments, policies and suites, or describe one of them
 //! rrun policies [TYPE]    list the policy types with their settings
@@ -78,7 +78,7 @@ enum Tool {
     Merge(merge::MergeArgs),
     Policies(policies::PoliciesArgs),
     Report(report::ReportArgs),
-    Reproduce(reproduce::ReproduceArgs),
+    Reproduce(Box<reproduce::ReproduceArgs>),
     Suite(Box<suite::SuiteArgs>),
     Verify(Box<verify::VerifyArgs>),
     Watch(Box<watch::WatchArgs>),

@@ -2,7 +2,7 @@
 //! again.
 
 use jobs::episode::End;
-use jobs::job::{Job, Length};
+use jobs::job::{Job, Length, Status};
 use jobs::plan::RunPlan;
 use jobs::seed;
 
@@ -44,6 +44,11 @@ fn check_job(plan: &RunPlan, job: &Job, certified: &CertifiedJob) -> Vec<String>
         return vec!["it has no num_episodes".to_owned()];
     };
     let mut wrong = Vec::new();
+    if job.status != Status::Pending {
+        wrong.push(
+            "its status is not `pending`, so that its episodes cannot be run again".to_owned(),
+        );
+    }
     // A stranger's list may be as short as `0-4294967295`, so it is counted before it is followed.
     let planned = certified.planned.count();
     if planned > count || certified.planned.count_below(count) < planned {

@@ -264,6 +264,16 @@ fn a_job_whose_episodes_are_not_counted_is_refused() {
 }
 
 #[test]
+fn a_job_that_would_not_be_run_again_is_found() {
+    let mut certificate = certificate();
+    let entry = &mut certificate.contents.jobs[0].entry;
+    entry.insert("status".to_owned(), json!("completed"));
+    let told = certificate.check();
+    let wanted = "its status is not `pending`";
+    assert!(told.iter().any(|text| text.contains(wanted)), "{told:?}");
+}
+
+#[test]
 fn a_certificate_of_a_suite_says_so() {
     let mut job = certificate().contents.jobs.remove(0);
     assert_eq!(job.suite(), None);

@@ -6,13 +6,13 @@ use std::io;
 
 use jobs::job::{Job, Length, Status};
 use jobs::journal::{EnvLost, Line};
+use jobs::ranges;
 
 use crate::merged::record::{EpisodeRecord, Repetition};
 use crate::merged::{Merged, episode};
 use crate::schema::{
     Duplicate, EnvLoss, EpisodeId, FailureReport, JobReport, LISTED, Reason, Unsolved,
 };
-use crate::verify::ranges;
 
 /// Number of unsolved episodes that a report shows of one job.
 const UNSOLVED_OF_A_JOB: usize = 5;

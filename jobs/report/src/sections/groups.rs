@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use jobs::experiment::dotted;
 use jobs::job::Job;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::schema::{GroupReport, JobReport};
 use crate::sections::rates::EpisodeTally;
@@ -53,19 +54,9 @@ pub(crate) fn properties(job: &Job) -> Vec<(String, String)> {
             .get("eval_set")
             .map(|set| ("eval_set".to_owned(), text(set))),
     );
-    flatten("variations", &job.variations, &mut properties);
+    let variations = dotted::flat(&job.variations).into_iter();
+    properties.extend(variations.map(|(path, value)| (format!("variations.{path}"), text(&value))));
     properties
-}
-
-/// Flattens variations into Arena's form: a dotted key `a.b.c`, and the value as JSON.
-fn flatten(path: &str, map: &Map<String, Value>, to: &mut Vec<(String, String)>) {
-    for (key, value) in map {
-        let path = format!("{path}.{key}");
-        match value {
-            Value::Object(map) => flatten(&path, map, to),
-            value => to.push((path, text(value))),
-        }
-    }
 }
 
 fn text(value: &Value) -> String {

@@ -1,6 +1,7 @@
 //! Statistics of a report, and of a comparison of two runs.
 
 pub mod anytime;
+pub mod binomial;
 pub mod matched;
 mod normal;
 pub mod paired;

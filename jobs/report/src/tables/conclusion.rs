@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use jobs::count::counted;
 use jobs::job::Status;
 
+use crate::stats::wilson95;
 use crate::tables::decision;
 use crate::{JobReport, PolicyRates, Rates, Report};
 
@@ -49,6 +50,7 @@ pub fn conclusion(report: &Report) -> String {
         }
         text.push_str(&errors(rates));
     }
+    text.push_str(&without_variations(report));
     if let Some(decided) = &report.decision {
         let _ = write!(text, "\n{}", decision(decided));
     }
@@ -91,6 +93,27 @@ pub fn conclusion(report: &Report) -> String {
         let _ = write!(text, "\n… and {more} more errors, see report.json");
     }
     text
+}
+
+/// Returns the rate of the jobs that are not variants, if some are: the rate over all depends on which
+/// variations somebody chose.
+fn without_variations(report: &Report) -> String {
+    let jobs = &report.per_job;
+    if jobs.iter().all(|job| job.variant_of.is_none()) {
+        return String::new();
+    }
+    let controls = || jobs.iter().filter(|job| job.variant_of.is_none());
+    let solved: u64 = controls().map(|job| job.rates.successes).sum();
+    let episodes: u64 = controls().map(|job| job.rates.episodes).sum();
+    let Some([low, high]) = wilson95(solved, episodes) else {
+        return String::new();
+    };
+    format!(
+        "\nwithout variations: {:.1} % solved (95 %: {:.1} to {:.1}), {solved} of {episodes}",
+        100.0 * solved as f64 / episodes as f64,
+        low * 100.0,
+        high * 100.0
+    )
 }
 
 fn of_policy(report: &Report, policy: &PolicyRates) -> String {
@@ -270,6 +293,32 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
         let text = conclusion(&Report::new(&plan(2), &lines, Context::default()));
         assert!(
             text.starts_with("2 of 4 episodes, 50.0 % solved (95 %: 9.5 to 90.5)\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn variants_do_not_hide_the_rate_of_their_controls() {
+        let entry = json!({"name": "j", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+            "num_episodes": 2, "variations": [{"name": "dark", "light": 0.1}]});
+        let mut plan = plan(1);
+        plan.jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
+        assert_eq!(plan.jobs.len(), 2);
+        let outcomes = [(0, 0, true), (0, 1, true), (1, 0, false), (1, 1, false)];
+        let lines: Vec<_> = outcomes
+            .map(|(job, number, solved)| {
+                let name = plan.jobs[job].name.clone();
+                let mut line = episode(job, number, solved);
+                if let Line::Episode(episode) = &mut line {
+                    episode.job = name;
+                }
+                line
+            })
+            .into();
+        let text = conclusion(&Report::new(&plan, &lines, Context::default()));
+        assert!(text.starts_with("4 of 4 episodes, 50.0 % solved"), "{text}");
+        assert!(
+            text.contains("\nwithout variations: 100.0 % solved (95 %: 34.2 to 100.0), 2 of 2"),
             "{text}"
         );
     }

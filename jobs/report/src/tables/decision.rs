@@ -24,17 +24,24 @@ pub fn decision(decision: &Decision) -> String {
         }
         Verdict::Undecided => format!("{points} points are neither shown nor excluded"),
     };
-    let pairs = pairs(decision);
+    let unit = match decision.claim {
+        Some(_) => "episode",
+        None => "pair",
+    };
     let mut text = format!(
         "{} after {}, {}: {meaning}",
         verdict.as_str(),
         counted(*rounds, "round"),
-        counted(pairs, "pair"),
+        counted(pairs(decision), unit),
     );
     if decision.errors > 0 {
-        text += &format!(", {} left out for errors", counted(decision.errors, "pair"));
+        text += &format!(", {} left out for errors", counted(decision.errors, unit));
     }
-    text + &format!("; difference from `{against}`: {}", difference(decision))
+    let reference = match decision.claim {
+        Some(claim) => format!("the claimed {claim}"),
+        None => format!("`{against}`"),
+    };
+    text + &format!("; difference from {reference}: {}", difference(decision))
 }
 
 /// Returns the number of pairs that count. The journal may come from another user.
@@ -72,6 +79,7 @@ mod tests {
     fn of(verdict: Verdict, errors: u64) -> String {
         decision(&Decision {
             against: "outputs/base".to_owned(),
+            claim: None,
             question: Question::Regression,
             margin: 0.05,
             level: 0.05,

@@ -52,6 +52,10 @@ fn full() -> Report {
     };
     let decision = Decision {
         against: String::new(),
+        claim: Some(Claim {
+            solved: 1,
+            episodes: 2,
+        }),
         question: Question::Regression,
         margin: 0.05,
         level: 0.05,

@@ -11,7 +11,7 @@ use crate::tools::suite::{SuiteToolError, venv};
 
 /// What is to be evaluated, and what replaces the protocol.
 #[derive(Debug, clap::Args)]
-pub(super) struct Asked {
+pub(in crate::tools) struct Asked {
     /// Policy type of all jobs; `rrun policies` lists them
     #[arg(long, value_name = "TYPE")]
     policy: Option<String>,
@@ -62,7 +62,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn policy(&self) -> Option<&str> {
+    pub(in crate::tools) fn policy(&self) -> Option<&str> {
         self.policy.as_deref()
     }
 

@@ -27,7 +27,7 @@ use crate::installed::suites;
 use crate::node::Node;
 use crate::tools::list::{self, IN_SOURCE, is_same_folder};
 use crate::tools::policies::UnknownType;
-use crate::tools::suite::asked::Asked;
+pub(super) use crate::tools::suite::asked::Asked;
 pub(in crate::tools) use crate::tools::suite::text::description;
 use crate::tools::{ToolError, print, print_json};
 
@@ -52,7 +52,7 @@ pub(super) struct SuiteArgs {
 
 /// The reason why there is no jobs file.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SuiteToolError {
+pub(in crate::tools) enum SuiteToolError {
     #[error("there is no suite `{found}`{hint}; `rrun suite` lists them")]
     Unknown { found: String, hint: String },
     #[error("--policy was given without a suite; `rrun suite` lists them")]
@@ -112,14 +112,14 @@ pub(super) fn run(args: SuiteArgs) -> Result<ExitCode, ToolError> {
 }
 
 /// Returns the jobs file that was asked for, which `eval` accepts.
-fn jobs_file(suite: &'static SuiteRow, asked: &Asked) -> Result<Value, SuiteToolError> {
+pub(super) fn jobs_file(suite: &'static SuiteRow, asked: &Asked) -> Result<Value, SuiteToolError> {
     let file = suite.jobs_file(&asked.request(suite)?);
     let jobs = jobs::file::parse(&file)?;
     known::check(&jobs).map_err(Box::new)?;
     Ok(file)
 }
 
-fn unknown(found: &str) -> SuiteToolError {
+pub(super) fn unknown(found: &str) -> SuiteToolError {
     let hint = most_similar(found, SuiteRow::all().map(|suite| suite.name), NAME);
     SuiteToolError::Unknown {
         found: found.to_owned(),

@@ -19,12 +19,18 @@
 //! reproduction  same         a difference of the margin is excluded         level
 //!               different    the mean difference is not 0                   level
 //! ```
+//! A run can also be compared with a published rate (`--claim`): its rounds are those of this run alone,
+//! and the interval of the difference is that of this run's rate less that of the claim's, each of which
+//! misses with a probability of at most half the level. It knows nothing of pairs, and needs more
+//! episodes.
+//!
 //! The first of the two wins if both hold: a significant loss within the margin passes, as it does in
 //! the [gate](crate::compare::gate) of a comparison of whole runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use jobs::claim::Claim;
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, JobIndex, Length, Status};
 use jobs::journal::{Decision, Question, Verdict};
@@ -35,6 +41,7 @@ use jobs::table::{MAX_ROWS, grid};
 use crate::compare::side::EpisodeResult;
 use crate::compare::{Side, SideError};
 use crate::stats::anytime::PairedSums;
+use crate::stats::binomial::clopper_pearson;
 use crate::stats::paired::PairCounts;
 use crate::stats::wilson95;
 
@@ -101,7 +108,7 @@ pub fn of_run(
     args: &EvalArgs,
     plan: &RunPlan,
 ) -> Result<Option<SequentialComparison>, ReferenceError> {
-    let (Some(question), Some(against)) = (args.question(), &args.against) else {
+    let Some(question) = args.question() else {
         return Ok(None);
     };
     let test = SequentialTest {
@@ -109,15 +116,23 @@ pub fn of_run(
         margin: args.margin,
         level: args.level,
     };
-    let reference = Side::read(against)?;
-    SequentialComparison::new(&plan.jobs, plan.seed, &reference, test).map(Some)
+    match (&args.against, args.claim) {
+        (Some(against), _) => {
+            let reference = Side::read(against)?;
+            SequentialComparison::new(&plan.jobs, plan.seed, &reference, test).map(Some)
+        }
+        (None, Some(claim)) => {
+            SequentialComparison::with_claim(&plan.jobs, plan.seed, claim, test).map(Some)
+        }
+        (None, None) => Ok(None),
+    }
 }
 
 /// A run, its reference, and what the test has seen so far.
 #[derive(Clone, Debug)]
 pub struct SequentialComparison {
     test: SequentialTest,
-    reference: String,
+    reference: Reference,
     jobs: BTreeMap<JobIndex, PairedJob>,
     comparable_rounds: u64,
     /// Number of rounds that the test has looked at.
@@ -128,17 +143,27 @@ pub struct SequentialComparison {
     verdict: Verdict,
 }
 
+/// What a run is compared with.
+#[derive(Clone, Debug)]
+enum Reference {
+    /// A run, as the command line named it.
+    Run(String),
+    /// A published rate of all jobs together, with its interval.
+    Claim { claim: Claim, interval: [f64; 2] },
+}
+
 /// A job of the run.
 #[derive(Clone, Debug)]
 struct PairedJob {
     /// Jobs with the same stream of seeds form a cluster.
     cluster: u64,
-    /// Outcomes of the reference by episode; `None` for an error.
+    /// Outcomes of the reference by episode; `None` for an error. With a claim, nothing was solved:
+    /// the difference is this run's rate.
     reference: Vec<Option<bool>>,
     /// Outcomes of this run by episode, as far as they have ended.
     ended: Vec<Option<Ended>>,
     name: String,
-    /// All episodes of the reference, whether they have a pair or not.
+    /// All episodes of the reference, whether they have a pair or not; empty with a claim.
     rates_of_reference: Rate,
 }
 
@@ -175,6 +200,71 @@ impl SequentialTest {
             Question::Regression | Question::Reproduction => None,
         }
     }
+
+    /// Returns the verdict if this interval of the difference is enough for one.
+    fn verdict_of(
+        [low, high]: [f64; 2],
+        Self {
+            question, margin, ..
+        }: Self,
+    ) -> Option<Verdict> {
+        match question {
+            Question::Regression if low > -margin => Some(Verdict::Passed),
+            Question::Regression if high < 0.0 => Some(Verdict::Regression),
+            Question::Reproduction if low > -margin && high < margin => Some(Verdict::Same),
+            Question::Reproduction if low > 0.0 || high < 0.0 => Some(Verdict::Different),
+            Question::Regression | Question::Reproduction => None,
+        }
+    }
+}
+
+impl Reference {
+    fn of_claim(claim: Claim, test: SequentialTest) -> Self {
+        let interval = clopper_pearson(claim.solved, claim.episodes, test.level / 2.0);
+        Self::Claim { claim, interval }
+    }
+
+    fn verdict(&self, test: SequentialTest, sums: &PairedSums) -> Option<Verdict> {
+        match self {
+            Self::Run(_) => test.verdict(sums),
+            Self::Claim { .. } => SequentialTest::verdict_of(self.interval(test, sums), test),
+        }
+    }
+
+    /// Returns the confidence sequence of the rate of this run minus that of the reference.
+    fn interval(&self, test: SequentialTest, sums: &PairedSums) -> [f64; 2] {
+        match self {
+            Self::Run(_) => sums.interval(test.level),
+            Self::Claim { interval, .. } => {
+                let [low, high] = sums.interval(test.level / 2.0);
+                [low - interval[1], high - interval[0]]
+            }
+        }
+    }
+
+    fn difference(&self, counts: &PairCounts) -> Option<f64> {
+        let difference = counts.difference()?;
+        Some(match self {
+            Self::Run(_) => difference,
+            Self::Claim { claim, .. } => difference - claim.rate(),
+        })
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        match self {
+            Self::Run(_) => None,
+            Self::Claim { claim, .. } => Some(*claim),
+        }
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(name) => f.write_str(name),
+            Self::Claim { claim, .. } => write!(f, "{claim}"),
+        }
+    }
 }
 
 impl SequentialComparison {
@@ -188,15 +278,39 @@ impl SequentialComparison {
         reference: &Side,
         test: SequentialTest,
     ) -> Result<Self, ReferenceError> {
-        let pending = jobs.iter().filter(|job| job.status == Status::Pending);
-        let paired: BTreeMap<_, _> = pending
+        let paired = pending(jobs)
             .map(|job| Ok((job.index, PairedJob::new(job, seed, reference)?)))
             .collect::<Result<_, ReferenceError>>()?;
+        let name = reference.path().display().to_string();
+        Self::of_pairs(paired, Reference::Run(name), test)
+    }
+
+    /// Compares the pending jobs of a run with a published rate of all of them together.
+    ///
+    /// # Errors
+    /// Returns a [`ReferenceError`] for the first job without a number of episodes.
+    pub fn with_claim(
+        jobs: &[Job],
+        seed: u64,
+        claim: Claim,
+        test: SequentialTest,
+    ) -> Result<Self, ReferenceError> {
+        let paired = pending(jobs)
+            .map(|job| Ok((job.index, PairedJob::without_reference(job, seed)?)))
+            .collect::<Result<_, ReferenceError>>()?;
+        Self::of_pairs(paired, Reference::of_claim(claim, test), test)
+    }
+
+    fn of_pairs(
+        paired: BTreeMap<JobIndex, PairedJob>,
+        reference: Reference,
+        test: SequentialTest,
+    ) -> Result<Self, ReferenceError> {
         let lengths = paired.values().map(|job| job.reference.len() as u64);
         let comparable_rounds = lengths.min().ok_or(ReferenceError::NoJobs)?;
         Ok(Self {
             test,
-            reference: reference.path().display().to_string(),
+            reference,
             comparable_rounds,
             rounds: 0,
             sums: PairedSums::new(largest_cluster(&paired)),
@@ -228,7 +342,7 @@ impl SequentialComparison {
     pub fn look(&mut self) -> bool {
         while self.verdict == Verdict::Undecided && self.next_is_complete() {
             self.take_round();
-            if let Some(verdict) = self.test.verdict(&self.sums) {
+            if let Some(verdict) = self.reference.verdict(self.test, &self.sums) {
                 self.verdict = verdict;
             }
         }
@@ -239,7 +353,8 @@ impl SequentialComparison {
     pub fn decision(&self, at: String) -> Decision {
         let counts = self.counts;
         Decision {
-            against: self.reference.clone(),
+            against: self.reference.to_string(),
+            claim: self.reference.claim(),
             question: self.test.question,
             margin: self.test.margin,
             level: self.test.level,
@@ -251,8 +366,8 @@ impl SequentialComparison {
             only_b: counts.only_b,
             neither: counts.neither,
             errors: self.errors,
-            difference: counts.difference(),
-            interval: (counts.count() > 0).then(|| self.sums.interval(self.test.level)),
+            difference: self.reference.difference(&counts),
+            interval: (counts.count() > 0).then(|| self.reference.interval(self.test, &self.sums)),
             at,
             launch: None,
         }
@@ -283,12 +398,50 @@ impl SequentialComparison {
                 Rate::of(ended).to_string(),
             ]
         };
-        let rows: Vec<_> = self.jobs.values().take(MAX_ROWS).map(row).collect();
+        let mut rows: Vec<_> = self.jobs.values().take(MAX_ROWS).map(row).collect();
+        if let Some(claim) = self.reference.claim() {
+            let solved = self.counts.only_b;
+            let of_run = Rate {
+                solved,
+                episodes: self.counts.count(),
+            };
+            let of_claim = Rate {
+                solved: claim.solved,
+                episodes: claim.episodes,
+            };
+            rows.push(["all".to_owned(), of_claim.to_string(), of_run.to_string()]);
+        }
         let mut text = grid(["Job", "Reference", "This run"], &rows);
-        if self.jobs.len() > rows.len() {
-            text += &format!("… and {} more jobs\n", self.jobs.len() - rows.len());
+        if self.jobs.len() > MAX_ROWS {
+            text += &format!("… and {} more jobs\n", self.jobs.len() - MAX_ROWS);
         }
         text
+    }
+
+    /// Returns the published rate that the run is compared with; `None` if the reference is a run.
+    pub fn claim(&self) -> Option<Claim> {
+        self.reference.claim()
+    }
+
+    /// Returns the smallest margin that all rounds together can exclude if this run solves the claimed
+    /// share; `None` if the reference is a run.
+    pub fn smallest_margin(&self) -> Option<f64> {
+        let claim = self.reference.claim()?;
+        let mut sums = self.sums.clone();
+        let mut owed = 0.0;
+        for _ in 0..self.comparable_rounds {
+            for pairs in clusters(&self.jobs).into_values() {
+                owed += claim.rate() * f64::from(pairs);
+                let solved = (owed.round() as i32).clamp(0, pairs.cast_signed());
+                owed -= f64::from(solved);
+                sums.add(pairs, solved);
+            }
+        }
+        let [low, high] = self.reference.interval(self.test, &sums);
+        Some(match self.test.question {
+            Question::Regression => -low,
+            Question::Reproduction => high.max(-low),
+        })
     }
 
     fn next_is_complete(&self) -> bool {
@@ -319,11 +472,20 @@ impl SequentialComparison {
 }
 
 impl PairedJob {
+    fn without_reference(job: &Job, seed: u64) -> Result<Self, ReferenceError> {
+        let count = episodes(job)? as usize;
+        Ok(Self {
+            cluster: seed::episode(seed, job, 0),
+            name: job.name.clone(),
+            rates_of_reference: Rate::default(),
+            ended: vec![None; count],
+            reference: vec![Some(false); count],
+        })
+    }
+
     fn new(job: &Job, seed: u64, reference: &Side) -> Result<Self, ReferenceError> {
         let (name, path) = (job.name.clone(), reference.path().display().to_string());
-        let Length::Episodes(count) = job.length else {
-            return Err(ReferenceError::Uncounted { job: name });
-        };
+        let count = episodes(job)?;
         let Some(side) = reference.jobs.get(&job.name) else {
             return Err(ReferenceError::NoJob {
                 reference: path,
@@ -383,6 +545,19 @@ impl fmt::Display for Rate {
                 high * 100.0
             ),
         }
+    }
+}
+
+fn pending(jobs: &[Job]) -> impl Iterator<Item = &Job> {
+    jobs.iter().filter(|job| job.status == Status::Pending)
+}
+
+fn episodes(job: &Job) -> Result<u64, ReferenceError> {
+    match job.length {
+        Length::Episodes(count) => Ok(count),
+        Length::Steps(_) | Length::Policy => Err(ReferenceError::Uncounted {
+            job: job.name.clone(),
+        }),
     }
 }
 

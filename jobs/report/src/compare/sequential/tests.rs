@@ -207,3 +207,122 @@ fn a_reference_without_pairs_is_refused_by_name() {
         "job `j0` has no num_episodes, so that its episodes have no pairs"
     );
 }
+
+fn with_claim(
+    jobs: &[Job],
+    solved: u64,
+    episodes: u64,
+    test: SequentialTest,
+) -> SequentialComparison {
+    SequentialComparison::with_claim(jobs, 1, Claim { solved, episodes }, test).unwrap()
+}
+
+const REPRODUCTION: SequentialTest = SequentialTest {
+    question: Question::Reproduction,
+    margin: 0.1,
+    level: 0.05,
+};
+
+#[test]
+fn a_run_far_from_its_claim_is_different_after_a_few_rounds() {
+    let jobs = jobs(&[100, 100], None);
+    let mut found = with_claim(&jobs, 460, 500, REPRODUCTION);
+    assert!(rounds(&mut found, 2, 0..100, false));
+    let decision = found.decision(String::new());
+    assert_eq!(decision.verdict, Verdict::Different);
+    assert!(decision.rounds < 10, "{decision:?}");
+    let counts = [
+        decision.both,
+        decision.only_a,
+        decision.only_b,
+        decision.neither,
+    ];
+    assert_eq!(counts, [0, 0, 0, 2 * decision.rounds]);
+    assert_eq!(decision.difference, Some(-0.92));
+    assert_eq!(decision.against, "460 of 500 (92.0 %)");
+}
+
+#[test]
+fn a_run_that_solves_the_claimed_share_is_the_same_within_the_margin_said_before_it() {
+    let jobs = jobs(&[400, 400], None);
+    let test = SequentialTest {
+        margin: 0.08,
+        ..REPRODUCTION
+    };
+    let mut found = with_claim(&jobs, 900, 1000, test);
+    let smallest = found.smallest_margin().unwrap();
+    assert!((0.03..0.08).contains(&smallest), "{smallest}");
+    for episode in 0..400 {
+        (0..2).for_each(|job| found.add(JobIndex(job), episode, Some(episode % 10 > 0)));
+    }
+    assert!(found.look());
+    let decision = found.decision(String::new());
+    assert_eq!(decision.verdict, Verdict::Same);
+    assert!((100..400).contains(&decision.rounds), "{decision:?}");
+    let table = found.table();
+    assert!(
+        table.contains("| all  | 90.0 %, 900 of 1000 (88.0 to 91.7) |"),
+        "{table}"
+    );
+    assert!(table.contains("| j0   | -"), "{table}");
+}
+
+#[test]
+fn a_claim_of_few_episodes_cannot_be_reproduced_closely() {
+    let found = with_claim(&jobs(&[1000], None), 9, 10, REPRODUCTION);
+    let smallest = found.smallest_margin().unwrap();
+    assert!(smallest > 0.4, "{smallest}");
+}
+
+/// Numbers in [0, 1) from SplitMix64 (Steele, Lea and Flood 2014).
+struct Numbers(u64);
+
+impl Numbers {
+    fn is_below(&mut self, share: f64) -> bool {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / ((1_u64 << 53) as f64) < share
+    }
+
+    fn solved(&mut self, episodes: u64, rate: f64) -> u64 {
+        (0..episodes).filter(|_| self.is_below(rate)).count() as u64
+    }
+}
+
+/// Returns the share of 10 000 runs whose verdict against a claim is `wrong`, if the policy of the
+/// claim solves `claimed` and that of the run `rate`. Looks come every twenty episodes.
+fn wrong_verdicts(wrong: Verdict, claimed: f64, rate: f64) -> f64 {
+    const RUNS: u32 = 10_000;
+    let mut numbers = Numbers(5);
+    let mut found = 0_u32;
+    for _ in 0..RUNS {
+        let claim = Claim {
+            solved: numbers.solved(300, claimed),
+            episodes: 300,
+        };
+        let reference = Reference::of_claim(claim, REPRODUCTION);
+        let mut sums = PairedSums::new(1);
+        let verdict = (0..15).find_map(|_| {
+            (0..20).for_each(|_| sums.add(1, i32::from(numbers.is_below(rate))));
+            reference.verdict(REPRODUCTION, &sums)
+        });
+        found += u32::from(verdict == Some(wrong));
+    }
+    f64::from(found) / f64::from(RUNS)
+}
+
+#[test]
+fn verdicts_about_claims_are_wrong_at_most_as_often_as_the_level_says() {
+    for (claimed, rate) in [(0.9, 0.9), (0.5, 0.5)] {
+        let share = wrong_verdicts(Verdict::Different, claimed, rate);
+        assert!(share <= REPRODUCTION.level, "{claimed} {rate}: {share}");
+    }
+    for (claimed, rate) in [(0.95, 0.85), (0.85, 0.95), (0.55, 0.45)] {
+        let share = wrong_verdicts(Verdict::Same, claimed, rate);
+        assert!(share <= REPRODUCTION.level, "{claimed} {rate}: {share}");
+    }
+    let found = wrong_verdicts(Verdict::Different, 0.9, 0.6);
+    assert!(found > 0.99, "a difference of 30 points is found: {found}");
+}

@@ -14,15 +14,25 @@ pub(super) fn note(comparison: &SequentialComparison, jobs: &[Job]) -> Option<No
     let mut limits = Vec::new();
     if rounds < longest {
         limits.push(format!(
-            "the test can compare {} of {longest} in each job, those of the shortest job that the \
-             reference has",
-            counted(rounds, "episode")
+            "the test can compare {} of {longest} in each job, those of the shortest job{}",
+            counted(rounds, "episode"),
+            match comparison.claim() {
+                Some(_) => "",
+                None => " that the reference has",
+            }
         ));
     }
     if clustered > 0 {
         limits.push(format!(
             "{clustered} jobs have the same `seed` as another one and count together, so that the \
              test needs more episodes than with seeds of their own"
+        ));
+    }
+    if let Some(margin) = comparison.smallest_margin() {
+        limits.push(format!(
+            "if this run solves the claimed share, all of its episodes exclude a difference of \
+             {:.1} points",
+            margin * 100.0
         ));
     }
     (!limits.is_empty()).then(|| Note::info(limits.join("; ")))

@@ -34,7 +34,7 @@ use crate::plan::decide::eval::room::GpuBudgets;
 use crate::plan::decide::eval::seating::{LaunchSize, SeatingError};
 use crate::plan::decide::program::Program;
 use crate::plan::error::PlanError;
-use crate::plan::eval::{EvalPlan, SeatingPlan};
+use crate::plan::eval::{EarlyStopPlan, EvalPlan, SeatingPlan};
 use crate::say::note::Note;
 
 /// The variable that tells ranks how many GPUs a node has, so that they interpret a placement as
@@ -277,7 +277,7 @@ impl EvalRequest {
             assignment: self.setup.assignment,
             seating,
             accepts_changed_jobs,
-            question: self.args.question(),
+            early_stop: EarlyStopPlan::of(&self.args),
             tracking: self.args.tracking,
             notes,
         })

@@ -1,8 +1,10 @@
-//! `rrun reproduce CERT`: runs the jobs of a certificate again, and compares the results with it.
+//! `rrun reproduce NAME|CERT`: runs a suite, or the jobs of a certificate, and compares the results
+//! with a published rate, or with the certificate.
 //!
 //! ```text
-//! certificate ─► jobs file, paths replaced ─► trusted? ─► rrun … eval --stop-when reproduced
-//!                                                              --against CERT
+//! certificate ─► jobs file, paths replaced ─► trusted? ─┐
+//! suite, policy ─► jobs file ───────────────────────────┴─► rrun … eval --stop-when reproduced
+//!                                                             --against CERT | --claim 462/500
 //! ```
 
 use std::ffi::OsString;
@@ -11,40 +13,54 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use jobs::claim::Claim;
 use jobs::file::{JobFile, JobFileError};
 use jobs::layout::write_whole;
 use jobs::printable::printable;
 use jobs::sha256;
+use jobs::suites::SuiteRow;
 use jobs::trust;
 use report::certificate::{self, Certificate, CertificateError};
 use serde_json::Value;
 
 use crate::node::Node;
+use crate::tools::suite::{Asked, SuiteToolError, jobs_file, unknown};
 use crate::tools::{ToolError, print};
 use crate::verdict::ERROR;
 
-/// Run the jobs of a certificate again, until it is known whether the results are the same.
+/// Run a suite or the jobs of a certificate, until it is known whether the results are the same as
+/// those that were published.
 ///
 /// The evaluation stops as soon as a sequential test has decided whether the success rates differ by
 /// less than --margin. Exits with 0 if they do, 1 if they differ, 3 if all episodes were too few to
 /// tell, and 2 for errors. The same command again resumes the run.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReproduceArgs {
-    /// Certificate, as `rrun certify` writes it
-    #[arg(value_name = "CERT")]
-    certificate: PathBuf,
+    /// Certificate, as `rrun certify` writes it, or a suite, as `rrun suite` lists them
+    #[arg(value_name = "NAME|CERT")]
+    what: PathBuf,
 
-    /// Run folder [default: outputs/reproduce_<name of the certificate>]
+    /// Published result of the suite, over all tasks, e.g. 462/500
+    #[arg(
+        long,
+        value_name = "SOLVED/EPISODES",
+        requires = "policy",
+        conflicts_with = "all"
+    )]
+    claim: Option<Claim>,
+
+    /// Run folder [default: outputs/reproduce_<name>]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 
     /// Where a file or folder that the certificate names is on this machine, for example a
     /// checkpoint; may be repeated
-    #[arg(long = "path", value_name = "THERE=HERE", value_parser = mapping)]
+    #[arg(long = "path", value_name = "THERE=HERE", value_parser = mapping,
+          conflicts_with = "policy")]
     paths: Vec<(String, String)>,
 
     /// The policy's checkpoint on this machine, if the certificate names a single one
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "policy")]
     checkpoint: Option<String>,
 
     /// Number of ranks, as the launcher's option: a number, gpu, cpu or auto
@@ -65,8 +81,12 @@ pub(super) struct ReproduceArgs {
 
     /// Run what the certificate names (programs, modules, servers), even if you have not started a
     /// run with it yourself
-    #[arg(long)]
+    #[arg(long, conflicts_with = "policy")]
     trust_certificate: bool,
+
+    /// What is run of a suite
+    #[command(flatten)]
+    asked: Asked,
 
     /// More options of `rrun eval`, after `--`, for example `-- --num-envs 8 --no-video`
     #[arg(last = true, value_name = "OPTION")]
@@ -100,6 +120,17 @@ pub(super) enum ReproduceError {
          --trust-certificate to run what the certificate names", path.display(), uses.join("\n  ")
     )]
     Foreign { path: PathBuf, uses: Vec<String> },
+    #[error(transparent)]
+    Suite(#[from] Box<SuiteToolError>),
+    #[error("`{0}` is a suite: --policy TYPE says which policy to run")]
+    NoPolicy(&'static str),
+    #[error(
+        "`{0}` is a suite: --claim SOLVED/EPISODES says which result to reproduce, or --all runs \
+         every episode without a test"
+    )]
+    NoClaim(&'static str),
+    #[error("`{}` is a certificate, which has its own policies; --policy is for suites", .0.display())]
+    Policy(PathBuf),
     #[error("cannot write `{}`: {err}", path.display())]
     Write { path: PathBuf, err: io::Error },
     #[error("cannot start `{}`: {err}", path.display())]
@@ -128,30 +159,16 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
 
 /// Prepares the evaluation, and runs it in place of this process.
 fn start(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
-    let path = &args.certificate;
-    let certificate = Certificate::read(path).map_err(|err| ReproduceError::Certificate {
-        path: path.clone(),
-        err,
-    })?;
-    if certificate::only(&certificate).is_some() {
-        return Err(ReproduceError::Part(path.clone()).into());
-    }
-    let jobs = args.jobs(&certificate)?;
-    let file = args.trusted(&jobs)?;
+    let prepared = match args.suite() {
+        Some(suite) => args.prepared_suite(suite)?,
+        None => args.prepared_certificate()?,
+    };
     let output = args.output.clone().unwrap_or_else(|| {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        Path::new("outputs").join(format!("reproduce_{stem}"))
+        let stem = args.what.file_stem().unwrap_or_default();
+        Path::new("outputs").join(format!("reproduce_{}", stem.to_string_lossy()))
     });
     let jobs_file = output.with_extension("jobs.json");
-    let write = |err| ReproduceError::Write {
-        path: jobs_file.clone(),
-        err,
-    };
-    if let Some(parent) = jobs_file.parent() {
-        std::fs::create_dir_all(parent).map_err(write)?;
-    }
-    let text = serde_json::to_vec_pretty(&jobs).map_err(|err| write(err.into()))?;
-    write_whole(&jobs_file, &text).map_err(write)?;
+    write_jobs(&jobs_file, &prepared.jobs)?;
 
     let node = Node::read()?;
     let mut eval = Command::new(&node.executable);
@@ -160,13 +177,11 @@ fn start(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
     }
     eval.arg("eval").arg("--jobs").arg(&jobs_file);
     eval.arg("--output").arg(&output);
-    eval.arg("--seed")
-        .arg(certificate.contents.run.seed.to_string());
-    eval.args(args.question()).args(&args.words);
+    eval.args(&prepared.words).args(&args.words);
     print(format_args!(
         "{} of `{}`, with results in `{}`\n",
-        jobs::count::counted(file.jobs.len(), "job"),
-        path.display(),
+        jobs::count::counted(prepared.count, "job"),
+        args.what.display(),
         output.display(),
     ))?;
     // The evaluation takes the place of this process, so that signals reach it.
@@ -175,7 +190,81 @@ fn start(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
     Err(ReproduceError::Start { path, err }.into())
 }
 
+fn write_jobs(path: &Path, jobs: &Value) -> Result<(), ReproduceError> {
+    let write = |err| ReproduceError::Write {
+        path: path.to_owned(),
+        err,
+    };
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(write)?;
+    }
+    let text = serde_json::to_vec_pretty(jobs).map_err(|err| write(err.into()))?;
+    write_whole(path, &text).map_err(write)
+}
+
+/// What is run.
+struct Prepared {
+    jobs: Value,
+    /// Number of jobs.
+    count: usize,
+    /// Options of `eval`: the seed, and the test.
+    words: Vec<OsString>,
+}
+
 impl ReproduceArgs {
+    /// Returns the suite that is named, unless there is a file of that name.
+    fn suite(&self) -> Option<&'static SuiteRow> {
+        let suite = SuiteRow::of(self.what.to_str()?)?;
+        (!self.what.exists()).then_some(suite)
+    }
+
+    fn prepared_suite(&self, suite: &'static SuiteRow) -> Result<Prepared, ReproduceError> {
+        if self.asked.policy().is_none() {
+            return Err(ReproduceError::NoPolicy(suite.name));
+        }
+        if self.claim.is_none() && !self.all {
+            return Err(ReproduceError::NoClaim(suite.name));
+        }
+        let jobs = jobs_file(suite, &self.asked).map_err(Box::new)?;
+        let reference = self.claim.map(|claim| {
+            let claim = format!("{}/{}", claim.solved, claim.episodes);
+            ("--claim", OsString::from(claim))
+        });
+        Ok(Prepared {
+            count: jobs["jobs"].as_array().map_or(0, Vec::len),
+            jobs,
+            words: self.test(reference),
+        })
+    }
+
+    fn prepared_certificate(&self) -> Result<Prepared, ToolError> {
+        let path = &self.what;
+        if self.asked.policy().is_some() {
+            return Err(match path.exists() {
+                true => ReproduceError::Policy(path.clone()).into(),
+                false => unknown(&path.to_string_lossy()).into(),
+            });
+        }
+        let certificate = Certificate::read(path).map_err(|err| ReproduceError::Certificate {
+            path: path.clone(),
+            err,
+        })?;
+        if certificate::only(&certificate).is_some() {
+            return Err(ReproduceError::Part(path.clone()).into());
+        }
+        let jobs = self.jobs(&certificate)?;
+        let file = self.trusted(&jobs)?;
+        let seed = certificate.contents.run.seed.to_string();
+        let reference = (!self.all).then(|| ("--against", path.clone().into_os_string()));
+        let mut words = vec!["--seed".into(), seed.into()];
+        words.extend(self.test(reference));
+        Ok(Prepared {
+            jobs,
+            count: file.jobs.len(),
+            words,
+        })
+    }
+
     /// Returns the jobs file of the certificate, with the paths of this machine.
     fn jobs(&self, certificate: &Certificate) -> Result<Value, ReproduceError> {
         let mut jobs = certificate::jobs_file(certificate);
@@ -191,7 +280,7 @@ impl ReproduceArgs {
             named.dedup();
             let [there] = named[..] else {
                 return Err(ReproduceError::Checkpoints {
-                    path: self.certificate.clone(),
+                    path: self.what.clone(),
                     count: named.len(),
                 });
             };
@@ -200,7 +289,7 @@ impl ReproduceArgs {
         for (there, here) in &paths {
             if replace(&mut jobs, there, here) == 0 {
                 return Err(ReproduceError::NoPath {
-                    path: self.certificate.clone(),
+                    path: self.what.clone(),
                     there: there.clone(),
                 });
             }
@@ -210,7 +299,7 @@ impl ReproduceArgs {
 
     /// Checks the jobs, and that the user trusts the programs that they name.
     fn trusted(&self, jobs: &Value) -> Result<JobFile, ReproduceError> {
-        let path = &self.certificate;
+        let path = &self.what;
         let hash = sha256::of(jobs.to_string());
         let file = JobFile::new(path, hash, jobs).map_err(|err| ReproduceError::Jobs {
             path: path.clone(),
@@ -227,15 +316,15 @@ impl ReproduceArgs {
         })
     }
 
-    /// Returns the options of `eval` about the test.
-    fn question(&self) -> Vec<OsString> {
-        if self.all {
+    /// Returns the options of `eval` about the test against a reference.
+    fn test(&self, reference: Option<(&str, OsString)>) -> Vec<OsString> {
+        let Some((option, value)) = reference else {
             return Vec::new();
-        }
-        let mut words: Vec<OsString> = ["--stop-when", "reproduced", "--against"]
+        };
+        let mut words = ["--stop-when", "reproduced", option]
             .map(OsString::from)
-            .into();
-        words.push(self.certificate.clone().into());
+            .to_vec();
+        words.push(value);
         for (option, value) in [("--margin", &self.margin), ("--level", &self.level)] {
             if let Some(value) = value {
                 words.push(OsString::from(option));
