@@ -201,18 +201,20 @@ impl SequentialTest {
         }
     }
 
-    /// Returns the verdict if this interval of the difference is enough for one.
-    fn verdict_of(
-        [low, high]: [f64; 2],
-        Self {
-            question, margin, ..
-        }: Self,
-    ) -> Option<Verdict> {
-        match question {
-            Question::Regression if low > -margin => Some(Verdict::Passed),
-            Question::Regression if high < 0.0 => Some(Verdict::Regression),
-            Question::Reproduction if low > -margin && high < margin => Some(Verdict::Same),
-            Question::Reproduction if low > 0.0 || high < 0.0 => Some(Verdict::Different),
+    /// Returns the verdict about the rate of a run, if it is enough for one. `low` and `high` are the
+    /// interval of the claimed rate.
+    fn verdict_of_claim(self, sums: &PairedSums, [low, high]: [f64; 2]) -> Option<Verdict> {
+        let Self { margin, level, .. } = self;
+        // The claim has half of the level, and each side of this run's rate a quarter.
+        let is_above = |rate: f64| rate <= -1.0 || sums.is_above(rate, level / 4.0);
+        let is_below = |rate: f64| rate >= 1.0 || sums.is_below(rate, level / 4.0);
+        match self.question {
+            Question::Regression if is_above(high - margin) => Some(Verdict::Passed),
+            Question::Regression if is_below(low) => Some(Verdict::Regression),
+            Question::Reproduction if is_above(high - margin) && is_below(low + margin) => {
+                Some(Verdict::Same)
+            }
+            Question::Reproduction if is_above(high) || is_below(low) => Some(Verdict::Different),
             Question::Regression | Question::Reproduction => None,
         }
     }
@@ -227,7 +229,7 @@ impl Reference {
     fn verdict(&self, test: SequentialTest, sums: &PairedSums) -> Option<Verdict> {
         match self {
             Self::Run(_) => test.verdict(sums),
-            Self::Claim { .. } => SequentialTest::verdict_of(self.interval(test, sums), test),
+            Self::Claim { interval, .. } => test.verdict_of_claim(sums, *interval),
         }
     }
 

@@ -261,10 +261,10 @@ fn a_run_that_solves_the_claimed_share_is_the_same_within_the_margin_said_before
     assert!((100..400).contains(&decision.rounds), "{decision:?}");
     let table = found.table();
     assert!(
-        table.contains("| all  | 90.0 %, 900 of 1000 (88.0 to 91.7) |"),
+        table.contains("| all | 90.0 %, 900 of 1000 (88.0 to 91.7) |"),
         "{table}"
     );
-    assert!(table.contains("| j0   | -"), "{table}");
+    assert!(table.contains("| j0  | -"), "{table}");
 }
 
 #[test]
