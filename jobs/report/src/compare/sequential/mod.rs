@@ -238,7 +238,8 @@ impl Reference {
         match self {
             Self::Run(_) => sums.interval(test.level),
             Self::Claim { interval, .. } => {
-                let [low, high] = sums.interval(test.level / 2.0);
+                // The sequence is that of a mean from −1 to 1, and a rate is at least 0.
+                let [low, high] = sums.interval(test.level / 2.0).map(|rate| rate.max(0.0));
                 [low - interval[1], high - interval[0]]
             }
         }
