@@ -197,7 +197,8 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
 
     /// Waits for one event for at most a tick, and processes it.
     fn wait(&mut self, watch: &mut StallWatch) -> Result<(), JobError> {
-        match self.envs.inbox.recv_timeout(TICK) {
+        let patience = self.recording.log.patience(TICK);
+        match self.envs.inbox.recv_timeout(patience) {
             Ok(event) => {
                 *watch = StallWatch {
                     moved: now(),
