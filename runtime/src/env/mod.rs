@@ -253,7 +253,19 @@ pub enum Command {
     Step {
         /// The action, `[action.names.len()]`, clamped to its range.
         action: Vec<f32>,
+        /// The episode that the copy may begin without another command if the step terminates or
+        /// truncates the one before, without images: see [`Answer::Last`].
+        next: Option<NextEpisode>,
     },
+}
+
+/// An episode that a copy may begin by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextEpisode {
+    /// Seed of all randomness in the episode.
+    pub seed: u64,
+    /// Number of the episode in the job.
+    pub episode: u64,
 }
 
 /// The answer to a command.
@@ -263,6 +275,14 @@ pub enum Answer {
     Reset(Result<Observation, EnvError>),
     /// The result of a step.
     Step(Result<Step, EnvError>),
+    /// The result of a step after which the copy begins the episode that was offered with the
+    /// command. A [`Answer::Reset`] follows.
+    Last {
+        /// The result of the step.
+        step: Result<Step, EnvError>,
+        /// Number of the episode that begins.
+        next: u64,
+    },
 }
 
 impl Answer {
@@ -304,11 +324,17 @@ pub trait VectorEnv {
 
     /// Sends commands to copies and returns at once; copies without a command do nothing. Each
     /// command is answered once, in any order, through the [`Answers`] that the environment was
-    /// created with. A copy has at most one command at a time.
+    /// created with; a step after which the copy begins the episode that it was offered, twice.
+    /// Only environments that take offers do so. A copy has at most one command at a time.
     ///
     /// The initial state of an episode is a function of the seed alone: not of the copy, of
     /// `num_envs`, or of what the copy did before.
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render);
+
+    /// Returns whether copies begin episodes by themselves, see [`Command::Step`].
+    fn takes_offers(&self) -> bool {
+        false
+    }
 
     /// Opens the renderers before the first image is requested. Returns messages for the user, to
     /// be shown once.
