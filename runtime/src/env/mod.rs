@@ -295,8 +295,11 @@ impl Answer {
     }
 }
 
+/// Answers that have arrived together.
+pub type AnswerBatch = Vec<(EnvIndex, Answer)>;
+
 /// A callback that receives the answers.
-type Taker = dyn Fn(EnvIndex, Answer) + Send + Sync;
+type Taker = dyn Fn(AnswerBatch) + Send + Sync;
 
 /// Destination of the answers: a cloneable callback that any number of threads can share.
 #[derive(Clone)]
@@ -305,12 +308,28 @@ pub struct Answers(Arc<Taker>);
 impl Answers {
     /// Creates a destination that calls `take` for each answer; `take` must not block.
     pub fn new(take: impl Fn(EnvIndex, Answer) + Send + Sync + 'static) -> Self {
+        let one_by_one = move |batch: AnswerBatch| {
+            batch
+                .into_iter()
+                .for_each(|(env, answer)| take(env, answer));
+        };
+        Self::in_batches(one_by_one)
+    }
+
+    /// Creates a destination that calls `take` once for answers that arrive together, which wakes
+    /// the loop once; `take` must not block.
+    pub fn in_batches(take: impl Fn(AnswerBatch) + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
 
     /// Sends the answer of one copy.
     pub fn give(&self, env: EnvIndex, answer: Answer) {
-        (self.0)(env, answer);
+        self.give_all(vec![(env, answer)]);
+    }
+
+    /// Sends the answers of some copies.
+    pub fn give_all(&self, batch: AnswerBatch) {
+        (self.0)(batch);
     }
 }
 

@@ -40,6 +40,7 @@ mod observation;
 pub(super) mod pre_exec;
 pub(crate) mod process;
 mod refusal;
+mod rounds;
 pub(crate) mod shm;
 pub(crate) mod variables;
 

@@ -110,7 +110,7 @@ impl Child {
             self.served += u64::from(read.reply.op == CommandKind::Reset);
             let copy = &mut self.copies[read.local];
             let answer = copy.answered(read, &host.terms);
-            host.answers.give(copy.env, answer);
+            host.give(copy.env, answer);
         }
         Ok(())
     }

@@ -20,12 +20,11 @@ impl Child {
         local: usize,
         command: Command,
         render: Render,
-        host: &Host,
+        host: &mut Host,
         now: Instant,
     ) {
         if let Err(err) = self.accept(local, &command, host) {
-            host.answers
-                .give(self.copies[local].env, Answer::refuse(&command, err));
+            host.give(self.copies[local].env, Answer::refuse(&command, err));
             return;
         }
         self.held.push(HeldCommand {

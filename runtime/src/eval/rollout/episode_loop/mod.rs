@@ -235,23 +235,28 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
                 self.on_inference(group, result, waited)?;
                 self.start_turn(group)
             }
-            LoopEvent::Env(env, answer) => {
-                if !matches!(answer, Answer::Last { .. }) {
-                    self.totals.sim_busy.end(now());
-                }
-                let mut groups = self.groups.iter();
-                let Some(index) = groups.position(|group| group.envs.contains(&env.0)) else {
-                    return Ok(());
-                };
-                let group = &mut self.groups[index];
-                if !group.answered(env, answer) {
-                    return Ok(());
-                }
-                self.totals.sim.add(group.since.elapsed());
-                self.on_answers(index)?;
-                self.start_turn(index)
-            }
+            LoopEvent::Envs(batch) => batch
+                .into_iter()
+                .try_for_each(|(env, answer)| self.on_answer(env, answer)),
         }
+    }
+
+    /// Takes an answer, and starts the next turn of its group if it is the last of this one.
+    fn on_answer(&mut self, env: EnvIndex, answer: Answer) -> Result<(), JobError> {
+        if !matches!(answer, Answer::Last { .. }) {
+            self.totals.sim_busy.end(now());
+        }
+        let mut groups = self.groups.iter();
+        let Some(index) = groups.position(|group| group.envs.contains(&env.0)) else {
+            return Ok(());
+        };
+        let group = &mut self.groups[index];
+        if !group.answered(env, answer) {
+            return Ok(());
+        }
+        self.totals.sim.add(group.since.elapsed());
+        self.on_answers(index)?;
+        self.start_turn(index)
     }
 
     /// Reports the heartbeat with the seconds of work so far.
