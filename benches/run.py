@@ -4,7 +4,7 @@ run, as medians of several rounds.
     make bench                        runs all of them, and prints tables for README.md
     .venv/bin/python benches/run.py BENCH
 
-BENCH is one of start, teardown, memory, store, rollout, assign, overlap, bridge, policy,
+BENCH is one of start, teardown, memory, store, rollout, assign, overlap, bridge, cheap, policy,
 policy_bridge, exported, video, record, report, serve, lerobot, tracking.
 """
 
@@ -16,6 +16,7 @@ import sys
 
 import assign
 import bridge
+import cheap
 import exported
 import group
 import lerobot
@@ -40,6 +41,7 @@ BENCHES = {
     "assign": assign.main,
     "overlap": overlap.main,
     "bridge": bridge.main,
+    "cheap": cheap.main,
     "policy": policy.main,
     "policy_bridge": policy_bridge.main,
     "exported": exported.main,

@@ -5,6 +5,7 @@
 mod agent;
 mod assignment;
 mod certificate;
+mod cheap;
 mod command;
 mod console;
 mod crash;

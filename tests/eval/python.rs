@@ -169,7 +169,7 @@ fn a_success_that_is_no_truth_value_is_an_error_of_each_episode() {
 
 /// Returns the seed that the simulator gets for an episode of [`toy`] in a run with the default
 /// base seed: 31 bits of the episode's seed.
-fn seed(episode: u64) -> u64 {
+pub fn seed(episode: u64) -> u64 {
     let job = jobs::file::parse(&json!({"jobs": [toy(json!({}))]}))
         .unwrap()
         .remove(0);

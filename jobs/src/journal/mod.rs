@@ -1,5 +1,5 @@
 //! The journal of a rank: an append-only file with one JSON line for each event, synced to disk
-//! when it is written.
+//! when it is written, or with other lines soon after ([`Journal::note`], [`Journal::sync`]).
 //!
 //! Only the last line can be torn by a crash. A torn line has no line end; the next writer cuts it
 //! off, and the work that it described is done again. Report and resume depend on the plan and the
@@ -294,6 +294,10 @@ pub struct Journal {
     path: PathBuf,
     begun: u64,
     torn: u64,
+    /// Number of bytes of its lines.
+    end: u64,
+    /// Number of bytes that the last sync has covered.
+    synced: u64,
     stamps: Stamps,
 }
 
@@ -327,6 +331,8 @@ impl Journal {
             path: path.to_owned(),
             begun,
             torn: len - begun,
+            end: begun,
+            synced: begun,
             stamps: Stamps::default(),
         })
     }
@@ -349,36 +355,56 @@ impl Journal {
         self.torn
     }
 
-    /// Appends a line and syncs it to disk. If that fails, the line is removed again, so that the
-    /// next one starts on a line of its own.
+    /// Appends a line and syncs it to disk, with every line before it.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Journal::note`] and [`Journal::sync`].
+    pub fn append(&mut self, line: &Line) -> io::Result<()> {
+        self.note(line)?;
+        self.sync()
+    }
+
+    /// Appends a line without waiting for the disk: until the next sync, it survives a crash of the
+    /// process, but not of the machine. If that fails, what there is of the line is removed again,
+    /// so that the next one starts on a line of its own.
     ///
     /// # Errors
     /// Returns the errors of the file system, for example for a full disk. The line is then not in
     /// the journal.
-    pub fn append(&mut self, line: &Line) -> io::Result<()> {
-        self.write(line, File::sync_data)
-    }
-
-    /// Like [`Journal::append`], without waiting for the disk: the line survives a crash of the
-    /// process, but not of the machine.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Journal::append`].
     pub fn note(&mut self, line: &Line) -> io::Result<()> {
-        self.write(line, |_| Ok(()))
-    }
-
-    fn write(&mut self, line: &Line, sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         self.stamps.of(line).seal(&mut text);
         text.push(b'\n');
-        let start = self.file.stream_position()?;
-        let written = self.file.write_all(&text).and_then(|()| sync(&self.file));
-        if written.is_err() {
-            self.file.set_len(start)?;
-            self.file.seek(SeekFrom::Start(start))?;
+        if let Err(err) = self.file.write_all(&text) {
+            self.cut(self.end)?;
+            return Err(err);
         }
-        written
+        self.end += text.len() as u64;
+        Ok(())
+    }
+
+    /// Syncs the lines to disk, unless they are there already.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system. The lines since the last sync are then not in the
+    /// journal.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if self.synced == self.end {
+            return Ok(());
+        }
+        if let Err(err) = self.file.sync_data() {
+            self.cut(self.synced)?;
+            return Err(err);
+        }
+        self.synced = self.end;
+        Ok(())
+    }
+
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)?;
+        self.file.seek(SeekFrom::Start(len))?;
+        self.end = len;
+        Ok(())
     }
 
     /// Returns the path of the journal.

@@ -169,6 +169,8 @@ fn a_line_that_does_not_fit_the_disk_leaves_the_journal_whole() {
         path: "x".into(),
         begun: 0,
         torn: 0,
+        end: 0,
+        synced: 0,
     };
     assert!(journal.append(&episode(0)).is_err());
 }
@@ -253,6 +255,24 @@ fn a_journal_cut_at_any_byte_keeps_its_whole_lines_and_is_gone_on_with() {
             "{cut}"
         );
     }
+}
+
+#[test]
+fn lines_that_share_a_sync_are_there_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal_rank0.jsonl");
+    let mut journal = Journal::open(&path).unwrap();
+    let found = || parse(&std::fs::read(&path).unwrap()).lines;
+    journal.note(&episode(0)).unwrap();
+    journal.note(&episode(1)).unwrap();
+    assert_eq!(
+        found(),
+        [episode(0), episode(1)],
+        "a killed process loses none"
+    );
+    journal.sync().unwrap();
+    journal.append(&episode(2)).unwrap();
+    assert_eq!(found(), [episode(0), episode(1), episode(2)]);
 }
 
 #[test]

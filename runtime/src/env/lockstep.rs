@@ -58,7 +58,7 @@ impl<E: VectorEnv> Lockstep<E> {
             render,
             |answer| match answer {
                 Answer::Reset(result) => result,
-                Answer::Step(_) => {
+                Answer::Step(_) | Answer::Last { .. } => {
                     Err(EnvError::Setup("a reset was answered by a step".to_owned()))
                 }
             },
@@ -76,6 +76,7 @@ impl<E: VectorEnv> Lockstep<E> {
                 *env,
                 Command::Step {
                     action: action.clone(),
+                    next: None,
                 },
             )
         };
@@ -83,7 +84,7 @@ impl<E: VectorEnv> Lockstep<E> {
             actions.iter().map(command).collect(),
             render,
             |answer| match answer {
-                Answer::Step(result) => result,
+                Answer::Step(result) | Answer::Last { step: result, .. } => result,
                 Answer::Reset(_) => {
                     Err(EnvError::Setup("a step was answered by a reset".to_owned()))
                 }

@@ -253,7 +253,19 @@ pub enum Command {
     Step {
         /// The action, `[action.names.len()]`, clamped to its range.
         action: Vec<f32>,
+        /// The episode that the copy may begin without another command if the step terminates or
+        /// truncates the one before, without images: see [`Answer::Last`].
+        next: Option<NextEpisode>,
     },
+}
+
+/// An episode that a copy may begin by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextEpisode {
+    /// Seed of all randomness in the episode.
+    pub seed: u64,
+    /// Number of the episode in the job.
+    pub episode: u64,
 }
 
 /// The answer to a command.
@@ -263,6 +275,14 @@ pub enum Answer {
     Reset(Result<Observation, EnvError>),
     /// The result of a step.
     Step(Result<Step, EnvError>),
+    /// The result of a step after which the copy begins the episode that was offered with the
+    /// command. A [`Answer::Reset`] follows.
+    Last {
+        /// The result of the step.
+        step: Result<Step, EnvError>,
+        /// Number of the episode that begins.
+        next: u64,
+    },
 }
 
 impl Answer {
@@ -275,8 +295,11 @@ impl Answer {
     }
 }
 
+/// Answers that have arrived together.
+pub type AnswerBatch = Vec<(EnvIndex, Answer)>;
+
 /// A callback that receives the answers.
-type Taker = dyn Fn(EnvIndex, Answer) + Send + Sync;
+type Taker = dyn Fn(AnswerBatch) + Send + Sync;
 
 /// Destination of the answers: a cloneable callback that any number of threads can share.
 #[derive(Clone)]
@@ -285,12 +308,28 @@ pub struct Answers(Arc<Taker>);
 impl Answers {
     /// Creates a destination that calls `take` for each answer; `take` must not block.
     pub fn new(take: impl Fn(EnvIndex, Answer) + Send + Sync + 'static) -> Self {
+        let one_by_one = move |batch: AnswerBatch| {
+            batch
+                .into_iter()
+                .for_each(|(env, answer)| take(env, answer));
+        };
+        Self::in_batches(one_by_one)
+    }
+
+    /// Creates a destination that calls `take` once for answers that arrive together, which wakes
+    /// the loop once; `take` must not block.
+    pub fn in_batches(take: impl Fn(AnswerBatch) + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
 
     /// Sends the answer of one copy.
     pub fn give(&self, env: EnvIndex, answer: Answer) {
-        (self.0)(env, answer);
+        self.give_all(vec![(env, answer)]);
+    }
+
+    /// Sends the answers of some copies.
+    pub fn give_all(&self, batch: AnswerBatch) {
+        (self.0)(batch);
     }
 }
 
@@ -304,11 +343,17 @@ pub trait VectorEnv {
 
     /// Sends commands to copies and returns at once; copies without a command do nothing. Each
     /// command is answered once, in any order, through the [`Answers`] that the environment was
-    /// created with. A copy has at most one command at a time.
+    /// created with; a step after which the copy begins the episode that it was offered, twice.
+    /// Only environments that take offers do so. A copy has at most one command at a time.
     ///
     /// The initial state of an episode is a function of the seed alone: not of the copy, of
     /// `num_envs`, or of what the copy did before.
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render);
+
+    /// Returns whether copies begin episodes by themselves, see [`Command::Step`].
+    fn takes_offers(&self) -> bool {
+        false
+    }
 
     /// Opens the renderers before the first image is requested. Returns messages for the user, to
     /// be shown once.

@@ -194,7 +194,7 @@ impl SimulationThread {
             };
             let answer = match command {
                 Command::Reset { seed, .. } => Answer::Reset(self.reset(*env, *seed, render)),
-                Command::Step { action } => Answer::Step(self.step(*env, action, render)),
+                Command::Step { action, .. } => Answer::Step(self.step(*env, action, render)),
             };
             answers.give(*env, answer);
         }

@@ -19,7 +19,7 @@ use crate::env::python::args::DisplayChoice;
 use crate::env::python::child::{CLOSE_LIMIT, Child};
 use crate::env::python::hello::Hello;
 use crate::env::python::host::{Host, HostSettings, ProcessEvent, ReadyDescriptor};
-use crate::env::{Answers, Command, EnvError, EnvIndex, Render};
+use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, Render};
 
 /// Screen of an X display if the job gives no size.
 const SCREEN: Screen = Screen {
@@ -216,6 +216,7 @@ impl Bridge {
             .filter_map(|child| child.deadline(&self.host));
         let deadline = deadlines
             .chain(self.closing.map(|since| since + 2 * CLOSE_LIMIT))
+            .chain(self.host.answers_due())
             .min();
         let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(now())));
         let mut events = Vec::with_capacity(EVENTS);
@@ -230,6 +231,7 @@ impl Bridge {
             self.on_event(event.data.u64());
         }
         if deadline.is_some_and(|deadline| deadline <= now()) {
+            self.host.give_overdue();
             self.children
                 .iter_mut()
                 .for_each(|child| child.expire(&mut self.host, now()));
@@ -275,6 +277,7 @@ impl Bridge {
     }
 
     fn work(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {
+        self.host.begin_round(work.iter().map(|(env, _)| *env));
         let mut touched = Vec::new();
         for (env, command) in work {
             let Some(&CopyOwner { index, local }) = self.owners.get(env.0) else {
@@ -282,12 +285,10 @@ impl Bridge {
                     env,
                     reason: "there is no such copy".to_owned(),
                 };
-                self.host
-                    .answers
-                    .give(env, crate::env::Answer::refuse(&command, err));
+                self.host.give(env, Answer::refuse(&command, err));
                 continue;
             };
-            self.children[index].take(local, command, render, &self.host, now());
+            self.children[index].take(local, command, render, &mut self.host, now());
             if touched.last() != Some(&index) {
                 touched.push(index);
             }

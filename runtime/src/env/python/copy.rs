@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::env::python::host::HostSettings;
 use crate::env::python::message::CommandKind;
-use crate::env::{EnvError, EnvIndex};
+use crate::env::{EnvError, EnvIndex, NextEpisode};
 
 /// One copy of an environment.
 #[derive(Debug)]
@@ -34,6 +34,19 @@ pub struct RunningEpisode {
     pub is_over: bool,
     /// True if it was stepped without an action.
     pub is_spoilt: bool,
+}
+
+impl RunningEpisode {
+    /// Creates an episode without steps.
+    pub fn new(NextEpisode { seed, episode }: NextEpisode) -> Self {
+        Self {
+            episode,
+            seed,
+            steps: 0,
+            is_over: false,
+            is_spoilt: false,
+        }
+    }
 }
 
 /// The reason why a process is gone.

@@ -250,6 +250,13 @@ impl Hello {
         shown(self) == shown(other)
     }
 
+    /// Returns whether copies may begin episodes by themselves. Those of a VectorEnv are reset
+    /// together, and a process that is replaced after some episodes has to come to an end between
+    /// two.
+    pub fn takes_offers(&self, recycle_after: Option<u64>) -> bool {
+        !self.together && recycle_after.is_none()
+    }
+
     /// Returns the versions of packages by name. What is too long or no text is left out, because no
     /// episode depends on it.
     pub fn versions(&self) -> BTreeMap<String, String> {

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
+use crate::clock::now;
 use crate::env::python::args::PythonSettings;
 use crate::env::python::hello::Hello;
 use crate::env::python::process::PythonProcess;
+use crate::env::python::rounds::Rounds;
 use crate::env::python::variables::{Placeholders, ProcessPlace, pci, variables};
-use crate::env::{Answers, EnvError, EnvIndex};
+use crate::env::{Answer, AnswerBatch, Answers, EnvError, EnvIndex};
 
 /// The worker's Python modules, in the order of their dependencies.
 const MODULES: &[(&str, &str)] = &[
@@ -89,7 +91,9 @@ pub struct Host {
     /// The settings that do not change.
     pub terms: HostSettings,
     /// Destination of the answers.
-    pub answers: Answers,
+    answers: Answers,
+    /// Answers that wait for those of the same round.
+    rounds: Rounds,
     /// Description sent by the first process; the others have to send the same.
     pub hello: Option<Arc<Hello>>,
     /// X display of the processes.
@@ -110,6 +114,7 @@ impl Host {
         Self {
             terms,
             answers,
+            rounds: Rounds::default(),
             hello: None,
             display: None,
             failure: None,
@@ -118,6 +123,34 @@ impl Host {
             owners: BTreeMap::new(),
             dying: Vec::new(),
             next_id: 0,
+        }
+    }
+
+    /// Takes note of commands that were sent together, whose answers are given together.
+    pub fn begin_round(&mut self, envs: impl IntoIterator<Item = EnvIndex>) {
+        self.rounds.begin(envs);
+    }
+
+    /// Gives the answer of a copy to the loop, with the others of its round.
+    pub fn give(&mut self, env: EnvIndex, answer: Answer) {
+        let batch = self.rounds.on(env, answer, now());
+        self.give_all(batch);
+    }
+
+    /// Returns when [`Host::give_overdue`] has to be called.
+    pub fn answers_due(&self) -> Option<Instant> {
+        self.rounds.due()
+    }
+
+    /// Gives the answers that cannot wait for others any longer.
+    pub fn give_overdue(&mut self) {
+        let batch = self.rounds.overdue(now());
+        self.give_all(batch);
+    }
+
+    fn give_all(&self, batch: AnswerBatch) {
+        if !batch.is_empty() {
+            self.answers.give_all(batch);
         }
     }
 

@@ -56,6 +56,8 @@ pub struct MemoryLayout {
     action: Range<usize>,
     cameras: Vec<Range<usize>>,
     states: Vec<Range<usize>>,
+    /// The first observation of an episode that the copy has begun by itself.
+    next_states: Vec<Range<usize>>,
 }
 
 impl MemoryLayout {
@@ -67,11 +69,11 @@ impl MemoryLayout {
         let mut free = Cursor(0);
         let pixels = |height: u32, width: u32| height as usize * width as usize * 3;
         let action = free.take(hello.action.names.len() * 4);
-        let states = hello
-            .state
-            .iter()
-            .map(|&(_, length)| free.take(length * 4))
-            .collect();
+        let mut states = || -> Vec<_> {
+            let lengths = hello.state.iter().map(|(_, length)| length * 4);
+            lengths.map(|bytes| free.take(bytes)).collect()
+        };
+        let (states, next_states) = (states(), states());
         let numbers = free.0;
         let cameras = hello
             .cameras
@@ -93,6 +95,7 @@ impl MemoryLayout {
             action,
             cameras,
             states,
+            next_states,
         })
     }
 
@@ -114,15 +117,24 @@ impl MemoryLayout {
     }
 
     /// Returns the byte ranges of the state vectors within a copy, in order.
-    pub fn states(&self) -> impl Iterator<Item = Range<usize>> {
-        self.states.iter().cloned()
+    pub fn states(&self) -> &[Range<usize>] {
+        &self.states
+    }
+
+    /// Like [`MemoryLayout::states`], for the first observation of an episode that the copy has
+    /// begun by itself.
+    pub fn next_states(&self) -> &[Range<usize>] {
+        &self.next_states
     }
 
     /// Returns the layout in the form that the child reads.
     pub fn to_json(&self) -> Value {
         let cameras: Vec<_> = self.cameras.iter().map(|range| range.start).collect();
-        let states: Vec<_> = self.states.iter().map(|range| range.start).collect();
-        json!({"bytes": self.bytes, "begin": LINE, "copy": self.copy, "cameras": cameras, "states": states})
+        let begins = |ranges: &[Range<usize>]| -> Vec<_> {
+            ranges.iter().map(|range| range.start).collect()
+        };
+        json!({"bytes": self.bytes, "begin": LINE, "copy": self.copy, "cameras": cameras,
+               "states": begins(&self.states), "next_states": begins(&self.next_states)})
     }
 }
 
@@ -178,9 +190,10 @@ mod tests {
             for copy in 0..copies {
                 let (whole, numbers) = (layout.copy(copy, true), layout.copy(copy, false));
                 prop_assert_eq!(layout.action(), 0..dim * 4);
-                let parts = layout.states().chain([layout.action()]).chain(layout.cameras());
+                let vectors = layout.states().iter().chain(layout.next_states()).cloned();
+                let parts = vectors.chain([layout.action()]).chain(layout.cameras());
                 ranges.extend(parts.map(|part| whole.start + part.start..whole.start + part.end));
-                prop_assert!(layout.states().all(|part| part.end <= numbers.len()));
+                prop_assert!(layout.next_states().iter().all(|part| part.end <= numbers.len()));
                 prop_assert!(layout.cameras().all(|part| part.end <= whole.len()));
             }
             ranges.sort_by_key(|range| range.start);
@@ -192,8 +205,7 @@ mod tests {
     #[test]
     fn the_child_is_told_offsets() {
         let layout = MemoryLayout::new(&shows(&[(4, 5)], &[3], 2), 1).unwrap();
-        let wanted =
-            json!({"bytes": 256, "begin": 64, "copy": 192, "cameras": [128], "states": [64]});
+        let wanted = json!({"bytes": 320, "begin": 64, "copy": 256, "cameras": [192], "states": [64], "next_states": [128]});
         assert_eq!(layout.to_json(), wanted);
     }
 

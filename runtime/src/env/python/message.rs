@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::env::Feedback;
+use crate::env::{Feedback, NextEpisode};
 
 /// The kind of a command: reset or step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +27,8 @@ pub struct CommandEntry {
     pub op: CommandKind,
     /// True if images are needed.
     pub render: bool,
-    /// Seed of the episode; 0 for a step.
-    pub seed: u64,
-    /// Number of the episode; 0 for a step.
-    pub episode: u64,
+    /// The episode of a reset, or the one that is offered with a step.
+    pub episode: Option<NextEpisode>,
 }
 
 /// The reply to a command.
@@ -124,19 +122,36 @@ pub fn work(sequence: u32, entries: &[CommandEntry]) -> Vec<u8> {
     packet.extend(count.to_ne_bytes());
     packet.extend(sequence.to_ne_bytes());
     for entry in entries {
+        let kind = match (entry.op, entry.episode) {
+            (CommandKind::Reset, _) => 0,
+            (CommandKind::Step, None) => 1,
+            (CommandKind::Step, Some(_)) => 2,
+        };
+        let (seed, episode) = entry
+            .episode
+            .map_or((0, 0), |next| (next.seed, next.episode));
         packet.extend(entry.local.to_ne_bytes());
-        packet.extend([
-            u8::from(entry.op == CommandKind::Step),
-            u8::from(entry.render),
-            0,
-            0,
-            0,
-            0,
-        ]);
-        packet.extend(entry.seed.to_ne_bytes());
-        packet.extend(entry.episode.to_ne_bytes());
+        packet.extend([kind, u8::from(entry.render), 0, 0, 0, 0]);
+        packet.extend(seed.to_ne_bytes());
+        packet.extend(episode.to_ne_bytes());
     }
     packet
+}
+
+impl CommandEntry {
+    /// Returns the reset that follows the reply without another command: the step has ended its
+    /// episode, and another was offered.
+    pub fn followed_by(&self, reply: &Reply) -> Option<Self> {
+        let offered = self
+            .episode
+            .filter(|_| self.op == CommandKind::Step && (reply.terminated || reply.truncated))?;
+        Some(Self {
+            op: CommandKind::Reset,
+            render: false,
+            episode: Some(offered),
+            ..*self
+        })
+    }
 }
 
 impl Packet {
@@ -319,14 +334,55 @@ mod tests {
             local: 1,
             op: CommandKind::Reset,
             render: true,
-            seed: 3,
-            episode: 4,
+            episode: Some(NextEpisode {
+                seed: 3,
+                episode: 4,
+            }),
         };
         let packet = work(5, &[entry]);
         let native = cfg!(target_endian = "little");
         assert_eq!(packet.len(), 32);
         assert!(!native || packet[..16] == [b'W', 0, 1, 0, 5, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0]);
         assert!(!native || (packet[16], packet[24]) == (3, 4));
+    }
+
+    #[test]
+    fn a_step_with_an_offer_is_followed_by_a_reset_if_it_ends_its_episode() {
+        let offered = NextEpisode {
+            seed: 3,
+            episode: 4,
+        };
+        let step = CommandEntry {
+            local: 1,
+            op: CommandKind::Step,
+            render: true,
+            episode: Some(offered),
+        };
+        assert_eq!(work(5, &[step])[10], 2, "the kind of the entry");
+        let reply = |truncated| Reply {
+            local: 1,
+            op: CommandKind::Step,
+            success: true,
+            terminated: false,
+            truncated,
+            rendered: true,
+            out_of_bounds: false,
+            reward: 0.0,
+            told: Told::default(),
+        };
+        let reset = CommandEntry {
+            op: CommandKind::Reset,
+            render: false,
+            ..step
+        };
+        assert_eq!(step.followed_by(&reply(true)), Some(reset));
+        assert_eq!(step.followed_by(&reply(false)), None);
+        let alone = CommandEntry {
+            episode: None,
+            ..step
+        };
+        assert_eq!(alone.followed_by(&reply(true)), None);
+        assert_eq!(reset.followed_by(&reply(true)), None);
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod observation;
 pub(super) mod pre_exec;
 pub(crate) mod process;
 mod refusal;
+mod rounds;
 pub(crate) mod shm;
 pub(crate) mod variables;
 
@@ -111,12 +112,13 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
             wanted,
         });
     }
+    let recycle_after = settings.recycle_after.or(config.recycle_after);
     let terms = HostSettings {
         job: job.name.clone(),
         language: job.language_instruction.clone(),
         rank: config.rank,
         stall_timeout: config.stall_timeout,
-        recycle_after: settings.recycle_after.or(config.recycle_after),
+        recycle_after,
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         processes: shares.len() * config.local_world_size.max(1),
         egl_devices: config.egl_devices,
@@ -127,11 +129,13 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
     let ends_on_success = terms.settings.end_on_success;
     let (bridge, hello) = BridgeHandle::start(terms, shares, config.xvfb, answers)?;
     let spec = hello.spec(&name, job.language_instruction.as_deref(), ends_on_success);
+    let takes_offers = hello.takes_offers(recycle_after);
     let (num_envs, notes) = (config.gpus.len(), hello.notes.clone());
     let versions = hello.versions();
     Ok(PythonEnv {
         spec,
         num_envs,
+        takes_offers,
         ignored,
         notes,
         versions,
@@ -161,6 +165,7 @@ fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<ProcessShare> {
 pub struct PythonEnv {
     spec: EnvSpec,
     num_envs: usize,
+    takes_offers: bool,
     ignored: Vec<String>,
     notes: Vec<String>,
     versions: BTreeMap<String, String>,
@@ -192,6 +197,10 @@ impl VectorEnv for PythonEnv {
 
     fn num_envs(&self) -> usize {
         self.num_envs
+    }
+
+    fn takes_offers(&self) -> bool {
+        self.takes_offers
     }
 
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {

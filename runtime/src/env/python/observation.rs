@@ -93,6 +93,7 @@ impl ProcessMemory {
     }
 
     /// Returns the observation in the bytes of [`ProcessMemory::read`]. Its images share these bytes.
+    /// `follows` says that it is the first of an episode that the copy has begun by itself.
     ///
     /// # Errors
     /// Returns the problem that the process reported, or the first value that is not a finite
@@ -103,13 +104,18 @@ impl ProcessMemory {
         bytes: &Bytes,
         reply: &Reply,
         copy: &mut CopyState,
+        follows: bool,
     ) -> Result<Observation, InvalidValue> {
         if let Some(reason) = &reply.told.wrong {
             return Err(InvalidValue::Reported(reason.clone()));
         }
         let mut state = BTreeMap::new();
-        for ((name, _), range) in hello.state.iter().zip(self.layout.states()) {
-            let numbers = numbers(&bytes[range]);
+        let ranges = match follows {
+            true => self.layout.next_states(),
+            false => self.layout.states(),
+        };
+        for ((name, _), range) in hello.state.iter().zip(ranges) {
+            let numbers = numbers(&bytes[range.clone()]);
             if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
                 return Err(InvalidValue::State {
                     name: name.clone(),

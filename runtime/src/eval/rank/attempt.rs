@@ -159,15 +159,14 @@ impl Evaluation<'_> {
             meter,
         };
         meter.begin();
-        let mut log = EpisodeLog {
-            journal: &mut self.journal,
-            observer: &mut self.observers,
-            leases: attempt.leases,
-            beat: std::mem::take(beat),
-        };
+        let last = std::mem::take(beat);
+        let (journal, observers) = (&mut self.journal, &mut self.observers);
+        let mut log = EpisodeLog::new(journal, observers, attempt.leases, last);
         let result = run_job(&context, earlier, &mut log, totals);
+        // However the job ended, its finished episodes are reported before anything else happens.
+        let synced = log.sync();
         *beat = log.beat;
-        result
+        result.and(synced)
     }
 
     /// Tells the user how an attempt failed, and writes its last journal line.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::env::python::child::Child;
 use crate::env::python::child::error::ChildError;
+use crate::env::python::child::{Child, SentBatch};
+use crate::env::python::copy::{CopyState, RunningEpisode};
 use crate::env::python::hello::Hello;
-use crate::env::python::host::Host;
+use crate::env::python::host::{Host, HostSettings};
 use crate::env::python::layout::MemoryLayout;
 use crate::env::python::message::{CommandEntry, CommandKind, Reply};
 use crate::env::python::observation::{InvalidValue, ProcessMemory};
@@ -18,6 +19,8 @@ struct ReadReply<'a> {
     reply: &'a Reply,
     observation: Result<Observation, InvalidValue>,
     processed_action: Vec<f32>,
+    /// The reset that follows without a command.
+    follows: Option<CommandEntry>,
 }
 
 impl Child {
@@ -54,7 +57,8 @@ impl Child {
         Ok(())
     }
 
-    /// Forwards the answers of the oldest unanswered batch.
+    /// Forwards the answers of the oldest unanswered batch, and expects those of the episodes that
+    /// its copies begin by themselves.
     pub(super) fn answer(
         &mut self,
         sequence: u32,
@@ -75,63 +79,87 @@ impl Child {
         if batch.entries.len() != replies.len() || !batch.entries.iter().zip(replies).all(fits) {
             return Err(ChildError::OtherAnswer);
         }
-        let mut answers = Vec::with_capacity(replies.len());
+        let mut read = Vec::with_capacity(replies.len());
         for (entry, reply) in batch.entries.iter().zip(replies) {
             let local = usize::from(entry.local);
             let copy = &mut self.copies[local];
             let bytes = memory.read(local, reply).map_err(ChildError::Unreadable)?;
-            let mut seen = memory.observe(hello, &bytes, reply, copy);
+            let mut seen = memory.observe(hello, &bytes, reply, copy, batch.follows);
             if let (Ok(observation), Some(language)) = (&mut seen, &host.terms.language) {
                 copy.language = Arc::from(language.as_str());
                 observation.language = Arc::clone(&copy.language);
             }
-            let processed_action = memory.action(&bytes);
-            answers.push(ReadReply {
+            read.push(ReadReply {
                 local,
                 reply,
                 observation: seen,
-                processed_action,
+                processed_action: memory.action(&bytes),
+                follows: entry.followed_by(reply),
             });
         }
         self.batches.pop_front();
-        let end_on_success = host.terms.settings.end_on_success;
-        for ReadReply {
-            local,
+        let entries: Vec<_> = read.iter().filter_map(|read| read.follows).collect();
+        if !entries.is_empty() {
+            self.batches.push_front(SentBatch {
+                sequence,
+                entries,
+                follows: true,
+            });
+        }
+        for read in read {
+            self.served += u64::from(read.reply.op == CommandKind::Reset);
+            let copy = &mut self.copies[read.local];
+            let answer = copy.answered(read, &host.terms);
+            host.give(copy.env, answer);
+        }
+        Ok(())
+    }
+}
+
+impl CopyState {
+    /// Takes note of a reply; returns the answer for the evaluation loop.
+    fn answered(&mut self, read: ReadReply, terms: &HostSettings) -> Answer {
+        let ReadReply {
             reply,
             observation,
             processed_action,
-        } in answers
-        {
-            let copy = &mut self.copies[local];
-            copy.doing = None;
-            self.served += u64::from(reply.op == CommandKind::Reset);
-            let Reply {
-                out_of_bounds,
-                reward,
-                success,
-                terminated,
-                truncated,
-                ..
-            } = *reply;
-            if let Some(episode) = &mut copy.episode {
-                episode.is_over = terminated || truncated || (success && end_on_success);
-            }
-            let observation =
-                observation.map_err(|reason| copy.fault(&reason.to_string(), &host.terms));
-            let answer = match reply.op {
-                CommandKind::Reset => Answer::Reset(observation),
-                CommandKind::Step => Answer::Step(observation.map(|observation| Step {
-                    observation,
-                    processed_action,
-                    out_of_bounds,
-                    reward,
-                    success,
-                    terminated,
-                    truncated,
-                })),
-            };
-            host.answers.give(copy.env, answer);
+            follows,
+            ..
+        } = read;
+        self.doing = None;
+        let Reply {
+            out_of_bounds,
+            reward,
+            success,
+            terminated,
+            truncated,
+            ..
+        } = *reply;
+        if let Some(episode) = &mut self.episode {
+            let is_solved = success && terms.settings.end_on_success;
+            episode.is_over = terminated || truncated || is_solved;
         }
-        Ok(())
+        let observation = observation.map_err(|reason| self.fault(&reason.to_string(), terms));
+        let step = |observation| Step {
+            observation,
+            processed_action,
+            out_of_bounds,
+            reward,
+            success,
+            terminated,
+            truncated,
+        };
+        match (reply.op, follows.and_then(|reset| reset.episode)) {
+            (CommandKind::Reset, _) => Answer::Reset(observation),
+            (CommandKind::Step, None) => Answer::Step(observation.map(step)),
+            (CommandKind::Step, Some(next)) => {
+                self.doing = Some(CommandKind::Reset);
+                self.episode = Some(RunningEpisode::new(next));
+                Answer::Last {
+                    step: observation.map(step),
+                    next: next.episode,
+                }
+            }
+        }
     }
 }

@@ -94,12 +94,12 @@ impl Child {
         self.batches.clear();
         for copy in &mut self.copies {
             match copy.doing.take() {
-                Some(CommandKind::Reset) => host
-                    .answers
-                    .give(copy.env, Answer::Reset(Err(copy.loss(&loss)))),
-                Some(CommandKind::Step) => host
-                    .answers
-                    .give(copy.env, Answer::Step(Err(copy.loss(&loss)))),
+                Some(CommandKind::Reset) => {
+                    host.give(copy.env, Answer::Reset(Err(copy.loss(&loss))));
+                }
+                Some(CommandKind::Step) => {
+                    host.give(copy.env, Answer::Step(Err(copy.loss(&loss))));
+                }
                 None if copy.episode.is_some() => copy.lost = Some(loss.clone()),
                 None => {}
             }
@@ -114,8 +114,7 @@ impl Child {
         for HeldCommand { local, command, .. } in told {
             let copy = &mut self.copies[local];
             copy.lost = None;
-            host.answers
-                .give(copy.env, Answer::refuse(&command, copy.loss(&loss)));
+            host.give(copy.env, Answer::refuse(&command, copy.loss(&loss)));
         }
     }
 

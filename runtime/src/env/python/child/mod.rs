@@ -8,6 +8,10 @@
 //!
 //! Commands wait in `held` until the process can take them. Commands of copies that step together
 //! (a VectorEnv) also wait for each other.
+//!
+//! A step may carry an offer: the episode that its copy begins if the step ends the one before. The
+//! process answers the steps of a batch, then resets the copies that have taken an offer, and
+//! answers these resets. So whatever a reset does, the end of the episode before it is known.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -75,6 +79,8 @@ struct HeldCommand {
 struct SentBatch {
     sequence: u32,
     entries: Vec<CommandEntry>,
+    /// True if it was not sent: the episodes that were offered with the steps of a batch.
+    follows: bool,
 }
 
 impl Child {

@@ -1,5 +1,6 @@
 //! Takes commands, holds them until they can be sent, and sends them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -7,9 +8,10 @@ use rustix::io::Errno;
 use crate::env::python::child::error::ChildError;
 use crate::env::python::child::{Child, ChildState, HeldCommand, SentBatch};
 use crate::env::python::copy::{CopyState, ProcessLoss, RunningEpisode};
+use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
 use crate::env::python::message::{self, CommandEntry, CommandKind};
-use crate::env::{Answer, Command, EnvError, Render};
+use crate::env::{Answer, Command, EnvError, NextEpisode, Render};
 
 impl Child {
     /// Takes a command for one of its copies; [`Child::flush`] sends it.
@@ -18,12 +20,11 @@ impl Child {
         local: usize,
         command: Command,
         render: Render,
-        host: &Host,
+        host: &mut Host,
         now: Instant,
     ) {
         if let Err(err) = self.accept(local, &command, host) {
-            host.answers
-                .give(self.copies[local].env, Answer::refuse(&command, err));
+            host.give(self.copies[local].env, Answer::refuse(&command, err));
             return;
         }
         self.held.push(HeldCommand {
@@ -46,7 +47,7 @@ impl Child {
                 "it has not answered its last command".to_owned(),
             ));
         }
-        let Command::Step { action } = command else {
+        let Command::Step { action, .. } = command else {
             copy.lost = None;
             return Ok(());
         };
@@ -130,9 +131,12 @@ impl Child {
         if work.is_empty() {
             return;
         }
+        let recycle_after = host.terms.recycle_after;
+        let takes_offers = |hello: &Arc<Hello>| hello.takes_offers(recycle_after);
+        let takes_offers = host.hello.as_ref().is_some_and(takes_offers);
         let mut entries = Vec::with_capacity(work.len());
         for held in &work {
-            match self.prepare(held) {
+            match self.prepare(held, takes_offers) {
                 Ok(entry) => entries.push(entry),
                 Err(reason) => {
                     // The entries that were prepared already wait for an answer; the others have to
@@ -154,6 +158,7 @@ impl Child {
         self.batches.push_back(SentBatch {
             sequence: self.sequence,
             entries,
+            follows: false,
         });
         if sent == Err(Errno::AGAIN) {
             self.lose("does not read its commands", host);
@@ -199,30 +204,28 @@ impl Child {
     ///
     /// # Errors
     /// Returns the reason why the process cannot be used any more, as a clause.
-    fn prepare(&mut self, held: &HeldCommand) -> Result<CommandEntry, ChildError> {
+    fn prepare(
+        &mut self,
+        held: &HeldCommand,
+        takes_offers: bool,
+    ) -> Result<CommandEntry, ChildError> {
         let local = u16::try_from(held.local).map_err(|_| ChildError::Copies)?;
         let mut entry = CommandEntry {
             local,
             op: CommandKind::Reset,
             render: held.render,
-            seed: 0,
-            episode: 0,
+            episode: None,
         };
         let copy = &mut self.copies[held.local];
         match &held.command {
-            Command::Reset { seed, episode } => {
-                (entry.seed, entry.episode) = (*seed, *episode);
-                let fresh = RunningEpisode {
-                    episode: *episode,
-                    seed: *seed,
-                    steps: 0,
-                    is_over: false,
-                    is_spoilt: false,
-                };
-                copy.episode = Some(fresh);
+            &Command::Reset { seed, episode } => {
+                let begun = NextEpisode { seed, episode };
+                entry.episode = Some(begun);
+                copy.episode = Some(RunningEpisode::new(begun));
             }
-            Command::Step { action } => {
+            Command::Step { action, next } => {
                 entry.op = CommandKind::Step;
+                entry.episode = next.filter(|_| takes_offers);
                 let memory = self.memory.as_ref().ok_or(ChildError::NoMemory)?;
                 memory.act(held.local, action).map_err(ChildError::Action)?;
                 if let Some(episode) = &mut copy.episode {

@@ -81,7 +81,7 @@ fn memory_that_a_process_has_sealed_is_refused() {
     let reason = refused("seals", patient());
     assert!(
         reason.starts_with(
-            "the simulator cannot be given 384 bytes of shared memory: Operation not permitted"
+            "the simulator cannot be given 448 bytes of shared memory: Operation not permitted"
         ),
         "{reason}"
     );
@@ -90,7 +90,7 @@ fn memory_that_a_process_has_sealed_is_refused() {
 #[test]
 fn a_description_out_of_proportion_is_refused_before_any_memory_is_made() {
     assert!(refused("giant", patient()).starts_with(
-        "the simulator shows 100663296128 bytes at once, expected at most 1073741824"
+        "the simulator shows 100663296192 bytes at once, expected at most 1073741824"
     ));
 }
 

@@ -11,6 +11,7 @@ use crate::env::{Answer, Lockstep, Observation, Step};
 
 mod failures;
 mod hostile;
+mod offers;
 mod place;
 mod seen;
 mod together;

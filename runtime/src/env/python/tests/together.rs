@@ -101,6 +101,7 @@ fn a_copy_of_a_vector_environment_waits_for_the_others() {
     let both = |command: Command| vec![(EnvIndex(0), command.clone()), (EnvIndex(1), command)];
     let go = Command::Step {
         action: vec![0.0, 0.0],
+        next: None,
     };
     env.send(
         both(Command::Reset {

@@ -9,6 +9,7 @@ from rrun_observation import Refused
 
 
 LONGEST_LOOP = 64  # numbers up to which a loop takes less than numpy's calls
+LONGEST_TABLE = 1024  # elements of a `Discrete` that are looked up
 
 
 class Part:
@@ -88,18 +89,27 @@ class Action:
             raise Refused(f"mapping: action.names has {len(self.names)} names ({', '.join(self.names)}), the action space has {self.size} numbers ({', '.join(own)})")
         self.transforms(mapping.get("transforms") or {})
         self.whole = [(slice(part.begin, part.begin + part.size), part.low, part.high) for part in parts(self.tree) if part.whole]
-        self.plain = self.plain and not self.whole
+        self.plain = self.is_unchanged and not self.whole
         # What the environment takes, whatever the policy's range is. On a grid, what is rounded to an end is within.
         half = np.concatenate([np.full(part.size, 0.5 if part.whole else 0.0) for part in parts(self.tree)])
         self.least, self.most = (low - half).astype(np.float32), (high + half).astype(np.float32)
         self.range = list(zip(self.least.tolist(), self.most.tolist()))
         self.clips_all = clips
+        self.table = self.looked_up()
         # The policy's range is what the transforms take to the environment's.
         ends = np.sort(np.stack([(self.sign * end - self.offset) / self.scale for end in (low, high)]), axis=0)
         self.low = self.given(mapping, "low", ends[0])
         self.high = self.given(mapping, "high", ends[1])
         whole = np.concatenate([np.full(part.size, float(part.whole)) for part in parts(self.tree)])
         self.grid = whole / np.abs(self.scale)  # distance of neighbouring values; 0 where every number is one
+
+    def looked_up(self):
+        """The elements of a plain `Discrete` by their numbers; empty for any other space."""
+        part = self.tree
+        if not isinstance(part, Part) or part.shape != () or not part.whole or not self.is_unchanged:
+            return {}
+        low, high = int(part.low[0]), int(part.high[0])
+        return {float(number): part.dtype.type(number) for number in range(low, high + 1)} if high - low < LONGEST_TABLE else {}
 
     def given(self, mapping, field, default):
         values = mapping.get(field)
@@ -122,7 +132,7 @@ class Action:
             for name, entry in asked.items()
             if entry.get("binarize") is not None and entry["binarize"] is not False
         ]
-        self.plain = not asked
+        self.is_unchanged = not asked
 
     def decode(self, vector):
         """An element of the action space out of `[dim]` float32, in which the numbers of that element then stand, and
@@ -131,6 +141,11 @@ class Action:
         A number of a space of whole ones becomes the nearest of them. The others are brought into their range only by
         `clip_actions`.
         """
+        if self.table:
+            element = self.table.get(vector[0].item())
+            if element is not None:
+                vector[0] = element  # 0 for -0
+                return element, False
         if not self.plain:
             made = (vector * self.scale + self.offset) * self.sign
             for index, threshold, below in self.steps:

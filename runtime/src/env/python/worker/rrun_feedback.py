@@ -8,6 +8,7 @@ from rrun_simulator import of_copy
 
 LONGEST_WORDS = 4_000  # letters of an instruction or a feedback; a packet takes some 200 kB
 LONGEST_NAMES = 32_000  # bytes of the names of all actions
+TOLD = {"env_feedback", "last_action_success", "task_progress"}  # what of an info is told after a step
 NAMES = ("language_skill_set", "action_names")  # EmbodiedBench's word, and a plain one
 
 
@@ -59,6 +60,8 @@ class Feedback:
 
     def stepped(self, info, row):
         """The text after a step: nothing, for most environments."""
+        if TOLD.isdisjoint(info):
+            return b""
         told = {}
         there, words = of_copy(info, "env_feedback", row)
         if there and words is not None:

@@ -151,8 +151,11 @@ class State:
         return vector if self.offset is None else vector + self.offset
 
     def write(self, observation, row, view):
+        if self.plain:
+            view[...] = self.checked(fetch(observation, self.paths[0], row), self.looks[0]).reshape(-1)
+            return
         values = [self.checked(fetch(observation, path, row), look) for path, look in zip(self.paths, self.looks)]
-        view[...] = values[0].reshape(-1) if self.plain else self.vector(values)
+        view[...] = self.vector(values)
 
     def checked(self, value, look):
         shape, dtype = look

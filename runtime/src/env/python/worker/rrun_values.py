@@ -32,7 +32,9 @@ def single(value):
 
 def flag(value, name):
     """A truth value: a bool, or a number that is 0 or 1."""
-    if type(value) is bool or type(value) is np.bool_:
+    if type(value) is bool:
+        return value
+    if type(value) is np.bool_:
         return bool(value)
     number = single(value)
     if number is None or number not in (0, 1):
@@ -42,6 +44,8 @@ def flag(value, name):
 
 def reward_of(value):
     """A reward as a float that fits into float32; what is no number at all is for the other side to say."""
+    if type(value) is float and -LARGEST_REWARD <= value <= LARGEST_REWARD:
+        return value
     number = single(value)
     if number is None:
         raise Wrong(f"the reward as {shown(value)}, expected a number")

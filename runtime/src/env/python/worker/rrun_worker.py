@@ -2,7 +2,8 @@
 
 Commands and answers are packets of a SOCK_SEQPACKET socket, in the machine's byte order:
 
-    work     u8 'W', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 reset 0 / step 1, u8 render, u32 -, u64 seed, u64 episode
+    work     u8 'W', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 reset 0 / step 1 / step with an offer 2, u8 render, u32 -, u64 seed, u64 episode
+             An offer is the episode that the copy begins if the step ends the one before. Its answer follows in a second packet with the same sequence, a reset 0.
     close    u8 'C'
     answers  u8 'A', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts: JSON or nothing.
              After a step the place of the action has what the environment took. An answer with `wrong` in its text has nothing else.
@@ -35,7 +36,7 @@ from rrun_values import flag, reward_of
 from rrun_success import Success
 
 HEAD, ENTRY, ANSWER = struct.Struct("=BBHI"), struct.Struct("=HBB4xQQ"), struct.Struct("=HBBfI")
-RESET, STEP = 0, 1
+RESET, STEP, OFFER = 0, 1, 2
 SUCCESS, TERMINATED, TRUNCATED, RENDERED, OUT_OF_BOUNDS = 1, 2, 4, 8, 16
 CALLING = {"idle": 0, "reset": 1, "step": 2, "render": 3, "observation": 4}
 LONGEST_TEXT = 16_000  # bytes of a reason; a packet takes some 200 kB
@@ -66,6 +67,8 @@ class Place:
         floats = lambda offset, count: np.frombuffer(memory, np.float32, count, begin + offset)
         self.action = floats(0, worker.action.size)
         self.vectors = [floats(offset, state.size) for state, offset in zip(worker.states, layout["states"])]
+        # What an episode that was offered shows first: the end of the one before may not have been read yet.
+        self.next_vectors = [floats(offset, state.size) for state, offset in zip(worker.states, layout["next_states"])]
         self.pictures = []
         for camera, offset in zip(worker.cameras, layout["cameras"]):
             shape = camera.height, camera.width, 3
@@ -77,6 +80,7 @@ class Worker:
         self.sock, self.config, self.notes = sock, config, []
         self.is_hertz_assumed = False
         self.calls = None  # shared words: copy, call
+        self.offered = []  # entries of episodes that begin after the batch
         self.current = 0
 
     # --- start ----------------------------------------------------------------------------------------------------------
@@ -198,12 +202,19 @@ class Worker:
             if size < HEAD.size:
                 return  # asked to close, or nobody is there any more
             _, _, count, sequence = HEAD.unpack_from(buffer)
-            answers, texts = [HEAD.pack(ord("A"), 0, count, sequence)], []
-            for local, kind, flags, reward, text in work(ENTRY.iter_unpack(buffer[HEAD.size : size])):
-                answers.append(ANSWER.pack(local, kind, flags, reward, len(text)))
-                texts.append(text)
-            self.calls[1] = 0
-            self.sock.send(b"".join(answers + texts))
+            self.reply(sequence, count, work(ENTRY.iter_unpack(buffer[HEAD.size : size])))
+            if self.offered:
+                # After the answers: whatever these resets do, the steps before them are told.
+                begun, self.offered = self.offered, []
+                self.reply(sequence, len(begun), self.begin(begun))
+
+    def reply(self, sequence, count, made):
+        answers, texts = [HEAD.pack(ord("A"), 0, count, sequence)], []
+        for local, kind, flags, reward, text in made:
+            answers.append(ANSWER.pack(local, kind, flags, reward, len(text)))
+            texts.append(text)
+        self.calls[1] = 0
+        self.sock.send(b"".join(answers + texts))
 
     def call(self, local, name):
         self.current = local
@@ -212,15 +223,26 @@ class Worker:
     def separately(self, entries):
         for local, kind, render, seed, episode in entries:
             if kind == RESET:
-                self.call(local, "reset")
-                self.copies.look(local, bool(render))
-                observation, info = self.reset_one(local, seed & SEED_BITS, episode)
-                yield self.begun(local, observation, None, info, render)
-            else:
-                self.call(local, "step")
-                self.copies.look(local, bool(render))
-                action, outside = self.action.decode(self.places[local].action)
-                yield self.stepped(local, self.copies.step(local, action), None, (render, outside))
+                yield self.reset_alone(local, render, seed, episode, self.places[local].vectors)
+                continue
+            self.call(local, "step")
+            self.copies.look(local, bool(render))
+            action, outside = self.action.decode(self.places[local].action)
+            answer = self.stepped(local, self.copies.step(local, action), None, (render, outside))
+            if kind == OFFER and answer[2] & (TERMINATED | TRUNCATED):
+                self.offered.append((local, seed, episode))
+            yield answer
+
+    def begin(self, offered):
+        """The episodes that were offered to copies whose own has ended; nobody looks at their pictures."""
+        for local, seed, episode in offered:
+            yield self.reset_alone(local, 0, seed, episode, self.places[local].next_vectors)
+
+    def reset_alone(self, local, render, seed, episode, vectors):
+        self.call(local, "reset")
+        self.copies.look(local, bool(render))
+        observation, info = self.reset_one(local, seed & SEED_BITS, episode)
+        return self.begun(local, (observation, None, info, render), vectors)
 
     def together(self, entries):
         entries = list(entries)
@@ -240,7 +262,8 @@ class Worker:
             options = {"episode": resets[min(group)][2]} if self.config["pass_episode"] else None
             observation, info = self.copies.reset({local: resets[local][1] for local in group}, options)
             for local in group:
-                answers[local] = self.begun(local, observation, local, info, resets[local][0])
+                shown = observation, local, info, resets[local][0]
+                answers[local] = self.begun(local, shown, self.places[local].vectors)
         return [answers[entry[0]] for entry in entries]
 
     def groups(self, resets):
@@ -249,19 +272,19 @@ class Worker:
             return [[local] for local in resets]
         return [list(resets)] if resets else []
 
-    def begun(self, local, observation, row, info, render):
+    def begun(self, local, shown, vectors):
         self.steps[local] = 0
         try:
-            return self.seen_first(local, observation, row, info, render)
+            return self.seen_first(local, *shown, vectors)
         except Wrong as wrong:
             self.told[local] = None  # its words are not on the way
             return refusal(local, RESET, wrong)
 
-    def seen_first(self, local, observation, row, info, render):
+    def seen_first(self, local, observation, row, info, render, vectors):
         text = self.words(observation, row, info, lambda name: self.copies.attribute(local, name))
         new = text != self.told[local]
         self.told[local] = text
-        self.write(local, observation, row, render)
+        self.write(local, observation, row, render, vectors)
         return local, RESET, RENDERED if render else 0, 0.0, self.feedback.begun(text if new else None, local)
 
     def outcome(self, values, row):
@@ -280,18 +303,18 @@ class Worker:
         reward, terminated, truncated = self.outcome(values, row)
         self.steps[local] += 1
         truncated = truncated or self.steps[local] >= self.limit
-        self.write(local, values[0], row, render)
+        self.write(local, values[0], row, render, self.places[local].vectors)
         success = self.success(reward, terminated, terminated or truncated, values[4], row)
         flags = success * SUCCESS | terminated * TERMINATED | truncated * TRUNCATED | (RENDERED if render else 0) | outside * OUT_OF_BOUNDS
         return local, STEP, flags, reward, self.feedback.stepped(values[4], row)
 
-    def write(self, local, observation, row, render):
+    def write(self, local, observation, row, render, vectors):
         self.calls[1] = CALLING["observation"]
-        place = self.places[local]
-        for state, view in zip(self.states, place.vectors):
+        for state, view in zip(self.states, vectors):
             state.write(observation, row, view)
         if not render:
             return
+        place = self.places[local]
         for camera, view in zip(self.cameras, place.pictures):
             if camera.path is None:
                 self.call(local, "render")

@@ -133,6 +133,11 @@ impl Leases {
         std::iter::from_fn(|| self.0.borrow_mut().next())
     }
 
+    /// Like [`Leases::numbers`], as far as the rank holds leases for them.
+    pub fn queued(&self) -> impl Iterator<Item = u64> {
+        std::iter::from_fn(|| self.0.borrow_mut().visit.as_mut()?.queue.pop_front())
+    }
+
     /// Returns the episodes of the current build that have to run alone.
     pub fn apart(&self) -> Vec<u64> {
         self.0

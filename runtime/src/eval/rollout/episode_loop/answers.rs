@@ -16,6 +16,7 @@ use crate::eval::rollout::episode::ending::{EndedEpisode, Ending, Signs};
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::schedule::env_group::AnswerKey;
 use crate::policy::{Account, Chunk, EpisodeReset, InferenceError, PolicyError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
@@ -136,25 +137,50 @@ impl EpisodeLoop<'_, '_> {
     pub(super) fn on_answers(&mut self, index: usize) -> Result<(), JobError> {
         let answers = std::mem::take(&mut self.groups[index].answers);
         let mut actions = std::mem::take(&mut self.groups[index].actions);
-        for (env, answer) in answers {
+        for (AnswerKey { env, .. }, answer) in answers {
+            let action = actions.remove(&env).unwrap_or_default();
             match answer {
                 Answer::Reset(Ok(observation)) => self.on_reset(env, observation)?,
-                Answer::Step(Ok(step)) => {
-                    let action = actions.remove(&env).unwrap_or_default();
-                    let outcome = self.on_step(env, &action, step)?;
-                    if let Some(outcome) = outcome
-                        && let Some(live) = self.live.remove(&env)
-                    {
-                        self.groups[index].schedule.end(env);
-                        self.on_end(env, live, outcome)?;
-                    }
-                }
+                Answer::Step(Ok(step)) => self.on_stepped(index, env, &action, step)?,
                 Answer::Reset(Err(err)) | Answer::Step(Err(err)) => {
                     self.on_failure(index, env, err)?;
+                }
+                Answer::Last { step, next } => {
+                    match step {
+                        Ok(step) => self.on_stepped(index, env, &action, step)?,
+                        Err(err) => self.on_failure(index, env, err)?,
+                    }
+                    self.on_begun(index, env, next);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Records a step, and ends the episode if it was the last one.
+    fn on_stepped(
+        &mut self,
+        index: usize,
+        env: EnvIndex,
+        action: &[f32],
+        step: Step,
+    ) -> Result<(), JobError> {
+        if let Some(outcome) = self.on_step(env, action, step)?
+            && let Some(live) = self.live.remove(&env)
+        {
+            self.groups[index].schedule.end(env);
+            self.on_end(env, live, outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of the episode that an environment has begun by itself.
+    fn on_begun(&mut self, index: usize, env: EnvIndex, episode: u64) {
+        let seed = self.active.seed(episode);
+        tracing::debug!(episode, env = env.0, seed, "begun");
+        self.announced.remove(&episode);
+        self.groups[index].schedule.begin(env, episode);
+        self.live.insert(env, LiveEpisode::new(episode, seed));
     }
 
     fn on_reset(&mut self, env: EnvIndex, observation: Observation) -> Result<(), JobError> {

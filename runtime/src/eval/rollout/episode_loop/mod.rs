@@ -16,7 +16,7 @@
 mod answers;
 mod turn;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use jobs::job::{Job, Length};
 
 use crate::clock::now;
-use crate::env::EnvIndex;
+use crate::env::{Answer, EnvIndex};
 use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
 use crate::eval::rollout::job::builds::{EnvBuild, LoopEvent};
 use crate::eval::rollout::job::context::ActiveJob;
@@ -52,6 +52,9 @@ pub struct EpisodeLoop<'a, 'l> {
     live: BTreeMap<EnvIndex, LiveEpisode>,
     /// How often each episode was started again.
     attempts: BTreeMap<u64, u32>,
+    /// Episodes that were offered to an environment, whose starts are in the journal, and that have
+    /// not begun.
+    announced: BTreeSet<u64>,
 }
 
 /// Seconds of work that the heartbeat had counted before this run of the loop.
@@ -83,6 +86,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
             groups: Vec::new(),
             live: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            announced: BTreeSet::new(),
         }
     }
 
@@ -104,6 +108,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
     pub fn run(&mut self, source: &EpisodeSource<'l>) -> Result<(), JobError> {
         self.groups = self.groups(source);
         self.attempts.clear();
+        self.announced.clear();
         let result = self.turns();
         self.groups.clear();
         for env in std::mem::take(&mut self.live).into_keys() {
@@ -197,7 +202,8 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
 
     /// Waits for one event for at most a tick, and processes it.
     fn wait(&mut self, watch: &mut StallWatch) -> Result<(), JobError> {
-        match self.envs.inbox.recv_timeout(TICK) {
+        let patience = self.recording.log.patience(TICK);
+        match self.envs.inbox.recv_timeout(patience) {
             Ok(event) => {
                 *watch = StallWatch {
                     moved: now(),
@@ -229,23 +235,28 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
                 self.on_inference(group, result, waited)?;
                 self.start_turn(group)
             }
-            LoopEvent::Env(env, answer) => {
-                self.totals.sim_busy.end(now());
-                let mut groups = self.groups.iter();
-                let Some(index) = groups.position(|group| group.envs.contains(&env.0)) else {
-                    return Ok(());
-                };
-                let group = &mut self.groups[index];
-                group.outstanding = group.outstanding.saturating_sub(1);
-                group.answers.insert(env, answer);
-                if group.outstanding > 0 {
-                    return Ok(());
-                }
-                self.totals.sim.add(group.since.elapsed());
-                self.on_answers(index)?;
-                self.start_turn(index)
-            }
+            LoopEvent::Envs(batch) => batch
+                .into_iter()
+                .try_for_each(|(env, answer)| self.on_answer(env, answer)),
         }
+    }
+
+    /// Takes an answer, and starts the next turn of its group if it is the last of this one.
+    fn on_answer(&mut self, env: EnvIndex, answer: Answer) -> Result<(), JobError> {
+        if !matches!(answer, Answer::Last { .. }) {
+            self.totals.sim_busy.end(now());
+        }
+        let mut groups = self.groups.iter();
+        let Some(index) = groups.position(|group| group.envs.contains(&env.0)) else {
+            return Ok(());
+        };
+        let group = &mut self.groups[index];
+        if !group.answered(env, answer) {
+            return Ok(());
+        }
+        self.totals.sim.add(group.since.elapsed());
+        self.on_answers(index)?;
+        self.start_turn(index)
     }
 
     /// Reports the heartbeat with the seconds of work so far.

@@ -7,7 +7,7 @@ use jobs::journal::{EpisodeStart, Line};
 use jobs::time::rfc3339;
 
 use crate::clock::now;
-use crate::env::{Command, EnvIndex, Render};
+use crate::env::{Command, EnvIndex, NextEpisode, Render};
 use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::LoopEvent;
@@ -38,7 +38,9 @@ impl EpisodeLoop<'_, '_> {
         for (env, episode) in starts {
             resets.push((env, self.reset(env, episode)?));
         }
-        self.send(index, resets);
+        let mut due = self.groups[index].schedule.due();
+        self.offer(index, &mut due)?;
+        self.send(index, resets, due);
         Ok(())
     }
 
@@ -83,6 +85,14 @@ impl EpisodeLoop<'_, '_> {
         let seed = self.active.seed(episode);
         self.live.insert(env, LiveEpisode::new(episode, seed));
         tracing::debug!(episode, env = env.0, seed, "reset");
+        if !self.announced.remove(&episode) {
+            self.note_start(env, episode)?;
+        }
+        Ok(Command::Reset { seed, episode })
+    }
+
+    /// Notes that an episode begins, or may begin.
+    fn note_start(&mut self, env: EnvIndex, episode: u64) -> Result<(), JobError> {
         self.recording.log.note(&Line::EpisodeStart(EpisodeStart {
             job_index: self.job().index,
             episode,
@@ -90,15 +100,35 @@ impl EpisodeLoop<'_, '_> {
             env: env.0,
             alone: self.alone,
             started: rfc3339(SystemTime::now()),
-        }))?;
-        Ok(Command::Reset { seed, episode })
+        }))
+    }
+
+    /// Offers the next episodes to the environments that step, so that each may begin one by itself.
+    /// Their starts are noted before: if the rank dies of one, it has to be in the journal.
+    ///
+    /// Nothing is offered where the first observation has images, which cost more than a command.
+    fn offer(&mut self, index: usize, due: &mut [DueStep]) -> Result<(), JobError> {
+        let has_images = self.recording.every_frame || self.active.policy.spec.needs_video;
+        let ignores_ends = self.job().rollout.ignore_terminations;
+        let takes_offers = self.envs.env().takes_offers();
+        if has_images || ignores_ends || !takes_offers || self.is_decided() {
+            return Ok(());
+        }
+        self.groups[index].schedule.offer(due);
+        for due in due {
+            if let Some(episode) = due.next
+                && self.announced.insert(episode)
+            {
+                self.note_start(due.env, episode)?;
+            }
+        }
+        Ok(())
     }
 
     /// Sends `resets` and the steps that are due. Images are rendered where somebody looks at them:
     /// the recorder at all, the policy at those that it infers from.
-    fn send(&mut self, index: usize, resets: Commands) {
+    fn send(&mut self, index: usize, resets: Commands, due: Vec<DueStep>) {
         let group = &mut self.groups[index];
-        let due = group.schedule.due();
         self.totals.env_steps += due.len() as u64;
         self.recording.log.beat.steps += due.len() as u64;
         for due in due.iter().filter(|due| due.is_held) {
@@ -110,21 +140,21 @@ impl EpisodeLoop<'_, '_> {
             .iter()
             .map(|due| (due.env, due.action.clone()))
             .collect();
+        group.since = now();
         let spec = &self.active.policy.spec;
         let (seen, unseen): (Vec<_>, Vec<_>) = due
             .into_iter()
             .partition(|due| spec.needs_video && (spec.looks_back > 0 || due.last));
-        group.since = now();
         let batches = [
             (resets, spec.needs_video),
-            (steps(seen), true),
-            (steps(unseen), false),
+            (self.steps(seen), true),
+            (self.steps(unseen), false),
         ];
         for (commands, is_looked_at) in batches {
             if commands.is_empty() {
                 continue;
             }
-            group.outstanding += commands.len();
+            self.groups[index].outstanding += commands.len();
             self.totals.sim_busy.begin(commands.len(), now());
             let render = match self.recording.every_frame || is_looked_at {
                 true => Render::Yes,
@@ -133,10 +163,16 @@ impl EpisodeLoop<'_, '_> {
             self.envs.env().send(commands, render);
         }
     }
-}
 
-fn steps(due: Vec<DueStep>) -> Commands {
-    due.into_iter()
-        .map(|DueStep { env, action, .. }| (env, Command::Step { action }))
-        .collect()
+    fn steps(&self, due: Vec<DueStep>) -> Commands {
+        let next = |episode| NextEpisode {
+            seed: self.active.seed(episode),
+            episode,
+        };
+        let step = |due: DueStep| {
+            let (action, next) = (due.action, due.next.map(next));
+            (due.env, Command::Step { action, next })
+        };
+        due.into_iter().map(step).collect()
+    }
 }

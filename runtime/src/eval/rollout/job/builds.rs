@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use crate::env::{self, Answer, Answers, EnvError, EnvIndex, EnvSpec, NewEnv, VectorEnv};
+use crate::env::{self, AnswerBatch, Answers, EnvError, EnvSpec, NewEnv, VectorEnv};
 use crate::eval::lease::Leases;
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::context::JobContext;
@@ -13,8 +13,8 @@ use crate::eval::rollout::schedule::source::EpisodeSource;
 
 /// An event that the episode loop waits for.
 pub enum LoopEvent {
-    /// An environment has answered a command.
-    Env(EnvIndex, Answer),
+    /// Environments have answered commands.
+    Envs(AnswerBatch),
     /// The policy has finished an inference for a group.
     Inference {
         /// Index of the group.
@@ -45,9 +45,9 @@ impl EnvBuild {
     pub fn make(context: &JobContext) -> Result<Self, EnvError> {
         let (events, inbox) = channel();
         let outbox = events.clone();
-        let answers = Answers::new(move |env, answer| {
+        let answers = Answers::in_batches(move |batch| {
             // The receiver is gone after the loop was stopped.
-            outbox.send(LoopEvent::Env(env, answer)).ok();
+            outbox.send(LoopEvent::Envs(batch)).ok();
         });
         let seed = jobs::seed::episode(context.seed, context.job(), 0);
         Ok(Self {

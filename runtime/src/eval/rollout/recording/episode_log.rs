@@ -1,19 +1,29 @@
 //! Where the episodes of a job end up: the journal, with the leases that protect it, and the
 //! observers of the rank.
+//!
+//! ```text
+//! episode ─► line written ─► … ─► synced ─► lease, heartbeat, observers
+//!               a killed rank keeps it       nobody hears of an episode before
+//! ```
+//! Several lines share a sync if episodes are short, see [`SyncPace`].
+
+use std::time::{Duration, Instant};
 
 use jobs::episode::Episode;
 use jobs::journal::{Journal, Line};
 
+use crate::clock::now;
 use crate::eval::lease::Leases;
 use crate::eval::monitor::heartbeat::Heartbeat;
 use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::recording::sync_pace::SyncPace;
 
 /// Observer of a running job.
 pub trait JobObserver {
     /// Reports progress.
     fn on(&mut self, beat: &Heartbeat);
 
-    /// Takes note of an episode that is in the journal.
+    /// Takes note of an episode that is in the journal, on the disk.
     fn ended(&mut self, episode: &Episode);
 
     /// Tells the user something once.
@@ -34,18 +44,36 @@ pub struct EpisodeLog<'a> {
     pub leases: Option<&'a Leases>,
     /// The rank's heartbeat, which counts every episode.
     pub beat: Heartbeat,
+    /// Episodes whose lines are not synced, in the order of the lines.
+    unsynced: Vec<Episode>,
+    pace: SyncPace,
 }
 
-impl EpisodeLog<'_> {
+impl<'a> EpisodeLog<'a> {
+    /// Creates the log of a job without episodes; the heartbeat goes on from `beat`.
+    pub fn new(
+        journal: &'a mut Journal,
+        observer: &'a mut dyn JobObserver,
+        leases: Option<&'a Leases>,
+        beat: Heartbeat,
+    ) -> Self {
+        Self {
+            journal,
+            observer,
+            leases,
+            beat,
+            unsynced: Vec::new(),
+            pace: SyncPace::default(),
+        }
+    }
+
     /// Appends a line to the journal and syncs the file.
     ///
     /// # Errors
     /// Returns [`JobError::Journal`] if the file cannot be written.
     pub fn write(&mut self, line: &Line) -> Result<(), JobError> {
-        self.journal.append(line).map_err(|err| JobError::Journal {
-            path: self.journal.path().to_owned(),
-            err,
-        })
+        self.note(line)?;
+        self.sync()
     }
 
     /// Appends a line that only has to survive this process: the file is not synced.
@@ -85,6 +113,7 @@ impl EpisodeLog<'_> {
     }
 
     /// Writes the journal line of an episode that has ended, unless another rank has taken it over.
+    /// The line is synced soon, see [`EpisodeLog::settle`].
     ///
     /// # Errors
     /// Returns the errors of [`EpisodeLog::may_write`] and [`EpisodeLog::write`].
@@ -93,10 +122,55 @@ impl EpisodeLog<'_> {
             return Ok(());
         }
         let line = Line::Episode(Box::new(episode));
-        self.write(&line)?;
-        let Line::Episode(episode) = &line else {
-            return Ok(());
-        };
+        self.note(&line)?;
+        if let Line::Episode(episode) = line {
+            self.unsynced.push(*episode);
+        }
+        self.pace.on_line(now());
+        self.settle()
+    }
+
+    /// Syncs the lines of finished episodes if it is time, and reports these.
+    ///
+    /// # Errors
+    /// Returns the errors of [`EpisodeLog::sync`].
+    pub fn settle(&mut self) -> Result<(), JobError> {
+        match self.pace.due() {
+            Some(due) if due <= now() => self.sync(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns how long the loop may wait before it has to call [`EpisodeLog::settle`], at most
+    /// `longest`.
+    pub fn patience(&self, longest: Duration) -> Duration {
+        let left = |due: Instant| due.saturating_duration_since(now());
+        self.pace
+            .due()
+            .map_or(longest, |due| left(due).min(longest))
+    }
+
+    /// Syncs the journal, and reports the episodes that it has now on the disk.
+    ///
+    /// # Errors
+    /// Returns [`JobError::Journal`] if the file cannot be synced. The episodes are then not in the
+    /// journal, and are not reported.
+    pub fn sync(&mut self) -> Result<(), JobError> {
+        let began = now();
+        let episodes = std::mem::take(&mut self.unsynced);
+        self.journal.sync().map_err(|err| JobError::Journal {
+            path: self.journal.path().to_owned(),
+            err,
+        })?;
+        self.pace.on_sync(began, now());
+        episodes.iter().for_each(|episode| self.on_synced(episode));
+        if !episodes.is_empty() {
+            self.report();
+        }
+        Ok(())
+    }
+
+    fn on_synced(&mut self, episode: &Episode) {
         let (number, success) = (episode.episode, episode.success);
         tracing::info!(
             episode = number,
@@ -110,11 +184,9 @@ impl EpisodeLog<'_> {
         }
         self.beat.count(episode);
         self.observer.ended(episode);
-        self.report();
-        Ok(())
     }
 
-    /// Writes an episode that an error ended to the journal at once.
+    /// Writes an episode that an error ended to the journal.
     ///
     /// # Errors
     /// Returns the errors of [`EpisodeLog::episode`].
@@ -134,5 +206,86 @@ impl EpisodeLog<'_> {
     /// Tells the user something about `job`.
     pub fn say_about(&mut self, job: &str, text: &str) {
         self.observer.say(&format!("{job}: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jobs::episode::End;
+    use jobs::journal;
+    use serde_json::json;
+
+    use super::*;
+    use crate::env::EnvIndex;
+    use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
+
+    /// Notes what it is told of.
+    #[derive(Default)]
+    struct Heard {
+        ended: Vec<u64>,
+        done: u64,
+    }
+
+    impl JobObserver for Heard {
+        fn on(&mut self, beat: &Heartbeat) {
+            self.done = beat.done;
+        }
+
+        fn ended(&mut self, episode: &Episode) {
+            self.ended.push(episode.episode);
+        }
+
+        fn say(&mut self, _: &str) {}
+
+        fn say_for_all(&mut self, _: &'static str, _: &str) {}
+    }
+
+    fn episode(number: u64) -> Episode {
+        let entry = json!({"name": "a", "arena_env_args": {"environment": "push"}, "num_episodes": 1,
+                           "policy_type": "scripted"});
+        let jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
+        let place = EpisodePlace {
+            rank: 0,
+            env: EnvIndex(0),
+            rebuild: 0,
+        };
+        LiveEpisode::new(number, 7).ended(&jobs[0], place, End::TimeLimit)
+    }
+
+    #[test]
+    fn an_episode_is_reported_when_its_line_is_synced_and_not_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(&dir.path().join("journal_rank0.jsonl")).unwrap();
+        let mut heard = Heard::default();
+        let mut log = EpisodeLog::new(&mut journal, &mut heard, None, Heartbeat::default());
+        // A pause that does not end during the test.
+        let began = now();
+        log.pace.on_sync(began, began + Duration::from_secs(3600));
+        log.episode(episode(0)).unwrap();
+        log.episode(episode(1)).unwrap();
+        log.settle().unwrap();
+        assert_eq!((log.beat.done, log.unsynced.len()), (0, 2));
+        assert!(log.patience(Duration::MAX) > Duration::from_secs(60));
+        let lines = || journal::read_all(dir.path()).unwrap()[0].1.lines.len();
+        assert_eq!(lines(), 2, "a killed rank loses none of them");
+        log.sync().unwrap();
+        assert_eq!((log.beat.done, log.unsynced.len()), (2, 0));
+        drop(log);
+        assert_eq!((heard.ended, heard.done), (vec![0, 1], 2));
+    }
+
+    #[test]
+    fn a_line_that_does_not_wait_syncs_those_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(&dir.path().join("journal_rank0.jsonl")).unwrap();
+        let mut heard = Heard::default();
+        let mut log = EpisodeLog::new(&mut journal, &mut heard, None, Heartbeat::default());
+        let began = now();
+        log.pace.on_sync(began, began + Duration::from_secs(3600));
+        log.episode(episode(0)).unwrap();
+        log.write(&Line::from(episode(1))).unwrap();
+        assert_eq!(log.beat.done, 1);
+        drop(log);
+        assert_eq!(heard.ended, [0]);
     }
 }

@@ -2,6 +2,7 @@
 
 mod dataset;
 pub mod episode_log;
+mod sync_pace;
 mod video_plan;
 
 use std::collections::BTreeMap;
@@ -105,7 +106,8 @@ impl<'a, 'l> Recording<'a, 'l> {
         Ok(())
     }
 
-    /// Writes the journal lines of the episodes that the recorder has finished.
+    /// Writes the journal lines of the episodes that the recorder has finished, and syncs them if
+    /// it is time.
     ///
     /// # Errors
     /// Returns an error if the recorder lost an episode or the journal cannot be written.
@@ -115,10 +117,11 @@ impl<'a, 'l> Recording<'a, 'l> {
             .as_mut()
             .map(Recorder::poll)
             .unwrap_or_default();
-        self.on_all_recorded(recorded)
+        self.on_all_recorded(recorded)?;
+        self.log.settle()
     }
 
-    /// Waits until the journal lines of all finished episodes are written.
+    /// Waits until the journal lines of all finished episodes are on the disk.
     ///
     /// # Errors
     /// Returns the errors of [`Recording::settle`].
@@ -130,11 +133,11 @@ impl<'a, 'l> Recording<'a, 'l> {
                 .as_mut()
                 .and_then(|recorder| recorder.poll_within(PATIENCE))
             else {
-                return Ok(());
+                break;
             };
             self.on_all_recorded(recorded)?;
         }
-        Ok(())
+        self.log.sync()
     }
 
     /// Waits for the files, writes the last journal lines, and counts in `totals` how long the loop
@@ -144,12 +147,13 @@ impl<'a, 'l> Recording<'a, 'l> {
     /// Returns the errors of [`Recording::settle`], or the reason why a file is not complete.
     pub fn finish(mut self, totals: &mut Totals) -> Result<(), JobError> {
         let Some(mut recorder) = self.recorder.take() else {
-            return Ok(());
+            return self.log.sync();
         };
         // Report first what was written before something failed.
         let said = recorder.warnings().len();
         let recorded = recorder.drain();
         let written = self.on_all_recorded(recorded);
+        let written = written.and(self.log.sync());
         for warning in recorder.warnings().iter().skip(said) {
             self.log.observer.say(warning);
         }

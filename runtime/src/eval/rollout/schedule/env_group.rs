@@ -9,6 +9,16 @@ use crate::env::{Answer, EnvIndex};
 use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::schedule::Schedule;
 
+/// The place of an answer among those of a turn: first the answers to commands, then the first
+/// observations of episodes that environments have begun by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AnswerKey {
+    /// False for the answer to a command.
+    pub follows: bool,
+    /// The environment.
+    pub env: EnvIndex,
+}
+
 /// A group of environments that step and infer together.
 pub struct EnvGroup<'l> {
     /// Indices of the group's environments.
@@ -17,10 +27,10 @@ pub struct EnvGroup<'l> {
     pub schedule: Schedule<'l>,
     /// Environments for which the policy runs inference.
     pub thinking: Vec<EnvIndex>,
-    /// Number of commands to environments without an answer yet.
+    /// Number of answers of environments that have not arrived yet.
     pub outstanding: usize,
-    /// Answers to commands, by environment.
-    pub answers: BTreeMap<EnvIndex, Answer>,
+    /// Answers, in the order in which they are processed.
+    pub answers: BTreeMap<AnswerKey, Answer>,
     /// Actions that were sent to environments, kept until the answer is processed.
     pub actions: BTreeMap<EnvIndex, Vec<f32>>,
     /// Time at which the commands were sent.
@@ -47,19 +57,33 @@ impl<'l> EnvGroup<'l> {
         self.outstanding > 0 || !self.thinking.is_empty()
     }
 
+    /// Takes an answer. Returns true if it was the last of the turn.
+    pub fn answered(&mut self, env: EnvIndex, answer: Answer) -> bool {
+        // The reset of an episode that the environment begins by itself is answered, too.
+        if !matches!(answer, Answer::Last { .. }) {
+            self.outstanding = self.outstanding.saturating_sub(1);
+        }
+        let key = |follows| AnswerKey { follows, env };
+        let follows = self.answers.contains_key(&key(false));
+        self.answers.insert(key(follows), answer);
+        self.outstanding == 0
+    }
+
     /// Returns a description of what the group waits for, for the message about a stall.
     pub fn waits_for(&self, live: &BTreeMap<EnvIndex, LiveEpisode>) -> String {
         if !self.thinking.is_empty() {
             let envs: Vec<_> = self.thinking.iter().map(|env| env.0.to_string()).collect();
             return format!("the policy infers for environments {}", envs.join(", "));
         }
-        let silent = self
-            .envs
-            .clone()
-            .map(EnvIndex)
-            .filter(|env| !self.answers.contains_key(env));
-        let silent = silent.filter_map(|env| {
-            let live = live.get(&env)?;
+        let silent = self.envs.clone().map(EnvIndex).filter_map(|env| {
+            let answer = |follows| self.answers.get(&AnswerKey { follows, env });
+            if let (Some(Answer::Last { next, .. }), None) = (answer(false), answer(true)) {
+                return Some(format!(
+                    "environment {} is reset (episode {next}, step 0)",
+                    env.0
+                ));
+            }
+            let live = live.get(&env).filter(|_| answer(false).is_none())?;
             let doing = if self.actions.contains_key(&env) {
                 "steps"
             } else {
@@ -95,16 +119,26 @@ mod tests {
             ),
         ]);
         assert!(!group.is_waiting());
-        group.outstanding = 1;
+        group.outstanding = 2;
         group.actions.insert(EnvIndex(3), vec![0.0]);
-        group.answers.insert(
-            EnvIndex(2),
-            Answer::Reset(Ok::<Observation, EnvError>(Observation::empty())),
-        );
+        let observation = Ok::<Observation, EnvError>(Observation::empty());
+        assert!(!group.answered(EnvIndex(2), Answer::Reset(observation)));
         assert!(group.is_waiting());
         assert_eq!(
             group.waits_for(&live),
             "environment 3 steps (episode 1, step 17)"
+        );
+        let step = Err(EnvError::Setup("x".to_owned()));
+        assert!(!group.answered(EnvIndex(3), Answer::Last { step, next: 9 }));
+        assert_eq!(
+            group.waits_for(&live),
+            "environment 3 is reset (episode 9, step 0)"
+        );
+        assert!(group.answered(EnvIndex(3), Answer::Reset(Ok(Observation::empty()))));
+        let order = group.answers.keys().map(|key| (key.follows, key.env.0));
+        assert_eq!(
+            order.collect::<Vec<_>>(),
+            [(false, 2), (false, 3), (true, 3)]
         );
         group.thinking = vec![EnvIndex(2), EnvIndex(3)];
         assert_eq!(

@@ -1,6 +1,10 @@
 //! Decides which environment runs which episode, and which action of its chunk comes next. Pure: no
 //! I/O.
 //!
+//! An environment may begin its next episode by itself when one ends: it is offered one with each
+//! step. What it does not take is offered again, so that no episode waits for an environment while
+//! another is free.
+//!
 //! An episode belongs to an environment from its start. None is started beyond the last, and every
 //! started episode is waited for. So N episodes are the first N, not the N that end first: stopping
 //! after N ends would favour short, successful episodes.
@@ -14,6 +18,9 @@ pub mod env_group;
 pub mod source;
 #[cfg(test)]
 mod tests;
+mod waiting;
+
+pub use waiting::{NextEpisodes, WaitingEpisodes};
 
 use std::ops::Range;
 
@@ -21,6 +28,7 @@ use jobs::latency::Hold;
 
 use crate::env::EnvIndex;
 use crate::eval::rollout::schedule::action_queue::ActionQueue;
+use crate::eval::rollout::schedule::waiting::WaitingQueue;
 use crate::policy::Chunk;
 
 /// Splits the environments into `groups` contiguous ranges that are as equal as possible.
@@ -47,29 +55,9 @@ where
         .map(|(_, episode)| episode)
 }
 
-/// Episode numbers in ascending order. An iterator, because a job in steps has too many to store.
-pub type NextEpisodes<'l> = Box<dyn Iterator<Item = u64> + 'l>;
-
-/// The episodes that have not started yet.
-pub enum WaitingEpisodes<'l> {
-    /// Episodes for any free environment.
-    Anyone(NextEpisodes<'l>),
-    /// Separate episodes for each environment.
-    Own(Vec<NextEpisodes<'l>>),
-}
-
-impl WaitingEpisodes<'_> {
-    fn next(&mut self, slot: usize) -> Option<u64> {
-        match self {
-            Self::Anyone(numbers) => numbers.next(),
-            Self::Own(slots) => slots.get_mut(slot)?.next(),
-        }
-    }
-}
-
 /// The episodes that have not started yet, and the state of each environment in a group.
 pub struct Schedule<'l> {
-    waiting: WaitingEpisodes<'l>,
+    waiting: WaitingQueue<'l>,
     /// Index of the first environment.
     first: usize,
     slots: Vec<EnvSlot>,
@@ -106,6 +94,17 @@ pub struct DueStep {
     pub last: bool,
     /// True if no chunk had an action for this step.
     pub is_held: bool,
+    /// The episode that the environment may begin if this step ends the one before.
+    pub next: Option<u64>,
+}
+
+impl SlotState {
+    fn episode(number: u64) -> Self {
+        Self::Episode {
+            number,
+            actions: ActionQueue::default(),
+        }
+    }
 }
 
 impl EnvSlot {
@@ -131,7 +130,7 @@ impl<'l> Schedule<'l> {
             })
             .collect();
         Self {
-            waiting,
+            waiting: WaitingQueue::new(waiting),
             first,
             slots,
             chunk_length,
@@ -159,10 +158,7 @@ impl<'l> Schedule<'l> {
                 SlotState::Nothing => self.waiting.next(index),
             };
             if let Some(number) = episode {
-                slot.doing = SlotState::Episode {
-                    number,
-                    actions: ActionQueue::default(),
-                };
+                slot.doing = SlotState::episode(number);
                 starts.push((EnvIndex(self.first + index), number));
             }
         }
@@ -227,9 +223,31 @@ impl<'l> Schedule<'l> {
                 action: next.values,
                 last: actions.needs_chunk(),
                 is_held: next.is_held,
+                next: None,
             })
         });
         due.collect()
+    }
+
+    /// Offers the waiting episodes to the environments that step, both in ascending order. An offer
+    /// is good for this step.
+    pub fn offer(&mut self, due: &mut [DueStep]) {
+        let slots = due.iter().map(|due| due.env.0 - self.first);
+        let slots: Vec<_> = slots.filter(|slot| self.slots[*slot].has_steps()).collect();
+        let mut offers = self.waiting.offer(&slots).into_iter();
+        for due in due {
+            if self.slots[due.env.0 - self.first].has_steps() {
+                due.next = offers.next().flatten();
+            }
+        }
+    }
+
+    /// Starts the episode that an environment has begun by itself, after the end of the one before.
+    pub fn begin(&mut self, env: EnvIndex, number: u64) {
+        self.waiting.take(number);
+        if let Some(slot) = self.slot(env) {
+            slot.doing = SlotState::episode(number);
+        }
     }
 
     /// Ends the episode of an environment and drops its actions.

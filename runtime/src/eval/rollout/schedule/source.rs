@@ -28,7 +28,10 @@ impl<'l> EpisodeSource<'l> {
         share: Option<Share>,
     ) -> WaitingEpisodes<'l> {
         match (self, share) {
-            (Self::Leased(leases), _) => WaitingEpisodes::Anyone(Box::new(leases.numbers())),
+            (Self::Leased(leases), _) => WaitingEpisodes::Leased {
+                all: Box::new(leases.numbers()),
+                given: Box::new(leases.queued()),
+            },
             (Self::Steps, None) => WaitingEpisodes::Anyone(Box::new(deal(0.., num_envs, envs))),
             (Self::These(episodes), None) => {
                 WaitingEpisodes::Anyone(Box::new(deal(episodes.clone(), num_envs, envs)))
