@@ -34,6 +34,7 @@ pub mod known;
 pub mod latency;
 pub mod launch;
 pub mod layout;
+pub mod live;
 pub mod model_server;
 pub mod placement;
 pub mod plan;
