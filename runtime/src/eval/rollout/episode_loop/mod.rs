@@ -29,6 +29,7 @@ use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
 use crate::eval::rollout::job::builds::{EnvBuild, LoopEvent};
 use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::rollout::recording::Recording;
 use crate::eval::rollout::schedule::env_group::EnvGroup;
 use crate::eval::rollout::schedule::source::EpisodeSource;
@@ -52,6 +53,8 @@ pub struct EpisodeLoop<'a, 'l> {
     live: BTreeMap<EnvIndex, LiveEpisode>,
     /// How often each episode was started again.
     attempts: BTreeMap<u64, u32>,
+    /// Pictures for the page of the run, if there is one.
+    pictures: Option<LivePictures>,
 }
 
 /// Seconds of work that the heartbeat had counted before this run of the loop.
@@ -83,6 +86,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
             groups: Vec::new(),
             live: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            pictures: active.context.pictures(),
         }
     }
 
@@ -94,7 +98,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
 
     /// Returns whether no more episodes are to begin.
     pub fn is_decided(&self) -> bool {
-        self.active.context.stop.is_decided()
+        self.active.context.begins_no_more()
     }
 
     /// Runs the episodes of a source to their end.
