@@ -6,7 +6,10 @@
 //!          logs/rank<r>.log                      messages of a rank
 //!               model_server_<host>.log          output of a node's model server
 //!               tracker_<name>.log               output of the process of a tracker
+//!               hang_<n>.txt                     stacks of ranks that hung, or on request
 //!          tensorboard/events.out.tfevents.*     event files of TensorBoard
+//!          live/rank<r>_env<i>.png commands.json pictures and commands of the live page, while the
+//!                                                run lasts
 //!          <job>/dataset_<job>_rank<r>.hdf5      dataset_<job>.hdf5 with a world size of one
 //!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4
 //!                                                i: index within the worker; the folder may be
@@ -121,6 +124,26 @@ impl RunFolder {
         self.root
             .join("logs")
             .join(format!("tracker_{tracker}.log"))
+    }
+
+    /// Returns the folder of what the live page and the ranks tell each other, see [`crate::live`].
+    pub fn live(&self) -> PathBuf {
+        self.root.join("live")
+    }
+
+    /// Returns the path of the newest picture of an environment.
+    pub fn picture(&self, rank: usize, env: usize) -> PathBuf {
+        self.live().join(format!("rank{rank}_env{env}.png"))
+    }
+
+    /// Returns the path of what a user has asked of the ranks on the live page.
+    pub fn commands(&self) -> PathBuf {
+        self.live().join("commands.json")
+    }
+
+    /// Returns the path of a hang report of the launcher.
+    pub fn hang_report(&self, number: u64) -> PathBuf {
+        self.logs().join(format!("hang_{number}.txt"))
     }
 
     /// Returns the folder of TensorBoard's event files.

@@ -35,6 +35,7 @@ pub mod known;
 pub mod latency;
 pub mod launch;
 pub mod layout;
+pub mod live;
 pub mod model_server;
 pub mod placement;
 pub mod plan;

@@ -8,7 +8,7 @@
 //!   ├───► plan::missing                               files and modules that the jobs name
 //!   ├───► dry_run                                     --dry-run: the plan as tables
 //!   ├───► agent ─┬─► rendezvous ─► store              the plan is carried out
-//!   │            ├─► model_server  front  logs  round
+//!   │            ├─► model_server  front  page  logs  round
 //!   │            ├─► events  report ─► failure
 //!   │            └─► group (pure)
 //!   └───► partial_report                              the report of a run that ended early
@@ -31,6 +31,7 @@ pub mod logs;
 pub mod model_server;
 pub mod node;
 pub mod numa;
+pub mod page;
 pub mod partial_report;
 pub mod plan;
 pub mod process;

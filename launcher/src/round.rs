@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use jobs::launch::LAUNCH_VARIABLE;
+use jobs::live::{PAGE_TOKEN_VARIABLE, PAGE_VARIABLE};
 use jobs::rank_env::FRONT_VARIABLE;
 
 use crate::plan::{FailurePolicy, LaunchPlan, RankPlan};
@@ -84,8 +85,21 @@ impl Round<'_> {
                 .then(|| (LAUNCH_VARIABLE, place.launch.clone())),
         )
         .chain(self.front.clone().map(|socket| (FRONT_VARIABLE, socket)))
+        .chain(self.of_page())
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
+    }
+
+    /// Returns the variables for ranks that have a page. They do not need its token.
+    fn of_page(&self) -> Vec<(&'static str, String)> {
+        let page = self.plan.eval.as_ref().and_then(|eval| eval.page.as_ref());
+        match page {
+            None => Vec::new(),
+            Some(_) => vec![
+                (PAGE_VARIABLE, "1".to_owned()),
+                (PAGE_TOKEN_VARIABLE, String::new()),
+            ],
+        }
     }
 
     /// Returns the variables for ranks that restart on their own. Their restart counts differ, so

@@ -16,4 +16,5 @@ mod merge;
 mod policies;
 mod report;
 mod suite;
+mod top;
 mod verify;

@@ -4,7 +4,8 @@
 //! ```text
 //! journals (files, bytes) ─► merged ─► sections ─► schema ─► output, page, tables
 //!                              ├─► merge, verify                 └─► compare
-//!                              └─► certificate ─► leaderboard
+//!                              ├─► certificate ─► leaderboard
+//!                              └─► live ─► page of a run under way, `rrun top`
 //! ```
 //! A report begins with coverage: which episodes were expected, which were found, and which are
 //! missing or duplicated. An error (a crash of the simulator) is distinct from a failure of the
@@ -31,6 +32,7 @@ pub mod compare;
 pub mod curve;
 mod journals;
 pub mod leaderboard;
+pub mod live;
 pub mod merge;
 mod merged;
 mod output;

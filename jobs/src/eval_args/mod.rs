@@ -360,6 +360,23 @@ pub struct EvalArgs {
     )]
     pub metrics_host: IpAddr,
 
+    /// Serve a page of the run on this port of the first node while it lasts: results, pictures of
+    /// the environments, ranks, errors
+    #[arg(long, value_name = "PORT", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
+    pub page_port: Option<u16>,
+
+    /// Address or host name to serve the page on; any but a loopback one needs a token in
+    /// RRUN_PAGE_TOKEN
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_parser = address,
+        default_value = "127.0.0.1",
+        requires = "page_port",
+        help_heading = "Output"
+    )]
+    pub page_host: IpAddr,
+
     /// Experiment trackers.
     #[command(flatten)]
     pub tracking: TrackingArgs,

@@ -40,9 +40,11 @@ use crate::plan::PlanLock;
 use crate::random;
 
 mod holder;
+mod pulse;
 
 use holder::HolderState;
 pub use holder::LockHolder;
+pub use pulse::Pulse;
 
 /// Interval at which a holder updates the modification time of its file.
 const TOUCH: Duration = Duration::from_secs(5);

@@ -16,7 +16,7 @@ use crate::cli::commands::{meant, names};
 pub const DEMO_FOLDER: &str = "RRUN_DEMO";
 
 /// Tools, which launch nothing.
-pub const TOOLS: [&str; 14] = [
+pub const TOOLS: [&str; 15] = [
     "certify",
     "compare",
     "demo",
@@ -29,6 +29,7 @@ pub const TOOLS: [&str; 14] = [
     "report",
     "reproduce",
     "suite",
+    "top",
     "verify",
     "watch",
 ];

@@ -75,6 +75,7 @@ pub const COMMANDS: &[CommandRow] = &[
     row("serve", Group::Run, "Serve a policy to robots and simulators", serve_args::EXAMPLES),
     row("watch", Group::Run, "Evaluate every checkpoint of a training while it trains", WATCH),
     row(USERS_PROGRAM, Group::Run, "Run a Python script in each rank, as torchrun does", PROGRAM),
+    row("top", Group::Results, "Show a run that is under way, from any machine", TOP),
     row("report", Group::Results, "Write the report of a run again", REPORT),
     row("verify", Group::Results, "Check that a run is complete and its files are whole", VERIFY),
     row("certify", Group::Results, "Write a certificate of a run, which others can check", CERTIFY),
@@ -148,6 +149,11 @@ const WATCH: Examples = &[
         "rrun watch --checkpoints runs --jobs jobs.json -- --nproc-per-node 2",
         "on two ranks",
     ),
+];
+
+const TOP: Examples = &[
+    ("rrun top outputs/tonight", "until the run ends"),
+    ("rrun top outputs/tonight --once", "one frame, for scripts"),
 ];
 
 const VERIFY: Examples = &[

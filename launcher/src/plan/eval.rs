@@ -12,6 +12,7 @@ use jobs::plan::{RunFolderError, RunPlan};
 use jobs::tracking::TrackingArgs;
 use serde::Serialize;
 
+use crate::plan::page::PagePlan;
 use crate::say::note::Note;
 
 /// A checked evaluation.
@@ -35,6 +36,9 @@ pub struct EvalPlan {
     /// The experiment trackers that rank 0 logs to.
     #[serde(skip_serializing_if = "TrackingArgs::is_off")]
     pub tracking: TrackingArgs,
+    /// The page that is served while the evaluation lasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page: Option<PagePlan>,
     /// Lines to print before the start.
     #[serde(skip)]
     pub notes: Vec<Note>,

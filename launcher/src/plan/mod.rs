@@ -14,6 +14,7 @@ pub mod eval;
 pub mod event_log;
 pub mod missing;
 pub mod model_server;
+pub mod page;
 pub mod rendezvous;
 pub mod serve;
 

@@ -15,6 +15,7 @@
 //! rrun list [NAME]        list environments, policies and suites, or describe one of them
 //! rrun policies [TYPE]    list the policy types with their settings
 //! rrun suite [NAME]       list known benchmarks, or write the jobs file of one
+//! rrun top DIR            show a run that is under way
 //! rrun watch              evaluate every checkpoint of a training while it trains
 //! ```
 //! These words are built in, like `eval`; `./merge` is a file. They come first, before any option
@@ -34,6 +35,7 @@ mod reproduce;
 mod rerun;
 mod signature;
 mod suite;
+mod top;
 mod under_way;
 mod verify;
 mod watch;
@@ -46,6 +48,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::report::compare::SideError;
+use ::report::live::LiveError;
 use ::report::merge::MergeError;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use jobs::eval_args::with_dashes;
@@ -80,6 +83,7 @@ enum Tool {
     Report(report::ReportArgs),
     Reproduce(Box<reproduce::ReproduceArgs>),
     Suite(Box<suite::SuiteArgs>),
+    Top(top::TopArgs),
     Verify(Box<verify::VerifyArgs>),
     Watch(Box<watch::WatchArgs>),
 }
@@ -148,6 +152,8 @@ enum ToolError {
     #[error(transparent)]
     Policy(#[from] policies::UnknownType),
     #[error(transparent)]
+    Live(#[from] LiveError),
+    #[error(transparent)]
     Watch(#[from] watch::WatchError),
     #[error(transparent)]
     Suite(#[from] suite::SuiteToolError),
@@ -190,6 +196,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Report(args)) => report::run(&args),
         Ok(Tool::Reproduce(args)) => reproduce::run(&args),
         Ok(Tool::Suite(args)) => suite::run(*args),
+        Ok(Tool::Top(args)) => top::run(&args),
         Ok(Tool::Verify(args)) => verify::run(&args),
         Ok(Tool::Watch(args)) => watch::run(&args),
         Err(usage) => {

@@ -32,6 +32,7 @@ mod recorder;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod thumbnail;
 mod video;
 mod writer;
 
@@ -40,6 +41,7 @@ pub use dataset::{DatasetPlan, Export, Format};
 pub use disk::{Amount, Estimate};
 pub use error::{ImageError, RecordError, RowError};
 pub use recorder::{Pressure, Recorder};
+pub use thumbnail::thumbnail;
 pub use video::{CameraSize, GridPlan, VideoPlan};
 
 /// Configuration of a recording.

@@ -110,7 +110,7 @@ fn run(folder: &RunFolder, merged: &Merged) -> io::Result<CertifiedRun> {
     Ok(CertifiedRun {
         id: run_id(plan),
         created: plan.created.clone(),
-        ended: merged.span.map(|[_, last]| last.text()),
+        ended: merged.state.span.map(|[_, last]| last.text()),
         rrun: plan.rrun.clone(),
         git: plan.git.clone(),
         world_size: plan.world_size,

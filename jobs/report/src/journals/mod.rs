@@ -43,6 +43,24 @@ impl Journals {
         Ok(Self { sources })
     }
 
+    /// Opens the journals again, as they are now: those that were known before keep their place.
+    /// Returns whether they continue what was there; if not, they have to be read from the start.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Journals::of`].
+    pub(crate) fn refresh(&mut self, folder: &RunFolder) -> io::Result<bool> {
+        let mut fresh = Self::of(folder)?.sources;
+        let mut sources = Vec::with_capacity(fresh.len());
+        for known in &self.sources {
+            let same = fresh.iter().position(|source| source.continues(known));
+            let Some(index) = same else { return Ok(false) };
+            sources.push(fresh.remove(index));
+        }
+        sources.append(&mut fresh);
+        self.sources = sources;
+        Ok(true)
+    }
+
     /// Adds the journal that `rank` delivered. If the folder is shared, the same journal is already
     /// there; then the longer one is kept.
     #[must_use]
@@ -98,7 +116,7 @@ impl Journals {
         to: &mut impl io::Write,
     ) -> io::Result<()> {
         let source = &self.sources[index];
-        let work: Vec<_> = pieces::pieces(source.len()).collect();
+        let work: Vec<_> = pieces::pieces(0..source.len()).collect();
         let one = |range: &Range<u64>, buffer: &mut Vec<u8>| -> io::Result<Vec<u8>> {
             let mut changed = Vec::new();
             pieces::read(source, range.clone(), buffer)?

@@ -14,9 +14,11 @@ const PIECE: u64 = 1 << 20;
 /// Bytes that are read at once to find the end of a piece's last line.
 const STEP: u64 = 64 * 1024;
 
-/// Returns the byte ranges of the pieces of a journal.
-pub(crate) fn pieces(len: u64) -> impl Iterator<Item = Range<u64>> {
-    (0..len.div_ceil(PIECE)).map(move |piece| piece * PIECE..((piece + 1) * PIECE).min(len))
+/// Returns the pieces of a range of a journal, which begins with a line.
+pub(crate) fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let Range { start, end } = range;
+    let count = end.saturating_sub(start).div_ceil(PIECE);
+    (0..count).map(move |piece| start + piece * PIECE..(start + (piece + 1) * PIECE).min(end))
 }
 
 /// The lines that begin in one range of a journal.
@@ -127,8 +129,11 @@ mod tests {
 
     #[test]
     fn pieces_cover_a_journal() {
-        assert_eq!(pieces(0).count(), 0);
-        let found: Vec<_> = pieces(PIECE + 1).collect();
+        assert_eq!(pieces(0..0).count(), 0);
+        let found: Vec<_> = pieces(0..PIECE + 1).collect();
         assert_eq!(found, [0..PIECE, PIECE..PIECE + 1]);
+        let found: Vec<_> = pieces(7..PIECE + 8).collect();
+        assert_eq!(found, [7..PIECE + 7, PIECE + 7..PIECE + 8]);
+        assert_eq!(pieces(9..7).count(), 0, "it became shorter");
     }
 }

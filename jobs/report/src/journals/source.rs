@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use jobs::files;
@@ -30,7 +30,13 @@ pub(crate) struct JournalSource {
 /// Where the bytes are.
 #[derive(Debug)]
 enum Body {
-    File { file: File, path: PathBuf, len: u64 },
+    File {
+        file: File,
+        path: PathBuf,
+        len: u64,
+        /// Device and inode.
+        id: (u64, u64),
+    },
     Bytes(Vec<u8>),
 }
 
@@ -49,6 +55,7 @@ impl JournalSource {
             file,
             path: path.to_owned(),
             len: meta.len(),
+            id: (meta.dev(), meta.ino()),
         };
         Ok(Self {
             name,
@@ -65,6 +72,21 @@ impl JournalSource {
             rank,
             is_held: false,
             body: Body::Bytes(bytes),
+        }
+    }
+
+    /// Returns whether this is the same file as `earlier`, and no shorter.
+    pub(crate) fn continues(&self, earlier: &Self) -> bool {
+        match (&self.body, &earlier.body) {
+            (
+                Body::File { len, id, .. },
+                Body::File {
+                    len: before,
+                    id: known,
+                    ..
+                },
+            ) => self.name == earlier.name && id == known && len >= before,
+            _ => false,
         }
     }
 

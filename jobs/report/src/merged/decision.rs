@@ -10,6 +10,7 @@ impl Merged<'_> {
     /// into which several runs were merged has none: each decision was about one of them.
     pub fn decision(&self) -> Option<&Decision> {
         let last = self
+            .state
             .decisions
             .iter()
             .max_by_key(|decision| Moment::parse(&decision.at))?;
@@ -26,6 +27,7 @@ impl Merged<'_> {
 
     fn is_continued_after(&self, decision: &Decision) -> bool {
         let lives = self
+            .state
             .events
             .iter()
             .flat_map(|events| events.lives.iter().chain(&events.repeats));

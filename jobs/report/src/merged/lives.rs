@@ -24,8 +24,11 @@ pub(crate) struct Events {
     pub(crate) journal: String,
     /// The rank, from the name of the journal.
     pub(crate) rank: usize,
-    is_held: bool,
+    /// Whether the rank is running.
+    pub(crate) is_held: bool,
     lines: Vec<LifeEvent>,
+    /// How the last life was before it was closed although it has no end.
+    open: Option<OpenLife>,
     last: Moment,
     /// The lives that the lines describe.
     pub(crate) lives: Vec<LifeLines>,
@@ -43,6 +46,12 @@ pub(crate) struct Events {
     pub(crate) out_of_memory: u64,
     /// For each job, the share of time in which the GPU was busy, and the seconds that it is over.
     pub(crate) gpu_busy: Vec<(f64, f64)>,
+}
+
+/// A life that has no end so far.
+struct OpenLife {
+    ended: Moment,
+    span_ended: Option<Moment>,
 }
 
 enum LifeEvent {
@@ -93,6 +102,7 @@ impl Events {
             rank: source.rank,
             is_held: source.is_held,
             lines: Vec::new(),
+            open: None,
             last: Moment::default(),
             lives: Vec::new(),
             repeats: Vec::new(),
@@ -149,8 +159,10 @@ impl Events {
         self.last = self.last.max(moment);
     }
 
-    /// Builds the lives, after all lines were added.
-    pub(crate) fn settle(&mut self) {
+    /// Builds the lives, after lines were added. A life that goes on lasts until `now`, otherwise to
+    /// the last line.
+    pub(crate) fn settle(&mut self, now: Option<Moment>) {
+        self.reopen();
         for event in std::mem::take(&mut self.lines) {
             let open = self
                 .lives
@@ -167,19 +179,39 @@ impl Events {
                 (_, None) => {}
             }
         }
-        let (last, how) = (
-            self.last,
-            if self.is_held {
-                HowEnded::Running
-            } else {
-                HowEnded::Died
-            },
-        );
+        let (last, how) = match self.is_held {
+            true => (now.unwrap_or_default().max(self.last), HowEnded::Running),
+            false => (self.last, HowEnded::Died),
+        };
         let open = self
             .lives
             .last_mut()
             .filter(|life| life.how == HowEnded::Running);
-        open.into_iter().for_each(|life| life.close(last, how));
+        if let Some(life) = open {
+            self.open = Some(OpenLife {
+                ended: life.ended,
+                span_ended: life.spans.last().map(|span| span.ended),
+            });
+            life.close(last, how);
+        }
+    }
+
+    /// Undoes the end of the last call, because more lines may follow.
+    fn reopen(&mut self) {
+        let open = self.open.take();
+        let last = open.and_then(|open| Some((open, self.lives.pop()?)));
+        if !self.repeats.is_empty() {
+            self.lives.append(&mut self.repeats);
+            self.lives
+                .sort_by_key(|life| Moment::parse(&life.start.started));
+        }
+        let Some((open, mut life)) = last else { return };
+        life.ended = open.ended;
+        life.how = HowEnded::Running;
+        if let Some((span, ended)) = life.spans.last_mut().zip(open.span_ended) {
+            span.ended = ended;
+        }
+        self.lives.push(life);
     }
 
     /// Returns the latest start of the rank.

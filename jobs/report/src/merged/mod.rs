@@ -7,34 +7,36 @@
 //! The result depends on the set of lines only: neither the order of journals nor duplicate lines
 //! change it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
+use std::sync::Arc;
 
 use jobs::episode::Episode;
 use jobs::file::rollout::MAX_EPISODES;
 use jobs::job::{Job, JobIndex, Length, Status};
-use jobs::journal::{Accepted, Decision, JobEnd, JobStart, Line, PolicyFiles, RankStart};
+use jobs::journal::{JobEnd, JobStart, PolicyFiles, RankStart};
 use jobs::plan::RunPlan;
 use jobs::progress;
-use jobs::threads;
 use jobs::time::Moment;
 use serde_json::Value;
 
+use crate::journals::Journals;
 use crate::journals::reader::{LinePosition, LineReader};
-use crate::journals::{Journals, pieces};
-use crate::merged::lives::Events;
-use crate::merged::record::{EpisodeRecord, InternedNames, Name};
-use crate::merged::scan::{Other, PieceScan, scan};
+use crate::merged::cache::EpisodeCache;
+use crate::merged::record::{EpisodeRecord, Name};
+use crate::merged::scan::EpisodeStarts;
+use crate::merged::state::MergedState;
 
 mod attempts;
 pub(crate) mod busy;
+pub(crate) mod cache;
 mod decision;
 pub(crate) mod lives;
 pub(crate) mod matches;
 pub(crate) mod record;
 mod repeats;
 pub(crate) mod scan;
+pub(crate) mod state;
 
 /// Number of episodes of a job that memory is reserved for beforehand; it grows if more are found.
 const ROOM: u64 = 1000;
@@ -43,24 +45,9 @@ const ROOM: u64 = 1000;
 pub struct Merged<'a> {
     pub(crate) plan: &'a RunPlan,
     pub(crate) journals: &'a Journals,
-    /// Lines by job, in the order of the plan.
-    pub(crate) jobs: Vec<JobLines>,
-    /// Position in the plan of each job index: a plan with `--only` has some of the jobs of its
-    /// file, which keep their index in the file.
-    positions: HashMap<JobIndex, usize>,
-    /// Stands for a job that is not in the plan; always empty.
-    none: JobLines,
-    /// One entry for each journal, in the order of [`Journals`].
-    pub(crate) events: Vec<Events>,
-    pub(crate) policies: Vec<PolicyFiles>,
-    /// Decisions of sequential tests, in the order of the journals.
-    decisions: Vec<Decision>,
-    /// Moment of the first and the last line, without those of [`repeats`].
-    pub(crate) span: Option<[Moment; 2]>,
-    names: InternedNames,
-    damage: Vec<Damage>,
-    strangers: u64,
-    unmarked: u64,
+    pub(crate) state: MergedState,
+    /// Lines that were looked up before; only of a run that is watched.
+    cache: Option<&'a EpisodeCache>,
 }
 
 /// Lines of one job.
@@ -74,6 +61,8 @@ pub(crate) struct JobLines {
     pub(crate) ends: Vec<JobEnd>,
     /// Lost environment processes, in order of time.
     pub(crate) losses: Vec<(Moment, LinePosition)>,
+    /// Whether the lines are in order, and each counted once.
+    is_settled: bool,
 }
 
 /// Lines of a journal that do not count: damaged or foreign ones.
@@ -141,135 +130,53 @@ impl<'a> Merged<'a> {
     /// # Errors
     /// Returns the errors of the file system, with the name of the journal.
     pub fn new(plan: &'a RunPlan, journals: &'a Journals) -> io::Result<Self> {
-        let mut merged = Self {
+        let mut state = MergedState::of(plan);
+        state.grow(plan, journals, EpisodeStarts::Skipped, |_, _| ())?;
+        state.settle(plan, journals, None)?;
+        Ok(Self {
             plan,
             journals,
-            jobs: plan.jobs.iter().map(JobLines::of).collect(),
-            positions: plan
-                .jobs
-                .iter()
-                .enumerate()
-                .map(|(position, job)| (job.index, position))
-                .collect(),
-            none: JobLines::default(),
-            events: journals.sources().iter().map(Events::of).collect(),
-            policies: Vec::new(),
-            decisions: Vec::new(),
-            span: None,
-            names: InternedNames::default(),
-            damage: journals
-                .sources()
-                .iter()
-                .map(|s| Damage {
-                    journal: s.name.clone(),
-                    ..Damage::default()
-                })
-                .collect(),
-            strangers: 0,
-            unmarked: 0,
-        };
-        let mut lines_before = vec![0; journals.sources().len()];
-        read(journals, &plan.accepted(), |source, scan| {
-            merged.add(source, scan, &mut lines_before[source])
-        })?;
-        let mut reader = journals.reader();
-        for (job, lines) in plan.jobs.iter().zip(&mut merged.jobs) {
-            lines.settle(job.length, &mut reader)?;
-        }
-        merged.events.iter_mut().for_each(Events::settle);
-        if repeats::set_aside(&mut merged.events) {
-            let episodes = merged
-                .jobs
-                .iter()
-                .flat_map(|job| &job.episodes)
-                .map(|record| record.ended);
-            merged.span = repeats::span(&merged.events, episodes);
-        }
-        merged
-            .policies
-            .sort_by(|a, b| (&a.at, &a.path).cmp(&(&b.at, &b.path)));
-        merged.policies.dedup();
-        Ok(merged)
+            state,
+            cache: None,
+        })
     }
 
-    fn add(&mut self, source: usize, scan: PieceScan, lines_before: &mut u64) {
-        let numbers: Vec<_> = scan
-            .names
-            .texts()
-            .map(|text| self.names.number(text))
-            .collect();
-        let renumbered = |name: Option<Name>| name.map(|name| numbers[name.index()]);
-        for (index, record) in scan.episodes {
-            let Some(job) = self
-                .positions
-                .get(&index)
-                .and_then(|position| self.jobs.get_mut(*position))
-            else {
-                self.strangers += 1;
-                continue;
-            };
-            let (dataset, video) = (renumbered(record.dataset), renumbered(record.video));
-            let instruction = numbers[record.instruction.index()];
-            job.episodes.push(EpisodeRecord {
-                dataset,
-                video,
-                instruction,
-                ..record
-            });
-        }
-        let damage = &mut self.damage[source];
-        damage
-            .lines
-            .extend(scan.damaged.iter().map(|line| *lines_before + line + 1));
-        damage
-            .foreign
-            .extend(scan.foreign.iter().map(|line| *lines_before + line + 1));
-        damage
-            .unplanned
-            .extend(scan.unplanned.iter().map(|line| *lines_before + line + 1));
-        damage.torn += scan.torn;
-        self.unmarked += scan.unmarked;
-        *lines_before += scan.lines;
-        for other in scan.others {
-            self.events[source].add(&other);
-            self.other(other);
-        }
-        if let Some([first, last]) = scan.span {
-            self.events[source].saw(last);
-            let [earliest, latest] = self.span.unwrap_or([first, last]);
-            self.span = Some([earliest.min(first), latest.max(last)]);
+    /// Returns what was read and settled before, together with what it refers to.
+    pub(crate) fn with_state(
+        plan: &'a RunPlan,
+        journals: &'a Journals,
+        state: MergedState,
+        cache: &'a EpisodeCache,
+    ) -> Self {
+        Self {
+            plan,
+            journals,
+            state,
+            cache: Some(cache),
         }
     }
 
-    fn other(&mut self, Other { line, place, .. }: Other) {
-        let index = match &line {
-            Line::JobStart(start) => start.job_index,
-            Line::JobEnd(end) => end.job_index,
-            Line::EnvLost(lost) => lost.job_index,
-            Line::PolicyFiles(files) => return self.policies.push(files.clone()),
-            Line::Decision(decision) => return self.decisions.push((**decision).clone()),
-            _ => return,
-        };
-        let Some(job) = self
-            .positions
-            .get(&index)
-            .and_then(|position| self.jobs.get_mut(*position))
-        else {
-            self.strangers += 1;
-            return;
-        };
-        match line {
-            Line::JobStart(start) => job.starts.push(start),
-            Line::JobEnd(end) => job.ends.push(end),
-            Line::EnvLost(lost) => job.losses.push((Moment::parse(&lost.at), place)),
-            _ => {}
+    /// Returns the line of an episode.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub(crate) fn episode(
+        &self,
+        reader: &mut LineReader,
+        record: &EpisodeRecord,
+    ) -> io::Result<Arc<Episode>> {
+        match self.cache {
+            Some(cache) => cache.episode(reader, record.place),
+            None => Ok(Arc::new(episode(reader.line(record.place)?)?)),
         }
     }
 
     pub(crate) fn lines(&self, job: JobIndex) -> &JobLines {
-        self.positions
+        let state = &self.state;
+        state
+            .positions
             .get(&job)
-            .map_or(&self.none, |position| &self.jobs[*position])
+            .map_or(&state.none, |position| &state.jobs[*position])
     }
 
     /// Returns the ends that determine the status of a job, the latest first, see
@@ -295,29 +202,30 @@ impl<'a> Merged<'a> {
 
     /// Returns the text of a file name or instruction.
     pub(crate) fn name(&self, name: Name) -> &str {
-        self.names.text(name)
+        self.state.names.text(name)
     }
 
     /// Returns the journals with damaged or foreign lines.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
-        self.damage
+        self.state
+            .damage
             .iter()
             .filter(|damage| !damage.is_torn_only() || damage.torn > 0)
     }
 
     /// Returns the number of lines about jobs that are not in the plan; they do not count.
     pub fn strangers(&self) -> u64 {
-        self.strangers
+        self.state.strangers
     }
 
     /// Returns the number of lines without a stamp, from older versions. They count.
     pub fn unmarked(&self) -> u64 {
-        self.unmarked
+        self.state.unmarked
     }
 
     /// Returns the checksums of policy files, in order of time.
     pub fn policies(&self) -> &[PolicyFiles] {
-        &self.policies
+        &self.state.policies
     }
 
     /// Returns the settings of each start of a job, in order of time.
@@ -330,7 +238,7 @@ impl<'a> Merged<'a> {
 
     /// Returns how each life of a rank started, in order of journals and time.
     pub(crate) fn starts(&self) -> impl Iterator<Item = &RankStart> {
-        let lives = self.events.iter().flat_map(|events| &events.lives);
+        let lives = self.state.events.iter().flat_map(|events| &events.lives);
         lives.map(|life| &life.start)
     }
 
@@ -372,6 +280,9 @@ impl JobLines {
 
     /// Sorts the lines by time and keeps each episode once.
     fn settle(&mut self, length: Length, reader: &mut LineReader) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_settled, true) {
+            return Ok(());
+        }
         self.starts
             .sort_by(|a, b| (&a.started, a.rank).cmp(&(&b.started, b.rank)));
         self.starts.dedup();
@@ -438,31 +349,4 @@ pub(crate) fn episode(line: &[u8]) -> io::Result<Episode> {
         let what = format!("the journal was changed while it was read: {err}");
         io::Error::new(io::ErrorKind::InvalidData, what)
     })
-}
-
-/// Scans all pieces of all journals on several threads, and passes the results to `on` in order.
-fn read(
-    journals: &Journals,
-    accepted: &Accepted,
-    mut on: impl FnMut(usize, PieceScan),
-) -> io::Result<()> {
-    let sources = journals.sources().iter().enumerate();
-    let work: Vec<(usize, Range<u64>)> = sources
-        .flat_map(|(index, source)| pieces::pieces(source.len()).map(move |piece| (index, piece)))
-        .collect();
-    let of_any_run = accepted.of_any_run();
-    let one =
-        |(source, range): &(usize, Range<u64>), buffer: &mut Vec<u8>| -> io::Result<PieceScan> {
-            let accepted = if journals.sources()[*source].is_delivered() {
-                &of_any_run
-            } else {
-                accepted
-            };
-            Ok(scan(
-                &pieces::read(&journals.sources()[*source], range.clone(), buffer)?,
-                *source as u32,
-                accepted,
-            ))
-        };
-    threads::in_order(&work, one, |(source, _), scan| on(*source, scan))
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use jobs::job::JobIndex;
-use jobs::journal::{Accepted, Line, LineOrigin, Subject, stamp_of};
+use jobs::journal::{Accepted, EpisodeStart, Line, LineOrigin, Subject, stamp_of};
 use jobs::time::Moment;
 use serde::Deserialize;
 
@@ -28,6 +28,8 @@ pub(crate) struct PieceScan {
     pub(crate) names: InternedNames,
     /// All other lines, in order, except those that mark the start of an episode.
     pub(crate) others: Vec<Other>,
+    /// The lines that mark the start of an episode with their offsets, if they are wanted.
+    pub(crate) episode_starts: Vec<(u64, EpisodeStart)>,
     /// Numbers of lines that are not journal lines, counted from 0 within the piece.
     pub(crate) damaged: Vec<u64>,
     /// Numbers of lines of another run, or of a job that has changed since, counted in the same
@@ -41,6 +43,16 @@ pub(crate) struct PieceScan {
     pub(crate) torn: u64,
     /// Moments of the first and the last line that have one.
     pub(crate) span: Option<[Moment; 2]>,
+}
+
+/// Whether lines that mark the start of an episode are parsed. They are half of all lines, and say
+/// only what is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EpisodeStarts {
+    /// A report does not need them.
+    Skipped,
+    /// Somebody watches the run.
+    Parsed,
 }
 
 /// A line that is not about the end of an episode.
@@ -70,7 +82,12 @@ fn moment(line: &[u8]) -> Option<Moment> {
 }
 
 /// Parses the lines of a piece of the journal `source`.
-pub(crate) fn scan(piece: &JournalPiece, source: u32, accepted: &Accepted) -> PieceScan {
+pub(crate) fn scan(
+    piece: &JournalPiece,
+    source: u32,
+    accepted: &Accepted,
+    starts: EpisodeStarts,
+) -> PieceScan {
     let mut scan = PieceScan {
         torn: piece.torn,
         ..PieceScan::default()
@@ -103,7 +120,11 @@ pub(crate) fn scan(piece: &JournalPiece, source: u32, accepted: &Accepted) -> Pi
                 }
                 Err(_) => scan.damaged.push(number),
             }
-        } else if !line.starts_with(EPISODE_START) && !line.is_empty() {
+        } else if line.starts_with(EPISODE_START) {
+            if starts == EpisodeStarts::Parsed {
+                scan.episode_start(line, offset, accepted);
+            }
+        } else if !line.is_empty() {
             match serde_json::from_slice::<Line>(line) {
                 Ok(parsed) => {
                     let stamp = stamp_of(line);
@@ -139,6 +160,22 @@ impl PieceScan {
             LineOrigin::Unplanned => self.unplanned.push(number),
         }
         origin.counts()
+    }
+
+    /// Takes a line that marks the start of an episode of this run; others are ignored.
+    fn episode_start(&mut self, line: &[u8], offset: u64, accepted: &Accepted) {
+        let Ok(Line::EpisodeStart(start)) = serde_json::from_slice(line) else {
+            return;
+        };
+        let subject = Subject {
+            job: Some(start.job_index),
+            episode: Some(start.episode),
+        };
+        let stamp = stamp_of(line);
+        let origin = accepted.origin(subject, stamp.run.as_deref(), stamp.fingerprint.as_deref());
+        if origin.counts() {
+            self.episode_starts.push((offset, start));
+        }
     }
 
     /// Records when a line was written. This is not called for every line, because only few times

@@ -33,7 +33,7 @@ impl Merged<'_> {
         let write = |part: &JobRange, buffer: &mut Vec<u8>| {
             let mut reader = self.journals.reader();
             buffer.clear();
-            for record in self.jobs[part.jobs.clone()]
+            for record in self.state.jobs[part.jobs.clone()]
                 .iter()
                 .flat_map(|job| &job.episodes)
             {
@@ -47,11 +47,11 @@ impl Merged<'_> {
     fn parts(&self) -> io::Result<Vec<JobRange>> {
         let mut reader = self.journals.reader();
         let (mut parts, mut first, mut begin, mut end) = (Vec::new(), 0, 0, 0);
-        for (index, job) in self.jobs.iter().enumerate() {
+        for (index, job) in self.state.jobs.iter().enumerate() {
             for record in &job.episodes {
                 end += len(record, &mut reader)?;
             }
-            if end - begin >= PART || index + 1 == self.jobs.len() {
+            if end - begin >= PART || index + 1 == self.state.jobs.len() {
                 parts.push(JobRange {
                     jobs: first..index + 1,
                     at: begin,

@@ -49,7 +49,7 @@ impl Zone {
     }
 
     /// Returns the name, as in `UTC+01:00 (CET)`.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 

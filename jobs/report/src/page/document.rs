@@ -76,7 +76,7 @@ impl Section {
         }
     }
 
-    fn render(&self) -> Markup {
+    pub(super) fn render(&self) -> Markup {
         let Self { id, name, body, .. } = self;
         html! { section id=(id) aria-labelledby={ (id) "-name" } { h2 id={ (id) "-name" } { (name) } (body) } }
     }

@@ -30,14 +30,14 @@ pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
         p.when { (origin::when(report, zone)) }
         div.headline {
             (rate(report, &tally))
-            (coverage(report, &tally))
+            (coverage(report, &tally, "Missing"))
         }
         (reasons(report))
     }
 }
 
 /// Shows the rate of each policy, if there are several, then the rate of all together.
-fn rate(report: &Report, tally: &CellTally) -> Markup {
+pub(super) fn rate(report: &Report, tally: &CellTally) -> Markup {
     let policies: Vec<_> = report.tried().collect();
     html! {
         div.rate {
@@ -122,7 +122,8 @@ fn strip(tally: &CellTally) -> Markup {
     }
 }
 
-fn coverage(report: &Report, tally: &CellTally) -> Markup {
+/// Shows how many episodes were found; `missing` is the word for those that were not.
+pub(super) fn coverage(report: &Report, tally: &CellTally, missing: &str) -> Markup {
     let twice = report.duplicates_count;
     let unsolved = tally.scored - tally.successes;
     let all = tally
@@ -134,7 +135,7 @@ fn coverage(report: &Report, tally: &CellTally) -> Markup {
         ("solved", "Solved", tally.successes),
         ("unsolved", "Not solved", unsolved),
         ("error", "Broke", tally.errors),
-        ("missing", "Missing", tally.missing()),
+        ("missing", missing, tally.missing()),
     ];
     let mut at = 0.0;
     let mut next = |value: u64| {

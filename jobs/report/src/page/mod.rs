@@ -14,6 +14,8 @@
 //! Everything that comes from users is escaped by [`maud`], or is a path that [`link`] has made
 //! safe. A content security policy allows the page's own style and script by their hashes, and
 //! nothing from elsewhere.
+//!
+//! [`live`] shows the same sections while the run lasts.
 
 use std::io;
 
@@ -31,6 +33,7 @@ mod grid;
 mod headline;
 mod latency;
 pub(crate) mod link;
+pub mod live;
 mod matrix;
 pub(crate) mod number;
 mod origin;
@@ -44,6 +47,7 @@ mod variations;
 pub use clock::Zone;
 use document::{Document, Section};
 use grid::TaskGrid;
+pub(crate) use origin::title;
 
 /// Writes `report.html` into a run folder, with times in the zone of this machine.
 ///
@@ -64,8 +68,20 @@ pub fn write(folder: &RunFolder, report: &Report) -> io::Result<()> {
 
 /// Renders the page, with times in `zone`.
 pub fn render(report: &Report, zone: &Zone) -> String {
-    let grid = TaskGrid::new(report);
     let title = origin::title(report);
+    let document = Document {
+        title: &title,
+        first: "matrix",
+        header: headline::section(report, &title, zone),
+        footer: origin::footer(report, zone),
+        sections: &sections(report, zone),
+    };
+    document.render()
+}
+
+/// Renders the sections, in the order of the page.
+fn sections(report: &Report, zone: &Zone) -> Vec<Section> {
+    let grid = TaskGrid::new(report);
     // Anchor, name in the navigation, heading, and content.
     let variations = variations::section(report)
         .map(|body| ("variations", "Variations", "What variations changed", body));
@@ -128,15 +144,7 @@ pub fn render(report: &Report, zone: &Zone) -> String {
     if let Some(section) = variations {
         sections.insert(2, section);
     }
-    let sections: Vec<Section> = sections.into_iter().map(Section::of).collect();
-    let document = Document {
-        title: &title,
-        first: "matrix",
-        header: headline::section(report, &title, zone),
-        footer: origin::footer(report, zone),
-        sections: &sections,
-    };
-    document.render()
+    sections.into_iter().map(Section::of).collect()
 }
 
 /// Shows `shown of all`, if a list was cut.

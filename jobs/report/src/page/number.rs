@@ -36,7 +36,7 @@ pub(crate) fn interval([low, high]: [f64; 2]) -> String {
 }
 
 /// Formats seconds as `47.4 s`, `3 min 12 s`, `2 h 05 min` or `1 d 03 h`.
-pub(super) fn seconds(value: f64) -> String {
+pub(crate) fn seconds(value: f64) -> String {
     if value < 59.95 {
         return format!("{}{THIN}s", digits(value));
     }
@@ -67,7 +67,7 @@ pub(super) fn bytes(value: u64) -> String {
 }
 
 /// Formats a number with three significant digits, and at most two decimals.
-pub(super) fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     let sign = if value < 0.0 { "−" } else { "" };
     match value.abs() {
         size @ ..9.995 => format!("{sign}{size:.2}"),

@@ -8,7 +8,7 @@ use crate::page::{link, number};
 use crate::{LaunchReport, Report};
 
 /// Returns the title of the page: the jobs file without its folders and extension.
-pub(super) fn title(report: &Report) -> String {
+pub(crate) fn title(report: &Report) -> String {
     let name = link::name(&report.config.jobs_file);
     let stem = name
         .strip_suffix(".json")

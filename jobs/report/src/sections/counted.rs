@@ -6,7 +6,7 @@ use std::io;
 
 use jobs::job::Job;
 
-use crate::merged::{Merged, episode};
+use crate::merged::Merged;
 
 /// Returns the means by name, each over the episodes that have the metric. If the first episode of
 /// a job has none, the job has none, so that the lines of most jobs are not read again.
@@ -19,12 +19,13 @@ pub(crate) fn means(merged: &Merged, job: &Job) -> io::Result<BTreeMap<String, f
         .iter()
         .filter(|record| record.is_scored())
     {
-        let metrics = episode(reader.line(record.place)?)?.metrics;
+        let episode = merged.episode(&mut reader, record)?;
+        let metrics = &episode.metrics;
         if metrics.is_empty() && sums.is_empty() {
             break;
         }
         for (name, value) in metrics {
-            let (sum, count) = sums.entry(name).or_default();
+            let (sum, count) = sums.entry(name.clone()).or_default();
             (*sum, *count) = (*sum + value, *count + 1.0);
         }
     }

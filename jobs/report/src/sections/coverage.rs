@@ -8,8 +8,8 @@ use jobs::job::{Job, Length, Status};
 use jobs::journal::{EnvLost, Line};
 use jobs::ranges;
 
+use crate::merged::Merged;
 use crate::merged::record::{EpisodeRecord, Repetition};
-use crate::merged::{Merged, episode};
 use crate::schema::{
     Duplicate, EnvLoss, EpisodeId, FailureReport, JobReport, LISTED, Reason, Unsolved,
 };
@@ -197,7 +197,7 @@ pub(crate) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failur
     }
     let mut reader = merged.journals.reader();
     for (job, record) in merged.records().filter(|(_, record)| !record.is_scored()) {
-        let Some(reason) = episode(reader.line(record.place)?)?.error else {
+        let Some(reason) = merged.episode(&mut reader, record)?.error.clone() else {
             continue;
         };
         let rank = record.rank as usize;
@@ -239,7 +239,7 @@ pub(crate) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
             .filter(|record| record.is_scored() && !record.is_solved());
         count += of_job.clone().count() as u64;
         for record in of_job.take(UNSOLVED_OF_A_JOB.min(LISTED - first.len())) {
-            let episode = episode(reader.line(record.place)?)?;
+            let episode = merged.episode(&mut reader, record)?;
             first.push(Unsolved {
                 job: job.name.clone(),
                 episode: episode.episode,
@@ -249,8 +249,8 @@ pub(crate) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
                 length: episode.length,
                 return_: episode.return_,
                 max_reward: episode.max_reward,
-                video: episode.video,
-                episode_video: episode.episode_video,
+                video: episode.video.clone(),
+                episode_video: episode.episode_video.clone(),
             });
         }
     }

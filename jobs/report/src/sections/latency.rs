@@ -9,7 +9,7 @@ use jobs::job::Job;
 use jobs::latency::{Delay, InferenceLatency};
 use jobs::plan::Identity;
 
-use crate::merged::{Merged, episode};
+use crate::merged::Merged;
 use crate::schema::{
     JobReport, LatencyMode, LatencyPoint, LatencyReport, LatencySeries, LatencyUnit,
 };
@@ -21,7 +21,7 @@ pub(crate) fn of_job(merged: &Merged, job: &Job) -> io::Result<Option<LatencyRep
     };
     let (mut felt, mut reader) = (FeltLatency::default(), merged.journals.reader());
     for record in &merged.lines(job.index).episodes {
-        if let Some(of_episode) = episode(reader.line(record.place)?)?.latency {
+        if let Some(of_episode) = merged.episode(&mut reader, record)?.latency {
             felt.merge(&of_episode);
         }
     }

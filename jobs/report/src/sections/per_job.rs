@@ -27,6 +27,7 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport
     let ranks: BTreeSet<usize> = episodes.iter().map(|record| record.rank as usize).collect();
     let places = || {
         merged
+            .state
             .events
             .iter()
             .filter(|events| ranks.contains(&events.rank))

@@ -20,7 +20,7 @@ pub(crate) fn ranks(merged: &Merged) -> Vec<RankReport> {
             jobs[source].insert(job.index);
         }
     }
-    for (events, jobs) in merged.events.iter().zip(&mut jobs) {
+    for (events, jobs) in merged.state.events.iter().zip(&mut jobs) {
         jobs.extend(
             events
                 .lives
@@ -36,6 +36,7 @@ pub(crate) fn ranks(merged: &Merged) -> Vec<RankReport> {
         .map(|job| (job.index, job.name.as_str()))
         .collect();
     let begun = merged
+        .state
         .events
         .iter()
         .enumerate()

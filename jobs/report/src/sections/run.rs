@@ -18,6 +18,7 @@ use crate::sections::per_job::distinct;
 pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
     let starts = || merged.starts();
     let gpus = merged
+        .state
         .events
         .iter()
         .flat_map(Events::gpus)
@@ -32,16 +33,16 @@ pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
     RunReport {
         id: run_id(merged.plan),
         started: starts().map(|start| start.started.clone()).min(),
-        ended: merged.span.map(|[_, last]| last.text()),
-        wall_s: merged.span.map(|[first, last]| last.since(first)),
+        ended: merged.state.span.map(|[_, last]| last.text()),
+        wall_s: merged.state.span.map(|[first, last]| last.since(first)),
         written: context.created,
         argv: context.argv,
         git: merged.plan.git.clone(),
-        world_size: world_size(&merged.events).unwrap_or(context.world_size),
+        world_size: world_size(&merged.state.events).unwrap_or(context.world_size),
         hosts: distinct(starts().map(|start| start.host.clone())),
         gpus: distinct(gpus),
         versions: versions(starts()),
-        launches: launches(&merged.events),
+        launches: launches(&merged.state.events),
         resumed_from: merged.plan.resumed_from.clone(),
         gathered_by: context.route,
         missing_ranks: context.missing_ranks,
@@ -148,7 +149,7 @@ fn policies(merged: &Merged, jobs: &[JobReport]) -> Vec<PolicyReport> {
         job.settings.get("policy_path").and_then(Value::as_str) == Some(path)
     };
     let dtype = |job: &JobReport| Some(job.settings.get("dtype")?.as_str()?.to_owned());
-    distinct(merged.policies.iter().map(|files| {
+    distinct(merged.policies().iter().map(|files| {
         PolicyReport {
             policy_type: files.policy_type.clone(),
             path: files.path.clone(),

@@ -4,6 +4,7 @@
 mod hang;
 mod isolated;
 mod others;
+mod page;
 mod server;
 
 mod start;
@@ -31,6 +32,7 @@ use crate::events::{self, Happening};
 use crate::front::FrontPort;
 use crate::logs::folder::LogFolder;
 use crate::model_server::SupervisedServer;
+use crate::page::LivePage;
 use crate::plan::{FailurePolicy, LaunchPlan, Sender};
 use crate::process::exit::{CANNOT_RUN, Exit};
 use crate::process::leftover::{Leftovers, Reach};
@@ -79,6 +81,8 @@ pub struct LaunchDriver<'a> {
     /// Whether a signal that ends the launch has been received.
     is_told_to_end: bool,
     hangs: HangReports,
+    /// The page of the run, on the first node.
+    page: Option<LivePage>,
 }
 
 impl<'a> LaunchDriver<'a> {
@@ -134,6 +138,7 @@ impl<'a> LaunchDriver<'a> {
             ended_by_others: false,
             is_told_to_end: false,
             hangs: HangReports::new(plan.hang.timeout),
+            page: None,
         })
     }
 

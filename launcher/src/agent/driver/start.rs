@@ -21,6 +21,9 @@ impl LaunchDriver<'_> {
         if let Some(event) = self.lock_folder().await {
             return Some(event);
         }
+        if let Some(event) = self.open_page() {
+            return Some(event);
+        }
         let round = self.round();
         let writer = |index| LoggedRank {
             index,

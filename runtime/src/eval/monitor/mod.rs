@@ -15,6 +15,7 @@
 //! * `progress`, `exporter`: show the view to people and to Prometheus.
 //! * `tracking`: logs the view to experiment trackers.
 //! * `meter`: memory of the environments, and how busy the GPU is.
+//! * `orders`: what a user asks on the page of the run.
 //! * `stop`: whether a signal or another rank asks this one to end.
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub mod cable;
 pub mod exporter;
 pub mod heartbeat;
 pub mod meter;
+pub mod orders;
 pub mod peers;
 pub mod progress;
 pub mod stop;

@@ -157,6 +157,7 @@ impl Evaluation<'_> {
             folder: &setup.folder,
             stop: self.stop,
             meter,
+            orders: &self.orders,
         };
         meter.begin();
         let last = std::mem::take(beat);

@@ -29,6 +29,7 @@ use jobs::count::counted;
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
 use jobs::journal::{Journal, Line, ROUNDING_VARIABLES, RankStart};
+use jobs::live::PAGE_VARIABLE;
 use jobs::progress;
 use jobs::time::rfc3339;
 use report::tables;
@@ -38,6 +39,7 @@ use crate::device::gpu;
 use crate::eval::error::RankError;
 use crate::eval::monitor::exporter::Exporter;
 use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::orders::LiveOrders;
 use crate::eval::monitor::progress::Outputs;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::monitor::tally;
@@ -68,6 +70,8 @@ pub struct Evaluation<'a> {
     failed: Option<String>,
     /// The hashing of the policy files; only on rank 0.
     hashing: Option<PolicyHashing>,
+    /// What a user asks on the page of the run.
+    orders: LiveOrders,
 }
 
 impl<'a> Evaluation<'a> {
@@ -80,7 +84,10 @@ impl<'a> Evaluation<'a> {
         journal: Journal,
         observers: Observers<'a>,
     ) -> Self {
+        let has_page = std::env::var_os(PAGE_VARIABLE).is_some();
+        let launch = setup.env.launch.as_deref();
         Self {
+            orders: LiveOrders::new(&setup.folder, launch, has_page),
             args,
             setup,
             stop,
@@ -123,6 +130,16 @@ impl<'a> Evaluation<'a> {
             let Some(work) = job_queue.next(&mut history, &mut idle)? else {
                 break;
             };
+            if self.orders.stop(now()) {
+                self.stop.decide();
+                break;
+            }
+            if self.orders.forbid(work.job.index, now()) {
+                let name = &work.job.name;
+                self.observers.progress.say(&format!("{name} is skipped"));
+                job_queue.after(&work);
+                continue;
+            }
             last = self.job(&work, job_queue.leases(&work), &mut history, last)?;
             self.note_policy_files(PolicyHashing::take)?;
             if !self.stop.asked() && !self.stop.is_decided() {

@@ -5,6 +5,7 @@
 //!              ├─► episode_loop ─┬─► schedule    which environment runs which episode and action
 //!              │                 ├─► episode     a running episode, and when it ends
 //!              │                 └─► inference
+//!              ├─► pictures       what environments show, for the page of the run
 //!              └─► recording      dataset and videos, then the line in the journal
 //! ```
 //! Each owner lends what it has to the next: the rank its [`job::context::JobContext`] and the log
@@ -14,6 +15,7 @@ mod episode;
 mod episode_loop;
 pub mod inference;
 pub mod job;
+mod pictures;
 pub mod recording;
 mod schedule;
 pub mod totals;

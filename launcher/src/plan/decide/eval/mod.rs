@@ -19,6 +19,7 @@ use jobs::assign::{Assignment, Shard};
 use jobs::eval_args::EvalArgs;
 use jobs::known;
 use jobs::layout::RunFolder;
+use jobs::live::PAGE_TOKEN_VARIABLE;
 use jobs::placement::{Placement, Resources};
 use jobs::plan::{RunFolderError, RunPlan, WordsError};
 use jobs::setup::{Setup, SetupError};
@@ -35,6 +36,7 @@ use crate::plan::decide::eval::seating::{LaunchSize, SeatingError};
 use crate::plan::decide::program::Program;
 use crate::plan::error::PlanError;
 use crate::plan::eval::{EarlyStopPlan, EvalPlan, SeatingPlan};
+use crate::plan::page::{PagePlan, PageRefusal};
 use crate::say::note::Note;
 
 /// The variable that tells ranks how many GPUs a node has, so that they interpret a placement as
@@ -71,6 +73,9 @@ pub enum EvalError {
     /// The reference of `--against` cannot be compared with the run.
     #[error("--against: {0}")]
     Reference(#[from] ReferenceError),
+    /// The page would be open to others.
+    #[error(transparent)]
+    Page(#[from] PageRefusal),
     /// A GPU has too little memory.
     #[error(transparent)]
     Memory(#[from] TooMuch),
@@ -119,6 +124,7 @@ impl From<EvalError> for PlanError {
 pub struct EvalRequest {
     args: EvalArgs,
     setup: Setup,
+    page: Option<PagePlan>,
 }
 
 impl EvalRequest {
@@ -154,7 +160,10 @@ impl EvalRequest {
             path: path(),
             unknown: Box::new(unknown),
         })?;
-        Ok(Self { args, setup })
+        let token = variable(PAGE_TOKEN_VARIABLE).filter(|token| !token.is_empty());
+        let page = |port| PagePlan::new(args.page_host, port, token.as_deref());
+        let page = args.page_port.map(page).transpose()?;
+        Ok(Self { args, setup, page })
     }
 
     /// Returns the number of ranks on this node, if the placement or `--workers-per-gpu` determines
@@ -279,6 +288,7 @@ impl EvalRequest {
             accepts_changed_jobs,
             early_stop: EarlyStopPlan::of(&self.args),
             tracking: self.args.tracking,
+            page: self.page,
             notes,
         })
     }

@@ -189,6 +189,9 @@ impl EpisodeLoop<'_, '_> {
         };
         let (episode, seed) = (live.episode, live.seed);
         self.totals.frames += observation.video.len() as u64;
+        if let Some(pictures) = &mut self.pictures {
+            pictures.show(env, &observation, now());
+        }
         if let Some(recorder) = self.recording.recorder() {
             let meta = EpisodeMeta {
                 episode,
@@ -219,6 +222,9 @@ impl EpisodeLoop<'_, '_> {
         live.length += 1;
         live.reward(step.reward);
         self.totals.frames += step.observation.video.len() as u64;
+        if let Some(pictures) = &mut self.pictures {
+            pictures.show(env, &step.observation, now());
+        }
         let signs = Signs::of(&step, live.length, live.solved_once);
         (live.solved_once, live.solved_now) = (signs.success, step.success);
         live.out_of_bounds += u64::from(step.out_of_bounds);

@@ -29,6 +29,7 @@ use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
 use crate::eval::rollout::job::builds::{EnvBuild, LoopEvent};
 use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::rollout::recording::Recording;
 use crate::eval::rollout::schedule::env_group::EnvGroup;
 use crate::eval::rollout::schedule::source::EpisodeSource;
@@ -55,6 +56,8 @@ pub struct EpisodeLoop<'a, 'l> {
     /// Episodes that were offered to an environment, whose starts are in the journal, and that have
     /// not begun.
     announced: BTreeSet<u64>,
+    /// Pictures for the page of the run, if there is one.
+    pictures: Option<LivePictures>,
 }
 
 /// Seconds of work that the heartbeat had counted before this run of the loop.
@@ -87,6 +90,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
             live: BTreeMap::new(),
             attempts: BTreeMap::new(),
             announced: BTreeSet::new(),
+            pictures: active.context.pictures(),
         }
     }
 
@@ -98,7 +102,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
 
     /// Returns whether no more episodes are to begin.
     pub fn is_decided(&self) -> bool {
-        self.active.context.stop.is_decided()
+        self.active.context.begins_no_more()
     }
 
     /// Runs the episodes of a source to their end.

@@ -9,12 +9,15 @@ use jobs::layout::RunFolder;
 use jobs::rank_env::RankEnv;
 use tch::Device;
 
+use crate::clock::now;
 use crate::env::EnvPlacement;
 use crate::eval::monitor::meter::Meter;
+use crate::eval::monitor::orders::LiveOrders;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::rollout::inference::{InferenceThread, PolicyInfo};
 use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::job::latency::StepLatency;
+use crate::eval::rollout::pictures::LivePictures;
 
 /// The context of a job: what the rank provides to it.
 pub struct JobContext<'a> {
@@ -38,12 +41,32 @@ pub struct JobContext<'a> {
     pub stop: &'a StopRequest,
     /// Samples the memory of the environments.
     pub meter: &'a Meter,
+    /// What a user asks on the page of the run.
+    pub orders: &'a LiveOrders,
 }
 
 impl JobContext<'_> {
     /// Returns the job.
     pub fn job(&self) -> &Job {
         &self.work.job
+    }
+
+    /// Returns the pictures of the job's environments, if the run has a page.
+    pub fn pictures(&self) -> Option<LivePictures> {
+        match self.orders.has_page() {
+            true => LivePictures::start(self.folder, self.env.rank),
+            false => None,
+        }
+    }
+
+    /// Returns whether no more episodes of the job are to begin: a sequential test has decided, or a
+    /// user has asked for it.
+    pub fn begins_no_more(&self) -> bool {
+        let now = now();
+        if self.orders.stop(now) {
+            self.stop.decide();
+        }
+        self.stop.is_decided() || self.orders.forbid(self.job().index, now)
     }
 }
 

@@ -81,7 +81,7 @@ pub fn run(
     let mut episodes = EpisodeLoop::new(active, envs, recording, totals);
     let mut result = Ok(());
     for (index, build) in builds.enumerate() {
-        if context.stop.is_decided() {
+        if context.begins_no_more() {
             break;
         }
         if index > 0 {

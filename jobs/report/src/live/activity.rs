@@ -1,0 +1,207 @@
+//! What happens now: the job of each rank, and the episode of each of its environments.
+//!
+//! ```text
+//! rank ──► job_start ──► episode_start ──► episode, or env_lost      one environment
+//!              └───────────── job_end ◄────────────┘
+//! ```
+//! Pure: journal lines in, a table out.
+
+use std::collections::BTreeMap;
+
+use jobs::job::JobIndex;
+use jobs::journal::{EpisodeStart, Line, RankStart};
+use jobs::time::Moment;
+
+use crate::live::rate::RecentRate;
+use crate::merged::record::EpisodeRecord;
+use crate::merged::scan::{Other, PieceScan};
+
+/// What happens in a run.
+#[derive(Clone, Debug, Default)]
+pub struct Activity {
+    ranks: BTreeMap<usize, RankActivity>,
+    rate: RecentRate,
+    /// The latest launch, and when a rank of it last started.
+    launch: Option<String>,
+    launched: Moment,
+}
+
+/// What happens in a rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankActivity {
+    /// Host name.
+    pub host: String,
+    /// Device of the rank.
+    pub device: String,
+    /// Launch that the rank belongs to.
+    pub launch: Option<String>,
+    /// Job that runs; `None` between jobs.
+    pub job: Option<JobIndex>,
+    /// Environments of the job that ran last, by index.
+    pub envs: BTreeMap<usize, EnvActivity>,
+    /// Whether the rank has written its last line.
+    pub is_over: bool,
+    /// The environment of each episode that has begun and whose line is still to come.
+    begun: BTreeMap<(JobIndex, u64), usize>,
+}
+
+/// What happens in an environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvActivity {
+    /// Job of the episode.
+    pub job: JobIndex,
+    /// The episode that runs, or that ended last.
+    pub episode: u64,
+    /// When it began.
+    pub began: Moment,
+    /// Whether it runs.
+    pub is_running: bool,
+    /// Number of episodes of the job that have ended here in this launch.
+    pub ended: u64,
+    /// Number of these that were solved.
+    pub solved: u64,
+}
+
+/// A line, in the order of the journal.
+enum Event<'a> {
+    Start(&'a EpisodeStart),
+    Ended(JobIndex, &'a EpisodeRecord),
+    Other(&'a Line),
+}
+
+impl Activity {
+    /// Takes the lines of a piece of a journal.
+    pub(crate) fn on(&mut self, scan: &PieceScan) {
+        let starts = scan.episode_starts.iter();
+        let starts = starts.map(|(offset, start)| (*offset, Event::Start(start)));
+        let ends = scan.episodes.iter();
+        let ends = ends.map(|(job, record)| (record.place.offset, Event::Ended(*job, record)));
+        let others = scan.others.iter();
+        let others = others.map(|Other { line, place, .. }| (place.offset, Event::Other(line)));
+        let mut events: Vec<_> = starts.chain(ends).chain(others).collect();
+        events.sort_unstable_by_key(|(offset, _)| *offset);
+        for (_, event) in events {
+            match event {
+                Event::Start(start) => self.started(start),
+                Event::Ended(job, record) => self.ended(job, record),
+                Event::Other(line) => self.other(line),
+            }
+        }
+    }
+
+    /// Returns the ranks of the latest launch, by number.
+    pub fn ranks(&self) -> impl Iterator<Item = (usize, &RankActivity)> {
+        let ranks = self.ranks.iter();
+        let of_launch = ranks.filter(|(_, rank)| rank.launch == self.launch);
+        of_launch.map(|(rank, activity)| (*rank, activity))
+    }
+
+    /// Returns the id of the latest launch.
+    pub fn launch(&self) -> Option<&str> {
+        self.launch.as_deref()
+    }
+
+    /// Returns what happens in a rank.
+    pub fn rank(&self, rank: usize) -> Option<&RankActivity> {
+        self.ranks.get(&rank)
+    }
+
+    /// Returns the recent rate of episodes.
+    pub fn rate(&self) -> &RecentRate {
+        &self.rate
+    }
+
+    fn started(&mut self, start: &EpisodeStart) {
+        let rank = self.ranks.entry(start.rank).or_default();
+        let began = Moment::parse(&start.started);
+        let env = rank.envs.entry(start.env).or_insert(EnvActivity {
+            job: start.job_index,
+            episode: start.episode,
+            began,
+            is_running: true,
+            ended: 0,
+            solved: 0,
+        });
+        (env.job, env.episode, env.began) = (start.job_index, start.episode, began);
+        env.is_running = true;
+        rank.begun
+            .insert((start.job_index, start.episode), start.env);
+    }
+
+    fn ended(&mut self, job: JobIndex, record: &EpisodeRecord) {
+        self.rate.on(record.ended);
+        let Some(rank) = self.ranks.get_mut(&(record.rank as usize)) else {
+            return;
+        };
+        let env = rank.begun.remove(&(job, record.episode));
+        if let Some(env) = env.and_then(|env| rank.envs.get_mut(&env)) {
+            env.ended += 1;
+            env.solved += u64::from(record.is_solved());
+            // The line comes after the files of the episode: the environment may run its next one.
+            if (env.job, env.episode) == (job, record.episode) {
+                env.is_running = false;
+            }
+        }
+    }
+
+    fn other(&mut self, line: &Line) {
+        match line {
+            Line::Rank(start) => self.rank_started(start),
+            Line::RankEnd(end) => {
+                let rank = self.ranks.entry(end.rank).or_default();
+                (rank.is_over, rank.job) = (true, None);
+                rank.rest();
+            }
+            Line::JobStart(start) => {
+                let rank = self.ranks.entry(start.rank).or_default();
+                rank.job = Some(start.job_index);
+                rank.envs.clear();
+                rank.begun.clear();
+            }
+            Line::JobEnd(end) => {
+                let rank = self.ranks.entry(end.rank).or_default();
+                rank.job = None;
+                rank.rest();
+            }
+            Line::EnvLost(lost) => {
+                let rank = self.ranks.entry(lost.rank).or_default();
+                if let Some(env) = rank.envs.get_mut(&lost.env) {
+                    env.is_running = false;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn rank_started(&mut self, start: &RankStart) {
+        // Journals are read one after the other, each from its first launch on.
+        let started = Moment::parse(&start.started);
+        if self.launch != start.launch && started > self.launched {
+            self.launch.clone_from(&start.launch);
+            self.rate.clear();
+        }
+        if self.launch == start.launch {
+            self.launched = self.launched.max(started);
+        }
+        let rank = RankActivity {
+            host: start.host.clone(),
+            device: start.device.clone(),
+            launch: start.launch.clone(),
+            ..RankActivity::default()
+        };
+        self.ranks.insert(start.rank, rank);
+    }
+}
+
+impl RankActivity {
+    /// Returns the number of environments that run an episode.
+    pub fn running(&self) -> usize {
+        self.envs.values().filter(|env| env.is_running).count()
+    }
+
+    fn rest(&mut self) {
+        self.envs
+            .values_mut()
+            .for_each(|env| env.is_running = false);
+    }
+}

@@ -1,0 +1,192 @@
+//! A run that is under way: its report so far, and what happens now.
+//!
+//! ```text
+//! plan.json, journals ──► LiveRun ─┬─► Report      the same as at the end, of what is there
+//!   (as far as they     grows with │
+//!    were not read yet)    them    └─► Activity    which episode runs where; the recent rate
+//! ```
+//! A report is a function of plan and journals, so the report of a run that is under way is that
+//! function of what they have so far. Only what was appended is read; a line that is looked up for
+//! the report is kept. If the plan changes or a journal is replaced, everything is read again.
+//!
+//! Nothing is written and no rank is asked, so a run can be watched from any machine that sees its
+//! folder.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{Instant, SystemTime};
+
+use jobs::launch::Pulse;
+use jobs::layout::RunFolder;
+use jobs::plan::{RunFolderError, RunPlan};
+use jobs::time::{Moment, rfc3339};
+
+use crate::merged::Merged;
+use crate::merged::cache::EpisodeCache;
+use crate::merged::scan::EpisodeStarts;
+use crate::merged::state::MergedState;
+use crate::{Context, Journals, Report};
+
+mod activity;
+mod columns;
+mod rate;
+#[cfg(test)]
+pub(crate) mod tests;
+mod text;
+pub(crate) mod view;
+
+pub use activity::{Activity, EnvActivity, RankActivity};
+pub use rate::RecentRate;
+pub use text::{TextSize, frame};
+pub use view::LiveView;
+
+/// The reason why a run cannot be watched, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// The plan is missing, damaged, or of another version.
+    #[error(transparent)]
+    Plan(#[from] Box<RunFolderError>),
+    /// A journal cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A run that is watched.
+pub struct LiveRun {
+    folder: RunFolder,
+    plan: RunPlan,
+    plan_stamp: PlanStamp,
+    journals: Journals,
+    state: MergedState,
+    cache: EpisodeCache,
+    activity: Activity,
+    pulse: Pulse,
+    launches: BTreeSet<String>,
+}
+
+/// What tells one version of `plan.json` from another: the file is replaced as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct PlanStamp {
+    inode: u64,
+    bytes: u64,
+    modified_ns: i64,
+}
+
+impl LiveRun {
+    /// Reads the plan of a run; journals are read by [`LiveRun::refresh`].
+    ///
+    /// # Errors
+    /// Returns a [`LiveError`] if the plan cannot be read.
+    pub fn open(folder: RunFolder) -> Result<Self, LiveError> {
+        let plan_stamp = PlanStamp::of(&folder);
+        let plan = RunPlan::read(&folder).map_err(Box::new)?;
+        Ok(Self {
+            state: MergedState::of(&plan),
+            folder,
+            plan,
+            plan_stamp,
+            journals: Journals::default(),
+            cache: EpisodeCache::default(),
+            activity: Activity::default(),
+            pulse: Pulse::default(),
+            launches: BTreeSet::new(),
+        })
+    }
+
+    /// Reads what was appended to the journals since the last call. Returns whether there was
+    /// anything.
+    ///
+    /// # Errors
+    /// Returns a [`LiveError`] if plan or journals cannot be read.
+    pub fn refresh(&mut self, now: Instant) -> Result<bool, LiveError> {
+        let is_same = PlanStamp::of(&self.folder) == self.plan_stamp;
+        let continues = is_same && self.journals.refresh(&self.folder)?;
+        if !continues {
+            let pulse = std::mem::take(&mut self.pulse);
+            *self = Self::open(self.folder.clone())?;
+            self.pulse = pulse;
+            self.journals.refresh(&self.folder)?;
+        }
+        self.launches = self.pulse.look(&self.folder, now);
+        let activity = &mut self.activity;
+        let starts = EpisodeStarts::Parsed;
+        let has_grown = self
+            .state
+            .grow(&self.plan, &self.journals, starts, |_, scan| {
+                activity.on(scan)
+            })?;
+        self.note_who_runs();
+        Ok(has_grown || !continues)
+    }
+
+    /// Makes the report of what was read. Lives of ranks that run last until `now`.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system, with the name of the journal.
+    pub fn report(&mut self, now: SystemTime) -> io::Result<Report> {
+        let created = rfc3339(now);
+        let moment = Moment::parse(&created);
+        self.state
+            .settle(&self.plan, &self.journals, Some(moment))?;
+        let state = std::mem::take(&mut self.state);
+        let merged = Merged::with_state(&self.plan, &self.journals, state, &self.cache);
+        let context = Context {
+            world_size: self.plan.world_size,
+            route: "journals".to_owned(),
+            created,
+            ..Context::default()
+        };
+        let report = Report::of(&merged, context);
+        self.state = merged.state;
+        report
+    }
+
+    /// Returns the plan of the run.
+    pub fn plan(&self) -> &RunPlan {
+        &self.plan
+    }
+
+    /// Returns the folder of the run.
+    pub fn folder(&self) -> &RunFolder {
+        &self.folder
+    }
+
+    /// Returns what happens now.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// Returns whether a launch holds the run folder, on any machine, or a rank writes its journal.
+    pub fn is_under_way(&self) -> bool {
+        !self.launches.is_empty() || self.journals.in_use()
+    }
+
+    /// A rank runs if its journal is locked. The locks of other machines are not visible; there a
+    /// rank runs as long as its launch is alive.
+    fn note_who_runs(&mut self) {
+        let host = jobs::host::name();
+        let sources = self.journals.sources().iter();
+        for (source, events) in sources.zip(&mut self.state.events) {
+            let start = self.activity.rank(source.rank);
+            let is_far = start.is_some_and(|start| start.host != host);
+            let launch = start.and_then(|start| start.launch.as_ref());
+            let lives = launch.is_some_and(|launch| self.launches.contains(launch));
+            events.is_held = source.is_held || is_far && lives;
+        }
+    }
+}
+
+impl PlanStamp {
+    /// Returns the stamp of a plan; that of a missing one is the default.
+    fn of(folder: &RunFolder) -> Self {
+        std::fs::metadata(folder.plan()).map_or_else(
+            |_| Self::default(),
+            |meta| Self {
+                inode: meta.ino(),
+                bytes: meta.len(),
+                modified_ns: meta.mtime().saturating_mul(1_000_000_000) + meta.mtime_nsec(),
+            },
+        )
+    }
+}

@@ -1,0 +1,367 @@
+//! Tests that a run that is watched has the report of its journals, whenever somebody looks.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant, SystemTime};
+
+use jobs::job::JobIndex;
+use jobs::journal::{EpisodeStart, JobStart, Line, RankEnd, RankStart};
+use jobs::layout::RunFolder;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::HowEnded;
+
+const LAUNCH: &str = "0a1b";
+
+fn at(second: u64) -> String {
+    format!("2026-11-21T10:{:02}:{:02}.000Z", second / 60, second % 60)
+}
+
+fn plan() -> RunPlan {
+    let job = |name: &str, episodes: u64| {
+        json!({"name": name, "arena_env_args": {"environment": "reach"},
+               "policy_type": "scripted", "num_episodes": episodes})
+    };
+    RunPlan {
+        schema: "rrun/plan/1".to_owned(),
+        jobs_file: "jobs.json".to_owned(),
+        seed: 42,
+        world_size: 2,
+        jobs: jobs::file::parse(&json!({"jobs": [job("a", 6), job("b", 4)]})).unwrap(),
+        ..RunPlan::default()
+    }
+}
+
+/// A run folder with a plan.
+pub(crate) struct Run {
+    dir: tempfile::TempDir,
+    folder: RunFolder,
+}
+
+impl Run {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        std::fs::create_dir(folder.journals()).unwrap();
+        let run = Self { dir, folder };
+        run.write_plan(&plan());
+        run
+    }
+
+    /// A run of two ranks of other machines, of which one has broken an episode.
+    pub(crate) fn busy() -> Self {
+        let run = Self::new();
+        let start = |rank: usize| {
+            Line::Rank(RankStart {
+                rank,
+                world_size: 2,
+                host: format!("node{rank}"),
+                device: "cpu".to_owned(),
+                started: at(1),
+                ..RankStart::default()
+            })
+        };
+        let broken = ended(0, 2, 20, None);
+        let Line::Episode(mut broken) = broken else {
+            unreachable!("it is an episode")
+        };
+        broken.error = Some("lost\u{1b} 2\nmore".to_owned());
+        run.append(
+            0,
+            &text(&[
+                start(0),
+                job_start(0, 2),
+                began(0, 0, 0, 3),
+                began(0, 1, 1, 3),
+            ]),
+        );
+        run.append(
+            0,
+            &text(&[ended(0, 0, 8, Some(true)), ended(0, 1, 9, Some(false))]),
+        );
+        run.append(0, &text(&[Line::Episode(broken), began(0, 3, 0, 20)]));
+        run.append(
+            1,
+            &text(&[start(1), job_start(1, 3), ended(1, 0, 10, Some(true))]),
+        );
+        run.append(1, &text(&[ended(1, 1, 12, Some(true))]));
+        run
+    }
+
+    fn write_plan(&self, plan: &RunPlan) {
+        let text = serde_json::to_vec(plan).unwrap();
+        jobs::layout::write_whole(&self.folder.plan(), &text).unwrap();
+    }
+
+    fn append(&self, rank: usize, bytes: &[u8]) {
+        let path = self.folder.journal(rank);
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path);
+        file.unwrap().write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn watched(&self) -> LiveRun {
+        LiveRun::open(RunFolder::new(self.dir.path())).unwrap()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the time of a look")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// A moment after all lines.
+pub(crate) fn later() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn text(lines: &[Line]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for line in lines {
+        let mut line = serde_json::to_vec(line).unwrap();
+        let stamp = jobs::journal::Stamp {
+            launch: Some(LAUNCH.to_owned()),
+            ..Default::default()
+        };
+        stamp.seal(&mut line);
+        text.extend(line);
+        text.push(b'\n');
+    }
+    text
+}
+
+fn rank_start(rank: usize, restart: u32, second: u64) -> Line {
+    Line::Rank(RankStart {
+        rank,
+        restart,
+        world_size: 2,
+        host: jobs::host::name(),
+        device: "cpu".to_owned(),
+        started: at(second),
+        ..RankStart::default()
+    })
+}
+
+fn job_start(job: usize, second: u64) -> Line {
+    Line::JobStart(JobStart {
+        job_index: JobIndex(job),
+        rank: job,
+        started: at(second),
+        ..JobStart::default()
+    })
+}
+
+fn began(job: usize, episode: u64, env: usize, second: u64) -> Line {
+    Line::EpisodeStart(EpisodeStart {
+        job_index: JobIndex(job),
+        episode,
+        rank: job,
+        env,
+        started: at(second),
+        ..EpisodeStart::default()
+    })
+}
+
+fn ended(job: usize, episode: u64, second: u64, outcome: Option<bool>) -> Line {
+    let metrics = [("steps".to_owned(), second as f64)];
+    Line::from(jobs::episode::Episode {
+        rank: job,
+        success: outcome,
+        error: outcome.is_none().then(|| format!("lost {episode}")),
+        ended: at(second),
+        metrics: metrics.into_iter().collect(),
+        ..jobs::samples::episode(job, ["a", "b"][job], episode)
+    })
+}
+
+fn rank_end(rank: usize, second: u64) -> Line {
+    Line::RankEnd(RankEnd {
+        rank,
+        wall_s: 9.0,
+        ended: at(second),
+        ..RankEnd::default()
+    })
+}
+
+/// The journal of rank 0, which dies once and runs an episode twice.
+fn of_rank_0() -> Vec<u8> {
+    let mut lines = vec![rank_start(0, 0, 1), job_start(0, 2)];
+    for episode in 0..4 {
+        lines.push(began(0, episode, 0, 3 + episode));
+        lines.push(ended(0, episode, 4 + episode, Some(episode % 2 == 0)));
+    }
+    lines.extend([rank_start(0, 1, 20), job_start(0, 21)]);
+    lines.extend([ended(0, 3, 22, Some(true)), ended(0, 4, 23, None)]);
+    lines.extend([ended(0, 5, 24, Some(true)), rank_end(0, 30)]);
+    text(&lines)
+}
+
+fn of_rank_1() -> Vec<u8> {
+    let mut lines = vec![rank_start(1, 0, 1), job_start(1, 3)];
+    lines.extend((0..4).map(|episode| ended(1, episode, 5 + episode, Some(episode > 1))));
+    lines.push(rank_end(1, 40));
+    text(&lines)
+}
+
+/// Returns the report of the folder as `rrun report` makes it.
+fn at_once(folder: &RunFolder) -> Report {
+    let plan = RunPlan::read(folder).unwrap();
+    let journals = Journals::of(folder).unwrap();
+    let merged = Merged::new(&plan, &journals).unwrap();
+    let context = Context {
+        world_size: plan.world_size,
+        route: "journals".to_owned(),
+        created: rfc3339(later()),
+        ..Context::default()
+    };
+    Report::of(&merged, context).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Cuts anywhere, also within lines, as one who looks sees them.
+    #[test]
+    fn the_report_so_far_is_that_of_the_journals_so_far(
+        mut cuts in proptest::collection::vec((0usize..2, 1usize..900), 1..25)
+    ) {
+        let run = Run::new();
+        let whole = [of_rank_0(), of_rank_1()];
+        let mut written = [0_usize, 0];
+        let mut live = run.watched();
+        cuts.extend([(0, usize::MAX), (1, usize::MAX)]);
+        for (rank, bytes) in cuts {
+            let end = written[rank].saturating_add(bytes).min(whole[rank].len());
+            run.append(rank, &whole[rank][written[rank]..end]);
+            written[rank] = end;
+            live.refresh(now()).unwrap();
+            let found = live.report(later()).unwrap();
+            prop_assert_eq!(found, at_once(&run.folder));
+        }
+        prop_assert_eq!(live.report(later()).unwrap().overall.episodes, 10);
+    }
+}
+
+#[test]
+fn what_was_read_is_not_read_again() {
+    let run = Run::new();
+    let whole = of_rank_0();
+    run.append(0, &whole);
+    let mut live = run.watched();
+    assert!(live.refresh(now()).unwrap());
+    let before = live.report(later()).unwrap();
+    // The same file with other bytes of the same length: whoever reads it again finds nothing.
+    let path = run.folder.journal(0);
+    std::fs::write(&path, vec![b'\n'; whole.len()]).unwrap();
+    assert!(!live.refresh(now()).unwrap());
+    assert_eq!(live.report(later()).unwrap(), before);
+}
+
+#[test]
+fn a_journal_that_is_replaced_and_a_plan_that_changes_are_read_from_the_start() {
+    let run = Run::new();
+    run.append(0, &of_rank_0());
+    let mut live = run.watched();
+    live.refresh(now()).unwrap();
+    std::fs::remove_file(run.folder.journal(0)).unwrap();
+    run.append(1, &of_rank_1());
+    assert!(live.refresh(now()).unwrap());
+    assert_eq!(live.report(later()).unwrap(), at_once(&run.folder));
+    let mut plan = plan();
+    plan.jobs.pop();
+    run.write_plan(&plan);
+    assert!(live.refresh(now()).unwrap());
+    let report = live.report(later()).unwrap();
+    assert_eq!((report.per_job.len(), report.overall.episodes), (1, 0));
+}
+
+#[test]
+fn a_rank_that_runs_is_alive_until_now_and_one_that_died_is_not() {
+    let run = Run::new();
+    let lines = text(&[
+        rank_start(0, 0, 1),
+        job_start(0, 2),
+        ended(0, 0, 9, Some(true)),
+    ]);
+    run.append(0, &lines);
+    let mut live = run.watched();
+    live.refresh(now()).unwrap();
+    let of = |live: &mut LiveRun| live.report(later()).unwrap().per_rank[0].lives[0].clone();
+    let life = of(&mut live);
+    assert_eq!((life.end, life.ended), (HowEnded::Died, at(9)));
+    let _writer = jobs::journal::Journal::open(&run.folder.journal(0)).unwrap();
+    live.refresh(now()).unwrap();
+    let life = of(&mut live);
+    assert_eq!(
+        (life.end, life.ended),
+        (HowEnded::Running, rfc3339(later()))
+    );
+    assert!(live.is_under_way());
+}
+
+#[test]
+fn the_activity_is_that_of_the_last_lines() {
+    let run = Run::new();
+    run.append(
+        0,
+        &text(&[
+            rank_start(0, 0, 1),
+            job_start(0, 2),
+            began(0, 0, 0, 3),
+            began(0, 1, 1, 3),
+        ]),
+    );
+    let mut live = run.watched();
+    live.refresh(now()).unwrap();
+    let seen = |live: &LiveRun| {
+        let rank = live.activity().rank(0).unwrap();
+        let envs = rank.envs.values();
+        let envs: Vec<_> = envs
+            .map(|env| (env.episode, env.is_running, env.ended, env.solved))
+            .collect();
+        (rank.job, envs)
+    };
+    let job = Some(JobIndex(0));
+    assert_eq!(seen(&live), (job, vec![(0, true, 0, 0), (1, true, 0, 0)]));
+    // The environment runs its next episode before the line of the last one is written.
+    run.append(
+        0,
+        &text(&[
+            began(0, 2, 0, 5),
+            ended(0, 0, 6, Some(true)),
+            ended(0, 1, 6, Some(false)),
+        ]),
+    );
+    live.refresh(now()).unwrap();
+    assert_eq!(seen(&live), (job, vec![(2, true, 1, 1), (1, false, 1, 0)]));
+    run.append(0, &text(&[rank_end(0, 9)]));
+    live.refresh(now()).unwrap();
+    assert_eq!(
+        seen(&live),
+        (None, vec![(2, false, 1, 1), (1, false, 1, 0)])
+    );
+    assert!(live.activity().rank(0).unwrap().is_over);
+}
+
+#[test]
+fn the_ranks_are_those_of_the_latest_launch_in_whatever_order_journals_are_read() {
+    let run = Run::new();
+    let start = |rank, launch: &str, second| {
+        let mut line = serde_json::to_vec(&rank_start(rank, 0, second)).unwrap();
+        let stamp = jobs::journal::Stamp {
+            launch: Some(launch.to_owned()),
+            ..Default::default()
+        };
+        stamp.seal(&mut line);
+        [line, b"\n".to_vec()].concat()
+    };
+    run.append(0, &[start(0, "first", 1), start(0, "second", 50)].concat());
+    run.append(1, &start(1, "first", 2));
+    let mut live = run.watched();
+    live.refresh(now()).unwrap();
+    let ranks: Vec<_> = live.activity().ranks().map(|(rank, _)| rank).collect();
+    assert_eq!((ranks, live.activity().launch()), (vec![0], Some("second")));
+}

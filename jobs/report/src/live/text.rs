@@ -1,0 +1,291 @@
+//! A run at one moment, as text for a terminal.
+//!
+//! ```text
+//! demo  under way for 1 min 12 s, 2 ranks
+//! [############------------]  50 %  30 of 60 episodes, 25 episodes/min, about 1 min left
+//! 21 solved, 8 not solved, 1 broke: 70.0 % (52.1 to 83.3 %)
+//!
+//! rank  host   device  now                      episodes    busy
+//! ```
+//! Jobs and ranks that need attention or are at work come first when there is not room for all.
+
+use jobs::count::counted;
+use jobs::job::Status;
+
+use crate::live::columns::{clipped, plain, table};
+use crate::live::view::{LiveView, RankState};
+use crate::page::number;
+use crate::{JobReport, RankReport, Report};
+
+/// Characters of the bar.
+const BAR: usize = 30;
+
+/// Most reasons of errors.
+const MOST_REASONS: usize = 3;
+
+/// The room that a frame has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextSize {
+    /// Characters of a line.
+    pub columns: usize,
+    /// Lines.
+    pub rows: usize,
+}
+
+/// Renders a frame, at most as large as `size`. Control characters in names are escaped.
+pub fn frame(view: &LiveView, size: TextSize) -> String {
+    let head = [title(view), progress(view), results(view.report)];
+    let reasons = reasons(view.report);
+    // Two headings, and an empty line before each part.
+    let used = head.len()
+        + 4
+        + if reasons.is_empty() {
+            0
+        } else {
+            reasons.len() + 1
+        };
+    let room = size.rows.saturating_sub(used);
+    let ranks = ranks(view);
+    let jobs = jobs(view.report);
+    let most_ranks = shares(room, ranks.len(), jobs.len());
+    let most_jobs = room.saturating_sub(ranks.len().min(most_ranks));
+    let mut lines = Vec::from(head);
+    let tables = [
+        table(
+            ["rank", "host", "device", "now", "episodes", "busy"],
+            [4, 5],
+            ranks,
+            most_ranks,
+        ),
+        table(
+            ["job", "policy", "status", "done", "solved", "95 % interval"],
+            [3, 4],
+            jobs,
+            most_jobs,
+        ),
+    ];
+    for part in tables.into_iter().chain([reasons]) {
+        if !part.is_empty() {
+            lines.push(String::new());
+            lines.extend(part);
+        }
+    }
+    lines.truncate(size.rows.max(head_rows()));
+    let lines = lines.iter().map(|line| clipped(line, size.columns));
+    lines.fold(String::new(), |text, line| text + &line + "\n")
+}
+
+/// Returns the lines that are shown in however small a terminal.
+const fn head_rows() -> usize {
+    3
+}
+
+/// Divides `room` lines between ranks and jobs: half to each, and more to one if the other has few.
+fn shares(room: usize, ranks: usize, jobs: usize) -> usize {
+    let half = room / 2;
+    match jobs <= half {
+        true => room - jobs,
+        false => half.min(ranks),
+    }
+}
+
+fn title(view: &LiveView) -> String {
+    let report = view.report;
+    let state = match (view.is_under_way, report.partial) {
+        (true, _) => "under way for",
+        (false, true) => "not under way, after",
+        (false, false) => "complete, after",
+    };
+    let wall = view.wall_s().unwrap_or_default();
+    let name = crate::page::title(report);
+    let ranks = counted(view.activity.ranks().count(), "rank");
+    plain(&format!(
+        "{name}  {state} {}, {ranks}",
+        number::seconds(wall)
+    ))
+}
+
+fn progress(view: &LiveView) -> String {
+    let overall = &view.report.overall;
+    let Some(expected) = overall.expected.filter(|expected| *expected > 0) else {
+        return format!("{} so far", counted(overall.episodes, "episode"));
+    };
+    let share = (overall.episodes as f64 / expected as f64).min(1.0);
+    let filled = (share * BAR as f64) as usize;
+    let (done, open) = ("#".repeat(filled), "-".repeat(BAR - filled));
+    let percent = (share * 100.0) as u64;
+    let mut line = format!(
+        "[{done}{open}] {percent} %  {} of {expected} episodes",
+        overall.episodes
+    );
+    if let Some(rate) = view.per_second() {
+        line += &format!(", {} episodes/min", number::digits(rate * 60.0));
+    }
+    if let Some(left) = view.left_s() {
+        line += &format!(", about {} left", number::seconds(left));
+    }
+    plain(&line)
+}
+
+fn results(report: &Report) -> String {
+    let overall = &report.overall;
+    let unsolved = overall.scored.saturating_sub(overall.successes);
+    let mut line = format!("{} solved, {unsolved} not solved", overall.successes);
+    if overall.errors > 0 {
+        line += &format!(", {} broke", overall.errors);
+    }
+    if let Some((rate, wilson)) = overall.success_rate.zip(overall.wilson95) {
+        let (rate, interval) = (number::percent(rate), number::interval(wilson));
+        line += &format!(": {rate} ({interval})");
+    }
+    plain(&line)
+}
+
+/// Returns the rows of the ranks, those that died first.
+fn ranks(view: &LiveView) -> Vec<[String; 6]> {
+    let mut rows: Vec<_> = view
+        .activity
+        .ranks()
+        .map(|(rank, activity)| {
+            let state = view.rank_state(rank, activity);
+            let found = view.report.per_rank.iter().find(|found| found.rank == rank);
+            let row = [
+                rank.to_string(),
+                activity.host.clone(),
+                activity.device.clone(),
+                doing(&state),
+                found.map_or(0, |found| found.episodes).to_string(),
+                found.and_then(busy).unwrap_or_default(),
+            ];
+            (state != RankState::Died, row)
+        })
+        .collect();
+    rows.sort_by_key(|(lives, _)| *lives);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn doing(state: &RankState) -> String {
+    match state {
+        RankState::Job { name, running } => {
+            format!("{name}, {} at once", counted(running, "episode"))
+        }
+        RankState::Idle => "no job".to_owned(),
+        RankState::Done => "done".to_owned(),
+        RankState::Stopped => "stopped".to_owned(),
+        RankState::Died => "died".to_owned(),
+    }
+}
+
+fn busy(rank: &RankReport) -> Option<String> {
+    let whole = rank.busy_s + rank.idle_s;
+    (whole > 0.0).then(|| plain(&number::percent(rank.busy_s / whole)))
+}
+
+/// Returns the rows of the jobs: those that failed, then those that run, that wait, that are done.
+fn jobs(report: &Report) -> Vec<[String; 6]> {
+    let order = |status: Status| match status {
+        Status::Failed => 0,
+        Status::Running => 1,
+        Status::Pending => 2,
+        _ => 3,
+    };
+    let mut jobs: Vec<&JobReport> = report.per_job.iter().collect();
+    jobs.sort_by_key(|job| order(job.status));
+    jobs.into_iter().map(job).collect()
+}
+
+fn job(job: &JobReport) -> [String; 6] {
+    let rates = &job.rates;
+    let expected = rates
+        .expected
+        .map_or("?".to_owned(), |expected| expected.to_string());
+    let interval = rates.wilson95.map(number::interval).unwrap_or_default();
+    [
+        job.name.clone(),
+        job.policy_type.clone(),
+        job.status.as_str().to_owned(),
+        format!("{} of {expected}", rates.episodes),
+        rates.success_rate.map(number::percent).unwrap_or_default(),
+        interval,
+    ]
+}
+
+fn reasons(report: &Report) -> Vec<String> {
+    let all = &report.failures_by_reason;
+    let line = |reason: &crate::Reason| {
+        let first = reason.reason.lines().next().unwrap_or_default();
+        plain(&format!("{} × {first}", reason.count))
+    };
+    let mut lines: Vec<_> = all.iter().take(MOST_REASONS).map(line).collect();
+    if all.len() > MOST_REASONS {
+        lines.push(format!("and {} more reasons", all.len() - MOST_REASONS));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use jobs::time::Moment;
+
+    use super::*;
+    use crate::live::tests::{Run, later, now};
+
+    fn text(size: TextSize) -> String {
+        let run = Run::busy();
+        let mut live = run.watched();
+        live.refresh(now()).unwrap();
+        let report = live.report(later()).unwrap();
+        let view = LiveView {
+            plan: live.plan(),
+            report: &report,
+            activity: live.activity(),
+            is_under_way: true,
+            now: Moment::parse("2026-11-21T10:00:30.000Z"),
+        };
+        frame(&view, size)
+    }
+
+    #[test]
+    fn a_frame_tells_how_far_the_run_is_and_what_everybody_does() {
+        let size = TextSize {
+            columns: 100,
+            rows: 40,
+        };
+        assert_eq!(
+            text(size),
+            "\
+jobs  under way for 29.0 s, 2 ranks
+[###############---------------] 50 %  5 of 10 episodes, 10.9 episodes/min, about 27.5 s left
+3 solved, 1 not solved, 1 broke: 60.0 % (23.1 to 88.2 %)
+
+rank  host   device  now   episodes    busy
+0     node0  cpu     died         3  94.7 %
+1     node1  cpu     died         2  81.8 %
+
+job  policy    status     done  solved  95 % interval
+a    scripted  running  3 of 6  33.3 %  6.1 to 79.2 %
+b    scripted  running  2 of 4   100 %  34.2 to 100.0 %
+
+1 × lost\\u{1b} 2
+"
+        );
+    }
+
+    #[test]
+    fn a_small_terminal_gets_the_first_lines_and_counts_the_others() {
+        let small = text(TextSize {
+            columns: 30,
+            rows: 12,
+        });
+        assert!(small.lines().count() <= 12, "{small}");
+        assert!(
+            small.lines().all(|line| line.chars().count() <= 30),
+            "{small}"
+        );
+        let tiny = text(TextSize {
+            columns: 10,
+            rows: 1,
+        });
+        assert_eq!(tiny.lines().count(), 3, "{tiny}");
+    }
+}

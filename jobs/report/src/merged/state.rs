@@ -1,0 +1,239 @@
+//! What was read of the journals so far, which grows with them.
+//!
+//! The same code reads a run that is over and one that is under way: the first grows once. Reading
+//! the rest of a journal gives the same state as reading all of it at once.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+
+use jobs::job::JobIndex;
+use jobs::journal::{Decision, Line, PolicyFiles};
+use jobs::plan::RunPlan;
+use jobs::threads;
+use jobs::time::Moment;
+
+use crate::journals::{Journals, pieces};
+use crate::merged::lives::Events;
+use crate::merged::record::{EpisodeRecord, InternedNames, Name};
+use crate::merged::scan::{EpisodeStarts, Other, PieceScan, scan};
+use crate::merged::{Damage, JobLines, repeats};
+
+/// What was read of the journals so far. It grows with them.
+#[derive(Default)]
+pub(crate) struct MergedState {
+    /// Lines by job, in the order of the plan.
+    pub(crate) jobs: Vec<JobLines>,
+    /// Position in the plan of each job index: a plan with `--only` has some of the jobs of its
+    /// file, which keep their index in the file.
+    pub(super) positions: HashMap<JobIndex, usize>,
+    /// Stands for a job that is not in the plan; always empty.
+    pub(super) none: JobLines,
+    /// One entry for each journal, in the order of [`Journals`].
+    pub(crate) events: Vec<Events>,
+    pub(crate) policies: Vec<PolicyFiles>,
+    /// Decisions of sequential tests, in the order of the journals.
+    pub(super) decisions: Vec<Decision>,
+    /// Moment of the first and the last line, without those of [`repeats`].
+    pub(crate) span: Option<[Moment; 2]>,
+    pub(super) names: InternedNames,
+    pub(super) damage: Vec<Damage>,
+    pub(super) strangers: u64,
+    pub(super) unmarked: u64,
+    /// For each journal, the number of bytes and of lines that were read.
+    read: Vec<ReadSoFar>,
+}
+
+/// How much of a journal was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ReadSoFar {
+    /// Bytes of whole lines.
+    bytes: u64,
+    lines: u64,
+}
+
+impl MergedState {
+    /// Creates the state of a run of which nothing was read.
+    pub(crate) fn of(plan: &RunPlan) -> Self {
+        let positions = plan.jobs.iter().enumerate();
+        Self {
+            jobs: plan.jobs.iter().map(JobLines::of).collect(),
+            positions: positions
+                .map(|(position, job)| (job.index, position))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the lines that were appended to the journals since the last call, and passes each
+    /// piece to `on`, too. Returns whether there were any.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system, with the name of the journal.
+    pub(crate) fn grow(
+        &mut self,
+        plan: &RunPlan,
+        journals: &Journals,
+        starts: EpisodeStarts,
+        mut on: impl FnMut(usize, &PieceScan),
+    ) -> io::Result<bool> {
+        for source in &journals.sources()[self.read.len()..] {
+            self.read.push(ReadSoFar::default());
+            self.events.push(Events::of(source));
+            self.damage.push(Damage {
+                journal: source.name.clone(),
+                ..Damage::default()
+            });
+        }
+        let sources = journals.sources().iter().enumerate().zip(&self.read);
+        let work: Vec<(usize, Range<u64>)> = sources
+            .flat_map(|((index, source), read)| {
+                pieces::pieces(read.bytes..source.len()).map(move |piece| (index, piece))
+            })
+            .collect();
+        if work.is_empty() {
+            return Ok(false);
+        }
+        let mut torn = vec![0; self.read.len()];
+        let mut has_grown = false;
+        read(journals, &work, plan, starts, |source, scan| {
+            torn[source] += scan.torn;
+            has_grown |= scan.lines > 0;
+            on(source, &scan);
+            self.add(source, scan);
+        })?;
+        let sources = journals.sources().iter();
+        for (((source, read), torn), damage) in
+            sources.zip(&mut self.read).zip(torn).zip(&mut self.damage)
+        {
+            read.bytes = source.len().saturating_sub(torn);
+            damage.torn = torn;
+        }
+        Ok(has_grown)
+    }
+
+    /// Puts what was read in order, and counts each episode once. `now` is the end so far of the
+    /// lives that go on; without it, they end with the last line.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system, with the name of the journal.
+    pub(crate) fn settle(
+        &mut self,
+        plan: &RunPlan,
+        journals: &Journals,
+        now: Option<Moment>,
+    ) -> io::Result<()> {
+        let mut reader = journals.reader();
+        for (job, lines) in plan.jobs.iter().zip(&mut self.jobs) {
+            lines.settle(job.length, &mut reader)?;
+        }
+        self.events.iter_mut().for_each(|events| events.settle(now));
+        if repeats::set_aside(&mut self.events) {
+            let episodes = self.jobs.iter().flat_map(|job| &job.episodes);
+            self.span = repeats::span(&self.events, episodes.map(|record| record.ended));
+        }
+        self.policies
+            .sort_by(|a, b| (&a.at, &a.path).cmp(&(&b.at, &b.path)));
+        self.policies.dedup();
+        Ok(())
+    }
+
+    fn add(&mut self, source: usize, scan: PieceScan) {
+        let numbers: Vec<_> = scan
+            .names
+            .texts()
+            .map(|text| self.names.number(text))
+            .collect();
+        let renumbered = |name: Option<Name>| name.map(|name| numbers[name.index()]);
+        for (index, record) in scan.episodes {
+            let Some(job) = self
+                .positions
+                .get(&index)
+                .and_then(|position| self.jobs.get_mut(*position))
+            else {
+                self.strangers += 1;
+                continue;
+            };
+            job.is_settled = false;
+            let (dataset, video) = (renumbered(record.dataset), renumbered(record.video));
+            let instruction = numbers[record.instruction.index()];
+            job.episodes.push(EpisodeRecord {
+                dataset,
+                video,
+                instruction,
+                ..record
+            });
+        }
+        let lines_before = self.read[source].lines;
+        let damage = &mut self.damage[source];
+        damage
+            .lines
+            .extend(scan.damaged.iter().map(|line| lines_before + line + 1));
+        damage
+            .foreign
+            .extend(scan.foreign.iter().map(|line| lines_before + line + 1));
+        damage
+            .unplanned
+            .extend(scan.unplanned.iter().map(|line| lines_before + line + 1));
+        self.unmarked += scan.unmarked;
+        self.read[source].lines += scan.lines;
+        for other in scan.others {
+            self.events[source].add(&other);
+            self.other(other);
+        }
+        if let Some([first, last]) = scan.span {
+            self.events[source].saw(last);
+            let [earliest, latest] = self.span.unwrap_or([first, last]);
+            self.span = Some([earliest.min(first), latest.max(last)]);
+        }
+    }
+
+    fn other(&mut self, Other { line, place, .. }: Other) {
+        let index = match &line {
+            Line::JobStart(start) => start.job_index,
+            Line::JobEnd(end) => end.job_index,
+            Line::EnvLost(lost) => lost.job_index,
+            Line::PolicyFiles(files) => return self.policies.push(files.clone()),
+            Line::Decision(decision) => return self.decisions.push((**decision).clone()),
+            _ => return,
+        };
+        let Some(job) = self
+            .positions
+            .get(&index)
+            .and_then(|position| self.jobs.get_mut(*position))
+        else {
+            self.strangers += 1;
+            return;
+        };
+        job.is_settled = false;
+        match line {
+            Line::JobStart(start) => job.starts.push(start),
+            Line::JobEnd(end) => job.ends.push(end),
+            Line::EnvLost(lost) => job.losses.push((Moment::parse(&lost.at), place)),
+            _ => {}
+        }
+    }
+}
+
+/// Scans pieces of journals on several threads, and passes the results to `on` in order.
+fn read(
+    journals: &Journals,
+    work: &[(usize, Range<u64>)],
+    plan: &RunPlan,
+    starts: EpisodeStarts,
+    mut on: impl FnMut(usize, PieceScan),
+) -> io::Result<()> {
+    let accepted = plan.accepted();
+    let of_any_run = accepted.of_any_run();
+    let one =
+        |(source, range): &(usize, Range<u64>), buffer: &mut Vec<u8>| -> io::Result<PieceScan> {
+            let accepted = if journals.sources()[*source].is_delivered() {
+                &of_any_run
+            } else {
+                &accepted
+            };
+            let piece = pieces::read(&journals.sources()[*source], range.clone(), buffer)?;
+            Ok(scan(&piece, *source as u32, accepted, starts))
+        };
+    threads::in_order(work, one, |(source, _), scan| on(*source, scan))
+}

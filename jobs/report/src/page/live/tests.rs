@@ -1,0 +1,164 @@
+//! Tests of the live page as text; tests/page opens it in a browser.
+
+use jobs::time::Moment;
+
+use super::*;
+use crate::live::LiveRun;
+use crate::live::tests::{Run, later, now};
+
+/// Calls `on` with the view of a run of which some episodes have ended.
+fn with_view<T>(is_under_way: bool, on: impl FnOnce(&LiveView) -> T) -> T {
+    let run = Run::busy();
+    let mut live: LiveRun = run.watched();
+    live.refresh(now()).unwrap();
+    let report = live.report(later()).unwrap();
+    on(&LiveView {
+        plan: live.plan(),
+        report: &report,
+        activity: live.activity(),
+        is_under_way,
+        now: Moment::parse("2026-11-21T10:00:30.000Z"),
+    })
+}
+
+fn html(fragments: &[Fragment], id: &str) -> String {
+    let found = fragments.iter().find(|fragment| fragment.id == id);
+    found.unwrap().html.clone()
+}
+
+#[test]
+fn the_page_has_the_sections_of_the_report_and_what_happens_now() {
+    let ids = with_view(true, |view| {
+        let fragments = fragments(view, &LiveExtras::default(), &Zone::utc());
+        fragments
+            .iter()
+            .map(|fragment| fragment.id)
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(
+        ids,
+        [
+            "head",
+            "now",
+            "hangs",
+            "matrix",
+            "bars",
+            "variations",
+            "latency",
+            "ranks",
+            "failures",
+            "films",
+            "jobs",
+            "speed",
+            "settings",
+            "origin"
+        ]
+    );
+}
+
+#[test]
+fn sections_are_those_of_the_report_of_the_same_journals() {
+    with_view(true, |view| {
+        let fragments = fragments(view, &LiveExtras::default(), &Zone::utc());
+        let report = crate::page::render(view.report, &Zone::utc());
+        for id in [
+            "matrix", "bars", "ranks", "failures", "films", "jobs", "speed",
+        ] {
+            let part = html(&fragments, id);
+            assert!(!part.is_empty() && report.contains(&part), "{id}");
+        }
+    });
+}
+
+#[test]
+fn what_changes_with_time_alone_comes_first() {
+    with_view(true, |view| {
+        let all = fragments(view, &LiveExtras::default(), &Zone::utc());
+        let moving = moving(view, &LiveExtras::default(), &Zone::utc());
+        assert_eq!(all[..moving.len()], moving);
+    });
+}
+
+#[test]
+fn an_environment_shows_its_picture_if_there_is_one() {
+    with_view(true, |view| {
+        let extras = LiveExtras {
+            pictures: BTreeSet::from([(0, 1)]),
+            ..LiveExtras::default()
+        };
+        let now = html(&moving(view, &extras, &Zone::utc()), "now");
+        assert_eq!(now.matches("<img").count(), 1, "{now}");
+        assert!(now.contains("data-picture=\"0/1\""), "{now}");
+        assert_eq!(now.matches("<figure").count(), 2, "{now}");
+    });
+}
+
+#[test]
+fn there_are_buttons_for_those_with_the_token_and_while_it_runs() {
+    let buttons = |has_buttons, is_under_way| {
+        with_view(is_under_way, |view| {
+            let extras = LiveExtras {
+                has_buttons,
+                ..LiveExtras::default()
+            };
+            let head = html(&moving(view, &extras, &Zone::utc()), "head");
+            head.matches("data-command").count()
+        })
+    };
+    assert_eq!(buttons(true, true), 3, "stop, and skip a or b");
+    assert_eq!((buttons(false, true), buttons(true, false)), (0, 0));
+}
+
+#[test]
+fn a_job_that_is_skipped_has_no_button() {
+    with_view(true, |view| {
+        let extras = LiveExtras {
+            has_buttons: true,
+            skipped: BTreeSet::from(["a".to_owned()]),
+            ..LiveExtras::default()
+        };
+        let head = html(&moving(view, &extras, &Zone::utc()), "head");
+        assert!(
+            head.contains("skipping a") && !head.contains("data-job=\"a\""),
+            "{head}"
+        );
+        let stopping = LiveExtras {
+            is_stopping: true,
+            ..extras
+        };
+        let head = html(&moving(view, &stopping, &Zone::utc()), "head");
+        assert!(!head.contains("data-command"), "{head}");
+    });
+}
+
+#[test]
+fn hang_reports_are_text() {
+    let note = HangNote {
+        number: 2,
+        text: "<b>rank 0</b> & co".to_owned(),
+    };
+    let html = hangs::section(&[note]).into_string();
+    assert!(html.contains("&lt;b&gt;rank 0&lt;/b&gt; &amp; co") && html.contains("./hang/2"));
+    assert_eq!(hangs::section(&[]).into_string(), "");
+}
+
+#[test]
+fn the_document_hides_what_is_empty_and_allows_only_its_own_script() {
+    with_view(true, |view| {
+        let fragments = fragments(view, &LiveExtras::default(), &Zone::utc());
+        let document = LiveDocument {
+            title: "a<b>",
+            zone: "UTC",
+            seen: "e-7",
+            fragments: &fragments,
+        };
+        let html = document.render();
+        assert!(html.contains("<title>a&lt;b&gt; · rrun live</title>"));
+        assert!(html.contains("data-seen=\"e-7\""));
+        let hidden = "<section id=\"hangs-part\" aria-labelledby=\"hangs-name\" hidden>";
+        assert!(html.contains(hidden), "{html}");
+        assert_eq!(html.matches("<script").count(), 1);
+        assert!(!html.contains(" style="), "the policy forbids it");
+        assert!(policy().contains("script-src 'sha256-") && !policy().contains("unsafe"));
+    });
+}

@@ -1,0 +1,235 @@
+//! Looks at the run folder while somebody looks at the page.
+//!
+//! Reading and rendering happen in a thread for blocking work. A look that took long is followed by
+//! a long pause, so that a large run costs no more of the machine than a small one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use jobs::live::picture_of;
+use jobs::time::{Moment, rfc3339};
+use report::Report;
+use report::live::{LiveError, LiveRun, LiveView};
+use report::page::Zone;
+use report::page::live::{HangNote, LiveExtras, fragments, moving, title};
+use tokio::select;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::page::shared::{Look, NamedFiles, Shared};
+
+/// Time between two looks, at least.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// A look is followed by a pause of this many times its duration: it takes a twentieth of a core.
+const PAUSE: u32 = 19;
+
+/// Longest pause between two looks.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Characters of a hang report that the page shows.
+const HANG_CHARS: usize = 16_000;
+
+/// Hang reports that are looked for: the launcher numbers them from 1.
+const MOST_HANGS: u64 = 1000;
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    run: Option<LiveRun>,
+    report: Option<Report>,
+    hangs: BTreeMap<u64, String>,
+}
+
+/// Keeps the page up to date while somebody looks, until `is_over`; then looks once more if
+/// somebody does.
+pub(super) async fn run(shared: Arc<Shared>, mut is_over: watch::Receiver<bool>) {
+    let mut found = Found::default();
+    let mut watchers = shared.watchers();
+    loop {
+        let has_ended = select! {
+            biased;
+            _ = is_over.changed() => true,
+            () = somebody(&mut watchers) => false,
+        };
+        if has_ended && *watchers.borrow() == 0 {
+            return;
+        }
+        let began = now();
+        let task_shared = Arc::clone(&shared);
+        let task = tokio::task::spawn_blocking(move || {
+            let look = look(&mut found, &task_shared, has_ended);
+            (found, look)
+        });
+        let Ok((kept, look)) = task.await else {
+            // It has panicked, which was printed; from the start, it may go better.
+            found = Found::default();
+            shared.fail("the state of the run cannot be shown".to_owned());
+            sleep(LONGEST_PAUSE).await;
+            continue;
+        };
+        found = kept;
+        match look {
+            Ok(look) => shared.show(look),
+            Err(err) => shared.fail(err.to_string()),
+        }
+        if has_ended {
+            return;
+        }
+        let pause = (began.elapsed() * PAUSE).clamp(PERIOD, LONGEST_PAUSE);
+        select! {
+            biased;
+            _ = is_over.changed() => {}
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+/// Waits until somebody looks.
+async fn somebody(watchers: &mut watch::Receiver<usize>) {
+    while *watchers.borrow_and_update() == 0 {
+        if watchers.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "looks are paced by the clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Looks at the run folder once. `has_ended` says that the launch is over, which still holds the
+/// folder.
+fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, LiveError> {
+    let run = match &mut found.run {
+        Some(run) => run,
+        run => run.insert(LiveRun::open(shared.folder.clone())?),
+    };
+    let has_grown = run.refresh(now())?;
+    let at = SystemTime::now();
+    let is_new = has_grown || found.report.is_none();
+    if is_new {
+        found.report = Some(shown(run.report(at)?));
+    }
+    let (pictures, versions) = pictures(shared);
+    note_hangs(&mut found.hangs, shared);
+    let extras = extras(run, &found.hangs, pictures, shared);
+    let report = found.report.as_ref().expect("it was made above");
+    let moment = Moment::parse(&rfc3339(at));
+    let view = LiveView {
+        plan: run.plan(),
+        report,
+        activity: run.activity(),
+        is_under_way: run.is_under_way() && !has_ended,
+        now: moment,
+    };
+    let started = report.run.started.as_deref().unwrap_or(&report.run.written);
+    let zone = Zone::here(started);
+    let fragments = match is_new {
+        true => fragments(&view, &extras, &zone),
+        false => moving(&view, &extras, &zone),
+    };
+    Ok(Look {
+        title: title(report),
+        zone: zone.name().to_owned(),
+        fragments,
+        pictures: versions,
+        files: is_new.then(|| named_files(run, report)),
+    })
+}
+
+/// Returns the report as the page shows it: datasets are not sent to browsers.
+fn shown(mut report: Report) -> Report {
+    report
+        .per_job
+        .iter_mut()
+        .for_each(|job| job.datasets.clear());
+    report
+}
+
+fn extras(
+    run: &LiveRun,
+    hangs: &BTreeMap<u64, String>,
+    pictures: BTreeSet<(usize, usize)>,
+    shared: &Shared,
+) -> LiveExtras {
+    let commands = shared.commands();
+    let skipped = run
+        .plan()
+        .jobs
+        .iter()
+        .filter(|job| commands.skip.contains(&job.index));
+    let hangs = hangs.iter().rev().map(|(number, text)| HangNote {
+        number: *number,
+        text: text.clone(),
+    });
+    LiveExtras {
+        pictures,
+        hangs: hangs.collect(),
+        has_buttons: shared.has_buttons,
+        is_stopping: commands.stop,
+        skipped: skipped.map(|job| job.name.clone()).collect(),
+    }
+}
+
+/// Returns the environments that have a picture, and the version of each: when it was written.
+fn pictures(shared: &Shared) -> (BTreeSet<(usize, usize)>, String) {
+    let entries = std::fs::read_dir(shared.folder.live());
+    let (mut pictures, mut versions) = (BTreeSet::new(), BTreeMap::new());
+    for entry in entries.into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some((rank, env)) = name.to_str().and_then(picture_of) else {
+            continue;
+        };
+        let modified = entry.metadata().and_then(|meta| meta.modified());
+        let age = modified
+            .ok()
+            .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        pictures.insert((rank, env));
+        let version = age.unwrap_or_default().as_millis().to_string();
+        versions.insert(format!("{rank}/{env}"), version);
+    }
+    let versions = serde_json::to_string(&versions).unwrap_or_else(|_| "{}".to_owned());
+    (pictures, versions)
+}
+
+/// Reads the hang reports that are new.
+fn note_hangs(hangs: &mut BTreeMap<u64, String>, shared: &Shared) {
+    let first = hangs.keys().next_back().map_or(1, |last| last + 1);
+    for number in first..MOST_HANGS {
+        let Ok(text) = super::files::beginning(&shared.folder.hang_report(number), HANG_CHARS)
+        else {
+            return;
+        };
+        hangs.insert(number, text);
+    }
+}
+
+/// Returns the films and logs that the journals name.
+fn named_files(run: &LiveRun, report: &Report) -> NamedFiles {
+    let jobs = report.per_job.iter();
+    let of_jobs = jobs.flat_map(|job| job.videos.iter().chain(&job.log));
+    let unsolved = report.unsolved.iter();
+    let of_episodes = unsolved.flat_map(|episode| {
+        let video = episode.video.as_ref().map(|video| &video.file);
+        video.into_iter().chain(&episode.episode_video)
+    });
+    let logs = report
+        .failures
+        .iter()
+        .filter_map(|failure| failure.log.as_ref());
+    let names = of_jobs.chain(of_episodes).chain(logs).cloned().collect();
+    let elsewhere = run
+        .plan()
+        .jobs
+        .iter()
+        .filter_map(|job| job.video.base_dir.clone());
+    let roots: BTreeSet<PathBuf> = elsewhere.chain([run.folder().root().to_owned()]).collect();
+    NamedFiles {
+        names,
+        roots: roots.into_iter().collect(),
+    }
+}
