@@ -328,7 +328,9 @@ impl World {
                 nodes: pair[0].world.iter().map(|id| contact(index(id))).collect(),
                 first: pair[0].first.clone().expect("the round has begun"),
             };
-            let has_left = |id: &NodeId| self.nodes[index(id)].has_left;
+            // Who is in the later round left after it began.
+            let has_left =
+                |id: &NodeId| self.nodes[index(id)].has_left && !pair[1].world.contains(id);
             let retired = pair[0]
                 .world
                 .iter()
