@@ -100,10 +100,7 @@ fn a_host_that_stood_still_comes_back_as_a_node() {
     cluster.signal(0, "CONT");
     cluster.wait_for_world(&[0, 1, 2]);
     let said = cluster.stderr(0);
-    assert!(
-        said.contains("node 127.0.0.2 hosts the rendezvous now"),
-        "{said}"
-    );
+    assert!(said.contains(" hosts the rendezvous now"), "{said}");
     cluster.go();
     cluster.all_succeed(&[0, 1, 2]);
 }
