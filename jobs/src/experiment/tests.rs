@@ -223,6 +223,20 @@ runs:
 }
 
 #[test]
+fn one_anchor_may_be_repeated_by_very_many_runs() {
+    let again: String = (1..400)
+        .map(|run| format!("  r{run}: {{environment: {{type: push}}, policy: *p, rollout_limit: *l}}\n"))
+        .collect();
+    let text = format!(
+        "runs:\n  r0: {{environment: {{type: push}}, policy: &p {{type: zero_action}}, \
+         rollout_limit: &l {{num_episodes: 2}}}}\n{again}"
+    );
+    let jobs = jobs(&text, &[]);
+    assert_eq!(jobs.len(), 400);
+    assert!(jobs.iter().all(|job| job.policy_type == "zero_action"));
+}
+
+#[test]
 fn settings_without_use_are_named_once_and_misspelt_ones_are_refused() {
     let text = SHARED.replace("placement_seed: 7", "device: cuda:0, fabric_level: 2")
         + "    labels: {task: cube}\n    note: x\n";
