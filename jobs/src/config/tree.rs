@@ -63,8 +63,10 @@ pub fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
 
 /// Returns the limits of the parser. It counts what aliases are replaced by, which stops a bomb; how
 /// many aliases there are for an anchor says nothing, as a list of tasks repeats one policy often.
+/// `010` is 8, as in OmegaConf.
 fn options() -> Options {
     serde_saphyr::options! {
+        legacy_octal_numbers: true,
         budget: serde_saphyr::budget! { enforce_alias_anchor_ratio: false },
     }
 }
