@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::*;
+use jobs::claim::Claim;
 use jobs::episode::VideoRef;
 use jobs::job::Variant;
 use jobs::journal::{Decision, PolicyFiles, Question, RankEnd, RankGpu, RankStart, Verdict};
