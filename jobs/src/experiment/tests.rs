@@ -485,6 +485,17 @@ fn recorded_samples_are_refused_by_name_with_the_reason() {
 }
 
 #[test]
+fn a_run_in_steps_may_be_rebuilt() {
+    let text = with("run", "num_rebuilds: 3");
+    let changes = [
+        "runs.a.rollout_limit.num_steps=50",
+        "runs.a.rollout_limit.num_episodes=null",
+    ];
+    let job = jobs(&text, &changes).remove(0);
+    assert_eq!((job.length, job.num_rebuilds), (Length::Steps(50), 3));
+}
+
+#[test]
 fn variations_that_an_environment_of_ours_does_not_have_are_named() {
     let text = with(
         "run",
