@@ -45,6 +45,31 @@ fn an_experiment_runs_as_its_jobs_and_is_resumed_by_the_same_command() {
 }
 
 #[test]
+fn each_rebuild_takes_all_steps() {
+    let text = EXPERIMENT.replace("num_episodes: 4", "num_steps: 150");
+    let eval =
+        Eval::of_experiment(&text).words(&["runs.first_by_name.rollout_limit.num_steps=null"]);
+    eval.run().succeeds();
+    let root = eval.folder().root().to_owned();
+    let steps = |rebuild: u64| -> u64 {
+        let path = format!("second_by_name/episode_results_rebuild{rebuild}.jsonl");
+        let text = std::fs::read_to_string(root.join(path)).unwrap();
+        let line = |line| serde_json::from_str::<Value>(line).unwrap();
+        let episodes: Vec<_> = text.lines().map(line).collect();
+        episodes
+            .iter()
+            .filter_map(|line| line["episode_length"].as_u64())
+            .sum()
+    };
+    let (first, second) = (steps(0), steps(1));
+    assert!(
+        first > 150 && second > 150,
+        "{first} and {second} steps of two environments"
+    );
+    assert!(first <= 300 && second <= 300, "{first} and {second}");
+}
+
+#[test]
 fn the_results_are_also_in_the_layout_of_arena() {
     let eval = Eval::of_experiment(EXPERIMENT);
     eval.run().succeeds();
@@ -85,7 +110,7 @@ fn what_is_wrong_is_refused_before_anything_starts() {
     assert!(unknown.contains("there is no run `third`"), "{unknown}");
     let theirs = refusal(EXPERIMENT, &["shared.environment.type=tasks/pear.yaml"]);
     assert!(
-        theirs.contains("unknown name `tasks/pear.yaml`"),
+        theirs.contains("runs.second_by_name.environment.type: `tasks/pear.yaml` is not included"),
         "{theirs}"
     );
     let rlinf = refusal("env: {eval: {}}", &[]);

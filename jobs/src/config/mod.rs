@@ -22,6 +22,7 @@ mod sections;
 mod set;
 pub mod tree;
 
+pub(crate) use set::Key;
 pub use set::{Override, OverrideError};
 
 /// Stands in for a file name in errors about `--set`.

@@ -63,6 +63,24 @@ pub enum OverrideError {
     },
 }
 
+/// The parts of a dotted key; none is empty.
+pub(crate) struct Key(pub(crate) Vec<String>);
+
+impl FromStr for Key {
+    type Err = OverrideError;
+
+    fn from_str(key: &str) -> Result<Self, OverrideError> {
+        let parts = key.trim().split('.').map(|part| part.trim().to_owned());
+        let parts: Vec<String> = parts.collect();
+        match parts.iter().any(String::is_empty) || parts.len() > MOST_PARTS {
+            true => Err(OverrideError::BadKey {
+                key: key.to_owned(),
+            }),
+            false => Ok(Self(parts)),
+        }
+    }
+}
+
 impl FromStr for Override {
     type Err = OverrideError;
 
@@ -72,16 +90,7 @@ impl FromStr for Override {
                 text: text.to_owned(),
             });
         };
-        let parts: Vec<String> = key
-            .trim()
-            .split('.')
-            .map(|part| part.trim().to_owned())
-            .collect();
-        if parts.iter().any(String::is_empty) || parts.len() > MOST_PARTS {
-            return Err(OverrideError::BadKey {
-                key: key.to_owned(),
-            });
-        }
+        let Key(parts) = key.parse()?;
         let read = tree::parse(Path::new("--set"), &format!("value: {value}"));
         let Ok(Value::Object(mut read)) = read else {
             return Err(OverrideError::BadValue {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use serde_saphyr::Options;
 
 use crate::config::ConfigError;
 use crate::installed;
@@ -48,7 +49,8 @@ pub fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
     {
         return Ok(Value::Object(Map::new()));
     }
-    let value = serde_saphyr::from_str::<Value>(text).map_err(|err| refuse(err.to_string()))?;
+    let value = serde_saphyr::from_str_with_options::<Value>(text, options())
+        .map_err(|err| refuse(err.to_string()))?;
     let Value::Object(entries) = value else {
         return Err(refuse(
             "expected a mapping at the top level, for example `cluster:` and `env:`".to_owned(),
@@ -57,6 +59,16 @@ pub fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
     Ok(entries.into_iter().fold(Value::Null, |tree, (key, value)| {
         merge(tree, at_path(&key, value))
     }))
+}
+
+/// Returns the limits of the parser. It counts what aliases are replaced by, which stops a bomb; how
+/// many aliases there are for an anchor says nothing, as a list of tasks repeats one policy often.
+/// `010` is 8, as in OmegaConf.
+fn options() -> Options {
+    serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        budget: serde_saphyr::budget! { enforce_alias_anchor_ratio: false },
+    }
 }
 
 /// Returns a tree with one value, at a dotted name. A name of very many parts is one part, because

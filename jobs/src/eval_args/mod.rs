@@ -76,7 +76,12 @@ pub struct EvalArgs {
 
     /// Run folder; the same command again resumes where it stopped [default: outputs/<name of the
     /// jobs file>]
-    #[arg(long, visible_alias = "output-base-dir", value_name = "DIR")]
+    #[arg(
+        long,
+        visible_alias = "output-base-dir",
+        alias = "experiment-output-directory",
+        value_name = "DIR"
+    )]
     pub output: Option<PathBuf>,
 
     /// Resume the run in DIR with its jobs (unless --jobs names others) and its options, on any

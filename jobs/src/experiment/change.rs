@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value};
 
-use crate::config::{Override, OverrideError, tree};
+use crate::config::{Key, OverrideError, tree};
+use crate::experiment::value::{self, ValueError};
 
 /// The first part of a change that concerns all runs.
 const SHARED: &str = "shared";
@@ -15,7 +16,7 @@ const SHARED: &str = "shared";
 const RUNS: &str = "runs";
 
 /// A change to an Experiment, in Hydra's form: `KEY=VALUE`, `+KEY=VALUE` and `++KEY=VALUE` set a
-/// value, `~KEY` removes it.
+/// value, `~KEY` removes it; `~runs.<name>` removes a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The parts of the key, at least two: `shared` or `runs`, and what is below.
@@ -33,9 +34,17 @@ pub enum ChangeError {
         /// The text.
         text: String,
     },
-    /// Key or value cannot be read.
+    /// The key cannot be read.
     #[error(transparent)]
     Form(#[from] OverrideError),
+    /// The value cannot be read.
+    #[error("`{text}`: {reason}")]
+    Value {
+        /// The value as given.
+        text: String,
+        /// What is wrong.
+        reason: ValueError,
+    },
     /// The key is neither that of a shared value nor that of a run.
     #[error(
         "`{key}` is neither `shared.<path>` nor `runs.<name>.<path>`, the keys of an Experiment"
@@ -60,6 +69,11 @@ impl Change {
     /// Returns the name of the run that is concerned, if it is only one.
     pub(super) fn run(&self) -> Option<&str> {
         (!self.is_shared()).then(|| self.key[1].as_str())
+    }
+
+    /// Returns whether it removes the whole run.
+    pub(super) fn removes_run(&self) -> bool {
+        !self.is_shared() && self.key.len() == 2
     }
 
     /// Applies it to the shared values or to its run.
@@ -90,26 +104,29 @@ impl FromStr for Change {
             });
         }
         let (text, removes) = match text.strip_prefix('~') {
-            // Hydra allows the value that is removed to be named.
-            Some(key) => (
-                format!("{}=null", key.split('=').next().unwrap_or(key)),
-                true,
-            ),
-            None => (text.trim_start_matches('+').to_owned(), false),
+            Some(text) => (text, true),
+            None => (text.trim_start_matches('+'), false),
         };
-        let Override { key, value } = text.parse()?;
-        let least = match key[0].as_str() {
-            SHARED => 2,
-            RUNS => 3,
+        // Hydra allows the value that is removed to be named.
+        let (key, text) = text.split_once('=').unwrap_or((text, ""));
+        let Key(key) = key.parse()?;
+        let least = match (key[0].as_str(), removes) {
+            (SHARED, _) | (RUNS, true) => 2,
+            (RUNS, false) => 3,
             _ => usize::MAX,
         };
         if key.len() < least {
             return Err(ChangeError::Key { key: key.join(".") });
         }
-        Ok(Self {
-            key,
-            value: (!removes).then_some(value),
-        })
+        let refuse = |reason| ChangeError::Value {
+            text: text.to_owned(),
+            reason,
+        };
+        let value = match removes {
+            true => None,
+            false => Some(value::read(text).map_err(refuse)?),
+        };
+        Ok(Self { key, value })
     }
 }
 

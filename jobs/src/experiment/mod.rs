@@ -21,10 +21,13 @@ use crate::installed;
 
 mod change;
 pub mod dotted;
+mod environment;
 mod run;
 mod runs;
+mod value;
 
 pub use change::{Change, ChangeError};
+pub use value::ValueError;
 
 /// Maximum size of the jobs that an Experiment means, in bytes of JSON, as for a jobs file: a small
 /// file may repeat a large `shared` in many runs.
@@ -88,8 +91,7 @@ impl Experiment {
         let mut unused = runs::unread(&parts)?;
         let mut runs = runs::with_shared(&parts)?;
         for change in changes.iter().filter(|change| !change.is_shared()) {
-            let run = runs::find(&mut runs, change)?;
-            change.apply(run);
+            runs::change(&mut runs, change)?;
         }
         let shared = json!({ "shared": parts.shared });
         let resolver = references::Resolver::with_mappings(&shared, variable, MAX_BYTES);

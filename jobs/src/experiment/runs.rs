@@ -157,21 +157,30 @@ fn with_nested_variations(mut run: Value) -> Value {
     run
 }
 
-/// Returns the run that a change names.
-pub(super) fn find<'a>(
-    runs: &'a mut Map<String, Value>,
-    change: &Change,
-) -> Result<&'a mut Value, FieldError> {
+/// Applies a change to the run that it names, or removes that run.
+pub(super) fn change(runs: &mut Map<String, Value>, change: &Change) -> Result<(), FieldError> {
     let name = change.run().unwrap_or_default();
-    if !runs.contains_key(name) {
+    let Some(run) = runs.get_mut(name) else {
         let known = most_similar(name, runs.keys().map(String::as_str), similar::NAME);
         let hint = known.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
         return Err(refusal(
             &change.name(),
             format!("there is no run `{name}`{hint}"),
         ));
+    };
+    if !change.removes_run() {
+        change.apply(run);
+        *run = with_nested_variations(run.take());
+        return Ok(());
     }
-    Ok(&mut runs[name])
+    runs.shift_remove(name);
+    match runs.is_empty() {
+        true => Err(refusal(
+            &change.name(),
+            "it removes the last run, expected at least one".to_owned(),
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Refuses references that lead nowhere.

@@ -115,6 +115,23 @@ fn policies_of_arena_are_ours_with_their_settings() {
             "gr00t_remote_closedloop",
         ),
         ("replay_action", "replay_action"),
+        ("replay", "replay_action"),
+        (
+            "isaaclab_arena.policy.zero_action_policy.ZeroActionPolicy",
+            "zero_action",
+        ),
+        (
+            "isaaclab_arena.policy.elsewhere.RandomActionPolicy",
+            "random_action",
+        ),
+        (
+            "isaaclab_arena.policy.replay_action_policy.ReplayActionPolicy",
+            "replay_action",
+        ),
+        (
+            "my_package.policy.ZeroActionPolicy",
+            "my_package.policy.ZeroActionPolicy",
+        ),
     ] {
         let change = format!("runs.a.policy.type={theirs}");
         let job = jobs(&with("run", "num_rebuilds: 1"), &[&change]).remove(0);
@@ -151,6 +168,41 @@ fn the_command_line_changes_all_runs_or_one() {
 }
 
 #[test]
+fn values_of_the_command_line_are_those_of_hydra() {
+    let changes = [
+        "shared.rollout_limit={num_episodes:7}",
+        "++runs.pear_in_bowl.variations.light={hdr_image:{enabled:true,hdr_names:[a,b]}}",
+        "++runs.cube.variations={light.hdr_image.enabled:true}",
+        "runs.cube.environment_builder.language_instruction='say \\'hi\\''",
+        "runs.pear_in_bowl.environment_builder.language_instruction=yes",
+        "shared.environment.note=",
+    ];
+    let jobs = jobs(SHARED, &changes);
+    assert_eq!(jobs[0].length, Length::Episodes(7));
+    let light = &jobs[0].variations["light"];
+    assert_eq!(
+        light["hdr_image"],
+        json!({"enabled": true, "hdr_names": ["a", "b"]})
+    );
+    assert_eq!(jobs[1].variations["light"]["hdr_image"]["enabled"], true);
+    assert_eq!(jobs[1].language_instruction.as_deref(), Some("say 'hi'"));
+    assert_eq!(jobs[0].language_instruction.as_deref(), Some("yes"));
+    assert_eq!(jobs[0].env_args["note"], "");
+}
+
+#[test]
+fn a_run_can_be_removed() {
+    let left = jobs(SHARED, &["~runs.pear_in_bowl"]);
+    assert_eq!((left.len(), left[0].name.as_str()), (1, "cube"));
+    let none = refusal(SHARED, &["~runs.pear_in_bowl", "~runs.cube"]);
+    assert_eq!(
+        none,
+        "runs.cube: it removes the last run, expected at least one"
+    );
+    assert!(refusal(SHARED, &["~runs.pear"]).contains("there is no run `pear`"));
+}
+
+#[test]
 fn a_change_that_leads_nowhere_is_refused() {
     let of = |change| refusal(SHARED, &[change]);
     assert_eq!(
@@ -160,6 +212,7 @@ fn a_change_that_leads_nowhere_is_refused() {
     assert!(of("policy.type=zero_action").contains("neither `shared.<path>` nor"));
     assert!(of("runs.cube=1").contains("neither `shared.<path>` nor"));
     assert!(of("shared.policy").contains("neither an option nor KEY=VALUE"));
+    assert!(of("shared.a=[1").contains("`[1`: `]` is missing at the end"));
     assert!(of("runs.cube.num_rebuild=2").contains("did you mean `num_rebuilds`?"));
     assert!(of("shared.variatons.light=2").contains("did you mean `variations`?"));
 }
@@ -220,6 +273,22 @@ runs:
     );
     let lost = refusal(&text.replace("${shared.port}", "${shared.prt}"), &[]);
     assert_eq!(lost, "runs.a: `${shared.prt}` cannot be resolved");
+}
+
+#[test]
+fn one_anchor_may_be_repeated_by_very_many_runs() {
+    let again: String = (1..400)
+        .map(|run| {
+            format!("  r{run}: {{environment: {{type: push}}, policy: *p, rollout_limit: *l}}\n")
+        })
+        .collect();
+    let text = format!(
+        "runs:\n  r0: {{environment: {{type: push}}, policy: &p {{type: zero_action}}, \
+         rollout_limit: &l {{num_episodes: 2}}}}\n{again}"
+    );
+    let jobs = jobs(&text, &[]);
+    assert_eq!(jobs.len(), 400);
+    assert!(jobs.iter().all(|job| job.policy_type == "zero_action"));
 }
 
 #[test]
@@ -328,8 +397,8 @@ fn a_factory_gets_the_fields_of_arena_as_arguments() {
     let cube = &jobs[1];
     assert_eq!(cube.environment, "arena_env.py:make");
     assert_eq!(cube.env_args["python"], "/isaac/venv");
-    let wanted = json!({"type": "table", "hdr": "garage", "pick_up_object": "cube",
-                        "placement_seed": 7});
+    let wanted = json!({"type": "table", "enable_cameras": true, "hdr": "garage",
+                        "pick_up_object": "cube", "placement_seed": 7});
     assert_eq!(cube.env_args["env_kwargs"], wanted);
     assert_eq!(known::check(&jobs), Ok(()));
     let without = known::check(&self::jobs(SHARED, &[]))
@@ -338,6 +407,144 @@ fn a_factory_gets_the_fields_of_arena_as_arguments() {
     assert!(
         without.contains("unknown name `tasks/pear_in_bowl.yaml`"),
         "{without}"
+    );
+}
+
+#[test]
+fn what_the_builder_of_arena_reads_reaches_the_factory() {
+    let builder = "camera_height: 90, camera_width: 160, episode_conditions_path: c.jsonl, \
+                   num_rerenders_on_reset: 2, episode_length_s: 9.5, validate_reachability: true, \
+                   reachability_validator_kwargs: {samples: 3}, recorder_dataset_filename: a, \
+                   recorder_dataset_export_dir_path: b, placement_clearance_m: 0.1, \
+                   recorded_build_manifest_path: d, recorded_variation_samples_path: null";
+    let read = read(
+        &with("environment_builder", builder),
+        &["shared.environment.factory=a.py:make"],
+    );
+    let read = read.unwrap();
+    assert_eq!(read.unused, Vec::<String>::new());
+    let kwargs = &read.jobs["jobs"][0]["arena_env_args"]["env_kwargs"];
+    assert_eq!(kwargs["episode_length_s"], 9.5);
+    assert_eq!(
+        kwargs["reachability_validator_kwargs"],
+        json!({"samples": 3})
+    );
+    assert_eq!(
+        kwargs.as_object().unwrap().len(),
+        12,
+        "eleven and the type: {kwargs}"
+    );
+}
+
+#[test]
+fn a_factory_makes_all_environments_of_a_process_without_cameras_unless_asked() {
+    let of = |changes: &[&str]| {
+        let factory = "shared.environment.factory=arena_env.py:make";
+        let changes = [
+            &[factory, "shared.environment_builder.num_envs=64"],
+            changes,
+        ]
+        .concat();
+        jobs(&with("run", "num_rebuilds: 1"), &changes).remove(0)
+    };
+    let job = of(&[]);
+    assert_eq!((job.num_envs, job.enable_cameras), (64, Some(false)));
+    assert_eq!(job.env_args["envs_per_process"], 64);
+    assert_eq!(job.env_args["env_kwargs"], json!({"type": "push"}));
+    let asked = of(&[
+        "shared.environment.envs_per_process=1",
+        "runs.a.environment.enable_cameras=true",
+    ]);
+    assert_eq!(asked.env_args["envs_per_process"], 1);
+    assert_eq!(asked.enable_cameras, Some(true));
+    assert_eq!(asked.env_args["env_kwargs"]["enable_cameras"], true);
+}
+
+#[test]
+fn recorded_samples_are_refused_by_name_with_the_reason() {
+    let with_length = with(
+        "run",
+        "recorded_variation_samples_paths: [a.jsonl, b.jsonl]",
+    );
+    let without = with_length.replace("num_episodes: 1", "");
+    for text in [with_length, without] {
+        let told = refusal(&text, &[]);
+        let named = "runs.a.recorded_variation_samples_paths: recorded samples of variations \
+                     cannot be repeated here";
+        assert!(told.starts_with(named), "{told}");
+    }
+    let file = with(
+        "environment_builder",
+        "recorded_variation_samples_path: a.jsonl",
+    );
+    let told = refusal(&file, &["shared.environment.factory=a.py:make"]);
+    let named = "runs.a.environment_builder.recorded_variation_samples_path: recorded samples";
+    assert!(told.starts_with(named), "{told}");
+    let empty = with("run", "recorded_variation_samples_paths: []");
+    assert!(read(&empty, &[]).is_ok());
+}
+
+#[test]
+fn a_run_in_steps_may_be_rebuilt() {
+    let text = with("run", "num_rebuilds: 3");
+    let changes = [
+        "runs.a.rollout_limit.num_steps=50",
+        "runs.a.rollout_limit.num_episodes=null",
+    ];
+    let job = jobs(&text, &changes).remove(0);
+    assert_eq!((job.length, job.num_rebuilds), (Length::Steps(50), 3));
+}
+
+#[test]
+fn variations_that_an_environment_of_ours_does_not_have_are_named() {
+    let text = with(
+        "run",
+        "variations: {light.hdr_image.enabled: true, light_intensity: 9}",
+    );
+    let read = read(&text, &[]).unwrap();
+    assert_eq!(read.unused, ["variations.light"]);
+    let variations = &read.jobs["jobs"][0]["variations"];
+    assert_eq!(variations, &json!({"light_intensity": 9}));
+    let factory = "shared.environment.factory=a.py:make";
+    let of_arena = jobs(&text, &[factory]).remove(0);
+    assert_eq!(of_arena.variations["light"]["hdr_image"]["enabled"], true);
+    let misspelt = jobs(&text.replace("light_intensity", "light_intensty"), &[]);
+    let told = known::check(&misspelt).unwrap_err().to_string();
+    assert!(told.contains("did you mean `light_intensity`?"), "{told}");
+}
+
+#[test]
+fn scalars_of_a_file_are_those_of_omegaconf() {
+    let text = with(
+        "environment",
+        "octal: 010, on: yes, off: 'no', small: 1e-3, time: 08",
+    );
+    let args = jobs(&text, &[]).remove(0).env_args;
+    assert_eq!((&args["octal"], &args["small"]), (&json!(8), &json!(1e-3)));
+    assert_eq!((&args["on"], &args["off"]), (&json!(true), &json!("no")));
+}
+
+#[test]
+fn quoted_numbers_are_numbers_in_the_fields_of_a_run() {
+    let text = "
+runs:
+  a:
+    environment: {type: push, note: '7'}
+    environment_builder: {num_envs: '3', seed: '5'}
+    policy: {type: zero_action}
+    rollout_limit: {num_episodes: '4'}
+    num_rebuilds: '2'
+";
+    let job = jobs(text, &[]).remove(0);
+    assert_eq!((job.num_envs, job.seed, job.num_rebuilds), (3, Some(5), 2));
+    assert_eq!(
+        (job.length, &job.env_args["note"]),
+        (Length::Episodes(4), &json!("7"))
+    );
+    let none = refusal(&text.replace("'4'", "'four'"), &[]);
+    assert!(
+        none.contains("found \"four\", expected a whole number"),
+        "{none}"
     );
 }
 

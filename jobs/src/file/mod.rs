@@ -298,7 +298,9 @@ fn job(
     let enable_cameras = env.bool("enable_cameras")?;
     let policy_type = fields.string("policy_type")?;
     let policy_config = policy_config(&mut fields)?;
-    let num_rebuilds = fields.positive("num_rebuilds")?.unwrap_or(1);
+    let num_rebuilds = fields
+        .at_most("num_rebuilds", rollout::MAX_EPISODES)?
+        .unwrap_or(1);
     let sharing = rollout::sharing(&mut fields, num_envs)?;
     let num_envs = sharing.map_or(num_envs.unwrap_or(1) as usize, |sharing| {
         sharing.total_num_envs

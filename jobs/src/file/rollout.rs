@@ -101,13 +101,6 @@ pub(super) fn length(
                 "{episodes} is less than num_rebuilds {num_rebuilds}; each rebuild needs an episode"
             ),
         )),
-        Length::Steps(_) if num_rebuilds > 1 => Err(fields.refuse(
-            "num_rebuilds",
-            &format!(
-                "{num_rebuilds} is given together with num_steps; rebuilds divide episodes, \
-                so num_episodes is required"
-            ),
-        )),
         length => Ok(length),
     }
 }

@@ -173,7 +173,7 @@ const MOST_GIB: f64 = 1e9;
 const NEAR: f64 = 0.8;
 
 /// Similarity above which a name is taken for a misspelled one.
-const MISSPELT: f64 = 0.94;
+pub(crate) const MISSPELT: f64 = 0.94;
 
 /// A field without effect that was probably meant to have one.
 #[derive(Clone, Debug, PartialEq, Eq)]

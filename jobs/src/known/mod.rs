@@ -7,6 +7,7 @@ use crate::policies::{PolicyType, SettingError, canonical_policy};
 use crate::similar::{self, most_similar};
 use crate::simulators::Simulator;
 
+mod experiment;
 pub mod fields;
 mod to_run;
 
@@ -39,6 +40,31 @@ pub enum JobRefusal {
         /// The nearest known name, as a clause.
         hint: String,
         /// The known names, separated by commas, and other forms that a name may have.
+        known: String,
+    },
+    /// A run of an Experiment has an environment that is not included.
+    #[error(
+        "runs.{run}.environment.type: `{found}` is not included, so name the Python factory that \
+         makes it: shared.environment.factory=FILE.py:FUNCTION; included are {known}"
+    )]
+    NoFactory {
+        /// Name of the run.
+        run: String,
+        /// The environment.
+        found: String,
+        /// The environments that are included, separated by commas.
+        known: String,
+    },
+    /// A run of an Experiment has a policy that is not included.
+    #[error("runs.{run}.policy.type: `{found}` is not included{hint}; expected one of {known}")]
+    NoPolicy {
+        /// Name of the run.
+        run: String,
+        /// The policy.
+        found: String,
+        /// The nearest known name, as a clause.
+        hint: String,
+        /// The known names, separated by commas.
         known: String,
     },
     /// The job has a field or a variation of its environment that is not read.

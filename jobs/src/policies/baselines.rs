@@ -27,6 +27,7 @@ const BASELINE: PolicyDescription = PolicyDescription {
 
 pub(super) static ZERO_ACTION: PolicyDescription = PolicyDescription {
     name: "zero_action",
+    aliases: &["isaaclab_arena.policy.zero_action_policy.ZeroActionPolicy"],
     about: "a baseline: the action closest to zero",
     example: r#"{"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "zero_action", "num_episodes": 20}"#,
@@ -36,6 +37,7 @@ pub(super) static ZERO_ACTION: PolicyDescription = PolicyDescription {
 
 pub(super) static RANDOM_ACTION: PolicyDescription = PolicyDescription {
     name: "random_action",
+    aliases: &["isaaclab_arena.policy.random_action_policy.RandomActionPolicy"],
     about: "a baseline: random actions within the action space",
     example: r#"{"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "random_action", "num_episodes": 20}"#,
@@ -45,6 +47,10 @@ pub(super) static RANDOM_ACTION: PolicyDescription = PolicyDescription {
 
 pub(super) static REPLAY_ACTION: PolicyDescription = PolicyDescription {
     name: "replay_action",
+    aliases: &[
+        "replay",
+        "isaaclab_arena.policy.replay_action_policy.ReplayActionPolicy",
+    ],
     about: "replays the actions of a recorded dataset",
     example: r#"{"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 4},
  "policy_type": "replay_action",
@@ -63,6 +69,7 @@ pub(super) static REPLAY_ACTION: PolicyDescription = PolicyDescription {
             "all",
             "the demonstration to replay, for example `demo_3`",
         ),
+        Setting::unused("device", "the device is that of the rank").of_place(),
     ]],
     has_length: true,
     serving: Serving::Refused("it replays recorded episodes, whatever it is shown"),

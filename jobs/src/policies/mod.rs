@@ -151,12 +151,18 @@ policy_types! {
 }
 
 impl PolicyType {
-    /// Returns the policy that a job names, if there is one of that name.
+    /// Returns the policy that a job names, if there is one of that name, or if the name is the path
+    /// of its class in Arena: classes move between modules there.
     pub fn of(name: &str) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|policy| policy.name() == name || policy.row().aliases.contains(&name))
+        let has_name =
+            |policy: &Self| policy.name() == name || policy.row().aliases.contains(&name);
+        let has_class = |policy: &Self| {
+            let mut aliases = policy.row().aliases.iter();
+            class_of_arena(name)
+                .is_some_and(|class| aliases.any(|alias| class_of_arena(alias) == Some(class)))
+        };
+        let mut all = Self::ALL.iter().copied();
+        all.clone().find(has_name).or_else(|| all.find(has_class))
     }
 
     /// Returns the name of the policy.
@@ -171,6 +177,15 @@ impl PolicyType {
 }
 
 impl PolicyDescription {
+    /// Returns the name under which Arena has registered the policy; our own for one that is not
+    /// Arena's.
+    pub fn name_in_arena(&self) -> &'static str {
+        let mut names = self.aliases.iter().copied();
+        names
+            .find(|alias| class_of_arena(alias).is_none())
+            .unwrap_or(self.name)
+    }
+
     /// Returns all settings of the policy, without those that every policy has.
     pub fn settings(&self) -> impl Iterator<Item = &'static Setting> {
         self.settings.iter().copied().flatten()
@@ -182,6 +197,12 @@ impl PolicyDescription {
             .chain(OF_EVERY_POLICY)
             .find(|setting| setting.name == name)
     }
+}
+
+/// Returns the class of a path into Arena's packages: `B` of `isaaclab_arena_x.a.B`.
+fn class_of_arena(path: &str) -> Option<&str> {
+    let below = path.strip_prefix("isaaclab_arena")?;
+    below.rsplit_once('.').map(|(_, class)| class)
 }
 
 /// Returns the name of a policy that may be given by another name; an unknown name is returned as

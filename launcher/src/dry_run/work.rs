@@ -110,7 +110,7 @@ impl DoneWork {
             },
             Length::Steps(steps) => Left {
                 episodes: None,
-                units: steps,
+                units: steps.saturating_mul(job.num_rebuilds),
             },
             Length::Policy => Left {
                 episodes: None,
@@ -139,7 +139,7 @@ impl DoneWork {
             },
             Length::Steps(steps) => Left {
                 episodes: None,
-                units: steps,
+                units: steps.saturating_mul(job.num_rebuilds),
             },
             Length::Policy => Left {
                 episodes: None,

@@ -1,23 +1,24 @@
-//! Writes the results in the layout of Isaac Lab-Arena's `experiment_runner`, which its reports and
-//! its sensitivity analysis read.
+//! Writes the results in the layout of Isaac Lab-Arena's `experiment_runner`, which its reports
+//! read.
 //!
 //! ```text
-//! <output>/<run>/episode_results_rebuild<k>.jsonl   an episode per line
+//! <output>/<run>/episode_results_rebuild<k>.jsonl   an episode per line; empty if none has finished
 //!          arena_experiment_result.json             the same episodes by run and rebuild
 //! ```
 //! Names and fields are those of isaaclab_arena/evaluation/arena_experiment_result.py (b9a97d0d)
-//! and episode_recorder.py (28e4eec9); `variations` has the values of the job, because what a
-//! simulator sampled from them is not known here. Memory: the episodes of one run at a time.
+//! and episode_recorder.py (28e4eec9). What a simulator sampled from the variations of a run is not
+//! known here, so episodes have no `variations`. Memory: the episodes of one run at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use jobs::config::tree;
 use jobs::episode::Episode;
-use jobs::experiment::dotted;
 use jobs::job::{Job, Status};
 use jobs::layout::{RunFolder, replace};
 use jobs::plan::RunPlan;
+use jobs::policies::PolicyType;
 use serde_json::{Value, json};
 
 use crate::Report;
@@ -25,6 +26,13 @@ use crate::merged::Merged;
 
 /// The option that asks for these files; an Experiment implies it.
 const OPTION: &str = "arena-output";
+
+/// Most builds of a run of which those without an episode have a file, too: a journal that says how
+/// many there are may come from another user.
+const MOST_EMPTY: u64 = 10_000;
+
+/// The variant of an openpi policy that names none, as in Arena.
+const PI_VARIANT: &str = "pi05";
 
 /// Returns whether a run is to have these files.
 pub(super) fn is_wanted(plan: &RunPlan) -> bool {
@@ -42,7 +50,7 @@ pub(super) fn write(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
             else {
                 continue;
             };
-            let rebuilds = rebuilds(merged, job)?;
+            let rebuilds = rebuilds(merged, job, status)?;
             write_files(folder, job, &rebuilds)?;
             write!(
                 result,
@@ -61,18 +69,19 @@ pub(super) fn write(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
 }
 
 /// Returns the episodes of a run by rebuild, in Arena's form, each in the order of its number.
-fn rebuilds(merged: &Merged, job: &Job) -> io::Result<BTreeMap<u64, Vec<Value>>> {
+fn rebuilds(merged: &Merged, job: &Job, status: Status) -> io::Result<BTreeMap<u64, Vec<Value>>> {
     let mut episodes = Vec::new();
     merged.each_episode_of(job, |episode| episodes.push(episode))?;
     let places: BTreeSet<_> = episodes.iter().map(place).collect();
     // Arena has one process, in which environments are numbered; here, each rank numbers its own.
     let numbers: BTreeMap<_, _> = places.into_iter().zip(0_u64..).collect();
-    let variations = Value::Object(dotted::flat(&job.variations));
-    let mut rebuilds: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
+    let started = started(job, status, &episodes);
+    let mut rebuilds: BTreeMap<u64, Vec<Value>> =
+        (0..started).map(|rebuild| (rebuild, Vec::new())).collect();
     let mut counts: BTreeMap<_, u64> = BTreeMap::new();
     for episode in &episodes {
         let count = counts.entry((episode.rebuild, place(episode))).or_default();
-        let mut result = json!({
+        let result = json!({
             "job_name": job.name,
             "env_id": numbers[&place(episode)],
             "episode_in_env": count,
@@ -82,13 +91,23 @@ fn rebuilds(merged: &Merged, job: &Job) -> io::Result<BTreeMap<u64, Vec<Value>>>
             "language_instruction": episode.language_instruction,
             "timestamp": episode.ended,
         });
-        if !job.variations.is_empty() {
-            result["variations"] = variations.clone();
-        }
         *count += 1;
         rebuilds.entry(episode.rebuild).or_default().push(result);
     }
     Ok(rebuilds)
+}
+
+/// Returns how many rebuilds have started for certain, as far as they need files.
+fn started(job: &Job, status: Status, episodes: &[Episode]) -> u64 {
+    let last = episodes.iter().map(|episode| episode.rebuild).max();
+    let started = match status {
+        Status::Completed => job.num_rebuilds,
+        _ => last.map_or(1, |last| last.saturating_add(1)),
+    };
+    match job.num_rebuilds {
+        ..=MOST_EMPTY => started.min(job.num_rebuilds),
+        _ => 0,
+    }
 }
 
 /// Returns the rank and the number of an episode's environment there.
@@ -124,23 +143,45 @@ fn run(job: &Job, status: Status, rebuilds: BTreeMap<u64, Vec<Value>>) -> Value 
         .and_then(|args| args.get("type"));
     let of_arena = factory_type.and_then(Value::as_str);
     let definition = of_arena.unwrap_or(&job.environment);
-    let stem = Path::new(definition).file_stem();
-    let name = match definition.ends_with(".yaml") || definition.ends_with(".yml") {
-        true => stem.map_or(definition.into(), |stem| stem.to_string_lossy()),
-        false => definition.into(),
-    };
-    let variant = job
-        .policy_config
-        .get("policy_variant")
-        .and_then(Value::as_str);
     let rebuilds: Vec<_> = rebuilds
         .into_iter()
         .map(|(index, episodes)| json!({"index": index, "episodes": episodes}))
         .collect();
     json!({
-        "environment": {"name": name, "definition": definition},
-        "policy_variant": variant.unwrap_or(&job.policy_type),
+        "environment": {"name": environment_name(definition), "definition": definition},
+        "policy_variant": policy_variant(job),
         "status": status.as_str(),
         "rebuilds": rebuilds,
     })
+}
+
+/// Returns the name that Arena shows for an environment: that in its graph, if this is a file that
+/// can be read, otherwise the stem of the file.
+fn environment_name(definition: &str) -> String {
+    let path = Path::new(definition);
+    if !definition.ends_with(".yaml") && !definition.ends_with(".yml") {
+        return definition.to_owned();
+    }
+    let graph = tree::read(path).and_then(|text| tree::parse(path, &text));
+    let name = graph.ok().and_then(|graph| {
+        let name = graph.get("env_name").and_then(Value::as_str);
+        name.map(str::to_owned)
+    });
+    let stem = || path.file_stem().unwrap_or_default().to_string_lossy();
+    name.unwrap_or_else(|| stem().into_owned())
+}
+
+/// Returns the variant of a policy: the one that the run names, otherwise Arena's default, otherwise
+/// the name under which Arena knows the policy.
+fn policy_variant(job: &Job) -> &str {
+    let variant = job.policy_config.get("policy_variant");
+    match (
+        variant.and_then(Value::as_str),
+        PolicyType::of(&job.policy_type),
+    ) {
+        (Some(variant), _) => variant,
+        (None, Some(PolicyType::Pi0Remote)) => PI_VARIANT,
+        (None, Some(policy)) => policy.row().name_in_arena(),
+        (None, None) => &job.policy_type,
+    }
 }

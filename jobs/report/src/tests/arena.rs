@@ -62,10 +62,8 @@ fn each_build_has_a_file_with_the_fields_of_arena() {
         "episode_length",
         "language_instruction",
         "timestamp",
-        "variations",
     ];
     assert_eq!(fields, wanted.map(str::to_owned).into());
-    assert_eq!(first[0]["variations"], json!({"light.intensity": 500}));
     let env = |entry: &Value| (entry["env_id"].clone(), entry["episode_in_env"].clone());
     assert_eq!(
         env(&first[1]),
@@ -133,6 +131,76 @@ fn an_environment_of_arena_has_its_name_there() {
     );
     assert_eq!(run["policy_variant"], "pi05");
     assert_eq!(run["rebuilds"][1]["index"], 1);
+}
+
+#[test]
+fn the_name_of_an_environment_is_that_of_its_graph() {
+    let (mut plan, lines) = two_builds();
+    let dir = tempfile::tempdir().unwrap();
+    let graph = dir.path().join("pear_task.yaml");
+    std::fs::write(&graph, "env_name: pear_in_bowl\nnodes: []\n").unwrap();
+    let definition = graph.display().to_string();
+    plan.jobs[0].env_args = json!({"env_kwargs": {"type": definition}})
+        .as_object()
+        .unwrap()
+        .clone();
+    let mut name = || {
+        let result = read(&written(&mut plan, &lines), "arena_experiment_result.json");
+        result["runs"]["a"]["environment"]["name"].clone()
+    };
+    assert_eq!(name(), "pear_in_bowl");
+    std::fs::write(&graph, "env_name: [\n").unwrap();
+    assert_eq!(name(), "pear_task");
+}
+
+#[test]
+fn the_variant_of_a_policy_is_the_one_that_arena_shows() {
+    let (mut plan, lines) = two_builds();
+    for (policy, variant) in [
+        ("pi0_remote", "pi05"),
+        (
+            "isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy",
+            "pi05",
+        ),
+        (
+            "isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy",
+            "gr00t_remote_closedloop",
+        ),
+        ("gr00t", "gr00t_closedloop"),
+        ("replay_action", "replay"),
+        (
+            "isaaclab_arena.policy.zero_action_policy.ZeroActionPolicy",
+            "zero_action",
+        ),
+    ] {
+        plan.jobs[0].policy_type = policy.to_owned();
+        let result = read(&written(&mut plan, &lines), "arena_experiment_result.json");
+        assert_eq!(result["runs"]["a"]["policy_variant"], variant, "{policy}");
+    }
+}
+
+#[test]
+fn a_build_without_a_finished_episode_has_an_empty_file() {
+    let (mut plan, mut episodes) = two_builds();
+    plan.jobs[0].num_rebuilds = 3;
+    let dir = written(&mut plan, &episodes);
+    let empty = |dir: &tempfile::TempDir, rebuild| {
+        let path = format!("a/episode_results_rebuild{rebuild}.jsonl");
+        std::fs::read_to_string(dir.path().join(path)).ok()
+    };
+    assert_eq!(empty(&dir, 2).as_deref(), Some(""));
+    let rebuilds = &read(&dir, "arena_experiment_result.json")["runs"]["a"]["rebuilds"];
+    assert_eq!(rebuilds[2], json!({"index": 2, "episodes": []}));
+
+    episodes.pop();
+    episodes.push(end(0, Some("no such server")));
+    let failed = written(&mut plan, &episodes[4..]);
+    assert_eq!(
+        empty(&failed, 0).as_deref(),
+        Some(""),
+        "the first has started"
+    );
+    assert_eq!(empty(&failed, 1), None);
 }
 
 #[test]

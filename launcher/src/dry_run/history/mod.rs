@@ -348,7 +348,9 @@ impl EarlierJob {
     fn units(&self) -> u64 {
         match self.job.length {
             Length::Episodes(_) => self.tally.episodes,
-            Length::Steps(steps) => steps.saturating_mul(self.tally.ends),
+            Length::Steps(steps) => steps
+                .saturating_mul(self.job.num_rebuilds)
+                .saturating_mul(self.tally.ends),
             Length::Policy => self.tally.ends,
         }
     }

@@ -147,9 +147,9 @@ fn plan(args: &FitArgs) -> Result<ExitCode, FitError> {
             .map(|value| value.to_string_lossy().into_owned())
     };
     let setup = Setup::read(&eval, &variable).map_err(Box::new)?;
-    let unknown = |unknown| FitError::Unknown {
+    let unknown = |unknown: known::JobRefusal| FitError::Unknown {
         path: setup.file.path.clone(),
-        unknown: Box::new(unknown),
+        unknown: Box::new(unknown.in_words_of(&setup.file.path)),
     };
     known::check(&setup.file.jobs).map_err(unknown)?;
     let machine = probe::ProbedMachine {

@@ -122,7 +122,7 @@ impl StepTimes {
         let side_by_side = job.num_envs.max(1) as f64;
         match job.length {
             Length::Episodes(count) => job.selected(count) as f64 * episode_s / side_by_side,
-            Length::Steps(steps) => steps as f64 * step_s,
+            Length::Steps(steps) => (steps as f64 * job.num_rebuilds as f64) * step_s,
             Length::Policy => episode_s,
         }
     }

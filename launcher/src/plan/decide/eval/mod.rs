@@ -151,15 +151,12 @@ impl EvalRequest {
                 .map(|value| value.to_string_lossy().into_owned())
         };
         let setup = Setup::read(&args, &variable)?;
-        let path = || setup.file.path.display().to_string();
-        known::check(&setup.file.jobs).map_err(|unknown| EvalError::Unknown {
-            path: path(),
-            unknown: Box::new(unknown),
-        })?;
-        known::check_to_run(&setup.file.jobs, &args).map_err(|unknown| EvalError::Unknown {
-            path: path(),
-            unknown: Box::new(unknown),
-        })?;
+        let unknown = |unknown: known::JobRefusal| EvalError::Unknown {
+            path: setup.file.path.display().to_string(),
+            unknown: Box::new(unknown.in_words_of(&setup.file.path)),
+        };
+        known::check(&setup.file.jobs).map_err(unknown)?;
+        known::check_to_run(&setup.file.jobs, &args).map_err(unknown)?;
         let token = variable(PAGE_TOKEN_VARIABLE).filter(|token| !token.is_empty());
         let page = |port| PagePlan::new(args.page_host, port, token.as_deref());
         let page = args.page_port.map(page).transpose()?;

@@ -91,7 +91,7 @@ fn needed(
 ) -> Result<(Diagnosis, Vec<NeededPython>), String> {
     let jobs = JobFile::read(path).map_err(|err| err.to_string())?.jobs;
     let of_file = |reason: String| format!("`{}`: {reason}", path.display());
-    known::check(&jobs).map_err(|err| of_file(err.to_string()))?;
+    known::check(&jobs).map_err(|err| of_file(err.in_words_of(path).to_string()))?;
     let pythons = missing::pythons(&jobs, env, gpus).map_err(|err| of_file(err.to_string()))?;
     let found = format!(
         "`{}`: {}, and the files that they name",

@@ -9,7 +9,7 @@ use crate::eval::lease::Leases;
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
-use crate::eval::rollout::schedule::source::EpisodeSource;
+use crate::eval::rollout::schedule::source::{EpisodeSource, StepBuild};
 
 /// An event that the episode loop waits for.
 pub enum LoopEvent {
@@ -124,11 +124,7 @@ impl<'l> BuildQueue<'l> {
             return Self::Leased(leases);
         }
         let Some(count) = episodes else {
-            let all = Build {
-                number: 0,
-                source: EpisodeSource::Steps,
-            };
-            return Self::Fixed(vec![all].into_iter());
+            return Self::Fixed(in_steps(context.job().num_rebuilds).into_iter());
         };
         let mut builds = Vec::new();
         for (number, range) in (0..).zip(context.job().rebuilds(count)) {
@@ -143,6 +139,16 @@ impl<'l> BuildQueue<'l> {
         }
         Self::Fixed(builds.into_iter())
     }
+}
+
+/// Returns the builds of a job in steps, each with all steps.
+fn in_steps<'l>(num_rebuilds: u64) -> Vec<Build<'l>> {
+    let of = num_rebuilds.max(1) as usize;
+    let build = |number| Build {
+        number: number as u64,
+        source: EpisodeSource::Steps(StepBuild { number, of }),
+    };
+    (0..of).map(build).collect()
 }
 
 impl<'l> Iterator for BuildQueue<'l> {

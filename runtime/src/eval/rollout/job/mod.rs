@@ -149,6 +149,7 @@ fn count_left(own: &[u64], earlier: &Earlier) -> u64 {
 fn amount(context: &JobContext, spec: &EnvSpec, log: &EpisodeLog, left: u64) -> Amount {
     if let Length::Steps(steps) = context.job().length {
         let copies = context.place.gpus.len() as u64;
+        let copies = copies.saturating_mul(context.job().num_rebuilds);
         let steps = steps.saturating_mul(copies);
         return Amount {
             steps,
@@ -182,8 +183,8 @@ fn run_build<'l>(
             episodes.run(&EpisodeSource::These(usual))?;
             suspected
         }
-        EpisodeSource::Steps => {
-            episodes.run(&EpisodeSource::Steps)?;
+        EpisodeSource::Steps(build) => {
+            episodes.run(&EpisodeSource::Steps(build))?;
             Vec::new()
         }
         EpisodeSource::Leased(leases) => {

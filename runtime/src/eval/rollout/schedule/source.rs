@@ -12,9 +12,26 @@ pub enum EpisodeSource<'l> {
     /// A fixed list of episodes.
     These(Vec<u64>),
     /// As many episodes as fit into the job's steps.
-    Steps,
+    Steps(StepBuild),
     /// The episodes that the rank gets leases for.
     Leased(&'l Leases),
+}
+
+/// One build of a job in steps, which takes all steps of the job. How many episodes they make is not
+/// known in advance, so the builds take turns with the numbers of episodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepBuild {
+    /// Number of the build within the job.
+    pub number: usize,
+    /// Number of builds, at least 1.
+    pub of: usize,
+}
+
+impl StepBuild {
+    /// Returns those of some numbers that are this build's.
+    fn own<'l>(self, numbers: impl Iterator<Item = u64> + 'l) -> NextEpisodes<'l> {
+        Box::new(numbers.skip(self.number).step_by(self.of))
+    }
 }
 
 impl<'l> EpisodeSource<'l> {
@@ -32,12 +49,14 @@ impl<'l> EpisodeSource<'l> {
                 all: Box::new(leases.numbers()),
                 given: Box::new(leases.queued()),
             },
-            (Self::Steps, None) => WaitingEpisodes::Anyone(Box::new(deal(0.., num_envs, envs))),
+            (Self::Steps(build), None) => {
+                WaitingEpisodes::Anyone(build.own(deal(0.., num_envs, envs)))
+            }
             (Self::These(episodes), None) => {
                 WaitingEpisodes::Anyone(Box::new(deal(episodes.clone(), num_envs, envs)))
             }
-            (Self::Steps, Some(share)) => {
-                let own = |slot| -> NextEpisodes<'l> { Box::new(share.numbers(slot)) };
+            (Self::Steps(build), Some(share)) => {
+                let own = |slot| -> NextEpisodes<'l> { build.own(share.numbers(slot)) };
                 WaitingEpisodes::Own(envs.map(own).collect())
             }
             (Self::These(episodes), Some(share)) => {

@@ -1,6 +1,10 @@
 //! Which environment runs which episode, and which action comes next.
 
+use std::collections::BTreeSet;
+
 use super::*;
+use crate::eval::rollout::schedule::source::{EpisodeSource, StepBuild};
+use jobs::placement::Share;
 use proptest::prelude::*;
 
 fn envs(indices: &[usize]) -> Vec<EnvIndex> {
@@ -25,6 +29,41 @@ fn due(schedule: &mut Schedule) -> Vec<(usize, f32, bool)> {
         .into_iter()
         .map(|due| (due.env.0, due.action[0], due.last))
         .collect()
+}
+
+/// Returns the numbers that two environments get in a build of a job in steps.
+fn in_steps(number: usize, share: Option<Share>) -> Vec<u64> {
+    let source = EpisodeSource::Steps(StepBuild { number, of: 3 });
+    let mut schedule = Schedule::new(source.waiting(0..2, 2, share), 0..2, 1, Some(9));
+    let mut numbers = Vec::new();
+    for _ in 0..3 {
+        for (env, episode) in schedule.start() {
+            numbers.push(episode);
+            schedule.end(env);
+        }
+    }
+    numbers
+}
+
+#[test]
+fn builds_of_a_job_in_steps_have_episodes_of_their_own() {
+    let share = Share {
+        first: 2,
+        count: 2,
+        total: 4,
+    };
+    for share in [None, Some(share)] {
+        let of_builds: Vec<_> = (0..3).flat_map(|build| in_steps(build, share)).collect();
+        let different: BTreeSet<_> = of_builds.iter().collect();
+        assert_eq!(
+            (of_builds.len(), different.len()),
+            (18, 18),
+            "{of_builds:?}"
+        );
+        let is_own = |episode: &u64| share.is_none_or(|share| share.slot(*episode).is_some());
+        assert!(of_builds.iter().all(is_own), "{of_builds:?}");
+    }
+    assert_eq!(in_steps(0, None)[..2], [0, 3], "each third number");
 }
 
 #[test]

@@ -1,0 +1,203 @@
+//! `environment` and `environment_builder` of a run, as the environment of a job.
+
+use serde_json::{Map, Value};
+
+use crate::experiment::run::{Unused, note, number};
+use crate::experiment::runs::{refusal, similar_to};
+use crate::fields::{FieldError, FileFields};
+use crate::known::fields::{COMMON, MISSPELT, PYTHON};
+use crate::known::is_python_environment;
+use crate::similar::most_similar;
+use crate::simulators::Simulator;
+
+/// Fields of `environment_builder` that a job has elsewhere, or has no use for.
+const BUILDER: &[&str] = &[
+    "num_envs",
+    "seed",
+    "language_instruction",
+    "record_trajectories",
+    "device",
+];
+
+/// Fields of `environment_builder` that only the simulator reads: those of Arena's
+/// `ArenaEnvBuilderCfg`.
+const OF_SIMULATOR: &[&str] = &[
+    "env_spacing",
+    "solve_relations",
+    "placement_seed",
+    "resolve_on_reset",
+    "random_yaw_init",
+    "disable_fabric",
+    "mimic",
+    "presets",
+    "placement_layouts_path",
+    "placement_clearance_m",
+    "validate_reachability",
+    "reachability_validator_kwargs",
+    "camera_height",
+    "camera_width",
+    "num_rerenders_on_reset",
+    "episode_length_s",
+    "episode_conditions_path",
+    "recorded_build_manifest_path",
+    "recorder_dataset_export_dir_path",
+    "recorder_dataset_filename",
+];
+
+/// A file with the variations of episodes that are to be repeated.
+const RECORDED_FILE: &str = "recorded_variation_samples_path";
+
+/// The Python factory that makes the environments of an Experiment; an addition to Arena's fields.
+/// It gets `type` and the other fields as arguments.
+const FACTORY: &str = "factory";
+
+/// The field of an environment that says whether it has cameras.
+const CAMERAS: &str = "enable_cameras";
+
+/// The field of a Python environment that says how many copies one process has.
+const PER_PROCESS: &str = "envs_per_process";
+
+/// The arguments of a job's environment.
+pub(super) struct EnvironmentArgs {
+    args: Map<String, Value>,
+    /// Whether a Python factory makes it from the fields of Arena.
+    has_factory: bool,
+    is_python: bool,
+}
+
+impl EnvironmentArgs {
+    /// Adds a field of Arena: an argument of the factory if there is one.
+    fn add(&mut self, field: &str, value: Value) {
+        if !self.is_python || COMMON.contains(&field) || PYTHON.contains(&field) {
+            self.args.insert(field.to_owned(), value);
+        } else {
+            self.add_argument(field, value);
+        }
+    }
+
+    /// Adds an argument of the factory.
+    fn add_argument(&mut self, field: &str, value: Value) {
+        let kwargs = self
+            .args
+            .entry("env_kwargs")
+            .or_insert_with(|| Map::new().into());
+        if let Value::Object(kwargs) = kwargs {
+            kwargs.insert(field.to_owned(), value);
+        }
+    }
+
+    /// Removes the variations that an environment of ours does not have, so that no result claims
+    /// them, and adds their names to those without effect. A name that resembles one of its own
+    /// arguments stays, and is refused with the job.
+    pub(super) fn drop_foreign(&self, variations: &mut Map<String, Value>, unused: Unused) {
+        let name = self.args.get("environment").and_then(Value::as_str);
+        let Some(simulator) = name.and_then(Simulator::of) else {
+            return;
+        };
+        let own = simulator.row().fields();
+        variations.retain(|name, _| {
+            let is_own = most_similar(name, own.iter().copied(), MISSPELT).is_some();
+            if !is_own {
+                note(unused, format!("variations.{name}"));
+            }
+            is_own
+        });
+    }
+}
+
+pub(super) fn environment_args(
+    place: &str,
+    section: &Value,
+) -> Result<EnvironmentArgs, FieldError> {
+    let mut fields = FileFields::new(&format!("{place}.environment"), section)?;
+    fields.know(&["type"]);
+    let of_type = fields.string("type")?;
+    let factory = fields.optional_string(FACTORY)?;
+    if factory
+        .as_deref()
+        .is_some_and(|factory| !is_python_environment(factory))
+    {
+        let wanted = "expected `file.py:factory` or `package.module:factory`";
+        return Err(fields.wrong(FACTORY, section.get(FACTORY), wanted));
+    }
+    let name = factory.clone().unwrap_or_else(|| of_type.clone());
+    let mut environment = EnvironmentArgs {
+        is_python: is_python_environment(&name),
+        has_factory: factory.is_some(),
+        args: Map::from_iter([("environment".to_owned(), name.into())]),
+    };
+    let mut rest = fields.rest();
+    rest.retain(|field, value| field != CAMERAS || !value.is_null());
+    if let Some(own) = rest.get("env_kwargs") {
+        environment
+            .args
+            .insert("env_kwargs".to_owned(), own.clone());
+    }
+    if environment.has_factory {
+        environment.add("type", of_type.into());
+        // Arena has no cameras unless a run asks for them.
+        environment.add(CAMERAS, false.into());
+    }
+    for (field, value) in rest.into_iter().filter(|(field, _)| field != "env_kwargs") {
+        if environment.has_factory && field == CAMERAS {
+            environment.add_argument(CAMERAS, value.clone());
+        }
+        environment.add(&field, value);
+    }
+    Ok(environment)
+}
+
+/// Distributes the fields of `environment_builder`: some are the job's, the others arguments of the
+/// environment, as in Arena's old jobs files.
+pub(super) fn builder_args(
+    place: &str,
+    builder: Map<String, Value>,
+    job: &mut Map<String, Value>,
+    mut environment: EnvironmentArgs,
+    unused: Unused,
+) -> Result<(), FieldError> {
+    let file = format!("{place}.environment_builder.{RECORDED_FILE}");
+    refuse_recorded(&file, builder.get(RECORDED_FILE))?;
+    let known = [BUILDER, OF_SIMULATOR].concat();
+    for (field, value) in builder.into_iter().filter(|(_, value)| !value.is_null()) {
+        let is_read = !environment.is_python || environment.has_factory;
+        match field.as_str() {
+            "num_envs" => {
+                let value = number(&value);
+                // A process of Isaac Sim has all environments of a rank.
+                if environment.has_factory && !environment.args.contains_key(PER_PROCESS) {
+                    environment.add(PER_PROCESS, value.clone());
+                }
+                environment.add(&field, value);
+            }
+            "seed" => drop(job.insert(field, number(&value))),
+            "language_instruction" => drop(job.insert(field, value)),
+            // Datasets have whole trajectories, unless there is an option against it.
+            "record_trajectories" if value == true => {}
+            other if OF_SIMULATOR.contains(&other) && is_read => environment.add(&field, value),
+            other if !known.contains(&other) && similar_to(other, &known) => {
+                let section = Value::Object(Map::from_iter([(field.clone(), value)]));
+                let place = format!("{place}.environment_builder");
+                return Err(FileFields::new(&place, &section)?.unknown(&field, &known));
+            }
+            _ => note(unused, format!("environment_builder.{field}")),
+        }
+    }
+    job.insert("arena_env_args".to_owned(), environment.args.into());
+    Ok(())
+}
+
+/// Refuses files with recorded samples. In Arena, their rows say how many episodes there are, and
+/// what each of them varies, so that no other length of the run would be right.
+pub(super) fn refuse_recorded(place: &str, files: Option<&Value>) -> Result<(), FieldError> {
+    let is_empty = |files: &Value| files.is_null() || files.as_array().is_some_and(Vec::is_empty);
+    match files {
+        Some(files) if !is_empty(files) => {
+            let reason = "recorded samples of variations cannot be repeated here: only Arena reads \
+                          these files, whose rows say how many episodes there are; remove it to \
+                          run with new samples";
+            Err(refusal(place, reason.to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
