@@ -1,7 +1,9 @@
 //! Tests of `rrun doctor`, with a rank binary and interpreters that are shell scripts.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -59,7 +61,7 @@ impl Installed {
         command
             .env("RRUN_SIMULATORS", self.path("simulators"))
             .env("RRUN_POLICIES", self.path("policies"));
-        command.output().unwrap()
+        output_of_copy(&mut command)
     }
 
     fn checked(&self, words: &[&str]) -> Checked {
@@ -116,6 +118,21 @@ fn write_script(path: &Path, text: &str) {
         .args([path.as_os_str(), text.as_ref()])
         .status();
     assert!(made.unwrap().success());
+}
+
+/// Runs a program that was just copied. Another test may have started a process while the copy was
+/// open for writing; until that process runs its own program, this one is busy.
+fn output_of_copy(command: &mut Command) -> Output {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match command.output() {
+            Err(err) if err.kind() == ErrorKind::ExecutableFileBusy => {
+                assert!(Instant::now() < deadline, "the program stays busy");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done.expect("rrun starts"),
+        }
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::page::files;
 use crate::page::shared::{Look, NamedFiles, Shared};
 
 /// Time between two looks, at least.
@@ -200,7 +201,7 @@ fn pictures(shared: &Shared) -> (BTreeSet<(usize, usize)>, String) {
 fn note_hangs(hangs: &mut BTreeMap<u64, String>, shared: &Shared) {
     let first = hangs.keys().next_back().map_or(1, |last| last + 1);
     for number in first..MOST_HANGS {
-        let Ok(text) = super::files::beginning(&shared.folder.hang_report(number), HANG_CHARS)
+        let Ok(text) = files::beginning(&shared.folder.hang_report(number), HANG_CHARS)
         else {
             return;
         };
