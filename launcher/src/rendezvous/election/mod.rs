@@ -17,7 +17,8 @@
 //!
 //! **Quorum.** A host needs the votes of more than half of `base`. Of an even number, half is
 //! enough if it includes the node that hosted when the round began: both halves cannot. Nodes that
-//! have left in an orderly way neither vote nor count. Of two nodes the host alone is a quorum, and
+//! leave in an orderly way vote no more from the moment at which they begin to, and do not count
+//! once the state says that they have left. Of two nodes the host alone is a quorum, and
 //! the other node is none.
 //!
 //! **Rounds.** The ranks of a round start when each of its nodes has acknowledged that it knows the
@@ -43,7 +44,9 @@
 //! a flapping cable of one node does not bring down a host that the others reach. Nodes poll in the
 //! order of their ranks, one [`STEP`] apart, so the lowest rank that a quorum reaches is elected.
 //! A host that hears of a promise beyond its epoch, from a vote that came to nothing, asks for an
-//! epoch later still and keeps its store; otherwise the node that promised could never return.
+//! epoch later still and keeps its store; otherwise the node that promised could never return. It
+//! does so once in a [`STEP`] at most: three hosts that call each other would otherwise answer every
+//! question with two.
 //! Hosts announce themselves to `base`, so a host that was cut off hears from its successor, closes
 //! its store and joins as any other node. If the successor is lost already, it hears from those who
 //! have seen its state, and votes with them.
@@ -133,6 +136,10 @@ pub struct Election {
     due: Option<Instant>,
     /// When this node asked all others for their host last.
     sought: Option<Instant>,
+    /// When this node last asked for votes because it was called while it hosted.
+    answered: Option<Instant>,
+    /// Whether this node leaves, and neither votes nor asks for votes.
+    is_leaving: bool,
     /// The endpoint of the launch, if this is not the node that opened its store there.
     endpoint: Option<Contact>,
 }
@@ -166,6 +173,8 @@ impl Election {
             votes: None,
             due: None,
             sought: None,
+            answered: None,
+            is_leaving: false,
             endpoint: None,
         }
     }
@@ -198,6 +207,14 @@ impl Election {
             endpoint: self.endpoint,
             ..followed
         }
+    }
+
+    /// Ends the part of this node in elections: it leaves the launch. Others may know that already,
+    /// and not count it any more, so from now on it must not vote.
+    pub fn leave(&mut self) {
+        self.is_leaving = true;
+        self.votes = None;
+        self.willing.clear();
     }
 
     /// Returns when the node needs an [`ElectionEvent::Deadline`].
@@ -297,7 +314,7 @@ impl Election {
     /// Asks who would vote for this node.
     fn poll(&mut self, now: Instant) -> Vec<ElectionAction> {
         self.due = Some(now + self.pause());
-        if !self.is_elector() {
+        if !self.is_elector() || self.is_leaving {
             return self.to_all(&Ballot::Seek);
         }
         self.willing = BTreeSet::from([self.me.id.clone()]);

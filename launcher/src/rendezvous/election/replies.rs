@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::rendezvous::election::electorate::Contact;
 use crate::rendezvous::election::message::{Ballot, Message};
-use crate::rendezvous::election::{Election, ElectionAction, Role};
+use crate::rendezvous::election::{Election, ElectionAction, Role, STEP};
 
 /// A promise further beyond the own epoch than this is not believed: nodes ask once a second at
 /// most, and an overflow must not be in reach of a stranger.
@@ -46,7 +46,9 @@ impl Election {
             (Ballot::Poll | Ballot::Seek | Ballot::Ask { .. }, Role::Hosting { epoch }) => {
                 self.called(&message, epoch, now)
             }
-            (Ballot::Poll, Role::Seeking) if message.seen >= self.known.seen => {
+            (Ballot::Poll, Role::Seeking)
+                if message.seen >= self.known.seen && !self.is_leaving =>
+            {
                 vec![self.send(from, Ballot::Willing)]
             }
             (Ballot::Willing, Role::Seeking) if self.willing.contains(&self.me.id) => {
@@ -79,7 +81,7 @@ impl Election {
             Role::Seeking => true,
             Role::Hosting { .. } => false,
         };
-        is_free && has_no_other_host && message.seen >= self.known.seen
+        is_free && has_no_other_host && message.seen >= self.known.seen && !self.is_leaving
     }
 
     fn vote(&mut self, candidate: Contact, epoch: u64, now: Instant) -> Vec<ElectionAction> {
@@ -107,6 +109,10 @@ impl Election {
         if message.highest() <= epoch {
             return vec![self.send(message.from.clone(), Ballot::Host { epoch })];
         }
+        if self.is_leaving || self.answered.is_some_and(|at| now < at + STEP) {
+            return Vec::new();
+        }
+        self.answered = Some(now);
         let asked = self.votes.as_ref().map(|(asked, _)| *asked);
         match asked {
             // The votes are under way, or were lost: the same question again does no harm.

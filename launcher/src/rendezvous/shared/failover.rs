@@ -145,6 +145,13 @@ impl SharedRendezvous<'_> {
         self.failover.is_some() && is_possible && !self.is_over
     }
 
+    /// Ends the part of this node in elections.
+    pub(super) fn leave_elections(&mut self) {
+        if let Some(failover) = &mut self.failover {
+            failover.election.leave();
+        }
+    }
+
     /// Tells the election what the state says.
     pub(super) fn learn(&mut self) {
         if let Some(failover) = &mut self.failover {

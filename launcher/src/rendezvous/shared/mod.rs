@@ -234,6 +234,7 @@ impl<'a> SharedRendezvous<'a> {
             RendezvousCommand::Done => JoinEvent::Done,
             RendezvousCommand::Leave { why } => {
                 self.is_over = true;
+                self.leave_elections();
                 // No node can go on without the store; a reason tells the others more than a store
                 // that is gone.
                 let closes = why.filter(|_| self.store_endpoint.server.is_some());

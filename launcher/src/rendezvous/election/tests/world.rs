@@ -22,6 +22,19 @@ pub struct Started {
     pub first: Option<NodeId>,
 }
 
+impl Started {
+    /// Returns the round of a state in which it has begun.
+    fn of(state: &RendezvousState, node: usize) -> Started {
+        let ids = state.world.iter().map(|(id, _)| id.clone());
+        Started {
+            node,
+            round: state.round,
+            world: ids.collect(),
+            first: state.base.as_ref().map(|base| base.first.clone()),
+        }
+    }
+}
+
 pub struct SimulatedNode {
     pub member: Member,
     pub election: Election,
@@ -34,8 +47,6 @@ pub struct SimulatedNode {
     pub is_alive: bool,
     /// It was told to end, whether or not it has a store to say so.
     pub is_leaving: bool,
-    /// It ended in an orderly way.
-    pub has_left: bool,
     /// Told to stop its ranks, and to join again.
     pub must_join: bool,
     /// The highest epoch of any state that it has used.
@@ -52,6 +63,8 @@ pub struct World {
     /// One of so many replies of a store is lost after the request was executed; 0 for none.
     pub loss: usize,
     pub started: Vec<Started>,
+    /// The rounds that have begun in some store, whether or not a node has heard of it.
+    pub begun: Vec<Started>,
     /// The host of each epoch.
     pub hosts: std::collections::BTreeMap<u64, usize>,
 }
@@ -100,7 +113,6 @@ impl World {
                 server: (index == 0).then(|| first.clone()),
                 is_alive: true,
                 is_leaving: false,
-                has_left: false,
                 must_join: true,
                 followed: 0,
             }
@@ -113,6 +125,7 @@ impl World {
             mail: Vec::new(),
             loss: 0,
             started: Vec::new(),
+            begun: Vec::new(),
             hosts: [(0, 0)].into(),
         }
     }
@@ -178,11 +191,7 @@ impl World {
                     }),
                     JoinAction::Joined(place) => self.start(node, place.round),
                     JoinAction::Changed(_) => self.nodes[node].must_join = true,
-                    JoinAction::Left => {
-                        self.nodes[node].is_alive = false;
-                        self.nodes[node].has_left = true;
-                    }
-                    JoinAction::Over { .. } | JoinAction::TimedOut { .. } => {
+                    JoinAction::Left | JoinAction::Over { .. } | JoinAction::TimedOut { .. } => {
                         self.nodes[node].is_alive = false;
                     }
                 }
@@ -191,14 +200,9 @@ impl World {
     }
 
     fn start(&mut self, node: usize, round: u64) {
-        let view = &self.nodes[node].view;
-        let ids = view.world.iter().map(|(id, _)| id.clone());
-        self.started.push(Started {
-            node,
-            round,
-            world: ids.collect(),
-            first: view.base.as_ref().map(|base| base.first.clone()),
-        });
+        let started = Started::of(&self.nodes[node].view, node);
+        assert_eq!(started.round, round);
+        self.started.push(started);
     }
 
     /// Compares and sets. Returns whether the node got the reply.
@@ -208,6 +212,10 @@ impl World {
         };
         let host = self.nodes[node].link.expect("it was read from there");
         if current == self.nodes[node].view {
+            let is_new = current.round != next.round || !current.has_begun();
+            if next.has_begun() && is_new {
+                self.begun.push(Started::of(&next, host));
+            }
             self.nodes[host].server = Some(next);
         }
         if host != node && self.loss > 0 && self.random.one_in(self.loss) {
@@ -231,6 +239,7 @@ impl World {
             match action {
                 ElectionAction::Send { to, message } => {
                     self.mail.push((node, index(&to.id), message));
+                    assert!(self.mail.len() < 10_000, "messages multiply");
                 }
                 ElectionAction::Follow { host, .. } => self.follow(node, index(&host.id)),
                 ElectionAction::Host { epoch } => self.host(node, epoch),
@@ -288,6 +297,7 @@ impl World {
         if self.nodes[node].is_alive && !self.nodes[node].election.is_seeking() {
             self.nodes[node].is_leaving = true;
             self.nodes[node].must_join = false;
+            self.nodes[node].election.leave();
             self.join(node, JoinEvent::Leave { closes: None });
         }
     }
@@ -313,12 +323,16 @@ impl World {
         }
     }
 
-    /// Checks that the rounds that have started are one history: no number has two meanings, and
-    /// each round includes a quorum of the one before.
+    /// Checks that the rounds that have begun are one history: no number has two meanings, and each
+    /// round includes a quorum of the one before. Ranks start in such rounds alone.
     pub fn is_one_history(&self) {
         let mut rounds = std::collections::BTreeMap::new();
+        for begun in &self.begun {
+            let known = rounds.entry(begun.round).or_insert(begun);
+            assert_eq!(known.world, begun.world, "round {}", begun.round);
+        }
         for started in &self.started {
-            let known = rounds.entry(started.round).or_insert(started);
+            let known = rounds.get(&started.round).expect("it has begun");
             assert_eq!(known.world, started.world, "round {}", started.round);
             assert!(started.world.contains(&id(started.node)));
         }
@@ -328,9 +342,10 @@ impl World {
                 nodes: pair[0].world.iter().map(|id| contact(index(id))).collect(),
                 first: pair[0].first.clone().expect("the round has begun"),
             };
-            // Who is in the later round left after it began.
+            // Who is in the later round left after it began. The state may say that a node has left
+            // that has not heard of it.
             let has_left =
-                |id: &NodeId| self.nodes[index(id)].has_left && !pair[1].world.contains(id);
+                |id: &NodeId| self.nodes[index(id)].is_leaving && !pair[1].world.contains(id);
             let retired = pair[0]
                 .world
                 .iter()
