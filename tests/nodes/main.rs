@@ -8,7 +8,6 @@ mod elastic;
 mod fixed;
 mod foreign;
 mod gloo;
-mod hosts;
 mod isolation;
 mod lab;
 mod losses;

@@ -36,7 +36,6 @@ impl SimulatedWorld {
                 node_rank: 0,
                 role: "default".to_owned(),
                 nproc: index + 1,
-                peer_port: None,
             };
             Member::new(id(index), node_info, settings)
         };
