@@ -201,8 +201,7 @@ fn pictures(shared: &Shared) -> (BTreeSet<(usize, usize)>, String) {
 fn note_hangs(hangs: &mut BTreeMap<u64, String>, shared: &Shared) {
     let first = hangs.keys().next_back().map_or(1, |last| last + 1);
     for number in first..MOST_HANGS {
-        let Ok(text) = files::beginning(&shared.folder.hang_report(number), HANG_CHARS)
-        else {
+        let Ok(text) = files::beginning(&shared.folder.hang_report(number), HANG_CHARS) else {
             return;
         };
         hangs.insert(number, text);
