@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -123,12 +123,12 @@ fn write_script(path: &Path, text: &str) {
 /// Runs a program that was just copied. Another test may have started a process while the copy was
 /// open for writing; until that process runs its own program, this one is busy.
 fn output_of_copy(command: &mut Command) -> Output {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = SystemTime::now() + Duration::from_secs(20);
     loop {
         match command.output() {
             Err(err) if err.kind() == ErrorKind::ExecutableFileBusy => {
-                assert!(Instant::now() < deadline, "the program stays busy");
-                std::thread::sleep(Duration::from_millis(10));
+                assert!(SystemTime::now() < deadline, "the program stays busy");
+                std::thread::yield_now();
             }
             done => return done.expect("rrun starts"),
         }
