@@ -97,6 +97,10 @@ fn the_same_policy_passes_before_its_last_episode() {
     assert!(text.contains("note: passed after "), "{text}");
     assert!(!text.contains("missing"), "{text}");
 
+    let certificate = std::fs::read_to_string(certify(&eval)).unwrap();
+    assert!(certificate.contains("\"complete\":false"), "{certificate}");
+    assert!(certificate.contains("because the run was stopped early"));
+
     let path = expert.folder().root().display().to_string();
     let again = Eval::new(&tasks("scripted", 240))
         .nproc(2)

@@ -224,8 +224,11 @@ fn raw_observations_become_the_references_actions() {
                     .iter()
                     .fold(0.0f32, |largest, value| largest.max(value.abs()));
                 let apart = difference(&action.values, &wanted);
+                // CPUs with and without instructions for bfloat16, which has 8 bits, round sums
+                // differently.
+                let tolerance = if kind == Kind::BFloat16 { 3e-2 } else { 2e-5 };
                 assert!(
-                    apart <= 2e-5 * f64::from(largest.max(1.0)),
+                    apart <= tolerance * f64::from(largest.max(1.0)),
                     "{} {index} {}: {apart:e}",
                     dir.display(),
                     action.key

@@ -138,6 +138,14 @@ fn job(merged: &Merged, job: &Job, findings: &mut Vec<String>) -> Result<Certifi
     merged.each_episode_of(job, |episode| {
         episodes.push(CertifiedEpisode::from(&episode))
     })?;
+    let planned = job.selected(count);
+    if merged.decision().is_some() && (episodes.len() as u64) < planned {
+        findings.push(format!(
+            "{}: {} of {planned} episodes were run, because the run was stopped early (--stop-when)",
+            job.name,
+            episodes.len()
+        ));
+    }
     let mut entry = jobs::file::entry(job);
     entry.remove("video_cfg");
     let lines = merged.lines(job.index);
