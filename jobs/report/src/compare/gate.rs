@@ -169,6 +169,7 @@ impl fmt::Display for GateResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::simulated::Numbers;
     use proptest::prelude::*;
 
     const FIVE: Gate = Gate { margin: 0.05 };
@@ -224,19 +225,6 @@ mod tests {
             assert!(needed > count, "{counts:?}: {needed}");
             let more = FIVE.decided(scaled(pairs(counts), needed));
             assert!(more.is_some(), "{counts:?}: {needed}");
-        }
-    }
-
-    /// Numbers in [0, 1) from SplitMix64 (Steele, Lea and Flood 2014).
-    struct Numbers(u64);
-
-    impl Numbers {
-        fn next(&mut self) -> f64 {
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
         }
     }
 

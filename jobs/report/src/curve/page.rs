@@ -9,10 +9,10 @@
 //! Horizontal positions are percentages of the width, so that the plot is right at any width
 //! without scaling. A content security policy allows the page's own styles by their hashes.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, html};
 
 use crate::curve::{Curve, Point, Score};
-use crate::page::document::STYLE;
+use crate::page::document::{STYLE, head};
 use crate::page::number;
 
 /// Rules in addition to [`STYLE`].
@@ -44,16 +44,7 @@ pub(super) fn render(curve: &Curve) -> String {
     let document = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="color-scheme" content="light dark";
-                meta name="referrer" content="no-referrer";
-                title { (title) " · rrun watch" }
-                style { (PreEscaped(STYLE)) }
-                style { (PreEscaped(CURVE_STYLE)) }
-            }
+            (head(POLICY, &html! { title { (title) " · rrun watch" } }, &[STYLE, CURVE_STYLE]))
             body {
                 header { (headline(curve, title)) }
                 main {

@@ -28,7 +28,7 @@ const MOST_REASONS: usize = 3;
 pub struct TextSize {
     /// Characters of a line.
     pub columns: usize,
-    /// Lines.
+    /// Number of lines that fit.
     pub rows: usize,
 }
 

@@ -146,17 +146,11 @@ impl MergedState {
             .collect();
         let renumbered = |name: Option<Name>| name.map(|name| numbers[name.index()]);
         for (index, record) in scan.episodes {
-            let Some(job) = self
-                .positions
-                .get(&index)
-                .and_then(|position| self.jobs.get_mut(*position))
-            else {
-                self.strangers += 1;
-                continue;
-            };
-            job.is_settled = false;
             let (dataset, video) = (renumbered(record.dataset), renumbered(record.video));
             let instruction = numbers[record.instruction.index()];
+            let Some(job) = self.job_of_line(index) else {
+                continue;
+            };
             job.episodes.push(EpisodeRecord {
                 dataset,
                 video,
@@ -188,6 +182,19 @@ impl MergedState {
         }
     }
 
+    /// Returns the job that a line is about, which is not settled any more. Counts the line if the
+    /// plan has no such job.
+    fn job_of_line(&mut self, index: JobIndex) -> Option<&mut JobLines> {
+        let position = self.positions.get(&index).copied();
+        let Some(position) = position.filter(|position| *position < self.jobs.len()) else {
+            self.strangers += 1;
+            return None;
+        };
+        let job = &mut self.jobs[position];
+        job.is_settled = false;
+        Some(job)
+    }
+
     fn other(&mut self, Other { line, place, .. }: Other) {
         let index = match &line {
             Line::JobStart(start) => start.job_index,
@@ -197,15 +204,9 @@ impl MergedState {
             Line::Decision(decision) => return self.decisions.push((**decision).clone()),
             _ => return,
         };
-        let Some(job) = self
-            .positions
-            .get(&index)
-            .and_then(|position| self.jobs.get_mut(*position))
-        else {
-            self.strangers += 1;
+        let Some(job) = self.job_of_line(index) else {
             return;
         };
-        job.is_settled = false;
         match line {
             Line::JobStart(start) => job.starts.push(start),
             Line::JobEnd(end) => job.ends.push(end),

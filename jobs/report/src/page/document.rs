@@ -38,15 +38,7 @@ impl Document<'_> {
         let document = html! {
             (DOCTYPE)
             html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta http-equiv="Content-Security-Policy" content=(POLICY);
-                    meta name="color-scheme" content="light dark";
-                    meta name="referrer" content="no-referrer";
-                    title { (self.title) " · rrun" }
-                    style { (PreEscaped(STYLE)) }
-                }
+                (head(POLICY, &html! { title { (self.title) " · rrun" } }, &[STYLE]))
                 body {
                     a.skip href={ "#" (self.first) } { "Skip to the results" }
                     header { (self.header) }
@@ -60,6 +52,21 @@ impl Document<'_> {
             }
         };
         document.into_string()
+    }
+}
+
+/// Renders the head of a page. `title` is its title, and what else comes before the styles.
+pub(crate) fn head(policy: &str, title: &Markup, styles: &[&str]) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta http-equiv="Content-Security-Policy" content=(policy);
+            meta name="color-scheme" content="light dark";
+            meta name="referrer" content="no-referrer";
+            (title)
+            @for style in styles { style { (PreEscaped(style)) } }
+        }
     }
 }
 

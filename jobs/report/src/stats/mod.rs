@@ -5,6 +5,8 @@ pub mod binomial;
 pub mod matched;
 mod normal;
 pub mod paired;
+#[cfg(test)]
+pub(crate) mod simulated;
 pub mod two_sample;
 
 /// The 97.5 % quantile of the normal distribution, for two-sided intervals of 95 %.

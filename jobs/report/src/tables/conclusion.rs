@@ -105,15 +105,11 @@ fn without_variations(report: &Report) -> String {
     let controls = || jobs.iter().filter(|job| job.variant_of.is_none());
     let solved: u64 = controls().map(|job| job.rates.successes).sum();
     let episodes: u64 = controls().map(|job| job.rates.episodes).sum();
-    let Some([low, high]) = wilson95(solved, episodes) else {
+    let Some(interval) = wilson95(solved, episodes) else {
         return String::new();
     };
-    format!(
-        "\nwithout variations: {:.1} % solved (95 %: {:.1} to {:.1}), {solved} of {episodes}",
-        100.0 * solved as f64 / episodes as f64,
-        low * 100.0,
-        high * 100.0
-    )
+    let share = solved_share(solved as f64 / episodes as f64, interval);
+    format!("\nwithout variations: {share}, {solved} of {episodes}")
 }
 
 fn of_policy(report: &Report, policy: &PolicyRates) -> String {
@@ -126,9 +122,13 @@ fn of_policy(report: &Report, policy: &PolicyRates) -> String {
 }
 
 fn solved(rates: &Rates) -> String {
-    let (Some(rate), Some([low, high])) = (rates.success_rate, rates.wilson95) else {
+    let (Some(rate), Some(interval)) = (rates.success_rate, rates.wilson95) else {
         return String::new();
     };
+    solved_share(rate, interval)
+}
+
+fn solved_share(rate: f64, [low, high]: [f64; 2]) -> String {
     format!(
         "{:.1} % solved (95 %: {:.1} to {:.1})",
         rate * 100.0,

@@ -28,22 +28,22 @@
 //! the [gate](crate::compare::gate) of a comparison of whole runs.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use jobs::claim::Claim;
 use jobs::eval_args::EvalArgs;
-use jobs::job::{Job, JobIndex, Length, Status};
+use jobs::job::{Job, JobIndex, Status};
 use jobs::journal::{Decision, Question, Verdict};
 use jobs::plan::RunPlan;
-use jobs::seed;
 use jobs::table::{MAX_ROWS, grid};
 
-use crate::compare::side::EpisodeResult;
+use crate::compare::sequential::paired_job::{Ended, PairedJob, Rate};
+use crate::compare::sequential::reference::Reference;
 use crate::compare::{Side, SideError};
 use crate::stats::anytime::PairedSums;
-use crate::stats::binomial::clopper_pearson;
 use crate::stats::paired::PairCounts;
-use crate::stats::wilson95;
+
+mod paired_job;
+mod reference;
 
 /// The question of a sequential test, and how certain its answer has to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,133 +141,6 @@ pub struct SequentialComparison {
     counts: PairCounts,
     errors: u64,
     verdict: Verdict,
-}
-
-/// What a run is compared with.
-#[derive(Clone, Debug)]
-enum Reference {
-    /// A run, as the command line named it.
-    Run(String),
-    /// A published rate of all jobs together, with its interval.
-    Claim { claim: Claim, interval: [f64; 2] },
-}
-
-/// A job of the run.
-#[derive(Clone, Debug)]
-struct PairedJob {
-    /// Jobs with the same stream of seeds form a cluster.
-    cluster: u64,
-    /// Outcomes of the reference by episode; `None` for an error. With a claim, nothing was solved:
-    /// the difference is this run's rate.
-    reference: Vec<Option<bool>>,
-    /// Outcomes of this run by episode, as far as they have ended.
-    ended: Vec<Option<Ended>>,
-    name: String,
-    /// All episodes of the reference, whether they have a pair or not; empty with a claim.
-    rates_of_reference: Rate,
-}
-
-/// Solved episodes of a job, and all of them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rate {
-    solved: u64,
-    episodes: u64,
-}
-
-/// How an episode of this run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
-    Scored(bool),
-    Error,
-}
-
-impl SequentialTest {
-    /// Returns the verdict if these differences are enough for one.
-    fn verdict(self, sums: &PairedSums) -> Option<Verdict> {
-        let Self { margin, level, .. } = self;
-        let half = level / 2.0;
-        match self.question {
-            Question::Regression if sums.is_above(-margin, half) => Some(Verdict::Passed),
-            Question::Regression if sums.is_below(0.0, half) => Some(Verdict::Regression),
-            Question::Reproduction
-                if sums.is_above(-margin, level) && sums.is_below(margin, level) =>
-            {
-                Some(Verdict::Same)
-            }
-            Question::Reproduction if sums.is_above(0.0, half) || sums.is_below(0.0, half) => {
-                Some(Verdict::Different)
-            }
-            Question::Regression | Question::Reproduction => None,
-        }
-    }
-
-    /// Returns the verdict about the rate of a run, if it is enough for one. `low` and `high` are the
-    /// interval of the claimed rate.
-    fn verdict_of_claim(self, sums: &PairedSums, [low, high]: [f64; 2]) -> Option<Verdict> {
-        let Self { margin, level, .. } = self;
-        // The claim has half of the level, and each side of this run's rate a quarter.
-        let is_above = |rate: f64| rate <= -1.0 || sums.is_above(rate, level / 4.0);
-        let is_below = |rate: f64| rate >= 1.0 || sums.is_below(rate, level / 4.0);
-        match self.question {
-            Question::Regression if is_above(high - margin) => Some(Verdict::Passed),
-            Question::Regression if is_below(low) => Some(Verdict::Regression),
-            Question::Reproduction if is_above(high - margin) && is_below(low + margin) => {
-                Some(Verdict::Same)
-            }
-            Question::Reproduction if is_above(high) || is_below(low) => Some(Verdict::Different),
-            Question::Regression | Question::Reproduction => None,
-        }
-    }
-}
-
-impl Reference {
-    fn of_claim(claim: Claim, test: SequentialTest) -> Self {
-        let interval = clopper_pearson(claim.solved, claim.episodes, test.level / 2.0);
-        Self::Claim { claim, interval }
-    }
-
-    fn verdict(&self, test: SequentialTest, sums: &PairedSums) -> Option<Verdict> {
-        match self {
-            Self::Run(_) => test.verdict(sums),
-            Self::Claim { interval, .. } => test.verdict_of_claim(sums, *interval),
-        }
-    }
-
-    /// Returns the confidence sequence of the rate of this run minus that of the reference.
-    fn interval(&self, test: SequentialTest, sums: &PairedSums) -> [f64; 2] {
-        match self {
-            Self::Run(_) => sums.interval(test.level),
-            Self::Claim { interval, .. } => {
-                // The sequence is that of a mean from −1 to 1, and a rate is at least 0.
-                let [low, high] = sums.interval(test.level / 2.0).map(|rate| rate.max(0.0));
-                [low - interval[1], high - interval[0]]
-            }
-        }
-    }
-
-    fn difference(&self, counts: &PairCounts) -> Option<f64> {
-        let difference = counts.difference()?;
-        Some(match self {
-            Self::Run(_) => difference,
-            Self::Claim { claim, .. } => difference - claim.rate(),
-        })
-    }
-
-    fn claim(&self) -> Option<Claim> {
-        match self {
-            Self::Run(_) => None,
-            Self::Claim { claim, .. } => Some(*claim),
-        }
-    }
-}
-
-impl fmt::Display for Reference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Run(name) => f.write_str(name),
-            Self::Claim { claim, .. } => write!(f, "{claim}"),
-        }
-    }
 }
 
 impl SequentialComparison {
@@ -474,94 +347,8 @@ impl SequentialComparison {
     }
 }
 
-impl PairedJob {
-    fn without_reference(job: &Job, seed: u64) -> Result<Self, ReferenceError> {
-        let count = episodes(job)? as usize;
-        Ok(Self {
-            cluster: seed::episode(seed, job, 0),
-            name: job.name.clone(),
-            rates_of_reference: Rate::default(),
-            ended: vec![None; count],
-            reference: vec![Some(false); count],
-        })
-    }
-
-    fn new(job: &Job, seed: u64, reference: &Side) -> Result<Self, ReferenceError> {
-        let (name, path) = (job.name.clone(), reference.path().display().to_string());
-        let count = episodes(job)?;
-        let Some(side) = reference.jobs.get(&job.name) else {
-            return Err(ReferenceError::NoJob {
-                reference: path,
-                job: name,
-            });
-        };
-        let Some(first) = side.episodes.first().filter(|first| first.episode == 0) else {
-            return Err(ReferenceError::NoEpisode {
-                reference: path,
-                job: name,
-            });
-        };
-        if first.seed != seed::episode(seed, job, 0) {
-            return Err(ReferenceError::Seeds {
-                reference: path,
-                job: name,
-            });
-        }
-        let is_paired = |(number, result): &(u64, &EpisodeResult)| {
-            result.episode == *number && result.seed == seed::episode(seed, job, *number)
-        };
-        let outcomes: Vec<_> = (0..count)
-            .zip(&side.episodes)
-            .take_while(is_paired)
-            .map(|(_, result)| result.solved)
-            .collect();
-        Ok(Self {
-            cluster: first.seed,
-            name,
-            rates_of_reference: Rate::of(side.episodes.iter().map(|result| result.solved)),
-            ended: vec![None; outcomes.len()],
-            reference: outcomes,
-        })
-    }
-}
-
-impl Rate {
-    /// Counts episodes; one that ended with an error is not solved.
-    fn of(outcomes: impl Iterator<Item = Option<bool>>) -> Self {
-        outcomes.fold(Self::default(), |rate, solved| Self {
-            solved: rate.solved + u64::from(solved == Some(true)),
-            episodes: rate.episodes + 1,
-        })
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { solved, episodes } = *self;
-        match wilson95(solved, episodes) {
-            None => write!(f, "-"),
-            Some([low, high]) => write!(
-                f,
-                "{:.1} %, {solved} of {episodes} ({:.1} to {:.1})",
-                100.0 * solved as f64 / episodes as f64,
-                low * 100.0,
-                high * 100.0
-            ),
-        }
-    }
-}
-
 fn pending(jobs: &[Job]) -> impl Iterator<Item = &Job> {
     jobs.iter().filter(|job| job.status == Status::Pending)
-}
-
-fn episodes(job: &Job) -> Result<u64, ReferenceError> {
-    match job.length {
-        Length::Episodes(count) => Ok(count),
-        Length::Steps(_) | Length::Policy => Err(ReferenceError::Uncounted {
-            job: job.name.clone(),
-        }),
-    }
 }
 
 /// Returns the number of jobs of each cluster.

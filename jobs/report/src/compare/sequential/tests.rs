@@ -1,9 +1,13 @@
 use std::ops::Range;
 
+use jobs::job::Length;
+use jobs::seed;
 use serde_json::json;
 
 use super::*;
+use crate::compare::side::EpisodeResult;
 use crate::compare::side::SideJob;
+use crate::stats::simulated::Numbers;
 
 const TEST: SequentialTest = SequentialTest {
     question: Question::Regression,
@@ -274,16 +278,9 @@ fn a_claim_of_few_episodes_cannot_be_reproduced_closely() {
     assert!(smallest > 0.4, "{smallest}");
 }
 
-/// Numbers in [0, 1) from SplitMix64 (Steele, Lea and Flood 2014).
-struct Numbers(u64);
-
 impl Numbers {
     fn is_below(&mut self, share: f64) -> bool {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / ((1_u64 << 53) as f64) < share
+        self.next() < share
     }
 
     fn solved(&mut self, episodes: u64, rate: f64) -> u64 {

@@ -16,7 +16,7 @@ use crate::Report;
 use crate::live::LiveView;
 use crate::page::Zone;
 use crate::page::document::{STYLE, Section};
-use crate::page::{origin, sections};
+use crate::page::{document, origin, sections};
 
 mod door;
 mod environments;
@@ -198,17 +198,9 @@ impl LiveDocument<'_> {
 
 /// Renders the head of a document.
 fn prelude(policy: &str, title: &str) -> Markup {
-    html! {
-        head {
-            meta charset="utf-8";
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            meta http-equiv="Content-Security-Policy" content=(policy);
-            meta name="color-scheme" content="light dark";
-            meta name="referrer" content="no-referrer";
-            link rel="icon" href="data:,";
-            title { (title) " · rrun live" }
-            style { (PreEscaped(STYLE)) }
-            style { (PreEscaped(LIVE_STYLE)) }
-        }
-    }
+    let title = html! {
+        link rel="icon" href="data:,";
+        title { (title) " · rrun live" }
+    };
+    document::head(policy, &title, &[STYLE, LIVE_STYLE])
 }
