@@ -18,6 +18,7 @@ use launcher::cli::{self, Cli, CliError, CliRequest, Environment, built_in};
 use launcher::dry_run;
 use launcher::generated::{completion, man};
 use launcher::node::Node;
+use launcher::page::LivePage;
 use launcher::partial_report;
 use launcher::plan::error::PlanError;
 use launcher::plan::eval::EvalPlan;
@@ -155,6 +156,8 @@ fn run(plan: &LaunchPlan, env: &Environment) -> Result<LaunchEnd, ExitCode> {
         // Of several nodes, only that of rank 0 needs the packages.
         if plan.rendezvous.is_none() {
             missing::check_trackers(&eval.tracking, env).map_err(refuse)?;
+            let page = eval.page.as_ref();
+            page.map_or(Ok(()), LivePage::check).map_err(refuse)?;
         }
         taken(plan, &lock).map_err(refuse)?;
         eval.settle(lock.launch()).map_err(refuse)?;

@@ -52,6 +52,30 @@ fn a_gpu_that_is_not_there_is_refused() {
 }
 
 #[test]
+fn a_value_that_an_environment_does_not_take_is_refused() {
+    let mut entry = job("reach", 2, 1);
+    entry["arena_env_args"]["light_intensity"] = "high".into();
+    refused(
+        &Eval::new(&[entry]).nproc(2),
+        1,
+        "`arena_env_args.light_intensity` is \"high\", expected a number from 0 to 10000",
+    );
+}
+
+#[test]
+fn a_page_whose_port_is_taken_is_refused() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let eval = Eval::new(&[job("reach", 2, 1)]).nproc(1);
+    let ended = refused(
+        &eval.words(&["--page-port", &port]),
+        1,
+        &format!("cannot serve the page on 127.0.0.1:{port} (--page-port): Address already in use"),
+    );
+    assert_eq!(ended.stderr.matches("Address already in use").count(), 1);
+}
+
+#[test]
 fn a_flag_that_is_none_is_a_usage_error() {
     let eval = Eval::new(&[job("reach", 2, 1)])
         .nproc(1)

@@ -100,6 +100,20 @@ pub enum JobRefusal {
         /// What is wrong.
         reason: SettingError,
     },
+    /// An argument of the job's environment has a wrong value.
+    #[error("job {index} ({job}): `arena_env_args.{field}` is {found}, {wanted}")]
+    Argument {
+        /// Position of the job in the file.
+        index: usize,
+        /// Name of the job.
+        job: String,
+        /// Name of the argument.
+        field: &'static str,
+        /// What was found, as JSON.
+        found: String,
+        /// What is wanted instead.
+        wanted: String,
+    },
     /// The job cannot have its latency.
     #[error("job {index} ({job}): {reason}")]
     Latency {

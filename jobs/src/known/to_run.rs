@@ -25,6 +25,7 @@ pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), JobRefusal> {
                 reason,
             })?;
         }
+        check_arguments(job)?;
         check_latency(job).map_err(|reason| JobRefusal::Latency {
             index: job.index.0,
             job: job.name.clone(),
@@ -46,19 +47,58 @@ pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), JobRefusal> {
     }
 }
 
+/// Checks the values of the environment's arguments, as far as the launcher knows them: those of the
+/// simulators that run in the ranks. A rank checks them again, with what one says about another.
+fn check_arguments(job: &Job) -> Result<(), JobRefusal> {
+    let Some(simulator) = Simulator::of(&job.environment) else {
+        return Ok(());
+    };
+    let row = simulator.row();
+    let mut environments = row.environments.iter();
+    let environment = environments.find(|row| row.name == job.environment);
+    let wrong = environment
+        .into_iter()
+        .flat_map(|environment| row.arguments_of(environment))
+        .find_map(|argument| {
+            let value = job.env_args.get(argument.name)?;
+            let is_accepted = value.is_null() || argument.kind.accepts(value);
+            (!is_accepted).then_some((argument, value))
+        });
+    match wrong {
+        None => Ok(()),
+        Some((argument, value)) => Err(JobRefusal::Argument {
+            index: job.index.0,
+            job: job.name.clone(),
+            field: argument.name,
+            found: value.to_string(),
+            wanted: argument.kind.wanted().into_owned(),
+        }),
+    }
+}
+
 /// Checks the latency of a job against its policy, and against the lengths of chunks that the job
-/// itself gives. A rank checks it again with those of the policy.
+/// gives, or that are the default. A rank checks it again with those of the policy, which may follow
+/// from a checkpoint.
 fn check_latency(job: &Job) -> Result<(), LatencyError> {
     let Some(latency) = job.latency.filter(|latency| !latency.is_none()) else {
         return Ok(());
     };
-    if let Some(policy) = PolicyType::of(&job.policy_type) {
-        latency::check_policy(policy)?;
-    }
+    let Some(policy) = PolicyType::of(&job.policy_type) else {
+        return Ok(());
+    };
+    latency::check_policy(policy)?;
+    // A file of settings may have other lengths.
+    let has_file = job.policy_config.contains_key(policies::YAML);
+    let default = |field: &str| {
+        let setting = policy.row().setting(field).filter(|_| !has_file)?;
+        setting.default.parse::<u64>().ok()
+    };
     let given = |field: &str| job.policy_config.get(field).and_then(Value::as_u64);
-    let lengths = (given("action_chunk_length"), given("action_horizon"));
-    match (latency.delay, lengths) {
-        (Delay::Steps(steps), (Some(length), Some(horizon))) => {
+    let horizon = given("action_horizon").or_else(|| default("action_horizon"));
+    let length = given("action_chunk_length")
+        .or_else(|| Some(default("action_chunk_length")?.min(horizon?)));
+    match (latency.delay, length, horizon) {
+        (Delay::Steps(steps), Some(length), Some(horizon)) => {
             latency::check(steps, length, horizon)
         }
         _ => Ok(()),
@@ -107,5 +147,60 @@ fn no_camera(job: &Job, camera: &str) -> JobRefusal {
         environment: job.environment.clone(),
         camera: camera.to_owned(),
         known: cameras(job).unwrap_or_default().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::eval_args::EvalArgs;
+    use crate::known::check_to_run;
+
+    /// Returns why a job of the scripted policy is refused, with these fields besides.
+    fn refusal(fields: Value) -> Option<String> {
+        let mut entry = json!({
+            "name": "a", "arena_env_args": {"environment": "push"}, "num_episodes": 1,
+            "policy_type": "scripted",
+        });
+        let all = entry.as_object_mut().expect("it is an object");
+        all.extend(fields.as_object().expect("they are an object").clone());
+        let jobs = crate::file::parse(&json!({"jobs": [entry]})).unwrap();
+        let args = EvalArgs::parse_words(&["--jobs".into(), "a.json".into()]).unwrap();
+        check_to_run(&jobs, &args).err().map(|err| err.to_string())
+    }
+
+    #[test]
+    fn a_wrong_value_of_an_argument_is_refused_before_ranks_start() {
+        let with = |argument: &str, value: Value| {
+            refusal(json!({"arena_env_args": {"environment": "push", argument: value}}))
+        };
+        assert_eq!(with("light_intensity", json!(900)), None);
+        assert_eq!(with("light_intensity", Value::Null), None);
+        assert_eq!(with("unknown", json!("high")), None, "a note tells of it");
+        assert_eq!(
+            with("light_intensity", json!("high")).as_deref(),
+            Some(
+                "job 0 (a): `arena_env_args.light_intensity` is \"high\", expected a number from \
+                 0 to 10000"
+            )
+        );
+        assert_eq!(
+            with("object", json!("cube")).as_deref(),
+            Some("job 0 (a): `arena_env_args.object` is \"cube\", expected one of puck")
+        );
+    }
+
+    #[test]
+    fn a_latency_is_checked_against_the_lengths_that_apply() {
+        let with = |steps: u64, config: Value| {
+            refusal(json!({"latency": {"steps": steps}, "policy_config_dict": config}))
+        };
+        assert_eq!(with(4, json!({})), None);
+        let long = with(5, json!({})).unwrap();
+        assert!(long.contains("expected at most 4: a chunk has 8"), "{long}");
+        assert_eq!(with(3, json!({"action_chunk_length": 5})), None);
+        assert!(with(4, json!({"action_chunk_length": 5})).is_some());
+        assert!(with(1, json!({"action_horizon": 2})).is_some());
     }
 }

@@ -12,10 +12,9 @@ pub enum PageError {
         /// The address.
         address: SocketAddr,
         /// The operating system's error.
-        #[source]
         err: io::Error,
     },
     /// The thread of the page cannot be started.
     #[error("cannot start the thread of the page: {0}")]
-    Thread(#[source] io::Error),
+    Thread(io::Error),
 }

@@ -92,6 +92,18 @@ impl LivePage {
         })
     }
 
+    /// Checks that the address can be used, before a launch writes anything.
+    ///
+    /// # Errors
+    /// Returns [`PageError::Address`] if it cannot.
+    pub fn check(plan: &PagePlan) -> Result<(), PageError> {
+        let address = plan.address();
+        match TcpListener::bind(address) {
+            Ok(_) => Ok(()),
+            Err(err) => Err(PageError::Address { address, err }),
+        }
+    }
+
     /// Returns the address on which the page is served.
     pub fn address(&self) -> SocketAddr {
         self.address

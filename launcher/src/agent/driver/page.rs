@@ -1,7 +1,5 @@
 //! Opens the page of the run, on the first node and before its ranks start.
 
-use jobs::error_chain::chain;
-
 use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LocalRank};
 use crate::page::LivePage;
@@ -24,11 +22,11 @@ impl LaunchDriver<'_> {
                 None
             }
             Err(err) if self.plan.rendezvous.is_none() => {
-                say::error(chain(&err));
+                say::error(err);
                 Some(GroupEvent::NotStarted(LocalRank(0)))
             }
             Err(err) => {
-                say::warning(chain(&err));
+                say::warning(err);
                 None
             }
         }
