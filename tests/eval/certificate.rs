@@ -120,3 +120,55 @@ fn a_simulator_in_python_is_certified_with_its_packages() {
         assert!(versions[package].is_string(), "{package}: {versions}");
     }
 }
+
+#[test]
+fn a_simulator_and_a_python_policy_are_run_again_from_where_they_lie_here() {
+    let (there, clone) = (FreshClone::new(), FreshClone::new());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let fixture = |name: &str| root.join("tests/fixtures").join(name).join("toy.py");
+    copy(&fixture("envs"), &there.path("envs.py"));
+    copy(&fixture("policies"), &there.path("policy.py"));
+    let mut entry = toy(json!({"num_envs": 1}));
+    entry["num_episodes"] = json!(2);
+    entry["arena_env_args"]["environment"] = json!(there.path("envs.py:Toy"));
+    let mut reach = job("reach", 2, 1);
+    reach["policy_type"] = json!("python");
+    reach["policy_config_dict"] = json!({
+        "policy": there.path("policy.py:Toy"), "python": root.join(".venv"),
+    });
+    let eval = Eval::new(&[entry, reach]).nproc(1);
+    eval.run().succeeds();
+    let folder = eval.folder().root().to_string_lossy().into_owned();
+    let (is_made, told) = there.rrun(&["certify", &folder, "--sample", "0"]);
+    assert!(is_made, "{told}");
+
+    copy(&eval.folder().certificate(), &clone.path("c.json"));
+    for name in ["envs.py", "policy.py"] {
+        copy(&there.path(name), &clone.path(name));
+    }
+    let of = |name: &str| {
+        let (there, here) = (there.path(name), clone.path(name));
+        format!("{}={}", there.display(), here.display())
+    };
+    let (simulator, policy) = (of("envs.py"), of("policy.py"));
+    drop(there);
+    let again = ["verify", "c.json", "--rerun", "4", "--trust-plan"];
+    for (missing, words) in [
+        ("envs.py", &["--policy", &policy][..]),
+        ("policy.py", &["--path", &simulator]),
+    ] {
+        let (holds, told) = clone.rrun(&[&again[..], words].concat());
+        assert!(!holds && told.contains(missing), "{told}");
+    }
+    for option in ["--path", "--policy"] {
+        let words = ["--path", &simulator, option, &policy];
+        let (holds, told) = clone.rrun(&[&again[..], &words].concat());
+        assert!(holds && told.contains("run again: 4 episodes"), "{told}");
+    }
+    let unknown = ["--path", "/nowhere=/here"];
+    let (holds, told) = clone.rrun(&[&again[..], &unknown].concat());
+    assert!(
+        !holds && told.contains("--path: `/nowhere` is in no job of `c.json`"),
+        "{told}"
+    );
+}

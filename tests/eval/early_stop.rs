@@ -250,7 +250,10 @@ fn a_certificate_is_reproduced_until_it_is_decided() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("same after "), "{text}");
     assert!(text.contains("| Job   | Reference "), "{text}");
-    let folder = certificate.with_file_name("outputs").join("reproduce_mine");
+    let contents = std::fs::read(&certificate).unwrap();
+    let hash = serde_json::from_slice::<Value>(&contents).unwrap()["sha256"].clone();
+    let name = format!("reproduce_mine_{}", &hash.as_str().unwrap()[..8]);
+    let folder = certificate.with_file_name("outputs").join(name);
     let episodes = std::fs::read_to_string(folder.join("episodes.jsonl")).unwrap();
     assert!(episodes.lines().count() < 400, "{text}");
 }
@@ -274,6 +277,9 @@ fn a_certificate_of_other_paths_and_programs_needs_them_named_and_trusted() {
             && text.contains("use --trust-certificate"),
         "{text}"
     );
+    let (code, text) = reproduce(&path, &["--claim", "1/2"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("has its own results; --claim is"), "{text}");
     let (code, text) = reproduce(&path, &["--path", "/nowhere=/here"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("--path: `/nowhere` is in no job"), "{text}");

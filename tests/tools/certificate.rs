@@ -169,7 +169,7 @@ fn a_key_that_is_not_there_is_told() {
     let words = ["certify", run.path(), "--sample", "0", "--sign", "/none"];
     rrun(&words)
         .fails_with(1)
-        .complains("`ssh-keygen` cannot sign with `/none`: ");
+        .complains("--sign: cannot read the key `/none`: No such file");
 }
 
 #[test]
@@ -307,6 +307,13 @@ fn a_leaderboard_has_what_holds_and_lists_what_does_not() {
         serde_json::from_slice(&fs::read(output.join("leaderboard.json")).unwrap()).unwrap();
     assert_eq!(board["groups"][0]["rows"][0]["successes"], 6);
     assert_eq!(board["refused"].as_array().unwrap().len(), 2);
+    let broken = ["leaderboard", broken.to_str().unwrap()];
+    rrun(&[&broken[..], &words[2..]].concat())
+        .fails_with(1)
+        .says("0 results in 0 task sets");
+    rrun(&[&words[..], &["--allowed-signers", "/nowhere"]].concat())
+        .fails_with(1)
+        .complains("--allowed-signers: cannot read `/nowhere`");
     rrun(&["leaderboard", second.folder.journals().to_str().unwrap()])
         .fails_with(1)
         .complains("there is no certificate in ");

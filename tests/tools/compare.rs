@@ -267,6 +267,10 @@ fn errors_of_a_gate_are_no_regressions() {
     let (dir, ..) = runs();
     let (code, _) = judged(&dir, ["base", "missing"], &["--fail-on", "regression"]);
     assert_eq!(code, Some(2));
+    let other = Run::at(&dir.path().join("other"), &[job("z", 1)]);
+    other.whole();
+    let (code, _) = judged(&dir, ["base", "other"], &["--fail-on", "regression"]);
+    assert_eq!(code, Some(2), "nothing can be paired");
     for condition in ["regression:0", "regression:101", "regression:x", "loss"] {
         let (code, _) = judged(&dir, ["base", "new"], &["--fail-on", condition]);
         assert_eq!(code, Some(2), "{condition}");

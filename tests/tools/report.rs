@@ -64,13 +64,18 @@ fn a_report_that_knows_more_than_the_journals_here_is_kept() {
 #[test]
 fn a_folder_without_a_plan_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    let refusal = "rrun: error: `nothing` is not a run folder: it has no plan.json\n";
-    assert_eq!(
-        rrun_in(dir.path(), &["report", "nothing"])
-            .fails_with(1)
-            .stderr(),
-        refusal
-    );
+    fs::create_dir(dir.path().join("empty")).unwrap();
+    for (name, refusal) in [
+        ("empty", "is not a run folder: it has no plan.json"),
+        ("nothing", "does not exist"),
+    ] {
+        assert_eq!(
+            rrun_in(dir.path(), &["report", name])
+                .fails_with(1)
+                .stderr(),
+            format!("rrun: error: `{name}` {refusal}\n")
+        );
+    }
 }
 
 #[test]

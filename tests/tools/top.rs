@@ -21,7 +21,7 @@ fn what_is_no_run_is_refused() {
     let missing = format!("{}/nothing", run.path());
     rrun(&["top", &missing])
         .fails_with(1)
-        .complains("is not a run folder");
+        .complains("does not exist");
     rrun(&["top", run.path(), "--interval", "0"])
         .fails_with(2)
         .complains("--interval");

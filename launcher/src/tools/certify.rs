@@ -81,6 +81,10 @@ pub(super) enum CertifyError {
 
 pub(super) fn run(args: &CertifyArgs) -> Result<ExitCode, ToolError> {
     let (folder, plan) = open(&args.folder)?;
+    if let Some(key) = &args.sign {
+        // Before the sample, which may take long.
+        signature::check_key(key)?;
+    }
     let mut certificate = certified(args, &folder, &plan)?;
     let mut agrees = true;
     if args.sample > 0 {

@@ -57,6 +57,9 @@ pub(super) enum LeaderboardError {
 
 pub(super) fn run(args: &LeaderboardArgs) -> Result<ExitCode, ToolError> {
     let mut files = Vec::new();
+    if let Some(file) = &args.allowed_signers {
+        signature::check_signers(file)?;
+    }
     for dir in &args.dirs {
         collect(dir, &mut files)?;
     }
@@ -80,7 +83,10 @@ pub(super) fn run(args: &LeaderboardArgs) -> Result<ExitCode, ToolError> {
     let html = leaderboard::render(&board);
     write_whole(&page, html.as_bytes()).map_err(|err| write_error(&page, err))?;
     tell(&board, &page)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(match board.groups.is_empty() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
 }
 
 fn write_error(path: &Path, err: io::Error) -> LeaderboardError {

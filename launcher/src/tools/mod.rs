@@ -29,6 +29,7 @@ mod fit;
 mod leaderboard;
 mod list;
 mod merge;
+mod paths;
 mod policies;
 mod report;
 mod reproduce;
@@ -115,6 +116,8 @@ impl Tool {
 enum ToolError {
     #[error("`{0}` is not a run folder: it has no plan.json")]
     NoRun(String),
+    #[error("`{0}` does not exist")]
+    Missing(String),
     #[error(transparent)]
     Folder(#[from] RunFolderError),
     #[error(transparent)]
@@ -131,6 +134,8 @@ enum ToolError {
     Rerun(#[from] rerun::RerunError),
     #[error(transparent)]
     Verify(#[from] verify::VerifyError),
+    #[error(transparent)]
+    Path(#[from] paths::NoSuchPath),
     #[error(transparent)]
     CertifiedPolicy(#[from] verify::PolicyError),
     #[error(transparent)]
@@ -215,7 +220,11 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
 fn open(path: &OsStr) -> Result<(RunFolder, RunPlan), ToolError> {
     let folder = RunFolder::new(path.as_ref());
     if !folder.plan().exists() {
-        return Err(ToolError::NoRun(path.to_string_lossy().into_owned()));
+        let name = path.to_string_lossy().into_owned();
+        return Err(match folder.root().exists() {
+            true => ToolError::NoRun(name),
+            false => ToolError::Missing(name),
+        });
     }
     let plan = RunPlan::read(&folder)?;
     Ok((folder, plan))

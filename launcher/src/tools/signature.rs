@@ -1,7 +1,7 @@
 //! Signs certificates with SSH keys, and checks such signatures. `ssh-keygen -Y` does both, so that
 //! keys of agents and security keys work, and no key passes through this program.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -22,6 +22,10 @@ pub(super) enum SignatureError {
     Start(io::Error),
     #[error("`ssh-keygen` cannot sign with `{}`: {said}", key.display())]
     Sign { key: PathBuf, said: String },
+    #[error("--sign: cannot read the key `{}`: {err}", key.display())]
+    Key { key: PathBuf, err: io::Error },
+    #[error("--allowed-signers: cannot read `{}`: {err}", file.display())]
+    Signers { file: PathBuf, err: io::Error },
     #[error("the signature does not hold: {0}")]
     Broken(String),
     #[error("the signature has {0} bytes, expected at most {MAX_BYTES}")]
@@ -44,6 +48,29 @@ pub(super) struct Signer {
     pub(super) key: String,
     /// Who vouches for the key, from the file of allowed signers; `None` without such a file.
     pub(super) name: Option<String>,
+}
+
+/// Checks that there is a key to sign with.
+pub(super) fn check_key(key: &Path) -> Result<(), SignatureError> {
+    match File::open(key) {
+        Ok(_) => Ok(()),
+        Err(err) => Err(SignatureError::Key {
+            key: key.to_owned(),
+            err,
+        }),
+    }
+}
+
+/// Checks that the file of allowed signers can be read. Otherwise `ssh-keygen` knows no key, and the
+/// certificate would seem to be wrong.
+pub(super) fn check_signers(file: &Path) -> Result<(), SignatureError> {
+    match fs::read(file) {
+        Ok(_) => Ok(()),
+        Err(err) => Err(SignatureError::Signers {
+            file: file.to_owned(),
+            err,
+        }),
+    }
 }
 
 /// Signs a certificate. `key` is a private key, or a public key whose private half an agent has.

@@ -21,7 +21,7 @@ mod schema;
 
 pub use make::{Refused, machines, make};
 pub use read::{CertificateError, MAX_BYTES, PREFIX, is_certificate};
-pub use rebuild::{jobs_file, only, plan};
+pub use rebuild::{jobs_file, only, plan, plan_of};
 pub use schema::*;
 
 /// The `schema` field of every certificate that this version writes.

@@ -42,12 +42,16 @@ fn is_whole(job: &CertifiedJob) -> bool {
 /// # Errors
 /// Returns the first field that no jobs file may have.
 pub fn plan(certificate: &Certificate) -> Result<RunPlan, JobFileError> {
+    plan_of(certificate, &jobs_file(certificate))
+}
+
+/// Returns the same plan with `jobs`, the certificate's jobs with the paths of this machine.
+///
+/// # Errors
+/// Returns the first field that no jobs file may have.
+pub fn plan_of(certificate: &Certificate, jobs: &Value) -> Result<RunPlan, JobFileError> {
     let run = &certificate.contents.run;
-    let file = JobFile::new(
-        "certificate".as_ref(),
-        run.jobs_sha256.clone(),
-        &jobs_file(certificate),
-    )?;
+    let file = JobFile::new("certificate".as_ref(), run.jobs_sha256.clone(), jobs)?;
     let words = ["--jobs".into(), "certificate".into()];
     let args = EvalArgs {
         seed: run.seed,

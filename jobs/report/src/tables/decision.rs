@@ -18,6 +18,11 @@ pub fn decision(decision: &Decision) -> String {
             "the run has solved fewer episodes, and a loss of {points} points or more is not \
              excluded"
         ),
+        // Two one-sided tests: the interval below has two sides, and can reach beyond the margin.
+        Verdict::Same if decision.claim.is_none() => format!(
+            "the rates differ by less than {points} points, by a test of each side at {} %",
+            percent(decision.level)
+        ),
         Verdict::Same => format!("the rates differ by less than {points} points"),
         Verdict::Different => {
             format!("the rates differ, and a difference of {points} points or more is not excluded")
@@ -63,11 +68,15 @@ fn difference(decision: &Decision) -> String {
     format!(
         "{:+.1} points ({} %, at any time: {:+.1} to {:+.1})",
         difference * 100.0,
-        // Without the last digits of a binary fraction.
-        ((1.0 - decision.level) * 1e6).round() / 1e4,
+        percent(1.0 - decision.level),
         low * 100.0,
         high * 100.0
     )
+}
+
+/// Returns a share in percent, without the last digits of a binary fraction.
+fn percent(share: f64) -> f64 {
+    (share * 1e6).round() / 1e4
 }
 
 #[cfg(test)]
@@ -106,6 +115,7 @@ mod tests {
              of 5 points or more is not excluded; difference from `outputs/base`: -33.3 points \
              (95 %, at any time: -60.0 to -5.1)"
         );
+        assert!(of(Verdict::Same, 0).contains("5 points, by a test of each side at 5 %; diff"));
         assert!(of(Verdict::Undecided, 2).contains("excluded, 2 pairs left out for errors; diff"));
     }
 }

@@ -119,10 +119,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, ToolError> {
     match compared(args) {
         Err(err) if args.fail_on.is_some() => {
             eprintln!("rrun: error: {}", printable(&err.to_string()));
-            Ok(ExitCode::from(match err {
-                ToolError::NoPairs(_) => UNDECIDED,
-                _ => ERROR,
-            }))
+            Ok(ExitCode::from(ERROR))
         }
         done => done,
     }

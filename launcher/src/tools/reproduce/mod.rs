@@ -24,7 +24,8 @@ use report::certificate::{self, Certificate, CertificateError};
 use serde_json::Value;
 
 use crate::node::Node;
-use crate::tools::suite::{Asked, SuiteToolError, jobs_file, unknown};
+use crate::tools::paths::{NoSuchPath, PathMapping};
+use crate::tools::suite::{Asked, SuiteToolError, hint, jobs_file};
 use crate::tools::{ToolError, print};
 use crate::verdict::ERROR;
 
@@ -41,23 +42,17 @@ pub(super) struct ReproduceArgs {
     what: PathBuf,
 
     /// Published result of the suite, over all tasks, e.g. 462/500
-    #[arg(
-        long,
-        value_name = "SOLVED/EPISODES",
-        requires = "policy",
-        conflicts_with = "all"
-    )]
+    #[arg(long, value_name = "SOLVED/EPISODES", conflicts_with = "all")]
     claim: Option<Claim>,
 
-    /// Run folder [default: outputs/reproduce_<name>]
+    /// Run folder [default: outputs/reproduce_<name>; the name of a certificate has part of its hash]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 
     /// Where a file or folder that the certificate names is on this machine, for example a
     /// checkpoint; may be repeated
-    #[arg(long = "path", value_name = "THERE=HERE", value_parser = mapping,
-          conflicts_with = "policy")]
-    paths: Vec<(String, String)>,
+    #[arg(long = "path", value_name = "THERE=HERE", conflicts_with = "policy")]
+    paths: Vec<PathMapping>,
 
     /// The policy's checkpoint on this machine, if the certificate names a single one
     #[arg(long, value_name = "PATH", conflicts_with = "policy")]
@@ -75,7 +70,7 @@ pub(super) struct ReproduceArgs {
     #[arg(long, value_name = "SHARE")]
     level: Option<String>,
 
-    /// Run all episodes, instead of stopping as soon as it is decided
+    /// Run all episodes, without a test; exit as `rrun eval` does
     #[arg(long, conflicts_with_all = ["margin", "level"])]
     all: bool,
 
@@ -111,8 +106,8 @@ pub(super) enum ReproduceError {
          {} --rerun 8` runs some of them again", .0.display(), .0.display()
     )]
     Part(PathBuf),
-    #[error("--path: `{there}` is in no job of `{}`", path.display())]
-    NoPath { path: PathBuf, there: String },
+    #[error(transparent)]
+    Path(#[from] NoSuchPath),
     #[error("--checkpoint: `{}` names {count} paths of policies; use --path THERE=HERE", path.display())]
     Checkpoints { path: PathBuf, count: usize },
     #[error(
@@ -129,24 +124,16 @@ pub(super) enum ReproduceError {
          every episode without a test"
     )]
     NoClaim(&'static str),
+    #[error("`{found}` is neither a file nor a suite{hint}; `rrun suite` lists the suites")]
+    Nothing { found: String, hint: String },
     #[error("`{}` is a certificate, which has its own policies; --policy is for suites", .0.display())]
     Policy(PathBuf),
+    #[error("`{}` is a certificate, which has its own results; --claim is for suites", .0.display())]
+    Claim(PathBuf),
     #[error("cannot write `{}`: {err}", path.display())]
     Write { path: PathBuf, err: io::Error },
     #[error("cannot start `{}`: {err}", path.display())]
     Start { path: PathBuf, err: io::Error },
-}
-
-/// A value of `--path` that is not of the form `THERE=HERE`.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("`{0}` is no replacement: expected THERE=HERE, for example `checkpoints/a=/data/a`")]
-struct MappingError(String);
-
-fn mapping(text: &str) -> Result<(String, String), MappingError> {
-    text.split_once('=')
-        .filter(|(there, here)| !there.is_empty() && !here.is_empty())
-        .map(|(there, here)| (there.to_owned(), here.to_owned()))
-        .ok_or_else(|| MappingError(text.to_owned()))
 }
 
 pub(super) fn run(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
@@ -164,8 +151,8 @@ fn start(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
         None => args.prepared_certificate()?,
     };
     let output = args.output.clone().unwrap_or_else(|| {
-        let stem = args.what.file_stem().unwrap_or_default();
-        Path::new("outputs").join(format!("reproduce_{}", stem.to_string_lossy()))
+        let name = format!("reproduce_{}", prepared.name);
+        Path::new("outputs").join(name)
     });
     let jobs_file = output.with_extension("jobs.json");
     write_jobs(&jobs_file, &prepared.jobs)?;
@@ -204,6 +191,8 @@ fn write_jobs(path: &Path, jobs: &Value) -> Result<(), ReproduceError> {
 
 /// What is run.
 struct Prepared {
+    /// The suite, or the certificate with part of its hash: many are called `certificate.json`.
+    name: String,
     jobs: Value,
     /// Number of jobs.
     count: usize,
@@ -231,6 +220,7 @@ impl ReproduceArgs {
             ("--claim", OsString::from(claim))
         });
         Ok(Prepared {
+            name: suite.name.to_owned(),
             count: jobs["jobs"].as_array().map_or(0, Vec::len),
             jobs,
             words: self.test(reference),
@@ -239,11 +229,19 @@ impl ReproduceArgs {
 
     fn prepared_certificate(&self) -> Result<Prepared, ToolError> {
         let path = &self.what;
+        if !path.exists() {
+            let found = path.to_string_lossy().into_owned();
+            return Err(ReproduceError::Nothing {
+                hint: hint(&found),
+                found,
+            }
+            .into());
+        }
         if self.asked.policy().is_some() {
-            return Err(match path.exists() {
-                true => ReproduceError::Policy(path.clone()).into(),
-                false => unknown(&path.to_string_lossy()).into(),
-            });
+            return Err(ReproduceError::Policy(path.clone()).into());
+        }
+        if self.claim.is_some() {
+            return Err(ReproduceError::Claim(path.clone()).into());
         }
         let certificate = Certificate::read(path).map_err(|err| ReproduceError::Certificate {
             path: path.clone(),
@@ -258,7 +256,10 @@ impl ReproduceArgs {
         let reference = (!self.all).then(|| ("--against", path.clone().into_os_string()));
         let mut words = vec!["--seed".into(), seed.into()];
         words.extend(self.test(reference));
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let hash: String = certificate.sha256.chars().take(8).collect();
         Ok(Prepared {
+            name: format!("{stem}_{hash}"),
             jobs,
             count: file.jobs.len(),
             words,
@@ -284,15 +285,10 @@ impl ReproduceArgs {
                     count: named.len(),
                 });
             };
-            paths.push((there.clone(), here.clone()));
+            paths.push(PathMapping::new(there, here));
         }
-        for (there, here) in &paths {
-            if replace(&mut jobs, there, here) == 0 {
-                return Err(ReproduceError::NoPath {
-                    path: self.what.clone(),
-                    there: there.clone(),
-                });
-            }
+        for mapping in &paths {
+            mapping.apply(&mut jobs, &self.what)?;
         }
         Ok(jobs)
     }
@@ -332,55 +328,5 @@ impl ReproduceArgs {
             }
         }
         words
-    }
-}
-
-/// Replaces a path, and what is below it, in all texts of a jobs file but the names of jobs. Returns
-/// how often it occurred.
-fn replace(value: &mut Value, there: &str, here: &str) -> usize {
-    match value {
-        Value::String(text) => {
-            let rest = text
-                .strip_prefix(there)
-                .filter(|rest| rest.is_empty() || rest.starts_with(['/', ':']));
-            let Some(rest) = rest else { return 0 };
-            *text = format!("{here}{rest}");
-            1
-        }
-        Value::Array(items) => items
-            .iter_mut()
-            .map(|item| replace(item, there, here))
-            .sum(),
-        Value::Object(fields) => fields
-            .iter_mut()
-            .filter(|(name, _)| *name != "name")
-            .map(|(_, field)| replace(field, there, here))
-            .sum(),
-        _ => 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_path_is_replaced_with_what_is_below_it_and_nothing_else() {
-        let mut jobs = json!({"jobs": [{"name": "a/b", "policy_config_dict": {"model_path": "a/b"},
-            "arena_env_args": {"environment": "a/b/envs.py:make", "texture": "a/bc"}}]});
-        assert_eq!(replace(&mut jobs, "a/b", "/here"), 2);
-        let job = &jobs["jobs"][0];
-        assert_eq!(job["name"], "a/b");
-        assert_eq!(job["policy_config_dict"]["model_path"], "/here");
-        assert_eq!(job["arena_env_args"]["environment"], "/here/envs.py:make");
-        assert_eq!(job["arena_env_args"]["texture"], "a/bc");
-    }
-
-    #[test]
-    fn a_replacement_has_two_sides() {
-        assert!(mapping("a=b").is_ok());
-        assert!(mapping("a=").is_err() && mapping("a").is_err());
     }
 }

@@ -119,14 +119,18 @@ pub(super) fn jobs_file(suite: &'static SuiteRow, asked: &Asked) -> Result<Value
     Ok(file)
 }
 
-pub(super) fn unknown(found: &str) -> SuiteToolError {
-    let hint = most_similar(found, SuiteRow::all().map(|suite| suite.name), NAME);
+fn unknown(found: &str) -> SuiteToolError {
     SuiteToolError::Unknown {
         found: found.to_owned(),
-        hint: hint
-            .map(|name| format!(" (did you mean `{name}`?)"))
-            .unwrap_or_default(),
+        hint: hint(found),
     }
+}
+
+/// Returns the suite with the most similar name as a clause, or nothing.
+pub(super) fn hint(found: &str) -> String {
+    most_similar(found, SuiteRow::all().map(|suite| suite.name), NAME)
+        .map(|name| format!(" (did you mean `{name}`?)"))
+        .unwrap_or_default()
 }
 
 /// Returns the venv of a suite's simulator, as jobs name it.

@@ -1,12 +1,15 @@
 //! `--rerun K`: runs K episodes of a certificate again on this machine.
 
+use std::path::Path;
+
 use jobs::count::counted;
 use jobs::random;
 use jobs::table::{MAX_ROWS, grid};
 use report::certificate::sample::{self, probability_of_finding};
-use report::certificate::{Certificate, RepeatedEpisode, plan};
+use report::certificate::{self, Certificate, RepeatedEpisode};
 use report::verify::Findings;
 
+use crate::tools::paths::PathMapping;
 use crate::tools::rerun::{CertifiedRequest, RerunArgs, RerunError};
 use crate::tools::verify::certificate::policies;
 use crate::tools::{ToolError, print};
@@ -19,13 +22,15 @@ pub(super) struct Again<'a> {
     pub(super) seed: Option<String>,
     /// The values of `--policy`.
     pub(super) given: &'a [String],
+    /// The values of `--path`.
+    pub(super) paths: &'a [PathMapping],
 }
 
 impl Again<'_> {
     /// Runs the episodes, prints a table of them, and adds what differs to the findings.
     pub(super) fn run(
         self,
-        path: &str,
+        path: &Path,
         certificate: &Certificate,
         args: &RerunArgs,
         findings: &mut Findings,
@@ -35,13 +40,20 @@ impl Again<'_> {
             None => random::hex::<8>()?,
         };
         let chosen = sample::choose(&certificate.contents, self.count, &seed);
-        let mut whole = plan(certificate).map_err(RerunError::from)?;
-        policies::locate(&mut whole, &certificate.contents, self.given)?;
+        let mut jobs = certificate::jobs_file(certificate);
+        for mapping in self.paths {
+            mapping.apply(&mut jobs, path)?;
+        }
+        let places = policies::locate(&jobs, &certificate.contents, self.given, self.paths)?;
+        for place in &places {
+            place.replace(&mut jobs);
+        }
+        let whole = certificate::plan_of(certificate, &jobs).map_err(RerunError::from)?;
         let (again, episodes) = args.run_certified(CertifiedRequest {
             certificate,
             plan: &whole,
             chosen: &chosen,
-            whose: format!("`{path}`"),
+            whose: format!("`{}`", path.display()),
             asked: "--rerun",
         })?;
         let merged = again.merged()?;

@@ -20,6 +20,7 @@ use report::certificate::{Certificate, CertificateError, CertifiedJob, Certified
 use report::verify::Findings;
 use serde_json::Value;
 
+use crate::tools::paths::PathMapping;
 use crate::tools::rerun::RerunArgs;
 use crate::tools::signature::{self, Signer};
 use crate::tools::verify::conclude;
@@ -46,6 +47,11 @@ pub(super) struct CertificateArgs {
     /// policies. The files must have the hash that the certificate has
     #[arg(long, value_name = "[OLD=]PATH", requires = "rerun")]
     policy: Vec<String>,
+
+    /// Where another file or folder that the certificate names is on this machine, for example a
+    /// simulator; may be repeated
+    #[arg(long = "path", value_name = "THERE=HERE", requires = "rerun")]
+    paths: Vec<PathMapping>,
 }
 
 /// The reason why a certificate or run folder cannot be verified as the command line asks.
@@ -77,6 +83,9 @@ pub(super) fn run(
     rerun: &RerunArgs,
 ) -> Result<ExitCode, ToolError> {
     let shown = path.display().to_string();
+    if let Some(file) = &args.allowed_signers {
+        signature::check_signers(file)?;
+    }
     let certificate = Certificate::read(path).map_err(|err| VerifyError::Unreadable {
         path: shown.clone(),
         err,
@@ -94,9 +103,13 @@ pub(super) fn run(
     }
     // Only what is right in itself is worth the time, and safe to plan with.
     if let (Some(count), true) = (args.rerun, findings.wrong.is_empty()) {
-        let (seed, given) = (args.rerun_seed.clone(), &args.policy);
-        let again = again::Again { count, seed, given };
-        again.run(&shown, &certificate, rerun, &mut findings)?;
+        let again = again::Again {
+            count,
+            seed: args.rerun_seed.clone(),
+            given: &args.policy,
+            paths: &args.paths,
+        };
+        again.run(path, &certificate, rerun, &mut findings)?;
     }
     conclude(&findings, &shown, "holds")
 }

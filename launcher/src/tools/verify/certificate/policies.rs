@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use jobs::plan::RunPlan;
 use jobs::sha256;
 use report::Merged;
 use report::certificate::{CertifiedFiles, Contents};
 use serde_json::Value;
+
+use crate::tools::paths::PathMapping;
 
 /// The reason why episodes are not run again with the policies that are here.
 #[derive(Debug, thiserror::Error)]
@@ -35,36 +36,43 @@ pub(in crate::tools) enum PolicyError {
     },
 }
 
-/// Replaces the paths of policies in a plan by those on this machine, and compares the hashes of
-/// their files. `given` are the values of `--policy`.
+/// Returns where the policies of a certificate are on this machine, as far as that is not where the
+/// author had them, after a comparison of the hashes of their files. `given` are the values of
+/// `--policy`, and `paths` those of `--path`, which have been applied to `jobs` already.
 pub(super) fn locate(
-    plan: &mut RunPlan,
+    jobs: &Value,
     contents: &Contents,
     given: &[String],
-) -> Result<(), PolicyError> {
+    paths: &[PathMapping],
+) -> Result<Vec<PathMapping>, PolicyError> {
     let places: Vec<(&CertifiedFiles, PathBuf)> = given
         .iter()
         .map(|text| place(contents, text))
         .collect::<Result<_, _>>()?;
+    let mut moved = Vec::new();
     for files in &contents.policies {
         let place = places.iter().find(|(of, _)| of.path == files.path);
-        match place {
-            Some((_, here)) => {
+        let mapped = paths.iter().find_map(|mapping| mapping.of(&files.path));
+        match (place, mapped) {
+            (Some((_, here)), _) => {
                 check(files, here)?;
-                replace_all(plan, &files.path, &here.to_string_lossy());
+                moved.push(PathMapping::new(&files.path, &here.to_string_lossy()));
             }
-            None if Path::new(&files.path).exists() => check(files, Path::new(&files.path))?,
+            (None, Some(here)) => check(files, Path::new(&here))?,
+            (None, None) if Path::new(&files.path).exists() => {
+                check(files, Path::new(&files.path))?;
+            }
             // The path of a model of the Hugging Face Hub is in the cache of the author's machine,
             // and the jobs have its name.
-            None if is_in(plan, &files.path) => {
+            (None, None) if is_in(jobs, &files.path) => {
                 return Err(PolicyError::Missing {
                     path: files.path.clone(),
                 });
             }
-            None => {}
+            (None, None) => {}
         }
     }
-    Ok(())
+    Ok(moved)
 }
 
 /// Returns the policy that a value of `--policy` is about, and its place.
@@ -126,35 +134,11 @@ pub(super) fn differences(contents: &Contents, again: &Merged) -> Vec<String> {
     wrong
 }
 
-fn replace_all(plan: &mut RunPlan, old: &str, new: &str) {
-    for job in &mut plan.jobs {
-        job.policy_config
-            .values_mut()
-            .for_each(|value| replace(value, old, new));
-    }
-}
-
-fn replace(value: &mut Value, old: &str, new: &str) {
-    match value {
-        Value::String(text) if text == old => new.clone_into(text),
-        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, old, new)),
-        Value::Object(members) => members
-            .values_mut()
-            .for_each(|member| replace(member, old, new)),
-        _ => {}
-    }
-}
-
-fn is_in(plan: &RunPlan, path: &str) -> bool {
-    let mut configs = plan.jobs.iter().flat_map(|job| job.policy_config.values());
-    configs.any(|value| has(value, path))
-}
-
-fn has(value: &Value, path: &str) -> bool {
-    match value {
-        Value::String(text) => text == path,
-        Value::Array(items) => items.iter().any(|item| has(item, path)),
-        Value::Object(members) => members.values().any(|member| has(member, path)),
-        _ => false,
-    }
+/// Returns whether the policy of a job names this path.
+fn is_in(jobs: &Value, path: &str) -> bool {
+    // A mapping that changes nothing finds what one that does would replace.
+    let same = PathMapping::new(path, path);
+    let jobs = jobs["jobs"].as_array().into_iter().flatten();
+    let mut configs = jobs.map(|job| job["policy_config_dict"].clone());
+    configs.any(|mut config| same.replace(&mut config) > 0)
 }
