@@ -20,7 +20,7 @@ endef
 # Packs the programs that have been built.
 WHEEL := .venv/bin/python deploy/wheel/build.py
 
-.PHONY: docs hostile deny demo test slow conformance bench build check gpu gpu-imitation simulators policies wheel
+.PHONY: docs soak hostile deny demo test slow conformance bench build check gpu gpu-imitation simulators policies wheel
 
 build:
 	@./setup.sh run
@@ -71,6 +71,13 @@ hostile:
 	$(CARGO) test --release --locked --workspace --test 'hostile_*' -- --nocapture
 	$(CARGO) test --release --locked -p gr00t --lib -- --nocapture hostile_
 	$(CARGO) test --release --locked -p runtime --test serve -- --nocapture --include-ignored innocent
+
+# Eight hours of simulated time on a cluster of three nodes that loses nodes, ranks and simulators
+# all the time: half an hour.
+soak: export RRUN_SOAK_HOURS ?= 8
+soak:
+	@./setup.sh test
+	$(CARGO) test --release --locked --workspace --test chaos -- --nocapture --ignored for_eight_hours
 
 conformance:
 	@./setup.sh test

@@ -105,31 +105,14 @@ impl Target<'_> {
 
     /// Returns the processes of environments.
     fn simulators(&self) -> Vec<u32> {
-        let (_, simulators) = self.python();
+        let (_, simulators) = python_processes(self.mark);
         simulators
     }
 
     /// Returns the workers of policies.
     fn policies(&self) -> Vec<u32> {
-        let (policies, _) = self.python();
+        let (policies, _) = python_processes(self.mark);
         policies
-    }
-
-    /// Returns the Python processes with the mark of the run: workers of policies, and the others.
-    fn python(&self) -> (Vec<u32>, Vec<u32>) {
-        let is_python = |pid: &u32| {
-            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            comm.starts_with("python") || comm.starts_with("rrun-sim")
-        };
-        let is_policy = |pid: &u32| {
-            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let words = String::from_utf8_lossy(&words).into_owned();
-            words
-                .split('\0')
-                .any(|word| word.starts_with("rrun-policy "))
-        };
-        let all = marked(self.mark).into_iter().filter(is_python);
-        all.partition(is_policy)
     }
 
     /// Resets the connections of the ranks to their store, with ss(8) `-K`.
@@ -151,6 +134,23 @@ impl Target<'_> {
     }
 }
 
+/// Returns the Python processes with the mark of a run: workers of policies, and the others.
+pub fn python_processes(mark: &str) -> (Vec<u32>, Vec<u32>) {
+    let is_python = |pid: &u32| {
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        comm.starts_with("python") || comm.starts_with("rrun-sim")
+    };
+    let is_policy = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).into_owned();
+        words
+            .split('\0')
+            .any(|word| word.starts_with("rrun-policy "))
+    };
+    let all = marked(mark).into_iter().filter(is_python);
+    all.partition(is_policy)
+}
+
 /// Returns the live processes that have the mark of a run in their environment.
 pub fn marked(mark: &str) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc")
@@ -168,7 +168,7 @@ pub fn marked(mark: &str) -> Vec<u32> {
 }
 
 /// Sends a signal; returns false if the process is already gone.
-fn send(pid: u32, name: &str) -> bool {
+pub fn send(pid: u32, name: &str) -> bool {
     alive(pid)
         && Command::new("kill")
             .arg(format!("-{name}"))
@@ -177,7 +177,8 @@ fn send(pid: u32, name: &str) -> bool {
             .is_ok_and(|s| s.success())
 }
 
-fn stop(pid: u32, time: Duration) -> bool {
+/// Stops a process for some time; returns false if it is already gone.
+pub fn stop(pid: u32, time: Duration) -> bool {
     let stopped = send(pid, "STOP");
     pause(time);
     send(pid, "CONT");
@@ -188,7 +189,7 @@ fn stop(pid: u32, time: Duration) -> bool {
     clippy::disallowed_methods,
     reason = "a moment and a time are what a fault is made of"
 )]
-fn pause(time: Duration) {
+pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 

@@ -4,6 +4,8 @@
 //! ```text
 //! scenario (from a seed) ─► launch ─► faults ─► end ─► torn journal? ─► resume … ─► checks
 //! ```
+//! A cluster of several nodes is in [`soak`].
+//!
 //! `RRUN_CHAOS_RUNS`, `RRUN_CHAOS_SEED` and `RRUN_CHAOS_FIRST` select the number of runs and which;
 //! `RRUN_CHAOS_KEEP` is a path to which the folder of the last failed run is moved.
 
@@ -17,6 +19,7 @@ mod checks;
 mod command;
 mod fault;
 mod scenario;
+mod soak;
 mod tally;
 
 use checks::{Expected, check};

@@ -48,16 +48,21 @@ fn thinking(name: &str, factory: &str, num_envs: u64) -> Value {
     })
 }
 
-/// Returns the jobs of every run: two with in-process simulators, one with Python processes, and
-/// two with Python policies, one of which remembers its episodes.
-pub fn jobs(num_envs: u64) -> Vec<Value> {
+/// Returns a job with the toy simulator in Python, whose episodes have `length` steps.
+pub fn toy(num_envs: u64, length: u64) -> Value {
     let toy = json!({
         "environment": format!("{}:Toy", root().join("tests/fixtures/envs/toy.py").display()),
         "python": root().join(".venv/bin/python"), "max_episode_steps": 50, "num_envs": num_envs,
-        "env_kwargs": {"length": 40},
+        "env_kwargs": {"length": length},
     });
+    json!({"name": "toy", "arena_env_args": toy, "policy_type": "random_action", "num_episodes": 200})
+}
+
+/// Returns the jobs of every run: two with in-process simulators, one with Python processes, and
+/// two with Python policies, one of which remembers its episodes.
+pub fn jobs(num_envs: u64) -> Vec<Value> {
     vec![
-        json!({"name": "toy", "arena_env_args": toy, "policy_type": "random_action", "num_episodes": 200}),
+        toy(num_envs, 40),
         job("push", 24, num_envs),
         job("reach", 40, num_envs),
         thinking("thinking", "Reaching", num_envs),

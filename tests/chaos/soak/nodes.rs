@@ -1,0 +1,231 @@
+//! The nodes of a cluster: each is a launcher with one rank, on this machine. Whatever watches over
+//! nodes, such as SLURM or Kubernetes, starts one again that has ended.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::command::{Ended, Eval, Running, alive, binaries};
+use crate::fault::{marked, moment};
+
+/// How many texts of launchers that ended are kept.
+const KEPT: usize = 6;
+
+/// A cluster with one run folder.
+pub struct Nodes {
+    eval: Eval,
+    page_port: u16,
+    endpoint: u16,
+    nodes: Vec<Node>,
+    mark: String,
+    /// What the launchers said that ended last.
+    last: VecDeque<String>,
+    /// Number of launchers so far.
+    pub launchers: u64,
+    ended: u64,
+}
+
+/// A place for a launcher.
+enum Node {
+    Up(Running),
+    /// It is started again then.
+    Down(Instant),
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+impl Nodes {
+    /// Makes a cluster that runs these jobs; its nodes start as soon as it is looked after.
+    pub fn new(jobs: &[Value], count: usize, mark: &str) -> Nodes {
+        let (endpoint, page_port) = (free_port(), free_port());
+        let rrun = binaries().join("rrun").to_string_lossy().into_owned();
+        let launcher = [
+            &rrun,
+            "--nnodes",
+            &format!("1:{count}"),
+            "--nproc-per-node=1",
+            "--rdzv-backend=c10d",
+            &format!("--rdzv-endpoint=127.0.0.1:{endpoint}"),
+            "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=60",
+            "--rdzv-id=soak",
+            "--max-restarts=10000",
+            "--hang-timeout=15",
+            "--on-hang=restart",
+        ];
+        let words = [
+            "--assign=dynamic",
+            "--lease-timeout=5",
+            "--stall-timeout=5",
+            "--env-restarts=1000",
+            "--gather-timeout=60",
+            "--page-port",
+            &page_port.to_string(),
+        ];
+        let eval = Eval::new(jobs)
+            .launched_by(&launcher.map(str::to_owned))
+            .words(&words)
+            .env("RRUN_MARK", mark);
+        let now = moment();
+        Nodes {
+            eval,
+            page_port,
+            endpoint,
+            nodes: (0..count).map(|_| Node::Down(now)).collect(),
+            mark: mark.to_owned(),
+            last: VecDeque::new(),
+            launchers: 0,
+            ended: 0,
+        }
+    }
+
+    pub fn eval(&self) -> &Eval {
+        &self.eval
+    }
+
+    pub fn page_port(&self) -> u16 {
+        self.page_port
+    }
+
+    pub fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// Returns the launchers that run.
+    pub fn up(&self) -> Vec<&Running> {
+        let up = self.nodes.iter().filter_map(|node| match node {
+            Node::Up(running) if alive(running.pid()) => Some(running),
+            Node::Up(_) | Node::Down(_) => None,
+        });
+        up.collect()
+    }
+
+    /// Returns the ranks that run.
+    pub fn ranks(&self) -> Vec<u32> {
+        let up = self.up();
+        up.iter().flat_map(|running| running.ranks()).collect()
+    }
+
+    /// Returns whether a launcher serves the store at the endpoint.
+    pub fn is_host(&self, pid: u32) -> bool {
+        let port = format!(":{:04X} ", self.endpoint);
+        let is_listening = |line: &&str| line.contains(&port) && line.contains(" 0A ");
+        let sockets: Vec<String> = ["tcp", "tcp6"]
+            .iter()
+            .flat_map(|name| {
+                let table = fs::read_to_string(format!("/proc/{pid}/net/{name}"));
+                let table = table.unwrap_or_default();
+                let inodes = table.lines().filter(is_listening).filter_map(|line| {
+                    let inode = line.split_whitespace().nth(9)?;
+                    Some(format!("socket:[{inode}]"))
+                });
+                inodes.collect::<Vec<_>>()
+            })
+            .collect();
+        let open = fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut open = open.into_iter().flatten().flatten();
+        open.any(|entry| {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            sockets.iter().any(|socket| target == Path::new(socket))
+        })
+    }
+
+    /// Keeps the launcher with this pid down for a while, if it ends now.
+    pub fn rest(&mut self, pid: u32, time: Duration) {
+        for node in &mut self.nodes {
+            if matches!(node, Node::Up(running) if running.pid() == pid) {
+                let until = moment() + time;
+                if let Node::Up(running) = std::mem::replace(node, Node::Down(until)) {
+                    let ended = running.wait();
+                    self.last.push_back(told(&ended));
+                    self.ended += 1;
+                }
+            }
+        }
+        self.forget();
+    }
+
+    /// Starts the launchers again that have ended, unless the run is over.
+    pub fn keep_up(&mut self) {
+        let is_over = self.is_complete();
+        for node in &mut self.nodes {
+            if matches!(node, Node::Up(running) if !alive(running.pid())) {
+                let again = moment() + Duration::from_secs(1);
+                if let Node::Up(running) = std::mem::replace(node, Node::Down(again)) {
+                    self.last.push_back(told(&running.wait()));
+                    self.ended += 1;
+                }
+            }
+            if matches!(node, Node::Down(until) if *until <= moment()) && !is_over {
+                *node = Node::Up(self.eval.start());
+                self.launchers += 1;
+            }
+        }
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        while self.last.len() > KEPT {
+            self.last.pop_front();
+        }
+    }
+
+    /// Returns whether there is a complete report, and all launchers have ended.
+    pub fn are_done(&self) -> bool {
+        self.is_complete() && self.up().is_empty() && marked(&self.mark).is_empty()
+    }
+
+    fn is_complete(&self) -> bool {
+        let text = fs::read(self.eval.folder().report()).unwrap_or_default();
+        let report = serde_json::from_slice::<report::Report>(&text);
+        report.is_ok_and(|report| report.complete())
+    }
+
+    /// Returns the number of lines of the journals, which is about that of episodes.
+    pub fn journaled(&self) -> u64 {
+        let journals = fs::read_dir(self.eval.folder().journals());
+        let texts = journals.into_iter().flatten().flatten().map(|entry| {
+            let text = fs::read(entry.path()).unwrap_or_default();
+            let needle = b"\"type\":\"episode\"";
+            text.windows(needle.len())
+                .filter(|part| part == needle)
+                .count() as u64
+        });
+        texts.sum()
+    }
+
+    /// Returns what the launchers said that ended last.
+    pub fn last_words(&self) -> String {
+        self.last
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("\n---\n")
+    }
+}
+
+fn told(ended: &Ended) -> String {
+    let text = format!("{}\n{}\n{}", ended.status, ended.stdout, ended.stderr);
+    if let Some(folder) = std::env::var_os("RRUN_SOAK_LOGS") {
+        let name = format!("{:?}.log", moment()).replace([' ', '{', '}', ':', ','], "_");
+        fs::write(Path::new(&folder).join(name), &text).unwrap();
+    }
+    let from = text.len().saturating_sub(3000);
+    let from = (from..text.len()).find(|at| text.is_char_boundary(*at));
+    text[from.unwrap_or(0)..].to_owned()
+}
+
+impl Drop for Nodes {
+    /// Ends the launchers of a test that failed.
+    fn drop(&mut self) {
+        for running in self.up() {
+            running.signal("KILL");
+        }
+    }
+}
