@@ -20,6 +20,7 @@ use crate::plan::event_log::EventLog;
 use crate::process::command::ChildCommand;
 use crate::process::environment::ChildEnvironment;
 use crate::process::exit::Exit;
+use crate::process::exits::ExitWatch;
 use crate::process::rank::{RankEnded, RankProcess};
 use crate::process::start::{NotStarted, ParallelStart};
 use crate::round::Round;
@@ -33,6 +34,9 @@ const LAST_LINES: usize = 10;
 #[derive(Debug, Default)]
 pub struct Attempt {
     ranks: Vec<RankProcess>,
+    /// Their pids.
+    pids: BTreeSet<i32>,
+    exits: ExitWatch,
     logs: Vec<RankLogs>,
     /// Follows the log files of the ranks that were started together.
     tail: Option<Tail>,
@@ -74,6 +78,8 @@ impl Attempt {
         let (ranks, failed) = start(round, next.map(|(rank, logs)| (rank, attempt(rank), logs)));
         for rank in ranks {
             started(round, self.ranks.len(), &rank);
+            self.pids.insert(rank.pid().as_raw());
+            self.exits.add(self.ranks.len(), rank.pid());
             self.ranks.push(rank);
         }
         let Some(NotStarted { index, err }) = failed else {
@@ -117,7 +123,11 @@ impl Attempt {
             return Err(rank);
         };
         started(round, rank.0, &new);
-        mem::replace(old, new).reap();
+        self.exits.add(rank.0, new.pid());
+        self.pids.insert(new.pid().as_raw());
+        let old = mem::replace(old, new);
+        self.pids.remove(&old.pid().as_raw());
+        old.reap();
         *place = logs;
         self.casualties.retain(|casualty| casualty.index != rank.0);
         let old_tail = self.own_tails.remove(&rank);
@@ -128,10 +138,17 @@ impl Attempt {
     /// Returns the ranks that have ended since the last call, in the order of their local ranks.
     pub fn exited(&mut self, round: &Round<'_>, now: SystemTime) -> Vec<(LocalRank, Exit)> {
         let mut exited = Vec::new();
-        for (index, rank) in self.ranks.iter_mut().enumerate() {
-            let Some(RankEnded { exit, usage, .. }) = rank.peek(now) else {
+        for index in self.exits.ended() {
+            let Some(rank) = self.ranks.get_mut(index) else {
                 continue;
             };
+            let Some(RankEnded { exit, usage, .. }) = rank.peek(now) else {
+                if rank.ended().is_none() {
+                    self.exits.ask(index);
+                }
+                continue;
+            };
+            self.exits.forget(index);
             exited.push((LocalRank(index), exit));
             let (rank, pid) = (round.rank(index), rank.pid().as_raw());
             let local_rank = round
@@ -207,8 +224,8 @@ impl Attempt {
     }
 
     /// Returns the pids of all ranks. Each pid is also the id of a process group and of a session.
-    pub fn pids(&self) -> BTreeSet<i32> {
-        self.ranks.iter().map(|rank| rank.pid().as_raw()).collect()
+    pub fn pids(&self) -> &BTreeSet<i32> {
+        &self.pids
     }
 
     /// Returns the pid of one rank.
@@ -244,6 +261,8 @@ impl Attempt {
 
     /// Reaps every rank that has ended, and returns the tails that follow the log files.
     pub fn end(&mut self) -> Vec<Tail> {
+        self.pids.clear();
+        self.exits = ExitWatch::default();
         self.ranks
             .drain(..)
             .filter(|rank| rank.ended().is_some())
@@ -289,7 +308,7 @@ fn start<'a>(
         Err(err) => return (Vec::new(), Some(NotStarted { index: 0, err })),
     };
     let mut failures = ranks.enumerate().filter_map(|(index, starter)| {
-        let spawned = command(round, &common, starter).and_then(|command| start.spawn(&command));
+        let spawned = command(round, &common, starter).and_then(|command| start.spawn(command));
         spawned.err().map(|err| NotStarted { index, err })
     });
     let failed = failures.next();

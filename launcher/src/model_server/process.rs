@@ -51,13 +51,9 @@ impl ServerProcess {
             stderr: OutputStream::File(file),
         };
         let argv: Vec<OsString> = server.command.iter().map(OsString::from).collect();
+        let command = ChildCommand::of(&argv, server.cwd.as_deref(), env, output)?;
         let mut start = ParallelStart::new()?;
-        start.spawn(&ChildCommand::of(
-            &argv,
-            server.cwd.as_deref(),
-            env,
-            output,
-        )?)?;
+        start.spawn(command)?;
         let (mut started, failed) = start.finish();
         let Some(leader) = started.pop() else {
             return Err(failed.map_or_else(

@@ -2,7 +2,7 @@
 //! as a process group.
 //!
 //! ```text
-//! environment ─► command ─► start: fork, pre_exec ─► Rank ──peek──► Exit   the leader stays a
+//! environment ─► command ─► start: pre_exec, exec ─► Rank ──peek──► Exit   the leader stays a
 //!                                                     │                    zombie until `reap`, so
 //!                                                     │                    its pid is not reused
 //!                                                     └─signal─► its process group
@@ -13,11 +13,13 @@ pub mod children;
 pub mod command;
 pub mod environment;
 pub mod exit;
+pub mod exits;
 pub mod files;
 pub mod leftover;
 pub mod oom;
 pub mod pre_exec;
 pub mod rank;
+pub mod search;
 pub mod sessions;
 pub mod start;
 pub mod stat;

@@ -1,27 +1,25 @@
-//! Starts ranks in parallel: forks all of them, then waits until all execute their programs.
+//! Starts ranks side by side: creates all of them, then waits until all execute their programs.
 //!
 //! ```text
-//! spawn: fork ─► child: own session, streams, … ─► exec      a failure is written into the pipe,
-//! spawn: fork ─► child: own session, streams, … ─► exec      exec or the end of a child closes it
+//! spawn: clone ─► child: own session, streams, … ─► exec     a failure is written into the pipe,
+//! spawn: clone ─► child: own session, streams, … ─► exec     exec or the end of a child closes it
 //! finish: read the pipe to its end ─► ranks, or the first that could not be started
 //! ```
-//! Waiting for each rank before the next is forked, as `std` does, would leave all CPUs but one
-//! idle. No rank may be signalled before [`ParallelStart::finish`]: until `exec`, the launcher's
-//! own handlers would take the signal.
+//! Waiting for each rank before the next is created, as `std` does, would leave all CPUs but one
+//! idle, and on a busy machine each rank would wait for its turn.
 
-use std::io::{self, PipeReader, PipeWriter, Read as _};
+use std::io;
 
 use nix::sys::signal::Signal;
 
 use crate::process::command::ChildCommand;
-use crate::process::pre_exec::{self, ExecReport};
+use crate::process::pre_exec::Nursery;
 use crate::process::rank::RankProcess;
 
-/// Ranks that are being started.
+/// Ranks that are being started. Signals to the launcher wait until it is dropped.
 #[derive(Debug)]
 pub struct ParallelStart {
-    reader: PipeReader,
-    writer: PipeWriter,
+    nursery: Nursery,
     ranks: Vec<RankProcess>,
 }
 
@@ -36,19 +34,23 @@ pub struct NotStarted {
 
 impl ParallelStart {
     /// Returns a start without ranks.
+    ///
+    /// # Errors
+    /// Returns an error if there is no pipe or signals cannot be blocked.
     pub fn new() -> io::Result<ParallelStart> {
-        let (reader, writer) = io::pipe()?;
         Ok(ParallelStart {
-            reader,
-            writer,
+            nursery: Nursery::new()?,
             ranks: Vec::new(),
         })
     }
 
-    /// Forks the next rank. The calling thread must live as long as the rank, because the kernel
+    /// Creates the next rank. The calling thread must live as long as the rank, because the kernel
     /// kills the rank when the thread ends.
-    pub fn spawn(&mut self, command: &ChildCommand<'_>) -> io::Result<()> {
-        let pid = pre_exec::fork(command, self.ranks.len(), &self.writer)?;
+    ///
+    /// # Errors
+    /// Returns an error if the rank could not be created.
+    pub fn spawn(&mut self, command: ChildCommand<'_>) -> io::Result<()> {
+        let pid = self.nursery.start(command)?;
         self.ranks.push(RankProcess::new(pid));
         Ok(())
     }
@@ -57,14 +59,18 @@ impl ParallelStart {
     /// as if ranks had been started one after another.
     pub fn finish(self) -> (Vec<RankProcess>, Option<NotStarted>) {
         let ParallelStart {
-            mut reader,
-            writer,
+            mut nursery,
             mut ranks,
         } = self;
-        drop(writer);
-        let mut reports = Vec::new();
-        let failed = match reader.read_to_end(&mut reports) {
-            Ok(_) => first(&reports),
+        let failed = match nursery.wait() {
+            // The one with the lowest index, whichever report came first.
+            Ok(reports) => {
+                let first = reports.into_iter().min_by_key(|report| report.index);
+                first.map(|report| NotStarted {
+                    index: report.index as usize,
+                    err: io::Error::from_raw_os_error(report.errno),
+                })
+            }
             Err(err) => Some(NotStarted { index: 0, err }),
         };
         if let Some(failed) = &failed {
@@ -75,20 +81,6 @@ impl ParallelStart {
         }
         (ranks, failed)
     }
-}
-
-/// Returns the failed rank with the lowest index, whichever report came first.
-fn first(reports: &[u8]) -> Option<NotStarted> {
-    let (reports, _) = reports.as_chunks();
-    let (index, errno) = reports
-        .iter()
-        .map(|bytes| ExecReport::from_bytes(*bytes))
-        .map(|it| (it.index, it.errno))
-        .min()?;
-    Some(NotStarted {
-        index: index as usize,
-        err: io::Error::from_raw_os_error(errno),
-    })
 }
 
 #[cfg(test)]
@@ -103,7 +95,7 @@ mod tests {
 
     fn start(programs: &[&[&str]]) -> (Vec<RankProcess>, Option<NotStarted>) {
         let common = ChildEnvironment::inherited(&BTreeMap::new()).expect("no NUL in it");
-        let mut start = ParallelStart::new().expect("a pipe");
+        let mut start = ParallelStart::new().expect("signals can be blocked");
         for argv in programs {
             let output = ChildOutput {
                 stdout: OutputStream::Inherit,
@@ -111,7 +103,7 @@ mod tests {
             };
             let command = ChildCommand::new(&plan(argv), &common, &BTreeMap::new(), output)
                 .expect("a command");
-            start.spawn(&command).expect("it forks");
+            start.spawn(command).expect("it forks");
         }
         start.finish()
     }
@@ -154,5 +146,38 @@ mod tests {
     fn nothing_to_start_is_nothing_started() {
         let (ranks, failed) = start(&[]);
         assert!(ranks.is_empty() && failed.is_none());
+    }
+
+    #[test]
+    fn signals_that_arrive_meanwhile_are_handled_afterwards() {
+        let blocked = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").expect("Linux has it");
+            let line = status.lines().find(|line| line.starts_with("SigBlk:"));
+            line.expect("a mask").to_owned()
+        };
+        let before = blocked();
+        let start = ParallelStart::new().expect("signals can be blocked");
+        assert_ne!(blocked(), before);
+        drop(start);
+        assert_eq!(blocked(), before);
+    }
+
+    #[test]
+    fn a_start_that_is_dropped_has_waited_for_its_children() {
+        let common = ChildEnvironment::inherited(&BTreeMap::new()).expect("no NUL in it");
+        let output = ChildOutput {
+            stdout: OutputStream::Null,
+            stderr: OutputStream::Null,
+        };
+        let command = ChildCommand::new(&plan(&["true"]), &common, &BTreeMap::new(), output);
+        let mut start = ParallelStart::new().expect("signals can be blocked");
+        start.spawn(command.expect("a command")).expect("a child");
+        let pid = start.ranks[0].pid();
+        drop(start);
+        // It executes `true` or has ended; either way it has left our memory.
+        let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+        let ours = std::env::current_exe().expect("this program");
+        assert!(program.is_err() || program.is_ok_and(|program| program != ours));
+        RankProcess::new(pid).reap();
     }
 }

@@ -98,7 +98,7 @@ impl LaunchDriver<'_> {
         };
         let mark = self.round().mark(rank.0);
         self.leftovers
-            .signal_of(&self.attempt.pids(), Trace { pid, mark: &mark }, signal)
+            .signal_of(self.attempt.pids(), Trace { pid, mark: &mark }, signal)
     }
 
     fn failure(&self, casualty: &Casualty) -> String {

@@ -248,7 +248,12 @@ impl<'a> LaunchDriver<'a> {
         self.release_captured();
         let exited = self.attempt.exited(&round, SystemTime::now());
         let served = self.server_exited();
-        self.leftovers.reap(&self.attempt.pids());
+        // Otherwise an adopted process has ended. To look for one beside every rank that ends would
+        // list all children each time; what is missed here is reaped with the next, or when the
+        // leftovers are swept.
+        if exited.is_empty() {
+            self.leftovers.reap(self.attempt.pids());
+        }
         // Where ranks fail one by one, `promise` and `lose` report each failure together with its
         // consequence.
         let is_root =
@@ -309,9 +314,7 @@ impl<'a> LaunchDriver<'a> {
                 .filter_map(|rank| self.sweep_rank(rank, None))
                 .collect();
         }
-        let living = self
-            .leftovers
-            .signal(&self.attempt.pids(), Reach::All, None);
+        let living = self.leftovers.signal(self.attempt.pids(), Reach::All, None);
         (living == 0)
             .then_some(GroupEvent::Swept)
             .into_iter()
@@ -354,13 +357,13 @@ impl<'a> LaunchDriver<'a> {
                 };
                 let living =
                     self.leftovers
-                        .signal(&self.attempt.pids(), reach, Some(Signal::SIGTERM));
+                        .signal(self.attempt.pids(), reach, Some(Signal::SIGTERM));
                 (living == 0).then_some(GroupEvent::Swept)
             }
             GroupAction::KillLeftovers => {
                 let living =
                     self.leftovers
-                        .signal(&self.attempt.pids(), Reach::All, Some(Signal::SIGKILL));
+                        .signal(self.attempt.pids(), Reach::All, Some(Signal::SIGKILL));
                 say::warning(format_args!(
                     "killed processes that ranks had left behind: {living}"
                 ));

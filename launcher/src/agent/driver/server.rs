@@ -65,7 +65,7 @@ impl LaunchDriver<'_> {
         let Some(server) = &mut self.server else {
             return Vec::new();
         };
-        let news = server.exited(&self.leftovers, &ranks);
+        let news = server.exited(&self.leftovers, ranks);
         self.served(news)
     }
 
@@ -90,7 +90,7 @@ impl LaunchDriver<'_> {
             return;
         };
         loop {
-            server.exited(&self.leftovers, &ranks);
+            server.exited(&self.leftovers, ranks);
             if server.is_over() {
                 break;
             }

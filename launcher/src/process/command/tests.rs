@@ -26,7 +26,7 @@ pub(crate) fn start(rank: &RankPlan, stdout: OutputStream) -> io::Result<RankPro
         stderr: OutputStream::Inherit,
     };
     let mut start = ParallelStart::new()?;
-    start.spawn(&ChildCommand::new(rank, &common, &BTreeMap::new(), output)?)?;
+    start.spawn(ChildCommand::new(rank, &common, &BTreeMap::new(), output)?)?;
     let (mut ranks, failed) = start.finish();
     failed.map_or_else(|| Ok(ranks.remove(0)), |failed| Err(failed.err))
 }
@@ -73,9 +73,9 @@ fn a_rank_has_the_limit_on_files_that_it_is_given() {
     };
     let plan = plan(&["sh", "-c", "ulimit -Sn"]);
     let command = ChildCommand::new(&plan, &common, &BTreeMap::new(), output).expect("a command");
-    let mut start = ParallelStart::new().expect("a pipe");
+    let mut start = ParallelStart::new().expect("signals can be blocked");
     start
-        .spawn(&command.with_open_files(Some(limit)))
+        .spawn(command.with_open_files(Some(limit)))
         .expect("it starts");
     start.finish().0.remove(0).reap();
     let mut text = String::new();
@@ -102,6 +102,29 @@ fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
     assert_eq!(
         output(&plan(&[script.to_str().expect("text"), "word"])).1,
         "word\n"
+    );
+}
+
+#[test]
+fn a_file_that_may_not_be_executed_is_passed_over_for_one_that_may() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    std::fs::write(folders[0].path().join("both"), "").expect("a file");
+    let [barred, allowed] = folders.each_ref().map(|folder| folder.path().display());
+    let with_path = |path: String| RankPlan {
+        env: BTreeMap::from([("PATH".to_owned(), path)]),
+        ..plan(&["both", "found"])
+    };
+    let err = start(
+        &with_path(format!("{barred}:{allowed}")),
+        OutputStream::Null,
+    )
+    .map(RankProcess::reap)
+    .expect_err("one may not be executed, the other is not there");
+    assert_eq!(err.kind(), io::ErrorKind::PermissionDenied);
+    std::os::unix::fs::symlink("/bin/echo", folders[1].path().join("both")).expect("a link");
+    assert_eq!(
+        output(&with_path(format!("{barred}:{allowed}"))).1,
+        "found\n"
     );
 }
 

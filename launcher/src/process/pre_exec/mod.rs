@@ -1,31 +1,49 @@
-//! The steps of a rank between `fork` and `exec`: its own session, death with the launcher, default
-//! signals, closed descriptors, its streams, its working directory, its CPUs and its limits.
+//! The steps of a rank between its creation and `exec`: its own session, death with the launcher,
+//! default signals, closed descriptors, its streams, its working directory, its CPUs and its limits.
 //!
-//! This is the only unsafe code of the launcher. The child is a copy of a process that may have had
-//! other threads, so the code that runs in it makes system calls and nothing else: no allocation,
-//! no lock, no log line.
+//! This is the only unsafe code of the launcher, together with [`kernel`]. A child shares the
+//! memory of the launcher until `exec`, like a thread: nothing is copied, so a rank costs the same
+//! however much memory the launcher has. Unlike after `vfork`, the launcher goes on meanwhile, so
+//! that a child which waits for a CPU delays nobody. Two rules follow. The code of the child makes
+//! system calls and nothing else: no allocation, no lock, no log line, and not even the `errno` of
+//! the C library, which belongs to the launcher's thread. And what it reads lives until every child
+//! is gone from the shared memory: [`Nursery`] waits for that when it is dropped.
+//!
+//! No handler of the launcher runs in a child, because signals are blocked until the handlers have
+//! been removed.
 
-use std::ffi::c_char;
-use std::io::{self, PipeWriter};
-use std::mem::MaybeUninit;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read as _};
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::ptr;
 
 use nix::errno::Errno;
-use nix::sched::sched_setaffinity;
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::unistd::{
-    ForkResult, Pid, chdir, dup2_stderr, dup2_stdout, getpid, getppid, setsid, write,
-};
+use nix::sched::CpuSet;
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::unistd::{Pid, getpid};
 
 use crate::process::command::ChildCommand;
 use crate::process::exit::Exit;
+use crate::process::files::FileLimit;
+use crate::process::search;
 use crate::process::usage::Usage;
+use kernel::call;
 
-unsafe extern "C" {
-    /// The environment of this process, where `execvp` looks for the `PATH`.
-    static mut environ: *const *const c_char;
-}
+mod kernel;
+
+/// Words of the stack of a child, 16 KiB. Its deepest call needs less than 2 KiB.
+const STACK: usize = 1024;
+
+/// Highest signal number of Linux on all platforms but MIPS.
+const MAX_SIGNAL: c_int = 64;
+
+/// The shell that runs a script without `#!`, as `execvp` does.
+const SHELL: &CStr = c"/bin/sh";
+
+/// Bytes of a signal set of the kernel.
+const SIGNAL_SET: usize = 8;
 
 /// The report of a child that could not execute its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +52,56 @@ pub struct ExecReport {
     pub index: u32,
     /// The error number of the failed call.
     pub errno: i32,
+}
+
+/// Children on their way to `exec`. Signals are blocked in the calling thread while it lives.
+#[derive(Debug)]
+pub struct Nursery {
+    reader: PipeReader,
+    /// `None` after [`Nursery::wait`]. Children have copies, which `exec` or their end closes.
+    writer: Option<PipeWriter>,
+    /// The signals that a child has to reset.
+    signals: Vec<c_int>,
+    /// The signals that were blocked before.
+    before: SigSet,
+    children: Vec<(Box<Orders>, Vec<u128>)>,
+}
+
+/// What a child does, in the memory that it shares with the launcher.
+#[derive(Debug)]
+struct Orders {
+    index: u32,
+    launcher: Pid,
+    reports: RawFd,
+    stdout: Option<File>,
+    stderr: Option<File>,
+    folder: Option<CString>,
+    cpus: Option<CpuSet>,
+    open_files: Option<FileLimit>,
+    signals: Vec<c_int>,
+    files: Vec<CString>,
+    argv: Words,
+    env: Words,
+    /// The arguments for the shell: itself, the script, and those of the program.
+    script: Vec<*const c_char>,
+}
+
+/// C strings, and a list of pointers to them that ends with a null pointer.
+#[derive(Debug)]
+struct Words {
+    pointers: Vec<*const c_char>,
+    _words: Vec<CString>,
+}
+
+impl Words {
+    fn new(words: Vec<CString>) -> Words {
+        // The pointers stay valid when the vector moves: they lead to what its strings own.
+        let pointers = words.iter().map(|word| word.as_ptr());
+        Words {
+            pointers: pointers.chain([ptr::null()]).collect(),
+            _words: words,
+        }
+    }
 }
 
 impl ExecReport {
@@ -51,111 +119,247 @@ impl ExecReport {
     }
 }
 
-/// Forks a rank. The rank leads a session of its own, is killed by the kernel when the calling
-/// thread ends, has the signal dispositions of a fresh process, and has no descriptor of the
-/// launcher except the standard three. Does not wait for the rank; if it cannot execute its
-/// program, it writes a report with `index` to `reports`.
-///
-/// The thread that forks must live as long as the ranks: `PR_SET_PDEATHSIG` refers to the thread,
-/// not to the process.
-pub fn fork(command: &ChildCommand<'_>, index: usize, reports: &PipeWriter) -> io::Result<Pid> {
-    let null_ended = |pointers: &mut dyn Iterator<Item = *const c_char>| -> Vec<*const c_char> {
-        pointers.chain([ptr::null()]).collect()
+impl Nursery {
+    /// Blocks the signals.
+    pub fn new() -> io::Result<Nursery> {
+        let (reader, writer) = io::pipe()?;
+        let mut before = SigSet::empty();
+        sigprocmask(
+            SigmaskHow::SIG_BLOCK,
+            Some(&SigSet::all()),
+            Some(&mut before),
+        )?;
+        Ok(Nursery {
+            reader,
+            writer: Some(writer),
+            signals: (1..=MAX_SIGNAL).filter(|&it| is_to_reset(it)).collect(),
+            before,
+            children: Vec::new(),
+        })
+    }
+
+    /// Creates the next rank, and does not wait for it. The rank leads a session of its own, is
+    /// killed by the kernel when the calling thread ends, has the signal dispositions of a fresh
+    /// process, and has no descriptor of the launcher except the standard three. If it cannot
+    /// execute its program, [`Nursery::wait`] returns its report.
+    ///
+    /// The thread that creates ranks must live as long as they do: `PR_SET_PDEATHSIG` refers to the
+    /// thread, not to the process.
+    pub fn start(&mut self, command: ChildCommand<'_>) -> io::Result<Pid> {
+        let Some(reports) = &self.writer else {
+            return Err(io::Error::other("the start is over"));
+        };
+        let program = command.argv.first().ok_or(Errno::ENOENT)?;
+        let script = [SHELL.as_ptr(), ptr::null()]
+            .into_iter()
+            .chain(command.argv.iter().skip(1).map(|word| word.as_ptr()))
+            .chain([ptr::null()]);
+        let mut child = Box::new(Orders {
+            index: u32::try_from(self.children.len()).map_err(io::Error::other)?,
+            launcher: getpid(),
+            reports: reports.as_raw_fd(),
+            signals: self.signals.clone(),
+            files: search::candidates(program, command.env.iter().map(AsRef::as_ref)),
+            script: script.collect(),
+            stdout: command.stdout,
+            stderr: command.stderr,
+            folder: command.folder,
+            cpus: command.cpus,
+            open_files: command.open_files,
+            argv: Words::new(command.argv),
+            env: Words::new(command.env.into_iter().map(Into::into).collect()),
+        });
+        let mut stack = vec![0_u128; STACK];
+        // SAFETY: the stack grows down from the end of a vector, which is aligned to 16 bytes and
+        // used by this child alone. Stack and orders are kept until `wait` has seen that the child
+        // is gone from the shared memory, or for good; nothing touches them before. The child makes
+        // system calls only, and with all signals blocked no handler runs in it.
+        let pid = Errno::result(unsafe {
+            libc::clone(
+                begin,
+                stack.as_mut_ptr_range().end.cast(),
+                libc::CLONE_VM | kernel::CLONE_FLAGS | libc::SIGCHLD,
+                (&raw mut *child).cast(),
+            )
+        })?;
+        self.children.push((child, stack));
+        Ok(Pid::from_raw(pid))
+    }
+
+    /// Waits until every child executes its program or has ended. Returns the reports.
+    ///
+    /// # Errors
+    /// Returns an error if the pipe cannot be read.
+    pub fn wait(&mut self) -> io::Result<Vec<ExecReport>> {
+        self.writer = None;
+        let mut reports = Vec::new();
+        if let Err(err) = self.reader.read_to_end(&mut reports) {
+            // Children may still be here: what they read must stay.
+            mem::take(&mut self.children).leak();
+            return Err(err);
+        }
+        self.children.clear();
+        let (reports, _) = reports.as_chunks();
+        Ok(reports
+            .iter()
+            .map(|bytes| ExecReport::from_bytes(*bytes))
+            .collect())
+    }
+}
+
+impl Drop for Nursery {
+    fn drop(&mut self) {
+        if self.writer.is_some() {
+            // The caller does not want the reports.
+            let _ = self.wait();
+        }
+        // It was the mask before, so it can be set.
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
+    }
+}
+
+/// Returns whether a child has to reset this signal: one with a handler, which must not run in the
+/// shared memory, and the ignored ones that `exec` would keep ignored: SIGPIPE, which Rust ignores,
+/// and SIGXFSZ, which Python ignores (its `restore_signals` resets both).
+fn is_to_reset(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: the call writes the action of a signal and changes nothing; it fails for the numbers
+    // that the C library keeps for itself, and then the zeroes stay, which are SIG_DFL.
+    let handler = unsafe {
+        libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
+        action.assume_init().sa_sigaction
     };
-    let argv = null_ended(&mut command.argv.iter().map(|word| word.as_ptr()));
-    let env = null_ended(&mut command.env.iter().map(|entry| entry.as_ptr()));
-    let index = u32::try_from(index).map_err(io::Error::other)?;
-    let launcher = getpid();
-    // SAFETY: the child only makes async-signal-safe calls (see `become_program`, write, _exit) and
-    // never returns.
-    match unsafe { nix::unistd::fork() }? {
-        ForkResult::Parent { child } => Ok(child),
-        ForkResult::Child => {
-            let errno = prepare(command, launcher)
-                .map_or_else(|errno| errno, |()| become_program(&argv, &env));
-            // If the pipe has no reader, the launcher is gone and nothing waits for this rank.
-            let _ = write(
-                reports,
-                &ExecReport {
-                    index,
-                    errno: errno as i32,
-                }
-                .to_bytes(),
-            );
-            // SAFETY: `_exit` ends this copy of the launcher without running any of its code.
-            unsafe { libc::_exit(127) }
+    match handler {
+        libc::SIG_DFL => false,
+        libc::SIG_IGN => [libc::SIGPIPE, libc::SIGXFSZ].contains(&signal),
+        _ => true,
+    }
+}
+
+/// The first function of a child.
+extern "C" fn begin(orders: *mut c_void) -> c_int {
+    // SAFETY: `Nursery::start` passes its orders and does not touch them while this runs.
+    let orders = unsafe { &mut *orders.cast::<Orders>() };
+    let errno = prepare(orders).map_or_else(|errno| errno, |()| become_program(orders));
+    let report = ExecReport {
+        index: orders.index,
+        errno,
+    }
+    .to_bytes();
+    // If the pipe has no reader, the launcher is gone and nothing waits for this rank.
+    let to = [
+        orders.reports as usize,
+        report.as_ptr().addr(),
+        report.len(),
+        0,
+        0,
+    ];
+    // SAFETY: `write` reads the array; `exit_group` ends this child without any code of the
+    // launcher.
+    unsafe {
+        let _ = call(libc::SYS_write, to);
+        let _ = call(libc::SYS_exit_group, [127, 0, 0, 0, 0]);
+    }
+    127
+}
+
+/// In the child: does everything that has to happen before `exec`. Returns the error number of the
+/// first call that failed.
+fn prepare(orders: &Orders) -> Result<(), c_int> {
+    // SAFETY: all pointers lead to memory of `orders` or of this frame, with the sizes given; the
+    // calls keep none of them.
+    unsafe {
+        call(libc::SYS_setsid, [0; 5])?;
+        let (death, kill) = (libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize);
+        call(libc::SYS_prctl, [death, kill, 0, 0, 0])?;
+        // The launcher may have died before the call above took effect; then nothing would kill
+        // this rank.
+        if call(libc::SYS_getppid, [0; 5])? != orders.launcher.as_raw() as usize {
+            return Err(libc::ESRCH);
+        }
+        for (file, stream) in [(&orders.stdout, 1), (&orders.stderr, 2)] {
+            if let Some(file) = file {
+                call(libc::SYS_dup3, [file.as_raw_fd() as usize, stream, 0, 0, 0])?;
+            }
+        }
+        if let Some(folder) = &orders.folder {
+            call(libc::SYS_chdir, [folder.as_ptr().addr(), 0, 0, 0, 0])?;
+        }
+        if let Some(cpus) = &orders.cpus {
+            let set = [0, size_of::<CpuSet>(), (&raw const *cpus).addr(), 0, 0];
+            call(libc::SYS_sched_setaffinity, set)?;
+        }
+        if let Some(FileLimit { soft, hard }) = orders.open_files {
+            let (which, limit) = (libc::RLIMIT_NOFILE as usize, [soft, hard]);
+            // A limit that the rank may not have stays as it is.
+            let _ = call(libc::SYS_prlimit64, [0, which, limit.as_ptr().addr(), 0, 0]);
+        }
+        close_others_on_exec();
+        restore_signals(&orders.signals)
+    }
+}
+
+/// In the child: executes the program. Returns the error number if that fails, as `execvp` does.
+fn become_program(orders: &mut Orders) -> c_int {
+    let (argv, env) = (
+        orders.argv.pointers.as_ptr().addr(),
+        orders.env.pointers.as_ptr().addr(),
+    );
+    let mut failed = libc::ENOENT;
+    for file in &orders.files {
+        let path = file.as_ptr();
+        // SAFETY: all lists consist of C strings that outlive the call, and end with a null
+        // pointer.
+        let mut result = unsafe { call(libc::SYS_execve, [path.addr(), argv, env, 0, 0]) };
+        if result == Err(libc::ENOEXEC) {
+            orders.script[1] = path;
+            let script = orders.script.as_ptr().addr();
+            // SAFETY: as above.
+            result = unsafe {
+                let words = [SHELL.as_ptr().addr(), script, env, 0, 0];
+                call(libc::SYS_execve, words)
+            };
+        }
+        let Err(errno) = result else { continue };
+        if !search::goes_on(errno) {
+            return errno;
+        }
+        // A file that may not be executed tells more than folders without the file.
+        if failed != libc::EACCES {
+            failed = errno;
         }
     }
+    failed
 }
 
-/// In the child: does everything that has to happen before `exec`.
-fn prepare(command: &ChildCommand<'_>, launcher: Pid) -> nix::Result<()> {
-    setsid()?;
-    set_pdeathsig(Signal::SIGKILL)?;
-    // The launcher may have died before the call above took effect; then nothing would kill this
-    // rank.
-    if getppid() != launcher {
-        return Err(Errno::ESRCH);
+/// In the child: gives these signals their default action and unblocks all. The other signals have
+/// no handler.
+fn restore_signals(signals: &[c_int]) -> Result<(), c_int> {
+    // The kernel's `sigaction`, which is not that of the C library: SIG_DFL without flags.
+    let default = [0_u64; 4];
+    for &signal in signals {
+        let action = [signal as usize, default.as_ptr().addr(), 0, SIGNAL_SET, 0];
+        // SAFETY: the kernel reads at most 32 bytes of `default`.
+        unsafe { call(libc::SYS_rt_sigaction, action) }?;
     }
-    if let Some(file) = &command.stdout {
-        dup2_stdout(file)?;
-    }
-    if let Some(file) = &command.stderr {
-        dup2_stderr(file)?;
-    }
-    if let Some(folder) = &command.folder {
-        chdir(folder.as_c_str())?;
-    }
-    if let Some(cpus) = &command.cpus {
-        sched_setaffinity(Pid::from_raw(0), cpus)?;
-    }
-    if let Some(limit) = command.open_files {
-        // A limit that the rank may not have stays as it is.
-        let _ = limit.apply();
-    }
-    restore_signals()?;
-    close_others_on_exec();
-    Ok(())
-}
-
-/// In the child: executes the program. Returns the error number if that fails.
-fn become_program(argv: &[*const c_char], env: &[*const c_char]) -> Errno {
-    // SAFETY: both lists consist of C strings, end with a null pointer and live in the caller's
-    // frame, of which the child has a copy. `environ` belongs to this process, which has its own
-    // memory and one thread. `execvp` of glibc and musl allocates on the stack only.
-    unsafe {
-        environ = env.as_ptr();
-        libc::execvp(argv[0], argv.as_ptr());
-    }
-    Errno::last()
-}
-
-/// Restores ignored signals, which `exec` would keep ignored: SIGPIPE, which Rust ignores, and
-/// SIGXFSZ, which Python ignores (its `restore_signals` resets both). `exec` itself resets signals
-/// that have a handler.
-fn restore_signals() -> nix::Result<()> {
-    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
-        // SAFETY: `SIG_DFL` is a valid disposition and both signals are catchable; no Rust handler
-        // for them exists.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+    let none = 0_u64;
+    let how = libc::SIG_SETMASK as usize;
+    let mask = [how, (&raw const none).addr(), 0, SIGNAL_SET, 0];
+    // SAFETY: the kernel reads the 8 bytes of `none`.
+    unsafe { call(libc::SYS_rt_sigprocmask, mask) }.map(drop)
 }
 
 /// Marks every descriptor from 3 on to be closed by `exec`; the pipe for reports stays usable until
 /// then. Kernels before 5.11 do not know the flag; there, inherited descriptors without it stay
 /// open.
 fn close_others_on_exec() {
+    let (last, flag) = (
+        libc::c_uint::MAX as usize,
+        libc::CLOSE_RANGE_CLOEXEC as usize,
+    );
     // SAFETY: `close_range` with CLOSE_RANGE_CLOEXEC closes nothing and touches no memory; a
     // failure is harmless.
-    unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
+    let _ = unsafe { call(libc::SYS_close_range, [3, last, flag, 0, 0]) };
 }
 
 /// Sends `signal` to a process group. Real-time signals work too, for which `nix` has no names. A
