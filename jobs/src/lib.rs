@@ -42,6 +42,7 @@ pub mod plan;
 pub mod policies;
 pub mod printable;
 pub mod progress;
+pub mod pulse;
 pub mod random;
 pub mod ranges;
 pub mod rank_env;

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use jobs::launch::LAUNCH_VARIABLE;
 use jobs::live::{PAGE_TOKEN_VARIABLE, PAGE_VARIABLE};
+use jobs::pulse::PULSE_VARIABLE;
 use jobs::rank_env::FRONT_VARIABLE;
 
+use crate::hang::pulses::PulseFolder;
 use crate::plan::{FailurePolicy, LaunchPlan, RankPlan};
 use crate::rendezvous::place::{Assigned, NodePlace};
 
@@ -23,6 +26,8 @@ pub struct Round<'a> {
     pub place: NodePlace,
     /// The socket by which the ranks of `serve` get connections of the front port.
     pub front: Option<String>,
+    /// Where the ranks of an evaluation tell how far they are.
+    pub pulses: Option<Arc<PulseFolder>>,
 }
 
 impl Round<'_> {
@@ -86,6 +91,7 @@ impl Round<'_> {
         )
         .chain(self.front.clone().map(|socket| (FRONT_VARIABLE, socket)))
         .chain(self.of_page())
+        .chain(self.of_pulse(index))
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
     }
@@ -99,6 +105,18 @@ impl Round<'_> {
                 (PAGE_VARIABLE, "1".to_owned()),
                 (PAGE_TOKEN_VARIABLE, String::new()),
             ],
+        }
+    }
+
+    /// Returns the variable for a rank that tells how far it is. The value of another launch, in
+    /// which this one runs, is not passed on.
+    fn of_pulse(&self, index: usize) -> Vec<(&'static str, String)> {
+        let path = self.pulses.as_ref().map(|pulses| pulses.path(index));
+        let path = path.map(|path| path.to_string_lossy().into_owned());
+        match (path, self.plan.is_built_in) {
+            (Some(path), _) => vec![(PULSE_VARIABLE, path)],
+            (None, true) => vec![(PULSE_VARIABLE, String::new())],
+            (None, false) => Vec::new(),
         }
     }
 
@@ -148,6 +166,7 @@ mod tests {
             plan: &plan,
             place: place(true),
             front: None,
+            pulses: None,
         };
         let variables = round.variables(&plan.ranks[1], 2, Some(Path::new("/logs/error.json")));
         let of = |name: &str| variables[name].as_str();
@@ -185,6 +204,7 @@ mod tests {
             plan: &plan,
             place: place(true),
             front: None,
+            pulses: None,
         };
         assert_eq!(round.variables(&plan.ranks[1], 0, None)["RANK"], "5");
     }
@@ -201,6 +221,7 @@ mod tests {
                 plan,
                 place: place(true),
                 front: None,
+                pulses: None,
             }
             .variables(&plan.ranks[1], 5, None)
         };
@@ -224,6 +245,7 @@ mod tests {
                 plan: &isolated,
                 place: place(true),
                 front: None,
+                pulses: None,
             }
             .mark(1),
             format!("{MARK}={}", own[MARK])
@@ -237,6 +259,7 @@ mod tests {
             plan: &plan,
             place: place(false),
             front: None,
+            pulses: None,
         };
         let variables = round.variables(&plan.ranks[0], 0, None);
         assert_eq!(variables["TORCHELASTIC_ERROR_FILE"], "");

@@ -15,6 +15,7 @@ mod experiment;
 mod exported;
 mod files;
 mod gr00t;
+mod hangs;
 mod latency;
 mod lerobot_policy;
 mod memory;

@@ -208,6 +208,7 @@ mod tests {
                 plan: &plan,
                 place: alone(&plan, None, 3),
                 front: None,
+                pulses: None,
             },
             happening,
             now,

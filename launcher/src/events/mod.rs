@@ -187,6 +187,7 @@ mod tests {
             plan: &plan,
             place: alone(&plan, None, 0),
             front: None,
+            pulses: None,
         };
         record(
             &round,

@@ -10,6 +10,8 @@
 pub mod capture;
 pub mod groups;
 pub mod plan;
+pub mod pulses;
+pub mod reason;
 pub mod text;
 pub mod watch;
 

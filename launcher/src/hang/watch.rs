@@ -1,7 +1,13 @@
-//! Decides which ranks hang: those that have neither computed nor written anything for a time. Pure.
+//! Decides which ranks hang. Pure.
+//!
+//! A rank of `eval` whose environments step tells its launcher how far it is: without progress for a
+//! time it hangs, however busy it is. Any other rank hangs if it has neither computed nor written
+//! anything for that time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+
+use jobs::pulse::{Pulse, RankPhase};
 
 use crate::agent::event::LocalRank;
 
@@ -10,12 +16,23 @@ use crate::agent::event::LocalRank;
 const IDLE_PART: u32 = 100;
 
 /// What the processes of a rank have done since they were started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// CPU time of all processes of its session that still run.
     pub cpu: Duration,
     /// Bytes in its captured output.
     pub written: u64,
+    /// How far it is, if it tells.
+    pub pulse: Option<Pulse>,
+}
+
+/// A rank that hangs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HungRank {
+    /// Its number on this node.
+    pub rank: LocalRank,
+    /// Where it stands, if it has told; otherwise it was silent.
+    pub stands: Option<Pulse>,
 }
 
 /// Tracks the activity of the ranks of this node.
@@ -25,7 +42,7 @@ pub struct HangWatch {
     ranks: BTreeMap<LocalRank, Silence>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Silence {
     /// The activity at `since`.
     last: Activity,
@@ -35,7 +52,7 @@ struct Silence {
 }
 
 impl HangWatch {
-    /// Returns a watch by which a rank hangs if it is silent for `timeout`.
+    /// Returns a watch by which a rank hangs if it is silent, or stands still, for `timeout`.
     pub fn new(timeout: Duration) -> HangWatch {
         HangWatch {
             timeout,
@@ -50,26 +67,33 @@ impl HangWatch {
 
     /// Records the activity of the ranks that run now, and returns those that hang and have not been
     /// returned since they were last active. A rank that is seen for the first time is active.
-    pub fn observe(&mut self, now: Instant, ranks: &[(LocalRank, Activity)]) -> Vec<LocalRank> {
+    pub fn observe(&mut self, now: Instant, ranks: &[(LocalRank, Activity)]) -> Vec<HungRank> {
         let running: BTreeSet<LocalRank> = ranks.iter().map(|(rank, _)| *rank).collect();
         self.ranks.retain(|rank, _| running.contains(rank));
         let mut hung = Vec::new();
-        for &(rank, activity) in ranks {
-            let active = Silence {
-                last: activity,
+        for (rank, activity) in ranks {
+            let active = || Silence {
+                last: activity.clone(),
                 since: now,
                 is_reported: false,
             };
-            let silence = self.ranks.entry(rank).or_insert(active);
+            let silence = self.ranks.entry(*rank).or_insert_with(active);
             if silence.is_broken_by(activity, now) {
-                *silence = active;
+                *silence = active();
             } else if !silence.is_reported && silence.lasts(now) >= self.timeout {
                 silence.is_reported = true;
-                hung.push(rank);
+                hung.push(HungRank {
+                    rank: *rank,
+                    stands: activity.pulse.clone().filter(is_stepping),
+                });
             }
         }
         hung
     }
+}
+
+fn is_stepping(pulse: &Pulse) -> bool {
+    pulse.phase == RankPhase::Stepping
 }
 
 impl Silence {
@@ -77,7 +101,13 @@ impl Silence {
         now.saturating_duration_since(self.since)
     }
 
-    fn is_broken_by(&self, activity: Activity, now: Instant) -> bool {
+    fn is_broken_by(&self, activity: &Activity, now: Instant) -> bool {
+        if activity.pulse != self.last.pulse {
+            return true;
+        }
+        if activity.pulse.as_ref().is_some_and(is_stepping) {
+            return false;
+        }
         // Less CPU time than before means other processes: the rank was restarted, or one of its
         // processes has ended.
         let Some(cpu) = activity.cpu.checked_sub(self.last.cpu) else {
@@ -105,7 +135,26 @@ mod tests {
         Activity {
             cpu: Duration::from_millis(cpu_ms),
             written,
+            pulse: None,
         }
+    }
+
+    /// Returns the activity of a rank that is as busy as it can be.
+    fn busy(seconds: u64, phase: RankPhase, progress: u64) -> [(LocalRank, Activity); 1] {
+        let pulse = Pulse {
+            progress,
+            phase,
+            ..Pulse::default()
+        };
+        let activity = Activity {
+            pulse: Some(pulse),
+            ..activity(seconds * 1000, seconds)
+        };
+        [(LocalRank(0), activity)]
+    }
+
+    fn numbers(hung: &[HungRank]) -> Vec<LocalRank> {
+        hung.iter().map(|hung| hung.rank).collect()
     }
 
     fn at(start: Instant, seconds: u64) -> Instant {
@@ -118,7 +167,10 @@ mod tests {
         let ranks = [(LocalRank(0), activity(10, 5))];
         assert_eq!(watch.observe(start, &ranks), []);
         assert_eq!(watch.observe(at(start, 59), &ranks), []);
-        assert_eq!(watch.observe(at(start, 60), &ranks), [LocalRank(0)]);
+        assert_eq!(
+            numbers(&watch.observe(at(start, 60), &ranks)),
+            [LocalRank(0)]
+        );
         assert_eq!(watch.observe(at(start, 99), &ranks), [], "it is told once");
     }
 
@@ -135,7 +187,8 @@ mod tests {
         assert_eq!(watch.observe(at(start, 50), &both(900, 1)), []);
         assert_eq!(watch.observe(at(start, 100), &both(900, 1)), []);
         let hung = watch.observe(at(start, 110), &both(900, 1));
-        assert_eq!(hung, [LocalRank(0), LocalRank(1)]);
+        assert_eq!(numbers(&hung), [LocalRank(0), LocalRank(1)]);
+        assert_eq!(hung[0].stands, None);
     }
 
     #[test]
@@ -146,7 +199,7 @@ mod tests {
             assert_eq!(hung, [], "after {second} s");
         }
         let hung = watch.observe(at(start, 60), &[(LocalRank(0), activity(60, 0))]);
-        assert_eq!(hung, [LocalRank(0)]);
+        assert_eq!(numbers(&hung), [LocalRank(0)]);
     }
 
     #[test]
@@ -154,9 +207,15 @@ mod tests {
         let (mut watch, start) = watch();
         let rank = |written| [(LocalRank(0), activity(0, written))];
         watch.observe(start, &rank(0));
-        assert_eq!(watch.observe(at(start, 60), &rank(0)), [LocalRank(0)]);
+        assert_eq!(
+            numbers(&watch.observe(at(start, 60), &rank(0))),
+            [LocalRank(0)]
+        );
         assert_eq!(watch.observe(at(start, 70), &rank(1)), []);
-        assert_eq!(watch.observe(at(start, 130), &rank(1)), [LocalRank(0)]);
+        assert_eq!(
+            numbers(&watch.observe(at(start, 130), &rank(1))),
+            [LocalRank(0)]
+        );
     }
 
     #[test]
@@ -167,6 +226,65 @@ mod tests {
         let new = [(LocalRank(0), activity(500, 0))];
         assert_eq!(watch.observe(at(start, 59), &new), []);
         assert_eq!(watch.observe(at(start, 118), &new), []);
-        assert_eq!(watch.observe(at(start, 119), &new), [LocalRank(0)]);
+        assert_eq!(
+            numbers(&watch.observe(at(start, 119), &new)),
+            [LocalRank(0)]
+        );
+    }
+
+    #[test]
+    fn a_rank_whose_environments_step_hangs_without_progress_however_busy_it_is() {
+        let (mut watch, start) = watch();
+        for second in 0..100 {
+            let hung = watch.observe(
+                at(start, second),
+                &busy(second, RankPhase::Stepping, second),
+            );
+            assert_eq!(hung, [], "it moves at {second} s");
+        }
+        let still = |second| busy(second, RankPhase::Stepping, 99);
+        assert_eq!(watch.observe(at(start, 158), &still(158)), []);
+        let hung = watch.observe(at(start, 159), &still(159));
+        let stands = hung[0].stands.as_ref().map(|pulse| pulse.progress);
+        assert_eq!((numbers(&hung), stands), (vec![LocalRank(0)], Some(99)));
+        assert_eq!(watch.observe(at(start, 500), &still(500)), []);
+    }
+
+    #[test]
+    fn a_rank_that_prepares_is_judged_by_what_it_computes() {
+        let (mut watch, start) = watch();
+        for second in 0..200 {
+            let hung = watch.observe(at(start, second), &busy(second, RankPhase::Preparing, 7));
+            assert_eq!(hung, [], "it computes at {second} s");
+        }
+        let silent = busy(199, RankPhase::Preparing, 7);
+        assert_eq!(watch.observe(at(start, 258), &silent), []);
+        let hung = watch.observe(at(start, 259), &silent);
+        assert_eq!(hung[0].stands, None);
+    }
+
+    #[test]
+    fn a_rank_that_waits_for_others_and_is_awake_does_not_hang() {
+        let (mut watch, start) = watch();
+        for second in 0..200 {
+            let waits = busy(0, RankPhase::Waiting, second);
+            assert_eq!(watch.observe(at(start, second), &waits), []);
+        }
+        let asleep = busy(0, RankPhase::Waiting, 199);
+        let hung = watch.observe(at(start, 259), &asleep);
+        assert_eq!(numbers(&hung), [LocalRank(0)]);
+    }
+
+    #[test]
+    fn a_rank_that_begins_to_step_gets_its_whole_time() {
+        let (mut watch, start) = watch();
+        watch.observe(start, &busy(0, RankPhase::Preparing, 7));
+        watch.observe(at(start, 50), &busy(50, RankPhase::Stepping, 7));
+        let still = |second| busy(second, RankPhase::Stepping, 7);
+        assert_eq!(watch.observe(at(start, 109), &still(109)), []);
+        assert_eq!(
+            numbers(&watch.observe(at(start, 110), &still(110))),
+            [LocalRank(0)]
+        );
     }
 }

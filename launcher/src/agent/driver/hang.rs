@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jobs::layout::RunFolder;
+use jobs::pulse::Pulse;
 use tokio::task::JoinHandle;
 use tokio::time::Interval;
 
@@ -15,9 +16,11 @@ use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LaunchEnd, LocalRank};
 use crate::hang::HangReport;
 use crate::hang::capture::{CapturedRanks, capture};
-use crate::hang::groups::shown;
 use crate::hang::plan::OnHang;
+use crate::hang::pulses::PulseFolder;
+use crate::hang::reason::reason;
 use crate::hang::watch::{Activity, HangWatch};
+use crate::plan::LaunchPlan;
 use crate::process::sessions;
 use crate::say;
 
@@ -131,13 +134,13 @@ impl LaunchDriver<'_> {
             return;
         }
         let seconds = self.plan.hang.timeout.unwrap_or_default().as_secs();
-        let ranks: Vec<usize> = hung.iter().map(|rank| self.round().rank(rank.0)).collect();
-        let plural = if ranks.len() == 1 { "" } else { "s" };
-        let reason = format!(
-            "no output and no CPU time of rank{plural} {} for {seconds} s",
-            shown(&ranks)
-        );
-        self.explain(reason, hung);
+        let round = self.round();
+        let ranks: Vec<(usize, Option<Pulse>)> = hung
+            .iter()
+            .map(|hung| (round.rank(hung.rank.0), hung.stands.clone()))
+            .collect();
+        let hung = hung.into_iter().map(|hung| hung.rank).collect();
+        self.explain(reason(&ranks, seconds), hung);
     }
 
     /// Returns what each running rank has done so far.
@@ -154,6 +157,10 @@ impl LaunchDriver<'_> {
                 let activity = Activity {
                     cpu: cpu.get(pid).copied().unwrap_or_default(),
                     written: self.attempt.written(*rank),
+                    pulse: self
+                        .pulses
+                        .as_ref()
+                        .and_then(|pulses| pulses.read(rank.0, *pid)),
                 };
                 (*rank, activity)
             })
@@ -237,4 +244,19 @@ impl LaunchDriver<'_> {
             }
         }
     }
+}
+
+/// Returns the folder for the pulses of the ranks, if they have one and somebody watches.
+pub(super) fn pulses(plan: &LaunchPlan) -> Option<PulseFolder> {
+    if plan.eval.is_none() || plan.hang.timeout.is_none() {
+        return None;
+    }
+    PulseFolder::create()
+        .inspect_err(|err| {
+            say::warning(format_args!(
+                "ranks are watched by output and CPU time alone, because they cannot tell of their \
+                 progress: {err}"
+            ));
+        })
+        .ok()
 }

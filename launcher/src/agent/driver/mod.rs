@@ -12,6 +12,7 @@ mod start;
 use std::collections::VecDeque;
 use std::future::{Future, pending};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use jobs::exit::FINAL;
@@ -30,6 +31,7 @@ use crate::agent::last_words;
 use crate::agent::peers::{NodePeers, alone};
 use crate::events::{self, Happening};
 use crate::front::FrontPort;
+use crate::hang::pulses::PulseFolder;
 use crate::logs::folder::LogFolder;
 use crate::model_server::SupervisedServer;
 use crate::page::LivePage;
@@ -81,6 +83,8 @@ pub struct LaunchDriver<'a> {
     /// Whether a signal that ends the launch has been received.
     is_told_to_end: bool,
     hangs: HangReports,
+    /// How far the ranks of an evaluation are, if they are watched.
+    pulses: Option<Arc<PulseFolder>>,
     /// The page of the run, on the first node.
     page: Option<LivePage>,
 }
@@ -138,6 +142,7 @@ impl<'a> LaunchDriver<'a> {
             ended_by_others: false,
             is_told_to_end: false,
             hangs: HangReports::new(plan.hang.timeout),
+            pulses: hang::pulses(plan).map(Arc::new),
             page: None,
         })
     }
@@ -402,6 +407,7 @@ impl<'a> LaunchDriver<'a> {
             plan: self.plan,
             place: self.place.clone(),
             front: self.front.as_ref().map(|front| front.socket().to_owned()),
+            pulses: self.pulses.clone(),
         }
     }
 

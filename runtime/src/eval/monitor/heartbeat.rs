@@ -58,6 +58,13 @@ pub struct Heartbeat {
     /// Total bytes of GPU memory.
     #[serde(default)]
     pub gpu_total: u64,
+    /// Number of answers of environments and policy so far. Only the launcher of this node is told,
+    /// see [`crate::eval::monitor::pulse`].
+    #[serde(skip)]
+    pub moves: u64,
+    /// Whether episodes run, so that answers are to be expected.
+    #[serde(skip)]
+    pub is_stepping: bool,
     /// How long the GPU was busy, for any process; `None` if the driver does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_busy: Option<GpuBusy>,
@@ -111,6 +118,7 @@ impl Heartbeat {
             done: 0,
             of: 0,
             solved: 0,
+            is_stepping: false,
             ..self.clone()
         }
     }

@@ -11,6 +11,7 @@
 //!
 //! * `heartbeat`: what a rank publishes; who is silent for too long.
 //! * `peers`: heartbeats through the store, the barrier at the end, the end of all ranks.
+//! * `pulse`: tells the launcher of this node how far the rank is.
 //! * `tally`: what was done before this launch. `view`: rates, time left and remarks of the run.
 //! * `progress`, `exporter`: show the view to people and to Prometheus.
 //! * `tracking`: logs the view to experiment trackers.
@@ -26,6 +27,7 @@ pub mod meter;
 pub mod orders;
 pub mod peers;
 pub mod progress;
+pub mod pulse;
 pub mod stop;
 pub mod tally;
 pub mod tracking;

@@ -301,11 +301,19 @@ impl RankPeers {
     }
 
     /// Waits for the report before this rank exits with an error, because its exit makes the
-    /// launcher stop the others.
-    pub fn wait_for_report(&self, timeout: Duration) {
-        if let Some(eval_store) = &self.eval_store {
-            // After the time limit the rank exits anyway.
-            let _ = eval_store.wait("reported", timeout);
+    /// launcher stop the others. After the time limit it exits anyway. Calls `meanwhile` about once
+    /// a second.
+    pub fn wait_for_report(&self, timeout: Duration, mut meanwhile: impl FnMut()) {
+        let Some(eval_store) = &self.eval_store else {
+            return;
+        };
+        let began = now();
+        while began.elapsed() < timeout {
+            meanwhile();
+            match eval_store.wait("reported", EVERY) {
+                Err(err) if err.is_timeout() => {}
+                Ok(()) | Err(_) => break,
+            }
         }
     }
 }

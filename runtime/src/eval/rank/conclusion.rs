@@ -8,6 +8,7 @@ use jobs::journal::{Line, RankEnd};
 use jobs::time::rfc3339;
 use report::{Report, tables};
 
+use crate::clock::now;
 use crate::error_file;
 use crate::eval::error::RankError;
 use crate::eval::monitor::heartbeat::Heartbeat;
@@ -33,11 +34,17 @@ impl Evaluation<'_> {
         self.observers.exchange_outcomes();
         let Observers {
             peers,
+            pulse,
             progress,
             early_stop,
             ..
         } = &mut self.observers;
+        let arrived = Heartbeat {
+            arrived: true,
+            ..last.clone()
+        };
         let lost = peers.wait_for_all(last, timeout, self.stop, |peers, beats| {
+            pulse.on(&arrived, now());
             let early_stop = early_stop.as_mut();
             if let Some(text) = early_stop.and_then(|stop| stop.exchange(peers.eval_store())) {
                 progress.say(&text);
@@ -51,8 +58,11 @@ impl Evaluation<'_> {
         }
         let together = outcome::bring_together(self.setup, &self.observers.peers, &lost);
         let Observers {
-            peers, progress, ..
-        } = &self.observers;
+            peers,
+            pulse,
+            progress,
+            ..
+        } = &mut self.observers;
         progress.finish();
         if let Some(note) = &together.note {
             progress.say(&format!("warning: {note}"));
@@ -61,11 +71,11 @@ impl Evaluation<'_> {
             if self.failed.is_none() {
                 return Ok(ExitCode::SUCCESS);
             }
-            peers.wait_for_report(timeout);
+            peers.wait_for_report(timeout, || pulse.on(&arrived, now()));
             return Ok(ExitCode::from(FINAL));
         }
         let report = outcome::report(self.setup, together, self.reference_table())?;
-        peers.report_is_written();
+        self.observers.peers.report_is_written();
         self.finish_tracking(&report);
         if report.complete() {
             return Ok(ExitCode::SUCCESS);

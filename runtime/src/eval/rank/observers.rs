@@ -12,6 +12,7 @@ use crate::eval::monitor::heartbeat::Heartbeat;
 use crate::eval::monitor::meter::Meter;
 use crate::eval::monitor::peers::RankPeers;
 use crate::eval::monitor::progress::Progress;
+use crate::eval::monitor::pulse::RankPulse;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::rank::early_stop::EarlyStop;
 use crate::eval::rollout::recording::episode_log::JobObserver;
@@ -20,6 +21,8 @@ use crate::eval::rollout::recording::episode_log::JobObserver;
 pub struct Observers<'a> {
     /// The other ranks.
     pub peers: RankPeers,
+    /// What the launcher of this node knows of the progress.
+    pub pulse: RankPulse,
     /// What the user sees.
     pub progress: Progress,
     /// Topics that were already reported for all ranks.
@@ -44,6 +47,7 @@ impl<'a> Observers<'a> {
     ) -> Self {
         Self {
             peers,
+            pulse: RankPulse::open(),
             progress,
             said: BTreeSet::new(),
             stop,
@@ -78,6 +82,7 @@ impl<'a> Observers<'a> {
 impl JobObserver for Observers<'_> {
     fn on(&mut self, beat: &Heartbeat) {
         self.progress.moved(beat);
+        self.pulse.on(beat, now());
         if !self.peers.is_due() {
             return;
         }

@@ -190,16 +190,28 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
             moved: now(),
             is_told: false,
         };
+        let result = self.wait_for_all(&before, &mut watch);
+        // What follows may take long without an answer: another build, or the end of the files.
+        self.recording.log.beat.is_stepping = false;
+        self.recording.log.report();
+        result
+    }
+
+    fn wait_for_all(
+        &mut self,
+        before: &BusyBefore,
+        watch: &mut StallWatch,
+    ) -> Result<(), JobError> {
         while self.groups.iter().any(EnvGroup::is_waiting) {
             if self.active.context.stop.asked() {
                 return Err(JobError::Stopped);
             }
-            self.wait(&mut watch)?;
+            self.wait(watch)?;
             for text in self.active.context.inference.said() {
                 self.say(&text);
             }
             self.recording.settle()?;
-            self.report(&before);
+            self.report(before);
         }
         Ok(())
     }
@@ -213,6 +225,8 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
                     moved: now(),
                     is_told: false,
                 };
+                let beat = &mut self.recording.log.beat;
+                (beat.moves, beat.is_stepping) = (beat.moves + 1, true);
                 self.on(event)?;
             }
             Err(RecvTimeoutError::Timeout) => {
