@@ -79,10 +79,17 @@ pub struct RendezvousState {
     /// The nodes of the last round that began, which elect the next host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Electorate>,
-    /// Nodes of `base` that have left for good in an orderly way.
+    /// Rounds after `base` that were complete when their host was lost. They may have begun, so
+    /// their nodes elect, too, until another round begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubtful: Vec<Electorate>,
+    /// The nodes of the complete round, until it begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposed: Option<Electorate>,
+    /// Nodes of these that have left for good in an orderly way.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub retired: BTreeSet<NodeId>,
-    /// Nodes of the complete round that know it is complete.
+    /// Nodes that have acknowledged `proposed` in this epoch.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub ready: BTreeSet<NodeId>,
     /// Number of writes.
@@ -194,6 +201,7 @@ impl RendezvousState {
             order(node_info, other).then_with(|| id.cmp(other_id))
         });
         self.world = world;
+        self.proposed = self.electorate();
     }
 
     /// Removes a node that leaves in an orderly way.
@@ -201,8 +209,7 @@ impl RendezvousState {
         if self.participants.contains_key(id) && self.is_complete() {
             self.left.insert(id.to_owned());
         }
-        let elects = |base: &Electorate| base.nodes.iter().any(|node| node.id == id);
-        if self.base.as_ref().is_some_and(elects) {
+        if self.electorates().any(|it| it.has(id)) {
             self.retired.insert(id.to_owned());
         }
         self.remove(id);
@@ -224,6 +231,7 @@ impl RendezvousState {
             self.master = None;
             self.failure = None;
             self.lost = None;
+            self.proposed = None;
             self.ready.clear();
             self.done.clear();
             self.left.clear();

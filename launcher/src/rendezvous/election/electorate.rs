@@ -28,6 +28,11 @@ pub struct Electorate {
 }
 
 impl Electorate {
+    /// Returns whether this node is one of them.
+    pub fn has(&self, id: &str) -> bool {
+        self.nodes.iter().any(|node| node.id == id)
+    }
+
     /// Returns whether these nodes are enough. `retired` nodes have left for good, and do not
     /// count.
     pub fn is_quorum(&self, votes: &BTreeSet<NodeId>, retired: &BTreeSet<NodeId>) -> bool {
@@ -60,8 +65,8 @@ pub struct Knowledge {
     pub seen: Seen,
     /// The host, if it is known where its store is.
     pub host: Option<Contact>,
-    /// Those who elect: the nodes of the last round that began, and those of a complete one that
-    /// has not. Empty if no host can be elected.
+    /// Those who elect: the nodes of the last round that began, and those of later ones that were
+    /// complete and may have begun. Empty if no host can be elected.
     pub electorates: Vec<Electorate>,
     /// Nodes that have left for good.
     pub retired: BTreeSet<NodeId>,
@@ -78,16 +83,20 @@ impl Knowledge {
 impl RendezvousState {
     /// Returns what this state says about elections.
     pub fn knowledge(&self) -> Knowledge {
-        let pending = self.base.is_some() && self.is_complete() && !self.has_begun();
-        let electorates = self.base.iter().cloned();
         Knowledge {
             seen: self.seen(),
             host: self.host.as_deref().and_then(|host| self.contact(host)),
-            electorates: electorates
-                .chain(self.electorate().filter(|_| pending))
-                .collect(),
+            electorates: self.electorates().cloned().collect(),
             retired: self.retired.clone(),
         }
+    }
+
+    /// Returns the nodes that elect: a host needs a quorum of each of these. There are none before
+    /// a round has begun.
+    pub(in crate::rendezvous) fn electorates(&self) -> impl Iterator<Item = &Electorate> {
+        let later = self.doubtful.iter().chain(&self.proposed);
+        let all = self.base.iter().chain(later);
+        all.filter(|_| self.base.is_some())
     }
 
     /// Returns where the store of a node is.
@@ -98,8 +107,8 @@ impl RendezvousState {
             .map(|(id, info)| (id, info))
             .chain(&self.participants);
         let contacts = infos.filter_map(|(id, info)| contact(id, info));
-        let base = self.base.iter().flat_map(|base| base.nodes.iter().cloned());
-        contacts.chain(base).find(|contact| contact.id == id)
+        let electors = self.electorates().flat_map(|it| it.nodes.iter().cloned());
+        contacts.chain(electors).find(|contact| contact.id == id)
     }
 
     /// Returns how old this state is.
@@ -110,56 +119,74 @@ impl RendezvousState {
         }
     }
 
-    /// Returns the electorate that the nodes of the complete round will be, if all of them can
-    /// host a store. A launch in which another version of rrun takes part elects nobody.
-    fn electorate(&self) -> Option<Electorate> {
+    /// Returns the electorate that the nodes of the complete round will be. A launch elects nobody
+    /// before a round has begun in which all nodes can host a store; after that, those that cannot
+    /// do not count.
+    pub(in crate::rendezvous) fn electorate(&self) -> Option<Electorate> {
         let nodes = self.world.iter().map(|(id, info)| contact(id, info));
-        Some(Electorate {
-            nodes: nodes.collect::<Option<_>>()?,
-            first: self.host.clone()?,
-        })
+        let nodes: Vec<Contact> = match &self.base {
+            Some(_) => nodes.flatten().collect(),
+            None => nodes.collect::<Option<_>>()?,
+        };
+        let first = self.host.clone()?;
+        Some(Electorate { nodes, first })
     }
 
     /// Returns whether the ranks of the complete round may start: all of its nodes know that it is
     /// complete.
     pub fn has_begun(&self) -> bool {
-        let knows = |(id, _): &(NodeId, NodeInfo)| self.ready.contains(id);
-        self.is_complete() && (self.electorate().is_none() || self.world.iter().all(knows))
+        self.is_complete() && self.proposed.is_none()
     }
 
-    /// Records that a node of the complete round knows its nodes. The last one makes them the
-    /// electorate; if some of them cannot host, there is none.
+    /// Records that a node has read that the round is complete. The last one makes the nodes of the
+    /// round the only electorate.
     pub fn acknowledge(&mut self, id: &str) {
-        if self.electorate().is_none() {
-            self.base = None;
-        }
-        if self.has_begun() {
+        let Some(proposed) = &self.proposed else {
             return;
-        }
+        };
         self.ready.insert(id.to_owned());
-        if self.has_begun() {
-            self.base = self.electorate();
+        if proposed.nodes.iter().all(|it| self.ready.contains(&it.id)) {
+            self.base = self.proposed.take();
+            self.doubtful.clear();
             self.retired.clear();
+            self.ready.clear();
         }
     }
 
     /// Returns whether the participants may complete a round: they include a quorum of the last
-    /// one that began.
+    /// one that began, whichever of the possible ones that is.
     pub fn has_quorum(&self) -> bool {
         let present: BTreeSet<NodeId> = self.participants.keys().cloned().collect();
-        let base = self.base.as_ref();
-        base.is_none_or(|base| base.is_quorum(&present, &self.retired))
+        let mut possible = self.base.iter().chain(&self.doubtful);
+        possible.all(|it| it.is_quorum(&present, &self.retired))
+    }
+
+    /// Returns the state in a later epoch of the same host, if these votes are a quorum for it.
+    pub fn raised(&self, epoch: u64, votes: &BTreeSet<NodeId>) -> Option<RendezvousState> {
+        let is_elected = self.epoch < epoch && self.knowledge().is_quorum(votes);
+        is_elected.then(|| self.in_epoch(epoch))
+    }
+
+    /// Returns the state in a later epoch, with a version of its own. What was acknowledged
+    /// earlier does not count any more, as nodes may have promised other epochs since.
+    fn in_epoch(&self, epoch: u64) -> RendezvousState {
+        RendezvousState {
+            epoch,
+            version: self.version + 1,
+            ready: BTreeSet::new(),
+            ..self.clone()
+        }
     }
 
     /// Returns the state with which a node that was elected begins to host. The lost host is gone,
-    /// so the others start a new round.
+    /// so the others start a new round. A round that was complete may have begun at the lost host.
     pub fn taken_over(&self, epoch: u64, by: &str) -> RendezvousState {
-        let mut next = self.clone();
+        let mut next = self.in_epoch(epoch);
+        let is_new = |round: &Electorate| !self.doubtful.contains(round);
+        next.doubtful.extend(next.proposed.clone().filter(is_new));
         if let Some(host) = next.host.replace(by.to_owned()).filter(|host| host != by) {
             next.remove(&host);
         }
-        next.epoch = epoch;
-        next.version += 1;
         next
     }
 }
@@ -190,6 +217,110 @@ mod tests {
 
     fn ids(ids: &[&str]) -> BTreeSet<NodeId> {
         ids.iter().map(|&id| id.to_owned()).collect()
+    }
+
+    fn info(addr: &str) -> NodeInfo {
+        NodeInfo {
+            addr: addr.to_owned(),
+            node_rank: 0,
+            role: "default".to_owned(),
+            nproc: 1,
+            peer_port: Some(1),
+        }
+    }
+
+    /// Returns a state in which the round of these nodes is complete, after one of `base` began.
+    /// The first of `base` hosts.
+    fn complete(base: &[&str], world: &[&str]) -> RendezvousState {
+        let mut state = RendezvousState {
+            host: Some(base[0].to_owned()),
+            base: Some(electorate(base)),
+            round: 1,
+            ..RendezvousState::default()
+        };
+        world.iter().for_each(|id| state.add(id, info(id)));
+        if !world.is_empty() {
+            state.complete();
+        }
+        state
+    }
+
+    /// Returns the ids of those who elect.
+    fn electors(state: &RendezvousState) -> Vec<BTreeSet<NodeId>> {
+        let nodes = |it: &Electorate| it.nodes.iter().map(|node| node.id.clone()).collect();
+        state.electorates().map(nodes).collect()
+    }
+
+    #[test]
+    fn a_round_begins_when_all_of_its_nodes_have_acknowledged_it() {
+        let mut state = complete(&["host", "a", "b"], &["host", "a"]);
+        state.acknowledge("host");
+        assert!(!state.has_begun());
+        assert_eq!(electors(&state).len(), 2);
+        state.acknowledge("a");
+        assert!(state.has_begun());
+        assert_eq!(electors(&state), [ids(&["host", "a"])]);
+    }
+
+    #[test]
+    fn what_was_acknowledged_in_an_earlier_epoch_does_not_count() {
+        let mut state = complete(&["host", "a", "b"], &["host", "a"]);
+        state.acknowledge("a");
+        let mut raised = state.raised(2, &ids(&["host", "a"])).unwrap();
+        raised.acknowledge("host");
+        assert!(!raised.has_begun(), "a may have promised epoch 1 since");
+        raised.acknowledge("a");
+        assert!(raised.has_begun());
+    }
+
+    #[test]
+    fn a_round_that_may_have_begun_at_the_lost_host_elects_until_another_begins() {
+        let all = ["host", "a", "b", "c", "d"];
+        let state = complete(&all, &["host", "a", "b"]).taken_over(1, "a");
+        let mut next = state.clone();
+        ["a", "b"].iter().for_each(|id| next.remove(id));
+        assert_eq!((next.round, next.is_complete()), (2, false));
+        assert_eq!(electors(&next), [ids(&all), ids(&["host", "a", "b"])]);
+        assert_eq!(next.doubtful[0].first, "host", "half with it was enough");
+        ["a", "c", "d"].iter().for_each(|id| next.add(id, info(id)));
+        assert!(!next.has_quorum(), "the host may run the round with b");
+        next.add("b", info("b"));
+        assert!(next.has_quorum());
+        next.complete();
+        ["a", "b", "c", "d"]
+            .iter()
+            .for_each(|id| next.acknowledge(id));
+        assert_eq!(electors(&next), [ids(&["a", "b", "c", "d"])]);
+    }
+
+    #[test]
+    fn a_host_that_missed_a_round_goes_on_with_votes_of_its_nodes_alone() {
+        let all = ["host", "a", "b", "c"];
+        let mut state = complete(&all, &["a", "b", "c"]);
+        let votes = ids(&["host", "a"]);
+        assert!(complete(&all, &[]).raised(1, &votes).is_some());
+        assert_eq!(state.raised(1, &votes), None);
+        ["a", "b", "c"].iter().for_each(|id| state.acknowledge(id));
+        assert_eq!(state.raised(1, &votes), None);
+        assert!(state.raised(1, &ids(&["a", "b"])).is_some());
+    }
+
+    #[test]
+    fn a_launch_that_elects_goes_on_to_do_so_with_a_node_that_cannot_host() {
+        let all = ["host", "a", "b"];
+        let mut state = complete(&all, &[]);
+        let unable = NodeInfo {
+            peer_port: None,
+            ..info("old")
+        };
+        state.add("old", unable);
+        ["host", "a"].iter().for_each(|id| state.add(id, info(id)));
+        state.complete();
+        state.acknowledge("host");
+        assert!(!state.has_begun());
+        state.acknowledge("a");
+        assert_eq!(electors(&state), [ids(&["host", "a"])]);
+        assert!(state.has_begun());
     }
 
     #[test]

@@ -106,10 +106,13 @@ pub enum ElectionAction {
         /// The epoch.
         epoch: u64,
     },
-    /// This node hosts already; write this epoch into the state.
+    /// This node hosts already; write this epoch into the state, if these votes are a quorum
+    /// according to the state that it replaces. Other nodes may have changed that.
     Raise {
         /// The epoch.
         epoch: u64,
+        /// The nodes that voted.
+        votes: BTreeSet<NodeId>,
     },
     /// Serve the state no longer: there has been a host of a later epoch, which is not known.
     Close,
@@ -261,8 +264,14 @@ impl Election {
             self.promised = self.promised.max(*epoch);
         }
         self.known = known;
-        if self.is_hosting() && self.due.is_none() {
-            self.due = Some(now + ANNOUNCE);
+        if let Role::Hosting { epoch } = &mut self.role {
+            let is_raised = *epoch < self.known.seen.epoch;
+            *epoch = self.known.seen.epoch.max(*epoch);
+            if is_raised {
+                self.votes = None;
+                self.due = Some(now);
+            }
+            self.due.get_or_insert(now + ANNOUNCE);
         }
     }
 
@@ -350,14 +359,14 @@ impl Election {
         if epoch != self.promised || !self.known.is_quorum(votes) {
             return Vec::new();
         }
-        let action = match self.is_hosting() {
-            true => ElectionAction::Raise { epoch },
-            false => ElectionAction::Host { epoch },
-        };
+        if self.is_hosting() {
+            let votes = votes.clone();
+            return vec![ElectionAction::Raise { epoch, votes }];
+        }
         self.votes = None;
         self.role = Role::Hosting { epoch };
         self.due = Some(now + ANNOUNCE);
-        [vec![action], self.announce(epoch)].concat()
+        [vec![ElectionAction::Host { epoch }], self.announce(epoch)].concat()
     }
 
     /// Returns the position among the nodes that elect; behind them if it is none of them.
@@ -368,11 +377,7 @@ impl Election {
     }
 
     fn is_elector(&self) -> bool {
-        let has_me = |nodes: &Vec<Contact>| nodes.iter().any(|it| it.id == self.me.id);
-        self.known
-            .electorates
-            .first()
-            .is_some_and(|it| has_me(&it.nodes))
+        self.known.electorates.iter().any(|it| it.has(&self.me.id))
     }
 
     fn to_all(&self, ballot: &Ballot) -> Vec<ElectionAction> {

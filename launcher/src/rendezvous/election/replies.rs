@@ -26,7 +26,7 @@ impl Election {
                 self.announced(host.clone(), *epoch)
             }
             (
-                Ballot::Seek,
+                Ballot::Seek | Ballot::Poll,
                 Role::Following {
                     host: Some(host),
                     epoch,

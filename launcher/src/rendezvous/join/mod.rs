@@ -359,9 +359,9 @@ impl Member {
             && next.participants.contains_key(&self.me)
             && self.is_full(next, now)
         {
+            // A node acknowledges only what it has read: the answer to this write may be lost.
             next.complete();
-        }
-        if next.is_whole() && next.node(&self.me).is_some() && next.failure.is_none() {
+        } else if next.is_whole() && next.node(&self.me).is_some() && next.failure.is_none() {
             next.acknowledge(&self.me);
         }
         if let Some((round, master)) = &self.hosted

@@ -234,7 +234,7 @@ impl SharedRendezvous<'_> {
                 self.follow(&host).await
             }
             ElectionAction::Host { epoch } => self.take_over(epoch).await,
-            ElectionAction::Raise { epoch } => self.raise(epoch).await,
+            ElectionAction::Raise { epoch, votes } => self.raise(epoch, &votes).await,
             ElectionAction::Close => {
                 self.close();
                 Ok(())

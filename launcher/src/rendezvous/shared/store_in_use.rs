@@ -1,5 +1,6 @@
 //! Changes of the store that a node uses: that of another host, or its own.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::mpsc::unbounded_channel;
@@ -13,7 +14,7 @@ use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::shared::failover::{Failover, pointer};
 use crate::rendezvous::shared::watch::watch;
 use crate::rendezvous::shared::{PATIENCE, SharedRendezvous};
-use crate::rendezvous::state::RendezvousState;
+use crate::rendezvous::state::NodeId;
 use crate::rendezvous::store_endpoint::StoreEndpoint;
 
 /// Timeout for connecting to a host that has just been heard.
@@ -87,16 +88,15 @@ impl SharedRendezvous<'_> {
         Ok(())
     }
 
-    /// Writes a later epoch into the state that this node hosts.
-    pub(super) async fn raise(&mut self, epoch: u64) -> Result<(), RendezvousError> {
-        while self.state.epoch < epoch {
-            let version = self.state.version + 1;
-            let next = RendezvousState {
-                epoch,
-                version,
-                ..self.state.clone()
-            };
-            self.write(next).await?;
+    /// Writes a later epoch into the state that this node hosts, if `votes` are a quorum according
+    /// to that state.
+    pub(super) async fn raise(
+        &mut self,
+        epoch: u64,
+        votes: &BTreeSet<NodeId>,
+    ) -> Result<(), RendezvousError> {
+        while let Some(raised) = self.state.raised(epoch, votes) {
+            self.write(raised).await?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 )]
 
 mod random;
+mod rounds;
 mod schedules;
 mod world;
 
@@ -101,7 +102,10 @@ fn the_lowest_rank_that_is_left_is_elected_by_a_quorum() {
 fn who_reaches_the_host_replaces_nobody() {
     let now = Instant::now();
     let mut b = node("b", &THREE, now);
-    assert_eq!(b.on(from("a", 0, Ballot::Poll), now), []);
+    let host = contact("host");
+    let follows = Ballot::Follows { host, epoch: 0 };
+    let said = b.on(from("a", 0, Ballot::Poll), now);
+    assert_eq!(sent(&said), [("a", &follows)]);
     assert_eq!(b.on(from("a", 1, Ballot::Ask { epoch: 1 }), now), []);
 }
 
@@ -155,7 +159,8 @@ fn a_node_that_promised_another_epoch_in_vain_gets_its_host_back() {
     let votes = a.on(from("host", 2, Ballot::Ask { epoch: 2 }), now);
     assert_eq!(sent(&votes), [("host", &Ballot::Vote { epoch: 2 })]);
     let won = host.on(from("a", 2, Ballot::Vote { epoch: 2 }), now);
-    assert_eq!(won[0], ElectionAction::Raise { epoch: 2 });
+    let votes = ["a", "host"].map(str::to_owned).into();
+    assert_eq!(won, [ElectionAction::Raise { epoch: 2, votes }]);
 }
 
 #[test]

@@ -51,31 +51,34 @@ fn step(world: &mut World) {
         23 | 24 => world.side[node] = world.random.below(2),
         25 => world.side.fill(0),
         26 => world.miss(node),
-        27 => world.loss = [0, 2, 8][world.random.below(3)],
+        27 if world.random.one_in(2) => world.loss = [0, 2, 8][world.random.below(3)],
+        27 => world.delay = [0, 2, 8][world.random.below(3)],
         28 if world.nodes[node].election.is_seeking() => {
             world.nodes[node].must_join |= world.nodes[node].member.cut_off().is_some();
         }
         29 if world.random.one_in(8) => world.nodes[node].is_alive = false,
         30 if world.random.one_in(8) => world.leave(node),
         31 if world.random.one_in(2) => world.elect(node, ElectionEvent::Lost),
-        _ => {}
+        _ => world.execute_late(),
     }
 }
 
 /// Lets all nodes that live talk, until these are together in a round.
 fn mend(world: &mut World, survivors: &BTreeSet<NodeId>) {
     world.side.fill(0);
-    world.loss = 0;
-    for fifth in 0..600 {
-        time(world, Duration::from_millis(200));
+    (world.loss, world.delay) = (0, 0);
+    for turn in 0..600 {
+        // Clocks of machines never tick alike.
+        let passed = 100 + world.random.below(200) as u64;
+        time(world, Duration::from_millis(passed));
         for _ in 0..world.mail.len() {
             world.deliver(0);
         }
         (0..world.nodes.len()).for_each(|node| world.sync(node));
-        if fifth % 5 == 0 {
+        if turn % 5 == 0 {
             (0..world.nodes.len()).for_each(|node| world.miss(node));
         }
-        if fifth > 10 && are_together(world, survivors) {
+        if turn > 10 && are_together(world, survivors) {
             return;
         }
     }
@@ -107,16 +110,16 @@ fn survivors(world: &World, min: usize) -> Option<BTreeSet<NodeId>> {
     let ids: BTreeSet<NodeId> = living().map(|(at, _)| format!("id{at}")).collect();
     let knows_a_peer =
         |node: &SimulatedNode| node.election.peers().keys().any(|id| ids.contains(id));
-    let newest = living().map(|(_, node)| node.view.seen()).max()?;
+    // What others have written is not yet in the view of a host.
+    let state = |node: &SimulatedNode| node.server.clone().unwrap_or_else(|| node.view.clone());
+    let newest = living().map(|(_, node)| state(node).seen()).max()?;
     let can_host = |(at, node): (usize, &SimulatedNode)| {
-        let known = node.view.knowledge();
+        let known = state(node).knowledge();
         let is_elector = known
             .electorates
-            .first()?
-            .nodes
             .iter()
-            .any(|it| index(&it.id) == at);
-        (node.view.seen() == newest && is_elector && known.is_quorum(&ids)).then_some(())
+            .any(|it| it.has(&format!("id{at}")));
+        (known.seen == newest && is_elector && known.is_quorum(&ids)).then_some(())
     };
     let is_enough =
         ids.len() >= min && (ids.len() == 1 || living().all(|(_, node)| knows_a_peer(node)));
@@ -170,5 +173,8 @@ fn there_is_one_host_an_epoch_and_one_history_of_rounds() {
 #[test]
 #[ignore = "a million schedules: minutes"]
 fn there_is_one_host_an_epoch_and_one_history_of_rounds_in_a_million_schedules() {
-    run_all(1_000_000..2_000_000);
+    // `SCHEDULES=from..to` are others.
+    let chosen = std::env::var("SCHEDULES").unwrap_or_default();
+    let (from, to) = chosen.split_once("..").unwrap_or(("1000000", "2000000"));
+    run_all(from.parse().expect("a number")..to.parse().expect("a number"));
 }

@@ -1,6 +1,7 @@
 //! Nodes with their stores in a simulated network. Messages and replies of a store may be lost,
 //! late or in another order; nodes may die, and come.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::rendezvous::election::electorate::{Contact, Electorate};
@@ -53,6 +54,13 @@ pub struct SimulatedNode {
     pub followed: u64,
 }
 
+/// A compare-and-set that is on its way to a store.
+struct Request {
+    host: usize,
+    expected: RendezvousState,
+    next: RendezvousState,
+}
+
 pub struct World {
     pub nodes: Vec<SimulatedNode>,
     pub now: Instant,
@@ -62,6 +70,10 @@ pub struct World {
     pub mail: Vec<(usize, usize, Message)>,
     /// One of so many replies of a store is lost after the request was executed; 0 for none.
     pub loss: usize,
+    /// One of so many requests to a store is executed long after the node has given it up; 0 for
+    /// none.
+    pub delay: usize,
+    late: Vec<Request>,
     pub started: Vec<Started>,
     /// The rounds that have begun in some store, whether or not a node has heard of it.
     pub begun: Vec<Started>,
@@ -124,6 +136,8 @@ impl World {
             side: vec![0; size],
             mail: Vec::new(),
             loss: 0,
+            delay: 0,
+            late: Vec::new(),
             started: Vec::new(),
             begun: Vec::new(),
             hosts: [(0, 0)].into(),
@@ -202,28 +216,62 @@ impl World {
     fn start(&mut self, node: usize, round: u64) {
         let started = Started::of(&self.nodes[node].view, node);
         assert_eq!(started.round, round);
+        let mut before = self.started.iter().filter(|it| it.node == node);
+        assert!(before.all(|it| it.round < round), "round {round} again");
         self.started.push(started);
     }
 
     /// Compares and sets. Returns whether the node got the reply.
     fn write(&mut self, node: usize, next: RendezvousState) -> bool {
-        let Some(current) = self.read(node) else {
+        let Some(host) = self.nodes[node]
+            .link
+            .filter(|host| self.reaches(node, *host) && self.nodes[*host].server.is_some())
+        else {
             return false;
         };
-        let host = self.nodes[node].link.expect("it was read from there");
-        if current == self.nodes[node].view {
-            let is_new = current.round != next.round || !current.has_begun();
-            if next.has_begun() && is_new {
-                self.begun.push(Started::of(&next, host));
-            }
-            self.nodes[host].server = Some(next);
+        let request = Request {
+            host,
+            expected: self.nodes[node].view.clone(),
+            next,
+        };
+        if host != node && self.delay > 0 && self.random.one_in(self.delay) {
+            self.late.push(request);
+            return false;
         }
+        self.execute(request);
         if host != node && self.loss > 0 && self.random.one_in(self.loss) {
             return false;
         }
         let after = self.nodes[host].server.clone().expect("it hosts");
         self.adopt(node, after);
         true
+    }
+
+    fn execute(&mut self, request: Request) {
+        let Request {
+            host,
+            expected,
+            next,
+        } = request;
+        if self.nodes[host].server.as_ref() != Some(&expected) {
+            return;
+        }
+        if next.has_begun() && (expected.round != next.round || !expected.has_begun()) {
+            self.begun.push(Started::of(&next, host));
+        }
+        self.nodes[host].server = Some(next);
+    }
+
+    /// Executes a request that was on its way for long, if the store still serves.
+    pub fn execute_late(&mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.late.len());
+        let request = self.late.swap_remove(at);
+        if self.nodes[request.host].is_alive {
+            self.execute(request);
+        }
     }
 
     /// Lets a node take part in elections.
@@ -243,7 +291,7 @@ impl World {
                 }
                 ElectionAction::Follow { host, .. } => self.follow(node, index(&host.id)),
                 ElectionAction::Host { epoch } => self.host(node, epoch),
-                ElectionAction::Raise { epoch } => self.raise(node, epoch),
+                ElectionAction::Raise { epoch, votes } => self.raise(node, epoch, &votes),
                 ElectionAction::Close => self.nodes[node].server = None,
             }
         }
@@ -268,6 +316,7 @@ impl World {
     fn host(&mut self, node: usize, epoch: u64) {
         self.is_only_host(node, epoch);
         let state = self.nodes[node].view.taken_over(epoch, &id(node));
+        self.knows_all_that_began(&self.nodes[node].view);
         let it = &mut self.nodes[node];
         it.server = Some(state.clone());
         it.link = Some(node);
@@ -275,13 +324,15 @@ impl World {
         self.adopt(node, state);
     }
 
-    fn raise(&mut self, node: usize, epoch: u64) {
+    fn raise(&mut self, node: usize, epoch: u64, votes: &BTreeSet<NodeId>) {
+        let state = self.nodes[node].server.clone().expect("it hosts");
+        let Some(raised) = state.raised(epoch, votes) else {
+            return self.adopt(node, state);
+        };
         self.is_only_host(node, epoch);
-        let mut state = self.nodes[node].server.clone().expect("it hosts");
-        state.epoch = epoch;
-        state.version += 1;
-        self.nodes[node].server = Some(state.clone());
-        self.adopt(node, state);
+        self.knows_all_that_began(&state);
+        self.nodes[node].server = Some(raised.clone());
+        self.adopt(node, raised);
     }
 
     fn is_only_host(&mut self, node: usize, epoch: u64) {
@@ -290,6 +341,16 @@ impl World {
             .insert(epoch, node)
             .filter(|other| *other != node);
         assert_eq!(other, None, "another host of epoch {epoch}");
+    }
+
+    /// Checks that who is elected knows the rounds that have begun, wherever.
+    fn knows_all_that_began(&self, state: &RendezvousState) {
+        for begun in &self.begun {
+            let is_past = begun.round < state.round;
+            let ids = state.world.iter().map(|(id, _)| id);
+            let is_this = begun.round == state.round && ids.eq(&begun.world);
+            assert!(is_past || is_this, "{begun:?} is not known: {state:?}");
+        }
     }
 
     /// Tells a node to end.
