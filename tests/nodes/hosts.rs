@@ -124,6 +124,37 @@ fn a_launcher_that_is_started_again_at_the_endpoint_joins_the_launch() {
 }
 
 #[test]
+#[ignore = "waits for the keep-alive time: 15 s"]
+fn a_node_that_comes_while_there_is_no_host_begins_no_launch_of_its_own() {
+    let mut cluster = launch(3, "1:4");
+    cluster.signal(0, "STOP");
+    cluster.wait_for_world(&[1, 2]);
+    // The first host comes back, and hears that it is none, but not who is.
+    cluster.signal(1, "STOP");
+    cluster.wait_until("a node without a host", |cluster| {
+        cluster
+            .stderr(2)
+            .matches("looking for another host")
+            .count()
+            == 2
+    });
+    cluster.signal(0, "CONT");
+    cluster.pause(Duration::from_secs(4));
+    let late = cluster.elastic("1:4", &["--local-addr", "127.0.0.4"], &sh(RECORD));
+    cluster.pause(Duration::from_secs(4));
+    let early: Vec<_> = cluster
+        .records()
+        .into_iter()
+        .filter(|record| record.node == late)
+        .collect();
+    assert!(early.is_empty(), "{early:?}");
+    cluster.signal(1, "CONT");
+    cluster.wait_for_world(&[0, 1, 2, late]);
+    cluster.go();
+    cluster.all_succeed(&[0, 1, 2, late]);
+}
+
+#[test]
 #[ignore = "waits for the keep-alive time: 8 s"]
 fn when_the_host_loses_power_the_others_go_on() {
     let Some(mut site) = site(3, "1:3") else {
@@ -208,39 +239,38 @@ fn finished(cluster: &Cluster) -> usize {
     text.matches("\"type\":\"episode\",").count()
 }
 
-#[test]
-#[ignore = "an evaluation on three nodes: 20 s"]
-fn an_evaluation_loses_no_episode_with_its_host() {
+/// Writes the jobs of an evaluation into the folder; returns its command line, or `None` without
+/// the program of its ranks.
+fn evaluation(cluster: &Cluster) -> Option<Vec<&'static str>> {
     let rank = Path::new(env!("CARGO_BIN_EXE_rrun")).with_file_name("rrun-rank");
     if !rank.exists() {
-        return eprintln!("skipped, there is no {}", rank.display());
+        eprintln!("skipped, there is no {}", rank.display());
+        return None;
     }
-    let mut cluster = Cluster::new();
     let jobs = json!({"jobs": [{
         "name": "push", "num_episodes": EPISODES, "policy_type": "scripted",
         "arena_env_args": {"environment": "push", "num_envs": 1, "enable_cameras": false},
     }]});
     fs::write(cluster.path("jobs.json"), jobs.to_string()).unwrap();
-    let files = ["--jobs", "jobs.json", "--output", "run"];
-    let eval = [&["eval"][..], &files, &["--shard", "episodes"]].concat();
-    for node in 0..3 {
-        let address = format!("127.0.0.{}", node + 1);
-        cluster.elastic("1:3", &["--local-addr", &address], &eval);
-        cluster.wait_until("a store", |cluster| {
-            std::net::TcpStream::connect(("127.0.0.1", cluster.port())).is_ok()
-        });
-    }
+    Some(vec!["eval", "--jobs", "jobs.json", "--output", "run"])
+}
+
+/// Waits until the evaluation is under way, and returns how many episodes have ended.
+fn begun(cluster: &mut Cluster) -> usize {
     cluster.wait_until("some episodes", |cluster| finished(cluster) >= 6);
-    cluster.signal(0, "KILL");
-    let before = finished(&cluster);
-    assert!(before < EPISODES, "it was interrupted");
-    cluster.all_succeed(&[1, 2]);
+    let before = finished(cluster);
+    assert!(before < EPISODES, "nothing is left to do");
+    before
+}
+
+/// Checks that each episode has run once.
+fn is_whole(cluster: &Cluster) {
     let report: Value = serde_json::from_str(&cluster.text("run/report.json")).unwrap();
     assert_eq!(
         (&report["overall"]["scored"], &report["missing_count"]),
         (&EPISODES.into(), &0.into())
     );
-    assert_eq!(finished(&cluster), EPISODES, "no episode ran a second time");
+    assert_eq!(finished(cluster), EPISODES, "no episode ran a second time");
     let verify = std::process::Command::new(env!("CARGO_BIN_EXE_rrun"))
         .args(["verify", "run"])
         .current_dir(cluster.folder())
@@ -248,5 +278,51 @@ fn an_evaluation_loses_no_episode_with_its_host() {
         .unwrap();
     let said = String::from_utf8_lossy(&verify.stdout);
     assert!(verify.status.success(), "{said}{verify:?}");
-    eprintln!("{before} episodes before the kill; {}", said.trim());
+    eprintln!("{}", said.trim());
+}
+
+#[test]
+#[ignore = "an evaluation on three nodes: 20 s"]
+fn an_evaluation_loses_no_episode_with_its_host() {
+    let mut cluster = Cluster::new();
+    let Some(eval) = evaluation(&cluster) else {
+        return;
+    };
+    let eval = [&eval[..], &["--shard", "episodes"]].concat();
+    for node in 0..3 {
+        let address = format!("127.0.0.{}", node + 1);
+        cluster.elastic("1:3", &["--local-addr", &address], &eval);
+        cluster.wait_until("a store", |cluster| {
+            std::net::TcpStream::connect(("127.0.0.1", cluster.port())).is_ok()
+        });
+    }
+    let before = begun(&mut cluster);
+    cluster.signal(0, "KILL");
+    cluster.all_succeed(&[1, 2]);
+    is_whole(&cluster);
+    eprintln!("{before} episodes before the kill");
+}
+
+#[test]
+#[ignore = "an evaluation on three machines: 20 s"]
+fn leases_of_an_evaluation_hold_when_its_host_is_cut_off() {
+    let Some(mut site) = Site::new(3) else { return };
+    let Some(eval) = evaluation(&site.cluster) else {
+        return;
+    };
+    let eval = [&eval[..], &["--assign", "dynamic"]].concat();
+    for host in 0..3 {
+        site.elastic(host, "1:3", &[], &eval);
+    }
+    let before = begun(&mut site.cluster);
+    site.lab.unplug(0);
+    site.cluster.all_succeed(&[1, 2]);
+    site.cluster
+        .wait_until("the end of the ranks of the host", |cluster| {
+            cluster
+                .stderr(0)
+                .contains("gone; the others start a new round")
+        });
+    is_whole(&site.cluster);
+    eprintln!("{before} episodes before the cut");
 }

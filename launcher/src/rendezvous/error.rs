@@ -55,6 +55,18 @@ pub enum RendezvousError {
         /// The timeout.
         timeout: Duration,
     },
+    /// The store at the endpoint is not that of the launch any more, and no node is known to have
+    /// that.
+    #[error(
+        "the host of the rendezvous is not at {endpoint} any more, and no other was found within \
+         {} s", .timeout.as_secs_f64()
+    )]
+    Nowhere {
+        /// The endpoint of the launch.
+        endpoint: String,
+        /// The timeout.
+        timeout: Duration,
+    },
     /// The nodes that came are a minority of the launch.
     #[error(
         "only {came} of the {of} nodes of the last round are left after {} s, and the others may go \

@@ -7,7 +7,8 @@
 //! each node       a copy of the state as it last saw it; a store of its own, which serves nobody
 //!                 but holds its mail and becomes the store of the launch if the node is elected
 //! the state       epoch, host, version, round; `base`: the nodes of the last round that began, in
-//!                 the order of their ranks, with the addresses of their stores
+//!                 the order of their ranks, with the addresses of their stores; `proposed` and
+//!                 `doubtful`: those of later rounds
 //! ```
 //!
 //! **Epochs.** A host is elected for an epoch, a number that only grows; the first host has epoch
@@ -16,19 +17,20 @@
 //! process, so a launcher that is started again never breaks the promise of its predecessor.
 //!
 //! **Quorum.** A host needs the votes of more than half of `base`. Of an even number, half is
-//! enough if it includes the node that hosted when the round began: both halves cannot. Nodes that
-//! leave in an orderly way vote no more from the moment at which they begin to, and do not count
-//! once the state says that they have left. Of two nodes the host alone is a quorum, and
+//! enough if it includes the node that hosted when the round was completed: both halves cannot.
+//! Nodes that leave in an orderly way vote no more from the moment at which they begin to, and do
+//! not count once the state says that they have left. Of two nodes the host alone is a quorum, and
 //! the other node is none.
 //!
-//! **Rounds.** The ranks of a round start when each of its nodes has acknowledged that it knows the
-//! round's nodes, and these include a quorum of the round before. From then on they are `base`.
-//! While they are not, a host needs a quorum of both (the joint consensus of Raft). So whoever is
-//! elected has seen the last round that began, the next has a higher number, and no rank of a
-//! minority starts.
+//! **Rounds.** A round includes a quorum of `base`. Its ranks start when each of its nodes has
+//! acknowledged, in one epoch, that it has read which nodes these are; then they are `base`. From
+//! its completion on, a host needs a quorum of its nodes, too (the joint consensus of Raft). If its
+//! host is lost before all know that it began, nobody can tell; it counts until another begins
+//! (`doubtful`). So whoever is elected knows the last round that began, the next has a higher
+//! number, and no rank of a minority starts.
 //!
 //! **State.** Nobody votes for a node that has seen less than itself, by epoch and version. The
-//! state of the new host is therefore the last that a quorum had acknowledged, or a later one.
+//! state of the new host is therefore the last that a quorum had read, or a later one.
 //!
 //! ```text
 //!                       Host of no earlier epoch
@@ -44,9 +46,9 @@
 //! a flapping cable of one node does not bring down a host that the others reach. Nodes poll in the
 //! order of their ranks, one [`STEP`] apart, so the lowest rank that a quorum reaches is elected.
 //! A host that hears of a promise beyond its epoch, from a vote that came to nothing, asks for an
-//! epoch later still and keeps its store; otherwise the node that promised could never return. It
-//! does so once in a [`STEP`] at most: three hosts that call each other would otherwise answer every
-//! question with two.
+//! epoch later still and keeps its store; otherwise the node that promised could never return. Its
+//! votes count for the state that the epoch is written into. It asks once in a [`STEP`] at most:
+//! three hosts that call each other would otherwise answer every question with two.
 //! Hosts announce themselves to `base`, so a host that was cut off hears from its successor, closes
 //! its store and joins as any other node. If the successor is lost already, it hears from those who
 //! have seen its state, and votes with them.

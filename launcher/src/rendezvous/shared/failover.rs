@@ -42,6 +42,9 @@ const LOOK_SEEKING: Duration = Duration::from_millis(30);
 /// Messages read at a time; a round of an election has a few from each node.
 const AT_ONCE: usize = 64;
 
+/// Timeout for connecting to a host that has just been heard, or is said to host.
+pub(super) const ONE_HOST: Duration = Duration::from_secs(2);
+
 /// Timeout of a message, after which it counts as lost.
 const ONE_MESSAGE: Duration = Duration::from_secs(1);
 
@@ -96,22 +99,49 @@ impl Failover {
     }
 }
 
-/// Connects to the store of the launch. The store at the endpoint may only say where that is.
+/// Connects to the store of the launch. The store at the endpoint may only say where that is, or
+/// that no node is known to host at the moment.
 pub(super) async fn connect(
     plan: &RendezvousPlan,
     key: &str,
     endpoint: StoreEndpoint,
     request_timeout: Duration,
 ) -> Result<(StoreEndpoint, StoreClient), RendezvousError> {
-    let mut asker = endpoint.connect(plan.read_timeout, request_timeout).await?;
-    let pointer = asker.peek(&[&pointer(key)]).await?.pop();
-    let moved = pointer.and_then(|text| serde_json::from_slice::<Contact>(&text).ok());
-    let Some(host) = moved.filter(|_| endpoint.server.is_none()) else {
-        return Ok((endpoint, asker));
-    };
+    let deadline = Instant::now() + plan.read_timeout;
+    loop {
+        let mut asker = endpoint.connect(plan.read_timeout, request_timeout).await?;
+        let pointer = asker.peek(&[&pointer(key)]).await?.pop();
+        let moved = pointer.and_then(|text| serde_json::from_slice::<Contact>(&text).ok());
+        let Some(host) = moved.filter(|_| endpoint.server.is_none()) else {
+            return Ok((endpoint, asker));
+        };
+        if let Some(found) = hosted_by(&host, key, request_timeout).await {
+            return Ok(found);
+        }
+        if Instant::now() >= deadline {
+            return Err(RendezvousError::Nowhere {
+                endpoint: reach::endpoint(&endpoint.host, endpoint.port()),
+                timeout: plan.read_timeout,
+            });
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Connects to the store of a node that is said to host. Returns `None` if the state is not there:
+/// the node may have been replaced since.
+async fn hosted_by(
+    host: &Contact,
+    key: &str,
+    request_timeout: Duration,
+) -> Option<(StoreEndpoint, StoreClient)> {
+    if host.addr.is_empty() {
+        return None;
+    }
     let endpoint = StoreEndpoint::elsewhere(&host.addr, host.port);
-    let asker = endpoint.connect(plan.read_timeout, request_timeout).await?;
-    Ok((endpoint, asker))
+    let mut asker = endpoint.connect(ONE_HOST, request_timeout).await.ok()?;
+    let state = asker.peek(&[key]).await.ok()?.pop()?;
+    (!state.is_empty()).then_some((endpoint, asker))
 }
 
 /// Returns the key of the mail of the node that has the store.
@@ -237,6 +267,7 @@ impl SharedRendezvous<'_> {
             ElectionAction::Raise { epoch, votes } => self.raise(epoch, &votes).await,
             ElectionAction::Close => {
                 self.close();
+                self.point_to(&Contact::default());
                 Ok(())
             }
         }

@@ -1,7 +1,6 @@
 //! Changes of the store that a node uses: that of another host, or its own.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::spawn;
@@ -11,28 +10,18 @@ use crate::rendezvous::election::electorate::Contact;
 use crate::rendezvous::election::message::{Ballot, Message};
 use crate::rendezvous::envelope::{read, seal};
 use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::shared::failover::{Failover, pointer};
+use crate::rendezvous::shared::failover::{Failover, ONE_HOST, pointer};
 use crate::rendezvous::shared::watch::watch;
 use crate::rendezvous::shared::{PATIENCE, SharedRendezvous};
 use crate::rendezvous::state::NodeId;
 use crate::rendezvous::store_endpoint::StoreEndpoint;
-
-/// Timeout for connecting to a host that has just been heard.
-const ONE_HOST: Duration = Duration::from_secs(2);
 
 impl SharedRendezvous<'_> {
     /// Uses the store of another node. If this node has hosted, its store says where that is.
     pub(super) async fn follow(&mut self, host: &Contact) -> Result<(), RendezvousError> {
         self.close();
         self.store_endpoint = StoreEndpoint::elsewhere(&host.addr, host.port);
-        let Some(failover) = &mut self.failover else {
-            return Ok(());
-        };
-        if let (Some(standby), Ok(text)) = (&failover.standby, serde_json::to_vec(host))
-            && let Err(err) = standby.set(&format!("/{}", pointer(&self.key)), &text)
-        {
-            tracing::debug!("the store does not say where the launch is: {err}");
-        }
+        self.point_to(host);
         self.use_store().await?;
         self.say(format!("node {} hosts the rendezvous now", host.addr));
         Ok(())
@@ -45,6 +34,17 @@ impl SharedRendezvous<'_> {
         {
             server.renew();
             failover.standby = Some(server);
+        }
+    }
+
+    /// Says in this node's store where that of the launch is, to those who look for it here. If no
+    /// node is known to host, they wait; otherwise they would begin a launch of their own.
+    pub(super) fn point_to(&self, host: &Contact) {
+        let standby = self.failover.as_ref().and_then(|it| it.standby.as_ref());
+        if let (Some(standby), Ok(text)) = (standby, serde_json::to_vec(host))
+            && let Err(err) = standby.set(&format!("/{}", pointer(&self.key)), &text)
+        {
+            tracing::debug!("the store does not say where the launch is: {err}");
         }
     }
 

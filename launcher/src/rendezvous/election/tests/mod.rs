@@ -3,6 +3,7 @@
     reason = "tests need some `Instant` to count from"
 )]
 
+mod history;
 mod random;
 mod rounds;
 mod schedules;

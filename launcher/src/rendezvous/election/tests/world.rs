@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::rendezvous::election::electorate::{Contact, Electorate};
+use crate::rendezvous::election::electorate::Contact;
 use crate::rendezvous::election::message::Message;
+use crate::rendezvous::election::tests::history::Started;
 use crate::rendezvous::election::tests::random::Random;
 use crate::rendezvous::election::{Election, ElectionAction, ElectionEvent};
 use crate::rendezvous::join::{JoinAction, JoinEvent, JoinSettings, Member};
@@ -13,28 +14,6 @@ use crate::rendezvous::place::Master;
 use crate::rendezvous::state::{NodeId, NodeInfo, RendezvousState};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// A node that has started its ranks.
-#[derive(Clone, Debug)]
-pub struct Started {
-    pub node: usize,
-    pub round: u64,
-    pub world: Vec<NodeId>,
-    pub first: Option<NodeId>,
-}
-
-impl Started {
-    /// Returns the round of a state in which it has begun.
-    fn of(state: &RendezvousState, node: usize) -> Started {
-        let ids = state.world.iter().map(|(id, _)| id.clone());
-        Started {
-            node,
-            round: state.round,
-            world: ids.collect(),
-            first: state.base.as_ref().map(|base| base.first.clone()),
-        }
-    }
-}
 
 pub struct SimulatedNode {
     pub member: Member,
@@ -81,11 +60,11 @@ pub struct World {
     pub hosts: std::collections::BTreeMap<u64, usize>,
 }
 
-fn id(node: usize) -> NodeId {
+pub fn id(node: usize) -> NodeId {
     format!("id{node}")
 }
 
-fn contact(node: usize) -> Contact {
+pub fn contact(node: usize) -> Contact {
     Contact {
         id: id(node),
         addr: format!("node{node}"),
@@ -343,16 +322,6 @@ impl World {
         assert_eq!(other, None, "another host of epoch {epoch}");
     }
 
-    /// Checks that who is elected knows the rounds that have begun, wherever.
-    fn knows_all_that_began(&self, state: &RendezvousState) {
-        for begun in &self.begun {
-            let is_past = begun.round < state.round;
-            let ids = state.world.iter().map(|(id, _)| id);
-            let is_this = begun.round == state.round && ids.eq(&begun.world);
-            assert!(is_past || is_this, "{begun:?} is not known: {state:?}");
-        }
-    }
-
     /// Tells a node to end.
     pub fn leave(&mut self, node: usize) {
         if self.nodes[node].is_alive && !self.nodes[node].election.is_seeking() {
@@ -381,40 +350,6 @@ impl World {
         // What is on its way when the sender dies still arrives.
         if self.nodes[to].is_alive && self.side[from] == self.side[to] {
             self.elect(to, ElectionEvent::Received(message));
-        }
-    }
-
-    /// Checks that the rounds that have begun are one history: no number has two meanings, and each
-    /// round includes a quorum of the one before. Ranks start in such rounds alone.
-    pub fn is_one_history(&self) {
-        let mut rounds = std::collections::BTreeMap::new();
-        for begun in &self.begun {
-            let known = rounds.entry(begun.round).or_insert(begun);
-            assert_eq!(known.world, begun.world, "round {}", begun.round);
-        }
-        for started in &self.started {
-            let known = rounds.get(&started.round).expect("it has begun");
-            assert_eq!(known.world, started.world, "round {}", started.round);
-            assert!(started.world.contains(&id(started.node)));
-        }
-        let all: Vec<&&Started> = rounds.values().collect();
-        for pair in all.windows(2) {
-            let base = Electorate {
-                nodes: pair[0].world.iter().map(|id| contact(index(id))).collect(),
-                first: pair[0].first.clone().expect("the round has begun"),
-            };
-            // Who is in the later round left after it began. The state may say that a node has left
-            // that has not heard of it.
-            let has_left =
-                |id: &NodeId| self.nodes[index(id)].is_leaving && !pair[1].world.contains(id);
-            let retired = pair[0]
-                .world
-                .iter()
-                .filter(|id| has_left(id))
-                .cloned()
-                .collect();
-            let world = pair[1].world.iter().cloned().collect();
-            assert!(base.is_quorum(&world, &retired), "{pair:?}");
         }
     }
 }
