@@ -104,6 +104,7 @@ fn hostile_rendezvous() {
             node_rank: 0,
             role: "default".to_owned(),
             nproc: 1,
+            peer_port: None,
         };
         let mut member = Member::new("me".to_owned(), card, settings);
         let events = [

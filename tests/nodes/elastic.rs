@@ -126,22 +126,6 @@ fn a_node_that_is_told_to_stop_leaves_the_others_running() {
 }
 
 #[test]
-fn the_end_of_the_host_is_the_end_of_all() {
-    let mut cluster = Cluster::new();
-    cluster.elastic("1:2", &[], &sh(RECORD));
-    cluster.wait_for(1, 1, 0);
-    cluster.elastic("1:2", &[], &sh(RECORD));
-    cluster.wait_for(2, 2, 0);
-    cluster.signal(0, "KILL");
-    assert_eq!(cluster.end(1), 1);
-    assert!(
-        cluster.stderr(1).contains("lost the store at 127.0.0.1:"),
-        "{}",
-        cluster.stderr(1)
-    );
-}
-
-#[test]
 fn a_host_that_is_told_to_stop_says_so_to_all() {
     let mut cluster = Cluster::new();
     cluster.elastic("1:2", &[], &sh(RECORD));

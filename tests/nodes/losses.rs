@@ -69,23 +69,6 @@ fn a_static_launch_fails_when_a_machine_loses_power() {
 }
 
 #[test]
-#[ignore = "waits for the keep-alive time: 6 s"]
-fn the_others_end_when_the_host_of_the_store_loses_power() {
-    let Some(mut site) = three("1:3") else { return };
-    let watch = Stopwatch::start();
-    site.lose(0, 0);
-    for node in [1, 2] {
-        assert_eq!(site.cluster.end(node), 1);
-        let said = site.cluster.stderr(node);
-        assert!(
-            said.contains("the store at 10.77.0.1:29400 has not answered for 3 s"),
-            "{said}"
-        );
-    }
-    watch.within(NOTICED, "the end without the host");
-}
-
-#[test]
 #[ignore = "waits for the keep-alive time: 10 s"]
 fn a_machine_takes_the_place_of_one_without_power() {
     let Some(mut site) = three("3") else { return };

@@ -8,6 +8,7 @@ mod elastic;
 mod fixed;
 mod foreign;
 mod gloo;
+mod hosts;
 mod isolation;
 mod lab;
 mod losses;

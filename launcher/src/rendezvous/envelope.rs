@@ -159,6 +159,7 @@ mod tests {
             node_rank: 0,
             role: "default".to_owned(),
             nproc,
+            peer_port: None,
         };
         let of = |nproc| RendezvousState {
             world: vec![("a".to_owned(), node_info(nproc))],

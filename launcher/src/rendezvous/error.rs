@@ -42,6 +42,44 @@ pub enum RendezvousError {
         /// The timeout.
         timeout: Duration,
     },
+    /// The host is lost, and the nodes that are left cannot elect another.
+    #[error(
+        "the host of the rendezvous at {host} is lost, and no other was elected within {} s: that \
+         takes more than half of the {of} nodes of the last round, or half with its host", .timeout.as_secs_f64()
+    )]
+    NoHost {
+        /// Address and port of the lost host.
+        host: String,
+        /// Number of nodes that elect.
+        of: usize,
+        /// The timeout.
+        timeout: Duration,
+    },
+    /// The store at the endpoint is not that of the launch any more, and no node is known to have
+    /// that.
+    #[error(
+        "the host of the rendezvous is not at {endpoint} any more, and no other was found within \
+         {} s", .timeout.as_secs_f64()
+    )]
+    Nowhere {
+        /// The endpoint of the launch.
+        endpoint: String,
+        /// The timeout.
+        timeout: Duration,
+    },
+    /// The nodes that came are a minority of the launch.
+    #[error(
+        "only {came} of the {of} nodes of the last round are left after {} s, and the others may go \
+         on without them", .timeout.as_secs_f64()
+    )]
+    Minority {
+        /// Number of nodes that came.
+        came: usize,
+        /// Number of nodes of the last round.
+        of: usize,
+        /// The timeout.
+        timeout: Duration,
+    },
     /// Nodes of a static launch did not come.
     #[error("{} of {wanted} did not join within {} s", nodes(.missing), .timeout.as_secs_f64())]
     Missing {

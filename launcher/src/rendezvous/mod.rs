@@ -10,6 +10,7 @@
 //! A rendezvous is a task on the agent's thread. A single-node launch has none.
 
 pub mod beats;
+pub mod election;
 pub mod envelope;
 pub mod error;
 pub mod fixed;

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::rendezvous::election::electorate::Electorate;
 use crate::rendezvous::place::{
     Assigned, MAX_LOCAL_WORLD_SIZE, Master, NodePlace, RoleInfo, assign,
 };
@@ -39,6 +40,10 @@ pub struct NodeInfo {
     pub role: String,
     /// Number of ranks on this node.
     pub nproc: usize,
+    /// The port of its store, which is that of the launch if the node hosts it. Versions of rrun
+    /// that elect no host have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_port: Option<u16>,
 }
 
 /// The failure of a rank or the loss of a node, as text for other nodes.
@@ -65,6 +70,28 @@ pub struct RendezvousState {
     /// The id of the launch, chosen by its first node.
     #[serde(default)]
     pub launch: String,
+    /// The epoch of the host; see [`crate::rendezvous::election`].
+    #[serde(default)]
+    pub epoch: u64,
+    /// The node that hosts the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<NodeId>,
+    /// The nodes of the last round that began, which elect the next host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Electorate>,
+    /// Rounds after `base` that were complete when their host was lost. They may have begun, so
+    /// their nodes elect, too, until another round begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubtful: Vec<Electorate>,
+    /// The nodes of the complete round, until it begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposed: Option<Electorate>,
+    /// Nodes of these that have left for good in an orderly way.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub retired: BTreeSet<NodeId>,
+    /// Nodes that have acknowledged `proposed` in this epoch.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub ready: BTreeSet<NodeId>,
     /// Number of writes.
     pub version: u64,
     /// Number of the current round.
@@ -101,7 +128,7 @@ impl RendezvousState {
     /// Returns whether the counters have values that nodes can have reached. Larger ones would
     /// overflow, and are not written by rrun.
     pub fn is_plausible(&self) -> bool {
-        let counts = [self.version, self.round, self.restarts.into()];
+        let counts = [self.epoch, self.version, self.round, self.restarts.into()];
         let node_infos = self
             .world
             .iter()
@@ -174,12 +201,16 @@ impl RendezvousState {
             order(node_info, other).then_with(|| id.cmp(other_id))
         });
         self.world = world;
+        self.proposed = self.electorate();
     }
 
     /// Removes a node that leaves in an orderly way.
     pub fn leave(&mut self, id: &str) {
         if self.participants.contains_key(id) && self.is_complete() {
             self.left.insert(id.to_owned());
+        }
+        if self.electorates().any(|it| it.has(id)) {
+            self.retired.insert(id.to_owned());
         }
         self.remove(id);
     }
@@ -200,6 +231,8 @@ impl RendezvousState {
             self.master = None;
             self.failure = None;
             self.lost = None;
+            self.proposed = None;
+            self.ready.clear();
             self.done.clear();
             self.left.clear();
         }
@@ -303,6 +336,7 @@ mod tests {
             node_rank: 0,
             role: "default".to_owned(),
             nproc: 1,
+            peer_port: None,
         }
     }
 

@@ -44,6 +44,21 @@ impl StoreEndpoint {
         })
     }
 
+    /// Returns the endpoint of a store that this node hosts already.
+    pub fn of_server(server: ServerHandle, host: &str) -> StoreEndpoint {
+        StoreEndpoint {
+            port: server.port(),
+            server: Some(server),
+            host: host.to_owned(),
+            _lock: None,
+        }
+    }
+
+    /// Returns the port of the store.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Returns an endpoint that another node hosts.
     pub fn elsewhere(host: &str, port: u16) -> StoreEndpoint {
         StoreEndpoint {

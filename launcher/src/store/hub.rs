@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::store::limits::{FREE_BUFFER, StoreLimits};
 use crate::store::outbox::Outbox;
 use crate::store::table::{StoreRefusal, StoreTable, TableAction};
+use crate::store::value::StoreValue;
 use crate::store::waits::StoreClientId;
 use crate::store::wire::StoreRequest;
 
@@ -103,6 +104,11 @@ impl Hub {
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), StoreRefusal> {
         let session = self.enter();
         session.on(&StoreRequest::Set { key, value }, &mut Outbox::default())
+    }
+
+    /// Takes the first value of a queue without a connection.
+    pub fn pop(&self, key: &[u8]) -> Option<StoreValue> {
+        self.lock().table.take_first(key)
     }
 
     /// Evicts clients that have sent no request for a while, at most an eighth of all. Returns

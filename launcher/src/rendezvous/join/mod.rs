@@ -10,9 +10,12 @@
 //! against that of another node. The state is then read again, and the same goal leads to another
 //! write.
 
+mod departed;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::rendezvous::join::departed::{broken, loss};
 use crate::rendezvous::place::{Master, NodePlace};
 use crate::rendezvous::state::{NodeFailure, NodeId, NodeInfo, RendezvousClosed, RendezvousState};
 
@@ -111,6 +114,8 @@ pub enum RoundChange {
     Waiting(usize),
     /// The other nodes took this one for dead.
     Expelled,
+    /// This node has lost the host, and found no other in time.
+    CutOff,
 }
 
 /// One node of the rendezvous.
@@ -127,6 +132,8 @@ pub struct Member {
     hosting: Option<u64>,
     hosted: Option<(u64, Master)>,
     gone: BTreeSet<NodeId>,
+    /// Whether this node hosts the shared state.
+    is_host: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +170,38 @@ impl Member {
             hosting: None,
             hosted: None,
             gone: BTreeSet::new(),
+            is_host: false,
         }
+    }
+
+    /// Says whether this node hosts the shared state. If it is another one than before, nothing
+    /// counts that was seen or asked for there.
+    pub fn set_host(&mut self, is_host: bool) {
+        self.is_host = is_host;
+        self.gone.clear();
+        if self.hosted.as_ref().map(|(round, _)| *round) != self.hosting {
+            self.hosting = None;
+        }
+    }
+
+    /// Keeps what the agent wants until the state can be read again.
+    pub fn remember(&mut self, event: JoinEvent, now: Instant) {
+        self.want(event, now);
+    }
+
+    /// Ends the round of a node that has lost the shared state; returns what to tell the agent, if
+    /// its ranks run.
+    pub fn cut_off(&mut self) -> Option<JoinAction> {
+        let Goal::Staying {
+            is_told,
+            is_done: false,
+            ..
+        } = &mut self.goal
+        else {
+            return None;
+        };
+        let is_news = !std::mem::replace(is_told, true);
+        is_news.then_some(JoinAction::Changed(RoundChange::CutOff))
     }
 
     /// Returns when the node needs a [`JoinEvent::Deadline`].
@@ -244,10 +282,11 @@ impl Member {
         }
     }
 
-    /// Updates the last call, which begins when this node sees `min` participants. The first node
+    /// Updates the last call, which begins when this node sees `min` participants and a quorum. The first node
     /// whose last call ends completes the round for all.
     fn keep_time(&mut self, state: &RendezvousState, now: Instant) {
-        let is_called = !state.is_complete() && state.participants.len() >= self.settings.min;
+        let are_enough = state.participants.len() >= self.settings.min && state.has_quorum();
+        let is_called = !state.is_complete() && are_enough;
         self.last_call = match self.last_call {
             _ if !is_called => None,
             Some((round, at)) if round == state.round => Some((round, at)),
@@ -276,6 +315,9 @@ impl Member {
                 is_done,
                 ..
             } => {
+                if next.is_whole() {
+                    next.acknowledge(&self.me);
+                }
                 if let Some(failure) = lost {
                     next.lost.get_or_insert(failure.clone());
                 }
@@ -304,6 +346,9 @@ impl Member {
     fn join(&self, next: &mut RendezvousState, but: Option<u64>, now: Instant) {
         let is_in = next.participants.contains_key(&self.me);
         let is_usable = but != Some(next.round) && next.is_whole() && next.failure.is_none();
+        if self.is_host {
+            next.host = Some(self.me.clone());
+        }
         if is_in && next.is_complete() && !is_usable {
             next.remove(&self.me);
         }
@@ -314,7 +359,10 @@ impl Member {
             && next.participants.contains_key(&self.me)
             && self.is_full(next, now)
         {
+            // A node acknowledges only what it has read: the answer to this write may be lost.
             next.complete();
+        } else if next.is_whole() && next.node(&self.me).is_some() && next.failure.is_none() {
+            next.acknowledge(&self.me);
         }
         if let Some((round, master)) = &self.hosted
             && *round == next.round
@@ -341,8 +389,8 @@ impl Member {
         let is_over = self
             .last_call
             .is_some_and(|(round, at)| round == state.round && now >= at);
-        count == self.settings.max
-            || (count >= self.settings.min && (state.is_reunited() || is_over))
+        let is_called = count >= self.settings.min && (state.is_reunited() || is_over);
+        state.has_quorum() && (count == self.settings.max || is_called)
     }
 
     /// Returns what the agent has to know, once the state agrees with this node's goal.
@@ -377,7 +425,7 @@ impl Member {
         let node = state
             .node(&self.me)
             .filter(|_| state.participants.contains_key(&self.me))?;
-        match state.place(&self.me) {
+        match state.place(&self.me).filter(|_| state.has_begun()) {
             Some(place) => {
                 let round = state.round;
                 self.goal = Goal::Staying {
@@ -433,65 +481,6 @@ impl Member {
 fn write(mut next: RendezvousState) -> JoinAction {
     next.version += 1;
     JoinAction::Write(Box::new(next))
-}
-
-/// Returns [`JoinAction::Changed`] if the round of this node has to end.
-fn broken(
-    state: &RendezvousState,
-    round: u64,
-    me: &str,
-    settings: &JoinSettings,
-) -> Option<JoinAction> {
-    let changed = |change| Some(JoinAction::Changed(change));
-    if state.round != round || !state.participants.contains_key(me) {
-        return changed(RoundChange::Expelled);
-    }
-    if let Some(failure) = &state.failure {
-        return changed(RoundChange::Failed(failure.clone()));
-    }
-    match departed(state) {
-        Some(change) => changed(change),
-        // Once a node is done, no further node is let in: it would force the ranks of the done node
-        // to start again.
-        None if state.done.is_empty()
-            && !state.wait_list.is_empty()
-            && state.participants.len() < settings.max =>
-        {
-            changed(RoundChange::Waiting(state.wait_list.len()))
-        }
-        None => None,
-    }
-}
-
-/// Returns the nodes that have left the round: those that died if there are any, otherwise those
-/// that left in an orderly way. Nodes that wait for the next round did not cause its end; they are
-/// named only if no other node is missing.
-fn departed(state: &RendezvousState) -> Option<RoundChange> {
-    let is_out = |(id, _): &&(NodeId, NodeInfo)| !state.participants.contains_key(id);
-    let out: Vec<&(NodeId, NodeInfo)> = state.world.iter().filter(is_out).collect();
-    let addrs = |is_meant: &dyn Fn(&NodeId) -> bool| -> Option<Vec<String>> {
-        let meant = out.iter().filter(|(id, _)| is_meant(id));
-        Some(meant.map(|(_, node_info)| node_info.addr.clone()).collect())
-            .filter(|addrs: &Vec<_>| !addrs.is_empty())
-    };
-    let dead = addrs(&|id| !state.knows(id) && !state.left.contains(id));
-    let left = || addrs(&|id| state.left.contains(id));
-    dead.map(RoundChange::Lost)
-        .or_else(|| left().map(RoundChange::Left))
-        .or_else(|| addrs(&|_| true).map(RoundChange::Lost))
-}
-
-/// Returns the failure of a launch that cannot replace a lost node.
-fn loss(state: &RendezvousState) -> Option<NodeFailure> {
-    let (nodes, what) = match departed(state)? {
-        RoundChange::Lost(nodes) => (nodes, "the node is gone"),
-        RoundChange::Left(nodes) => (nodes, "the node was stopped"),
-        RoundChange::Failed(_) | RoundChange::Waiting(_) | RoundChange::Expelled => return None,
-    };
-    Some(NodeFailure {
-        node: nodes.into_iter().next()?,
-        what: what.to_owned(),
-    })
 }
 
 #[cfg(test)]

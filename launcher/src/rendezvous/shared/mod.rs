@@ -10,14 +10,16 @@
 //! is written, which is what the other nodes wait for; `<key>/rrun/beat/<node>` is a counter that
 //! grows while the node lives.
 
+mod failover;
+mod store_in_use;
 mod stored_state;
+mod telling;
 mod watch;
 
 use std::collections::VecDeque;
 use std::future::pending;
 use std::time::Duration;
 
-use jobs::count::counted;
 use tokio::select;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, spawn};
@@ -28,13 +30,14 @@ use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::beats::Beats;
 use crate::rendezvous::envelope::{read, seal};
 use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::join::{JoinAction, JoinEvent, JoinSettings, Member, RoundChange};
+use crate::rendezvous::join::{JoinAction, JoinEvent, JoinSettings, Member};
 use crate::rendezvous::launch::LaunchFacts;
 use crate::rendezvous::messages::{Notice, RendezvousCommand, leave};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
+use crate::rendezvous::shared::failover::{Failover, LOOK};
 use crate::rendezvous::shared::watch::watch;
-use crate::rendezvous::state::{NodeInfo, RendezvousClosed, RendezvousState};
+use crate::rendezvous::state::{NodeInfo, RendezvousState};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
 use crate::store::{StoreClient, StoreError};
 
@@ -56,6 +59,8 @@ pub struct SharedRendezvous<'a> {
     member: Member,
     beats: Beats,
     store_endpoint: StoreEndpoint,
+    /// This node's part in electing another host, if the nodes of this launch do.
+    failover: Option<Failover>,
     ranks_store: Option<AgentStore>,
     notices: &'a UnboundedSender<Notice>,
     seen: UnboundedReceiver<Result<Vec<u8>, StoreError>>,
@@ -78,9 +83,8 @@ impl<'a> SharedRendezvous<'a> {
     ) -> Result<SharedRendezvous<'a>, RendezvousError> {
         let plan = &facts.plan;
         let limit = plan.keep_alive();
-        let mut asker = store_endpoint
-            .connect(plan.read_timeout, limit.max(PATIENCE))
-            .await?;
+        let (store_endpoint, mut asker) =
+            failover::connect(plan, &key, store_endpoint, limit.max(PATIENCE)).await?;
         let watcher = store_endpoint
             .connect(plan.read_timeout, limit.max(PATIENCE))
             .await?;
@@ -101,17 +105,20 @@ impl<'a> SharedRendezvous<'a> {
             plan.keep_alive_interval,
             seen_by,
         ));
+        let failover = Failover::open(facts, &store_endpoint, &addr, &state.launch);
         let node_info = NodeInfo {
             addr: addr.clone(),
             node_rank: plan.node_rank,
             role: facts.role.clone(),
             nproc: facts.nproc,
+            peer_port: failover.as_ref().map(Failover::port),
         };
-        let member = Member::new(plan.node_id.clone(), node_info, settings(plan));
+        let mut member = Member::new(plan.node_id.clone(), node_info, settings(plan));
+        member.set_host(store_endpoint.server.is_some());
         let (ranks_store, waiting) = (None, None);
         let beats = Beats::new(limit);
         let is_over = false;
-        Ok(SharedRendezvous {
+        let mut shared = SharedRendezvous {
             facts,
             key,
             addr,
@@ -121,6 +128,7 @@ impl<'a> SharedRendezvous<'a> {
             member,
             beats,
             store_endpoint,
+            failover,
             ranks_store,
             notices,
             seen,
@@ -129,7 +137,9 @@ impl<'a> SharedRendezvous<'a> {
             beat_count: 0,
             is_warned: false,
             is_over,
-        })
+        };
+        shared.learn();
+        Ok(shared)
     }
 
     /// Joins a round, and executes the agent's commands until it leaves. Errors of the store after
@@ -138,7 +148,19 @@ impl<'a> SharedRendezvous<'a> {
         mut self,
         commands: &mut UnboundedReceiver<RendezvousCommand>,
     ) -> Result<(), RendezvousError> {
-        let ended = self.turn(commands).await;
+        let mut event = JoinEvent::Join;
+        let ended = loop {
+            match self.turn(event, commands).await {
+                Err(RendezvousError::Store(err)) if self.may_fail_over() => {
+                    match self.fail_over(err, commands).await {
+                        Ok(false) => event = JoinEvent::Seen,
+                        Ok(true) => break Ok(()),
+                        Err(err) => break Err(err),
+                    }
+                }
+                ended => break ended,
+            }
+        };
         self.watch.abort();
         match ended {
             Err(err) if self.is_over => {
@@ -150,13 +172,17 @@ impl<'a> SharedRendezvous<'a> {
         }
     }
 
+    /// Handles `event`, and then what happens until this node leaves or the store is lost.
     async fn turn(
         &mut self,
+        event: JoinEvent,
         commands: &mut UnboundedReceiver<RendezvousCommand>,
     ) -> Result<(), RendezvousError> {
-        let mut beat_at = Instant::now();
+        let (mut beat_at, mut look_at) = (Instant::now(), Instant::now());
+        // An event is kept even if the store is lost at once.
+        self.member.remember(event, Instant::now().into_std());
         self.beat().await?;
-        self.handle(JoinEvent::Join).await?;
+        self.handle(JoinEvent::Seen).await?;
         loop {
             let deadline = self.member.deadline();
             let deadline = async {
@@ -177,6 +203,11 @@ impl<'a> SharedRendezvous<'a> {
                 () = sleep_until(beat_at) => {
                     beat_at = Instant::now() + self.facts.plan.keep_alive_interval;
                     self.beat().await?
+                }
+                () = sleep_until(look_at), if self.failover.is_some() => {
+                    look_at = Instant::now() + LOOK;
+                    self.attend_elections().await?;
+                    JoinEvent::Seen
                 }
                 () = deadline => JoinEvent::Deadline,
             };
@@ -203,6 +234,7 @@ impl<'a> SharedRendezvous<'a> {
             RendezvousCommand::Done => JoinEvent::Done,
             RendezvousCommand::Leave { why } => {
                 self.is_over = true;
+                self.leave_elections();
                 // No node can go on without the store; a reason tells the others more than a store
                 // that is gone.
                 let closes = why.filter(|_| self.store_endpoint.server.is_some());
@@ -322,78 +354,6 @@ impl<'a> SharedRendezvous<'a> {
         Ok(self.asker.delete_all(&keys).await?)
     }
 
-    fn tell(&mut self, told: JoinAction) -> Result<(), RendezvousError> {
-        let plan = &self.facts.plan;
-        let notice = match told {
-            JoinAction::Joined(place) => {
-                self.waiting = None;
-                Notice::Joined(place)
-            }
-            JoinAction::Changed(change) => Notice::Changed(reason(&change)),
-            JoinAction::Over { how, is_late: true } => {
-                let how = match how {
-                    RendezvousClosed::Succeeded => "it has succeeded".to_owned(),
-                    RendezvousClosed::Failed(failure) => {
-                        format!("{}: {}", failure.node, failure.what)
-                    }
-                };
-                return Err(RendezvousError::Closed {
-                    run_id: self.facts.run_id.clone(),
-                    how,
-                });
-            }
-            JoinAction::Over {
-                how,
-                is_late: false,
-            } => {
-                self.is_over = true;
-                match how {
-                    RendezvousClosed::Succeeded => Notice::Succeeded,
-                    RendezvousClosed::Failed(failure) => {
-                        Notice::Failed(format!("{}: {}", failure.node, failure.what))
-                    }
-                }
-            }
-            JoinAction::TimedOut { came } => {
-                return Err(RendezvousError::TimedOut {
-                    came,
-                    wanted: plan.min,
-                    timeout: plan.join_timeout,
-                });
-            }
-            JoinAction::Write(_) | JoinAction::Host { .. } | JoinAction::Left => return Ok(()),
-        };
-        // The channel is closed if the launch is over; then nobody needs the notice.
-        let _ = self.notices.send(notice);
-        Ok(())
-    }
-
-    fn say_waiting(&mut self) {
-        if !self.member.is_joining() {
-            return;
-        }
-        let RendezvousPlan {
-            min,
-            max,
-            ref node_id,
-            ..
-        } = self.facts.plan;
-        let here = self.state.participants.len();
-        let text = if self.state.redundancy_list.contains(node_id) {
-            format!("waiting as a spare: {here} of at most {max} nodes run")
-        } else if self.state.is_complete() {
-            format!("waiting for the next round: {here} nodes are still in this one")
-        } else {
-            format!("waiting for nodes: {here} of at least {min} are here")
-        };
-        let now = Instant::now();
-        let (since, said) = self.waiting.get_or_insert((now, String::new()));
-        if now.duration_since(*since) >= PATIENCE && *said != text {
-            said.clone_from(&text);
-            let _ = self.notices.send(Notice::Said(text));
-        }
-    }
-
     /// Waits so that the host of the store is the last node to leave.
     async fn linger(&mut self) {
         let deadline = Instant::now() + LINGER;
@@ -431,31 +391,6 @@ fn settings(plan: &RendezvousPlan) -> JoinSettings {
         last_call,
         join_timeout,
         is_fixed: plan.backend.is_fixed(),
-    }
-}
-
-fn reason(change: &RoundChange) -> String {
-    match change {
-        RoundChange::Failed(failure) => {
-            format!("{}: {}; all nodes restart", failure.node, failure.what)
-        }
-        RoundChange::Lost(nodes) => format!(
-            "node {} is gone; the others start a new round",
-            nodes.join(", ")
-        ),
-        RoundChange::Left(nodes) => format!(
-            "node {} was stopped; the others start a new round",
-            nodes.join(", ")
-        ),
-        RoundChange::Waiting(count) => {
-            format!(
-                "waiting to join: {}; all start a new round",
-                counted(count, "node")
-            )
-        }
-        RoundChange::Expelled => {
-            "the other nodes considered this one dead; it joins them again".to_owned()
-        }
     }
 }
 

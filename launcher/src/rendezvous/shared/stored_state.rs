@@ -22,7 +22,7 @@ impl SharedRendezvous<'_> {
             .await?;
         if text == desired {
             let bell = bell(&self.key, next.version);
-            (self.text, self.state) = (desired, next);
+            self.hold(desired, next);
             return Ok(self.asker.set(&bell, b"").await?);
         }
         if text == self.text {
@@ -32,7 +32,7 @@ impl SharedRendezvous<'_> {
         }
         // Another node that was faster has increased the version; an older state was written by
         // some other client.
-        if read(&self.key, &text)?.version < self.state.version {
+        if read(&self.key, &text)?.seen() < self.state.seen() {
             return self.put_back(&text).await;
         }
         self.take(&text)
@@ -60,12 +60,19 @@ impl SharedRendezvous<'_> {
     }
 
     fn is_newer(&self, text: &[u8]) -> Result<bool, RendezvousError> {
-        Ok(!text.is_empty() && read(&self.key, text)?.version > self.state.version)
+        Ok(!text.is_empty() && read(&self.key, text)?.seen() > self.state.seen())
     }
 
     fn take(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
-        (self.text, self.state) = (text.to_vec(), read(&self.key, text)?);
+        let state = read(&self.key, text)?;
+        self.hold(text.to_vec(), state);
         Ok(())
+    }
+
+    /// Keeps the state that the store has now.
+    pub(super) fn hold(&mut self, text: Vec<u8>, state: RendezvousState) {
+        (self.text, self.state) = (text, state);
+        self.learn();
     }
 
     /// Restores the last known state in place of `found`; the store has no authentication, so
@@ -87,7 +94,7 @@ impl SharedRendezvous<'_> {
         let text = self.asker.compare_set(&self.key, found, &desired).await?;
         if text == desired {
             let bell = bell(&self.key, state.version);
-            (self.text, self.state) = (desired, state);
+            self.hold(desired, state);
             return Ok(self.asker.set(&bell, b"").await?);
         }
         // If the state has vanished meanwhile, the watch reports it.

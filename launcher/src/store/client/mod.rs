@@ -172,6 +172,15 @@ impl StoreClient {
         .await
     }
 
+    /// Appends a value to the queue of this key.
+    pub async fn push(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.send(&StoreRequest::QueuePush {
+            key: &wire(key),
+            value,
+        })
+        .await
+    }
+
     /// Waits until the key exists, and returns its value.
     pub async fn get(&mut self, key: &str) -> Result<Vec<u8>, StoreError> {
         self.wait(&[key], self.timeout).await?;

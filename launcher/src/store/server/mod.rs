@@ -17,6 +17,7 @@ use crate::store::hub::Hub;
 use crate::store::limits::StoreLimits;
 use crate::store::port_owner::PortOwner;
 use crate::store::table::StoreRefusal;
+use crate::store::value::StoreValue;
 
 /// Length of the accept queue, because all ranks of a job connect at once. The kernel caps it at
 /// `net.core.somaxconn`.
@@ -149,6 +150,11 @@ impl ServerHandle {
     /// the wire: torch's clients put a `/` before theirs.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreRefusal> {
         self.hub.set(key.as_bytes(), value)
+    }
+
+    /// Takes the first value of a queue, if there is one. The key is as on the wire.
+    pub fn pop(&self, key: &str) -> Option<StoreValue> {
+        self.hub.pop(key.as_bytes())
     }
 
     /// Starts over: closes all connections and serves an empty store on the same port, which stays

@@ -133,6 +133,11 @@ impl StoreTable {
         Ok(())
     }
 
+    /// Takes the first value of a queue, if there is one.
+    pub fn take_first(&mut self, key: &[u8]) -> Option<StoreValue> {
+        self.pop(key).map(|(_, value)| value)
+    }
+
     /// Returns whether all of these keys exist.
     pub fn has_all(&self, keys: &[&[u8]]) -> bool {
         keys.iter().all(|key| self.has(key))

@@ -36,6 +36,7 @@ impl SimulatedWorld {
                 node_rank: 0,
                 role: "default".to_owned(),
                 nproc: index + 1,
+                peer_port: None,
             };
             Member::new(id(index), node_info, settings)
         };

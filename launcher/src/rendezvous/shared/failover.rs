@@ -1,0 +1,334 @@
+//! The loss of the host: connects [`Election`] to the mail of this node, to the clock, and to the
+//! stores of the other nodes.
+//!
+//! ```text
+//! host     its store has the state, under <key>, and its mail, a queue <key>/rrun/mail
+//! others   each has a store of its own on a free port, with its mail alone; if that was the store
+//!          of the launch before, <key>/rrun/host says where that is now
+//! ```
+//! A store that is not the launch's takes a free port, because the port of the endpoint on that
+//! machine may be the rendezvous of another launch. Everything from outside is read as a message
+//! of at most 2 KiB or dropped, a few at a time, so that mail from strangers stops nothing. As the
+//! state itself, mail has no authentication.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::time::Duration;
+
+use jobs::error_chain::chain;
+use tokio::select;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::spawn;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::plan::rendezvous::{Backend, RendezvousPlan};
+use crate::rendezvous::election::electorate::Contact;
+use crate::rendezvous::election::message::Message;
+use crate::rendezvous::election::{Election, ElectionAction, ElectionEvent};
+use crate::rendezvous::error::RendezvousError;
+use crate::rendezvous::launch::LaunchFacts;
+use crate::rendezvous::messages::RendezvousCommand;
+use crate::rendezvous::reach;
+use crate::rendezvous::shared::SharedRendezvous;
+use crate::rendezvous::store_endpoint::StoreEndpoint;
+use crate::store::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};
+
+/// Interval at which a node looks into its mail, which is empty as long as no node is lost.
+pub(super) const LOOK: Duration = Duration::from_millis(500);
+
+/// The same while it has no host.
+const LOOK_SEEKING: Duration = Duration::from_millis(30);
+
+/// Messages read at a time; a round of an election has a few from each node.
+const AT_ONCE: usize = 64;
+
+/// Timeout for connecting to a host that has just been heard, or is said to host.
+pub(super) const ONE_HOST: Duration = Duration::from_secs(2);
+
+/// Timeout of a message, after which it counts as lost.
+const ONE_MESSAGE: Duration = Duration::from_secs(1);
+
+/// One node's part in electing a host.
+#[derive(Debug)]
+pub(super) struct Failover {
+    pub(super) election: Election,
+    /// This node's store while another node hosts.
+    pub(super) standby: Option<ServerHandle>,
+    pub(super) port: u16,
+}
+
+impl Failover {
+    /// Opens this node's store, unless it hosts that of the launch. Returns `None` where no other
+    /// host is elected: with the static backend, where ranks have the address on their command
+    /// line, and with a file, whose lock says who hosts.
+    pub fn open(
+        facts: &LaunchFacts,
+        endpoint: &StoreEndpoint,
+        addr: &str,
+        launch: &str,
+    ) -> Option<Failover> {
+        let plan = &facts.plan;
+        if plan.backend != Backend::C10d || plan.file.is_some() {
+            return None;
+        }
+        let standby = match &endpoint.server {
+            Some(_) => None,
+            None => Some(
+                StoreServer::bind_in(Scope::Everybody, addr, None)
+                    .ok()?
+                    .spawn(),
+            ),
+        };
+        let port = standby.as_ref().map_or(endpoint.port(), ServerHandle::port);
+        let me = Contact {
+            id: plan.node_id.clone(),
+            addr: addr.to_owned(),
+            port,
+        };
+        let election = Election::new(me, launch.to_owned(), standby.is_none());
+        Some(Failover {
+            election: election.at_endpoint(&plan.host, plan.port),
+            standby,
+            port,
+        })
+    }
+
+    /// Returns the port of this node's store.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// Connects to the store of the launch. The store at the endpoint may only say where that is, or
+/// that no node is known to host at the moment.
+pub(super) async fn connect(
+    plan: &RendezvousPlan,
+    key: &str,
+    endpoint: StoreEndpoint,
+    request_timeout: Duration,
+) -> Result<(StoreEndpoint, StoreClient), RendezvousError> {
+    let deadline = Instant::now() + plan.read_timeout;
+    loop {
+        let mut asker = endpoint.connect(plan.read_timeout, request_timeout).await?;
+        let pointer = asker.peek(&[&pointer(key)]).await?.pop();
+        let moved = pointer.and_then(|text| serde_json::from_slice::<Contact>(&text).ok());
+        let Some(host) = moved.filter(|_| endpoint.server.is_none()) else {
+            return Ok((endpoint, asker));
+        };
+        if let Some(found) = hosted_by(&host, key, request_timeout).await {
+            return Ok(found);
+        }
+        if Instant::now() >= deadline {
+            return Err(RendezvousError::Nowhere {
+                endpoint: reach::endpoint(&endpoint.host, endpoint.port()),
+                timeout: plan.read_timeout,
+            });
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Connects to the store of a node that is said to host. Returns `None` if the state is not there:
+/// the node may have been replaced since.
+async fn hosted_by(
+    host: &Contact,
+    key: &str,
+    request_timeout: Duration,
+) -> Option<(StoreEndpoint, StoreClient)> {
+    if host.addr.is_empty() {
+        return None;
+    }
+    let endpoint = StoreEndpoint::elsewhere(&host.addr, host.port);
+    let mut asker = endpoint.connect(ONE_HOST, request_timeout).await.ok()?;
+    let state = asker.peek(&[key]).await.ok()?.pop()?;
+    (!state.is_empty()).then_some((endpoint, asker))
+}
+
+/// Returns the key of the mail of the node that has the store.
+fn mail(key: &str) -> String {
+    format!("{key}/rrun/mail")
+}
+
+/// Returns the key that says where the store of the launch is.
+pub(super) fn pointer(key: &str) -> String {
+    format!("{key}/rrun/host")
+}
+
+/// Sends a message, or loses it.
+async fn send(key: String, to: Contact, message: Message) {
+    let sent = async {
+        let mut client = StoreClient::connect(&to.addr, to.port, ONE_MESSAGE).await?;
+        client.push(&mail(&key), &message.to_text()).await
+    };
+    match timeout(ONE_MESSAGE, sent).await {
+        Ok(Ok(())) => {}
+        Ok(Err(err)) => tracing::debug!("{:?} is lost: {}", message.ballot, chain(&err)),
+        Err(_) => tracing::debug!("{:?} to {} is late", message.ballot, to.addr),
+    }
+}
+
+impl SharedRendezvous<'_> {
+    /// Returns whether another host may be elected when this one is lost. Before the first round
+    /// has begun, and where not all nodes can host, none is.
+    pub(super) fn may_fail_over(&self) -> bool {
+        let is_possible = self.state.base.is_some() || self.store_endpoint.server.is_some();
+        self.failover.is_some() && is_possible && !self.is_over
+    }
+
+    /// Ends the part of this node in elections.
+    pub(super) fn leave_elections(&mut self) {
+        if let Some(failover) = &mut self.failover {
+            failover.election.leave();
+        }
+    }
+
+    /// Tells the election what the state says.
+    pub(super) fn learn(&mut self) {
+        if let Some(failover) = &mut self.failover {
+            let knowledge = self.state.knowledge();
+            failover
+                .election
+                .learn(knowledge, Instant::now().into_std());
+        }
+    }
+
+    fn is_seeking(&self) -> bool {
+        let failover = self.failover.as_ref();
+        failover.is_some_and(|failover| failover.election.is_seeking())
+    }
+
+    /// Reads the mail, and acts on it and on the clock.
+    ///
+    /// # Errors
+    /// Returns an error if this node has no host any more.
+    pub(super) async fn attend_elections(&mut self) -> Result<(), RendezvousError> {
+        for message in self.mail() {
+            if self.is_from_older_launch(&message) {
+                self.move_to(message).await?;
+            } else {
+                self.elect(ElectionEvent::Received(message)).await;
+            }
+        }
+        self.elect(ElectionEvent::Deadline).await;
+        match self.is_seeking() {
+            true => Err(self.lost().into()),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn lost(&self) -> StoreError {
+        StoreError::GivenUp {
+            addr: reach::endpoint(&self.store_endpoint.host, self.store_endpoint.port()),
+        }
+    }
+
+    fn mail(&self) -> Vec<Message> {
+        let Some(failover) = &self.failover else {
+            return Vec::new();
+        };
+        let server = self
+            .store_endpoint
+            .server
+            .as_ref()
+            .or(failover.standby.as_ref());
+        // The key as it is on the wire.
+        let key = format!("/{}", mail(&self.key));
+        let texts = (0..AT_ONCE).map_while(|_| server.and_then(|server| server.pop(&key)));
+        texts.filter_map(|text| Message::read(&text)).collect()
+    }
+
+    async fn elect(&mut self, event: ElectionEvent) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let Some(failover) = &mut self.failover else {
+                return;
+            };
+            for action in failover.election.on(event, Instant::now().into_std()) {
+                if let Err(err) = self.perform(action).await {
+                    tracing::debug!("no host: {}", chain(&err));
+                    events.push_back(ElectionEvent::Lost);
+                    break;
+                }
+            }
+        }
+    }
+
+    async fn perform(&mut self, action: ElectionAction) -> Result<(), RendezvousError> {
+        match action {
+            ElectionAction::Send { to, message } => {
+                drop(spawn(send(self.key.clone(), to, message)));
+                Ok(())
+            }
+            ElectionAction::Follow { host, epoch } => {
+                tracing::debug!("{host:?} hosts epoch {epoch}");
+                self.follow(&host).await
+            }
+            ElectionAction::Host { epoch } => self.take_over(epoch).await,
+            ElectionAction::Raise { epoch, votes } => self.raise(epoch, &votes).await,
+            ElectionAction::Close => {
+                self.close();
+                self.point_to(&Contact::default());
+                Ok(())
+            }
+        }
+    }
+
+    /// Looks for another host, or becomes it, while the agent is heard. Returns whether this node
+    /// has left meanwhile.
+    ///
+    /// # Errors
+    /// Returns an error if there is no host in time.
+    pub(super) async fn fail_over(
+        &mut self,
+        err: StoreError,
+        commands: &mut UnboundedReceiver<RendezvousCommand>,
+    ) -> Result<bool, RendezvousError> {
+        self.watch.abort();
+        let begun = Instant::now();
+        let plan = &self.facts.plan;
+        let of = self.state.base.as_ref().map_or(0, |base| base.nodes.len());
+        let host = reach::endpoint(&self.store_endpoint.host, self.store_endpoint.port());
+        // A host that was silent has been so for the keep-alive time already.
+        let mut cut_off_at = Some(match err {
+            StoreError::Silent { .. } => begun,
+            _ => begun + plan.keep_alive(),
+        });
+        if !self.is_seeking() {
+            self.say(format!("{}; looking for another host", chain(&err)));
+            self.elect(ElectionEvent::Lost).await;
+        }
+        if self.store_endpoint.server.is_some() {
+            // This node's own store did not answer, for instance because the machine stood still.
+            self.use_store().await?;
+        }
+        while self.is_seeking() {
+            let cut_off = async move {
+                match cut_off_at {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
+            select! {
+                command = commands.recv() => match command {
+                    None | Some(RendezvousCommand::Leave { .. }) => return Ok(true),
+                    Some(command) => {
+                        let event = self.event(command);
+                        self.member.remember(event, Instant::now().into_std());
+                    }
+                },
+                () = cut_off => {
+                    cut_off_at = None;
+                    if let Some(told) = self.member.cut_off() {
+                        self.tell(told)?;
+                    }
+                }
+                () = sleep(LOOK_SEEKING) => drop(self.attend_elections().await),
+                () = sleep_until(begun + plan.read_timeout) => {
+                    let timeout = plan.read_timeout;
+                    return Err(RendezvousError::NoHost { host, of, timeout });
+                }
+            }
+        }
+        Ok(false)
+    }
+}
