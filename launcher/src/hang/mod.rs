@@ -2,9 +2,10 @@
 //! in `hang_<n>.txt`.
 //!
 //! ```text
-//! SIGUSR2 ──────────────────────┐
-//! silence for --hang-timeout ───┴─► capture ─► trace, group, write ─► --on-hang report|abort|restart
-//!                                   (launcher's thread, ms)  (another thread)
+//! SIGUSR2 ───────────────────────────┐
+//! a timer of torch has expired ──────┤                                  ┌► the timer's signal
+//! no progress for --hang-timeout ────┴► capture ─► trace, group, write ─┴► --on-hang
+//!                                       (ms)       (another thread)
 //! ```
 
 pub mod capture;
@@ -13,6 +14,7 @@ pub mod plan;
 pub mod pulses;
 pub mod reason;
 pub mod text;
+pub mod timer;
 pub mod watch;
 
 use stacks::Trace;
