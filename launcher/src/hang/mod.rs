@@ -19,8 +19,10 @@ pub mod watch;
 
 use stacks::Trace;
 
+use crate::node::gpu_use::{GpuUse, NoAnswer};
+
 /// What was found out about the ranks of this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HangReport {
     /// Number of the report in this launch, from 1.
     pub number: usize,
@@ -34,6 +36,8 @@ pub struct HangReport {
     pub reason: String,
     /// The processes, ordered by rank.
     pub processes: Vec<ProcessReport>,
+    /// How the GPUs of the node are used; empty if there is no NVML.
+    pub gpus: Result<Vec<GpuUse>, NoAnswer>,
     /// The last lines that each rank wrote, if they were captured.
     pub last_lines: Vec<(usize, Vec<String>)>,
 }
