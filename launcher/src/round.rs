@@ -1,7 +1,7 @@
 //! The environment variables that torchrun sets for a rank. No I/O.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jobs::launch::LAUNCH_VARIABLE;
@@ -9,6 +9,7 @@ use jobs::live::{PAGE_TOKEN_VARIABLE, PAGE_VARIABLE};
 use jobs::pulse::PULSE_VARIABLE;
 use jobs::rank_env::FRONT_VARIABLE;
 
+use crate::hang::plan::TIMER_FILE;
 use crate::hang::pulses::PulseFolder;
 use crate::plan::{FailurePolicy, LaunchPlan, RankPlan};
 use crate::rendezvous::place::{Assigned, NodePlace};
@@ -28,6 +29,8 @@ pub struct Round<'a> {
     pub front: Option<String>,
     /// Where the ranks of an evaluation tell how far they are.
     pub pulses: Option<Arc<PulseFolder>>,
+    /// The pipe of the file timer.
+    pub timer: Option<PathBuf>,
 }
 
 impl Round<'_> {
@@ -92,6 +95,7 @@ impl Round<'_> {
         .chain(self.front.clone().map(|socket| (FRONT_VARIABLE, socket)))
         .chain(self.of_page())
         .chain(self.of_pulse(index))
+        .chain(self.of_timer())
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
     }
@@ -106,6 +110,12 @@ impl Round<'_> {
                 (PAGE_TOKEN_VARIABLE, String::new()),
             ],
         }
+    }
+
+    /// Returns the variable for ranks that have a file timer.
+    fn of_timer(&self) -> Option<(&'static str, String)> {
+        let path = self.timer.as_ref()?;
+        Some((TIMER_FILE, path.to_string_lossy().into_owned()))
     }
 
     /// Returns the variable for a rank that tells how far it is. The value of another launch, in
@@ -167,6 +177,7 @@ mod tests {
             place: place(true),
             front: None,
             pulses: None,
+            timer: None,
         };
         let variables = round.variables(&plan.ranks[1], 2, Some(Path::new("/logs/error.json")));
         let of = |name: &str| variables[name].as_str();
@@ -205,6 +216,7 @@ mod tests {
             place: place(true),
             front: None,
             pulses: None,
+            timer: None,
         };
         assert_eq!(round.variables(&plan.ranks[1], 0, None)["RANK"], "5");
     }
@@ -222,6 +234,7 @@ mod tests {
                 place: place(true),
                 front: None,
                 pulses: None,
+                timer: None,
             }
             .variables(&plan.ranks[1], 5, None)
         };
@@ -246,6 +259,7 @@ mod tests {
                 place: place(true),
                 front: None,
                 pulses: None,
+                timer: None,
             }
             .mark(1),
             format!("{MARK}={}", own[MARK])
@@ -260,6 +274,7 @@ mod tests {
             place: place(false),
             front: None,
             pulses: None,
+            timer: None,
         };
         let variables = round.variables(&plan.ranks[0], 0, None);
         assert_eq!(variables["TORCHELASTIC_ERROR_FILE"], "");

@@ -1,8 +1,11 @@
 //! Tests of hang reports: the stacks of all ranks on request, and when a rank is silent.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use crate::command::Rrun;
+use crate::ended::Ended;
 
 /// Waits in a function of its own until the file `go` exists. A file named by the rank says that it
 /// has come so far.
@@ -133,6 +136,81 @@ fn the_rank_that_skips_a_collective_stands_out() {
     let folder = ended.path(&ended.only_entry("logs"));
     let last = fs::read_to_string(folder.join(format!("hang_{number}.txt"))).expect("a report");
     assert!(last.contains("gloo::"), "{last}");
+}
+
+/// Returns the report of a program whose processes may not trace each other.
+fn report_without_ptrace(how: &str, program: &str) -> (String, Ended) {
+    let refuse = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/refuse_ptrace.py");
+    let rrun = Rrun::new()
+        .nproc(2)
+        .options(&["--log-dir", "logs"])
+        .file("waiting.py", program)
+        .program(&["waiting.py"]);
+    let refuse = refuse.display();
+    let below = format!("exec \"$PYTHON_EXEC\" '{refuse}' {how} \"$@\"");
+    let running = rrun.start_below(&below);
+    running.wait_for_files(&["up.0", "up.1"]);
+    running.signal("USR2");
+    running.wait_for_stderr("all stacks: ");
+    running.write("go");
+    let ended = running.wait().succeeds();
+    let text = report(|name| ended.text(name), &ended.only_entry("logs"));
+    (text, ended)
+}
+
+#[test]
+fn where_a_filter_refuses_ptrace_the_report_has_python_frames_and_waits() {
+    let (text, ended) = report_without_ptrace("filter", WAITING);
+    ended.stderr_has("ranks 0-1: `wait_for_the_gripper` (waiting.py:");
+    let missing = "its native stacks cannot be read: ptrace is not permitted here \
+                   (kernel.yama.ptrace_scope, a container without SYS_PTRACE, or another debugger); \
+                   what its threads do in the kernel is known";
+    for wanted in [
+        "): waiting in `clock_nanosleep`",
+        "What is missing",
+        missing,
+    ] {
+        assert!(text.contains(wanted), "{wanted} is not in {text}");
+    }
+    assert!(!text.contains("libc.so"), "{text}");
+}
+
+#[test]
+fn of_a_process_that_nobody_may_look_into_the_report_says_what_is_missing() {
+    let undumpable = format!("import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n{WAITING}");
+    let (text, ended) = report_without_ptrace("capability", &undumpable);
+    ended.stderr_has("ranks 0-1: sleeping");
+    for wanted in [
+        "(no stack)",
+        "its native stacks cannot be read: ptrace is not permitted here",
+        "what its threads do in the kernel cannot be read either",
+        "its Python frames cannot be read: ",
+    ] {
+        assert!(text.contains(wanted), "{wanted} is not in {text}");
+    }
+}
+
+#[test]
+fn the_report_has_the_use_of_the_gpus() {
+    let rrun = Rrun::new().options(&["--log-dir", "logs"]);
+    let library = rrun.path("libnvidia-ml.so.1");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/nvml.c");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status();
+    assert!(compiled.expect("a C compiler").success());
+    let folder = library.parent().unwrap().to_string_lossy().into_owned();
+    let rrun = rrun.env("LD_LIBRARY_PATH", &folder);
+    let running = rrun.sh("echo up > up; await go").start();
+    running.wait_for_files(&["up"]);
+    running.signal("USR2");
+    running.wait_for_stderr("all stacks: ");
+    running.write("go");
+    let ended = running.wait().succeeds();
+    let text = report(|name| ended.text(name), &ended.only_entry("logs"));
+    let gpu = "GPU 1: 37 % busy, 3.0 of 8.0 GiB in use; 2 other processes";
+    assert!(text.contains(gpu), "{text}");
 }
 
 #[test]

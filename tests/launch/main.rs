@@ -22,5 +22,6 @@ mod restarts;
 mod running;
 mod says;
 mod signals;
+mod timers;
 mod torch;
 mod usage;

@@ -1,6 +1,7 @@
 //! Errors that keep a launch from beginning.
 
 use std::io;
+use std::path::PathBuf;
 
 use crate::front::FrontError;
 use crate::logs::LogError;
@@ -21,6 +22,15 @@ pub enum AgentError {
     /// The front port of `serve` could not be opened.
     #[error(transparent)]
     Front(#[from] FrontError),
+    /// The pipe of the file timer could not be created.
+    #[error("cannot make the pipe of the file timer, `{}`", path.display())]
+    Timer {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        err: io::Error,
+    },
     /// The log files could not be created.
     #[error(transparent)]
     Logs(#[from] LogError),

@@ -182,8 +182,9 @@ pub struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = parse_int, help_heading = "Failure and stop")]
     pub shutdown_timeout: Option<i64>,
 
-    /// A rank hangs if it neither writes nor computes for this time; the stacks of all threads of all
-    /// ranks are then written to hang_1.txt [default: nobody watches; SIGUSR2 asks for the stacks]
+    /// A rank hangs if it neither writes nor computes for this time (of eval: makes no progress); the
+    /// stacks of all threads of all ranks are then written to hang_1.txt [default: nobody watches;
+    /// SIGUSR2 asks for the stacks]
     #[arg(long, value_name = "SECONDS", value_parser = parse_int, help_heading = "Failure and stop")]
     pub hang_timeout: Option<i64>,
 

@@ -209,6 +209,7 @@ mod tests {
                 place: alone(&plan, None, 3),
                 front: None,
                 pulses: None,
+                timer: None,
             },
             happening,
             now,

@@ -188,6 +188,7 @@ mod tests {
             place: alone(&plan, None, 0),
             front: None,
             pulses: None,
+            timer: None,
         };
         record(
             &round,

@@ -9,6 +9,7 @@ use stacks::Captured;
 use stacks::native::Files;
 
 use crate::hang::{HangReport, ProcessReport};
+use crate::node::gpu_use::GpuQuestion;
 use crate::node::host::full_name;
 use crate::process::sessions::{self, SessionProcess};
 
@@ -80,6 +81,7 @@ impl CapturedRanks {
     /// # Errors
     /// Returns the path and the system's error if the file cannot be written.
     pub fn write(self, folder: &Path) -> Result<(HangReport, PathBuf), (PathBuf, io::Error)> {
+        let gpus = GpuQuestion::ask();
         let mut files = Files::default();
         let mut report = self.report;
         report.processes = self
@@ -91,6 +93,7 @@ impl CapturedRanks {
                 trace: stacks::trace(&process.captured, &mut files),
             })
             .collect();
+        report.gpus = gpus.answer();
         let path = free_path(folder, report.number);
         let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, report.text()));
         match written {
@@ -119,7 +122,9 @@ impl HangReport {
             host: full_name(),
             time: rfc3339(std::time::SystemTime::now()),
             reason: reason.to_owned(),
-            ..HangReport::default()
+            processes: Vec::new(),
+            gpus: Ok(Vec::new()),
+            last_lines: Vec::new(),
         }
     }
 }

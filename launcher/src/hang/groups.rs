@@ -35,6 +35,8 @@ pub struct Member {
     pub rank: usize,
     /// Whether this is the main thread of the rank's own process.
     pub is_main: bool,
+    /// Whether this is the main thread of its process.
+    pub leads: bool,
     /// Name of the process that a rank has started; `None` for the rank's own.
     pub child: Option<String>,
     /// Process id.
@@ -74,6 +76,7 @@ fn member(process: &ProcessReport, index: usize, thread: &Thread) -> Member {
     Member {
         rank: process.rank,
         is_main: process.child.is_none() && index == 0,
+        leads: index == 0,
         child: process.child.clone(),
         pid: process.trace.pid,
         thread: thread.name.clone(),
@@ -84,6 +87,23 @@ impl StackGroup {
     /// Returns whether these are the main threads of ranks.
     pub fn is_main(&self) -> bool {
         self.members.iter().any(|member| member.is_main)
+    }
+
+    /// Returns whether these are the main threads of processes that ranks have started, such as
+    /// simulators, and run Python.
+    pub fn is_child(&self) -> bool {
+        let is_python = |frame: &Frame| matches!(frame, Frame::Python { .. });
+        let mut members = self.members.iter();
+        members.all(|member| member.leads && member.child.is_some())
+            && self.frames.iter().any(is_python)
+    }
+
+    /// Returns the line about a group of such threads: "`python` of rank 0: `step` (sim.py:7),
+    /// running".
+    pub fn child_headline(&self) -> String {
+        let name = self.members.first().and_then(|first| first.child.as_ref());
+        let name = name.map_or("", String::as_str);
+        format!("`{name}` of {}", self.headline())
     }
 
     /// Returns the ranks of the threads, without repetition, in ascending order.
@@ -125,7 +145,7 @@ fn place(frames: &[Frame]) -> Option<String> {
             Frame::Native {
                 function: Some(function),
                 library,
-            } if !SYSTEM.iter().any(|name| library.starts_with(name)) => {
+            } if !SYSTEM.iter().any(|name| library.starts_with(name)) && !is_rust_std(function) => {
                 Some(format!("`{function}` ({library})"))
             }
             _ => None,
@@ -143,6 +163,14 @@ fn file_name(path: &str) -> &str {
 pub fn shown(numbers: &[usize]) -> String {
     let numbers = numbers.iter().map(|number| *number as u64);
     ranges::text(&ranges::of(numbers))
+}
+
+/// Returns whether the function belongs to the standard library of Rust, which is in every binary.
+fn is_rust_std(function: &str) -> bool {
+    let name = function.trim_start_matches('<');
+    ["std::", "core::", "alloc::"]
+        .iter()
+        .any(|library| name.starts_with(library))
 }
 
 #[cfg(test)]
@@ -211,6 +239,40 @@ mod tests {
             Some("`gloo::waitRecv` (libtorch_cpu.so)")
         );
         assert_eq!(place(&frames[..1]), None);
+    }
+
+    #[test]
+    fn the_standard_library_of_rust_says_as_little_as_that_of_c() {
+        let frames = [
+            native("syscall", "libc.so.6"),
+            native("<std::thread::thread::Thread>::park_timeout", "rrun-rank"),
+            native("std::sync::mpmc::Receiver::recv_timeout", "rrun-rank"),
+            native("runtime::eval::EpisodeLoop::run", "rrun-rank"),
+        ];
+        assert_eq!(
+            place(&frames).as_deref(),
+            Some("`runtime::eval::EpisodeLoop::run` (rrun-rank)")
+        );
+    }
+
+    #[test]
+    fn a_simulator_is_named_beside_the_rank_that_waits_for_it() {
+        let simulator = ProcessReport {
+            child: Some("python".to_owned()),
+            ..rank(0, &[python("wait_for_contact", 29)], "running")
+        };
+        let ranks = [
+            rank(0, &[native("recv", "rrun-rank")], "waiting"),
+            simulator,
+        ];
+        let groups = groups(&ranks);
+        let children: Vec<String> = groups
+            .iter()
+            .filter(|group| group.is_child())
+            .map(StackGroup::child_headline)
+            .collect();
+        let expected = "`python` of rank 0: `wait_for_contact` (distributed_c10d.py:29), running";
+        assert_eq!(children, [expected]);
     }
 
     #[test]

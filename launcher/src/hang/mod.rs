@@ -2,9 +2,10 @@
 //! in `hang_<n>.txt`.
 //!
 //! ```text
-//! SIGUSR2 ──────────────────────┐
-//! silence for --hang-timeout ───┴─► capture ─► trace, group, write ─► --on-hang report|abort|restart
-//!                                   (launcher's thread, ms)  (another thread)
+//! SIGUSR2 ───────────────────────────┐
+//! a timer of torch has expired ──────┤                                  ┌► the timer's signal
+//! no progress for --hang-timeout ────┴► capture ─► trace, group, write ─┴► --on-hang
+//!                                       (ms)       (another thread)
 //! ```
 
 pub mod capture;
@@ -13,12 +14,15 @@ pub mod plan;
 pub mod pulses;
 pub mod reason;
 pub mod text;
+pub mod timer;
 pub mod watch;
 
 use stacks::Trace;
 
+use crate::node::gpu_use::{GpuUse, NoAnswer};
+
 /// What was found out about the ranks of this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HangReport {
     /// Number of the report in this launch, from 1.
     pub number: usize,
@@ -32,6 +36,8 @@ pub struct HangReport {
     pub reason: String,
     /// The processes, ordered by rank.
     pub processes: Vec<ProcessReport>,
+    /// How the GPUs of the node are used; empty if there is no NVML.
+    pub gpus: Result<Vec<GpuUse>, NoAnswer>,
     /// The last lines that each rank wrote, if they were captured.
     pub last_lines: Vec<(usize, Vec<String>)>,
 }

@@ -1,19 +1,47 @@
-//! `--hang-timeout` and `--on-hang`.
+//! `--hang-timeout` and `--on-hang`, and torch's variables for its file timer.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::cli::Cli;
+use crate::cli::environment::Environment;
 use crate::plan::error::PlanError;
 
+/// The variable that asks for the timer.
+const ENABLE_TIMER: &str = "TORCHELASTIC_ENABLE_FILE_TIMER";
+
+/// The variable with the path of the pipe, for the launcher and its ranks.
+pub const TIMER_FILE: &str = "TORCHELASTIC_TIMER_FILE";
+
 /// When a rank hangs, and what happens then.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HangPlan {
     /// How long a rank may be silent; `None` if nobody watches.
     pub timeout: Option<Duration>,
     /// What happens after the report.
     pub then: OnHang,
+    /// The timer for processes of ranks that have to be done in time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timer: Option<TimerPlan>,
+}
+
+/// torch's file timer, which ranks use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TimerPlan {
+    /// Path of its named pipe (`TORCHELASTIC_TIMER_FILE`); `None` for a new one.
+    pub path: Option<PathBuf>,
+}
+
+impl TimerPlan {
+    /// Reads the variables as torch's agent does, which takes the exact value `1`.
+    fn new(env: &Environment) -> Option<TimerPlan> {
+        let is_on = env.get(ENABLE_TIMER).is_some_and(|value| value == "1");
+        is_on.then(|| TimerPlan {
+            path: env.non_empty(TIMER_FILE).map(PathBuf::from),
+        })
+    }
 }
 
 /// What happens to a launch with a rank that hangs, after the report has been written.
@@ -30,20 +58,24 @@ pub enum OnHang {
 }
 
 impl HangPlan {
-    /// Reads the options.
+    /// Reads the options and the variables.
     ///
     /// # Errors
     /// Returns an error for a timeout that is not positive, and for `--on-hang` without a timeout.
-    pub fn new(cli: &Cli) -> Result<HangPlan, PlanError> {
+    pub fn new(cli: &Cli, env: &Environment) -> Result<HangPlan, PlanError> {
         let then = match cli.on_hang.as_deref() {
             Some("abort") => OnHang::Abort,
             Some("restart") => OnHang::Restart,
             Some(_) | None => OnHang::Report,
         };
+        let timer = TimerPlan::new(env);
         let Some(seconds) = cli.hang_timeout else {
             return match cli.on_hang {
                 Some(_) => Err(PlanError::OnHangWithoutTimeout),
-                None => Ok(HangPlan::default()),
+                None => Ok(HangPlan {
+                    timer,
+                    ..HangPlan::default()
+                }),
             };
         };
         // Limited to 32 bits, so that a deadline can be computed from it.
@@ -52,6 +84,7 @@ impl HangPlan {
         Ok(HangPlan {
             timeout: Some(Duration::from_secs(seconds.into())),
             then,
+            timer,
         })
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::node::nvml::GpuMemory;
 use crate::process::files::FileLimit;
 
+pub mod gpu_use;
 pub mod host;
 pub mod nvml;
 

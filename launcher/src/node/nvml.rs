@@ -9,7 +9,7 @@ use nvml_wrapper::error::NvmlError;
 
 /// The library's name with its version: the name without it belongs to the development files, which
 /// are often not installed.
-const LIBRARY: &str = "libnvidia-ml.so.1";
+pub(crate) const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// The memory of a GPU, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -117,7 +117,13 @@ pub fn capture(pid: i32) -> Captured {
         }
         captured.threads.push(thread);
     }
-    captured.notes.extend(refused.map(refusal));
+    let knows_waits = captured
+        .threads
+        .iter()
+        .any(|thread| thread.facts.call.is_some() || thread.facts.wait_channel.is_some());
+    captured
+        .notes
+        .extend(refused.map(|err| refusal(err, knows_waits)));
     if !captured.stopping.is_empty() {
         captured.notes.push(format!(
             "{} of its threads did not stop within {} ms and have no stack here",
@@ -142,16 +148,21 @@ pub fn release(stopping: Vec<i32>) -> Vec<i32> {
     stopping.into_iter().filter(is_stopping).collect()
 }
 
-fn refusal(err: Errno) -> String {
-    match err {
+/// Returns why there are no native stacks. `knows_waits` tells whether the kernel says what threads
+/// wait for.
+fn refusal(err: Errno, knows_waits: bool) -> String {
+    let reason = match err {
         Errno::EPERM | Errno::EACCES => {
-            "its stacks cannot be read: ptrace is not permitted here (kernel.yama.ptrace_scope, a \
-             container without SYS_PTRACE, or another debugger); what its threads do in the kernel \
-             is known"
-                .to_owned()
+            "ptrace is not permitted here (kernel.yama.ptrace_scope, a container without \
+             SYS_PTRACE, or another debugger)"
         }
-        err => format!("its stacks cannot be read: {}", err.desc()),
-    }
+        err => err.desc(),
+    };
+    let rest = match knows_waits {
+        true => "what its threads do in the kernel is known",
+        false => "what its threads do in the kernel cannot be read either",
+    };
+    format!("its native stacks cannot be read: {reason}; {rest}")
 }
 
 /// Returns the ids of the threads of `pid`, the main thread first.

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Interval;
 
 use crate::agent::driver::LaunchDriver;
+use crate::agent::driver::timer::TimedOut;
 use crate::agent::event::{GroupEvent, LaunchEnd, LocalRank};
 use crate::hang::HangReport;
 use crate::hang::capture::{CapturedRanks, capture};
@@ -41,8 +42,16 @@ pub struct HangReports {
 #[derive(Debug)]
 struct ReportInProgress {
     task: JoinHandle<Written>,
-    /// The ranks that hang; empty if the report was requested.
+    then: AfterReport,
+}
+
+/// What follows a report; nothing if it was requested.
+#[derive(Debug, Default)]
+pub(super) struct AfterReport {
+    /// The ranks that hang.
     hung: Vec<LocalRank>,
+    /// The processes that were not done in time.
+    late: Vec<TimedOut>,
 }
 
 /// What a report needs the driver for.
@@ -52,9 +61,9 @@ pub(super) enum HangNews {
     /// The report has been written, or could not be.
     Written {
         /// The report.
-        outcome: Written,
-        /// The ranks that hang.
-        hung: Vec<LocalRank>,
+        outcome: Box<Written>,
+        /// What follows.
+        then: AfterReport,
     },
 }
 
@@ -76,11 +85,14 @@ impl HangReports {
     pub(super) async fn news(&mut self) -> HangNews {
         if let Some(writing) = &mut self.writing {
             let outcome = (&mut writing.task).await;
-            let hung = std::mem::take(&mut writing.hung);
+            let then = std::mem::take(&mut writing.then);
             self.writing = None;
             let outcome =
                 outcome.unwrap_or_else(|err| Err((PathBuf::new(), io::Error::other(err))));
-            return HangNews::Written { outcome, hung };
+            return HangNews::Written {
+                outcome: Box::new(outcome),
+                then,
+            };
         }
         match &mut self.watch {
             Some((_, ticks)) => {
@@ -108,16 +120,32 @@ impl LaunchDriver<'_> {
                 self.look_for_hangs();
                 Vec::new()
             }
-            HangNews::Written { outcome, hung } => {
-                self.say_report(outcome);
-                self.end_hung(&hung)
+            HangNews::Written { outcome, then } => {
+                self.say_report(*outcome);
+                self.end_late(&then.late);
+                self.end_hung(&then.hung)
             }
         }
     }
 
     /// Makes a report on request.
     pub(super) fn explain_on_request(&mut self) {
-        self.explain("SIGUSR2 asked for it".to_owned(), Vec::new());
+        self.explain("SIGUSR2 asked for it", AfterReport::default());
+    }
+
+    /// Makes a report of processes that were not done in time, and sends them their signals. If a
+    /// report is being written, they are in it already.
+    pub(super) fn explain_late(&mut self, reason: &str, late: Vec<TimedOut>) {
+        if let Some(writing) = &mut self.hangs.writing {
+            say::warning(reason);
+            writing.then.late.extend(late);
+            return;
+        }
+        let then = AfterReport {
+            late,
+            ..AfterReport::default()
+        };
+        self.explain(reason, then);
     }
 
     #[expect(
@@ -139,8 +167,11 @@ impl LaunchDriver<'_> {
             .iter()
             .map(|hung| (round.rank(hung.rank.0), hung.stands.clone()))
             .collect();
-        let hung = hung.into_iter().map(|hung| hung.rank).collect();
-        self.explain(reason(&ranks, seconds), hung);
+        let then = AfterReport {
+            hung: hung.into_iter().map(|hung| hung.rank).collect(),
+            ..AfterReport::default()
+        };
+        self.explain(&reason(&ranks, seconds), then);
     }
 
     /// Returns what each running rank has done so far.
@@ -168,7 +199,7 @@ impl LaunchDriver<'_> {
     }
 
     /// Captures all ranks and begins to write a report, unless one is being written.
-    fn explain(&mut self, reason: String, hung: Vec<LocalRank>) {
+    fn explain(&mut self, reason: &str, then: AfterReport) {
         let running = self.attempt.running();
         if self.hangs.writing.is_some() || running.is_empty() {
             return;
@@ -184,7 +215,7 @@ impl LaunchDriver<'_> {
             self.hangs.stopping.extend(process.take_stopping());
         }
         self.hangs.number += 1;
-        let mut report = HangReport::now(self.hangs.number, &self.plan.title, &reason);
+        let mut report = HangReport::now(self.hangs.number, &self.plan.title, reason);
         report.last_lines = running
             .iter()
             .filter_map(|(rank, _)| {
@@ -195,7 +226,7 @@ impl LaunchDriver<'_> {
         let captured = CapturedRanks { report, processes };
         let folder = self.report_folder();
         let task = tokio::task::spawn_blocking(move || captured.write(&folder));
-        self.hangs.writing = Some(ReportInProgress { task, hung });
+        self.hangs.writing = Some(ReportInProgress { task, then });
     }
 
     /// Returns the folder for reports: `logs` of the run folder, else that of the log files.

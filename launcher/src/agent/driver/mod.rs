@@ -8,6 +8,7 @@ mod page;
 mod server;
 
 mod start;
+mod timer;
 
 use std::collections::VecDeque;
 use std::future::{Future, pending};
@@ -23,6 +24,7 @@ use tokio::time::sleep;
 
 use crate::agent::attempt::Attempt;
 use crate::agent::driver::hang::HangReports;
+use crate::agent::driver::timer::FileTimers;
 use crate::agent::error::AgentError;
 use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, LocalRank};
 use crate::agent::folder_lock::FolderLock;
@@ -83,6 +85,8 @@ pub struct LaunchDriver<'a> {
     /// Whether a signal that ends the launch has been received.
     is_told_to_end: bool,
     hangs: HangReports,
+    /// The file timer, if the environment asks for it.
+    timers: Option<FileTimers>,
     /// How far the ranks of an evaluation are, if they are watched.
     pulses: Option<Arc<PulseFolder>>,
     /// The page of the run, on the first node.
@@ -142,6 +146,7 @@ impl<'a> LaunchDriver<'a> {
             ended_by_others: false,
             is_told_to_end: false,
             hangs: HangReports::new(plan.hang.timeout),
+            timers: FileTimers::new(plan)?,
             pulses: hang::pulses(plan).map(Arc::new),
             page: None,
         })
@@ -198,6 +203,10 @@ impl<'a> LaunchDriver<'a> {
                 Vec::new()
             }
             news = self.hangs.news() => self.on_hang_news(news),
+            expired = timer::news(&mut self.timers) => {
+                self.on_timers(expired);
+                Vec::new()
+            }
             notice = self.peers.recv() => self.heard(notice).into_iter().collect(),
             () = self.lock.lost() => {
                 say::error(
@@ -408,6 +417,7 @@ impl<'a> LaunchDriver<'a> {
             place: self.place.clone(),
             front: self.front.as_ref().map(|front| front.socket().to_owned()),
             pulses: self.pulses.clone(),
+            timer: self.timers.as_ref().map(FileTimers::path),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Options that this version does not support: refused if the launch would differ from what was
 //! asked for, mentioned in a note if they merely have no effect.
 
-use crate::cli::{Cli, Environment};
+use crate::cli::Cli;
 use crate::plan::LaunchPlan;
 use crate::plan::decide::ranks::streams::StreamMap;
 use crate::plan::error::PlanError;
@@ -37,8 +37,8 @@ pub fn refuse(cli: &Cli) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Returns notes about options and variables that have no effect.
-pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
+/// Returns notes about options that have no effect.
+pub fn notes(cli: &Cli) -> Vec<String> {
     let is_fixed = Backend::of(&cli.rdzv_backend).is_some_and(Backend::is_fixed) && !cli.standalone;
     let has_master = cli.master_addr.is_some() || cli.master_port.is_some();
     let without_files = cli
@@ -48,9 +48,6 @@ pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
     let wants_files = [&cli.redirects, &cli.tee]
         .into_iter()
         .any(|map| StreamMap::parse(map).is_ok_and(|map| !map.is_none()));
-    let wants_timer = env
-        .get("TORCHELASTIC_ENABLE_FILE_TIMER")
-        .is_some_and(|value| value == "1");
     let caveats = [
         (
             !is_fixed && has_master,
@@ -63,10 +60,6 @@ pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
         (
             without_files && wants_files,
             "-r and -t have no effect with --log-dir /dev/null",
-        ),
-        (
-            wants_timer,
-            "TORCHELASTIC_ENABLE_FILE_TIMER has no effect yet: no timer of a rank is watched",
         ),
     ];
     caveats

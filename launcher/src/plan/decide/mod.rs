@@ -111,7 +111,7 @@ impl PlanInputs<'_> {
         let shutdown_timeout = timeouts::shutdown_timeout(cli, env)?;
         let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle);
         let (variables, thread_note) = self.variables(count.nproc, eval.as_ref());
-        let warnings = caveats::notes(cli, env).into_iter().chain(signal_notes);
+        let warnings = caveats::notes(cli).into_iter().chain(signal_notes);
         let eval_notes = eval.iter().flat_map(|eval| eval.notes.clone());
         let notes = warnings
             .map(Note::warning)
@@ -127,7 +127,7 @@ impl PlanInputs<'_> {
             failure_policy,
             max_restarts,
             shutdown_timeout,
-            hang: HangPlan::new(cli)?,
+            hang: HangPlan::new(cli, env)?,
             store,
             rendezvous,
             signals,

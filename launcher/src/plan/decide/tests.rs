@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::{CliRequest, Environment, parse};
+use crate::hang::plan::TimerPlan;
 use crate::node::{Node, NodeGpu};
 use crate::plan::error::PlanError;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
@@ -433,10 +434,22 @@ fn what_has_no_effect_is_said() {
     let notes = plan("--standalone --master-port 1 --node-rank 2 x").notes;
     assert_eq!(notes.len(), 2, "{notes:?}");
     assert!(notes[0].starts_with("master_addr is only used for static rdzv_backend"));
-    let timer = plan_with("x", &[("TORCHELASTIC_ENABLE_FILE_TIMER", "1")])
-        .unwrap()
-        .notes;
-    assert!(timer[0].contains("TORCHELASTIC_ENABLE_FILE_TIMER"));
+}
+
+#[test]
+fn a_file_timer_is_asked_for_as_of_torch() {
+    let timer = |variables: &[(&str, &str)]| plan_with("x", variables).unwrap().hang.timer;
+    let on = ("TORCHELASTIC_ENABLE_FILE_TIMER", "1");
+    let path = |path: Option<&str>| {
+        Some(TimerPlan {
+            path: path.map(PathBuf::from),
+        })
+    };
+    assert_eq!(timer(&[on]), path(None));
+    let file = ("TORCHELASTIC_TIMER_FILE", "/run/timer");
+    assert_eq!(timer(&[on, file]), path(Some("/run/timer")));
+    assert_eq!(timer(&[file]), None);
+    assert_eq!(timer(&[("TORCHELASTIC_ENABLE_FILE_TIMER", "true")]), None);
 }
 
 #[test]
