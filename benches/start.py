@@ -8,7 +8,7 @@ import time
 
 from launch import RRUN, TORCHRUN, command, ranks
 
-RANKS = [1, 4, 16, 64, 256]
+RANKS = [1, 4, 16, 64, 256, 1024]
 ROUNDS = {"rrun": 21, "fork": 21, "torchrun": 5}
 # Torchrun with more ranks takes long and shows nothing new.
 MOST_OF_TORCHRUN = 64

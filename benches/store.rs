@@ -5,6 +5,8 @@
 //! store serve                          prints its port and serves until standard input ends
 //! store load calls PORT CLIENTS SECONDS     prints {"ops_s": …, "p50_us": …, "p99_us": …}
 //! store load bulk PORT CLIENTS SECONDS
+//! store barrier PORT CLIENTS ROUNDS         prints {"ops": …, "p50_us": …, "p99_us": …}
+//! store beats PORT CLIENTS SECONDS PACE     prints {"ops": …, "p50_us": …, "p99_us": …, "look_ms": …}
 //! ```
 //! Every client has its own connection and one call under way at a time, like a rank.
 //!
@@ -13,6 +15,12 @@
 //! client sets [`KEYS`] keys at once, and gets as many of its neighbour, like ranks that exchange
 //! addresses; an operation is a key. A latency is the time from a request to the end of its reply
 //! (a set has no reply).
+//!
+//! *barrier*: all clients add to one counter and wait for a key, which the last of them sets; an
+//! operation is one client's part in one barrier, and so is a latency. *beats*: what the ranks of an
+//! evaluation do. Each sets its heartbeat of [`BEAT`] bytes and asks whether a key is there, once in
+//! PACE seconds; the first also gets the heartbeats of all, [`AT_ONCE`] in a request. An operation
+//! is a heartbeat, its latency that of the question, and `look_ms` the time of the gets.
 
 #![expect(
     clippy::disallowed_methods,
@@ -21,10 +29,11 @@
 
 use std::env;
 use std::io::{self, Read as _, Write as _};
-use std::process::exit;
+use std::process::{self, exit};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use launcher::process::files::FileLimit;
 use launcher::store::StoreServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -37,6 +46,12 @@ const VALUE: [u8; 64] = [7; 64];
 /// Number of keys in one bulk request.
 const KEYS: usize = 64;
 
+/// Bytes of a heartbeat, with the names of a job and a device.
+const BEAT: usize = 320;
+
+/// Heartbeats in one request.
+const AT_ONCE: usize = 1024;
+
 /// Time before the measurement begins, in which all clients start.
 const WARM_UP: Duration = Duration::from_millis(200);
 
@@ -44,6 +59,7 @@ const VALIDATE_AND_PING: [u8; 10] = [0x00, 0xce, 0xf7, 0x85, 0x3c, 0x0d, 1, 2, 3
 const SET: u8 = 0x01;
 const GET: u8 = 0x03;
 const ADD: u8 = 0x04;
+const CHECK: u8 = 0x05;
 const WAIT: u8 = 0x06;
 const MULTI_GET: u8 = 0x0a;
 const MULTI_SET: u8 = 0x0b;
@@ -58,8 +74,10 @@ fn main() {
         ["serve"] => serve(),
         ["load", "calls", port, clients, seconds] => load(calls, port, clients, seconds),
         ["load", "bulk", port, clients, seconds] => load(bulk, port, clients, seconds),
+        ["barrier", port, clients, rounds] => barriers(port, clients, rounds),
+        ["beats", port, clients, seconds, pace] => beats(port, clients, seconds, pace),
         _ => Err(io::Error::other(
-            "`serve` or `load calls|bulk PORT CLIENTS SECONDS` is wanted (see benches/store.py)",
+            "`serve`, `barrier`, `beats` or `load calls|bulk PORT CLIENTS SECONDS` is wanted (see benches/store.py)",
         )),
     };
     if let Err(err) = done {
@@ -69,6 +87,7 @@ fn main() {
 }
 
 fn serve() -> io::Result<()> {
+    raise_limit();
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let server = StoreServer::bind("localhost", None)
@@ -85,6 +104,7 @@ fn serve() -> io::Result<()> {
 
 fn load(steps: Steps, port: &str, clients: &str, seconds: &str) -> io::Result<()> {
     let (port, clients, seconds) = (number(port)?, number(clients)?, number::<f64>(seconds)?);
+    raise_limit();
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let mut seen = runtime.block_on(drive(
         steps,
@@ -106,6 +126,145 @@ fn load(steps: Steps, port: &str, clients: &str, seconds: &str) -> io::Result<()
         us(0.99)
     );
     Ok(())
+}
+
+/// Raises the limit on open files as far as it may be, as the launcher does.
+fn raise_limit() {
+    if let Some(limit) = FileLimit::current() {
+        // Otherwise few clients fit, and the bench says so.
+        let _ = limit.raised().apply();
+    }
+}
+
+/// Runs the clients of [`barrier`], and prints their measurements.
+fn barriers(port: &str, clients: &str, rounds: &str) -> io::Result<()> {
+    let (port, clients, rounds) = (number(port)?, number(clients)?, number::<u64>(rounds)?);
+    let latencies = together(port, clients, move |stream, rank| {
+        barrier(stream, rank, clients, rounds)
+    })?;
+    println!("{{{}}}", percentiles(latencies.concat()));
+    Ok(())
+}
+
+/// Runs the clients of [`beat`], and prints their measurements.
+fn beats(port: &str, clients: &str, seconds: &str, pace: &str) -> io::Result<()> {
+    let (port, clients, pace) = (number(port)?, number(clients)?, number::<f64>(pace)?);
+    let count = (number::<f64>(seconds)? / pace).ceil() as u32;
+    let pace = Duration::from_secs_f64(pace);
+    let seen = together(port, clients, move |stream, rank| {
+        beat(stream, rank, clients, count, pace)
+    })?;
+    let (latencies, looks): (Vec<_>, Vec<_>) = seen.into_iter().unzip();
+    let mut looks = looks.concat();
+    looks.sort_unstable();
+    let look = looks.get(looks.len() / 2).copied().unwrap_or_default();
+    let look_ms = look.as_secs_f64() * 1e3;
+    println!(
+        r#"{{{}, "look_ms": {look_ms}}}"#,
+        percentiles(latencies.concat())
+    );
+    Ok(())
+}
+
+fn percentiles(mut latencies: Vec<Duration>) -> String {
+    latencies.sort_unstable();
+    let at = |share: f64| latencies.get((latencies.len() as f64 * share) as usize);
+    let us = |share: f64| at(share).copied().unwrap_or_default().as_secs_f64() * 1e6;
+    let ops = latencies.len();
+    format!(
+        r#""ops": {ops}, "p50_us": {}, "p99_us": {}"#,
+        us(0.5),
+        us(0.99)
+    )
+}
+
+/// Connects all clients, then runs them together; returns what each has measured.
+fn together<T: Send + 'static, F: Future<Output = io::Result<T>> + Send + 'static>(
+    port: u16,
+    clients: usize,
+    run: impl Fn(TcpStream, usize) -> F,
+) -> io::Result<Vec<T>> {
+    raise_limit();
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut connected = Vec::new();
+        for _ in 0..clients {
+            connected.push(Client::connect(port, Vec::new()).await?.stream);
+        }
+        let ranks = connected.into_iter().enumerate();
+        let mut running: JoinSet<_> = ranks.map(|(rank, stream)| run(stream, rank)).collect();
+        let mut all = Vec::new();
+        while let Some(client) = running.join_next().await {
+            all.push(client??);
+        }
+        Ok(all)
+    })
+}
+
+async fn barrier(
+    mut stream: TcpStream,
+    _rank: usize,
+    clients: usize,
+    rounds: u64,
+) -> io::Result<Vec<Duration>> {
+    let mut latencies = Vec::new();
+    for round in 0..rounds {
+        let [count, gone] =
+            ["count", "gone"].map(|name| format!("/barrier/{}/{round}/{name}", process::id()));
+        let sent = Instant::now();
+        let add = request(ADD, &[&text(count.as_bytes()), &1_i64.to_le_bytes()]);
+        stream.write_all(&add).await?;
+        let mut sum = [0; 8];
+        stream.read_exact(&mut sum).await?;
+        if i64::from_le_bytes(sum) == clients as i64 {
+            let set = request(SET, &[&text(gone.as_bytes()), &text(b"1")]);
+            stream.write_all(&set).await?;
+        }
+        let wait = request(WAIT, &[&1_u64.to_le_bytes(), &text(gone.as_bytes())]);
+        stream.write_all(&wait).await?;
+        stream.read_exact(&mut [0]).await?;
+        latencies.push(sent.elapsed());
+    }
+    Ok(latencies)
+}
+
+/// Returns the latencies of the questions, and those of the looks of the first client.
+async fn beat(
+    mut stream: TcpStream,
+    rank: usize,
+    clients: usize,
+    count: u32,
+    pace: Duration,
+) -> io::Result<(Vec<Duration>, Vec<Duration>)> {
+    let (mut latencies, mut looks) = (Vec::new(), Vec::new());
+    let own = |rank: usize| text(&key(rank, 0));
+    // Ranks do not begin at the same moment.
+    let begin = Instant::now() + pace.mul_f64(rank as f64 / clients as f64);
+    for number in 0..count {
+        tokio::time::sleep_until((begin + pace * number).into()).await;
+        let set = request(SET, &[&own(rank), &text(&[7; BEAT])]);
+        let check = request(CHECK, &[&1_u64.to_le_bytes(), &text(b"/off")]);
+        let sent = Instant::now();
+        stream.write_all(&[set, check].concat()).await?;
+        stream.read_exact(&mut [0]).await?;
+        latencies.push(sent.elapsed());
+        // In the first round not all are there.
+        if rank > 0 || number == 0 {
+            continue;
+        }
+        let sent = Instant::now();
+        let mut reply = vec![0; AT_ONCE * (8 + BEAT)];
+        for first in (0..clients).step_by(AT_ONCE) {
+            let ranks = first..clients.min(first + AT_ONCE);
+            let length = ranks.len();
+            let keys: Vec<u8> = ranks.flat_map(own).collect();
+            let get = request(MULTI_GET, &[&(length as u64).to_le_bytes(), &keys]);
+            stream.write_all(&get).await?;
+            stream.read_exact(&mut reply[..length * (8 + BEAT)]).await?;
+        }
+        looks.push(sent.elapsed());
+    }
+    Ok((latencies, looks))
 }
 
 fn number<T: FromStr>(word: &str) -> io::Result<T> {
@@ -241,6 +400,10 @@ impl Client {
 
 fn key(rank: usize, number: usize) -> Vec<u8> {
     format!("/default_pg/0//rank{rank}/{number}").into_bytes()
+}
+
+fn request(op: u8, parts: &[&[u8]]) -> Vec<u8> {
+    [&[op], parts.concat().as_slice()].concat()
 }
 
 fn text(bytes: &[u8]) -> Vec<u8> {

@@ -152,7 +152,7 @@ impl<'a> NodePeers<'a> {
     }
 
     /// Tells the other ranks that rank `rank` will not come back, by a key in the store where the
-    /// ranks of `place` meet.
+    /// ranks of `place` meet, and by another one that tells that there are such keys.
     pub fn lost(&self, place: &NodePlace, rank: usize, reason: &str) {
         if let NodePeers::Nodes {
             how,
@@ -165,22 +165,28 @@ impl<'a> NodePeers<'a> {
             rendezvous.command(RendezvousCommand::LostRank { failure });
         }
         let (NodePeers::Alone { plan, .. } | NodePeers::Nodes { plan, .. }) = self;
-        let key = format!("rrun/lost/{}/{}/{rank}", plan.run_id, place.round);
+        let meeting = format!("rrun/lost/{}/{}", plan.run_id, place.round);
+        // In this order: who finds the second key finds the first.
+        let keys = [format!("{meeting}/{rank}"), format!("{meeting}/any")];
         if let NodePeers::Alone {
             store: Some(AgentStore::Hosted { handle, .. }),
             ..
         } = self
         {
-            // The key as it is on the wire.
-            if let Err(err) = handle.set(&format!("/{key}"), reason.as_bytes()) {
-                tracing::warn!("`{key}` is not in the store: {err}");
+            for key in keys {
+                // The key as it is on the wire.
+                if let Err(err) = handle.set(&format!("/{key}"), reason.as_bytes()) {
+                    tracing::warn!("`{key}` is not in the store: {err}");
+                }
             }
             return;
         }
         let (Master { addr, port, .. }, reason) = (place.master.clone(), reason.to_owned());
         tokio::spawn(async move {
-            if let Err(err) = put(&addr, port, &key, reason.as_bytes()).await {
-                tracing::warn!("cannot tell the other ranks that one is lost: {err}");
+            for key in keys {
+                if let Err(err) = put(&addr, port, &key, reason.as_bytes()).await {
+                    tracing::warn!("cannot tell the other ranks that one is lost: {err}");
+                }
             }
         });
     }

@@ -39,6 +39,13 @@ void hush() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
 }
 
+std::vector<std::string> names(const char* const* keys, const size_t* lengths, size_t count) {
+  std::vector<std::string> names;
+  names.reserve(count);
+  for (size_t i = 0; i < count; i++) names.emplace_back(keys[i], lengths[i]);
+  return names;
+}
+
 // How often a collective on a GPU is asked whether it has ended.
 constexpr auto POLL = std::chrono::microseconds(200);
 
@@ -148,6 +155,18 @@ int rr_store_add(StoreBox* store, const char* key, size_t length, int64_t delta,
 
 int rr_store_check(StoreBox* store, const char* key, size_t length, bool* exists) {
   return guarded([&] { *exists = (*store)->check({std::string(key, length)}); });
+}
+
+int rr_store_check_all(StoreBox* store, const char* const* keys, const size_t* lengths, size_t count, bool* exist) {
+  return guarded([&] { *exist = (*store)->check(names(keys, lengths, count)); });
+}
+
+// As rr_store_get for keys that are all there; `take` gets their values in order.
+int rr_store_multi_get(StoreBox* store, const char* const* keys, const size_t* lengths, size_t count, void* taker,
+                       void (*take)(void* taker, const uint8_t* value, size_t size)) {
+  return guarded([&] {
+    for (const auto& value : (*store)->multiGet(names(keys, lengths, count))) take(taker, value.data(), value.size());
+  });
 }
 
 int rr_store_wait(StoreBox* store, const char* key, size_t length, int64_t limit_ms) {

@@ -92,6 +92,17 @@ impl Store {
         Ok(self.handle.check(key)?)
     }
 
+    /// Returns whether all of these keys have a value now.
+    pub fn check_all(&self, keys: &[String]) -> Result<bool, DistError> {
+        Ok(self.handle.check_all(keys)?)
+    }
+
+    /// Returns the values of these keys, in their order, with one request. All of them must have a
+    /// value, otherwise it waits as long as the store was given to connect.
+    pub fn multi_get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, DistError> {
+        Ok(self.handle.multi_get(keys)?)
+    }
+
     /// Waits at most `deadline` until `key` has a value.
     pub fn wait(&self, key: &str, deadline: Duration) -> Result<(), DistError> {
         Ok(self.handle.wait(key, deadline)?)
@@ -149,6 +160,23 @@ mod tests {
         server.set("large", &large).unwrap();
         assert_eq!(server.get("empty", WAIT).unwrap(), b"");
         assert!(join(&server).get("large", WAIT).unwrap() == large);
+    }
+
+    #[test]
+    fn many_values_are_had_with_one_request() {
+        let server = serve().prefix("a");
+        let keys = ["x", "y", "z"].map(str::to_owned);
+        server.set("x", b"one").unwrap();
+        server.set("y", b"").unwrap();
+        assert!(server.check_all(&keys[..2]).unwrap());
+        assert!(!server.check_all(&keys).unwrap());
+        server.set("z", b"\0three").unwrap();
+        assert!(server.check_all(&keys).unwrap());
+        assert_eq!(
+            server.multi_get(&keys).unwrap(),
+            [&b"one"[..], b"", b"\0three"]
+        );
+        assert!(server.multi_get(&[]).unwrap().is_empty());
     }
 
     #[test]

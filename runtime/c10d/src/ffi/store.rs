@@ -66,6 +66,21 @@ unsafe extern "C" {
     ) -> c_int;
     fn rr_store_check(store: *mut RawStore, key: *const u8, len: usize, exists: *mut bool)
     -> c_int;
+    fn rr_store_check_all(
+        store: *mut RawStore,
+        keys: *const *const u8,
+        lengths: *const usize,
+        count: usize,
+        exist: *mut bool,
+    ) -> c_int;
+    fn rr_store_multi_get(
+        store: *mut RawStore,
+        keys: *const *const u8,
+        lengths: *const usize,
+        count: usize,
+        to: *mut c_void,
+        take: Take,
+    ) -> c_int;
     fn rr_store_wait(store: *mut RawStore, key: *const u8, len: usize, limit_ms: i64) -> c_int;
     fn rr_store_delete(
         store: *mut RawStore,
@@ -208,6 +223,40 @@ impl StoreHandle {
         Ok(exists)
     }
 
+    pub fn check_all(&self, keys: &[String]) -> Result<bool, CppException> {
+        let (mut exist, (keys, lengths)) = (false, parts(keys));
+        // SAFETY: the lists have as many pointers and lengths of slices as is said; `exist` outlives
+        // the call and receives a C++ bool.
+        check(unsafe {
+            rr_store_check_all(
+                self.0.as_ptr(),
+                keys.as_ptr(),
+                lengths.as_ptr(),
+                keys.len(),
+                &mut exist,
+            )
+        })?;
+        Ok(exist)
+    }
+
+    pub fn multi_get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, CppException> {
+        let mut values = Vec::<Vec<u8>>::new();
+        let (keys, lengths) = parts(keys);
+        // SAFETY: the lists have as many pointers and lengths of slices as is said; `push` is called
+        // during this call only, with a pointer to the live `values`.
+        check(unsafe {
+            rr_store_multi_get(
+                self.0.as_ptr(),
+                keys.as_ptr(),
+                lengths.as_ptr(),
+                keys.len(),
+                (&raw mut values).cast(),
+                push,
+            )
+        })?;
+        Ok(values)
+    }
+
     pub fn wait(&self, key: &str, limit: Duration) -> Result<(), CppException> {
         // SAFETY: the key is a slice.
         check(unsafe { rr_store_wait(self.0.as_ptr(), key.as_ptr(), key.len(), millis(limit)) })
@@ -221,12 +270,26 @@ impl StoreHandle {
     }
 }
 
+/// Returns pointers to these keys, and their lengths.
+fn parts(keys: &[String]) -> (Vec<*const u8>, Vec<usize>) {
+    keys.iter().map(|key| (key.as_ptr(), key.len())).unzip()
+}
+
+/// The callback that receives one of several values from the store.
+extern "C" fn push(taker: *mut c_void, value: *const u8, size: usize) {
+    let mut one = Vec::new();
+    append((&raw mut one).cast(), value, size);
+    // SAFETY: `taker` is the vector of `StoreHandle::multi_get`, which nothing else borrows during
+    // that call.
+    unsafe { (*taker.cast::<Vec<Vec<u8>>>()).push(one) }
+}
+
 /// The callback that receives a value from the store.
 extern "C" fn append(taker: *mut c_void, value: *const u8, size: usize) {
     if size == 0 {
         return; // the data pointer of an empty vector may be null
     }
-    // SAFETY: `taker` is the vector of `StoreHandle::get` or `compare_set`, which nothing else
+    // SAFETY: `taker` is the vector of `StoreHandle::get`, `compare_set` or `push`, which nothing else
     // borrows during that call; `value` points to `size` bytes of a `std::vector` that lives until
     // this returns.
     unsafe { (*taker.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(value, size)) }

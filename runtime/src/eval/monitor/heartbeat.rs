@@ -9,6 +9,7 @@ use jobs::job::JobIndex;
 use serde::{Deserialize, Serialize};
 
 use crate::eval::monitor::meter::GpuBusy;
+use crate::eval::monitor::overview::{Overview, STILL};
 
 /// The heartbeat of one rank: the state that it publishes to the other ranks once a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -190,6 +191,29 @@ impl Watch {
             == self.last.len()
     }
 
+    /// Returns the ranks that have neither arrived nor are gone, and have made no progress for
+    /// `time`.
+    pub fn still(&self, now: Instant, time: Duration) -> Vec<usize> {
+        self.ranks(|rank, beat, since| {
+            !beat.arrived
+                && !self.gone.contains(&rank)
+                && now.saturating_duration_since(since) >= time
+        })
+    }
+
+    /// Returns what other ranks must know of all.
+    pub fn overview(&self, by: usize, turn: u64, now: Instant) -> Overview {
+        let still = self.still(now, STILL).into_iter();
+        let seconds = |rank: usize| now.saturating_duration_since(self.last[rank].1).as_secs();
+        Overview {
+            by,
+            turn,
+            arrived: self.ranks(|_, beat, _| beat.arrived).len(),
+            still: still.map(|rank| (rank, seconds(rank))).collect(),
+            gone: self.ranks(|rank, beat, _| !beat.arrived && self.gone.contains(&rank)),
+        }
+    }
+
     /// Returns the last heartbeat of each rank, in rank order.
     pub fn beats(&self) -> impl Iterator<Item = &Heartbeat> {
         self.last.iter().map(|(beat, _)| beat)
@@ -276,6 +300,39 @@ mod tests {
         watch.gone(1);
         assert_eq!(watch.lost(start, TIMEOUT), [1]);
         assert!(watch.settled(start, TIMEOUT));
+    }
+
+    #[test]
+    fn an_overview_tells_of_lost_ranks_what_the_heartbeats_tell() {
+        let start = origin();
+        let mut watch = Watch::new(5, start);
+        let arrived = Heartbeat {
+            arrived: true,
+            ..Heartbeat::default()
+        };
+        watch.on(0, arrived.clone(), start);
+        watch.on(1, arrived, start);
+        watch.gone(1);
+        watch.gone(2);
+        let moved = Heartbeat {
+            steps: 1,
+            ..Heartbeat::default()
+        };
+        watch.on(3, moved, at(start, 9));
+        for seconds in [9, 10, 19, 20] {
+            let overview = watch.overview(0, 1, at(start, seconds));
+            assert_eq!(
+                overview.lost(TIMEOUT),
+                watch.lost(at(start, seconds), TIMEOUT),
+                "{seconds}"
+            );
+            assert_eq!(
+                overview.settled(5, TIMEOUT),
+                watch.settled(at(start, seconds), TIMEOUT),
+                "{seconds}"
+            );
+        }
+        assert!(watch.overview(0, 1, at(start, 20)).settled(5, TIMEOUT));
     }
 
     #[test]

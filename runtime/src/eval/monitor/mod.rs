@@ -12,6 +12,7 @@
 //! * `heartbeat`: what a rank publishes; who is silent for too long.
 //! * `peers`: heartbeats through the store, the barrier at the end, the end of all ranks.
 //! * `pulse`: tells the launcher of this node how far the rank is.
+//! * `pace`, `overview`: with thousands of ranks, who reads the heartbeats, and how often they come.
 //! * `tally`: what was done before this launch. `view`: rates, time left and remarks of the run.
 //! * `progress`, `exporter`: show the view to people and to Prometheus.
 //! * `tracking`: logs the view to experiment trackers.
@@ -25,9 +26,12 @@ pub mod exporter;
 pub mod heartbeat;
 pub mod meter;
 pub mod orders;
+pub mod overview;
+pub mod pace;
 pub mod peers;
 pub mod progress;
 pub mod pulse;
+pub mod reader;
 pub mod stop;
 pub mod tally;
 pub mod tracking;

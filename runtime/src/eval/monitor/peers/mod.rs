@@ -6,6 +6,9 @@ use jobs::rank_env::RankEnv;
 
 use crate::clock::now;
 use crate::eval::monitor::heartbeat::{Heartbeat, Watch};
+use crate::eval::monitor::overview::{Follower, Overview};
+use crate::eval::monitor::pace::{is_direct, pace};
+use crate::eval::monitor::reader::{BeatReader, BeatWriter};
 use crate::eval::monitor::stop::StopRequest;
 use c10d::{DistError, Store, StoreAddr};
 
@@ -22,8 +25,11 @@ const MEND_EVERY: Duration = Duration::from_secs(5);
 /// Consecutive attempts to reconnect at the end, when there is nothing else to do.
 const MENDS: u32 = 3;
 
-/// Interval of the heartbeats.
-const EVERY: Duration = Duration::from_secs(1);
+/// Time limit for a key that is there.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// The key of the overview for ranks that wait.
+const OVERVIEW: &str = "overview";
 
 /// The other ranks, seen through the store. A single rank has no store.
 pub struct RankPeers {
@@ -39,6 +45,14 @@ pub struct RankPeers {
     /// Keys under which the launcher names the ranks that it does not restart.
     losses: Option<Store>,
     watch: Watch,
+    writer: BeatWriter,
+    reader: BeatReader,
+    /// `None` on a rank that reads the heartbeats itself.
+    follower: Option<Follower>,
+    /// The last overview that this rank has published.
+    overview: Overview,
+    /// Interval of the heartbeats.
+    every: Duration,
     told: Option<Instant>,
     mended: Option<Instant>,
 }
@@ -59,6 +73,8 @@ impl RankPeers {
             .as_ref()
             .map(|addr| Store::connect(addr, env.world_size, serve, CONNECT))
             .transpose()?;
+        let moment = now();
+        let follows = env.rank != 0 && !is_direct(env.world_size);
         let mut peers = Self {
             rank: env.rank,
             world_size: env.world_size,
@@ -67,7 +83,13 @@ impl RankPeers {
             store: None,
             eval_store: None,
             losses: None,
-            watch: Watch::new(env.world_size, now()),
+            // Without the heartbeats of others: they would take some megabytes on each rank.
+            watch: Watch::new(if follows { 0 } else { env.world_size }, moment),
+            writer: BeatWriter::default(),
+            reader: BeatReader::default(),
+            follower: follows.then(|| Follower::new(moment)),
+            overview: Overview::default(),
+            every: pace(env.world_size),
             told: None,
             mended: None,
         };
@@ -120,11 +142,12 @@ impl RankPeers {
         self.eval_store.as_ref()
     }
 
-    /// Returns whether the last heartbeat is more than a second old.
+    /// Returns whether it is time for the next heartbeat: a second after the last, or later with
+    /// thousands of ranks.
     pub fn is_due(&self) -> bool {
         let moment = now();
         self.told
-            .is_none_or(|told| moment.saturating_duration_since(told) >= EVERY)
+            .is_none_or(|told| moment.saturating_duration_since(told) >= self.every)
     }
 
     /// Publishes this rank's heartbeat. Returns the reason if another rank has ended the
@@ -134,6 +157,9 @@ impl RankPeers {
         self.told = Some(moment);
         self.watch.on(self.rank, beat.clone(), moment);
         self.publish(beat);
+        if self.rank != 0 && self.is_guide() {
+            self.read();
+        }
         // A set has no answer: only a query shows whether the store is still there.
         match self.called_off() {
             Ok(reason) => return reason,
@@ -145,13 +171,11 @@ impl RankPeers {
 
     /// Publishes a heartbeat. Errors are ignored: the evaluation itself needs no store, and if the
     /// store is gone, the launcher that serves it is gone too and its end stops this rank.
-    fn publish(&self, beat: &Heartbeat) {
+    fn publish(&mut self, beat: &Heartbeat) {
         let Some(eval_store) = &self.eval_store else {
             return;
         };
-        let text =
-            serde_json::to_vec(beat).expect("a beat has no map and no number that JSON lacks");
-        if let Err(err) = eval_store.set(&format!("beat/{}", self.rank), &text) {
+        if let Err(err) = self.writer.write(eval_store, self.rank, beat) {
             tracing::debug!(%err, "cannot publish progress");
         }
     }
@@ -180,50 +204,131 @@ impl RankPeers {
             return Ok(None);
         };
         let reason = if eval_store.check("off")? {
-            Some(eval_store.get("off", EVERY)?)
+            Some(eval_store.get("off", ANSWER)?)
         } else {
             None
         };
         Ok(reason.map(|reason| String::from_utf8_lossy(&reason).into_owned()))
     }
 
-    /// Reads the heartbeats of the other ranks.
+    /// Returns whether this rank publishes overviews for the others.
+    fn is_guide(&self) -> bool {
+        self.follower.is_none() && !is_direct(self.world_size)
+    }
+
+    /// Reads the heartbeats of the other ranks, and returns those of all. A rank that relies on the
+    /// overview of another one has none.
     pub fn look(&mut self) -> impl Iterator<Item = &Heartbeat> {
-        if let (Some(eval_store), Some(losses)) = (self.eval_store.clone(), &self.losses) {
-            for rank in (0..self.world_size).filter(|rank| *rank != self.rank) {
-                if losses.check(&rank.to_string()).is_ok_and(|lost| lost) {
-                    self.watch.gone(rank);
-                }
-                let key = format!("beat/{rank}");
-                let beat = eval_store.check(&key).and_then(|there| {
-                    if there {
-                        eval_store.get(&key, EVERY).map(Some)
-                    } else {
-                        Ok(None)
-                    }
-                });
-                if let Ok(Some(text)) = beat
-                    && let Ok(beat) = serde_json::from_slice(&text)
-                {
-                    self.watch.on(rank, beat, now());
-                }
-            }
-        }
+        self.read();
         self.watch.beats()
+    }
+
+    fn read(&mut self) {
+        if self.follower.is_some() {
+            return;
+        }
+        let (Some(eval_store), Some(losses)) = (&self.eval_store, &self.losses) else {
+            return;
+        };
+        let patience = match is_direct(self.world_size) {
+            true => Duration::ZERO,
+            false => self.every * 2,
+        };
+        let read = self
+            .reader
+            .read(eval_store, losses, &mut self.watch, self.rank, patience);
+        if let Err(err) = read {
+            tracing::debug!(%err, "cannot read the heartbeats of all ranks");
+        }
+        if self.is_guide() {
+            let turn = self.overview.turn + 1;
+            self.overview = self.watch.overview(self.rank, turn, now());
+            let text = serde_json::to_vec(&self.overview).expect("numbers and lists of them");
+            // If this fails, the others read the one before.
+            let _ = eval_store.set(OVERVIEW, &text);
+        }
+    }
+
+    /// Reads what there is to know of the other ranks; elects another guide if this one was silent
+    /// for `timeout`.
+    fn update(&mut self, timeout: Duration) {
+        let (Some(eval_store), Some(follower)) = (&self.eval_store, &mut self.follower) else {
+            return self.read();
+        };
+        let found = eval_store.check(OVERVIEW).and_then(|there| match there {
+            true => eval_store.get(OVERVIEW, ANSWER).map(Some),
+            false => Ok(None),
+        });
+        let Ok(text) = found else { return };
+        if let Some(overview) = text.and_then(|text| serde_json::from_slice(&text).ok()) {
+            follower.on(overview, now());
+        }
+        let Some(key) = follower.election(now(), timeout) else {
+            return;
+        };
+        let own = self.rank.to_string();
+        let Ok(elected) = eval_store.compare_set(&key, b"", own.as_bytes()) else {
+            return;
+        };
+        let Ok(elected) = String::from_utf8_lossy(&elected).parse() else {
+            return;
+        };
+        if elected != self.rank {
+            return follower.follow(elected, now());
+        }
+        let (guide, turn) = (follower.guide(), follower.last().turn);
+        tracing::warn!(
+            guide,
+            "it is silent; this rank tells the others of all ranks now"
+        );
+        self.watch = Watch::new(self.world_size, now());
+        self.watch.gone(guide);
+        // A rank that looks has nothing to do, and reads of itself no more than of the others.
+        let idle = Heartbeat {
+            arrived: true,
+            ..Heartbeat::default()
+        };
+        self.watch.on(self.rank, idle, now());
+        self.overview.turn = turn;
+        self.follower = None;
+        self.read();
+    }
+
+    /// Returns the overview by which this rank decides, the same as the ranks beside it; `None` if
+    /// each decides by what it reads.
+    fn common(&self) -> Option<&Overview> {
+        match &self.follower {
+            Some(follower) => Some(follower.last()),
+            None => (!is_direct(self.world_size)).then_some(&self.overview),
+        }
+    }
+
+    fn lost_so_far(&self, timeout: Duration) -> Vec<usize> {
+        match self.common() {
+            Some(overview) => overview.lost(timeout),
+            None => self.watch.lost(now(), timeout),
+        }
+    }
+
+    fn is_settled(&self, timeout: Duration) -> bool {
+        match self.common() {
+            Some(overview) => overview.settled(self.world_size, timeout),
+            None => self.watch.settled(now(), timeout),
+        }
     }
 
     /// Returns the ranks that do not come back, or have made no progress for `timeout` since they
     /// were first seen.
     pub fn lost(&mut self, timeout: Duration) -> Vec<usize> {
-        drop(self.look());
-        self.watch.lost(now(), timeout)
+        self.update(timeout);
+        self.lost_so_far(timeout)
     }
 
-    /// Waits about a second, or until all leases of a stage are done.
+    /// Waits for the time between two heartbeats, or until all leases of a stage are done.
     pub fn rest(&self, stage: usize) {
         if let Some(eval_store) = &self.eval_store {
             // A timeout is the usual result; a lost connection is noticed by the next query.
-            let _ = eval_store.wait(&format!("leased/{stage}"), EVERY);
+            let _ = eval_store.wait(&format!("leased/{stage}"), self.every);
         }
     }
 
@@ -235,7 +340,8 @@ impl RankPeers {
     }
 
     /// Waits until every rank has arrived or is lost, which means without progress for `timeout`.
-    /// Returns the lost ranks. Calls `meanwhile` with all heartbeats about once a second.
+    /// Returns the lost ranks. Calls `meanwhile` with all heartbeats that this rank reads about as
+    /// often as it publishes its own.
     pub fn wait_for_all(
         &mut self,
         beat: Heartbeat,
@@ -266,15 +372,20 @@ impl RankPeers {
             let _ = eval_store.set("all", b"");
         }
         loop {
-            let beats: Vec<_> = self.look().cloned().collect();
+            self.update(timeout);
+            let beats: Vec<_> = self.watch.beats().cloned().collect();
             meanwhile(self, &beats);
-            if self.watch.settled(now(), timeout) || stop.asked() {
-                return self.watch.lost(now(), timeout);
+            if self.is_settled(timeout) || stop.asked() {
+                return self.lost_so_far(timeout);
             }
             let waited = self
                 .eval_store
                 .as_ref()
-                .map_or(Ok(()), |eval_store| eval_store.wait("all", EVERY));
+                .map_or(Ok(()), |eval_store| eval_store.wait("all", self.every));
+            if waited.is_ok() && self.follower.is_some() {
+                // All have arrived, whether the guide knows that or not.
+                return Vec::new();
+            }
             if waited.is_ok() || waited.is_err_and(|err| err.is_timeout()) {
                 mends = 0;
                 continue;
@@ -319,86 +430,4 @@ impl RankPeers {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::eval::monitor::cable::Cable;
-
-    fn rank(rank: usize, port: u16) -> RankPeers {
-        let env = RankEnv::read(|name| match name {
-            "RANK" => Some(rank.to_string()),
-            "WORLD_SIZE" => Some("2".to_owned()),
-            "MASTER_ADDR" => Some("127.0.0.1".to_owned()),
-            "MASTER_PORT" => Some(port.to_string()),
-            "TORCHELASTIC_USE_AGENT_STORE" => Some("True".to_owned()),
-            _ => None,
-        });
-        RankPeers::meet(&env.unwrap()).unwrap()
-    }
-
-    fn beat(steps: u64) -> Heartbeat {
-        Heartbeat {
-            steps,
-            ..Heartbeat::default()
-        }
-    }
-
-    #[test]
-    fn a_rank_that_was_cut_off_is_heard_again() {
-        let addr = StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port: 0,
-        };
-        let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
-        let cable = Cable::to(server.port());
-        let (mut near, mut far) = (rank(0, server.port()), rank(1, cable.port));
-        assert_eq!(far.tell(&beat(1)), None);
-        assert_eq!(near.look().nth(1), Some(&beat(1)));
-        cable.cut();
-        far.tell(&beat(2));
-        far.tell(&beat(3));
-        assert_eq!(near.look().nth(1), Some(&beat(3)));
-        near.call_off("enough");
-        assert_eq!(far.tell(&beat(4)).as_deref(), Some("enough"));
-    }
-
-    #[test]
-    fn of_all_ranks_one_is_the_first_to_speak_of_a_topic() {
-        let addr = StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port: 0,
-        };
-        let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
-        let (near, far) = (rank(0, server.port()), rank(1, server.port()));
-        assert_eq!(
-            [
-                far.is_first("renderer"),
-                near.is_first("renderer"),
-                far.is_first("renderer")
-            ],
-            [true, false, false]
-        );
-        assert!(near.is_first("another"));
-    }
-
-    #[test]
-    fn a_rank_arrives_once_however_often_it_is_started() {
-        let addr = StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port: 0,
-        };
-        let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
-        let arrive = |mut peers: RankPeers| {
-            let stop = StopRequest::default();
-            stop.call_off("the test does not wait".to_owned());
-            peers.wait_for_all(beat(1), CONNECT, &stop, |_, _| {})
-        };
-        arrive(rank(1, server.port()));
-        arrive(rank(1, server.port()));
-        assert!(
-            !server.check("rrun/eval/none/0/all").unwrap(),
-            "rank 0 is not there"
-        );
-        arrive(rank(0, server.port()));
-        assert!(server.check("rrun/eval/none/0/all").unwrap());
-    }
-}
+mod tests;

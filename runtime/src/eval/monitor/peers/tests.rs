@@ -1,0 +1,154 @@
+use super::*;
+use crate::eval::monitor::cable::Cable;
+use crate::eval::monitor::overview::STILL;
+use crate::eval::monitor::pace::DIRECT;
+
+fn rank(rank: usize, port: u16) -> RankPeers {
+    let env = RankEnv::read(|name| match name {
+        "RANK" => Some(rank.to_string()),
+        "WORLD_SIZE" => Some("2".to_owned()),
+        "MASTER_ADDR" => Some("127.0.0.1".to_owned()),
+        "MASTER_PORT" => Some(port.to_string()),
+        "TORCHELASTIC_USE_AGENT_STORE" => Some("True".to_owned()),
+        _ => None,
+    });
+    RankPeers::meet(&env.unwrap()).unwrap()
+}
+
+fn beat(steps: u64) -> Heartbeat {
+    Heartbeat {
+        steps,
+        ..Heartbeat::default()
+    }
+}
+
+#[test]
+fn a_rank_that_was_cut_off_is_heard_again() {
+    let addr = StoreAddr {
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+    };
+    let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
+    let cable = Cable::to(server.port());
+    let (mut near, mut far) = (rank(0, server.port()), rank(1, cable.port));
+    assert_eq!(far.tell(&beat(1)), None);
+    assert_eq!(near.look().nth(1), Some(&beat(1)));
+    cable.cut();
+    far.tell(&beat(2));
+    far.tell(&beat(3));
+    assert_eq!(near.look().nth(1), Some(&beat(3)));
+    near.call_off("enough");
+    assert_eq!(far.tell(&beat(4)).as_deref(), Some("enough"));
+}
+
+#[test]
+fn of_all_ranks_one_is_the_first_to_speak_of_a_topic() {
+    let addr = StoreAddr {
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+    };
+    let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
+    let (near, far) = (rank(0, server.port()), rank(1, server.port()));
+    assert_eq!(
+        [
+            far.is_first("renderer"),
+            near.is_first("renderer"),
+            far.is_first("renderer")
+        ],
+        [true, false, false]
+    );
+    assert!(near.is_first("another"));
+}
+
+#[test]
+fn a_rank_arrives_once_however_often_it_is_started() {
+    let addr = StoreAddr {
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+    };
+    let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
+    let arrive = |mut peers: RankPeers| {
+        let stop = StopRequest::default();
+        stop.call_off("the test does not wait".to_owned());
+        peers.wait_for_all(beat(1), CONNECT, &stop, |_, _| {})
+    };
+    arrive(rank(1, server.port()));
+    arrive(rank(1, server.port()));
+    assert!(
+        !server.check("rrun/eval/none/0/all").unwrap(),
+        "rank 0 is not there"
+    );
+    arrive(rank(0, server.port()));
+    assert!(server.check("rrun/eval/none/0/all").unwrap());
+}
+
+fn crowd(server: &Store, world: usize, ranks: impl IntoIterator<Item = usize>) -> Vec<RankPeers> {
+    let port = server.port();
+    ranks
+        .into_iter()
+        .map(|rank| {
+            let env = RankEnv::read(|name| match name {
+                "RANK" => Some(rank.to_string()),
+                "WORLD_SIZE" => Some(world.to_string()),
+                "MASTER_ADDR" => Some("127.0.0.1".to_owned()),
+                "MASTER_PORT" => Some(port.to_string()),
+                "TORCHELASTIC_USE_AGENT_STORE" => Some("True".to_owned()),
+                _ => None,
+            });
+            RankPeers::meet(&env.unwrap()).unwrap()
+        })
+        .collect()
+}
+
+fn serve() -> Store {
+    let addr = StoreAddr {
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+    };
+    Store::connect(&addr, 1, true, CONNECT).unwrap()
+}
+
+/// Lets all of them arrive at once; returns what each takes for lost.
+fn arrive_together(peers: Vec<RankPeers>, timeout: Duration) -> Vec<Vec<usize>> {
+    let arrive = |mut peers: RankPeers| {
+        std::thread::spawn(move || {
+            peers.wait_for_all(beat(1), timeout, &StopRequest::default(), |_, _| {})
+        })
+    };
+    let arriving: Vec<_> = peers.into_iter().map(arrive).collect();
+    arriving.into_iter().map(|it| it.join().unwrap()).collect()
+}
+
+#[test]
+fn of_many_ranks_one_reads_all_heartbeats_and_the_others_its_overview() {
+    let (server, world) = (serve(), DIRECT + 8);
+    let lost = arrive_together(crowd(&server, world, 0..world), CONNECT);
+    assert_eq!(lost, vec![Vec::<usize>::new(); world]);
+}
+
+#[test]
+fn many_ranks_agree_on_one_that_never_comes() {
+    let (server, world) = (serve(), DIRECT + 8);
+    // Rank 0 comes last, because it counts the time from then on.
+    let lost = arrive_together(crowd(&server, world, (0..world - 1).rev()), STILL * 3);
+    assert_eq!(lost, vec![vec![world - 1]; world - 1]);
+}
+
+#[test]
+fn without_rank_0_another_rank_reads_for_the_others() {
+    let (server, world) = (serve(), DIRECT + 8);
+    let lost = arrive_together(crowd(&server, world, 1..world), STILL);
+    assert_eq!(lost, vec![vec![0]; world - 1]);
+}
+
+#[test]
+fn the_guide_of_many_ranks_knows_the_progress_of_each() {
+    let (server, world) = (serve(), DIRECT + 8);
+    let mut peers = crowd(&server, world, 0..world);
+    for (rank, one) in peers.iter_mut().enumerate() {
+        one.tell(&beat(rank as u64));
+    }
+    let steps: Vec<u64> = peers[0].look().map(|beat| beat.steps).collect();
+    assert_eq!(steps, (0..world as u64).collect::<Vec<_>>());
+    assert_eq!(peers[1].look().count(), 0, "it reads the overview only");
+}
