@@ -28,6 +28,9 @@ const MENDS: u32 = 3;
 /// Time limit for a key that is there.
 const ANSWER: Duration = Duration::from_secs(1);
 
+/// Interval of what a rank does while it waits for the report.
+const MEANWHILE: Duration = Duration::from_secs(1);
+
 /// The key of the overview for ranks that wait.
 const OVERVIEW: &str = "overview";
 
@@ -421,7 +424,7 @@ impl RankPeers {
         let began = now();
         while began.elapsed() < timeout {
             meanwhile();
-            match eval_store.wait("reported", EVERY) {
+            match eval_store.wait("reported", MEANWHILE) {
                 Err(err) if err.is_timeout() => {}
                 Ok(()) | Err(_) => break,
             }
