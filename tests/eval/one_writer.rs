@@ -11,10 +11,10 @@ fn rank() -> String {
     binaries().join("rrun-rank").to_string_lossy().into_owned()
 }
 
-/// Returns an evaluation of two jobs with many episodes. Two launches on its folder would each find
+/// Returns an evaluation of two jobs that take longer than any test. Two launches on its folder would each find
 /// a job that the other has not begun.
 fn eval() -> Eval {
-    Eval::new(&[job("reach", 400, 2), job("push", 400, 2)]).words(&["--no-dataset"])
+    Eval::new(&[job("reach", 40_000, 2), job("push", 40_000, 2)]).words(&["--no-dataset"])
 }
 
 fn end(running: Running) {
