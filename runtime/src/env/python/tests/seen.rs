@@ -279,7 +279,7 @@ fn what_an_environment_does_not_say_has_to_be_said() {
     assert!(reason.starts_with(wanted), "{reason}");
     let reason = refusal(json!({"environment": fixture("Tony")}));
     assert!(
-        reason.contains("toy.py` has no `Tony`; it has Toy, vector"),
+        reason.contains("toy.py` has no `Tony`; it has Toy, "),
         "{reason}"
     );
     assert!(refusal(json!({"environment": "gym:NoSuch-v0"})).contains("NameNotFound"));
