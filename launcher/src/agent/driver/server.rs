@@ -104,7 +104,7 @@ impl LaunchDriver<'_> {
             }
         }
         let are_gone = async {
-            while server.kill_leftovers(&self.leftovers, &ranks) > 0 {
+            while server.kill_leftovers(&self.leftovers, ranks) > 0 {
                 sleep(SWEEP_PERIOD).await;
             }
         };
