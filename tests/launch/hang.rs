@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::command::Rrun;
 use crate::ended::Ended;
+use crate::running::Running;
 
 /// Waits in a function of its own until the file `go` exists. A file named by the rank says that it
 /// has come so far.
@@ -52,6 +53,17 @@ fn report(read: impl Fn(&str) -> String, folder: &str) -> String {
     read(&format!("{folder}/hang_1.txt"))
 }
 
+/// Asks two ranks that wait what they do, and lets them go on. Returns the report.
+fn explained(running: Running) -> (String, Ended) {
+    running.wait_for_files(&["up.0", "up.1"]);
+    running.signal("USR2");
+    running.wait_for_stderr("all stacks: ");
+    running.write("go");
+    let ended = running.wait().succeeds();
+    let text = report(|name| ended.text(name), &ended.only_entry("logs"));
+    (text, ended)
+}
+
 #[test]
 fn sigusr2_writes_the_stacks_and_the_launch_goes_on() {
     let rrun = Rrun::new()
@@ -59,13 +71,7 @@ fn sigusr2_writes_the_stacks_and_the_launch_goes_on() {
         .options(&["--log-dir", "logs"])
         .file("waiting.py", WAITING)
         .program(&["waiting.py"]);
-    let running = rrun.start();
-    running.wait_for_files(&["up.0", "up.1"]);
-    running.signal("USR2");
-    running.wait_for_stderr("all stacks: ");
-    running.write("go");
-    let ended = running.wait().succeeds();
-    let text = report(|name| ended.text(name), &ended.only_entry("logs"));
+    let (text, ended) = explained(rrun.start());
     assert!(
         text.contains("`wait_for_the_gripper` (waiting.py:"),
         "{text}"
@@ -148,14 +154,7 @@ fn report_without_ptrace(how: &str, program: &str) -> (String, Ended) {
         .program(&["waiting.py"]);
     let refuse = refuse.display();
     let below = format!("exec \"$PYTHON_EXEC\" '{refuse}' {how} \"$@\"");
-    let running = rrun.start_below(&below);
-    running.wait_for_files(&["up.0", "up.1"]);
-    running.signal("USR2");
-    running.wait_for_stderr("all stacks: ");
-    running.write("go");
-    let ended = running.wait().succeeds();
-    let text = report(|name| ended.text(name), &ended.only_entry("logs"));
-    (text, ended)
+    explained(rrun.start_below(&below))
 }
 
 #[test]

@@ -283,6 +283,18 @@ impl Cluster {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
+    /// Returns the number of finished episodes in all journals of an evaluation in the folder `run`,
+    /// on whatever lines.
+    pub fn finished_episodes(&self) -> usize {
+        let Ok(files) = fs::read_dir(self.path("run/journal")) else {
+            return 0;
+        };
+        let text: String = files
+            .map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default())
+            .collect();
+        text.matches("\"type\":\"episode\",").count()
+    }
+
     /// Returns whether the launcher of a node is still running.
     pub fn is_running(&mut self, node: usize) -> bool {
         self.nodes[node].child.try_wait().unwrap().is_none()

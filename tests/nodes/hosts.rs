@@ -176,12 +176,7 @@ fn a_host_in_the_minority_stops_and_comes_back_as_a_node() {
     };
     site.lab.unplug(0);
     site.cluster.wait_for_world(&[1, 2]);
-    site.cluster
-        .wait_until("the end of the ranks of the host", |cluster| {
-            cluster
-                .stderr(0)
-                .contains("gone; the others start a new round")
-        });
+    the_ranks_of_the_host_end(&mut site.cluster);
     let alone = |record: &crate::cluster::Record| record.node == 0 && record.world < 3;
     site.cluster.pause(Duration::from_secs(3));
     assert!(
@@ -225,19 +220,17 @@ fn a_cable_that_flaps_does_not_split_the_launch() {
     site.cluster.all_succeed(&[0, 1, 2]);
 }
 
+/// Waits until the first node, which hosts and is cut off, has ended its ranks.
+fn the_ranks_of_the_host_end(cluster: &mut Cluster) {
+    cluster.wait_until("the end of the ranks of the host", |cluster| {
+        cluster
+            .stderr(0)
+            .contains("gone; the others start a new round")
+    });
+}
+
 /// Number of episodes of the evaluation, enough to be interrupted.
 const EPISODES: usize = 60;
-
-/// Returns the number of episodes in the journals, on whatever lines.
-fn finished(cluster: &Cluster) -> usize {
-    let Ok(files) = fs::read_dir(cluster.path("run/journal")) else {
-        return 0;
-    };
-    let text: String = files
-        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default())
-        .collect();
-    text.matches("\"type\":\"episode\",").count()
-}
 
 /// Writes the jobs of an evaluation into the folder; returns its command line, or `None` without
 /// the program of its ranks.
@@ -257,8 +250,8 @@ fn evaluation(cluster: &Cluster) -> Option<Vec<&'static str>> {
 
 /// Waits until the evaluation is under way, and returns how many episodes have ended.
 fn begun(cluster: &mut Cluster) -> usize {
-    cluster.wait_until("some episodes", |cluster| finished(cluster) >= 6);
-    let before = finished(cluster);
+    cluster.wait_until("some episodes", |cluster| cluster.finished_episodes() >= 6);
+    let before = cluster.finished_episodes();
     assert!(before < EPISODES, "nothing is left to do");
     before
 }
@@ -270,7 +263,11 @@ fn is_whole(cluster: &Cluster) {
         (&report["overall"]["scored"], &report["missing_count"]),
         (&EPISODES.into(), &0.into())
     );
-    assert_eq!(finished(cluster), EPISODES, "no episode ran a second time");
+    assert_eq!(
+        cluster.finished_episodes(),
+        EPISODES,
+        "no episode ran a second time"
+    );
     let verify = std::process::Command::new(env!("CARGO_BIN_EXE_rrun"))
         .args(["verify", "run"])
         .current_dir(cluster.folder())
@@ -317,12 +314,7 @@ fn leases_of_an_evaluation_hold_when_its_host_is_cut_off() {
     let before = begun(&mut site.cluster);
     site.lab.unplug(0);
     site.cluster.all_succeed(&[1, 2]);
-    site.cluster
-        .wait_until("the end of the ranks of the host", |cluster| {
-            cluster
-                .stderr(0)
-                .contains("gone; the others start a new round")
-        });
+    the_ranks_of_the_host_end(&mut site.cluster);
     is_whole(&site.cluster);
     eprintln!("{before} episodes before the cut");
 }

@@ -189,17 +189,6 @@ fn has_rank() -> bool {
     found
 }
 
-/// Returns the number of finished episodes in all journals.
-fn finished(cluster: &Cluster) -> usize {
-    let Ok(files) = fs::read_dir(cluster.path("run/journal")) else {
-        return 0;
-    };
-    let text: String = files
-        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default())
-        .collect();
-    text.matches("\"type\":\"episode\",").count()
-}
-
 #[test]
 #[ignore = "an evaluation in four pods, twice: 10 s"]
 fn an_evaluation_goes_on_after_a_pod_was_killed() {
@@ -226,13 +215,13 @@ fn an_evaluation_goes_on_after_a_pod_was_killed() {
     ];
     let launchers = pods.start_all(&[], &eval);
     pods.cluster
-        .wait_until("some episodes", |cluster| finished(cluster) >= 4);
+        .wait_until("some episodes", |cluster| cluster.finished_episodes() >= 4);
     pods.cluster.signal(launchers[1], "KILL");
     let again = pods.start(2, &[], &eval);
     for launcher in [0, 2, 3] {
         assert_eq!(pods.cluster.end(launchers[launcher]), 1);
     }
-    let before = finished(&pods.cluster);
+    let before = pods.cluster.finished_episodes();
     assert!(before < EPISODES, "it was interrupted");
     let mut new = vec![again];
     for pod in [3, 1, 0] {
@@ -246,7 +235,7 @@ fn an_evaluation_goes_on_after_a_pod_was_killed() {
         (&EPISODES.into(), &0.into())
     );
     assert_eq!(
-        finished(&pods.cluster),
+        pods.cluster.finished_episodes(),
         EPISODES,
         "no episode ran a second time"
     );

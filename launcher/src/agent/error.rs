@@ -27,7 +27,7 @@ pub enum AgentError {
     Timer {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Why the pipe cannot be made.
         #[source]
         err: io::Error,
     },

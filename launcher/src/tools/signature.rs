@@ -52,25 +52,24 @@ pub(super) struct Signer {
 
 /// Checks that there is a key to sign with.
 pub(super) fn check_key(key: &Path) -> Result<(), SignatureError> {
-    match File::open(key) {
-        Ok(_) => Ok(()),
-        Err(err) => Err(SignatureError::Key {
+    File::open(key)
+        .map(drop)
+        .map_err(|err| SignatureError::Key {
             key: key.to_owned(),
             err,
-        }),
-    }
+        })
 }
 
 /// Checks that the file of allowed signers can be read. Otherwise `ssh-keygen` knows no key, and the
 /// certificate would seem to be wrong.
 pub(super) fn check_signers(file: &Path) -> Result<(), SignatureError> {
-    match fs::read(file) {
-        Ok(_) => Ok(()),
-        Err(err) => Err(SignatureError::Signers {
+    // A folder can be opened, but not read.
+    fs::read(file)
+        .map(drop)
+        .map_err(|err| SignatureError::Signers {
             file: file.to_owned(),
             err,
-        }),
-    }
+        })
 }
 
 /// Signs a certificate. `key` is a private key, or a public key whose private half an agent has.

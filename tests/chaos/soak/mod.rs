@@ -100,13 +100,14 @@ fn soak(hours: f64) {
     let begun = moment();
     let limit = LIMITS.0.mul_f64(hours) + LIMITS.1;
     loop {
-        nodes.keep_up();
+        let is_over = nodes.is_complete();
+        nodes.keep_up(is_over);
         let progress = nodes.journaled() as f64 / work.episodes as f64;
         memory.sample(&nodes, progress);
         if progress < CALM {
             storm.blow(&mut nodes);
         }
-        if nodes.are_done() {
+        if is_over && nodes.are_gone() {
             break;
         }
         assert!(

@@ -24,9 +24,6 @@ pub struct Nodes {
     mark: String,
     /// What the launchers said that ended last.
     last: VecDeque<String>,
-    /// Number of launchers so far.
-    pub launchers: u64,
-    ended: u64,
 }
 
 /// A place for a launcher.
@@ -80,8 +77,6 @@ impl Nodes {
             nodes: (0..count).map(|_| Node::Down(now)).collect(),
             mark: mark.to_owned(),
             last: VecDeque::new(),
-            launchers: 0,
-            ended: 0,
         }
     }
 
@@ -138,50 +133,42 @@ impl Nodes {
 
     /// Keeps the launcher with this pid down for a while, if it ends now.
     pub fn rest(&mut self, pid: u32, time: Duration) {
-        for node in &mut self.nodes {
-            if matches!(node, Node::Up(running) if running.pid() == pid) {
-                let until = moment() + time;
-                if let Node::Up(running) = std::mem::replace(node, Node::Down(until)) {
-                    let ended = running.wait();
-                    self.last.push_back(told(&ended));
-                    self.ended += 1;
-                }
-            }
-        }
-        self.forget();
+        self.put_down(time, |running| running.pid() == pid);
     }
 
     /// Starts the launchers again that have ended, unless the run is over.
-    pub fn keep_up(&mut self) {
-        let is_over = self.is_complete();
+    pub fn keep_up(&mut self, is_over: bool) {
+        self.put_down(Duration::from_secs(1), |running| !alive(running.pid()));
         for node in &mut self.nodes {
-            if matches!(node, Node::Up(running) if !alive(running.pid())) {
-                let again = moment() + Duration::from_secs(1);
-                if let Node::Up(running) = std::mem::replace(node, Node::Down(again)) {
-                    self.last.push_back(told(&running.wait()));
-                    self.ended += 1;
-                }
-            }
             if matches!(node, Node::Down(until) if *until <= moment()) && !is_over {
                 *node = Node::Up(self.eval.start());
-                self.launchers += 1;
             }
         }
-        self.forget();
     }
 
-    fn forget(&mut self) {
+    /// Waits for the end of these launchers, and keeps their places free for a while.
+    fn put_down(&mut self, time: Duration, is_meant: impl Fn(&Running) -> bool) {
+        for node in &mut self.nodes {
+            if !matches!(node, Node::Up(running) if is_meant(running)) {
+                continue;
+            }
+            let until = moment() + time;
+            if let Node::Up(running) = std::mem::replace(node, Node::Down(until)) {
+                self.last.push_back(told(&running.wait()));
+            }
+        }
         while self.last.len() > KEPT {
             self.last.pop_front();
         }
     }
 
-    /// Returns whether there is a complete report, and all launchers have ended.
-    pub fn are_done(&self) -> bool {
-        self.is_complete() && self.up().is_empty() && marked(&self.mark).is_empty()
+    /// Returns whether all launchers have ended, with everything that they started.
+    pub fn are_gone(&self) -> bool {
+        self.up().is_empty() && marked(&self.mark).is_empty()
     }
 
-    fn is_complete(&self) -> bool {
+    /// Returns whether there is a complete report.
+    pub fn is_complete(&self) -> bool {
         let text = fs::read(self.eval.folder().report()).unwrap_or_default();
         let report = serde_json::from_slice::<report::Report>(&text);
         report.is_ok_and(|report| report.complete())
