@@ -15,11 +15,16 @@ FOLDER = tempfile.TemporaryDirectory(prefix="rrun-bench-")
 
 
 @functools.cache
-def compiled(name: str) -> str:
+def compiled(name: str, *options: str) -> str:
     """Compiles the C program `name`.c beside this file, and returns its path."""
     program = pathlib.Path(FOLDER.name, name)
-    subprocess.run(["cc", "-O2", "-o", program, pathlib.Path(__file__).with_name(f"{name}.c")], check=True)
+    subprocess.run(["cc", "-O2", *options, "-o", program, pathlib.Path(__file__).with_name(f"{name}.c")], check=True)
     return str(program)
+
+
+def preloaded(name: str) -> str:
+    """Compiles `name`.c for LD_PRELOAD, and returns its path."""
+    return compiled(name, "-shared", "-fPIC")
 
 
 def ranks() -> str:

@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 
-from launch import ROOT, compiled
+from launch import ROOT, compiled, preloaded
 
 CLIENTS = [1, 16, 64, 256, 1024, 4096]
 ROUNDS = 3
@@ -19,8 +19,6 @@ ROUNDS = 3
 # supports only calls.
 MODES = {"calls": ["rrun", "torch", "floor"], "bulk": ["rrun", "torch"]}
 SECONDS = 1.0
-# With more, torch's server takes some three new connections a second from these clients.
-MOST_OF_TORCH = 256
 # Clients and rounds of barriers.
 BARRIERS = {64: 400, 1024: 40, 4096: 10}
 # Ranks of an evaluation, and seconds between two heartbeats of one (runtime/src/eval/monitor/pace.rs).
@@ -90,9 +88,6 @@ def barriers(program: str, commands: dict[str, list[str]]) -> None:
     for clients, rounds in BARRIERS.items():
         columns, cpu = [], {}
         for name in ["rrun", "torch"]:
-            if name == "torch" and clients > MOST_OF_TORCH:
-                columns += ["–"] * 3
-                continue
             found = []
             for _ in range(ROUNDS):
                 with serving(commands[name]) as (port, pid):
@@ -102,8 +97,7 @@ def barriers(program: str, commands: dict[str, list[str]]) -> None:
             one = medians(found)
             cpu[name] = one["cpu"] / one["ops"] * 1e6
             columns += [f"{one['p50_us'] / 1e3:.1f} ms", f"{cpu[name]:.1f} µs", f"{one['kib']:.1f} KiB"]
-        ratio = f"{cpu['torch'] / cpu['rrun']:.2f}" if "torch" in cpu else "–"
-        print(f"| {clients} | {' | '.join(columns)} | {ratio} |", flush=True)
+        print(f"| {clients} | {' | '.join(columns)} | {cpu['torch'] / cpu['rrun']:.2f} |", flush=True)
 
 
 def beats(program: str, commands: dict[str, list[str]]) -> None:
@@ -126,11 +120,9 @@ def row(program: str, servers: dict[str, tuple[int, int]], mode: str, clients: i
             rounds[name].append(measured([program, "load", mode, str(port), str(clients), str(SECONDS)], pid))
     found = {name: medians(of) for name, of in rounds.items()}
     figures = lambda it: f"{it['ops_s']:.0f} | {it['p99_us']:.0f} µs | {it['cpu_us']:.2f} µs"
-    columns = [figures(found[name]) if name in found else "– | – | –" for name in ("rrun", "torch")]
-    ratios = "– | –"
-    if "torch" in found:
-        rrun, torch = found["rrun"], found["torch"]
-        ratios = f"{rrun['ops_s'] / torch['ops_s']:.2f} | {torch['cpu_us'] / rrun['cpu_us']:.2f}"
+    rrun, torch = found["rrun"], found["torch"]
+    columns = [figures(rrun), figures(torch)]
+    ratios = f"{rrun['ops_s'] / torch['ops_s']:.2f} | {torch['cpu_us'] / rrun['cpu_us']:.2f}"
     least = f"{found['floor']['cpu_us']:.2f} µs" if "floor" in found else "–"
     return f"| {mode} | {clients} | {' | '.join(columns)} | {ratios} | {least} |"
 
@@ -147,13 +139,13 @@ def main() -> None:
     print("### store: operations a second, 99th percentile of latency, CPU time of the server for an operation; medians\n")
     print("| | clients | rrun: ops/s | p99 | CPU | torch: ops/s | p99 | CPU | ops/s: rrun / torch | CPU: torch / rrun | CPU: floor |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    commands = {"rrun": [program, "serve"], "torch": [sys.executable, "-c", TORCH], "floor": [compiled("floor")]}
+    torch = ["env", f"LD_PRELOAD={preloaded('numeric')}", sys.executable, "-c", TORCH]
+    commands = {"rrun": [program, "serve"], "torch": torch, "floor": [compiled("floor")]}
     with contextlib.ExitStack() as ends:
         servers = {name: ends.enter_context(serving(words)) for name, words in commands.items()}
         for mode, names in MODES.items():
             for clients in CLIENTS:
-                taken = [name for name in names if name != "torch" or clients <= MOST_OF_TORCH]
-                print(row(program, {name: servers[name] for name in taken}, mode, clients), flush=True)
+                print(row(program, {name: servers[name] for name in names}, mode, clients), flush=True)
     barriers(program, commands)
     beats(program, commands)
     print()
