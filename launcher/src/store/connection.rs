@@ -9,7 +9,7 @@
 //! for a client is bounded. A request with many keys is answered in parts, and other connections
 //! have their turn in between.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io::{self, ErrorKind, IoSlice};
 use std::ops::Range;
 use std::pin::pin;
@@ -20,9 +20,7 @@ use tokio::io::{AsyncReadExt as _, Interest, Ready};
 use tokio::net::TcpStream;
 
 use crate::store::hub::{Evicted, StoreSession};
-use crate::store::limits::{
-    FREE_BUFFER, HALF_REQUEST_PATIENCE, HIGH_WATER, PATIENCE, TURN, TURN_BYTES,
-};
+use crate::store::limits::{HALF_REQUEST_PATIENCE, HIGH_WATER, PATIENCE, TURN, TURN_BYTES};
 use crate::store::outbox::Outbox;
 use crate::store::table::StoreRefusal;
 use crate::store::wire::{Parsed, StoreRequest, StoreWireError, parse};
@@ -104,12 +102,11 @@ impl StoreConnection {
                 self.session.collect(&mut self.output)?;
                 continue;
             }
-            let patience = self.patience();
             let ready = tokio::select! {
                 ready = self.stream.ready(self.interest()) => ready?,
                 () = self.session.ready() => Ready::EMPTY,
-                () = tokio::time::sleep(patience.unwrap_or_default()), if patience.is_some() => {
-                    return Err(ConnectionEnd::Stalled(patience.unwrap_or_default()));
+                patience = pass(self.patience()) => {
+                    return Err(ConnectionEnd::Stalled(patience));
                 }
             };
             if !ready.is_empty() {
@@ -152,14 +149,15 @@ impl StoreConnection {
         Ok(())
     }
 
-    /// Moves the unanswered bytes to the front once they are fewer than the answered ones.
+    /// Moves the unanswered bytes to the front once they are fewer than the answered ones. Without
+    /// any, the connection needs no buffer.
     fn forget_answered(&mut self) {
         if self.at * 2 >= self.input.len() {
             self.input.drain(..self.at);
             self.at = 0;
         }
-        if self.input.is_empty() && self.input.capacity() > FREE_BUFFER {
-            self.input = Vec::new();
+        if self.input.is_empty() {
+            self.session.give_back(std::mem::take(&mut self.input));
         }
     }
 
@@ -181,6 +179,9 @@ impl StoreConnection {
     async fn receive(&mut self) -> Result<bool, ConnectionEnd> {
         self.input.drain(..self.at);
         self.at = 0;
+        if self.input.is_empty() {
+            self.input = self.session.spare();
+        }
         let more = self
             .needed
             .saturating_sub(self.input.len())
@@ -222,6 +223,17 @@ impl StoreConnection {
             (true, true) => Some(HALF_REQUEST_PATIENCE),
             (true, false) => None,
         }
+    }
+}
+
+/// Waits for as long as the client may be silent, for ever with `None`.
+async fn pass(patience: Option<Duration>) -> Duration {
+    match patience {
+        Some(patience) => {
+            tokio::time::sleep(patience).await;
+            patience
+        }
+        None => pending().await,
     }
 }
 

@@ -27,19 +27,28 @@ pub struct Hub(Arc<Mutex<Inner>>);
 #[derive(Debug)]
 struct Inner {
     table: StoreTable,
-    peers: HashMap<StoreClientId, ClientRecord>,
+    peers: HashMap<StoreClientId, Arc<ClientRecord>>,
     next: u64,
     limits: StoreLimits,
     /// Bytes that all connections buffer beyond [`FREE_BUFFER`] each.
     buffered: usize,
+    /// An empty buffer for the next connection that reads.
+    spare: Vec<u8>,
+}
+
+/// What the store knows of a client. Its connection reaches it without a search: with thousands of
+/// clients, each search would be a cache miss.
+#[derive(Debug)]
+struct ClientRecord {
+    ready: Notify,
+    state: Mutex<ClientState>,
 }
 
 /// What a connection has to fetch: its replies and its eviction. A client has at most one wait, so
 /// other clients can add little more than one byte for it here.
 #[derive(Debug)]
-struct ClientRecord {
+struct ClientState {
     outbox: Outbox,
-    ready: Arc<Notify>,
     /// Whether it has sent a request besides the handshake and `PING`.
     has_asked: bool,
     /// When it last sent or accepted bytes.
@@ -50,12 +59,19 @@ struct ClientRecord {
     is_evicted: bool,
 }
 
+impl ClientRecord {
+    /// Nobody locks the hub while holding this.
+    fn lock(&self) -> MutexGuard<'_, ClientState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The handle of one connection; dropping it cancels the client's waits.
 #[derive(Debug)]
 pub struct StoreSession {
     hub: Hub,
     client: StoreClientId,
-    ready: Arc<Notify>,
+    record: Arc<ClientRecord>,
     /// Bytes that are counted as buffered.
     buffered: usize,
 }
@@ -74,6 +90,7 @@ impl Hub {
             next: 0,
             limits,
             buffered: 0,
+            spare: Vec::new(),
         })))
     }
 
@@ -82,20 +99,21 @@ impl Hub {
         let mut inner = self.lock();
         let client = StoreClientId(inner.next);
         inner.next += 1;
-        let ready = Arc::new(Notify::new());
-        let peer = ClientRecord {
-            outbox: Outbox::default(),
-            ready: Arc::clone(&ready),
-            has_asked: false,
-            heard_at: Instant::now(),
-            buffered: 0,
-            is_evicted: false,
-        };
-        inner.peers.insert(client, peer);
+        let record = Arc::new(ClientRecord {
+            ready: Notify::new(),
+            state: Mutex::new(ClientState {
+                outbox: Outbox::default(),
+                has_asked: false,
+                heard_at: Instant::now(),
+                buffered: 0,
+                is_evicted: false,
+            }),
+        });
+        inner.peers.insert(client, Arc::clone(&record));
         StoreSession {
             hub: self.clone(),
             client,
-            ready,
+            record,
             buffered: 0,
         }
     }
@@ -136,12 +154,11 @@ impl StoreSession {
     pub fn on(&self, request: &StoreRequest<'_>, out: &mut Outbox) -> Result<(), StoreRefusal> {
         let mut inner = self.hub.lock();
         let actions = inner.table.on(self.client, request);
-        let refused = inner.deliver(self.client, actions);
-        if let Some(peer) = inner.peers.get_mut(&self.client) {
-            peer.has_asked |=
-                !matches!(request, StoreRequest::Validate | StoreRequest::Ping { .. });
-            out.append(&mut peer.outbox);
-        }
+        let mut state = self.record.lock();
+        state.has_asked |= !matches!(request, StoreRequest::Validate | StoreRequest::Ping { .. });
+        out.append(&mut state.outbox);
+        drop(state);
+        let refused = inner.deliver(actions, self.client, out);
         refused.map_or(Ok(()), Err)
     }
 
@@ -157,18 +174,29 @@ impl StoreSession {
 
     /// Appends to `out` the replies that requests of other clients caused for this one.
     pub fn collect(&self, out: &mut Outbox) -> Result<(), Evicted> {
-        match self.hub.lock().peers.get_mut(&self.client) {
-            Some(peer) if peer.is_evicted => return Err(Evicted),
-            Some(peer) => out.append(&mut peer.outbox),
-            None => {}
+        let mut state = self.record.lock();
+        if state.is_evicted {
+            return Err(Evicted);
         }
+        out.append(&mut state.outbox);
         Ok(())
     }
 
     /// Records that the client has sent or accepted bytes.
     pub fn heard(&self) {
-        if let Some(peer) = self.hub.lock().peers.get_mut(&self.client) {
-            peer.heard_at = Instant::now();
+        self.record.lock().heard_at = Instant::now();
+    }
+
+    /// Returns an empty buffer to read into. Connections share one as long as each answers what it
+    /// has read before another reads: it stays in the cache, and idle clients need none.
+    pub fn spare(&self) -> Vec<u8> {
+        std::mem::take(&mut self.hub.lock().spare)
+    }
+
+    /// Gives back an empty buffer.
+    pub fn give_back(&self, buffer: Vec<u8>) {
+        if (1..=FREE_BUFFER).contains(&buffer.capacity()) {
+            self.hub.lock().spare = buffer;
         }
     }
 
@@ -185,7 +213,7 @@ impl StoreSession {
 
     /// Waits until there may be something to collect.
     pub async fn ready(&self) {
-        self.ready.notified().await;
+        self.record.ready.notified().await;
     }
 }
 
@@ -195,23 +223,26 @@ impl Drop for StoreSession {
         inner.release(self.client);
         inner.peers.remove(&self.client);
         let actions = inner.table.leave(self.client);
-        inner.deliver(self.client, actions);
+        inner.deliver(actions, self.client, &mut Outbox::default());
     }
 }
 
 impl Inner {
-    /// Puts replies into the outboxes of their clients and wakes them, except `from`, which looks
-    /// there anyway.
-    fn deliver(&mut self, from: StoreClientId, actions: Vec<TableAction>) -> Option<StoreRefusal> {
+    /// Puts the replies to `from` into `out`, those to other clients into their outboxes, and wakes
+    /// these.
+    fn deliver(
+        &self,
+        actions: Vec<TableAction>,
+        from: StoreClientId,
+        out: &mut Outbox,
+    ) -> Option<StoreRefusal> {
         let mut refused = None;
         for action in actions {
             match action {
+                TableAction::Send(to, reply) if to == from => reply.encode(out),
                 TableAction::Send(to, reply) => {
-                    let Some(peer) = self.peers.get_mut(&to) else {
-                        continue;
-                    };
-                    reply.encode(&mut peer.outbox);
-                    if to != from {
+                    if let Some(peer) = self.peers.get(&to) {
+                        reply.encode(&mut peer.lock().outbox);
                         peer.ready.notify_one();
                     }
                 }
@@ -222,7 +253,10 @@ impl Inner {
     }
 
     fn buffer(&mut self, client: StoreClientId, bytes: usize) -> Result<(), StoreRefusal> {
-        let before = self.peers.get(&client).map_or(0, |peer| peer.buffered);
+        let before = self
+            .peers
+            .get(&client)
+            .map_or(0, |peer| peer.lock().buffered);
         let mut refused = self.exchange(before, bytes);
         if refused.is_err() {
             for idle in self.idle(|peer| peer.buffered > 0) {
@@ -235,8 +269,8 @@ impl Inner {
             }
         }
         refused?;
-        if let Some(peer) = self.peers.get_mut(&client) {
-            peer.buffered = bytes;
+        if let Some(peer) = self.peers.get(&client) {
+            peer.lock().buffered = bytes;
         }
         Ok(())
     }
@@ -255,16 +289,15 @@ impl Inner {
     }
 
     /// Returns the clients that have been silent for the grace period, the longest silent first.
-    fn idle(&self, is_meant: impl Fn(&ClientRecord) -> bool) -> Vec<StoreClientId> {
+    fn idle(&self, is_meant: impl Fn(&ClientState) -> bool) -> Vec<StoreClientId> {
         let now = Instant::now();
-        let is_idle = |peer: &ClientRecord| now.duration_since(peer.heard_at) >= self.limits.grace;
-        let idle = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| !peer.is_evicted && is_idle(peer) && is_meant(peer));
-        let mut idle: Vec<_> = idle
-            .map(|(client, peer)| (peer.heard_at, *client))
-            .collect();
+        let is_idle = |peer: &ClientState| now.duration_since(peer.heard_at) >= self.limits.grace;
+        let idle = self.peers.iter().filter_map(|(client, peer)| {
+            let peer = peer.lock();
+            let is_one = !peer.is_evicted && is_idle(&peer) && is_meant(&peer);
+            is_one.then(|| (peer.heard_at, *client))
+        });
+        let mut idle: Vec<_> = idle.collect();
         idle.sort_unstable();
         idle.into_iter().map(|(_, client)| client).collect()
     }
@@ -272,21 +305,37 @@ impl Inner {
     /// Evicts a client. Its buffers count as free from now on.
     fn evict(&mut self, client: StoreClientId) -> bool {
         self.release(client);
-        let Some(peer) = self.peers.get_mut(&client) else {
+        let Some(peer) = self.peers.get(&client) else {
             return false;
         };
-        peer.is_evicted = true;
+        peer.lock().is_evicted = true;
         peer.ready.notify_one();
         true
     }
 
     fn release(&mut self, client: StoreClientId) {
-        let Some(peer) = self.peers.get_mut(&client) else {
+        let Some(peer) = self.peers.get(&client) else {
             return;
         };
-        let before = std::mem::take(&mut peer.buffered);
+        let before = std::mem::take(&mut peer.lock().buffered);
         self.buffered -= before;
         // Giving memory back is never refused.
         let _ = self.table.buffer(before, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_share_one_buffer_unless_it_is_large() {
+        let hub = Hub::new(StoreLimits::default());
+        let (one, other) = (hub.enter(), hub.enter());
+        one.give_back(Vec::with_capacity(FREE_BUFFER));
+        one.give_back(Vec::new());
+        one.give_back(Vec::with_capacity(FREE_BUFFER + 1));
+        let taken = other.spare().capacity();
+        assert_eq!((taken, one.spare().capacity()), (FREE_BUFFER, 0));
     }
 }
