@@ -109,12 +109,12 @@ fn journal(folder: &RunFolder, rank: usize, plan: &RunPlan, episodes: usize) -> 
         file.write_all(b"\n")
     };
     let world_size = plan.world_size;
-    write(&Line::Rank(RankStart {
+    write(&Line::Rank(Box::new(RankStart {
         rank,
         world_size,
         started: moment(0),
         ..RankStart::default()
-    }))?;
+    })))?;
     let mut second = 0;
     for (index, job) in plan.jobs.iter().enumerate().skip(rank).step_by(world_size) {
         let job_index = JobIndex(index);
@@ -147,13 +147,13 @@ fn journal(folder: &RunFolder, rank: usize, plan: &RunPlan, episodes: usize) -> 
                 second,
             ))))?;
         }
-        write(&Line::JobEnd(JobEnd {
+        write(&Line::JobEnd(Box::new(JobEnd {
             job_index,
             rank,
             wall_s: 100.0,
             ended: moment(second),
             ..JobEnd::default()
-        }))?;
+        })))?;
     }
     write(&Line::RankEnd(RankEnd {
         rank,

@@ -71,7 +71,7 @@ pub fn finished<'a>(
             {
                 *episodes.entry(episode.episode).or_default() |= episode.error.is_none();
             }
-            Line::JobEnd(end) if end.job_index == job.index => ends.push(end),
+            Line::JobEnd(end) if end.job_index == job.index => ends.push(&**end),
             Line::JobStart(start) if start.job_index == job.index => {
                 // The journal may come from another user; a job has at most this many episodes.
                 let this = start
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(of(("num_episodes", 4), &about), "pending, 3 done");
         assert_eq!(of(("num_episodes", 3), &about), "completed, 3 done");
         assert_eq!(of(("num_steps", 90), &about), "pending");
-        let end = Line::JobEnd(JobEnd::default());
+        let end = Line::JobEnd(Box::new(JobEnd::default()));
         let ended: Vec<_> = about.iter().copied().chain([&end]).collect();
         assert_eq!(of(("num_steps", 90), &ended), "completed, 3 done");
     }

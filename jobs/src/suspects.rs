@@ -120,10 +120,10 @@ mod tests {
     const JOB: JobIndex = JobIndex(0);
 
     fn life(restart: u32) -> Line {
-        Line::Rank(RankStart {
+        Line::Rank(Box::new(RankStart {
             restart,
             ..RankStart::default()
-        })
+        }))
     }
 
     fn began(episode: u64, alone: bool) -> Line {
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_has_ended_was_not_under_way() {
-        let job_end = Line::JobEnd(JobEnd::default());
+        let job_end = Line::JobEnd(Box::new(JobEnd::default()));
         assert_eq!(
             standing(&[life(0), began(0, false), job_end, life(1)])[0],
             Treatment::Usual

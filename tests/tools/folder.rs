@@ -124,7 +124,7 @@ impl Run {
     pub fn rank(&self, rank: usize, episodes: impl IntoIterator<Item = Episode>) -> &Self {
         let mut journal = Journal::open(&self.folder.journal(rank)).unwrap();
         let mut write = |line: Line| journal.append(&line).unwrap();
-        write(Line::Rank(RankStart {
+        write(Line::Rank(Box::new(RankStart {
             rank,
             world_size: 2,
             host: format!("node{rank}"),
@@ -132,7 +132,7 @@ impl Run {
             rounding: [("MKL_CBWR".to_owned(), "COMPATIBLE".to_owned())].into(),
             started: at(rank as u64),
             ..RankStart::default()
-        }));
+        })));
         let mut last = None;
         for episode in episodes {
             let job_index = episode.job_index;
@@ -147,13 +147,13 @@ impl Run {
             write(Line::Episode(Box::new(episode)));
         }
         if let Some(job_index) = last {
-            write(Line::JobEnd(JobEnd {
+            write(Line::JobEnd(Box::new(JobEnd {
                 job_index,
                 rank,
                 wall_s: 5.0,
                 ended: at(90),
                 ..JobEnd::default()
-            }));
+            })));
         }
         write(Line::RankEnd(RankEnd {
             rank,

@@ -15,7 +15,7 @@ use crate::placement::Share;
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line {
     /// A rank started or was restarted.
-    Rank(RankStart),
+    Rank(Box<RankStart>),
     /// A job began in a rank.
     JobStart(JobStart),
     /// An episode began.
@@ -25,7 +25,7 @@ pub enum Line {
     /// The process of an environment was lost.
     EnvLost(Box<EnvLost>),
     /// A job ended in a rank.
-    JobEnd(JobEnd),
+    JobEnd(Box<JobEnd>),
     /// A rank ended: it has nothing left to do, or cannot continue.
     RankEnd(RankEnd),
     /// The checksum of the files of a policy.

@@ -125,10 +125,16 @@ pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
 pub fn read_own(folder: &Path, accepted: &Accepted) -> io::Result<Vec<(PathBuf, Contents)>> {
     let files = files(folder)?.into_iter();
     files
-        .map(|path| {
-            read(&path, |line, text| is_own(line, text, accepted)).map(|contents| (path, contents))
-        })
+        .map(|path| read_one(&path, accepted).map(|contents| (path, contents)))
         .collect()
+}
+
+/// Like [`read_own`], of one journal.
+///
+/// # Errors
+/// Returns an error if the file cannot be read.
+pub fn read_one(path: &Path, accepted: &Accepted) -> io::Result<Contents> {
+    read(path, |line, text| is_own(line, text, accepted))
 }
 
 fn is_own(line: &Line, text: &[u8], accepted: &Accepted) -> bool {
@@ -281,7 +287,7 @@ pub fn first_rank(folder: &Path) -> io::Result<Option<RankStart>> {
         read_line(&mut BufReader::new(open_to_read(&path)?), &mut line)
             .map_err(|err| naming(&path, &err))?;
         if let Ok(Line::Rank(start)) = serde_json::from_slice(&line) {
-            return Ok(Some(start));
+            return Ok(Some(*start));
         }
     }
     Ok(None)

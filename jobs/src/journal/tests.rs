@@ -196,14 +196,14 @@ fn life() -> Vec<Line> {
         at: String::new(),
     };
     vec![
-        Line::Rank(RankStart::default()),
+        Line::Rank(Box::new(RankStart::default())),
         Line::PolicyFiles(files),
         Line::JobStart(JobStart::default()),
         Line::EpisodeStart(EpisodeStart::default()),
         episode(0),
         Line::EnvLost(Box::new(lost)),
         episode(1),
-        Line::JobEnd(JobEnd::default()),
+        Line::JobEnd(Box::new(JobEnd::default())),
         Line::RankEnd(RankEnd::default()),
     ]
 }
@@ -287,7 +287,9 @@ fn the_first_life_of_a_rank_is_found_without_reading_on() {
         rounding: [("MKL_CBWR".to_owned(), "COMPATIBLE".to_owned())].into(),
         ..RankStart::default()
     };
-    journal.append(&Line::Rank(start.clone())).unwrap();
+    journal
+        .append(&Line::Rank(Box::new(start.clone())))
+        .unwrap();
     journal.append(&episode(0)).unwrap();
     assert_eq!(first_rank(dir.path()).unwrap(), Some(start));
 }

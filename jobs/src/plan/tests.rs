@@ -129,7 +129,7 @@ fn a_run_in_which_nothing_has_finished_takes_corrected_jobs_and_loses_no_line() 
         env_steps: 7,
         ..JobEnd::default()
     };
-    write(&folder, &Line::JobEnd(failed));
+    write(&folder, &Line::JobEnd(Box::new(failed)));
     let notes = plan("2", 3).check(&folder, false).unwrap();
     assert_eq!(notes[0], "changed: a: seed --seed 1 → --seed 2");
     assert!(

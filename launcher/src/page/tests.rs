@@ -59,11 +59,11 @@ impl Site {
             page,
             _dir: dir,
         };
-        site.append(&[Line::Rank(RankStart {
+        site.append(&[Line::Rank(Box::new(RankStart {
             world_size: 1,
             started: "2026-11-21T10:00:00.000Z".to_owned(),
             ..RankStart::default()
-        })]);
+        }))]);
         site.solve(0);
         site
     }

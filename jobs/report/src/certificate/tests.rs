@@ -29,12 +29,12 @@ fn try_of(file: &Value, has: impl Fn(u64) -> bool) -> Result<Certificate, Refuse
     let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
     let plan = RunPlan::new(&args, file, 1, "2026-11-21T10:00:00.000Z".to_owned());
     let mut lines = vec![
-        Line::Rank(RankStart {
+        Line::Rank(Box::new(RankStart {
             host: "node1".to_owned(),
             cpu: Some("a CPU".to_owned()),
             versions: [("rrun".to_owned(), "0.1.0 (abc)".to_owned())].into(),
             ..RankStart::default()
-        }),
+        })),
         Line::PolicyFiles(PolicyFiles {
             policy_type: "torchscript".to_owned(),
             path: "x.pt".to_owned(),

@@ -53,14 +53,14 @@ impl Run {
     pub(crate) fn busy() -> Self {
         let run = Self::new();
         let start = |rank: usize| {
-            Line::Rank(RankStart {
+            Line::Rank(Box::new(RankStart {
                 rank,
                 world_size: 2,
                 host: format!("node{rank}"),
                 device: "cpu".to_owned(),
                 started: at(1),
                 ..RankStart::default()
-            })
+            }))
         };
         let broken = ended(0, 2, 20, None);
         let Line::Episode(mut broken) = broken else {
@@ -134,7 +134,7 @@ fn text(lines: &[Line]) -> Vec<u8> {
 }
 
 fn rank_start(rank: usize, restart: u32, second: u64) -> Line {
-    Line::Rank(RankStart {
+    Line::Rank(Box::new(RankStart {
         rank,
         restart,
         world_size: 2,
@@ -142,7 +142,7 @@ fn rank_start(rank: usize, restart: u32, second: u64) -> Line {
         device: "cpu".to_owned(),
         started: at(second),
         ..RankStart::default()
-    })
+    }))
 }
 
 fn job_start(job: usize, second: u64) -> Line {

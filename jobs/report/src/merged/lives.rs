@@ -120,7 +120,7 @@ impl Events {
         let before = other.before.unwrap_or(self.last);
         let event = match &other.line {
             Line::Rank(line) => LifeEvent::Start {
-                line: Box::new(line.clone()),
+                line: line.clone(),
                 before,
             },
             Line::RankEnd(line) => LifeEvent::End(line.clone()),

@@ -209,7 +209,7 @@ impl MergedState {
         };
         match line {
             Line::JobStart(start) => job.starts.push(start),
-            Line::JobEnd(end) => job.ends.push(end),
+            Line::JobEnd(end) => job.ends.push(*end),
             Line::EnvLost(lost) => job.losses.push((Moment::parse(&lost.at), place)),
             _ => {}
         }

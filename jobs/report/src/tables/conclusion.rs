@@ -328,10 +328,10 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
         let entry = json!({"name": "j0", "arena_env_args": {"environment": "e"}, "policy_type": "p", "num_steps": 9});
         let mut plan = plan(1);
         plan.jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
-        let end = Line::JobEnd(JobEnd {
+        let end = Line::JobEnd(Box::new(JobEnd {
             env_steps: 9,
             ..JobEnd::default()
-        });
+        }));
         let report = Report::new(&plan, &[start(0, "a.pt"), end], Context::default());
         let words = "ended before its first episode did, after 9 steps in all; num_episodes counts whole episodes";
         assert_eq!(conclusion(&report), format!("0 of 0 episodes\nj0: {words}"));

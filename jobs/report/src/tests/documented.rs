@@ -74,10 +74,10 @@ fn full() -> Report {
         launch: None,
     };
     let lines = [
-        Line::Rank(RankStart {
+        Line::Rank(Box::new(RankStart {
             gpu,
             ..RankStart::default()
-        }),
+        })),
         Line::JobStart(JobStart::default()),
         Line::EnvLost(Box::new(lost)),
         Line::PolicyFiles(files),

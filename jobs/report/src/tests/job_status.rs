@@ -9,11 +9,11 @@ fn a_failed_job_is_a_failure_with_its_reason_and_log() {
         unreachable!("the last line is an end")
     };
     lines.remove(5);
-    lines.push(Line::JobEnd(JobEnd {
+    lines.push(Line::JobEnd(Box::new(JobEnd {
         error: Some("no EGL".to_owned()),
         log: Some("logs/1.log".to_owned()),
-        ..end
-    }));
+        ..*end
+    })));
     let report = report(&lines);
     assert_eq!(
         (report.per_job[1].status, report.partial),
@@ -66,10 +66,10 @@ fn a_job_that_was_completed_before_is_not_expected_to_run() {
 #[test]
 fn a_job_that_failed_in_one_rank_and_went_well_in_another_is_completed() {
     let at = |line: Line, moment: &str| match line {
-        Line::JobEnd(end) => Line::JobEnd(JobEnd {
+        Line::JobEnd(end) => Line::JobEnd(Box::new(JobEnd {
             ended: moment.to_owned(),
-            ..end
-        }),
+            ..*end
+        })),
         other => other,
     };
     let mut lines = everything();

@@ -59,7 +59,7 @@ fn line(episode: Episode) -> Line {
 }
 
 fn end(job: usize, error: Option<&str>) -> Line {
-    Line::JobEnd(JobEnd {
+    Line::JobEnd(Box::new(JobEnd {
         job_index: JobIndex(job),
         rank: job,
         error: error.map(str::to_owned),
@@ -71,7 +71,7 @@ fn end(job: usize, error: Option<&str>) -> Line {
         sim_busy_s: 1.0,
         peak_rss_bytes: 1,
         ..JobEnd::default()
-    })
+    }))
 }
 
 fn everything() -> Vec<Line> {
@@ -374,10 +374,10 @@ fn a_plan_with_some_jobs_of_its_file_has_them_under_their_index_there() {
         rank: 1,
         ..JobStart::default()
     });
-    let begin = Line::Rank(RankStart {
+    let begin = Line::Rank(Box::new(RankStart {
         rank: 1,
         ..RankStart::default()
-    });
+    }));
     let lines = [
         begin,
         start,

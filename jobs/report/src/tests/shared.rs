@@ -35,13 +35,13 @@ fn ended(rank: usize, ranks: usize, at: &str, error: Option<&str>) -> Line {
         unreachable!("it is an end")
     };
     let ended = format!("2026-11-21T10:00:0{at}.000Z");
-    Line::JobEnd(JobEnd {
+    Line::JobEnd(Box::new(JobEnd {
         rank,
         share: share(rank, ranks),
         ended,
         wall_s: 2.0 + rank as f64,
-        ..end
-    })
+        ..*end
+    }))
 }
 
 /// Returns the episodes of one of two ranks: those of environments 0 and 1, or of 2 and 3.
@@ -141,10 +141,10 @@ fn a_failure_that_will_be_tried_again_is_none() {
     let Line::JobEnd(end) = ended(0, 2, "1", Some("boom")) else {
         unreachable!("it is an end")
     };
-    lines.push(Line::JobEnd(JobEnd {
+    lines.push(Line::JobEnd(Box::new(JobEnd {
         retried: true,
-        ..end
-    }));
+        ..*end
+    })));
     assert_eq!(status(&plan, &lines), Status::Running);
 }
 

@@ -35,12 +35,12 @@ fn episode(number: u64, second: u64) -> Line {
 }
 
 fn end(wall_s: f64) -> Line {
-    Line::JobEnd(JobEnd {
+    Line::JobEnd(Box::new(JobEnd {
         wall_s,
         peak_rss_bytes: 1000,
         peak_env_bytes: Some(500),
         ..JobEnd::default()
-    })
+    }))
 }
 
 fn run(folder: &str, job: Job, lines: Vec<Line>) -> EarlierRun {

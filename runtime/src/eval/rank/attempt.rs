@@ -80,7 +80,7 @@ impl Evaluation<'_> {
                 self.failed = Some(reason);
                 break;
             }
-            *history = self.history()?;
+            history.refresh(self.setup, &self.observers.progress)?;
         }
         beat.jobs_done += u64::from(!self.stop.asked());
         Ok(beat)
@@ -197,7 +197,7 @@ impl Evaluation<'_> {
             log: error.map(|_| folder.relative(&folder.log(rank))),
             ..self.job_end_line(attempt, totals, took)
         };
-        self.append(&Line::JobEnd(line))
+        self.append(&Line::JobEnd(Box::new(line)))
     }
 
     /// Returns the line of an attempt without an error.

@@ -1,6 +1,6 @@
 //! The history of a run: the journal lines that earlier attempts of any rank wrote.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use jobs::job::JobIndex;
@@ -14,7 +14,7 @@ use crate::eval::setup::rank_setup::RankSetup;
 /// The journal lines that earlier attempts of any rank wrote.
 #[derive(Debug, Default)]
 pub struct JournalHistory {
-    /// All lines of all journals.
+    /// The lines of all journals, see [`kept`].
     pub lines: Vec<Line>,
     /// Indices of the lines about each job.
     by_job: HashMap<JobIndex, Vec<usize>>,
@@ -37,16 +37,17 @@ impl JournalHistory {
         let RankSetup {
             folder, plan, env, ..
         } = setup;
-        let read = journal::read_own(&folder.journals(), &plan.accepted());
-        let journals = read.map_err(|err| RankError::Journals {
+        let journals_err = |err| RankError::Journals {
             folder: folder.journals(),
             err,
-        })?;
+        };
+        let accepted = plan.accepted();
         let of_launch: Vec<_> = (0..env.world_size)
             .map(|rank| folder.journal(rank))
             .collect();
         let mut history = Self::default();
-        for (path, contents) in journals {
+        for path in journal::files(&folder.journals()).map_err(journals_err)? {
+            let contents = journal::read_one(&path, &accepted).map_err(journals_err)?;
             history.suspects.add(&contents.lines);
             if env.rank == 0 {
                 // The torn line of a rank of this launch may be a line that is being written now.
@@ -61,6 +62,17 @@ impl JournalHistory {
         Ok(history)
     }
 
+    /// Reads all journals again. What was read before is dropped first, so that a long history is
+    /// never in memory twice.
+    ///
+    /// # Errors
+    /// Returns the errors of [`JournalHistory::read`].
+    pub fn refresh(&mut self, setup: &RankSetup, progress: &Progress) -> Result<(), RankError> {
+        *self = Self::default();
+        *self = Self::read(setup, progress)?;
+        Ok(())
+    }
+
     /// Adds the lines of one journal; `is_own` says that this rank writes it.
     fn add(&mut self, lines: Vec<Line>, launch: Option<&str>, is_own: bool) {
         let began = if is_own {
@@ -71,7 +83,7 @@ impl JournalHistory {
             named(&lines, launch).and_then(|first| started(&lines[first]))
         };
         self.began(began);
-        for line in lines {
+        for line in lines.into_iter().filter_map(kept) {
             if let Some(job) = line.job() {
                 self.by_job.entry(job).or_default().push(self.lines.len());
             }
@@ -96,6 +108,22 @@ impl JournalHistory {
             .flatten()
             .map(|at| &self.lines[*at])
             .collect()
+    }
+}
+
+/// Returns what a rank keeps of a line as long as it runs: nothing of the start of an episode, which
+/// only tells who is suspect, and of its end only what decides what is left to do.
+fn kept(line: Line) -> Option<Line> {
+    match line {
+        Line::EpisodeStart(_) => None,
+        Line::Episode(mut episode) => {
+            episode.job = String::new();
+            episode.language_instruction = String::new();
+            episode.metrics = BTreeMap::new();
+            (episode.video, episode.episode_video) = (None, None);
+            Some(Line::Episode(episode))
+        }
+        line => Some(line),
     }
 }
 
@@ -170,17 +198,19 @@ fn failed_for_good(launch: &[Line]) -> BTreeSet<JobIndex> {
 mod tests {
     use super::*;
     use jobs::journal::{JobEnd, RankStart};
+    use jobs::samples;
+    use serde_json::json;
 
     #[test]
     fn a_launch_began_with_the_first_of_its_ranks() {
         let mut history = JournalHistory::default();
         // Rank 1 was faster; rank 2 is of an earlier launch.
         for (launch, second) in [("b", 30), ("b", 20), ("a", 10)] {
-            let lines = [Line::Rank(RankStart {
+            let lines = [Line::Rank(Box::new(RankStart {
                 launch: Some(launch.to_owned()),
                 started: format!("2026-01-01T00:00:{second}.000Z"),
                 ..RankStart::default()
-            })];
+            }))];
             let first = named(&lines, Some("b"));
             history.began(first.and_then(|first| started(&lines[first])));
         }
@@ -190,17 +220,17 @@ mod tests {
     #[test]
     fn a_job_is_given_up_for_the_launch_in_which_it_failed() {
         let life = |restart| {
-            Line::Rank(RankStart {
+            Line::Rank(Box::new(RankStart {
                 restart,
                 ..RankStart::default()
-            })
+            }))
         };
         let failed = |retried| {
-            Line::JobEnd(JobEnd {
+            Line::JobEnd(Box::new(JobEnd {
                 error: Some("x".to_owned()),
                 retried,
                 ..JobEnd::default()
-            })
+            }))
         };
         let given_up = |lines: &[Line]| failed_for_good(this_launch(lines, None));
         let one = BTreeSet::from([JobIndex(0)]);
@@ -216,11 +246,11 @@ mod tests {
     fn a_launch_is_known_by_its_name_and_one_without_by_the_restarts() {
         let life = |restart, launch: &str| {
             let launch = Some(launch.to_owned());
-            Line::Rank(RankStart {
+            Line::Rank(Box::new(RankStart {
                 restart,
                 launch,
                 ..RankStart::default()
-            })
+            }))
         };
         let lines = [
             life(0, "a"),
@@ -232,5 +262,23 @@ mod tests {
         assert_eq!(this_launch(&lines[..4], Some("b")), &lines[1..4]);
         assert_eq!(this_launch(&lines, Some("c")), &lines[3..]);
         assert_eq!(this_launch(&lines[..3], None), &lines[1..3]);
+    }
+
+    #[test]
+    fn a_rank_keeps_little_of_a_long_history() {
+        let start = json!({"type": "episode_start", "job_index": 0, "episode": 1, "rank": 0,
+                           "env": 0, "started": ""});
+        let episode = Line::from(samples::episode(0, "a", 1));
+        let mut history = JournalHistory::default();
+        history.add(
+            vec![serde_json::from_value(start).unwrap(), episode],
+            None,
+            false,
+        );
+        let [line] = history.about(JobIndex(0))[..] else {
+            panic!("only the end is kept");
+        };
+        assert_eq!(jobs::progress::done([line])[&JobIndex(0)], [1]);
+        assert!(size_of_val(line) < 200, "{} bytes", size_of_val(line));
     }
 }

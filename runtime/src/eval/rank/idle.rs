@@ -48,9 +48,9 @@ impl IdleRank<'_, '_> {
     /// Reads the journals again.
     ///
     /// # Errors
-    /// Returns [`RankError::Journals`] if they cannot be read.
-    pub fn history(&self) -> Result<JournalHistory, RankError> {
-        JournalHistory::read(self.setup, &self.observers.progress)
+    /// Returns [`RankError::Journals`] if they cannot be read; the history is then empty.
+    pub fn refresh(&self, history: &mut JournalHistory) -> Result<(), RankError> {
+        history.refresh(self.setup, &self.observers.progress)
     }
 
     /// Tells the other ranks that all leases of a stage are done.

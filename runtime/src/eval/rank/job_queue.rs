@@ -160,7 +160,7 @@ impl JobQueue {
                 return Ok(None);
             }
             // This rank may have run parts of the same jobs in the stage before.
-            *history = idle.history()?;
+            idle.refresh(history)?;
             self.enter(stage + 1, &history.lines)?;
         }
     }
@@ -263,7 +263,7 @@ impl Leased {
             return Ok(None);
         };
         if claim.is_taken_over || self.begun.contains(&claim.job) {
-            *history = idle.history()?;
+            idle.refresh(history)?;
         }
         if claim.is_taken_over {
             idle.say(&format!(

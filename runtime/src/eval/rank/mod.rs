@@ -107,9 +107,9 @@ impl<'a> Evaluation<'a> {
     /// Returns a [`RankError`] if the store, the journal, the GPU or the report fails. The failure
     /// of a job is no error.
     pub fn run(&mut self) -> Result<ExitCode, RankError> {
-        self.append(&Line::Rank(self.start_line()))?;
+        self.append(&Line::Rank(Box::new(self.start_line())))?;
         let setup = self.setup;
-        let mut history = self.history()?;
+        let mut history = JournalHistory::read(setup, &self.observers.progress)?;
         self.announce(&history);
         if setup.env.rank == 0 {
             let (jobs, cache) = (&setup.plan.jobs, setup.folder.policy_files());
@@ -165,10 +165,6 @@ impl<'a> Evaluation<'a> {
             self.append(&line)?;
         }
         Ok(())
-    }
-
-    fn history(&self) -> Result<JournalHistory, RankError> {
-        JournalHistory::read(self.setup, &self.observers.progress)
     }
 
     /// Returns the first heartbeat of this rank, with its share of the work, and starts the

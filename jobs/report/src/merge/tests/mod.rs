@@ -138,11 +138,11 @@ impl InputRun {
 
     /// Returns the lines that a rank writes for some episodes.
     fn lines(&self, rank: usize, episodes: &[(&str, u64, u64)]) -> Vec<Line> {
-        let mut lines = vec![Line::Rank(RankStart {
+        let mut lines = vec![Line::Rank(Box::new(RankStart {
             rank,
             started: at(rank as u64),
             ..RankStart::default()
-        })];
+        }))];
         for (job, number, length) in episodes {
             let job_index = self.index(job);
             lines.push(Line::JobStart(JobStart {
@@ -158,13 +158,13 @@ impl InputRun {
             }));
             lines.push(self.episode(job, *number, *length));
             let log = Some("logs/rank0.log".to_owned());
-            lines.push(Line::JobEnd(JobEnd {
+            lines.push(Line::JobEnd(Box::new(JobEnd {
                 job_index,
                 rank,
                 log,
                 ended: at(30),
                 ..JobEnd::default()
-            }));
+            })));
         }
         lines.push(Line::RankEnd(RankEnd {
             rank,

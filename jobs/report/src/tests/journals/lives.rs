@@ -66,11 +66,11 @@ fn memory_of_policy_and_environments_is_apart_and_the_highest_counts() {
             wall_s: 10.0,
             ..end
         };
-        Line::JobEnd(JobEnd {
+        Line::JobEnd(Box::new(JobEnd {
             out_of_memory: 1,
             out_of_memory_batch: Some(4 - rank as u64),
             ..memory
-        })
+        }))
     };
     let first = JobEnd {
         gpu_busy: Some(0.25),

@@ -15,7 +15,7 @@ fn at(second: u64) -> String {
 }
 
 fn rank_start(rank: usize, restart: u32, second: u64) -> Line {
-    Line::Rank(RankStart {
+    Line::Rank(Box::new(RankStart {
         rank,
         world_size: 2,
         restart,
@@ -33,7 +33,7 @@ fn rank_start(rank: usize, restart: u32, second: u64) -> Line {
         device_reason: "LOCAL_RANK".to_owned(),
         started: at(second),
         ..RankStart::default()
-    })
+    }))
 }
 
 fn job_start(job: usize, rank: usize, second: u64) -> Line {
@@ -62,12 +62,12 @@ fn job_end(job: usize, rank: usize, second: u64) -> Line {
     let Line::JobEnd(end) = end(job, None) else {
         unreachable!("it is an end")
     };
-    Line::JobEnd(JobEnd {
+    Line::JobEnd(Box::new(JobEnd {
         rank,
         ended: at(second),
         peak_vram_bytes: Some(second),
-        ..end
-    })
+        ..*end
+    }))
 }
 
 fn rank_end(rank: usize, second: u64) -> Line {
