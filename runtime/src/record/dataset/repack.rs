@@ -14,6 +14,10 @@ use crate::record::dataset::hdf5_file::{BUILDING, DATA, open, reserve, sync};
 use crate::record::dataset::root_table;
 use crate::record::error::hdf5_reason;
 
+/// Number of demos that are copied before both files are closed and opened again. Until then, HDF5
+/// keeps what it knows of them: some 60 KB for each.
+const AT_ONCE: usize = 64;
+
 /// A file that is ready for more episodes.
 #[derive(Debug, Default)]
 pub(super) struct FreshFile {
@@ -48,8 +52,8 @@ pub(super) fn start(path: &Path, env_args: &str) -> Result<FreshFile, RecordErro
 
 /// Copies what can be read.
 fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<FreshFile, RecordError> {
-    let found = open(path, OpenMode::Read).and_then(|file| Ok((file.group(DATA)?, file)));
-    let (old, file) = match found {
+    let found = open(path, OpenMode::Read).and_then(|file| numbers(&file.group(DATA)?));
+    let numbers = match found {
         Ok(found) => found,
         Err(err) => {
             let mut fresh = empty(temporary, env_args)?;
@@ -72,9 +76,8 @@ fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<FreshFile, Re
     fs::File::create(temporary)
         .and_then(|_| reserve(temporary, size))
         .map_err(|err| RecordError::file(temporary, err))?;
-    let mut fresh = write(temporary, env_args, Some(&old))
+    let mut fresh = write(temporary, env_args, path, &numbers)
         .map_err(|err| RecordError::file(temporary, hdf5_reason(&err)))?;
-    drop((old, file));
     if fresh.is_incomplete {
         let aside = free_name(path, "damaged");
         fresh.warnings.push(format!(
@@ -87,43 +90,65 @@ fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<FreshFile, Re
 }
 
 fn empty(temporary: &Path, env_args: &str) -> Result<FreshFile, RecordError> {
-    write(temporary, env_args, None).map_err(|err| RecordError::file(temporary, hdf5_reason(&err)))
+    write(temporary, env_args, temporary, &[])
+        .map_err(|err| RecordError::file(temporary, hdf5_reason(&err)))
 }
 
-/// Creates the file with both groups and, in both, the complete demos of `old`.
-fn write(temporary: &Path, env_args: &str, old: Option<&Group>) -> hdf5::Result<FreshFile> {
+/// Creates the file with both groups and, in both, those of the demos of `old` that are complete.
+fn write(temporary: &Path, env_args: &str, old: &Path, numbers: &[u64]) -> hdf5::Result<FreshFile> {
     let file = open(temporary, OpenMode::Create)?;
-    let groups = [file.create_group(BUILDING)?, file.create_group(DATA)?];
+    for group in [BUILDING, DATA] {
+        file.create_group(group)?;
+    }
+    file.close()?;
     let mut fresh = FreshFile::default();
-    for number in old.map(numbers).transpose()?.unwrap_or_default() {
-        fresh.next = number + 1;
-        let name = format!("demo_{number}");
-        match copy(old, &groups[1], &name) {
-            Ok(rows) => {
-                file.link_hard(&format!("/{DATA}/{name}"), &format!("/{BUILDING}/{name}"))?;
-                fresh.total += rows;
-            }
-            Err(Skipped::Incomplete) => {}
-            Err(Skipped::Unreadable(err)) => {
-                fresh.warnings.push(format!(
-                    "`{name}` cannot be read and is left out: {}",
-                    hdf5_reason(&err)
-                ));
-                fresh.is_incomplete = true;
-                if groups[1].link_exists(&name) {
-                    groups[1].unlink(&name)?;
-                }
-            }
+    for part in numbers.chunks(AT_ONCE) {
+        let (from, to) = (
+            open(old, OpenMode::Read)?,
+            open(temporary, OpenMode::ReadWrite)?,
+        );
+        let (demos, copies) = (from.group(DATA)?, to.group(DATA)?);
+        for number in part {
+            fresh.take(*number, &demos, &copies)?;
         }
+        drop((demos, copies));
+        to.close()?;
     }
-    for group in &groups {
-        set_text(group, "env_args", env_args)?;
-        set(group, "total", fresh.total as i64)?;
+    let file = open(temporary, OpenMode::ReadWrite)?;
+    for group in [BUILDING, DATA] {
+        let group = file.group(group)?;
+        set_text(&group, "env_args", env_args)?;
+        set(&group, "total", fresh.total as i64)?;
     }
-    drop(groups);
     file.flush()?;
     file.close()?;
     Ok(fresh)
+}
+
+impl FreshFile {
+    /// Copies a demo if it is complete, and links the copy to both groups.
+    fn take(&mut self, number: u64, demos: &Group, copies: &Group) -> hdf5::Result<()> {
+        self.next = number + 1;
+        let name = format!("demo_{number}");
+        match copy(demos, copies, &name) {
+            Ok(rows) => {
+                copies.link_hard(&format!("/{DATA}/{name}"), &format!("/{BUILDING}/{name}"))?;
+                self.total += rows;
+            }
+            Err(Skipped::Incomplete) => {}
+            Err(Skipped::Unreadable(err)) => {
+                self.warnings.push(format!(
+                    "`{name}` cannot be read and is left out: {}",
+                    hdf5_reason(&err)
+                ));
+                self.is_incomplete = true;
+                if copies.link_exists(&name) {
+                    copies.unlink(&name)?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The reason why a demo is not copied.
@@ -135,8 +160,7 @@ enum Skipped {
 }
 
 /// Copies one demo and returns its number of rows.
-fn copy(old: Option<&Group>, new: &Group, name: &str) -> Result<u64, Skipped> {
-    let old = old.ok_or(Skipped::Incomplete)?;
+fn copy(old: &Group, new: &Group, name: &str) -> Result<u64, Skipped> {
     let demo = old.group(name).map_err(Skipped::Unreadable)?;
     let names = demo.attr_names().map_err(Skipped::Unreadable)?;
     if !names.iter().any(|name| name == "num_samples") {
