@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use c10d::{DistError, Store};
+use c10d::{DistError, Lookup, Store};
 
 /// Entries in one request.
 const AT_ONCE: usize = 1024;
@@ -20,15 +20,11 @@ const AT_ONCE: usize = 1024;
 const MOST: i64 = 1 << 20;
 
 /// What a list needs of a store.
-pub trait ListStore {
+pub trait ListStore: Lookup {
     /// See [`Store::add`].
     fn add(&self, key: &str, delta: i64) -> Result<i64, DistError>;
     /// See [`Store::set`].
     fn set(&self, key: &str, value: &[u8]) -> Result<(), DistError>;
-    /// See [`Store::check_all`].
-    fn check_all(&self, keys: &[String]) -> Result<bool, DistError>;
-    /// See [`Store::multi_get`].
-    fn multi_get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, DistError>;
 }
 
 impl ListStore for Store {
@@ -38,14 +34,6 @@ impl ListStore for Store {
 
     fn set(&self, key: &str, value: &[u8]) -> Result<(), DistError> {
         Self::set(self, key, value)
-    }
-
-    fn check_all(&self, keys: &[String]) -> Result<bool, DistError> {
-        Self::check_all(self, keys)
-    }
-
-    fn multi_get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, DistError> {
-        Self::multi_get(self, keys)
     }
 }
 
@@ -100,7 +88,7 @@ impl ListReader {
         Ok(())
     }
 
-    /// Reads the entries that are there, and halves `numbers` around those that are not.
+    /// Reads the entries that are there.
     fn take(
         &mut self,
         store: &impl ListStore,
@@ -109,17 +97,11 @@ impl ListReader {
     ) -> Result<(), DistError> {
         let key = |number: &i64| entry_key(self.name, *number);
         let keys: Vec<_> = numbers.iter().map(key).collect();
-        if !store.check_all(&keys)? {
-            if numbers.len() == 1 {
-                return Ok(());
+        for (number, entry) in numbers.iter().zip(store.find(&keys)?) {
+            if let Some(entry) = entry {
+                self.absent.remove(number);
+                on(entry);
             }
-            let (first, rest) = numbers.split_at(numbers.len() / 2);
-            self.take(store, first, on)?;
-            return self.take(store, rest, on);
-        }
-        for (number, entry) in numbers.iter().zip(store.multi_get(&keys)?) {
-            self.absent.remove(number);
-            on(entry);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use c10d::DistError;
+use c10d::{DistError, Lookup};
 
 use crate::eval::numbered_list::ListStore;
 
@@ -53,7 +53,9 @@ impl ListStore for CountingStore {
         values.insert(key.to_owned(), value.to_owned());
         Ok(())
     }
+}
 
+impl Lookup for CountingStore {
     fn check_all(&self, keys: &[String]) -> Result<bool, DistError> {
         self.count(keys.iter().map(String::len).sum());
         let values = self.values.borrow();
