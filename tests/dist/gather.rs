@@ -160,9 +160,10 @@ fn a_changed_piece_is_damage_and_named() {
 fn pieces_leave_the_store_with_the_report() {
     let server = serve();
     on_cpu(&join(server.port()), who(1, 2), b"part", PATIENCE).unwrap();
-    assert!(server.check("rrun/gather/run/0/part/1/0").unwrap());
+    let piece = || server.get("rrun/gather/run/0/part/1/0", PATIENCE).unwrap();
+    assert_eq!(piece(), b"part");
     on_cpu(&server, who(0, 2), b"0", PATIENCE).unwrap();
-    assert!(!server.check("rrun/gather/run/0/part/1/0").unwrap());
+    assert_eq!(piece(), b"");
 }
 
 #[test]

@@ -169,8 +169,8 @@ int rr_store_multi_get(StoreBox* store, const char* const* keys, const size_t* l
   });
 }
 
-int rr_store_wait(StoreBox* store, const char* key, size_t length, int64_t limit_ms) {
-  return guarded([&] { (*store)->wait({std::string(key, length)}, milliseconds(limit_ms)); });
+int rr_store_wait(StoreBox* store, const char* const* keys, const size_t* lengths, size_t count, int64_t limit_ms) {
+  return guarded([&] { (*store)->wait(names(keys, lengths, count), milliseconds(limit_ms)); });
 }
 
 int rr_store_delete(StoreBox* store, const char* key, size_t length, bool* existed) {

@@ -105,7 +105,12 @@ impl Store {
 
     /// Waits at most `deadline` until `key` has a value.
     pub fn wait(&self, key: &str, deadline: Duration) -> Result<(), DistError> {
-        Ok(self.handle.wait(key, deadline)?)
+        self.wait_all(&[key], deadline)
+    }
+
+    /// Waits at most `deadline` until all of these keys have a value.
+    pub fn wait_all<S: AsRef<str>>(&self, keys: &[S], deadline: Duration) -> Result<(), DistError> {
+        Ok(self.handle.wait(keys, deadline)?)
     }
 
     /// Removes `key`; returns whether it existed.
@@ -177,6 +182,17 @@ mod tests {
             [&b"one"[..], b"", b"\0three"]
         );
         assert!(server.multi_get(&[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_client_that_waits_for_many_keys_is_woken_by_the_last() {
+        let server = serve().prefix("a");
+        let keys = ["x", "y"].map(str::to_owned);
+        server.set("y", b"").unwrap();
+        let early = server.wait_all(&keys, Duration::from_millis(50));
+        assert!(early.unwrap_err().is_timeout());
+        server.set("x", b"").unwrap();
+        server.wait_all(&keys, WAIT).unwrap();
     }
 
     #[test]

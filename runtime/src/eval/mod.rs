@@ -20,6 +20,7 @@
 mod error;
 pub mod lease;
 mod monitor;
+mod numbered_list;
 mod program;
 mod rank;
 mod rollout;

@@ -81,7 +81,13 @@ unsafe extern "C" {
         to: *mut c_void,
         take: Take,
     ) -> c_int;
-    fn rr_store_wait(store: *mut RawStore, key: *const u8, len: usize, limit_ms: i64) -> c_int;
+    fn rr_store_wait(
+        store: *mut RawStore,
+        keys: *const *const u8,
+        lengths: *const usize,
+        count: usize,
+        limit_ms: i64,
+    ) -> c_int;
     fn rr_store_delete(
         store: *mut RawStore,
         key: *const u8,
@@ -257,9 +263,18 @@ impl StoreHandle {
         Ok(values)
     }
 
-    pub fn wait(&self, key: &str, limit: Duration) -> Result<(), CppException> {
-        // SAFETY: the key is a slice.
-        check(unsafe { rr_store_wait(self.0.as_ptr(), key.as_ptr(), key.len(), millis(limit)) })
+    pub fn wait<S: AsRef<str>>(&self, keys: &[S], limit: Duration) -> Result<(), CppException> {
+        let (keys, lengths) = parts(keys);
+        // SAFETY: the lists have as many pointers and lengths of slices as is said.
+        check(unsafe {
+            rr_store_wait(
+                self.0.as_ptr(),
+                keys.as_ptr(),
+                lengths.as_ptr(),
+                keys.len(),
+                millis(limit),
+            )
+        })
     }
 
     pub fn delete(&self, key: &str) -> Result<bool, CppException> {
@@ -271,8 +286,9 @@ impl StoreHandle {
 }
 
 /// Returns pointers to these keys, and their lengths.
-fn parts(keys: &[String]) -> (Vec<*const u8>, Vec<usize>) {
-    keys.iter().map(|key| (key.as_ptr(), key.len())).unzip()
+fn parts<S: AsRef<str>>(keys: &[S]) -> (Vec<*const u8>, Vec<usize>) {
+    let parts = |key: &S| (key.as_ref().as_ptr(), key.as_ref().len());
+    keys.iter().map(parts).unzip()
 }
 
 /// The callback that receives one of several values from the store.

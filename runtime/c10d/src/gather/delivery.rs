@@ -14,9 +14,11 @@ use std::time::Duration;
 /// Size of a piece in bytes: half of the server's maximum for one value (8 MiB, torch 2.11).
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Timeout for the pieces. They are present once the label is, so this only guards against a broken
-/// connection.
-const PIECE_WAIT: Duration = Duration::from_secs(10);
+/// Key that is set when rank 0 stops waiting for missing ranks.
+pub const CLOSED: &str = "closed";
+
+/// Timeout for a label that was just set: this only guards against a broken connection.
+const LABEL_WAIT: Duration = Duration::from_secs(10);
 
 /// The description of a rank's part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,56 +86,22 @@ pub fn deliver(
     store.set(&label_key(rank), label.to_string().as_bytes())?;
     // The server does not acknowledge writes, but handles requests in order: once it answers this
     // one, it has the values.
-    store.wait(&label_key(rank), PIECE_WAIT)
+    store.wait(&label_key(rank), LABEL_WAIT)
 }
 
-/// Waits at most `wait` for the label of `rank`; returns `None` if there is none or it cannot be
-/// parsed.
-pub fn label(store: &Store, rank: usize, wait: Duration) -> Result<Option<PartLabel>, DistError> {
-    match store.get(&label_key(rank), wait) {
-        Ok(text) => Ok(PartLabel::read(&text)),
-        Err(err) if err.is_timeout() => Ok(None),
-        Err(err) => Err(err),
-    }
-}
-
-/// Returns the label of `rank` if it is present now.
-pub fn label_now(store: &Store, rank: usize) -> Result<Option<PartLabel>, DistError> {
-    // This must not call `label` with a wait of zero, because a busy server would answer too late.
-    if store.check(&label_key(rank))? {
-        label(store, rank, PIECE_WAIT)
-    } else {
-        Ok(None)
-    }
-}
-
-/// Reads a complete part from the store; returns `None` if its bytes do not match the label.
-pub fn take(store: &Store, rank: usize, label: &PartLabel) -> Result<Option<Vec<u8>>, DistError> {
-    let mut part = Vec::new();
-    for i in 0..label.pieces {
-        match store.get(&piece_key(rank, i), PIECE_WAIT) {
-            Ok(piece) => part.extend(piece),
-            Err(err) if err.is_timeout() => return Ok(None),
-            Err(err) => return Err(err),
-        }
-    }
-    Ok(label.fits(&part).then_some(part))
-}
-
-/// Deletes the pieces of a part that has arrived.
-pub fn forget(store: &Store, rank: usize, label: &PartLabel) -> Result<(), DistError> {
-    for i in 0..label.pieces {
-        store.delete(&piece_key(rank, i))?;
-    }
-    Ok(())
-}
-
-fn piece_key(rank: usize, i: usize) -> String {
+/// Returns the key of a piece of a part.
+pub fn piece_key(rank: usize, i: usize) -> String {
     format!("part/{rank}/{i}")
 }
 
-fn label_key(rank: usize) -> String {
+/// Returns the key of the label of a part.
+pub fn label_key(rank: usize) -> String {
     format!("label/{rank}")
+}
+
+/// Returns the key that a rank sets in its last call after its delivery.
+pub fn left_key(rank: usize) -> String {
+    format!("left/{rank}")
 }
 
 /// Computes the CRC-32 of zip and Ethernet (polynomial 0xEDB88320, reflected).

@@ -9,6 +9,7 @@ use crate::store::Store;
 use std::time::Duration;
 use tch::Device;
 
+mod collection;
 mod delivery;
 mod protocol;
 mod result;

@@ -3,7 +3,7 @@
 //! ```text
 //! every rank   deliver to the store ─► CPU: done                                       ─► Gathered
 //!                                  └─► GPU: wait for rank 0's decision ─► all gather ─┘
-//! rank 0       wait for each label until the deadline ─► close ─► decision: nccl | store
+//! rank 0       wait for all labels until the deadline ─► close ─► decision: nccl | store
 //!              nccl and complete ─► parts of the collective     else ─► parts from the store
 //!              stay until the ranks that delivered have left
 //! ```
@@ -15,7 +15,8 @@
 use crate::cuda;
 use crate::deadline::{Deadline, within};
 use crate::error::DistError;
-use crate::gather::delivery::{self, PartLabel};
+use crate::gather::collection;
+use crate::gather::delivery::{self, CLOSED, PartLabel, left_key};
 use crate::gather::result::{Gathered, Participant, Route};
 use crate::group::ProcessGroup;
 use crate::store::Store;
@@ -36,9 +37,6 @@ const SEE_OFF: Duration = Duration::from_secs(5);
 
 /// Key of rank 0's decision: `nccl` or `store`.
 const WORD: &str = "word";
-
-/// Key that is set when rank 0 stops waiting for missing ranks.
-const CLOSED: &str = "closed";
 
 /// Returns how long a rank may continue after the deadline: to move bytes, to receive rank 0's
 /// decision, to run NCCL and to leave it.
@@ -151,7 +149,7 @@ impl Gathering {
 
     /// Runs the gather on rank 0.
     fn collect(&self, mine: Vec<u8>, own: PartLabel) -> Result<Gathered, DistError> {
-        let labels = self.labels(own)?;
+        let labels = collection::labels(&self.store, own, self.participant.world, self.until)?;
         let why_not = why_not_nccl(&labels);
         self.store
             .set(WORD, if why_not.is_none() { b"nccl" } else { b"store" })?;
@@ -162,7 +160,10 @@ impl Gathering {
                 .and_then(|parts| whole(parts, &labels))
             {
                 Ok(parts) => {
-                    self.clear_up(&labels)?;
+                    for (rank, label) in labels.iter().enumerate().skip(1) {
+                        collection::empty(&self.store, rank, label)?;
+                    }
+                    self.see_off(&labels);
                     return Ok(Gathered {
                         parts,
                         route: Route::Nccl,
@@ -174,7 +175,8 @@ impl Gathering {
         } else if self.device.is_cuda() {
             notes.extend(why_not.map(|reason| format!("NCCL was not used: {reason}")));
         }
-        let parts = self.parts(mine, &labels)?;
+        let parts = collection::parts(&self.store, mine, &labels)?;
+        self.see_off(&labels);
         notes.extend(absent(&labels, &parts));
         Ok(Gathered {
             parts,
@@ -183,56 +185,8 @@ impl Gathering {
         })
     }
 
-    /// Returns the labels that arrive by the deadline, by rank.
-    ///
-    /// A late rank learns from the key `closed` that it may be missing from the report: a rank that
-    /// does not find the key is in the report.
-    fn labels(&self, own: PartLabel) -> Result<Vec<Option<PartLabel>>, DistError> {
-        let mut labels = vec![Some(own)];
-        for rank in 1..self.participant.world {
-            labels.push(delivery::label(&self.store, rank, self.until.left())?);
-        }
-        if labels.contains(&None) {
-            self.store.set(CLOSED, b"")?;
-        }
-        for (rank, label) in labels
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, label)| label.is_none())
-        {
-            *label = delivery::label_now(&self.store, rank)?;
-        }
-        Ok(labels)
-    }
-
-    fn parts(
-        &self,
-        mine: Vec<u8>,
-        labels: &[Option<PartLabel>],
-    ) -> Result<Vec<Option<Vec<u8>>>, DistError> {
-        let mut parts = vec![Some(mine)];
-        for (rank, label) in labels.iter().enumerate().skip(1) {
-            let part = label
-                .as_ref()
-                .map(|label| delivery::take(&self.store, rank, label))
-                .transpose()?;
-            parts.push(part.flatten());
-        }
-        self.clear_up(labels)?;
-        Ok(parts)
-    }
-
-    /// Deletes the parts from the store, and waits until the ranks that delivered no longer need
-    /// it.
-    fn clear_up(&self, labels: &[Option<PartLabel>]) -> Result<(), DistError> {
-        let until = Deadline::after(SEE_OFF);
-        for (rank, label) in labels.iter().enumerate().skip(1) {
-            let Some(label) = label else { continue };
-            delivery::forget(&self.store, rank, label)?;
-            // The report already has the part of a rank that died after its delivery.
-            drop(self.store.wait(&left_key(rank), until.left()));
-        }
-        Ok(())
+    fn see_off(&self, labels: &[Option<PartLabel>]) {
+        collection::see_off(&self.store, labels, Deadline::after(SEE_OFF));
     }
 
     /// Returns all parts by rank, or the reason why NCCL did not deliver them in time.
@@ -260,11 +214,6 @@ impl Gathering {
         );
         outcome
     }
-}
-
-/// Returns the key that a rank sets in its last call after its delivery.
-fn left_key(rank: usize) -> String {
-    format!("left/{rank}")
 }
 
 fn why_not_nccl(labels: &[Option<PartLabel>]) -> Option<String> {
