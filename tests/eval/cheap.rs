@@ -75,7 +75,7 @@ fn an_episode_whose_reset_always_kills_its_simulator_costs_no_other() {
 
 #[test]
 fn an_episode_whose_reset_kills_the_rank_is_found_and_given_up() {
-    let kwargs = json!({"fault": "kill parent", "at": 0, "of": seed(9)});
+    let kwargs = json!({"fault": "kill rank", "at": 0, "of": seed(9)});
     let eval = cheap(json!({"env_kwargs": kwargs}), 12).launcher_words(&["--max-restarts", "4"]);
     eval.run()
         .fails_with(1)

@@ -180,7 +180,7 @@ pub fn seed(episode: u64) -> u64 {
 fn an_episode_that_kills_its_rank_is_found_and_given_up() {
     let undisturbed = Eval::new(&[toy(json!({}))]);
     undisturbed.run().succeeds();
-    let kwargs = json!({"fault": "kill parent", "at": 3, "of": seed(5)});
+    let kwargs = json!({"fault": "kill rank", "at": 3, "of": seed(5)});
     let eval =
         Eval::new(&[toy(json!({"env_kwargs": kwargs}))]).launcher_words(&["--max-restarts", "4"]);
     eval.run()
@@ -224,7 +224,9 @@ fn a_killed_rank_takes_its_simulators_along() {
     let args = json!({"env_kwargs": {"fault": "hang", "at": 2}, "env": {"RRUN_MARK": mark}});
     let eval = Eval::new(&[toy(args)]).launcher_words(&["--max-restarts", "0"]);
     let running = eval.start();
-    wait_until("four simulators", || marked(&mark) == 4);
+    wait_until("four simulators and their fork server", || {
+        marked(&mark) == 5
+    });
     signal(running.ranks()[0], "KILL");
     wait_until("their end", || marked(&mark) == 0);
     running.wait().fails_with(1);

@@ -79,6 +79,12 @@ pub const PYTHON_ARGUMENTS: &[Setting] = &[
         "copies in one process",
     ),
     Setting::new(
+        "start_method",
+        ValueKind::Text,
+        "forkserver",
+        "forkserver: processes share their imports; spawn: each has an interpreter of its own",
+    ),
+    Setting::new(
         "control_hz",
         ValueKind::Count,
         "render_fps of the environment, else 20",

@@ -17,6 +17,7 @@ use crate::clock::{now, timespec};
 use crate::env::display::{START_LIMIT, VirtualDisplay};
 use crate::env::python::args::DisplayChoice;
 use crate::env::python::child::{CLOSE_LIMIT, Child};
+use crate::env::python::fork_server::ServerEvent;
 use crate::env::python::hello::Hello;
 use crate::env::python::host::{Host, HostSettings, ProcessEvent, ReadyDescriptor};
 use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, Render};
@@ -177,10 +178,28 @@ impl Bridge {
             self.children
                 .push(Child::new(index, &share.envs, share.gpu, now()));
         }
+        self.host.start_servers(shares);
         self.children
             .iter_mut()
             .for_each(|child| child.start(&mut self.host, now()));
         Ok(())
+    }
+
+    /// Tells the children that wait for a fork server what it does.
+    fn on_server(&mut self, event: &ServerEvent) {
+        let waiting = self
+            .children
+            .iter_mut()
+            .filter(|child| child.awaits_server());
+        match event {
+            ServerEvent::None => {}
+            ServerEvent::Stage(stage) => {
+                waiting.for_each(|child| child.on_server_stage(stage, now()));
+            }
+            ServerEvent::Ready | ServerEvent::Over(_) => {
+                waiting.for_each(|child| child.start(&mut self.host, now()));
+            }
+        }
     }
 
     /// Returns the X display for the processes, and starts it if necessary.
@@ -252,6 +271,9 @@ impl Bridge {
         else {
             return;
         };
+        if let Some(event) = self.host.on_server(process, ready) {
+            return self.on_server(&event);
+        }
         let child = owner.and_then(|index| self.children.get_mut(index));
         match (
             child.filter(|child| child.process_id() == Some(process)),
@@ -304,20 +326,19 @@ impl Bridge {
         self.children
             .iter_mut()
             .for_each(|child| child.shut(&mut self.host, now()));
-        let is_left = |bridge: &Self| {
-            bridge.host.mourns()
-                || bridge
-                    .children
-                    .iter()
-                    .any(|child| child.process_id().is_some())
-        };
         // Twice the limit: once to close, once to die. A process that hangs in a driver even then
         // is left to the kernel.
-        while is_left(self)
-            && self
+        let is_over = |bridge: &Self| {
+            bridge
                 .closing
-                .is_some_and(|since| now() < since + 2 * CLOSE_LIMIT)
-        {
+                .is_none_or(|since| now() >= since + 2 * CLOSE_LIMIT)
+        };
+        let has_process = |child: &Child| child.process_id().is_some();
+        while self.children.iter().any(has_process) && !is_over(self) {
+            self.turn();
+        }
+        self.host.end_servers();
+        while self.host.mourns() && !is_over(self) {
             self.turn();
         }
         self.display = None;

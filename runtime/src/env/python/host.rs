@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 
 use crate::clock::now;
 use crate::env::python::args::PythonSettings;
+use crate::env::python::bridge::ProcessShare;
+use crate::env::python::child::MOST_STAGES;
+use crate::env::python::fork_server::{self, ForkServer, ServerEvent, StartMethod};
 use crate::env::python::hello::Hello;
 use crate::env::python::process::PythonProcess;
 use crate::env::python::rounds::Rounds;
-use crate::env::python::variables::{Placeholders, ProcessPlace, pci, variables};
+use crate::env::python::variables::{Placeholders, ProcessPlace, Variable, pci, variables};
 use crate::env::{Answer, AnswerBatch, Answers, EnvError, EnvIndex};
 
 /// The worker's Python modules, in the order of their dependencies.
@@ -38,7 +41,7 @@ const MODULES: &[(&str, &str)] = &[
 pub enum ReadyDescriptor {
     /// The socket has a packet.
     Socket,
-    /// The process has ended.
+    /// The process has ended, or the PID of a forked one is there.
     Ended,
     /// The process has written output.
     Output,
@@ -104,6 +107,7 @@ pub struct Host {
     pub buffer: Vec<u8>,
     epoll: Arc<OwnedFd>,
     owners: BTreeMap<u64, usize>,
+    servers: Vec<ForkServer>,
     dying: Vec<PythonProcess>,
     next_id: u64,
 }
@@ -121,6 +125,7 @@ impl Host {
             buffer: Vec::new(),
             epoll,
             owners: BTreeMap::new(),
+            servers: Vec::new(),
             dying: Vec::new(),
             next_id: 0,
         }
@@ -154,13 +159,95 @@ impl Host {
         }
     }
 
-    /// Starts the process of child `owner` and sends it its configuration.
+    /// Starts a fork server for processes with the same variables, if there are two or more. One
+    /// that cannot be started is done without.
+    pub fn start_servers(&mut self, shares: &[ProcessShare]) {
+        if self.terms.settings.start_method == StartMethod::Spawn {
+            return;
+        }
+        let all: Vec<_> = shares
+            .iter()
+            .map(|share| self.variables(&share.envs, share.gpu))
+            .collect();
+        for (index, set) in all.iter().enumerate() {
+            if !all[..index].contains(set) && all[index + 1..].contains(set) {
+                if let Err(err) = self.start_server(set.clone()) {
+                    tracing::debug!(target: "env", "no fork server: {err}");
+                }
+            }
+        }
+    }
+
+    fn start_server(&mut self, variables: Vec<Variable>) -> io::Result<()> {
+        let settings = &self.terms.settings;
+        // The label is longer than those of the processes, which are written over it.
+        let label = format!(
+            "rrun-env job={} rank={} fork server of the environments",
+            self.terms.job, self.terms.rank
+        );
+        let modules: Vec<_> = MODULES
+            .iter()
+            .copied()
+            .chain([fork_server::MODULE])
+            .collect();
+        let config = json!({
+            "modules": modules,
+            "environment": settings.environment,
+            "imports": settings.imports,
+        });
+        let stages = MOST_STAGES + settings.imports.len();
+        let id = self.next_id;
+        let server = ForkServer::start(id, &settings.python, &label, variables, config, stages)?;
+        self.next_id += 1;
+        if let Err(err) = self.watch_process(&server.process) {
+            self.bury(server.process);
+            return Err(err);
+        }
+        self.servers.push(server);
+        Ok(())
+    }
+
+    /// Handles an event of a fork server; `None` if the process is none.
+    pub fn on_server(&mut self, process: u64, ready: ReadyDescriptor) -> Option<ServerEvent> {
+        let is_it = |server: &ForkServer| server.process.id == process;
+        let index = self.servers.iter().position(is_it)?;
+        let server = &mut self.servers[index];
+        let event = server.on(ready, &mut self.buffer);
+        let (lines, more) = server.process.listen();
+        for line in lines {
+            tracing::debug!(target: "env", "fork server: {line}");
+        }
+        if let ServerEvent::Over(reason) = &event {
+            tracing::debug!(target: "env", "the fork server is not used: {reason}");
+            let server = self.servers.remove(index);
+            self.bury(server.process);
+        } else if !more {
+            self.ignore(&self.servers[index].process.output);
+        }
+        Some(event)
+    }
+
+    /// Returns the process that imports for those that wait for it.
+    pub fn importing(&self) -> Option<&PythonProcess> {
+        let server = self.servers.iter().find(|server| !server.is_ready)?;
+        Some(&server.process)
+    }
+
+    /// Ends the fork servers, and with them the processes that they have forked.
+    pub fn end_servers(&mut self) {
+        while let Some(server) = self.servers.pop() {
+            self.bury(server.process);
+        }
+    }
+
+    /// Starts the process of child `owner` and sends it its configuration; `None` if its fork
+    /// server is not ready yet.
     pub fn start(
         &mut self,
         owner: usize,
         envs: &[EnvIndex],
         gpu: Option<u32>,
-    ) -> io::Result<PythonProcess> {
+    ) -> io::Result<Option<PythonProcess>> {
         let (first, last) = (
             envs.first().map_or(0, |env| env.0),
             envs.last().map_or(0, |env| env.0),
@@ -169,8 +256,34 @@ impl Host {
             "rrun-env job={} rank={} envs={first}-{last}",
             self.terms.job, self.terms.rank
         );
-        let settings = &self.terms.settings;
-        let given: Vec<_> = settings
+        let set = self.variables(envs, gpu);
+        let (id, python) = (self.next_id, &self.terms.settings.python);
+        let server = self.servers.iter().find(|server| server.variables == set);
+        let forked = match server {
+            Some(server) if !server.is_ready => return Ok(None),
+            Some(server) => PythonProcess::fork(id, &server.process, &label).ok(),
+            None => None,
+        };
+        let modules = if forked.is_some() { &[] } else { MODULES };
+        let process = match forked {
+            Some(process) => process,
+            None => PythonProcess::start(id, python, &label, &set)?,
+        };
+        self.next_id += 1;
+        if let Err(err) = self.introduce(&process, modules, envs, gpu) {
+            self.bury(process);
+            return Err(err);
+        }
+        self.owners.insert(process.id, owner);
+        Ok(Some(process))
+    }
+
+    /// Returns the environment variables of a process.
+    fn variables(&self, envs: &[EnvIndex], gpu: Option<u32>) -> Vec<Variable> {
+        let first = envs.first().map_or(0, |env| env.0);
+        let given: Vec<_> = self
+            .terms
+            .settings
             .variables
             .iter()
             .map(|entry| self.numbers(first, gpu).fill_variable(entry))
@@ -183,15 +296,7 @@ impl Host {
             cores: self.terms.cores,
             processes: self.terms.processes,
         };
-        let set = variables(&place, &given, |name| std::env::var_os(name).is_some());
-        let process = PythonProcess::start(self.next_id, &settings.python, &label, &set)?;
-        self.next_id += 1;
-        if let Err(err) = self.introduce(&process, envs, gpu) {
-            self.bury(process);
-            return Err(err);
-        }
-        self.owners.insert(process.id, owner);
-        Ok(process)
+        variables(&place, &given, |name| std::env::var_os(name).is_some())
     }
 
     /// Returns the values of the placeholders of a copy.
@@ -207,13 +312,14 @@ impl Host {
     fn introduce(
         &self,
         process: &PythonProcess,
+        modules: &[(&str, &str)],
         envs: &[EnvIndex],
         gpu: Option<u32>,
     ) -> io::Result<()> {
         let settings = &self.terms.settings;
         let kwargs = Value::from(settings.env_kwargs.clone());
         let config = json!({
-            "modules": MODULES,
+            "modules": modules,
             "memory_fd": process.memfd.as_raw_fd(),
             "envs": envs.iter().map(|env| env.0).collect::<Vec<_>>(),
             "environment": settings.environment,
@@ -234,8 +340,12 @@ impl Host {
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
             Err(err) => return Err(err.into()),
         }
+        self.watch_process(process)
+    }
+
+    fn watch_process(&self, process: &PythonProcess) -> io::Result<()> {
         self.watch(&process.socket, process.id * 4)?;
-        self.watch(&process.pidfd, process.id * 4 + 1)?;
+        self.watch(&process.exit, process.id * 4 + 1)?;
         self.watch(&process.output, process.id * 4 + 2)
     }
 
@@ -271,7 +381,7 @@ impl Host {
         self.owners.remove(&process.id);
         self.ignore(&process.socket);
         self.ignore(&process.output);
-        if process.reap().is_none() {
+        if !process.reap() {
             self.dying.push(process);
         }
     }
@@ -279,7 +389,7 @@ impl Host {
     /// Reaps a killed process that has ended.
     pub fn reap(&mut self, id: u64) {
         self.dying
-            .retain_mut(|process| process.id != id || process.reap().is_none());
+            .retain_mut(|process| process.id != id || !process.reap());
     }
 
     /// Returns whether any process has not been reaped yet.

@@ -6,7 +6,8 @@
 //!                        └────── shared memory ─────┘   actions in, state and images out
 //! ```
 //!
-//! A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Each observation is
+//! Two or more processes are forked by a process that has imported the environment
+//! (`fork_server`). A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Each observation is
 //! copied out of shared memory once, because the process may write there at any moment
 //! (`shm`). A process that dies, hangs or raises loses the episodes of its copies
 //! ([`EnvError::Lost`]), and the next reset starts another. An invalid value ends one episode
@@ -30,6 +31,8 @@ pub(crate) mod args;
 mod bridge;
 mod child;
 mod copy;
+mod end;
+mod fork_server;
 mod hello;
 mod host;
 mod last_lines;

@@ -1,19 +1,21 @@
 //! One Python process, of a simulator or of a policy: its command line, its socket, its output and
 //! its exit.
 
-use std::io::{self, PipeReader, Read as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::process::ExitStatusExt as _;
+use std::io::{self, IoSlice, PipeReader, PipeWriter, Read as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, recv, send, sendmsg, socketpair,
 };
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::Signal;
 
+use crate::env::python::end::ProcessEnd;
 use crate::env::python::last_lines::LastLines;
 use crate::env::python::message::{Malformed, Packet};
 use crate::env::python::pre_exec;
@@ -32,16 +34,51 @@ pub struct PythonProcess {
     pub id: u64,
     /// Socket for commands and answers.
     pub socket: OwnedFd,
-    /// Readable after the process has ended, even if another process keeps its pipes open.
-    pub pidfd: OwnedFd,
+    /// Readable after the process has ended, even if another process keeps its pipes open. Of a
+    /// process that a fork server has started, it is also readable when its PID is there:
+    /// [`PythonProcess::has_ended`].
+    pub exit: OwnedFd,
     /// Its stdout and stderr.
     pub output: PipeReader,
     /// Shared memory, which has no size yet.
     pub memfd: Arc<OwnedFd>,
     /// The last lines of `output`.
     pub lines: LastLines,
-    child: Child,
-    group: Pid,
+    end: ProcessEnd,
+}
+
+/// The descriptors of a process that is about to be started.
+struct Descriptors {
+    /// This side's end of the socket.
+    socket: OwnedFd,
+    /// The process's end of the socket.
+    theirs: OwnedFd,
+    memfd: OwnedFd,
+    output: PipeReader,
+    /// Where the process writes its output.
+    input: PipeWriter,
+}
+
+impl Descriptors {
+    fn new() -> io::Result<Self> {
+        let (socket, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        ioctl_fionbio(&socket, true)?;
+        let memfd = shm::create()?;
+        let (output, input) = io::pipe()?;
+        ioctl_fionbio(&output, true)?;
+        Ok(Self {
+            socket,
+            theirs,
+            memfd,
+            output,
+            input,
+        })
+    }
 }
 
 /// The result of receiving from the socket.
@@ -62,17 +99,13 @@ impl PythonProcess {
     /// # Errors
     /// Returns the system's error, without the name of the program.
     pub fn start(id: u64, python: &Path, label: &str, variables: &[Variable]) -> io::Result<Self> {
-        let pair = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        let (socket, theirs) = pair;
-        ioctl_fionbio(&socket, true)?;
-        let memfd = Arc::new(shm::create()?);
-        let (output, input) = io::pipe()?;
-        ioctl_fionbio(&output, true)?;
+        let Descriptors {
+            socket,
+            theirs,
+            memfd,
+            output,
+            input,
+        } = Descriptors::new()?;
         let mut command = Command::new(python);
         command.args([
             "-u",
@@ -96,30 +129,53 @@ impl PythonProcess {
             Signal::KILL,
             &[theirs.as_raw_fd(), memfd.as_raw_fd()],
         );
-        let mut child = command.spawn()?;
-        let group = i32::try_from(child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or(io::ErrorKind::InvalidData)?;
-        let pidfd = pidfd_open(group, PidfdFlags::empty()).inspect_err(|_| {
-            // Kernels before 5.3 have no pidfds; the child must not outlive this error.
-            child.kill().and_then(|()| child.wait()).ok();
-        })?;
+        let child = command.spawn()?;
+        let (end, exit) = ProcessEnd::of_child(child)?;
         Ok(Self {
             id,
             socket,
-            pidfd,
+            exit,
             output,
-            memfd,
+            memfd: Arc::new(memfd),
             lines: LastLines::default(),
-            child,
-            group,
+            end,
         })
     }
 
-    /// Returns the PID.
+    /// Asks a fork server for a process with a label for `ps`. It dies with the server.
+    ///
+    /// # Errors
+    /// Returns the system's error if the server cannot be asked.
+    pub fn fork(id: u64, server: &Self, label: &str) -> io::Result<Self> {
+        let Descriptors {
+            socket,
+            theirs,
+            memfd,
+            output,
+            input,
+        } = Descriptors::new()?;
+        let (exit, status) = io::pipe()?;
+        ioctl_fionbio(&exit, true)?;
+        let given = [theirs.as_fd(), memfd.as_fd(), input.as_fd(), status.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&given));
+        let text = [IoSlice::new(label.as_bytes())];
+        sendmsg(&server.socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(Self {
+            id,
+            socket,
+            exit: exit.into(),
+            output,
+            memfd: Arc::new(memfd),
+            lines: LastLines::default(),
+            end: ProcessEnd::of_forked(),
+        })
+    }
+
+    /// Returns the PID; 0 if a fork server has not told it yet.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.end.pid()
     }
 
     /// Sends a packet.
@@ -164,43 +220,24 @@ impl PythonProcess {
         (ended, true)
     }
 
-    /// Kills the process and everything it started. It has not been reaped, so the number is still
-    /// that of its group.
-    pub fn kill(&self) {
-        kill_process_group(self.group, Signal::KILL).ok();
+    /// Returns whether the process has ended, when `exit` is readable.
+    pub fn has_ended(&mut self) -> bool {
+        self.end.has_ended(&self.exit)
     }
 
-    /// Reaps the process if it has ended, and returns its exit status.
-    pub fn reap(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
+    /// Kills the process and everything it started. It has not been reaped, so the number is still
+    /// that of its group.
+    pub fn kill(&mut self) {
+        self.end.kill(&self.exit);
+    }
+
+    /// Reaps the process if it has ended; returns whether it has.
+    pub fn reap(&mut self) -> bool {
+        self.end.reap(&self.exit)
     }
 
     /// Returns how the process ended, as text, without reaping it; see [`PythonProcess::reap`].
     pub fn ending(&self) -> String {
-        use rustix::process::{WaitId, WaitIdOptions, waitid};
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        match waitid(WaitId::Pid(self.group), options) {
-            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
-                (Some(code), _) => format!("exited with code {code}"),
-                (None, Some(signal)) => format!("was killed by {}", signal_name(signal)),
-                (None, None) => "ended".to_owned(),
-            },
-            _ => "closed its connection".to_owned(),
-        }
+        self.end.describe()
     }
-}
-
-fn signal_name(number: i32) -> String {
-    let name = match number {
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGILL => "SIGILL",
-        libc::SIGINT => "SIGINT",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGTERM => "SIGTERM",
-        _ => return ExitStatus::from_raw(number).to_string(),
-    };
-    name.to_owned()
 }

@@ -170,7 +170,7 @@ impl WorkerLink {
     fn wait(&mut self, limit: Duration) {
         let mut ready = vec![
             PollFd::new(&self.process.socket, PollFlags::IN),
-            PollFd::new(&self.process.pidfd, PollFlags::IN),
+            PollFd::new(&self.process.exit, PollFlags::IN),
         ];
         if self.has_output {
             ready.push(PollFd::new(&self.process.output, PollFlags::IN));
@@ -196,7 +196,7 @@ impl WorkerLink {
 
     /// Returns whether the process ends within `limit`.
     pub(super) fn is_over(&self, limit: Duration) -> bool {
-        let mut ready = [PollFd::new(&self.process.pidfd, PollFlags::IN)];
+        let mut ready = [PollFd::new(&self.process.exit, PollFlags::IN)];
         poll(&mut ready, Some(&timespec(limit))).is_ok_and(|count| count > 0)
     }
 

@@ -8,6 +8,7 @@ use jobs::known::fields::{ARENAS, PYTHON};
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;
+use crate::env::python::fork_server::StartMethod;
 use crate::env::python::mapping;
 use crate::env::python::refusal::{refuse, unknown};
 use crate::env::python::variables::{Variable, read_variable};
@@ -52,6 +53,8 @@ pub struct PythonSettings {
     pub end_on_success: bool,
     /// Whether the factory returns a VectorEnv; `None` means that its result decides.
     pub vector: Option<bool>,
+    /// How the processes are started.
+    pub start_method: StartMethod,
     /// Names of fields without effect.
     pub ignored: Vec<String>,
 }
@@ -100,6 +103,7 @@ impl PythonSettings {
             clip_actions: fields.boolean("clip_actions")?.unwrap_or(false),
             end_on_success: fields.boolean("end_on_success")?.unwrap_or(false),
             vector: fields.boolean("vector")?,
+            start_method: fields.start_method("start_method")?,
             ignored: job
                 .env_args
                 .keys()
@@ -329,6 +333,16 @@ impl<'a> PythonFields<'a> {
                 .map_err(|reason| refuse(&format!("{field}.{name}"), &value, &reason.to_string()))
         });
         read.collect()
+    }
+
+    fn start_method(&self, field: &str) -> Result<StartMethod, EnvError> {
+        let convert = |value: &Value| match value.as_str()? {
+            "forkserver" => Some(StartMethod::ForkServer),
+            "spawn" => Some(StartMethod::Spawn),
+            _ => None,
+        };
+        let read = self.read(field, "expected `forkserver` or `spawn`", convert)?;
+        Ok(read.unwrap_or(StartMethod::ForkServer))
     }
 
     fn display(&self, field: &str) -> Result<DisplayChoice, EnvError> {

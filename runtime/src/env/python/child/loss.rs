@@ -41,7 +41,7 @@ impl Child {
         match &self.state {
             ChildState::Closing => {
                 // The exit of the process arrives as an event.
-                self.process.iter().for_each(PythonProcess::kill);
+                self.process.iter_mut().for_each(PythonProcess::kill);
                 self.since = now + host.terms.stall_timeout;
             }
             _ if self.ended.is_some() => self.lose("closed its connection", host),
@@ -80,10 +80,15 @@ impl Child {
             reason: format!("the simulator {reason}; {doing}; rank {rank}, job `{job}`"),
             stderr: Vec::new(),
         };
-        if let Some(process) = self.process.take() {
+        if let Some(mut process) = self.process.take() {
+            // A forked process may have had no event yet that tells its PID.
+            process.has_ended();
             loss.reason += &format!(", process {}", process.pid());
             loss.stderr = process.lines.all();
             host.bury(process);
+        } else if let Some(server) = host.importing() {
+            loss.reason += &format!(", process {}", server.pid());
+            loss.stderr = server.lines.all();
         }
         let starting = matches!(self.state, ChildState::Starting { .. });
         if starting {

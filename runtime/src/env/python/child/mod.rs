@@ -33,7 +33,7 @@ pub const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum number of start stages, beside one for each module that the job imports
 /// (`rrun_worker.py` has four). Each stage extends the start by up to `--stall-timeout`, so the
 /// number must be limited for a start that never ends.
-const MOST_STAGES: usize = 16;
+pub const MOST_STAGES: usize = 16;
 /// Maximum bytes of a reason, because it is written to the journal and to messages, and a packet
 /// may have 200 kB.
 const LONGEST_REASON: usize = 16_000;
@@ -113,7 +113,18 @@ impl Child {
         self.state == ChildState::Up
     }
 
-    /// Starts the process.
+    /// Returns whether it waits for a fork server that imports.
+    pub fn awaits_server(&self) -> bool {
+        matches!(self.state, ChildState::Starting { .. }) && self.process.is_none()
+    }
+
+    /// Takes note of the stage of the fork server that it waits for.
+    pub fn on_server_stage(&mut self, text: &str, now: Instant) {
+        let stage = text.to_owned();
+        (self.state, self.since) = (ChildState::Starting { stage }, now);
+    }
+
+    /// Starts the process, or waits for its fork server: [`Child::awaits_server`].
     pub fn start(&mut self, host: &mut Host, now: Instant) {
         let envs: Vec<_> = self.copies.iter().map(|copy| copy.env).collect();
         self.state = ChildState::Starting {
@@ -122,7 +133,7 @@ impl Child {
         (self.since, self.ended, self.served, self.stages) = (now, None, 0, 0);
         self.copies.iter_mut().for_each(CopyState::renew);
         match host.start(self.index, &envs, self.gpu) {
-            Ok(process) => self.process = Some(process),
+            Ok(process) => self.process = process,
             Err(err) => {
                 let python = host.terms.settings.python.display().to_string();
                 self.lose(&format!("`{python}` cannot be started: {err}"), host);
@@ -137,6 +148,7 @@ impl Child {
         if self.state == ChildState::Up {
             self.close(now);
         } else if self.state != ChildState::Closing {
+            self.state = ChildState::Down;
             self.process
                 .take()
                 .into_iter()
@@ -196,9 +208,15 @@ impl Child {
     pub fn on_end(&mut self, host: &mut Host, now: Instant) {
         // Earlier packets explain more than the exit code.
         while self.on_socket(host, now) {}
-        let Some(process) = &self.process else { return };
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        if !process.has_ended() {
+            return;
+        }
+        let ending = process.ending();
         if self.state != ChildState::Closing {
-            return self.lose(&process.ending(), host);
+            return self.lose(&ending, host);
         }
         self.on_output(host);
         self.process

@@ -220,8 +220,8 @@ fn nothing_is_left_behind() {
         .remove("pixels.top")
         .unwrap();
     step(&mut env, 0, [0.0, 0.0]).unwrap();
-    // Two processes, and one that one of them started.
-    assert_eq!(marked(&mark), 3);
+    // Two processes, their fork server, and one that one of them started.
+    assert_eq!(marked(&mark), 4);
     drop(env);
     // A killed process takes a moment to disappear.
     let deadline = now() + Duration::from_secs(60);

@@ -10,6 +10,7 @@ use super::*;
 use crate::env::{Answer, Lockstep, Observation, Step};
 
 mod failures;
+mod fork_server;
 mod hostile;
 mod offers;
 mod place;

@@ -1,6 +1,7 @@
 """The copies of an environment: made by name, and stepped one by one (`Separate`) or as a VectorEnv (`Together`)."""
 
 import contextlib
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -15,8 +16,26 @@ from rrun_actions import stack
 from rrun_observation import Refused, array
 
 
+def load(environment):
+    """Imports what `make` needs for an environment."""
+    if not environment.startswith("gym:"):
+        load_factory(environment)
+        return
+    import gymnasium
+
+    module, _, name = environment[4:].rpartition(":")
+    if module:
+        importlib.import_module(module)
+    # `make` says what is wrong with an id, and knows those without a version.
+    with contextlib.suppress(gymnasium.error.Error):
+        entry_point = gymnasium.spec(name).entry_point
+        if isinstance(entry_point, str):
+            gymnasium.envs.registration.load_env_creator(entry_point)
+
+
+@functools.lru_cache(maxsize=None)
 def load_factory(environment):
-    """The callable that a dotted path or `file.py:name` means."""
+    """The callable that a dotted path or `file.py:name` means; a file is run once."""
     place, colon, name = environment.rpartition(":")
     if not colon:
         place, _, name = environment.rpartition(".")
@@ -45,9 +64,18 @@ def versions():
     for name in sorted({name.partition(".")[0] for name in sys.modules}):
         if name in standard or name.startswith("_"):
             continue
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
-            found[name] = str(importlib.metadata.version(name))
+        version = version_of(name)
+        if version is not None:
+            found[name] = version
     return found
+
+
+@functools.lru_cache(maxsize=None)
+def version_of(package):
+    """The version of an installed package, or None."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+        return str(importlib.metadata.version(package))
+    return None
 
 
 def make(config):

@@ -198,7 +198,7 @@ impl Link<'_> {
     fn wait(&mut self, awaited: Awaited) {
         let mut ready = vec![
             PollFd::new(self.mailbox.bell(), PollFlags::IN),
-            PollFd::new(&self.process.pidfd, PollFlags::IN),
+            PollFd::new(&self.process.exit, PollFlags::IN),
         ];
         if awaited == Awaited::Answer {
             ready.push(PollFd::new(&self.process.socket, PollFlags::IN));
@@ -224,7 +224,7 @@ impl Link<'_> {
 
     /// Returns whether the process ends within `limit`.
     fn is_over(&self, limit: Duration) -> bool {
-        let mut ready = [PollFd::new(&self.process.pidfd, PollFlags::IN)];
+        let mut ready = [PollFd::new(&self.process.exit, PollFlags::IN)];
         poll(&mut ready, Some(&timespec(limit))).is_ok_and(|count| count > 0)
     }
 

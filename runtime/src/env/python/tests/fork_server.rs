@@ -1,0 +1,320 @@
+//! Tests of the fork server: what is shared, what is not, and when processes are started directly.
+
+use std::fs;
+
+use super::*;
+use crate::clock::now;
+
+/// An environment in a file of its own, which logs each time it is imported.
+struct Imported {
+    folder: tempfile::TempDir,
+}
+
+impl Imported {
+    /// Writes the environment; `code` is run when it is imported.
+    fn new(code: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let fixtures = root().join("tests/fixtures/envs");
+        let text = format!(
+            "import os, pathlib, random, sys, time\n\
+             import numpy as np\n\
+             sys.path.insert(0, {fixtures:?})\n\
+             from toy import Toy\n\
+             HERE = pathlib.Path(__file__).parent\n\
+             (HERE / 'imports').open('a').write(f'{{os.getpid()}}\\n')\n\
+             {code}\n\
+             class Told(Toy):\n\
+             \x20   def __init__(self, **kwargs):\n\
+             \x20       super().__init__(**kwargs)\n\
+             \x20       self.told = f'{{os.getpid()}} {{random.random()}} {{np.random.rand()}}'\n"
+        );
+        fs::write(folder.path().join("imported.py"), text).unwrap();
+        Self { folder }
+    }
+
+    fn args(&self, more: Value) -> Value {
+        let file = self.folder.path().join("imported.py");
+        let mut args = json!({
+            "environment": format!("{}:Told", file.display()),
+            "mapping": {"language": {"attr": "told"}},
+        });
+        let more = more.as_object().unwrap().clone();
+        args.as_object_mut().unwrap().extend(more);
+        args
+    }
+
+    fn start(&self, more: Value, num_envs: usize) -> Toy {
+        start(self.args(more), num_envs)
+    }
+
+    /// Returns how many processes have run the file.
+    fn imports(&self) -> usize {
+        let text = fs::read_to_string(self.folder.path().join("imports"));
+        text.map_or(0, |text| text.lines().count())
+    }
+}
+
+/// Returns PID and random numbers of a copy, which it reset.
+fn told(env: &mut Toy, index: usize) -> Vec<String> {
+    let text = reset(env, index, 1).unwrap().language.to_string();
+    text.split(' ').map(str::to_owned).collect()
+}
+
+fn pid(env: &mut Toy, index: usize) -> u32 {
+    told(env, index)[0].parse().unwrap()
+}
+
+fn parent(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit_once(')').unwrap().1;
+    fields.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Waits until these processes have ended; whoever has to may not have reaped them yet.
+fn wait_for_the_end(pids: &[u32]) {
+    let deadline = now() + Duration::from_secs(60);
+    let lives = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    while pids.iter().any(lives) {
+        assert!(now() < deadline, "{pids:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Returns how often an environment of two processes is imported, whose import does this.
+fn imports_of(code: &str) -> usize {
+    imports_with(code, json!({}))
+}
+
+fn imports_with(code: &str, more: Value) -> usize {
+    let imported = Imported::new(code);
+    let mut env = imported.start(more, 2);
+    assert_ne!(pid(&mut env, 0), pid(&mut env, 1));
+    imported.imports()
+}
+
+#[test]
+fn processes_share_one_import() {
+    let imported = Imported::new("");
+    let mut env = imported.start(json!({}), 3);
+    let parents = [0, 1, 2].map(|index| parent(pid(&mut env, index)));
+    assert_eq!(imported.imports(), 1);
+    assert_eq!(parents, [parents[0]; 3]);
+    assert_eq!(parent(parents[0]), std::process::id());
+}
+
+#[test]
+fn a_process_that_is_alone_and_those_that_a_job_wants_to_spawn_are_children_of_the_rank() {
+    let imported = Imported::new("");
+    let mut env = imported.start(json!({}), 1);
+    assert_eq!(parent(pid(&mut env, 0)), std::process::id());
+    let mut env = imported.start(json!({"start_method": "spawn"}), 2);
+    assert_eq!(parent(pid(&mut env, 0)), std::process::id());
+    assert_eq!(parent(pid(&mut env, 1)), std::process::id());
+    assert_eq!(imported.imports(), 3);
+}
+
+#[test]
+fn an_unknown_start_method_is_refused() {
+    let reason = refusal(json!({"start_method": "fork"}));
+    assert!(
+        reason.contains("start_method") && reason.contains("expected `forkserver` or `spawn`"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn processes_of_one_place_share_a_server() {
+    let imported = Imported::new("");
+    let config = PythonConfig {
+        gpus: vec![Some(0), Some(0), Some(1), Some(1), Some(2)],
+        ..PythonConfig::new(0)
+    };
+    let mut env = start_with(imported.args(json!({})), config).unwrap();
+    let parents = [0, 1, 2, 3, 4].map(|index| parent(pid(&mut env, index)));
+    assert_eq!(imported.imports(), 3);
+    assert_eq!(parents[0], parents[1]);
+    assert_eq!(parents[2], parents[3]);
+    assert_ne!(parents[0], parents[2]);
+    assert_eq!(parents[4], std::process::id());
+}
+
+#[test]
+fn an_import_that_forks_badly_is_done_by_each_process() {
+    let threads =
+        "import threading; threading.Thread(target=time.sleep, args=[3600], daemon=True).start()";
+    assert_eq!(imports_of(threads), 3, "a thread");
+    assert_eq!(imports_of("log = open(HERE / 'log', 'a')"), 3, "a file");
+    assert_eq!(
+        imports_of("import mmap; shared = mmap.mmap(-1, 4096)"),
+        3,
+        "memory that both would write"
+    );
+    assert_eq!(
+        imports_of("import subprocess; child = subprocess.Popen(['sleep', '3600'])"),
+        3,
+        "a process that is the server's child"
+    );
+}
+
+#[test]
+fn an_import_that_touches_randomness_is_done_by_each_process() {
+    assert_eq!(imports_of("np.random.seed(7)"), 3);
+    assert_eq!(imports_of("random.seed(7)"), 3);
+    assert_eq!(imports_of("rng = np.random.default_rng()"), 3);
+}
+
+#[test]
+fn threads_that_end_before_a_fork_forbid_none() {
+    // OpenBLAS starts threads as soon as numpy is imported.
+    let threads = json!({"env": {"OPENBLAS_NUM_THREADS": "2"}});
+    let count = "import os; (HERE / 'threads').write_text(str(len(os.listdir('/proc/self/task'))))";
+    assert_eq!(imports_with(count, threads), 1);
+}
+
+#[test]
+fn an_interpreter_that_receives_no_descriptors_starts_each_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "import socket\nif hasattr(socket, 'recv_fds'):\n    del socket.recv_fds\n";
+    fs::write(folder.path().join("sitecustomize.py"), text).unwrap();
+    let path = json!({"env": {"PYTHONPATH": folder.path()}});
+    assert_eq!(imports_with("", path), 2);
+}
+
+#[test]
+fn random_numbers_differ_between_copies() {
+    let imported = Imported::new("");
+    let mut env = imported.start(json!({}), 2);
+    let (first, second) = (told(&mut env, 0), told(&mut env, 1));
+    assert_eq!(imported.imports(), 1);
+    assert_ne!(first[1], second[1], "random");
+    assert_ne!(first[2], second[2], "numpy.random");
+}
+
+#[test]
+fn forked_and_spawned_processes_show_the_same() {
+    let seen = |method: &str| {
+        let imported = Imported::new("");
+        let mut env = imported.start(json!({"start_method": method, "mapping": {}}), 2);
+        let begun = reset(&mut env, 1, 9).unwrap().state;
+        let moved = step(&mut env, 1, [0.3, -0.2]).unwrap().observation.state;
+        (begun, moved)
+    };
+    assert_eq!(seen("forkserver"), seen("spawn"));
+}
+
+#[test]
+fn a_forked_process_has_the_descriptors_of_a_spawned_one_and_its_own_memory_alone() {
+    let seen = |method: &str| {
+        let imported = Imported::new("");
+        let mut env = imported.start(json!({"start_method": method}), 3);
+        let pid = pid(&mut env, 2);
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        let shared = maps.lines().filter(|line| line.contains(" rw-s ")).count();
+        let mut places: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
+            .unwrap()
+            .map(|entry| fs::read_link(entry.unwrap().path()).unwrap())
+            .map(|place| place.display().to_string())
+            .map(|place| place.split(":[").next().unwrap().to_owned())
+            .collect();
+        places.sort_unstable();
+        (shared, places)
+    };
+    let forked = seen("forkserver");
+    assert_eq!(forked.0, 1);
+    assert_eq!(forked, seen("spawn"));
+}
+
+#[test]
+fn each_process_leads_a_group_and_has_its_own_label() {
+    let imported = Imported::new("");
+    let mut env = imported.start(json!({}), 2);
+    let pid = pid(&mut env, 1);
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+    let line = String::from_utf8_lossy(&line).into_owned();
+    assert!(
+        line.trim_end_matches([' ', '\0'])
+            .ends_with("rrun-env job=toy rank=0 envs=1-1"),
+        "{line:?}"
+    );
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let group = stat.rsplit_once(')').unwrap().1;
+    assert_eq!(group.split_whitespace().nth(2).unwrap(), pid.to_string());
+}
+
+#[test]
+fn a_process_that_is_started_again_is_forked_again() {
+    let imported = Imported::new("");
+    let mut env = imported.start(json!({"recycle_after": 1}), 2);
+    let first = pid(&mut env, 0);
+    let second = pid(&mut env, 0);
+    assert_ne!(first, second);
+    assert_eq!(parent(second), parent(pid(&mut env, 1)));
+    assert_eq!(imported.imports(), 1);
+}
+
+#[test]
+fn a_server_that_dies_takes_its_processes_along_and_the_next_are_started_directly() {
+    let imported = Imported::new("");
+    let mut env = imported.start(json!({}), 2);
+    let server = parent(pid(&mut env, 0));
+    let second = pid(&mut env, 1);
+    let server = rustix::process::Pid::from_raw(server.cast_signed()).unwrap();
+    rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+    wait_for_the_end(&[second]);
+    let (_, reason, _) = lost(step(&mut env, 1, [0.0; 2]));
+    assert!(
+        reason.starts_with("the simulator was killed by the end of its fork server; "),
+        "{reason}"
+    );
+    assert_eq!(parent(pid(&mut env, 0)), std::process::id());
+    assert_eq!(parent(pid(&mut env, 1)), std::process::id());
+    assert_eq!(imported.imports(), 3);
+}
+
+#[test]
+fn an_import_that_fails_is_told_as_by_a_process_of_its_own() {
+    let reason = |method: &str, code: &str| {
+        let imported = Imported::new(code);
+        let args = imported.args(json!({"start_method": method}));
+        let reason = start_with(args, PythonConfig::new(2)).err().unwrap();
+        let reason = reason.to_string();
+        let folder = imported.folder.path().display().to_string();
+        let (begin, rest) = reason.split_once(", process ").unwrap();
+        let lines = rest.trim_start_matches(char::is_numeric);
+        format!("{begin}{lines}").replace(&folder, "FOLDER")
+    };
+    let raised = "raise ImportError('no such library')";
+    assert_eq!(reason("forkserver", raised), reason("spawn", raised));
+    assert!(reason("spawn", raised).contains("raised ImportError: no such library"));
+    let killed = "print('about to die', flush=True); os.kill(os.getpid(), 11)";
+    assert_eq!(reason("forkserver", killed), reason("spawn", killed));
+    assert!(reason("spawn", killed).contains("SIGSEGV"));
+}
+
+#[test]
+fn an_import_that_hangs_is_given_up_with_its_last_lines() {
+    let imported = Imported::new("print('looking for a licence', flush=True); time.sleep(3600)");
+    let config = PythonConfig {
+        stall_timeout: Duration::from_secs(4),
+        ..PythonConfig::new(2)
+    };
+    let reason = start_with(imported.args(json!({})), config).err().unwrap();
+    let reason = reason.to_string();
+    assert!(
+        reason.starts_with("the simulator gave no answer for 4 s; it was at `make "),
+        "{reason}"
+    );
+    assert!(reason.contains(", process "), "{reason}");
+    assert!(reason.ends_with("\n    looking for a licence"), "{reason}");
+}
+
+#[test]
+fn a_server_ends_with_its_environment() {
+    let imported = Imported::new("");
+    let mut env = imported.start(json!({}), 2);
+    let processes = [parent(pid(&mut env, 0)), pid(&mut env, 0), pid(&mut env, 1)];
+    drop(env);
+    wait_for_the_end(&processes);
+}
