@@ -1,11 +1,13 @@
 //! Tests with small Experiments of each form that Arena's repository has.
 
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::job::{Job, Length};
 use crate::known;
+
+mod factories;
+mod parser;
 
 const SHARED: &str = "
 shared:
@@ -388,103 +390,6 @@ fn a_file_that_is_no_experiment_is_refused_with_what_it_lacks() {
 }
 
 #[test]
-fn a_factory_gets_the_fields_of_arena_as_arguments() {
-    let changes = [
-        "shared.environment.factory=arena_env.py:make",
-        "shared.environment.python=/isaac/venv",
-    ];
-    let jobs = jobs(SHARED, &changes);
-    let cube = &jobs[1];
-    assert_eq!(cube.environment, "arena_env.py:make");
-    assert_eq!(cube.env_args["python"], "/isaac/venv");
-    let wanted = json!({"type": "table", "enable_cameras": true, "hdr": "garage",
-                        "pick_up_object": "cube", "placement_seed": 7});
-    assert_eq!(cube.env_args["env_kwargs"], wanted);
-    assert_eq!(known::check(&jobs), Ok(()));
-    let without = known::check(&self::jobs(SHARED, &[]))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        without.contains("unknown name `tasks/pear_in_bowl.yaml`"),
-        "{without}"
-    );
-}
-
-#[test]
-fn what_the_builder_of_arena_reads_reaches_the_factory() {
-    let builder = "camera_height: 90, camera_width: 160, episode_conditions_path: c.jsonl, \
-                   num_rerenders_on_reset: 2, episode_length_s: 9.5, validate_reachability: true, \
-                   reachability_validator_kwargs: {samples: 3}, recorder_dataset_filename: a, \
-                   recorder_dataset_export_dir_path: b, placement_clearance_m: 0.1, \
-                   recorded_build_manifest_path: d, recorded_variation_samples_path: null";
-    let read = read(
-        &with("environment_builder", builder),
-        &["shared.environment.factory=a.py:make"],
-    );
-    let read = read.unwrap();
-    assert_eq!(read.unused, Vec::<String>::new());
-    let kwargs = &read.jobs["jobs"][0]["arena_env_args"]["env_kwargs"];
-    assert_eq!(kwargs["episode_length_s"], 9.5);
-    assert_eq!(
-        kwargs["reachability_validator_kwargs"],
-        json!({"samples": 3})
-    );
-    assert_eq!(
-        kwargs.as_object().unwrap().len(),
-        12,
-        "eleven and the type: {kwargs}"
-    );
-}
-
-#[test]
-fn a_factory_makes_all_environments_of_a_process_without_cameras_unless_asked() {
-    let of = |changes: &[&str]| {
-        let factory = "shared.environment.factory=arena_env.py:make";
-        let changes = [
-            &[factory, "shared.environment_builder.num_envs=64"],
-            changes,
-        ]
-        .concat();
-        jobs(&with("run", "num_rebuilds: 1"), &changes).remove(0)
-    };
-    let job = of(&[]);
-    assert_eq!((job.num_envs, job.enable_cameras), (64, Some(false)));
-    assert_eq!(job.env_args["envs_per_process"], 64);
-    assert_eq!(job.env_args["env_kwargs"], json!({"type": "push"}));
-    let asked = of(&[
-        "shared.environment.envs_per_process=1",
-        "runs.a.environment.enable_cameras=true",
-    ]);
-    assert_eq!(asked.env_args["envs_per_process"], 1);
-    assert_eq!(asked.enable_cameras, Some(true));
-    assert_eq!(asked.env_args["env_kwargs"]["enable_cameras"], true);
-}
-
-#[test]
-fn recorded_samples_are_refused_by_name_with_the_reason() {
-    let with_length = with(
-        "run",
-        "recorded_variation_samples_paths: [a.jsonl, b.jsonl]",
-    );
-    let without = with_length.replace("num_episodes: 1", "");
-    for text in [with_length, without] {
-        let told = refusal(&text, &[]);
-        let named = "runs.a.recorded_variation_samples_paths: recorded samples of variations \
-                     cannot be repeated here";
-        assert!(told.starts_with(named), "{told}");
-    }
-    let file = with(
-        "environment_builder",
-        "recorded_variation_samples_path: a.jsonl",
-    );
-    let told = refusal(&file, &["shared.environment.factory=a.py:make"]);
-    let named = "runs.a.environment_builder.recorded_variation_samples_path: recorded samples";
-    assert!(told.starts_with(named), "{told}");
-    let empty = with("run", "recorded_variation_samples_paths: []");
-    assert!(read(&empty, &[]).is_ok());
-}
-
-#[test]
 fn a_run_in_steps_may_be_rebuilt() {
     let text = with("run", "num_rebuilds: 3");
     let changes = [
@@ -514,41 +419,6 @@ fn variations_that_an_environment_of_ours_does_not_have_are_named() {
 }
 
 #[test]
-fn scalars_of_a_file_are_those_of_omegaconf() {
-    let text = with(
-        "environment",
-        "octal: 010, on: yes, off: 'no', small: 1e-3, time: 08",
-    );
-    let args = jobs(&text, &[]).remove(0).env_args;
-    assert_eq!((&args["octal"], &args["small"]), (&json!(8), &json!(1e-3)));
-    assert_eq!((&args["on"], &args["off"]), (&json!(true), &json!("no")));
-}
-
-#[test]
-fn quoted_numbers_are_numbers_in_the_fields_of_a_run() {
-    let text = "
-runs:
-  a:
-    environment: {type: push, note: '7'}
-    environment_builder: {num_envs: '3', seed: '5'}
-    policy: {type: zero_action}
-    rollout_limit: {num_episodes: '4'}
-    num_rebuilds: '2'
-";
-    let job = jobs(text, &[]).remove(0);
-    assert_eq!((job.num_envs, job.seed, job.num_rebuilds), (3, Some(5), 2));
-    assert_eq!(
-        (job.length, &job.env_args["note"]),
-        (Length::Episodes(4), &json!("7"))
-    );
-    let none = refusal(&text.replace("'4'", "'four'"), &[]);
-    assert!(
-        none.contains("found \"four\", expected a whole number"),
-        "{none}"
-    );
-}
-
-#[test]
 fn an_environment_of_ours_may_stand_in_an_experiment() {
     let text = with(
         "environment_builder",
@@ -561,88 +431,4 @@ fn an_environment_of_ours_may_stand_in_an_experiment() {
         !gym[0].env_args.contains_key("env_kwargs"),
         "gymnasium.make has no such arguments"
     );
-}
-
-#[test]
-fn what_a_small_file_repeats_has_a_limit() {
-    let long = "x".repeat(1 << 20);
-    let runs: String = (0..100).map(|run| format!("  r{run}: {{}}\n")).collect();
-    let text = format!("shared:\n  environment: {{type: {long}}}\nruns:\n{runs}");
-    assert!(refusal(&text, &[]).contains("bytes in 100 runs are more than"));
-
-    let names = "'${shared.s}',".repeat(100);
-    let text = format!(
-        "shared: {{s: {long}}}\nruns: {{a: {{environment: {{type: a, l: [{names}]}}, \
-                        policy: {{type: p}}}}}}"
-    );
-    assert!(refusal(&text, &[]).contains("`${shared.s}` cannot be resolved"));
-    let itself = "shared: {s: {a: '${shared.s}', b: '${shared.s}'}}\n\
-                  runs: {a: {environment: '${shared.s}', policy: {type: p}}}";
-    assert!(refusal(itself, &[]).contains("cannot be resolved"));
-
-    let deep = format!("{}: 1", vec!["a"; 500].join("."));
-    let text = with("run", &format!("variations: {{{deep}}}"));
-    assert!(read(&text, &[]).is_ok(), "such a name is one name");
-}
-
-#[test]
-fn bombs_and_nesting_are_refused_by_the_parser() {
-    let mut bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for (above, name) in ('a'..='y').zip('b'..='z') {
-        let repeated = vec![format!("*{above}"); 9].join(", ");
-        bomb.push_str(&format!("{name}: &{name} [{repeated}]\n"));
-    }
-    bomb.push_str("runs: {a: {environment: {type: push, l: *z}, policy: {type: p}}}");
-    let nested = format!("runs: {}1{}", "[".repeat(10_000), "]".repeat(10_000));
-    for text in [bomb, nested] {
-        let refused = refusal(&text, &[]);
-        assert!(
-            refused.starts_with("`a.yaml`: "),
-            "the parser, not its reader: {refused}"
-        );
-    }
-}
-
-fn any_tree() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        "\\PC{0,8}".prop_map(Value::from),
-        Just(Value::from("${shared.policy}")),
-        Just(Value::from("push")),
-    ];
-    leaf.prop_recursive(5, 40, 5, |inner| {
-        let known = [
-            "runs",
-            "shared",
-            "type",
-            "name",
-            "factory",
-            "num_episodes",
-            "num_envs",
-        ];
-        let names = [run::FIELDS, &known[..]].concat();
-        let key = prop_oneof![
-            proptest::sample::select(names).prop_map(str::to_owned),
-            "[a-z_.]{0,9}"
-        ];
-        prop_oneof![
-            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            proptest::collection::vec((key, inner), 0..6)
-                .prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
-        ]
-    })
-}
-
-proptest! {
-    #[test]
-    fn no_tree_and_no_change_make_the_reader_panic(
-        runs in any_tree(), shared in any_tree(), change in "[+~]?(runs|shared)[.][a-z.]{0,9}=\\PC{0,9}",
-    ) {
-        let changes: Vec<Change> = change.parse().into_iter().collect();
-        for tree in [json!({"runs": runs, "shared": shared}), json!({"runs": {"a": runs}}), runs] {
-            let _ = Experiment::of_tree(tree, &changes, &|_| None);
-        }
-    }
 }
