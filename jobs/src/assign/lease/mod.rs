@@ -8,16 +8,23 @@
 //! swap(begun/<job>) ────────┤   jobs not begun yet, longest expected first
 //!    │ all begun            │
 //!    ▼                      │
-//! next, helpers of each ────┘   the job with the most work left per rank
+//! next, helpers of all ─────┘   the job with the most work left per rank
 //!    │ every block was leased before
 //!    ▼
-//! leases that are not done: free ones, and those of ranks that died or hang ─► swap(theirs ─► me)
+//! swap(scanner: "" ─► me)       one rank reads the leases for all who wait; they ask again later
+//!    │ ours
+//!    ▼
+//! leases that are not done: free ones, and those of ranks that died or hang ─► swap(theirs ─► me),
+//!    │                                        swap(scanner: me ─► "")
 //!    │ all are held by living ranks: ask again later
-//!    ▼ all are done: finished
+//!    ▼ all are done: swap(scanner: me ─► done), finished
 //! ```
+//! Who asks for its first job makes a few requests, however many ranks and jobs there are: the
+//! first ranks begin a job each, and the others are spread over the jobs by their work.
+//!
 //! There is no server beside the store, and any rank may die at any point. The single `compare_set`
 //! of the lease itself decides who has a block. Everything else (`next`, `begun`, `helpers`,
-//! `closed`) only saves reads, and may be wrong. All ranks derive the same blocks from the plan. A
+//! `closed`, `scanner`) only saves reads, and may be wrong. All ranks derive the same blocks from the plan. A
 //! rank has another `life` each time it is started, so leases from before a rank restart can be
 //! told from its current ones.
 //!
@@ -33,6 +40,8 @@ use crate::job::JobIndex;
 
 mod blocks;
 mod claimer;
+#[cfg(test)]
+mod crowd;
 #[cfg(test)]
 mod simulation;
 
@@ -90,8 +99,7 @@ impl FromStr for Hold {
             let (rank, life, mark) = (rank.parse().ok()?, life.parse().ok()?, mark.parse().ok()?);
             Some(LeaseHolder { rank, life, mark })
         };
-        // For a missing key, `compare_set` returns the value that it was compared with.
-        if matches!(text, "" | NOTHING) {
+        if text.is_empty() {
             return Ok(Self::Free);
         }
         let hold = match text.strip_prefix("done:") {
@@ -103,9 +111,6 @@ impl FromStr for Hold {
         })
     }
 }
-
-/// A text that no lease has: comparing with it reads a lease without waiting.
-pub const NOTHING: &str = "?";
 
 /// A key of the store, below a prefix of the launch and the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,6 +129,9 @@ pub enum LeaseKey {
     Lease(JobIndex, usize),
     /// Counts how often a rank was started.
     Life(usize),
+    /// The rank that reads leases for all who wait; done when all blocks are. A rank that dies keeps
+    /// the role until the others notice that its mark does not change.
+    Scanner,
 }
 
 impl fmt::Display for LeaseKey {
@@ -135,29 +143,40 @@ impl fmt::Display for LeaseKey {
             Self::Closed(job) => write!(f, "closed/{}", job.0),
             Self::Lease(job, block) => write!(f, "lease/{}/{block}", job.0),
             Self::Life(rank) => write!(f, "life/{rank}"),
+            Self::Scanner => write!(f, "scanner"),
         }
     }
 }
 
 /// One operation of the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseOp {
     /// Adds to a counter; a missing counter is 0.
     Add(LeaseKey, i64),
     /// Replaces the first value by the second, if the lease has the first one. [`Hold::Free`] also
     /// matches a missing key.
     Swap(LeaseKey, Hold, Hold),
-    /// Reads the current value.
-    Read(LeaseKey),
+    /// Reads the current values of counters.
+    Sums(Vec<LeaseKey>),
+    /// Reads the current values of leases.
+    Holds(Vec<LeaseKey>),
+    /// Asks whether all of these keys have a value.
+    AreThere(Vec<LeaseKey>),
 }
 
 /// The store's reply to an [`LeaseOp`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseReply {
     /// The value of the counter after the addition.
     Sum(i64),
     /// The value of the lease after the operation.
     Is(Hold),
+    /// The values of the counters; a missing counter is 0.
+    Sums(Vec<i64>),
+    /// The values of the leases; a missing lease is free.
+    Holds(Vec<Hold>),
+    /// Whether all keys have a value.
+    AreThere(bool),
 }
 
 /// More blocks than any job has; added to `next` and `closed` of a job that has failed for good.

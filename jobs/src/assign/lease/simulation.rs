@@ -42,10 +42,23 @@ impl SimulatedStore {
                 }
                 LeaseReply::Is(*hold)
             }
-            LeaseOp::Read(key) => {
-                LeaseReply::Is(self.holds.get(&key).copied().unwrap_or(Hold::Free))
+            LeaseOp::Sums(keys) => {
+                let sum = |key| self.numbers.get(key).copied().unwrap_or_default();
+                LeaseReply::Sums(keys.iter().map(sum).collect())
             }
+            LeaseOp::Holds(keys) => {
+                let hold = |key| self.holds.get(key).copied().unwrap_or(Hold::Free);
+                LeaseReply::Holds(keys.iter().map(hold).collect())
+            }
+            LeaseOp::AreThere(keys) => LeaseReply::AreThere(self.have(&keys)),
         }
+    }
+}
+
+impl SimulatedStore {
+    pub(super) fn have(&self, keys: &[LeaseKey]) -> bool {
+        let has = |key| self.holds.contains_key(key) || self.numbers.contains_key(key);
+        keys.iter().all(has)
     }
 }
 
@@ -211,7 +224,7 @@ impl Simulation {
     }
 
     fn work(&mut self, process: &mut SimulatedRank) {
-        match process.doing {
+        match std::mem::replace(&mut process.doing, RankActivity::Rests) {
             RankActivity::Asks(op) => {
                 let reply = self.shared.serve(op);
                 let answer = process.claimer.on(reply);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use jobs::assign::lease::{LeasedJob, blocks};
 use jobs::assign::{Shard, Work};
@@ -52,7 +53,7 @@ impl BlockCut {
 
     fn task(&self, job: &Job, finished: &[u64], times: &StepTimes) -> LeasedJob {
         let has = |episode: &u64| finished.binary_search(episode).is_ok();
-        let (blocks, done) = match job.length {
+        let (blocks, done): (Arc<[Range<u64>]>, _) = match job.length {
             Length::Episodes(count) if self.is_in_blocks(job) => {
                 let most = self.most.unwrap_or(job.num_envs as u64);
                 let blocks = blocks(job, count, most, self.world_size);
@@ -63,15 +64,15 @@ impl BlockCut {
                     episodes.all(|episode| has(&episode))
                 };
                 let done = (0..blocks.len()).filter(is_done).collect();
-                (blocks, done)
+                (blocks.into(), done)
             }
             Length::Episodes(count) => {
                 let is_done = (0..count)
                     .filter(|episode| job.selects(*episode))
                     .all(|episode| has(&episode));
-                (vec![WHOLE], BTreeSet::from_iter(is_done.then_some(0)))
+                ([WHOLE].into(), BTreeSet::from_iter(is_done.then_some(0)))
             }
-            Length::Steps(_) | Length::Policy => (vec![WHOLE], BTreeSet::new()),
+            Length::Steps(_) | Length::Policy => ([WHOLE].into(), BTreeSet::new()),
         };
         let block_s = times.job_s(job) / blocks.len().max(1) as f64;
         LeasedJob {
@@ -194,7 +195,7 @@ mod tests {
             ..CUT
         }
         .tasks(&work, &[]);
-        assert_eq!(whole[0].blocks, [WHOLE]);
+        assert_eq!(whole[0].blocks[..], [WHOLE]);
         let small = BlockCut {
             most: Some(1),
             ..CUT

@@ -1,6 +1,6 @@
 //! The history of a run: the journal lines that earlier attempts of any rank wrote.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use jobs::job::JobIndex;
@@ -42,7 +42,7 @@ impl JournalHistory {
             err,
         };
         let accepted = plan.accepted();
-        let of_launch: Vec<_> = (0..env.world_size)
+        let of_launch: HashSet<_> = (0..env.world_size)
             .map(|rank| folder.journal(rank))
             .collect();
         let mut history = Self::default();

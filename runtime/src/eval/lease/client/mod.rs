@@ -9,13 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use jobs::assign::lease::{
-    self, Claimer, Hold, LeaseHolder, LeaseKey, LeaseOp, LeaseReply, LeasedJob, NOTHING, NextStep,
-    Want,
+    self, Claimer, Hold, LeaseHolder, LeaseKey, LeaseOp, LeaseReply, LeasedJob, NextStep, Want,
 };
 use jobs::job::JobIndex;
 
 use crate::eval::lease::{ANSWER, LeaseError};
-use c10d::{DistError, Store, StoreAddr};
+use c10d::{DistError, Lookup as _, Store, StoreAddr};
 
 /// Time limit for the first connection to the store.
 const CONNECT: Duration = Duration::from_secs(60);
@@ -184,7 +183,7 @@ impl LeaseWorker {
             config: config.clone(),
             store: config.enter(CONNECT)?,
         };
-        let LeaseReply::Sum(life) = worker.ask(LeaseOp::Add(LeaseKey::Life(config.rank), 1))?
+        let LeaseReply::Sum(life) = worker.ask(&LeaseOp::Add(LeaseKey::Life(config.rank), 1))?
         else {
             return Err(mistaken());
         };
@@ -231,7 +230,7 @@ impl LeaseWorker {
     ) -> Result<NextStep, DistError> {
         let mut answer = claimer.start(want, gone);
         while let NextStep::Ask(op) = answer {
-            answer = claimer.on(self.reply(op)?);
+            answer = claimer.on(self.reply(&op)?);
         }
         Ok(answer)
     }
@@ -243,7 +242,7 @@ impl LeaseWorker {
         block: usize,
     ) -> Result<Option<LeaseHolder>, DistError> {
         let (op, marked) = lease::mark(holder, job, block);
-        Ok((self.reply(op)? == LeaseReply::Is(Hold::By(marked))).then_some(marked))
+        Ok((self.reply(&op)? == LeaseReply::Is(Hold::By(marked))).then_some(marked))
     }
 
     fn done(&mut self, holder: LeaseHolder, job: JobIndex, block: usize) {
@@ -256,7 +255,7 @@ impl LeaseWorker {
     /// Sends an operation whose result no caller waits for. If it is lost, other ranks find the
     /// episodes in the journals.
     fn told(&mut self, op: LeaseOp) -> Option<LeaseReply> {
-        self.reply(op)
+        self.reply(&op)
             .inspect_err(|err| tracing::warn!(%err, ?op, "a lease is not told"))
             .ok()
     }
@@ -265,7 +264,7 @@ impl LeaseWorker {
     /// before the connection broke. That does no harm to a swap, which sees its own result, or to
     /// `next`, where a skipped number is found by the search for free leases. A block that is
     /// counted twice in `closed` would hide another, so that operation is not repeated.
-    fn reply(&mut self, op: LeaseOp) -> Result<LeaseReply, DistError> {
+    fn reply(&mut self, op: &LeaseOp) -> Result<LeaseReply, DistError> {
         let mut result = self.ask(op);
         for _ in 0..MENDS {
             match &result {
@@ -287,27 +286,54 @@ impl LeaseWorker {
         result
     }
 
-    fn ask(&self, op: LeaseOp) -> Result<LeaseReply, DistError> {
-        let compare_set = |key: LeaseKey, expected: &str, desired: &str| {
-            let found = self.store.compare_set(
-                &key.to_string(),
-                expected.as_bytes(),
-                desired.as_bytes(),
-            )?;
-            let found = String::from_utf8_lossy(&found);
-            let hold = found.parse().map_err(|what| DistError::Misuse {
-                what: format!("{key}: {what}"),
-            })?;
-            Ok(LeaseReply::Is(hold))
-        };
+    fn ask(&self, op: &LeaseOp) -> Result<LeaseReply, DistError> {
         match op {
             LeaseOp::Add(key, delta) => {
-                Ok(LeaseReply::Sum(self.store.add(&key.to_string(), delta)?))
+                Ok(LeaseReply::Sum(self.store.add(&key.to_string(), *delta)?))
             }
-            LeaseOp::Swap(key, from, to) => compare_set(key, &from.to_string(), &to.to_string()),
-            LeaseOp::Read(key) => compare_set(key, NOTHING, NOTHING),
+            LeaseOp::Swap(key, from, to) => {
+                let (name, from, to) = (key.to_string(), from.to_string(), to.to_string());
+                let found = self
+                    .store
+                    .compare_set(&name, from.as_bytes(), to.as_bytes())?;
+                Ok(LeaseReply::Is(hold(*key, &found)?))
+            }
+            LeaseOp::Sums(keys) => {
+                let sum = |text: &Option<Vec<u8>>| text.as_deref().map_or(0, number);
+                let found = self.store.find(&names(keys))?;
+                Ok(LeaseReply::Sums(found.iter().map(sum).collect()))
+            }
+            LeaseOp::Holds(keys) => {
+                let found = self.store.find(&names(keys))?;
+                let read = |(key, text): (&LeaseKey, &Option<Vec<u8>>)| {
+                    hold(*key, text.as_deref().unwrap_or_default())
+                };
+                let holds = keys.iter().zip(&found).map(read);
+                Ok(LeaseReply::Holds(holds.collect::<Result<_, _>>()?))
+            }
+            LeaseOp::AreThere(keys) => {
+                let are_there = self.store.check_all(&names(keys))?;
+                Ok(LeaseReply::AreThere(are_there))
+            }
         }
     }
+}
+
+fn names(keys: &[LeaseKey]) -> Vec<String> {
+    keys.iter().map(LeaseKey::to_string).collect()
+}
+
+/// Returns the value of a counter, which the store has as text.
+fn number(text: &[u8]) -> i64 {
+    let text = str::from_utf8(text).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn hold(key: LeaseKey, text: &[u8]) -> Result<Hold, DistError> {
+    let text = String::from_utf8_lossy(text);
+    text.parse().map_err(|what| DistError::Misuse {
+        what: format!("{key}: {what}"),
+    })
 }
 
 impl LeaseConfig {
