@@ -62,7 +62,7 @@ fn hostile_report() {
         b"9999-99-99T99:99:99.999Z",
     ];
     Target::new("report").dictionary(words).run(|input| {
-        let journals = Journals::default().and_delivered(0, input.to_vec());
+        let journals = Journals::default().and_delivered([(0, input.to_vec())]);
         let merged = Merged::new(&plan, &journals).unwrap();
         let report = Report::of(&merged, Context::default()).unwrap();
         let wrong = verify::run(&merged).wrong.len();
@@ -101,7 +101,7 @@ fn hostile_page() {
         .dictionary(words)
         .one_in(20)
         .run(|input| {
-            let journals = Journals::default().and_delivered(0, input.to_vec());
+            let journals = Journals::default().and_delivered([(0, input.to_vec())]);
             let merged = Merged::new(&plan, &journals).unwrap();
             let report = Report::of(&merged, Context::default()).unwrap();
             let page = page::render(&report, &page::Zone::utc());

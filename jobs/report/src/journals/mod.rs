@@ -3,6 +3,7 @@
 //! A journal may be larger than memory. At most one piece of a journal is in memory for each
 //! thread; a line that is needed again is read from its [`LinePosition`].
 
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -49,33 +50,43 @@ impl Journals {
     /// # Errors
     /// Returns the errors of [`Journals::of`].
     pub(crate) fn refresh(&mut self, folder: &RunFolder) -> io::Result<bool> {
-        let mut fresh = Self::of(folder)?.sources;
+        // Both are in order of their names, so that what is looked for is nearly always the first.
+        let mut fresh = VecDeque::from(Self::of(folder)?.sources);
         let mut sources = Vec::with_capacity(fresh.len());
         for known in &self.sources {
             let same = fresh.iter().position(|source| source.continues(known));
             let Some(index) = same else { return Ok(false) };
-            sources.push(fresh.remove(index));
+            sources.extend(fresh.remove(index));
         }
-        sources.append(&mut fresh);
+        sources.extend(fresh);
         self.sources = sources;
         Ok(true)
     }
 
-    /// Adds the journal that `rank` delivered. If the folder is shared, the same journal is already
-    /// there; then the longer one is kept.
+    /// Adds the journals that ranks delivered. If the folder is shared, the same journals are already
+    /// there; then the longer ones are kept.
     #[must_use]
-    pub fn and_delivered(mut self, rank: usize, bytes: Vec<u8>) -> Self {
-        let name = RunFolder::new(Path::new(""))
-            .journal(rank)
-            .to_string_lossy()
-            .into_owned();
-        let delivered = JournalSource::delivered(name, rank, bytes);
-        let same =
-            |source: &JournalSource| source.name == delivered.name && source.agrees(&delivered);
-        match self.sources.iter_mut().find(|source| same(source)) {
-            Some(source) if source.len() >= delivered.len() => {}
-            Some(source) => *source = delivered,
-            None => self.sources.push(delivered),
+    pub fn and_delivered(mut self, delivered: impl IntoIterator<Item = (usize, Vec<u8>)>) -> Self {
+        let mut known: HashMap<String, Vec<usize>> = HashMap::new();
+        for (index, source) in self.sources.iter().enumerate() {
+            known.entry(source.name.clone()).or_default().push(index);
+        }
+        for (rank, bytes) in delivered {
+            let name = RunFolder::new(Path::new(""))
+                .journal(rank)
+                .to_string_lossy()
+                .into_owned();
+            let indices = known.entry(name.clone()).or_default();
+            let delivered = JournalSource::delivered(name, rank, bytes);
+            let same = |index: &&usize| self.sources[**index].agrees(&delivered);
+            match indices.iter().find(same).copied() {
+                Some(index) if self.sources[index].len() >= delivered.len() => {}
+                Some(index) => self.sources[index] = delivered,
+                None => {
+                    indices.push(self.sources.len());
+                    self.sources.push(delivered);
+                }
+            }
         }
         self
     }
@@ -91,7 +102,7 @@ impl Journals {
                 .expect("keys are texts, and a vector takes every byte");
             bytes.push(b'\n');
         }
-        Self::default().and_delivered(0, bytes)
+        Self::default().and_delivered([(0, bytes)])
     }
 
     /// Returns whether a process is writing to one of the journals. Unlike

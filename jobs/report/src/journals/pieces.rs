@@ -106,7 +106,7 @@ mod tests {
             lengths in proptest::collection::vec(0usize..40, 0..20), step in 1u64..30, torn in 0usize..10
         ) {
             let text = lengths.iter().map(|len| "x".repeat(*len) + "\n").collect::<String>() + &"t".repeat(torn);
-            let journals = Journals::default().and_delivered(0, text.clone().into_bytes());
+            let journals = Journals::default().and_delivered([(0, text.clone().into_bytes())]);
             let source = &journals.sources()[0];
             let ranges = (0..(text.len() as u64).div_ceil(step)).map(|at| at * step..((at + 1) * step).min(text.len() as u64));
             let mut found = Vec::new();

@@ -170,10 +170,9 @@ impl Host {
             .map(|share| self.variables(&share.envs, share.gpu))
             .collect();
         for (index, set) in all.iter().enumerate() {
-            if !all[..index].contains(set) && all[index + 1..].contains(set) {
-                if let Err(err) = self.start_server(set.clone()) {
-                    tracing::debug!(target: "env", "no fork server: {err}");
-                }
+            let is_first_of_several = !all[..index].contains(set) && all[index + 1..].contains(set);
+            if is_first_of_several && let Err(err) = self.start_server(set.clone()) {
+                tracing::debug!(target: "env", "no fork server: {err}");
             }
         }
     }

@@ -121,8 +121,7 @@ pub fn report(
         err,
     };
     let on_disk = Journals::of(folder).map_err(failed)?;
-    let add = |journals: Journals, (rank, bytes)| journals.and_delivered(rank, bytes);
-    let journals = together.delivered.into_iter().fold(on_disk, add);
+    let journals = on_disk.and_delivered(together.delivered);
     let report = report::write(folder, plan, &journals, together.context).map_err(failed)?;
     let rows = plan
         .jobs

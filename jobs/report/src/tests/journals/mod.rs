@@ -268,7 +268,7 @@ fn a_journal_that_a_rank_delivered_and_the_shared_folder_has_is_one() {
     for delivered in [bytes.clone(), bytes[..bytes.len() / 2].to_vec(), longer] {
         let journals = Journals::of(&folder.run())
             .unwrap()
-            .and_delivered(1, delivered);
+            .and_delivered([(1, delivered)]);
         let plan = two_jobs();
         let merged = Merged::new(&plan, &journals).unwrap();
         assert_eq!(
@@ -279,7 +279,9 @@ fn a_journal_that_a_rank_delivered_and_the_shared_folder_has_is_one() {
     std::fs::remove_file(folder.run().journal(1)).unwrap();
     let (plan, journals) = (
         two_jobs(),
-        Journals::of(&folder.run()).unwrap().and_delivered(1, bytes),
+        Journals::of(&folder.run())
+            .unwrap()
+            .and_delivered([(1, bytes)]),
     );
     assert!(
         Report::of(&Merged::new(&plan, &journals).unwrap(), Context::default())
@@ -428,7 +430,7 @@ proptest! {
             let (plan, mut file) = (two_jobs(), tempfile::tempfile().unwrap());
             let journals = parts.into_iter().enumerate().fold(Journals::default(), |journals, (rank, lines)| {
                 let part = lines.iter().flat_map(|line| serde_json::to_vec(line).unwrap().into_iter().chain([b'\n']));
-                journals.and_delivered(rank, part.collect())
+                journals.and_delivered([(rank, part.collect())])
             });
             let merged = Merged::new(&plan, &journals).unwrap();
             merged.write_episodes(&file).unwrap();
@@ -456,7 +458,7 @@ fn a_line_that_is_nearly_an_episode_is_damage_and_no_end_of_the_report() {
     ] {
         let text = whole.replacen(found, instead, 1) + "\n";
         let plan = two_jobs();
-        let journals = Journals::default().and_delivered(0, text.clone().into_bytes());
+        let journals = Journals::default().and_delivered([(0, text.clone().into_bytes())]);
         let merged = Merged::new(&plan, &journals).unwrap();
         let report = Report::of(&merged, Context::default()).unwrap();
         assert_eq!(
@@ -469,7 +471,7 @@ fn a_line_that_is_nearly_an_episode_is_damage_and_no_end_of_the_report() {
     let text = whole.replacen("\"job\":", "\"later\":1e999,\"job\":", 1) + "\n";
     let (plan, journals) = (
         two_jobs(),
-        Journals::default().and_delivered(0, text.into_bytes()),
+        Journals::default().and_delivered([(0, text.into_bytes())]),
     );
     let merged = Merged::new(&plan, &journals).unwrap();
     assert_eq!(
