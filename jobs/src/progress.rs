@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(of(("num_episodes", 4), &about), "pending, 3 done");
         assert_eq!(of(("num_episodes", 3), &about), "completed, 3 done");
         assert_eq!(of(("num_steps", 90), &about), "pending");
-        let end = Line::JobEnd(Box::new(JobEnd::default()));
+        let end = Line::JobEnd(Box::default());
         let ended: Vec<_> = about.iter().copied().chain([&end]).collect();
         assert_eq!(of(("num_steps", 90), &ended), "completed, 3 done");
     }

@@ -115,7 +115,7 @@ impl Suspects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{EpisodeStart, JobEnd, RankEnd, RankStart};
+    use crate::journal::{EpisodeStart, RankEnd, RankStart};
 
     const JOB: JobIndex = JobIndex(0);
 
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_has_ended_was_not_under_way() {
-        let job_end = Line::JobEnd(Box::new(JobEnd::default()));
+        let job_end = Line::JobEnd(Box::default());
         assert_eq!(
             standing(&[life(0), began(0, false), job_end, life(1)])[0],
             Treatment::Usual

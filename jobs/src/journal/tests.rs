@@ -196,14 +196,14 @@ fn life() -> Vec<Line> {
         at: String::new(),
     };
     vec![
-        Line::Rank(Box::new(RankStart::default())),
+        Line::Rank(Box::default()),
         Line::PolicyFiles(files),
         Line::JobStart(JobStart::default()),
         Line::EpisodeStart(EpisodeStart::default()),
         episode(0),
         Line::EnvLost(Box::new(lost)),
         episode(1),
-        Line::JobEnd(Box::new(JobEnd::default())),
+        Line::JobEnd(Box::default()),
         Line::RankEnd(RankEnd::default()),
     ]
 }

@@ -388,7 +388,7 @@ proptest! {
         plan(&before).settle(&folder, false).unwrap();
         let ran: BTreeSet<_> = ran.into_iter().filter(|(job, e)| before.get(*job).is_some_and(|j| *e < j.1)).collect();
         let mut journal = Journal::open(&folder.journal(0)).unwrap();
-        journal.append(&Line::Rank(Box::new(RankStart::default()))).unwrap();
+        journal.append(&Line::Rank(Box::default())).unwrap();
         ran.iter().for_each(|(job, e)| journal.append(&episode((*job, before[*job].0), *e)).unwrap());
         drop(journal);
         let settled = plan(&after).settle(&folder, true).unwrap();
