@@ -62,6 +62,7 @@ pub enum FrontError {
 /// stay open.
 #[derive(Debug)]
 pub struct FrontPort {
+    address: SocketAddr,
     socket: String,
     task: JoinHandle<()>,
 }
@@ -102,9 +103,15 @@ impl FrontPort {
             inbox,
         };
         Ok(Some(Self {
+            address,
             socket,
             task: tokio::spawn(front.run()),
         }))
+    }
+
+    /// Returns the address that clients connect to, with its port even where any free one was wanted.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Returns the name of the socket by which ranks get connections, in the abstract namespace.
