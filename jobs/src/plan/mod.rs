@@ -100,6 +100,9 @@ pub struct RunPlan {
     pub git: Option<Git>,
     /// When the run was begun, RFC 3339 in UTC.
     pub created: String,
+    /// Id of the launch that began the run: no journal has older results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_by: Option<String>,
     /// Every start after the first one, in order.
     #[serde(default)]
     pub resumed_from: Vec<Resumed>,

@@ -76,6 +76,7 @@ impl RunPlan {
         let mut named = Self {
             id,
             git: self.ask_git(),
+            begun_by: self.launch.clone(),
             ..self.clone()
         };
         named.provenance = named.known_by();

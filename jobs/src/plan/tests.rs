@@ -27,6 +27,7 @@ fn asked(plan: RunPlan) -> RunPlan {
     RunPlan {
         id: String::new(),
         provenance: Provenance::default(),
+        begun_by: None,
         ..plan
     }
 }
@@ -61,6 +62,25 @@ fn the_same_run_goes_on_in_its_folder() {
         2,
         "plan.json and journal, nothing else"
     );
+}
+
+#[test]
+fn a_run_keeps_the_launch_that_began_it_until_its_jobs_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    let begun_by = |plan: RunPlan, launch: &str| {
+        let plan = plan.of_launch(Some(launch.to_owned()));
+        let begun_by = plan.settle(&folder, true).unwrap().begun_by;
+        assert_eq!(RunPlan::read(&folder).unwrap().begun_by, begun_by);
+        begun_by
+    };
+    assert_eq!(begun_by(plan("1", 3), "l1").as_deref(), Some("l1"));
+    // The ranks of the launch find the plan that their launcher wrote.
+    assert_eq!(begun_by(plan("1", 3), "l1").as_deref(), Some("l1"));
+    finish(&folder);
+    assert_eq!(begun_by(plan("1", 3), "l2").as_deref(), Some("l1"));
+    // The results of the jobs that stay are older than this launch.
+    assert_eq!(begun_by(plan("1", 4), "l3"), None);
 }
 
 #[test]

@@ -68,6 +68,8 @@ pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
             .map(|plan| plan.created.clone())
             .min()
             .unwrap_or_default(),
+        // No launch began the merged run.
+        begun_by: None,
         resumed_from,
         started_in: None,
         provenance: joined_provenance(plans.iter().copied()),

@@ -80,7 +80,7 @@ impl Evaluation<'_> {
                 self.failed = Some(reason);
                 break;
             }
-            history.refresh(self.setup, &self.observers.progress)?;
+            history.refresh_own(self.setup)?;
         }
         beat.jobs_done += u64::from(!self.stop.asked());
         Ok(beat)

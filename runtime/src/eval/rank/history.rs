@@ -1,10 +1,13 @@
 //! The history of a run: the journal lines that earlier attempts of any rank wrote.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use jobs::job::JobIndex;
 use jobs::journal::{self, Contents, Line};
+use jobs::plan::RunPlan;
+use jobs::rank_env::RankEnv;
 use jobs::suspects::Suspects;
 
 use crate::eval::error::RankError;
@@ -14,12 +17,16 @@ use crate::eval::setup::rank_setup::RankSetup;
 /// The journal lines that earlier attempts of any rank wrote.
 #[derive(Debug, Default)]
 pub struct JournalHistory {
-    /// The lines of all journals, see [`kept`].
+    /// The lines of all journals, see [`kept`]; those of this rank's own journal are last.
     pub lines: Vec<Line>,
+    /// Number of lines of other ranks.
+    others: usize,
     /// Indices of the lines about each job.
     by_job: HashMap<JobIndex, Vec<usize>>,
     /// Episodes that may have killed a rank.
     pub suspects: Suspects,
+    /// Those that have killed other ranks.
+    suspects_of_others: Suspects,
     /// Jobs that have failed for good in this rank, in this launch.
     pub given_up: BTreeSet<JobIndex>,
     /// UTC time at which this launch began: the first start of any of its ranks, as far as the
@@ -29,52 +36,93 @@ pub struct JournalHistory {
 }
 
 impl JournalHistory {
-    /// Reads all journals of the run. Rank 0 warns the user of lines that are left out.
+    /// Reads what a rank has to know at its start: all journals, or only its own if nothing in the
+    /// others can be for it. Thousands of ranks that begin a run together would otherwise open
+    /// millions of files.
     ///
     /// # Errors
     /// Returns [`RankError::Journals`] if the journals cannot be read.
-    pub fn read(setup: &RankSetup, progress: &Progress) -> Result<Self, RankError> {
+    pub fn begin(setup: &RankSetup, progress: &Progress) -> Result<Self, RankError> {
+        if setup.env.rank == 0 || !is_first_start(&setup.plan, &setup.env) {
+            return Self::read(setup, progress);
+        }
+        let mut history = Self::default();
+        history.refresh_own(setup)?;
+        Ok(history)
+    }
+
+    /// Reads all journals of the run. Rank 0 warns the user of lines that are left out.
+    fn read(setup: &RankSetup, progress: &Progress) -> Result<Self, RankError> {
         let RankSetup {
             folder, plan, env, ..
         } = setup;
-        let journals_err = |err| RankError::Journals {
-            folder: folder.journals(),
-            err,
-        };
         let accepted = plan.accepted();
         let of_launch: HashSet<_> = (0..env.world_size)
             .map(|rank| folder.journal(rank))
             .collect();
+        let own = folder.journal(env.rank);
         let mut history = Self::default();
-        for path in journal::files(&folder.journals()).map_err(journals_err)? {
-            let contents = journal::read_one(&path, &accepted).map_err(journals_err)?;
-            history.suspects.add(&contents.lines);
+        let mut add = |path: &Path| {
+            let contents = journal::read_one(path, &accepted)?;
             if env.rank == 0 {
                 // The torn line of a rank of this launch may be a line that is being written now.
-                let is_live = of_launch.contains(&path);
-                for warning in left_out(&path, &contents, is_live) {
+                let is_live = of_launch.contains(path);
+                for warning in left_out(path, &contents, is_live) {
                     progress.say(&format!("warning: {warning}"));
                 }
             }
-            let is_own = path == folder.journal(env.rank);
-            history.add(contents.lines, env.launch.as_deref(), is_own);
-        }
+            history.add(contents.lines, env.launch.as_deref(), path == own);
+            Ok(())
+        };
+        journal::files(&folder.journals())
+            .and_then(|files| {
+                let others = files.iter().filter(|path| **path != own);
+                others
+                    .map(PathBuf::as_path)
+                    .chain([own.as_path()])
+                    .try_for_each(&mut add)
+            })
+            .map_err(|err| journals_err(setup, err))?;
         Ok(history)
     }
 
-    /// Reads all journals again. What was read before is dropped first, so that a long history is
-    /// never in memory twice.
+    /// Reads all journals again, because this rank takes over what another one has begun. What was
+    /// read before is dropped first, so that a long history is never in memory twice.
     ///
     /// # Errors
-    /// Returns the errors of [`JournalHistory::read`].
+    /// Returns [`RankError::Journals`] if the journals cannot be read; the history is then empty.
     pub fn refresh(&mut self, setup: &RankSetup, progress: &Progress) -> Result<(), RankError> {
         *self = Self::default();
         *self = Self::read(setup, progress)?;
         Ok(())
     }
 
-    /// Adds the lines of one journal; `is_own` says that this rank writes it.
+    /// Reads this rank's own journal again, because it has written more lines.
+    ///
+    /// # Errors
+    /// Returns [`RankError::Journals`] if it cannot be read; its lines are then missing.
+    pub fn refresh_own(&mut self, setup: &RankSetup) -> Result<(), RankError> {
+        self.drop_own();
+        let RankSetup {
+            folder, plan, env, ..
+        } = setup;
+        let contents = journal::read_one(&folder.journal(env.rank), &plan.accepted())
+            .map_err(|err| journals_err(setup, err))?;
+        self.add(contents.lines, env.launch.as_deref(), true);
+        Ok(())
+    }
+
+    fn drop_own(&mut self) {
+        self.lines.truncate(self.others);
+        for indices in self.by_job.values_mut() {
+            indices.retain(|index| *index < self.others);
+        }
+        self.suspects = self.suspects_of_others.clone();
+    }
+
+    /// Adds the lines of one journal. `is_own` says that this rank writes it; it is the last.
     fn add(&mut self, lines: Vec<Line>, launch: Option<&str>, is_own: bool) {
+        self.suspects.add(&lines);
         let began = if is_own {
             let launch = this_launch(&lines, launch);
             self.given_up = failed_for_good(launch);
@@ -88,6 +136,10 @@ impl JournalHistory {
                 self.by_job.entry(job).or_default().push(self.lines.len());
             }
             self.lines.push(line);
+        }
+        if !is_own {
+            self.others = self.lines.len();
+            self.suspects_of_others.clone_from(&self.suspects);
         }
     }
 
@@ -108,6 +160,20 @@ impl JournalHistory {
             .flatten()
             .map(|at| &self.lines[*at])
             .collect()
+    }
+}
+
+/// Returns whether no other rank can have written a line that matters to a rank: this launch began
+/// the run, and no rank of it has been lost, so that each still has the work that it began with.
+fn is_first_start(plan: &RunPlan, env: &RankEnv) -> bool {
+    let is_begun_here = env.launch.is_some() && plan.begun_by == env.launch;
+    is_begun_here && env.round == 0 && env.restart_count == 0
+}
+
+fn journals_err(setup: &RankSetup, err: io::Error) -> RankError {
+    RankError::Journals {
+        folder: setup.folder.journals(),
+        err,
     }
 }
 
@@ -197,7 +263,7 @@ fn failed_for_good(launch: &[Line]) -> BTreeSet<JobIndex> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jobs::journal::{JobEnd, RankStart};
+    use jobs::journal::{EpisodeStart, JobEnd, RankStart};
     use jobs::samples;
     use serde_json::json;
 
@@ -262,6 +328,58 @@ mod tests {
         assert_eq!(this_launch(&lines[..4], Some("b")), &lines[1..4]);
         assert_eq!(this_launch(&lines, Some("c")), &lines[3..]);
         assert_eq!(this_launch(&lines[..3], None), &lines[1..3]);
+    }
+
+    #[test]
+    fn a_rank_that_reads_its_own_journal_again_keeps_what_others_did() {
+        let life = |restart| {
+            Line::Rank(Box::new(RankStart {
+                restart,
+                ..RankStart::default()
+            }))
+        };
+        let began = |episode| {
+            Line::EpisodeStart(EpisodeStart {
+                episode,
+                ..EpisodeStart::default()
+            })
+        };
+        let ended = |episode| Line::from(samples::episode(0, "a", episode));
+        let mut history = JournalHistory::default();
+        history.add(vec![life(0), ended(1), began(2), life(1)], None, false);
+        let own = |count| {
+            let lines = vec![life(0), began(3), life(1), ended(4), ended(5)];
+            lines.into_iter().take(count).collect::<Vec<_>>()
+        };
+        let seen = |history: &JournalHistory| {
+            let done = jobs::progress::done(history.about(JobIndex(0)));
+            (done[&JobIndex(0)].clone(), history.suspects.of(JobIndex(0)))
+        };
+        history.add(own(4), None, true);
+        assert_eq!(seen(&history), (vec![1, 4], BTreeSet::from([2, 3])));
+        history.drop_own();
+        assert_eq!(seen(&history), (vec![1], BTreeSet::from([2])));
+        history.add(own(5), None, true);
+        assert_eq!(seen(&history), (vec![1, 4, 5], BTreeSet::from([2, 3])));
+    }
+
+    #[test]
+    fn only_a_rank_that_begins_the_run_with_its_launch_reads_no_other_journals() {
+        let is_first = |begun_by: Option<&str>, launch: Option<&str>, round, restart_count| {
+            let plan = RunPlan {
+                begun_by: begun_by.map(str::to_owned),
+                ..RunPlan::default()
+            };
+            let mut env = RankEnv::read(|_| None).unwrap();
+            env.launch = launch.map(str::to_owned);
+            (env.round, env.restart_count) = (round, restart_count);
+            is_first_start(&plan, &env)
+        };
+        assert!(is_first(Some("a"), Some("a"), 0, 0));
+        assert!(!is_first(Some("a"), Some("b"), 0, 0));
+        assert!(!is_first(Some("a"), Some("a"), 1, 0));
+        assert!(!is_first(Some("a"), Some("a"), 0, 1));
+        assert!(!is_first(None, None, 0, 0));
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl JobQueue {
                 return Ok(None);
             }
             // This rank may have run parts of the same jobs in the stage before.
-            idle.refresh(history)?;
+            history.refresh_own(idle.setup)?;
             self.enter(stage + 1, &history.lines)?;
         }
     }
@@ -262,8 +262,10 @@ impl Leased {
         let Some(work) = self.works.get(&claim.job) else {
             return Ok(None);
         };
-        if claim.is_taken_over || self.begun.contains(&claim.job) {
+        if claim.is_taken_over {
             idle.refresh(history)?;
+        } else if self.begun.contains(&claim.job) {
+            history.refresh_own(idle.setup)?;
         }
         if claim.is_taken_over {
             idle.say(&format!(

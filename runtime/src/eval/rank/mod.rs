@@ -109,7 +109,7 @@ impl<'a> Evaluation<'a> {
     pub fn run(&mut self) -> Result<ExitCode, RankError> {
         self.append(&Line::Rank(Box::new(self.start_line())))?;
         let setup = self.setup;
-        let mut history = JournalHistory::read(setup, &self.observers.progress)?;
+        let mut history = JournalHistory::begin(setup, &self.observers.progress)?;
         self.announce(&history);
         if setup.env.rank == 0 {
             let (jobs, cache) = (&setup.plan.jobs, setup.folder.policy_files());
