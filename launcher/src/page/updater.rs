@@ -30,6 +30,9 @@ const PAUSE: u32 = 19;
 /// Longest pause between two looks.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// Time without anybody who looks after which what was read is dropped.
+const FORGET: Duration = Duration::from_secs(60);
+
 /// Characters of a hang report that the page shows.
 const HANG_CHARS: usize = 16_000;
 
@@ -54,6 +57,10 @@ pub(super) async fn run(shared: Arc<Shared>, mut is_over: watch::Receiver<bool>)
             biased;
             _ = is_over.changed() => true,
             () = somebody(&mut watchers) => false,
+            () = sleep(FORGET), if found.run.is_some() => {
+                found = Found::default();
+                continue;
+            }
         };
         if has_ended && *watchers.borrow() == 0 {
             return;

@@ -131,6 +131,9 @@ impl ProcessEnd {
             Self::Forked(forked) => match &forked.outcome {
                 Some(Outcome::Ended(status)) => clause(status.code(), status.signal()),
                 Some(Outcome::NotForked(err)) => format!("cannot be forked: {err}"),
+                Some(Outcome::ServerEnded) if forked.pid.is_none() => {
+                    "was not started by its fork server".to_owned()
+                }
                 Some(Outcome::ServerEnded) => "was killed by the end of its fork server".to_owned(),
                 None => CLOSED.to_owned(),
             },

@@ -156,7 +156,7 @@ impl PythonProcess {
         } = Descriptors::new()?;
         let (exit, status) = io::pipe()?;
         ioctl_fionbio(&exit, true)?;
-        let given = [theirs.as_fd(), memfd.as_fd(), input.as_fd(), status.as_fd()];
+        let given = [status.as_fd(), theirs.as_fd(), memfd.as_fd(), input.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&given));

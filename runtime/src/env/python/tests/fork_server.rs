@@ -273,6 +273,55 @@ fn a_server_that_dies_takes_its_processes_along_and_the_next_are_started_directl
     assert_eq!(imported.imports(), 3);
 }
 
+/// Begins the second of two copies again, which forks a third process; `fork` is what that does
+/// instead of `os.fork`, which it finds as `real`. Returns why the copy is lost.
+fn third_fork(fork: &str) -> (String, Toy, Imported) {
+    let imported = Imported::new(&format!(
+        "import resource\n\
+         calls, real = [], os.fork\n\
+         def third():\n\
+         \x20   {fork}\n\
+         def fork():\n\
+         \x20   calls.append(1)\n\
+         \x20   return third() if len(calls) == 3 else real()\n\
+         os.fork = fork"
+    ));
+    let mut env = imported.start(json!({"recycle_after": 1}), 2);
+    let kept = pid(&mut env, 0);
+    pid(&mut env, 1);
+    let (index, reason, _) = lost(reset(&mut env, 1, 1));
+    assert_eq!((index, imported.imports()), (1, 1));
+    assert!(Path::new(&format!("/proc/{kept}")).exists());
+    (reason, env, imported)
+}
+
+#[test]
+fn a_fork_that_the_system_refuses_loses_one_copy_and_is_tried_again() {
+    let (reason, mut env, _imported) = third_fork("raise BlockingIOError(11, 'x')");
+    let wanted = "cannot be forked: Resource temporarily unavailable";
+    assert!(reason.contains(wanted), "{reason}");
+    let server = parent(pid(&mut env, 1));
+    assert_eq!(parent(server), std::process::id());
+}
+
+#[test]
+fn a_fork_server_without_descriptors_says_so_and_its_processes_live_on() {
+    // There is none for the process that was forked, and later only two of the four that come with
+    // a request, unless a process that has ended has given back some by then.
+    let (reason, mut env, _imported) = third_fork(
+        "pid = real()\n\
+         \x20   free = os.dup(0)\n\
+         \x20   os.close(free)\n\
+         \x20   if pid: resource.setrlimit(resource.RLIMIT_NOFILE, (free - 2, 4096))\n\
+         \x20   return pid",
+    );
+    let wanted = "cannot be forked: Too many open files";
+    assert!(reason.contains(wanted), "{reason}");
+    if let Err(err) = reset(&mut env, 1, 1) {
+        assert!(err.to_string().contains(wanted), "{err}");
+    }
+}
+
 #[test]
 fn an_import_that_fails_is_told_as_by_a_process_of_its_own() {
     let reason = |method: &str, code: &str| {
@@ -308,6 +357,9 @@ fn an_import_that_hangs_is_given_up_with_its_last_lines() {
     );
     assert!(reason.contains(", process "), "{reason}");
     assert!(reason.ends_with("\n    looking for a licence"), "{reason}");
+    let imports = fs::read_to_string(imported.folder.path().join("imports")).unwrap();
+    let pids: Vec<_> = imports.lines().map(|pid| pid.parse().unwrap()).collect();
+    wait_for_the_end(&pids);
 }
 
 #[test]

@@ -5,7 +5,7 @@ It gets its socket and configuration as a process with environments does. It ans
     ready    u8 'R'
     refused  u8 'F', why its copies would not be as good as processes of their own; it ends then
 
-and takes, as often as they come, packets with the label of a process and four descriptors: its socket, its shared memory, its output and a pipe. Into the pipe go two i32: the PID (or a negative errno), and later the status as wait(2) gives it. The process is reaped when the other end of the pipe is closed, so that the PID is not used again before. If that happens before the process has ended, it is killed.
+and takes, as often as they come, packets with the label of a process and four descriptors: a pipe, and the process's socket, shared memory and output. Into the pipe go two i32: the PID (or a negative errno), and later the status as wait(2) gives it. The process is reaped when the other end of the pipe is closed, so that the PID is not used again before. If that happens before the process has ended, it is killed.
 """
 
 import contextlib
@@ -63,25 +63,31 @@ class Server:
         label, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, 4, socket.MSG_CMSG_CLOEXEC)
         if not label:
             os._exit(0)  # nobody is there any more
-        *theirs, status = fds
         try:
-            pid = os.fork()
+            if len(fds) < 4:  # the system drops those for which there is no number left
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            self.fork(label.decode(), *fds)
         except OSError as error:
-            os.write(status, NUMBER.pack(-(error.errno or errno.EAGAIN)))
-            os.close(status)
-        else:
-            if pid == 0:
-                os.close(status)
-                self.become(label.decode(), *theirs)
-            self.add(pid, status)
-        for fd in theirs:
+            if fds:
+                tell(fds[0], -(error.errno or errno.EAGAIN))
+                os.close(fds[0])
+        for fd in fds[1:]:
             os.close(fd)
 
-    def add(self, pid, status):
+    def fork(self, label, status, *theirs):
+        pid = os.fork()
+        if pid == 0:
+            os.close(status)
+            self.become(label, *theirs)
         # The process does the same: whoever is first, its group is there before its PID is told.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
-        child = Child(pid, status)
+        try:
+            child = Child(pid, status)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         self.children[status] = self.children[child.pidfd] = child
         self.poll.register(status, 0)  # POLLERR comes unasked, when the other end is closed
         self.poll.register(child.pidfd, select.POLLIN)
