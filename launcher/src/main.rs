@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use jobs::job::Job;
 use jobs::layout::RunFolder;
 use jobs::printable::{printable, printable_json, printable_line};
 use launcher::agent;
@@ -20,9 +21,10 @@ use launcher::generated::{completion, man};
 use launcher::node::Node;
 use launcher::page::LivePage;
 use launcher::partial_report;
+use launcher::plan::LaunchPlan;
 use launcher::plan::error::PlanError;
 use launcher::plan::eval::EvalPlan;
-use launcher::plan::{LaunchPlan, missing};
+use launcher::plan::missing::{self, Missing};
 use launcher::say::note::Note;
 use launcher::say::{self, Level, Style, trace};
 use launcher::tools;
@@ -95,7 +97,7 @@ fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
     };
     tracing::debug!(?plan);
     if let Some(format) = &cli.dry_run {
-        show(&plan, format == "json")
+        show(&plan, env, format == "json")
     } else {
         #[expect(
             clippy::disallowed_methods,
@@ -144,15 +146,8 @@ fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: Laun
 /// printed.
 fn run(plan: &LaunchPlan, env: &Environment) -> Result<LaunchEnd, ExitCode> {
     let lock = FolderLock::new(plan);
-    if let Some(serve) = &plan.serve
-        && let Err(err) = missing::check(serve.job.as_slice(), env, serve.gpus)
-    {
-        return Err(refuse(err.what));
-    }
+    look_for_all(plan, |jobs, gpus| missing::check(jobs, env, gpus)).map_err(refuse)?;
     if let Some(eval) = &plan.eval {
-        if let Err(err) = missing::check(&eval.run.jobs, env, eval.gpus) {
-            return Err(refuse(format_args!("`{}`: {err}", eval.run.jobs_file)));
-        }
         // Of several nodes, only that of rank 0 needs the packages.
         if plan.rendezvous.is_none() {
             missing::check_trackers(&eval.tracking, env).map_err(refuse)?;
@@ -171,6 +166,22 @@ fn run(plan: &LaunchPlan, env: &Environment) -> Result<LaunchEnd, ExitCode> {
     Ok(end)
 }
 
+/// Looks for what the jobs of a plan name, with `look`, which takes jobs and the number of GPUs.
+/// Returns what is missing.
+fn look_for_all(
+    plan: &LaunchPlan,
+    look: impl Fn(&[Job], usize) -> Result<(), Missing>,
+) -> Result<(), String> {
+    if let Some(serve) = &plan.serve {
+        look(serve.job.as_slice(), serve.gpus).map_err(|err| err.what)?;
+    }
+    if let Some(eval) = &plan.eval {
+        let file = &eval.run.jobs_file;
+        look(&eval.run.jobs, eval.gpus).map_err(|err| format!("`{file}`: {err}"))?;
+    }
+    Ok(())
+}
+
 /// Locks the run folder before anything else is done. With several nodes, the lock is taken after
 /// they have met.
 fn taken(plan: &LaunchPlan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error>> {
@@ -185,14 +196,22 @@ fn taken(plan: &LaunchPlan, lock: &FolderLock) -> Result<(), Box<dyn std::error:
     Ok(())
 }
 
-fn show(plan: &LaunchPlan, is_json: bool) -> ExitCode {
+/// Prints the plan. If it names files or interpreters that are not here, the exit code is that of
+/// the refused launch. Modules are not looked for, because that would start an interpreter.
+fn show(plan: &LaunchPlan, env: &Environment, is_json: bool) -> ExitCode {
     plan.notes.iter().for_each(Note::say);
-    if !is_json {
-        return print(&printable(&dry_run::text(plan)));
-    }
-    match serde_json::to_string_pretty(plan) {
-        Ok(text) => print(&format!("{}\n", printable_json(&text))),
-        Err(err) => refuse(err),
+    let text = match is_json {
+        false => printable(&dry_run::text(plan)).into_owned(),
+        true => match serde_json::to_string_pretty(plan) {
+            Ok(text) => format!("{}\n", printable_json(&text)),
+            Err(err) => return refuse(err),
+        },
+    };
+    let printed = print(&text);
+    let look = |jobs: &[Job], gpus| missing::pythons(jobs, env, gpus).map(drop);
+    match look_for_all(plan, look) {
+        Err(what) => refuse(format_args!("this launch would be refused here: {what}")),
+        Ok(()) => printed,
     }
 }
 

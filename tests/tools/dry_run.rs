@@ -170,6 +170,31 @@ fn json_has_the_whole_plan() {
 }
 
 #[test]
+fn what_a_launch_would_be_refused_for_follows_the_plan() {
+    let mut there = job("reach", 1);
+    there["arena_env_args"] = json!({"environment": "envs.py:make"});
+    let mut python = there.clone();
+    python["arena_env_args"]["python"] = "/nowhere/python".into();
+    let refusal = |job: &Value, format: &str| {
+        let work = Workplace::new(std::slice::from_ref(job));
+        let words = [format, "eval", "--jobs", "jobs.json"];
+        let ended = rrun_in(work.0.path(), &words).fails_with(1);
+        let wanted = "error: this launch would be refused here: `jobs.json`: job 0 (reach): ";
+        ended.complains(wanted)
+    };
+    refusal(&there, "--dry-run")
+        .complains("names `envs.py`, and there is no such file")
+        .says("1 rank of `eval`; nothing was started");
+    let text = refusal(&there, "--dry-run=json").stdout();
+    serde_json::from_str::<Value>(&text).expect("the plan is JSON nevertheless");
+    let work = Workplace::new(&[python]);
+    std::fs::write(work.path("envs.py"), "").unwrap();
+    rrun_in(work.0.path(), &["--dry-run", "eval", "--jobs", "jobs.json"])
+        .fails_with(1)
+        .complains("/nowhere/python");
+}
+
+#[test]
 fn a_quick_run_is_one_episode_of_each_job_beside_the_run_folder() {
     let work = Workplace::new(&[job("reach", 20), job("push", 30)]);
     let text = work.planned(&[], &["--quick"]).stdout();

@@ -80,7 +80,7 @@ pub const PYTHON_ARGUMENTS: &[Setting] = &[
     ),
     Setting::new(
         "start_method",
-        ValueKind::Text,
+        ValueKind::OneOf(&["forkserver", "spawn"]),
         "forkserver",
         "forkserver: processes share their imports; spawn: each has an interpreter of its own",
     ),
@@ -100,7 +100,7 @@ pub const PYTHON_ARGUMENTS: &[Setting] = &[
         "success",
         ValueKind::Text,
         "is_success or success in info",
-        "when an episode is solved: info.KEY, is_success, terminated or reward>=X",
+        "when an episode is solved: info.KEY, is_success, terminated or reward>=X (of one step)",
     ),
     Setting::new(
         "mapping",

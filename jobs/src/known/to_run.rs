@@ -5,9 +5,10 @@ use serde_json::Value;
 
 use crate::eval_args::EvalArgs;
 use crate::job::{Job, Length, Status};
-use crate::known::JobRefusal;
+use crate::known::fields::PYTHON_ARGUMENTS;
+use crate::known::{JobRefusal, is_python_environment};
 use crate::latency::{self, Delay, LatencyError};
-use crate::policies::{self, PolicyType};
+use crate::policies::{self, PolicyType, Setting};
 use crate::simulators::Simulator;
 
 /// Checks the jobs that are to run, as far as that is possible without their simulators, their
@@ -48,22 +49,25 @@ pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), JobRefusal> {
 }
 
 /// Checks the values of the environment's arguments, as far as the launcher knows them: those of the
-/// simulators that run in the ranks. A rank checks them again, with what one says about another.
+/// simulators that run in the ranks, and those of every environment in Python. A rank checks them
+/// again, with what one says about another.
 fn check_arguments(job: &Job) -> Result<(), JobRefusal> {
-    let Some(simulator) = Simulator::of(&job.environment) else {
-        return Ok(());
+    let arguments: Vec<&Setting> = match Simulator::of(&job.environment) {
+        Some(simulator) => {
+            let row = simulator.row();
+            let mut environments = row.environments.iter();
+            let environment = environments.find(|row| row.name == job.environment);
+            let arguments = environment.map(|environment| row.arguments_of(environment));
+            arguments.into_iter().flatten().collect()
+        }
+        None if is_python_environment(&job.environment) => PYTHON_ARGUMENTS.iter().collect(),
+        None => return Ok(()),
     };
-    let row = simulator.row();
-    let mut environments = row.environments.iter();
-    let environment = environments.find(|row| row.name == job.environment);
-    let wrong = environment
-        .into_iter()
-        .flat_map(|environment| row.arguments_of(environment))
-        .find_map(|argument| {
-            let value = job.env_args.get(argument.name)?;
-            let is_accepted = value.is_null() || argument.kind.accepts(value);
-            (!is_accepted).then_some((argument, value))
-        });
+    let wrong = arguments.into_iter().find_map(|argument| {
+        let value = job.env_args.get(argument.name)?;
+        let is_accepted = value.is_null() || argument.kind.accepts(value);
+        (!is_accepted).then_some((argument, value))
+    });
     match wrong {
         None => Ok(()),
         Some((argument, value)) => Err(JobRefusal::Argument {
@@ -189,6 +193,33 @@ mod tests {
             with("object", json!("cube")).as_deref(),
             Some("job 0 (a): `arena_env_args.object` is \"cube\", expected one of puck")
         );
+    }
+
+    #[test]
+    fn a_wrong_value_of_a_python_environment_is_refused_before_ranks_start() {
+        let with = |argument: &str, value: Value| {
+            let args = json!({"environment": "gym:CartPole-v1", argument: value});
+            refusal(json!({"arena_env_args": args}))
+        };
+        assert_eq!(with("start_method", json!("spawn")), None);
+        assert_eq!(with("mapping", json!("mapping.yaml")), None);
+        assert_eq!(with("import", json!(["a", "b"])), None);
+        assert_eq!(
+            with("start_method", json!("fork")).as_deref(),
+            Some(
+                "job 0 (a): `arena_env_args.start_method` is \"fork\", expected one of \
+                 forkserver, spawn"
+            )
+        );
+        for wrong in [json!("8"), json!(0)] {
+            assert_eq!(
+                with("envs_per_process", wrong.clone()),
+                Some(format!(
+                    "job 0 (a): `arena_env_args.envs_per_process` is {wrong}, expected a whole \
+                     number above 0"
+                ))
+            );
+        }
     }
 
     #[test]
