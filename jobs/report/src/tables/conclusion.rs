@@ -86,7 +86,9 @@ pub fn conclusion(report: &Report) -> String {
         let episode = failure
             .episode
             .map_or_else(String::new, |episode| format!(" episode {episode}"));
-        let _ = write!(text, "\n{}{episode}: {}", failure.job, failure.reason);
+        // The lines that follow, such as a traceback, were printed when it failed.
+        let reason = failure.reason.lines().next().unwrap_or_default();
+        let _ = write!(text, "\n{}{episode}: {reason}", failure.job);
     }
     if report.failures_count > MOST_ERRORS as u64 {
         let more = report.failures_count - MOST_ERRORS as u64;
@@ -233,6 +235,7 @@ mod tests {
     use jobs::samples;
 
     use crate::Context;
+    use crate::schema::FailureReport;
     use crate::tables::metrics_summary;
     use crate::tables::tests::plan;
 
@@ -377,6 +380,23 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
             report.per_job[0].out_of_memory_batch,
         ) = (1, None);
         assert!(conclusion(&report).contains("\nj0: out of memory once: a later try succeeded;"));
+    }
+
+    #[test]
+    fn of_a_long_reason_the_first_line_is_said_again() {
+        let mut report = Report::new(&plan(1), &[], Context::default());
+        report.failures = vec![FailureReport {
+            job: "j0".to_owned(),
+            episode: Some(3),
+            rank: None,
+            reason: "the simulator raised KeyError\n    a traceback\n    KeyError".to_owned(),
+            log: None,
+        }];
+        let text = conclusion(&report);
+        assert!(
+            text.ends_with("\nj0 episode 3: the simulator raised KeyError"),
+            "{text}"
+        );
     }
 
     #[test]

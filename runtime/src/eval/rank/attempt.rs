@@ -180,15 +180,16 @@ impl Evaluation<'_> {
     ) -> Result<(), RankError> {
         let is_retried = error.is_some() && attempt.number < self.args.job_attempts;
         if let Some(error) = error {
-            let left = if is_retried {
-                ", and is tried again"
-            } else {
-                ""
-            };
             let name = &attempt.work.job.name;
-            self.observers
-                .progress
-                .say(&format!("{name} failed{left}: {error}"));
+            let text = match is_retried {
+                // If it fails again, it says the rest then.
+                true => {
+                    let reason = error.lines().next().unwrap_or_default();
+                    format!("{name} failed, and is tried again: {reason}")
+                }
+                false => format!("{name} failed: {error}"),
+            };
+            self.observers.progress.say(&text);
         }
         let (folder, rank) = (&self.setup.folder, self.setup.env.rank);
         let line = JobEnd {
