@@ -20,6 +20,15 @@ const ERROR_FILE_LIMIT: u64 = 16 << 20;
 /// torchrun's advice for Python code without `@record`.
 const ADVICE: &str = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 
+/// A rank that made no progress, and that the launcher ended for that (`--on-hang`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hang {
+    /// Seconds without progress: `--hang-timeout`.
+    pub seconds: u64,
+    /// Path of the report with the stacks of all ranks; `None` if it could not be written.
+    pub report: Option<PathBuf>,
+}
+
 /// A rank that failed.
 #[derive(Clone, Debug)]
 pub struct Casualty {
@@ -40,6 +49,8 @@ pub struct Casualty {
     pub at: SystemTime,
     /// The signal by which the launcher had told it to end, if any.
     pub stopped_by: Option<i32>,
+    /// Its hang, if it was ended for one.
+    pub hang: Option<Hang>,
 }
 
 impl Casualty {
@@ -48,6 +59,20 @@ impl Casualty {
         AboutRank {
             rank: self.rank,
             pid: Some(self.pid),
+        }
+    }
+
+    /// Returns how it ended, as a clause.
+    pub fn ending(&self) -> String {
+        match (&self.hang, self.exit) {
+            (Some(hang), Exit::Signal(signal)) => {
+                let (seconds, signal) = (hang.seconds, signal_name(signal));
+                format!(
+                    "made no progress for {seconds} s (--hang-timeout) and was ended by rrun \
+                     ({signal})"
+                )
+            }
+            _ => self.exit.to_string(),
         }
     }
 }
@@ -137,24 +162,32 @@ pub fn by_themselves(failures: &[RankFailure]) -> Vec<&RankFailure> {
     let others = (0..failures.len()).filter(|index| Some(*index) != root);
     let others = others
         .map(|index| &failures[index])
-        .filter(|failure| failure.casualty.stopped_by.is_none());
+        .filter(|failure| is_own(&failure.casualty));
     root.map(|index| &failures[index])
         .into_iter()
         .chain(others)
         .collect()
 }
 
-/// Returns the index of the failure that came first. Within the same second, failures that the
-/// launcher did not cause precede others, then the one seen first counts.
+/// Returns the index of the failure that came first. A rank that was ended for its hang precedes the
+/// others: they ended after it had begun to hang. Within the same second, failures that the launcher
+/// did not cause precede others, then the one seen first counts.
 pub fn root_cause(failures: &[RankFailure]) -> Option<usize> {
     let key = |index: &usize| {
+        let failure = &failures[*index];
         (
-            failures[*index].timestamp,
-            failures[*index].casualty.stopped_by.is_some(),
+            failure.casualty.hang.is_none(),
+            failure.timestamp,
+            failure.casualty.stopped_by.is_some(),
             *index,
         )
     };
     (0..failures.len()).min_by_key(key)
+}
+
+/// Returns whether a rank failed by itself, and not because of another.
+fn is_own(casualty: &Casualty) -> bool {
+    casualty.stopped_by.is_none() || casualty.hang.is_some()
 }
 
 fn explain(casualty: &Casualty) -> String {
@@ -166,10 +199,20 @@ fn explain(casualty: &Casualty) -> String {
                 signal_name(signal),
                 casualty.pid
             );
-            if casualty.stopped_by == Some(signal) {
-                format!("{received}, sent by rrun to end the group")
-            } else {
-                received
+            match &casualty.hang {
+                Some(Hang { seconds, report }) => {
+                    let place = report.as_ref().map_or_else(String::new, |path| {
+                        format!("; what all ranks did: {}", path.display())
+                    });
+                    format!(
+                        "{received}, sent by rrun because the rank made no progress for \
+                         {seconds} s (--hang-timeout){place}"
+                    )
+                }
+                None if casualty.stopped_by == Some(signal) => {
+                    format!("{received}, sent by rrun to end the group")
+                }
+                None => received,
             }
         }
     }
@@ -251,6 +294,7 @@ mod tests {
             usage: None,
             at,
             stopped_by: None,
+            hang: None,
         }
     }
 
@@ -355,6 +399,37 @@ mod tests {
             RankFailure::new(casualty(Exit::Code(5)), None, Ok(None)),
         ];
         assert_eq!(root_cause(&failures), Some(1));
+    }
+
+    #[test]
+    fn a_rank_that_was_ended_for_its_hang_is_the_root_and_says_so() {
+        let ended = |rank: usize, hang: Option<Hang>| {
+            let casualty = Casualty {
+                rank,
+                hang,
+                stopped_by: Some(15),
+                ..casualty(Exit::Signal(15))
+            };
+            RankFailure::new(casualty, None, Ok(None))
+        };
+        let hang = Hang {
+            seconds: 5,
+            report: Some("logs/hang_1.txt".into()),
+        };
+        // The sibling obeyed sooner.
+        let mut failures = [ended(0, None), ended(1, Some(hang))];
+        failures[1].timestamp += 7;
+        assert_eq!(root_cause(&failures), Some(1));
+        let blamed: Vec<_> = by_themselves(&failures)
+            .iter()
+            .map(|failure| failure.casualty.rank)
+            .collect();
+        assert_eq!(blamed, [1]);
+        assert_eq!(
+            failures[1].message,
+            "Signal 15 (SIGTERM) received by PID 1234, sent by rrun because the rank made no \
+             progress for 5 s (--hang-timeout); what all ranks did: logs/hang_1.txt"
+        );
     }
 
     #[test]

@@ -98,6 +98,7 @@ mod tests {
                 usage: None,
                 at,
                 stopped_by,
+                hang: None,
             },
             None,
         )

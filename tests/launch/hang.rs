@@ -93,7 +93,9 @@ fn a_silent_rank_is_killed_and_restarted_if_that_is_wanted() {
     let ended = rrun.sh(SLEEPER).succeeds();
     ended
         .stderr_has("no output and no CPU time of rank 1 for 2 s")
-        .stderr_has("rank 1 was killed by SIGKILL");
+        .stderr_has(
+            "rank 1 made no progress for 2 s (--hang-timeout) and was ended by rrun (SIGKILL)",
+        );
 }
 
 #[test]
@@ -104,7 +106,9 @@ fn a_silent_rank_ends_the_launch_if_that_is_wanted() {
     rrun.sh("exec sleep 10000")
         .fails_with(1)
         .stderr_has("ranks 0-1")
-        .stderr_has("--on-hang abort");
+        .stderr_has("--on-hang abort")
+        .stderr_has("made no progress for 2 s (--hang-timeout) and was ended by rrun (SIGTERM)")
+        .stderr_has("sent by rrun because the rank made no progress for 2 s (--hang-timeout); what all ranks did: /");
 }
 
 #[test]

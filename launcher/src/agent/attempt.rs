@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use crate::agent::event::LocalRank;
 use crate::events::{self, EventRank, Happening, RankEnding};
-use crate::failure::{Casualty, RankFailure};
+use crate::failure::{Casualty, Hang, RankFailure};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::last_lines::last_lines;
 use crate::logs::tail::Tail;
@@ -45,6 +45,8 @@ pub struct Attempt {
     casualties: Vec<Casualty>,
     /// The last signal that was sent to the ranks.
     sent: Option<i32>,
+    /// Ranks that are ended because they hang.
+    hung: BTreeMap<LocalRank, Hang>,
 }
 
 impl Attempt {
@@ -130,6 +132,7 @@ impl Attempt {
         old.reap();
         *place = logs;
         self.casualties.retain(|casualty| casualty.index != rank.0);
+        self.hung.remove(&rank);
         let old_tail = self.own_tails.remove(&rank);
         self.own_tails.extend(tail.map(|tail| (rank, tail)));
         Ok(old_tail)
@@ -166,6 +169,7 @@ impl Attempt {
                 usage,
                 at: now,
                 stopped_by,
+                hang: self.hung.get(&LocalRank(index)).cloned(),
             };
             tell(
                 round,
@@ -250,6 +254,11 @@ impl Attempt {
             Some(about.len())
         });
         sizes.sum()
+    }
+
+    /// Records that a rank is ended because it hangs.
+    pub fn note_hang(&mut self, rank: LocalRank, hang: Hang) {
+        self.hung.insert(rank, hang);
     }
 
     /// Kills the process group of one rank.

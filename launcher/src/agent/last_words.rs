@@ -67,9 +67,9 @@ fn headline(root: &RankFailure, host: &str, memory: &str) -> String {
         casualty.rank,
         casualty.local_rank,
         casualty.pid,
-        casualty.exit,
+        casualty.ending(),
     );
-    let hint = if exit == Exit::Signal(libc::SIGKILL) {
+    let hint = if casualty.exit == Exit::Signal(libc::SIGKILL) && casualty.hang.is_none() {
         memory
     } else {
         ""
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
     use crate::agent::tests::plan;
-    use crate::failure::Casualty;
+    use crate::failure::{Casualty, Hang};
     use crate::plan::Streams;
     use crate::process::usage::Usage;
 
@@ -136,6 +136,7 @@ mod tests {
             usage,
             at: UNIX_EPOCH,
             stopped_by: None,
+            hang: None,
         };
         RankFailure::read(casualty, None)
     }
@@ -172,6 +173,19 @@ mod tests {
         };
         assert!(said(libc::SIGKILL).ends_with("on node1 was killed by SIGKILL (no memory)"));
         assert!(said(libc::SIGSEGV).ends_with("on node1 was killed by SIGSEGV"));
+    }
+
+    #[test]
+    fn a_rank_that_was_ended_for_its_hang_did_not_lack_memory() {
+        let mut hung = failure(Exit::Signal(libc::SIGKILL), None);
+        hung.casualty.hang = Some(Hang {
+            seconds: 5,
+            report: None,
+        });
+        let text = headline(&hung, "node1", " (no memory)");
+        let wanted =
+            "on node1 made no progress for 5 s (--hang-timeout) and was ended by rrun (SIGKILL)";
+        assert!(text.ends_with(wanted), "{text}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::time::Interval;
 use crate::agent::driver::LaunchDriver;
 use crate::agent::driver::timer::TimedOut;
 use crate::agent::event::{GroupEvent, LaunchEnd, LocalRank};
+use crate::failure::Hang;
 use crate::hang::HangReport;
 use crate::hang::capture::{CapturedRanks, capture};
 use crate::hang::plan::OnHang;
@@ -121,9 +122,9 @@ impl LaunchDriver<'_> {
                 Vec::new()
             }
             HangNews::Written { outcome, then } => {
-                self.say_report(*outcome);
+                let report = self.say_report(*outcome);
                 self.end_late(&then.late);
-                self.end_hung(&then.hung)
+                self.end_hung(&then.hung, report)
             }
         }
     }
@@ -240,7 +241,8 @@ impl LaunchDriver<'_> {
         of_run.or_else(of_launch).unwrap_or_else(std::env::temp_dir)
     }
 
-    fn say_report(&self, outcome: Written) {
+    /// Prints what a report says; returns its path.
+    fn say_report(&self, outcome: Written) -> Option<PathBuf> {
         match outcome {
             Ok((report, path)) => {
                 for line in report.headlines() {
@@ -248,18 +250,27 @@ impl LaunchDriver<'_> {
                 }
                 let path = fs::canonicalize(&path).unwrap_or(path);
                 say::warning(format_args!("all stacks: {}", path.display()));
+                Some(path)
             }
             Err((path, err)) => {
                 say::warning(format_args!(
                     "the stacks cannot be written to `{}`: {err}",
                     path.display()
                 ));
+                None
             }
         }
     }
 
     /// Does what `--on-hang` says to the ranks that hang.
-    fn end_hung(&mut self, hung: &[LocalRank]) -> Vec<GroupEvent> {
+    fn end_hung(&mut self, hung: &[LocalRank], report: Option<PathBuf>) -> Vec<GroupEvent> {
+        if self.plan.hang.then != OnHang::Report {
+            let seconds = self.plan.hang.timeout.unwrap_or_default().as_secs();
+            for rank in hung {
+                let report = report.clone();
+                self.attempt.note_hang(*rank, Hang { seconds, report });
+            }
+        }
         match self.plan.hang.then {
             _ if hung.is_empty() => Vec::new(),
             OnHang::Report => Vec::new(),

@@ -101,13 +101,13 @@ impl LaunchDriver<'_> {
             .signal_of(self.attempt.pids(), Trace { pid, mark: &mark }, signal)
     }
 
-    fn failure(&self, casualty: &Casualty) -> String {
-        format!(
-            "rank {} {}{}",
-            casualty.rank,
-            casualty.exit,
-            self.hint(casualty.exit)
-        )
+    /// Describes the end of a rank, with a hint at its likely cause.
+    pub(super) fn failure(&self, casualty: &Casualty) -> String {
+        let hint = match casualty.hang {
+            Some(_) => "",
+            None => self.hint(casualty.exit),
+        };
+        format!("rank {} {}{hint}", casualty.rank, casualty.ending())
     }
 
     fn others(&self, rank: LocalRank) -> &'static str {

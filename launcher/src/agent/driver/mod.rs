@@ -293,13 +293,7 @@ impl<'a> LaunchDriver<'a> {
         };
         let (code, pid) = (casualty.exit.returncode(), casualty.pid);
         let program = self.plan.ranks[rank.0].argv[0].to_string_lossy();
-        let line = format!(
-            "rank {} {}{}",
-            casualty.rank,
-            casualty.exit,
-            self.hint(casualty.exit)
-        );
-        say::of_rank(Level::Error, casualty.about(), line);
+        say::of_rank(Level::Error, casualty.about(), self.failure(casualty));
         let line = format!(
             "failed (exitcode: {code}) local_rank: {rank} (pid: {pid}) of binary: {program}"
         );
